@@ -1,0 +1,16 @@
+export { defineConfig, type Config } from './config/index.ts';
+export { PgfreshError, type ErrorCode, type ErrorValues } from './errors/index.ts';
+export type { EventOf, EventType, PgfreshEvent, WarningCode } from './events/index.ts';
+export type { Queryable, Statement } from './database/index.ts';
+export {
+  Queue,
+  type Claim,
+  type ClaimedJob,
+  type ClaimOptions,
+  type Enqueued,
+  type EnqueueOptions,
+  type EnqueueResult,
+  type JobEnd,
+  type TurnedBack,
+  type Verdict,
+} from './queue/index.ts';
