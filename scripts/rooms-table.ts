@@ -1,0 +1,72 @@
+/**
+ * The rooms of the house. A room is a folder of `src/`, entered through its `index.ts` only.
+ * `mayImport` is the whole list for its row; `npm run lint` holds every import against it.
+ */
+interface Room {
+  readonly owns: string;
+  readonly mayImport: readonly string[];
+}
+
+/** What every room above the ground floor stands on. */
+const ground = ['errors', 'events', 'lifecycle', 'database'] as const;
+
+const engine: Readonly<Record<string, Room>> = {
+  errors: { owns: 'the coded error table', mayImport: [] },
+  events: { owns: 'the one union of everything that happens, and its subscription', mayImport: [] },
+  lifecycle: { owns: 'the start and stop contract, and the failpoints of tests', mayImport: [] },
+  config: { owns: 'the definitions a user writes, and loading them from pgfresh.config.ts', mayImport: ['errors'] },
+  database: {
+    owns: 'pool, transactions, migrations, roles, the embedded PostgreSQL and SQLSTATE classes',
+    mayImport: ['errors', 'events', 'lifecycle', 'config'],
+  },
+  registry: {
+    owns: 'the data types as rows: sync from the configuration, identifier and schema checks',
+    mayImport: [...ground, 'config'],
+  },
+  demand: {
+    owns: 'who is looking at what: subscriptions, node leases and the adapters that bring them',
+    mayImport: [...ground, 'registry'],
+  },
+  queue: {
+    owns: 'the life of a job: enqueue, claim, heartbeat, complete, fail, recover, history',
+    mayImport: [...ground, 'registry'],
+  },
+  planner: {
+    owns: 'what is due, and the loop of tick and sweep',
+    mayImport: [...ground, 'demand', 'queue', 'registry'],
+  },
+  sources: {
+    owns: 'rate, byte ledger, breaker, API keys, response cache and the one HTTP client',
+    mayImport: [...ground, 'config'],
+  },
+  refresh: {
+    owns: 'one job from request to commit',
+    mayImport: [...ground, 'sources', 'queue', 'registry'],
+  },
+  worker: {
+    owns: 'the loop that joins queue, sources and refresh',
+    mayImport: [...ground, 'refresh', 'queue', 'sources'],
+  },
+  schedule: {
+    owns: 'cron, time zones, slots, catch-up, overlap, leases and run history',
+    mayImport: [...ground, 'config', 'http'],
+  },
+  gateway: {
+    owns: 'WebSocket and SSE: authentication, limits, snapshot, then stream',
+    mayImport: [...ground, 'demand', 'planner', 'registry', 'http'],
+  },
+  watch: {
+    owns: 'metrics, health, warnings, alert rules and notifications',
+    mayImport: [...ground, 'config'],
+  },
+  http: {
+    owns: 'the one HTTP server, to which other rooms bring their routes',
+    mayImport: [...ground, 'config', 'watch'],
+  },
+};
+
+export const rooms: Readonly<Record<string, Room>> = {
+  ...engine,
+  console: { owns: 'the admin API and the pages it serves', mayImport: Object.keys(engine) },
+  cli: { owns: 'the pgfresh command, which starts the roles', mayImport: [...Object.keys(engine), 'console'] },
+};

@@ -1,0 +1,119 @@
+/**
+ * Holds the imports of the project against the table of rooms.
+ *
+ *   node scripts/rooms.ts [root]
+ *
+ * Prints one line a violation and exits with 1 if there is any.
+ */
+import { globSync, readFileSync } from 'node:fs';
+import { dirname, join, posix, sep } from 'node:path';
+import { lineAt, skeletonOf } from './code-skeleton.ts';
+import { importsOf, type ImportStatement } from './import-statements.ts';
+import { rooms } from './rooms-table.ts';
+
+interface SourceFile {
+  /** From the root, with forward slashes. */
+  readonly path: string;
+  readonly text: string;
+}
+
+const publicApi = 'src/index.ts';
+
+export function findViolations(root: string): string[] {
+  return [
+    ...foldersWithoutRow(root),
+    ...filesOf(root, 'src').flatMap(violationsInSource),
+    ...filesOf(root, 'examples').flatMap(violationsInExample),
+    ...['client', 'dashboard'].flatMap((folder) => filesOf(root, folder)).flatMap(violationsInBrowserCode),
+  ];
+}
+
+function foldersWithoutRow(root: string): string[] {
+  return globSync('src/*', { cwd: root, withFileTypes: true })
+    .filter((entry) => entry.isDirectory() && !Object.hasOwn(rooms, entry.name))
+    .map((entry) => `src/${entry.name}: is not in the table of rooms; it knows ${list(Object.keys(rooms))}`);
+}
+
+function violationsInSource(file: SourceFile): string[] {
+  if (file.path === publicApi) return violationsInPublicApi(file);
+  const room = roomOf(file.path);
+  if (room === undefined) return [`${file.path}:1 is in no room; only ${publicApi} lies beside them`];
+  const row = rooms[room];
+  if (row === undefined) return []; // Its folder has been reported.
+  return violations(file, (target) => {
+    if (target === undefined) return undefined;
+    const entered = roomOf(target);
+    if (entered === room) return undefined;
+    const allowed = `${room} may import ${list(row.mayImport)}`;
+    if (entered === undefined || !row.mayImport.includes(entered)) return allowed;
+    return target === doorOf(entered) ? undefined : `${entered} is entered through ${doorOf(entered)} only`;
+  });
+}
+
+function violationsInPublicApi(file: SourceFile): string[] {
+  const reExport = /export\s+(?:type\s+)?(?:\{[^}]*\}|\*(?:\s+as\s+\w+)?)\s+from\s*(['"])\.+\1\s*;?/g;
+  const rest = skeletonOf(file.text).replace(reExport, (statement) => statement.replace(/[^\n]/g, ' '));
+  const place = rest.search(/\S/);
+  const code =
+    place < 0 ? [] : [`${file.path}:${lineAt(file.text, place)} has code of its own; it only re-exports from rooms`];
+  const imports = violations(file, (target) => {
+    const room = target === undefined ? undefined : roomOf(target);
+    const atDoor = room !== undefined && Object.hasOwn(rooms, room) && target === doorOf(room);
+    return atDoor ? undefined : 'the public API re-exports from the index.ts of rooms only';
+  });
+  return [...code, ...imports];
+}
+
+function violationsInExample(file: SourceFile): string[] {
+  const own = file.path.split('/').slice(0, 2).join('/');
+  return violations(file, (target) => {
+    if (target === undefined || target === publicApi || target.startsWith(`${own}/`)) return undefined;
+    return `examples may import their own folder and the public API, ${publicApi}`;
+  });
+}
+
+function violationsInBrowserCode(file: SourceFile): string[] {
+  return violations(file, (target) => {
+    const folder = file.path.split('/', 1)[0]!;
+    return target?.split('/', 1)[0] === 'src' ? `${folder} may import nothing of src` : undefined;
+  });
+}
+
+/** One line for each import to which `objection` has one; packages other than pgfresh have no target. */
+function violations(file: SourceFile, objection: (target: string | undefined) => string | undefined): string[] {
+  return importsOf(file.text).flatMap((statement) => {
+    const rule = objection(targetOf(file, statement));
+    return rule === undefined ? [] : [`${file.path}:${statement.line} imports ${statement.specifier}; ${rule}`];
+  });
+}
+
+function targetOf(file: SourceFile, { specifier }: ImportStatement): string | undefined {
+  if (specifier === 'pgfresh') return publicApi;
+  return specifier.startsWith('.') ? posix.join(posix.dirname(file.path), specifier) : undefined;
+}
+
+function roomOf(path: string): string | undefined {
+  const [top, room, ...rest] = path.split('/');
+  return top === 'src' && rest.length > 0 ? room : undefined;
+}
+
+function doorOf(room: string): string {
+  return `src/${room}/index.ts`;
+}
+
+function list(names: readonly string[]): string {
+  return names.length === 0 ? 'no other room' : names.join(', ');
+}
+
+function filesOf(root: string, folder: string): SourceFile[] {
+  const exclude = ['**/node_modules/**', '**/dist/**'];
+  return globSync(`${folder}/**/*.{ts,tsx,mts,cts,js,jsx,mjs,cjs}`, { cwd: root, exclude })
+    .map((path) => ({ path: path.split(sep).join('/'), text: readFileSync(join(root, path), 'utf8') }))
+    .toSorted((a, b) => (a.path < b.path ? -1 : 1));
+}
+
+if (import.meta.main) {
+  const found = findViolations(process.argv[2] ?? dirname(import.meta.dirname));
+  for (const line of found) console.log(line);
+  process.exitCode = found.length === 0 ? 0 : 1;
+}
