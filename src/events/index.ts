@@ -1,0 +1,65 @@
+/**
+ * Everything that happens in pgfresh, as one union. The code that does something says so here and knows nothing
+ * of who listens; logs, metrics and alerts are subscribers.
+ */
+export type PgfreshEvent =
+  | { type: 'process.started'; version: string; roles: readonly string[] }
+  | { type: 'process.stopping'; reason: string }
+  | { type: 'process.stopped' }
+  | { type: 'database.starting'; folder: string; fresh: boolean }
+  | { type: 'database.ready'; kind: 'embedded' | 'external'; address: string; version: string; ms: number }
+  | { type: 'database.server_died'; problem: string }
+  | { type: 'database.connection_lost'; problem: string }
+  | { type: 'transaction.retried'; label: string; failure: string; attempt: number }
+  | { type: 'migration.applied'; name: string; ms: number }
+  | { type: 'http.listening'; url: string; wanted: number; port: number }
+  | { type: 'http.refused'; status: number; reason: string; path: string }
+  | { type: 'http.failed'; method: string; path: string; problem: string }
+  | { type: 'warning'; code: WarningCode; message: string; next: string };
+
+export type EventType = PgfreshEvent['type'];
+export type EventOf<Type extends EventType> = Extract<PgfreshEvent, { type: Type }>;
+
+/** What is not an error but should not stay unseen. Grouped by code wherever it is counted. */
+export type WarningCode = 'transaction_pooler' | 'subscriber_failed';
+
+type Listener = (event: PgfreshEvent) => void;
+
+/** The subscription to what happens. Emitting never throws, never waits, and reaches every subscriber. */
+export class Events {
+  readonly #listeners = new Set<Listener>();
+
+  /** Calls the listener for every event until the returned function is called. */
+  subscribe(listener: Listener): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  /** As `subscribe`, for events of one type. */
+  on<Type extends EventType>(type: Type, listener: (event: EventOf<Type>) => void): () => void {
+    return this.subscribe((event) => {
+      if (event.type === type) listener(event as EventOf<Type>);
+    });
+  }
+
+  emit(event: PgfreshEvent): void {
+    for (const listener of this.#listeners) {
+      try {
+        listener(event);
+      } catch (error) {
+        this.#reportBroken(listener, error);
+      }
+    }
+  }
+
+  // A broken subscriber must not break the work that it watches; it is dropped and the others are told.
+  #reportBroken(listener: Listener, error: unknown): void {
+    this.#listeners.delete(listener);
+    this.emit({
+      type: 'warning',
+      code: 'subscriber_failed',
+      message: `An event subscriber failed and was removed: ${String(error)}`,
+      next: 'Correct the subscriber; pgfresh itself is not affected.',
+    });
+  }
+}

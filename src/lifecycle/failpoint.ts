@@ -1,0 +1,47 @@
+const names = ['migrate.before-commit', 'embedded.before-ready'] as const;
+const actions = ['kill', 'throw', 'hang'] as const;
+
+/**
+ * Named places where a test can hurt the process on purpose.
+ *
+ * `PGFRESH_FAILPOINTS="migrate.before-commit=kill,embedded.before-ready=hang"` arms them. When the variable is absent,
+ * which is always outside of tests, `failpoint` is an empty function and a call to it costs nothing.
+ */
+export type FailpointName = (typeof names)[number];
+type Action = (typeof actions)[number];
+
+const armed = parseFailpoints(process.env['PGFRESH_FAILPOINTS']);
+
+export const failpoint: (name: FailpointName) => void | Promise<void> = armed.size === 0 ? () => {} : hurt;
+
+/** A test that arms what does not exist would pass for the wrong reason. */
+export function parseFailpoints(text = ''): Map<FailpointName, Action> {
+  return new Map(text.split(',').filter(Boolean).map(parsePoint));
+}
+
+function parsePoint(point: string): [FailpointName, Action] {
+  const [name, action] = point.split('=');
+  return [known(names, name), known(actions, action)];
+}
+
+function known<Word extends string>(words: readonly Word[], given: string | undefined): Word {
+  const word = words.find((one) => one === given);
+  if (word === undefined) throw new Error(`PGFRESH_FAILPOINTS: expected one of ${words.join(', ')}, got "${given}"`);
+  return word;
+}
+
+function hurt(name: FailpointName): void | Promise<void> {
+  switch (armed.get(name)) {
+    case 'kill':
+      process.kill(process.pid, 'SIGKILL');
+      return new Promise(() => {});
+    case 'throw':
+      throw new Error(`failpoint ${name}`);
+    case 'hang':
+      // stderr tells the test that the place was reached; a timer keeps the process alive there.
+      process.stderr.write(`failpoint ${name} reached\n`);
+      return new Promise(() => setInterval(() => {}, 60_000));
+    case undefined:
+      return;
+  }
+}

@@ -1,0 +1,2 @@
+export { failpoint, type FailpointName } from './failpoint.ts';
+export { Service, stopAll, thenStop } from './service.ts';
