@@ -1,0 +1,20 @@
+import { z } from 'zod';
+
+const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
+
+/** A positive time: a number of milliseconds, or a text such as "250ms", "30s", "15m", "6h", "1d". Read as milliseconds. */
+export const duration = z.union([z.number(), z.string()]).transform((value, context) => {
+  const ms = typeof value === 'number' ? value : parseDuration(value);
+  if (ms > 0 && Number.isFinite(ms)) return ms;
+  context.addIssue({
+    code: 'custom',
+    message: 'expected a positive time such as "30s", "15m", "6h" or a number of milliseconds',
+  });
+  return z.NEVER;
+});
+
+function parseDuration(text: string): number {
+  const match = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?$/.exec(text.trim());
+  if (!match) return Number.NaN;
+  return Number(match[1]) * units[(match[2] ?? 'ms') as keyof typeof units];
+}

@@ -1,0 +1,59 @@
+import { existsSync } from 'node:fs';
+import { registerHooks } from 'node:module';
+import { extname, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+import { resolveConfig, type ConfigInputs, type ResolvedConfig } from './resolve.ts';
+import type { Config } from './settings.ts';
+
+const fileNames = ['pgfresh.config.ts', 'pgfresh.config.js', 'pgfresh.config.mjs'];
+
+// "pgfresh" in the file means the one that reads it: a clone is no installed package, and may not be built.
+const ourselves = {
+  url: new URL(`../index${extname(import.meta.filename)}`, import.meta.url).href,
+  shortCircuit: true,
+};
+
+export interface LoadOptions extends Pick<ConfigInputs, 'flags' | 'env'> {
+  readonly folder: string;
+  /** The file that the user named; without it, the folder's own is taken if it has one. */
+  readonly configFile?: string | undefined;
+}
+
+/** Reads the configuration file, if there is one, and resolves every setting. */
+export async function loadConfig({ folder, configFile, flags = {}, env = {} }: LoadOptions): Promise<ResolvedConfig> {
+  const file = configFile === undefined ? findFile(folder) : resolve(folder, configFile);
+  const config = file === undefined ? {} : await importFile(file);
+  return resolveConfig({ flags, env, config, file });
+}
+
+/** Does nothing but give the editor the types. */
+export function defineConfig(config: Config): Config {
+  return config;
+}
+
+function findFile(folder: string): string | undefined {
+  return fileNames.map((name) => resolve(folder, name)).find((path) => existsSync(path));
+}
+
+async function importFile(file: string): Promise<Config> {
+  if (!existsSync(file)) throw new PgfreshError('PGF_CONFIG_MISSING', { file });
+  let module: { default?: Config };
+  const hooks = registerHooks({
+    resolve: (name, context, next) => (name === 'pgfresh' ? ourselves : next(name, context)),
+  });
+  try {
+    module = (await import(pathToFileURL(file).href)) as { default?: Config };
+  } catch (error) {
+    throw new PgfreshError('PGF_CONFIG_THROWS', { file, problem: problemOf(error) }, { cause: error });
+  } finally {
+    hooks.deregister();
+  }
+  if (module.default === undefined) {
+    throw new PgfreshError('PGF_CONFIG_INVALID', {
+      file,
+      problem: 'expected a default export (export default defineConfig({ … })), got none',
+    });
+  }
+  return module.default;
+}

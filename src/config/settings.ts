@@ -1,0 +1,106 @@
+import { z } from 'zod';
+import { duration } from './duration.ts';
+
+interface Setting {
+  /** One line for `--help` and for the docs. */
+  readonly about: string;
+  readonly env: string;
+  /** In commander's notation. */
+  readonly flag: string;
+  readonly schema: z.ZodType;
+  readonly default: unknown;
+  /** Never shown, wherever it came from. */
+  readonly secret?: true;
+}
+
+const words = z.union([
+  z.array(z.string().min(1)),
+  z.string().transform((text) =>
+    text
+      .split(',')
+      .map((word) => word.trim())
+      .filter(Boolean),
+  ),
+]);
+const wholeNumber = (low: number, high: number) =>
+  z
+    .union([z.number(), z.string().regex(/^\d+$/, `expected a whole number from ${low} to ${high}`).transform(Number)])
+    .pipe(z.int().min(low).max(high));
+
+/** Every setting of pgfresh, once: its name in `pgfresh.config.ts`, its flag, its environment variable. */
+export const settings = {
+  databaseUrl: {
+    about: 'PostgreSQL to use (15 or newer); without it, an embedded one is started',
+    env: 'DATABASE_URL',
+    flag: '--database-url <url>',
+    schema: z.string().min(1).optional(),
+    default: undefined,
+    secret: true,
+  },
+  dataDir: {
+    about: 'folder of the embedded database and of generated secrets',
+    env: 'PGFRESH_DATA_DIR',
+    flag: '--data-dir <folder>',
+    schema: z.string().min(1),
+    default: '.pgfresh',
+  },
+  host: {
+    about: 'address to listen on',
+    env: 'PGFRESH_HOST',
+    flag: '--host <address>',
+    schema: z.string().min(1),
+    default: '127.0.0.1',
+  },
+  port: {
+    about: 'port to listen on; without it 4400, or the next free one',
+    env: 'PGFRESH_PORT',
+    flag: '--port <number>',
+    schema: wholeNumber(0, 65_535).optional(),
+    default: undefined,
+  },
+  allowedHosts: {
+    about: 'further names under which browsers may reach the server, separated by commas',
+    env: 'PGFRESH_ALLOWED_HOSTS',
+    flag: '--allowed-hosts <names>',
+    schema: words,
+    default: [],
+  },
+  token: {
+    about: 'bearer token for everything that writes; without it, one is generated into the data folder',
+    env: 'PGFRESH_TOKEN',
+    flag: '--token <secret>',
+    schema: z.string().min(16, 'expected 16 characters or more').optional(),
+    default: undefined,
+    secret: true,
+  },
+  logLevel: {
+    about: 'the least important log lines to print: debug, info, warn, error or silent',
+    env: 'PGFRESH_LOG_LEVEL',
+    flag: '--log-level <level>',
+    schema: z.enum(['debug', 'info', 'warn', 'error', 'silent']),
+    default: 'info',
+  },
+  poolSize: {
+    about: 'database connections of this process at the most',
+    env: 'PGFRESH_POOL_SIZE',
+    flag: '--pool-size <number>',
+    schema: wholeNumber(1, 1_000),
+    default: 10,
+  },
+  statementTimeout: {
+    about: 'time after which PostgreSQL cancels a statement of ours',
+    env: 'PGFRESH_STATEMENT_TIMEOUT',
+    flag: '--statement-timeout <time>',
+    schema: duration,
+    default: '30s',
+  },
+} as const satisfies Record<string, Setting>;
+
+export type SettingName = keyof typeof settings;
+export const settingNames = Object.keys(settings) as SettingName[];
+
+/** The settings as the program uses them. */
+export type Settings = { [Name in SettingName]: z.output<(typeof settings)[Name]['schema']> };
+
+/** What `pgfresh.config.ts` may say. */
+export type Config = { [Name in SettingName]?: z.input<(typeof settings)[Name]['schema']> };
