@@ -1,0 +1,97 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { chown, mkdir, readdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { PgfreshError } from '../../errors/index.ts';
+import { type Account, canEnter } from './account.ts';
+import { type DataFolder, failed } from './folder.ts';
+import { runInitdb } from './initdb.ts';
+import { makeSystemFolder, type Runtime, systemFolder } from './runtime.ts';
+
+/** The one role and the one database that we make. */
+export const databaseName = 'pgfresh';
+// Not "pgfresh": a user's own schema comes first in its search path, and the tables of people would land in ours.
+export const userName = 'postgres';
+
+const unfinishedPrefix = 'postgres.new';
+
+/**
+ * Makes the database cluster under another name and renames it when it is complete, so that an interrupted attempt is
+ * never taken for one.
+ */
+export async function createCluster(
+  folder: DataFolder,
+  runtime: Runtime,
+  password: string,
+  signal: AbortSignal,
+): Promise<void> {
+  try {
+    const home = await clusterHome(folder, runtime.account);
+    await removeUnfinished(home);
+    // A name of its own each time: an initdb whose pgfresh was killed may still be writing.
+    const unfinished = join(home, `${unfinishedPrefix}.${randomBytes(4).toString('hex')}`);
+    const passwordFile = `${unfinished}.password`;
+    await writeFile(passwordFile, `${password}\n`, { mode: 0o600 });
+    await mkdir(unfinished, { mode: 0o700 });
+    await giveTo(runtime.account, [passwordFile, unfinished]);
+    await runInitdb(runtime, folder, initdbOptions(unfinished, passwordFile), signal);
+    await rm(passwordFile);
+    await moveIn(unfinished, home, folder);
+  } catch (error) {
+    if (error instanceof PgfreshError || signal.aborted) throw error;
+    throw failed(folder, 'creating the database cluster', String(error), error);
+  }
+}
+
+/** Waits until what initdb wrote is on the disk, which it did not do itself in order to be ready sooner. */
+export async function syncCluster(folder: DataFolder, runtime: Runtime, cluster: string): Promise<void> {
+  await runInitdb(runtime, folder, ['--sync-only', `--pgdata=${cluster}`], new AbortController().signal);
+}
+
+function initdbOptions(cluster: string, passwordFile: string): string[] {
+  return [
+    `--pgdata=${cluster}`,
+    `--username=${userName}`,
+    `--pwfile=${passwordFile}`,
+    '--auth=scram-sha-256',
+    '--encoding=UTF8',
+    // The same sort order and case rules on every machine, whatever its own locale.
+    '--locale=C',
+    '--locale-provider=builtin',
+    '--builtin-locale=C.UTF-8',
+    '--no-sync',
+    '--no-instructions',
+  ];
+}
+
+/** The data folder itself, or a place of root's if the server's account can not get there. */
+async function clusterHome(folder: DataFolder, account: Account | undefined): Promise<string> {
+  if (account === undefined || (await canEnter(folder.root, account))) return folder.root;
+  const name = createHash('sha256').update(folder.root).digest('hex').slice(0, 12);
+  await makeSystemFolder(join(systemFolder, 'data'));
+  const home = await makeSystemFolder(join(systemFolder, 'data', name));
+  // For whoever wonders later whether this can go.
+  await writeFile(join(home, 'belongs-to.txt'), `${folder.root}\n`);
+  return home;
+}
+
+async function moveIn(unfinished: string, home: string, folder: DataFolder): Promise<void> {
+  const place = join(home, 'postgres');
+  if (home === folder.root) return rename(unfinished, place);
+  // The cluster of a data folder that was removed since. Nobody has its password, but it is not ours to destroy.
+  const before = join(home, 'postgres.before');
+  await rm(before, { recursive: true, force: true });
+  await rename(place, before).catch(() => {});
+  await rename(unfinished, place);
+  await rm(folder.cluster, { force: true });
+  await symlink(place, folder.cluster);
+}
+
+async function removeUnfinished(home: string): Promise<void> {
+  const names = (await readdir(home)).filter((name) => name.startsWith(unfinishedPrefix));
+  await Promise.all(names.map((name) => rm(join(home, name), { recursive: true, force: true, maxRetries: 5 })));
+}
+
+async function giveTo(account: Account | undefined, paths: readonly string[]): Promise<void> {
+  if (account === undefined) return;
+  await Promise.all(paths.map((path) => chown(path, account.uid, account.gid)));
+}

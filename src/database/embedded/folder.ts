@@ -1,0 +1,89 @@
+import { randomBytes } from 'node:crypto';
+import { access, constants, type FileHandle, mkdir, open, readFile, rename, writeFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { PgfreshError, problemOf } from '../../errors/index.ts';
+
+/** The data folder and what lies in it. */
+export interface DataFolder {
+  readonly root: string;
+  /** PGDATA, or a link to it where the server's account can not reach this folder. */
+  readonly cluster: string;
+  /** The password of the database user, readable by the owner only. */
+  readonly password: string;
+  readonly log: string;
+  /** Who uses the folder; also the file that is locked meanwhile. */
+  readonly state: string;
+}
+
+const maximumLogBytes = 10 * 1024 * 1024;
+
+export function dataFolder(dataDir: string): DataFolder {
+  const root = resolve(dataDir);
+  return {
+    root,
+    cluster: join(root, 'postgres'),
+    password: join(root, 'password'),
+    log: join(root, 'postgres.log'),
+    state: join(root, 'server.json'),
+  };
+}
+
+export async function makeFolder(folder: DataFolder): Promise<void> {
+  try {
+    await mkdir(folder.root, { recursive: true });
+    await access(folder.root, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw unwritable(folder, error);
+  }
+}
+
+export function unwritable(folder: DataFolder, error: unknown): PgfreshError {
+  return new PgfreshError(
+    'PGF_DATA_DIR_UNWRITABLE',
+    { folder: folder.root, problem: problemOf(error) },
+    { cause: error },
+  );
+}
+
+export function failed(folder: DataFolder, step: string, said: string, cause?: unknown): PgfreshError {
+  const values = { step, stderr: said, log: folder.log, folder: folder.root };
+  return new PgfreshError('PGF_EMBEDDED_FAILED', values, { cause });
+}
+
+/** The major version that made the cluster; `undefined` if there is none yet. */
+export async function clusterVersion(folder: DataFolder): Promise<string | undefined> {
+  try {
+    return (await readFile(join(folder.cluster, 'PG_VERSION'), 'utf8').catch(ignoreMissing))?.trim();
+  } catch (error) {
+    throw unwritable(folder, error);
+  }
+}
+
+/** The password, made up when the cluster is still to be made. */
+export async function passwordOf(folder: DataFolder, fresh: boolean): Promise<string> {
+  try {
+    const known = (await readFile(folder.password, 'utf8').catch(ignoreMissing))?.trim();
+    if (known) return known;
+    if (!fresh) throw failed(folder, 'reading the password', `${folder.password} is missing`);
+    const password = randomBytes(24).toString('base64url');
+    const unfinished = `${folder.password}.new`;
+    await writeFile(unfinished, `${password}\n`, { mode: 0o600, flush: true });
+    await rename(unfinished, folder.password);
+    return password;
+  } catch (error) {
+    throw error instanceof PgfreshError ? error : unwritable(folder, error);
+  }
+}
+
+/** The server writes its log by itself: what it says must not depend on us reading it, nor end with us. */
+export async function openLog(folder: DataFolder): Promise<FileHandle> {
+  const log = await open(folder.log, 'a+', 0o600).catch((error: unknown) => {
+    throw unwritable(folder, error);
+  });
+  if ((await log.stat()).size > maximumLogBytes) await log.truncate(0);
+  return log;
+}
+
+export function ignoreMissing(error: NodeJS.ErrnoException): undefined {
+  if (error.code !== 'ENOENT') throw error;
+}

@@ -1,0 +1,3 @@
+export { EmbeddedServer, type EmbeddedOptions } from './server.ts';
+export { embeddedStatus, type EmbeddedStatus } from './status.ts';
+export { runningEmbedded } from './running.ts';

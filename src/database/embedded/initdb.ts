@@ -1,0 +1,35 @@
+import { spawn } from 'node:child_process';
+import { spawnOptions } from './account.ts';
+import { type DataFolder, failed } from './folder.ts';
+import { lastWords } from './log.ts';
+import { sendSignal } from './processes.ts';
+import type { Runtime } from './runtime.ts';
+
+/** Runs initdb to its end. If the signal fires, it is ended together with the servers that it runs inside. */
+export async function runInitdb(
+  runtime: Runtime,
+  folder: DataFolder,
+  options: readonly string[],
+  signal: AbortSignal,
+): Promise<void> {
+  signal.throwIfAborted();
+  const child = spawn(runtime.initdb, options, {
+    ...spawnOptions(runtime.account),
+    // Out of reach of the terminal's Ctrl-C, and a group of its own that can be ended as a whole.
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let said = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => (said = (said + text).slice(-16_384)));
+  }
+  const end = () => void (child.pid !== undefined && sendSignal(-child.pid, 'SIGKILL'));
+  signal.addEventListener('abort', end);
+  const problem = await new Promise<string | undefined>((resolve) => {
+    child.on('error', (error) => resolve(error.message));
+    child.on('close', (code) => resolve(code === 0 ? undefined : lastWords(said)));
+  });
+  signal.removeEventListener('abort', end);
+  signal.throwIfAborted();
+  if (problem !== undefined) throw failed(folder, 'creating the database cluster', problem);
+}

@@ -1,0 +1,123 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { constants, type FileHandle, open } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { PgfreshError } from '../../errors/index.ts';
+import { type DataFolder, ignoreMissing, unwritable } from './folder.ts';
+import { bornAt } from './processes.ts';
+
+/** What `server.json` holds while a process of ours uses the folder. */
+export interface ServerState {
+  readonly pid: number;
+  readonly born: string | undefined;
+  readonly postmaster?: number | undefined;
+  /** While the server can be used. */
+  readonly port?: number;
+  readonly startedAt: string;
+}
+
+// A process that is just ending, or a doctor that only looks, holds the lock for a moment.
+const patience = 300;
+
+/** The exclusive use of a data folder: a lock of the kernel on `server.json`, which dies with our process. */
+export class FolderLock {
+  readonly #file: FileHandle;
+  readonly #state: ServerState;
+
+  private constructor(file: FileHandle, state: ServerState) {
+    this.#file = file;
+    this.#state = state;
+  }
+
+  static async take(folder: DataFolder): Promise<FolderLock> {
+    for (const deadline = performance.now() + patience; ; await sleep(50)) {
+      const result = await tryLock(folder.state, constants.O_RDWR | constants.O_CREAT).catch((error: unknown) => {
+        throw unwritable(folder, error);
+      });
+      if ('file' in result) {
+        const state = { pid: process.pid, born: await bornAt(process.pid), startedAt: new Date().toISOString() };
+        const lock = new FolderLock(result.file, state);
+        await lock.record({});
+        return lock;
+      }
+      if (performance.now() > deadline) {
+        throw new PgfreshError('PGF_EMBEDDED_IN_USE', { folder: folder.root, pid: pidOf(result.holder) });
+      }
+    }
+  }
+
+  async record(server: Pick<ServerState, 'postmaster' | 'port'>): Promise<void> {
+    await this.#rewrite(`${JSON.stringify({ ...this.#state, ...server }, undefined, 2)}\n`);
+  }
+
+  async release(): Promise<void> {
+    try {
+      await this.#rewrite('');
+    } finally {
+      await this.#file.close();
+    }
+  }
+
+  // In place: a renamed file would be another one than the one that is locked.
+  async #rewrite(text: string): Promise<void> {
+    await this.#file.truncate(0);
+    await this.#file.write(text, 0);
+  }
+}
+
+/** What a process wrote down about itself; unknown if it was just about to. */
+export type Holder = ServerState | 'unknown';
+
+export function pidOf(holder: Holder): number | 'unknown' {
+  return holder === 'unknown' ? holder : holder.pid;
+}
+
+/** The process that uses the folder now, if any. */
+export async function folderHolder(folder: DataFolder): Promise<Holder | undefined> {
+  const result = await tryLock(folder.state, constants.O_RDONLY).catch(ignoreMissing);
+  if (result === undefined) return undefined;
+  if ('holder' in result) return result.holder;
+  await result.file.close();
+  return undefined;
+}
+
+async function tryLock(path: string, flags: number): Promise<{ file: FileHandle } | { holder: Holder }> {
+  const file = await openLocked(path, flags);
+  const reader = file ?? (await open(path, constants.O_RDONLY));
+  try {
+    const state = readState(await reader.readFile('utf8'));
+    // Where the kernel's lock is not to be had, the holder's life is all there is to go by.
+    const alive = state?.born !== undefined && state.born === (await bornAt(state.pid));
+    if (file !== undefined && !alive) return { file };
+    await file?.close();
+    return { holder: state ?? 'unknown' };
+  } finally {
+    if (file === undefined) await reader.close();
+  }
+}
+
+/** Opens and locks; `undefined` if another process has the lock. */
+async function openLocked(path: string, flags: number): Promise<FileHandle | undefined> {
+  if (process.platform === 'darwin') {
+    const exclusive = 0x20;
+    return open(path, flags | exclusive | constants.O_NONBLOCK, 0o644).catch((error: unknown) => {
+      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error;
+      return undefined;
+    });
+  }
+  const file = await open(path, flags, 0o644);
+  // Node has no flock(2). The lock belongs to the open file, which the program shares with us and leaves to us.
+  const flock = spawn('flock', ['-n', '-x', '3'], { stdio: ['ignore', 'ignore', 'ignore', file.fd] });
+  const [code] = (await once(flock, 'exit').catch(() => [127])) as [number | null];
+  if (code !== 1) return file;
+  await file.close();
+  return undefined;
+}
+
+function readState(text: string): ServerState | undefined {
+  try {
+    return JSON.parse(text) as ServerState;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,34 @@
+import pg from 'pg';
+import { databaseName, userName } from './cluster.ts';
+
+export interface Login {
+  readonly port: number;
+  readonly password: string;
+}
+
+export function loginUrl({ port, password }: Login): string {
+  return `postgres://${userName}:${password}@127.0.0.1:${port}/${databaseName}`;
+}
+
+/** Logs in, which shows that the server and the password belong together, and creates our database if there is none. */
+export async function ensureDatabase({ port, password }: Login): Promise<void> {
+  const client = new pg.Client({
+    host: '127.0.0.1',
+    port,
+    user: userName,
+    password,
+    database: 'postgres',
+    ssl: false,
+    application_name: 'pgfresh start',
+    connectionTimeoutMillis: 10_000,
+  });
+  // An error outside of a query, when the server dies meanwhile, would otherwise end our process.
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    const { rowCount } = await client.query('select from pg_database where datname = $1::name', [databaseName]);
+    if (rowCount === 0) await client.query(`create database ${databaseName}`);
+  } finally {
+    await client.end();
+  }
+}

@@ -1,0 +1,48 @@
+import { realpath } from 'node:fs/promises';
+import { PgfreshError, problemOf } from '../../errors/index.ts';
+import type { Events } from '../../events/index.ts';
+import { serverAccount } from './account.ts';
+import type { Binaries } from './binaries.ts';
+import { createCluster } from './cluster.ts';
+import { clusterVersion, type DataFolder, failed, passwordOf } from './folder.ts';
+import { endLeftovers } from './leftovers.ts';
+import { prepareRuntime, type Runtime } from './runtime.ts';
+
+/** Everything that a postmaster needs, found or made. */
+export interface Prepared {
+  readonly runtime: Runtime;
+  /** PGDATA without links, as the server's processes name it. */
+  readonly cluster: string;
+  readonly password: string;
+  readonly fresh: boolean;
+}
+
+/** To be called by the holder of the folder's lock: what still runs on the cluster is taken for a leftover. */
+export async function prepare(
+  folder: DataFolder,
+  binaries: Binaries,
+  events: Events,
+  signal: AbortSignal,
+): Promise<Prepared> {
+  const found = await clusterVersion(folder);
+  const fresh = found === undefined;
+  if (!fresh && found !== String(binaries.major)) {
+    throw new PgfreshError('PGF_EMBEDDED_OTHER_VERSION', { folder: folder.root, found, expected: binaries.major });
+  }
+  events.emit({ type: 'database.starting', folder: folder.root, fresh });
+  const account = await serverAccount(folder.cluster);
+  const runtime = await prepareRuntime(binaries, account).catch((error: unknown) => {
+    throw failed(folder, 'loading its programs', problemOf(error), error);
+  });
+  const password = await passwordOf(folder, fresh);
+  if (fresh) await createCluster(folder, runtime, password, signal);
+  const cluster = await realpath(folder.cluster);
+  await clearWay(folder, cluster);
+  return { runtime, cluster, password, fresh };
+}
+
+export async function clearWay(folder: DataFolder, cluster: string): Promise<void> {
+  await endLeftovers(cluster).catch((error: unknown) => {
+    throw failed(folder, 'ending an earlier server', problemOf(error), error);
+  });
+}

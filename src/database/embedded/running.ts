@@ -1,0 +1,20 @@
+import { readFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { dataFolder } from './folder.ts';
+import { folderHolder } from './lock.ts';
+import { loginUrl } from './login.ts';
+
+/**
+ * The address of the server that another process of ours runs in the folder; none if nobody does. One that is just
+ * starting or stopping has no address, and is waited for.
+ */
+export async function runningEmbedded(dataDir: string, patience = 5_000): Promise<string | undefined> {
+  const folder = dataFolder(dataDir);
+  for (const deadline = performance.now() + patience; performance.now() < deadline; await sleep(50)) {
+    const holder = await folderHolder(folder);
+    if (holder === undefined) return undefined;
+    if (holder === 'unknown' || holder.port === undefined) continue;
+    return loginUrl({ port: holder.port, password: (await readFile(folder.password, 'utf8')).trim() });
+  }
+  return undefined;
+}
