@@ -1,0 +1,114 @@
+import { Socket } from 'node:net';
+import pg from 'pg';
+import { problemOf } from '../errors/index.ts';
+import type { Events } from '../events/index.ts';
+import { clientConfig } from './address.ts';
+import { codedOr, type Queryable, send, type Statement } from './query.ts';
+import { connected, runTransaction, type TransactionOptions } from './transaction.ts';
+
+export interface DatabaseOptions {
+  url: string;
+  events: Events;
+  /** Shown in pg_stat_activity, so that a DBA knows who asks. */
+  applicationName: string;
+  poolSize?: number;
+  statementTimeoutMs?: number;
+  /** How long a server may say nothing, after it should have cancelled a statement or said goodbye. */
+  silenceMs?: number;
+  /** Source of jitter between retries, in [0, 1). */
+  random?: () => number;
+}
+
+// Counts and ids stay far below 2^53, and a number is what everybody expects.
+const numbers = new pg.TypeOverrides();
+const bigint = 20;
+const bigintArray = 1016;
+numbers.setTypeParser(bigint, Number);
+numbers.setTypeParser(bigintArray, (text) => text.slice(1, -1).split(',').filter(Boolean).map(Number));
+
+/** The one pool of a process. */
+export class Database implements Queryable {
+  readonly #pool: pg.Pool;
+  readonly #sockets = new Set<Socket>();
+  readonly #events: Events;
+  readonly #random: () => number;
+  readonly #silenceMs: number;
+  #closing: Promise<void> | undefined;
+
+  constructor(options: DatabaseOptions) {
+    const { statementTimeoutMs = 30_000, silenceMs = 5_000, poolSize = 10 } = options;
+    this.#silenceMs = silenceMs;
+    this.#events = options.events;
+    this.#random = options.random ?? Math.random;
+    this.#pool = new pg.Pool({
+      ...clientConfig(options.url, options.applicationName),
+      max: poolSize,
+      types: numbers,
+      connectionTimeoutMillis: 10_000,
+      query_timeout: statementTimeoutMs + silenceMs,
+      stream: () => this.#newSocket(),
+      // As a statement, not as a start-up parameter: poolers refuse parameters that they do not know.
+      // The pool waits for it, although its types do not say so.
+      onConnect: (client) =>
+        client.query(`set statement_timeout = ${Math.round(statementTimeoutMs)}`) as unknown as void,
+    });
+    // An idle connection that dies must not end the process; the pool opens another when it is needed.
+    this.#pool.on('error', (error) => this.#connectionLost(error));
+  }
+
+  /** Runs a statement, which commits by itself. */
+  async query<Row extends object>(statement: Statement, values?: readonly unknown[]): Promise<Row[]> {
+    const client = await connected(this.#pool);
+    let failed = false;
+    // The statement fails by it too; without a listener it would end the process.
+    const onError = (): void => {};
+    client.on('error', onError);
+    try {
+      return (await send<Row>(client, statement, values)).rows;
+    } catch (error) {
+      failed = true;
+      throw codedOr(error, 'PGF_COMMIT_UNKNOWN');
+    } finally {
+      client.off('error', onError);
+      // A text of several statements may have failed between its BEGIN and its COMMIT.
+      client.release(failed);
+    }
+  }
+
+  /**
+   * Runs `work` in a transaction and returns what it returned once the COMMIT was confirmed.
+   * `work` runs again after a deadlock, a serialization failure or a connection lost before the COMMIT,
+   * so it must have no effect outside of the transaction.
+   */
+  async transact<T>(label: string, work: (tx: Queryable) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
+    return runTransaction(work, options, {
+      connect: () => this.#pool.connect(),
+      random: this.#random,
+      retried: (failure, attempt) => this.#events.emit({ type: 'transaction.retried', label, failure, attempt }),
+    });
+  }
+
+  /** Waits for what is under way, but not for long. */
+  close(): Promise<void> {
+    this.#closing ??= this.#end();
+    return this.#closing;
+  }
+
+  async #end(): Promise<void> {
+    const timer = setTimeout(() => this.#sockets.forEach((socket) => socket.destroy()), this.#silenceMs);
+    await this.#pool.end();
+    // The pool does not wait for the goodbye of idle connections.
+    await Promise.all([...this.#sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve))));
+    clearTimeout(timer);
+  }
+
+  #newSocket(): Socket {
+    const socket = new Socket();
+    this.#sockets.add(socket);
+    return socket.once('close', () => this.#sockets.delete(socket));
+  }
+
+  #connectionLost(error: Error): void {
+    if (!this.#closing) this.#events.emit({ type: 'database.connection_lost', problem: problemOf(error) });
+  }
+}

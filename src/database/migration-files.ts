@@ -1,0 +1,43 @@
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** A text that the database must have seen: a numbered migration once, a functions file whenever it changes. */
+export interface SqlFile {
+  /** The file's name without the ending, for instance "001_schema". */
+  readonly name: string;
+  readonly text: string;
+  readonly hash: string;
+}
+
+export interface SqlFiles {
+  readonly migrations: readonly SqlFile[];
+  readonly functions: readonly SqlFile[];
+}
+
+// src/database and dist/database are equally far from the package's root.
+const packagedSql = fileURLToPath(new URL('../../sql', import.meta.url));
+
+export async function readSqlFiles(folder = packagedSql): Promise<SqlFiles> {
+  const [migrations, functions] = await Promise.all([
+    readFolder(join(folder, 'migrations')),
+    readFolder(join(folder, 'functions')),
+  ]);
+  migrations.forEach((file, index) => {
+    const expected = String(index + 1).padStart(3, '0');
+    if (!file.name.startsWith(`${expected}_`)) throw new Error(`migration ${file.name} should be number ${expected}`);
+  });
+  return { migrations, functions };
+}
+
+async function readFolder(folder: string): Promise<SqlFile[]> {
+  const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).toSorted();
+  return Promise.all(names.map((name) => readSqlFile(join(folder, name), name.slice(0, -'.sql'.length))));
+}
+
+async function readSqlFile(path: string, name: string): Promise<SqlFile> {
+  // Line ends are a matter of the checkout, not of the content.
+  const text = (await readFile(path, 'utf8')).replaceAll('\r\n', '\n');
+  return { name, text, hash: createHash('sha256').update(text).digest('hex') };
+}

@@ -1,0 +1,36 @@
+import { performance } from 'node:perf_hooks';
+import { setTimeout as wait } from 'node:timers/promises';
+import { PgfreshError } from '../errors/index.ts';
+import type { Database } from './database.ts';
+import type { Queryable } from './query.ts';
+
+// One for all versions of pgfresh: two that differ must still exclude each other.
+export const migrationLock = 7_467_337_004;
+
+/** Nothing but PostgreSQL's own functions and operators can be meant by a name that has no schema. */
+export const closedSearchPath = 'set local search_path = pg_catalog, pg_temp';
+
+/** Runs `work` in a transaction that changes the schema, one process at a time and however long it takes. */
+export async function transactLocked<T extends object>(
+  database: Database,
+  label: string,
+  work: (tx: Queryable) => Promise<T>,
+  lockWaitMs = 60_000,
+): Promise<T> {
+  const deadline = performance.now() + lockWaitMs;
+  for (;;) {
+    const attempt = (tx: Queryable): Promise<T | undefined> => workLocked(tx, work);
+    const result = await database.transact(label, attempt, { lockTimeoutMs: 10_000, unlimited: true });
+    if (result !== undefined) return result;
+    if (performance.now() > deadline) throw new PgfreshError('PGF_MIGRATION_LOCKED', { seconds: lockWaitMs / 1000 });
+    await wait(100);
+  }
+}
+
+async function workLocked<T>(tx: Queryable, work: (tx: Queryable) => Promise<T>): Promise<T | undefined> {
+  await tx.query(closedSearchPath);
+  const [lock] = await tx.query<{ held: boolean }>('select pg_try_advisory_xact_lock($1::bigint) as held', [
+    migrationLock,
+  ]);
+  return lock?.held ? work(tx) : undefined;
+}

@@ -1,0 +1,44 @@
+import type pg from 'pg';
+import { errorTable, PgfreshError, problemOf } from '../errors/index.ts';
+import { codeOf, failureOf } from './failure.ts';
+
+/** A statement's text, or with a name to have it prepared once a connection. */
+export type Statement = string | { readonly name: string; readonly text: string };
+
+export interface Queryable {
+  query<Row extends object = Record<string, unknown>>(
+    statement: Statement,
+    values?: readonly unknown[],
+  ): Promise<Row[]>;
+}
+
+/** Sends one statement; without limit, it may take longer than the pool allows to others. */
+export function send<Row extends object>(
+  client: Pick<pg.ClientBase, 'query'>,
+  statement: Statement,
+  values: readonly unknown[] = [],
+  { unlimited = false } = {},
+): Promise<pg.QueryResult<Row>> {
+  const config = typeof statement === 'string' ? { text: statement } : statement;
+  // The longest that a timer can be; pg has no other way to say so for one statement.
+  const timeout = unlimited ? { query_timeout: 2 ** 31 - 1 } : {};
+  return client.query<Row>({ ...config, ...timeout, values: [...values] });
+}
+
+/** A lost connection, or a refusal by one of our functions, as an error of the coded table; the rest stays PostgreSQL's own. */
+export function codedOr(error: unknown, lost: 'PGF_DATABASE_LOST' | 'PGF_COMMIT_UNKNOWN'): unknown {
+  const problem = problemOf(error);
+  if (failureOf(error) === 'connection') return new PgfreshError(lost, { problem }, { cause: error });
+  const [, code, sentence] = codeOf(error) === refusal ? (/^(PGF_\w+): (.*)$/.exec(problem) ?? []) : [];
+  if (code === undefined || !(code in errorTable)) return error;
+  return new PgfreshError(code as RefusalCode, { problem: sentence! }, { cause: error });
+}
+
+/** The SQLSTATE of everything that our own functions refuse. */
+const refusal = 'PGF01';
+type RefusalCode =
+  | 'PGF_ARGUMENT_INVALID'
+  | 'PGF_KEY_INVALID'
+  | 'PGF_TYPE_UNKNOWN'
+  | 'PGF_SOURCE_UNKNOWN'
+  | 'PGF_LEASE_LOST';

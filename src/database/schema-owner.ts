@@ -1,0 +1,52 @@
+import { PgfreshError } from '../errors/index.ts';
+import type { Queryable } from './query.ts';
+
+/**
+ * The first thing that speaks against working in the schema. Whoever owns a table or a function there can have it run
+ * their code as whoever migrates, so the owner must be one who could do so anyway: ourselves, a role whose rights we
+ * have, the owner of the database, a superuser. A superuser has the rights of every role, which says nothing of trust.
+ */
+const foreignObject = `with ours as (
+  select oid, nspowner from pg_namespace where nspname = 'pgfresh'
+), object (classid, objid, owner) as (
+  select 'pg_namespace'::regclass, oid, nspowner from ours
+  union all
+  select 'pg_class'::regclass, pg_class.oid, relowner from pg_class join ours on relnamespace = ours.oid
+  union all
+  select 'pg_proc'::regclass, pg_proc.oid, proowner from pg_proc join ours on pronamespace = ours.oid
+  union all
+  select 'pg_type'::regclass, pg_type.oid, typowner from pg_type join ours on typnamespace = ours.oid
+), problem (text) as (
+  select format('%s belongs to %I', pg_describe_object(classid, objid, 0), pg_get_userbyid(owner))
+  from object
+  join pg_roles as me on me.rolname = current_user
+  left join pg_roles as role on role.oid = object.owner
+  where not (
+    owner = me.oid
+    or coalesce(role.rolsuper, false)
+    or owner = (select datdba from pg_database where datname = current_database())
+    or (not me.rolsuper and pg_has_role(owner, 'usage')))
+  union all
+  select format('it holds %s, but no record of migrations', pg_describe_object(classid, objid, 0))
+  from object
+  where classid <> 'pg_namespace'::regclass
+    and not exists (select from pg_class join ours on relnamespace = ours.oid where relname = 'migrations')
+)
+select text from problem limit 1`;
+
+/** The same refusal for a script that somebody else runs. */
+export const foreignObjectGuard = `do $guard$
+declare
+  problem text := (${foreignObject});
+begin
+  if problem is not null then
+    raise exception 'PGF_SCHEMA_FOREIGN: the schema "pgfresh" is not to be trusted: %', problem;
+  end if;
+end
+$guard$;`;
+
+/** To be asked before anything in the schema is read or changed by a login that has something to lose. */
+export async function requireOwnSchema(tx: Queryable): Promise<void> {
+  const [found] = await tx.query<{ text: string }>(foreignObject);
+  if (found) throw new PgfreshError('PGF_SCHEMA_FOREIGN', { problem: found.text });
+}

@@ -1,0 +1,105 @@
+import pg from 'pg';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+import { clientConfig, shownAddress } from './address.ts';
+import { codeOf, failureOf } from './failure.ts';
+
+/** What pgfresh has to know about a server before it works with it. */
+export interface ServerFacts {
+  address: string;
+  /** For instance "18.4". */
+  version: string;
+  major: number;
+  standby: boolean;
+  user: string;
+  /** A pooler that gives each transaction another session: no LISTEN, no session settings. */
+  transactionPooler: boolean;
+}
+
+const oldestMajor = 15;
+
+/** Connects once, asks, and disconnects. */
+export async function readServerFacts(url: string, patience = 10_000): Promise<ServerFacts> {
+  const client = await connect(url, patience);
+  try {
+    const { rows } = await client.query<Omit<ServerFacts, 'address' | 'transactionPooler'>>(`
+      select split_part(current_setting('server_version'), ' ', 1) as version,
+        current_setting('server_version_num')::int / 10000 as major,
+        pg_is_in_recovery() as standby,
+        current_user as "user"`);
+    return {
+      ...rows[0]!,
+      address: shownAddress(url),
+      transactionPooler: await behindTransactionPooler(client, () => connect(url, patience)),
+    };
+  } catch (error) {
+    throw failureOf(error) === 'connection' ? refusal(error, shownAddress(url)) : error;
+  } finally {
+    await client.end();
+  }
+}
+
+/** Throws what makes the server unfit for pgfresh. */
+export function requireFit(facts: ServerFacts): void {
+  const { address, major, version, standby } = facts;
+  if (major < oldestMajor) throw new PgfreshError('PGF_DATABASE_TOO_OLD', { address, found: version });
+  if (standby) throw new PgfreshError('PGF_DATABASE_STANDBY', { address });
+}
+
+async function connect(url: string, patience: number): Promise<pg.Client> {
+  const client = newClient(url, patience);
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    return client;
+  } catch (error) {
+    await client.end().catch(() => {});
+    throw refusal(error, shownAddress(url));
+  }
+}
+
+function newClient(url: string, patience: number): pg.Client {
+  const config = { ...clientConfig(url, 'pgfresh check'), connectionTimeoutMillis: patience, query_timeout: patience };
+  try {
+    return new pg.Client(config);
+  } catch (error) {
+    const problem = problemOf(error);
+    // The certificates are read at once.
+    if (/[?&]ssl/.test(url)) {
+      throw new PgfreshError('PGF_DATABASE_TLS', { address: shownAddress(url), problem }, { cause: error });
+    }
+    throw new PgfreshError('PGF_DATABASE_URL_INVALID', { problem }, { cause: error });
+  }
+}
+
+function refusal(error: unknown, address: string): PgfreshError {
+  const problem = problemOf(error);
+  const options = { cause: error };
+  if (isAboutTls(error, problem)) return new PgfreshError('PGF_DATABASE_TLS', { address, problem }, options);
+  if (failureOf(error) === 'login') return new PgfreshError('PGF_DATABASE_LOGIN', { address, problem }, options);
+  return new PgfreshError('PGF_DATABASE_UNREACHABLE', { address, problem }, options);
+}
+
+function isAboutTls(error: unknown, problem: string): boolean {
+  if (/does not support SSL|no encryption|SSL off|SSL connection is required|certificate/i.test(problem)) return true;
+  return /^(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO_VERIFY)/.test(codeOf(error) ?? '');
+}
+
+/**
+ * A pooler hands out process ids of its own, so only then is a second client asked: where transactions share sessions,
+ * it is given the one that the first has just let go, or the first does not get its own back.
+ */
+async function behindTransactionPooler(first: pg.Client, another: () => Promise<pg.Client>): Promise<boolean> {
+  const mine = await backendPid(first);
+  if (mine === (first as { processID?: number | null }).processID) return false;
+  const second = await another();
+  try {
+    return (await backendPid(second)) === mine || (await backendPid(first)) !== mine;
+  } finally {
+    await second.end();
+  }
+}
+
+async function backendPid(client: pg.Client): Promise<number> {
+  const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid');
+  return rows[0]!.pid;
+}

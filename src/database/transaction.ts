@@ -1,0 +1,119 @@
+import { setTimeout as wait } from 'node:timers/promises';
+import pg from 'pg';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+import { failureOf, type Failure } from './failure.ts';
+import { codedOr, send, type Queryable, type Statement } from './query.ts';
+
+export interface TransactionOptions {
+  /** How long a statement waits for a lock before it gives up with `lock_timeout`. */
+  lockTimeoutMs?: number;
+  /** Whether a statement may take as long as it needs. */
+  unlimited?: boolean;
+  /** How often `work` may run in all. */
+  attempts?: number;
+}
+
+interface Shell {
+  connect(): Promise<pg.PoolClient>;
+  random(): number;
+  retried(failure: Failure, attempt: number): void;
+}
+
+// Only what PostgreSQL undid by itself, or never got to commit, may be done again without asking anyone.
+const repeatable: ReadonlySet<Failure> = new Set(['deadlock', 'serialization', 'connection']);
+
+export async function runTransaction<T>(
+  work: (tx: Queryable) => Promise<T>,
+  options: TransactionOptions,
+  shell: Shell,
+): Promise<T> {
+  const { attempts = 4 } = options;
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await runOnce(work, options, shell);
+    } catch (error) {
+      const failure = lostBeforeCommit(error) ? 'connection' : failureOf(error);
+      if (!repeatable.has(failure) || attempt >= attempts) throw error;
+      shell.retried(failure, attempt);
+      await wait(10 * 2 ** attempt * shell.random());
+    }
+  }
+}
+
+async function runOnce<T>(work: (tx: Queryable) => Promise<T>, options: TransactionOptions, shell: Shell): Promise<T> {
+  const client = await connected(shell);
+  let broken: Error | undefined;
+  // Without a listener, a connection that dies between two statements would end the process.
+  const onError = (error: Error): void => void (broken = error);
+  client.on('error', onError);
+  const query = async <Row extends object>(statement: Statement, values?: readonly unknown[]): Promise<Row[]> => {
+    try {
+      return (await send<Row>(client, statement, values, options)).rows;
+    } catch (error) {
+      throw codedOr(error, 'PGF_DATABASE_LOST');
+    }
+  };
+  try {
+    await query(opening(options));
+    const result = await work({ query });
+    await commit(client, options);
+    return result;
+  } catch (error) {
+    // A server that did not answer would not answer a ROLLBACK; the end of the connection has the same effect.
+    if (isLost(error)) broken ??= error;
+    else await client.query('rollback').catch((failed: unknown) => (broken ??= failed as Error));
+    throw error;
+  } finally {
+    client.off('error', onError);
+    client.release(broken ?? false);
+  }
+}
+
+function opening({ lockTimeoutMs = 2_000, unlimited = false }: TransactionOptions): string {
+  const begin = `begin; set local lock_timeout = ${Math.round(lockTimeoutMs)}`;
+  return unlimited ? `${begin}; set local statement_timeout = 0` : begin;
+}
+
+/** A connection of the pool. Nothing was sent yet, so nothing can have been committed. */
+export async function connected(shell: Pick<Shell, 'connect'>): Promise<pg.PoolClient> {
+  try {
+    return await shell.connect();
+  } catch (error) {
+    throw codedOr(error, 'PGF_DATABASE_LOST');
+  }
+}
+
+async function commit(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
+  const warnings: string[] = [];
+  const onNotice = (notice: { code?: string | undefined; message?: string | undefined }): void => {
+    // Not by the severity, which comes in the server's language.
+    if (notice.code !== '00000') warnings.push(notice.message ?? 'a warning');
+  };
+  client.on('notice', onNotice);
+  let command: string;
+  try {
+    ({ command } = await send(client, 'commit', [], options));
+  } catch (error) {
+    // Only what PostgreSQL itself answered is certain.
+    if (error instanceof pg.DatabaseError && failureOf(error) !== 'connection') throw error;
+    throw unknown(problemOf(error), error);
+  } finally {
+    client.off('notice', onNotice);
+  }
+  // A transaction that failed earlier and was swallowed by `work` answers a COMMIT with ROLLBACK.
+  if (command === 'ROLLBACK') throw new Error('a statement of the transaction had failed, so COMMIT rolled it back');
+  // "canceling wait for synchronous replication": committed here, perhaps nowhere else, and reported as a success.
+  if (warnings.length > 0) throw unknown(warnings.join('; '));
+}
+
+function unknown(problem: string, cause?: unknown): PgfreshError {
+  return new PgfreshError('PGF_COMMIT_UNKNOWN', { problem }, { cause });
+}
+
+function isLost(error: unknown): error is PgfreshError {
+  return lostBeforeCommit(error) || (error instanceof PgfreshError && error.code === 'PGF_COMMIT_UNKNOWN');
+}
+
+function lostBeforeCommit(error: unknown): boolean {
+  return error instanceof PgfreshError && error.code === 'PGF_DATABASE_LOST';
+}

@@ -1,0 +1,81 @@
+import { PgfreshError } from '../errors/index.ts';
+import type { Database } from './database.ts';
+import { transactLocked } from './migration-lock.ts';
+import type { Queryable } from './query.ts';
+
+/** What goes when pgfresh goes: a row a kind of object, and by name what others built on top of pgfresh. */
+export interface UninstallPreview {
+  readonly installed: boolean;
+  readonly objects: readonly { kind: string; count: number }[];
+  /** Triggers, views and the like outside of the schema that can not live without it. */
+  readonly dependents: readonly string[];
+  /** Tables and columns that would go as well. While there are any, nothing is dropped. */
+  readonly blockers: readonly string[];
+}
+
+const insideObjects = `select kind, count(*)::int as count from (
+  select case relkind when 'S' then 'sequence' when 'v' then 'view' when 'm' then 'view' else 'table' end as kind
+  from pg_class where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p', 'v', 'm', 'S')
+  union all
+  select 'function' from pg_proc where pronamespace = 'pgfresh'::regnamespace
+) as object group by kind order by kind`;
+
+/**
+ * Follows the dependencies as DROP … CASCADE does: to what needs an object, and from a part that can not go alone (the
+ * rule of a view, a member of an extension) to the whole.
+ */
+const outsideObjects = `with recursive goes (classid, objid, objsubid) as (
+  select 'pg_namespace'::regclass::oid, 'pgfresh'::regnamespace::oid, 0
+  union
+  select next.* from goes cross join lateral (
+    select classid, objid, objsubid from pg_depend
+    where refclassid = goes.classid and refobjid = goes.objid and goes.objsubid in (0, refobjsubid)
+    union all
+    select refclassid, refobjid, refobjsubid from pg_depend
+    where classid = goes.classid and objid = goes.objid and objsubid = goes.objsubid and deptype in ('i', 'e')
+  ) as next
+), outside as (
+  select goes.* from goes, pg_identify_object(classid, objid, objsubid) as identity
+  where classid <> 'pg_namespace'::regclass
+    and coalesce(identity.schema, '') not in ('pgfresh', 'pg_toast')
+    -- Named with its whole, or a part of something of ours that has no schema of its own, such as a trigger.
+    and not exists (
+      select from pg_depend as part join goes as whole on whole.classid = refclassid and whole.objid = refobjid
+      where part.classid = goes.classid and part.objid = goes.objid and goes.objsubid = 0
+        and whole.objsubid in (0, refobjsubid)
+        and (deptype = 'i' or identity.schema is null and deptype = 'a' and (
+          refclassid = 'pg_namespace'::regclass
+          or (pg_identify_object(refclassid, refobjid, 0)).schema = 'pgfresh')))
+    and not exists (
+      select from goes as whole
+      where whole.classid = goes.classid and whole.objid = goes.objid and goes.objsubid > 0 and whole.objsubid = 0)
+)
+select pg_describe_object(classid, objid, objsubid) as name, coalesce(relkind in ('r', 'p', 'f'), false) as blocks
+from outside left join pg_class on classid = 'pg_class'::regclass and oid = objid
+order by name`;
+
+/** What `uninstall` would drop now. */
+export function previewUninstall(database: Database): Promise<UninstallPreview> {
+  return transactLocked(database, 'uninstall preview', preview);
+}
+
+/** Drops the schema and what hangs on it, unless that is data of others. Tells what it dropped. */
+export function uninstall(database: Database): Promise<UninstallPreview> {
+  return transactLocked(database, 'uninstall', async (tx) => {
+    const found = await preview(tx);
+    if (found.blockers.length > 0) {
+      throw new PgfreshError('PGF_UNINSTALL_BLOCKED', { names: found.blockers.join(', ') });
+    }
+    await tx.query('drop schema if exists pgfresh cascade');
+    return found;
+  });
+}
+
+async function preview(tx: Queryable): Promise<UninstallPreview> {
+  const [schema] = await tx.query<{ installed: boolean }>(`select to_regnamespace('pgfresh') is not null as installed`);
+  if (!schema?.installed) return { installed: false, objects: [], dependents: [], blockers: [] };
+  const objects = await tx.query<{ kind: string; count: number }>(insideObjects);
+  const outside = await tx.query<{ name: string; blocks: boolean }>(outsideObjects);
+  const names = (blocks: boolean): string[] => outside.filter((row) => row.blocks === blocks).map((row) => row.name);
+  return { installed: true, objects, dependents: names(false), blockers: names(true) };
+}

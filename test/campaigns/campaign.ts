@@ -1,0 +1,22 @@
+/**
+ * A long run of steps with chances drawn from a seed. Which step meets which chance also depends on the network and the
+ * scheduler, so two runs with one seed are alike, not the same. `npm run campaign -- <name>` does all of the steps;
+ * `npm test` does a tenth, or as many as the campaign says.
+ */
+export interface Campaign {
+  readonly about: string;
+  readonly steps: number;
+  /** What the tally must hold, or the run met nothing and proved nothing. */
+  readonly mustMeet: readonly string[];
+  readonly testSteps?: number;
+  /** Does the steps on a migrated database of its own and throws at the first thing that is not as it must be. */
+  readonly run: (options: CampaignOptions) => Promise<Record<string, number>>;
+}
+
+export interface CampaignOptions {
+  readonly url: string;
+  readonly seed: number;
+  readonly steps: number;
+  /** Told now and then how many steps are done. */
+  readonly progress: (done: number) => void;
+}

@@ -1,0 +1,318 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
+import {
+  appliedFiles,
+  migrate,
+  migrationScript,
+  pendingMigrations,
+  previewUninstall,
+  readSqlFiles,
+  uninstall,
+  type Database,
+} from '../../src/database/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { freezeClock } from '../harness/clock.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+
+const folder = await mkdtemp(join(tmpdir(), 'pgfresh-sql-'));
+afterAll(() => rm(folder, { recursive: true }));
+
+const events = new Events();
+let database: Database;
+let url = '';
+
+beforeEach(async () => {
+  url = await createDatabase({ empty: true });
+  database = openDatabase(url);
+  await rm(folder, { recursive: true });
+  await mkdir(join(folder, 'migrations'), { recursive: true });
+  await mkdir(join(folder, 'functions'));
+  await file('migrations/001_first.sql', 'create table pgfresh.first (id int)');
+  await file(
+    'functions/answer.sql',
+    `create or replace function pgfresh.answer() returns int language sql as 'select 41'`,
+  );
+});
+
+const file = (name: string, text: string) => writeFile(join(folder, name), text);
+const files = () => readSqlFiles(folder);
+const run = async () => (await migrate(database, { files: await files(), events })).map((step) => step.file.name);
+
+it('applies what is missing, once', async () => {
+  expect(await run()).toEqual(['001_first', 'answer']);
+  expect(await run()).toEqual([]);
+  await file('migrations/002_second.sql', 'create table pgfresh.second (id int)');
+  expect(await run()).toEqual(['002_second']);
+});
+
+it('applies a functions file again when its text has changed', async () => {
+  await run();
+  await file(
+    'functions/answer.sql',
+    `create or replace function pgfresh.answer() returns int language sql as 'select 42'`,
+  );
+  expect(await run()).toEqual(['answer']);
+  expect(await database.query('select pgfresh.answer() as answer')).toEqual([{ answer: 42 }]);
+});
+
+it('does not mistake other line ends for a change', async () => {
+  await file('migrations/001_first.sql', 'create table pgfresh.first (\n  id int\n)');
+  await run();
+  await file('migrations/001_first.sql', 'create table pgfresh.first (\r\n  id int\r\n)');
+  expect(await run()).toEqual([]);
+});
+
+it('keeps nothing of a run in which one file fails', async () => {
+  await file('migrations/002_second.sql', 'create table pgfresh.second (id int); select 1 / (select 0)');
+  await expect(run()).rejects.toMatchObject({
+    code: 'PGF_MIGRATION_FAILED',
+    message: expect.stringContaining('002_second') as string,
+  });
+  expect(await appliedFiles(database)).toEqual([]);
+  expect(await database.query(`select to_regclass('pgfresh.first') as first`)).toEqual([{ first: null }]);
+});
+
+it('takes the time that it needs, however short other statements are kept', async () => {
+  await file('migrations/002_second.sql', 'select pg_sleep(0.2)');
+  const hasty = openDatabase(url, { statementTimeoutMs: 50, silenceMs: 50 });
+  expect(await migrate(hasty, { files: await files(), events })).toHaveLength(3);
+  await hasty.close();
+});
+
+it('tells of what was applied only after the commit', async () => {
+  const told: string[] = [];
+  const ears = new Events();
+  ears.on('migration.applied', ({ name }) => told.push(name));
+  await file('migrations/002_second.sql', 'select 1 / (select 0)');
+  await expect(migrate(database, { files: await files(), events: ears })).rejects.toThrow();
+  expect(told).toEqual([]);
+  await rm(join(folder, 'migrations/002_second.sql'));
+  await migrate(database, { files: await files(), events: ears });
+  expect(told).toEqual(['migration/001_first', 'functions/answer']);
+});
+
+describe('a schema of somebody else', () => {
+  const mallory = `pgfresh_mallory_${process.pid}`;
+  const app = `pgfresh_app_${process.pid}`;
+  const bookkeeping = 'create table pgfresh.migrations (kind text, name text, hash text, applied_at timestamptz)';
+
+  beforeEach(async () => {
+    for (const role of [mallory, app]) await database.query(`create role ${role}`);
+  });
+  afterEach(async () => {
+    for (const role of [mallory, app]) {
+      await database.query(`drop owned by ${role} cascade`);
+      await database.query(`drop role ${role}`);
+    }
+  });
+
+  /** As the given role, which is a superuser unless it is named. */
+  const migrateAs = async (role: string) => {
+    const address = new URL(url);
+    address.searchParams.set('options', `-c role=${role}`);
+    const other = openDatabase(address.href);
+    try {
+      return await migrate(other, { files: await files(), events });
+    } finally {
+      await other.close();
+    }
+  };
+
+  it('is refused before any of its code runs, also by the script', async () => {
+    await database.query(`create schema pgfresh authorization ${mallory}`);
+    await database.query(`
+      begin; set local role ${mallory}; ${bookkeeping};
+      create function pgfresh.trap() returns trigger language plpgsql
+        as $$ begin execute 'alter role ${mallory} superuser'; return new; end $$;
+      create trigger trap before insert on pgfresh.migrations for each row execute function pgfresh.trap();
+      commit`);
+    await expect(run()).rejects.toMatchObject({
+      code: 'PGF_SCHEMA_FOREIGN',
+      message: expect.stringContaining(`belongs to ${mallory}`) as string,
+    });
+    const script = migrationScript(await pendingMigrations(database, await files()));
+    await expect(database.query(script.replace('\\set ON_ERROR_STOP on', ''))).rejects.toThrow('PGF_SCHEMA_FOREIGN');
+    expect(await database.query(`select rolsuper from pg_roles where rolname = '${mallory}'`)).toEqual([
+      { rolsuper: false },
+    ]);
+  });
+
+  it('is not even read when reading would run code', async () => {
+    await database.query(`create schema pgfresh`);
+    await database.query(
+      `create view pgfresh.migrations as select 1 / (select 0) as kind, 1 as name, 1 as hash, 1 as applied_at`,
+    );
+    expect(await appliedFiles(database)).toEqual([]);
+  });
+
+  it('is refused when only one function in it is theirs', async () => {
+    await run();
+    await database.query(`alter function pgfresh.answer() owner to ${mallory}`);
+    await expect(run()).rejects.toThrow(`function pgfresh.answer() belongs to ${mallory}`);
+  });
+
+  it('is refused when it was in use for something else', async () => {
+    await database.query('create schema pgfresh');
+    await database.query(`create type pgfresh.mood as enum ('good')`);
+    await expect(run()).rejects.toThrow('it holds type pgfresh.mood, but no record of migrations');
+  });
+
+  it('may be empty, and may belong to the login, to a role that it is a member of, or to the owner of the database', async () => {
+    await database.query(`create schema pgfresh authorization ${app}`);
+    await expect(run()).rejects.toThrow(`schema pgfresh belongs to ${app}`);
+    expect(await migrateAs(app)).toHaveLength(2);
+    await expect(migrateAs(mallory)).rejects.toThrow(`schema pgfresh belongs to ${app}`);
+    await database.query(`grant ${app} to ${mallory}`);
+    expect(await migrateAs(mallory)).toEqual([]);
+    await database.query(`alter database "${new URL(url).pathname.slice(1)}" owner to ${app}`);
+    expect(await run()).toEqual([]);
+    await database.query(`alter database "${new URL(url).pathname.slice(1)}" owner to current_user`);
+  });
+});
+
+it('refuses a migration that was edited after it was applied', async () => {
+  await run();
+  await file('migrations/001_first.sql', 'create table pgfresh.first (id bigint)');
+  await expect(run()).rejects.toMatchObject({
+    code: 'PGF_MIGRATION_CHANGED',
+    message: expect.stringContaining('001_first') as string,
+  });
+});
+
+it('refuses a migration that was renamed after it was applied', async () => {
+  await run();
+  await rm(join(folder, 'migrations/001_first.sql'));
+  await file('migrations/001_other.sql', 'select 1');
+  await expect(run()).rejects.toMatchObject({ code: 'PGF_MIGRATION_CHANGED' });
+});
+
+it('refuses a database that is newer than the code, with its own exit code', async () => {
+  await file('migrations/002_second.sql', 'select 1');
+  await run();
+  await rm(join(folder, 'migrations/002_second.sql'));
+  await expect(run()).rejects.toMatchObject({ code: 'PGF_MIGRATION_NEWER', exit: 5 });
+});
+
+it('refuses a gap in the numbers', async () => {
+  await file('migrations/003_third.sql', 'select 1');
+  await expect(files()).rejects.toThrow('003_third should be number 002');
+});
+
+it('waits for another process that migrates, and says so when that takes too long', async () => {
+  await database.transact('holder', async (tx) => {
+    await tx.query('select pg_advisory_xact_lock(7467337004)');
+    await expect(migrate(database, { files: await files(), events, lockWaitMs: 1 })).rejects.toMatchObject({
+      code: 'PGF_MIGRATION_LOCKED',
+    });
+  });
+  expect(await run()).toHaveLength(2);
+});
+
+it('runs once when ten callers start at the same time', async () => {
+  const all = await files();
+  const many = await Promise.all(Array.from({ length: 10 }, () => migrate(database, { files: all, events })));
+  expect(many.filter((steps) => steps.length > 0)).toHaveLength(1);
+});
+
+describe('the script for a DBA', () => {
+  it('does the same as the migration, and is accepted as done', async () => {
+    const script = migrationScript(await pendingMigrations(database, await files()));
+    await database.query(script.replace('\\set ON_ERROR_STOP on', ''));
+    expect(await run()).toEqual([]);
+    expect(await database.query('select pgfresh.answer() as answer')).toEqual([{ answer: 41 }]);
+  });
+});
+
+describe('uninstall', () => {
+  it('says what goes, and leaves tables of others alone', async () => {
+    await file(
+      'functions/touch.sql',
+      `create or replace function pgfresh.touch() returns trigger language plpgsql as 'begin return null; end'`,
+    );
+    await file(
+      'migrations/002_own.sql',
+      `create table pgfresh.own (id int primary key default 1 check (id > 0), note text, parent int references pgfresh.own);
+       create index on pgfresh.own (note);
+       create function pgfresh.own() returns trigger language plpgsql as 'begin return null; end';
+       create trigger own after insert on pgfresh.own for each row execute function pgfresh.own();
+       create view pgfresh.own_view as select * from pgfresh.own;
+       alter table pgfresh.own enable row level security;
+       create policy own on pgfresh.own using (true);`,
+    );
+    await run();
+    await database.query('create table mine (id int, answer int default pgfresh.answer())');
+    await database.query('create view my_view as select * from pgfresh.first');
+    await database.query('create view my_view_of_a_view as select * from my_view');
+    await database.query('create materialized view my_copy as select * from my_view');
+    await database.query('create function mine() returns int begin atomic; select pgfresh.answer(); end');
+    await database.query('create table mine_too (first int references pgfresh.own)');
+    await database.query('create trigger touch after update on mine for each row execute function pgfresh.touch()');
+    await database.query('insert into mine values (1)');
+    const preview = await previewUninstall(database);
+    expect(preview.objects).toEqual([
+      { kind: 'function', count: 3 },
+      { kind: 'table', count: 3 },
+      { kind: 'view', count: 1 },
+    ]);
+    expect(preview.dependents).toEqual([
+      'constraint mine_too_first_fkey on table public.mine_too',
+      'default value for column answer of table public.mine',
+      'function public.mine()',
+      'materialized view public.my_copy',
+      'trigger touch on table public.mine',
+      'view public.my_view',
+      'view public.my_view_of_a_view',
+    ]);
+    expect(preview.blockers).toEqual([]);
+    expect(await uninstall(database)).toEqual(preview);
+    expect(await database.query('select * from mine')).toEqual([{ id: 1, answer: 41 }]);
+    expect(await database.query(`select to_regclass('my_view') as view, to_regnamespace('pgfresh') as schema`)).toEqual(
+      [{ view: null, schema: null }],
+    );
+  });
+
+  it.each([
+    ['column mood of table public.mine', 'create table mine (id int, mood pgfresh.mood)'],
+    [
+      'column mood of table public.mine',
+      'create domain better as pgfresh.mood; create table mine (id int, mood better[])',
+    ],
+    ['table public.mine', 'create table mine () inherits (pgfresh.first)'],
+    ['table public.mine', 'create table mine of pgfresh.pair'],
+  ])('drops nothing while %s would go', async (name, text) => {
+    await file(
+      'migrations/002_types.sql',
+      `create type pgfresh.mood as enum ('good'); create type pgfresh.pair as (a int, b int)`,
+    );
+    await run();
+    await database.query(text);
+    expect((await previewUninstall(database)).blockers).toEqual([name]);
+    await expect(uninstall(database)).rejects.toMatchObject({ code: 'PGF_UNINSTALL_BLOCKED', values: { names: name } });
+    await database.query('select from mine, pgfresh.first');
+  });
+
+  it('finds nothing where nothing is', async () => {
+    expect(await previewUninstall(database)).toEqual({ installed: false, objects: [], dependents: [], blockers: [] });
+    await uninstall(database);
+  });
+});
+
+describe('the packaged files', () => {
+  it('are all applied in a cloned test database', async () => {
+    const clone = openDatabase(await createDatabase());
+    expect(await pendingMigrations(clone, await readSqlFiles())).toEqual([]);
+  });
+
+  it('give a clock that moves, that a test can stop, and that nobody else may call', async () => {
+    const clone = openDatabase(await createDatabase());
+    const [row] = await clone.query<{ moves: boolean; granted: boolean }>(`
+      select pgfresh.clock() < (select pgfresh.clock() from pg_sleep(0.001)) as moves,
+        has_function_privilege('pg_monitor', 'pgfresh.clock()', 'execute') as granted`);
+    expect(row).toEqual({ moves: true, granted: false });
+    const clock = await freezeClock(clone, '2026-03-01T00:00:00Z');
+    await clock.advance('90 minutes');
+    expect(await clone.query('select pgfresh.clock() as now')).toEqual([{ now: new Date('2026-03-01T01:30:00Z') }]);
+  });
+});

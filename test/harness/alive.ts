@@ -1,0 +1,11 @@
+import { readFileSync } from 'node:fs';
+
+/** Whether a process still runs. One that has ended but that nobody has waited for does not. */
+export function alive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EPERM') return false;
+  }
+  return process.platform !== 'linux' || !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+}

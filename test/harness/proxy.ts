@@ -1,0 +1,76 @@
+import { once } from 'node:events';
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+
+type Direction = 'to server' | 'to client';
+/** What happens to bytes on their way: pass them on, hold them back, or cut the connection instead. */
+type Verdict = 'pass' | 'hold' | 'cut';
+
+/** A TCP proxy in front of a server, to cut and hold connections at will. */
+export class Proxy {
+  readonly #server: Server;
+  readonly #pairs = new Set<{ client: Socket; upstream: Socket }>();
+  #held: (() => void)[] = [];
+  /** Decides for every chunk of bytes. */
+  judge: (chunk: Buffer, direction: Direction) => Verdict = () => 'pass';
+
+  /** What becomes of the bytes that pass. */
+  rewrite: (chunk: Buffer, direction: Direction) => Buffer = (chunk) => chunk;
+
+  private constructor(target: { host: string; port: number }) {
+    this.#server = createServer((client) => this.#join(client, connect(target)));
+  }
+
+  /** Starts a proxy for the address of a database, and tells its own. */
+  static async before(url: string): Promise<{ proxy: Proxy; url: string }> {
+    const target = new URL(url);
+    const proxy = new Proxy({ host: target.hostname, port: Number(target.port || 5432) });
+    proxy.#server.listen(0, '127.0.0.1');
+    await once(proxy.#server, 'listening');
+    target.host = `127.0.0.1:${(proxy.#server.address() as AddressInfo).port}`;
+    return { proxy, url: target.href };
+  }
+
+  /** Ends every connection at once, without a goodbye. */
+  cut(): void {
+    for (const { client, upstream } of this.#pairs) {
+      client.resetAndDestroy();
+      upstream.resetAndDestroy();
+    }
+  }
+
+  /** Lets go what was held back. */
+  release(): void {
+    const held = this.#held;
+    this.#held = [];
+    for (const send of held) send();
+  }
+
+  async close(): Promise<void> {
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    this.cut();
+    await closed;
+  }
+
+  #join(client: Socket, upstream: Socket): void {
+    const pair = { client, upstream };
+    this.#pairs.add(pair);
+    this.#carry(client, upstream, 'to server');
+    this.#carry(upstream, client, 'to client');
+  }
+
+  #carry(from: Socket, to: Socket, direction: Direction): void {
+    from.on('data', (original: Buffer) => {
+      const verdict = this.judge(original, direction);
+      const chunk = this.rewrite(original, direction);
+      if (verdict === 'pass') to.write(chunk);
+      if (verdict === 'hold') this.#held.push(() => to.write(chunk));
+      if (verdict === 'cut') this.cut();
+    });
+    from.on('error', () => to.destroy());
+    from.on('close', () => {
+      to.destroy();
+      for (const pair of this.#pairs) if (pair.client === from || pair.upstream === from) this.#pairs.delete(pair);
+    });
+  }
+}

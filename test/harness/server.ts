@@ -1,0 +1,66 @@
+import { rm } from 'node:fs/promises';
+import pg from 'pg';
+import type { TestProject } from 'vitest/node';
+import { Database, EmbeddedServer, migrate, readSqlFiles } from '../../src/database/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { temporaryFolder } from './folder.ts';
+
+declare module 'vitest' {
+  export interface ProvidedContext {
+    /** A login that may create databases, and the migrated database that every test file clones. */
+    server: { url: string; template: string };
+  }
+}
+
+/** One server for the whole run: an embedded one, or yours by DATABASE_URL. */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const own = await startServer();
+  const template = `pgfresh_template_${process.pid}`;
+  await statement(own.url, `create database ${template}`);
+  await migrateTemplate(databaseUrl(own.url, template));
+  project.provide('server', { url: own.url, template });
+  return async () => {
+    await statement(own.url, `drop database if exists ${template}`);
+    await own.stop();
+  };
+}
+
+export function databaseUrl(serverUrl: string, database: string): string {
+  const url = new URL(serverUrl);
+  url.pathname = `/${database}`;
+  return url.href;
+}
+
+export async function statement(url: string, text: string): Promise<void> {
+  const client = new pg.Client(url);
+  await client.connect();
+  try {
+    await client.query(text);
+  } finally {
+    await client.end();
+  }
+}
+
+async function startServer(): Promise<{ url: string; stop: () => Promise<void> }> {
+  const given = process.env['DATABASE_URL'];
+  // The commands under test must see only what their test gives them.
+  delete process.env['DATABASE_URL'];
+  if (given) return { url: given, stop: async () => {} };
+  const dataDir = await temporaryFolder('test');
+  const server = new EmbeddedServer({ dataDir, events: new Events(), fsync: false });
+  await server.start();
+  return {
+    url: server.url,
+    stop: async () => {
+      await server.stop();
+      await rm(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+async function migrateTemplate(url: string): Promise<void> {
+  const events = new Events();
+  const database = new Database({ url, events, applicationName: 'pgfresh test' });
+  await migrate(database, { files: await readSqlFiles(), events });
+  await database.close();
+}
