@@ -1,0 +1,71 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { isIP } from 'node:net';
+import type { Context, MiddlewareHandler } from 'hono';
+import { isLoopback } from '../config/index.ts';
+import type { Events } from '../events/index.ts';
+
+export interface GuardOptions {
+  readonly host: string;
+  readonly allowedHosts: readonly string[];
+  readonly token: string;
+  readonly events: Events;
+}
+
+const ourNames = ['localhost', '127.0.0.1', '::1'];
+const reading = new Set(['GET', 'HEAD', 'OPTIONS']);
+// What a load balancer asks, and what tells nothing to a stranger.
+const open = new Set(['/livez', '/readyz']);
+
+/**
+ * Refuses a Host that is not ours, so that a web page can not reach us under a name of its own (DNS rebinding),
+ * and everything that writes without the token. Where others can reach the server, by its address or through a proxy,
+ * reading needs the token too.
+ */
+export function guard({ host, allowedHosts, token, events }: GuardOptions): MiddlewareHandler {
+  const hosts = new Set([...ourNames, ...allowedHosts, host].map((name) => name.toLowerCase()));
+  const refuse = (context: Context, status: 401 | 403, reason: string): Response => {
+    events.emit({ type: 'http.refused', status, reason, path: context.req.path });
+    return context.json({ error: { code: status === 401 ? 'unauthorized' : 'forbidden', message: reason } }, status);
+  };
+  return async (context, next) => {
+    const name = hostName(context.req.header('host'));
+    // Rebinding needs a name, so an address is as good as one of ours where others may come.
+    if (!hosts.has(name) && (isLoopback(host) || isIP(name) === 0)) {
+      return refuse(context, 403, `The host "${name}" is not one of this server's names; add it to allowedHosts.`);
+    }
+    const local = isLoopback(host) && isLoopback(name) && !isForwarded(context);
+    const health = open.has(context.req.path) && context.req.query('verbose') === undefined;
+    const free = reading.has(context.req.method) && (local || health);
+    if (!free && !hasToken(context.req.header('authorization'), token)) {
+      context.header('www-authenticate', 'Bearer');
+      return refuse(
+        context,
+        401,
+        'Send "Authorization: Bearer <token>"; the token is in the data folder unless one was configured.',
+      );
+    }
+    return next();
+  };
+}
+
+function hostName(header: string | undefined): string {
+  return (header ?? '')
+    .toLowerCase()
+    .replace(/:\d+$/, '')
+    .replace(/^\[(.*)\]$/, '$1');
+}
+
+function isForwarded(context: Context): boolean {
+  return Object.keys(context.req.header()).some((name) => /^(forwarded$|x-forwarded-)/.test(name));
+}
+
+function hasToken(header: string | undefined, token: string): boolean {
+  const given = /^Bearer (.+)$/i.exec(header ?? '')?.[1] ?? '';
+  if (given === '') return false;
+  // Digests are equally long, which the comparison needs, and hide the length of the token.
+  return timingSafeEqual(digest(given), digest(token));
+}
+
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}

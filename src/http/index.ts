@@ -1,0 +1,2 @@
+export { HttpServer, type HttpOptions } from './server.ts';
+export { tokenOf } from './token.ts';

@@ -1,0 +1,118 @@
+import { once } from 'node:events';
+import type { Server } from 'node:http';
+import { createAdaptorServer } from '@hono/node-server';
+import { Hono } from 'hono';
+import { isLoopback, type Settings } from '../config/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+import type { Events } from '../events/index.ts';
+import { Service } from '../lifecycle/index.ts';
+import type { Health, Metrics } from '../watch/index.ts';
+import { guard } from './guard.ts';
+import { tokenOf } from './token.ts';
+
+export interface HttpOptions {
+  readonly settings: Pick<Settings, 'host' | 'port' | 'allowedHosts' | 'token' | 'dataDir'>;
+  readonly events: Events;
+  readonly health: Health;
+  readonly metrics: Metrics;
+  /** What other rooms serve. */
+  readonly routes?: (app: Hono) => void;
+}
+
+const firstPort = 4400;
+const portsToTry = 20;
+
+/** The one HTTP server of a process. */
+export class HttpServer extends Service {
+  readonly name = 'http';
+  readonly #options: HttpOptions;
+  #server: Server | undefined;
+  #url = '';
+
+  constructor(options: HttpOptions) {
+    super();
+    this.#options = options;
+  }
+
+  /** For instance http://127.0.0.1:4400, once started. */
+  get url(): string {
+    return this.#url;
+  }
+
+  protected async onStart(): Promise<void> {
+    const { host, port, token, dataDir } = this.#options.settings;
+    if (!isLoopback(host) && token === undefined) throw new PgfreshError('PGF_PUBLIC_WITHOUT_TOKEN', { host });
+    const app = this.#app(token ?? (await tokenOf(dataDir)));
+    this.#server = createAdaptorServer({ fetch: app.fetch }) as Server;
+    const wanted = port ?? firstPort;
+    // A port that somebody chose is meant; the default may move.
+    const got = await this.#listen(host, wanted, port === undefined ? wanted + portsToTry : wanted);
+    this.#url = `http://${host.includes(':') ? `[${host}]` : host}:${got}`;
+    this.#options.events.emit({
+      type: 'http.listening',
+      url: this.#url,
+      wanted: wanted === 0 ? got : wanted,
+      port: got,
+    });
+  }
+
+  protected async onStop(): Promise<void> {
+    const server = this.#server;
+    if (!server?.listening) return;
+    const closed = once(server, 'close');
+    server.close();
+    server.closeIdleConnections();
+    // A request in flight gets a moment; a connection that is kept open gets none.
+    const timer = setTimeout(() => server.closeAllConnections(), 2_000);
+    await closed;
+    clearTimeout(timer);
+  }
+
+  #app(token: string): Hono {
+    const { settings, events, health, metrics, routes } = this.#options;
+    const app = new Hono();
+    app.use(guard({ host: settings.host, allowedHosts: settings.allowedHosts, token, events }));
+    app.get('/livez', (context) => context.text('ok'));
+    app.get('/readyz', async (context) => {
+      const report = await health.report();
+      const status = report.ready ? 200 : 503;
+      if (context.req.query('verbose') !== undefined) return context.json(report, status);
+      return context.text(report.ready ? 'ready' : 'not ready', status);
+    });
+    app.get('/metrics', async (context) =>
+      context.body(await metrics.text(), 200, { 'content-type': metrics.contentType }),
+    );
+    routes?.(app);
+    app.notFound((context) =>
+      context.json({ error: { code: 'not_found', message: `There is nothing at ${context.req.path}.` } }, 404),
+    );
+    app.onError((error, context) => {
+      const { method, path } = context.req;
+      events.emit({ type: 'http.failed', method, path, problem: problemOf(error) });
+      // What went wrong inside is for the log, not for whoever asked.
+      const message = 'Something failed that pgfresh did not expect; its log says what.';
+      return context.json({ error: { code: 'unexpected', message } }, 500);
+    });
+    return app;
+  }
+
+  async #listen(host: string, port: number, last: number): Promise<number> {
+    for (let candidate = port; ; candidate++) {
+      try {
+        const listening = once(this.#server!, 'listening');
+        this.#server!.listen(candidate, host);
+        await listening;
+        const address = this.#server!.address();
+        return typeof address === 'object' && address ? address.port : candidate;
+      } catch (error) {
+        const taken = (error as NodeJS.ErrnoException).code === 'EADDRINUSE';
+        if (taken && candidate < last) continue;
+        throw new PgfreshError(
+          'PGF_PORT_UNAVAILABLE',
+          { address: `${host}:${candidate}`, problem: taken ? 'the port is taken' : problemOf(error) },
+          { cause: error },
+        );
+      }
+    }
+  }
+}

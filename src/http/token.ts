@@ -1,0 +1,37 @@
+import { randomBytes } from 'node:crypto';
+import { link, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+
+const shortest = 16;
+
+/** The token of the data folder, made there on first use and readable by its owner alone. */
+export async function tokenOf(dataDir: string): Promise<string> {
+  const file = join(dataDir, 'token');
+  const token = await readOrMake(dataDir, file).catch((error: unknown) => {
+    throw new PgfreshError('PGF_DATA_DIR_UNWRITABLE', { folder: dataDir, problem: problemOf(error) }, { cause: error });
+  });
+  if (token.length < shortest) throw new PgfreshError('PGF_TOKEN_TOO_SHORT', { file, found: token.length, shortest });
+  return token;
+}
+
+async function readOrMake(dataDir: string, file: string): Promise<string> {
+  const known = await readFile(file, 'utf8').catch(unless('ENOENT'));
+  if (known !== undefined) return known.trim();
+  await mkdir(dataDir, { recursive: true });
+  const unfinished = `${file}.${randomBytes(4).toString('hex')}`;
+  try {
+    await writeFile(unfinished, `${randomBytes(32).toString('base64url')}\n`, { mode: 0o600, flag: 'wx', flush: true });
+    // It gets its name only when it is whole, and from one alone of several processes that start at once.
+    await link(unfinished, file).catch(unless('EEXIST'));
+  } finally {
+    await rm(unfinished, { force: true });
+  }
+  return (await readFile(file, 'utf8')).trim();
+}
+
+function unless(code: string): (error: NodeJS.ErrnoException) => undefined {
+  return (error) => {
+    if (error.code !== code) throw error;
+  };
+}

@@ -1,0 +1,126 @@
+import { access, constants } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { isLoopback, type ResolvedConfig, type Settings } from '../config/index.ts';
+import { Connection, embeddedStatus, pendingMigrations, readSqlFiles } from '../database/index.ts';
+import { asPgfreshError, PgfreshError, problemOf } from '../errors/index.ts';
+import { Events } from '../events/index.ts';
+import { isUncreated } from './uncreated.ts';
+
+/** One check that was made: how it went, and what to do if it went badly. */
+export interface Finding {
+  readonly name: string;
+  readonly state: 'ok' | 'warning' | 'fatal';
+  readonly detail: string;
+  readonly code?: string;
+  readonly next?: string;
+}
+
+/** Examines everything that must be right before pgfresh can run. Creates nothing and never throws; what fails is a finding. */
+export async function examine(load: () => Promise<ResolvedConfig>): Promise<Finding[]> {
+  const findings: Finding[] = [good('node', `Node.js ${process.version}`)];
+  let config: ResolvedConfig;
+  try {
+    config = await load();
+  } catch (error) {
+    return [...findings, bad('configuration', error)];
+  }
+  const { settings } = config;
+  findings.push(good('configuration', config.file ?? 'no file; defaults, environment and flags'));
+  findings.push(await examineDataDir(settings), examineHttp(settings));
+  if (settings.databaseUrl === undefined) findings.push(await examineEmbedded(settings.dataDir));
+  if (findings.some((finding) => finding.state === 'fatal')) return findings;
+  if (await isUncreated(settings)) {
+    return [...findings, good('database', 'not created yet; "pgfresh dev" creates it')];
+  }
+  return [...findings, ...(await examineDatabase(settings))];
+}
+
+async function examineDataDir({ dataDir, databaseUrl, token }: Settings): Promise<Finding> {
+  const name = 'data folder';
+  if (databaseUrl !== undefined && token !== undefined) return good(name, 'not needed');
+  const folder = resolve(dataDir);
+  try {
+    await requireWritable(folder);
+    return good(name, folder);
+  } catch (error) {
+    return bad(name, new PgfreshError('PGF_DATA_DIR_UNWRITABLE', { folder, problem: problemOf(error) }));
+  }
+}
+
+/** What does not exist yet can be made where its parent is writable. */
+async function requireWritable(folder: string): Promise<void> {
+  try {
+    // The dot fails on what is not a folder.
+    await access(`${folder}/.`, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    await requireWritable(dirname(folder));
+  }
+}
+
+function examineHttp({ host, token }: Settings): Finding {
+  if (isLoopback(host)) return good('http', `${host}, for this machine only`);
+  if (token === undefined) return bad('http', new PgfreshError('PGF_PUBLIC_WITHOUT_TOKEN', { host }));
+  return good('http', `${host}, for those who have the token`);
+}
+
+async function examineEmbedded(dataDir: string): Promise<Finding> {
+  const name = 'embedded PostgreSQL';
+  try {
+    const { platform, binaries, dataVersion, usedBy, problem } = await embeddedStatus(resolve(dataDir));
+    if (problem !== undefined) {
+      const error = new PgfreshError('PGF_DATA_DIR_UNWRITABLE', { folder: dataDir, problem });
+      return { ...bad(name, error), detail: problem };
+    }
+    if (!binaries) return bad(name, new PgfreshError('PGF_EMBEDDED_MISSING', { platform }));
+    if (dataVersion !== undefined && dataVersion !== String(binaries.major)) {
+      const values = { folder: dataDir, found: dataVersion, expected: binaries.major };
+      return bad(name, new PgfreshError('PGF_EMBEDDED_OTHER_VERSION', values));
+    }
+    const libraries = binaries.links === 'present' ? '' : ', its library links are made at the first start';
+    const use = usedBy === undefined ? '' : `, in use by process ${usedBy}`;
+    return good(name, `version ${binaries.version} for ${platform}${libraries}${use}`);
+  } catch (error) {
+    return bad(name, error);
+  }
+}
+
+async function examineDatabase(settings: Settings): Promise<Finding[]> {
+  const events = new Events();
+  const findings: Finding[] = [];
+  events.on('warning', ({ message, next }) =>
+    findings.push({ name: 'pooler', state: 'warning', detail: message, next }),
+  );
+  const connection = new Connection({ settings, events, duty: 'check', share: true });
+  try {
+    await connection.start();
+    const { address, version, user } = connection.facts;
+    findings.unshift(good('database', `PostgreSQL ${version} at ${address}, as ${user}`));
+    if (!connection.facts.transactionPooler) findings.push(good('pooler', 'none that shares sessions'));
+    const pending = await pendingMigrations(connection.database, await readSqlFiles());
+    findings.push(pending.length === 0 ? good('migrations', 'all applied') : missing(pending.length));
+  } catch (error) {
+    findings.push(bad(findings.some(({ name }) => name === 'database') ? 'migrations' : 'database', error));
+  } finally {
+    await connection.stop().catch(() => {});
+  }
+  return findings;
+}
+
+function missing(count: number): Finding {
+  return {
+    name: 'migrations',
+    state: 'warning',
+    detail: `${count} of the SQL files are not applied`,
+    next: 'Run "pgfresh migrate".',
+  };
+}
+
+function good(name: string, detail: string): Finding {
+  return { name, state: 'ok', detail };
+}
+
+function bad(name: string, thrown: unknown): Finding {
+  const { code, message, next } = asPgfreshError(thrown);
+  return { name, state: 'fatal', detail: message, code, next };
+}

@@ -1,0 +1,6 @@
+export { Health, type HealthReport } from './health.ts';
+export { logEvents } from './log.ts';
+export { Metrics } from './metrics.ts';
+export { sentenceOf } from './sentence.ts';
+export { examine, type Finding } from './doctor.ts';
+export { isUncreated } from './uncreated.ts';

@@ -1,0 +1,32 @@
+import { styleText } from 'node:util';
+import { pino } from 'pino';
+import type { Settings } from '../config/index.ts';
+import type { Events } from '../events/index.ts';
+import { sentenceOf, type Level } from './sentence.ts';
+
+interface Output {
+  readonly isTTY?: boolean;
+  write(text: string): unknown;
+}
+
+/** Writes every event as a line: for people on a terminal, as JSON elsewhere. Returns what ends it. */
+export function logEvents(events: Events, level: Settings['logLevel'], output: Output): () => void {
+  const logger = pino(
+    { level, base: { pid: process.pid }, timestamp: pino.stdTimeFunctions.isoTime },
+    output.isTTY ? { write: (line) => output.write(prettyLine(line)) } : output,
+  );
+  return events.subscribe((event) => {
+    const sentence = sentenceOf(event);
+    logger[sentence.level](event, sentence.text);
+  });
+}
+
+const colours = { debug: 'gray', info: 'green', warn: 'yellow', error: 'red' } as const;
+const levelNames: Readonly<Record<number, Level>> = { 20: 'debug', 30: 'info', 40: 'warn', 50: 'error' };
+
+function prettyLine(line: string): string {
+  const { time, level, msg } = JSON.parse(line) as { time: string; level: number; msg: string };
+  const name = levelNames[level] ?? 'info';
+  const clock = styleText('gray', new Date(time).toTimeString().slice(0, 8));
+  return `${clock} ${styleText(colours[name], name.padEnd(5))} ${msg}\n`;
+}

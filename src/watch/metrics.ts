@@ -1,0 +1,63 @@
+import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
+import type { Events, PgfreshEvent } from '../events/index.ts';
+
+/** What Prometheus sees. Counts events; nothing else in pgfresh knows that metrics exist. */
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #events = this.#counter('pgfresh_events_total', 'Everything that happened, by type.', ['type']);
+  readonly #warnings = this.#counter('pgfresh_warnings_total', 'Warnings, by code.', ['code']);
+  readonly #retries = this.#counter(
+    'pgfresh_transaction_retries_total',
+    'Transactions that were repeated, by what failed.',
+    ['failure'],
+  );
+  readonly #migrations = new Histogram({
+    name: 'pgfresh_migration_seconds',
+    help: 'How long SQL files took to apply.',
+    buckets: [0.01, 0.1, 1, 10, 60],
+    registers: [this.#registry],
+  });
+
+  constructor(events: Events) {
+    this.#gauge('process_resident_memory_bytes', 'Memory of this process.', () => process.memoryUsage.rss());
+    this.#gauge('process_uptime_seconds', 'Age of this process.', () => process.uptime());
+    this.#gauge('process_cpu_seconds_total', 'Processor time of this process.', cpuSeconds);
+    events.subscribe((event) => this.#count(event));
+  }
+
+  get contentType(): string {
+    return this.#registry.contentType;
+  }
+
+  text(): Promise<string> {
+    return this.#registry.metrics();
+  }
+
+  #count(event: PgfreshEvent): void {
+    this.#events.inc({ type: event.type });
+    if (event.type === 'warning') this.#warnings.inc({ code: event.code });
+    if (event.type === 'transaction.retried') this.#retries.inc({ failure: event.failure });
+    if (event.type === 'migration.applied') this.#migrations.observe(event.ms / 1000);
+  }
+
+  #counter<Label extends string>(name: string, help: string, labelNames: Label[]): Counter<Label> {
+    return new Counter({ name, help, labelNames, registers: [this.#registry] });
+  }
+
+  #gauge(name: string, help: string, read: () => number): void {
+    const gauge = new Gauge({
+      name,
+      help,
+      registers: [],
+      collect() {
+        this.set(read());
+      },
+    });
+    this.#registry.registerMetric(gauge);
+  }
+}
+
+function cpuSeconds(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1e6;
+}

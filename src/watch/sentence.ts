@@ -1,0 +1,40 @@
+import type { EventOf, EventType, PgfreshEvent } from '../events/index.ts';
+
+export type Level = 'debug' | 'info' | 'warn' | 'error';
+
+interface Sentence {
+  readonly level: Level;
+  readonly text: string;
+}
+
+type Sentences = { readonly [Type in EventType]: (event: EventOf<Type>) => Sentence };
+
+const info = (text: string): Sentence => ({ level: 'info', text });
+const warn = (text: string): Sentence => ({ level: 'warn', text });
+const error = (text: string): Sentence => ({ level: 'error', text });
+const debug = (text: string): Sentence => ({ level: 'debug', text });
+
+/** How each event reads in a log. Total, so that a new event can not go unsaid. */
+const sentences: Sentences = {
+  'process.started': ({ version, roles }) => info(`pgfresh ${version} runs ${roles.join(', ')}`),
+  'process.stopping': ({ reason }) => info(`stopping: ${reason}`),
+  'process.stopped': () => info('stopped'),
+  'database.starting': ({ folder, fresh }) =>
+    info(`${fresh ? 'creating' : 'starting'} the embedded PostgreSQL in ${folder}`),
+  'database.ready': ({ kind, address, version, ms }) =>
+    info(`${kind} PostgreSQL ${version} at ${address} ready in ${Math.round(ms)} ms`),
+  'database.server_died': ({ problem }) =>
+    warn(`the embedded PostgreSQL ended by itself and is started again: ${problem}`),
+  'database.connection_lost': ({ problem }) => warn(`a database connection was lost: ${problem}`),
+  'transaction.retried': ({ label, failure, attempt }) => debug(`${label}: ${failure}, attempt ${attempt} is repeated`),
+  'migration.applied': ({ name, ms }) => info(`applied ${name} in ${Math.round(ms)} ms`),
+  'http.listening': ({ url, wanted, port }) =>
+    port === wanted ? info(`listening at ${url}`) : warn(`port ${wanted} is taken; listening at ${url} instead`),
+  'http.refused': ({ status, reason, path }) => debug(`${status} ${path}: ${reason}`),
+  'http.failed': ({ method, path, problem }) => error(`${method} ${path} failed: ${problem}`),
+  warning: ({ code, message, next }) => warn(`${message} (${code}) ${next}`),
+};
+
+export function sentenceOf(event: PgfreshEvent): Sentence {
+  return (sentences[event.type] as (event: PgfreshEvent) => Sentence)(event);
+}

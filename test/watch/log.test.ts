@@ -1,0 +1,40 @@
+import { expect, it } from 'vitest';
+import { Events } from '../../src/events/index.ts';
+import { logEvents, sentenceOf } from '../../src/watch/index.ts';
+
+function logged(level: 'debug' | 'info' | 'warn' | 'silent', isTTY: boolean): string[] {
+  const events = new Events();
+  const lines: string[] = [];
+  const stop = logEvents(events, level, { isTTY, write: (text: string) => lines.push(text) });
+  events.emit({ type: 'process.stopping', reason: 'SIGINT' });
+  events.emit({ type: 'http.listening', url: 'http://127.0.0.1:4401', wanted: 4400, port: 4401 });
+  events.emit({ type: 'http.refused', status: 401, reason: 'no token', path: '/' });
+  stop();
+  events.emit({ type: 'process.stopped' });
+  return lines;
+}
+
+it('writes JSON that keeps the event, where no person reads', () => {
+  const [first, second] = logged('info', false).map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect(first).toMatchObject({ type: 'process.stopping', reason: 'SIGINT', msg: 'stopping: SIGINT', level: 30 });
+  expect(second).toMatchObject({ level: 40, msg: 'port 4400 is taken; listening at http://127.0.0.1:4401 instead' });
+});
+
+it('writes short lines on a terminal', () => {
+  // eslint-disable-next-line no-control-regex
+  const plain = logged('debug', true).map((line) => line.replace(/\u001B\[\d+m/g, ''));
+  expect(plain).toHaveLength(3);
+  expect(plain[0]).toMatch(/^\d\d:\d\d:\d\d info {2}stopping: SIGINT\n$/);
+});
+
+it('says what failed as an error', () => {
+  expect(sentenceOf({ type: 'http.failed', method: 'GET', path: '/x', problem: 'oops' })).toEqual({
+    level: 'error',
+    text: 'GET /x failed: oops',
+  });
+});
+
+it('keeps to its level', () => {
+  expect(logged('warn', false)).toHaveLength(1);
+  expect(logged('silent', false)).toHaveLength(0);
+});
