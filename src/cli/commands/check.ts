@@ -1,0 +1,27 @@
+import { styleText } from 'node:util';
+import type { Command } from 'commander';
+import { examine, type Finding } from '../../watch/index.ts';
+import { contextOf } from '../context.ts';
+
+const marks = { ok: styleText('green', '✓'), warning: styleText('yellow', '!'), fatal: styleText('red', '✗') } as const;
+
+export function addCheck(program: Command): void {
+  program
+    .command('check')
+    .description('examine configuration, data folder and database; exit 1 if anything is fatal')
+    .action(async (_options: object, command: Command) => {
+      const { output, config } = contextOf(command);
+      const findings = await examine(config);
+      const fatal = findings.filter((finding) => finding.state === 'fatal').length;
+      output.result(
+        { ok: fatal === 0, findings },
+        () =>
+          `${findings.map(line).join('\n')}\n\n${fatal === 0 ? 'Nothing is in the way.' : `${fatal} of ${findings.length} checks are fatal.`}`,
+      );
+      process.exitCode = fatal === 0 ? 0 : 1;
+    });
+}
+
+function line({ state, name, detail, next }: Finding): string {
+  return `${marks[state]} ${name}: ${detail}${next ? `\n  Next: ${next}` : ''}`;
+}

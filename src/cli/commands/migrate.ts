@@ -1,0 +1,114 @@
+import type { Command } from 'commander';
+import {
+  appliedFiles,
+  migrate,
+  migrationScript,
+  pendingMigrations,
+  previewUninstall,
+  readSqlFiles,
+  uninstall,
+  type MigrationStep,
+} from '../../database/index.ts';
+import { exitCodes, PgfreshError } from '../../errors/index.ts';
+import { contextOf, lookAtDatabase, withDatabase, type CommandContext } from '../context.ts';
+import { table } from '../output.ts';
+import { refuseUnknownCommand } from '../unknown-command.ts';
+
+export function addMigrate(program: Command): void {
+  const command = program
+    .command('migrate')
+    .description('bring the database\'s schema "pgfresh" to this version')
+    .option('--dry-run', 'show what would be done, and do nothing')
+    .option('--sql', 'print a script for psql instead of doing it')
+    .action(runMigrate);
+  command.command('status').description('show what was applied and what is missing').action(showStatus);
+  command
+    .command('uninstall')
+    .description('drop the schema "pgfresh"; your own tables stay')
+    .option('--yes', 'do it; without this, only the list is shown')
+    .action(runUninstall);
+  // Last: the two above would inherit it.
+  command.allowExcessArguments();
+}
+
+async function runMigrate(options: { dryRun?: boolean; sql?: boolean }, command: Command): Promise<void> {
+  refuseUnknownCommand(command);
+  const context = contextOf(command);
+  if (options.sql || options.dryRun) return showPending(context, options.sql === true);
+  const { output, events } = context;
+  await withDatabase(context, 'migrate', async ({ database }) => {
+    const steps = await migrate(database, { files: await readSqlFiles(), events });
+    output.result({ applied: steps.map(nameOf) }, () => listed(steps, 'Applied'));
+  });
+}
+
+async function showPending(context: CommandContext, asScript: boolean): Promise<void> {
+  await lookAtDatabase(context, 'migrate', async (database) => {
+    const steps = await pendingMigrations(database, await readSqlFiles());
+    if (!asScript) {
+      return context.output.result({ pending: steps.map(nameOf) }, () => listed(steps, 'Would apply'));
+    }
+    const script = migrationScript(steps);
+    context.output.result({ script }, () => script);
+  });
+}
+
+async function showStatus(_options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  await lookAtDatabase(context, 'migrate status', async (database) => {
+    const [pending, applied] = [await pendingMigrations(database, await readSqlFiles()), await appliedFiles(database)];
+    const value = {
+      applied: applied.map(({ kind, name, applied_at }) => ({ name: `${kind}/${name}`, appliedAt: applied_at })),
+      pending: pending.map(nameOf),
+    };
+    context.output.result(value, () => {
+      const rows = [
+        ...value.applied.map(({ name, appliedAt }) => [name, `applied ${appliedAt.toISOString()}`]),
+        ...value.pending.map((name) => [
+          name,
+          value.applied.some((entry) => entry.name === name)
+            ? 'changed, applied again by "pgfresh migrate"'
+            : 'missing',
+        ]),
+      ];
+      return table(rows);
+    });
+  });
+}
+
+async function runUninstall(options: { yes?: boolean }, command: Command): Promise<void> {
+  const context = contextOf(command);
+  await withDatabase(context, 'uninstall', async ({ database, facts }) => {
+    const preview = await (options.yes ? uninstall(database) : previewUninstall(database));
+    if (!preview.installed)
+      return context.output.result(
+        { ...preview, dropped: false },
+        () => 'Nothing to do: pgfresh is not installed in this database.',
+      );
+    const objects = preview.objects.map(({ kind, count }) => `${count} ${kind}${count === 1 ? '' : 's'}`).join(', ');
+    const text = [
+      `${options.yes ? 'Dropped' : 'Would drop'}: The schema "pgfresh" of ${facts.address}, with ${objects}.`,
+      ...section('These of yours depend on it and go too:', preview.dependents),
+      ...section('These hold data of yours; while they depend on it, nothing is dropped:', preview.blockers),
+      'Your tables stay.',
+    ];
+    context.output.result({ ...preview, dropped: options.yes === true }, () => text.join('\n'));
+    if (options.yes) return;
+    // With --json the result is the only document on stdout.
+    if (!context.output.json) throw new PgfreshError('PGF_UNINSTALL_UNCONFIRMED', {});
+    process.exitCode = exitCodes.usage;
+  });
+}
+
+function section(title: string, names: readonly string[]): string[] {
+  return names.length === 0 ? [] : [title, ...names.map((name) => `  ${name}`)];
+}
+
+function listed(steps: readonly MigrationStep[], verb: string): string {
+  if (steps.length === 0) return 'Nothing to do: the database is up to date.';
+  return steps.map((step) => `${verb} ${nameOf(step)}`).join('\n');
+}
+
+function nameOf({ kind, file }: MigrationStep): string {
+  return `${kind}/${file.name}`;
+}

@@ -1,0 +1,40 @@
+import type { Command } from 'commander';
+import { nearMiss } from '../../config/index.ts';
+import { PgfreshError } from '../../errors/index.ts';
+import { contextOf } from '../context.ts';
+import { runUntilStopped } from '../process.ts';
+import { roleNames, type Role } from '../roles.ts';
+
+export function addDev(program: Command): void {
+  program
+    .command('dev')
+    .description('run everything in one process; without DATABASE_URL on an embedded PostgreSQL')
+    .action(async (_options: object, command: Command) =>
+      runUntilStopped(contextOf(command), { roles: roleNames, migrate: true }),
+    );
+}
+
+export function addRun(program: Command): void {
+  program
+    .command('run')
+    .description('run some or all roles in this process; start as many processes as you like')
+    .option('--roles <names>', `which roles, separated by commas: ${roleNames.join(', ')}`, roleNames.join(','))
+    .option('--migrate', 'migrate the database first')
+    .action(async (options: { roles: string; migrate?: boolean }, command: Command) =>
+      runUntilStopped(contextOf(command), { roles: parseRoles(options.roles), migrate: options.migrate === true }),
+    );
+}
+
+function parseRoles(text: string): Role[] {
+  const wanted = text.split(',').map((role) => role.trim());
+  return [...new Set(wanted)].map((role) => {
+    const known = roleNames.find((name) => name === role);
+    if (known) return known;
+    const near = nearMiss(role, roleNames);
+    throw new PgfreshError('PGF_ROLE_UNKNOWN', {
+      role,
+      hint: near ? `; did you mean "${near}"?` : '.',
+      roles: roleNames.join(', '),
+    });
+  });
+}

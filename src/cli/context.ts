@@ -1,0 +1,66 @@
+import type { Command } from 'commander';
+import { loadConfig, settingNames, type ResolvedConfig, type SettingName } from '../config/index.ts';
+import { Connection, type Queryable } from '../database/index.ts';
+import { Events } from '../events/index.ts';
+import { thenStop } from '../lifecycle/index.ts';
+import { isUncreated, sentenceOf } from '../watch/index.ts';
+import { Output } from './output.ts';
+
+/** What every command starts from. */
+export interface CommandContext {
+  readonly output: Output;
+  readonly config: () => Promise<ResolvedConfig>;
+  readonly events: Events;
+}
+
+interface GlobalOptions extends Partial<Record<SettingName, string>> {
+  config?: string;
+  json?: boolean;
+  debug?: boolean;
+}
+
+export function contextOf(command: Command): CommandContext {
+  const options = command.optsWithGlobals<GlobalOptions>();
+  const flags = Object.fromEntries(
+    settingNames.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])),
+  );
+  return {
+    output: new Output(options),
+    events: new Events(),
+    config: () => loadConfig({ folder: process.cwd(), configFile: options.config, flags, env: process.env }),
+  };
+}
+
+/** Lends the database to a command that does one thing and ends. */
+export async function withDatabase<T>(
+  context: CommandContext,
+  duty: string,
+  work: (connection: Connection) => Promise<T>,
+): Promise<T> {
+  const { settings } = await context.config();
+  if (settings.logLevel !== 'silent') hintAtEvents(context);
+  const connection = new Connection({ settings, events: context.events, duty, share: true });
+  const done = connection.start().then(() => work(connection));
+  return thenStop(done, () => connection.stop());
+}
+
+/** As `withDatabase`, for a command that only looks: an embedded database that was not created yet looks empty to it. */
+export async function lookAtDatabase<T>(
+  context: CommandContext,
+  duty: string,
+  look: (database: Queryable) => Promise<T>,
+): Promise<T> {
+  const { settings } = await context.config();
+  if (!(await isUncreated(settings))) return withDatabase(context, duty, ({ database }) => look(database));
+  if (settings.logLevel !== 'silent') {
+    context.output.hint('The embedded PostgreSQL is not created yet; "pgfresh dev" creates it.');
+  }
+  return look({ query: async () => [] });
+}
+
+// Such a command writes no log. What takes a while and what is wrong is said all the same.
+function hintAtEvents({ events, output }: CommandContext): void {
+  events.subscribe((event) => {
+    if (event.type === 'warning' || event.type === 'database.starting') output.hint(sentenceOf(event).text);
+  });
+}

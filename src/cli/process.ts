@@ -1,0 +1,143 @@
+import { performance } from 'node:perf_hooks';
+import { styleText } from 'node:util';
+import type { ResolvedConfig } from '../config/index.ts';
+import { Connection, migrate, pendingMigrations, readSqlFiles } from '../database/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+import type { Events } from '../events/index.ts';
+import { HttpServer } from '../http/index.ts';
+import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
+import { Health, logEvents, Metrics } from '../watch/index.ts';
+import type { CommandContext } from './context.ts';
+import { addRole, type Role } from './roles.ts';
+import { version } from './version.ts';
+
+interface RunOptions {
+  readonly roles: readonly Role[];
+  readonly migrate: boolean;
+}
+
+/** Starts the roles, tells where they are, and stops them cleanly when the process is asked to end. */
+export async function runUntilStopped(context: CommandContext, options: RunOptions): Promise<void> {
+  const since = performance.now();
+  const { events } = context;
+  const config = await context.config();
+  const stopLog = logEvents(events, config.settings.logLevel, process.stderr);
+  const services: Service[] = [];
+  const asked = endOfProcess(() => services.forEach((service) => service.abandon()));
+  const starting = startRoles(config, events, options, services);
+  const run = async (): Promise<void> => {
+    const http = await Promise.race([starting, asked.reason.then(() => undefined)]);
+    if (http) {
+      events.emit({ type: 'process.started', version, roles: options.roles });
+      context.output.result({ version, ready: true, url: http.url, roles: options.roles, pid: process.pid }, () =>
+        banner(http.url, config, performance.now() - since),
+      );
+    }
+    events.emit({ type: 'process.stopping', reason: await asked.reason });
+  };
+  const stop = async (): Promise<void> => {
+    // A start that is overtaken by the stop may add one more; the second round reports what failed in the first too.
+    await stopAll(services).catch(() => {});
+    await starting.catch(() => {});
+    await stopAll(services);
+    events.emit({ type: 'process.stopped' });
+  };
+  await thenStop(run(), stop).finally(() => {
+    asked.forget();
+    stopLog();
+  });
+}
+
+async function startRoles(
+  config: ResolvedConfig,
+  events: Events,
+  options: RunOptions,
+  services: Service[],
+): Promise<HttpServer> {
+  const { settings } = config;
+  const metrics = new Metrics(events);
+  const health = new Health();
+  const connection = new Connection({ settings, events, duty: options.roles.join(',') });
+  services.push(connection);
+  await connection.start();
+  const files = await readSqlFiles();
+  if (options.migrate) await migrate(connection.database, { files, events });
+  else await requireMigrated(connection, files);
+  health.add('database', async () => {
+    const [row] = await connection.database.query<{ standby: boolean }>('select pg_is_in_recovery() as standby');
+    if (row?.standby) throw new PgfreshError('PGF_DATABASE_STANDBY', { address: connection.facts.address });
+    return `PostgreSQL ${connection.facts.version} answers`;
+  });
+  health.add('migrations', async () => {
+    await requireMigrated(connection, files);
+    return 'all applied';
+  });
+  const status = async () => ({
+    version,
+    roles: options.roles,
+    database: connection.facts.address,
+    health: await health.report(),
+  });
+  const http = new HttpServer({
+    settings,
+    events,
+    health,
+    metrics,
+    routes: (app) => options.roles.forEach((role) => addRole(role, { app, status })),
+  });
+  services.push(http);
+  await http.start();
+  return http;
+}
+
+async function requireMigrated(connection: Connection, files: Awaited<ReturnType<typeof readSqlFiles>>): Promise<void> {
+  const pending = await pendingMigrations(connection.database, files);
+  if (pending.length > 0) throw new PgfreshError('PGF_MIGRATION_PENDING', { count: pending.length });
+}
+
+function banner(url: string, config: ResolvedConfig, ms: number): string {
+  const rows = [
+    ['Open', url],
+    ['Health', `${url}/readyz?verbose`],
+    ['Metrics', `${url}/metrics`],
+    [
+      'Database',
+      config.settings.databaseUrl === undefined ? `embedded, in ${config.settings.dataDir}` : 'yours, by DATABASE_URL',
+    ],
+    ['Stop', 'Ctrl-C'],
+  ];
+  const lines = rows.map(([name, value]) => `  ${styleText('gray', name!.padEnd(9))} ${value}`);
+  return `\n${styleText('bold', `pgfresh ${version}`)} is ready in ${(ms / 1000).toFixed(1)} s\n\n${lines.join('\n')}\n`;
+}
+
+// npm repeats the terminal's Ctrl-C at once; whoever asks again later has lost patience.
+const sameAsking = 1_000;
+
+/** Settles once when the process is asked to end. Asking again ends it at once, clean or not. */
+function endOfProcess(abandon: () => void): { reason: Promise<string>; forget: () => void } {
+  const { promise, resolve } = Promise.withResolvers<string>();
+  let asked = Infinity;
+  const onSignal = (signal: string): void => {
+    resolve(signal);
+    if (performance.now() - asked > sameAsking) {
+      abandon();
+      process.exit(1);
+    }
+    asked = Math.min(asked, performance.now());
+  };
+  const onCrash = (error: unknown): void => {
+    process.exitCode = 1;
+    process.stderr.write(
+      `PGF_UNEXPECTED ${error instanceof Error ? (error.stack ?? problemOf(error)) : String(error)}\n`,
+    );
+    resolve('an unexpected error');
+  };
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal).on('SIGHUP', onSignal).on('uncaughtException', onCrash);
+  const forget = (): void =>
+    void process
+      .off('SIGINT', onSignal)
+      .off('SIGTERM', onSignal)
+      .off('SIGHUP', onSignal)
+      .off('uncaughtException', onCrash);
+  return { reason: promise, forget };
+}

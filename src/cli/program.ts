@@ -1,0 +1,51 @@
+import { Command, Option } from 'commander';
+import { settingNames, settings } from '../config/index.ts';
+import { exitCodes } from '../errors/index.ts';
+import { addCheck } from './commands/check.ts';
+import { addConfig } from './commands/config.ts';
+import { addMigrate } from './commands/migrate.ts';
+import { addDev, addRun } from './commands/run.ts';
+import { refuseUnknownCommand } from './unknown-command.ts';
+import { version } from './version.ts';
+
+const examples = `
+Examples:
+  pgfresh dev                                everything, on an embedded PostgreSQL
+  DATABASE_URL=postgres://… pgfresh migrate  prepare your own PostgreSQL
+  DATABASE_URL=postgres://… pgfresh run      run against it
+  pgfresh check                              what is wrong, and what to do about it
+  pgfresh config --json                      every setting and where it comes from
+
+A setting is taken from its flag, else its environment variable, else pgfresh.config.ts, else the default.
+
+Exit codes:
+  0  done
+  ${exitCodes.failure}  it failed, or a check found something fatal
+  ${exitCodes.usage}  the command line is wrong
+  ${exitCodes.config}  the configuration, the data folder or the address to listen on is wrong
+  ${exitCodes.database}  the database can not be used as it is
+  ${exitCodes.newer}  the database is newer than this pgfresh`;
+
+export function createProgram(): Command {
+  const program = new Command('pgfresh')
+    .description('Keeps PostgreSQL tables that mirror metered APIs fresh for the people who are looking at them now.')
+    .version(version, '-V, --version', 'print the version')
+    .option('-c, --config <file>', 'configuration file (default: pgfresh.config.ts of this folder, if there is one)')
+    .option('--json', 'print data as JSON')
+    .option('--debug', 'show where an error came from')
+    .helpOption('-h, --help', 'show this help')
+    .helpCommand('help [command]', 'show the help of a command')
+    .addHelpText('after', examples)
+    .configureHelp({ showGlobalOptions: true })
+    .configureOutput({ outputError: () => {} })
+    .exitOverride()
+    .action((_options: object, command: Command) => {
+      refuseUnknownCommand(command);
+      command.help();
+    });
+  for (const name of settingNames)
+    program.addOption(new Option(settings[name].flag, `${settings[name].about} [${settings[name].env}]`));
+  for (const add of [addDev, addRun, addMigrate, addCheck, addConfig]) add(program);
+  // Last: the commands would inherit it.
+  return program.allowExcessArguments();
+}

@@ -1,0 +1,413 @@
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+import { CliProcess, runCli } from '../harness/process.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { databaseUrl } from '../harness/server.ts';
+
+let cwd = '';
+let url = '';
+beforeAll(async () => {
+  cwd = await mkdtemp(join(tmpdir(), 'pgfresh-cli-'));
+  url = await createDatabase({ empty: true });
+});
+afterAll(() => rm(cwd, { recursive: true }));
+
+const run = (args: string[], env: Record<string, string> = {}) => runCli(args, { cwd, env });
+const onDatabase = (args: string[]) => run(args, { DATABASE_URL: url });
+
+describe('help', () => {
+  it.each([[[]], [['--help']], [['help']]])('%j shows the commands, every setting and the exit codes', async (args) => {
+    const { code, stdout, stderr } = await run(args);
+    expect([code, stderr]).toEqual([0, '']);
+    for (const word of ['dev', 'run', 'migrate', 'check', 'config', 'DATABASE_URL', '--data-dir', 'Exit codes:'])
+      expect(stdout).toContain(word);
+  });
+
+  it.each(['dev', 'run', 'migrate', 'check', 'config'])('of %s says what it is for', async (command) => {
+    const { code, stdout } = await run([command, '--help']);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(new RegExp(`^Usage: pgfresh ${command}`));
+  });
+
+  it('has a version', async () => {
+    expect((await run(['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+  });
+});
+
+describe('a wrong command line', () => {
+  it.each([
+    [['migrat'], 'PGF_USAGE', /Did you mean migrate\?/],
+    [['migrate', 'statu'], 'PGF_USAGE', /Did you mean status\?/],
+    [['banana'], 'PGF_USAGE', /unknown command 'banana'\n/],
+    [['--prot', '1'], 'PGF_USAGE', /Did you mean --port\?/],
+    [['config', '--prot', '1'], 'PGF_USAGE', /Did you mean --port\?/],
+    [['config', 'extra'], 'PGF_USAGE', /too many arguments/],
+    [['migrate', 'status', 'extra'], 'PGF_USAGE', /too many arguments/],
+    [['run', '--roles', 'consol'], 'PGF_ROLE_UNKNOWN', /did you mean "console"/],
+    [['run', '--roles', ''], 'PGF_ROLE_UNKNOWN', /Choose from: console/],
+  ])('%j is refused with the near miss', async (args, code, text) => {
+    const result = await run(args);
+    expect(result.code).toBe(2);
+    expect(result.stderr).toContain(code);
+    expect(result.stderr).toMatch(text);
+    expect(result.stderr).not.toMatch(/^\s+at /m);
+  });
+
+  it('is JSON when JSON was asked for', async () => {
+    const result = await run(['migrat', '--json']);
+    expect(JSON.parse(result.stdout)).toMatchObject({ error: { code: 'PGF_USAGE' } });
+  });
+
+  it('shows the trace only with --debug', async () => {
+    expect((await run(['run', '--roles', 'x', '--debug'])).stderr).toMatch(/^\s+at /m);
+  });
+});
+
+it.each([
+  ['20.11.1', 2],
+  ['22.17.1', 2],
+  ['22.18.0', 0],
+])('Node.js %s: exit code %i', async (version, code) => {
+  const fake = `Object.defineProperty(process.versions,'node',{value:'${version}'})`;
+  const result = await run(['--version'], { NODE_OPTIONS: `--import data:text/javascript,${fake}` });
+  expect(result.code).toBe(code);
+  expect(result.stderr).toMatch(code === 0 ? /^$/ : /^PGF_NODE_TOO_OLD pgfresh needs Node\.js 22\.18 or newer/);
+});
+
+describe('config', () => {
+  it('shows values, origins, and no secrets', async () => {
+    const env = { DATABASE_URL: 'postgres://u:hunter2@db/x', PGFRESH_TOKEN: 'correct-horse-battery' };
+    const [json, text] = [await run(['config', '--json', '--port', '4444'], env), await run(['config'], env)];
+    const { settings } = JSON.parse(json.stdout) as { settings: { name: string; value: unknown; from: string }[] };
+    expect(settings).toContainEqual(expect.objectContaining({ name: 'port', value: 4444, from: 'flag' }));
+    expect(settings).toContainEqual(
+      expect.objectContaining({ name: 'databaseUrl', value: '(hidden)', from: 'environment' }),
+    );
+    expect(settings).toContainEqual(expect.objectContaining({ name: 'host', value: '127.0.0.1', from: 'default' }));
+    expect(json.stdout + text.stdout).not.toMatch(/hunter2|correct-horse/);
+    expect(text.stdout).toMatch(/^dataDir\s+\.pgfresh\s+default\s+PGFRESH_DATA_DIR\s+--data-dir$/m);
+  });
+});
+
+it('the configuration that the README shows works in any folder', async () => {
+  const shown = /```ts\n\/\/ pgfresh\.config\.ts\n(.*?)```/s.exec(await readFile('README.md', 'utf8'))![1]!;
+  const folder = join(cwd, 'readme');
+  await mkdir(folder);
+  await writeFile(join(folder, 'pgfresh.config.ts'), shown);
+  const { stdout } = await runCli(['config', '--json'], { cwd: folder });
+  const { file, settings } = JSON.parse(stdout) as { file: string; settings: { name: string }[] };
+  expect(file).toBe(join(folder, 'pgfresh.config.ts'));
+  expect(settings).toContainEqual(expect.objectContaining({ name: 'port', value: 4500, from: 'file' }));
+  expect(settings).toContainEqual(expect.objectContaining({ name: 'statementTimeout', value: 10_000, from: 'file' }));
+});
+
+describe('migrate', () => {
+  it('shows, scripts, applies, reports and uninstalls', async () => {
+    expect((await onDatabase(['migrate', '--dry-run'])).stdout).toContain('Would apply migration/001_schema');
+    expect((await onDatabase(['migrate', '--sql'])).stdout).toContain('create schema pgfresh');
+    expect(JSON.parse((await onDatabase(['migrate', 'status', '--json'])).stdout)).toMatchObject({ applied: [] });
+    const applied = JSON.parse((await onDatabase(['migrate', '--json'])).stdout) as { applied: string[] };
+    expect(applied.applied).toContain('functions/clock');
+    expect((await onDatabase(['migrate'])).stdout).toBe('Nothing to do: the database is up to date.\n');
+    expect((await onDatabase(['migrate', 'status'])).stdout).toMatch(/^migration\/001_schema\s+applied \d{4}-/m);
+    const asked = await onDatabase(['migrate', 'uninstall']);
+    expect([asked.code, asked.stderr]).toEqual([2, expect.stringContaining('PGF_UNINSTALL_UNCONFIRMED')]);
+    const askedByMachine = await onDatabase(['migrate', 'uninstall', '--json']);
+    expect([askedByMachine.code, JSON.parse(askedByMachine.stdout)]).toMatchObject([2, { dropped: false }]);
+    expect((await onDatabase(['migrate', 'uninstall', '--yes'])).stdout).toMatch(/^Dropped: The schema "pgfresh"/);
+    expect((await onDatabase(['migrate', 'uninstall'])).stdout).toContain('not installed');
+  });
+
+  it('is done once by five processes that start at once', async () => {
+    const all = await Promise.all(Array.from({ length: 5 }, () => onDatabase(['migrate', '--json'])));
+    expect(all.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0]);
+    const applied = all.map(({ stdout }) => (JSON.parse(stdout) as { applied: string[] }).applied.length);
+    expect(applied.filter((count) => count > 0)).toHaveLength(1);
+  });
+
+  it('leaves nothing behind when it is killed before its commit', async () => {
+    const fresh = await createDatabase({ empty: true });
+    const killed = await runCli(['migrate'], {
+      cwd,
+      env: { DATABASE_URL: fresh, PGFRESH_FAILPOINTS: 'migrate.before-commit=kill' },
+    });
+    expect(killed.code).toBe('SIGKILL');
+    const database = openDatabase(fresh);
+    expect(await database.query(`select to_regnamespace('pgfresh') as schema`)).toEqual([{ schema: null }]);
+    expect((await runCli(['migrate'], { cwd, env: { DATABASE_URL: fresh } })).code).toBe(0);
+  });
+
+  it('refuses a database that a newer pgfresh has migrated, with its own exit code', async () => {
+    const fresh = await createDatabase();
+    const database = openDatabase(fresh);
+    await database.query(`insert into pgfresh.migrations (kind, name, hash) values ('migration', '999_later', 'x')`);
+    const result = await runCli(['migrate'], { cwd, env: { DATABASE_URL: fresh } });
+    expect([result.code, result.stderr]).toEqual([5, expect.stringContaining('PGF_MIGRATION_NEWER')]);
+  });
+
+  it('refuses a migration whose text has changed since', async () => {
+    const fresh = await createDatabase();
+    await openDatabase(fresh).query(`update pgfresh.migrations set hash = 'x' where kind = 'migration'`);
+    const result = await runCli(['migrate'], { cwd, env: { DATABASE_URL: fresh } });
+    expect([result.code, result.stderr]).toEqual([4, expect.stringContaining('PGF_MIGRATION_CHANGED')]);
+  });
+});
+
+describe('run', () => {
+  it('wants a migrated database, serves it, and stops cleanly', async () => {
+    const fresh = await createDatabase({ empty: true });
+    const env = { DATABASE_URL: fresh, PGFRESH_PORT: '0' };
+    const refused = await runCli(['run'], { cwd, env });
+    expect([refused.code, refused.stderr]).toEqual([4, expect.stringContaining('PGF_MIGRATION_PENDING')]);
+
+    const child = new CliProcess(['run', '--migrate', '--json'], { cwd, env });
+    await child.printed(/"ready": true/);
+    const { url: address, pid } = JSON.parse(child.stdout) as { url: string; pid: number };
+    expect(pid).toBe(child.pid);
+    expect((await fetch(`${address}/readyz`)).status).toBe(200);
+    expect(await (await fetch(address)).text()).toContain('<title>pgfresh</title>');
+    expect(await (await fetch(`${address}/api/status`)).json()).toMatchObject({
+      roles: ['console'],
+      health: { ready: true },
+    });
+    await openDatabase(fresh).query('delete from pgfresh.migrations');
+    expect((await fetch(`${address}/readyz`)).status).toBe(503);
+    child.signal('SIGTERM');
+    expect(await child.exit).toBe(0);
+    expect(child.stderr).toContain('"type":"process.stopped"');
+  });
+});
+
+/** Root may write where the mode forbids it, but not below a file. */
+async function unwritableFolder(): Promise<string> {
+  const folder = await mkdtemp(join(cwd, 'unwritable-'));
+  if (process.getuid?.() !== 0) {
+    await chmod(folder, 0o500);
+    return folder;
+  }
+  await writeFile(join(folder, 'file'), '');
+  return join(folder, 'file', 'sub');
+}
+
+async function silenced(): Promise<CliProcess> {
+  const { proxy, url: far } = await Proxy.before(await createDatabase());
+  onTestFinished(() => proxy.close());
+  const child = new CliProcess(['run', '--json'], { cwd, env: { DATABASE_URL: far, PGFRESH_PORT: '0' } });
+  await child.printed(/"ready": true/);
+  proxy.judge = () => 'hold';
+  const { url: address } = JSON.parse(child.stdout) as { url: string };
+  expect((await fetch(`${address}/readyz`)).status).toBe(503);
+  return child;
+}
+
+describe('a database that does not answer any more', () => {
+  it('does not keep the process from ending', async () => {
+    const child = await silenced();
+    const asked = performance.now();
+    child.signal('SIGTERM');
+    expect(await child.exit).toBe(0);
+    expect(performance.now() - asked).toBeLessThan(8_000);
+  });
+
+  it('is not waited for when the process is asked twice', async () => {
+    const child = await silenced();
+    child.signal('SIGINT');
+    await sleep(1_100);
+    child.signal('SIGINT');
+    expect(await child.exit).toBe(1);
+  });
+});
+
+function withPassword(password: string): string {
+  const other = new URL(url);
+  other.password = password;
+  return other.href;
+}
+
+describe('what goes wrong ends with one coded sentence and the next step', () => {
+  let config = '';
+  let free: () => void;
+  let port = 0;
+  beforeAll(async () => {
+    config = join(cwd, 'bad');
+    await mkdir(config);
+    await writeFile(join(config, 'typo.ts'), 'export default { prot: 1 }');
+    await writeFile(join(config, 'throws.ts'), `throw new Error('no key')`);
+    // To whoever asks for TLS it answers as a PostgreSQL that has none.
+    const other = createServer((socket) => socket.resume().end('N')).listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    port = (other.address() as { port: number }).port;
+    free = () => other.close();
+  });
+  afterAll(() => free());
+
+  type Attempt = [string[], Record<string, string>];
+  it.each<[string, string, number, () => Attempt | Promise<Attempt>]>([
+    [
+      'an unreachable database',
+      'PGF_DATABASE_UNREACHABLE',
+      4,
+      () => [['dev'], { DATABASE_URL: 'postgres://127.0.0.1:1/x' }],
+    ],
+    [
+      'a host that does not exist',
+      'PGF_DATABASE_UNREACHABLE',
+      4,
+      () => [['dev'], { DATABASE_URL: 'postgres://nowhere.invalid' }],
+    ],
+    ['an address that is none', 'PGF_DATABASE_URL_INVALID', 3, () => [['dev'], { DATABASE_URL: 'mysql://x' }]],
+    ['a wrong password', 'PGF_DATABASE_LOGIN', 4, () => [['dev'], { DATABASE_URL: withPassword('wrong') }]],
+    [
+      'a database that does not exist',
+      'PGF_DATABASE_LOGIN',
+      4,
+      () => [['dev'], { DATABASE_URL: databaseUrl(url, 'pgfresh_not_there') }],
+    ],
+    [
+      'a server without TLS',
+      'PGF_DATABASE_TLS',
+      4,
+      () => [['dev'], { DATABASE_URL: `postgres://127.0.0.1:${port}/x?sslmode=require` }],
+    ],
+    ['a taken port', 'PGF_PORT_UNAVAILABLE', 3, () => [['dev', '--port', String(port)], { DATABASE_URL: url }]],
+    ['a configuration with a typo', 'PGF_CONFIG_INVALID', 3, () => [['dev', '--config', join(config, 'typo.ts')], {}]],
+    ['a configuration that throws', 'PGF_CONFIG_THROWS', 3, () => [['dev', '--config', join(config, 'throws.ts')], {}]],
+    ['a configuration that is not there', 'PGF_CONFIG_MISSING', 3, () => [['dev', '--config', 'nope.ts'], {}]],
+    [
+      'a folder that can not be',
+      'PGF_DATA_DIR_UNWRITABLE',
+      3,
+      async () => [['dev', '--data-dir', await unwritableFolder()], {}],
+    ],
+    ['a public address', 'PGF_PUBLIC_WITHOUT_TOKEN', 3, () => [['dev', '--host', '0.0.0.0'], { DATABASE_URL: url }]],
+  ])('%s: %s', async (_name, code, exit, command) => {
+    const [args, env] = await command();
+    const result = await run([...args, '--log-level', 'silent'], env);
+    const [first, second, ...rest] = result.stderr.trimEnd().split('\n');
+    expect(first).toMatch(new RegExp(`^${code} \\S.*`));
+    expect(second).toMatch(/^Next: .+\.$/);
+    expect(rest).toEqual([]);
+    expect(result.code).toBe(exit);
+    expect(result.stdout).toBe('');
+  });
+
+  it('a login without the right to create, which may still look', async () => {
+    const fresh = await createDatabase({ empty: true });
+    const database = openDatabase(fresh);
+    const user = `pgfresh_poor_${process.pid}`;
+    await database.query(`create role ${user} login password 'poor'`);
+    const poor = new URL(fresh);
+    [poor.username, poor.password] = [user, 'poor'];
+    const asPoor = (...args: string[]) => run(args, { DATABASE_URL: poor.href });
+
+    const refused = await asPoor('migrate');
+    expect(refused.stderr).toMatch(/PGF_DATABASE_RIGHTS.*\n.*: grant create on database "\w+" to "\w+";$/m);
+    expect(refused.code).toBe(4);
+    const script = await asPoor('migrate', '--sql');
+    expect([script.code, script.stdout]).toEqual([0, expect.stringContaining('create schema pgfresh;')]);
+
+    await database.query(script.stdout.replace('\\set ON_ERROR_STOP on', ''));
+    const blind = await asPoor('migrate', 'status');
+    expect(blind.stderr).toMatch(
+      /PGF_DATABASE_RIGHTS.*\n.*grant usage on schema pgfresh .* grant select on pgfresh\.m/,
+    );
+    await database.query(`grant usage on schema pgfresh to ${user}`);
+    await database.query(`grant select on pgfresh.migrations to ${user}`);
+    expect((await asPoor('migrate', 'status')).stdout).toMatch(/001_schema\s+applied/);
+    await database.query(`delete from pgfresh.migrations where kind = 'functions'`);
+    expect((await asPoor('migrate')).stderr).toContain(`grant usage, create on schema pgfresh to "${user}";`);
+
+    await database.query(`drop owned by ${user}`);
+    await database.query(`drop role ${user}`);
+  });
+});
+
+describe('check', () => {
+  it('lists every check that was made, as JSON', async () => {
+    const { code, stdout } = await onDatabase(['check', '--json']);
+    const { ok, findings } = JSON.parse(stdout) as { ok: boolean; findings: { name: string; state: string }[] };
+    expect([code, ok]).toEqual([0, true]);
+    expect(findings.map(({ name }) => name)).toEqual([
+      'node',
+      'configuration',
+      'data folder',
+      'http',
+      'database',
+      'pooler',
+      'migrations',
+    ]);
+  });
+
+  it('exits 1 on what is fatal, with the next step', async () => {
+    const { code, stdout } = await run(['check'], { DATABASE_URL: 'postgres://127.0.0.1:1/x' });
+    expect(code).toBe(1);
+    expect(stdout).toMatch(/✗ database: No PostgreSQL answers at 127\.0\.0\.1:1\/x.*\n {2}Next: /);
+    expect(stdout).toContain('checks are fatal');
+  });
+
+  it('says what a bad configuration is about', async () => {
+    await writeFile(join(cwd, 'typo.ts'), 'export default { prot: 1 }');
+    const { code, stdout } = await run(['check', '--json', '--config', 'typo.ts']);
+    expect(code).toBe(1);
+    expect(JSON.parse(stdout)).toMatchObject({
+      ok: false,
+      findings: [{ name: 'node' }, { name: 'configuration', state: 'fatal', code: 'PGF_CONFIG_INVALID' }],
+    });
+  });
+
+  it('sees a data folder that can not be written, where it is needed', async () => {
+    const folder = await unwritableFolder();
+    const finding = async (env: Record<string, string>) => {
+      const { stdout } = await run(['check', '--json', '--data-dir', folder], env);
+      const { findings } = JSON.parse(stdout) as { findings: { name: string }[] };
+      return findings.find(({ name }) => name === 'data folder');
+    };
+    const token = 'a-secret-of-enough-characters';
+    const fatal = { state: 'fatal', code: 'PGF_DATA_DIR_UNWRITABLE' };
+    expect(await finding({})).toMatchObject(fatal);
+    expect(await finding({ PGFRESH_TOKEN: token })).toMatchObject(fatal);
+    expect(await finding({ DATABASE_URL: url })).toMatchObject(fatal);
+    expect(await finding({ DATABASE_URL: url, PGFRESH_TOKEN: token })).toMatchObject({ state: 'ok' });
+  });
+
+  it('shows why it can not look into the data folder', async () => {
+    const folder = join(cwd, 'unreadable');
+    await mkdir(join(folder, 'postgres', 'PG_VERSION'), { recursive: true });
+    const { stdout } = await run(['check', '--data-dir', folder]);
+    expect(stdout).toMatch(/✗ embedded PostgreSQL: .*EISDIR.*\n {2}Next: /);
+  });
+
+  it('sees a public address without a token', async () => {
+    const { stdout } = await run(['check', '--json', '--host', '0.0.0.0'], { DATABASE_URL: url });
+    expect(JSON.parse(stdout)).toMatchObject({
+      ok: false,
+      findings: expect.arrayContaining([
+        expect.objectContaining({ name: 'http', code: 'PGF_PUBLIC_WITHOUT_TOKEN' }),
+      ]) as unknown,
+    });
+  });
+});
+
+describe('in an empty folder', () => {
+  const pending = expect.arrayContaining(['migration/001_schema', 'functions/clock']) as unknown;
+  it.each<[string[], unknown]>([
+    [['check'], { ok: true }],
+    [['migrate', '--dry-run'], { pending }],
+    [['migrate', 'status'], { applied: [], pending }],
+    [['migrate', '--sql'], { script: expect.stringContaining('create schema if not exists pgfresh') as string }],
+  ])('%j creates nothing and says so', async (args, expected) => {
+    const folder = join(cwd, args.join('-'));
+    await mkdir(folder);
+    const { code, stdout, stderr } = await runCli([...args, '--json'], { cwd: folder });
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject(expected as object);
+    expect(stdout + stderr).toMatch(/not created yet; \\?"pgfresh dev\\?" creates it/);
+    expect(await readdir(folder)).toEqual([]);
+  });
+});
