@@ -1,0 +1,63 @@
+/** Starts the product as a newcomer would, looks at it, stops it as Ctrl-C does, and sees that nothing is left. Twice. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { alive } from '../test/harness/alive.ts';
+import { temporaryFolder } from '../test/harness/folder.ts';
+
+const dataDir = await temporaryFolder('smoke');
+let child: ChildProcess | undefined;
+await liveOnce('first start', 15);
+await liveOnce('second start', 2);
+rmSync(dataDir, { recursive: true, force: true });
+console.log('stopped with exit code 0, and nothing is left running');
+
+async function liveOnce(name: string, seconds: number): Promise<void> {
+  child = spawn('npm', ['start'], {
+    env: { ...process.env, DATABASE_URL: '', PGFRESH_DATA_DIR: dataDir },
+    stdio: ['ignore', 'pipe', 'inherit'],
+    // A group of its own, so that the signal reaches npm and what it started, as a terminal does it.
+    detached: true,
+  });
+  const exit = once(child, 'exit') as Promise<[number | null, string | null]>;
+  const timer = setTimeout(() => fail('it was not ready and stopped within 60 s'), 60_000);
+
+  const output = await bannerOf(child);
+  const taken = Number(/ready in ([\d.]+) s/.exec(output)?.[1] ?? fail(`it printed no time:\n${output}`));
+  const url = /http:\/\/[\d.]+:\d+/.exec(output)?.[0] ?? fail(`it printed no address:\n${output}`);
+  if (taken > seconds) fail(`the ${name} took ${taken} s, and ${seconds} s is the most`);
+  console.log(`${name}: ready in ${taken} s at ${url}`);
+
+  for (const path of ['/readyz', '/livez', '/metrics', '/']) {
+    const { status } = await fetch(url + path);
+    if (status !== 200) fail(`${path} answered ${status}`);
+  }
+  const { postmaster } = JSON.parse(readFileSync(join(dataDir, 'server.json'), 'utf8')) as { postmaster: number };
+  if (!alive(postmaster)) fail(`the postmaster ${postmaster} does not run`);
+
+  signal('SIGINT');
+  const [code, killer] = await exit;
+  clearTimeout(timer);
+  if (code !== 0) fail(`it ended with ${code ?? killer} instead of 0`);
+  if (alive(postmaster)) fail(`the postmaster ${postmaster} still runs`);
+}
+
+async function bannerOf({ stdout }: ChildProcess): Promise<string> {
+  let output = '';
+  for await (const chunk of stdout!) {
+    output += String(chunk);
+    if (output.includes('Ctrl-C')) break;
+  }
+  return output;
+}
+
+function signal(name: NodeJS.Signals): void {
+  if (child?.pid !== undefined) process.kill(-child.pid, name);
+}
+
+function fail(reason: string): never {
+  console.error(`npm start: ${reason}`);
+  if (child?.exitCode === null && child.signalCode === null) signal('SIGKILL');
+  process.exit(1);
+}
