@@ -1,0 +1,280 @@
+do $$ begin
+  if to_regtype('pgfresh.claimed_job') is null then
+    create type pgfresh.claimed_job as (id bigint, attempt int, type_id int, key text, source_id int, band smallint, priority int, est_bytes bigint, retries int, metadata jsonb);
+  end if;
+end $$;
+comment on type pgfresh.claimed_job is 'A job as claim_jobs returns it. Id and attempt together are the token by which it is ended.';
+
+/*
+  Picks from sources without a quota, best band first, oldest first. One probe of the ready index for each source and band:
+  the probe starts at the floor that the caller remembers, so that entries which are dead but can not be removed yet, because
+  somebody holds an old snapshot, are not walked over again by every claim.
+*/
+create or replace function pgfresh.pick_free(p_limit int, p_sources int[], p_types int[], p_max_bytes bigint, p_floor_sources int[], p_floor_bands smallint[], p_floor_ids bigint[])
+returns table (id bigint, band smallint, source_id int, est_bytes bigint)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+-- Planned once: for a claim of one job, planning would take longer than claiming.
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+  if cardinality(p_sources) = 1 then
+    return query
+    select j.id, j.band, j.source_id, j.est_bytes
+    from (
+      select b.band, coalesce(f.seq, 0) as floor from generate_series(20, -1, -1) as b(band)
+      left join unnest(p_floor_sources, p_floor_bands, p_floor_ids) as f(source_id, band, seq) on f.source_id = p_sources[1] and f.band = b.band
+      order by b.band desc
+    ) as target
+    cross join lateral (
+      select j.id, j.band, j.source_id, j.est_bytes from pgfresh.job as j
+      where j.state = 'r' and j.source_id = p_sources[1] and j.size_class = 0 and j.band = target.band and j.seq >= target.floor
+        and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
+      order by j.seq limit p_limit for update skip locked
+    ) as j
+    limit p_limit;
+    return;
+  end if;
+  return query
+  select picked.id, picked.band, picked.source_id, picked.est_bytes
+  from generate_series(20, -1, -1) as b(band)
+  cross join lateral (
+    -- Within a band the oldest come first, whatever their source. What is too much is let go when this transaction ends.
+    select j.id, j.band, j.source_id, j.est_bytes
+    from unnest(p_sources) as s(source_id)
+    left join unnest(p_floor_sources, p_floor_bands, p_floor_ids) as f(source_id, band, seq) on f.source_id = s.source_id and f.band = b.band
+    cross join lateral (
+      select j.id, j.band, j.source_id, j.est_bytes, j.seq from pgfresh.job as j
+      where j.state = 'r' and j.source_id = s.source_id and j.size_class = 0 and j.band = b.band and j.seq >= coalesce(f.seq, 0)
+        and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
+      order by j.seq limit p_limit for update skip locked
+    ) as j
+    order by j.seq limit p_limit
+  ) as picked
+  limit p_limit;
+end
+$$;
+comment on function pgfresh.pick_free(int, int[], int[], bigint, int[], smallint[], bigint[]) is 'Locks the next ready jobs of sources without a quota. A part of claim_jobs.';
+
+/*
+  Picks from one source with a quota only what fits into what is free, and reserves it. The state row is locked first, so two
+  claims can not overshoot together; a claim that finds it locked leaves the source to the other one.
+*/
+create or replace function pgfresh.pick_limited(p_source_id int, p_limit int, p_types int[], p_max_bytes bigint)
+returns table (id bigint, band smallint, source_id int, est_bytes bigint)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_budget record;
+  v_left bigint;
+  v_small bigint;
+  v_now timestamptz := pgfresh.clock();
+  v_job record;
+  v_count int := 0;
+  v_lowest smallint;
+begin
+  perform from pgfresh.source_state where source_id = p_source_id for update skip locked;
+  if not found then
+    return;
+  end if;
+  select * into v_budget from pgfresh.source_budget(p_source_id);
+  v_left := v_budget.free;
+  -- From 90 % of the cap on, nobody's work waits.
+  v_lowest := case when v_budget.used + v_budget.reserved >= v_budget.cap * 0.9 then 0 else -1 end;
+  -- What is being saved for a large job is not there for the others.
+  v_small := greatest(0, v_left - v_budget.saved);
+
+  if v_budget.saving_job is not null then
+    select j.id, j.band, j.source_id, j.est_bytes into v_job from pgfresh.job as j
+      where j.id = v_budget.saving_job and j.state = 'r' and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
+      for update skip locked;
+    if found and (v_job.est_bytes <= v_left or (v_budget.level = 0 and v_job.est_bytes <= v_budget.cap - v_budget.used - v_budget.reserved)) then
+      id := v_job.id; band := v_job.band; source_id := v_job.source_id; est_bytes := v_job.est_bytes;
+      return next;
+      v_left := greatest(0, v_left - v_job.est_bytes);
+      v_small := least(v_small, v_left);
+      v_count := 1;
+      update pgfresh.source_state set saving_job = null, saving_since = null where source_id = p_source_id;
+    elsif not exists (select from pgfresh.job as j where j.id = v_budget.saving_job and j.state = 'r') then
+      update pgfresh.source_state set saving_job = null, saving_since = null where source_id = p_source_id;
+    end if;
+  end if;
+
+  -- Only classes that can fit are read: a job of class c has more than 4^(c-1) bytes.
+  for v_job in
+    select picked.* from generate_series(20, v_lowest, -1) as b(band)
+    cross join lateral (
+      select j.id, j.band, j.source_id, j.est_bytes
+      from generate_series(0, 25) as c(class)
+      cross join lateral (
+        select j.* from pgfresh.job as j
+        where j.state = 'r' and j.source_id = p_source_id and j.size_class = c.class and j.band = b.band and j.est_bytes <= v_small
+          and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
+        order by j.seq limit p_limit for update skip locked
+      ) as j
+      where c.class = 0 or power(4, c.class - 1) < v_small
+      order by j.seq
+    ) as picked
+  loop
+    exit when v_count >= p_limit;
+    continue when v_job.est_bytes > v_small or v_job.id = v_budget.saving_job;
+    id := v_job.id; band := v_job.band; source_id := v_job.source_id; est_bytes := v_job.est_bytes;
+    return next;
+    v_small := v_small - v_job.est_bytes;
+    v_count := v_count + 1;
+  end loop;
+
+  -- A job that has been too large for ten minutes gets half of the pace put aside, so that small ones can not starve it.
+  if v_budget.saving_job is null and v_count < p_limit then
+    select j.id, j.est_bytes into v_job from generate_series(25, 1, -1) as c(class) cross join lateral (
+        select j.id, j.created_at, j.est_bytes from pgfresh.job as j
+        where j.state = 'r' and j.source_id = p_source_id and j.size_class = c.class and j.band >= v_lowest and j.est_bytes > v_small
+        order by j.band desc, j.seq limit 1
+      ) as j
+      where j.created_at < v_now - interval '10 minutes' and j.est_bytes <= v_budget.cap order by j.id limit 1;
+    if found then
+      update pgfresh.source_state set saving_job = v_job.id, saving_bytes = v_job.est_bytes, saving_since = v_now where source_id = p_source_id;
+    end if;
+  end if;
+end
+$$;
+comment on function pgfresh.pick_limited(int, int, int[], bigint) is 'Locks those ready jobs of a source with a quota that fit into it. A part of claim_jobs.';
+
+create or replace function pgfresh.claim_jobs(
+  p_worker bigint, p_request uuid, p_limit int, p_sources int[] default null, p_types int[] default null, p_max_bytes bigint default null,
+  p_floor_sources int[] default '{}', p_floor_bands smallint[] default '{}', p_floor_ids bigint[] default '{}')
+returns setof pgfresh.claimed_job
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_free int[];
+  v_limited int[];
+  v_ids bigint[];
+  v_more bigint[];
+  v_source int;
+begin
+  perform pgfresh.require_range('p_limit', p_limit, 1, 10000);
+  if p_request is null then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_request must not be null', 'Pass a uuid of your own making, a new one for each claim.');
+  end if;
+  if p_max_bytes < 0 then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_max_bytes must not be negative, got %s', p_max_bytes), 'Leave it out to claim jobs of every size.');
+  end if;
+  -- A place named twice would be looked at twice, and its jobs be claimed twice.
+  if (cardinality(p_floor_sources) = cardinality(p_floor_bands) and cardinality(p_floor_sources) = cardinality(p_floor_ids)) is not true
+    or (cardinality(p_floor_sources) > 1
+      and cardinality(p_floor_sources) <> (select count(distinct (f.source_id, f.band)) from unnest(p_floor_sources, p_floor_bands) as f(source_id, band))) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'the floors must be three arrays of one length that name each source and band once', 'Leave them out, or pass one source, band and id for each.');
+  end if;
+  if p_worker is not null and not exists (select from pgfresh.worker where id = p_worker and lease_until > v_now) then
+    perform pgfresh.refuse('PGF_LEASE_LOST', format('worker %s has no lease', p_worker), 'Register again with register_worker and forget what was claimed.');
+  end if;
+  perform pgfresh.promote_jobs(v_now);
+
+  select array_agg(s.id order by s.id) filter (where s.quota_bytes is null), array_agg(s.id order by s.id) filter (where s.quota_bytes is not null)
+    into v_free, v_limited
+    from pgfresh.sources as s
+    where s.enabled and (s.paused_until is null or s.paused_until <= v_now) and (p_sources is null or s.id = any (p_sources));
+
+  if v_limited is null then
+    select array_agg(picked.id) into v_ids
+      from pgfresh.pick_free(p_limit, v_free, p_types, p_max_bytes, p_floor_sources, p_floor_bands, p_floor_ids) as picked;
+  else
+    -- What was picked from each is put in one order; what is too much is let go when this transaction ends.
+    with picked as (
+      select * from pgfresh.pick_free(p_limit, v_free, p_types, p_max_bytes, p_floor_sources, p_floor_bands, p_floor_ids)
+      union all
+      select picked.* from unnest(v_limited) as s(id) cross join lateral pgfresh.pick_limited(s.id, p_limit, p_types, p_max_bytes) as picked
+    ), chosen as (
+      select * from picked order by band desc, id limit p_limit
+    )
+    select array_agg(chosen.id) into v_ids from chosen;
+    foreach v_source in array v_limited loop
+      update pgfresh.source_state as s set reserved = s.reserved + taken.bytes, level = b.level + taken.bytes, level_at = v_now
+      from (select sum(est_bytes) as bytes from pgfresh.job where id = any (v_ids) and source_id = v_source) as taken, pgfresh.source_budget(v_source) as b
+      where s.source_id = v_source and taken.bytes > 0;
+    end loop;
+  end if;
+
+  -- Who got less than it asked for will soon wait for more, and wants to be woken.
+  update pgfresh.worker as w set idle = not w.idle where w.id = p_worker and w.idle <> (coalesce(cardinality(v_ids), 0) < p_limit);
+  if v_ids is null then
+    return;
+  end if;
+  insert into pgfresh.claim (request, worker, claimed_at, job_ids) values (p_request, p_worker, v_now, v_ids) on conflict do nothing;
+  if not found then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_request %s has named a claim before', p_request), 'Pass a uuid of your own making, a new one for each claim.');
+  end if;
+  return query
+    update pgfresh.job as j
+    set state = 'x', worker = p_worker, request = p_request, claimed_at = v_now, progress_at = v_now, attempt = j.attempt + 1,
+      reserved = case when j.source_id = any (v_limited) then j.est_bytes else 0 end
+    where j.id = any (v_ids)
+    returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.priority, j.est_bytes, j.retries::int, j.metadata;
+end
+$$;
+comment on function pgfresh.claim_jobs(bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[]) is
+  'Claims up to p_limit ready jobs for a registered worker, best band first, and only what the budgets of their sources allow. '
+  'p_request is a uuid made by the caller: it names the claim in heartbeat_worker. The floors are a hint: per source and band, the first id worth looking at.';
+
+create or replace function pgfresh.promote_jobs(p_now timestamptz) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_count int;
+begin
+  update pgfresh.job set state = 'r' where id = any (array(
+    select id from pgfresh.job where state = 'w' and run_at <= p_now order by run_at limit 500 for update skip locked));
+  get diagnostics v_count = row_count;
+  return v_count;
+end
+$$;
+comment on function pgfresh.promote_jobs(timestamptz) is 'Makes jobs ready whose time has come, at most 500 a call. Every claim does it.';
+
+create or replace function pgfresh.get_queue_batch(p_batch_size int default 50, p_sources text[] default null, p_data_types text[] default null, p_max_bytes bigint default null) returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_sources int[];
+  v_types int[];
+begin
+  perform pgfresh.require_range('p_batch_size', p_batch_size, 1, 10000);
+  if p_sources is not null then
+    select coalesce(array_agg((pgfresh.require_source(name)).id), '{}') into v_sources from unnest(p_sources) as name;
+  end if;
+  if p_data_types is not null then
+    select coalesce(array_agg((pgfresh.require_type(name)).type_id), '{}') into v_types from unnest(p_data_types) as name;
+  end if;
+  return (
+    select coalesce(jsonb_agg(jsonb_build_object('id', c.id, 'attempt', c.attempt, 'key', c.key, 'data_type', r.data_type, 'priority', c.priority,
+      'estimated_size', c.est_bytes, 'retry_count', c.retries, 'metadata', c.metadata) order by c.band desc, c.id), '[]')
+    from pgfresh.claim_jobs(null, gen_random_uuid(), p_batch_size, v_sources, v_types, p_max_bytes) as c
+    join pgfresh.data_type_registry as r on r.type_id = c.type_id
+  );
+end
+$$;
+comment on function pgfresh.get_queue_batch(int, text[], text[], bigint) is
+  'Claims a batch for a client that speaks only SQL and returns it as a JSON array. Pass each job''s id and attempt to complete_queue_job or fail_queue_job; '
+  'a job that is silent for its maximum (300 s by default) is taken back unless heartbeat_jobs reports progress.';
+
+create or replace function pgfresh.claim_next_pending_job(p_sources text[] default null, p_data_types text[] default null) returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgfresh.recover_silent_jobs(10);
+  return pgfresh.get_queue_batch(1, p_sources, p_data_types) -> 0;
+end
+$$;
+comment on function pgfresh.claim_next_pending_job(text[], text[]) is
+  'Claims one job, after taking back some that have been silent for their maximum. Returns it as get_queue_batch does, or null.';

@@ -1,0 +1,192 @@
+-- Claims go by band, not by priority: a raise within a band rewrites no index entry. Nobody's work is -1.
+create or replace function pgfresh.band_of(p_priority int) returns smallint
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$ select case when p_priority < 0 then -1 when p_priority = 0 then 0 else least(floor(log(2.0, p_priority)) + 1, 20) end::smallint $$;
+comment on function pgfresh.band_of(int) is 'The band of a priority: -1 for background, 0 for 0, then one for each power of two up to 20.';
+
+-- Where bytes are limited, small jobs must be found behind large ones without reading those; elsewhere there is one class.
+create or replace function pgfresh.size_class_of(p_bytes bigint, p_limited boolean) returns smallint
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$ select case when p_limited and p_bytes > 0 then ceil(log(4.0, p_bytes)) else 0 end::smallint $$;
+comment on function pgfresh.size_class_of(bigint, boolean) is 'The power of four that an estimate fits into; 0 for sources without a quota.';
+
+-- Wakes workers that wait. Under load none does, and then the commit is spared the lock that a notification takes.
+create or replace function pgfresh.wake_workers() returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (select from pgfresh.worker where idle) then
+    perform pg_notify('pgfresh_job', '');
+  end if;
+end
+$$;
+comment on function pgfresh.wake_workers() is 'Notifies the channel pgfresh_job at commit, if any worker waits for work.';
+
+/*
+  Lock order: pairs, then jobs. Nothing here waits for a completion: pairs that exist are found by the snapshot and locked
+  only while they have no open job, and what is locked by somebody else is left to that one. A pair that is new can make
+  us wait only for another transaction that inserts the very same pair.
+*/
+create or replace function pgfresh.queue_refreshes(
+  p_data_type text, p_keys text[], p_priority int default 0, p_estimated_size bigint default null,
+  p_metadata jsonb default null, p_run_at timestamptz default null, p_force boolean default false)
+returns table (key text, job_id bigint, result text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  v_type pgfresh.data_type_registry := pgfresh.require_type(p_data_type);
+  v_now timestamptz := pgfresh.clock();
+  v_run_at timestamptz := greatest(coalesce(p_run_at, v_now), v_now);
+  v_state "char" := case when p_run_at > v_now then 'w' else 'r' end;
+  v_band smallint;
+  v_bytes bigint;
+  v_limited boolean;
+  v_size_class smallint;
+  v_keys text[];
+  v_new_keys text[];
+  v_new_ids bigint[];
+  v_old_keys text[];
+  v_old_ids bigint[];
+  v_open_ids bigint[];
+  v_rerun_ids bigint[];
+begin
+  if p_keys is null or cardinality(p_keys) > 100000 then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_keys must have at most 100000 keys, got %s', coalesce(cardinality(p_keys)::text, 'null')), 'Enqueue in smaller sets.');
+  end if;
+  perform pgfresh.require_range('p_priority', p_priority, -1, 2147483647);
+  if p_force is null then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_force must be true or false, got null', 'Leave it out if the refresh is not forced.');
+  end if;
+  if p_estimated_size is not null then
+    perform pgfresh.require_range('p_estimated_size', p_estimated_size, 0, 1e15);
+  end if;
+  if p_run_at > v_now + interval '366 days' then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_run_at is more than 366 days ahead', 'Pass a nearer time.');
+  end if;
+  if octet_length(p_metadata::text) > 65536 then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_metadata has more than 65536 bytes', 'Keep large things in a table of yours and pass their key.');
+  end if;
+  perform pgfresh.require_key(bad.key) from unnest(p_keys) as bad(key)
+    where bad.key is null or bad.key = '' or octet_length(bad.key) > 512 or bad.key ~ '[[:cntrl:]]';
+
+  v_band := pgfresh.band_of(p_priority);
+  v_bytes := coalesce(p_estimated_size,
+    (select estimated_bytes from pgfresh.type_stats where type_id = v_type.type_id), v_type.estimated_data_size_bytes);
+  v_limited := exists (select from pgfresh.source_state where source_id = v_type.source_id);
+  v_size_class := pgfresh.size_class_of(v_bytes, v_limited);
+  -- In key order and once each, so that two sets can not wait for each other in a circle.
+  select array_agg(wanted.key order by wanted.key) into v_keys
+    from (select distinct wanted.key collate "C" as key from unnest(p_keys) as wanted(key)) as wanted;
+
+  -- First as if nobody else were adding the same pairs, which is the rule and costs a third less.
+  for v_turn in 1..2 loop
+    begin
+      if v_turn = 1 then
+        with added as (
+          insert into pgfresh.pairs (type_id, key, job_id)
+          select v_type.type_id, wanted.key, nextval('pgfresh.job_id') from unnest(v_keys) as wanted(key)
+          -- A subquery for each key, and no join: whatever the statistics say, a key is looked up by its index.
+          where (select true from pgfresh.pairs as p where p.type_id = v_type.type_id and p.key = wanted.key) is null
+          returning key, job_id
+        )
+        select array_agg(added.key), array_agg(added.job_id) into v_new_keys, v_new_ids from added;
+      else
+        with added as (
+          insert into pgfresh.pairs (type_id, key, job_id)
+          select v_type.type_id, wanted.key, nextval('pgfresh.job_id') from unnest(v_keys) as wanted(key)
+          where (select true from pgfresh.pairs as p where p.type_id = v_type.type_id and p.key = wanted.key) is null
+          on conflict do nothing
+          returning key, job_id
+        )
+        select array_agg(added.key), array_agg(added.job_id) into v_new_keys, v_new_ids from added;
+      end if;
+      exit;
+    exception when unique_violation then
+      null;
+    end;
+  end loop;
+
+  if coalesce(cardinality(v_new_keys), 0) < cardinality(v_keys) then
+    with opened as (
+      update pgfresh.pairs as p set job_id = nextval('pgfresh.job_id')
+      where p.type_id = v_type.type_id and p.key = any (array(
+        select free.key from pgfresh.pairs as free
+        where free.type_id = v_type.type_id and free.key = any (v_keys) and free.job_id is null
+        order by free.key for update skip locked))
+      returning p.key, p.job_id
+    )
+    select array_agg(opened.key), array_agg(opened.job_id) into v_old_keys, v_old_ids from opened;
+    v_new_keys := v_new_keys || v_old_keys;
+    v_new_ids := v_new_ids || v_old_ids;
+    v_open_ids := array(select p.job_id from pgfresh.pairs as p
+      where p.type_id = v_type.type_id and p.key = any (v_keys) and p.job_id is not null and (v_old_ids is null or not p.job_id = any (v_old_ids)));
+
+    -- Those that wait already: a higher priority or an earlier time is taken over. A claim in flight keeps its lock and its job.
+    update pgfresh.job as j set
+      priority = greatest(j.priority, p_priority),
+      band = greatest(j.band, v_band),
+      run_at = case when j.state = 'w' and j.retries = 0 then least(j.run_at, v_run_at) else j.run_at end,
+      state = case when j.state = 'w' and j.retries = 0 and v_state = 'r' then 'r' else j.state end
+    where j.id = any (array(
+      select waiting.id from pgfresh.job as waiting
+      where waiting.id = any (v_open_ids) and waiting.state <> 'x'
+        and (waiting.priority < p_priority or (waiting.state = 'w' and waiting.retries = 0 and waiting.run_at > v_run_at))
+      order by waiting.id for update skip locked));
+
+    if p_force then
+      with marked as (
+        update pgfresh.job as j set rerun = true
+        where j.id = any (array(
+          select running.id from pgfresh.job as running
+          where running.id = any (v_open_ids) and running.state = 'x' order by running.id for update skip locked))
+        returning j.id
+      )
+      select array_agg(marked.id) into v_rerun_ids from marked;
+    end if;
+  end if;
+
+  insert into pgfresh.job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, size_class, state, key, metadata)
+  select added.id, added.id, v_run_at, v_now, v_bytes, v_type.type_id, v_type.source_id, p_priority, v_band, v_size_class, v_state, added.key, p_metadata
+  from unnest(v_new_ids, v_new_keys) as added(id, key);
+
+  if cardinality(v_new_ids) > 0 and v_state = 'r' then
+    perform pgfresh.wake_workers();
+  end if;
+
+  return query select added.key, added.id, 'queued' from unnest(v_new_keys, v_new_ids) as added(key, id);
+  if coalesce(cardinality(v_new_keys), 0) < cardinality(v_keys) then
+    return query
+      select p.key, p.job_id, case
+        when p.job_id = any (v_rerun_ids) then 'rerun'
+        else coalesce((select case when j.state <> 'x' then 'merged' when p_force then 'busy' else 'running' end from pgfresh.job as j where j.id = p.job_id), 'busy') end
+      from pgfresh.pairs as p
+      where p.type_id = v_type.type_id and p.key = any (v_keys) and (v_new_keys is null or not p.key = any (v_new_keys));
+  end if;
+end
+$$;
+comment on function pgfresh.queue_refreshes(text, text[], int, bigint, jsonb, timestamptz, boolean) is
+  'Enqueues a job for each key of a data type that has none open, in the caller''s transaction. Says for each key what came of it: '
+  'queued; merged (it waits already; a higher priority or an earlier time was taken over); running; rerun (it runs, was forced, and will run again); '
+  'busy (it is being ended or enqueued by somebody else this moment).';
+
+create or replace function pgfresh.queue_refresh_if_not_exists(
+  p_key text, p_data_type text, p_priority int default 0, p_estimated_size bigint default null,
+  p_metadata jsonb default null, p_run_at timestamptz default null, p_force boolean default false)
+returns jsonb
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('job_id', q.job_id, 'result', q.result)
+  from pgfresh.queue_refreshes(p_data_type, array[p_key], p_priority, p_estimated_size, p_metadata, p_run_at, p_force) as q
+$$;
+comment on function pgfresh.queue_refresh_if_not_exists(text, text, int, bigint, jsonb, timestamptz, boolean) is
+  'Enqueues a job for one pair unless it has one open. Returns {"job_id", "result"}; see queue_refreshes for the results.';

@@ -1,0 +1,157 @@
+-- A source with a quota has a state row and one without has none; everything else asks for that row.
+create or replace function pgfresh.keep_source_state() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if new.quota_bytes is null then
+    -- Jobs first and by their ids, as every end does it, which then waits for the state row.
+    update pgfresh.job set reserved = 0
+      where id = any (array(select id from pgfresh.job where source_id = new.id and reserved > 0 order by id for update));
+    delete from pgfresh.source_state where source_id = new.id;
+  else
+    insert into pgfresh.source_state (source_id, level_at) values (new.id, pgfresh.clock()) on conflict do nothing;
+  end if;
+  return null;
+end
+$$;
+comment on function pgfresh.keep_source_state() is 'Trigger of sources: gives a source with a quota its state row, and takes it away with the quota.';
+
+create or replace trigger keep_source_state after insert or update of quota_bytes on pgfresh.sources
+  for each row execute function pgfresh.keep_source_state();
+
+/*
+  What a source may still use now. The cap is the quota times its buffer. Two limits hold together:
+  - the cap itself: what was used in the rolling window, plus what is reserved;
+  - the pace: a bucket that drains evenly, so that a window never ends in a blackout. It is one day of the quota deep, at most
+    half of it, and drains at what is left of the cap over the window, so that a full bucket and a window of draining are
+    together just the cap. A job that is larger than the bucket may start when it is empty, and is paid back by waiting.
+*/
+create or replace function pgfresh.source_budget(p_source_id int)
+returns table (cap bigint, used bigint, reserved bigint, depth bigint, rate double precision, level double precision, saved bigint, saving_job bigint, free bigint)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_source pgfresh.sources;
+  v_state pgfresh.source_state;
+  v_seconds double precision;
+begin
+  select * into v_source from pgfresh.sources where id = p_source_id;
+  select * into v_state from pgfresh.source_state where source_id = p_source_id;
+  if v_state.source_id is null then
+    return;
+  end if;
+  v_seconds := extract(epoch from v_source.quota_window);
+  cap := floor(v_source.quota_bytes * v_source.quota_buffer);
+  -- The oldest hour counts whole, so the window is never shorter than the provider's. A correction of what has left it counts no more.
+  select greatest(0, coalesce(sum(bytes), 0)) into used from pgfresh.usage
+    where source_id = p_source_id and hour > v_now - v_source.quota_window - interval '1 hour';
+  reserved := v_state.reserved;
+  depth := floor(cap * least(0.5, 86400 / v_seconds));
+  rate := (cap - depth) / v_seconds;
+  -- What has left the window has left the bucket too.
+  level := least(used + reserved, greatest(0, v_state.level - rate * extract(epoch from v_now - v_state.level_at)));
+  saving_job := v_state.saving_job;
+  saved := case when v_state.saving_job is null then 0
+    else floor(least(depth, v_state.saving_bytes, rate / 2 * extract(epoch from v_now - v_state.saving_since))) end;
+  free := floor(greatest(0, least(cap - used - reserved, depth - level)));
+  return next;
+end
+$$;
+comment on function pgfresh.source_budget(int) is
+  'What a source with a quota has used, reserved and free now, in bytes. No row for a source without one.';
+
+create or replace function pgfresh.is_quota_exceeded(p_source text) returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce((select b.used + b.reserved >= b.cap from pgfresh.source_budget((pgfresh.require_source(p_source)).id) as b), false)
+$$;
+comment on function pgfresh.is_quota_exceeded(text) is
+  'Whether a source has used or reserved all of its buffered quota in the rolling window. Planners ask before they queue.';
+
+create or replace function pgfresh.add_usage(p_source_id int, p_bytes bigint, p_calls bigint) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into pgfresh.usage as u (source_id, hour, shard, bytes, calls)
+  values (p_source_id, date_trunc('hour', pgfresh.clock(), 'UTC'),
+    -- A source with a quota is summed at every claim and waits for its state row anyway: one row an hour is right for it.
+    case when exists (select from pgfresh.source_state where source_id = p_source_id) then 0 else pg_backend_pid() % 16 end, p_bytes, p_calls)
+  on conflict (source_id, hour, shard) do update set bytes = u.bytes + excluded.bytes, calls = u.calls + excluded.calls;
+end
+$$;
+comment on function pgfresh.add_usage(int, bigint, bigint) is 'Adds bytes and calls to the ledger of this hour.';
+
+-- Reservations end with what was really used, and the bucket learns the difference.
+create or replace function pgfresh.settle_usage(p_source_id int, p_reserved bigint, p_bytes bigint, p_calls bigint) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update pgfresh.source_state set reserved = greatest(0, reserved - p_reserved), level = greatest(0, level + p_bytes - p_reserved)
+    where source_id = p_source_id;
+  if p_bytes <> 0 or p_calls <> 0 then
+    perform pgfresh.add_usage(p_source_id, p_bytes, p_calls);
+  end if;
+end
+$$;
+comment on function pgfresh.settle_usage(int, bigint, bigint, bigint) is 'Turns a reservation into what was really used.';
+
+create or replace function pgfresh.correct_data_usage(p_source text, p_bytes bigint, p_reason text) returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_source pgfresh.sources := pgfresh.require_source(p_source);
+  v_id bigint;
+begin
+  perform pgfresh.require_range('p_bytes', p_bytes, -1e15, 1e15);
+  if p_bytes = 0 or coalesce(p_reason, '') = '' or length(p_reason) > 1000 then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'a correction needs bytes other than 0 and a reason of 1 to 1000 characters', 'Say where the figure comes from.');
+  end if;
+  insert into pgfresh.usage_correction (source_id, at, bytes, reason) values (v_source.id, pgfresh.clock(), p_bytes, p_reason)
+    returning id into v_id;
+  -- It tells about the past, so it counts against the cap and not against the pace.
+  perform pgfresh.add_usage(v_source.id, p_bytes, 0);
+  return v_id;
+end
+$$;
+comment on function pgfresh.correct_data_usage(text, bigint, text) is
+  'Adds a signed entry to the ledger of a source, for instance the gap to the provider''s own figure. Returns its number.';
+
+-- Every completion counts: a zero estimate jumps to the first real size, after that 0.9 old + 0.1 new, one size after the other.
+-- Somebody who is just doing the same is not waited for; these sizes are then left out.
+create or replace function pgfresh.learn_size(p_type_id int, p_bytes bigint[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_old double precision;
+  v_first int := 1;
+  v_count int := cardinality(p_bytes);
+begin
+  insert into pgfresh.type_stats (type_id, estimated_bytes)
+  select type_id, estimated_data_size_bytes from pgfresh.data_type_registry as r
+    where r.type_id = p_type_id and not exists (select from pgfresh.type_stats as s where s.type_id = p_type_id)
+  on conflict do nothing;
+  select estimated_bytes into v_old from pgfresh.type_stats where type_id = p_type_id for update skip locked;
+  if not found then
+    return;
+  end if;
+  if v_old = 0 then
+    v_old := p_bytes[1];
+    v_first := 2;
+  end if;
+  -- The weight of what lies more than 60 sizes back is below a fifth of a percent.
+  for i in greatest(v_first, v_count - 59)..v_count loop
+    v_old := 0.9 * v_old + 0.1 * p_bytes[i];
+  end loop;
+  update pgfresh.type_stats set estimated_bytes = round(v_old), samples = samples + v_count where type_id = p_type_id;
+end
+$$;
+comment on function pgfresh.learn_size(int, bigint[]) is 'Corrects the estimate of a data type by sizes that were really answered.';

@@ -1,0 +1,194 @@
+create or replace function pgfresh.register_worker(p_name text) returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_id bigint;
+begin
+  if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_name must have 1 to 200 characters, and no control characters', 'For instance the host and the process id.');
+  end if;
+  insert into pgfresh.worker (name, started_at, lease_until) values (p_name, pgfresh.clock(), pgfresh.clock() + interval '15 seconds') returning id into v_id;
+  return v_id;
+end
+$$;
+comment on function pgfresh.register_worker(text) is 'Begins an incarnation of a worker process: its number, with a lease of 15 s that heartbeat_worker renews.';
+
+/*
+  A claim whose answer was lost on its way is known to us and not to the worker. So the worker says which claims it knows; of
+  those that it does not, once they are five seconds old, what still runs is ready again.
+*/
+create or replace function pgfresh.heartbeat_worker(p_worker bigint, p_known uuid[]) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_stranded record;
+begin
+  -- Null would read as "knows of none", and everything that the worker holds would be put back.
+  if p_known is null or array_position(p_known, null) is not null then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_known must not be null, and no claim in it', 'Pass every claim with jobs that have not ended, or an empty array.');
+  end if;
+  if not exists (select from pgfresh.worker where id = p_worker and lease_until > v_now) then
+    return false;
+  end if;
+  select coalesce(array_agg(held.id), '{}') as ids, coalesce(array_agg(held.attempt), '{}') as attempts into v_stranded
+  from (
+    select j.id, j.attempt from pgfresh.claim as c cross join unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request
+    where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < v_now - interval '5 seconds' and j.state = 'x'
+    order by j.id for update of j skip locked
+  ) as held;
+  if cardinality(v_stranded.ids) > 0 then
+    perform pgfresh.turn_back_jobs(v_stranded.ids, v_stranded.attempts, array_fill(0::bigint, array[cardinality(v_stranded.ids)]), 'put_back');
+  end if;
+  delete from pgfresh.claim as c where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < v_now - interval '5 seconds'
+    and not exists (select from unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request);
+  -- Last, as a claim takes it: after the ledger of its sources.
+  update pgfresh.worker set lease_until = v_now + interval '15 seconds' where id = p_worker and lease_until > v_now;
+  return found;
+end
+$$;
+comment on function pgfresh.heartbeat_worker(bigint, uuid[]) is
+  'Renews the lease of a worker and puts back what it was given but does not know of. False if the lease is lost: then nothing that the worker holds is its own any more.';
+
+create or replace function pgfresh.retire_worker(p_worker bigint) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_count int;
+begin
+  v_count := pgfresh.take_back(p_worker, 'put_back', null);
+  delete from pgfresh.worker where id = p_worker;
+  return v_count;
+end
+$$;
+comment on function pgfresh.retire_worker(bigint) is 'Ends an incarnation: what it still holds is ready again at once. Returns how many jobs that were.';
+
+create or replace function pgfresh.take_back(p_worker bigint, p_verdict text, p_error text) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_ids bigint[];
+  v_attempts int[];
+begin
+  select array_agg(held.id), array_agg(held.attempt) into v_ids, v_attempts
+  from (
+    select j.id, j.attempt from pgfresh.claim as c cross join unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request
+    where c.worker = p_worker and j.state = 'x' order by j.id limit 10000 for update of j skip locked
+  ) as held;
+  if v_ids is not null then
+    perform pgfresh.turn_back_jobs(v_ids, v_attempts, array_fill(0::bigint, array[cardinality(v_ids)]), p_verdict, null, p_error);
+  end if;
+  delete from pgfresh.claim as c where c.worker = p_worker
+    and not exists (select from unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request);
+  return coalesce(cardinality(v_ids), 0);
+end
+$$;
+comment on function pgfresh.take_back(bigint, text, text) is 'Takes back what a worker holds, except what is being ended this moment. A part of recovery.';
+
+create or replace function pgfresh.heartbeat_jobs(p_job_ids bigint[], p_attempts int[] default null) returns bigint[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_alive bigint[];
+begin
+  if p_job_ids is null or cardinality(p_job_ids) > 10000 or cardinality(p_attempts) <> cardinality(p_job_ids) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_job_ids must be an array of at most 10000 ids, and p_attempts as long as it', 'Pass the ids that the claim returned.');
+  end if;
+  with alive as (
+    update pgfresh.job set progress_at = pgfresh.clock()
+    -- In the order of ids, as every end locks them.
+    where id = any (array(
+      select j.id from pgfresh.job as j join unnest(p_job_ids, p_attempts) as b(id, attempt) on j.id = b.id
+      where j.state = 'x' and j.attempt = coalesce(b.attempt, j.attempt) order by j.id for update of j))
+    returning id
+  )
+  select coalesce(array_agg(id), '{}') into v_alive from alive;
+  return v_alive;
+end
+$$;
+comment on function pgfresh.heartbeat_jobs(bigint[], int[]) is
+  'Reports progress of running jobs, so that they are not taken back as silent. Returns those that still run; stop working on the others.';
+
+create or replace function pgfresh.recover_silent_jobs(p_limit int) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_shortest interval := (select min(max_run) from pgfresh.data_type_registry);
+  v_silent record;
+  v_count int := 0;
+begin
+  if not exists (select from pgfresh.claim where claimed_at < v_now - v_shortest) then
+    return 0;
+  end if;
+  -- Each holder is settled by itself, so the ledgers are taken before, in the order in which ends of several sources take them.
+  perform from pgfresh.source_state order by source_id for update;
+  for v_silent in
+    select held.worker, array_agg(held.id) as ids, array_agg(held.attempt) as attempts
+    from (
+      select j.id, j.attempt, j.worker from pgfresh.claim as c cross join unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request
+      join pgfresh.data_type_registry as r on r.type_id = j.type_id
+      where c.claimed_at < v_now - v_shortest and j.state = 'x' and j.progress_at < v_now - r.max_run
+      order by j.id limit p_limit for update of j skip locked
+    ) as held group by held.worker
+  loop
+    perform pgfresh.turn_back_jobs(v_silent.ids, v_silent.attempts, array_fill(0::bigint, array[cardinality(v_silent.ids)]), 'lost', null,
+      format('no progress for its maximum, held by %s', coalesce('worker ' || v_silent.worker, 'an SQL client')));
+    v_count := v_count + cardinality(v_silent.ids);
+  end loop;
+  return v_count;
+end
+$$;
+comment on function pgfresh.recover_silent_jobs(int) is 'Takes back running jobs without progress for their type''s max_run, at most p_limit. A part of recovery.';
+
+/*
+  One at a time, and it waits for nobody. After a pause of the database every lease has run out although every worker lives;
+  a gap since the last run, or a server that has just started, tells that, and then leases are not believed for one more lease.
+*/
+create or replace function pgfresh.recover_stuck_jobs(p_expected_gap interval default '90 seconds', p_limit int default 500) returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_recovery pgfresh.recovery;
+  v_worker record;
+  v_lost int := 0;
+  v_workers int := 0;
+  v_silent int;
+begin
+  perform pgfresh.require_range('p_limit', p_limit, 1, 10000);
+  perform pgfresh.require_range('p_expected_gap in seconds', extract(epoch from p_expected_gap), 1, 86400);
+  select * into v_recovery from pgfresh.recovery for update skip locked;
+  if not found then
+    return jsonb_build_object('skipped', true, 'reason', 'locked');
+  end if;
+  if v_now - v_recovery.ran_at > p_expected_gap and v_recovery.ran_at > '-infinity' or v_now - pg_postmaster_start_time() between interval '0' and interval '15 seconds' then
+    v_recovery.trust_leases_from := v_now + interval '15 seconds';
+  end if;
+  update pgfresh.recovery set ran_at = v_now, trust_leases_from = v_recovery.trust_leases_from;
+  if v_now >= v_recovery.trust_leases_from and exists (select from pgfresh.worker where lease_until <= v_now) then
+    -- Each worker is settled by itself, so the ledgers of all sources are taken before, in their order: ends take them so too.
+    perform from pgfresh.source_state order by source_id for update;
+    for v_worker in select id, name from pgfresh.worker where lease_until <= v_now order by id limit 100 for update skip locked loop
+      v_lost := v_lost + pgfresh.take_back(v_worker.id, 'lost', format('worker %s (%s) is gone', v_worker.id, v_worker.name));
+      delete from pgfresh.worker where id = v_worker.id and not exists (select from pgfresh.claim where worker = v_worker.id);
+      v_workers := v_workers + 1;
+    end loop;
+  end if;
+  v_silent := pgfresh.recover_silent_jobs(p_limit);
+  -- Claims of SQL clients have no worker whose heartbeat would tidy them up.
+  delete from pgfresh.claim as c where c.worker is null and c.claimed_at < v_now - interval '1 minute'
+    and not exists (select from unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request);
+  return jsonb_build_object('skipped', false, 'dead_workers', v_workers, 'lost', v_lost, 'silent', v_silent, 'leases_trusted', v_now >= v_recovery.trust_leases_from);
+end
+$$;
+comment on function pgfresh.recover_stuck_jobs(interval, int) is
+  'Takes back the jobs of workers whose lease has ended and jobs without progress. Run it every few seconds, or every minute from cron; '
+  'p_expected_gap is how long the pause between two runs may be before it is taken for a pause of the database.';

@@ -1,0 +1,53 @@
+create or replace view pgfresh.open_jobs with (security_invoker = true) as
+select j.id, j.key, r.data_type, s.name as source,
+  case j.state when 'x' then 'running' when 'r' then 'pending' else case when j.retries > 0 then 'retryable' else 'pending' end end as status,
+  j.priority, j.est_bytes as estimated_data_size_bytes, j.created_at, j.claimed_at as processed_at, null::timestamptz as completed_at,
+  j.retries as retry_count, j.attempt as attempts, j.lost, j.error as error_message, j.metadata, w.name as locked_by, j.claimed_at as locked_at,
+  j.progress_at as heartbeat_at, case when j.state = 'w' then j.run_at end as next_retry_at, null::text as outcome, null::bigint as data_size_bytes
+from pgfresh.job as j
+join pgfresh.data_type_registry as r on r.type_id = j.type_id
+join pgfresh.sources as s on s.id = j.source_id
+left join pgfresh.worker as w on w.id = j.worker;
+comment on view pgfresh.open_jobs is 'Jobs that wait or run.';
+
+create or replace view pgfresh.api_call_queue with (security_invoker = true) as
+select id, key, data_type, status, priority, estimated_data_size_bytes, created_at, processed_at, completed_at, retry_count, attempts, error_message,
+  metadata, locked_by, locked_at, heartbeat_at, next_retry_at, source, outcome, data_size_bytes
+from pgfresh.open_jobs
+union all
+select h.id, h.key, r.data_type, h.status, h.priority, h.bytes, h.created_at, h.claimed_at, h.ended_at, h.retries, h.attempt, h.error,
+  h.metadata, h.worker::text, h.claimed_at, null, null, s.name, h.outcome, h.bytes
+from (
+  select id, key, type_id, source_id, status, priority, bytes, created_at, claimed_at, ended_at, retries, attempt, error, metadata, worker, outcome from pgfresh.history_succeeded
+  union all
+  select id, key, type_id, source_id, status, priority, bytes, created_at, claimed_at, ended_at, retries, attempt, error, metadata, worker, outcome from pgfresh.history_other
+) as h
+join pgfresh.data_type_registry as r on r.type_id = h.type_id
+join pgfresh.sources as s on s.id = h.source_id;
+comment on view pgfresh.api_call_queue is 'Every job, open or ended, as the one table that it looks like from outside.';
+
+create or replace view pgfresh.failed_jobs with (security_invoker = true) as
+select h.id, h.key, r.data_type, s.name as source, h.outcome, h.error as error_message, h.attempt as attempts, h.retries as retry_count, h.lost, h.priority, h.metadata,
+  h.created_at, h.ended_at, h.redriven_at
+from pgfresh.history_other as h
+join pgfresh.data_type_registry as r on r.type_id = h.type_id
+join pgfresh.sources as s on s.id = h.source_id
+where h.status = 'failed';
+comment on view pgfresh.failed_jobs is 'The dead letters: what failed for good, and whether it was enqueued again by retry_failed_jobs.';
+
+create or replace view pgfresh.stuck_jobs with (security_invoker = true) as
+select q.*, pgfresh.clock() - q.heartbeat_at as time_since_heartbeat
+from pgfresh.open_jobs as q join pgfresh.job as j on j.id = q.id join pgfresh.data_type_registry as r on r.type_id = j.type_id
+left join pgfresh.worker as w on w.id = j.worker
+where j.state = 'x' and (j.progress_at < pgfresh.clock() - r.max_run or (j.worker is not null and (w.id is null or w.lease_until <= pgfresh.clock())));
+comment on view pgfresh.stuck_jobs is 'Running jobs that recovery would take back: silent for their maximum, or held by a worker whose lease has ended.';
+
+create or replace view pgfresh.job_status with (security_invoker = true) as
+select data_type, source, status, count(*) as jobs, min(created_at) as oldest, max(priority) as highest_priority
+from pgfresh.open_jobs group by data_type, source, status;
+comment on view pgfresh.job_status is 'How many jobs wait and run, by data type and state.';
+
+create or replace view pgfresh.api_data_usage with (security_invoker = true) as
+select s.name as source, u.hour, sum(u.bytes)::bigint as data_size_bytes, sum(u.calls)::bigint as calls
+from pgfresh.usage as u join pgfresh.sources as s on s.id = u.source_id group by s.name, u.hour;
+comment on view pgfresh.api_data_usage is 'The ledger: bytes and calls by source and hour, corrections included.';
