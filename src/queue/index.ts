@@ -1,0 +1,14 @@
+export {
+  Queue,
+  type Claim,
+  type ClaimedJob,
+  type ClaimOptions,
+  type Enqueued,
+  type EnqueueResult,
+  type EnqueueOptions,
+  type JobEnd,
+  type TurnedBack,
+  type Verdict,
+} from './queue.ts';
+export { WorkerLease } from './worker-lease.ts';
+export { jobEvents, jobStates, transitions, type JobEvent, type JobState } from './states.ts';

@@ -1,0 +1,195 @@
+import { randomUUID } from 'node:crypto';
+import type { Queryable } from '../database/index.ts';
+import { ClaimFloors } from './floors.ts';
+
+export interface EnqueueOptions {
+  /** Distinct viewers; -1 is background work. */
+  readonly priority?: number;
+  readonly estimatedBytes?: number;
+  readonly metadata?: object;
+  readonly runAt?: Date;
+  /** Run again, even if a job of the pair is running now. */
+  readonly force?: boolean;
+}
+
+/**
+ * What came of an enqueue: a new job; one that waits already and took over a higher priority or an earlier time; one that
+ * runs; one that runs, was forced and will run again; one that somebody else is ending or enqueuing this moment.
+ */
+export type EnqueueResult = 'queued' | 'merged' | 'running' | 'rerun' | 'busy';
+
+export interface Enqueued {
+  readonly jobId: number;
+  readonly result: EnqueueResult;
+}
+
+/** A job that a worker holds. Id and attempt together are the token by which it is ended. */
+export interface ClaimedJob {
+  readonly id: number;
+  readonly attempt: number;
+  readonly type: number;
+  readonly key: string;
+  readonly source: number;
+  readonly band: number;
+  readonly priority: number;
+  readonly estimatedBytes: number;
+  readonly retries: number;
+  readonly metadata: object | null;
+}
+
+export interface ClaimOptions {
+  readonly worker: number;
+  readonly limit: number;
+  readonly sources?: readonly number[];
+  readonly types?: readonly number[];
+  readonly maxBytes?: number;
+}
+
+export interface Claim {
+  /** The name of the claim; the worker reports it as known until its last job has ended. */
+  readonly request: string;
+  readonly jobs: readonly ClaimedJob[];
+}
+
+export interface JobEnd {
+  readonly id: number;
+  readonly attempt: number;
+  readonly bytes: number;
+  readonly fetchMs?: number;
+}
+
+/** What becomes of a job that did not succeed. */
+export type Verdict = 'retry' | 'fail' | 'put_back' | 'lost' | 'cancel';
+
+export interface TurnedBack {
+  readonly id: number;
+  readonly status: 'pending' | 'retryable' | 'failed' | 'cancelled';
+  readonly nextRetryAt: Date | null;
+}
+
+const statements = {
+  enqueue: {
+    name: 'pgfresh.enqueue',
+    text: `select job_id as "jobId", result
+      from pgfresh.queue_refreshes($1::text, $2::text[], $3::int, $4::bigint, $5::jsonb, $6::timestamptz, $7::boolean)`,
+  },
+  enqueueMany: {
+    name: 'pgfresh.enqueue_many',
+    text: `select result, count(*)::int as count
+      from pgfresh.queue_refreshes($1::text, $2::text[], $3::int, $4::bigint, $5::jsonb, $6::timestamptz, $7::boolean) group by result`,
+  },
+  claim: {
+    name: 'pgfresh.claim',
+    text: `select id, attempt, type_id as type, key, source_id as source, band, priority, est_bytes as "estimatedBytes", retries, metadata
+      from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[], $5::int[], $6::bigint, $7::int[], $8::smallint[], $9::bigint[])`,
+  },
+  complete: {
+    name: 'pgfresh.complete',
+    text: `select pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text, $5::int[]) as done`,
+  },
+  turnBack: {
+    name: 'pgfresh.turn_back',
+    text: `select id, status, next_retry_at as "nextRetryAt"
+      from pgfresh.turn_back_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text, $5::text, $6::text)`,
+  },
+} as const;
+
+/** The queue, spoken to over any connection or inside any transaction. The same functions serve those who write SQL. */
+export class Queue {
+  readonly #floors = new Map<string, ClaimFloors>();
+
+  /** Enqueues a job for one pair unless it has one open, in the transaction of `db`. */
+  async enqueue(db: Queryable, type: string, key: string, options: EnqueueOptions = {}): Promise<Enqueued> {
+    const [row] = await db.query<Enqueued>(statements.enqueue, enqueueValues(type, [key], options));
+    return row!;
+  }
+
+  /** The same for many keys of a data type at once; tells how often each result came. */
+  async enqueueMany(
+    db: Queryable,
+    type: string,
+    keys: readonly string[],
+    options: EnqueueOptions = {},
+  ): Promise<Record<EnqueueResult, number>> {
+    const rows = await db.query<{ result: EnqueueResult; count: number }>(
+      statements.enqueueMany,
+      enqueueValues(type, keys, options),
+    );
+    const counts = { queued: 0, merged: 0, running: 0, rerun: 0, busy: 0 };
+    for (const { result, count } of rows) counts[result] = count;
+    return counts;
+  }
+
+  /** Claims ready jobs for a worker, best band first, within the budgets of their sources. */
+  async claim(db: Queryable, options: ClaimOptions): Promise<Claim> {
+    const floors = this.#floorsFor(options);
+    const request = randomUUID();
+    const jobs = await this.#claimFrom(floors.next(), db, request, options);
+    if (!floors.learn(jobs, options.limit)) return { request, jobs };
+    const again = await this.#claimFrom(floors.next(), db, request, options);
+    floors.learn(again, options.limit);
+    return { request, jobs: again };
+  }
+
+  /** Ends jobs of one data type as succeeded, with one outcome; returns those that were still ours to end. */
+  async complete(db: Queryable, ends: readonly JobEnd[], outcome = 'fresh'): Promise<number[]> {
+    const [row] = await db.query<{ done: number[] }>(statements.complete, [
+      ends.map((end) => end.id),
+      ends.map((end) => end.attempt),
+      ends.map((end) => end.bytes),
+      outcome,
+      ends.map((end) => end.fetchMs ?? null),
+    ]);
+    return row!.done;
+  }
+
+  /** Ends jobs other than by success, or puts them back; returns what became of those that were still ours. */
+  turnBack(
+    db: Queryable,
+    ends: readonly JobEnd[],
+    verdict: Exclude<Verdict, 'cancel'>,
+    reason: { outcome?: string; error?: string } = {},
+  ): Promise<TurnedBack[]> {
+    return db.query<TurnedBack>(statements.turnBack, [
+      ends.map((end) => end.id),
+      ends.map((end) => end.attempt),
+      ends.map((end) => end.bytes),
+      verdict,
+      reason.outcome,
+      reason.error,
+    ]);
+  }
+
+  // What one filter has claimed says nothing about what another one left behind.
+  #floorsFor({ types, maxBytes }: ClaimOptions): ClaimFloors {
+    const filter = JSON.stringify([types, maxBytes]);
+    const floors = this.#floors.get(filter) ?? new ClaimFloors();
+    this.#floors.set(filter, floors);
+    return floors;
+  }
+
+  #claimFrom(
+    floors: ReturnType<ClaimFloors['next']>,
+    db: Queryable,
+    request: string,
+    options: ClaimOptions,
+  ): Promise<ClaimedJob[]> {
+    const { worker, limit, sources, types, maxBytes } = options;
+    return db.query<ClaimedJob>(statements.claim, [
+      worker,
+      request,
+      limit,
+      sources,
+      types,
+      maxBytes,
+      floors.map((floor) => floor.source),
+      floors.map((floor) => floor.band),
+      floors.map((floor) => floor.id),
+    ]);
+  }
+}
+
+function enqueueValues(type: string, keys: readonly string[], options: EnqueueOptions): unknown[] {
+  const { priority = 0, estimatedBytes, metadata, runAt, force = false } = options;
+  return [type, keys, priority, estimatedBytes, metadata, runAt, force];
+}

@@ -1,0 +1,220 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { freezeClock } from '../harness/clock.ts';
+import { QueueScene } from './scene.ts';
+
+const scene = await QueueScene.open();
+const { db, queue } = scene;
+const clock = await freezeClock(db, '2026-01-05T12:00:00Z');
+
+/** A source of 1,000,000 usable bytes a day, of which half may be used at once. */
+beforeEach(async () => {
+  await db.query(
+    'truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.usage, pgfresh.usage_correction, pgfresh.type_stats',
+  );
+  await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
+  await db.query(`delete from pgfresh.sources where name <> 'market'`);
+  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await scene.source('paid', { quotaBytes: 1_000_000, window: '1 day' });
+  await db.query(`update pgfresh.sources set quota_buffer = 1 where name = 'paid'`);
+  await scene.type('small', 'paid', 100);
+  await scene.type('large', 'paid', 400_000);
+});
+
+interface Budget {
+  cap: number;
+  used: number;
+  reserved: number;
+  free: number;
+}
+
+async function budget(): Promise<Budget> {
+  const [row] = await db.query<Budget>(
+    `select b.* from pgfresh.sources as s, pgfresh.source_budget(s.id) as b where s.name = 'paid'`,
+  );
+  return row!;
+}
+
+const use = (bytes: number) => db.query(`select pgfresh.correct_data_usage('paid', $1::bigint, 'test')`, [bytes]);
+
+it('reserves the estimate at the claim and settles the real size at the end', async () => {
+  await queue.enqueue(db, 'large', 'A');
+  const jobs = await scene.claim();
+  expect(await budget()).toMatchObject({ used: 0, reserved: 400_000, free: 100_000 });
+  await scene.complete(jobs, 250_000);
+  expect(await budget()).toMatchObject({ used: 250_000, reserved: 0, free: 250_000 });
+  expect(await db.query('select source, data_size_bytes, calls from pgfresh.api_data_usage')).toEqual([
+    { source: 'paid', data_size_bytes: 250_000, calls: 1 },
+  ]);
+});
+
+it('gives the reservation back when a job is put back, and counts what a failure has cost', async () => {
+  await queue.enqueueMany(db, 'large', ['A', 'B'], { estimatedBytes: 200_000 });
+  const [first, second] = await scene.claim();
+  await queue.turnBack(db, [{ ...first!, bytes: 0 }], 'put_back');
+  await queue.turnBack(db, [{ ...second!, bytes: 1_200 }], 'fail', { error: 'no' });
+  expect(await budget()).toMatchObject({ used: 1_200, reserved: 0 });
+});
+
+it('counts a lost or cancelled call at its estimate, since nobody knows what it cost', async () => {
+  await queue.enqueueMany(db, 'large', ['A', 'B'], { estimatedBytes: 200_000 });
+  const [first, second] = await scene.claim();
+  await queue.turnBack(db, [{ ...first!, bytes: 0 }], 'lost');
+  await db.query('select pgfresh.cancel_queue_jobs(array[$1::bigint])', [second!.id]);
+  expect(await budget()).toMatchObject({ used: 400_000, reserved: 0 });
+});
+
+it('is exceeded when everything is used or reserved', async () => {
+  const exceeded = () => scene.value<boolean>(`pgfresh.is_quota_exceeded('paid')`);
+  expect(await exceeded()).toBe(false);
+  await use(999_999);
+  expect(await exceeded()).toBe(false);
+  await use(1);
+  expect(await exceeded()).toBe(true);
+  await use(-1);
+  expect(await exceeded()).toBe(false);
+  expect(await scene.value(`pgfresh.is_quota_exceeded('market')`)).toBe(false);
+});
+
+it('forgets what is older than the window, the oldest hour whole', async () => {
+  await use(500_000);
+  await clock.advance('24 hours');
+  expect((await budget()).used).toBe(500_000);
+  await clock.advance('61 minutes');
+  expect((await budget()).used).toBe(0);
+});
+
+it('stops background work from 90 % on', async () => {
+  await use(900_000);
+  await queue.enqueue(db, 'small', 'background', { priority: -1 });
+  await queue.enqueue(db, 'small', 'viewed', { priority: 1 });
+  expect((await scene.claim()).map((job) => job.key)).toEqual(['viewed']);
+  await use(-1_000);
+  expect((await scene.claim()).map((job) => job.key)).toEqual(['background']);
+});
+
+describe('a large job that does not fit', () => {
+  it('is passed by small ones', async () => {
+    await use(700_000);
+    await queue.enqueue(db, 'large', 'L', { priority: 1000 });
+    await queue.enqueueMany(db, 'small', ['a', 'b'], { priority: 1 });
+    expect((await scene.claim()).map((job) => job.key)).toEqual(['a', 'b']);
+  });
+
+  it('is found behind many others that do not fit either, without reading them', async () => {
+    await use(700_000);
+    await queue.enqueueMany(
+      db,
+      'large',
+      Array.from({ length: 2_000 }, (_, n) => `L${n}`),
+      { priority: 5 },
+    );
+    await queue.enqueue(db, 'small', 'behind', { priority: 1 });
+    expect((await scene.claim({ limit: 10 })).map((job) => job.key)).toEqual(['behind']);
+  });
+
+  it.each([400_000, 1_800_000])(
+    'of %i bytes is not starved by small ones, and they are not stopped by it',
+    async (bytes) => {
+      // A day's share of the window is 1,000,000 bytes; small ones would take all of it, and their viewers are many.
+      await db.query(`update pgfresh.sources set quota_window = '30 days', quota_bytes = 30000000 where name = 'paid'`);
+      await queue.enqueue(db, 'large', 'full', { estimatedBytes: 1_000_000 });
+      await scene.complete(await scene.claim(), 1_000_000);
+      await queue.enqueue(db, 'large', 'L', { priority: 1, estimatedBytes: bytes });
+      const smallBefore: number[] = [];
+      let key = 0;
+      let minutes = 0;
+      for (let arrived = false; !arrived && minutes < 60 * 24 * 10; minutes += 30) {
+        await clock.advance('30 minutes');
+        await queue.enqueueMany(
+          db,
+          'small',
+          Array.from({ length: 300 }, () => `s${key++}`),
+          { priority: 100 },
+        );
+        const jobs = await scene.claim({ limit: 400 });
+        const small = jobs.filter((job) => job.key !== 'L');
+        if (small.length > 0) await scene.complete(small, 100);
+        smallBefore.push(small.length);
+        arrived = small.length < jobs.length;
+        await db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'small')`);
+      }
+      expect(minutes).toBeLessThan(60 * 24 * 5);
+      expect(smallBefore.slice(0, 20).every((count) => count > 0)).toBe(true);
+    },
+  );
+
+  it('for ever, because it is larger than the whole quota, stops nobody', async () => {
+    await queue.enqueue(db, 'large', 'L', { priority: 9, estimatedBytes: 2_000_000 });
+    for (let day = 0; day < 4; day++) {
+      await queue.enqueueMany(db, 'small', [`a${day}`, `b${day}`], { estimatedBytes: 200_000, priority: 1 });
+      const jobs = await scene.claim();
+      expect(jobs.map((job) => job.key)).toEqual([`a${day}`, `b${day}`]);
+      await scene.complete(jobs, 200_000);
+      await clock.advance('26 hours');
+    }
+  });
+});
+
+it('paces the whole window: no blackout at its end, and never more than the cap in any window', async () => {
+  await db.query(
+    `update pgfresh.sources set quota_window = '30 days', quota_bytes = 3000000, quota_buffer = 1 where name = 'paid'`,
+  );
+  await db.query(`update pgfresh.data_type_registry set estimated_data_size_bytes = 2000 where data_type = 'small'`);
+  const perStep: number[] = [];
+  let key = 0;
+  // More is wanted than there is, for 45 days, every three hours.
+  for (let step = 0; step < 45 * 8; step++) {
+    await queue.enqueueMany(
+      db,
+      'small',
+      Array.from({ length: 60 }, () => `k${key++}`),
+      { priority: 1 },
+    );
+    const jobs = await scene.claim({ limit: 200 });
+    if (jobs.length > 0) await scene.complete(jobs, 2_000);
+    perStep.push(jobs.length * 2_000);
+    await db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'small')`);
+    await clock.advance('3 hours');
+  }
+  const sum = (from: number, to: number) => perStep.slice(from, to).reduce((total, bytes) => total + bytes, 0);
+  for (let first = 0; first + 240 <= perStep.length; first++)
+    expect(sum(first, first + 240)).toBeLessThanOrEqual(3_000_000);
+  // Day by day after the first burst, each has its share.
+  for (let day = 2; day < 45; day++) expect(sum(day * 8, day * 8 + 8)).toBeGreaterThan(50_000);
+  expect(sum(0, 240)).toBeGreaterThan(2_500_000);
+}, 60_000);
+
+describe('the estimate of a type', () => {
+  const estimate = () =>
+    scene.value<number>(
+      `select estimated_bytes from pgfresh.type_stats where type_id = (select type_id from pgfresh.data_type_registry where data_type = 'quote')`,
+    );
+  const answer = async (bytes: number) => {
+    await queue.enqueue(db, 'quote', 'A');
+    await scene.complete(await scene.claim(), bytes);
+  };
+
+  it('jumps from nothing to the first real size, then moves by a tenth', async () => {
+    await answer(1_000);
+    expect(await estimate()).toBe(1_000);
+    await answer(2_000);
+    expect(await estimate()).toBe(1_100);
+    await answer(0);
+    expect(await estimate()).toBe(990);
+    await queue.enqueue(db, 'quote', 'B');
+    expect((await scene.claim())[0]!.estimatedBytes).toBe(990);
+  });
+
+  it('learns from a set as from one after the other', async () => {
+    await db.query('select pgfresh.learn_size(1, array[1000, 2000, 3000]::bigint[])');
+    expect(await estimate()).toBe(Math.round(0.9 * (0.9 * 1000 + 0.1 * 2000) + 0.1 * 3000));
+  });
+});
+
+it('takes the quota away with its state and its reservations', async () => {
+  await queue.enqueue(db, 'large', 'A');
+  const jobs = await scene.claim();
+  await db.query(`update pgfresh.sources set quota_bytes = null where name = 'paid'`);
+  await scene.complete(jobs, 5);
+  expect(await scene.value('select count(*)::int from pgfresh.source_state')).toBe(0);
+});

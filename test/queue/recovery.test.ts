@@ -1,0 +1,161 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { freezeClock } from '../harness/clock.ts';
+import { QueueScene } from './scene.ts';
+
+const scene = await QueueScene.open();
+const { db, queue } = scene;
+const clock = await freezeClock(db);
+
+beforeEach(async () => {
+  await db.query(
+    'truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.worker, pgfresh.history_succeeded, pgfresh.history_other',
+  );
+  await db.query(`update pgfresh.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`);
+});
+
+const recover = (gap = '90 seconds') =>
+  scene.value<Record<string, unknown>>('pgfresh.recover_stuck_jobs($1::interval)', [gap]);
+
+/** Time passes as it does for a process that recovers every few seconds. */
+async function pass(seconds: number): Promise<void> {
+  for (let left = seconds; left > 0; left -= 5) {
+    await clock.advance(`${Math.min(left, 5)} seconds`);
+    await recover('10 seconds');
+  }
+}
+
+describe('a worker that is gone', () => {
+  it('loses its jobs when its lease ends, which counts an attempt and names it', async () => {
+    await scene.register('host-1');
+    const { jobId } = await queue.enqueue(db, 'quote', 'A');
+    const lost = await scene.claimOne();
+    await pass(15);
+    expect(await scene.job(jobId)).toMatchObject({
+      status: 'pending',
+      attempts: 1,
+      retry_count: 0,
+      error_message: expect.stringContaining('host-1') as string,
+    });
+    expect(await scene.complete([lost])).toEqual([]);
+    expect(await scene.value('select count(*)::int from pgfresh.worker')).toBe(0);
+    await scene.register('host-2');
+    expect(await scene.claim()).toMatchObject([{ id: jobId, attempt: 2 }]);
+  });
+
+  it('three times fails the job as worker_lost', async () => {
+    const { jobId } = await queue.enqueue(db, 'quote', 'A');
+    for (let round = 1; round <= 3; round++) {
+      await scene.register(`host-${round}`);
+      await scene.claimOne();
+      await pass(15);
+    }
+    expect(await scene.job(jobId)).toMatchObject({ status: 'failed', outcome: 'worker_lost', attempts: 3 });
+  });
+
+  it('can not claim, renew or be mistaken for a living one', async () => {
+    const gone = await scene.register('host-1');
+    await clock.advance('15 seconds');
+    await expect(scene.claim()).rejects.toMatchObject({ code: 'PGF_LEASE_LOST' });
+    expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [gone])).toBe(false);
+  });
+});
+
+describe('a worker that lives', () => {
+  it('keeps its jobs by its heartbeat alone', async () => {
+    const worker = await scene.register('host-1');
+    await queue.enqueue(db, 'quote', 'A');
+    const { request, jobs } = await queue.claim(db, { worker, limit: 1 });
+    for (let turn = 0; turn < 10; turn++) {
+      await pass(10);
+      expect(await scene.value('pgfresh.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, request])).toBe(true);
+    }
+    expect(await scene.complete(jobs)).toHaveLength(1);
+  });
+
+  it('gets back what it was given but never heard of, after five seconds', async () => {
+    const worker = await scene.register('host-1');
+    await queue.enqueueMany(db, 'quote', ['A', 'B']);
+    const known = await queue.claim(db, { worker, limit: 1 });
+    await queue.claim(db, { worker, limit: 1 });
+    const beat = () => scene.value('pgfresh.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, known.request]);
+    await clock.advance('4 seconds');
+    await beat();
+    expect(await scene.claim()).toEqual([]);
+    await clock.advance('2 seconds');
+    await beat();
+    expect(await scene.claim()).toMatchObject([{ key: 'B', attempt: 2, retries: 0 }]);
+    expect(await scene.complete(known.jobs)).toHaveLength(1);
+  });
+
+  it('puts everything back when it retires', async () => {
+    const worker = await scene.register('host-1');
+    await queue.enqueueMany(db, 'quote', ['A', 'B']);
+    await scene.claim();
+    expect(await scene.value('pgfresh.retire_worker($1::bigint)', [worker])).toBe(2);
+    await scene.register('host-2');
+    expect(await scene.claim()).toHaveLength(2);
+  });
+});
+
+describe('a job without progress', () => {
+  it('is taken back after its maximum, although its worker lives', async () => {
+    await scene.register('host-1');
+    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await queue.enqueueMany(db, 'quote', ['silent', 'busy']);
+    const [busy, silent] = await scene.claim();
+    await pass(200);
+    expect(await scene.value('pgfresh.heartbeat_jobs(array[$1::bigint])', [busy!.id])).toEqual([busy!.id]);
+    await pass(101);
+    expect(await db.query('select key, status, error_message from pgfresh.open_jobs order by id')).toEqual([
+      { key: 'busy', status: 'running', error_message: null },
+      {
+        key: 'silent',
+        status: 'pending',
+        error_message: expect.stringMatching(/^no progress for its maximum, held by worker \d+$/) as string,
+      },
+    ]);
+    expect(
+      await scene.value('pgfresh.heartbeat_jobs(array[$1::bigint], array[$2::int])', [silent!.id, silent!.attempt]),
+    ).toEqual([]);
+  });
+
+  it('is taken over by the next one who asks for a job', async () => {
+    await queue.enqueue(db, 'quote', 'A');
+    const first = await scene.value<{ id: number }>('pgfresh.claim_next_pending_job()');
+    expect(await scene.value('pgfresh.claim_next_pending_job()')).toBeNull();
+    expect(await scene.value('select count(*)::int from pgfresh.stuck_jobs')).toBe(0);
+    await clock.advance('301 seconds');
+    expect(await scene.value('select count(*)::int from pgfresh.stuck_jobs')).toBe(1);
+    expect(await scene.value('pgfresh.claim_next_pending_job()')).toMatchObject({ id: first.id, attempt: 2 });
+  });
+});
+
+describe('recovery', () => {
+  it('waits one more lease after the database was away', async () => {
+    const worker = await scene.register('host-1');
+    await queue.enqueue(db, 'quote', 'A');
+    const job = await scene.claimOne();
+    await clock.advance('60 seconds');
+    expect(await recover('10 seconds')).toMatchObject({ leases_trusted: false, lost: 0 });
+    // The worker comes back and finds its lease ended, but its job is still its own.
+    expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(false);
+    expect(await scene.complete([job])).toHaveLength(1);
+  });
+
+  it('runs once at a time, and the second does not wait', async () => {
+    await db.transact('holder', async (tx) => {
+      await tx.query('select * from pgfresh.recovery for update');
+      expect(await recover()).toEqual({ skipped: true, reason: 'locked' });
+    });
+  });
+
+  it('leaves no claims behind', async () => {
+    await queue.enqueueMany(db, 'quote', ['A', 'B']);
+    for (const { id } of await scene.value<{ id: number }[]>('pgfresh.get_queue_batch(2)')) {
+      await db.query('select pgfresh.complete_queue_job($1::bigint, 0)', [id]);
+    }
+    expect(await scene.value('select count(*)::int from pgfresh.claim')).toBe(1);
+    await pass(65);
+    expect(await scene.value('select count(*)::int from pgfresh.claim')).toBe(0);
+  });
+});

@@ -1,0 +1,87 @@
+import type { Database } from '../../src/database/index.ts';
+import { Queue, type ClaimedJob, type ClaimOptions } from '../../src/queue/index.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+
+export interface SourceSettings {
+  quotaBytes?: number;
+  window?: string;
+}
+
+/** A database with a queue, a source "market" and its data type "quote", and short words for what tests do with them. */
+export class QueueScene {
+  readonly url: string;
+  readonly db: Database;
+  readonly queue = new Queue();
+  #worker = 0;
+
+  private constructor(url: string, db: Database) {
+    this.url = url;
+    this.db = db;
+  }
+
+  static async open(options: { poolSize?: number } = {}): Promise<QueueScene> {
+    const url = await createDatabase();
+    const scene = new QueueScene(url, openDatabase(url, options));
+    await scene.source('market');
+    await scene.type('quote', 'market');
+    await scene.register();
+    return scene;
+  }
+
+  async register(name = 'test'): Promise<number> {
+    const [row] = await this.db.query<{ id: number }>('select pgfresh.register_worker($1::text) as id', [name]);
+    this.#worker = row!.id;
+    return this.#worker;
+  }
+
+  async source(name: string, { quotaBytes, window = '30 days' }: SourceSettings = {}): Promise<number> {
+    const [row] = await this.db.query<{ id: number }>(
+      'insert into pgfresh.sources (name, quota_bytes, quota_window) values ($1::text, $2::bigint, $3::interval) returning id',
+      [name, quotaBytes, window],
+    );
+    return row!.id;
+  }
+
+  async type(name: string, source: string, estimatedBytes = 0): Promise<number> {
+    const [row] = await this.db.query<{ id: number }>(
+      `insert into pgfresh.data_type_registry (data_type, source_id, estimated_data_size_bytes)
+       select $1::text, id, $3::bigint from pgfresh.sources where name = $2::text returning type_id as id`,
+      [name, source, estimatedBytes],
+    );
+    return row!.id;
+  }
+
+  /** Claims and brings the jobs into the order in which they should be worked. */
+  async claim(options: Partial<ClaimOptions> = {}): Promise<ClaimedJob[]> {
+    // Always from the beginning of the queue: what is remembered between claims has tests of its own.
+    const { jobs } = await new Queue().claim(this.db, { worker: this.#worker, limit: 100, ...options });
+    return jobs.toSorted((a, b) => b.band - a.band || a.id - b.id);
+  }
+
+  async claimOne(): Promise<ClaimedJob> {
+    const [job] = await this.claim({ limit: 1 });
+    if (!job) throw new Error('nothing to claim');
+    return job;
+  }
+
+  complete(jobs: readonly ClaimedJob[], bytes = 0): Promise<number[]> {
+    return this.queue.complete(
+      this.db,
+      jobs.map(({ id, attempt }) => ({ id, attempt, bytes })),
+    );
+  }
+
+  /** The job as the view shows it. */
+  async job(id: number): Promise<Record<string, unknown> | undefined> {
+    const [row] = await this.db.query<Record<string, unknown>>(
+      'select * from pgfresh.api_call_queue where id = $1::bigint',
+      [id],
+    );
+    return row;
+  }
+
+  async value<T>(expression: string, values: readonly unknown[] = []): Promise<T> {
+    const [row] = await this.db.query<{ value: T }>(`select (${expression}) as value`, values);
+    return row!.value;
+  }
+}
