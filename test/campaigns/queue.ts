@@ -1,0 +1,476 @@
+import { randomUUID } from 'node:crypto';
+import { Database, failureOf, type Queryable } from '../../src/database/index.ts';
+import { PgfreshError } from '../../src/errors/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { Queue } from '../../src/queue/index.ts';
+import { freezeClock } from '../harness/clock.ts';
+import { seededRandom } from '../harness/random.ts';
+import type { Campaign } from './campaign.ts';
+
+const connections = 8;
+const stepsBetweenChecks = 500;
+
+/**
+ * Eight connections that do everything that can be done to a queue, at random, to the same few pairs. Every so many steps
+ * they pause, and what the database holds must be what the answers to the steps add up to.
+ */
+export const queue: Campaign = {
+  about: 'everything that can be done to the queue, from eight connections at random',
+  steps: 1_000_000,
+  testSteps: 10_000,
+  mustMeet: ['queued', 'claimed', 'ended', 'leases lost', 'late completions'],
+  async run({ url, seed, steps, progress }) {
+    const database = new Database({
+      url,
+      events: new Events(),
+      applicationName: 'pgfresh campaign',
+      poolSize: connections,
+      // A deadlock is a failure of the campaign, and nothing here may hide it by repeating.
+    });
+    try {
+      const house = await House.build(database, seed);
+      const lanes = Array.from(
+        { length: connections },
+        (_, lane) => new Lane(house, seededRandom(seed * 1_000 + lane)),
+      );
+      for (let done = 0; done < steps; done += stepsBetweenChecks) {
+        let left = Math.min(stepsBetweenChecks, steps - done);
+        await Promise.all(
+          lanes.map(async (lane) => {
+            while (left-- > 0) await lane.step();
+          }),
+        );
+        await house.check(lanes);
+        progress(done);
+      }
+      await house.drain(lanes);
+      return house.tally;
+    } finally {
+      await database.close();
+    }
+  },
+};
+
+interface Token {
+  readonly id: number;
+  readonly attempt: number;
+  readonly type: number;
+  readonly source: number;
+  /** What the claim reserved; nothing for sources without a quota. */
+  readonly reserved: number;
+  readonly estimate: number;
+}
+
+/** Of two attempts of one job only the newer can still have been running. */
+function newestOf<T extends Token>(ends: readonly T[], id: number): T {
+  return ends.filter((end) => end.id === id).reduce((newest, end) => (end.attempt > newest.attempt ? end : newest));
+}
+
+const nameOf = ({ id, attempt }: Pick<Token, 'id' | 'attempt'>): string => `${id}/${attempt}`;
+
+const sources = [
+  { name: 'free', quota: null },
+  { name: 'wide', quota: 2_000_000 },
+  { name: 'narrow', quota: 20_000 },
+] as const;
+const types = [
+  { name: 'quote', source: 'free', bytes: 100 },
+  { name: 'news', source: 'free', bytes: 0 },
+  { name: 'page', source: 'wide', bytes: 500 },
+  { name: 'book', source: 'narrow', bytes: 900 },
+] as const;
+
+/** The database, and what must be in it according to everything that was answered so far. */
+class House {
+  readonly database: Database;
+  readonly queue = new Queue();
+  readonly random: () => number;
+  readonly clock: Awaited<ReturnType<typeof freezeClock>>;
+  readonly limited: ReadonlySet<number>;
+  readonly freeSources: readonly number[];
+  readonly tally: Record<string, number> = {};
+  /** Claimed and, as far as we know, not yet ended. */
+  readonly held = new Map<string, Token>();
+  /** Every token that was ever given out, and of each whether its end was confirmed. */
+  readonly #tokens = new Map<string, 'claimed' | 'ended'>();
+  /** Ids that enqueues returned and that were not yet seen in the history. */
+  readonly #open = new Set<number>();
+  readonly #settled = new Map<number, number>();
+
+  private constructor(
+    database: Database,
+    seed: number,
+    clock: Awaited<ReturnType<typeof freezeClock>>,
+    rows: readonly { id: number; limited: boolean }[],
+  ) {
+    this.database = database;
+    this.random = seededRandom(seed);
+    this.clock = clock;
+    this.limited = new Set(rows.filter(({ limited }) => limited).map(({ id }) => id));
+    this.freeSources = rows.filter(({ limited }) => !limited).map(({ id }) => id);
+  }
+
+  static async build(database: Database, seed: number): Promise<House> {
+    const clock = await freezeClock(database);
+    for (const { name, quota } of sources) {
+      await database.query(
+        `insert into pgfresh.sources (name, quota_bytes, quota_window) values ($1::text, $2::bigint, '1 hour')`,
+        [name, quota],
+      );
+    }
+    for (const { name, source, bytes } of types) {
+      await database.query(
+        `insert into pgfresh.data_type_registry (data_type, source_id, estimated_data_size_bytes, max_run)
+         select $1::text, id, $3::bigint, '40 seconds' from pgfresh.sources where name = $2::text`,
+        [name, source, bytes],
+      );
+    }
+    await database.query('create table public.campaign_ended (id bigint primary key)');
+    const rows = await database.query<{ id: number; limited: boolean }>(
+      'select id, quota_bytes is not null as limited from pgfresh.sources',
+    );
+    return new House(database, seed, clock, rows);
+  }
+
+  count(what: string, by = 1): void {
+    this.tally[what] = (this.tally[what] ?? 0) + by;
+  }
+
+  queued(ids: readonly number[]): void {
+    for (const id of ids) {
+      must(!this.#open.has(id), `job ${id} was queued twice`);
+      this.#open.add(id);
+    }
+    this.count('queued', ids.length);
+  }
+
+  claimed(tokens: readonly Token[]): void {
+    for (const token of tokens) {
+      must(!this.#tokens.has(nameOf(token)), `token ${nameOf(token)} was given out twice`);
+      this.#tokens.set(nameOf(token), 'claimed');
+      this.held.set(nameOf(token), token);
+    }
+    this.count('claimed', tokens.length);
+  }
+
+  /** An end was confirmed: it must be the only one of its token, and has cost so much. */
+  ended(token: Token, bytes: number, how: string): void {
+    must(this.#tokens.get(nameOf(token)) === 'claimed', `token ${nameOf(token)} was used twice`);
+    this.#tokens.set(nameOf(token), 'ended');
+    this.held.delete(nameOf(token));
+    this.#settled.set(token.source, (this.#settled.get(token.source) ?? 0) + bytes);
+    this.count(how);
+  }
+
+  spent(source: number, bytes: number): void {
+    this.#settled.set(source, (this.#settled.get(source) ?? 0) + bytes);
+  }
+
+  /** While nobody does anything: the database holds what the answers said, and agrees with itself. */
+  async check(lanes: readonly Lane[]): Promise<void> {
+    await this.#findTakenBack();
+    await this.#checkJobs();
+    await this.#checkLedger();
+    for (const lane of lanes) lane.forgetEnded();
+    this.count('checks');
+  }
+
+  /** What is left can be worked to its end, as fast as the quotas allow. */
+  async drain(lanes: readonly Lane[]): Promise<void> {
+    for (let round = 0; round < 500; round++) {
+      await this.clock.advance('5 minutes');
+      await this.database.query('select pgfresh.recover_silent_jobs(10000)');
+      await Promise.all(lanes.map((lane) => lane.work()));
+      const [row] = await this.database.query<{ open: number }>('select count(*)::int as open from pgfresh.job');
+      if (row!.open === 0) return this.check(lanes);
+    }
+    throw new Error('jobs are left that nobody can claim');
+  }
+
+  /** Tokens that no longer run although none of our ends was confirmed were lost or cancelled, at their whole reservation. */
+  async #findTakenBack(): Promise<void> {
+    const rows = await this.database.query<{ id: number; attempt: number }>(
+      `select id, attempt from pgfresh.job where state = 'x'`,
+    );
+    const running = new Set(rows.map(nameOf));
+    for (const token of this.held.values()) {
+      if (!running.has(nameOf(token))) this.ended(token, token.reserved, 'taken back');
+    }
+    must(running.size === this.held.size, `${running.size} jobs run, and ${this.held.size} are held`);
+  }
+
+  async #checkJobs(): Promise<void> {
+    const pairs = await this.database.query(
+      `select p.type_id, p.key, p.job_id, j.id from pgfresh.pairs as p
+       full join pgfresh.job as j on j.id = p.job_id and j.type_id = p.type_id and j.key = p.key
+       where (p.job_id is not null or j.id is not null) and (p.job_id is null or j.id is null)`,
+    );
+    must(pairs.length === 0, 'pairs and their open jobs differ', pairs);
+    const twice = await this.database.query(
+      'select type_id, key from pgfresh.job group by type_id, key having count(*) > 1',
+    );
+    must(twice.length === 0, 'pairs with two open jobs', twice);
+    const states = await this.database.query(
+      `select * from pgfresh.job where (state = 'x') <> (request is not null) or (state = 'x') <> (claimed_at is not null)
+         or (state <> 'x' and reserved <> 0) or band <> pgfresh.band_of(priority)`,
+    );
+    must(states.length === 0, 'jobs whose columns contradict their state', states);
+    // Each ended job is in the history once, or the primary key refuses it.
+    const ended = await this.database.transact('history', async (tx) => {
+      const rows = await tx.query<{ id: number }>(
+        `insert into public.campaign_ended (id)
+         select id from pgfresh.history_succeeded union all select id from pgfresh.history_other returning id`,
+      );
+      await tx.query('truncate pgfresh.history_succeeded, pgfresh.history_other');
+      return rows;
+    });
+    this.count('ended', ended.length);
+    const both = await this.database.query('select id from pgfresh.job join public.campaign_ended using (id)');
+    must(both.length === 0, 'jobs that are open and in the history', both);
+    for (const { id } of ended) this.#open.delete(id);
+    const lost = await this.database.query(
+      'select id from unnest($1::bigint[]) as queued(id) where not exists (select from pgfresh.job where job.id = queued.id)',
+      [[...this.#open]],
+    );
+    must(lost.length === 0, 'jobs that are neither open nor in the history', lost);
+  }
+
+  async #checkLedger(): Promise<void> {
+    const rows = await this.database.query<{
+      source: number;
+      used: number;
+      reserved: number | null;
+      open: number;
+      budget: { used: number; reserved: number; cap: number } | null;
+    }>(
+      `select s.id as source, (select coalesce(sum(bytes), 0)::bigint from pgfresh.usage as u where u.source_id = s.id) as used,
+         (select reserved from pgfresh.source_state as t where t.source_id = s.id) as reserved,
+         (select coalesce(sum(j.reserved), 0)::bigint from pgfresh.job as j where j.source_id = s.id) as open,
+         (select to_jsonb(b) from pgfresh.source_budget(s.id) as b) as budget
+       from pgfresh.sources as s`,
+    );
+    for (const { source, used, reserved, open, budget } of rows) {
+      const settled = this.#settled.get(source) ?? 0;
+      must(used === settled, `source ${source} has used ${used}, and the ends add up to ${settled}`);
+      const held = [...this.held.values()].filter((token) => token.source === source);
+      const expected = held.reduce((sum, token) => sum + token.reserved, 0);
+      must(open === expected, `source ${source} has jobs with ${open} reserved, and the claims add up to ${expected}`);
+      must((reserved ?? 0) === open, `source ${source} has ${reserved} reserved, its jobs ${open}`);
+      if (budget) {
+        must(budget.used + budget.reserved <= budget.cap, `source ${source} is over its quota`, [budget]);
+        if (budget.used + budget.reserved > budget.cap * 0.9) this.count('checks near a cap');
+      }
+    }
+  }
+}
+
+/** One connection, which is also one worker at a time. */
+class Lane {
+  readonly #house: House;
+  readonly #random: () => number;
+  #worker: number | undefined;
+  #known = new Map<string, readonly string[]>();
+
+  constructor(house: House, random: () => number) {
+    this.#house = house;
+    this.#random = random;
+  }
+
+  get #db(): Queryable {
+    return this.#house.database;
+  }
+
+  async step(): Promise<void> {
+    const kind = pick(this.#random, weights);
+    this.#house.count(kind);
+    try {
+      await this.#acts[kind]();
+    } catch (error) {
+      // The lease of this worker ended, because somebody moved the clock.
+      const expected = error instanceof PgfreshError && error.code === 'PGF_LEASE_LOST';
+      if (!expected) throw new Error(`${kind} failed (${failureOf(error)}): ${String(error)}`, { cause: error });
+      this.#house.count('leases lost');
+      this.#worker = undefined;
+    }
+  }
+
+  /** Claims what can be claimed and completes it. */
+  async work(): Promise<void> {
+    await this.#beat();
+    for (const token of await this.#claim(50, true)) await this.#complete([token]);
+  }
+
+  forgetEnded(): void {
+    for (const [request, names] of this.#known) {
+      if (!names.some((name) => this.#house.held.has(name))) this.#known.delete(request);
+    }
+  }
+
+  readonly #acts: Record<keyof typeof weights, () => Promise<unknown>> = {
+    enqueue: () => this.#enqueue(1),
+    'enqueue a set': () => this.#enqueue(2 + this.#int(20)),
+    claim: () => this.#claim(1 + this.#int(8), true),
+    'claim, answer lost': () => this.#claim(1 + this.#int(3), false),
+    complete: () => this.#complete(this.#someOfOneType()),
+    'fail for now': () => this.#turnBack('retry'),
+    'fail for good': () => this.#turnBack('fail'),
+    'put back': () => this.#turnBack('put_back'),
+    cancel: () => this.#cancel(),
+    'retry failed': () =>
+      this.#db.query('select pgfresh.retry_failed_jobs(p_data_type => $1::text)', [this.#type().name]),
+    'recover lost': () => this.#db.query(`select pgfresh.recover_stuck_jobs('1 day')`),
+    'recover silent': () => this.#db.query('select pgfresh.recover_silent_jobs($1::int)', [1 + this.#int(20)]),
+    'heartbeat of the worker': () => this.#beat(),
+    'heartbeat of jobs': () => this.#beatJobs(),
+    'move the clock': () => this.#house.clock.advance(`${this.#int(2_000)} milliseconds`),
+    correct: () => this.#correct(),
+  };
+
+  async #enqueue(count: number): Promise<void> {
+    const keys = Array.from({ length: count }, () => `K${this.#int(60)}`);
+    const runAt = this.#random() < 0.15 ? `${this.#int(8_000)} milliseconds` : null;
+    const priority = this.#random() < 0.3 ? -1 : Math.floor(2 ** (this.#random() * 12)) - 1;
+    const rows = await this.#db.query<{ id: number; result: string }>(
+      `select job_id as id, result from pgfresh.queue_refreshes($1::text, $2::text[], $3::int,
+         p_run_at => pgfresh.clock() + $4::interval, p_force => $5::boolean)`,
+      [this.#type().name, keys, priority, runAt, this.#random() < 0.2],
+    );
+    must(rows.length === new Set(keys).size, 'an enqueue answered for another number of keys', rows);
+    this.#house.queued(rows.filter(({ result }) => result === 'queued').map(({ id }) => id));
+    for (const { result } of rows) this.#house.count(`enqueued: ${result}`);
+  }
+
+  async #claim(limit: number, answered: boolean): Promise<Token[]> {
+    const worker = await this.#registered();
+    const request = randomUUID();
+    // Known before it is sent, so that moving the clock meanwhile does not strand it.
+    if (answered) this.#known.set(request, []);
+    const { limited, freeSources } = this.#house;
+    // What an unknown claim has cost depends on who takes it back, so that is done where nothing is reserved.
+    const rows = await this.#db.query<Omit<Token, 'reserved'>>(
+      `select id, attempt, type_id as type, source_id as source, est_bytes as estimate
+       from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[])`,
+      [worker, request, limit, answered ? null : freeSources],
+    );
+    const tokens = rows.map((row) => ({ ...row, reserved: limited.has(row.source) ? row.estimate : 0 }));
+    must(tokens.length <= limit, `${tokens.length} jobs were claimed, and ${limit} wanted`);
+    this.#house.claimed(tokens);
+    if (answered) this.#known.set(request, tokens.map(nameOf));
+    return tokens;
+  }
+
+  async #complete(tokens: readonly Token[]): Promise<void> {
+    const ends = tokens.map((token) => ({ ...token, bytes: this.#bytes(token) }));
+    const done = await this.#house.queue.complete(this.#db, ends);
+    for (const id of done.map(Number)) {
+      const end = newestOf(ends, id);
+      this.#house.ended(end, end.bytes, 'completed');
+    }
+    this.#house.count('late completions', ends.length - done.length);
+  }
+
+  async #turnBack(verdict: 'retry' | 'fail' | 'put_back'): Promise<void> {
+    const ends = this.#someOfOneType().map((token) => ({
+      ...token,
+      bytes: this.#random() < 0.5 ? 0 : this.#bytes(token),
+    }));
+    for (const { id, status } of await this.#house.queue.turnBack(this.#db, ends, verdict, { error: 'planted' })) {
+      const end = newestOf(ends, id);
+      this.#house.ended(end, end.bytes, `turned back: ${status}`);
+    }
+  }
+
+  #cancel(): Promise<unknown> {
+    if (this.#random() < 0.2) {
+      return this.#db.query('select pgfresh.cancel_queue_jobs(p_data_type => $1::text, p_key => $2::text)', [
+        this.#type().name,
+        `K${this.#int(60)}`,
+      ]);
+    }
+    const ids = this.#someOfOneType().map(({ id }) => id);
+    return this.#db.query('select pgfresh.cancel_queue_jobs($1::bigint[])', [ids]);
+  }
+
+  async #beat(): Promise<void> {
+    const worker = await this.#registered();
+    const [row] = await this.#db.query<{ alive: boolean }>(
+      'select pgfresh.heartbeat_worker($1::bigint, $2::uuid[]) as alive',
+      [worker, [...this.#known.keys()]],
+    );
+    if (!row!.alive) this.#worker = undefined;
+  }
+
+  async #beatJobs(): Promise<void> {
+    const tokens = this.#someOfOneType();
+    await this.#db.query('select pgfresh.heartbeat_jobs($1::bigint[], $2::int[])', [
+      tokens.map(({ id }) => id),
+      tokens.map(({ attempt }) => attempt),
+    ]);
+  }
+
+  async #correct(): Promise<void> {
+    const [source] = this.#house.freeSources;
+    const bytes = 1 + this.#int(100);
+    await this.#db.query(
+      `select pgfresh.correct_data_usage(name, $2::bigint, 'planted') from pgfresh.sources where id = $1::int`,
+      [source, bytes],
+    );
+    this.#house.spent(source!, bytes);
+  }
+
+  async #registered(): Promise<number> {
+    if (this.#worker !== undefined) return this.#worker;
+    const [row] = await this.#db.query<{ id: number }>(`select pgfresh.register_worker('campaign') as id`);
+    this.#known = new Map();
+    return (this.#worker = row!.id);
+  }
+
+  /** Held by anybody: two lanes often end the same job at once. */
+  #someOfOneType(): Token[] {
+    const held = [...this.#house.held.values()];
+    const first = held[this.#int(held.length)];
+    return held.filter((token) => token === first || (token.type === first?.type && this.#random() < 0.1));
+  }
+
+  /** What an answer takes. Never more than was reserved, because then nobody could keep to the quota. */
+  #bytes({ source, estimate }: Token): number {
+    return this.#house.limited.has(source) ? this.#int(estimate + 1) : this.#int(300);
+  }
+
+  #type(): (typeof types)[number] {
+    return types[this.#int(types.length)]!;
+  }
+
+  #int(below: number): number {
+    return Math.floor(this.#random() * below);
+  }
+}
+
+const weights = {
+  enqueue: 14,
+  'enqueue a set': 10,
+  claim: 22,
+  'claim, answer lost': 1,
+  complete: 18,
+  'fail for now': 5,
+  'fail for good': 2,
+  'put back': 3,
+  cancel: 3,
+  'retry failed': 0.5,
+  'recover lost': 2,
+  'recover silent': 2,
+  'heartbeat of the worker': 8,
+  'heartbeat of jobs': 3,
+  'move the clock': 6,
+  correct: 0.5,
+};
+
+function pick<K extends string>(random: () => number, weighted: Readonly<Record<K, number>>): K {
+  const entries = Object.entries<number>(weighted) as [K, number][];
+  let left = random() * entries.reduce((sum, [, weight]) => sum + weight, 0);
+  return entries.find(([, weight]) => (left -= weight) < 0)?.[0] ?? entries[0]![0];
+}
+
+function must(holds: boolean, message: string, rows: readonly unknown[] = []): void {
+  if (!holds) throw new Error(`${message}${rows.length > 0 ? `: ${JSON.stringify(rows.slice(0, 5))}` : ''}`);
+}

@@ -1,0 +1,53 @@
+import { expect, it } from 'vitest';
+import { QueueScene } from '../queue/scene.ts';
+
+it('contract 6: a quota is never overshot by claims at once, and never strands what still fits', async () => {
+  const scene = await QueueScene.open({ poolSize: 16 });
+  const { db, queue } = scene;
+  await scene.source('paid', { quotaBytes: 1_000_000, window: '1 day' });
+  await scene.type('small', 'paid', 100);
+  await scene.type('large', 'paid', 50_000);
+  const cap = 950_000;
+  // 99 % of the buffered cap is used.
+  await db.query(`select pgfresh.correct_data_usage('paid', $1::bigint, 'test')`, [cap * 0.99]);
+  await queue.enqueue(db, 'large', 'L', { priority: 500 });
+  await queue.enqueueMany(
+    db,
+    'small',
+    Array.from({ length: 500 }, (_, n) => `s${n}`),
+    { priority: 1 },
+  );
+
+  const claims = await Promise.all(Array.from({ length: 16 }, () => scene.claim({ limit: 20 })));
+  let jobs = claims.flat();
+  for (let turn = 0; turn < 20; turn++) jobs = [...jobs, ...(await scene.claim({ limit: 20 }))];
+  // 9,500 bytes are left: 95 small ones and not one more, however many asked at once; the large one waits.
+  expect(jobs).toHaveLength(95);
+  expect(new Set(jobs.map((job) => job.id)).size).toBe(95);
+  expect(jobs.some((job) => job.key === 'L')).toBe(false);
+  expect(await scene.value(`pgfresh.is_quota_exceeded('paid')`)).toBe(true);
+
+  // What cost less than was feared makes room again.
+  await scene.complete(jobs, 50);
+  expect(await scene.value(`pgfresh.is_quota_exceeded('paid')`)).toBe(false);
+  expect(await scene.claim({ limit: 500 })).not.toHaveLength(0);
+});
+
+it('contract 16: maintenance gives up while a long reader holds the table, says so, and the queue goes on', async () => {
+  const scene = await QueueScene.open();
+  const { db, queue } = scene;
+  const maintain = () =>
+    scene.value<{ made: number; dropped: number; busy: number }>('pgfresh.maintain_queue_partitions(7, 30)');
+  const old = 'history_succeeded_20200101';
+  await db.query(
+    `create table pgfresh.${old} partition of pgfresh.history_succeeded for values from ('2020-01-01') to ('2020-01-02')`,
+  );
+  await db.transact('reader', async (reader) => {
+    await reader.query(`select count(*) from pgfresh.${old}`);
+    expect(await maintain()).toEqual({ made: 0, dropped: 0, busy: 1 });
+    await queue.enqueue(db, 'quote', 'A');
+    expect(await scene.complete(await scene.claim())).toHaveLength(1);
+  });
+  expect(await maintain()).toEqual({ made: 0, dropped: 1, busy: 0 });
+  expect(await maintain()).toEqual({ made: 0, dropped: 0, busy: 0 });
+});

@@ -1,0 +1,208 @@
+import { expect, test } from 'vitest';
+import type { Queryable } from '../../src/database/index.ts';
+import { Queue, type ClaimedJob } from '../../src/queue/index.ts';
+import { blocked } from '../harness/blocked.ts';
+import { freezeClock } from '../harness/clock.ts';
+import { openDatabase } from '../harness/database.ts';
+import { seededRandom } from '../harness/random.ts';
+import { QueueScene } from '../queue/scene.ts';
+
+const keys = (count: number, prefix = 'K'): string[] =>
+  Array.from({ length: count }, (_, index) => `${prefix}${index}`);
+const ends = (jobs: readonly ClaimedJob[], bytes = 0) => jobs.map(({ id, attempt }) => ({ id, attempt, bytes }));
+
+test('contract 1: of 16 concurrent claimers and 10,000 jobs each job goes to exactly one', async () => {
+  const scene = await QueueScene.open();
+  await scene.queue.enqueueMany(scene.db, 'quote', keys(8_000));
+  await scene.queue.enqueueMany(scene.db, 'quote', keys(2_000, 'viewed '), { priority: 9 });
+  const random = seededRandom(1);
+  const claimed: ClaimedJob[] = [];
+  const claimer = async (number: number): Promise<number> => {
+    const connection = openDatabase(scene.url, { poolSize: 1 });
+    const [row] = await connection.query<{ worker: number }>('select pgfresh.register_worker($1::text) as worker', [
+      `claimer ${number}`,
+    ]);
+    const queue = new Queue();
+    let mine = 0;
+    // Whatever a claimer is told, an error above all, ends the test: nobody has to repeat a claim.
+    while (claimed.length < 10_000) {
+      const { jobs } = await queue.claim(connection, { worker: row!.worker, limit: 1 + Math.floor(random() * 40) });
+      claimed.push(...jobs);
+      mine += jobs.length;
+    }
+    return mine;
+  };
+  const shares = await Promise.all(Array.from({ length: 16 }, (_, number) => claimer(number)));
+  expect(claimed).toHaveLength(10_000);
+  expect(new Set(claimed.map(({ id }) => id)).size).toBe(10_000);
+  expect(claimed.every(({ attempt }) => attempt === 1)).toBe(true);
+  expect(Math.min(...shares)).toBeGreaterThan(0);
+  expect(await scene.value('(select count(*) from pgfresh.job where state = $1::"char" and attempt = 1)', ['x'])).toBe(
+    10_000,
+  );
+});
+
+test('contract 2: recovery and completion of the same jobs at once: no deadlock, and one effect each', async () => {
+  const scene = await QueueScene.open({ poolSize: 8 });
+  const clock = await freezeClock(scene.db);
+  const random = seededRandom(2);
+  const shuffled = <T>(items: readonly T[]): T[] =>
+    items
+      .map((item) => ({ item, place: random() }))
+      .toSorted((a, b) => a.place - b.place)
+      .map(({ item }) => item);
+  const tally = { completed: 0, lost: 0 };
+  for (let round = 0; round < 60; round++) {
+    await scene.queue.enqueueMany(scene.db, 'quote', keys(40, `${round} `));
+    await scene.register();
+    const jobs = await scene.claim();
+    expect(jobs).toHaveLength(40);
+    await clock.advance('301 seconds');
+    const completions = [0, 1, 2].map(() => shuffled(jobs).slice(0, 15 + Math.floor(random() * 25)));
+    const acts: (() => Promise<number[]>)[] = [
+      ...completions.map((some) => () => scene.queue.complete(scene.db, ends(some, 7))),
+      () => scene.db.query('select pgfresh.recover_stuck_jobs()').then(() => []),
+      () => scene.db.query('select pgfresh.recover_silent_jobs(500)').then(() => []),
+    ];
+    const done = (await Promise.all(shuffled(acts).map((act) => act()))).flat();
+    // What was too early or locked for the others is lost now.
+    await scene.db.query('select pgfresh.recover_stuck_jobs()');
+    const ids = jobs.map(({ id }) => id);
+    const [fates] = await scene.db.query<{ succeeded: number[]; lost: number[] }>(
+      `select array(select id from pgfresh.history_succeeded where id = any ($1::bigint[]) order by id) as succeeded,
+        array(select id from pgfresh.job where id = any ($1::bigint[]) and state = 'r' and attempt = 1 and lost = 1 order by id) as lost`,
+      [ids],
+    );
+    const [succeeded, lost] = [fates!.succeeded.map(Number), fates!.lost.map(Number)];
+    expect(done.map(Number).toSorted((a, b) => a - b)).toEqual(succeeded);
+    expect([...succeeded, ...lost].toSorted((a, b) => a - b)).toEqual(ids);
+    tally.completed += succeeded.length;
+    tally.lost += lost.length;
+    await scene.db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'quote')`);
+  }
+  expect(tally.completed + tally.lost).toBe(60 * 40);
+  expect(Math.min(tally.completed, tally.lost)).toBeGreaterThan(0);
+  expect(await scene.value('(select sum(bytes)::bigint from pgfresh.usage)')).toBe(tally.completed * 7);
+});
+
+test('contract 11: a claim reads no more buffers beside 200,000 finished jobs than beside none', async () => {
+  const [beside0, beside200000] = [await claimBeside(0), await claimBeside(200_000)];
+  expect(beside0).toBeGreaterThan(0);
+  expect(beside200000).toBeLessThanOrEqual(beside0 + 10);
+});
+
+/** Buffers read by one of several claims while so many pairs and jobs of either kind are in the history. */
+async function claimBeside(finished: number): Promise<number> {
+  const scene = await QueueScene.open({ poolSize: 1 });
+  const worker = await scene.register();
+  await scene.db.query(
+    `insert into pgfresh.pairs (type_id, key, last_job, ok_job, ok_at, checked_at, outcome)
+     select 1, 'old ' || n, n, n, clock_timestamp(), clock_timestamp(), 'fresh' from generate_series(1, $1::int) as n`,
+    [finished],
+  );
+  for (const tree of ['history_succeeded', 'history_other']) {
+    await scene.db.query(
+      `insert into pgfresh.${tree} (id, ended_at, created_at, bytes, type_id, source_id, priority, attempt, retries, lost, status, outcome, key)
+       select n, clock_timestamp(), clock_timestamp(), 100, 1, 1, 0, 1, 0, 0, 'succeeded', 'fresh', 'old ' || n
+       from generate_series(1, $1::int) as n`,
+      [finished],
+    );
+  }
+  await scene.db.query(`select setval('pgfresh.job_id', 1000000)`);
+  await scene.db.query('alter table pgfresh.job set (autovacuum_enabled = off)');
+  await scene.queue.enqueueMany(scene.db, 'quote', keys(2_000));
+  await scene.db.query('vacuum analyze pgfresh.job, pgfresh.pairs');
+  // The first claims of a session also read the catalogue.
+  for (let warm = 0; warm < 3; warm++) await claimBuffers(scene.db, worker);
+  return claimBuffers(scene.db, worker);
+}
+
+/** Buffers that a claim of 100 jobs reads, the functions inside of it included. */
+async function claimBuffers(db: Queryable, worker: number): Promise<number> {
+  const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
+    `explain (analyze, buffers, format json) select * from pgfresh.claim_jobs(${worker}, gen_random_uuid(), 100)`,
+  );
+  const plan = row!['QUERY PLAN'][0]!.Plan;
+  expect(plan['Actual Rows']).toBe(100);
+  return plan['Shared Hit Blocks']! + plan['Shared Read Blocks']!;
+}
+
+test('contract 17: a deadlock is put back at once and retried in under a second, without a retry counted', async () => {
+  const { scene, job, meet } = await deadlockScene();
+  const failedAt = await meet({ attempts: 1 }).then(
+    () => expect.fail('there was no deadlock'),
+    async (error: unknown) => {
+      expect(error).toMatchObject({ code: '40P01' });
+      return scene.value<Date>('pgfresh.clock()');
+    },
+  );
+  expect(await scene.job(job.id)).toMatchObject({ status: 'running', attempts: 1 });
+  expect(await scene.value('pgfresh.reset_job_immediate($1::bigint, $2::int)', [job.id, job.attempt])).toBe(true);
+  let [again] = await scene.claim({ limit: 1 });
+  while (!again) [again] = await scene.claim({ limit: 1 });
+  expect(again).toMatchObject({ id: job.id, attempt: 2, retries: 0 });
+  const row = await scene.job(job.id);
+  expect(row).toMatchObject({ status: 'running', retry_count: 0 });
+  expect(Number(row!['locked_at']) - Number(failedAt)).toBeLessThan(1_000);
+  expect(await scene.complete([job])).toEqual([]);
+  expect((await scene.complete([again])).map(Number)).toEqual([job.id]);
+});
+
+test('contract 17: a deadlock at the end of a job is repeated with the answer that is already here', async () => {
+  const { scene, job, meet } = await deadlockScene();
+  expect(await meet({ attempts: 4 })).toBe(2);
+  expect(await scene.job(job.id)).toMatchObject({ status: 'succeeded', attempts: 1, retry_count: 0 });
+  expect(await scene.value('(select array_agg(amount order by name) from account)')).toEqual([2, 2]);
+  expect(await scene.value('(select sum(bytes)::bigint from pgfresh.usage)')).toBe(5);
+});
+
+/** A job whose end writes two rows of a user's table in the wrong order, and somebody who writes them in the right one. */
+async function deadlockScene() {
+  const scene = await QueueScene.open({ poolSize: 4 });
+  await scene.db.query('create table account (name text primary key, amount int not null)');
+  await scene.db.query(`insert into account values ('a', 0), ('b', 0)`);
+  await scene.queue.enqueue(scene.db, 'quote', 'AAPL');
+  const job = await scene.claimOne();
+  const add = (tx: Queryable, name: string) =>
+    tx.query('update account set amount = amount + 1 where name = $1::text', [name]);
+
+  /** Runs the end of the job into a deadlock with the other one; tells how often the end was run. */
+  const meet = async ({ attempts }: { attempts: number }): Promise<number> => {
+    const other = openDatabase(scene.url, { poolSize: 1 });
+    const otherHasA = Promise.withResolvers<void>();
+    const jobHasB = Promise.withResolvers<void>();
+    let runs = 0;
+    const otherWrites = other.transact(
+      'other',
+      async (tx) => {
+        // Only the end of the job looks for deadlocks, so that it is the one that is undone.
+        await tx.query(`set local deadlock_timeout = '1h'`);
+        await add(tx, 'a');
+        otherHasA.resolve();
+        await jobHasB.promise;
+        await add(tx, 'b');
+      },
+      { lockTimeoutMs: 20_000 },
+    );
+    const jobEnds = scene.db.transact(
+      'end',
+      async (tx) => {
+        runs++;
+        await tx.query(`set local deadlock_timeout = '20ms'`);
+        await otherHasA.promise;
+        await scene.queue.complete(tx, [{ id: job.id, attempt: job.attempt, bytes: 5 }]);
+        await add(tx, 'b');
+        jobHasB.resolve();
+        // A session looks for a deadlock once in each wait, so the circle has to be closed by this one.
+        if (runs === 1) await blocked(scene.db);
+        await add(tx, 'a');
+      },
+      { attempts, lockTimeoutMs: 20_000 },
+    );
+    const [ended, written] = await Promise.allSettled([jobEnds, otherWrites]);
+    expect(written.status).toBe('fulfilled');
+    if (ended.status === 'rejected') throw ended.reason as Error;
+    return runs;
+  };
+  return { scene, job, meet };
+}

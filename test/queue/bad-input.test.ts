@@ -1,0 +1,496 @@
+import { beforeAll, describe, expect, it } from 'vitest';
+import { calledByUsers } from '../../scripts/called-by-users.ts';
+import { freezeClock } from '../harness/clock.ts';
+import { QueueScene } from './scene.ts';
+
+type Expected =
+  | { readonly refuses: `PGF_${string}` }
+  /** The type of the argument can not hold it: PostgreSQL itself refuses. */
+  | { readonly sqlState: string }
+  | { readonly answers: readonly unknown[] };
+
+const argument: Expected = { refuses: 'PGF_ARGUMENT_INVALID' };
+const key: Expected = { refuses: 'PGF_KEY_INVALID' };
+const type: Expected = { refuses: 'PGF_TYPE_UNKNOWN' };
+const source: Expected = { refuses: 'PGF_SOURCE_UNKNOWN' };
+const lease: Expected = { refuses: 'PGF_LEASE_LOST' };
+const notOfThatType: Expected = { sqlState: '22P02' };
+const answers = (...rows: unknown[]): Expected => ({ answers: rows });
+
+/** 10 kB, as everywhere below. */
+const long = `repeat('x', 10240)`;
+
+/**
+ * Arguments that make no sense, and what each call does. Nothing else happens in any of them.
+ * `:running`, `:attempt` and `:worker` are a job that runs and who holds it; `:metered` is a job of another data type
+ * that runs in its first attempt too; `:waiting` is a job that waits.
+ */
+const cases: Record<Exclude<(typeof calledByUsers)[number], 'clock'>, readonly (readonly [string, Expected])[]> = {
+  queue_refresh_if_not_exists: [
+    [`null, 'quote'`, key],
+    [`'', 'quote'`, key],
+    [`${long}, 'quote'`, key],
+    [`repeat('é', 257), 'quote'`, key],
+    [`E'A\\nB', 'quote'`, key],
+    [`E'A\\tB', 'quote'`, key],
+    [`E'\\x7f', 'quote'`, key],
+    [`U&'A\\0085B', 'quote'`, key],
+    [`U&'A\\009FB', 'quote'`, key],
+    [`'A', null`, type],
+    [`'A', ''`, type],
+    [`'A', 'qoute'`, type],
+    [`'A', 'QUOTE'`, type],
+    [`'A', E'quote\\n'`, type],
+    [`'A', ${long}`, type],
+    [`'A', '''; drop schema pgfresh cascade; --'`, type],
+    [`'A', 'quote', null`, argument],
+    [`'A', 'quote', -2`, argument],
+    [`'A', 'quote', 0, -1`, argument],
+    [`'A', 'quote', 0, 1000000000000001`, argument],
+    [`'A', 'quote', 0, 9223372036854775807`, argument],
+    [`'A', 'quote', 0, 0, to_jsonb(repeat('x', 65536))`, argument],
+    [`'A', 'quote', 0, 0, null, 'infinity'`, argument],
+    [`'A', 'quote', 0, 0, null, now() + interval '100 years'`, argument],
+    [`'A', 'quote', 0, 0, null, null, null`, argument],
+    [`'A', 'quote', 2147483648`, { sqlState: '42883' }],
+    [`'A', 'quote', 'NaN'`, notOfThatType],
+    [`'A', 'quote', 0, 'NaN'`, notOfThatType],
+    [`'A', 'quote', 0, 0, '{'`, notOfThatType],
+    [`'A', 'quote', 0, 0, '"\\u0000"'`, { sqlState: '22P05' }],
+    [`'A', 'quote', 0, 0, null, 'NaN'`, { sqlState: '22007' }],
+  ],
+  queue_refreshes: [
+    [`null, '{A}'`, type],
+    [`'', '{A}'`, type],
+    [`'quote', null`, argument],
+    [`'quote', '{}'`, answers()],
+    [`'quote', '{A,NULL}'`, key],
+    [`'quote', '{A,""}'`, key],
+    [`'quote', array['A', ${long}]`, key],
+    [`'quote', array['A', E'B\\r']`, key],
+    [`'quote', array_fill('A'::text, array[100001])`, argument],
+    [`'quote', '{A}', null`, argument],
+    [`'quote', '{A}', -2147483648`, argument],
+    [`'quote', '{A}', 0, -9223372036854775808`, argument],
+    [`'quote', '{A}', 0, 0, null, null, null`, argument],
+    [`'quote', '{A'`, notOfThatType],
+  ],
+  get_queue_batch: [
+    ['null', argument],
+    ['0', argument],
+    ['-1', argument],
+    ['10001', argument],
+    ['2147483647', argument],
+    [`10, '{}'`, answers([])],
+    [`10, '{nobody}'`, source],
+    [`10, '{market,NULL}'`, source],
+    [`10, '{""}'`, source],
+    [`10, array[${long}]`, source],
+    [`10, array['''; drop schema pgfresh cascade; --']`, source],
+    [`10, null, '{}'`, answers([])],
+    [`10, null, '{nothing}'`, type],
+    [`10, null, array[E'quote\\n']`, type],
+    [`10, null, null, -1`, argument],
+    [`10, null, null, -9223372036854775808`, argument],
+  ],
+  claim_next_pending_job: [
+    [`'{}'`, answers(null)],
+    [`'{nobody}'`, source],
+    [`array[null]`, source],
+    [`array[${long}]`, source],
+    [`null, '{}'`, answers(null)],
+    [`null, '{nothing}'`, type],
+    [`null, array['quote', '']`, type],
+    [`'market'`, notOfThatType],
+  ],
+  claim_jobs: [
+    [`0, gen_random_uuid(), 10`, lease],
+    [`-1, gen_random_uuid(), 10`, lease],
+    [`9223372036854775807, gen_random_uuid(), 10`, lease],
+    [`:worker, null, 10`, argument],
+    [`:worker, (select request from pgfresh.claim limit 1), 10`, argument],
+    [`:worker, gen_random_uuid(), null`, argument],
+    [`:worker, gen_random_uuid(), 0`, argument],
+    [`:worker, gen_random_uuid(), 10001`, argument],
+    [`:worker, gen_random_uuid(), 10, null, null, -1`, argument],
+    [`null, gen_random_uuid(), 10, '{}'`, answers()],
+    [`null, gen_random_uuid(), 10, '{-1,0,NULL}'`, answers()],
+    [`null, gen_random_uuid(), 10, null, '{}'`, answers()],
+    [`null, gen_random_uuid(), 10, null, '{-1,NULL}'`, answers()],
+    [`:worker, gen_random_uuid(), 10, null, null, null, '{1}', '{1,0}', '{5}'`, argument],
+    [`:worker, gen_random_uuid(), 10, null, null, null, '{1}', '{}', '{}'`, argument],
+    [`:worker, gen_random_uuid(), 10, null, null, null, null, null, null`, argument],
+    [`:worker, gen_random_uuid(), 10, null, null, null, '{1,1}', '{0,0}', '{1,1}'`, argument],
+    [`:worker, 'not a uuid', 10`, notOfThatType],
+  ],
+  heartbeat_jobs: [
+    ['null', argument],
+    [`array_fill(1::bigint, array[10001])`, argument],
+    [`array[:running], '{}'`, argument],
+    [`array[:running], '{1,2}'`, argument],
+    [`'{}'`, answers([])],
+    [`'{-1,0,NULL,9223372036854775807}'`, answers([])],
+    [`array[:waiting]`, answers([])],
+    [`array[:running], array[:attempt + 1]`, answers([])],
+    [`array[:running], '{-1}'`, answers([])],
+    [`'{NaN}'`, notOfThatType],
+  ],
+  complete_queue_job: [
+    ['null, 0', argument],
+    ['0, 0', argument],
+    ['-1, 0', argument],
+    ['9223372036854775807, 0', answers(false)],
+    [':waiting, 0', answers(false)],
+    [':running, null', argument],
+    [':running, -1', argument],
+    [':running, 1000000000000001', argument],
+    [':running, 0, :attempt + 1', answers(false)],
+    [':running, 0, 0', answers(false)],
+    [':running, 0, -1', answers(false)],
+    [':running, 0, :attempt, null', argument],
+    [`:running, 0, :attempt, ''`, argument],
+    [`:running, 0, :attempt, ${long}`, argument],
+    [`:running, 0, :attempt, E'fre\\nsh'`, argument],
+    [`:running, 0, :attempt, '''; --'`, argument],
+    [`:running, 'NaN'`, notOfThatType],
+  ],
+  complete_jobs: [
+    [`null, '{}', '{}'`, argument],
+    [`'{}', null, '{}'`, argument],
+    [`'{}', '{}', null`, argument],
+    [`'{}', '{}', '{}'`, answers([])],
+    [`array[:running], '{}', '{0}'`, argument],
+    [`array[:running], array[:attempt], '{0,0}'`, argument],
+    [`array[:running, null], array[:attempt, 1], '{0,0}'`, argument],
+    [`array[:running], '{NULL}', '{0}'`, argument],
+    [`array[:running], array[:attempt], '{NULL}'`, argument],
+    [`array[:running], array[:attempt], '{-1}'`, argument],
+    [`array[:running], array[:attempt], '{1000000000000001}'`, argument],
+    [`array[:running, :running], array[:attempt, :attempt], '{1,2}'`, argument],
+    [`array[:running, :running - 1], array[0, 1048576 + :attempt], '{0,0}'`, argument],
+    [`array[:running], '{-1}', '{0}'`, argument],
+    [`array[:running], array[:attempt + 1], '{0}'`, answers([])],
+    [`array[:waiting], '{0}', '{0}'`, answers([])],
+    [`'{-1}', '{1}', '{0}'`, argument],
+    [`'{9223372036854775807}', '{1}', '{0}'`, argument],
+    [`array[:running, :metered], array[:attempt, 1], '{0,0}'`, argument],
+    [`array_fill(1::bigint, array[10001]), array_fill(1, array[10001]), array_fill(0::bigint, array[10001])`, argument],
+    [`array[:running], array[:attempt], '{0}', null`, argument],
+    [`array[:running], array[:attempt], '{0}', ''`, argument],
+    [`array[:running], array[:attempt], '{0}', ${long}`, argument],
+    [`array[:running], array[:attempt], '{0}', E'fre\\nsh'`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fresh', '{}'`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fresh', '{1,2}'`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fresh', '{-1}'`, argument],
+  ],
+  fail_queue_job: [
+    [`null, 'down'`, argument],
+    [`-1, 'down'`, argument],
+    [`9223372036854775807, 'down'`, answers(null)],
+    [`:waiting, 'down'`, answers(null)],
+    [`:running, null`, argument],
+    [`:running, ''`, argument],
+    [`:running, 'down', :attempt + 1`, answers(null)],
+    [`:running, 'down', -1`, answers(null)],
+    [`:running, 'down', :attempt, null`, argument],
+    [`:running, 'down', :attempt, false, null`, argument],
+    [`:running, 'down', :attempt, false, -1`, argument],
+    [`:running, 'down', :attempt, false, 1000000000000001`, argument],
+    [`:running, 'down', :attempt, false, 0, ''`, argument],
+    [`:running, 'down', :attempt, false, 0, ${long}`, argument],
+    [`:running, 'down', :attempt, false, 0, E'a\\nb'`, argument],
+    [`:running, 'down', :attempt, 'perhaps'`, notOfThatType],
+  ],
+  reset_job_immediate: [
+    ['null', argument],
+    ['0', argument],
+    ['-1', argument],
+    ['9223372036854775807', answers(false)],
+    [':waiting', answers(false)],
+    [':running, :attempt + 1', answers(false)],
+    [':running, -1', answers(false)],
+  ],
+  turn_back_jobs: [
+    [`null, null, null, 'cancel'`, argument],
+    [`null, null, '{}', 'cancel'`, argument],
+    [`'{}', '{}', '{}', 'retry'`, answers()],
+    [`array[:running], null, '{0}', 'retry'`, argument],
+    [`array[:running], array[:attempt], null, 'retry'`, argument],
+    [`array[:running], array[:attempt], '{}', 'retry'`, argument],
+    [`array[:running], array[:attempt], '{0}', null`, argument],
+    [`array[:running], array[:attempt], '{0}', ''`, argument],
+    [`array[:running], array[:attempt], '{0}', 'explode'`, argument],
+    [`array[:running], array[:attempt], '{0}', ${long}`, argument],
+    [`array[:running], array[:attempt], '{-1}', 'put_back'`, argument],
+    [`array[:running], array[:attempt + 1], '{0}', 'put_back'`, answers()],
+    [`array[:waiting], '{0}', '{0}', 'fail'`, answers()],
+    [`array[:running, :running], array[:attempt, :attempt], '{1,2}', 'retry'`, argument],
+    [`array[:running, :running], null, '{0,0}', 'cancel'`, argument],
+    [`'{9223372036854775807}', '{1}', '{0}', 'lost'`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fail', ''`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fail', ${long}`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fail', E'a\\nb'`, argument],
+  ],
+  cancel_queue_jobs: [
+    ['', argument],
+    ['null, null, null, null, null', argument],
+    [`'{}'`, answers(0)],
+    [`'{NULL,-1,0,9223372036854775807}'`, answers(0)],
+    [`null, ''`, type],
+    [`null, 'nothing'`, type],
+    [`null, null, 'nobody'`, source],
+    [`null, null, ${long}`, source],
+    [`null, null, null, 'succeeded'`, argument],
+    [`null, null, null, ''`, argument],
+    [`null, null, null, ${long}`, argument],
+    [`null, null, null, null, ''`, key],
+    [`null, null, null, null, ${long}`, key],
+    [`null, null, null, null, E'A\\n'`, key],
+    [`null, null, null, null, 'never asked for'`, answers(0)],
+    [`null, null, null, null, '%'`, answers(0)],
+    [`array[:running], null, null, null, null, null`, argument],
+  ],
+  retry_failed_jobs: [
+    ['', argument],
+    ['null, null, null, null', argument],
+    [`'{}'`, answers(0)],
+    [`'{NULL,-1,0,9223372036854775807}'`, answers(0)],
+    [`array[:running]`, answers(0)],
+    [`null, 'nothing'`, type],
+    [`null, null, ''`, source],
+    [`null, null, null, 'infinity'`, answers(0)],
+    [`null, null, null, 'NaN'`, { sqlState: '22007' }],
+    [`null, 'quote', null, null, null`, argument],
+  ],
+  register_worker: [
+    ['null', argument],
+    [`''`, argument],
+    [long, argument],
+    [`E'a\\nb'`, argument],
+    [`U&'a\\0085b'`, argument],
+  ],
+  heartbeat_worker: [
+    [`null, '{}'`, answers(false)],
+    [`-1, '{}'`, answers(false)],
+    [`9223372036854775807, '{}'`, answers(false)],
+    [`:worker, null`, argument],
+    [`:worker, '{NULL}'`, argument],
+    [`:worker, '{not a uuid}'`, notOfThatType],
+  ],
+  retire_worker: [
+    ['null', answers(0)],
+    ['-1', answers(0)],
+    ['9223372036854775807', answers(0)],
+  ],
+  recover_stuck_jobs: [
+    ['null', argument],
+    [`'0 seconds'`, argument],
+    [`'-1 minute'`, argument],
+    [`'2 days'`, argument],
+    [`'90 seconds', null`, argument],
+    [`'90 seconds', 0`, argument],
+    [`'90 seconds', -1`, argument],
+    [`'90 seconds', 2147483647`, argument],
+    [`'NaN'`, { sqlState: '22007' }],
+  ],
+  is_quota_exceeded: [
+    ['null', source],
+    [`''`, source],
+    [`'nobody'`, source],
+    [`'MARKET'`, source],
+    [`E'market\\n'`, source],
+    [long, source],
+    [`'''; drop schema pgfresh cascade; --'`, source],
+  ],
+  correct_data_usage: [
+    [`null, 1, 'invoice'`, source],
+    [`'', 1, 'invoice'`, source],
+    [`'nobody', 1, 'invoice'`, source],
+    [`'market', null, 'invoice'`, argument],
+    [`'market', 0, 'invoice'`, argument],
+    [`'market', 1000000000000001, 'invoice'`, argument],
+    [`'market', -1000000000000001, 'invoice'`, argument],
+    [`'market', 1, null`, argument],
+    [`'market', 1, ''`, argument],
+    [`'market', 1, ${long}`, argument],
+    [`'market', 'Infinity', 'invoice'`, notOfThatType],
+  ],
+  maintain_queue_partitions: [
+    ['null', argument],
+    ['0', argument],
+    ['-1', argument],
+    ['3651', argument],
+    ['2147483647', argument],
+    ['7, null', argument],
+    ['7, 0', argument],
+    ['7, -2147483648', argument],
+  ],
+};
+
+/** Rows that the tables do not take, with the SQLSTATE by which PostgreSQL says so. */
+const rows: readonly (readonly [string, string])[] = [
+  ...[
+    'null',
+    `''`,
+    `'Market'`,
+    `'1market'`,
+    `'-market'`,
+    `'märkt'`,
+    `'mar ket'`,
+    `E'stocks\\n'`,
+    `'a''b'`,
+    long,
+  ].flatMap((name): [string, string][] => {
+    const state = name === 'null' ? '23502' : '23514';
+    return [
+      [`insert into pgfresh.sources (name) values (${name})`, state],
+      [
+        `insert into pgfresh.data_type_registry (data_type, source_id) select ${name}, min(id) from pgfresh.sources`,
+        state,
+      ],
+    ];
+  }),
+  [`insert into pgfresh.sources (name) values ('market')`, '23505'],
+  ...Object.entries({
+    name: ['null'],
+    enabled: ['null'],
+    rate_limit_per_minute: ['0', '-1'],
+    quota_bytes: ['0', '-1', '-9223372036854775808'],
+    quota_window: ['null', `'0'`, `'59 minutes'`, `'-30 days'`, `'367 days'`, `'100000 years'`],
+    quota_buffer: ['null', '0', '-0.5', '1.01', `'NaN'`, `'Infinity'`],
+    failure_streak: ['null', '-1'],
+  }).flatMap(([column, values]) =>
+    values.map((value): [string, string] => [
+      `update pgfresh.sources set ${column} = ${value} where name = 'metered'`,
+      value === 'null' ? '23502' : '23514',
+    ]),
+  ),
+  [`delete from pgfresh.sources where name = 'market'`, '23503'],
+  [`insert into pgfresh.data_type_registry (data_type, source_id) values ('quote', 1)`, '23505'],
+  [`insert into pgfresh.data_type_registry (data_type, source_id) values ('news', -1)`, '23503'],
+  ...Object.entries({
+    source_id: ['null'],
+    estimated_data_size_bytes: ['null', '-1', '1000000000000001'],
+    max_retries: ['null', '-1', '101'],
+    max_run: ['null', `'0'`, `'-1 second'`, `'31 days'`, `'100000 years'`],
+  }).flatMap(([column, values]) =>
+    values.map((value): [string, string] => [
+      `update pgfresh.data_type_registry set ${column} = ${value} where data_type = 'quote'`,
+      value === 'null' ? '23502' : '23514',
+    ]),
+  ),
+];
+
+let scene: QueueScene;
+let names: Record<string, number>;
+
+beforeAll(async () => {
+  scene = await QueueScene.open();
+  const clock = await freezeClock(scene.db);
+  const worker = await scene.register();
+  await scene.source('metered', { quotaBytes: 1_000_000 });
+  await scene.type('filing', 'metered', 100);
+  await scene.queue.enqueueMany(scene.db, 'quote', ['done', 'fails', 'retries', 'runs']);
+  await scene.queue.enqueue(scene.db, 'filing', 'runs');
+  const jobs = Object.fromEntries((await scene.claim()).map((job) => [`${job.key} ${job.estimatedBytes}`, job]));
+  await scene.complete([jobs['done 0']!]);
+  await scene.queue.turnBack(scene.db, [{ ...jobs['fails 0']!, bytes: 0 }], 'fail', { error: 'gone' });
+  await scene.queue.turnBack(scene.db, [{ ...jobs['retries 0']!, bytes: 0 }], 'retry', { error: 'slow' });
+  const waiting = await scene.queue.enqueue(scene.db, 'quote', 'waits', { runAt: new Date('2026-02-01') });
+  await scene.queue.enqueue(scene.db, 'quote', 'ready');
+  // Old enough for a heartbeat to put back what its worker does not know of.
+  await clock.advance('10 seconds');
+  const running = jobs['runs 0']!;
+  names = {
+    running: running.id,
+    attempt: running.attempt,
+    metered: jobs['runs 100']!.id,
+    waiting: waiting.jobId,
+    worker,
+  };
+});
+
+describe.each(Object.entries(cases))('%s', (name, calls) => {
+  it.each(calls)('(%s)', async (args, expected) => {
+    const given = args.replaceAll(/(?<!:):([a-z]+)/g, (_, word: string) => String(names[word]));
+    const call = () =>
+      scene.db.query<{ answer: unknown }>(
+        `select coalesce(json_agg(answer), '[]') as answer from pgfresh.${name}(${given}) as answer`,
+      );
+    await expectNoChange(async () => {
+      if ('answers' in expected) expect((await call())[0]!.answer).toEqual(expected.answers);
+      else if ('sqlState' in expected) await expect(call()).rejects.toMatchObject({ code: expected.sqlState });
+      else await expectRefusal(call(), expected.refuses);
+    });
+  });
+});
+
+it('knows every function that users call', () => {
+  expect(Object.keys(cases).toSorted()).toEqual(calledByUsers.filter((name) => name !== 'clock').toSorted());
+});
+
+it.each(rows)('%s', async (statement, sqlState) => {
+  await expectNoChange(async () => {
+    await expect(scene.db.query(statement)).rejects.toMatchObject({ code: sqlState });
+  });
+});
+
+it.each([
+  ['a key', `select pgfresh.queue_refresh_if_not_exists($1::text, 'quote')`],
+  ['a data type', `select pgfresh.queue_refresh_if_not_exists('A', $1::text)`],
+  ['the name of a worker', 'select pgfresh.register_worker($1::text)'],
+  ['a source', 'select pgfresh.is_quota_exceeded($1::text)'],
+])('%s with a zero character never reaches a function', async (_, statement) => {
+  await expectNoChange(async () => {
+    await expect(scene.db.query(statement, ['A\u0000B'])).rejects.toMatchObject({ code: '22021' });
+  });
+});
+
+it('takes quotes, backslashes and other alphabets in a key as they are', async () => {
+  for (const odd of [`O'Neil`, `a"b`, 'a\\b', '$1', '%s', '日経', '🪙', ' ']) {
+    const { result } = await scene.queue.enqueue(scene.db, 'quote', odd);
+    expect(result).toBe('queued');
+    expect(await scene.value('(select count(*)::int from pgfresh.open_jobs where key = $1::text)', [odd])).toBe(1);
+  }
+});
+
+it('takes a time in the past as now', async () => {
+  const answer = await scene.value<{ job_id: number; result: string }>(
+    `pgfresh.queue_refresh_if_not_exists('past', 'quote', p_run_at => '-infinity')`,
+  );
+  expect(answer.result).toBe('queued');
+  expect(await scene.job(answer.job_id)).toMatchObject({ status: 'pending', next_retry_at: null });
+});
+
+async function expectRefusal(call: Promise<unknown>, code: string): Promise<void> {
+  const { cause: error } = await call.then(
+    () => ({ cause: new Error('it was not refused') }),
+    (thrown: unknown) => thrown as { cause: Error },
+  );
+  expect(error.message).toMatch(new RegExp(`^${code}: .`));
+  expect(error).toMatchObject({ code: 'PGF01', hint: expect.stringMatching(/\.$/) });
+  // What was passed is shown, but in one line, and not all 10 kB of it.
+  expect(error.message).not.toMatch(/\p{Cc}/u);
+  expect(error.message.length).toBeLessThan(400);
+}
+
+async function expectNoChange(act: () => Promise<void>): Promise<void> {
+  const before = await fingerprint();
+  await act();
+  expect(await fingerprint()).toEqual(before);
+}
+
+/** How many rows each table has, and a hash of what is in them. */
+async function fingerprint(): Promise<unknown[]> {
+  const tables = await scene.db.query<{ name: string }>(
+    `select c.oid::regclass::text as name from pg_class as c where c.relnamespace = 'pgfresh'::regnamespace and c.relkind = 'r' order by 1`,
+  );
+  return scene.db.query(
+    tables
+      .map(
+        ({ name }) =>
+          `select '${name}' as name, count(*) as rows, md5(string_agg(t::text, ' ' order by t::text collate "C")) as hash from only ${name} as t`,
+      )
+      .join(' union all '),
+  );
+}

@@ -1,0 +1,393 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { beforeAll, describe, expect, it, onTestFinished, test } from 'vitest';
+import type { Queryable } from '../../src/database/index.ts';
+import type { ClaimedJob } from '../../src/queue/index.ts';
+import { blocked } from '../harness/blocked.ts';
+import { freezeClock } from '../harness/clock.ts';
+import { openDatabase } from '../harness/database.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { QueueScene } from './scene.ts';
+
+const endOf = ({ id, attempt }: ClaimedJob, bytes = 5) => ({ id, attempt, bytes });
+
+describe('a claim whose answer is lost', () => {
+  it('strands nothing: its jobs are ready again after five seconds, those of known claims stay', async () => {
+    const scene = await QueueScene.open();
+    const clock = await freezeClock(scene.db);
+    await scene.source('metered', { quotaBytes: 1_000_000 });
+    await scene.type('page', 'metered', 100);
+    await scene.queue.enqueueMany(scene.db, 'quote', ['A', 'B']);
+    const worker = await scene.register();
+    const known = await scene.queue.claim(scene.db, { worker, limit: 10 });
+    expect(known.jobs).toHaveLength(2);
+    await scene.queue.enqueueMany(scene.db, 'quote', ['C', 'D']);
+    await scene.queue.enqueueMany(scene.db, 'page', ['E']);
+
+    const { proxy, url } = await Proxy.before(scene.url);
+    onTestFinished(() => proxy.close());
+    const far = openDatabase(url);
+    await far.query('select 1');
+    let sent = false;
+    proxy.judge = (chunk, way) => {
+      sent ||= chunk.includes('claim_jobs');
+      return sent && way === 'to client' ? 'cut' : 'pass';
+    };
+    await expect(scene.queue.claim(far, { worker, limit: 10 })).rejects.toMatchObject({ code: 'PGF_COMMIT_UNKNOWN' });
+    await far.close();
+
+    const ready = () =>
+      scene.value<string | null>(`(select string_agg(key, '' order by key) from pgfresh.job where state = 'r')`);
+    const heartbeat = () => scene.value('pgfresh.heartbeat_worker($1::bigint, $2::uuid[])', [worker, [known.request]]);
+    expect(await ready()).toBeNull();
+    expect(await scene.value('(select sum(reserved)::int from pgfresh.source_state)')).toBe(100);
+    await clock.advance('5 seconds');
+    expect(await heartbeat()).toBe(true);
+    expect(await ready()).toBeNull();
+    await clock.advance('1 millisecond');
+    expect(await heartbeat()).toBe(true);
+    expect(await ready()).toBe('CDE');
+    expect(await scene.value('(select sum(reserved)::int from pgfresh.source_state)')).toBe(0);
+    expect(await scene.value(`(select max(retries + lost) from pgfresh.job)`)).toBe(0);
+    expect(await scene.value('(select array_agg(request) from pgfresh.claim)')).toEqual([known.request]);
+    const again = await scene.claim();
+    expect(again.map(({ key, attempt }) => `${key}${attempt}`).toSorted()).toEqual(['C2', 'D2', 'E2']);
+  });
+});
+
+describe('nobody waits', () => {
+  let scene: QueueScene;
+  beforeAll(async () => {
+    scene = await QueueScene.open();
+  });
+
+  async function running(key: string): Promise<ClaimedJob> {
+    await scene.queue.enqueue(scene.db, 'quote', key, { priority: 1_000 });
+    let job: ClaimedJob | undefined;
+    while (job?.key !== key) [job] = await scene.claim({ limit: 1 });
+    return job;
+  }
+
+  /** Does `second` while `first` has been done and not yet committed, and fails if it waits for any lock. */
+  async function during<T>(
+    first: (tx: Queryable) => Promise<unknown>,
+    second: (tx: Queryable) => Promise<T>,
+  ): Promise<T> {
+    return scene.db.transact('first', async (tx) => {
+      await first(tx);
+      return scene.db.transact('second', second, { lockTimeoutMs: 1, attempts: 1 });
+    });
+  }
+
+  it.each([
+    ['', {}, 'running'],
+    [' with a higher priority', { priority: 5_000 }, 'running'],
+    [' by force', { force: true }, 'busy'],
+  ] as const)('an enqueue%s does not wait for a completion in flight', async (name, options, result) => {
+    const job = await running(`enqueue${name}`);
+    expect(
+      await during(
+        (tx) => scene.queue.complete(tx, [endOf(job)]),
+        (tx) => scene.queue.enqueue(tx, 'quote', job.key, options),
+      ),
+    ).toEqual({ jobId: job.id, result });
+    expect(await scene.job(job.id)).toMatchObject({ status: 'succeeded' });
+    expect(await scene.queue.enqueue(scene.db, 'quote', job.key)).toMatchObject({ result: 'queued' });
+  });
+
+  it.each(['retry', 'fail', 'put_back', 'lost'] as const)(
+    'an enqueue does not wait for a %s in flight',
+    async (verdict) => {
+      const job = await running(`enqueue during ${verdict}`);
+      const { result } = await during(
+        (tx) => scene.queue.turnBack(tx, [endOf(job)], verdict),
+        (tx) => scene.queue.enqueue(tx, 'quote', job.key),
+      );
+      expect(result).toBe('running');
+    },
+  );
+
+  it('an enqueue of a set with one pair that is being ended queues all the others', async () => {
+    const job = await running('in the set');
+    const counts = await during(
+      (tx) => scene.queue.complete(tx, [endOf(job)]),
+      (tx) => scene.queue.enqueueMany(tx, 'quote', ['new in the set', job.key, 'also new in the set']),
+    );
+    expect(counts).toMatchObject({ queued: 2, running: 1 });
+  });
+
+  it('an enqueue does not wait for a claim in flight', async () => {
+    await scene.db.query(`select pgfresh.cancel_queue_jobs(p_source => 'market')`);
+    await scene.queue.enqueue(scene.db, 'quote', 'claim in flight');
+    const worker = await scene.register();
+    const { result } = await during(
+      (tx) => scene.queue.claim(tx, { worker, limit: 1 }),
+      (tx) => scene.queue.enqueue(tx, 'quote', 'claim in flight', { priority: 7 }),
+    );
+    expect(result).toBe('merged');
+  });
+
+  it("a completion does not wait for a user's open transaction that enqueued the same running pair", async () => {
+    const job = await running('open transaction');
+    const done = await during(
+      (tx) => scene.queue.enqueue(tx, 'quote', job.key, { priority: 9_000 }),
+      (tx) => scene.queue.complete(tx, [endOf(job)]),
+    );
+    expect(done.map(Number)).toEqual([job.id]);
+  });
+
+  it('a claim does not wait for an open transaction that raised a priority, and takes the others', async () => {
+    await scene.db.query(`select pgfresh.cancel_queue_jobs(p_source => 'market')`);
+    await scene.queue.enqueueMany(scene.db, 'quote', ['raised', 'other']);
+    const worker = await scene.register();
+    const { jobs } = await during(
+      (tx) => scene.queue.enqueue(tx, 'quote', 'raised', { priority: 9_000 }),
+      (tx) => scene.queue.claim(tx, { worker, limit: 10 }),
+    );
+    expect(jobs.map(({ key }) => key)).toEqual(['other']);
+  });
+
+  it('recovery does not wait for a completion in flight', async () => {
+    const job = await running('recovery');
+    await scene.db.query(`update pgfresh.job set progress_at = '-infinity'`);
+    await scene.db.query(`update pgfresh.claim set claimed_at = '-infinity'`);
+    await during(
+      (tx) => scene.queue.complete(tx, [endOf(job)]),
+      (tx) => tx.query('select pgfresh.recover_stuck_jobs()'),
+    );
+    expect(await scene.job(job.id)).toMatchObject({ status: 'succeeded' });
+  });
+});
+
+describe('ends of one job in one call', () => {
+  it('in an earlier and the present attempt have one effect, with the bytes of the present one', async () => {
+    const { scene, job, late } = await takenOver();
+    const done = await scene.queue.complete(scene.db, [endOf(late, 1_000), endOf(job, 7)]);
+    expect(done.map(Number)).toEqual([job.id]);
+    expect(await scene.value('(select array_agg(bytes::int) from pgfresh.history_succeeded)')).toEqual([7]);
+    expect(await scene.value('(select sum(bytes)::int from pgfresh.usage)')).toBe(7);
+  });
+
+  it.each(['complete', 'retry', 'fail', 'put_back', 'lost'] as const)(
+    'that say the same thing twice are refused: %s',
+    async (how) => {
+      const { scene, job } = await takenOver();
+      const twice = [endOf(job), endOf(job)];
+      const ending =
+        how === 'complete' ? scene.queue.complete(scene.db, twice) : scene.queue.turnBack(scene.db, twice, how);
+      await expect(ending).rejects.toMatchObject({
+        code: 'PGF_ARGUMENT_INVALID',
+        message: expect.stringContaining('one job twice') as string,
+      });
+      expect(await scene.job(job.id)).toMatchObject({ status: 'running', attempts: 2 });
+      expect(await scene.value('(select count(*) from pgfresh.usage)')).toBe(0);
+    },
+  );
+});
+
+describe('no deadlock', () => {
+  let scene: QueueScene;
+  beforeAll(async () => {
+    scene = await QueueScene.open({ poolSize: 4 });
+  });
+
+  /** Running jobs that lie in the table in another order than that of their ids. */
+  async function runningJobs(count: number): Promise<ClaimedJob[]> {
+    await scene.db.query(`select pgfresh.cancel_queue_jobs(p_source => 'market')`);
+    const keys = Array.from({ length: count }, (_, index) => `K${index}`);
+    for (const priority of [0, 1, 2, 4, 8]) {
+      const some = keys.filter((_, index) => index % 5 === Math.log2(priority || 0.5) + 1);
+      await scene.queue.enqueueMany(scene.db, 'quote', some, { priority });
+    }
+    await scene.register();
+    const jobs: ClaimedJob[] = [];
+    while (jobs.length < count) jobs.push(...(await scene.claim({ limit: 20 })));
+    return jobs;
+  }
+
+  const acts: Record<string, (jobs: readonly ClaimedJob[]) => Promise<unknown>> = {
+    complete: (jobs) =>
+      scene.queue.complete(
+        scene.db,
+        jobs.map((job) => endOf(job)),
+      ),
+    fail: (jobs) =>
+      scene.queue.turnBack(
+        scene.db,
+        jobs.map((job) => endOf(job)),
+        'fail',
+      ),
+    heartbeat: (jobs) => scene.db.query('select pgfresh.heartbeat_jobs($1::bigint[])', [jobs.map(({ id }) => id)]),
+    cancel: (jobs) => scene.db.query('select pgfresh.cancel_queue_jobs($1::bigint[])', [jobs.map(({ id }) => id)]),
+  };
+  const pairs = Object.keys(acts).flatMap((one, index, names) =>
+    names.slice(index).map((other) => [one, other] as const),
+  );
+
+  it.each(pairs)('of %s and %s of the same jobs, named in opposite order', async (one, other) => {
+    for (let round = 0; round < 8; round++) {
+      const jobs = await runningJobs(300);
+      await Promise.all([acts[one]!(jobs), acts[other]!(jobs.toReversed())]);
+    }
+  });
+
+  it.each(Object.keys(acts))('because %s locks the jobs in the order of their ids', async (name) => {
+    const jobs = (await runningJobs(300)).toSorted((a, b) => a.id - b.id);
+    const middle = jobs[150]!.id;
+    let acting: Promise<unknown> | undefined;
+    await scene.db.transact('holder', async (tx) => {
+      await tx.query('select from pgfresh.job where id = $1::bigint for update', [middle]);
+      acting = acts[name]!(jobs);
+      await blocked(scene.db);
+      const free = await tx.query<{ id: number }>(
+        'select id from (select id from pgfresh.job where id <> $1::bigint for update skip locked) as free order by id',
+        [middle],
+      );
+      expect(free.map(({ id }) => id)).toEqual(jobs.slice(151).map(({ id }) => id));
+    });
+    await acting;
+  });
+
+  it('of a quota that is taken away and a completion that settles it', async () => {
+    await scene.source('metered', { quotaBytes: 1_000_000 });
+    await scene.type('page', 'metered', 100);
+    await scene.queue.enqueueMany(scene.db, 'page', ['A', 'B']);
+    await scene.register();
+    const [first, second] = await scene.claim();
+    expect(second).toBeDefined();
+    const removal = Promise.withResolvers<unknown>();
+    const ending = scene.db.transact('ends', async (tx) => {
+      // Holds the row of the first job; the removal then holds what the end of the second needs, or waits before that.
+      await tx.query('select from pgfresh.job where id = $1::bigint for update', [first!.id]);
+      scene.db
+        .query(`update pgfresh.sources set quota_bytes = null where name = 'metered'`)
+        .then(removal.resolve, removal.reject);
+      await blocked(scene.db);
+      await scene.queue.complete(tx, [endOf(first!)]);
+    });
+    await Promise.all([ending, removal.promise]);
+    expect(await scene.value('(select count(*) from pgfresh.source_state)')).toBe(0);
+    expect((await scene.complete([second!], 5)).map(Number)).toEqual([second!.id]);
+  });
+});
+
+/** A worker for each of two sources with a quota, and a job that it holds. */
+async function twoHolders() {
+  const scene = await QueueScene.open({ poolSize: 4 });
+  const clock = await freezeClock(scene.db);
+  const claimFor = async (type: string, key: string) => {
+    const worker = await scene.register();
+    await scene.queue.enqueue(scene.db, type, key);
+    const [job] = await scene.claim({ limit: 1 });
+    expect(job?.key).toBe(key);
+    return { worker, job: job! };
+  };
+  for (const name of ['first', 'second']) {
+    await scene.source(name, { quotaBytes: 1_000_000 });
+    await scene.type(name, name, 100);
+  }
+  return { scene, clock, claimFor };
+}
+
+describe('no deadlock over the ledger', () => {
+  it('of a heartbeat that puts back and a claim of the same worker', async () => {
+    const { scene, clock, claimFor } = await twoHolders();
+    const { worker } = await claimFor('first', 'stranded');
+    await clock.advance('6 seconds');
+    let beat: Promise<unknown[]> | undefined;
+    await scene.db.transact('claim', async (tx) => {
+      // The order in which a claim takes them.
+      await tx.query('select from pgfresh.source_state order by source_id for update');
+      beat = scene.db.query(`select pgfresh.heartbeat_worker($1::bigint, '{}') as alive`, [worker]);
+      beat.catch(() => {});
+      await blocked(scene.db);
+      await tx.query('update pgfresh.worker set idle = true where id = $1::bigint', [worker]);
+    });
+    expect(await beat).toEqual([{ alive: true }]);
+  });
+
+  it('of recovery from several workers and a transaction that ends jobs of several sources', async () => {
+    const { scene, clock, claimFor } = await twoHolders();
+    await claimFor('second', 'held by the one');
+    await claimFor('first', 'held by the other');
+    await clock.advance('16 seconds');
+    const live = [await claimFor('first', 'ends first'), await claimFor('second', 'ends second')];
+    await serverIsOld(scene);
+    let recovery: Promise<unknown[]> | undefined;
+    await scene.db.transact(
+      'ends',
+      async (tx) => {
+        await scene.queue.complete(tx, [endOf(live[0]!.job)]);
+        recovery = scene.db.query('select pgfresh.recover_stuck_jobs() as done');
+        recovery.catch(() => {});
+        await blocked(scene.db);
+        await scene.queue.complete(tx, [endOf(live[1]!.job)]);
+      },
+      { attempts: 1 },
+    );
+    expect(await recovery).toMatchObject([{ done: { dead_workers: 2, lost: 2 } }]);
+  });
+});
+
+/** Leases are not believed while the server itself has just come up. */
+async function serverIsOld({ db }: QueueScene): Promise<void> {
+  await db.query(
+    'select pg_sleep(greatest(0, 15.1 - extract(epoch from clock_timestamp() - pg_postmaster_start_time())))',
+  );
+}
+
+describe('a stopped worker', () => {
+  test('that goes on after its lease has no effect', async () => {
+    const scene = await QueueScene.open();
+    const clock = await freezeClock(scene.db);
+    await scene.queue.enqueue(scene.db, 'quote', 'AAPL');
+    const script = fileURLToPath(new URL('stoppable-worker.ts', import.meta.url));
+    const child = spawn(process.execPath, [script, scene.url], { stdio: ['pipe', 'pipe', 'inherit'] });
+    const closed = once(child, 'close');
+    onTestFinished(async () => {
+      child.kill('SIGKILL');
+      await closed;
+    });
+    const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+    const { job } = JSON.parse((await lines.next()).value as string) as { job: ClaimedJob };
+    expect(job).toMatchObject({ key: 'AAPL', attempt: 1 });
+
+    child.kill('SIGSTOP');
+    await clock.advance('16 seconds');
+    await serverIsOld(scene);
+    expect(await scene.value('pgfresh.recover_stuck_jobs()')).toMatchObject({
+      dead_workers: 1,
+      lost: 1,
+      leases_trusted: true,
+    });
+    await scene.register('taker');
+    const taken = await scene.claimOne();
+    expect(taken).toMatchObject({ id: job.id, attempt: 2 });
+
+    child.kill('SIGCONT');
+    child.stdin.write('go on\n');
+    expect(JSON.parse((await lines.next()).value as string)).toEqual({ done: [] });
+    expect(await scene.job(job.id)).toMatchObject({ status: 'running', attempts: 2, locked_by: 'taker' });
+    expect(await scene.value('(select count(*) from pgfresh.usage)')).toBe(0);
+    expect((await scene.complete([taken], 7)).map(Number)).toEqual([job.id]);
+    child.stdin.write('once more\n');
+    expect(JSON.parse((await lines.next()).value as string)).toEqual({ done: [] });
+    expect(await scene.value('(select sum(bytes)::int from pgfresh.usage)')).toBe(7);
+    child.stdin.end();
+    expect(await closed).toEqual([0, null]);
+  });
+});
+
+/** A job that was lost once and now runs in its second attempt. */
+async function takenOver(): Promise<{ scene: QueueScene; job: ClaimedJob; late: ClaimedJob }> {
+  const scene = await QueueScene.open();
+  await scene.queue.enqueue(scene.db, 'quote', 'AAPL');
+  const late = await scene.claimOne();
+  await scene.queue.turnBack(scene.db, [endOf(late, 0)], 'lost');
+  await scene.register();
+  let job: ClaimedJob | undefined;
+  while (!job) [job] = await scene.claim({ limit: 1 });
+  return { scene, job, late };
+}
