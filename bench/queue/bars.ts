@@ -1,0 +1,48 @@
+import { type Bar, bar, type Figure, showNumber } from '../report.ts';
+import type { ClaimCosts, ClaimSizes, ClaimState } from './claim-cost.ts';
+import type { Contender } from './contender.ts';
+import { claimName, drainName, idleName, lengthName, setsName } from './measure-name.ts';
+import type { Plan } from './plan.ts';
+
+export function isPeer({ system }: Contender): boolean {
+  return system === 'pg-boss' || system === 'graphile-worker';
+}
+
+/** The bounds against the peers; none unless pgfresh and both peers were measured. */
+export function peerBars(figures: readonly Figure[], contenders: readonly Contender[], plan: Plan): Bar[] {
+  const peers = contenders.filter(isPeer);
+  const ours = contenders.find(({ system }) => system === 'pgfresh');
+  if (!ours || new Set(peers.map(({ system }) => system)).size < 2) return [];
+
+  const valueOf = (measure: string, contender: Contender) =>
+    figures.find((figure) => figure.measure === measure && figure.contender === contender.name)?.value ?? Number.NaN;
+  // At their fastest: each measure takes whichever settings of whichever peer serve it best.
+  const ofPeers = (measure: string) => peers.map((peer) => valueOf(measure, peer)).filter(Number.isFinite);
+  const timesFastest = (measure: string) => valueOf(measure, ours) / Math.max(...ofPeers(measure));
+  const timesLowest = (measure: string) => valueOf(measure, ours) / Math.min(...ofPeers(measure));
+
+  const drains = plan.drain.jobs.flatMap((jobs) => plan.drain.processes.map((processes) => drainName(jobs, processes)));
+  return [
+    ...drains.map((name) => bar(`${name}, times the faster peer`, timesFastest(name), 'more than', 1, 1.3)),
+    bar(`${setsName}, times the faster peer`, timesFastest(setsName), 'at least', 1.5),
+    bar(`${idleName('p50')}, times the better peer`, timesLowest(idleName('p50')), 'at most', 1.2),
+    bar(`${idleName('p99')}, times the better peer`, timesLowest(idleName('p99')), 'at most', 1.2),
+  ];
+}
+
+export function claimBars(costs: ClaimCosts, sizes: ClaimSizes): Bar[] {
+  const base = (costs.few + costs.fewAgain) / 2;
+  // "Nothing measurable" is what two databases with the same content differ by, and never less than some per cent.
+  const noise = Math.max(costs.few, costs.fewAgain) / Math.min(costs.few, costs.fewAgain);
+  const unmeasurable = Number(Math.max(1.1, noise).toFixed(2));
+  const timesFew = (state: ClaimState, bound: number) => {
+    const name = `${claimName(state, sizes)}, times that with ${showNumber(sizes.few)} waiting`;
+    return bar(name, costs[state] / base, 'at most', bound);
+  };
+  return [timesFew('many', 1.5), timesFew('finished', 1.5), timesFew('blocked', unmeasurable)];
+}
+
+export function heldBar(held: number, free: number, seconds: number): Bar {
+  const name = `${lengthName('held', seconds)}, share of the rate without`;
+  return bar(name, held / free, 'at least', 0.8);
+}
