@@ -1,0 +1,150 @@
+import { readSqlFiles, type Queryable } from '../src/database/index.ts';
+import { calledByUsers } from './called-by-users.ts';
+import { seedSignatures } from './seed-signatures.ts';
+import { readFunctions, readRelations, type SqlFunction, type SqlRelation } from './sql-catalogue.ts';
+
+/** The files of `sql/functions`, in the order of the page. A file with functions that is not here fails the page. */
+const topics: Readonly<Record<string, string>> = {
+  enqueue: 'Enqueue',
+  claim: 'Claim',
+  end: 'End, cancel and retry',
+  recover: 'Workers and recovery',
+  ledger: 'The ledger',
+  maintenance: 'History',
+  clock: 'Time',
+  '000_refuse': 'Refusals',
+};
+
+/** The page about everything in the schema, from the comments in the database. */
+export async function sqlPage(db: Queryable): Promise<string> {
+  const functions = await readFunctions(db);
+  const relations = await readRelations(db);
+  return `# The schema pgfresh in SQL
+
+Everything below can be used from any language that speaks SQL. [queue.md](queue.md) explains how the parts work together, with an example session.
+This page is written by \`npm run docs\` from the comments in the database. \`\\df+ pgfresh.*\` in psql shows the same.
+
+Rights are given by name: nobody but the owner of the schema may read or call anything until you grant it.
+Times are the database's own. Ids of jobs are \`bigint\`, and grow.
+
+A call that makes no sense changes nothing and raises SQLSTATE \`PGF01\`. The message begins with a code of [errors.md](errors.md), and the hint says what to do.
+
+${(await functionsByTopic(functions)).map(topicSection).join('\n')}
+## Views
+
+${relations
+  .filter(({ kind }) => kind === 'view')
+  .map(relationEntry)
+  .join('\n')}
+## Tables
+
+Read them as you like; write only \`sources\` and \`data_type_registry\`. Everything else is written by the functions.
+
+${relations
+  .filter(({ kind }) => kind === 'table')
+  .map(relationEntry)
+  .join('\n')}
+## Row types
+
+${relations
+  .filter(({ kind }) => kind === 'type')
+  .map(relationEntry)
+  .join('\n')}
+## Where the seeds' signatures are
+
+pgfresh grew from two designs of a queue: seed 001, the architecture of a system that refreshes market data, and seed 002, a worker system. If you know one of them, this is where its parts are.
+Everywhere: ids are \`bigint\` instead of \`uuid\`; \`key\` is the word for \`symbol\`; quotas belong to a source; functions answer instead of returning nothing; a job is ended with its \`attempt\`, which keeps a late worker from ending what is not its own any more.
+
+| seed | there | here | what differs |
+|---|---|---|---|
+${seedRows(functions, relations).join('\n')}
+`;
+}
+
+interface Topic {
+  readonly title: string;
+  readonly functions: readonly SqlFunction[];
+}
+
+async function functionsByTopic(functions: readonly SqlFunction[]): Promise<Topic[]> {
+  const files = (await readSqlFiles()).functions;
+  const definedIn = new Map(
+    files.flatMap(({ name, text }) =>
+      [...text.matchAll(/create or replace function pgfresh\.(\w+)/g)].map((match) => [match[1]!, name] as const),
+    ),
+  );
+  const homeless = functions.filter(({ name }) => !((definedIn.get(name) ?? '') in topics));
+  if (homeless.length > 0) {
+    throw new Error(`scripts/sql-page.ts has no topic for ${homeless.map(({ name }) => name).join(', ')}`);
+  }
+  return Object.entries(topics).map(([file, title]) => ({
+    title,
+    functions: functions.filter(({ name }) => definedIn.get(name) === file),
+  }));
+}
+
+function topicSection({ title, functions }: Topic): string {
+  const order: readonly string[] = calledByUsers;
+  const called = functions
+    .filter(({ name }) => order.includes(name))
+    .toSorted((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
+  const parts = functions.filter(({ name }) => !order.includes(name));
+  return [
+    `## ${title}\n`,
+    ...called.map(
+      (entry) => `### ${entry.name}\n\n\`\`\`\n${signatureBlock(entry)}\n\`\`\`\n\n${entry.comment ?? ''}\n`,
+    ),
+    ...(parts.length > 0 ? [partsTable(parts)] : []),
+  ].join('\n');
+}
+
+function partsTable(parts: readonly SqlFunction[]): string {
+  const rows = parts.map((part) => `| \`${signature(part)}\` | ${cell(part.comment ?? '')} |`);
+  return `Parts of these functions, not meant to be called by themselves:\n\n| function | what it does |\n|---|---|\n${rows.join('\n')}\n`;
+}
+
+function relationEntry({ name, comment, columns }: SqlRelation): string {
+  return `### ${name}\n\n${comment ?? ''}\n\nColumns: ${columns.map((column) => `\`${asWritten(column)}\``).join(', ')}.\n`;
+}
+
+function seedRows(functions: readonly SqlFunction[], relations: readonly SqlRelation[]): string[] {
+  const known = new Set([...functions, ...relations].map(({ name }) => name));
+  return seedSignatures.map(({ seed, theirs, ours, differs }) => {
+    const missing = ours.filter((name) => !known.has(name));
+    if (missing.length > 0)
+      throw new Error(`scripts/seed-signatures.ts names what is not there: ${missing.join(', ')}`);
+    const here = ours.map((name) => (calledOrShown(name, relations) ? `[${name}](#${name})` : `\`${name}\``));
+    return `| ${seed} | ${cell(theirs)} | ${here.join(', ') || '–'} | ${cell(differs)} |`;
+  });
+}
+
+/** Whether the page has a heading of that name to link to. */
+function calledOrShown(name: string, relations: readonly SqlRelation[]): boolean {
+  return calledByUsers.some((called) => called === name) || relations.some((relation) => relation.name === name);
+}
+
+function signature({ name, arguments: list, result }: SqlFunction): string {
+  return `${name}(${asWritten(list)}) → ${asWritten(result)}`;
+}
+
+/** One argument a line where there are many. */
+function signatureBlock(entry: SqlFunction): string {
+  const line = signature(entry);
+  return line.length <= 120 ? line : line.replace(entry.name + '(', '$&\n  ').replaceAll(', p_', ',\n  p_');
+}
+
+/** Types and defaults as people write them, not as PostgreSQL prints them. */
+function asWritten(text: string): string {
+  return text
+    .replaceAll(/ DEFAULT (NULL|'[^']*'|[\w-]+)(::[\w ]+(\[\])?)?/g, (_, value: string) => {
+      return ` default ${value === 'NULL' ? 'null' : value}`;
+    })
+    .replaceAll('timestamp with time zone', 'timestamptz')
+    .replaceAll('integer', 'int')
+    .replace(/^TABLE\(/, 'table (')
+    .replace(/^SETOF /, 'setof ');
+}
+
+function cell(text: string): string {
+  return text.replaceAll('|', '\\|');
+}
