@@ -400,7 +400,7 @@ describe('in an empty folder', () => {
     [['check'], { ok: true }],
     [['migrate', '--dry-run'], { pending }],
     [['migrate', 'status'], { applied: [], pending }],
-    [['migrate', '--sql'], { script: expect.stringContaining('create schema if not exists pgfresh') as string }],
+    [['migrate', '--sql'], { script: expect.stringContaining('create schema pgfresh') as string }],
   ])('%j creates nothing and says so', async (args, expected) => {
     const folder = join(cwd, args.join('-'));
     await mkdir(folder);
