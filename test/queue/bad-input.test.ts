@@ -396,6 +396,8 @@ beforeAll(async () => {
   await scene.complete([jobs['done 0']!]);
   await scene.queue.turnBack(scene.db, [{ ...jobs['fails 0']!, bytes: 0 }], 'fail', { error: 'gone' });
   await scene.queue.turnBack(scene.db, [{ ...jobs['retries 0']!, bytes: 0 }], 'retry', { error: 'slow' });
+  // Its delay is drawn at random; it must not be over when a claim is tried below.
+  await scene.db.query(`update pgfresh.job set run_at = '2026-03-01' where state = 'w'`);
   const waiting = await scene.queue.enqueue(scene.db, 'quote', 'waits', { runAt: new Date('2026-02-01') });
   await scene.queue.enqueue(scene.db, 'quote', 'ready');
   // Old enough for a heartbeat to put back what its worker does not know of.
