@@ -169,7 +169,7 @@ begin
   if not found then
     return jsonb_build_object('skipped', true, 'reason', 'locked');
   end if;
-  if v_now - v_recovery.ran_at > p_expected_gap and v_recovery.ran_at > '-infinity' or v_now - pg_postmaster_start_time() between interval '0' and interval '15 seconds' then
+  if (v_recovery.ran_at > '-infinity' and v_recovery.ran_at < v_now - p_expected_gap) or v_now - pg_postmaster_start_time() between interval '0' and interval '15 seconds' then
     v_recovery.trust_leases_from := v_now + interval '15 seconds';
   end if;
   update pgfresh.recovery set ran_at = v_now, trust_leases_from = v_recovery.trust_leases_from;
