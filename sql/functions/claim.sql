@@ -14,9 +14,6 @@ create or replace function pgfresh.pick_free(p_limit int, p_sources int[], p_typ
 returns table (id bigint, band smallint, source_id int, est_bytes bigint)
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- Planned once: for a claim of one job, planning would take longer than claiming.
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -150,8 +147,11 @@ create or replace function pgfresh.claim_jobs(
 returns setof pgfresh.claimed_job
 language plpgsql
 set search_path = pg_catalog, pg_temp
+-- Planned once, with all that it calls: for a claim of one job, planning would take longer than claiming.
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+-- Before version 18 a scan that is switched off but cannot be avoided costs so much that it is compiled.
+set jit = off
 as $$
 declare
   v_now timestamptz := pgfresh.clock();

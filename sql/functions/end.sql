@@ -11,6 +11,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 set enable_nestloop = off
 set enable_mergejoin = off
 -- The index walks the jobs in the order of their ids, as everybody else locks them; a bitmap would go by their place in the table.
@@ -132,6 +133,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 set enable_nestloop = off
 set enable_mergejoin = off
 as $$
