@@ -1,4 +1,5 @@
 export { Connection } from './connection.ts';
+export { makeDataDir } from './data-dir.ts';
 export { Database, type DatabaseOptions } from './database.ts';
 export { EmbeddedServer, embeddedStatus } from './embedded/index.ts';
 export { failureOf, type Failure } from './failure.ts';

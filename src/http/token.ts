@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
-import { link, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { link, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { makeDataDir } from '../database/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 
 const shortest = 16;
@@ -9,6 +10,7 @@ const shortest = 16;
 export async function tokenOf(dataDir: string): Promise<string> {
   const file = join(dataDir, 'token');
   const token = await readOrMake(dataDir, file).catch((error: unknown) => {
+    if (error instanceof PgfreshError) throw error;
     throw new PgfreshError('PGF_DATA_DIR_UNWRITABLE', { folder: dataDir, problem: problemOf(error) }, { cause: error });
   });
   if (token.length < shortest) throw new PgfreshError('PGF_TOKEN_TOO_SHORT', { file, found: token.length, shortest });
@@ -18,7 +20,7 @@ export async function tokenOf(dataDir: string): Promise<string> {
 async function readOrMake(dataDir: string, file: string): Promise<string> {
   const known = await readFile(file, 'utf8').catch(unless('ENOENT'));
   if (known !== undefined) return known.trim();
-  await mkdir(dataDir, { recursive: true });
+  await makeDataDir(dataDir);
   const unfinished = `${file}.${randomBytes(4).toString('hex')}`;
   try {
     await writeFile(unfinished, `${randomBytes(32).toString('base64url')}\n`, { mode: 0o600, flag: 'wx', flush: true });

@@ -202,6 +202,8 @@ describe('a start that fails', () => {
     const unwritable = { code: 'PGF_DATA_DIR_UNWRITABLE' };
     await expect(embed(join(parent, 'file')).start()).rejects.toMatchObject(unwritable);
     await expect(embed(join(parent, 'file', 'data')).start()).rejects.toMatchObject(unwritable);
+    // Nobody can make a folder there, and the answer is that it does not exist.
+    await expect(embed('/proc/pgfresh/data').start()).rejects.toMatchObject(unwritable);
     // Permissions do not bind root, so there it is the file in the place of the log that can not be written.
     const dataDir = await scene.copyOf(finished);
     if (isRoot) {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { access, constants, type FileHandle, mkdir, open, readFile, rename, writeFile } from 'node:fs/promises';
+import { type FileHandle, open, readFile, rename, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { PgfreshError, problemOf } from '../../errors/index.ts';
 
@@ -26,15 +26,6 @@ export function dataFolder(dataDir: string): DataFolder {
     log: join(root, 'postgres.log'),
     state: join(root, 'server.json'),
   };
-}
-
-export async function makeFolder(folder: DataFolder): Promise<void> {
-  try {
-    await mkdir(folder.root, { recursive: true });
-    await access(folder.root, constants.W_OK | constants.X_OK);
-  } catch (error) {
-    throw unwritable(folder, error);
-  }
 }
 
 export function unwritable(folder: DataFolder, error: unknown): PgfreshError {

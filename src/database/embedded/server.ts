@@ -2,9 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { PgfreshError, problemOf } from '../../errors/index.ts';
 import type { Events } from '../../events/index.ts';
 import { failpoint, Service } from '../../lifecycle/index.ts';
+import { makeDataDir } from '../data-dir.ts';
 import { requireBinaries } from './binaries.ts';
 import { syncCluster } from './cluster.ts';
-import { dataFolder, failed, makeFolder } from './folder.ts';
+import { dataFolder, failed } from './folder.ts';
 import { FolderLock } from './lock.ts';
 import { ensureDatabase, loginUrl } from './login.ts';
 import { freePort, saysPortTaken } from './port.ts';
@@ -69,7 +70,7 @@ export class EmbeddedServer extends Service {
     try {
       const binaries = requireBinaries();
       this.#major = binaries.major;
-      await makeFolder(this.#folder);
+      await makeDataDir(this.#folder.root);
       this.#lock = await FolderLock.take(this.#folder);
       this.#prepared = await prepare(this.#folder, binaries, this.#options.events, this.stopSignal);
       await this.#launchOnFreePort();
