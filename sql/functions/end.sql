@@ -23,6 +23,8 @@ declare
   v_keys text[];
   v_sizes bigint[];
   v_again bigint[];
+  v_type pgfresh.data_type_registry;
+  v_due timestamptz;
   v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_ended bigint;
 begin
   perform pgfresh.require_ends(p_ids, p_attempts, p_bytes);
@@ -51,8 +53,21 @@ begin
   if v_done is null then
     return '{}';
   end if;
-  update pgfresh.pairs set last_job = job_id, ok_job = job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = p_outcome, fails = 0
+  select * into v_type from pgfresh.data_type_registry where type_id = v_type_low;
+  -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
+  v_due := v_now + case when p_outcome = 'empty' then coalesce(v_type.empty_ttl, v_type.ttl)
+    when v_type.ttl_column is null and v_type.staleness_function = 'pgfresh.is_data_stale' then v_type.ttl else interval '0' end;
+  update pgfresh.pairs set last_job = job_id, ok_job = job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = p_outcome, fails = 0,
+      not_before = case when p_outcome = 'empty' then v_due end, due_at = case when demanded then v_due else due_at end
     where type_id = v_type_low and key = any (v_keys);
+  -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
+  if exists (select from pgfresh.type_dependency where needs_id = v_type_low) then
+    update pgfresh.pairs as p set due_at = v_now from (
+      select w.type_id, w.key from pgfresh.type_dependency as d
+      cross join lateral (select w.type_id, w.key from pgfresh.pairs as w where w.type_id = d.type_id and w.key = any (v_keys) and w.demanded and w.job_id is null for update skip locked) as w
+      where d.needs_id = v_type_low) as waiting
+    where p.type_id = waiting.type_id and p.key = waiting.key;
+  end if;
   if v_again is not null then
     perform pgfresh.run_again(v_again, v_now);
   end if;
@@ -84,7 +99,7 @@ begin
       select id, type_id, source_id, key, priority, metadata from pgfresh.history_other where id = any (p_ended) and ended_at = p_now
     ) as h
   ), opened as (
-    update pgfresh.pairs as p set job_id = e.next_id from ended as e where p.type_id = e.type_id and p.key = e.key
+    update pgfresh.pairs as p set job_id = e.next_id, due_at = 'infinity', not_before = null from ended as e where p.type_id = e.type_id and p.key = e.key
   )
   insert into pgfresh.job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, size_class, state, key, metadata)
   select e.next_id, e.next_id, p_now, p_now, bytes.estimate, e.type_id, e.source_id, e.priority, pgfresh.band_of(e.priority),
@@ -118,6 +133,13 @@ language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$ select random() * least(interval '24 hours', (case when p_priority > 0 then interval '15 seconds' else interval '1 minute' end) * power(2, least(p_retries, 20))) $$;
 comment on function pgfresh.retry_delay(int, int) is 'How long a job waits before its next try: up to base * 2^retries (15 s viewed, 1 min background), at most 24 h.';
+
+create or replace function pgfresh.failure_hold(p_ttl interval, p_fails int) returns interval
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$ select least(interval '24 hours', greatest(p_ttl, interval '1 minute') * power(2, least(greatest(p_fails, 1), 12) - 1)) $$;
+comment on function pgfresh.failure_hold(interval, int) is
+  'How long a pair that failed for good is left alone: its TTL, at least a minute, doubled by each failure in a row, at most 24 h.';
 
 /*
   Every other end, and every way back into the queue. p_verdict:
@@ -196,8 +218,13 @@ begin
   select array_agg(type_id) as types, array_agg(key) as keys into v_pairs from gone;
   for v_total in select g.type_id, array_agg(g.key) as keys from unnest(v_pairs.types, v_pairs.keys) as g(type_id, key) group by g.type_id order by g.type_id loop
     update pgfresh.pairs as p set last_job = p.job_id, job_id = null, checked_at = v_now, fails = p.fails + (p_verdict <> 'cancel')::int,
-      outcome = coalesce(p_outcome, case p_verdict when 'lost' then 'worker_lost' when 'cancel' then 'cancelled' else 'failed' end)
-    where p.type_id = v_total.type_id and p.key = any (v_total.keys);
+      outcome = coalesce(p_outcome, case p_verdict when 'lost' then 'worker_lost' when 'cancel' then 'cancelled' else 'failed' end),
+      not_before = hold.until, due_at = case when p.demanded then hold.until else p.due_at end
+    from (
+      select h.key, v_now + case when p_verdict = 'cancel' then r.ttl else pgfresh.failure_hold(r.ttl, h.fails + 1) end as until
+      from pgfresh.pairs as h join pgfresh.data_type_registry as r on r.type_id = h.type_id where h.type_id = v_total.type_id and h.key = any (v_total.keys)
+    ) as hold
+    where p.type_id = v_total.type_id and p.key = any (v_total.keys) and p.key = hold.key;
   end loop;
   if v_again is not null then
     perform pgfresh.run_again(v_again, v_now);

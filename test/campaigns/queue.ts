@@ -4,6 +4,7 @@ import { PgfreshError } from '../../src/errors/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { Queue } from '../../src/queue/index.ts';
 import { freezeClock } from '../harness/clock.ts';
+import { mirror } from '../harness/mirror.ts';
 import { seededRandom } from '../harness/random.ts';
 import type { Campaign } from './campaign.ts';
 
@@ -112,6 +113,7 @@ class House {
 
   static async build(database: Database, seed: number): Promise<House> {
     const clock = await freezeClock(database);
+    await database.query(mirror.table);
     for (const { name, quota } of sources) {
       await database.query(
         `insert into pgfresh.sources (name, quota_bytes, quota_window) values ($1::text, $2::bigint, '1 hour')`,
@@ -120,8 +122,8 @@ class House {
     }
     for (const { name, source, bytes } of types) {
       await database.query(
-        `insert into pgfresh.data_type_registry (data_type, source_id, estimated_data_size_bytes, max_run)
-         select $1::text, id, $3::bigint, '40 seconds' from pgfresh.sources where name = $2::text`,
+        `insert into pgfresh.data_type_registry (data_type, source, estimated_data_size_bytes, max_run, ${mirror.columns})
+         values ($1::text, $2::text, $3::bigint, '40 seconds', ${mirror.values})`,
         [name, source, bytes],
       );
     }

@@ -1,6 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { calledByUsers } from '../../scripts/called-by-users.ts';
 import { freezeClock } from '../harness/clock.ts';
+import { mirror } from '../harness/mirror.ts';
 import { QueueScene } from './scene.ts';
 
 type Expected =
@@ -345,7 +346,7 @@ const rows: readonly (readonly [string, string])[] = [
     return [
       [`insert into pgfresh.sources (name) values (${name})`, state],
       [
-        `insert into pgfresh.data_type_registry (data_type, source_id) select ${name}, min(id) from pgfresh.sources`,
+        `insert into pgfresh.data_type_registry (data_type, source, ${mirror.columns}) values (${name}, 'market', ${mirror.values})`,
         state,
       ],
     ];
@@ -366,10 +367,16 @@ const rows: readonly (readonly [string, string])[] = [
     ]),
   ),
   [`delete from pgfresh.sources where name = 'market'`, '23503'],
-  [`insert into pgfresh.data_type_registry (data_type, source_id) values ('quote', 1)`, '23505'],
-  [`insert into pgfresh.data_type_registry (data_type, source_id) values ('news', -1)`, '23503'],
+  [
+    `insert into pgfresh.data_type_registry (data_type, source, ${mirror.columns}) values ('quote', 'market', ${mirror.values})`,
+    '23505',
+  ],
+  [
+    `insert into pgfresh.data_type_registry (data_type, source, ${mirror.columns}) values ('news', 'nobody', ${mirror.values})`,
+    'PGF01',
+  ],
   ...Object.entries({
-    source_id: ['null'],
+    ttl: ['null', `'0'`, `'-1 second'`, `'100000 years'`],
     estimated_data_size_bytes: ['null', '-1', '1000000000000001'],
     max_retries: ['null', '-1', '101'],
     max_run: ['null', `'0'`, `'-1 second'`, `'31 days'`, `'100000 years'`],

@@ -1,6 +1,7 @@
 import type { Database } from '../../src/database/index.ts';
 import { Queue, type ClaimedJob, type ClaimOptions } from '../../src/queue/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
+import { mirror } from '../harness/mirror.ts';
 
 export interface SourceSettings {
   quotaBytes?: number;
@@ -22,6 +23,7 @@ export class QueueScene {
   static async open(options: { poolSize?: number } = {}): Promise<QueueScene> {
     const url = await createDatabase();
     const scene = new QueueScene(url, openDatabase(url, options));
+    await scene.db.query(mirror.table);
     await scene.source('market');
     await scene.type('quote', 'market');
     await scene.register();
@@ -44,8 +46,8 @@ export class QueueScene {
 
   async type(name: string, source: string, estimatedBytes = 0): Promise<number> {
     const [row] = await this.db.query<{ id: number }>(
-      `insert into pgfresh.data_type_registry (data_type, source_id, estimated_data_size_bytes)
-       select $1::text, id, $3::bigint from pgfresh.sources where name = $2::text returning type_id as id`,
+      `insert into pgfresh.data_type_registry (data_type, source, estimated_data_size_bytes, ${mirror.columns})
+       values ($1::text, $2::text, $3::bigint, ${mirror.values}) returning type_id as id`,
       [name, source, estimatedBytes],
     );
     return row!.id;

@@ -17,9 +17,11 @@ export const pgfresh: Contender = {
   async setup(url) {
     const database = open(url, 2);
     await migrate(database, { files: await readSqlFiles(), events: new Events() });
+    await database.query('create table mirror (key text primary key, fetched_at timestamptz)');
     await database.query(`insert into pgfresh.sources (name, enabled) values ('bench', true), ('blocked', false)`);
     await database.query(
-      `insert into pgfresh.data_type_registry (data_type, source_id) select name, id from pgfresh.sources`,
+      `insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl)
+       select name, name, 'mirror', 'fetched_at', '1 minute' from pgfresh.sources`,
     );
     await database.close();
   },

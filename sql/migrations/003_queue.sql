@@ -1,20 +1,3 @@
-create table pgfresh.sources (
-  id int generated always as identity primary key,
-  name text not null unique check (name ~ '^[a-z][a-z0-9_-]{0,62}$'),
-  enabled boolean not null default true,
-  rate_limit_per_minute int check (rate_limit_per_minute > 0),
-  -- Bytes that may be used in any window; null is no limit. The buffer is the share of it that is ever used.
-  quota_bytes bigint check (quota_bytes > 0),
-  quota_window interval not null default '30 days' check (quota_window between '1 hour' and '366 days'),
-  quota_buffer numeric not null default 0.95 check (quota_buffer > 0 and quota_buffer <= 1),
-  failure_streak int not null default 0 check (failure_streak >= 0),
-  last_success_at timestamptz,
-  last_failure_at timestamptz,
-  paused_until timestamptz,
-  created_at timestamptz not null default clock_timestamp()
-);
-comment on table pgfresh.sources is 'The providers: who is called, and within which limits.';
-
 -- Only sources with a quota have a row here, so the others touch nothing shared when their jobs are claimed and ended.
 create table pgfresh.source_state (
   source_id int primary key references pgfresh.sources on delete cascade,
@@ -28,19 +11,6 @@ create table pgfresh.source_state (
   saving_since timestamptz
 ) with (fillfactor = 50);
 comment on table pgfresh.source_state is 'What each source with a quota has reserved and how full its paced allowance is.';
-
-create table pgfresh.data_type_registry (
-  type_id int generated always as identity unique,
-  data_type text primary key check (data_type ~ '^[a-z][a-z0-9_-]{0,62}$'),
-  source_id int not null references pgfresh.sources,
-  estimated_data_size_bytes bigint not null default 0 check (estimated_data_size_bytes between 0 and 1000000000000000),
-  max_retries int not null default 3 check (max_retries between 0 and 100),
-  -- A job without progress for so long is taken back. Bounded, because recovery subtracts it from the time for all types at once.
-  max_run interval not null default '300 seconds' check (max_run > '0' and max_run <= '30 days'),
-  created_at timestamptz not null default clock_timestamp()
-);
-create index on pgfresh.data_type_registry (source_id);
-comment on table pgfresh.data_type_registry is 'One row a data type: how it is fetched and what it may cost.';
 
 -- The last word on how large an answer of a type is. Apart from the registry, because every completion writes it.
 create table pgfresh.type_stats (
@@ -65,10 +35,22 @@ create table pgfresh.pairs (
   -- The last success stays here when its history is long gone.
   ok_job bigint,
   ok_at timestamptz,
+  -- Whether anybody looks at it, or did a moment ago. How many is in no index, so that counting rewrites none.
+  demanded boolean not null default false,
+  viewers int not null default 0,
+  -- Until when nobody's pair counts as demanded all the same.
+  warm_until timestamptz,
+  -- When the planner looks at it next; infinity while a job is open and for everything that nobody looks at.
+  due_at timestamptz not null default 'infinity',
+  -- Its last outcome says that there is no sense in asking earlier.
+  not_before timestamptz,
   primary key (type_id, key)
 -- Room for a second version of every row: pairs that were asked for together are ended together, and stay on their page.
 ) with (fillfactor = 50);
-comment on table pgfresh.pairs is 'Every (data type, key) that was ever asked for, with its open job and its last outcome.';
+create index pairs_due on pgfresh.pairs (due_at) where demanded;
+create index pairs_demanded on pgfresh.pairs (type_id, key) where demanded;
+create index pairs_cooling on pgfresh.pairs (warm_until) where warm_until is not null;
+comment on table pgfresh.pairs is 'Every (data type, key) that was ever asked for: who looks at it, when it is due, its open job and its last outcome.';
 
 create table pgfresh.worker (
   id bigint generated always as identity primary key,

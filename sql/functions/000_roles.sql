@@ -1,0 +1,31 @@
+/*
+  Who may do what is said in zz_rights.sql. Roles belong to the whole server, so another database may have made them already.
+    pgfresh_worker     plans, claims, fetches and ends jobs
+    pgfresh_gateway    says who looks at what, for all of its users
+    pgfresh_viewer     says what he himself looks at, and nothing else
+    pgfresh_evaluator  as whom the tables and functions of users are asked; nobody logs in as this
+*/
+do $$
+declare
+  v_role text;
+begin
+  foreach v_role in array array['pgfresh_worker', 'pgfresh_gateway', 'pgfresh_viewer', 'pgfresh_evaluator'] loop
+    begin
+      if to_regrole(v_role) is null then
+        execute format('create role %I nologin', v_role);
+      end if;
+    exception
+      -- Somebody who migrates another database of this server was faster.
+      when duplicate_object or unique_violation then null;
+      when insufficient_privilege then
+        raise exception using errcode = 'insufficient_privilege', message = format('the role %s is missing, and this login may not create it', v_role),
+          hint = 'Let a superuser run: ' || (select string_agg(format('create role %I nologin;', r), ' ') from unnest(array['pgfresh_worker', 'pgfresh_gateway', 'pgfresh_viewer', 'pgfresh_evaluator']) as r where to_regrole(r) is null)
+            || format(' grant pgfresh_evaluator to %I;', current_user);
+    end;
+  end loop;
+  -- The functions that ask users' tables are owned by the evaluator, and only one of its members can make them.
+  if not pg_has_role(current_user, 'pgfresh_evaluator', 'usage') then
+    execute format('grant pgfresh_evaluator to %I', current_user);
+  end if;
+end
+$$;

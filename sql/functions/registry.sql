@@ -1,0 +1,413 @@
+create or replace function pgfresh.is_valid_identifier(p_identifier text) returns boolean
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$ select coalesce(p_identifier ~ '^[A-Za-z_][A-Za-z0-9_]*$' and octet_length(p_identifier) <= 63, false) $$;
+comment on function pgfresh.is_valid_identifier(text) is
+  'Whether a text can be the name of a table, column or function in the registry: letters, digits and underscores, at most 63, no dot.';
+
+create or replace function pgfresh.is_data_stale(p_fetched_at timestamptz, p_ttl interval) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_ttl is null or p_ttl <= interval '0' then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('a TTL must be positive, got %s', coalesce(p_ttl::text, 'null')), 'Pass the TTL of the registry.');
+  end if;
+  return p_fetched_at is null or p_fetched_at + p_ttl <= pgfresh.clock();
+end
+$$;
+comment on function pgfresh.is_data_stale(timestamptz, interval) is
+  'Whether data of that time is older than its TTL. No time at all is stale. The TTL has no default and must be positive.';
+
+create or replace function pgfresh.is_data_stale(p_fetched_at timestamptz, p_ttl_minutes int) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_ttl_minutes is null or p_ttl_minutes <= 0 then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('a TTL must be positive, got %s', coalesce(p_ttl_minutes::text, 'null')), 'Pass the TTL of the registry.');
+  end if;
+  return pgfresh.is_data_stale(p_fetched_at, make_interval(mins => p_ttl_minutes));
+end
+$$;
+comment on function pgfresh.is_data_stale(timestamptz, int) is 'The same with the TTL in minutes.';
+
+create or replace function pgfresh.refuse_registry(p_message text, p_hint text) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$ select pgfresh.refuse('PGF_REGISTRY_INVALID', p_message, p_hint) $$;
+comment on function pgfresh.refuse_registry(text, text) is 'Refuses a row of the registry.';
+
+-- Never by the search path: a name has its schema, or one that is the same for everybody.
+create or replace function pgfresh.split_name(p_column text, p_name text) returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_parts text[] := string_to_array(p_name, '.');
+begin
+  if cardinality(v_parts) = 1 then
+    v_parts := array['public'] || v_parts;
+  end if;
+  if cardinality(v_parts) is distinct from 2 or not pgfresh.is_valid_identifier(v_parts[1]) or not pgfresh.is_valid_identifier(v_parts[2]) or v_parts[1] ~ '^pg_' then
+    perform pgfresh.refuse_registry(format('%s %s is not a name', p_column, coalesce(left(quote_literal(p_name), 80), 'null')),
+      'Expected letters, digits and underscores, at most 63, with the schema and a dot before it if it is not public.');
+  end if;
+  return v_parts;
+end
+$$;
+comment on function pgfresh.split_name(text, text) is 'Schema and name of something that the registry names; refuses what can not be one.';
+
+create or replace function pgfresh.find_table(p_column text, p_name text, p_may_grant boolean) returns oid
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_parts text[] := pgfresh.split_name(p_column, p_name);
+  v_table record;
+begin
+  select c.oid, c.relrowsecurity, n.oid as schema into v_table from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
+    where n.nspname = v_parts[1] and c.relname = v_parts[2] and c.relkind in ('r', 'p', 'v', 'm', 'f');
+  if not found then
+    perform pgfresh.refuse_registry(format('%s: there is no table %I.%I', p_column, v_parts[1], v_parts[2]), format('Create it, or correct %s.', p_column));
+  end if;
+  if not has_schema_privilege('pgfresh_evaluator', v_table.schema, 'usage') or not has_table_privilege('pgfresh_evaluator', v_table.oid, 'select') then
+    begin
+      if p_may_grant then
+        execute format('grant usage on schema %I to pgfresh_evaluator', v_parts[1]);
+        execute format('grant select on %I.%I to pgfresh_evaluator', v_parts[1], v_parts[2]);
+      end if;
+    exception when insufficient_privilege then null;
+    end;
+    -- Granting without the right to only warns.
+    if not has_schema_privilege('pgfresh_evaluator', v_table.schema, 'usage') or not has_table_privilege('pgfresh_evaluator', v_table.oid, 'select') then
+      perform pgfresh.refuse_registry(format('%s: the planner may not read %I.%I', p_column, v_parts[1], v_parts[2]),
+        format('Run: grant usage on schema %1$I to pgfresh_evaluator; grant select on %1$I.%2$I to pgfresh_evaluator;', v_parts[1], v_parts[2]));
+    end if;
+  end if;
+  -- A policy for everybody may show the planner nothing, and all rows would seem to be missing. So it must be one for the planner.
+  if v_table.relrowsecurity and not (select rolbypassrls or rolsuper from pg_roles where rolname = 'pgfresh_evaluator')
+    and not exists (select from pg_policy where polrelid = v_table.oid and polpermissive and polcmd in ('r', '*') and 'pgfresh_evaluator'::regrole = any (polroles)) then
+    perform pgfresh.refuse_registry(format('%s: row security hides the rows of %I.%I from the planner', p_column, v_parts[1], v_parts[2]),
+      format('Run: create policy pgfresh on %I.%I for select to pgfresh_evaluator using (true);', v_parts[1], v_parts[2]));
+  end if;
+  return v_table.oid;
+end
+$$;
+comment on function pgfresh.find_table(text, text, boolean) is 'The table that a column of the registry names; refuses one that is not there or that the planner can not read.';
+
+create or replace function pgfresh.find_column(p_column text, p_table oid, p_name text) returns oid
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_type oid;
+begin
+  if pgfresh.is_valid_identifier(p_name) then
+    select atttypid into v_type from pg_attribute where attrelid = p_table and attname = p_name and attnum > 0 and not attisdropped;
+  end if;
+  if v_type is null then
+    perform pgfresh.refuse_registry(format('%s: the table %s has no column %s', p_column, p_table::regclass, coalesce(left(quote_literal(p_name), 80), 'null')),
+      format('Its columns: %s.', (select string_agg(attname, ', ' order by attnum) from pg_attribute where attrelid = p_table and attnum > 0 and not attisdropped)));
+  end if;
+  return v_type;
+end
+$$;
+comment on function pgfresh.find_column(text, oid, text) is 'The type of a column that the registry names; refuses one that is not there.';
+
+create or replace function pgfresh.find_function(p_column text, p_name text, p_returns regtype, variadic p_signatures text[]) returns oid
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_parts text[] := pgfresh.split_name(p_column, p_name);
+  v_function record;
+begin
+  select f.oid, f.pronamespace as schema into v_function from unnest(p_signatures) with ordinality as s(arguments, place)
+    join pg_proc as f on f.proname = v_parts[2] and oidvectortypes(f.proargtypes) = s.arguments and f.prorettype = p_returns and f.prokind = 'f' and not f.proretset
+    join pg_namespace as n on n.oid = f.pronamespace and (n.nspname = v_parts[1] or (n.nspname = 'pgfresh' and position('.' in p_name) = 0))
+    order by n.nspname = 'pgfresh', s.place limit 1;
+  if not found then
+    perform pgfresh.refuse_registry(format('%s: there is no function %I.%I (%s) that returns %s', p_column, v_parts[1], v_parts[2], array_to_string(p_signatures, ') or ('), p_returns),
+      format('Create it, or correct %s.', p_column));
+  end if;
+  if not has_function_privilege('pgfresh_evaluator', v_function.oid, 'execute') or not has_schema_privilege('pgfresh_evaluator', v_function.schema, 'usage') then
+    perform pgfresh.refuse_registry(format('%s: the planner may not call %s', p_column, v_function.oid::regprocedure),
+      format('Run: grant usage on schema %s to pgfresh_evaluator; grant execute on function %s to pgfresh_evaluator;', v_function.schema::regnamespace, v_function.oid::regprocedure));
+  end if;
+  return v_function.oid;
+end
+$$;
+comment on function pgfresh.find_function(text, text, regtype, text[]) is 'A function that the registry names, by the arguments it may have; refuses one that is not there.';
+
+-- Ours may change with a new version of pgfresh. A user's is the one that was registered, or it is not called.
+create or replace function pgfresh.function_mark(p_function oid) returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('signature', oid::regprocedure::text, 'owner', proowner::regrole::text,
+    'body', case when pronamespace <> 'pgfresh'::regnamespace then md5(pg_get_functiondef(oid)) end)
+  from pg_proc where oid = p_function
+$$;
+comment on function pgfresh.function_mark(oid) is 'By what a function is recognised: its signature, its owner and a hash of its definition.';
+
+/*
+  What the names of a registry row mean now, and the statements that are made of them; refuses a row with which that does not work.
+  Every name in a statement was looked up in the catalog before and is quoted.
+*/
+create or replace function pgfresh.resolve_type(p_type pgfresh.data_type_registry, p_may_grant boolean) returns pgfresh.type_resolution
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_resolution pgfresh.type_resolution;
+  v_table oid := pgfresh.find_table('table_name', p_type.table_name, p_may_grant);
+  v_from text := v_table::regclass::text;
+  v_types text[] := '{}';
+  v_type oid;
+  v_is_key text;
+  v_ttl text := '$3';
+  v_function oid := pgfresh.find_function('staleness_function', p_type.staleness_function, 'boolean', 'timestamp with time zone, interval', 'timestamp with time zone, integer');
+  v_by_minutes boolean := (select proargtypes[1] = 'integer'::regtype from pg_proc where oid = v_function);
+  v_stale text;
+  v_marks jsonb := jsonb_build_object('staleness_function', pgfresh.function_mark(v_function));
+  v_column text;
+  v_gate oid;
+  v_keys oid;
+  v_key_type oid;
+  v_active text := '';
+begin
+  foreach v_column in array p_type.key_columns loop
+    v_types := v_types || format_type(pgfresh.find_column('key_columns', v_table, v_column), null);
+  end loop;
+  if cardinality(p_type.key_columns) <> (select count(distinct name) from unnest(p_type.key_columns) as name) then
+    perform pgfresh.refuse_registry('key_columns names a column twice', 'Name each column of the key once.');
+  end if;
+  select string_agg(format('x.%I = %s::%s', k.name, case when cardinality(v_types) = 1 then 'k.key' else format('split_part(k.key, ''|'', %s)', k.place) end, v_types[k.place]), ' and ' order by k.place)
+    into v_is_key from unnest(p_type.key_columns) with ordinality as k(name, place);
+
+  v_type := pgfresh.find_column('timestamp_column', v_table, p_type.timestamp_column);
+  if v_type <> 'timestamptz'::regtype then
+    perform pgfresh.refuse_registry(format('timestamp_column: %I of %s is %s, expected timestamp with time zone', p_type.timestamp_column, v_from, format_type(v_type, null)),
+      format('Run: alter table %s alter column %I type timestamptz;', v_from, p_type.timestamp_column));
+  end if;
+  if p_type.ttl_column is not null then
+    v_type := pgfresh.find_column('ttl_column', v_table, p_type.ttl_column);
+    if v_type = 'interval'::regtype then
+      v_ttl := format('coalesce(x.%I, $3)', p_type.ttl_column);
+    elsif v_type in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then
+      v_ttl := format('coalesce(make_interval(mins => x.%I::int), $3)', p_type.ttl_column);
+    else
+      perform pgfresh.refuse_registry(format('ttl_column: %I of %s is %s, expected interval or integer (minutes)', p_type.ttl_column, v_from, format_type(v_type, null)),
+        'Use another column, or change its type.');
+    end if;
+    v_types := v_types || format_type(v_type, null);
+  end if;
+  if v_by_minutes and p_type.ttl <> date_trunc('minute', p_type.ttl) then
+    perform pgfresh.refuse_registry(format('ttl: %s counts whole minutes, got %s', v_function::regprocedure, p_type.ttl), 'Give the function an interval as its second argument, or round the ttl.');
+  end if;
+  -- What the last outcome has told counts as if the row had been written then; for planning only.
+  v_stale := case
+    when v_function = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure then
+      'case when t.ttl > interval ''0'' then t.known + t.ttl <= $4 else pgfresh.is_data_stale(t.known, t.ttl) end'
+    else format('%s(t.known, %s)', v_function::regproc, case when v_by_minutes then '(extract(epoch from t.ttl) / 60)::int' else 't.ttl' end) end;
+  v_resolution.check_sql := format(
+    'select k.key, t.found, t.known is null or coalesce(%s, true), t.known + t.ttl, t.at from unnest($1::text[], $2::timestamptz[]) as k(key, checked_at) '
+    'left join lateral (select true as found, x.%I as at, %s as ttl from %s as x where %s order by x.%I desc nulls last limit 1) as r on true '
+    'cross join lateral (select r.found is true as found, r.at, coalesce(r.ttl, $3) as ttl, greatest(r.at, k.checked_at) as known) as t',
+    v_stale, p_type.timestamp_column, v_ttl, v_from, v_is_key, p_type.timestamp_column);
+  v_resolution.missing_sql := format('select k.key from unnest($1::text[]) as k(key) where not exists (select from %s as x where %s)', v_from, v_is_key);
+
+  if p_type.gate_function is not null then
+    v_gate := pgfresh.find_function('gate_function', p_type.gate_function, 'boolean', 'text, text');
+    v_marks := v_marks || jsonb_build_object('gate_function', pgfresh.function_mark(v_gate));
+    v_resolution.gate_sql := format('select k.key, %s(k.key, $2), null::timestamptz from unnest($1::text[]) as k(key)', v_gate::regproc);
+    if p_type.gate_opens_function is not null then
+      v_function := pgfresh.find_function('gate_opens_function', p_type.gate_opens_function, 'timestamptz', 'text, text');
+      v_marks := v_marks || jsonb_build_object('gate_opens_function', pgfresh.function_mark(v_function));
+      v_resolution.gate_sql := format('select k.key, g.open, case when not g.open then %s(k.key, $2) end from unnest($1::text[]) as k(key) cross join lateral (select %s(k.key, $2) as open) as g',
+        v_function::regproc, v_gate::regproc);
+    end if;
+  end if;
+
+  if p_type.key_table is not null then
+    v_keys := pgfresh.find_table('key_table', p_type.key_table, p_may_grant);
+    v_key_type := pgfresh.find_column('key_table_column', v_keys, p_type.key_table_column);
+    if p_type.key_active_column is not null then
+      v_type := pgfresh.find_column('key_active_column', v_keys, p_type.key_active_column);
+      if v_type <> 'boolean'::regtype then
+        perform pgfresh.refuse_registry(format('key_active_column: %I of %s is %s, expected boolean', p_type.key_active_column, v_keys::regclass, format_type(v_type, null)), 'Use a boolean column, or leave it out.');
+      end if;
+      v_active := format(' and x.%I', p_type.key_active_column);
+    end if;
+    v_resolution.keys_sql := format('select x.%1$I::text from %2$s as x where ($1 is null or x.%1$I > $1::%3$s)%4$s order by x.%1$I limit $2',
+      p_type.key_table_column, v_keys::regclass, format_type(v_key_type, null), v_active);
+    v_resolution.unknown_sql := format('select k.key from unnest($1::text[]) as k(key) where not exists (select from %2$s as x where x.%1$I = k.key::%3$s%4$s)',
+      p_type.key_table_column, v_keys::regclass, format_type(v_key_type, null), v_active);
+    v_types := v_types || format_type(v_key_type, null);
+  end if;
+  if p_type.key_pattern is not null then
+    begin
+      perform '' ~ p_type.key_pattern;
+    exception when invalid_regular_expression then
+      perform pgfresh.refuse_registry(format('key_pattern %s is not a regular expression: %s', left(quote_literal(p_type.key_pattern), 80), sqlerrm), 'Correct the pattern, for instance ^[A-Z]{1,5}$.');
+    end;
+  end if;
+
+  v_resolution.type_id := p_type.type_id;
+  v_resolution.fingerprint := v_marks || jsonb_build_object('table_name', v_table, 'key_table', v_keys, 'columns', v_types);
+  return v_resolution;
+end
+$$;
+comment on function pgfresh.resolve_type(pgfresh.data_type_registry, boolean) is 'Looks up what a registry row names; refuses it if that is missing or does not fit.';
+
+create or replace function pgfresh.complete_registry_row() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- By name or by number; the name decides if both are there and differ.
+  if new.source is null or (tg_op = 'UPDATE' and new.source_id is distinct from old.source_id and new.source is not distinct from old.source) then
+    select name into new.source from pgfresh.sources where id = new.source_id;
+  else
+    select id into new.source_id from pgfresh.sources where name = new.source;
+  end if;
+  if new.source_id is null then
+    perform pgfresh.refuse_registry(format('source: there is no source %s', coalesce(left(quote_literal(new.source), 80), 'null')),
+      coalesce('The known ones: ' || (select string_agg(name, ', ' order by name) from pgfresh.sources) || '.', 'Insert one into pgfresh.sources first.'));
+  end if;
+  new.fetcher := coalesce(new.fetcher, new.data_type);
+  return new;
+end
+$$;
+comment on function pgfresh.complete_registry_row() is 'Trigger of the registry: a source is given by its name.';
+
+create or replace function pgfresh.keep_resolution() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_resolution pgfresh.type_resolution := pgfresh.resolve_type(new, true);
+  v_unknown text;
+begin
+  delete from pgfresh.type_resolution where type_id = new.type_id;
+  insert into pgfresh.type_resolution select (v_resolution).*;
+
+  select name into v_unknown from unnest(new.depends_on) as name where not exists (select from pgfresh.data_type_registry as r where r.data_type = name) or name = new.data_type;
+  if found then
+    perform pgfresh.refuse_registry(format('depends_on: there is no other data type %s', coalesce(left(quote_literal(v_unknown), 80), 'null')), 'Add the data types that it needs first.');
+  end if;
+  delete from pgfresh.type_dependency where type_id = new.type_id;
+  insert into pgfresh.type_dependency (type_id, needs_id)
+    select distinct new.type_id, r.type_id from unnest(new.depends_on) as name join pgfresh.data_type_registry as r on r.data_type = name;
+  if exists (
+    with recursive needed (type_id) as (
+      select needs_id from pgfresh.type_dependency where type_id = new.type_id
+      union
+      select d.needs_id from needed as n join pgfresh.type_dependency as d on d.type_id = n.type_id
+    ) select from needed where type_id = new.type_id
+  ) then
+    perform pgfresh.refuse_registry(format('depends_on: %s needs itself by way of another', new.data_type), 'Break the circle.');
+  end if;
+  return null;
+end
+$$;
+comment on function pgfresh.keep_resolution() is 'Trigger of the registry: looks up what a row names and refuses what does not resolve.';
+
+create or replace trigger complete_registry_row before insert or update on pgfresh.data_type_registry
+  for each row execute function pgfresh.complete_registry_row();
+create or replace trigger keep_resolution after insert or update on pgfresh.data_type_registry
+  for each row execute function pgfresh.keep_resolution();
+
+/*
+  What was registered is compared with what is there now: a table may have been dropped, a function replaced by another body.
+  Then the type is left alone, and the row says what to do, until it is written again.
+*/
+create or replace function pgfresh.type_problem(p_type pgfresh.data_type_registry) returns table (problem text, next_step text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_known jsonb := (select r.fingerprint from pgfresh.type_resolution as r where r.type_id = p_type.type_id);
+  v_now jsonb;
+begin
+  begin
+    v_now := (pgfresh.resolve_type(p_type, false)).fingerprint;
+  exception when sqlstate 'PGF01' then
+    get stacked diagnostics problem = message_text, next_step = pg_exception_hint;
+    problem := regexp_replace(problem, '^PGF_\w+: ', '');
+    return next;
+    return;
+  end;
+  if v_now is distinct from v_known then
+    problem := coalesce((select format('%s is not what was registered', string_agg(coalesce(a.key, b.key), ', ' order by coalesce(a.key, b.key)))
+      from jsonb_each(v_known) as a full join jsonb_each(v_now) as b on a.key = b.key where a.value is distinct from b.value), 'it was never resolved');
+    next_step := format('See whether the change is meant, then accept it: update pgfresh.data_type_registry set data_type = data_type where data_type = %L;', p_type.data_type);
+    return next;
+  end if;
+end
+$$;
+comment on function pgfresh.type_problem(pgfresh.data_type_registry) is 'Why a data type can not be planned now, and what to do; no row if it can.';
+
+/*
+  The statements of type_resolution run as pgfresh_evaluator and with no other rights: what users' functions do, they do as this role.
+  The search path is for the bodies of those functions; the names in the statements themselves have their schema.
+*/
+create or replace function pgfresh.ask_stale(p_sql text, p_keys text[], p_checked timestamptz[], p_ttl interval, p_now timestamptz)
+returns table (key text, found boolean, stale boolean, due_at timestamptz, at timestamptz)
+language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$ begin return query execute p_sql using p_keys, p_checked, p_ttl, p_now; end $$;
+comment on function pgfresh.ask_stale(text, text[], timestamptz[], interval, timestamptz) is 'Runs check_sql of a data type as the evaluator.';
+
+create or replace function pgfresh.ask_gate(p_sql text, p_keys text[], p_data_type text) returns table (key text, open boolean, opens_at timestamptz)
+language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$ begin return query execute p_sql using p_keys, p_data_type; end $$;
+comment on function pgfresh.ask_gate(text, text[], text) is 'Runs gate_sql of a data type as the evaluator.';
+
+create or replace function pgfresh.ask_keys(p_sql text, p_keys text[]) returns setof text
+language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$ begin return query execute p_sql using p_keys; end $$;
+comment on function pgfresh.ask_keys(text, text[]) is 'Runs missing_sql or unknown_sql of a data type as the evaluator: those of the keys that it returns.';
+
+create or replace function pgfresh.ask_next_keys(p_sql text, p_after text, p_limit int) returns setof text
+language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+as $$ begin return query execute p_sql using p_after, p_limit; end $$;
+comment on function pgfresh.ask_next_keys(text, text, int) is 'Runs keys_sql of a data type as the evaluator: the next keys after one.';
+
+create or replace function pgfresh.admit_keys(p_type pgfresh.data_type_registry, p_keys text[]) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_keys text[] := p_keys;
+  v_parts int := cardinality(p_type.key_columns) - 1;
+  v_outside text;
+begin
+  perform pgfresh.require_key(bad.key) from unnest(p_keys) as bad(key)
+    where bad.key is null or bad.key = '' or octet_length(bad.key) > 512 or bad.key ~ '[[:cntrl:]]';
+  if p_type.normalise <> 'none' then
+    v_keys := array(select case p_type.normalise when 'upper' then upper(k.key) else lower(k.key) end from unnest(p_keys) with ordinality as k(key, place) order by k.place);
+  end if;
+  if v_parts > 0 then
+    select k.key into v_outside from unnest(v_keys) as k(key) where length(k.key) - length(replace(k.key, '|', '')) <> v_parts limit 1;
+  end if;
+  if v_outside is null and p_type.key_pattern is not null then
+    select k.key into v_outside from unnest(v_keys) as k(key) where k.key !~ p_type.key_pattern limit 1;
+  end if;
+  if v_outside is null and p_type.key_table is not null then
+    select k.key into v_outside from pgfresh.ask_keys((select unknown_sql from pgfresh.type_resolution where type_id = p_type.type_id), v_keys) as k(key) limit 1;
+  end if;
+  if v_outside is not null then
+    perform pgfresh.refuse('PGF_KEY_UNKNOWN', format('%s is not a key of %s', left(quote_literal(v_outside), 80), p_type.data_type),
+      case when v_parts > 0 and p_type.key_pattern is null and p_type.key_table is null then format('It has %s parts, with | between them.', v_parts + 1)
+        when p_type.key_pattern is not null then format('Its keys match %s.', p_type.key_pattern)
+        else format('Its keys are those of %s.', p_type.key_table) end);
+  end if;
+  return v_keys;
+end
+$$;
+comment on function pgfresh.admit_keys(pgfresh.data_type_registry, text[]) is 'Keys as the data type writes them; refuses those that it can not have.';
