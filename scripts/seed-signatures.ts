@@ -1,14 +1,75 @@
 interface SeedSignature {
-  /** Which of the designs that pgfresh grew from: 001 is the master architecture, 002 the worker system. */
-  readonly seed: '001' | '002';
+  /** Which of the designs that pgfresh grew from: 000 is the staleness checker, 001 the master architecture, 002 the worker system. */
+  readonly seed: '000' | '001' | '002';
   readonly theirs: string;
   /** Functions, views or tables of the schema that serve its purpose; none where another part of pgfresh does. */
   readonly ours: readonly string[];
   readonly differs: string;
 }
 
-/** The queue of the designs, signature by signature, and where each is found here. */
+/** The designs, signature by signature, and where each is found here. */
 export const seedSignatures: readonly SeedSignature[] = [
+  {
+    seed: '000',
+    theirs: 'check_and_queue_stale_data_from_presence() → void',
+    ours: ['check_and_queue_stale_data', 'plan_due_pairs'],
+    differs:
+      'One bounded chunk a call, from a stored cursor, and set by set instead of pair by pair; says what it did, and whether all have had their turn. Between two sweeps, `plan_due_pairs` looks every second at what is due, because pgfresh itself wrote when that is. The lock is of the transaction, so nothing has to be released.',
+  },
+  {
+    seed: '000',
+    theirs: 'is_exchange_open_for_symbol(symbol, data type) → boolean',
+    ours: ['data_type_registry'],
+    differs:
+      'Any function of that shape is a gate: `gate_function`, and `gate_opens_function` says when it opens again. The rule that missing data is fetched all the same is the planner’s, for every gate.',
+  },
+  {
+    seed: '001',
+    theirs: 'table data_type_registry',
+    ours: ['data_type_registry', 'sources'],
+    differs:
+      'A TTL is an interval, `ttl`, so that it may be seconds. `key_columns` stands for `symbol_column`, and may be several. Names are looked up when the row is written. The priority rule of one data type is columns here: `background_priority` and `ui_threshold`.',
+  },
+  {
+    seed: '001',
+    theirs: 'is_valid_identifier(text) → boolean',
+    ours: ['is_valid_identifier'],
+    differs:
+      'Also refuses what is longer than 63 bytes or begins with a digit. It is one of three walls: names are looked up in the catalog, and quoted, too.',
+  },
+  {
+    seed: '001',
+    theirs: 'is_data_stale(timestamp, minutes) → boolean',
+    ours: ['is_data_stale'],
+    differs: 'The same, and with an interval. No time at all is stale.',
+  },
+  {
+    seed: '001',
+    theirs: 'upsert_active_subscription(user, symbol, data type)',
+    ours: ['upsert_active_subscription', 'remove_active_subscription', 'active_subscriptions'],
+    differs:
+      'The user is taken from the session. Clients have no right on the table, so leaving is a function too. A pair at which nobody looked before is checked at once.',
+  },
+  {
+    seed: '001',
+    theirs: 'cleanup of subscriptions, every minute',
+    ours: ['cleanup_stale_subscriptions'],
+    differs:
+      'Only removes. If everybody falls silent at once it waits for 120 s, because that is a tracker that restarts.',
+  },
+  {
+    seed: '001',
+    theirs: 'check_and_queue_stale_batch(symbol, data types, priority) → void',
+    ours: ['check_and_queue_stale_batch'],
+    differs: 'The priority is that of the viewers. Says for each data type what it found.',
+  },
+  {
+    seed: '001',
+    theirs: 'queue_scheduled_refreshes() → void',
+    ours: ['queue_scheduled_refreshes', 'open_refresh_cycle'],
+    differs:
+      'Walks over all keys by a cursor instead of taking a sample, so that every key has its turn. What is due is a cycle, opened by its slot.',
+  },
   {
     seed: '001',
     theirs: 'queue_refresh_if_not_exists(symbol, data type, priority, estimate) → void',

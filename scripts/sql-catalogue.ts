@@ -6,7 +6,8 @@ export interface SqlFunction {
   readonly result: string;
   readonly comment: string | null;
   readonly body: string;
-  readonly pinned: boolean;
+  /** The search path that it always has; null if it is the caller's. */
+  readonly searchPath: string | null;
   readonly forEverybody: boolean;
 }
 
@@ -23,7 +24,7 @@ export function readFunctions(db: Queryable): Promise<SqlFunction[]> {
   return db.query<SqlFunction>(
     `select p.proname as name, pg_get_function_arguments(p.oid) as arguments, pg_get_function_result(p.oid) as result,
        obj_description(p.oid, 'pg_proc') as comment, p.prosrc as body,
-       coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false) as pinned,
+       (select substr(setting, 13) from unnest(p.proconfig) as setting where setting like 'search_path=%') as "searchPath",
        has_function_privilege('public', p.oid, 'execute') as "forEverybody"
      from pg_proc as p where p.pronamespace = 'pgfresh'::regnamespace order by p.proname, p.oid`,
   );

@@ -5,12 +5,17 @@ import { readFunctions, readRelations, type SqlFunction, type SqlRelation } from
 
 /** The files of `sql/functions`, in the order of the page. A file with functions that is not here fails the page. */
 const topics: Readonly<Record<string, string>> = {
+  registry: 'The registry and staleness',
+  demand: 'Who looks at what',
+  planner: 'The planner',
+  explain: 'Why',
   enqueue: 'Enqueue',
   claim: 'Claim',
   end: 'End, cancel and retry',
   recover: 'Workers and recovery',
   ledger: 'The ledger',
   maintenance: 'History',
+  warnings: 'Warnings',
   clock: 'Time',
   '000_refuse': 'Refusals',
 };
@@ -52,7 +57,7 @@ ${relations
   .join('\n')}
 ## Where the seeds' signatures are
 
-pgfresh grew from two designs of a queue: seed 001, the architecture of a system that refreshes market data, and seed 002, a worker system. If you know one of them, this is where its parts are.
+pgfresh grew from these designs: seed 000, how such a system finds what is stale, seed 001, its architecture as a whole, for market data, and seed 002, a worker system. If you know one of them, this is where its parts are.
 Everywhere: ids are \`bigint\` instead of \`uuid\`; \`key\` is the word for \`symbol\`; quotas belong to a source; functions answer instead of returning nothing; a job is ended with its \`attempt\`, which keeps a late worker from ending what is not its own any more.
 
 | seed | there | here | what differs |

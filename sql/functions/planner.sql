@@ -4,7 +4,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if pg_is_in_recovery() then
-    perform pgfresh.refuse('PGF_DATABASE_STANDBY', 'this is a standby, whose clock and rows are behind', 'Connect to the primary.');
+    perform pgfresh.refuse('PGF_STANDBY', 'this is a standby, whose clock and rows are behind', 'Connect to the primary.');
   end if;
 end
 $$;

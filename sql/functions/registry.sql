@@ -314,6 +314,24 @@ end
 $$;
 comment on function pgfresh.keep_resolution() is 'Trigger of the registry: looks up what a row names and refuses what does not resolve.';
 
+-- What nobody can name any more is not fetched any more either; what its calls have cost stays in the ledger.
+create or replace function pgfresh.forget_type() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_jobs bigint[] := array(select id from pgfresh.job where type_id = old.type_id order by id);
+begin
+  perform pgfresh.turn_back_jobs(v_jobs[first:first + 9999], null, array_fill(0::bigint, array[least(10000, cardinality(v_jobs) - first + 1)]), 'cancel')
+    from generate_series(1, cardinality(v_jobs), 10000) as first;
+  delete from pgfresh.pairs where type_id = old.type_id;
+  return old;
+end
+$$;
+comment on function pgfresh.forget_type() is 'Trigger of the registry: cancels the open jobs of a data type that is removed, and forgets its pairs.';
+
+create or replace trigger forget_type before delete on pgfresh.data_type_registry
+  for each row execute function pgfresh.forget_type();
 create or replace trigger complete_registry_row before insert or update on pgfresh.data_type_registry
   for each row execute function pgfresh.complete_registry_row();
 create or replace trigger keep_resolution after insert or update on pgfresh.data_type_registry

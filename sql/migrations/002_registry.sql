@@ -100,7 +100,7 @@ create table pgfresh.type_dependency (
   needs_id int not null references pgfresh.data_type_registry (type_id) on delete cascade,
   primary key (needs_id, type_id)
 );
-comment on table pgfresh.type_dependency is 'depends_on of the registry, by number.';
+comment on table pgfresh.type_dependency is 'Which data type needs which, by number.';
 
 create table pgfresh.warnings (
   code text not null,

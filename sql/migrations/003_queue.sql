@@ -136,6 +136,8 @@ create table pgfresh.history_other (like pgfresh.history_succeeded) partition by
 comment on table pgfresh.history_other is 'Jobs that failed or were cancelled, by day: the dead letters.';
 alter table pgfresh.history_other add column redriven_at timestamptz;
 create index on pgfresh.history_other (id);
+-- Few rows, and somebody who asks why a pair is not fresh wants its failures at once.
+create index on pgfresh.history_other (type_id, key, ended_at);
 create table pgfresh.history_other_default partition of pgfresh.history_other default;
 
 create table pgfresh.usage (

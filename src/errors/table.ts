@@ -197,6 +197,11 @@ export const errorTable = {
     says: '{problem}',
     next: 'Pass the key as the provider writes it, for instance AAPL.',
   },
+  PGF_KEY_UNKNOWN: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Pass a key of the data type; its registry row says which there are (key_table, key_pattern).',
+  },
   PGF_TYPE_UNKNOWN: {
     exit: failure,
     says: '{problem}',
@@ -206,6 +211,36 @@ export const errorTable = {
     exit: failure,
     says: '{problem}',
     next: 'See the known ones with: select name from pgfresh.sources.',
+  },
+  PGF_REGISTRY_INVALID: {
+    exit: config,
+    says: '{problem}',
+    next: 'Correct the row of pgfresh.data_type_registry, or what it names; the hint of the error says how.',
+  },
+  PGF_STANDBY: {
+    exit: database,
+    says: '{problem}',
+    next: 'Connect to the primary: decisions are made by its clock.',
+  },
+  PGF_VIEWER_UNKNOWN: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Let the API set request.jwt.claims, or set pgfresh.user_id where the session is trusted.',
+  },
+  PGF_VIEWER_OTHER: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Leave the user out: he is taken from the session.',
+  },
+  PGF_TOO_MANY_CALLS: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Call once a minute for each pair; the next minute starts anew.',
+  },
+  PGF_TOO_MANY_SUBSCRIPTIONS: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Remove subscriptions that are not on the screen any more.',
   },
   PGF_LEASE_LOST: {
     exit: failure,
