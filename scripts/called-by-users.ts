@@ -1,8 +1,5 @@
-/**
- * The functions of the schema that users call, from SQL or through the library. The others are parts of these.
- * The page of the SQL functions shows these first, and the tests call each of them with everything that makes no sense.
- */
-export const calledByUsers = [
+/** Registry, demand and planner. */
+export const planningFunctions = [
   'upsert_active_subscription',
   'remove_active_subscription',
   'cleanup_stale_subscriptions',
@@ -24,6 +21,10 @@ export const calledByUsers = [
   'clear_planner_runs',
   'hold_duty',
   'release_duty',
+] as const;
+
+/** The queue and its ledger. */
+export const queueFunctions = [
   'queue_refresh_if_not_exists',
   'queue_refreshes',
   'get_queue_batch',
@@ -46,3 +47,9 @@ export const calledByUsers = [
   'maintain_queue_partitions',
   'clock',
 ] as const;
+
+/**
+ * The functions of the schema that users call, from SQL or through the library. The others are parts of these.
+ * The page of the SQL functions shows these first, and the tests call each of them with everything that makes no sense.
+ */
+export const calledByUsers = [...planningFunctions, ...queueFunctions] as const;

@@ -6,9 +6,9 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { HttpServer } from '../http/index.ts';
 import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
-import { Health, logEvents, Metrics } from '../watch/index.ts';
+import { Health, logEvents, Metrics, recordWarnings } from '../watch/index.ts';
 import type { CommandContext } from './context.ts';
-import { addRole, type Role } from './roles.ts';
+import { bringRole, type Role } from './roles.ts';
 import { version } from './version.ts';
 
 interface RunOptions {
@@ -63,6 +63,7 @@ async function startRoles(
   const files = await readSqlFiles();
   if (options.migrate) await migrate(connection.database, { files, events });
   else await requireMigrated(connection, files);
+  recordWarnings(events, connection.database);
   health.add('database', async () => {
     const [row] = await connection.database.query<{ standby: boolean }>('select pg_is_in_recovery() as standby');
     if (row?.standby) throw new PgfreshError('PGF_DATABASE_STANDBY', { address: connection.facts.address });
@@ -78,15 +79,20 @@ async function startRoles(
     database: connection.facts.address,
     health: await health.report(),
   });
+  const { database } = connection;
+  const brought = options.roles.map((role) => bringRole(role, { database, events, settings, status }));
   const http = new HttpServer({
     settings,
     events,
     health,
     metrics,
-    routes: (app) => options.roles.forEach((role) => addRole(role, { app, status })),
+    routes: (app) => brought.forEach(({ routes }) => routes?.(app)),
   });
-  services.push(http);
-  await http.start();
+  const running = [...brought.flatMap(({ service }) => service ?? []), http];
+  for (const service of running) {
+    services.push(service);
+    await service.start();
+  }
   return http;
 }
 

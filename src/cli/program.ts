@@ -3,6 +3,7 @@ import { settingNames, settings } from '../config/index.ts';
 import { exitCodes } from '../errors/index.ts';
 import { addCheck } from './commands/check.ts';
 import { addConfig } from './commands/config.ts';
+import { addExplain } from './commands/explain.ts';
 import { addMigrate } from './commands/migrate.ts';
 import { addDev, addRun } from './commands/run.ts';
 import { refuseUnknownCommand } from './unknown-command.ts';
@@ -14,6 +15,7 @@ Examples:
   DATABASE_URL=postgres://… pgfresh migrate  prepare your own PostgreSQL
   DATABASE_URL=postgres://… pgfresh run      run against it
   pgfresh check                              what is wrong, and what to do about it
+  pgfresh explain quote AAPL                 why it is or is not being refreshed
   pgfresh config --json                      every setting and where it comes from
 
 A setting is taken from its flag, else its environment variable, else pgfresh.config.ts, else the default.
@@ -45,7 +47,7 @@ export function createProgram(): Command {
     });
   for (const name of settingNames)
     program.addOption(new Option(settings[name].flag, `${settings[name].about} [${settings[name].env}]`));
-  for (const add of [addDev, addRun, addMigrate, addCheck, addConfig]) add(program);
+  for (const add of [addDev, addRun, addMigrate, addCheck, addExplain, addConfig]) add(program);
   // Last: the commands would inherit it.
   return program.allowExcessArguments();
 }

@@ -87,6 +87,20 @@ export const settings = {
     schema: wholeNumber(1, 1_000),
     default: 10,
   },
+  tickInterval: {
+    about: 'how often the planner looks at what is due',
+    env: 'PGFRESH_TICK_INTERVAL',
+    flag: '--tick-interval <time>',
+    schema: duration,
+    default: '1s',
+  },
+  sweepInterval: {
+    about: 'how often the planner asks about everything that is looked at',
+    env: 'PGFRESH_SWEEP_INTERVAL',
+    flag: '--sweep-interval <time>',
+    schema: duration,
+    default: '60s',
+  },
   statementTimeout: {
     about: 'time after which PostgreSQL cancels a statement of ours',
     env: 'PGFRESH_STATEMENT_TIMEOUT',

@@ -15,13 +15,32 @@ export type PgfreshEvent =
   | { type: 'http.listening'; url: string; wanted: number; port: number }
   | { type: 'http.refused'; status: number; reason: string; path: string }
   | { type: 'http.failed'; method: string; path: string; problem: string }
-  | { type: 'warning'; code: WarningCode; message: string; next: string };
+  | { type: 'planner.ran'; kind: 'tick' | 'sweep'; ms: number; counts: Readonly<Record<string, number>> }
+  | { type: 'planner.failed'; kind: 'tick' | 'sweep' | 'duty'; problem: string }
+  | { type: 'demand.failed'; problem: string }
+  | {
+      type: 'warning';
+      code: WarningCode;
+      /** What it is about, where one code has many: warnings are grouped by both. */
+      subject?: string;
+      message: string;
+      next: string;
+      /** It comes from the table of warnings, and is not to be written there again. */
+      recorded?: true;
+    };
 
 export type EventType = PgfreshEvent['type'];
 export type EventOf<Type extends EventType> = Extract<PgfreshEvent, { type: Type }>;
 
 /** What is not an error but should not stay unseen. Grouped by code wherever it is counted. */
-export type WarningCode = 'transaction_pooler' | 'subscriber_failed';
+export type WarningCode =
+  | 'transaction_pooler'
+  | 'subscriber_failed'
+  | 'type_unresolved'
+  | 'check_raised'
+  | 'gate_raised'
+  | 'keys_raised'
+  | 'demand_lost';
 
 type Listener = (event: PgfreshEvent) => void;
 

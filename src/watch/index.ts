@@ -4,3 +4,4 @@ export { Metrics } from './metrics.ts';
 export { sentenceOf } from './sentence.ts';
 export { examine, type Finding } from './doctor.ts';
 export { isUncreated } from './uncreated.ts';
+export { recordWarnings } from './warning-log.ts';

@@ -18,6 +18,19 @@ export class Metrics {
     registers: [this.#registry],
   });
 
+  readonly #planned = this.#counter(
+    'pgfresh_planner_pairs_total',
+    'Pairs that the planner looked at, by what it found.',
+    ['kind', 'result'],
+  );
+  readonly #planning = new Histogram({
+    name: 'pgfresh_planner_seconds',
+    help: 'How long ticks and sweeps took.',
+    labelNames: ['kind'],
+    buckets: [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60],
+    registers: [this.#registry],
+  });
+
   constructor(events: Events) {
     this.#gauge('process_resident_memory_bytes', 'Memory of this process.', () => process.memoryUsage.rss());
     this.#gauge('process_uptime_seconds', 'Age of this process.', () => process.uptime());
@@ -37,6 +50,11 @@ export class Metrics {
     this.#events.inc({ type: event.type });
     if (event.type === 'warning') this.#warnings.inc({ code: event.code });
     if (event.type === 'transaction.retried') this.#retries.inc({ failure: event.failure });
+    if (event.type === 'planner.ran') {
+      this.#planning.observe({ kind: event.kind }, event.ms / 1000);
+      for (const [result, count] of Object.entries(event.counts))
+        this.#planned.inc({ kind: event.kind, result }, count);
+    }
     if (event.type === 'migration.applied') this.#migrations.observe(event.ms / 1000);
   }
 

@@ -32,6 +32,13 @@ const sentences: Sentences = {
     port === wanted ? info(`listening at ${url}`) : warn(`port ${wanted} is taken; listening at ${url} instead`),
   'http.refused': ({ status, reason, path }) => debug(`${status} ${path}: ${reason}`),
   'http.failed': ({ method, path, problem }) => error(`${method} ${path} failed: ${problem}`),
+  'planner.ran': ({ kind, ms, counts }) => {
+    const found = Object.entries(counts).filter(([, count]) => count > 0);
+    const text = found.map(([name, count]) => `${count} ${name.replaceAll('_', ' ')}`).join(', ') || 'nothing';
+    return debug(`${kind}: ${text} in ${Math.round(ms)} ms`);
+  },
+  'planner.failed': ({ kind, problem }) => warn(`the planner's ${kind} failed and is tried again: ${problem}`),
+  'demand.failed': ({ problem }) => warn(`counts of viewers could not be written: ${problem}`),
   warning: ({ code, message, next }) => warn(`${message} (${code}) ${next}`),
 };
 

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import { calledByUsers } from '../../scripts/called-by-users.ts';
+import { queueFunctions } from '../../scripts/called-by-users.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { mirror } from '../harness/mirror.ts';
 import { QueueScene } from './scene.ts';
@@ -26,7 +26,7 @@ const long = `repeat('x', 10240)`;
  * `:running`, `:attempt` and `:worker` are a job that runs and who holds it; `:metered` is a job of another data type
  * that runs in its first attempt too; `:waiting` is a job that waits.
  */
-const cases: Record<Exclude<(typeof calledByUsers)[number], 'clock'>, readonly (readonly [string, Expected])[]> = {
+const cases: Record<Exclude<(typeof queueFunctions)[number], 'clock'>, readonly (readonly [string, Expected])[]> = {
   queue_refresh_if_not_exists: [
     [`null, 'quote'`, key],
     [`'', 'quote'`, key],
@@ -435,7 +435,7 @@ describe.each(Object.entries(cases))('%s', (name, calls) => {
 });
 
 it('knows every function that users call', () => {
-  expect(Object.keys(cases).toSorted()).toEqual(calledByUsers.filter((name) => name !== 'clock').toSorted());
+  expect(Object.keys(cases).toSorted()).toEqual(queueFunctions.filter((name) => name !== 'clock').toSorted());
 });
 
 it.each(rows)('%s', async (statement, sqlState) => {

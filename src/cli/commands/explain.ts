@@ -1,0 +1,34 @@
+import type { Command } from 'commander';
+import { explainPair, type Explanation } from '../../planner/index.ts';
+import { contextOf, withDatabase } from '../context.ts';
+import { table } from '../output.ts';
+
+export function addExplain(program: Command): void {
+  program
+    .command('explain')
+    .description('say why a pair is or is not being refreshed, and when it will be')
+    .argument('<type>', 'data type, for instance quote')
+    .argument('<key>', 'key, for instance AAPL')
+    .action(async (type: string, key: string, _options: object, command: Command) => {
+      const context = contextOf(command);
+      await withDatabase(context, 'explain', async ({ database }) => {
+        const explanation = await explainPair(database, type, key);
+        context.output.result(explanation, () => described(explanation));
+      });
+    });
+}
+
+function described(pair: Explanation): string {
+  const { viewers, viewers_by: by, job } = pair;
+  const rows = [
+    ['viewers', viewers === 0 ? 'none' : `${viewers} (${by.heartbeat} by SQL, ${by.gateway} through gateways)`],
+    ['data', `${pair.state}${pair.data_at === null ? '' : `, of ${pair.data_at}`}`],
+    ['ttl', `${pair.ttl_seconds} s`],
+    ['due', pair.due_at ?? '–'],
+    ['job', job === null ? 'none' : `${job.id}, ${job.status}, priority ${job.priority}, attempt ${job.attempt}`],
+    ['last outcome', pair.last_outcome ?? '–'],
+    ['last success', pair.last_success_at ?? 'never'],
+    ...pair.outcomes.map(({ ended_at, outcome, error }) => [ended_at, [outcome, error].filter(Boolean).join(': ')]),
+  ];
+  return `${pair.data_type} ${pair.key}: ${pair.words}\n\n${table(rows)}`;
+}

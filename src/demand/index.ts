@@ -1,0 +1,1 @@
+export { NodeDemand, type NodeDemandOptions } from './node-demand.ts';

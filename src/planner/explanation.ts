@@ -1,0 +1,50 @@
+import type { Queryable } from '../database/index.ts';
+import type { Reason } from './reasons.ts';
+
+/** Everything that decides about a pair now, as `pgfresh.explain_pair` says it. */
+export interface Explanation {
+  readonly data_type: string;
+  readonly key: string;
+  readonly reason: Reason;
+  /** The reason as a sentence. */
+  readonly words: string;
+  readonly since: string | null;
+  readonly until: string | null;
+  readonly viewers: number;
+  readonly viewers_by: { readonly heartbeat: number; readonly gateway: number };
+  readonly demanded: boolean;
+  readonly state: 'fresh' | 'stale' | 'missing' | 'unknown';
+  readonly data_at: string | null;
+  readonly age_seconds: number | null;
+  readonly ttl_seconds: number;
+  readonly checked_at: string | null;
+  readonly due_at: string | null;
+  readonly not_before: string | null;
+  readonly job: {
+    readonly id: number;
+    readonly status: 'pending' | 'running' | 'retryable';
+    readonly priority: number;
+    readonly attempt: number;
+    readonly place: number | null;
+    readonly error: string | null;
+  } | null;
+  readonly needs: string | null;
+  readonly problem: string | null;
+  readonly last_outcome: string | null;
+  readonly last_success_at: string | null;
+  readonly failures_in_a_row: number;
+  readonly outcomes: readonly {
+    readonly job: number;
+    readonly ended_at: string;
+    readonly outcome: string;
+    readonly error: string | null;
+    readonly bytes: number;
+    readonly fetch_ms: number | null;
+  }[];
+}
+
+export async function explainPair(db: Queryable, dataType: string, key: string): Promise<Explanation> {
+  const explain = 'select pgfresh.explain_pair($1::text, $2::text) as explanation';
+  const [row] = await db.query<{ explanation: Explanation }>(explain, [dataType, key]);
+  return row!.explanation;
+}

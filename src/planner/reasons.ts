@@ -1,0 +1,19 @@
+/** Why a pair is or is not being refreshed now. `explain_pair` answers with one of these and never with anything else. */
+export const reasons = {
+  running: 'a worker is fetching it',
+  retry: 'its job waits for a time: it failed and is tried again, or it was asked for later',
+  queued: 'its job waits for a worker',
+  unresolved: 'its registry row names something that is not there or is not what was registered',
+  not_viewed: 'nobody looks at it',
+  held: 'its last outcome says that there is no sense in asking already',
+  fresh: 'it is not stale',
+  schedule: 'it is there, and refreshed by its schedule only',
+  paused: 'its source is switched off',
+  breaker: 'its source failed too often and is left alone for a while',
+  quota: 'its source has no bytes left now',
+  gate: 'its gate is closed',
+  dependency: 'it needs another data type of the same key first',
+  due: 'the next tick queues it',
+} as const;
+
+export type Reason = keyof typeof reasons;
