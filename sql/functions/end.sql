@@ -62,10 +62,15 @@ begin
     where type_id = v_type_low and key = any (v_keys);
   -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
   if exists (select from pgfresh.type_dependency where needs_id = v_type_low) then
+    with recursive dependent (type_id) as (
+      select type_id from pgfresh.type_dependency where needs_id = v_type_low
+      union
+      select d.type_id from dependent as n join pgfresh.type_dependency as d on d.needs_id = n.type_id
+    )
     update pgfresh.pairs as p set due_at = v_now from (
-      select w.type_id, w.key from pgfresh.type_dependency as d
+      select w.type_id, w.key from dependent as d
       cross join lateral (select w.type_id, w.key from pgfresh.pairs as w where w.type_id = d.type_id and w.key = any (v_keys) and w.demanded and w.job_id is null for update skip locked) as w
-      where d.needs_id = v_type_low) as waiting
+    ) as waiting
     where p.type_id = waiting.type_id and p.key = waiting.key;
   end if;
   if v_again is not null then

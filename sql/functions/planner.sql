@@ -178,7 +178,7 @@ begin
     where d.type_id = p_type.type_id and cardinality(v_queue) > 0 order by r.type_id
   loop
     begin
-      v_missing := array(select k from pgfresh.ask_keys(v_needs.missing_sql, v_queue) as k order by k);
+      v_missing := array(select k from pgfresh.ask_keys(v_needs.missing_sql, v_queue) as k order by k collate "C");
     exception when others then
       -- It is skipped with a warning of its own; who needs it does not wait for ever.
       v_missing := '{}';
@@ -187,7 +187,8 @@ begin
     insert into pgfresh.pairs (type_id, key) select (v_needs.registered).type_id, k from unnest(v_missing) as k order by k on conflict do nothing;
     v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('prerequisites', coalesce(
       (pgfresh.plan_pairs(v_needs.registered, v_missing, p_now, array(
-        select greatest(1, pgfresh.priority_of(p_type, p.viewers)) from pgfresh.pairs as p where p.type_id = p_type.type_id and p.key = any (v_missing) order by p.key)) ->> 'queued')::int, 0)));
+        select greatest(1, pgfresh.priority_of(p_type, p.viewers), w.priority) from unnest(p_keys, p_priorities) as w(key, priority)
+        join pgfresh.pairs as p on p.type_id = p_type.type_id and p.key = w.key where w.key = any (v_missing) order by w.key collate "C")) ->> 'queued')::int, 0)));
     v_queue := array(select k from unnest(v_queue) as k where not k = any (v_missing));
     v_later_keys := v_later_keys || v_missing;
     v_later := v_later || array_fill(v_next_sweep, array[cardinality(v_missing)]);
@@ -196,8 +197,8 @@ begin
 
   perform pgfresh.look_again(p_type.type_id, v_later_keys, v_later);
   if cardinality(v_queue) > 0 then
-    v_queued := pgfresh.open_jobs_for(p_type, v_queue, p_now,
-      case when p_priorities is not null then array(select w.priority from unnest(p_keys, p_priorities) as w(key, priority) where w.key = any (v_queue) order by w.key) end);
+    select pgfresh.open_jobs_for(p_type, array_agg(w.key order by w.place), p_now, array_agg(w.priority order by w.place)) into v_queued
+      from unnest(p_keys, p_priorities) with ordinality as w(key, priority, place) where w.key = any (v_queue);
   end if;
   return v_counts || jsonb_build_object('queued', v_queued);
 end
