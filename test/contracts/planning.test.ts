@@ -1,0 +1,230 @@
+import { execFile } from 'node:child_process';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { describe, expect, test, vi } from 'vitest';
+import { Database, EmbeddedServer, migrate, readSqlFiles, type Queryable } from '../../src/database/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { Planner } from '../../src/planner/index.ts';
+import { openDatabase } from '../harness/database.ts';
+import { temporaryFolder } from '../harness/folder.ts';
+import { runCli } from '../harness/process.ts';
+import { PlannerScene } from '../planner/scene.ts';
+
+const keysUpTo = (count: number): string[] => Array.from({ length: count }, (_, index) => `K${index}`);
+
+test('contract 3: of two planners at once the second is skipped, and nothing leaks after an error or a killed session', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.look('quote', ['A']);
+  const first = openDatabase(scene.queue.url, { poolSize: 1 });
+  await first.transact('plan', async (tx) => {
+    await tx.query('select pgfresh.plan_due_pairs()');
+    expect(await scene.tick()).toEqual({ skipped: 'locked' });
+    expect(await scene.queue.value('pgfresh.check_and_queue_stale_data()')).toEqual({ skipped: 'locked', done: false });
+  });
+  await expect(
+    first.transact('plan', async (tx) => {
+      await tx.query('select pgfresh.plan_due_pairs(), pgfresh.queue_scheduled_refreshes()');
+      await tx.query('select 1 / 0');
+    }),
+  ).rejects.toThrow('division by zero');
+  expect(await scene.tick()).toMatchObject({ more: false });
+
+  const killed = first.transact(
+    'plan',
+    async (tx) => {
+      const [session] = await tx.query<{ pid: number }>('select pg_backend_pid() as pid, pgfresh.plan_due_pairs()');
+      await scene.db.query('select pg_terminate_backend($1::int)', [session!.pid]);
+      await tx.query('select 1');
+    },
+    { attempts: 1 },
+  );
+  await expect(killed).rejects.toMatchObject({ code: 'PGF_DATABASE_LOST' });
+  await vi.waitFor(async () => {
+    const sessions = `(select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid())`;
+    expect(await scene.queue.value(sessions)).toBe(0);
+  });
+  expect(await scene.tick()).toMatchObject({ more: false });
+  expect(await scene.queue.value(`(select count(*) from pg_locks where locktype = 'advisory')`)).toBe(0);
+});
+
+test('contract 4: a missing table, a raising function and a key of the wrong type stop nothing else', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('gone');
+  await scene.db.query('create table number (id int primary key, fetched_at timestamptz)');
+  await scene.type('number', { columns: { key_columns: `'{id}'` } });
+  await scene.db.query(
+    `create function raising(timestamptz, interval) returns boolean language plpgsql as 'begin raise exception ''no''; end'`,
+  );
+  await scene.type('raising', { columns: { staleness_function: `'raising'` } });
+  await scene.type('quote');
+  await scene.db.query('drop table gone');
+  await scene.rows('raising', ['A']);
+  for (const type of ['gone', 'raising', 'quote']) await scene.look(type, ['A']);
+  await scene.look('number', ['1', 'one', '2']);
+  await scene.tick();
+  expect(await scene.open()).toEqual(['number 1 1', 'number 2 1', 'number one 1', 'quote A 1', 'raising A 1']);
+});
+
+test('contract 8: a registry priority of 999 on a scheduled type still queues −1', async () => {
+  const scene = await scheduledScene(['statements'], 10, { background_priority: '999', ui_threshold: '1000' });
+  await scene.db.query(`select pgfresh.open_refresh_cycle('statements', pgfresh.clock())`);
+  expect(await scene.queue.value('pgfresh.queue_scheduled_refreshes()')).toMatchObject({ queued: 10, finished: 1 });
+  const priorities = await scene.db.query('select distinct priority, band from pgfresh.job');
+  expect(priorities).toEqual([{ priority: -1, band: -1 }]);
+});
+
+test('contract 9: 50,000 keys of five scheduled types: few rows a run, never more than 1,000 waiting, and every key has its turn', async () => {
+  const types = ['a', 'b', 'c', 'd', 'e'];
+  const scene = await scheduledScene(types, 50_000);
+  for (const type of types)
+    await scene.db.query('select pgfresh.open_refresh_cycle($1::text, pgfresh.clock())', [type]);
+  await scene.db.query('create table done (type_id int, key text, priority int, primary key (type_id, key))');
+  let [runs, mostWaiting, mostRead] = [0, 0, 0];
+  for (let waiting = -1; waiting !== 0; runs++) {
+    const read = await scene.db.transact('run', async (tx) => {
+      const before = await rowsRead(tx, 'symbols');
+      await tx.query('select pgfresh.queue_scheduled_refreshes()');
+      return (await rowsRead(tx, 'symbols')) - before;
+    });
+    waiting = await scene.queue.value<number>('(select count(*) from pgfresh.job)');
+    mostWaiting = Math.max(mostWaiting, waiting);
+    mostRead = Math.max(mostRead, read);
+    // As if workers had ended them, without the time that takes.
+    await scene.db.query(
+      'with ended as (delete from pgfresh.job returning type_id, key, priority) insert into done select * from ended',
+    );
+  }
+  // The keys are looked up twice: as the next ones, and as keys that there are.
+  expect({ mostWaiting, bounded: mostRead <= 2_000, runs }).toEqual({ mostWaiting: 1_000, bounded: true, runs: 251 });
+  const [done] = await scene.db.query('select count(*) as keys, min(priority) as low, max(priority) as high from done');
+  expect(done).toEqual({ keys: 250_000, low: -1, high: -1 });
+  expect(await scene.queue.value('(select count(*) from pgfresh.refresh_cycle where done_at is null)')).toBe(0);
+}, 60_000);
+
+describe('contract 10: decisions are made by the primary and its clock', () => {
+  test('on a standby every function that decides refuses, and the process says so and exits', async () => {
+    const primary = await temporaryFolder('primary');
+    const copy = `${primary}-standby`;
+    const events = new Events();
+    const server = new EmbeddedServer({ dataDir: primary, events, fsync: false });
+    await server.start();
+    const database = new Database({ url: server.url, events, applicationName: 'pgfresh test' });
+    await migrate(database, { files: await readSqlFiles(), events });
+    await database.close();
+    await server.stop();
+    // With their owner, who is not root.
+    await promisify(execFile)('cp', ['-a', primary, copy]);
+    await writeFile(join(copy, 'postgres', 'standby.signal'), '');
+
+    const standby = new EmbeddedServer({ dataDir: copy, events, fsync: false });
+    await standby.start();
+    const db = openDatabase(standby.url);
+    for (const call of [
+      'plan_due_pairs()',
+      'check_and_queue_stale_data()',
+      'queue_scheduled_refreshes()',
+      'cleanup_stale_subscriptions()',
+    ]) {
+      await expect(db.query(`select pgfresh.${call}`)).rejects.toMatchObject({ code: 'PGF_STANDBY' });
+    }
+    const options = { cwd: copy, env: { DATABASE_URL: standby.url } };
+    const { code, stderr } = await runCli(['run', '--roles', 'planner'], options);
+    expect(stderr).toContain('PGF_DATABASE_STANDBY');
+    expect(code).toBe(4);
+    await db.close();
+    await standby.stop();
+    await Promise.all([primary, copy].map((folder) => rm(folder, { recursive: true, force: true })));
+  }, 60_000);
+
+  test('a process clock that is off by hours changes nothing', async () => {
+    const scene = await PlannerScene.open();
+    await scene.type('quote');
+    await scene.rows('quote', ['FRESH'], '30 seconds');
+    await scene.rows('quote', ['STALE'], '90 seconds');
+    await scene.look('quote', ['FRESH', 'STALE']);
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.parse('2026-01-05T17:00:00Z') });
+    try {
+      const planner = new Planner({ db: scene.db, events: new Events(), tickMs: 1_000, sweepMs: 60_000 });
+      await planner.tick();
+      await planner.sweep();
+    } finally {
+      vi.useRealTimers();
+    }
+    expect(await scene.open()).toEqual(['quote STALE 1']);
+    const [job] = await scene.db.query('select created_at = pgfresh.clock() as now from pgfresh.job');
+    expect(job).toEqual({ now: true });
+  });
+});
+
+test('contract 12: with 300,000 subscriptions a call reads no more than with 10,000, and writes no temporary file', async () => {
+  const few = await subscribed(10_000);
+  const many = await subscribed(300_000);
+  for (const call of ['plan_due_pairs', 'check_and_queue_stale_data']) {
+    const [small, large] = [await cost(few, call), await cost(many, call)];
+    expect({ call, temporary: small.temporary + large.temporary }).toEqual({ call, temporary: 0 });
+    expect(large.buffers, `${call}: ${small.buffers} buffers with 10,000`).toBeLessThan(small.buffers * 1.5);
+  }
+}, 60_000);
+
+async function rowsRead(tx: Queryable, table: string): Promise<number> {
+  const [row] = await tx.query<{ read: number }>(
+    'select seq_tup_read + idx_tup_fetch as read from pg_stat_xact_user_tables where relname = $1::text',
+    [table],
+  );
+  return row!.read;
+}
+
+/** Ten subscriptions a pair, in one type; a tenth of the pairs has no row. */
+async function subscribed(subscriptions: number): Promise<PlannerScene> {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  const keys = keysUpTo(subscriptions / 10);
+  await scene.rows(
+    'quote',
+    keys.filter((_, index) => index % 10 > 0),
+  );
+  await scene.look('quote', keys, 10);
+  for (let left = 1; left > 0;) {
+    await scene.db.query('select pgfresh.fold_demand(pgfresh.clock())');
+    left = await scene.queue.value<number>('(select count(*) from pgfresh.demand_change)');
+  }
+  await scene.db.query('vacuum (analyze) pgfresh.pairs, pgfresh.active_subscriptions, pgfresh.demand_change');
+  // The first call of a session reads the catalog.
+  await scene.db.query(`select pgfresh.explain_pair('quote', 'K1')`);
+  return scene;
+}
+
+async function cost(scene: PlannerScene, call: string): Promise<{ buffers: number; temporary: number }> {
+  const [row] = await scene.db.query<{ 'QUERY PLAN': [{ Plan: Record<string, number> }] }>(
+    `explain (analyze, buffers, format json) select pgfresh.${call}(300)`,
+  );
+  const plan = row!['QUERY PLAN'][0].Plan;
+  const sum = (...names: string[]) => names.reduce((total, name) => total + (plan[name] ?? 0), 0);
+  return {
+    buffers: sum('Shared Hit Blocks', 'Shared Read Blocks'),
+    temporary: sum('Temp Read Blocks', 'Temp Written Blocks'),
+  };
+}
+
+async function scheduledScene(
+  types: readonly string[],
+  keys: number,
+  columns: Record<string, string> = {},
+): Promise<PlannerScene> {
+  const scene = await PlannerScene.open();
+  await scene.db.query('create table symbols (symbol text primary key, active boolean not null)');
+  await scene.db.query(`insert into symbols select 'S' || n, true from generate_series(1, $1::int) as n`, [keys]);
+  await scene.db.query(`insert into symbols values ('GONE', false)`);
+  await scene.db.query('analyze symbols');
+  const scheduled = {
+    refresh_strategy: `'scheduled'`,
+    refresh_schedule: `'0 3 * * *'`,
+    key_table: `'symbols'`,
+    key_table_column: `'symbol'`,
+    key_active_column: `'active'`,
+  };
+  for (const type of types) await scene.type(type, { columns: { ...scheduled, ...columns } });
+  return scene;
+}
