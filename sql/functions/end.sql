@@ -110,7 +110,8 @@ begin
   select e.next_id, e.next_id, p_now, p_now, bytes.estimate, e.type_id, e.source_id, e.priority, pgfresh.band_of(e.priority),
     pgfresh.size_class_of(bytes.estimate, exists (select from pgfresh.source_state as s where s.source_id = e.source_id)), 'r', e.key, e.metadata
   from ended as e
-  cross join lateral (select coalesce((select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = e.type_id), 0) as estimate) as bytes;
+  cross join lateral (select coalesce((select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = e.type_id),
+    (select r.estimated_data_size_bytes from pgfresh.data_type_registry as r where r.type_id = e.type_id), 0) as estimate) as bytes;
 end
 $$;
 comment on function pgfresh.run_again(bigint[], timestamptz) is 'Opens a new job for pairs whose refresh was forced while they were being refreshed. A part of every end.';

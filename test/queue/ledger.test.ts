@@ -55,6 +55,20 @@ it('gives the reservation back when a job is put back, and counts what a failure
   expect(await budget()).toMatchObject({ used: 1_200, reserved: 0 });
 });
 
+it.each(['succeeded', 'failed'])(
+  'reserves for a refresh that was forced and runs again after one that %s',
+  async (how) => {
+    await queue.enqueue(db, 'large', 'A');
+    const job = await scene.claimOne();
+    await queue.enqueue(db, 'large', 'A', { force: true });
+    if (how === 'failed') await queue.turnBack(db, [{ ...job, bytes: 0 }], 'fail');
+    else await scene.complete([job], 100_000);
+    const [again] = await scene.claim();
+    expect(again).toMatchObject({ key: 'A', estimatedBytes: 400_000 });
+    expect(await budget()).toMatchObject({ reserved: 400_000 });
+  },
+);
+
 it('counts a lost or cancelled call at its estimate, since nobody knows what it cost', async () => {
   await queue.enqueueMany(db, 'large', ['A', 'B'], { estimatedBytes: 200_000 });
   const [first, second] = await scene.claim();
