@@ -5,9 +5,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if new.quota_bytes is null then
-    -- Jobs first and by their ids, as every end does it, which then waits for the state row.
-    update pgfresh.job set reserved = 0
-      where id = any (array(select id from pgfresh.job where source_id = new.id and reserved > 0 order by id for update));
+    -- Jobs first and by their ids, as every end does it, which then waits for the state row. Without a quota there is one class.
+    update pgfresh.job set reserved = 0, size_class = 0
+      where id = any (array(select id from pgfresh.job where source_id = new.id and (reserved > 0 or size_class > 0) order by id for update));
     delete from pgfresh.source_state where source_id = new.id;
   else
     insert into pgfresh.source_state (source_id, level_at) values (new.id, pgfresh.clock()) on conflict do nothing;

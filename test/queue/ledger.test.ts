@@ -232,3 +232,11 @@ it('takes the quota away with its state and its reservations', async () => {
   await scene.complete(jobs, 5);
   expect(await scene.value('select count(*)::int from pgfresh.source_state')).toBe(0);
 });
+
+it('goes, and what waited for it does not wait any more', async () => {
+  await use(1_000_000);
+  await queue.enqueueMany(db, 'large', ['A', 'B']);
+  expect(await scene.claim()).toEqual([]);
+  await db.query(`update pgfresh.sources set quota_bytes = null where name = 'paid'`);
+  expect((await scene.claim()).map((job) => job.key)).toEqual(['A', 'B']);
+});
