@@ -97,6 +97,11 @@ const statements = {
 /** The queue, spoken to over any connection or inside any transaction. The same functions serve those who write SQL. */
 export class Queue {
   readonly #floors = new Map<string, ClaimFloors>();
+  readonly #now: (() => number) | undefined;
+
+  constructor(now?: () => number) {
+    this.#now = now;
+  }
 
   /** Enqueues a job for one pair unless it has one open, in the transaction of `db`. */
   async enqueue(db: Queryable, type: string, key: string, options: EnqueueOptions = {}): Promise<Enqueued> {
@@ -163,7 +168,7 @@ export class Queue {
   // What one filter has claimed says nothing about what another one left behind.
   #floorsFor({ types, maxBytes }: ClaimOptions): ClaimFloors {
     const filter = JSON.stringify([types, maxBytes]);
-    const floors = this.#floors.get(filter) ?? new ClaimFloors();
+    const floors = this.#floors.get(filter) ?? new ClaimFloors(this.#now);
     this.#floors.set(filter, floors);
     return floors;
   }

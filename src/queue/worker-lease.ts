@@ -3,22 +3,22 @@ import type { Queryable } from '../database/index.ts';
 import { Service } from '../lifecycle/index.ts';
 import type { Claim } from './queue.ts';
 
-const renewEveryMs = 5_000;
-
 /** The life of a worker process as the queue sees it: a number, a lease, and the claims that it knows of. */
 export class WorkerLease extends Service {
   readonly name = 'worker lease';
   readonly #db: Queryable;
   readonly #workerName: string;
+  readonly #renewEveryMs: number;
   readonly #known = new Map<string, number>();
   readonly #lost = new AbortController();
   #id: number | undefined;
   #renewing: Promise<void> | undefined;
 
-  constructor(db: Queryable, workerName: string) {
+  constructor(db: Queryable, workerName: string, renewEveryMs = 5_000) {
     super();
     this.#db = db;
     this.#workerName = workerName;
+    this.#renewEveryMs = renewEveryMs;
   }
 
   get id(): number {
@@ -68,7 +68,7 @@ export class WorkerLease extends Service {
 
   async #renewUntilStopped(): Promise<void> {
     while (!this.stopSignal.aborted && !this.lost.aborted) {
-      await wait(renewEveryMs, undefined, { signal: this.stopSignal }).catch(() => {});
+      await wait(this.#renewEveryMs, undefined, { signal: this.stopSignal }).catch(() => {});
       if (!this.stopSignal.aborted) await this.renew();
     }
   }

@@ -1,4 +1,5 @@
-import { expect, it } from 'vitest';
+import pg from 'pg';
+import { expect, it, onTestFinished } from 'vitest';
 import { QueueScene } from '../queue/scene.ts';
 
 it('contract 6: a quota is never overshot by claims at once, and never strands what still fits', async () => {
@@ -42,9 +43,16 @@ it('contract 16: maintenance gives up while a long reader holds the table, says 
   await db.query(
     `create table pgfresh.${old} partition of pgfresh.history_succeeded for values from ('2020-01-01') to ('2020-01-02')`,
   );
+  const client = new pg.Client(scene.url);
+  const said: (string | undefined)[] = [];
+  client.on('notice', ({ message }) => said.push(message));
+  onTestFinished(() => client.end());
+  await client.connect();
   await db.transact('reader', async (reader) => {
     await reader.query(`select count(*) from pgfresh.${old}`);
     expect(await maintain()).toEqual({ made: 0, dropped: 0, busy: 1 });
+    await client.query('select pgfresh.maintain_queue_partitions(7, 30)');
+    expect(said).toEqual([`partition ${old} is in use and stays until the next run`]);
     await queue.enqueue(db, 'quote', 'A');
     expect(await scene.complete(await scene.claim())).toHaveLength(1);
   });

@@ -91,6 +91,36 @@ test('contract 11: a claim reads no more buffers beside 200,000 finished jobs th
   expect(beside200000).toBeLessThanOrEqual(beside0 + 10);
 });
 
+test('contract 11: a claim reads no more buffers beside 20,000 jobs that may not run now than beside none', async () => {
+  const [beside0, besidePaused, besideLater] = [
+    await claimBesideWaiting(0),
+    await claimBesideWaiting(20_000),
+    await claimBesideWaiting(20_000, new Date(Date.now() + 3_600_000)),
+  ];
+  expect(beside0).toBeGreaterThan(0);
+  // The indexes may be a level deeper.
+  expect(besidePaused).toBeLessThanOrEqual(beside0 + 50);
+  expect(besideLater).toBeLessThanOrEqual(beside0 + 50);
+});
+
+/** Buffers read by a claim while so many jobs wait for their source, which is paused, or for their time. */
+async function claimBesideWaiting(count: number, runAt?: Date): Promise<number> {
+  const scene = await QueueScene.open({ poolSize: 1 });
+  const worker = await scene.register();
+  await scene.source('paused');
+  await scene.type('page', 'paused');
+  await scene.db.query(`update pgfresh.sources set paused_until = 'infinity' where name = 'paused'`);
+  await scene.db.query('alter table pgfresh.job set (autovacuum_enabled = off)');
+  await scene.queue.enqueueMany(scene.db, runAt ? 'quote' : 'page', keys(count, 'waits '), {
+    priority: 9,
+    ...(runAt && { runAt }),
+  });
+  await scene.queue.enqueueMany(scene.db, 'quote', keys(2_000));
+  await scene.db.query('vacuum analyze pgfresh.job, pgfresh.pairs');
+  for (let warm = 0; warm < 3; warm++) await claimBuffers(scene.db, worker);
+  return claimBuffers(scene.db, worker);
+}
+
 /** Buffers read by one of several claims while so many pairs and jobs of either kind are in the history. */
 async function claimBeside(finished: number): Promise<number> {
   const scene = await QueueScene.open({ poolSize: 1 });

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { beforeAll, describe, expect, it, onTestFinished, test } from 'vitest';
-import type { Queryable } from '../../src/database/index.ts';
+import type { Database, Queryable } from '../../src/database/index.ts';
 import type { ClaimedJob } from '../../src/queue/index.ts';
 import { blocked } from '../harness/blocked.ts';
 import { freezeClock } from '../harness/clock.ts';
@@ -61,6 +61,8 @@ describe('nobody waits', () => {
   let scene: QueueScene;
   beforeAll(async () => {
     scene = await QueueScene.open();
+    await freezeClock(scene.db, '2026-01-05T12:00:00Z');
+    await scene.register();
   });
 
   async function running(key: string): Promise<ClaimedJob> {
@@ -129,6 +131,16 @@ describe('nobody waits', () => {
     expect(result).toBe('merged');
   });
 
+  it('an enqueue does not wait for another one of the same pair, and leaves it to that one', async () => {
+    await scene.complete([await running('asked for by two')]);
+    const { result } = await during(
+      (tx) => scene.queue.enqueue(tx, 'quote', 'asked for by two'),
+      (tx) => scene.queue.enqueue(tx, 'quote', 'asked for by two'),
+    );
+    expect(result).toBe('busy');
+    expect(await scene.queue.enqueue(scene.db, 'quote', 'asked for by two')).toMatchObject({ result: 'merged' });
+  });
+
   it("a completion does not wait for a user's open transaction that enqueued the same running pair", async () => {
     const job = await running('open transaction');
     const done = await during(
@@ -138,15 +150,68 @@ describe('nobody waits', () => {
     expect(done.map(Number)).toEqual([job.id]);
   });
 
-  it('a claim does not wait for an open transaction that raised a priority, and takes the others', async () => {
+  it.each(['one source', 'several sources'])(
+    'a claim from %s does not wait for an open transaction that raised a priority, and takes the others',
+    async (count) => {
+      if (count !== 'one source') await scene.source('another');
+      await scene.db.query(`select pgfresh.cancel_queue_jobs(p_source => 'market')`);
+      await scene.queue.enqueueMany(scene.db, 'quote', ['raised', 'other']);
+      const worker = await scene.register();
+      const { jobs } = await during(
+        (tx) => scene.queue.enqueue(tx, 'quote', 'raised', { priority: 9_000 }),
+        (tx) => scene.queue.claim(tx, { worker, limit: 10 }),
+      );
+      expect(jobs.map(({ key }) => key)).toEqual(['other']);
+    },
+  );
+
+  it('a claim does not wait for a job that has come due and is being cancelled', async () => {
     await scene.db.query(`select pgfresh.cancel_queue_jobs(p_source => 'market')`);
-    await scene.queue.enqueueMany(scene.db, 'quote', ['raised', 'other']);
+    await scene.queue.enqueue(scene.db, 'quote', 'due', { runAt: new Date('2026-01-05T13:00:00Z') });
+    await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() where key = 'due'`);
+    await scene.queue.enqueue(scene.db, 'quote', 'other');
     const worker = await scene.register();
     const { jobs } = await during(
-      (tx) => scene.queue.enqueue(tx, 'quote', 'raised', { priority: 9_000 }),
+      (tx) => tx.query(`select pgfresh.cancel_queue_jobs(p_key => 'due')`),
       (tx) => scene.queue.claim(tx, { worker, limit: 10 }),
     );
     expect(jobs.map(({ key }) => key)).toEqual(['other']);
+  });
+
+  it('a claim does not wait for another one from a source with a quota, and takes from the others', async () => {
+    await scene.db.query(`select pgfresh.cancel_queue_jobs(p_source => 'market')`);
+    const metered = await scene.source('metered', { quotaBytes: 1_000_000 });
+    await scene.type('page', 'metered', 100);
+    await scene.queue.enqueueMany(scene.db, 'page', ['A', 'B']);
+    await scene.queue.enqueue(scene.db, 'quote', 'other');
+    const [one, another] = [await scene.register(), await scene.register()];
+    const { jobs } = await during(
+      (tx) => scene.queue.claim(tx, { worker: one, limit: 1, sources: [metered] }),
+      (tx) => scene.queue.claim(tx, { worker: another, limit: 10 }),
+    );
+    expect(jobs.map(({ key }) => key)).toEqual(['other']);
+    expect((await scene.claim()).map(({ key }) => key)).toEqual(['B']);
+  });
+
+  it('a completion does not wait for another one of the same data type', async () => {
+    const [first, second] = [await running('ends first'), await running('ends second')];
+    // The first one of all makes the row that the others learn in.
+    await scene.complete([await running('ended before')]);
+    const usage = async () => {
+      const [row] = await scene.db.query<{ bytes: number; calls: number }>(
+        `select data_size_bytes as bytes, calls from pgfresh.api_data_usage where source = 'market'`,
+      );
+      return row!;
+    };
+    const before = await usage();
+    await onOtherShards(async (one, other) => {
+      await one.transact('first', async (tx) => {
+        await scene.queue.complete(tx, [endOf(first)]);
+        const end = (rival: Queryable) => scene.queue.complete(rival, [endOf(second)]);
+        expect(await other.transact('second', end, { lockTimeoutMs: 1, attempts: 1 })).toHaveLength(1);
+      });
+    });
+    expect(await usage()).toEqual({ bytes: before.bytes + 10, calls: before.calls + 2 });
   });
 
   it('recovery does not wait for a completion in flight', async () => {
@@ -158,6 +223,76 @@ describe('nobody waits', () => {
       (tx) => tx.query('select pgfresh.recover_stuck_jobs()'),
     );
     expect(await scene.job(job.id)).toMatchObject({ status: 'succeeded' });
+  });
+
+  it('recovery does not wait for a worker that is just doing something', async () => {
+    const worker = await scene.register();
+    await scene.db.query(`update pgfresh.worker set lease_until = '-infinity' where id = $1::bigint`, [worker]);
+    const left = await during(
+      (tx) => tx.query('update pgfresh.worker set idle = not idle where id = $1::bigint', [worker]),
+      async (tx) => {
+        await tx.query('select pgfresh.recover_stuck_jobs()');
+        return tx.query('select from pgfresh.worker where id = $1::bigint', [worker]);
+      },
+    );
+    expect(left).toHaveLength(1);
+    await scene.register();
+  });
+
+  it.each([
+    ['recovery from a dead worker', 'pgfresh.recover_stuck_jobs()', `lease_until = '-infinity'`],
+    ['a worker that retires', 'pgfresh.retire_worker($1::bigint)', 'idle = idle'],
+    ['a heartbeat that puts back', `pgfresh.heartbeat_worker($1::bigint, '{}')`, 'idle = idle'],
+  ])('%s does not wait for a completion in flight, and leaves the job to it', async (name, call, worker) => {
+    const job = await running(name);
+    const [row] = await scene.db.query<{ id: number }>(
+      `update pgfresh.worker set ${worker} where id = (select worker from pgfresh.job where id = $1::bigint) returning id`,
+      [job.id],
+    );
+    await scene.db.query(`update pgfresh.claim set claimed_at = claimed_at - interval '10 seconds'`);
+    await during(
+      (tx) => scene.queue.complete(tx, [endOf(job)]),
+      (tx) => tx.query(`select ${call}`, call.includes('$1') ? [row!.id] : []),
+    );
+    expect(await scene.job(job.id)).toMatchObject({ status: 'succeeded', attempts: 1 });
+    await scene.register();
+  });
+
+  /** Two connections that write to the ledger of a source without a quota in different rows. */
+  async function onOtherShards(act: (one: Database, other: Database) => Promise<void>): Promise<void> {
+    const shardOf = async (db: Database) => {
+      const [row] = await db.query<{ shard: number }>('select pg_backend_pid() % 16 as shard');
+      return row!.shard;
+    };
+    const one = openDatabase(scene.url, { poolSize: 1 });
+    let other = openDatabase(scene.url, { poolSize: 1 });
+    while ((await shardOf(one)) === (await shardOf(other))) other = openDatabase(scene.url, { poolSize: 1 });
+    await act(one, other);
+  }
+});
+
+describe('sets with the same new pairs', () => {
+  const letters = (from: string, to: string) =>
+    Array.from({ length: to.charCodeAt(0) - from.charCodeAt(0) + 1 }, (_, index) =>
+      String.fromCharCode(from.charCodeAt(0) + index),
+    );
+
+  it('wait for each other in the order of their keys, and so never in a circle', async () => {
+    const { db, queue } = await QueueScene.open();
+    let waiting: ReturnType<typeof queue.enqueueMany> | undefined;
+    await db.transact(
+      'holder',
+      async (tx) => {
+        await queue.enqueue(tx, 'quote', 'M');
+        waiting = queue.enqueueMany(db, 'quote', letters('A', 'Z').toReversed());
+        waiting.catch(() => {});
+        await blocked(db);
+        // What comes after M was not yet touched by the one that waits for M.
+        expect(await queue.enqueueMany(tx, 'quote', letters('N', 'Z'))).toMatchObject({ queued: 13 });
+      },
+      { lockTimeoutMs: 1_000, attempts: 1 },
+    );
+    expect(await waiting).toMatchObject({ queued: 12, merged: 14 });
   });
 });
 
@@ -308,35 +443,33 @@ describe('no deadlock over the ledger', () => {
     expect(await beat).toEqual([{ alive: true }]);
   });
 
-  it('of recovery from several workers and a transaction that ends jobs of several sources', async () => {
-    const { scene, clock, claimFor } = await twoHolders();
-    await claimFor('second', 'held by the one');
-    await claimFor('first', 'held by the other');
-    await clock.advance('16 seconds');
-    const live = [await claimFor('first', 'ends first'), await claimFor('second', 'ends second')];
-    await serverIsOld(scene);
-    let recovery: Promise<unknown[]> | undefined;
-    await scene.db.transact(
-      'ends',
-      async (tx) => {
-        await scene.queue.complete(tx, [endOf(live[0]!.job)]);
-        recovery = scene.db.query('select pgfresh.recover_stuck_jobs() as done');
-        recovery.catch(() => {});
-        await blocked(scene.db);
-        await scene.queue.complete(tx, [endOf(live[1]!.job)]);
-      },
-      { attempts: 1 },
-    );
-    expect(await recovery).toMatchObject([{ done: { dead_workers: 2, lost: 2 } }]);
-  });
-});
-
-/** Leases are not believed while the server itself has just come up. */
-async function serverIsOld({ db }: QueueScene): Promise<void> {
-  await db.query(
-    'select pg_sleep(greatest(0, 15.1 - extract(epoch from clock_timestamp() - pg_postmaster_start_time())))',
+  it.each([
+    ['dead workers', '16 seconds', 'recover_stuck_jobs()', { dead_workers: 2, lost: 2 }],
+    ['silent jobs', '301 seconds', 'recover_silent_jobs(10)', 2],
+  ])(
+    'of recovery from several %s and a transaction that ends jobs of several sources',
+    async (_, age, call, result) => {
+      const { scene, clock, claimFor } = await twoHolders();
+      await claimFor('second', 'held by the one');
+      await claimFor('first', 'held by the other');
+      await clock.advance(age);
+      const live = [await claimFor('first', 'ends first'), await claimFor('second', 'ends second')];
+      let recovery: Promise<unknown[]> | undefined;
+      await scene.db.transact(
+        'ends',
+        async (tx) => {
+          await scene.queue.complete(tx, [endOf(live[0]!.job)]);
+          recovery = scene.db.query(`select pgfresh.${call} as done`);
+          recovery.catch(() => {});
+          await blocked(scene.db);
+          await scene.queue.complete(tx, [endOf(live[1]!.job)]);
+        },
+        { attempts: 1 },
+      );
+      expect(await recovery).toMatchObject([{ done: result }]);
+    },
   );
-}
+});
 
 describe('a stopped worker', () => {
   test('that goes on after its lease has no effect', async () => {
@@ -356,7 +489,6 @@ describe('a stopped worker', () => {
 
     child.kill('SIGSTOP');
     await clock.advance('16 seconds');
-    await serverIsOld(scene);
     expect(await scene.value('pgfresh.recover_stuck_jobs()')).toMatchObject({
       dead_workers: 1,
       lost: 1,

@@ -51,8 +51,14 @@ it('gives the reservation back when a job is put back, and counts what a failure
   await queue.enqueueMany(db, 'large', ['A', 'B'], { estimatedBytes: 200_000 });
   const [first, second] = await scene.claim();
   await queue.turnBack(db, [{ ...first!, bytes: 0 }], 'put_back');
-  await queue.turnBack(db, [{ ...second!, bytes: 1_200 }], 'fail', { error: 'no' });
+  await db.query(`select pgfresh.fail_queue_job($1::bigint, 'no', p_permanent => true, p_data_size_bytes => 1200)`, [
+    second!.id,
+  ]);
   expect(await budget()).toMatchObject({ used: 1_200, reserved: 0 });
+  // What was put back has called nobody.
+  expect(await db.query('select data_size_bytes, calls from pgfresh.api_data_usage')).toEqual([
+    { data_size_bytes: 1_200, calls: 1 },
+  ]);
 });
 
 it.each(['succeeded', 'failed'])(
@@ -69,12 +75,60 @@ it.each(['succeeded', 'failed'])(
   },
 );
 
+it('is claimed by band and age, together with sources that have no quota', async () => {
+  for (const [type, key, priority] of [
+    ['quote', '1 nobody', 0],
+    ['small', '2 nobody', 0],
+    ['quote', '3 viewed', 4],
+    ['small', '4 viewed', 5],
+    ['small', '5 viewed', 4],
+    ['quote', '6 many', 900],
+    ['small', '7 many', 900],
+  ] as const) {
+    await queue.enqueue(db, type, key, { priority });
+  }
+  const order: string[] = [];
+  while (order.length < 7) order.push((await scene.claimOne()).key);
+  expect(order).toEqual(['6 many', '7 many', '3 viewed', '4 viewed', '5 viewed', '1 nobody', '2 nobody']);
+});
+
+it('can be limited to types and to a size', async () => {
+  const [small, large] = await Promise.all(
+    ['small', 'large'].map((name) =>
+      scene.value<number>('select type_id from pgfresh.data_type_registry where data_type = $1::text', [name]),
+    ),
+  );
+  await queue.enqueue(db, 'large', 'L');
+  await queue.enqueue(db, 'small', 'S');
+  expect((await scene.claim({ maxBytes: 100 })).map((job) => job.key)).toEqual(['S']);
+  expect(await scene.claim({ types: [small!] })).toEqual([]);
+  expect((await scene.claim({ types: [large!] })).map((job) => job.key)).toEqual(['L']);
+});
+
 it('counts a lost or cancelled call at its estimate, since nobody knows what it cost', async () => {
   await queue.enqueueMany(db, 'large', ['A', 'B'], { estimatedBytes: 200_000 });
   const [first, second] = await scene.claim();
   await queue.turnBack(db, [{ ...first!, bytes: 0 }], 'lost');
   await db.query('select pgfresh.cancel_queue_jobs(array[$1::bigint])', [second!.id]);
   expect(await budget()).toMatchObject({ used: 400_000, reserved: 0 });
+});
+
+it('is 95 % of the quota over 30 days, unless the source says otherwise', async () => {
+  await db.query(`insert into pgfresh.sources (name, quota_bytes) values ('usual', 3000000)`);
+  const [row] = await db.query(
+    `select b.cap, b.depth from pgfresh.sources as s, pgfresh.source_budget(s.id) as b where s.name = 'usual'`,
+  );
+  expect(row).toEqual({ cap: 2_850_000, depth: 95_000 });
+});
+
+it('adds up bytes and calls', async () => {
+  for (const key of ['A', 'B', 'C']) {
+    await queue.enqueue(db, 'small', key);
+    await scene.complete(await scene.claim(), 40);
+  }
+  expect(await db.query('select data_size_bytes, calls from pgfresh.api_data_usage')).toEqual([
+    { data_size_bytes: 120, calls: 3 },
+  ]);
 });
 
 it('is exceeded when everything is used or reserved', async () => {
@@ -89,12 +143,36 @@ it('is exceeded when everything is used or reserved', async () => {
   expect(await scene.value(`pgfresh.is_quota_exceeded('market')`)).toBe(false);
 });
 
+it('is corrected by signed entries that keep their reason and are no calls', async () => {
+  await db.query(`select pgfresh.correct_data_usage('paid', 500, 'the invoice of May')`);
+  await db.query(`select pgfresh.correct_data_usage('paid', -200, 'a credit')`);
+  expect(await db.query('select bytes, reason from pgfresh.usage_correction order by id')).toEqual([
+    { bytes: 500, reason: 'the invoice of May' },
+    { bytes: -200, reason: 'a credit' },
+  ]);
+  expect(await db.query('select source, data_size_bytes, calls from pgfresh.api_data_usage')).toEqual([
+    { source: 'paid', data_size_bytes: 300, calls: 0 },
+  ]);
+});
+
 it('forgets what is older than the window, the oldest hour whole', async () => {
   await use(500_000);
   await clock.advance('24 hours');
   expect((await budget()).used).toBe(500_000);
   await clock.advance('61 minutes');
   expect((await budget()).used).toBe(0);
+  // The invoice says that it was less; that is no room for more now.
+  await use(-500_000);
+  expect((await budget()).used).toBe(0);
+});
+
+it('is paid back by waiting when an answer was larger than its share, and at the latest when it has left the window', async () => {
+  await queue.enqueue(db, 'large', 'A');
+  await scene.complete(await scene.claim(), 900_000);
+  await clock.advance('20 hours');
+  expect(await budget()).toMatchObject({ used: 900_000, free: 16_666 });
+  await clock.advance('6 hours');
+  expect(await budget()).toMatchObject({ used: 0, free: 500_000 });
 });
 
 it('stops background work from 90 % on', async () => {
@@ -156,6 +234,33 @@ describe('a large job that does not fit', () => {
       expect(smallBefore.slice(0, 20).every((count) => count > 0)).toBe(true);
     },
   );
+
+  it('and is saved for is claimed only by those who want its type and its size', async () => {
+    const small = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'small'`);
+    await queue.enqueue(db, 'large', 'full', { estimatedBytes: 500_000 });
+    await scene.complete(await scene.claim(), 500_000);
+    await queue.enqueue(db, 'large', 'L');
+    await clock.advance('11 minutes');
+    expect(await scene.claim()).toEqual([]);
+    await clock.advance('20 hours');
+    expect(await scene.claim({ types: [small] })).toEqual([]);
+    expect(await scene.claim({ maxBytes: 399_999 })).toEqual([]);
+    expect((await scene.claim()).map((job) => job.key)).toEqual(['L']);
+  });
+
+  it('and is cancelled leaves what was put aside for it to the others', async () => {
+    await queue.enqueue(db, 'large', 'full', { estimatedBytes: 500_000 });
+    await scene.complete(await scene.claim(), 500_000);
+    await queue.enqueue(db, 'large', 'L');
+    await clock.advance('11 minutes');
+    expect(await scene.claim()).toEqual([]);
+    await db.query(`select pgfresh.cancel_queue_jobs(p_key => 'L')`);
+    expect(await scene.claim()).toEqual([]);
+    // Ten hours of the pace are 208,000 bytes.
+    await clock.advance('10 hours');
+    await queue.enqueue(db, 'small', 'fits', { estimatedBytes: 200_000 });
+    expect((await scene.claim()).map((job) => job.key)).toEqual(['fits']);
+  });
 
   it('for ever, because it is larger than the whole quota, stops nobody', async () => {
     await queue.enqueue(db, 'large', 'L', { priority: 9, estimatedBytes: 2_000_000 });
@@ -220,8 +325,9 @@ describe('the estimate of a type', () => {
   });
 
   it('learns from a set as from one after the other', async () => {
-    await db.query('select pgfresh.learn_size(1, array[1000, 2000, 3000]::bigint[])');
-    expect(await estimate()).toBe(Math.round(0.9 * (0.9 * 1000 + 0.1 * 2000) + 0.1 * 3000));
+    const sizes = Array.from({ length: 40 }, (_, index) => 1_000 * (40 - index));
+    await db.query('select pgfresh.learn_size(1, $1::bigint[])', [sizes]);
+    expect(await estimate()).toBe(Math.round(sizes.reduce((old, size) => 0.9 * old + 0.1 * size)));
   });
 });
 
@@ -229,6 +335,7 @@ it('takes the quota away with its state and its reservations', async () => {
   await queue.enqueue(db, 'large', 'A');
   const jobs = await scene.claim();
   await db.query(`update pgfresh.sources set quota_bytes = null where name = 'paid'`);
+  expect(await scene.value('select sum(reserved)::int from pgfresh.job')).toBe(0);
   await scene.complete(jobs, 5);
   expect(await scene.value('select count(*)::int from pgfresh.source_state')).toBe(0);
 });
@@ -239,4 +346,11 @@ it('goes, and what waited for it does not wait any more', async () => {
   expect(await scene.claim()).toEqual([]);
   await db.query(`update pgfresh.sources set quota_bytes = null where name = 'paid'`);
   expect((await scene.claim()).map((job) => job.key)).toEqual(['A', 'B']);
+});
+
+it('comes, and what was enqueued before keeps to it', async () => {
+  await db.query(`update pgfresh.sources set quota_bytes = null where name = 'paid'`);
+  await queue.enqueueMany(db, 'large', ['A', 'B', 'C']);
+  await db.query(`update pgfresh.sources set quota_bytes = 1000000 where name = 'paid'`);
+  expect((await scene.claim()).map((job) => job.key)).toEqual(['A']);
 });

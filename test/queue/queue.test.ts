@@ -1,4 +1,7 @@
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { Listener } from '../../src/database/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { Queue } from '../../src/queue/index.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { QueueScene } from './scene.ts';
 
@@ -93,11 +96,49 @@ describe('enqueue', () => {
     expect(keysOf(await scene.claim())).toEqual(['A']);
   });
 
+  it('forgets the wish to run again when the running job is cancelled', async () => {
+    await queue.enqueue(db, 'quote', 'A');
+    await scene.claimOne();
+    await queue.enqueue(db, 'quote', 'A', { force: true });
+    await db.query(`select pgfresh.cancel_queue_jobs(p_key => 'A')`);
+    expect(await scene.value('select count(*)::int from pgfresh.open_jobs')).toBe(0);
+  });
+
   it('can wait for its time, which somebody in a hurry brings forward', async () => {
     await queue.enqueue(db, 'quote', 'later', { runAt: new Date(Date.now() + 3_600_000) });
     expect(await scene.claim()).toEqual([]);
     await queue.enqueue(db, 'quote', 'later');
     expect(keysOf(await scene.claim())).toEqual(['later']);
+  });
+
+  it('is ready when its time has come, together with others', async () => {
+    await queue.enqueueMany(db, 'quote', ['A', 'B', 'C'], { runAt: new Date(Date.now() + 3_600_000) });
+    await db.query(`update pgfresh.job set run_at = pgfresh.clock() where key <> 'C'`);
+    expect(keysOf(await scene.claim())).toEqual(['A', 'B']);
+  });
+
+  it('of a pair that waits takes over an earlier time and nothing else but a higher priority', async () => {
+    const [early, late] = [30, 60].map((minutes) => new Date(Date.now() + minutes * 60_000));
+    const mine = { priority: 9, estimatedBytes: 700, metadata: { of: 'first' } };
+    const theirs = { priority: 2, estimatedBytes: 5, metadata: { of: 'second' } };
+    const { jobId } = await queue.enqueue(db, 'quote', 'A', { ...mine, runAt: late! });
+    for (const runAt of [early!, late!]) {
+      await queue.enqueue(db, 'quote', 'A', { ...theirs, runAt });
+      expect(await scene.job(jobId)).toMatchObject({ status: 'pending', next_retry_at: early, priority: 9 });
+    }
+    await queue.enqueue(db, 'quote', 'A', { ...theirs, priority: 20 });
+    expect(await scene.claim()).toMatchObject([{ ...mine, priority: 20 }]);
+  });
+
+  it('leaves a job that has failed before to its wait, however many look', async () => {
+    const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 1 });
+    const [back] = await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'retry');
+    expect((await queue.enqueue(db, 'quote', 'A', { priority: 50 })).result).toBe('merged');
+    expect(await scene.job(jobId)).toMatchObject({
+      status: 'retryable',
+      priority: 50,
+      next_retry_at: back!.nextRetryAt,
+    });
   });
 });
 
@@ -114,18 +155,27 @@ describe('claim', () => {
     ] as const) {
       await queue.enqueue(db, 'quote', key, { priority });
     }
-    expect(keysOf(await scene.claim({ limit: 4 }))).toEqual(['many', 'ten', 'eleven', 'old ten']);
-    expect(keysOf(await scene.claim({ limit: 4 }))).toEqual(['one', 'nobody', 'background']);
+    expect(keysOf(await scene.claim({ limit: 3 }))).toEqual(['many', 'ten', 'eleven']);
+    expect(keysOf(await scene.claim({ limit: 3 }))).toEqual(['old ten', 'one', 'nobody']);
+    expect(keysOf(await scene.claim({ limit: 3 }))).toEqual(['background']);
+  });
+
+  it('has one last band for 524,288 viewers and more', async () => {
+    await queue.enqueue(db, 'quote', 'fewer', { priority: 524_287 });
+    await queue.enqueue(db, 'quote', 'enough', { priority: 524_288 });
+    await queue.enqueue(db, 'quote', 'everybody', { priority: 2_147_483_647 });
+    for (const key of ['enough', 'everybody', 'fewer']) expect((await scene.claimOne()).key).toBe(key);
   });
 
   it('goes by age within a band, whatever the source', async () => {
     await scene.source('second');
     await scene.type('rate', 'second');
+    await queue.enqueue(db, 'quote', '0 lower', { priority: 3 });
     await queue.enqueue(db, 'rate', '1 rate', { priority: 4 });
-    await queue.enqueue(db, 'quote', '2 quote', { priority: 7 });
-    await queue.enqueue(db, 'rate', '3 rate', { priority: 5 });
-    expect(keysOf(await scene.claim({ limit: 2 }))).toEqual(['1 rate', '2 quote']);
-    expect(keysOf(await scene.claim({ limit: 2 }))).toEqual(['3 rate']);
+    await queue.enqueue(db, 'rate', '2 rate', { priority: 5 });
+    await queue.enqueue(db, 'quote', '3 quote', { priority: 7 });
+    expect(keysOf(await scene.claim({ limit: 2 }))).toEqual(['1 rate', '2 rate']);
+    expect(keysOf(await scene.claim({ limit: 2 }))).toEqual(['3 quote', '0 lower']);
   });
 
   it('leaves sources alone that are disabled or paused', async () => {
@@ -135,7 +185,7 @@ describe('claim', () => {
     await queue.enqueue(db, 'weather', 'B', { priority: 99 });
     await db.query(`update pgfresh.sources set paused_until = pgfresh.clock() + interval '1 hour' where name = 'slow'`);
     expect(keysOf(await scene.claim())).toEqual(['A']);
-    await db.query(`update pgfresh.sources set paused_until = null, enabled = false where name = 'slow'`);
+    await db.query(`update pgfresh.sources set paused_until = pgfresh.clock(), enabled = false where name = 'slow'`);
     expect(await scene.claim()).toEqual([]);
     await db.query(`update pgfresh.sources set enabled = true where name = 'slow'`);
     expect(keysOf(await scene.claim())).toEqual(['B']);
@@ -148,21 +198,91 @@ describe('claim', () => {
     await queue.enqueue(db, 'quote', 'q');
     await queue.enqueue(db, 'bond', 'b');
     await queue.enqueue(db, 'note', 'n');
+    expect(await scene.claim({ sources: [rates], maxBytes: 9 })).toEqual([]);
+    expect(await scene.claim({ maxBytes: 9, types: [bond, note] })).toEqual([]);
     expect(keysOf(await scene.claim({ sources: [rates], maxBytes: 100 }))).toEqual(['n']);
-    expect(await scene.claim({ types: [note] })).toEqual([]);
+    for (const where of [{}, { sources: [rates] }]) expect(await scene.claim({ ...where, types: [note] })).toEqual([]);
     expect(keysOf(await scene.claim({ types: [bond] }))).toEqual(['b']);
     expect(keysOf(await scene.claim())).toEqual(['q']);
   });
 
+  it('can be limited by those who speak only SQL too, by names', async () => {
+    await scene.source('funds');
+    await scene.type('fund', 'funds', 5_000);
+    await scene.type('index', 'funds', 10);
+    for (const type of ['quote', 'fund', 'index']) await queue.enqueue(db, type, `a ${type}`);
+    expect(await scene.value(`pgfresh.get_queue_batch(10, null, '{index}', 9)`)).toEqual([]);
+    expect(await scene.value(`pgfresh.get_queue_batch(10, null, '{index}')`)).toMatchObject([{ key: 'a index' }]);
+    expect(await scene.value(`pgfresh.get_queue_batch(10, '{funds}', null, 4999)`)).toEqual([]);
+    expect(await scene.value(`pgfresh.claim_next_pending_job(null, '{index}')`)).toBeNull();
+    expect(await scene.value(`pgfresh.claim_next_pending_job('{funds}')`)).toMatchObject({ key: 'a fund' });
+    expect(await scene.value(`pgfresh.claim_next_pending_job('{funds}')`)).toBeNull();
+  });
+
   it('wakes a worker that waits, and only then', async () => {
-    const idle = () => scene.value<boolean>('select bool_or(idle) from pgfresh.worker');
+    const heard: string[] = [];
+    let fence = Promise.withResolvers<void>();
+    const onNotification = (payload: string) => (payload === 'fence' ? fence.resolve() : void heard.push(payload));
+    const listener = new Listener({ url: scene.url, channel: 'pgfresh_job', events: new Events(), onNotification });
+    onTestFinished(() => listener.stop());
+    await listener.start();
+    /** How often somebody was woken since the last time. What was said before the fence is heard before it. */
+    const woken = async () => {
+      fence = Promise.withResolvers();
+      await db.query(`select pg_notify('pgfresh_job', 'fence')`);
+      await fence.promise;
+      return heard.splice(0).length;
+    };
     await scene.claim();
-    expect(await idle()).toBe(true);
+    await queue.enqueue(db, 'quote', 'later', { runAt: new Date(Date.now() + 3_600_000) });
+    expect(await woken()).toBe(0);
     await queue.enqueueMany(db, 'quote', ['A', 'B']);
-    await scene.claim({ limit: 1 });
-    expect(await idle()).toBe(false);
-    await scene.claim({ limit: 2 });
-    expect(await idle()).toBe(true);
+    expect(await woken()).toBe(1);
+    const first = await scene.claimOne();
+    await queue.enqueue(db, 'quote', 'C');
+    await queue.turnBack(db, [{ ...first, bytes: 0 }], 'put_back');
+    expect(await woken()).toBe(0);
+    const [again] = await scene.claim();
+    await queue.turnBack(db, [{ ...again!, bytes: 0 }], 'put_back');
+    expect(await woken()).toBe(1);
+  });
+
+  it.each([true, false])(
+    'begins at the floors that it is told, each for its source and band (alone: %s)',
+    async (alone) => {
+      const source = await scene.value<number>(`select id from pgfresh.sources where name = 'market'`);
+      await queue.enqueueMany(db, 'quote', ['behind', 'viewed'], { priority: 0 });
+      await queue.enqueue(db, 'quote', 'viewed', { priority: 1 });
+      const { jobId } = await queue.enqueue(db, 'quote', 'ahead');
+      const from = await db.query<{ key: string }>(
+        `select key from pgfresh.claim_jobs(null, gen_random_uuid(), 10, $1::int[], null, null, array[$2::int], array[0::smallint], array[$3::bigint])`,
+        [alone ? [source] : null, source, jobId],
+      );
+      expect(keysOf(from).toSorted()).toEqual(['ahead', 'viewed']);
+      expect(keysOf(await scene.claim())).toEqual(['behind']);
+    },
+  );
+
+  it('remembers how far it came, and looks from the beginning when nothing is left there', async () => {
+    const remembers = new Queue(() => 0);
+    const worker = await scene.register();
+    const claimOne = async () => (await remembers.claim(db, { worker, limit: 1 })).jobs[0]!;
+    await queue.enqueueMany(db, 'quote', ['A', 'B']);
+    const first = await claimOne();
+    await queue.turnBack(db, [{ ...first, bytes: 0 }], 'put_back');
+    expect((await claimOne()).key).toBe('B');
+    expect(await claimOne()).toMatchObject({ key: 'A', attempt: 2 });
+  });
+
+  it('remembers it for each filter apart', async () => {
+    const remembers = new Queue(() => 0);
+    const worker = await scene.register();
+    const tick = await scene.type('tick', 'market');
+    await queue.enqueue(db, 'quote', '1 quote');
+    await queue.enqueue(db, 'tick', '2 tick');
+    await queue.enqueue(db, 'quote', '3 quote');
+    expect((await remembers.claim(db, { worker, limit: 1, types: [tick] })).jobs).toMatchObject([{ key: '2 tick' }]);
+    expect((await remembers.claim(db, { worker, limit: 1 })).jobs).toMatchObject([{ key: '1 quote' }]);
   });
 
   it('is answered as JSON to those who speak only SQL', async () => {
@@ -190,18 +310,35 @@ describe('a refusal', () => {
 
 describe('the end', () => {
   it('is in the history with what it took, and the pair remembers it', async () => {
+    const worker = await scene.register();
+    const { jobId: failed } = await queue.enqueue(db, 'quote', 'A');
+    await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'fail', { outcome: 'refused', error: 'no' });
+    const pairs = 'select job_id, last_job, checked_at, ok_job, ok_at, outcome, fails from pgfresh.pairs';
+    const end = (await scene.job(failed))!['completed_at'];
+    expect(await db.query(pairs)).toEqual([
+      { job_id: null, last_job: failed, checked_at: end, ok_job: null, ok_at: null, outcome: 'refused', fails: 1 },
+    ]);
+
     const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 2 });
     const [job] = await scene.claim();
+    const { created_at, processed_at } = (await scene.job(jobId))!;
     await queue.complete(db, [{ id: job!.id, attempt: job!.attempt, bytes: 321, fetchMs: 12 }], 'unchanged');
-    expect(await scene.job(jobId)).toMatchObject({
+    const ended = (await scene.job(jobId))!;
+    expect(ended).toMatchObject({
       status: 'succeeded',
       outcome: 'unchanged',
       data_size_bytes: 321,
       attempts: 1,
       retry_count: 0,
+      locked_by: String(worker),
+      created_at,
+      processed_at,
     });
-    expect(await db.query('select job_id, last_job, ok_job, outcome, fails from pgfresh.pairs')).toEqual([
-      { job_id: null, last_job: jobId, ok_job: jobId, outcome: 'unchanged', fails: 0 },
+    const at = ended['completed_at'];
+    expect(Number(at)).toBeGreaterThanOrEqual(Number(processed_at));
+    expect(await scene.value('select fetch_ms from pgfresh.history_succeeded')).toBe(12);
+    expect(await db.query(pairs)).toEqual([
+      { job_id: null, last_job: jobId, checked_at: at, ok_job: jobId, ok_at: at, outcome: 'unchanged', fails: 0 },
     ]);
   });
 
@@ -232,6 +369,7 @@ describe('the end', () => {
     const job = await scene.claimOne();
     expect(await scene.value('pgfresh.reset_job_immediate($1::bigint)', [job.id])).toBe(true);
     expect(await scene.job(job.id)).toMatchObject({ status: 'pending', retry_count: 0 });
+    expect(await scene.value('select lost from pgfresh.open_jobs')).toBe(0);
     expect(await scene.value('pgfresh.reset_job_immediate($1::bigint)', [job.id])).toBe(false);
   });
 });
@@ -265,19 +403,50 @@ describe('a failure', () => {
     expect(await scene.value(`pgfresh.retry_failed_jobs(p_data_type => 'quote')`)).toBe(0);
   });
 
-  it('is spread over the whole wait, at most 24 hours', async () => {
-    const delays = await db.query<{ seconds: number }>(
-      'select extract(epoch from pgfresh.retry_delay(1, 0))::float8 as seconds from generate_series(1, 1000)',
-    );
-    const sorted = delays.map(({ seconds }) => seconds).toSorted((a, b) => a - b);
-    expect(sorted[0]).toBeLessThan(12);
-    expect(sorted.at(-1)).toBeGreaterThan(108);
-    expect(sorted.at(-1)).toBeLessThanOrEqual(120);
-    expect(
-      await scene.value<boolean>(
-        `select max(pgfresh.retry_delay(1000, 0)) between '20 hours' and '24 hours' from generate_series(1, 200)`,
-      ),
-    ).toBe(true);
+  it.each([
+    { retries: 0, priority: 1, most: 15 },
+    { retries: 3, priority: 1, most: 120 },
+    { retries: 0, priority: 0, most: 60 },
+    { retries: 1, priority: -1, most: 120 },
+    { retries: 3, priority: -1, most: 480 },
+    { retries: 100, priority: 1, most: 86_400 },
+    { retries: 100, priority: 0, most: 86_400 },
+  ])(
+    'number $retries is spread over the whole wait: $most seconds with priority $priority',
+    async ({ retries, priority, most }) => {
+      const delays = await db.query<{ seconds: number }>(
+        'select extract(epoch from pgfresh.retry_delay($1::int, $2::int))::float8 as seconds from generate_series(1, 1000)',
+        [retries, priority],
+      );
+      const sorted = delays.map(({ seconds }) => seconds).toSorted((a, b) => a - b);
+      expect(sorted[0]).toBeLessThan(0.1 * most);
+      expect(sorted.at(-1)).toBeGreaterThan(0.9 * most);
+      expect(sorted.at(-1)).toBeLessThanOrEqual(most);
+    },
+  );
+
+  it('is final after as many retries as its data type allows', async () => {
+    await scene.type('fragile', 'market');
+    await db.query(`update pgfresh.data_type_registry set max_retries = 1 where data_type = 'fragile'`);
+    await queue.enqueue(db, 'fragile', 'A');
+    const fail = async () =>
+      scene.value(`pgfresh.fail_queue_job($1::bigint, 'down', p_outcome => 'timeout')`, [(await scene.claimOne()).id]);
+    expect(await fail()).toMatchObject({ status: 'retryable' });
+    await db.query(`update pgfresh.job set run_at = pgfresh.clock()`);
+    expect(await fail()).toMatchObject({ status: 'failed' });
+    expect(await db.query('select outcome, retry_count from pgfresh.failed_jobs')).toEqual([
+      { outcome: 'timeout', retry_count: 1 },
+    ]);
+  });
+
+  it('keeps its last error until there is another one', async () => {
+    const { jobId } = await queue.enqueue(db, 'quote', 'A');
+    await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'retry', { error: 'down' });
+    await db.query('update pgfresh.job set run_at = pgfresh.clock()');
+    await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'put_back');
+    expect(await scene.job(jobId)).toMatchObject({ status: 'pending', error_message: 'down' });
+    await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'fail');
+    expect(await scene.job(jobId)).toMatchObject({ status: 'failed', error_message: 'down' });
   });
 
   it('that is permanent ends at once', async () => {
@@ -301,6 +470,78 @@ describe('cancelling', () => {
     expect(await scene.value(`pgfresh.cancel_queue_jobs(p_source => 'market')`)).toBe(2);
     expect(await scene.complete([running])).toEqual([]);
     expect(await scene.value(`select count(*)::int from pgfresh.api_call_queue where status = 'cancelled'`)).toBe(3);
+    expect(await db.query('select distinct outcome, fails from pgfresh.pairs')).toEqual([
+      { outcome: 'cancelled', fails: 0 },
+    ]);
     expect(await queue.enqueueMany(db, 'quote', ['A', 'B', 'C'])).toMatchObject({ queued: 3 });
+  });
+});
+
+it('waits and runs, as job_status counts it', async () => {
+  const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 3 });
+  await db.query(`update pgfresh.job set created_at = created_at - interval '1 hour'`);
+  await queue.enqueue(db, 'quote', 'B', { priority: 9 });
+  await queue.enqueue(db, 'quote', 'runs', { priority: 900 });
+  await scene.register();
+  await scene.claimOne();
+  const { created_at: oldest } = (await scene.job(jobId))!;
+  const counted = await db.query('select * from pgfresh.job_status order by status');
+  expect(counted).toMatchObject([
+    { data_type: 'quote', source: 'market', status: 'pending', jobs: 2, oldest, highest_priority: 9 },
+    { data_type: 'quote', source: 'market', status: 'running', jobs: 1, highest_priority: 900 },
+  ]);
+});
+
+describe('by their ids, data type, source, state, key and time', () => {
+  beforeAll(async () => {
+    await scene.source('exchange');
+    await scene.type('trade', 'exchange');
+  });
+
+  it('open jobs are cancelled, and no others', async () => {
+    const { jobId } = await queue.enqueue(db, 'quote', 'A');
+    await queue.enqueue(db, 'quote', 'B');
+    await queue.enqueue(db, 'trade', 'A');
+    const cancel = (filter: string, values: number[] = []) =>
+      scene.value<number>(`pgfresh.cancel_queue_jobs(${filter})`, values);
+    expect(await cancel('array[$1::bigint], p_dry_run => true', [jobId])).toBe(1);
+    expect(await cancel(`p_data_type => 'quote', p_dry_run => true`)).toBe(2);
+    expect(await cancel(`p_source => 'market', p_dry_run => true`)).toBe(2);
+    expect(await cancel(`p_key => 'A', p_dry_run => true`)).toBe(2);
+    expect(await cancel(`p_key => 'A', p_status => 'running', p_dry_run => true`)).toBe(0);
+    expect(await cancel(`p_key => 'A', p_data_type => 'quote'`)).toBe(1);
+    expect(await db.query('select key, data_type from pgfresh.open_jobs order by id')).toEqual([
+      { key: 'B', data_type: 'quote' },
+      { key: 'A', data_type: 'trade' },
+    ]);
+  });
+
+  it('dead letters are enqueued again, with their priority, and no others', async () => {
+    const clock = await freezeClock(db);
+    await scene.register();
+    const ids: number[] = [];
+    for (const [type, key] of [
+      ['quote', 'A'],
+      ['quote', 'B'],
+      ['trade', 'A'],
+    ] as const) {
+      ids.push((await queue.enqueue(db, type, key, { priority: 7 })).jobId);
+      await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'fail');
+      await clock.advance('1 second');
+    }
+    await queue.enqueue(db, 'quote', 'cancelled');
+    await db.query(`select pgfresh.cancel_queue_jobs(p_key => 'cancelled')`);
+    const retry = (filter: string, values: number[] = []) =>
+      scene.value<number>(`pgfresh.retry_failed_jobs(${filter})`, values);
+    expect(await retry('array[$1::bigint], p_dry_run => true', [ids[1]!])).toBe(1);
+    expect(await retry(`p_data_type => 'quote', p_dry_run => true`)).toBe(2);
+    expect(await retry(`p_source => 'exchange', p_dry_run => true`)).toBe(1);
+    expect(await retry(`p_since => pgfresh.clock() - interval '2 seconds', p_dry_run => true`)).toBe(2);
+    expect(await retry(`p_since => '-infinity', p_dry_run => true`)).toBe(3);
+    expect(await retry(`p_source => 'market', p_since => pgfresh.clock() - interval '2 seconds'`)).toBe(1);
+    expect(await scene.claim()).toMatchObject([{ key: 'B', priority: 7 }]);
+    expect(
+      await scene.value('select array_agg(id order by id) from pgfresh.failed_jobs where redriven_at is null'),
+    ).toEqual([ids[0], ids[2]]);
   });
 });

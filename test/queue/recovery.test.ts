@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { freezeClock } from '../harness/clock.ts';
 import { QueueScene } from './scene.ts';
 
@@ -50,6 +50,19 @@ describe('a worker that is gone', () => {
       await pass(15);
     }
     expect(await scene.job(jobId)).toMatchObject({ status: 'failed', outcome: 'worker_lost', attempts: 3 });
+    expect(await scene.value('select lost from pgfresh.failed_jobs')).toBe(3);
+  });
+
+  it('is shown with its jobs before they are taken back', async () => {
+    await scene.register('host-1');
+    await queue.enqueue(db, 'quote', 'A');
+    await scene.claimOne();
+    await clock.advance('14 seconds');
+    expect(await db.query('select key from pgfresh.stuck_jobs')).toEqual([]);
+    await clock.advance('1 second');
+    expect(await db.query('select key, locked_by from pgfresh.stuck_jobs')).toEqual([
+      { key: 'A', locked_by: 'host-1' },
+    ]);
   });
 
   it('can not claim, renew or be mistaken for a living one', async () => {
@@ -70,6 +83,10 @@ describe('a worker that lives', () => {
       expect(await scene.value('pgfresh.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, request])).toBe(true);
     }
     expect(await scene.complete(jobs)).toHaveLength(1);
+    await clock.advance('14 seconds');
+    expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(true);
+    await clock.advance('15 seconds');
+    expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(false);
   });
 
   it('gets back what it was given but never heard of, after five seconds', async () => {
@@ -93,6 +110,7 @@ describe('a worker that lives', () => {
     await scene.claim();
     expect(await scene.value('pgfresh.retire_worker($1::bigint)', [worker])).toBe(2);
     await scene.register('host-2');
+    expect(await scene.value('select max(lost) from pgfresh.open_jobs')).toBe(0);
     expect(await scene.claim()).toHaveLength(2);
   });
 });
@@ -119,6 +137,39 @@ describe('a job without progress', () => {
     ).toEqual([]);
   });
 
+  it('has the maximum of its own data type', async () => {
+    await scene.type('hasty', 'market');
+    await scene.type('patient', 'market');
+    await db.query(`update pgfresh.data_type_registry set max_run = '10 seconds' where data_type = 'hasty'`);
+    await db.query(`update pgfresh.data_type_registry set max_run = '1 hour' where data_type = 'patient'`);
+    onTestFinished(async () => {
+      await db.query(`delete from pgfresh.data_type_registry where data_type in ('hasty', 'patient')`);
+    });
+    for (const type of ['quote', 'hasty', 'patient']) await queue.enqueue(db, type, 'A');
+    await db.query('select pgfresh.get_queue_batch(3)');
+    const taken = async () => {
+      const stuck = await db.query<{ data_type: string }>('select data_type from pgfresh.stuck_jobs');
+      expect(await recover()).toMatchObject({ silent: stuck.length });
+      return stuck.map((job) => job.data_type);
+    };
+    await clock.advance('10 seconds');
+    expect(await taken()).toEqual([]);
+    await clock.advance('1 second');
+    expect(await taken()).toEqual(['hasty']);
+    await clock.advance('290 seconds');
+    expect(await taken()).toEqual(['quote']);
+    await clock.advance('1 hour');
+    expect(await taken()).toEqual(['patient']);
+  });
+
+  it('is one of at most so many that are taken back at once', async () => {
+    await queue.enqueueMany(db, 'quote', ['A', 'B', 'C']);
+    await db.query('select pgfresh.get_queue_batch(3)');
+    await clock.advance('301 seconds');
+    const some = () => scene.value(`pgfresh.recover_stuck_jobs('1 day', 2)`);
+    expect([await some(), await some()]).toMatchObject([{ silent: 2 }, { silent: 1 }]);
+  });
+
   it('is taken over by the next one who asks for a job', async () => {
     await queue.enqueue(db, 'quote', 'A');
     const first = await scene.value<{ id: number }>('pgfresh.claim_next_pending_job()');
@@ -140,6 +191,34 @@ describe('recovery', () => {
     // The worker comes back and finds its lease ended, but its job is still its own.
     expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(false);
     expect(await scene.complete([job])).toHaveLength(1);
+  });
+
+  it('then takes the jobs of those that have not come back', async () => {
+    await scene.register('host-1');
+    await queue.enqueue(db, 'quote', 'A');
+    await scene.claimOne();
+    await clock.advance('60 seconds');
+    expect(await recover('10 seconds')).toMatchObject({ leases_trusted: false, lost: 0 });
+    await pass(10);
+    await clock.advance('5 seconds');
+    expect(await recover('10 seconds')).toMatchObject({ leases_trusted: true, lost: 1 });
+  });
+
+  it('waits one more lease after the server has just started', async () => {
+    const started = Number(await scene.value<Date>('pg_postmaster_start_time()'));
+    const recoverAt = async (ms: number) => {
+      await clock.set(new Date(started + ms));
+      return recover('1 day');
+    };
+    onTestFinished(async () => void (await clock.set('2026-01-05T12:00:00Z')));
+    await clock.set(new Date(started));
+    await db.query('update pgfresh.recovery set ran_at = pgfresh.clock()');
+    await scene.register('host-1');
+    await queue.enqueue(db, 'quote', 'A');
+    await scene.claimOne();
+    expect(await recoverAt(15_000)).toMatchObject({ leases_trusted: false, lost: 0 });
+    expect(await recoverAt(29_999)).toMatchObject({ leases_trusted: false, lost: 0 });
+    expect(await recoverAt(30_000)).toMatchObject({ leases_trusted: true, lost: 1 });
   });
 
   it('runs once at a time, and the second does not wait', async () => {

@@ -5,9 +5,9 @@ import { QueueScene } from './scene.ts';
 const scene = await QueueScene.open();
 const { db, queue } = scene;
 
-/** A lease whose renewals a test triggers itself: what it sends is seen, and its timer never comes into play. */
-async function lease(): Promise<WorkerLease> {
-  const worker = new WorkerLease(db, 'host-1');
+/** A lease whose renewals a test triggers itself, unless it says how often: its timer does not come into play. */
+async function lease(renewEveryMs?: number): Promise<WorkerLease> {
+  const worker = new WorkerLease(db, 'host-1', renewEveryMs);
   onTestFinished(() => worker.stop());
   await worker.start();
   return worker;
@@ -39,6 +39,38 @@ it('names the claims whose jobs have not all ended as known, and no others', asy
   expect(worker.known).toEqual([first.request]);
   worker.ended(first.request, 1);
   expect(worker.known).toEqual([]);
+});
+
+it('renews itself', async () => {
+  const worker = await lease(1);
+  const until = async () =>
+    Number(await scene.value<Date>('select lease_until from pgfresh.worker where id = $1::bigint', [worker.id]));
+  const first = await until();
+  while ((await until()) === first);
+});
+
+it('keeps what it knows of when it renews, and nothing else', async () => {
+  await db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'quote')`);
+  const worker = await lease();
+  await queue.enqueueMany(db, 'quote', ['known', 'unheard of']);
+  worker.hold(await queue.claim(db, { worker: worker.id, limit: 1 }));
+  await queue.claim(db, { worker: worker.id, limit: 1 });
+  await db.query(`update pgfresh.claim set claimed_at = claimed_at - interval '10 seconds'`);
+  await worker.renew();
+  expect(await db.query('select key, status from pgfresh.open_jobs order by id')).toEqual([
+    { key: 'known', status: 'running' },
+    { key: 'unheard of', status: 'pending' },
+  ]);
+});
+
+it('outlives a renewal that fails', async () => {
+  const worker = await lease();
+  await db.query('alter function pgfresh.heartbeat_worker rename to away');
+  await worker.renew();
+  await db.query('alter function pgfresh.away rename to heartbeat_worker');
+  expect(worker.lost.aborted).toBe(false);
+  await worker.renew();
+  expect(worker.lost.aborted).toBe(false);
 });
 
 it('says when it is lost', async () => {
