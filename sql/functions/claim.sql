@@ -16,18 +16,25 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  v_sources int[] := p_sources;
 begin
-  if cardinality(p_sources) = 1 then
+  -- Without floors a look at the first entry costs little, and most sources have nothing ready most of the time.
+  if cardinality(p_floor_sources) = 0 then
+    v_sources := array(select s.id from unnest(p_sources) as s(id)
+      where (select true from pgfresh.job as j where j.state = 'r' and j.source_id = s.id and j.size_class = 0 order by j.band desc, j.seq limit 1));
+  end if;
+  if cardinality(v_sources) = 1 then
     return query
     select j.id, j.band, j.source_id, j.est_bytes
     from (
       select b.band, coalesce(f.seq, 0) as floor from generate_series(20, -1, -1) as b(band)
-      left join unnest(p_floor_sources, p_floor_bands, p_floor_ids) as f(source_id, band, seq) on f.source_id = p_sources[1] and f.band = b.band
+      left join unnest(p_floor_sources, p_floor_bands, p_floor_ids) as f(source_id, band, seq) on f.source_id = v_sources[1] and f.band = b.band
       order by b.band desc
     ) as target
     cross join lateral (
       select j.id, j.band, j.source_id, j.est_bytes from pgfresh.job as j
-      where j.state = 'r' and j.source_id = p_sources[1] and j.size_class = 0 and j.band = target.band and j.seq >= target.floor
+      where j.state = 'r' and j.source_id = v_sources[1] and j.size_class = 0 and j.band = target.band and j.seq >= target.floor
         and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
       order by j.seq limit p_limit for update skip locked
     ) as j
@@ -40,7 +47,7 @@ begin
   cross join lateral (
     -- Within a band the oldest come first, whatever their source. What is too much is let go when this transaction ends.
     select j.id, j.band, j.source_id, j.est_bytes
-    from unnest(p_sources) as s(source_id)
+    from unnest(v_sources) as s(source_id)
     left join unnest(p_floor_sources, p_floor_bands, p_floor_ids) as f(source_id, band, seq) on f.source_id = s.source_id and f.band = b.band
     cross join lateral (
       select j.id, j.band, j.source_id, j.est_bytes, j.seq from pgfresh.job as j
@@ -155,38 +162,58 @@ set jit = off
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
+  v_idle boolean;
+  v_due boolean;
   v_free int[];
   v_limited int[];
   v_ids bigint[];
-  v_more bigint[];
   v_source int;
+  v_floors int := cardinality(p_floor_sources);
 begin
-  perform pgfresh.require_range('p_limit', p_limit, 1, 10000);
-  if p_request is null then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_request must not be null', 'Pass a uuid of your own making, a new one for each claim.');
+  -- One comparison in the usual case: for a claim of one job, asking one by one would take as long as claiming.
+  if (p_limit between 1 and 10000 and p_request is not null and coalesce(p_max_bytes, 0) >= 0
+      and v_floors <= 1 and v_floors = cardinality(p_floor_bands) and v_floors = cardinality(p_floor_ids)) is not true then
+    perform pgfresh.require_range('p_limit', p_limit, 1, 10000);
+    if p_request is null then
+      perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_request must not be null', 'Pass a uuid of your own making, a new one for each claim.');
+    end if;
+    if p_max_bytes < 0 then
+      perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_max_bytes must not be negative, got %s', p_max_bytes), 'Leave it out to claim jobs of every size.');
+    end if;
+    -- A place named twice would be looked at twice, and its jobs be claimed twice.
+    if (v_floors = cardinality(p_floor_bands) and v_floors = cardinality(p_floor_ids)
+        and v_floors = (select count(distinct (f.source_id, f.band)) from unnest(p_floor_sources, p_floor_bands) as f(source_id, band))) is not true then
+      perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'the floors must be three arrays of one length that name each source and band once', 'Leave them out, or pass one source, band and id for each.');
+    end if;
   end if;
-  if p_max_bytes < 0 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_max_bytes must not be negative, got %s', p_max_bytes), 'Leave it out to claim jobs of every size.');
-  end if;
-  -- A place named twice would be looked at twice, and its jobs be claimed twice.
-  if (cardinality(p_floor_sources) = cardinality(p_floor_bands) and cardinality(p_floor_sources) = cardinality(p_floor_ids)) is not true
-    or (cardinality(p_floor_sources) > 1
-      and cardinality(p_floor_sources) <> (select count(distinct (f.source_id, f.band)) from unnest(p_floor_sources, p_floor_bands) as f(source_id, band))) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'the floors must be three arrays of one length that name each source and band once', 'Leave them out, or pass one source, band and id for each.');
-  end if;
-  if p_worker is not null and not exists (select from pgfresh.worker where id = p_worker and lease_until > v_now) then
+
+  -- All that a claim has to know before it looks for jobs, in one statement, because each costs more to begin than to run.
+  select
+      (select w.idle from pgfresh.worker as w where w.id = p_worker and w.lease_until > v_now),
+      (select true from pgfresh.job as j where j.state = 'w' and j.run_at <= v_now order by j.run_at limit 1),
+      array(select s.id from pgfresh.sources as s
+        where s.quota_bytes is null and s.enabled and (s.paused_until is null or s.paused_until <= v_now) and (p_sources is null or s.id = any (p_sources))),
+      array(select s.id from pgfresh.sources as s
+        where s.quota_bytes is not null and s.enabled and (s.paused_until is null or s.paused_until <= v_now) and (p_sources is null or s.id = any (p_sources))
+        order by s.id)
+    into v_idle, v_due, v_free, v_limited;
+  if p_worker is not null and v_idle is null then
     perform pgfresh.refuse('PGF_LEASE_LOST', format('worker %s has no lease', p_worker), 'Register again with register_worker and forget what was claimed.');
   end if;
-  perform pgfresh.promote_jobs(v_now);
+  if v_due then
+    perform pgfresh.promote_jobs(v_now);
+  end if;
 
-  select array_agg(s.id order by s.id) filter (where s.quota_bytes is null), array_agg(s.id order by s.id) filter (where s.quota_bytes is not null)
-    into v_free, v_limited
-    from pgfresh.sources as s
-    where s.enabled and (s.paused_until is null or s.paused_until <= v_now) and (p_sources is null or s.id = any (p_sources));
-
-  if v_limited is null then
-    select array_agg(picked.id) into v_ids
-      from pgfresh.pick_free(p_limit, v_free, p_types, p_max_bytes, p_floor_sources, p_floor_bands, p_floor_ids) as picked;
+  if v_limited = '{}' and v_floors = 0 and cardinality(v_free) = 1 then
+    -- The order of the ready index as it is. With floors, or several sources, each band has a place of its own to start from.
+    v_ids := array(
+      select j.id from pgfresh.job as j
+      where j.state = 'r' and j.source_id = v_free[1] and j.size_class = 0
+        and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
+      order by j.band desc, j.seq limit p_limit for update skip locked);
+  elsif v_limited = '{}' then
+    v_ids := array(select picked.id
+      from pgfresh.pick_free(p_limit, v_free, p_types, p_max_bytes, p_floor_sources, p_floor_bands, p_floor_ids) as picked);
   else
     -- What was picked from each is put in one order; what is too much is let go when this transaction ends.
     with picked as (
@@ -196,7 +223,7 @@ begin
     ), chosen as (
       select * from picked order by band desc, id limit p_limit
     )
-    select array_agg(chosen.id) into v_ids from chosen;
+    select coalesce(array_agg(chosen.id), '{}') into v_ids from chosen;
     foreach v_source in array v_limited loop
       update pgfresh.source_state as s set reserved = s.reserved + taken.bytes, level = b.level + taken.bytes, level_at = v_now
       from (select sum(est_bytes) as bytes from pgfresh.job where id = any (v_ids) and source_id = v_source) as taken, pgfresh.source_budget(v_source) as b
@@ -205,20 +232,24 @@ begin
   end if;
 
   -- Who got less than it asked for will soon wait for more, and wants to be woken.
-  update pgfresh.worker as w set idle = not w.idle where w.id = p_worker and w.idle <> (coalesce(cardinality(v_ids), 0) < p_limit);
-  if v_ids is null then
+  if v_idle <> (cardinality(v_ids) < p_limit) then
+    update pgfresh.worker as w set idle = not v_idle where w.id = p_worker;
+  end if;
+  if v_ids = '{}' then
     return;
   end if;
-  insert into pgfresh.claim (request, worker, claimed_at, job_ids) values (p_request, p_worker, v_now, v_ids) on conflict do nothing;
-  if not found then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_request %s has named a claim before', p_request), 'Pass a uuid of your own making, a new one for each claim.');
-  end if;
   return query
+    with named as (
+      insert into pgfresh.claim (request, worker, claimed_at, job_ids) values (p_request, p_worker, v_now, v_ids) on conflict do nothing returning true as new
+    )
     update pgfresh.job as j
     set state = 'x', worker = p_worker, request = p_request, claimed_at = v_now, progress_at = v_now, attempt = j.attempt + 1,
       reserved = case when j.source_id = any (v_limited) then j.est_bytes else 0 end
-    where j.id = any (v_ids)
+    where j.id = any (v_ids) and (select named.new from named)
     returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.priority, j.est_bytes, j.retries::int, j.metadata;
+  if not found then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_request %s has named a claim before', p_request), 'Pass a uuid of your own making, a new one for each claim.');
+  end if;
 end
 $$;
 comment on function pgfresh.claim_jobs(bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[]) is

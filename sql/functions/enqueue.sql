@@ -2,7 +2,7 @@
 create or replace function pgfresh.band_of(p_priority int) returns smallint
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
-as $$ select case when p_priority < 0 then -1 when p_priority = 0 then 0 else least(floor(log(2.0, p_priority)) + 1, 20) end::smallint $$;
+as $$ select (width_bucket(p_priority, '{0,1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,16384,32768,65536,131072,262144,524288}'::int[]) - 1)::smallint $$;
 comment on function pgfresh.band_of(int) is 'The band of a priority: -1 for background, 0 for 0, then one for each power of two up to 20.';
 
 -- Where bytes are limited, small jobs must be found behind large ones without reading those; elsewhere there is one class.
@@ -44,15 +44,18 @@ set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-  v_type pgfresh.data_type_registry := pgfresh.require_type(p_data_type);
+  v_type int;
+  v_source int;
+  v_bytes bigint;
+  v_limited boolean;
   v_now timestamptz := pgfresh.clock();
   v_run_at timestamptz := greatest(coalesce(p_run_at, v_now), v_now);
   v_state "char" := case when p_run_at > v_now then 'w' else 'r' end;
   v_band smallint;
-  v_bytes bigint;
-  v_limited boolean;
-  v_size_class smallint;
+  v_size_class smallint := 0;
   v_keys text[];
+  v_longest int;
+  v_known bigint;
   v_new_keys text[];
   v_new_ids bigint[];
   v_old_keys text[];
@@ -60,14 +63,24 @@ declare
   v_open_ids bigint[];
   v_rerun_ids bigint[];
 begin
+  select r.type_id, r.source_id,
+      coalesce(p_estimated_size, (select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = r.type_id), r.estimated_data_size_bytes),
+      (select true from pgfresh.source_state as s where s.source_id = r.source_id)
+    into v_type, v_source, v_bytes, v_limited from pgfresh.data_type_registry as r where r.data_type = p_data_type;
+  if not found then
+    perform pgfresh.require_type(p_data_type);
+  end if;
   if p_keys is null or cardinality(p_keys) > 100000 then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_keys must have at most 100000 keys, got %s', coalesce(cardinality(p_keys)::text, 'null')), 'Enqueue in smaller sets.');
   end if;
-  perform pgfresh.require_range('p_priority', p_priority, -1, 2147483647);
+  -- A function call costs more than a comparison, so the functions are only called to refuse.
+  if (p_priority >= -1) is not true then
+    perform pgfresh.require_range('p_priority', p_priority, -1, 2147483647);
+  end if;
   if p_force is null then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_force must be true or false, got null', 'Leave it out if the refresh is not forced.');
   end if;
-  if p_estimated_size is not null then
+  if p_estimated_size not between 0 and 1000000000000000 then
     perform pgfresh.require_range('p_estimated_size', p_estimated_size, 0, 1e15);
   end if;
   if p_run_at > v_now + interval '366 days' then
@@ -76,52 +89,53 @@ begin
   if octet_length(p_metadata::text) > 65536 then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_metadata has more than 65536 bytes', 'Keep large things in a table of yours and pass their key.');
   end if;
-  perform pgfresh.require_key(bad.key) from unnest(p_keys) as bad(key)
-    where bad.key is null or bad.key = '' or octet_length(bad.key) > 512 or bad.key ~ '[[:cntrl:]]';
+  -- In key order and once each, so that two sets can not wait for each other in a circle.
+  select array_agg(wanted.key order by wanted.key), max(octet_length(wanted.key)) into v_keys, v_longest
+    from (select distinct wanted.key collate "C" as key from unnest(p_keys) as wanted(key)) as wanted;
+  if v_longest > 512 or array_position(v_keys, null) is not null or '' = any (v_keys) or array_to_string(v_keys, '') ~ '[[:cntrl:]]' then
+    perform pgfresh.require_key(bad.key) from unnest(p_keys) as bad(key);
+  end if;
 
   v_band := pgfresh.band_of(p_priority);
-  v_bytes := coalesce(p_estimated_size,
-    (select estimated_bytes from pgfresh.type_stats where type_id = v_type.type_id), v_type.estimated_data_size_bytes);
-  v_limited := exists (select from pgfresh.source_state where source_id = v_type.source_id);
-  v_size_class := pgfresh.size_class_of(v_bytes, v_limited);
-  -- In key order and once each, so that two sets can not wait for each other in a circle.
-  select array_agg(wanted.key order by wanted.key) into v_keys
-    from (select distinct wanted.key collate "C" as key from unnest(p_keys) as wanted(key)) as wanted;
+  if v_limited then
+    v_size_class := pgfresh.size_class_of(v_bytes, true);
+  end if;
 
-  -- First as if nobody else were adding the same pairs, which is the rule and costs a third less.
-  for v_turn in 1..2 loop
+  -- The whole set in one walk of the index. Before version 17 the planner may walk all keys of the type instead, and is not asked.
+  if current_setting('server_version_num')::int >= 170000 then
+    v_known := (select count(*) from pgfresh.pairs as p where p.type_id = v_type and p.key = any (v_keys));
+  end if;
+  if v_known = 0 then
+    v_new_keys := v_keys;
+  elsif v_known is distinct from cardinality(v_keys) then
+    -- A subquery for each key, and no join: whatever the statistics say, a key is looked up by its index.
+    v_new_keys := array(select wanted.key from unnest(v_keys) as wanted(key)
+      where (select true from pgfresh.pairs as p where p.type_id = v_type and p.key = wanted.key) is null);
+  end if;
+
+  if cardinality(v_new_keys) > 0 then
+    -- First as if nobody else were adding the same pairs, which is the rule and costs a third less.
     begin
-      if v_turn = 1 then
-        with added as (
-          insert into pgfresh.pairs (type_id, key, job_id)
-          select v_type.type_id, wanted.key, nextval('pgfresh.job_id') from unnest(v_keys) as wanted(key)
-          -- A subquery for each key, and no join: whatever the statistics say, a key is looked up by its index.
-          where (select true from pgfresh.pairs as p where p.type_id = v_type.type_id and p.key = wanted.key) is null
-          returning key, job_id
-        )
-        select array_agg(added.key), array_agg(added.job_id) into v_new_keys, v_new_ids from added;
-      else
-        with added as (
-          insert into pgfresh.pairs (type_id, key, job_id)
-          select v_type.type_id, wanted.key, nextval('pgfresh.job_id') from unnest(v_keys) as wanted(key)
-          where (select true from pgfresh.pairs as p where p.type_id = v_type.type_id and p.key = wanted.key) is null
-          on conflict do nothing
-          returning key, job_id
-        )
-        select array_agg(added.key), array_agg(added.job_id) into v_new_keys, v_new_ids from added;
-      end if;
-      exit;
+      v_new_ids := array(select nextval('pgfresh.job_id') from unnest(v_new_keys));
+      insert into pgfresh.pairs (type_id, key, job_id) select v_type, unnest(v_new_keys), unnest(v_new_ids);
     exception when unique_violation then
-      null;
+      with added as (
+        insert into pgfresh.pairs (type_id, key, job_id)
+        select v_type, wanted.key, nextval('pgfresh.job_id') from unnest(v_new_keys) as wanted(key)
+        where (select true from pgfresh.pairs as p where p.type_id = v_type and p.key = wanted.key) is null
+        on conflict do nothing
+        returning key, job_id
+      )
+      select array_agg(added.key), array_agg(added.job_id) into v_new_keys, v_new_ids from added;
     end;
-  end loop;
+  end if;
 
   if coalesce(cardinality(v_new_keys), 0) < cardinality(v_keys) then
     with opened as (
       update pgfresh.pairs as p set job_id = nextval('pgfresh.job_id')
-      where p.type_id = v_type.type_id and p.key = any (array(
+      where p.type_id = v_type and p.key = any (array(
         select free.key from pgfresh.pairs as free
-        where free.type_id = v_type.type_id and free.key = any (v_keys) and free.job_id is null
+        where free.type_id = v_type and free.key = any (v_keys) and free.job_id is null
         order by free.key for update skip locked))
       returning p.key, p.job_id
     )
@@ -129,7 +143,7 @@ begin
     v_new_keys := v_new_keys || v_old_keys;
     v_new_ids := v_new_ids || v_old_ids;
     v_open_ids := array(select p.job_id from pgfresh.pairs as p
-      where p.type_id = v_type.type_id and p.key = any (v_keys) and p.job_id is not null and (v_old_ids is null or not p.job_id = any (v_old_ids)));
+      where p.type_id = v_type and p.key = any (v_keys) and p.job_id is not null and (v_old_ids is null or not p.job_id = any (v_old_ids)));
 
     -- Those that wait already: a higher priority or an earlier time is taken over. A claim in flight keeps its lock and its job.
     update pgfresh.job as j set
@@ -156,21 +170,21 @@ begin
   end if;
 
   insert into pgfresh.job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, size_class, state, key, metadata)
-  select added.id, added.id, v_run_at, v_now, v_bytes, v_type.type_id, v_type.source_id, p_priority, v_band, v_size_class, v_state, added.key, p_metadata
-  from unnest(v_new_ids, v_new_keys) as added(id, key);
+  select added.id, added.id, v_run_at, v_now, v_bytes, v_type, v_source, p_priority, v_band, v_size_class, v_state, added.key, p_metadata
+  from (select unnest(v_new_ids) as id, unnest(v_new_keys) as key) as added;
 
   if cardinality(v_new_ids) > 0 and v_state = 'r' then
     perform pgfresh.wake_workers();
   end if;
 
-  return query select added.key, added.id, 'queued' from unnest(v_new_keys, v_new_ids) as added(key, id);
+  return query select unnest(v_new_keys), unnest(v_new_ids), 'queued';
   if coalesce(cardinality(v_new_keys), 0) < cardinality(v_keys) then
     return query
       select p.key, p.job_id, case
         when p.job_id = any (v_rerun_ids) then 'rerun'
         else coalesce((select case when j.state <> 'x' then 'merged' when p_force then 'busy' else 'running' end from pgfresh.job as j where j.id = p.job_id), 'busy') end
       from pgfresh.pairs as p
-      where p.type_id = v_type.type_id and p.key = any (v_keys) and (v_new_keys is null or not p.key = any (v_new_keys));
+      where p.type_id = v_type and p.key = any (v_keys) and (v_new_keys is null or not p.key = any (v_new_keys));
   end if;
 end
 $$;
