@@ -10,7 +10,7 @@ as $$
 begin
   if tg_table_name = 'node_demand' then
     if tg_op = 'INSERT' then
-      insert into pgfresh.pairs (type_id, key) select type_id, key from fresh order by type_id, key on conflict do nothing;
+      insert into pgfresh.pairs (type_id, key) select distinct type_id, key from fresh order by type_id, key on conflict do nothing;
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, viewers from fresh;
     elsif tg_op = 'UPDATE' then
       insert into pgfresh.demand_change (type_id, key, delta)
@@ -19,10 +19,10 @@ begin
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, -viewers from gone;
     end if;
   elsif tg_op = 'INSERT' then
-    insert into pgfresh.pairs (type_id, key) select type_id, key from fresh order by type_id, key on conflict do nothing;
-    insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, 1 from fresh;
+    insert into pgfresh.pairs (type_id, key) select distinct type_id, key from fresh order by type_id, key on conflict do nothing;
+    insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, count(*) from fresh group by type_id, key;
   else
-    insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, -1 from gone;
+    insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, -count(*) from gone group by type_id, key;
   end if;
   return null;
 end
@@ -328,6 +328,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_last bigint;
   v_types int[]; v_keys text[];
   v_raised bigint[]; v_priorities int[];
   v_count int;
@@ -335,11 +336,12 @@ begin
   if not exists (select from pgfresh.demand_change) then
     return 0;
   end if;
+  select max(id) into v_last from (select id from pgfresh.demand_change order by id limit 5000) as c;
   select array_agg(p.type_id), array_agg(p.key) into v_types, v_keys
-  from (select distinct c.type_id, c.key from (select type_id, key from pgfresh.demand_change order by id limit 5000) as c) as c
+  from (select distinct type_id, key from pgfresh.demand_change where id <= v_last) as c
   cross join lateral (select p.type_id, p.key from pgfresh.pairs as p where p.type_id = c.type_id and p.key = c.key for update skip locked) as p;
   with gone as (
-    delete from pgfresh.demand_change as c using unnest(v_types, v_keys) as l(type_id, key) where c.type_id = l.type_id and c.key = l.key
+    delete from pgfresh.demand_change as c using unnest(v_types, v_keys) as l(type_id, key) where c.id <= v_last and c.type_id = l.type_id and c.key = l.key
     returning c.type_id, c.key, c.delta
   ), net as (
     select type_id, key, sum(delta)::int as delta from gone group by type_id, key

@@ -48,6 +48,7 @@ declare
   v_source int;
   v_bytes bigint;
   v_limited boolean;
+  v_choosy boolean;
   v_now timestamptz := pgfresh.clock();
   v_run_at timestamptz := greatest(coalesce(p_run_at, v_now), v_now);
   v_state "char" := case when p_run_at > v_now then 'w' else 'r' end;
@@ -65,8 +66,9 @@ declare
 begin
   select r.type_id, r.source_id,
       coalesce(p_estimated_size, (select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = r.type_id), r.estimated_data_size_bytes),
-      (select true from pgfresh.source_state as s where s.source_id = r.source_id)
-    into v_type, v_source, v_bytes, v_limited from pgfresh.data_type_registry as r where r.data_type = p_data_type;
+      (select true from pgfresh.source_state as s where s.source_id = r.source_id),
+      r.normalise <> 'none' or r.key_pattern is not null or r.key_table is not null or cardinality(r.key_columns) > 1
+    into v_type, v_source, v_bytes, v_limited, v_choosy from pgfresh.data_type_registry as r where r.data_type = p_data_type;
   if not found then
     perform pgfresh.require_type(p_data_type);
   end if;
@@ -88,6 +90,9 @@ begin
   end if;
   if octet_length(p_metadata::text) > 65536 then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_metadata has more than 65536 bytes', 'Keep large things in a table of yours and pass their key.');
+  end if;
+  if v_choosy then
+    p_keys := pgfresh.admit_keys(pgfresh.require_type(p_data_type), p_keys);
   end if;
   -- In key order and once each, so that two sets can not wait for each other in a circle.
   select array_agg(wanted.key order by wanted.key), max(octet_length(wanted.key)) into v_keys, v_longest

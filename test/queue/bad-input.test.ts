@@ -373,7 +373,7 @@ const rows: readonly (readonly [string, string])[] = [
   ],
   [
     `insert into pgfresh.data_type_registry (data_type, source, ${mirror.columns}) values ('news', 'nobody', ${mirror.values})`,
-    'PGF01',
+    'PGF_REGISTRY_INVALID',
   ],
   ...Object.entries({
     ttl: ['null', `'0'`, `'-1 second'`, `'100000 years'`],
