@@ -1,0 +1,175 @@
+import { expect, test } from 'vitest';
+import { explainPair, reasons, type Explanation, type Reason } from '../../src/planner/index.ts';
+import { runCli } from '../harness/process.ts';
+import { temporaryFolder } from '../harness/folder.ts';
+import { PlannerScene } from './scene.ts';
+
+interface Situation {
+  readonly make: (scene: PlannerScene) => Promise<unknown>;
+  readonly says: RegExp;
+  readonly also?: object;
+}
+
+/** Each reason, with the situation made for real. The pair is (quote, A); somebody looks at it unless said otherwise. */
+const situations: Readonly<Record<Reason, Situation>> = {
+  running: {
+    make: async (scene) => {
+      await viewed(scene);
+      await scene.queue.claim();
+      await scene.clock.advance('3 seconds');
+    },
+    says: /^It is being fetched since 3 s, in attempt 1\.$/,
+    also: { state: 'missing', job: { status: 'running', attempt: 1 } },
+  },
+  retry: {
+    make: async (scene) => {
+      await viewed(scene);
+      const { id } = await scene.queue.claimOne();
+      await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503')`, [id]);
+      await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() + interval '10 seconds'`);
+    },
+    says: /^It failed and is tried again in 10 s: status 503$/,
+    also: { job: { status: 'retryable', error: 'status 503' } },
+  },
+  queued: {
+    make: async (scene) => {
+      await scene.look('quote', ['B'], 9);
+      await viewed(scene);
+    },
+    says: /at place 2 of its source/,
+    also: { job: { place: 2, priority: 1 }, viewers: 1, viewers_by: { heartbeat: 1, gateway: 0 } },
+  },
+  unresolved: {
+    make: async (scene) => {
+      await scene.look('quote', ['A']);
+      await scene.db.query('drop table quote');
+    },
+    says: /there is no table public\.quote\. Create it, or correct table_name\./,
+    also: { state: 'unknown' },
+  },
+  not_viewed: {
+    make: async (scene) => scene.rows('quote', ['A'], '1 hour'),
+    says: /^Nobody looks at it\.$/,
+    also: { viewers: 0, state: 'stale' },
+  },
+  held: {
+    make: async (scene) => {
+      await viewed(scene);
+      await scene.finish('failed');
+    },
+    says: /^The last outcome was failed; it is not asked for again before 60 s have passed\.$/,
+    also: { failures_in_a_row: 1, outcomes: [{ outcome: 'failed', error: 'no' }] },
+  },
+  fresh: {
+    make: async (scene) => {
+      await scene.rows('quote', ['A'], '18 seconds');
+      await viewed(scene);
+    },
+    says: /^It is fresh for 42 s more\.$/,
+    also: { state: 'fresh', age_seconds: 18, ttl_seconds: 60 },
+  },
+  schedule: {
+    make: async (scene) => {
+      await scene.db.query(`create table symbols (symbol text primary key); insert into symbols values ('A')`);
+      await scene.db.query(
+        `update pgfresh.data_type_registry set refresh_strategy = 'scheduled', refresh_schedule = '0 3 * * *', key_table = 'symbols', key_table_column = 'symbol'`,
+      );
+      await scene.rows('quote', ['A'], '1 hour');
+      await viewed(scene);
+    },
+    says: /^It is refreshed by its schedule, 0 3 \* \* \* in UTC\.$/,
+  },
+  paused: {
+    make: async (scene) => {
+      await viewed(scene);
+      await scene.db.query('update pgfresh.sources set enabled = false');
+    },
+    says: /^The source market is switched off\.$/,
+  },
+  breaker: {
+    make: async (scene) => {
+      await scene.db.query(
+        `update pgfresh.sources set failure_streak = 5, paused_until = pgfresh.clock() + interval '4 minutes'`,
+      );
+      await viewed(scene);
+    },
+    says: /^The source market failed 5 times in a row and is left alone for 4 min more\.$/,
+    also: { job: null },
+  },
+  quota: {
+    make: async (scene) => {
+      await scene.db.query('update pgfresh.sources set quota_bytes = 1000');
+      await scene.db.query(`select pgfresh.correct_data_usage('market', 950, 'the provider says so')`);
+      await viewed(scene);
+    },
+    says: /^The bytes that the source market may use now are used up\.$/,
+  },
+  gate: {
+    make: async (scene) => {
+      await scene.db.query(
+        `create function closed(text, text) returns boolean language sql as 'select false';
+         create function opens(text, text) returns timestamptz language sql as $$ select timestamptz '2026-01-05 15:00Z' $$;
+         update pgfresh.data_type_registry set gate_function = 'closed', gate_opens_function = 'opens'`,
+      );
+      await scene.rows('quote', ['A'], '1 hour');
+      await viewed(scene);
+    },
+    says: /^The gate closed is closed, and opens in 3 h\.$/,
+  },
+  dependency: {
+    make: async (scene) => {
+      await scene.type('profile');
+      await scene.db.query(`update pgfresh.data_type_registry set depends_on = '{profile}' where data_type = 'quote'`);
+      await viewed(scene);
+    },
+    says: /^It needs the profile of the same key first, which is not there yet\.$/,
+    also: { needs: 'profile' },
+  },
+  due: {
+    make: async (scene) => {
+      await scene.rows('quote', ['A']);
+      await viewed(scene);
+      await scene.clock.advance('1 minute');
+    },
+    says: /^It will be queued by the planner's next tick\.$/,
+    also: { state: 'stale' },
+  },
+};
+
+async function viewed(scene: PlannerScene): Promise<void> {
+  await scene.look('quote', ['A']);
+  await scene.tick();
+}
+
+test.for(Object.keys(reasons) as Reason[])('%s', async (reason) => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  const { make, says, also = {} } = situations[reason];
+  await make(scene);
+  const explanation = await explainPair(scene.db, 'quote', 'A');
+  expect(explanation.words).toMatch(says);
+  expect(explanation).toMatchObject({ reason, data_type: 'quote', key: 'A', ...also });
+});
+
+test('pgfresh explain says it in words and as JSON, and refuses what is not there', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await viewed(scene);
+  const cwd = await temporaryFolder('explain');
+  const explain = (...args: string[]) => runCli(['explain', ...args], { cwd, env: { DATABASE_URL: scene.queue.url } });
+  const words = await explain('quote', 'A');
+  expect(words).toMatchObject({ code: 0, stderr: '' });
+  expect(words.stdout).toMatch(/^quote A: It waits in the queue since .*, at place 1 of its source\.\n/);
+  expect(words.stdout).toMatch(/^viewers +1 \(1 by SQL, 0 through gateways\)$/m);
+  const json = JSON.parse((await explain('quote', 'A', '--json')).stdout) as Explanation;
+  expect(json).toMatchObject({ reason: 'queued', viewers: 1 });
+  expect(await explain('qoute', 'A')).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('PGF_TYPE_UNKNOWN') as string,
+  });
+  expect(await explain('quote', '')).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('PGF_KEY_INVALID') as string,
+  });
+  expect(await explain('quote')).toMatchObject({ code: 2, stderr: expect.stringContaining('PGF_USAGE') as string });
+});

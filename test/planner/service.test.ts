@@ -1,0 +1,119 @@
+import { expect, test, vi } from 'vitest';
+import { Events, type PgfreshEvent } from '../../src/events/index.ts';
+import { Planner } from '../../src/planner/index.ts';
+import { Metrics, recordWarnings } from '../../src/watch/index.ts';
+import { PlannerScene } from './scene.ts';
+
+interface Watched {
+  readonly planner: Planner;
+  readonly events: Events;
+  readonly seen: PgfreshEvent[];
+}
+
+function watched(scene: PlannerScene, { tickMs = 60_000, sweepMs = 60_000 } = {}): Watched {
+  const events = new Events();
+  const seen: PgfreshEvent[] = [];
+  events.subscribe((event) => seen.push(event));
+  return { planner: new Planner({ db: scene.db, events, tickMs, sweepMs }), events, seen };
+}
+
+test('a planner that runs queues what is looked at, and says what it did', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.look('quote', ['A', 'B']);
+  const { planner, seen } = watched(scene, { tickMs: 10, sweepMs: 60_000 });
+  await planner.start();
+  await vi.waitFor(async () => expect(await scene.open()).toEqual(['quote A 1', 'quote B 1']));
+  await planner.stop();
+  const counts = seen.flatMap((event) => (event.type === 'planner.ran' ? [event.counts] : []));
+  expect(counts.reduce((sum, { queued = 0 }) => sum + queued, 0)).toBe(2);
+  expect(await scene.queue.value('(select count(*) from pgfresh.duty)')).toBe(0);
+});
+
+test('of two planners one works; the other takes over when the first has stopped or its lease has ended', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  const [first, second] = [watched(scene), watched(scene)];
+  await first.planner.tick();
+  await scene.look('quote', ['A']);
+  await second.planner.tick();
+  expect(await scene.open()).toEqual([]);
+  expect(second.seen).toEqual([]);
+  await scene.clock.advance('10 seconds');
+  await second.planner.tick();
+  expect(await scene.open()).toEqual(['quote A 1']);
+  await first.planner.tick();
+  expect(first.seen).toHaveLength(1);
+});
+
+test('a database that is away for a while is told of, and ends nothing', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.look('quote', ['A']);
+  const { planner, seen } = watched(scene);
+  await scene.db.query('alter function pgfresh.plan_due_pairs(int) rename to away');
+  await planner.tick();
+  expect(seen).toMatchObject([
+    { type: 'planner.failed', kind: 'tick', problem: expect.stringContaining('plan_due_pairs') as string },
+  ]);
+  await scene.db.query('alter function pgfresh.away(int) rename to plan_due_pairs');
+  await planner.tick();
+  expect(await scene.open()).toEqual(['quote A 1']);
+});
+
+test('a sweep walks over all chunks, cleans up, and keeps its time when there is too much', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  const keys = Array.from({ length: 1_200 }, (_, index) => `K${index}`);
+  await scene.rows('quote', keys, '2 minutes');
+  await scene.look('quote', keys);
+  await scene.tick(1);
+  await watched(scene).planner.sweep();
+  expect(await scene.open()).toHaveLength(1_200);
+
+  const hurried = await PlannerScene.open();
+  await hurried.type('quote');
+  await hurried.rows('quote', keys, '2 minutes');
+  await hurried.look('quote', keys);
+  // No time at all: one chunk a sweep, and the next one goes on from there.
+  const { planner } = watched(hurried, { sweepMs: 0 });
+  for (const open of [500, 1_000, 1_200]) {
+    await planner.sweep();
+    expect(await hurried.open()).toHaveLength(open);
+  }
+});
+
+test('a warning of an SQL function becomes one event and a metric; one of the process becomes a row', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.look('quote', ['A']);
+  await scene.db.query('drop table quote');
+  const { planner, events, seen } = watched(scene);
+  const metrics = new Metrics(events);
+  const stop = recordWarnings(events, scene.db);
+  await planner.tick();
+  await planner.tick();
+  expect(seen.filter(({ type }) => type === 'warning')).toMatchObject([
+    {
+      code: 'type_unresolved',
+      subject: 'quote',
+      message: expect.stringContaining('there is no table') as string,
+      recorded: true,
+    },
+  ]);
+  expect(await metrics.text()).toMatch(/pgfresh_warnings_total\{code="type_unresolved"\} 1/);
+  expect(await metrics.text()).toMatch(/pgfresh_planner_pairs_total\{kind="tick",result="skipped_unresolved"\} 1/);
+
+  const pooler = { type: 'warning', code: 'transaction_pooler', message: 'a pooler', next: 'Go around it.' } as const;
+  events.emit(pooler);
+  events.emit(pooler);
+  await vi.waitFor(async () =>
+    expect(await scene.warnings()).toEqual([
+      { code: 'transaction_pooler', subject: '', count: 2 },
+      { code: 'type_unresolved', subject: 'quote', count: 1 },
+    ]),
+  );
+  stop();
+  await scene.clock.advance('31 days');
+  expect(await scene.queue.value('pgfresh.clear_old_warnings()')).toBe(2);
+});
