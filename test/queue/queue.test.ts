@@ -547,13 +547,13 @@ describe('by their ids, data type, source, state, key and time', () => {
 });
 
 it('keys are written as their data type writes them, and those that it can not have are refused', async () => {
-  const scene = await QueueScene.open();
-  await scene.db.query(
+  const choosy = await QueueScene.open();
+  await choosy.db.query(
     `update pgfresh.data_type_registry set normalise = 'upper', key_pattern = '^[A-Z]{1,5}$' where data_type = 'quote'`,
   );
-  expect(await scene.queue.enqueueMany(scene.db, 'quote', ['aapl', 'AAPL', 'Msft'])).toMatchObject({ queued: 2 });
-  await expect(scene.queue.enqueueMany(scene.db, 'quote', ['TSLA', 'not one'])).rejects.toMatchObject({
+  expect(await choosy.queue.enqueueMany(choosy.db, 'quote', ['aapl', 'AAPL', 'Msft'])).toMatchObject({ queued: 2 });
+  await expect(choosy.queue.enqueueMany(choosy.db, 'quote', ['TSLA', 'not one'])).rejects.toMatchObject({
     code: 'PGF_KEY_UNKNOWN',
   });
-  expect(await scene.value('(select array_agg(key order by key) from pgfresh.job)')).toEqual(['AAPL', 'MSFT']);
+  expect(await choosy.value('(select array_agg(key order by key) from pgfresh.job)')).toEqual(['AAPL', 'MSFT']);
 });
