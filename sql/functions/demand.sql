@@ -48,12 +48,20 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_claims text := nullif(current_setting('request.jwt.claims', true), '');
-  v_own text := coalesce(v_claims::jsonb ->> 'sub', nullif(current_setting('request.jwt.claim.sub', true), ''), nullif(current_setting('pgfresh.user_id', true), ''));
+  v_caller name := pgfresh.caller();
+  v_own text;
 begin
-  -- Gateways, workers and the owner speak for everybody; anybody else for himself.
-  if pg_has_role(pgfresh.caller(), 'pgfresh_gateway', 'member') then
+  begin
+    v_own := v_claims::jsonb ->> 'sub';
+  exception when data_exception then
+    perform pgfresh.refuse('PGF_VIEWER_UNKNOWN', 'request.jwt.claims is not JSON', 'Let the API gateway set it.');
+  end;
+  v_own := coalesce(v_own, nullif(current_setting('request.jwt.claim.sub', true), ''), nullif(current_setting('pgfresh.user_id', true), ''));
+  -- Gateways, workers and the owner, who is the current user here, speak for everybody; anybody else for himself.
+  if pg_has_role(v_caller, 'pgfresh_gateway', 'member') or pg_has_role(v_caller, 'pgfresh_worker', 'member') or pg_has_role(v_caller, current_user, 'member') then
     v_own := coalesce(p_user_id, v_own);
-  elsif v_own is null then
+  end if;
+  if v_own is null then
     perform pgfresh.refuse('PGF_VIEWER_UNKNOWN', 'the session does not say who is looking', 'Log in, so that request.jwt.claims has a sub, or set pgfresh.user_id where the session is trusted.');
   elsif p_user_id is not null and p_user_id <> v_own then
     perform pgfresh.refuse('PGF_VIEWER_OTHER', 'the session belongs to another user', 'Leave p_user_id out: it is taken from the session.');
@@ -62,8 +70,6 @@ begin
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_user_id must have 1 to 200 bytes and no control characters, got %s', coalesce(left(quote_literal(v_own), 60), 'null')), 'Pass the id of the user who looks.');
   end if;
   return v_own;
-exception when invalid_text_representation then
-  perform pgfresh.refuse('PGF_VIEWER_UNKNOWN', 'request.jwt.claims is not JSON', 'Let the API gateway set it.');
 end
 $$;
 comment on function pgfresh.require_viewer(text) is 'The user on whose behalf the session speaks, by its claims or settings; refuses another''s id.';
