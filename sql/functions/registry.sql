@@ -178,7 +178,8 @@ declare
   v_active text := '';
 begin
   foreach v_column in array p_type.key_columns loop
-    v_types := v_types || format_type(pgfresh.find_column('key_columns', v_table, v_column), null);
+    -- With -1, because char and bit without a length have the length 1.
+    v_types := v_types || format_type(pgfresh.find_column('key_columns', v_table, v_column), -1);
   end loop;
   if cardinality(p_type.key_columns) <> (select count(distinct name) from unnest(p_type.key_columns) as name) then
     perform pgfresh.refuse_registry('key_columns names a column twice', 'Name each column of the key once.');
@@ -242,10 +243,10 @@ begin
       v_active := format(' and x.%I', p_type.key_active_column);
     end if;
     v_resolution.keys_sql := format('select x.%1$I::text from %2$s as x where ($1 is null or x.%1$I > $1::%3$s)%4$s order by x.%1$I limit $2',
-      p_type.key_table_column, v_keys::regclass, format_type(v_key_type, null), v_active);
+      p_type.key_table_column, v_keys::regclass, format_type(v_key_type, -1), v_active);
     v_resolution.unknown_sql := format('select k.key from unnest($1::text[]) as k(key) where (select true from %2$s as x where x.%1$I = k.key::%3$s%4$s limit 1) is null',
-      p_type.key_table_column, v_keys::regclass, format_type(v_key_type, null), v_active);
-    v_types := v_types || format_type(v_key_type, null);
+      p_type.key_table_column, v_keys::regclass, format_type(v_key_type, -1), v_active);
+    v_types := v_types || format_type(v_key_type, -1);
   end if;
   if p_type.key_pattern is not null then
     begin
