@@ -420,7 +420,17 @@ begin
     select k.key into v_outside from unnest(v_keys) as k(key) where k.key !~ p_type.key_pattern limit 1;
   end if;
   if v_outside is null and p_type.key_table is not null then
-    select k.key into v_outside from pgfresh.ask_keys((select unknown_sql from pgfresh.type_resolution where type_id = p_type.type_id), v_keys) as k(key) limit 1;
+    begin
+      select k.key into v_outside from pgfresh.ask_keys((select unknown_sql from pgfresh.type_resolution where type_id = p_type.type_id), v_keys) as k(key) limit 1;
+    exception
+      when data_exception then
+        -- A key that is not even of the column's type.
+        perform pgfresh.admit_keys(p_type, array[k.key]) from unnest(v_keys) as k(key) where cardinality(v_keys) > 1;
+        v_outside := v_keys[1];
+      when others then
+        perform pgfresh.refuse_registry(t.problem, t.next_step) from pgfresh.type_problem(p_type) as t;
+        raise;
+    end;
   end if;
   if v_outside is not null then
     perform pgfresh.refuse('PGF_KEY_UNKNOWN', format('%s is not a key of %s', left(quote_literal(v_outside), 80), p_type.data_type),
