@@ -211,7 +211,9 @@ begin
   v_stale := case
     when v_function = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure then
       'case when t.ttl > interval ''0'' then t.known + t.ttl <= $4 else pgfresh.is_data_stale(t.known, t.ttl) end'
-    else format('%s(t.known, %s)', v_function::regproc, case when v_by_minutes then '(extract(epoch from t.ttl) / 60)::int' else 't.ttl' end) end;
+    -- A single row's TTL of 0 or less is refused whoever is asked; less than a minute is one for those who count minutes.
+    else format('case when t.ttl > interval ''0'' then %s(t.known, %s) else pgfresh.is_data_stale(t.known, t.ttl) end', v_function::regproc,
+      case when v_by_minutes then 'ceil(extract(epoch from t.ttl) / 60)::int' else 't.ttl' end) end;
   v_resolution.check_sql := format(
     'select k.key, t.found, t.known is null or coalesce(%s, true), t.known + t.ttl, t.at from unnest($1::text[], $2::timestamptz[]) as k(key, checked_at) '
     'left join lateral (select true as found, x.%I as at, %s as ttl from %s as x where %s order by x.%I desc nulls last limit 1) as r on true '
