@@ -198,6 +198,8 @@ begin
     get diagnostics v_removed = row_count;
     v_nodes := pgfresh.expire_nodes(v_now);
   end if;
+  -- Nothing silent is left: a loss that was held is over, and the next one is another.
+  update pgfresh.planner_state set demand_held_until = null where demand_held_until is not null;
   delete from pgfresh.viewer_calls where minute < v_now - interval '10 minutes';
   return jsonb_build_object('removed', v_removed, 'nodes', v_nodes);
 end
