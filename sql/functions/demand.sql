@@ -270,15 +270,15 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_types int[];
-  v_keys text[] := p_keys;
+  v_keys text[];
   v_changed int;
   v_more int;
   v_type record;
 begin
   perform pgfresh.require_primary();
   if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) = cardinality(p_viewers) and cardinality(p_keys) <= 10000) is not true
-    or exists (select from unnest(p_viewers) as v(count) where (v.count between 0 and 1000000000) is not true) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'data types, keys and viewers must be three arrays of one length, at most 10000, and no count negative or null', 'Pass the number of distinct users for each pair, 0 for those who left.');
+    or exists (select from unnest(p_viewers) as v(count) where (v.count between 0 and 10000000) is not true) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'data types, keys and viewers must be three arrays of one length, at most 10000, and each count from 0 to 10000000', 'Pass the number of distinct users for each pair, 0 for those who left.');
   end if;
   if not exists (select from pgfresh.nodes where id = p_node and lease_until > (select pgfresh.clock()) for share) then
     perform pgfresh.refuse('PGF_LEASE_LOST', format('node %s has no lease', coalesce(p_node::text, 'null')), 'Register again with register_node and send all counts.');
