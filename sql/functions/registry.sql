@@ -66,6 +66,9 @@ declare
   v_parts text[] := pgfresh.split_name(p_column, p_name);
   v_table record;
 begin
+  if v_parts[1] = 'pgfresh' then
+    perform pgfresh.refuse_registry(format('%s: %I.%I is a table of pgfresh itself', p_column, v_parts[1], v_parts[2]), 'Name a table of your own.');
+  end if;
   select c.oid, c.relrowsecurity, n.oid as schema into v_table from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
     where n.nspname = v_parts[1] and c.relname = v_parts[2] and c.relkind in ('r', 'p', 'v', 'm', 'f');
   if not found then
