@@ -385,29 +385,34 @@ comment on function pgfresh.type_problem(pgfresh.data_type_registry) is 'Why a d
 /*
   The statements of type_resolution run as pgfresh_evaluator and with no other rights: what users' functions do, they do as this role.
   The search path is for the bodies of those functions; the names in the statements themselves have their schema.
+  Read-only, because what runs as the owner of these four functions could otherwise drop them, or alter them to run with all rights.
 */
 create or replace function pgfresh.ask_stale(p_sql text, p_keys text[], p_checked timestamptz[], p_ttl interval, p_now timestamptz)
 returns table (key text, found boolean, stale boolean, due_at timestamptz, at timestamptz)
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
+set transaction_read_only = on
 as $$ begin return query execute p_sql using p_keys, p_checked, p_ttl, p_now; end $$;
 comment on function pgfresh.ask_stale(text, text[], timestamptz[], interval, timestamptz) is 'Runs check_sql of a data type as the evaluator.';
 
 create or replace function pgfresh.ask_gate(p_sql text, p_keys text[], p_data_type text) returns table (key text, open boolean, opens_at timestamptz)
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
+set transaction_read_only = on
 as $$ begin return query execute p_sql using p_keys, p_data_type; end $$;
 comment on function pgfresh.ask_gate(text, text[], text) is 'Runs gate_sql of a data type as the evaluator.';
 
 create or replace function pgfresh.ask_keys(p_sql text, p_keys text[]) returns setof text
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
+set transaction_read_only = on
 as $$ begin return query execute p_sql using p_keys; end $$;
 comment on function pgfresh.ask_keys(text, text[]) is 'Runs missing_sql or unknown_sql of a data type as the evaluator: those of the keys that it returns.';
 
 create or replace function pgfresh.ask_next_keys(p_sql text, p_after text, p_limit int) returns setof text
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
+set transaction_read_only = on
 as $$ begin return query execute p_sql using p_after, p_limit; end $$;
 comment on function pgfresh.ask_next_keys(text, text, int) is 'Runs keys_sql of a data type as the evaluator: the next keys after one.';
 
