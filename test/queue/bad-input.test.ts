@@ -2,6 +2,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { queueFunctions } from '../../scripts/called-by-users.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { mirror } from '../harness/mirror.ts';
+import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
 import { QueueScene } from './scene.ts';
 
 type Expected =
@@ -426,7 +427,7 @@ describe.each(Object.entries(cases))('%s', (name, calls) => {
       scene.db.query<{ answer: unknown }>(
         `select coalesce(json_agg(answer), '[]') as answer from pgfresh.${name}(${given}) as answer`,
       );
-    await expectNoChange(async () => {
+    await expectNoChange(scene.db, async () => {
       if ('answers' in expected) expect((await call())[0]!.answer).toEqual(expected.answers);
       else if ('sqlState' in expected) await expect(call()).rejects.toMatchObject({ code: expected.sqlState });
       else await expectRefusal(call(), expected.refuses);
@@ -439,7 +440,7 @@ it('knows every function that users call', () => {
 });
 
 it.each(rows)('%s', async (statement, sqlState) => {
-  await expectNoChange(async () => {
+  await expectNoChange(scene.db, async () => {
     await expect(scene.db.query(statement)).rejects.toMatchObject({ code: sqlState });
   });
 });
@@ -450,7 +451,7 @@ it.each([
   ['the name of a worker', 'select pgfresh.register_worker($1::text)'],
   ['a source', 'select pgfresh.is_quota_exceeded($1::text)'],
 ])('%s with a zero character never reaches a function', async (_, statement) => {
-  await expectNoChange(async () => {
+  await expectNoChange(scene.db, async () => {
     await expect(scene.db.query(statement, ['A\u0000B'])).rejects.toMatchObject({ code: '22021' });
   });
 });
@@ -470,36 +471,3 @@ it('takes a time in the past as now', async () => {
   expect(answer.result).toBe('queued');
   expect(await scene.job(answer.job_id)).toMatchObject({ status: 'pending', next_retry_at: null });
 });
-
-async function expectRefusal(call: Promise<unknown>, code: string): Promise<void> {
-  const { cause: error } = await call.then(
-    () => ({ cause: new Error('it was not refused') }),
-    (thrown: unknown) => thrown as { cause: Error },
-  );
-  expect(error.message).toMatch(new RegExp(`^${code}: .`));
-  expect(error).toMatchObject({ code: 'PGF01', hint: expect.stringMatching(/\.$/) });
-  // What was passed is shown, but in one line, and not all 10 kB of it.
-  expect(error.message).not.toMatch(/\p{Cc}/u);
-  expect(error.message.length).toBeLessThan(400);
-}
-
-async function expectNoChange(act: () => Promise<void>): Promise<void> {
-  const before = await fingerprint();
-  await act();
-  expect(await fingerprint()).toEqual(before);
-}
-
-/** How many rows each table has, and a hash of what is in them. */
-async function fingerprint(): Promise<unknown[]> {
-  const tables = await scene.db.query<{ name: string }>(
-    `select c.oid::regclass::text as name from pg_class as c where c.relnamespace = 'pgfresh'::regnamespace and c.relkind = 'r' order by 1`,
-  );
-  return scene.db.query(
-    tables
-      .map(
-        ({ name }) =>
-          `select '${name}' as name, count(*) as rows, md5(string_agg(t::text, ' ' order by t::text collate "C")) as hash from only ${name} as t`,
-      )
-      .join(' union all '),
-  );
-}

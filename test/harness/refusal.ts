@@ -1,0 +1,38 @@
+import { expect } from 'vitest';
+import type { Queryable } from '../../src/database/index.ts';
+
+/** Expects one of our coded errors as a function raises it: one line, not too long, with a hint. Returns it. */
+export async function expectRefusal(call: Promise<unknown>, code: string): Promise<{ message: string; hint: string }> {
+  const { cause: error } = await call.then(
+    () => ({ cause: new Error('it was not refused') }),
+    (thrown: unknown) => thrown as { cause: Error },
+  );
+  expect(error?.message).toMatch(new RegExp(`^${code}: .`));
+  expect(error).toMatchObject({ code: 'PGF01', hint: expect.stringMatching(/[.;]$/) });
+  // What was passed is shown, but in one line, and not all 10 kB of it.
+  expect(error.message).not.toMatch(/\p{Cc}/u);
+  expect(error.message.length).toBeLessThan(400);
+  return error as Error & { hint: string };
+}
+
+/** Expects that no table of the schema differs after what is done. */
+export async function expectNoChange(db: Queryable, act: () => Promise<void>): Promise<void> {
+  const before = await fingerprint(db);
+  await act();
+  expect(await fingerprint(db)).toEqual(before);
+}
+
+/** How many rows each table has, and a hash of what is in them. */
+async function fingerprint(db: Queryable): Promise<unknown[]> {
+  const tables = await db.query<{ name: string }>(
+    `select c.oid::regclass::text as name from pg_class as c where c.relnamespace = 'pgfresh'::regnamespace and c.relkind = 'r' order by 1`,
+  );
+  return db.query(
+    tables
+      .map(
+        ({ name }) =>
+          `select '${name}' as name, count(*) as rows, md5(string_agg(t::text, ' ' order by t::text collate "C")) as hash from only ${name} as t`,
+      )
+      .join(' union all '),
+  );
+}
