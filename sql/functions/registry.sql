@@ -391,29 +391,53 @@ create or replace function pgfresh.ask_stale(p_sql text, p_keys text[], p_checke
 returns table (key text, found boolean, stale boolean, due_at timestamptz, at timestamptz)
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
-set transaction_read_only = on
-as $$ begin return query execute p_sql using p_keys, p_checked, p_ttl, p_now; end $$;
+as $$
+begin
+  perform set_config('transaction_read_only', 'on', true);
+  return query execute p_sql using p_keys, p_checked, p_ttl, p_now;
+-- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+exception when sqlstate 'PGF00' then raise;
+end
+$$;
 comment on function pgfresh.ask_stale(text, text[], timestamptz[], interval, timestamptz) is 'Runs check_sql of a data type as the evaluator.';
 
 create or replace function pgfresh.ask_gate(p_sql text, p_keys text[], p_data_type text) returns table (key text, open boolean, opens_at timestamptz)
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
-set transaction_read_only = on
-as $$ begin return query execute p_sql using p_keys, p_data_type; end $$;
+as $$
+begin
+  perform set_config('transaction_read_only', 'on', true);
+  return query execute p_sql using p_keys, p_data_type;
+-- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+exception when sqlstate 'PGF00' then raise;
+end
+$$;
 comment on function pgfresh.ask_gate(text, text[], text) is 'Runs gate_sql of a data type as the evaluator.';
 
 create or replace function pgfresh.ask_keys(p_sql text, p_keys text[]) returns setof text
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
-set transaction_read_only = on
-as $$ begin return query execute p_sql using p_keys; end $$;
+as $$
+begin
+  perform set_config('transaction_read_only', 'on', true);
+  return query execute p_sql using p_keys;
+-- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+exception when sqlstate 'PGF00' then raise;
+end
+$$;
 comment on function pgfresh.ask_keys(text, text[]) is 'Runs missing_sql or unknown_sql of a data type as the evaluator: those of the keys that it returns.';
 
 create or replace function pgfresh.ask_next_keys(p_sql text, p_after text, p_limit int) returns setof text
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
-set transaction_read_only = on
-as $$ begin return query execute p_sql using p_after, p_limit; end $$;
+as $$
+begin
+  perform set_config('transaction_read_only', 'on', true);
+  return query execute p_sql using p_after, p_limit;
+-- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+exception when sqlstate 'PGF00' then raise;
+end
+$$;
 comment on function pgfresh.ask_next_keys(text, text, int) is 'Runs keys_sql of a data type as the evaluator: the next keys after one.';
 
 create or replace function pgfresh.admit_keys(p_type pgfresh.data_type_registry, p_keys text[]) returns text[]
