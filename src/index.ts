@@ -1,4 +1,12 @@
-export { defineConfig, type Config } from './config/index.ts';
+export {
+  defineConfig,
+  defineDataType,
+  defineSource,
+  type Config,
+  type DataTypeDefinition,
+  type RowSchema,
+  type SourceDefinition,
+} from './config/index.ts';
 export { PgfreshError, type ErrorCode, type ErrorValues } from './errors/index.ts';
 export type { EventOf, EventType, PgfreshEvent, WarningCode } from './events/index.ts';
 export type { Queryable, Statement } from './database/index.ts';

@@ -1,6 +1,11 @@
-export { duration } from './duration.ts';
+export { defineDataType, type DataType, type DataTypeDefinition } from './data-type.ts';
+export { type Definitions } from './definitions.ts';
+export { duration, durationText } from './duration.ts';
+export { hintFor, invalid } from './invalid.ts';
 export { defineConfig, loadConfig, type LoadOptions } from './load.ts';
 export { isLoopback } from './loopback.ts';
 export { nearMiss } from './near-miss.ts';
-export { resolveConfig, type Origin, type ResolvedConfig } from './resolve.ts';
-export { settingNames, settings, type Config, type SettingName, type Settings } from './settings.ts';
+export { resolveConfig, type Config, type Origin, type ResolvedConfig } from './resolve.ts';
+export { settingNames, settings, type SettingName, type Settings } from './settings.ts';
+export { defineSource, type Source, type SourceDefinition } from './source.ts';
+export { type RowSchema } from './standard-schema.ts';

@@ -3,8 +3,7 @@ import { registerHooks } from 'node:module';
 import { extname, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { PgfreshError, problemOf } from '../errors/index.ts';
-import { resolveConfig, type ConfigInputs, type ResolvedConfig } from './resolve.ts';
-import type { Config } from './settings.ts';
+import { resolveConfig, type Config, type ConfigInputs, type ResolvedConfig } from './resolve.ts';
 
 const fileNames = ['pgfresh.config.ts', 'pgfresh.config.js', 'pgfresh.config.mjs'];
 

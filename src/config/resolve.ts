@@ -1,12 +1,16 @@
 import type { z } from 'zod';
 import { PgfreshError } from '../errors/index.ts';
-import { nearMiss } from './near-miss.ts';
-import { settingNames, settings, type Config, type SettingName, type Settings } from './settings.ts';
+import { definitionNames, readDefinitions, type ConfigDefinitions, type Definitions } from './definitions.ts';
+import { expectation, hintFor, invalid } from './invalid.ts';
+import { settingNames, settings, type ConfigSettings, type SettingName, type Settings } from './settings.ts';
+
+/** What `pgfresh.config.ts` may say. */
+export interface Config extends ConfigSettings, ConfigDefinitions {}
 
 /** Where a value came from, strongest first. */
 export type Origin = 'flag' | 'environment' | 'file' | 'default';
 
-export interface ResolvedConfig {
+export interface ResolvedConfig extends Definitions {
   readonly settings: Settings;
   readonly origins: Readonly<Record<SettingName, Origin>>;
   /** The configuration file that was read, if there was one. */
@@ -23,7 +27,8 @@ export interface ConfigInputs {
 /** Takes each setting from the strongest place that has it, and checks it there. */
 export function resolveConfig(inputs: ConfigInputs): ResolvedConfig {
   const { flags = {}, env = {}, config = {}, file } = inputs;
-  refuseUnknownKeys(config, file ?? 'the configuration');
+  const source = file ?? 'the configuration';
+  refuseUnknownKeys(config, source);
   const values: Record<string, unknown> = {};
   const origins = {} as Record<SettingName, Origin>;
   for (const name of settingNames) {
@@ -32,14 +37,14 @@ export function resolveConfig(inputs: ConfigInputs): ResolvedConfig {
       { origin: 'flag', where: setting.flag.split(' ', 1)[0]!, value: flags[name] },
       // An empty variable is how a shell or a container says "not set".
       { origin: 'environment', where: setting.env, value: env[setting.env] || undefined },
-      { origin: 'file', where: file ?? 'the configuration', value: config[name] },
+      { origin: 'file', where: source, value: config[name] },
       { origin: 'default', where: 'the defaults', value: setting.default },
     ];
     const place = places.find(({ value }) => value !== undefined) ?? places.at(-1)!;
     values[name] = check(name, place.value, place.where);
     origins[name] = place.origin;
   }
-  return { settings: values as Settings, origins, file };
+  return { settings: values as Settings, origins, file, ...readDefinitions(config, source) };
 }
 
 function check(name: SettingName, value: unknown, where: string): unknown {
@@ -49,17 +54,7 @@ function check(name: SettingName, value: unknown, where: string): unknown {
   const issue = result.error.issues[0]!;
   const path = [name, ...issue.path].join('.');
   const shown = 'secret' in settings[name] ? 'a value that is not shown' : JSON.stringify(value);
-  throw new PgfreshError('PGF_CONFIG_INVALID', {
-    file: where,
-    problem: `${path}: ${expectation(issue)}, got ${shown}`,
-  });
-}
-
-// A union reports only that nothing matched; the reason of its last branch is the one that people can use.
-function expectation(issue: z.core.$ZodIssue): string {
-  const last = issue.code === 'invalid_union' ? issue.errors.at(-1)?.[0] : undefined;
-  if (last) return expectation(last);
-  return issue.message.charAt(0).toLowerCase() + issue.message.slice(1);
+  throw invalid(where, path, `${expectation(issue)}, got ${shown}`);
 }
 
 function refuseUnknownKeys(config: Config, where: string): void {
@@ -69,10 +64,10 @@ function refuseUnknownKeys(config: Config, where: string): void {
       problem: `expected the default export to be an object (use defineConfig), got ${JSON.stringify(config) ?? typeof config}`,
     });
   }
+  const known = [...settingNames, ...definitionNames];
   for (const key of Object.keys(config)) {
-    if (key in settings) continue;
-    const near = nearMiss(key, settingNames);
-    const hint = near ? `did you mean "${near}"?` : `expected one of ${settingNames.join(', ')}`;
-    throw new PgfreshError('PGF_CONFIG_INVALID', { file: where, problem: `${key}: there is no such setting; ${hint}` });
+    if (!known.some((name) => name === key)) {
+      throw invalid(where, key, `there is no such setting; ${hintFor(key, known)}`);
+    }
   }
 }

@@ -116,5 +116,5 @@ export const settingNames = Object.keys(settings) as SettingName[];
 /** The settings as the program uses them. */
 export type Settings = { [Name in SettingName]: z.output<(typeof settings)[Name]['schema']> };
 
-/** What `pgfresh.config.ts` may say. */
-export type Config = { [Name in SettingName]?: z.input<(typeof settings)[Name]['schema']> };
+/** The settings as `pgfresh.config.ts` may say them. */
+export type ConfigSettings = { [Name in SettingName]?: z.input<(typeof settings)[Name]['schema']> };

@@ -1,0 +1,116 @@
+import { z } from 'zod';
+import { bytes } from './bytes.ts';
+import { definedName, identifier, options, qualifiedName } from './definition.ts';
+import { durationBetween } from './duration.ts';
+import { patternText } from './pattern.ts';
+import { cron, zone } from './schedule.ts';
+import type { SourceDefinition } from './source.ts';
+import { isRowSchema, type RowSchema } from './standard-schema.ts';
+
+/** What is kept fresh: a table that mirrors a provider, when its rows are too old, and what a refresh may cost. */
+export interface DataTypeDefinition {
+  readonly name: string;
+  /** A source of this configuration, or the name of one that the database knows. */
+  readonly source: string | SourceDefinition;
+  /** Under which name workers find what fetches it; its own name if it is left out. */
+  readonly fetcher?: string | undefined;
+  /** The table, with its schema and a dot before it if that is not public. */
+  readonly table: string;
+  /** The column or columns of the key. */
+  readonly key: string | readonly string[];
+  /** The column that says when a row was fetched, a timestamptz. */
+  readonly timestamp: string;
+  /** How old is too old. There is no default, because nobody else can know it. */
+  readonly ttl: number | string;
+  /** A column that says it for single rows, as an interval or in whole minutes. */
+  readonly ttlColumn?: string | undefined;
+  /** How long the answer that there is nothing is good for; the ttl if it is left out. */
+  readonly emptyTtl?: number | string | undefined;
+  /** An SQL function (timestamptz, interval) or (timestamptz, int minutes) that returns whether a row is stale. */
+  readonly staleness?: string | undefined;
+  /** Refreshes all keys at these times, in the background; on demand then only what is missing. Needs `keys`. */
+  readonly schedule?: { readonly cron: string; readonly zone?: string | undefined } | undefined;
+  /** The table that has all keys; `active` is a boolean column of it. */
+  readonly keys?: { readonly table: string; readonly column: string; readonly active?: string | undefined } | undefined;
+  /** What keys look like, if no table has them. */
+  readonly keyPattern?: RegExp | string | undefined;
+  /** In which case keys are written. */
+  readonly normalise?: 'upper' | 'lower' | undefined;
+  /** An SQL function (key text, data_type text) that returns whether what is there may be refreshed now. */
+  readonly gate?: string | undefined;
+  /** An SQL function (key text, data_type text) that returns when a closed gate opens. */
+  readonly gateOpens?: string | undefined;
+  /** Below `uiThreshold` viewers the priority is `background`, and from there on the number of viewers. */
+  readonly priority?: { readonly background: number; readonly uiThreshold: number } | undefined;
+  /** Data types whose row of the same key must be there first. */
+  readonly dependsOn?: readonly string[] | undefined;
+  /** What an answer weighs, until real ones have told. */
+  readonly estimatedBytes?: number | string | undefined;
+  /** The field of an answer that says how old the data is at the provider. */
+  readonly sourceTimestamp?: string | undefined;
+  /** 3 if it is left out. */
+  readonly maxRetries?: number | undefined;
+  /** How long a job may go without progress; 5 minutes if it is left out. */
+  readonly maxRun?: number | string | undefined;
+  /** Whether all viewers see the same rows, or each what row security shows them; shared if it is left out. */
+  readonly visibility?: 'shared' | 'rls' | undefined;
+  /** A schema (zod, or any that follows standardschema.dev) of a row as it is written; `pgfresh check` compares it with the table. */
+  readonly row?: RowSchema | undefined;
+}
+
+const million = 1_000_000;
+const ttl = durationBetween('1ms', '3660d');
+
+export const dataTypeSchema = options({
+  name: definedName,
+  source: z
+    .union([definedName, z.custom<SourceDefinition>(isNamed)], 'expected a source or the name of one')
+    .transform((source) => (typeof source === 'string' ? source : source.name)),
+  fetcher: z
+    .string()
+    .regex(/^[A-Za-z][\w.-]{0,99}$/, 'expected letters, digits, _, . and -, at most 100, that begin with a letter')
+    .optional(),
+  table: qualifiedName,
+  key: z
+    .union([identifier.transform((column) => [column]), z.array(identifier).min(1).max(8)])
+    .refine((columns) => new Set(columns).size === columns.length, 'expected each column once'),
+  timestamp: identifier,
+  ttl,
+  ttlColumn: identifier.optional(),
+  emptyTtl: ttl.optional(),
+  staleness: qualifiedName.optional(),
+  schedule: options({ cron, zone: zone.default('UTC') }).optional(),
+  keys: options({ table: qualifiedName, column: identifier, active: identifier.optional() }).optional(),
+  keyPattern: patternText.optional(),
+  normalise: z.enum(['upper', 'lower']).optional(),
+  gate: qualifiedName.optional(),
+  gateOpens: qualifiedName.optional(),
+  priority: options({ background: z.int().min(0).max(million), uiThreshold: z.int().min(1).max(million) }).optional(),
+  dependsOn: z.array(definedName).max(16).default([]),
+  estimatedBytes: bytes.refine((count) => count <= 1e15, 'expected at most 1000TB').default(0),
+  sourceTimestamp: z.string().min(1).optional(),
+  maxRetries: z.int().min(0).max(100).default(3),
+  maxRun: durationBetween('1ms', '30d').default(300_000),
+  visibility: z.enum(['shared', 'rls']).default('shared'),
+  row: z
+    .custom<RowSchema>(isRowSchema, 'expected a schema that follows standardschema.dev, such as z.object({ … })')
+    .optional(),
+}).check(({ value: { schedule, keys, keyPattern, gate, gateOpens }, issues, value }) => {
+  const refuse = (path: string, message: string): void =>
+    void issues.push({ code: 'custom', input: value, path: [path], message });
+  if (schedule && !keys) refuse('keys', 'expected the table of all keys, over which the schedule walks');
+  if (keys && keyPattern !== undefined) refuse('keyPattern', 'expected keys or keyPattern, not both');
+  if (gateOpens !== undefined && gate === undefined) refuse('gate', 'expected a gate, because there is a gateOpens');
+}) satisfies z.ZodType<unknown, DataTypeDefinition>;
+
+/** A data type as the program uses it: times in milliseconds, sizes in bytes, its source by name. */
+export type DataType = z.output<typeof dataTypeSchema>;
+
+/** Does nothing but give the editor the types; what is wrong is said when the configuration is loaded. */
+export function defineDataType(type: DataTypeDefinition): DataTypeDefinition {
+  return type;
+}
+
+function isNamed(source: unknown): boolean {
+  return typeof source === 'object' && source !== null && 'name' in source && typeof source.name === 'string';
+}

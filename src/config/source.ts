@@ -1,0 +1,36 @@
+import { z } from 'zod';
+import { bytes } from './bytes.ts';
+import { definedName, options } from './definition.ts';
+import { durationBetween } from './duration.ts';
+
+/** A provider: who is called, and within which limits. */
+export interface SourceDefinition {
+  readonly name: string;
+  /** Whether it may be called. Left out, it is what the database says, so that somebody can switch it off there. */
+  readonly enabled?: boolean | undefined;
+  /** Calls in any minute; no limit if it is left out. */
+  readonly rateLimitPerMinute?: number | undefined;
+  /** Bytes in any `quotaWindow`, as a number or as "20GB"; no limit if it is left out. */
+  readonly quotaBytes?: number | string | undefined;
+  /** From 1h to 366d; 30 days if it is left out. */
+  readonly quotaWindow?: number | string | undefined;
+  /** The share of the quota that is ever used, above 0 and at most 1; 0.95 if it is left out. */
+  readonly quotaBuffer?: number | undefined;
+}
+
+export const sourceSchema = options({
+  name: definedName,
+  enabled: z.boolean().optional(),
+  rateLimitPerMinute: z.int32().min(1).optional(),
+  quotaBytes: bytes.refine((count) => count > 0, 'expected more than 0 bytes').optional(),
+  quotaWindow: durationBetween('1h', '366d').default(30 * 86_400_000),
+  quotaBuffer: z.number().gt(0).max(1).default(0.95),
+}) satisfies z.ZodType<unknown, SourceDefinition>;
+
+/** A source as the program uses it: times in milliseconds, sizes in bytes. */
+export type Source = z.output<typeof sourceSchema>;
+
+/** Does nothing but give the editor the types; what is wrong is said when the configuration is loaded. */
+export function defineSource(source: SourceDefinition): SourceDefinition {
+  return source;
+}
