@@ -6,6 +6,7 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { HttpServer } from '../http/index.ts';
 import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
+import { syncRegistry } from '../registry/index.ts';
 import { Health, logEvents, Metrics, recordWarnings } from '../watch/index.ts';
 import type { CommandContext } from './context.ts';
 import { bringRole, type Role } from './roles.ts';
@@ -64,6 +65,7 @@ async function startRoles(
   if (options.migrate) await migrate(connection.database, { files, events });
   else await requireMigrated(connection, files);
   recordWarnings(events, connection.database);
+  await syncRegistry(connection.database, config, events);
   health.add('database', async () => {
     const [row] = await connection.database.query<{ standby: boolean }>('select pg_is_in_recovery() as standby');
     if (row?.standby) throw new PgfreshError('PGF_DATABASE_STANDBY', { address: connection.facts.address });

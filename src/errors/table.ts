@@ -186,6 +186,26 @@ export const errorTable = {
     says: 'Nothing was dropped, because it was not confirmed.',
     next: 'Read the list above, then run "pgfresh migrate uninstall --yes".',
   },
+  PGF_TYPE_MANAGED_BY_SQL: {
+    exit: config,
+    says: 'The data type "{type}" is in the configuration, but its row in the registry is managed by SQL and is left alone.',
+    next: "Take it out of the configuration, or hand the row over with: update pgfresh.data_type_registry set managed_by = 'config' where data_type = '{type}'.",
+  },
+  PGF_TYPE_NEEDED: {
+    exit: config,
+    says: 'The data type "{type}" is not in the configuration any more, but "{by}", which is managed by SQL, depends on it.',
+    next: 'Put it back, or first take it out of depends_on of that row in pgfresh.data_type_registry.',
+  },
+  PGF_TYPE_REFUSED: {
+    exit: config,
+    says: 'The data type "{type}" of the configuration can not be registered, and nothing was changed: {problem}',
+    next: 'Correct the data type or what it names, then run the command again.',
+  },
+  PGF_ROW_MISMATCH: {
+    exit: failure,
+    says: 'The schema of a data type and its table do not go together: {problem}',
+    next: 'Change the schema or the table, as the finding of "pgfresh check" says.',
+  },
   // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
   PGF_ARGUMENT_INVALID: {
     exit: failure,

@@ -1,7 +1,7 @@
 import { access, constants } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { isLoopback, type ResolvedConfig, type Settings } from '../config/index.ts';
-import { Connection, embeddedStatus, pendingMigrations, readSqlFiles } from '../database/index.ts';
+import { Connection, embeddedStatus, pendingMigrations, readSqlFiles, type Queryable } from '../database/index.ts';
 import { asPgfreshError, PgfreshError, problemOf } from '../errors/index.ts';
 import { Events } from '../events/index.ts';
 import { isUncreated } from './uncreated.ts';
@@ -15,8 +15,13 @@ export interface Finding {
   readonly next?: string;
 }
 
+/** What other rooms have to examine in a migrated database, each by its name. */
+type FurtherChecks = Readonly<
+  Record<string, (database: Queryable, config: ResolvedConfig) => Promise<readonly Finding[]>>
+>;
+
 /** Examines everything that must be right before pgfresh can run. Creates nothing and never throws; what fails is a finding. */
-export async function examine(load: () => Promise<ResolvedConfig>): Promise<Finding[]> {
+export async function examine(load: () => Promise<ResolvedConfig>, further: FurtherChecks = {}): Promise<Finding[]> {
   const findings: Finding[] = [good('node', `Node.js ${process.version}`)];
   let config: ResolvedConfig;
   try {
@@ -32,7 +37,7 @@ export async function examine(load: () => Promise<ResolvedConfig>): Promise<Find
   if (await isUncreated(settings)) {
     return [...findings, good('database', 'not created yet; "pgfresh dev" creates it')];
   }
-  return [...findings, ...(await examineDatabase(settings))];
+  return [...findings, ...(await examineDatabase(config, further))];
 }
 
 async function examineDataDir({ dataDir, databaseUrl, token }: Settings): Promise<Finding> {
@@ -85,20 +90,25 @@ async function examineEmbedded(dataDir: string): Promise<Finding> {
   }
 }
 
-async function examineDatabase(settings: Settings): Promise<Finding[]> {
+async function examineDatabase(config: ResolvedConfig, further: FurtherChecks): Promise<Finding[]> {
   const events = new Events();
   const findings: Finding[] = [];
   events.on('warning', ({ message, next }) =>
     findings.push({ name: 'pooler', state: 'warning', detail: message, next }),
   );
-  const connection = new Connection({ settings, events, duty: 'check', share: true });
+  const connection = new Connection({ settings: config.settings, events, duty: 'check', share: true });
   try {
     await connection.start();
     const { address, version, user } = connection.facts;
     findings.unshift(good('database', `PostgreSQL ${version} at ${address}, as ${user}`));
     if (!connection.facts.transactionPooler) findings.push(good('pooler', 'none that shares sessions'));
     const pending = await pendingMigrations(connection.database, await readSqlFiles());
-    findings.push(pending.length === 0 ? good('migrations', 'all applied') : missing(pending.length));
+    if (pending.length > 0) return [...findings, missing(pending.length)];
+    findings.push(good('migrations', 'all applied'));
+    for (const [name, check] of Object.entries(further)) {
+      const found = check(connection.database, config);
+      findings.push(...(await found.catch((error: unknown) => [bad(name, error)])));
+    }
   } catch (error) {
     findings.push(bad(findings.some(({ name }) => name === 'database') ? 'migrations' : 'database', error));
   } finally {

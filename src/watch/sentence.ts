@@ -28,6 +28,10 @@ const sentences: Sentences = {
   'database.connection_lost': ({ problem }) => warn(`a database connection was lost: ${problem}`),
   'transaction.retried': ({ label, failure, attempt }) => debug(`${label}: ${failure}, attempt ${attempt} is repeated`),
   'migration.applied': ({ name, ms }) => info(`applied ${name} in ${Math.round(ms)} ms`),
+  'registry.synced': ({ added, changed, removed, sources }) =>
+    info(
+      `data types as configured: ${added} added, ${changed} changed, ${removed} removed; ${sources} sources written`,
+    ),
   'http.listening': ({ url, wanted, port }) =>
     port === wanted ? info(`listening at ${url}`) : warn(`port ${wanted} is taken; listening at ${url} instead`),
   'http.refused': ({ status, reason, path }) => debug(`${status} ${path}: ${reason}`),

@@ -1,5 +1,6 @@
 import { styleText } from 'node:util';
 import type { Command } from 'commander';
+import { examineRegistry } from '../../registry/index.ts';
 import { examine, type Finding } from '../../watch/index.ts';
 import { contextOf } from '../context.ts';
 
@@ -8,10 +9,10 @@ const marks = { ok: styleText('green', '✓'), warning: styleText('yellow', '!')
 export function addCheck(program: Command): void {
   program
     .command('check')
-    .description('examine configuration, data folder and database; exit 1 if anything is fatal')
+    .description('examine configuration, data folder, database and data types; exit 1 if anything is fatal')
     .action(async (_options: object, command: Command) => {
       const { output, config } = contextOf(command);
-      const findings = await examine(config);
+      const findings = await examine(config, { registry: examineRegistry });
       const fatal = findings.filter((finding) => finding.state === 'fatal').length;
       output.result(
         { ok: fatal === 0, findings },

@@ -10,14 +10,16 @@ import {
   type MigrationStep,
 } from '../../database/index.ts';
 import { exitCodes, PgfreshError } from '../../errors/index.ts';
+import { isEmpty, previewSync, readProblems, syncRegistry } from '../../registry/index.ts';
 import { contextOf, lookAtDatabase, withDatabase, type CommandContext } from '../context.ts';
 import { table } from '../output.ts';
+import { registryLines, registryReport } from '../registry-report.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 export function addMigrate(program: Command): void {
   const command = program
     .command('migrate')
-    .description('bring the database\'s schema "pgfresh" to this version')
+    .description('bring the database\'s schema "pgfresh" to this version, and its registry to the configuration')
     .option('--dry-run', 'show what would be done, and do nothing')
     .option('--sql', 'print a script for psql instead of doing it')
     .action(runMigrate);
@@ -38,7 +40,11 @@ async function runMigrate(options: { dryRun?: boolean; sql?: boolean }, command:
   const { output, events } = context;
   await withDatabase(context, 'migrate', async ({ database }) => {
     const steps = await migrate(database, { files: await readSqlFiles(), events });
-    output.result({ applied: steps.map(nameOf) }, () => listed(steps, 'Applied'));
+    const diff = await syncRegistry(database, await context.config(), events);
+    const report = registryReport(diff, await readProblems(database));
+    output.result({ applied: steps.map(nameOf), registry: report }, () =>
+      upToDate(steps, isEmpty(diff), [...listed(steps, 'Applied'), ...registryLines(report)]),
+    );
   });
 }
 
@@ -46,7 +52,12 @@ async function showPending(context: CommandContext, asScript: boolean): Promise<
   await lookAtDatabase(context, 'migrate', async (database) => {
     const steps = await pendingMigrations(database, await readSqlFiles());
     if (!asScript) {
-      return context.output.result({ pending: steps.map(nameOf) }, () => listed(steps, 'Would apply'));
+      const diff = await previewSync(database, await context.config());
+      // What a pending migration brings can not be asked yet.
+      const report = registryReport(diff, steps.length === 0 ? await readProblems(database) : []);
+      return context.output.result({ pending: steps.map(nameOf), registry: report }, () =>
+        upToDate(steps, isEmpty(diff), [...listed(steps, 'Would apply'), ...registryLines(report)]),
+      );
     }
     const script = migrationScript(steps);
     context.output.result({ script }, () => script);
@@ -104,9 +115,13 @@ function section(title: string, names: readonly string[]): string[] {
   return names.length === 0 ? [] : [title, ...names.map((name) => `  ${name}`)];
 }
 
-function listed(steps: readonly MigrationStep[], verb: string): string {
-  if (steps.length === 0) return 'Nothing to do: the database is up to date.';
-  return steps.map((step) => `${verb} ${nameOf(step)}`).join('\n');
+function listed(steps: readonly MigrationStep[], verb: string): string[] {
+  return steps.map((step) => `${verb} ${nameOf(step)}`);
+}
+
+function upToDate(steps: readonly MigrationStep[], synced: boolean, lines: readonly string[]): string {
+  const first = steps.length === 0 && synced ? ['Nothing to do: the database is up to date.'] : [];
+  return [...first, ...lines].join('\n');
 }
 
 function nameOf({ kind, file }: MigrationStep): string {

@@ -1,0 +1,65 @@
+import type { Command } from 'commander';
+import { nearMiss } from '../../config/index.ts';
+import { PgfreshError } from '../../errors/index.ts';
+import { listTypes, type ListedType } from '../../registry/index.ts';
+import { contextOf, lookAtDatabase } from '../context.ts';
+import { table } from '../output.ts';
+import { refuseUnknownCommand } from '../unknown-command.ts';
+
+const empty = `No data types yet.
+Next: Add one to dataTypes of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.data_type_registry; docs/registry.md shows both.`;
+
+export function addType(program: Command): void {
+  const command = program
+    .command('type')
+    .description('show the data types that are kept fresh')
+    .action((_options: object, type: Command) => {
+      refuseUnknownCommand(type);
+      type.help();
+    });
+  command.command('list').description('all of them, from the database').action(showList);
+  command
+    .command('show')
+    .description('one of them, with all that the registry says')
+    .argument('<name>', 'its name')
+    .action(showOne);
+  // Last: the two above would inherit it.
+  command.allowExcessArguments();
+}
+
+async function showList(_options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  const types = await lookAtDatabase(context, 'type list', listTypes);
+  context.output.result({ types }, () => (types.length === 0 ? empty : listed(types)));
+}
+
+async function showOne(name: string, _options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  const types = await lookAtDatabase(context, 'type show', listTypes);
+  const type = types.find((one) => one.data_type === name);
+  if (!type) {
+    const names = types.map((one) => one.data_type);
+    const near = nearMiss(name, names);
+    const hint = near ? `; did you mean "${near}"?` : names.length === 0 ? '; there are none yet' : '';
+    throw new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `There is no data type "${name}"${hint}` });
+  }
+  context.output.result({ type }, () => {
+    const { problem, ...columns } = type;
+    const rows = Object.entries(columns).flatMap(([column, value]) => (cell(value) ? [[column, cell(value)]] : []));
+    const state = problem === null ? [] : [`Not planned: ${problem.problem}`, `Next: ${problem.next}`];
+    return [table(rows), ...state].join('\n');
+  });
+}
+
+function listed(types: readonly ListedType[]): string {
+  const head = ['data type', 'source', 'table', 'ttl', 'strategy', 'managed by', 'state'];
+  const rows = types.map((type) => [
+    ...[type.data_type, type.source, type.table_name, type.ttl, type.refresh_strategy, type.managed_by].map(cell),
+    type.problem?.problem ?? 'ok',
+  ]);
+  return table([head, ...rows]);
+}
+
+function cell(value: ListedType[keyof ListedType]): string {
+  return Array.isArray(value) ? value.join(', ') : value === null ? '' : String(value);
+}

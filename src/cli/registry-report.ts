@@ -1,0 +1,48 @@
+import type { ColumnChange, RegistryDiff, TypeProblem } from '../registry/index.ts';
+
+interface Changes {
+  readonly name: string;
+  readonly changes: readonly ColumnChange[];
+}
+
+/** What a sync does, as data for people and machines. */
+interface RegistryReport {
+  readonly sources: { readonly added: readonly string[]; readonly changed: readonly Changes[] };
+  readonly types: {
+    readonly added: readonly string[];
+    readonly changed: readonly Changes[];
+    readonly removed: readonly string[];
+  };
+  /** Types that do not mean any more what they meant when they were registered; a sync leaves them as they are. */
+  readonly drifted: readonly TypeProblem[];
+}
+
+export function registryReport({ sources, types }: RegistryDiff, problems: readonly TypeProblem[]): RegistryReport {
+  const changesOf = ({ name, changes }: Changes): Changes => ({ name, changes });
+  // What is written or removed is resolved anew or gone.
+  const settled = new Set([...types.changed.map(({ name }) => name), ...types.removed]);
+  return {
+    sources: { added: sources.added.map(({ name }) => name), changed: sources.changed.map(changesOf) },
+    types: {
+      added: types.added.map(({ name }) => name),
+      changed: types.changed.map(changesOf),
+      removed: types.removed,
+    },
+    drifted: problems.filter(({ type }) => !settled.has(type)),
+  };
+}
+
+export function registryLines({ sources, types, drifted }: RegistryReport): string[] {
+  return [
+    ...sources.added.map((name) => `+ source ${name}`),
+    ...sources.changed.flatMap((change) => changeLines('source', change)),
+    ...types.added.map((name) => `+ data type ${name}`),
+    ...types.changed.flatMap((change) => changeLines('data type', change)),
+    ...types.removed.map((name) => `- data type ${name}`),
+    ...drifted.map(({ type, problem, next }) => `! data type ${type}: ${problem}\n  Next: ${next}`),
+  ];
+}
+
+function changeLines(what: string, { name, changes }: Changes): string[] {
+  return [`~ ${what} ${name}`, ...changes.map(({ column, from, to }) => `    ${column}: ${from} → ${to}`)];
+}

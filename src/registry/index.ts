@@ -1,0 +1,5 @@
+export { isEmpty, type ColumnChange, type RegistryDiff } from './diff.ts';
+export { examineRegistry } from './examination.ts';
+export { listTypes, type ListedType } from './list.ts';
+export { readProblems, type TypeProblem } from './rows.ts';
+export { previewSync, syncRegistry } from './sync.ts';

@@ -1,0 +1,50 @@
+import type { DataType, Source } from '../config/index.ts';
+import type { SourceRow, TypeRow } from './columns.ts';
+
+/** The row of a data type of the configuration. */
+export function typeRow(type: DataType): TypeRow {
+  const { schedule, keys, priority } = type;
+  return {
+    data_type: type.name,
+    source: type.source,
+    fetcher: type.fetcher ?? type.name,
+    table_name: type.table,
+    key_columns: type.key,
+    timestamp_column: type.timestamp,
+    ttl: type.ttl,
+    ttl_column: type.ttlColumn ?? null,
+    empty_ttl: type.emptyTtl ?? null,
+    staleness_function: type.staleness ?? 'pgfresh.is_data_stale',
+    refresh_strategy: schedule ? 'scheduled' : 'on-demand',
+    refresh_schedule: schedule?.cron ?? null,
+    schedule_zone: schedule?.zone ?? 'UTC',
+    key_table: keys?.table ?? null,
+    key_table_column: keys?.column ?? null,
+    key_active_column: keys?.active ?? null,
+    key_pattern: type.keyPattern ?? null,
+    normalise: type.normalise ?? 'none',
+    gate_function: type.gate ?? null,
+    gate_opens_function: type.gateOpens ?? null,
+    background_priority: priority?.background ?? null,
+    ui_threshold: priority?.uiThreshold ?? null,
+    depends_on: type.dependsOn,
+    estimated_data_size_bytes: type.estimatedBytes,
+    source_timestamp_field: type.sourceTimestamp ?? null,
+    max_retries: type.maxRetries,
+    max_run: type.maxRun,
+    visibility: type.visibility,
+    managed_by: 'config',
+  };
+}
+
+/** The row of a source of the configuration. Whether it is enabled is left to the database unless it is said. */
+export function sourceRow(source: Source): SourceRow {
+  return {
+    name: source.name,
+    ...(source.enabled === undefined ? {} : { enabled: source.enabled }),
+    rate_limit_per_minute: source.rateLimitPerMinute ?? null,
+    quota_bytes: source.quotaBytes ?? null,
+    quota_window: source.quotaWindow,
+    quota_buffer: source.quotaBuffer,
+  };
+}

@@ -1,0 +1,105 @@
+import type { Definitions } from '../config/index.ts';
+import { failureOf, type Database, type Failure, type Queryable } from '../database/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+import type { Events } from '../events/index.ts';
+import { parameter, sourceColumns, typeColumns, type Value } from './columns.ts';
+import { diffRegistry, isEmpty, type RegistryDiff } from './diff.ts';
+import { readRegistry } from './rows.ts';
+
+type Wanted = Definitions & { readonly file?: string | undefined };
+
+/** What `syncRegistry` would do now. */
+export async function previewSync(database: Queryable, wanted: Wanted): Promise<RegistryDiff> {
+  return diffRegistry(wanted, await readRegistry(database));
+}
+
+/** Makes the registry agree with the configuration, in one transaction. Where nothing differs, nothing is written. */
+export async function syncRegistry(database: Database, wanted: Wanted, events: Events): Promise<RegistryDiff> {
+  // Looked at first without a lock: most starts have nothing to write, and not every login may.
+  const preview = await previewSync(database, wanted);
+  if (isEmpty(preview)) return preview;
+  const diff = await apply(database, wanted);
+  const { added, changed, removed } = diff.types;
+  const sources = diff.sources.added.length + diff.sources.changed.length;
+  if (!isEmpty(diff)) {
+    const counts = { added: added.length, changed: changed.length, removed: removed.length, sources };
+    events.emit({ type: 'registry.synced', ...counts });
+  }
+  return diff;
+}
+
+async function apply(database: Database, wanted: Wanted): Promise<RegistryDiff> {
+  try {
+    return await database.transact('sync', (tx) => applyLocked(tx, wanted), { lockTimeoutMs: 10_000 });
+  } catch (error) {
+    throw failureOf(error) === 'permission' ? await lacksWriting(database, error) : error;
+  }
+}
+
+async function applyLocked(tx: Queryable, wanted: Wanted): Promise<RegistryDiff> {
+  // Against another sync and against hands; readers, and with them the planner, go on.
+  await tx.query('lock table pgfresh.sources, pgfresh.data_type_registry in share row exclusive mode');
+  const diff = diffRegistry(wanted, await readRegistry(tx));
+  for (const { row } of diff.sources.added) await insert(tx, 'sources', sourceColumns, row);
+  for (const { name, row } of diff.sources.changed) await update(tx, 'sources', sourceColumns, row, ['name', name]);
+  await tx.query('delete from pgfresh.data_type_registry where data_type = any ($1::text[])', [diff.types.removed]);
+  for (const name of diff.order) await writeType(tx, diff, name);
+  return diff;
+}
+
+async function writeType(tx: Queryable, { types }: RegistryDiff, name: string): Promise<void> {
+  const added = types.added.find((entry) => entry.name === name);
+  const row = (added ?? types.changed.find((entry) => entry.name === name))!.row;
+  try {
+    if (added) await insert(tx, 'data_type_registry', typeColumns, row);
+    else await update(tx, 'data_type_registry', typeColumns, row, ['data_type', name]);
+  } catch (error) {
+    throw refusalOf(name, error);
+  }
+}
+
+type Columns = Parameters<typeof parameter>[0];
+
+async function insert(tx: Queryable, table: string, columns: Columns, row: object): Promise<void> {
+  const names = Object.keys(row);
+  const values = names.map((name, index) => parameter(columns, name, index + 1));
+  await tx.query(`insert into pgfresh.${table} (${names.join(', ')}) values (${values.join(', ')})`, valuesOf(row));
+}
+
+async function update(
+  tx: Queryable,
+  table: string,
+  columns: Columns,
+  row: object,
+  [key, name]: readonly [string, string],
+): Promise<void> {
+  const names = Object.keys(row);
+  const set = names.map((column, index) => `${column} = ${parameter(columns, column, index + 1)}`).join(', ');
+  await tx.query(`update pgfresh.${table} set ${set} where ${key} = $${names.length + 1}::text`, [
+    ...valuesOf(row),
+    name,
+  ]);
+}
+
+function valuesOf(row: object): Value[] {
+  return Object.values(row) as Value[];
+}
+
+// What the table itself refuses names its column, but not which of the data types it is about.
+const refusals: ReadonlySet<Failure> = new Set(['constraint', 'invalid_data', 'foreign_key', 'unique', 'raised']);
+
+function refusalOf(type: string, error: unknown): unknown {
+  const ours = error instanceof PgfreshError && error.code === 'PGF_REGISTRY_INVALID';
+  if (!ours && !refusals.has(failureOf(error))) return error;
+  const said = ours ? error.cause : error;
+  const hint =
+    typeof said === 'object' && said !== null && 'hint' in said && typeof said.hint === 'string' ? said.hint : '';
+  const problem = `${problemOf(error)}.${hint && ` ${hint}`}`;
+  return new PgfreshError('PGF_TYPE_REFUSED', { type, problem }, { cause: error });
+}
+
+async function lacksWriting(database: Queryable, cause: unknown): Promise<PgfreshError> {
+  const [login] = await database.query<{ user: string }>('select current_user as "user"');
+  const problem = 'it may not write the registry, which differs from the configuration';
+  return new PgfreshError('PGF_DATABASE_RIGHTS', { ...login!, problem, grant: 'pgfresh migrate' }, { cause });
+}

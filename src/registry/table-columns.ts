@@ -1,0 +1,36 @@
+import type { Queryable } from '../database/index.ts';
+
+/** A column of a user's table, as far as it matters to whoever writes rows into it. */
+export interface TableColumn {
+  readonly name: string;
+  /** As PostgreSQL shows it, for messages. */
+  readonly type: string;
+  /** The name of its type, or of the type below its domain; "array" for arrays. */
+  readonly base: string;
+  readonly required: boolean;
+  /** Whether PostgreSQL fills it in by itself. */
+  readonly filled: boolean;
+}
+
+/** The columns of tables, by the names that the configuration gives them. */
+export async function mirroredColumns(
+  database: Queryable,
+  tables: readonly string[],
+): Promise<Map<string, TableColumn[]>> {
+  const rows = await database.query<TableColumn & { table: string }>(
+    `select wanted.name as "table", a.attname as name, format_type(a.atttypid, a.atttypmod) as type,
+      case when base.typcategory = 'A' then 'array' when base.typtype = 'e' then 'enum' else base.typname end as base,
+      a.attnotnull or t.typnotnull as required,
+      a.atthasdef or a.attidentity <> '' or a.attgenerated <> '' as filled
+    from unnest($1::text[]) as wanted(name)
+    cross join lateral (select case when position('.' in wanted.name) = 0 then array['public', wanted.name] else string_to_array(wanted.name, '.') end as parts) as p
+    join pg_namespace as n on n.nspname = p.parts[1]
+    join pg_class as c on c.relnamespace = n.oid and c.relname = p.parts[2] and c.relkind in ('r', 'p', 'v', 'm', 'f')
+    join pg_attribute as a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+    join pg_type as t on t.oid = a.atttypid
+    join pg_type as base on base.oid = case when t.typtype = 'd' then t.typbasetype else t.oid end
+    order by wanted.name, a.attnum`,
+    [[...new Set(tables)]],
+  );
+  return Map.groupBy(rows, ({ table }) => table);
+}
