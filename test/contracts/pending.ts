@@ -17,5 +17,4 @@ export const pending: Readonly<Record<string, string>> = {
   '19': working,
   '20': plugin,
   '21': working,
-  '22': working,
 };
