@@ -25,11 +25,21 @@ describe('help', () => {
   it.each([[[]], [['--help']], [['help']]])('%j shows the commands, every setting and the exit codes', async (args) => {
     const { code, stdout, stderr } = await run(args);
     expect([code, stderr]).toEqual([0, '']);
-    for (const word of ['dev', 'run', 'migrate', 'check', 'config', 'DATABASE_URL', '--data-dir', 'Exit codes:'])
+    for (const word of [
+      'dev',
+      'run',
+      'migrate',
+      'check',
+      'type',
+      'config',
+      'DATABASE_URL',
+      '--data-dir',
+      'Exit codes:',
+    ])
       expect(stdout).toContain(word);
   });
 
-  it.each(['dev', 'run', 'migrate', 'check', 'config'])('of %s says what it is for', async (command) => {
+  it.each(['dev', 'run', 'migrate', 'check', 'type', 'config'])('of %s says what it is for', async (command) => {
     const { code, stdout } = await run([command, '--help']);
     expect(code).toBe(0);
     expect(stdout).toMatch(new RegExp(`^Usage: pgfresh ${command}`));
@@ -341,6 +351,7 @@ describe('check', () => {
       'database',
       'pooler',
       'migrations',
+      'registry',
     ]);
   });
 
