@@ -54,6 +54,8 @@ export default defineConfig({
 \`\`\`
 
 Times are numbers of milliseconds or texts such as \`250ms\`, \`30s\`, \`15m\`, \`6h\`, \`1d\`.
+
+The file also has \`sources\` and \`dataTypes\`: [registry.md](registry.md).
 `;
 }
 

@@ -7,7 +7,7 @@ export function options<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
   return z.strictObject(shape, {
     error: ({ code, keys }) =>
       code === 'unrecognized_keys'
-        ? `there is no such option; ${hintFor((keys as string[])[0]!, known)}`
+        ? `there is no such option; ${hintFor(keys[0]!, known)}`
         : `expected an object with ${known.join(', ')}`,
   });
 }

@@ -20,8 +20,9 @@ export interface Definitions {
 
 /** Checks each definition by itself, then all of them together. */
 export function readDefinitions(config: ConfigDefinitions, file: string): Definitions {
-  const given = listOf<SourceDefinition>(config.sources, 'sources', file) ?? [];
-  const types = listOf<DataTypeDefinition>(config.dataTypes, 'dataTypes', file);
+  requireList(config.sources, 'sources', file);
+  requireList(config.dataTypes, 'dataTypes', file);
+  const { sources: given = [], dataTypes: types } = config;
   const sources = given.map((value, index) => readDefinition(sourceSchema, value, { file, path: `sources[${index}]` }));
   const dataTypes = types?.map((value, index) =>
     readDefinition(dataTypeSchema, value, { file, path: `dataTypes[${index}]` }),
@@ -39,8 +40,8 @@ export function readDefinitions(config: ConfigDefinitions, file: string): Defini
   return { sources, dataTypes };
 }
 
-function listOf<T>(value: unknown, path: string, file: string): readonly T[] | undefined {
-  if (value === undefined || Array.isArray(value)) return value as readonly T[] | undefined;
+function requireList(value: unknown, path: string, file: string): void {
+  if (value === undefined || Array.isArray(value)) return;
   throw invalid(file, path, `expected a list, got ${shown(value)}`);
 }
 

@@ -14,8 +14,8 @@ const market = defineSource({ name: 'market', rateLimitPerMinute: 300, quotaByte
 const quote = { name: 'quote', source: 'market', table: 'quote', key: 'symbol', timestamp: 'fetched_at', ttl: '15m' };
 
 const read = (config: Config) => resolveConfig({ config, file: 'x.ts' });
-const type = (changes: object) => read({ dataTypes: [{ ...quote, ...changes } as DataTypeDefinition] }).dataTypes![0]!;
-const source = (changes: object) => read({ sources: [{ name: 'market', ...changes } as SourceDefinition] }).sources[0]!;
+const type = (changes: object) => read({ dataTypes: [{ ...quote, ...changes }] }).dataTypes![0]!;
+const source = (changes: object) => read({ sources: [{ name: 'market', ...changes }] }).sources[0]!;
 
 describe('a source', () => {
   it('is read in milliseconds and bytes, with its defaults', () => {

@@ -45,9 +45,9 @@ async function showOne(name: string, _options: object, command: Command): Promis
   }
   context.output.result({ type }, () => {
     const { problem, ...columns } = type;
-    const rows = Object.entries(columns).flatMap(([column, value]) => (cell(value) ? [[column, cell(value)]] : []));
+    const rows = Object.entries(columns).map(([column, value]) => [column, cell(value)]);
     const state = problem === null ? [] : [`Not planned: ${problem.problem}`, `Next: ${problem.next}`];
-    return [table(rows), ...state].join('\n');
+    return [table(rows.filter(([, text]) => text !== '')), ...state].join('\n');
   });
 }
 
@@ -60,6 +60,6 @@ function listed(types: readonly ListedType[]): string {
   return table([head, ...rows]);
 }
 
-function cell(value: ListedType[keyof ListedType]): string {
+function cell(value: ListedType['source']): string {
   return Array.isArray(value) ? value.join(', ') : value === null ? '' : String(value);
 }

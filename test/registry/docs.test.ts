@@ -1,0 +1,62 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { loadConfig, type ResolvedConfig } from '../../src/config/index.ts';
+import { dataTypeSchema } from '../../src/config/data-type.ts';
+import { sourceSchema } from '../../src/config/source.ts';
+import { Events } from '../../src/events/index.ts';
+import { syncRegistry } from '../../src/registry/index.ts';
+import { sourceColumns, typeColumns } from '../../src/registry/columns.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+
+const page = await readFile('docs/registry.md', 'utf8');
+const shown = (language: string) => new RegExp(`\`\`\`${language}\n(.*?)\`\`\``, 's').exec(page)![1]!;
+
+let folder = '';
+let config: ResolvedConfig;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'pgfresh-registry-docs-'));
+  await writeFile(join(folder, 'pgfresh.config.ts'), shown('ts'));
+  config = await loadConfig({ folder });
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+describe('docs/registry.md', () => {
+  it('shows SQL that runs, and the same types in the configuration', async () => {
+    const database = openDatabase(await createDatabase());
+    await database.query(shown('sql'));
+    const rows = () =>
+      database.query(`select to_jsonb(r) - '{type_id,source_id,created_at,managed_by,ttl}'::text[] as row, extract(epoch from ttl) as ttl
+        from pgfresh.data_type_registry as r order by data_type`);
+    const limits = () =>
+      database.query(`select to_jsonb(s) - '{id,created_at}'::text[] as row from pgfresh.sources as s`);
+    const [, ...bySql] = await rows();
+    const bySqlLimits = await limits();
+    expect(bySql).toHaveLength(2);
+    await database.query('delete from pgfresh.data_type_registry');
+    await database.query('delete from pgfresh.sources');
+    await syncRegistry(database, config, new Events());
+    expect(await rows()).toEqual(bySql);
+    expect(await limits()).toEqual(bySqlLimits);
+  });
+
+  it('says what the registry answers', async () => {
+    const database = openDatabase(await createDatabase());
+    const [before, answers] = shown('sql').split(/(?<=order by data_type;\n)/) as [string, string];
+    const select = /select data_type, managed_by.*;/.exec(before)![0];
+    await database.query(before.replace(select, ''));
+    const rows = await database.query<{ data_type: string; managed_by: string }>(select);
+    expect(rows.map((row) => `-- ${row.data_type} | ${row.managed_by}\n`).join('')).toBe(answers);
+  });
+
+  it('names every option and every column, and nothing else', () => {
+    const rows = [...page.matchAll(/^\| `([\w.]+)` \| (?:`(\w+)`|–) \|/gm)];
+    const options = new Set(rows.map(([, option]) => option!.split('.')[0]));
+    const columns = new Set(rows.flatMap(([, , column]) => column ?? []));
+    expect(options).toEqual(new Set([...Object.keys(dataTypeSchema.shape), ...Object.keys(sourceSchema.shape)]));
+    const known = [...Object.keys(typeColumns), ...Object.keys(sourceColumns)];
+    expect(columns).toEqual(new Set(known.filter((name) => !['refresh_strategy', 'managed_by'].includes(name))));
+    for (const name of ['refresh_strategy', 'managed_by']) expect(page).toContain(`\`${name}\``);
+  });
+});
