@@ -1,0 +1,48 @@
+import pg from 'pg';
+import { expect } from 'vitest';
+import { createDatabase } from './database.ts';
+
+/** Runs the first SQL session of a page of docs in a new database; it must answer as the page says. Returns the number of statements. */
+export async function playSession(page: string): Promise<number> {
+  const session = readSession(/```sql\n(.*?)```/s.exec(page)![1]!);
+  const client = new pg.Client({ connectionString: await createDatabase(), types: { getTypeParser: () => String } });
+  await client.connect();
+  try {
+    for (const { statement, answer } of session) {
+      const { rows } = await client.query<unknown[]>({ text: statement, rowMode: 'array' });
+      if (answer.length > 0) expect({ statement, answer: rows.map(line) }).toEqual({ statement, answer });
+    }
+  } finally {
+    await client.end();
+  }
+  return session.length;
+}
+
+interface Step {
+  readonly statement: string;
+  /** The rows that the page shows directly below the statement. */
+  readonly answer: string[];
+}
+
+function readSession(text: string): Step[] {
+  const steps: Step[] = [];
+  let statement = '';
+  let answers = false;
+  for (const row of text.split('\n')) {
+    if (row.startsWith('-- ')) {
+      if (answers) steps.at(-1)!.answer.push(row.slice(3));
+      continue;
+    }
+    statement += `${row}\n`;
+    answers = row.endsWith(';');
+    if (!answers) continue;
+    steps.push({ statement: statement.trim(), answer: [] });
+    statement = '';
+  }
+  expect(statement.trim(), 'after the last statement').toBe('');
+  return steps;
+}
+
+function line(row: readonly unknown[]): string {
+  return row.map((value) => (value === 't' ? 'true' : value === 'f' ? 'false' : String(value))).join(' | ');
+}
