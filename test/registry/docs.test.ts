@@ -2,41 +2,39 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { loadConfig, type ResolvedConfig } from '../../src/config/index.ts';
 import { dataTypeSchema } from '../../src/config/data-type.ts';
 import { sourceSchema } from '../../src/config/source.ts';
-import { Events } from '../../src/events/index.ts';
-import { syncRegistry } from '../../src/registry/index.ts';
 import { sourceColumns, typeColumns } from '../../src/registry/columns.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
+import { runCli } from '../harness/process.ts';
 
 const page = await readFile('docs/registry.md', 'utf8');
 const shown = (language: string) => new RegExp(`\`\`\`${language}\n(.*?)\`\`\``, 's').exec(page)![1]!;
 
 let folder = '';
-let config: ResolvedConfig;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'pgfresh-registry-docs-'));
   await writeFile(join(folder, 'pgfresh.config.ts'), shown('ts'));
-  config = await loadConfig({ folder });
 });
 afterAll(() => rm(folder, { recursive: true }));
 
 describe('docs/registry.md', () => {
   it('shows SQL that runs, and the same types in the configuration', async () => {
-    const database = openDatabase(await createDatabase());
+    const url = await createDatabase();
+    const database = openDatabase(url);
     await database.query(shown('sql'));
     const rows = () =>
       database.query(`select to_jsonb(r) - '{type_id,source_id,created_at,managed_by,ttl}'::text[] as row, extract(epoch from ttl) as ttl
         from pgfresh.data_type_registry as r order by data_type`);
     const limits = () =>
-      database.query(`select to_jsonb(s) - '{id,created_at}'::text[] as row from pgfresh.sources as s`);
+      database.query(`select to_jsonb(s) - '{id,created_at,quota_window}'::text[] as row, extract(epoch from quota_window) as "window"
+        from pgfresh.sources as s`);
     const [, ...bySql] = await rows();
     const bySqlLimits = await limits();
     expect(bySql).toHaveLength(2);
     await database.query('delete from pgfresh.data_type_registry');
     await database.query('delete from pgfresh.sources');
-    await syncRegistry(database, config, new Events());
+    expect(await runCli(['migrate'], { cwd: folder, env: { DATABASE_URL: url } })).toMatchObject({ code: 0 });
     expect(await rows()).toEqual(bySql);
     expect(await limits()).toEqual(bySqlLimits);
   });
