@@ -170,7 +170,7 @@ declare
   v_source int;
   v_floors int := cardinality(p_floor_sources);
 begin
-  -- One comparison in the usual case: for a claim of one job, asking one by one would take as long as claiming.
+  -- One comparison in the usual case; which refusal it is, and whether several floors are one too many, is asked only then.
   if (p_limit between 1 and 10000 and p_request is not null and coalesce(p_max_bytes, 0) >= 0
       and v_floors <= 1 and v_floors = cardinality(p_floor_bands) and v_floors = cardinality(p_floor_ids)) is not true then
     perform pgfresh.require_range('p_limit', p_limit, 1, 10000);

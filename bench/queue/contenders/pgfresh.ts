@@ -103,7 +103,7 @@ class PgfreshWorker implements Worker {
 
   async start(onJob: (id: number) => void): Promise<void> {
     // Polling is the floor under a lost notification.
-    setInterval(() => this.#wakeOne(), 100);
+    setInterval(() => this.#wakeOne(), 1000);
     for (let lane = 0; lane < lanes; lane++) void this.#work(new Queue(), onJob);
   }
 
