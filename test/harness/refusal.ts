@@ -3,16 +3,16 @@ import type { Queryable } from '../../src/database/index.ts';
 
 /** Expects one of our coded errors as a function raises it: one line, not too long, with a hint. Returns it. */
 export async function expectRefusal(call: Promise<unknown>, code: string): Promise<{ message: string; hint: string }> {
-  const { cause: error } = await call.then(
-    () => ({ cause: new Error('it was not refused') }),
-    (thrown: unknown) => thrown as { cause: Error },
-  );
-  expect(error?.message).toMatch(new RegExp(`^${code}: .`));
+  const error = (await call.then(
+    () => new Error('it was not refused'),
+    (thrown: Error) => thrown.cause ?? thrown,
+  )) as Error & { hint: string };
+  expect(error.message).toMatch(new RegExp(`^${code}: .`));
   expect(error).toMatchObject({ code: 'PGF01', hint: expect.stringMatching(/[.;]$/) });
   // What was passed is shown, but in one line, and not all 10 kB of it.
   expect(error.message).not.toMatch(/\p{Cc}/u);
   expect(error.message.length).toBeLessThan(400);
-  return error as Error & { hint: string };
+  return error;
 }
 
 /** Expects that no table of the schema differs after what is done. */
