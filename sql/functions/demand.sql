@@ -123,7 +123,7 @@ begin
     update pgfresh.pairs set demanded = true, warm_until = v_now + interval '15 seconds', due_at = v_now where type_id = v_type.type_id and key = v_key;
     v_counts := pgfresh.plan_pairs(v_type, array[v_key], v_now);
   end if;
-  return jsonb_build_object('result', 'subscribed', 'data_type', v_type.data_type, 'key', v_key) || coalesce(jsonb_build_object('planned', v_counts), '{}');
+  return jsonb_build_object('result', 'subscribed', 'data_type', v_type.data_type, 'key', v_key) || case when v_counts is null then '{}' else jsonb_build_object('planned', v_counts) end;
 end
 $$;
 comment on function pgfresh.upsert_active_subscription(text, text, text) is
