@@ -1,0 +1,429 @@
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { Database, Queryable } from '../../src/database/index.ts';
+import { blocked } from '../harness/blocked.ts';
+import { openDatabase } from '../harness/database.ts';
+import { createLogin } from '../harness/login.ts';
+import { seededRandom } from '../harness/random.ts';
+import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
+import { RegistryScene } from '../registry/scene.ts';
+
+let scene: RegistryScene;
+beforeAll(async () => {
+  scene = await RegistryScene.open({ poolSize: 12 });
+});
+
+const noon = '2026-01-05T12:00:00Z';
+
+beforeEach(async () => {
+  await scene.db.query(`
+    delete from pgfresh.data_type_registry; delete from pgfresh.nodes; delete from pgfresh.viewer_calls; delete from pgfresh.warnings;
+    update pgfresh.planner_state set demand_held_until = null; truncate mirror`);
+  await scene.clock.set(noon);
+  await scene.add('quote');
+});
+
+const keys = (count: number): string[] => Array.from({ length: count }, (_, n) => `K${n}`);
+const subscriptions = () =>
+  scene.db.query<{ user_id: string; key: string; subscribed_at: Date; last_seen_at: Date }>(
+    'select user_id, key, subscribed_at, last_seen_at from pgfresh.active_subscriptions order by user_id, key',
+  );
+const at = (seconds: number) => new Date(Date.parse(noon) + seconds * 1_000);
+
+describe('a subscription', () => {
+  it('begins once, is kept by its heartbeat, and ends by leaving', async () => {
+    expect(await scene.subscribe('ann', 'A')).toMatchObject({ result: 'subscribed', data_type: 'quote', key: 'A' });
+    await scene.clock.advance('60 seconds');
+    expect(await scene.subscribe('ann', 'A')).toEqual({ result: 'seen', data_type: 'quote', key: 'A' });
+    expect(await scene.subscribe('ben', 'A')).toMatchObject({ result: 'subscribed' });
+    expect(await subscriptions()).toEqual([
+      { user_id: 'ann', key: 'A', subscribed_at: at(0), last_seen_at: at(60) },
+      { user_id: 'ben', key: 'A', subscribed_at: at(60), last_seen_at: at(60) },
+    ]);
+    await scene.tick();
+    expect(await scene.pair('A')).toMatchObject({ viewers: 2, demanded: true });
+    expect(await scene.leave('ann', 'A')).toBe(true);
+    expect(await scene.leave('ann', 'A')).toBe(false);
+    expect(await scene.leave('ann', 'B')).toBe(false);
+    await scene.tick();
+    expect(await scene.pair('A')).toMatchObject({ viewers: 1, demanded: true });
+  });
+
+  it('ends after five silent minutes, and the cleanup touches no other', async () => {
+    await scene.subscribe('ann', 'A');
+    await scene.clock.advance('1 second');
+    await scene.subscribe('ben', 'A');
+    await scene.tick();
+    const rows = await subscriptions();
+    await scene.clock.set(at(300));
+    expect(await scene.cleanUp()).toEqual({ removed: 0, nodes: 0 });
+    expect(await subscriptions()).toEqual(rows);
+    await scene.clock.set(at(300.5));
+    expect(await scene.cleanUp()).toEqual({ removed: 1, nodes: 0 });
+    expect(await subscriptions()).toEqual([rows[1]]);
+    await scene.clock.set(at(302));
+    expect(await scene.cleanUp()).toEqual({ removed: 1, nodes: 0 });
+    await scene.tick();
+    expect(await scene.pair('A')).toMatchObject({ viewers: 0, demanded: true });
+  });
+
+  it('that is being cleaned up by another is left to him', async () => {
+    await scene.subscribe('ann', 'A');
+    await scene.clock.set(at(400));
+    await scene.db.transact('cleanup', async (tx) => {
+      await tx.query('select pgfresh.cleanup_stale_subscriptions()');
+      expect(await scene.cleanUp()).toEqual({ skipped: 'locked' });
+    });
+    expect(await subscriptions()).toEqual([]);
+  });
+
+  it('whose heartbeat comes while it is cleaned up stays', async () => {
+    await scene.subscribe('ann', 'A');
+    await scene.clock.set(at(400));
+    const cleaned = await scene.db.transact('heartbeat', async (tx) => {
+      await scene.subscribe('ann', 'A', 'quote', tx);
+      const waits = scene.cleanUp();
+      await blocked(scene.db);
+      return { waits };
+    });
+    expect(await cleaned.waits).toMatchObject({ removed: 0 });
+    expect(await subscriptions()).toMatchObject([{ last_seen_at: at(400) }]);
+  });
+});
+
+describe('the identity of', () => {
+  let viewer: Database;
+  let gateway: Database;
+  let worker: Database;
+  beforeAll(async () => {
+    const open = async (role: string) => openDatabase((await createLogin(scene.url, role)).url, { poolSize: 1 });
+    viewer = await open('pgfresh_viewer');
+    gateway = await open('pgfresh_gateway');
+    worker = await open('pgfresh_worker');
+  });
+
+  const within = (db: Database, settings: Record<string, string>, act: (tx: Queryable) => Promise<unknown>) =>
+    db.transact('as a user', async (tx) => {
+      for (const [name, value] of Object.entries(settings))
+        await tx.query('select set_config($1::text, $2::text, true)', [name, value]);
+      return act(tx);
+    });
+  const subscribeAs = (db: Database, settings: Record<string, string>, user: string | null = null) =>
+    within(db, settings, (tx) => scene.subscribe(user, 'A', 'quote', tx));
+  const users = async () => (await subscriptions()).map(({ user_id }) => user_id);
+
+  it.each([
+    ['claims', { 'request.jwt.claims': '{"sub": "ann", "role": "authenticated"}' }],
+    ['a claim', { 'request.jwt.claim.sub': 'ann' }],
+    ['a setting', { 'pgfresh.user_id': 'ann' }],
+    [
+      'claims before the rest',
+      { 'request.jwt.claims': '{"sub": "ann"}', 'request.jwt.claim.sub': 'ben', 'pgfresh.user_id': 'cid' },
+    ],
+    [
+      'a claim before a setting',
+      { 'request.jwt.claims': '{}', 'request.jwt.claim.sub': 'ann', 'pgfresh.user_id': 'cid' },
+    ],
+  ])('a viewer is taken from %s', async (_, settings) => {
+    expect(await subscribeAs(viewer, settings)).toMatchObject({ result: 'subscribed' });
+    expect(await subscribeAs(viewer, settings, 'ann')).toMatchObject({ result: 'seen' });
+    expect(await users()).toEqual(['ann']);
+    for (const other of ['ben', 'ANN', 'ann '])
+      await expectRefusal(subscribeAs(viewer, settings, other), 'PGF_VIEWER_OTHER');
+    await expectRefusal(
+      within(viewer, settings, (tx) => scene.leave('ben', 'A', 'quote', tx)),
+      'PGF_VIEWER_OTHER',
+    );
+    expect(await within(viewer, settings, (tx) => scene.leave(null, 'A', 'quote', tx))).toBe(true);
+    expect(await users()).toEqual([]);
+  });
+
+  it.each([
+    ['nothing', {}, 'PGF_VIEWER_UNKNOWN'],
+    [
+      'empty settings',
+      { 'request.jwt.claims': '', 'request.jwt.claim.sub': '', 'pgfresh.user_id': '' },
+      'PGF_VIEWER_UNKNOWN',
+    ],
+    ['claims without a sub', { 'request.jwt.claims': '{"role": "anon"}' }, 'PGF_VIEWER_UNKNOWN'],
+    ['claims with null', { 'request.jwt.claims': '{"sub": null}' }, 'PGF_VIEWER_UNKNOWN'],
+    ['claims that are a list', { 'request.jwt.claims': '["sub"]' }, 'PGF_VIEWER_UNKNOWN'],
+    [
+      'claims that are not JSON',
+      { 'request.jwt.claims': '{"sub": "ann"', 'pgfresh.user_id': 'ann' },
+      'PGF_VIEWER_UNKNOWN',
+    ],
+    [
+      'claims that PostgreSQL can not hold',
+      { 'request.jwt.claims': '{"sub": "\\u0000"}', 'pgfresh.user_id': 'ann' },
+      'PGF_VIEWER_UNKNOWN',
+    ],
+    ['an empty sub', { 'request.jwt.claims': '{"sub": ""}', 'pgfresh.user_id': 'ann' }, 'PGF_ARGUMENT_INVALID'],
+    ['a long sub', { 'request.jwt.claims': JSON.stringify({ sub: 'x'.repeat(201) }) }, 'PGF_ARGUMENT_INVALID'],
+    ['a sub in two lines', { 'pgfresh.user_id': 'a\nb' }, 'PGF_ARGUMENT_INVALID'],
+  ])('a viewer with %s is refused, whatever he says', async (_, settings, code) => {
+    await expectNoChange(scene.db, async () => {
+      await expectRefusal(subscribeAs(viewer, settings), code);
+      await expectRefusal(
+        within(viewer, settings, (tx) => scene.leave(null, 'A', 'quote', tx)),
+        code,
+      );
+      await expectRefusal(
+        within(viewer, settings, (tx) => tx.query(`select pgfresh.check_and_queue_stale_batch('A', '{quote}')`)),
+        code,
+      );
+      if (code === 'PGF_VIEWER_UNKNOWN') await expectRefusal(subscribeAs(viewer, settings, 'ann'), code);
+    });
+  });
+
+  it('everybody is what gateways, workers and the owner say it is', async () => {
+    const owner = openDatabase((await createLogin(scene.url, await scene.value('current_user'))).url, { poolSize: 1 });
+    for (const db of [gateway, worker, owner, scene.db]) {
+      expect(await subscribeAs(db, {}, 'ben')).toMatchObject({ result: 'subscribed' });
+      expect(await subscribeAs(db, { 'pgfresh.user_id': 'ann' }, 'ben')).toMatchObject({ result: 'seen' });
+      expect(await subscribeAs(db, { 'pgfresh.user_id': 'ann' })).toMatchObject({ result: 'subscribed' });
+      await expectRefusal(subscribeAs(db, {}), 'PGF_VIEWER_UNKNOWN');
+      expect(await users()).toEqual(['ann', 'ben']);
+      for (const user of ['ann', 'ben']) await within(db, {}, (tx) => scene.leave(user, 'A', 'quote', tx));
+    }
+  });
+
+  it('a gateway that has taken the role of a viewer is that of a viewer', async () => {
+    const asViewer = { role: 'pgfresh_viewer', 'pgfresh.user_id': 'ann' };
+    await expectRefusal(subscribeAs(gateway, asViewer, 'ben'), 'PGF_VIEWER_OTHER');
+    expect(await subscribeAs(gateway, asViewer)).toMatchObject({ result: 'subscribed' });
+  });
+});
+
+describe('a user', () => {
+  it('has at most 500 subscriptions, also when two are asked for at once', async () => {
+    await scene.db.query(`insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+      select 'ann', (select type_id from pgfresh.data_type_registry), 'K' || n, pgfresh.clock(), pgfresh.clock() from generate_series(1, 499) as n`);
+    const results = await Promise.allSettled(['A', 'B', 'C'].map((key) => scene.subscribe('ann', key)));
+    expect(results.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected', 'rejected']);
+    await expectRefusal(scene.subscribe('ann', 'D'), 'PGF_TOO_MANY_SUBSCRIPTIONS');
+    expect(await scene.subscribe('ann', 'K7')).toMatchObject({ result: 'seen' });
+    expect(await scene.subscribe('ben', 'D')).toMatchObject({ result: 'subscribed' });
+    await scene.leave('ann', 'K7');
+    expect(await scene.subscribe('ann', 'D')).toMatchObject({ result: 'subscribed' });
+  });
+
+  it('calls at most 1200 times a minute, and the next minute begins anew', async () => {
+    await scene.clock.set('2026-01-05T12:00:30Z');
+    await scene.db.query(
+      `select pgfresh.upsert_active_subscription('ann', 'A', 'quote') from generate_series(1, 1198)`,
+    );
+    await scene.leave('ann', 'B');
+    await asAnn(`select pgfresh.check_and_queue_stale_batch('A', '{quote}')`);
+    await scene.clock.set('2026-01-05T12:00:59.999Z');
+    await expectNoChange(scene.db, async () => {
+      await expectRefusal(scene.subscribe('ann', 'A'), 'PGF_TOO_MANY_CALLS');
+      await expectRefusal(scene.leave('ann', 'A'), 'PGF_TOO_MANY_CALLS');
+      await expectRefusal(asAnn(`select pgfresh.check_and_queue_stale_batch('A', '{quote}')`), 'PGF_TOO_MANY_CALLS');
+    });
+    await scene.subscribe('ben', 'A');
+    await scene.clock.set('2026-01-05T12:01:00Z');
+    expect(await scene.subscribe('ann', 'A')).toMatchObject({ result: 'seen' });
+    expect(await scene.value(`(select calls from pgfresh.viewer_calls where user_id = 'ann')`)).toBe(1);
+  });
+
+  const asAnn = (statement: string) =>
+    scene.db.transact('as ann', async (tx) => {
+      await tx.query(`set local pgfresh.user_id = 'ann'`);
+      return tx.query(statement);
+    });
+});
+
+describe('the last viewer', () => {
+  const look = async () => ({ ...(await scene.tick()), ...(await scene.pair('A')) });
+
+  it('leaves the pair warm for 15 s', async () => {
+    await scene.subscribe('ann', 'A');
+    await scene.tick();
+    await scene.leave('ann', 'A');
+    expect(await look()).toMatchObject({ demanded: true, viewers: 0, warm_until: at(15) });
+    await scene.clock.set(at(14.999));
+    expect(await look()).toMatchObject({ demanded: true });
+    await scene.clock.set(at(15));
+    expect(await look()).toMatchObject({ demanded: false, warm_until: null });
+  });
+
+  it('who comes back within them finds the pair demanded, and nothing new is queued', async () => {
+    await scene.db.query(`insert into mirror values ('A', pgfresh.clock())`);
+    await scene.subscribe('ann', 'A');
+    await scene.tick();
+    for (let turn = 1; turn <= 5; turn++) {
+      await scene.leave('ann', 'A');
+      expect(await look()).toMatchObject({ demanded: true, viewers: 0 });
+      await scene.clock.set(at(turn * 10));
+      expect(await scene.subscribe('ann', 'A')).not.toHaveProperty('planned');
+      expect(await look()).toMatchObject({ demanded: true, viewers: 1, warm_until: null });
+    }
+    await scene.clock.set(at(59));
+    expect(await look()).toMatchObject({ demanded: true, viewers: 1 });
+    expect(await scene.queued()).toEqual([]);
+    // Its time of the next look has stayed what it was.
+    await scene.clock.set(at(60));
+    await scene.tick();
+    expect(await scene.queued()).toEqual(['A']);
+  });
+
+  it('who left before anybody took note still leaves it warm', async () => {
+    await scene.subscribe('ann', 'A');
+    await scene.leave('ann', 'A');
+    expect(await look()).toMatchObject({ demanded: true, viewers: 0 });
+    await scene.clock.set(at(15));
+    expect(await look()).toMatchObject({ demanded: false });
+  });
+
+  it('is forgotten: who comes back later is the first again', async () => {
+    await scene.subscribe('ann', 'A');
+    await scene.leave('ann', 'A');
+    await scene.finish();
+    await scene.clock.set(at(100));
+    await scene.tick();
+    expect(await scene.subscribe('ann', 'A')).toMatchObject({ planned: { queued: 1 } });
+  });
+});
+
+describe('when all fall silent at once', () => {
+  const silence = () => scene.clock.advance('301 seconds');
+  const lost = async () => (await scene.warnings()).find(({ code }) => code === 'demand_lost')?.count ?? 0;
+  const arrive = async (count: number, users = ['ann']) => {
+    for (const user of users) for (const key of keys(count)) await scene.subscribe(user, key);
+    await scene.tick();
+  };
+  const demanded = () => scene.value('(select count(*) from pgfresh.pairs where demanded)');
+
+  it('10 pairs are held for 120 s, once', async () => {
+    await arrive(10);
+    await silence();
+    for (const wait of ['0', '60 seconds', '59.9 seconds']) {
+      await scene.clock.advance(wait);
+      expect(await scene.cleanUp()).toEqual({ skipped: 'held' });
+      await scene.tick();
+      expect(await demanded()).toBe(10);
+    }
+    await scene.clock.advance('0.1 seconds');
+    expect(await scene.cleanUp()).toEqual({ removed: 10, nodes: 0 });
+    expect(await lost()).toBe(1);
+    await scene.tick();
+    await scene.clock.advance('15 seconds');
+    await scene.tick();
+    expect(await demanded()).toBe(0);
+  });
+
+  it('fewer than 10 pairs are believed, however many users there were', async () => {
+    await arrive(9, ['ann', 'ben', 'cid']);
+    await silence();
+    expect(await scene.cleanUp()).toEqual({ removed: 27, nodes: 0 });
+    expect(await lost()).toBe(0);
+  });
+
+  it('but one, the others are believed', async () => {
+    await arrive(12);
+    await silence();
+    await scene.subscribe('ben', 'K0');
+    expect(await scene.cleanUp()).toEqual({ removed: 12, nodes: 0 });
+    expect(await lost()).toBe(0);
+  });
+
+  it('those who leave are believed', async () => {
+    await arrive(12);
+    for (const key of keys(12)) await scene.leave('ann', key);
+    await scene.tick();
+    await scene.clock.advance('15 seconds');
+    await scene.tick();
+    expect(await demanded()).toBe(0);
+    expect(await scene.cleanUp()).toEqual({ removed: 0, nodes: 0 });
+  });
+
+  it('a second time, after demand came back, they are held again', async () => {
+    for (const turn of [1, 2, 3]) {
+      await arrive(10);
+      await silence();
+      expect(await scene.cleanUp()).toEqual({ skipped: 'held' });
+      expect(await lost()).toBe(turn);
+      await scene.clock.advance('120 seconds');
+      // All back before they were believed, or believed and then back.
+      if (turn === 1) await arrive(10);
+      expect(await scene.cleanUp()).toEqual({ removed: turn === 1 ? 0 : 10, nodes: 0 });
+    }
+  });
+
+  it('and only some come back, the others are believed at once', async () => {
+    await arrive(10);
+    await silence();
+    expect(await scene.cleanUp()).toEqual({ skipped: 'held' });
+    await scene.subscribe('ann', 'K0');
+    expect(await scene.cleanUp()).toEqual({ removed: 9, nodes: 0 });
+  });
+});
+
+describe('the first who looks', () => {
+  it('gets a job at once, before any tick; who comes next does not', async () => {
+    expect(await scene.subscribe('ann', 'A')).toMatchObject({ planned: { checked: 1, missing: 1, queued: 1 } });
+    expect(await scene.queued()).toEqual(['A']);
+    expect(await scene.subscribe('ben', 'A')).not.toHaveProperty('planned');
+    expect(await scene.queued()).toEqual(['A']);
+  });
+
+  it('gets none for what is fresh', async () => {
+    await scene.db.query(`insert into mirror values ('A', pgfresh.clock())`);
+    expect(await scene.subscribe('ann', 'A')).toMatchObject({ planned: { checked: 1, queued: 0 } });
+    expect(await scene.queued()).toEqual([]);
+  });
+
+  it('is one of two at once: one job, and the second waits only for the first', async () => {
+    const second = await scene.db.transact('first', async (tx) => {
+      expect(await scene.subscribe('ann', 'A', 'quote', tx)).toMatchObject({ planned: { queued: 1 } });
+      const waits = scene.subscribe('ben', 'A');
+      await blocked(scene.db);
+      return { waits };
+    });
+    expect(await second.waits).not.toHaveProperty('planned');
+    expect(await scene.queued()).toEqual(['A']);
+  });
+
+  it('who then fails leaves it to the second', async () => {
+    let second: Promise<unknown> | undefined;
+    const failing = scene.db.transact('first', async (tx) => {
+      await scene.subscribe('ann', 'A', 'quote', tx);
+      second = scene.subscribe('ben', 'A');
+      await blocked(scene.db);
+      throw new Error('of a test');
+    });
+    await expect(failing).rejects.toThrow('of a test');
+    expect(await second).toMatchObject({ planned: { queued: 1 } });
+    expect(await scene.queued()).toEqual(['A']);
+  });
+
+  it('is one of 24 at once: one job', async () => {
+    const answers = await Promise.all(Array.from({ length: 24 }, (_, n) => scene.subscribe(`user ${n}`, 'A')));
+    expect(answers.filter(({ planned }) => planned)).toHaveLength(1);
+    expect(await scene.queued()).toEqual(['A']);
+    await scene.tick();
+    expect(await scene.pair('A')).toMatchObject({ viewers: 24 });
+  });
+});
+
+it('viewers are counted right while many sessions come and go at random', async () => {
+  const random = seededRandom(7);
+  const draw = (count: number) => Math.floor(random() * count);
+  const session = async (): Promise<void> => {
+    for (let act = 0; act < 40; act++) {
+      const [user, key] = [`user ${draw(12)}`, `K${draw(6)}`];
+      if (random() < 0.5) await scene.subscribe(user, key);
+      else await scene.leave(user, key);
+      if (random() < 0.15) await scene.tick();
+    }
+  };
+  await Promise.all(Array.from({ length: 10 }, session));
+  await scene.tick();
+  const counted = await scene.db.query('select key, viewers from pgfresh.pairs where viewers > 0 order by key');
+  const live = await scene.db.query(
+    'select key, count(*)::int as viewers from pgfresh.active_subscriptions group by key order by key',
+  );
+  expect(counted).toEqual(live);
+  expect(live.length).toBeGreaterThan(3);
+  expect(await scene.value('(select count(*) from pgfresh.demand_change)')).toBe(0);
+});
