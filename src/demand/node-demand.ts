@@ -19,7 +19,7 @@ interface Count {
 const flushEveryMs = 250;
 const renewEveryMs = 10_000;
 const largestBatch = 5_000;
-const ofOnePair: readonly string[] = ['PGF_TYPE_UNKNOWN', 'PGF_KEY_UNKNOWN', 'PGF_KEY_INVALID'];
+const ofOnePair: readonly string[] = ['PGF_TYPE_UNKNOWN', 'PGF_KEY_UNKNOWN', 'PGF_KEY_INVALID', 'PGF_REGISTRY_INVALID'];
 
 /**
  * How many distinct users look at each pair through this process, kept in the database under a lease. Viewers come and
