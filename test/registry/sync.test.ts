@@ -134,6 +134,18 @@ describe('a sync', () => {
     expect(await database.query('select name from pgfresh.sources')).toEqual([{ name: 'market' }]);
   });
 
+  it('removes a type that has open jobs, and their pairs with it', async () => {
+    const { database } = await scene();
+    await sync(database, { sources: [market], dataTypes: [quote, profile] });
+    for (const type of ['quote', 'profile'])
+      await database.query(`select pgfresh.queue_refreshes($1::text, '{AAPL,MSFT}')`, [type]);
+    await database.query('select pgfresh.get_queue_batch(1)');
+    await sync(database, { dataTypes: [profile] });
+    const left = await database.query('select data_type, key from pgfresh.api_call_queue order by key');
+    expect(left).toEqual(['AAPL', 'MSFT'].map((key) => ({ data_type: 'profile', key })));
+    expect(await database.query('select key from pgfresh.pairs')).toHaveLength(2);
+  });
+
   it('leaves a source that was switched off by hand as it is, unless it is told', async () => {
     const { database } = await scene();
     const enabled = async () =>
