@@ -14,13 +14,8 @@ begin
       if to_regrole(v_role) is null then
         execute format('create role %I nologin', v_role);
       end if;
-    exception
-      -- Somebody who migrates another database of this server was faster.
-      when duplicate_object or unique_violation then null;
-      when insufficient_privilege then
-        raise exception using errcode = 'insufficient_privilege', message = format('the role %s is missing, and this login may not create it', v_role),
-          hint = 'Let a superuser run: ' || (select string_agg(format('create role %I nologin;', r), ' ') from unnest(array['pgfresh_worker', 'pgfresh_gateway', 'pgfresh_viewer', 'pgfresh_evaluator']) as r where to_regrole(r) is null)
-            || format(' grant pgfresh_evaluator to %I;', current_user);
+    -- Somebody who migrates another database of this server was faster.
+    exception when duplicate_object or unique_violation then null;
     end;
   end loop;
   -- The functions that ask users' tables are owned by the evaluator, and only one of its members can make them.

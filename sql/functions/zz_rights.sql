@@ -11,8 +11,6 @@ revoke all on all sequences in schema pgfresh from public;
 
 grant usage on schema pgfresh to pgfresh_worker, pgfresh_gateway, pgfresh_viewer, pgfresh_evaluator;
 grant select on pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.planner_run to pgfresh_worker;
--- Whoever speaks for all users can speak for one.
-grant pgfresh_viewer to pgfresh_gateway;
 
 do $$
 declare
@@ -22,7 +20,7 @@ begin
   for v_given in
     select f.oid::regprocedure::text as signature, given.role from (values
       ('pgfresh_viewer', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch']),
-      ('pgfresh_gateway', array['register_node', 'heartbeat_node', 'retire_node', 'set_node_demand', 'get_active_subscriptions', 'explain_pair', 'hold_duty', 'release_duty']),
+      ('pgfresh_gateway', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'register_node', 'heartbeat_node', 'retire_node', 'set_node_demand', 'get_active_subscriptions', 'explain_pair', 'hold_duty', 'release_duty']),
       ('pgfresh_worker', array[
         'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'get_active_subscriptions', 'cleanup_stale_subscriptions', 'explain_pair',
         'plan_due_pairs', 'check_and_queue_stale_data', 'open_refresh_cycle', 'queue_scheduled_refreshes', 'hold_duty', 'release_duty', 'clear_planner_runs', 'clear_old_warnings', 'warn',
@@ -45,7 +43,7 @@ begin
   revoke create on schema pgfresh from pgfresh_evaluator;
 
   -- On Supabase, everybody who uses the API is a viewer.
-  for v_given in select rolname from pg_roles where rolname in ('anon', 'authenticated') loop
+  for v_given in select rolname from pg_roles where rolname in ('anon', 'authenticated') and not pg_has_role(rolname, 'pgfresh_viewer', 'member') loop
     execute format('grant pgfresh_viewer to %I', v_given.rolname);
   end loop;
 end

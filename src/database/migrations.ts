@@ -9,7 +9,7 @@ import type { SqlFiles } from './migration-files.ts';
 import { closedSearchPath, migrationLock, transactLocked } from './migration-lock.ts';
 import { planMigration, type AppliedFile, type MigrationStep } from './migration-plan.ts';
 import type { Queryable } from './query.ts';
-import { lacksReading, requireCreate } from './rights.ts';
+import { lacksReading, requireCreate, requireRoles } from './rights.ts';
 import { foreignObjectGuard, requireOwnSchema } from './schema-owner.ts';
 
 // "if not exists" would ask for the right to create schemas even where there is nothing to create.
@@ -91,11 +91,15 @@ interface AppliedStep extends MigrationStep {
   readonly ms: number;
 }
 
+/** The files that make roles, or grant to them. */
+const aboutRoles: readonly string[] = ['000_roles', 'zz_rights'];
+
 async function migrateLocked(tx: Queryable, files: SqlFiles): Promise<AppliedStep[]> {
   await requireOwnSchema(tx);
   const steps = await pendingMigrations(tx, files);
   if (steps.length === 0) return [];
   await requireCreate(tx);
+  if (steps.some(({ file }) => aboutRoles.includes(file.name))) await requireRoles(tx);
   await tx.query(bookkeeping);
   const applied: AppliedStep[] = [];
   for (const step of steps) applied.push(await applyStep(tx, step));

@@ -15,6 +15,27 @@ export async function requireCreate(tx: Queryable): Promise<void> {
   throw lacks(user, 'it may not create objects in the schema "pgfresh"', [on]);
 }
 
+/** The roles that functions are granted to, and as whom users' tables are asked. They belong to the whole server. */
+const roles = ['pgfresh_worker', 'pgfresh_gateway', 'pgfresh_viewer', 'pgfresh_evaluator'];
+
+/** Throws, with what to run, if roles are missing that the login may not make or be a member of. */
+export async function requireRoles(tx: Queryable): Promise<void> {
+  const [row] = await tx.query<{ user: string; missing: string[]; creates: boolean; member: boolean }>(
+    `select me.rolname as "user", array(select name from unnest($1::text[]) as name where to_regrole(name) is null) as missing,
+       me.rolsuper or me.rolcreaterole as creates,
+       evaluator.oid is not null and (pg_has_role(me.oid, evaluator.oid, 'usage') or pg_has_role(me.oid, evaluator.oid, 'member with admin option')
+         or (me.rolcreaterole and current_setting('server_version_num')::int < 160000)) as member
+     from pg_roles as me left join pg_roles as evaluator on evaluator.rolname = 'pgfresh_evaluator' where me.rolname = current_user`,
+    [roles],
+  );
+  const { user, missing, creates, member } = row!;
+  if (missing.length === 0 ? member : creates && (member || missing.includes('pgfresh_evaluator'))) return;
+  const create = creates ? '' : missing.map((role) => `create role ${role} nologin; `).join('');
+  const problem = `it may not create or use the roles of pgfresh`;
+  const grant = `${create}grant pgfresh_evaluator to ${pg.escapeIdentifier(user)};`;
+  throw new PgfreshError('PGF_DATABASE_RIGHTS', { user, problem, grant });
+}
+
 /** The error of a login that may not even see what was applied. */
 export function lacksReading(user: string, cause: unknown): PgfreshError {
   const missing = ['usage on schema pgfresh', 'select on pgfresh.migrations'];

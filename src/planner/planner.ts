@@ -36,6 +36,7 @@ interface WarningRow {
 // A sweep leaves the last sixth of its minute to others, however much there is to ask.
 const sweepShare = 50 / 60;
 const leaseSeconds = 10;
+const patienceMs = 2_000;
 
 /**
  * The loop of tick and sweep. What is planned is decided in the database; here is only when it is asked. Any number of
@@ -85,9 +86,16 @@ export class Planner extends Service {
   }
 
   protected async onStop(): Promise<void> {
-    await this.#loops;
-    // Who takes over need not wait for the lease to end. If this fails, he does.
-    await this.#options.db.query(`select pgfresh.release_duty('planner', $1::uuid)`, [this.#holder]).catch(() => {});
+    const finished = async (): Promise<void> => {
+      await this.#loops;
+      // Who takes over need not wait for the lease to end. If this fails, he does.
+      await this.#options.db.query(`select pgfresh.release_duty('planner', $1::uuid)`, [this.#holder]).catch(() => {});
+    };
+    // A database that says nothing more must not keep the process from ending.
+    const patience = new AbortController();
+    const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
+    await Promise.race([finished(), tired]);
+    patience.abort();
   }
 
   async #isOnDuty(): Promise<boolean> {

@@ -12,9 +12,11 @@ import {
   uninstall,
   type Database,
 } from '../../src/database/index.ts';
+import type { PgfreshError } from '../../src/errors/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
+import { createLogin } from '../harness/login.ts';
 
 const folder = await mkdtemp(join(tmpdir(), 'pgfresh-sql-'));
 afterAll(() => rm(folder, { recursive: true }));
@@ -314,5 +316,37 @@ describe('the packaged files', () => {
     const clock = await freezeClock(clone, '2026-03-01T00:00:00Z');
     await clock.advance('90 minutes');
     expect(await clone.query('select pgfresh.clock() as now')).toEqual([{ now: new Date('2026-03-01T01:30:00Z') }]);
+  });
+});
+
+describe('a login that is no superuser', () => {
+  it('is told what to run when it may not use the roles, and then owns everything', async () => {
+    const login = await createLogin(url);
+    await database.query(`grant create on database ${new URL(url).pathname.slice(1)} to ${login.name}`);
+    const limited = openDatabase(login.url);
+    const real = { files: await readSqlFiles(), events: new Events() };
+    const refused = await migrate(limited, real).catch((error: unknown) => error as PgfreshError);
+    expect(refused).toMatchObject({ code: 'PGF_DATABASE_RIGHTS' });
+    const { next } = refused as PgfreshError;
+    expect(next).toContain(`grant pgfresh_evaluator to "${login.name}";`);
+    await database.query(next.slice(next.indexOf('grant')));
+
+    await migrate(limited, real);
+    await database.query(
+      `create table quote (key text primary key, fetched_at timestamptz); alter table quote owner to ${login.name}`,
+    );
+    await limited.query(`insert into pgfresh.sources (name) values ('market')`);
+    await limited.query(
+      `insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl) values ('quote', 'market', 'quote', 'fetched_at', '1 minute')`,
+    );
+    const [row] = await limited.query(
+      `select pgfresh.upsert_active_subscription('ada', 'A', 'quote') -> 'planned' as planned`,
+    );
+    expect(row).toMatchObject({ planned: { missing: 1, queued: 1 } });
+    // Again, as an upgrade does it.
+    const changed = real.files.functions.map((file) =>
+      file.name === 'registry' ? { ...file, hash: 'another' } : file,
+    );
+    await migrate(limited, { ...real, files: { ...real.files, functions: changed } });
   });
 });

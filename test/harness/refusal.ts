@@ -5,7 +5,7 @@ import type { Queryable } from '../../src/database/index.ts';
 export async function expectRefusal(call: Promise<unknown>, code: string): Promise<{ message: string; hint: string }> {
   const error = (await call.then(
     () => new Error('it was not refused'),
-    (thrown: Error) => thrown.cause ?? thrown,
+    (thrown: unknown) => (thrown as Error).cause ?? thrown,
   )) as Error & { hint: string };
   expect(error.message).toMatch(new RegExp(`^${code}: .`));
   expect(error).toMatchObject({ code: 'PGF01', hint: expect.stringMatching(/[.;]$/) });
