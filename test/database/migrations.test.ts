@@ -344,8 +344,8 @@ describe('a login that is no superuser', () => {
     );
     expect(row).toMatchObject({ planned: { missing: 1, queued: 1 } });
     // Again, as an upgrade does it.
-    const changed = real.files.functions.map((file) =>
-      file.name === 'registry' ? { ...file, hash: 'another' } : file,
+    const changed = real.files.functions.map((known) =>
+      known.name === 'registry' ? { ...known, hash: 'another' } : known,
     );
     await migrate(limited, { ...real, files: { ...real.files, functions: changed } });
   });
