@@ -62,8 +62,7 @@ create table pgfresh.worker (
 ) with (fillfactor = 50);
 comment on table pgfresh.worker is 'Incarnations of worker processes, each alive until its lease ends.';
 
--- One row a claim and not one a job: which jobs a worker holds is asked rarely, and claimed often. No index by worker for the
--- same reason: what there is to read are the claims of the last seconds, because heartbeats remove what has ended.
+-- One row a claim and not one a job: which jobs a worker holds is asked rarely, and claimed often.
 create table pgfresh.claim (
   request uuid primary key,
   worker bigint,
@@ -72,6 +71,7 @@ create table pgfresh.claim (
 );
 -- Ids do not compress, and trying takes longer than the rest of the insert.
 alter table pgfresh.claim alter column job_ids set storage external;
+create index on pgfresh.claim (worker);
 comment on table pgfresh.claim is 'What was claimed together. Goes when its jobs have ended or were taken back.';
 
 create table pgfresh.job (
