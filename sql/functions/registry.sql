@@ -386,6 +386,7 @@ comment on function pgfresh.type_problem(pgfresh.data_type_registry) is 'Why a d
   The statements of type_resolution run as pgfresh_evaluator and with no other rights: what users' functions do, they do as this role.
   The search path is for the bodies of those functions; the names in the statements themselves have their schema.
   Read-only, because what runs as the owner of these four functions could otherwise drop them, or alter them to run with all rights.
+  PostgreSQL 15 still lets a function reset that; later ones do not.
 */
 create or replace function pgfresh.ask_stale(p_sql text, p_keys text[], p_checked timestamptz[], p_ttl interval, p_now timestamptz)
 returns table (key text, found boolean, stale boolean, due_at timestamptz, at timestamptz)

@@ -1,4 +1,3 @@
-const planning = 'registry, demand and planner';
 const working = 'workers and sources';
 const plugin = "the ESLint plugin for users' fetchers";
 
@@ -9,11 +8,8 @@ const plugin = "the ESLint plugin for users' fetchers";
 export const pending: Readonly<Record<string, string>> = {
   '5': working,
   '6a': working,
-  '7': planning,
-  '13': planning,
   '14': working,
   '15': working,
-  '18': planning,
   '19': working,
   '20': plugin,
   '21': working,

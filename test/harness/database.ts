@@ -11,6 +11,11 @@ afterAll(async () => {
   for (const cleanup of cleanups.toReversed()) await cleanup();
 });
 
+/** Has something undone when the test file ends, before what was made earlier. */
+export function atEnd(cleanup: () => Promise<void>): void {
+  cleanups.push(cleanup);
+}
+
 /** A database of this test file's own, gone when the file ends. Fails the file if a connection to it is left open. */
 export async function createDatabase({ empty = false } = {}): Promise<string> {
   const { url, template } = inject('server');

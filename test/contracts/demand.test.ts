@@ -1,0 +1,228 @@
+import { expect, it } from 'vitest';
+import { NodeDemand } from '../../src/demand/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { createLogin } from '../harness/login.ts';
+import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
+import { openSession } from '../harness/session.ts';
+import { RegistryScene } from '../registry/scene.ts';
+
+it('contract 7: what 10,000 viewers of 100 pairs write follows the pairs, not the viewers', async () => {
+  const [few, many] = [await written(1_000), await written(10_000)];
+  expect(many).toEqual(few);
+  // Twice each pair: when the first half has come, and when the second has.
+  expect(many).toEqual({ node_demand: 200, demand_change: 200, pairs: 100 });
+});
+
+/** Rows that are written until so many viewers of 100 pairs have come, in two halves. */
+async function written(viewers: number): Promise<Record<string, number>> {
+  const scene = await RegistryScene.open({ poolSize: 1 });
+  await scene.add('quote');
+  // What it is asked for in one session is written down before the next statement.
+  const rows = async () => {
+    await scene.db.query('select pg_stat_force_next_flush()');
+    return scene.db.query<{ name: string; rows: number }>(
+      `select relname as name, (n_tup_ins + n_tup_upd + n_tup_del)::int as rows from pg_stat_user_tables where schemaname = 'pgfresh' and relname <> 'nodes'`,
+    );
+  };
+  const demand = new NodeDemand({ db: scene.db, events: new Events(), nodeName: 'gateway' });
+  await demand.renew();
+  const before = Object.fromEntries((await rows()).map(({ name, rows: count }) => [name, count]));
+  const counts = Array.from({ length: 100 }, () => 0);
+  for (let viewer = 0; viewer < viewers; viewer++) {
+    const pair = (viewer * 7) % 100;
+    counts[pair]!++;
+    demand.set('quote', `K${pair}`, counts[pair]!);
+    if (viewer === viewers / 2 - 1) await demand.flush();
+  }
+  await demand.flush();
+  const after = (await rows()).map(({ name, rows: count }) => [name, count - before[name]!] as const);
+
+  // All of them are seen, together with those who speak SQL.
+  await scene.subscribe('ann', 'K0');
+  const seen = await scene.db.query<{ viewers: number; adapters: string[] }>(
+    'select viewers::int, adapters from pgfresh.get_active_subscriptions() order by viewers desc',
+  );
+  expect(seen).toHaveLength(100);
+  expect(seen[0]).toEqual({ viewers: viewers / 100 + 1, adapters: ['gateway', 'heartbeat'] });
+  expect(seen.reduce((sum, row) => sum + row.viewers, 0)).toBe(viewers + 1);
+  await scene.tick();
+  expect(await scene.value('(select sum(viewers)::int from pgfresh.pairs)')).toBe(viewers + 1);
+  return Object.fromEntries(after.filter(([, count]) => count > 0));
+}
+
+it('contract 13: there is no TTL but that of the registry, and 0 and -1 are refused everywhere', async () => {
+  const scene = await RegistryScene.open();
+  await expect(scene.value('pgfresh.is_data_stale(now())')).rejects.toMatchObject({ code: '42883' });
+  for (const ttl of [`interval '0'`, `interval '-1 minute'`, 'null::interval', '0', '-1', 'null::int'])
+    for (const time of ['now()', 'null', `'infinity'`])
+      await expectRefusal(scene.value(`pgfresh.is_data_stale(${time}, ${ttl})`), 'PGF_ARGUMENT_INVALID');
+  expect(
+    await scene.value(
+      `array(select oid::regprocedure::text from pg_proc where pronamespace = 'pgfresh'::regnamespace and pg_get_function_arguments(oid) ~* 'ttl[^,]* default')`,
+    ),
+  ).toEqual([]);
+
+  await expectNoChange(scene.db, async () => {
+    for (const [ttl, code] of [
+      ['0', '23514'],
+      ['-1 minute', '23514'],
+      [null, '23502'],
+    ]) {
+      await expect(scene.add('quote', { ttl })).rejects.toMatchObject({ code });
+    }
+    for (const empty_ttl of ['0', '-1 minute'])
+      await expect(scene.add('quote', { empty_ttl })).rejects.toMatchObject({ code: '23514' });
+    await expect(
+      scene.db.query(
+        `insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column) values ('quote', 'market', 'mirror', 'fetched_at')`,
+      ),
+    ).rejects.toMatchObject({ code: '23502' });
+  });
+
+  // Nor does a TTL of a single row get through, whoever is asked.
+  await scene.db.query(`
+    create table timed (key text, fetched_at timestamptz, minutes int); insert into timed values ('zero', pgfresh.clock(), 0), ('minus', pgfresh.clock(), -1), ('good', pgfresh.clock(), 1);
+    create function public.never(timestamptz, int) returns boolean language sql as 'select false'`);
+  for (const staleness_function of ['pgfresh.is_data_stale', 'never']) {
+    const type = staleness_function.replace('.', '_');
+    await scene.add(type, { table_name: 'timed', ttl_column: 'minutes', staleness_function });
+    for (const key of ['zero', 'minus']) {
+      expect(await scene.subscribe('ann', key, type)).toMatchObject({ planned: { failed: 1, queued: 1 } });
+      expect(await scene.explain(key, type)).toMatchObject({
+        problem: expect.stringContaining('a TTL must be positive') as string,
+      });
+    }
+    expect(await scene.subscribe('ann', 'good', type)).toMatchObject({ planned: { failed: 0, queued: 0 } });
+  }
+});
+
+it('contract 18: a viewer can subscribe, leave and check what he looks at, and nothing else', async () => {
+  const scene = await RegistryScene.open();
+  await scene.add('quote');
+  const { name, url } = await createLogin(scene.url, 'pgfresh_viewer');
+  const viewer = await openSession(url);
+  await viewer.query(`select set_config('request.jwt.claims', '{"sub": "ann"}', false)`);
+  const may = ['check_and_queue_stale_batch', 'remove_active_subscription', 'upsert_active_subscription'];
+
+  // He does what he may, and it has its effect.
+  expect(await scene.subscribe(null, 'A', 'quote', viewer)).toMatchObject({
+    result: 'subscribed',
+    planned: { queued: 1 },
+  });
+  expect(await viewer.query(`select pgfresh.check_and_queue_stale_batch('B', '{quote}') as answer`)).toMatchObject([
+    { answer: { quote: { queued: 1 } } },
+  ]);
+  expect(await scene.queued()).toEqual(['A', 'B']);
+  expect(await scene.leave(null, 'A', 'quote', viewer)).toBe(true);
+
+  await expectNoChange(scene.db, async () => {
+    const functions = await scene.db.query<{ name: string; args: string[] }>(
+      `select proname as name, array(select format('%snull::%s', case when provariadic <> 0 and place = pronargs then 'variadic ' end, format_type(a, null)) from unnest(proargtypes) with ordinality as t(a, place) order by place) as args from pg_proc where pronamespace = 'pgfresh'::regnamespace and prokind = 'f'`,
+    );
+    expect(functions.length).toBeGreaterThan(80);
+    const called = new Set<string>();
+    for (const { name: tried, args } of functions) {
+      const state = await stateOf(viewer.query(`select pgfresh.${tried}(${args.join(', ')})`));
+      if (state !== '42501') called.add(tried);
+    }
+    expect([...called].toSorted()).toEqual(may);
+
+    const relations = await scene.db.query<{ name: string; kind: string }>(
+      `select relname as name, relkind as kind from pg_class where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p', 'v', 'm', 'S')`,
+    );
+    expect(relations.length).toBeGreaterThan(25);
+    for (const { name: relation, kind } of relations) {
+      const harm = {
+        S: ["select nextval('?')", "select setval('?', 1)", 'select from ?', 'drop sequence ?'],
+        v: ['select from ?', 'drop view ?'],
+        table: [
+          'select from ?',
+          'insert into ? default values',
+          'delete from ?',
+          'truncate ?',
+          'copy ? to stdout',
+          'drop table ?',
+        ],
+      }[kind === 'S' || kind === 'v' ? kind : 'table'];
+      const got: string[] = [];
+      for (const statement of harm)
+        got.push(await stateOf(viewer.query(statement.replace('?', `pgfresh.${relation}`))));
+      expect([relation, ...new Set(got)]).toEqual([relation, '42501']);
+    }
+
+    for (const statement of [
+      'create table pgfresh.mine (id int)',
+      `create function pgfresh.mine() returns int language sql as 'select 1'`,
+      'create view pgfresh.mine as select 1',
+      'set role pgfresh_gateway',
+      'set role pgfresh_worker',
+      'set role pgfresh_evaluator',
+      'grant pgfresh_worker to current_user',
+      `alter role ${name} createrole`,
+      'alter function pgfresh.clock() security definer',
+      'drop schema pgfresh cascade',
+    ])
+      expect([statement, await stateOf(viewer.query(statement))]).toEqual([statement, '42501']);
+  });
+});
+
+it('contract 18: what a viewer makes in pg_temp is not used instead of ours or of the users', async () => {
+  const scene = await RegistryScene.open();
+  await scene.db.query(`
+    create table rules (minutes int); insert into rules values (5); grant select on rules to pgfresh_evaluator;
+    create function public.judge(at timestamptz, ttl interval) returns boolean language sql stable as 'select at + make_interval(mins => minutes) <= pgfresh.clock() from rules';
+    create function public.open(key text, data_type text) returns boolean language sql stable as 'select minutes = 5 from rules';
+    create table symbols (key text); insert into symbols values ('A'), ('B');
+    insert into mirror values ('A', pgfresh.clock() - interval '6 minutes'), ('B', pgfresh.clock() - interval '4 minutes')`);
+  await scene.add('quote', {
+    staleness_function: 'judge',
+    gate_function: 'open',
+    key_table: 'symbols',
+    key_table_column: 'key',
+  });
+  const viewer = await openSession((await createLogin(scene.url, 'pgfresh_viewer')).url);
+  const relations = await scene.value<string[]>(
+    `array(select relname::text from pg_class where relnamespace in ('pgfresh'::regnamespace, 'public'::regnamespace) and relkind in ('r', 'p', 'v') and not relispartition)`,
+  );
+  await viewer.query(`
+    ${relations
+      .filter((name) => name !== 'mirror' && name !== 'symbols' && name !== 'rules')
+      .map((name) => `create temp table ${name} (key text);`)
+      .join('\n')}
+    create temp table mirror (key text, fetched_at timestamptz); insert into mirror values ('A', 'infinity'), ('B', '-infinity'), ('C', null);
+    create temp table symbols (key text); insert into symbols values ('C');
+    create temp table rules (minutes int); insert into rules values (4);
+    create temp table pg_class (key text); create temp table pg_proc (key text); create temp table pg_namespace (key text); create temp table pg_roles (key text);
+    create temp sequence job_id;
+    create function pg_temp.clock() returns timestamptz language sql as $$ select 'infinity'::timestamptz $$;
+    create function pg_temp.judge(timestamptz, interval) returns boolean language sql as 'select true';
+    create function pg_temp.open(text, text) returns boolean language sql as 'select false';
+    create function pg_temp.refuse(text, text, text) returns void language sql as '';
+    create function pg_temp.require_viewer(text) returns text language sql as $$ select 'root' $$;
+    create function pg_temp.caller() returns name language sql as $$ select 'postgres'::name $$;
+    create function pg_temp.pg_has_role(name, name, text) returns boolean language sql as 'select true';
+    create function pg_temp.format(text, variadic text[]) returns text language sql as $$ select 'drop schema pgfresh cascade' $$;
+    set search_path = pg_temp, public, pgfresh, pg_catalog;
+    select set_config('pgfresh.user_id', 'ann', false)`);
+
+  expect(await scene.subscribe(null, 'A', 'quote', viewer)).toMatchObject({ planned: { stale: 1, queued: 1 } });
+  expect(await scene.subscribe(null, 'B', 'quote', viewer)).toMatchObject({ planned: { stale: 0, queued: 0 } });
+  await expectRefusal(scene.subscribe(null, 'C', 'quote', viewer), 'PGF_KEY_UNKNOWN');
+  await expectRefusal(scene.subscribe('ben', 'A', 'quote', viewer), 'PGF_VIEWER_OTHER');
+  await viewer.query(`select pgfresh.check_and_queue_stale_batch('B', '{quote}')`);
+  expect(await scene.queued()).toEqual(['A']);
+  expect(await scene.value('array(select key from pgfresh.active_subscriptions order by key)')).toEqual(['A', 'B']);
+  expect(await scene.leave(null, 'B', 'quote', viewer)).toBe(true);
+  expect(
+    await viewer.query(
+      'select (select count(*) from pg_temp.active_subscriptions)::int as rows, (select count(*) from pg_temp.pairs)::int as pairs',
+    ),
+  ).toEqual([{ rows: 0, pairs: 0 }]);
+});
+
+async function stateOf(act: Promise<unknown>): Promise<string> {
+  return act.then(
+    () => 'done',
+    (error: { code: string }) => error.code,
+  );
+}

@@ -1,0 +1,300 @@
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { NodeDemand } from '../../src/demand/index.ts';
+import { Events, type PgfreshEvent } from '../../src/events/index.ts';
+import { blocked } from '../harness/blocked.ts';
+import { expectRefusal } from '../harness/refusal.ts';
+import { RegistryScene } from '../registry/scene.ts';
+
+let scene: RegistryScene;
+beforeAll(async () => {
+  scene = await RegistryScene.open();
+});
+
+const noon = '2026-01-05T12:00:00Z';
+const at = (seconds: number) => new Date(Date.parse(noon) + seconds * 1_000);
+
+beforeEach(async () => {
+  await scene.db.query(`
+    delete from pgfresh.data_type_registry; delete from pgfresh.nodes; delete from pgfresh.viewer_calls; delete from pgfresh.warnings;
+    update pgfresh.planner_state set demand_held_until = null`);
+  await scene.clock.set(noon);
+  await scene.add('quote');
+  await scene.add('news');
+});
+
+const register = (name = 'node') => scene.value<number>('pgfresh.register_node($1::text)', [name]);
+const beat = (node: number) => scene.value<boolean>('pgfresh.heartbeat_node($1::bigint)', [node]);
+const retire = (node: number) => scene.value<boolean>('pgfresh.retire_node($1::bigint)', [node]);
+const set = (
+  node: number,
+  counts: Record<string, number>,
+  type = 'quote',
+  db: Pick<typeof scene.db, 'query'> = scene.db,
+) =>
+  db
+    .query<{ changed: number }>(
+      'select pgfresh.set_node_demand($1::bigint, array_fill($2::text, array[cardinality($3::text[])]), $3::text[], $4::int[]) as changed',
+      [node, type, Object.keys(counts), Object.values(counts)],
+    )
+    .then(([row]) => row!.changed);
+const nodes = () => scene.value<number>('(select count(*) from pgfresh.nodes)');
+/** What each node has said, as "node type key viewers". */
+const said = () =>
+  scene.value<string[]>(
+    `array(select concat_ws(' ', n.name, r.data_type, d.key, d.viewers) from pgfresh.node_demand as d join pgfresh.nodes as n on n.id = d.node_id join pgfresh.data_type_registry as r using (type_id) order by 1)`,
+  );
+const changes = () => scene.value<number>('(select count(*) from pgfresh.demand_change)');
+
+describe('a node', () => {
+  it('says how many look at what; what it does not name stays', async () => {
+    const node = await register();
+    expect(await set(node, { A: 3, B: 1 })).toBe(2);
+    expect(await set(node, { B: 2 })).toBe(1);
+    expect(await said()).toEqual(['node quote A 3', 'node quote B 2']);
+    await scene.tick();
+    expect([await scene.pair('A'), await scene.pair('B')]).toMatchObject([
+      { viewers: 3, demanded: true },
+      { viewers: 2, demanded: true },
+    ]);
+    expect(await set(node, { A: 0, B: 2, C: 0 })).toBe(1);
+    expect(await said()).toEqual(['node quote B 2']);
+    await scene.tick();
+    expect(await scene.pair('A')).toMatchObject({ viewers: 0, warm_until: at(15) });
+    expect(await scene.pair('C')).toBeUndefined();
+  });
+
+  it('that says the same again writes nothing', async () => {
+    const node = await register();
+    await set(node, { A: 3, B: 1 });
+    await scene.tick();
+    expect(await set(node, { A: 3, B: 1 })).toBe(0);
+    expect(await changes()).toBe(0);
+  });
+
+  it('can pass arrays whose first element is not the first', async () => {
+    const node = await register();
+    await scene.db.query(
+      `select pgfresh.set_node_demand($1::bigint, '[0:1]={quote,news}', '[5:6]={A,B}', '[-3:-2]={1,2}')`,
+      [node],
+    );
+    expect(await said()).toEqual(['node news B 2', 'node quote A 1']);
+  });
+
+  it('is added to others and to those who speak SQL', async () => {
+    const [one, two] = [await register('one'), await register('two')];
+    await set(one, { A: 3, B: 1 });
+    await set(two, { A: 4 });
+    await scene.subscribe('ann', 'A');
+    await scene.subscribe('ben', 'A');
+    await scene.subscribe('ann', 'C');
+    await scene.tick();
+    expect(await scene.pair('A')).toMatchObject({ viewers: 9 });
+    expect(await scene.explain('A')).toMatchObject({ viewers: 9, viewers_by: { heartbeat: 2, gateway: 7 } });
+    expect(
+      await scene.db.query(
+        'select data_type, key, viewers::int, adapters from pgfresh.get_active_subscriptions() order by key',
+      ),
+    ).toEqual([
+      { data_type: 'quote', key: 'A', viewers: 9, adapters: ['gateway', 'heartbeat'] },
+      { data_type: 'quote', key: 'B', viewers: 1, adapters: ['gateway'] },
+      { data_type: 'quote', key: 'C', viewers: 1, adapters: ['heartbeat'] },
+    ]);
+  });
+
+  it('stays as long as it renews its lease', async () => {
+    const node = await register();
+    for (let turn = 1; turn <= 4; turn++) {
+      await scene.clock.set(at(turn * 29));
+      expect(await beat(node)).toBe(true);
+      await scene.tick();
+      await scene.cleanUp();
+    }
+    expect(await nodes()).toBe(1);
+    await scene.clock.advance('30 seconds');
+    expect(await beat(node)).toBe(false);
+  });
+
+  it('that is retired has left, and its users with it', async () => {
+    const node = await register();
+    await set(node, { A: 3 });
+    await scene.tick();
+    expect(await retire(node)).toBe(true);
+    expect(await retire(node)).toBe(false);
+    await scene.tick();
+    expect(await scene.pair('A')).toMatchObject({ viewers: 0, warm_until: at(15) });
+    await expectRefusal(set(node, { A: 1 }), 'PGF_LEASE_LOST');
+    expect(await beat(node)).toBe(false);
+  });
+
+  it('that is retired while it still writes takes that with it too', async () => {
+    const node = await register();
+    const { retired } = await scene.db.transact('set', async (tx) => {
+      await set(node, { A: 3 }, 'quote', tx);
+      const waits = retire(node);
+      await blocked(scene.db);
+      return { retired: waits };
+    });
+    expect(await retired).toBe(true);
+    await scene.tick();
+    expect(await said()).toEqual([]);
+    expect(await scene.pair('A')).toMatchObject({ viewers: 0 });
+  });
+});
+
+describe('a node that is silent for 30 s', () => {
+  it.each([
+    ['the planner', () => scene.tick()],
+    ['the cleanup', () => scene.cleanUp()],
+  ])('takes its counts with it, by %s', async (_, notice) => {
+    const [silent, alive] = [await register('silent'), await register('alive')];
+    await set(silent, { A: 3, B: 1 });
+    await set(alive, { A: 4 });
+    await scene.tick();
+    await scene.clock.set(at(29.9));
+    await beat(alive);
+    await notice();
+    expect(await nodes()).toBe(2);
+    await scene.clock.set(at(30));
+    await expectRefusal(set(silent, { A: 3 }), 'PGF_LEASE_LOST');
+    await notice();
+    expect(await said()).toEqual(['alive quote A 4']);
+    await scene.tick();
+    expect([await scene.pair('A'), await scene.pair('B')]).toMatchObject([
+      { viewers: 4 },
+      { viewers: 0, warm_until: at(45) },
+    ]);
+  });
+
+  it('while it is just writing is left to the next time', async () => {
+    const node = await register();
+    await scene.db.transact('set', async (tx) => {
+      await set(node, { A: 3 }, 'quote', tx);
+      await scene.clock.set(at(31));
+      await scene.tick();
+      expect(await nodes()).toBe(1);
+    });
+    await scene.tick();
+    expect(await nodes()).toBe(0);
+    await scene.tick();
+    expect(await scene.pair('A')).toMatchObject({ viewers: 0 });
+  });
+
+  it('is held for 120 s if it was the last one and had 10 pairs, each time', async () => {
+    const keys = Object.fromEntries(Array.from({ length: 10 }, (_, n) => [`K${n}`, 1]));
+    for (const turn of [1, 2]) {
+      await set(await register(), keys);
+      await scene.tick();
+      await scene.clock.advance('30 seconds');
+      await scene.tick();
+      expect(await scene.cleanUp()).toEqual({ skipped: 'held' });
+      await scene.clock.advance('119.9 seconds');
+      await scene.tick();
+      expect(await scene.value('(select count(*) from pgfresh.pairs where viewers = 1)')).toBe(10);
+      await scene.clock.advance('0.1 seconds');
+      await scene.tick();
+      expect([await nodes(), await said()]).toEqual([0, []]);
+      expect(await scene.warnings()).toMatchObject([{ code: 'demand_lost', count: turn }]);
+      await scene.cleanUp();
+    }
+  });
+
+  it('is let go of as soon as another one has its users', async () => {
+    const keys = Object.fromEntries(Array.from({ length: 10 }, (_, n) => [`K${n}`, 1]));
+    await set(await register('old'), keys);
+    await scene.clock.advance('31 seconds');
+    await scene.tick();
+    await set(await register('new'), { K0: 1 });
+    await scene.tick();
+    expect(await said()).toEqual(['new quote K0 1']);
+  });
+});
+
+describe('NodeDemand', () => {
+  const open = () => {
+    const events = new Events();
+    const failed: string[] = [];
+    events.subscribe((event: PgfreshEvent) => {
+      if (event.type === 'demand.failed') failed.push(event.problem);
+    });
+    return { demand: new NodeDemand({ db: scene.db, events, nodeName: 'gateway' }), failed };
+  };
+
+  it('writes what has changed, and ends with its stop', async () => {
+    const { demand, failed } = open();
+    await demand.start();
+    demand.set('quote', 'A', 2);
+    demand.set('quote', 'A', 3);
+    demand.set('news', 'A', 1);
+    demand.set('quote', 'B', 1);
+    demand.set('quote', 'B', 0);
+    await demand.flush();
+    expect(await said()).toEqual(['gateway news A 1', 'gateway quote A 3']);
+    demand.set('news', 'A', 0);
+    await demand.flush();
+    expect(await said()).toEqual(['gateway quote A 3']);
+    await demand.stop();
+    expect([await nodes(), await said(), failed]).toEqual([0, [], []]);
+  });
+
+  it('registers again when its lease was lost, and says everything again', async () => {
+    const { demand } = open();
+    await demand.renew();
+    for (const key of ['A', 'B', 'C']) demand.set('quote', key, 2);
+    await demand.flush();
+    demand.set('quote', 'C', 0);
+    await demand.flush();
+    // Noticed by a write …
+    await scene.clock.advance('31 seconds');
+    await scene.tick();
+    expect(await said()).toEqual([]);
+    demand.set('quote', 'B', 5);
+    await demand.flush();
+    expect(await said()).toEqual(['gateway quote A 2', 'gateway quote B 5']);
+    // … or by the renewal.
+    await scene.clock.advance('31 seconds');
+    await scene.tick();
+    await demand.renew();
+    await demand.flush();
+    expect(await said()).toEqual(['gateway quote A 2', 'gateway quote B 5']);
+    // A renewal in time changes nothing.
+    await demand.renew();
+    await demand.flush();
+    expect(await nodes()).toBe(1);
+  });
+
+  it('writes the others of a batch in which some are not to be had', async () => {
+    const { demand, failed } = open();
+    await scene.db.query('create table if not exists listed (key text)');
+    await scene.add('listed', { key_table: 'listed', key_table_column: 'key' });
+    await scene.db.query('drop table listed');
+    await scene.add('short', { key_pattern: '^.$' });
+    await demand.renew();
+    for (let n = 0; n < 50; n++) demand.set('quote', `K${n}`, 1);
+    demand.set('nothing', 'A', 1);
+    demand.set('listed', 'A', 1);
+    demand.set('short', 'AA', 1);
+    demand.set('quote', 'A\nB', 1);
+    for (let n = 0; n < 50; n++) demand.set('news', `K${n}`, 1);
+    await demand.flush();
+    expect(await said()).toHaveLength(100);
+    expect(
+      failed.map((problem) => /no data type|no table|not a key|control characters/.exec(problem)?.[0]).toSorted(),
+    ).toEqual(['control characters', 'no data type', 'no table', 'not a key']);
+    await demand.flush();
+    expect(failed).toHaveLength(4);
+  });
+
+  it('keeps what could not be written for the next time, unless something newer was said', async () => {
+    const { demand } = open();
+    await demand.renew();
+    await scene.db.query('alter function pgfresh.set_node_demand(bigint, text[], text[], int[]) rename to mislaid');
+    demand.set('quote', 'A', 1);
+    demand.set('quote', 'B', 1);
+    const flushing = demand.flush();
+    demand.set('quote', 'B', 2);
+    await expect(flushing).rejects.toMatchObject({ code: '42883' });
+    await scene.db.query('alter function pgfresh.mislaid(bigint, text[], text[], int[]) rename to set_node_demand');
+    await demand.flush();
+    expect(await said()).toEqual(['gateway quote A 1', 'gateway quote B 2']);
+  });
+});

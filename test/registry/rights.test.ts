@@ -1,0 +1,261 @@
+import { readFile } from 'node:fs/promises';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { migrate, readSqlFiles } from '../../src/database/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+import { createLogin } from '../harness/login.ts';
+import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
+import { openSession } from '../harness/session.ts';
+import { RegistryScene } from './scene.ts';
+
+let scene: RegistryScene;
+beforeAll(async () => {
+  scene = await RegistryScene.open();
+});
+
+it('every right of every role on everything in the schema is one that was meant', async () => {
+  const lines = await scene.value<string[]>(`
+    array(
+      with roles (role) as (values ('worker'), ('gateway'), ('viewer'), ('evaluator')),
+      objects as (
+        select 'schema' as kind, nspname::text as name, role, array(select r from unnest('{usage,create}'::text[]) as r where has_schema_privilege('pgfresh_' || role, oid, r)) as rights
+        from pg_namespace cross join roles where nspname = 'pgfresh'
+        union all
+        select case relkind when 'v' then 'view' else 'table' end, relname, role,
+          array(select r from unnest('{select,insert,update,delete,truncate,references,trigger}'::text[]) as r where has_table_privilege('pgfresh_' || role, oid, r) or (r not in ('delete', 'truncate', 'trigger') and has_any_column_privilege('pgfresh_' || role, oid, r)))
+        from pg_class cross join roles where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p', 'v', 'm')
+        union all
+        select 'sequence', relname, role, array(select r from unnest('{usage,select,update}'::text[]) as r where has_sequence_privilege('pgfresh_' || role, oid, r))
+        from pg_class cross join roles where relnamespace = 'pgfresh'::regnamespace and relkind = 'S'
+        union all
+        select 'function', format('%s(%s)%s', proname, oidvectortypes(proargtypes), case when proowner = 'pgfresh_evaluator'::regrole then ', which the evaluator owns' when prosecdef then '' else ', with the rights of the caller' end),
+          role, case when has_function_privilege('pgfresh_' || role, oid, 'execute') then '{execute}'::text[] else '{}' end
+        from pg_proc cross join roles where pronamespace = 'pgfresh'::regnamespace
+      )
+      select format('%-9s %-9s %s %s', role, kind, array_to_string(rights, '+'), name) from objects where rights <> '{}' order by role, kind, name collate "C"
+    )`);
+  const text = ['Rights of each role on the schema pgfresh. What is not listed is not given.', ...lines, ''].join('\n');
+  await expect(text).toMatchFileSnapshot('rights.txt');
+});
+
+it('nothing is for everybody', async () => {
+  expect(
+    await scene.value(`array(
+      select o.name from (
+        select nspname::text as name, nspacl as acl, 'n' as kind, nspowner as owner from pg_namespace where nspname = 'pgfresh'
+        union all select relname, relacl, case relkind when 'S' then 's' else 'r' end, relowner from pg_class where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p', 'v', 'm', 'S')
+        union all select oid::regprocedure::text, proacl, 'f', proowner from pg_proc where pronamespace = 'pgfresh'::regnamespace
+      ) as o where exists (select from aclexplode(coalesce(o.acl, acldefault(o.kind::"char", o.owner))) as a where a.grantee = 0)
+    )`),
+  ).toEqual([]);
+});
+
+it('every function that runs with the rights of its owner has a search path of its own, with pg_temp at its end', async () => {
+  const functions = await scene.db.query<{ name: string; path: string | null }>(
+    `select oid::regprocedure::text as name, (select s from unnest(proconfig) as s where s like 'search_path=%') as path from pg_proc where pronamespace = 'pgfresh'::regnamespace and prosecdef`,
+  );
+  expect(functions.length).toBeGreaterThan(40);
+  expect(functions.filter(({ path }) => !/^search_path=pg_catalog(, public)?, pg_temp$/.test(path ?? ''))).toEqual([]);
+});
+
+describe("users' functions run as the evaluator", () => {
+  /** What a function tries, and how that ends. */
+  const tries: readonly (readonly [string, RegExp])[] = [
+    [`raise 'I am %', current_user`, /^I am pgfresh_evaluator$/],
+    ['perform from pgfresh.pairs', /permission denied for table pairs/],
+    ['perform from pgfresh.data_type_registry', /permission denied/],
+    ['perform from pgfresh.active_subscriptions', /permission denied/],
+    ['perform from pgfresh.api_call_queue', /permission denied/],
+    [`update pgfresh.sources set enabled = false`, /permission denied|read-only/],
+    [`delete from pgfresh.job`, /permission denied|read-only/],
+    [`insert into pgfresh.warnings (code) values ('x')`, /permission denied|read-only/],
+    [`perform pgfresh.upsert_active_subscription('x', 'x', 'x')`, /permission denied/],
+    [`perform pgfresh.queue_refresh_if_not_exists('x', 'x')`, /permission denied/],
+    [`perform pgfresh.warn('x', 'x', 'x', 'x')`, /permission denied/],
+    [`perform from public.of_others`, /permission denied for table of_others/],
+    [`delete from public.mirror`, /permission denied|read-only/],
+    [`create table public.mine (id int)`, /permission denied|read-only/],
+    [`create function pgfresh.mine() returns int language sql as 'select 1'`, /permission denied|read-only/],
+    // It owns these, so without the read-only transaction it could.
+    [
+      `alter function pgfresh.ask_stale(text, text[], timestamptz[], interval, timestamptz) security invoker`,
+      /read-only/,
+    ],
+    [`drop function pgfresh.ask_gate(text, text[], text)`, /read-only/],
+    [`grant execute on function pgfresh.ask_keys(text, text[]) to public`, /read-only/],
+    [`set local transaction_read_only = off; drop function pgfresh.ask_gate(text, text[], text)`, /read-write mode/],
+    [
+      `begin set local transaction_read_only = off; exception when others then null; end; drop function pgfresh.ask_gate(text, text[], text)`,
+      /read-only/,
+    ],
+    [`set local role none; perform from pgfresh.pairs`, /cannot set parameter "role" within security-definer function/],
+    [
+      `set local session authorization default`,
+      /cannot set parameter "session_authorization" within security-definer function/,
+    ],
+    [`perform from pg_authid`, /permission denied/],
+    [`perform pg_read_file('postgresql.conf')`, /permission denied/],
+  ];
+
+  beforeAll(async () => {
+    await scene.db.query(`
+      create table of_others (id int); insert into mirror values ('A', pgfresh.clock());
+      create function public.always(timestamptz, interval) returns boolean language sql as 'select true'`);
+    await scene.add('tried');
+  });
+
+  it.each(tries)('%s', expectRaises);
+
+  it('and can not reset what keeps them from it, from PostgreSQL 16 on', async () => {
+    if ((await scene.value<number>(`current_setting('server_version_num')::int`)) < 160_000) return;
+    await expectRaises(
+      `reset transaction_read_only; drop function pgfresh.ask_gate(text, text[], text)`,
+      /cannot be reset/,
+    );
+  });
+
+  async function expectRaises(body: string, message: RegExp): Promise<void> {
+    await scene.db.query(`
+      create or replace function public.tries(timestamptz, interval) returns boolean language plpgsql as $f$ begin ${body}; return true; end $f$;
+      create or replace function public.tries(text, text) returns boolean language plpgsql as $f$ begin ${body}; return true; end $f$`);
+    await scene.change('tried', { staleness_function: 'tries', gate_function: 'tries' });
+    await expectNoChange(scene.db, async () => {
+      expect((await scene.explain('A', 'tried'))['problem']).toMatch(message);
+    });
+    // The gate too, behind a staleness function that says stale.
+    await scene.change('tried', { staleness_function: 'always' });
+    await scene.subscribe('ann', 'A', 'tried');
+    expect((await scene.warnings()).find(({ code }) => code === 'gate_raised')?.message).toMatch(message);
+    await scene.db.query(`
+      select pgfresh.remove_active_subscription('ann', 'A', 'tried'); select pgfresh.cancel_queue_jobs(p_data_type => 'tried');
+      delete from pgfresh.warnings; update pgfresh.pairs set demanded = false, not_before = null, checked_at = null`);
+  }
+
+  it('and the caller of the planner goes on with his own rights afterwards', async () => {
+    await scene.db.transact('after', async (tx) => {
+      await tx.query(`select pgfresh.explain_pair('tried', 'A')`);
+      expect(
+        await tx.query(
+          `select current_user = session_user as same, current_setting('transaction_read_only') as read_only`,
+        ),
+      ).toEqual([{ same: true, read_only: 'off' }]);
+      await tx.query('create table written_afterwards ()');
+    });
+  });
+});
+
+it('the roles that log in may do their work, and no other', async () => {
+  await scene.add('worked');
+  const tryAs = async (role: string, statement: string) => {
+    const session = await openSession((await createLogin(scene.url, role)).url);
+    return session.query(statement).then(
+      () => 'done',
+      (error: { code: string }) => error.code,
+    );
+  };
+  expect({
+    worker: [
+      await tryAs('pgfresh_worker', 'select pgfresh.plan_due_pairs()'),
+      await tryAs('pgfresh_worker', 'select pgfresh.check_and_queue_stale_data()'),
+      await tryAs('pgfresh_worker', 'select pgfresh.cleanup_stale_subscriptions()'),
+      await tryAs('pgfresh_worker', `select pgfresh.explain_pair('worked', 'A')`),
+      await tryAs('pgfresh_worker', 'select from pgfresh.data_type_registry'),
+      await tryAs('pgfresh_worker', `update pgfresh.data_type_registry set ttl = '1 day'`),
+      await tryAs('pgfresh_worker', `insert into pgfresh.sources (name) values ('mine')`),
+      await tryAs('pgfresh_worker', 'delete from pgfresh.pairs'),
+      await tryAs('pgfresh_worker', `select pgfresh.set_node_demand(1, '{}', '{}', '{}')`),
+    ],
+    gateway: [
+      await tryAs(
+        'pgfresh_gateway',
+        `select pgfresh.set_node_demand(pgfresh.register_node('n'), '{worked}', '{A}', '{1}')`,
+      ),
+      await tryAs('pgfresh_gateway', `select pgfresh.upsert_active_subscription('ann', 'A', 'worked')`),
+      await tryAs('pgfresh_gateway', `select from pgfresh.get_active_subscriptions()`),
+      await tryAs('pgfresh_gateway', 'select pgfresh.plan_due_pairs()'),
+      await tryAs('pgfresh_gateway', 'select pgfresh.get_queue_batch()'),
+      await tryAs('pgfresh_gateway', 'select from pgfresh.data_type_registry'),
+    ],
+    evaluator: [
+      await tryAs('pgfresh_evaluator', `select pgfresh.is_data_stale(now(), 1)`),
+      await tryAs('pgfresh_evaluator', `select pgfresh.upsert_active_subscription('ann', 'A', 'worked')`),
+      await tryAs('pgfresh_evaluator', 'select from pgfresh.pairs'),
+    ],
+  }).toEqual({
+    worker: ['done', 'done', 'done', 'done', 'done', '42501', '42501', '42501', '42501'],
+    gateway: ['done', 'done', 'done', '42501', '42501', '42501'],
+    evaluator: ['done', '42501', '42501'],
+  });
+});
+
+describe('roles of the server', () => {
+  it('anon and authenticated are viewers if they are there when the schema is migrated', async () => {
+    const rights = await readFile(new URL('../../sql/functions/zz_rights.sql', import.meta.url), 'utf8');
+    const session = await openSession(scene.url);
+    // Roles belong to the whole server; these are made, used and undone in one transaction, so nobody else sees them.
+    await session.query('begin');
+    try {
+      for (const role of ['anon', 'authenticated']) {
+        await session.query(`do $$ begin if to_regrole('${role}') is null then create role ${role}; end if; end $$`);
+        await session.query(`revoke pgfresh_viewer from ${role}`);
+      }
+      const callAs = async (role: string) => {
+        await session.query(
+          `savepoint call; set local role ${role}; set local request.jwt.claims = '{"sub": "${role}"}'`,
+        );
+        const answer = await session
+          .query<{ answer: unknown }>(`select pgfresh.upsert_active_subscription(null, 'A', 'tried') as answer`)
+          .then(
+            ([row]) => row!.answer,
+            (error: { code: string }) => error.code,
+          );
+        await session.query('rollback to call');
+        return answer;
+      };
+      expect([await callAs('anon'), await callAs('authenticated')]).toEqual(['42501', '42501']);
+      await session.query(rights);
+      expect([await callAs('anon'), await callAs('authenticated')]).toMatchObject([
+        { result: 'subscribed' },
+        { result: 'subscribed' },
+      ]);
+    } finally {
+      await session.query('rollback');
+    }
+  });
+
+  it('an owner who is not a superuser can migrate once the roles are there, and has what he needs', async () => {
+    const url = await createDatabase({ empty: true });
+    const { name, url: ownerUrl } = await createLogin(url, 'pgfresh_evaluator');
+    const admin = openDatabase(url, { poolSize: 1 });
+    await admin.query(
+      `do $$ begin execute format('grant create on database %I to ${name}', current_database()); end $$`,
+    );
+    const events = new Events();
+    const owner = openDatabase(ownerUrl, { poolSize: 2 });
+    await migrate(owner, { files: await readSqlFiles(), events });
+    await admin.query(
+      `create table public.theirs (key text, fetched_at timestamptz); create schema own authorization ${name}`,
+    );
+    await owner.query(
+      `insert into pgfresh.sources (name) values ('market'); create table own.data (key text, fetched_at timestamptz)`,
+    );
+    const add = (table: string) =>
+      owner.query(
+        `insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl) values ('quote', 'market', '${table}', 'fetched_at', '1 minute')`,
+      );
+    const { hint } = await expectRefusal(add('theirs'), 'PGF_REGISTRY_INVALID');
+    expect(hint).toContain('grant select on public.theirs to pgfresh_evaluator');
+    await add('own.data');
+    expect(
+      await owner.query(
+        `select pgfresh.upsert_active_subscription('ann', 'A', 'quote') -> 'planned' ->> 'queued' as queued`,
+      ),
+    ).toEqual([{ queued: '1' }]);
+    expect(await owner.query(`select pgfresh.plan_due_pairs() ->> 'more' as more`)).toEqual([{ more: 'false' }]);
+    const viewer = await openSession((await createLogin(url, 'pgfresh_viewer')).url);
+    await viewer.query(`set pgfresh.user_id = 'ben'`);
+    expect(
+      await viewer.query(`select pgfresh.upsert_active_subscription(null, 'A', 'quote') ->> 'result' as result`),
+    ).toEqual([{ result: 'subscribed' }]);
+  });
+});
