@@ -1,0 +1,307 @@
+import { beforeAll, expect, it } from 'vitest';
+import { planningFunctions } from '../../scripts/called-by-users.ts';
+import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
+import { RegistryScene } from './scene.ts';
+
+type Expected =
+  | { readonly refuses: `PGF_${string}` }
+  /** The type of the argument can not hold it: PostgreSQL itself refuses. */
+  | { readonly sqlState: string }
+  | { readonly answers: unknown };
+
+const argument: Expected = { refuses: 'PGF_ARGUMENT_INVALID' };
+const key: Expected = { refuses: 'PGF_KEY_INVALID' };
+const unknownKey: Expected = { refuses: 'PGF_KEY_UNKNOWN' };
+const type: Expected = { refuses: 'PGF_TYPE_UNKNOWN' };
+const lease: Expected = { refuses: 'PGF_LEASE_LOST' };
+const viewer: Expected = { refuses: 'PGF_VIEWER_UNKNOWN' };
+const notOfThatType: Expected = { sqlState: '22P02' };
+const notATime: Expected = { sqlState: '22007' };
+const noSuchFunction: Expected = { sqlState: '42883' };
+const answers = (answer: unknown): Expected => ({ answers: answer });
+
+/** 10 kB, as everywhere below. */
+const long = `repeat('x', 10240)`;
+const injected = `'''; drop schema pgfresh cascade; --'`;
+
+type Calls = readonly (readonly [string, Expected])[];
+
+const keys: Calls = [
+  ['null', key],
+  [`''`, key],
+  [long, key],
+  [`repeat('é', 257)`, key],
+  [`E'A\\nB'`, key],
+  [`E'\\x7f'`, key],
+  [`U&'A\\0085B'`, key],
+  [`'lower case'`, unknownKey],
+  [injected, unknownKey],
+];
+const types: Calls = [
+  ['null', type],
+  [`''`, type],
+  [`'qoute'`, type],
+  [`'QUOTE'`, type],
+  [`E'quote\\n'`, type],
+  [long, type],
+  [injected, type],
+];
+const sizes: Calls = [
+  ['null', argument],
+  ['0', argument],
+  ['-1', argument],
+  ['10001', argument],
+  ['2147483647', argument],
+  ['-2147483648', argument],
+  ['2147483648', noSuchFunction],
+  [`'NaN'`, notOfThatType],
+];
+const keeps: Calls = [
+  ['null', argument],
+  [`'0'`, argument],
+  [`'59 seconds'`, argument],
+  [`'-1 day'`, argument],
+  [`'100000 years'`, argument],
+  [`'NaN'`, notATime],
+];
+
+/** Each of the values in its place among arguments that are good. */
+const within = (values: Calls, place: (value: string) => string): Calls =>
+  values.map(([value, expected]) => [place(value), expected] as const);
+
+/** Arguments that make no sense, and what each call does. Nothing else happens in any of them. `:node` is a node that is alive. */
+const cases: Record<(typeof planningFunctions)[number], Calls> = {
+  upsert_active_subscription: [
+    ...within(keys, (value) => `'ann', ${value}, 'quote'`),
+    ...within(types, (value) => `'ann', 'A', ${value}`),
+    [`null, 'A', 'quote'`, viewer],
+    [`'', 'A', 'quote'`, argument],
+    [`${long}, 'A', 'quote'`, argument],
+    [`repeat('é', 101), 'A', 'quote'`, argument],
+    [`E'a\\nb', 'A', 'quote'`, argument],
+    [`U&'a\\009Fb', 'A', 'quote'`, argument],
+  ],
+  remove_active_subscription: [
+    ...within(types, (value) => `'ann', 'A', ${value}`),
+    // A key that nobody could have subscribed to may be left all the same.
+    ...within(keys.slice(0, 7), (value) => `'ann', ${value}, 'quote'`),
+    [`null, 'A', 'quote'`, viewer],
+    [`'', 'A', 'quote'`, argument],
+    [`${long}, 'A', 'quote'`, argument],
+  ],
+  cleanup_stale_subscriptions: [['null', noSuchFunction]],
+  get_active_subscriptions: [['null', noSuchFunction]],
+  register_node: [
+    ['null', argument],
+    [`''`, argument],
+    [long, argument],
+    [`E'a\\nb'`, argument],
+    [`U&'a\\0085b'`, argument],
+  ],
+  heartbeat_node: [
+    ['null', answers(false)],
+    ['0', answers(false)],
+    ['-1', answers(false)],
+    ['9223372036854775807', answers(false)],
+    ['9223372036854775808', noSuchFunction],
+    [`'one'`, notOfThatType],
+  ],
+  set_node_demand: [
+    ...within(keys, (value) => `:node, '{quote,quote}', array['A', ${value}], '{1,1}'`),
+    ...within(types, (value) => `:node, array['quote', ${value}], '{A,B}', '{1,1}'`),
+    [`null, '{quote}', '{A}', '{1}'`, lease],
+    [`0, '{quote}', '{A}', '{1}'`, lease],
+    [`-1, '{quote}', '{A}', '{1}'`, lease],
+    [`9223372036854775807, '{quote}', '{A}', '{1}'`, lease],
+    [`:node, null, '{A}', '{1}'`, argument],
+    [`:node, '{quote}', null, '{1}'`, argument],
+    [`:node, '{quote}', '{A}', null`, argument],
+    [`:node, '{quote,quote}', '{A}', '{1}'`, argument],
+    [`:node, '{quote}', '{A,B}', '{1}'`, argument],
+    [`:node, '{quote}', '{A}', '{1,2}'`, argument],
+    [`:node, '{quote}', '{A}', '{-1}'`, argument],
+    [`:node, '{quote}', '{A}', '{NULL}'`, argument],
+    [`:node, '{quote}', '{A}', '{10000001}'`, argument],
+    [`:node, '{quote}', '{A}', '{2147483648}'`, { sqlState: '22003' }],
+    [`:node, '{quote}', '{A}', '{many}'`, notOfThatType],
+    [`:node, '{quote', '{A}', '{1}'`, notOfThatType],
+    [
+      `:node, array_fill('quote'::text, array[10001]), array_fill('A'::text, array[10001]), array_fill(1, array[10001])`,
+      argument,
+    ],
+    [`:node, '{}', '{}', '{}'`, answers(0)],
+    [`:node, '{quote}', '{A}', '{0}'`, answers(0)],
+  ],
+  retire_node: [
+    ['null', answers(false)],
+    ['0', answers(false)],
+    ['-1', answers(false)],
+    ['9223372036854775807', answers(false)],
+  ],
+  check_and_queue_stale_data: sizes,
+  check_and_queue_stale_batch: [
+    ...within(keys, (value) => `${value}, '{quote}'`),
+    ...within(types, (value) => `'A', array['quote', ${value}]`),
+    [`'A', null`, argument],
+    [`'A', '{}'`, argument],
+    [`'A', array_fill('quote'::text, array[51])`, argument],
+    [`'A', '{quote'`, notOfThatType],
+  ],
+  plan_due_pairs: sizes,
+  open_refresh_cycle: [
+    ...within(types, (value) => `${value}, now()`),
+    [`'quote', now()`, argument],
+    [`'nightly', null`, argument],
+    [`'nightly', 'infinity'`, argument],
+    [`'nightly', '-infinity'`, argument],
+    [`'nightly', 'someday'`, notATime],
+  ],
+  queue_scheduled_refreshes: sizes,
+  explain_pair: [...within(keys, (value) => `'quote', ${value}`), ...within(types, (value) => `${value}, 'A'`)],
+  is_data_stale: [
+    ['now()', noSuchFunction],
+    ['now(), null::interval', argument],
+    ['now(), null::int', argument],
+    [`now(), interval '0'`, argument],
+    [`now(), interval '-1 second'`, argument],
+    ['now(), 0', argument],
+    ['now(), -1', argument],
+    ['now(), -2147483648', argument],
+    ['null, 0', argument],
+    [`'NaN', 1`, notATime],
+    [`null, 1`, answers(true)],
+  ],
+  is_valid_identifier: [
+    ['null', answers(false)],
+    [`''`, answers(false)],
+    [long, answers(false)],
+    [`repeat('x', 64)`, answers(false)],
+    [`repeat('x', 63)`, answers(true)],
+    [`'a.b'`, answers(false)],
+    [`E'a\\n'`, answers(false)],
+    [`'a b'`, answers(false)],
+    [`'ä'`, answers(false)],
+    [`'1a'`, answers(false)],
+    [injected, answers(false)],
+  ],
+  warn: [
+    [`null, 's', 'm', 'n'`, argument],
+    [`'', 's', 'm', 'n'`, argument],
+    [`'Upper', 's', 'm', 'n'`, argument],
+    [`${long}, 's', 'm', 'n'`, argument],
+    [`E'a\\n', 's', 'm', 'n'`, argument],
+    [`'a', null, 'm', 'n'`, argument],
+    [`'a', 's', null, 'n'`, argument],
+    [`'a', 's', 'm', null`, argument],
+    [`'a', 's', 'm', 'n', null`, argument],
+    [`'a', 's', 'm', 'n', 0`, argument],
+    [`'a', 's', 'm', 'n', -1`, argument],
+  ],
+  clear_old_warnings: keeps,
+  clear_planner_runs: keeps,
+  hold_duty: [
+    [`null, gen_random_uuid(), '1 minute'`, argument],
+    [`'', gen_random_uuid(), '1 minute'`, argument],
+    [`'Planner', gen_random_uuid(), '1 minute'`, argument],
+    [`${long}, gen_random_uuid(), '1 minute'`, argument],
+    [`E'a\\n', gen_random_uuid(), '1 minute'`, argument],
+    [`'planner', null, '1 minute'`, argument],
+    [`'planner', 'me', '1 minute'`, notOfThatType],
+    [`'planner', gen_random_uuid(), null`, argument],
+    [`'planner', gen_random_uuid(), '0'`, argument],
+    [`'planner', gen_random_uuid(), '-1 minute'`, argument],
+    [`'planner', gen_random_uuid(), '2 hours'`, argument],
+    [`'held', gen_random_uuid(), '1 minute'`, answers(false)],
+  ],
+  release_duty: [
+    [`null, gen_random_uuid()`, answers(false)],
+    [`'held', null`, answers(false)],
+    [`'held', gen_random_uuid()`, answers(false)],
+    [`${long}, gen_random_uuid()`, answers(false)],
+    [`'held', 'me'`, notOfThatType],
+  ],
+};
+
+let scene: RegistryScene;
+let node: number;
+
+beforeAll(async () => {
+  scene = await RegistryScene.open();
+  await scene.db.query(`create table symbols (key text); insert into symbols values ('A')`);
+  await scene.add('quote', { key_pattern: '^[A-Z]+$' });
+  await scene.add('nightly', {
+    refresh_strategy: 'scheduled',
+    refresh_schedule: '0 3 * * *',
+    key_table: 'symbols',
+    key_table_column: 'key',
+  });
+  await scene.subscribe('ann', 'A');
+  await scene.subscribe('ann', 'B');
+  await scene.tick();
+  node = await scene.value('pgfresh.register_node($1::text)', ['test']);
+  await scene.db.query(`select pgfresh.set_node_demand($1::bigint, '{quote}', '{C}', '{3}')`, [node]);
+  await scene.db.query(
+    `select pgfresh.warn('old', 's', 'm', 'n'), pgfresh.hold_duty('held', gen_random_uuid(), '1 hour'), pgfresh.open_refresh_cycle('nightly', pgfresh.clock())`,
+  );
+  // Long enough for the things that are old to be removed by a call that should not.
+  await scene.clock.advance('2 minutes');
+  node = await scene.value('pgfresh.register_node($1::text)', ['test']);
+});
+
+it.each(Object.entries(cases))('%s', async (name, calls) => {
+  await expectNoChange(scene.db, async () => {
+    for (const [args, expected] of calls) {
+      const call = () =>
+        scene.db.transact('bad input', async (tx) => {
+          if (name === 'check_and_queue_stale_batch') await tx.query(`set local pgfresh.user_id = 'ann'`);
+          return tx.query<{ answer: unknown }>(
+            `select pgfresh.${name}(${args.replace(':node', String(node))}) as answer`,
+          );
+        });
+      if ('answers' in expected) expect([args, (await call())[0]!.answer]).toEqual([args, expected.answers]);
+      else if ('sqlState' in expected) await expect(call(), args).rejects.toMatchObject({ code: expected.sqlState });
+      else await expectRefusal(call(), expected.refuses, args);
+    }
+  });
+});
+
+it('refuses to check a batch for nobody', async () => {
+  await expectRefusal(scene.value(`pgfresh.check_and_queue_stale_batch('A', '{quote}')`), 'PGF_VIEWER_UNKNOWN');
+});
+
+it('knows every function that users call', () => {
+  expect(Object.keys(cases).toSorted()).toEqual([...planningFunctions].toSorted());
+});
+
+it.each([
+  ['a key', `select pgfresh.upsert_active_subscription('ann', $1::text, 'quote')`],
+  ['a user', `select pgfresh.upsert_active_subscription($1::text, 'A', 'quote')`],
+  ['a data type', `select pgfresh.explain_pair($1::text, 'A')`],
+  ['the name of a node', 'select pgfresh.register_node($1::text)'],
+])('%s with a zero character never reaches a function', async (_, statement) => {
+  await expect(scene.db.query(statement, ['A\u0000B'])).rejects.toMatchObject({ code: '22021' });
+});
+
+it('takes quotes, backslashes and other alphabets in keys and ids as they are', async () => {
+  await scene.add('any');
+  for (const odd of [
+    `O'Neil`,
+    `a"b`,
+    'a\\b',
+    '$1',
+    '%s',
+    '日経',
+    '🪙',
+    ' ',
+    '|',
+    `'; drop schema pgfresh cascade; --`,
+  ]) {
+    expect(await scene.subscribe(odd, odd, 'any')).toMatchObject({
+      result: 'subscribed',
+      key: odd,
+      planned: { queued: 1 },
+    });
+    expect(await scene.explain(odd, 'any')).toMatchObject({ key: odd, reason: 'queued' });
+    expect(await scene.leave(odd, odd, 'any')).toBe(true);
+  }
+});
