@@ -223,6 +223,6 @@ it('contract 18: what a viewer makes in pg_temp is not used instead of ours or o
 async function stateOf(act: Promise<unknown>): Promise<string> {
   return act.then(
     () => 'done',
-    (error: { code: string }) => error.code,
+    (error: unknown) => (error as { code: string }).code,
   );
 }

@@ -2,16 +2,12 @@ import { expect } from 'vitest';
 import type { Queryable } from '../../src/database/index.ts';
 
 /** Expects one of our coded errors as a function raises it: one line, not too long, with a hint. Returns it. */
-export async function expectRefusal(
-  call: Promise<unknown>,
-  code: string,
-  what = '',
-): Promise<{ message: string; hint: string }> {
+export async function expectRefusal(call: Promise<unknown>, code: string): Promise<{ message: string; hint: string }> {
   const error = (await call.then(
     () => new Error('it was not refused'),
     (thrown: unknown) => (thrown as Error).cause ?? thrown,
   )) as Error & { hint: string };
-  expect(error.message, what).toMatch(new RegExp(`^${code}: .`));
+  expect(error.message).toMatch(new RegExp(`^${code}: .`));
   expect(error).toMatchObject({ code: 'PGF01', hint: expect.stringMatching(/[.;]$/) });
   // What was passed is shown, but in one line, and not all 10 kB of it.
   expect(error.message).not.toMatch(/\p{Cc}/u);

@@ -250,20 +250,24 @@ beforeAll(async () => {
 
 it.each(Object.entries(cases))('%s', async (name, calls) => {
   await expectNoChange(scene.db, async () => {
-    for (const [args, expected] of calls) {
-      const call = () =>
-        scene.db.transact('bad input', async (tx) => {
-          if (name === 'check_and_queue_stale_batch') await tx.query(`set local pgfresh.user_id = 'ann'`);
-          return tx.query<{ answer: unknown }>(
-            `select pgfresh.${name}(${args.replace(':node', String(node))}) as answer`,
-          );
-        });
-      if ('answers' in expected) expect([args, (await call())[0]!.answer]).toEqual([args, expected.answers]);
-      else if ('sqlState' in expected) await expect(call(), args).rejects.toMatchObject({ code: expected.sqlState });
-      else await expectRefusal(call(), expected.refuses, args);
-    }
+    for (const [args, expected] of calls)
+      await expectOutcome(name, args.replace(':node', String(node)), expected).catch((cause: unknown) => {
+        throw new Error(`${name}(${args})`, { cause });
+      });
   });
 });
+
+async function expectOutcome(name: string, args: string, expected: Expected): Promise<void> {
+  const call = scene.db.transact('bad input', async (tx) => {
+    // It has no argument that says for whom.
+    if (name === 'check_and_queue_stale_batch') await tx.query(`set local pgfresh.user_id = 'ann'`);
+    const [row] = await tx.query<{ answer: unknown }>(`select pgfresh.${name}(${args}) as answer`);
+    return row!.answer;
+  });
+  if ('answers' in expected) expect(await call).toEqual(expected.answers);
+  else if ('sqlState' in expected) await expect(call).rejects.toMatchObject({ code: expected.sqlState });
+  else await expectRefusal(call, expected.refuses);
+}
 
 it('refuses to check a batch for nobody', async () => {
   await expectRefusal(scene.value(`pgfresh.check_and_queue_stale_batch('A', '{quote}')`), 'PGF_VIEWER_UNKNOWN');

@@ -114,23 +114,6 @@ describe("users' functions run as the evaluator", () => {
     );
   });
 
-  async function expectRaises(body: string, message: RegExp): Promise<void> {
-    await scene.db.query(`
-      create or replace function public.tries(timestamptz, interval) returns boolean language plpgsql as $f$ begin ${body}; return true; end $f$;
-      create or replace function public.tries(text, text) returns boolean language plpgsql as $f$ begin ${body}; return true; end $f$`);
-    await scene.change('tried', { staleness_function: 'tries', gate_function: 'tries' });
-    await expectNoChange(scene.db, async () => {
-      expect((await scene.explain('A', 'tried'))['problem']).toMatch(message);
-    });
-    // The gate too, behind a staleness function that says stale.
-    await scene.change('tried', { staleness_function: 'always' });
-    await scene.subscribe('ann', 'A', 'tried');
-    expect((await scene.warnings()).find(({ code }) => code === 'gate_raised')?.message).toMatch(message);
-    await scene.db.query(`
-      select pgfresh.remove_active_subscription('ann', 'A', 'tried'); select pgfresh.cancel_queue_jobs(p_data_type => 'tried');
-      delete from pgfresh.warnings; update pgfresh.pairs set demanded = false, not_before = null, checked_at = null`);
-  }
-
   it('and the caller of the planner goes on with his own rights afterwards', async () => {
     await scene.db.transact('after', async (tx) => {
       await tx.query(`select pgfresh.explain_pair('tried', 'A')`);
@@ -144,13 +127,31 @@ describe("users' functions run as the evaluator", () => {
   });
 });
 
+/** Expects that a function with this body ends so, as a staleness function and as a gate. */
+async function expectRaises(body: string, message: RegExp): Promise<void> {
+  await scene.db.query(`
+    create or replace function public.tries(timestamptz, interval) returns boolean language plpgsql as $f$ begin ${body}; return true; end $f$;
+    create or replace function public.tries(text, text) returns boolean language plpgsql as $f$ begin ${body}; return true; end $f$`);
+  await scene.change('tried', { staleness_function: 'tries', gate_function: 'tries' });
+  await expectNoChange(scene.db, async () => {
+    expect((await scene.explain('A', 'tried'))['problem']).toMatch(message);
+  });
+  // The gate too, behind a staleness function that says stale.
+  await scene.change('tried', { staleness_function: 'always' });
+  await scene.subscribe('ann', 'A', 'tried');
+  expect((await scene.warnings()).find(({ code }) => code === 'gate_raised')?.message).toMatch(message);
+  await scene.db.query(`
+    select pgfresh.remove_active_subscription('ann', 'A', 'tried'); select pgfresh.cancel_queue_jobs(p_data_type => 'tried');
+    delete from pgfresh.warnings; update pgfresh.pairs set demanded = false, not_before = null, checked_at = null`);
+}
+
 it('the roles that log in may do their work, and no other', async () => {
   await scene.add('worked');
   const tryAs = async (role: string, statement: string) => {
     const session = await openSession((await createLogin(scene.url, role)).url);
     return session.query(statement).then(
       () => 'done',
-      (error: { code: string }) => error.code,
+      (error: unknown) => (error as { code: string }).code,
     );
   };
   expect({
@@ -207,7 +208,7 @@ describe('roles of the server', () => {
           .query<{ answer: unknown }>(`select pgfresh.upsert_active_subscription(null, 'A', 'tried') as answer`)
           .then(
             ([row]) => row!.answer,
-            (error: { code: string }) => error.code,
+            (error: unknown) => (error as { code: string }).code,
           );
         await session.query('rollback to call');
         return answer;
