@@ -11,6 +11,10 @@ const benches: Record<string, Bench> = {
     about: 'enqueue, drain, latency and claim cost, beside pg-boss, graphile-worker and a hand-written minimum',
     load: () => import('./queue/index.ts'),
   },
+  planner: {
+    about: 'tick, sweep, heartbeats and first looks, beside a loop key by key and a bare insert',
+    load: () => import('./planner/index.ts'),
+  },
 };
 
 const help = `Usage: npm run bench -- <name> [options]

@@ -1,0 +1,100 @@
+import type pg from 'pg';
+import { now } from '../clock.ts';
+
+/** One way to queue everything that is stale, and where it queues. */
+export interface Pass {
+  readonly name: 'sweep' | 'tick' | 'bare insert' | 'loop';
+  /** Changes nothing; has the connection know the statements, as one that lives longer than a measure does. */
+  warmUp(client: pg.Client): Promise<void>;
+  run(client: pg.Client): Promise<void>;
+  /** What it has queued: `data_type`, `key` and `priority`. */
+  readonly queued: string;
+}
+
+const queuedByUs = `select r.data_type, j.key, j.priority from pgfresh.job as j join pgfresh.data_type_registry as r using (type_id)`;
+
+export const sweep: Pass = {
+  name: 'sweep',
+  warmUp: (client) => tried(client, 'select pgfresh.check_and_queue_stale_data(20)'),
+  async run(client) {
+    let done = false;
+    while (!done) {
+      const { rows } = await client.query<{ counts: { done: boolean; failed: number } }>({
+        name: 'sweep',
+        text: 'select pgfresh.check_and_queue_stale_data() as counts',
+      });
+      done = rows[0]!.counts.done;
+    }
+  },
+  queued: queuedByUs,
+};
+
+export const tick: Pass = {
+  name: 'tick',
+  warmUp: (client) => tried(client, 'select pgfresh.plan_due_pairs(20)'),
+  async run(client) {
+    while (await tickOnce(client));
+  },
+  queued: queuedByUs,
+};
+
+export const bareInsert: Pass = {
+  name: 'bare insert',
+  warmUp: (client) => tried(client, bareStatement),
+  async run(client) {
+    await client.query({ name: 'bare', text: bareStatement });
+  },
+  queued: queuedByUs.replace('pgfresh.job', 'bare_job'),
+};
+
+export const loop: Pass = {
+  name: 'loop',
+  warmUp: async () => {},
+  async run(client) {
+    await client.query('select reference.check_and_queue_stale_data()');
+  },
+  queued: 'select data_type, key, priority from reference.queue',
+};
+
+const bareStatement = `
+  insert into bare_job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, state, key)
+  select nextval('pgfresh.job_id'), 0, now(), now(), 0, type_id, 1, viewers, 0, 'r', key
+  from pgfresh.pairs where demanded and due_at <= now()`;
+
+/** Whether there is more to do at once. */
+async function tickOnce(client: pg.Client): Promise<boolean> {
+  const { rows } = await client.query<{ counts: { more: boolean } }>({
+    name: 'tick',
+    text: 'select pgfresh.plan_due_pairs() as counts',
+  });
+  return rows[0]!.counts.more;
+}
+
+/** The times of single ticks, all of which find nothing to do. */
+export async function timeIdleTicks(client: pg.Client, count: number): Promise<number[]> {
+  const times: number[] = [];
+  for (let call = 0; call < count; call++) {
+    const began = now();
+    await tickOnce(client);
+    times.push(now() - began);
+  }
+  return times;
+}
+
+export async function timePass(pass: Pass, client: pg.Client): Promise<{ ms: number; queued: string[] }> {
+  await pass.warmUp(client);
+  const began = now();
+  await pass.run(client);
+  const ms = now() - began;
+  const { rows } = await client.query<{ data_type: string; key: string; priority: number }>(pass.queued);
+  return { ms, queued: rows.map((row) => `${row.data_type} ${row.key} ${row.priority}`).toSorted() };
+}
+
+async function tried(client: pg.Client, statement: string): Promise<void> {
+  // Ten times, because the first five plans of a statement are made anew.
+  for (let time = 0; time < 10; time++) {
+    await client.query('begin');
+    await client.query(statement);
+    await client.query('rollback');
+  }
+}
