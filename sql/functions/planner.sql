@@ -71,14 +71,13 @@ as $$
 declare
   v_from int := 1;
   v_size int := cardinality(p_keys);
-  v_keys text[]; v_found boolean[]; v_stale boolean[]; v_due timestamptz[];
 begin
   for v_try in 1..50 loop
     exit when v_from > cardinality(p_keys);
     begin
-      select array_agg(a.key), array_agg(a.found), array_agg(a.stale), array_agg(a.due_at) into v_keys, v_found, v_stale, v_due
+      -- It answers only when it has asked about all of them, so one that raises has answered about none.
+      return query select a.key, a.found, a.stale, a.due_at, null::text
         from pgfresh.ask_stale(p_sql, p_keys[v_from:v_from + v_size - 1], p_checked[v_from:v_from + v_size - 1], p_type.ttl, p_now) as a;
-      return query select a.*, null from unnest(v_keys, v_found, v_stale, v_due) as a;
       v_from := v_from + v_size;
       v_size := v_size * 2;
     exception when others then
@@ -105,6 +104,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_next_sweep timestamptz := p_now + interval '1 minute';
+  v_scheduled boolean := p_type.refresh_strategy = 'scheduled';
   v_resolution pgfresh.type_resolution;
   v_obstacle record;
   v_pairs record;
@@ -123,40 +123,50 @@ begin
     return jsonb_build_object('skipped', cardinality(p_keys), 'skipped_' || v_obstacle.reason, cardinality(p_keys));
   end if;
 
-  select coalesce(array_agg(p.key order by p.key) filter (where p.job_id is not null), '{}') as open,
-      coalesce(array_agg(p.key order by p.key) filter (where p.job_id is null and p.not_before > p_now), '{}') as held,
-      coalesce(array_agg(p.not_before order by p.key) filter (where p.job_id is null and p.not_before > p_now), '{}') as held_until,
-      coalesce(array_agg(p.key order by p.key) filter (where p.job_id is null and (p.not_before > p_now) is not true), '{}') as keys,
-      coalesce(array_agg(p.checked_at order by p.key) filter (where p.job_id is null and (p.not_before > p_now) is not true), '{}') as checked
-    into v_pairs from pgfresh.pairs as p where p.type_id = p_type.type_id and p.key = any (p_keys);
+  -- Most have the right time of their next look already, and only the others are written.
+  select count(*) filter (where p.state = 'open') as open, count(*) filter (where p.state = 'held') as held,
+      array_agg(p.key) filter (where p.demanded and p.due_at <> p.next_look) as later_keys,
+      array_agg(p.next_look) filter (where p.demanded and p.due_at <> p.next_look) as later,
+      coalesce(array_agg(p.key) filter (where p.state = 'asked'), '{}') as keys,
+      array_agg(p.checked_at) filter (where p.state = 'asked') as checked,
+      array_agg(case when p.demanded then p.due_at end) filter (where p.state = 'asked') as due
+    into v_pairs from (
+      select p.key, p.checked_at, p.demanded, p.due_at,
+        case when p.job_id is not null then 'open' when p.not_before > p_now then 'held' else 'asked' end as state,
+        case when p.job_id is not null then 'infinity' when p.not_before > p_now then p.not_before end as next_look
+      from pgfresh.pairs as p where p.type_id = p_type.type_id and p.key = any (p_keys) order by p.key
+    ) as p;
   select * into v_resolution from pgfresh.type_resolution where type_id = p_type.type_id;
 
-  select coalesce(array_agg(c.key) filter (where c.stale and (not c.found or c.found is null or p_type.refresh_strategy = 'on-demand')), '{}') as stale,
+  select coalesce(array_agg(c.key) filter (where not c.rests), '{}') as stale,
       coalesce(array_agg(c.key) filter (where c.stale and c.found), '{}') as gated,
-      array_agg(c.key) filter (where not c.stale or (c.found and p_type.refresh_strategy = 'scheduled')) as fresh,
-      array_agg(case when p_type.refresh_strategy = 'scheduled' and c.found then 'infinity' when c.due_at > p_now then c.due_at else v_next_sweep end)
-        filter (where not c.stale or (c.found and p_type.refresh_strategy = 'scheduled')) as fresh_until,
-      array_agg(c.key) as decided, count(*) as checked, count(*) filter (where c.stale and c.found) as stale_count, count(*) filter (where not c.found) as missing_count,
+      array_agg(c.key) filter (where c.rests and c.due <> c.next_look) as later_keys,
+      array_agg(c.next_look) filter (where c.rests and c.due <> c.next_look) as later,
+      count(*) as checked, count(*) filter (where c.stale and c.found) as stale_count, count(*) filter (where not c.found) as missing_count,
       count(c.raised) as raised, max(c.raised) as raised_with
-    into v_checked from pgfresh.check_pairs(p_type, v_resolution.check_sql, v_pairs.keys, v_pairs.checked, p_now) as c;
+    into v_checked from (
+      select c.key, c.found, c.stale, c.raised, asked.due, not c.stale or (c.found and v_scheduled) is true as rests,
+        case when v_scheduled and c.found then 'infinity' when c.due_at > p_now then c.due_at else v_next_sweep end as next_look
+      from pgfresh.check_pairs(p_type, v_resolution.check_sql, v_pairs.keys, v_pairs.checked, p_now) as c join unnest(v_pairs.keys, v_pairs.due) as asked(key, due) on asked.key = c.key
+    ) as c;
   v_queue := v_checked.stale;
-  v_later_keys := v_pairs.open || v_pairs.held || v_checked.fresh;
-  v_later := array_fill('infinity'::timestamptz, array[cardinality(v_pairs.open)]) || v_pairs.held_until || v_checked.fresh_until;
+  v_later_keys := v_pairs.later_keys || v_checked.later_keys;
+  v_later := v_pairs.later || v_checked.later;
   v_counts := jsonb_build_object('checked', v_checked.checked, 'stale', v_checked.stale_count, 'missing', v_checked.missing_count,
-    'merged', cardinality(v_pairs.open), 'failed', v_checked.raised, 'skipped', cardinality(v_pairs.held), 'skipped_held', cardinality(v_pairs.held));
+    'merged', v_pairs.open, 'failed', v_checked.raised, 'skipped', v_pairs.held, 'skipped_held', v_pairs.held);
   if v_checked.raised > 0 then
     perform pgfresh.warn('check_raised', p_type.data_type, v_checked.raised_with, format('Correct the data, or the function %s.', p_type.staleness_function), v_checked.raised::int);
   end if;
   if v_checked.checked < cardinality(v_pairs.keys) then
-    -- Soon, but behind those of other types.
-    v_missing := array(select k from unnest(v_pairs.keys) as k where not k = any (coalesce(v_checked.decided, '{}')));
+    -- Soon, but behind those of other types. They are decided in the order of their keys.
+    v_missing := v_pairs.keys[v_checked.checked + 1:];
     v_later_keys := v_later_keys || v_missing;
     v_later := v_later || array_fill(p_now + interval '5 seconds', array[cardinality(v_missing)]);
     v_counts := v_counts || jsonb_build_object('undecided', cardinality(v_missing));
   end if;
 
   -- What is there already waits until the gate opens; what is missing does not.
-  if v_resolution.gate_sql is not null and cardinality(v_checked.gated) > 0 and p_type.refresh_strategy = 'on-demand' then
+  if v_resolution.gate_sql is not null and cardinality(v_checked.gated) > 0 and not v_scheduled then
     begin
       select array_agg(g.key) as closed, array_agg(case when g.opens_at > p_now then g.opens_at else v_next_sweep end) as until into v_gate
         from pgfresh.ask_gate(v_resolution.gate_sql, v_checked.gated, p_type.data_type) as g where not g.open;
@@ -184,21 +194,25 @@ begin
       v_missing := '{}';
     end;
     continue when cardinality(v_missing) = 0;
-    insert into pgfresh.pairs (type_id, key) select (v_needs.registered).type_id, k from unnest(v_missing) as k order by k on conflict do nothing;
+    insert into pgfresh.pairs (type_id, key) select (v_needs.registered).type_id, k from unnest(v_missing) as k order by k collate "C" on conflict do nothing;
     v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('prerequisites', coalesce(
       (pgfresh.plan_pairs(v_needs.registered, v_missing, p_now, array(
-        select greatest(1, pgfresh.priority_of(p_type, p.viewers), w.priority) from unnest(p_keys, p_priorities) as w(key, priority)
-        join pgfresh.pairs as p on p.type_id = p_type.type_id and p.key = w.key where w.key = any (v_missing) order by w.key collate "C")) ->> 'queued')::int, 0)));
+        select greatest(1, pgfresh.priority_of(p_type, p.viewers), w.priority) from unnest(v_missing) with ordinality as m(key, place)
+        join pgfresh.pairs as p on p.type_id = p_type.type_id and p.key = m.key
+        left join unnest(p_keys, p_priorities) as w(key, priority) on w.key = m.key order by m.place)) ->> 'queued')::int, 0)));
     v_queue := array(select k from unnest(v_queue) as k where not k = any (v_missing));
     v_later_keys := v_later_keys || v_missing;
     v_later := v_later || array_fill(v_next_sweep, array[cardinality(v_missing)]);
     v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('waiting', cardinality(v_missing)));
   end loop;
 
-  perform pgfresh.look_again(p_type.type_id, v_later_keys, v_later);
+  if cardinality(v_later_keys) > 0 then
+    perform pgfresh.look_again(p_type.type_id, v_later_keys, v_later);
+  end if;
   if cardinality(v_queue) > 0 then
-    select pgfresh.open_jobs_for(p_type, array_agg(w.key order by w.place), p_now, array_agg(w.priority order by w.place)) into v_queued
-      from unnest(p_keys, p_priorities) with ordinality as w(key, priority, place) where w.key = any (v_queue);
+    v_queued := pgfresh.open_jobs_for(p_type, v_queue, p_now,
+      case when p_priorities is not null then array(
+        select w.priority from unnest(v_queue) with ordinality as q(key, place) join unnest(p_keys, p_priorities) as w(key, priority) on w.key = q.key order by q.place) end);
   end if;
   return v_counts || jsonb_build_object('queued', v_queued);
 end
@@ -206,38 +220,59 @@ $$;
 comment on function pgfresh.plan_pairs(pgfresh.data_type_registry, text[], timestamptz, int[]) is
   'Looks at pairs of one data type and queues those that are missing or stale, within gate, prerequisites and quota. Returns counts. A part of the planner.';
 
+-- Here and in open_jobs_for every pair is reached by its key, whatever the statistics say of a table that has just been filled.
 create or replace function pgfresh.look_again(p_type_id int, p_keys text[], p_at timestamptz[]) returns void
-language sql
+language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
 as $$
-  update pgfresh.pairs as p set due_at = w.at
-  from unnest(p_keys, p_at) as w(key, at)
-  where p.type_id = p_type_id and p.key = w.key and (p.type_id, p.key) in (
-    select l.type_id, l.key from unnest(p_keys, p_at) as s(key, at)
-    cross join lateral (select l.type_id, l.key from pgfresh.pairs as l where l.type_id = p_type_id and l.key = s.key and l.demanded and l.due_at <> s.at for update skip locked) as l)
+begin
+  with locked as (
+    select l.key, w.at from unnest(p_keys, p_at) as w(key, at)
+    cross join lateral (select l.key from pgfresh.pairs as l where l.type_id = p_type_id and l.key = w.key and l.demanded and l.due_at <> w.at for update skip locked) as l
+  )
+  update pgfresh.pairs as p set due_at = locked.at from locked where p.type_id = p_type_id and p.key = locked.key;
+end
 $$;
 comment on function pgfresh.look_again(int, text[], timestamptz[]) is 'Sets when the planner looks at demanded pairs next. A part of the planner.';
 
 create or replace function pgfresh.open_jobs_for(p_type pgfresh.data_type_registry, p_keys text[], p_now timestamptz, p_priorities int[]) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
 as $$
 declare
   v_bytes bigint := coalesce((select estimated_bytes from pgfresh.type_stats where type_id = p_type.type_id), p_type.estimated_data_size_bytes);
   v_size_class smallint := pgfresh.size_class_of(v_bytes, exists (select from pgfresh.source_state where source_id = p_type.source_id));
   v_count int;
 begin
-  with free as (
-    select p.key, greatest(1, pgfresh.priority_of(p_type, p.viewers), w.priority) as priority
-    from unnest(p_keys, p_priorities) as w(key, priority)
-    cross join lateral (select p.key, p.viewers from pgfresh.pairs as p where p.type_id = p_type.type_id and p.key = w.key and p.job_id is null for update skip locked) as p
-  ), opened as (
+  with opened as (
     update pgfresh.pairs as p set job_id = nextval('pgfresh.job_id'), due_at = 'infinity'
-    from free where p.type_id = p_type.type_id and p.key = free.key
-    returning p.key, p.job_id, free.priority
+    where p.type_id = p_type.type_id and p.key = any (array(
+      select free.key from pgfresh.pairs as free
+      where free.type_id = p_type.type_id and free.key = any (p_keys) and free.job_id is null
+      order by free.key for update skip locked))
+    returning p.key, p.job_id, p.viewers
+  ), wanted as (
+    select o.key, o.job_id, o.viewers, coalesce((select w.priority from unnest(p_keys, p_priorities) as w(key, priority) where p_priorities is not null and w.key = o.key), 1) as at_least
+    from opened as o
+  ), ranks as materialized (
+    -- Once for each number of viewers, of which there are few; for each job it would cost more than all the rest.
+    select r.viewers, r.at_least, r.priority, pgfresh.band_of(r.priority) as band from (
+      select d.viewers, d.at_least, greatest(d.at_least, pgfresh.priority_of(p_type, d.viewers)) as priority from (select distinct viewers, at_least from wanted) as d offset 0
+    ) as r
   )
   insert into pgfresh.job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, size_class, state, key)
-  select o.job_id, o.job_id, p_now, p_now, v_bytes, p_type.type_id, p_type.source_id, o.priority, pgfresh.band_of(o.priority), v_size_class, 'r', o.key from opened as o;
+  select w.job_id, w.job_id, p_now, p_now, v_bytes, p_type.type_id, p_type.source_id, r.priority, r.band, v_size_class, 'r', w.key
+  from wanted as w join ranks as r on r.viewers = w.viewers and r.at_least = w.at_least;
   get diagnostics v_count = row_count;
   if v_count > 0 then
     perform pgfresh.wake_workers();

@@ -173,6 +173,7 @@ declare
   v_function oid := pgfresh.find_function('staleness_function', p_type.staleness_function, 'boolean', 'timestamp with time zone, interval', 'timestamp with time zone, integer');
   v_by_minutes boolean := (select proargtypes[1] = 'integer'::regtype from pg_proc where oid = v_function);
   v_stale text;
+  v_newest text;
   v_marks jsonb := jsonb_build_object('staleness_function', pgfresh.function_mark(v_function));
   v_column text;
   v_gate oid;
@@ -217,11 +218,17 @@ begin
     -- A single row's TTL of 0 or less is refused whoever is asked; less than a minute is one for those who count minutes.
     else format('case when t.ttl > interval ''0'' then %s(t.known, %s) else pgfresh.is_data_stale(t.known, t.ttl) end', v_function::regproc,
       case when v_by_minutes then 'ceil(extract(epoch from t.ttl) / 60)::int' else 't.ttl' end) end;
+  -- Texts are looked up all at once, for two thirds of what it costs one by one; other types of keys have several spellings of one value.
+  v_newest := case
+    when cardinality(v_types) = 1 and v_types[1] in ('text', 'character varying') then
+      format('left join (select true as found, x.%1$I as key, max(x.%2$I) as at, $3 as ttl from %3$s as x where x.%1$I = any ($1) group by x.%1$I) as r on r.key = k.key',
+        p_type.key_columns[1], p_type.timestamp_column, v_from)
+    else
+      format('left join lateral (select true as found, x.%1$I as at, %2$s as ttl from %3$s as x where %4$s order by x.%1$I desc nulls last limit 1) as r on true',
+        p_type.timestamp_column, v_ttl, v_from, v_is_key) end;
   v_resolution.check_sql := format(
-    'select k.key, t.found, t.known is null or coalesce(%s, true), t.known + t.ttl, t.at from unnest($1::text[], $2::timestamptz[]) as k(key, checked_at) '
-    'left join lateral (select true as found, x.%I as at, %s as ttl from %s as x where %s order by x.%I desc nulls last limit 1) as r on true '
-    'cross join lateral (select r.found is true as found, r.at, coalesce(r.ttl, $3) as ttl, greatest(r.at, k.checked_at) as known) as t',
-    v_stale, p_type.timestamp_column, v_ttl, v_from, v_is_key, p_type.timestamp_column);
+    'select k.key, t.found, t.known is null or coalesce(%s, true), t.known + t.ttl, t.at from unnest($1::text[], $2::timestamptz[]) as k(key, checked_at) %s '
+    'cross join lateral (select r.found is true as found, r.at, coalesce(r.ttl, $3) as ttl, greatest(r.at, k.checked_at) as known) as t', v_stale, v_newest);
   -- A subquery for each key and no join: a few keys are looked up by the index, whatever the statistics say.
   v_resolution.missing_sql := format('select k.key from unnest($1::text[]) as k(key) where (select true from %s as x where %s limit 1) is null', v_from, v_is_key);
 
@@ -269,6 +276,36 @@ end
 $$;
 comment on function pgfresh.resolve_type(pgfresh.data_type_registry, boolean) is 'Looks up what a registry row names; refuses it if that is missing or does not fit.';
 
+/*
+  Which versions of which rows of the catalog a resolution was made of, and what the evaluator may do with them. As long as these are
+  the same, resolving again gives the same. Null where row security is on, because what that hides depends on more than these rows.
+*/
+create or replace function pgfresh.catalog_stamp(p_type pgfresh.data_type_registry, p_fingerprint jsonb) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_tables oid[] := array[(p_fingerprint ->> 'table_name')::oid, (p_fingerprint ->> 'key_table')::oid];
+  v_columns text[] := p_type.key_columns || array[p_type.timestamp_column, p_type.ttl_column, p_type.key_table_column, p_type.key_active_column];
+  v_functions text[] := array[p_type.staleness_function, p_type.gate_function, p_type.gate_opens_function];
+begin
+  -- Functions by name: one that is new may be meant from now on.
+  v_functions := array(select reverse(split_part(reverse(f), '.', 1)) from unnest(v_functions) as f where f is not null);
+  return (
+    select case when not bool_or(c.relrowsecurity) then string_agg(concat_ws(' ', c.oid, c.xmin, c.ctid, n.xmin, n.ctid,
+      has_table_privilege('pgfresh_evaluator', c.oid, 'select'), has_schema_privilege('pgfresh_evaluator', n.oid, 'usage')), ',' order by c.oid) end
+    from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = any (v_tables)
+  ) || ';' || (
+    select string_agg(concat_ws(' ', attrelid, xmin, ctid), ',' order by attrelid, attnum) from pg_attribute where attrelid = any (v_tables) and attname = any (v_columns)
+  ) || ';' || (
+    select string_agg(concat_ws(' ', oid, xmin, ctid, has_function_privilege('pgfresh_evaluator', oid, 'execute'), has_schema_privilege('pgfresh_evaluator', pronamespace, 'usage')), ',' order by oid)
+    from pg_proc where proname = any (v_functions)
+  );
+end
+$$;
+comment on function pgfresh.catalog_stamp(pgfresh.data_type_registry, jsonb) is 'By what it is seen, for less than resolving costs, that what a registry row names has not changed.';
+
 create or replace function pgfresh.complete_registry_row() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -298,6 +335,7 @@ declare
   v_resolution pgfresh.type_resolution := pgfresh.resolve_type(new, true);
   v_unknown text;
 begin
+  v_resolution.fingerprint := v_resolution.fingerprint || jsonb_build_object('stamp', pgfresh.catalog_stamp(new, v_resolution.fingerprint));
   delete from pgfresh.type_resolution where type_id = new.type_id;
   insert into pgfresh.type_resolution select (v_resolution).*;
 
@@ -362,8 +400,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_known jsonb := (select r.fingerprint from pgfresh.type_resolution as r where r.type_id = p_type.type_id);
+  v_stamp text := pgfresh.catalog_stamp(p_type, v_known);
   v_now jsonb;
 begin
+  if v_stamp = v_known ->> 'stamp' then
+    return;
+  end if;
+  v_known := v_known - 'stamp';
   begin
     v_now := (pgfresh.resolve_type(p_type, false)).fingerprint;
   exception when sqlstate 'PGF01' then
@@ -377,6 +420,12 @@ begin
       from jsonb_each(v_known) as a full join jsonb_each(v_now) as b on a.key = b.key where a.value is distinct from b.value), 'it was never resolved');
     next_step := format('See whether the change is meant, then accept it: update pgfresh.data_type_registry set data_type = data_type where data_type = %L;', p_type.data_type);
     return next;
+  elsif v_stamp is not null and current_setting('transaction_read_only') = 'off' then
+    -- Changed, and means the same all the same: a right that was given, a comment of the catalog's own.
+    perform from pgfresh.type_resolution where type_id = p_type.type_id for update skip locked;
+    if found then
+      update pgfresh.type_resolution set fingerprint = v_now || jsonb_build_object('stamp', v_stamp) where type_id = p_type.type_id;
+    end if;
   end if;
 end
 $$;
