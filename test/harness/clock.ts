@@ -6,7 +6,7 @@ export async function freezeClock(database: Queryable, start = '2026-01-05T12:00
   await database.query('truncate public.test_clock');
   await database.query('insert into public.test_clock values ($1::timestamptz)', [start]);
   await database.query(
-    `create or replace function pgfresh.clock() returns timestamptz language sql volatile security definer as 'select now from public.test_clock'`,
+    `create or replace function pgfresh.clock() returns timestamptz language sql volatile security definer set search_path = pg_catalog, pg_temp as 'select now from public.test_clock'`,
   );
   return {
     set: (time: string | Date) => database.query('update public.test_clock set now = $1::timestamptz', [time]),
