@@ -22,8 +22,6 @@ export class RegistryScene {
     const url = await createDatabase();
     const db = openDatabase(url, options);
     const clock = await freezeClock(db);
-    // Users' functions ask what time it is as this role.
-    await db.query('grant select on public.test_clock to pgfresh_evaluator');
     await db.query(mirror.table);
     await db.query(`insert into pgfresh.sources (name) values ('market')`);
     return new RegistryScene(url, db, clock);
