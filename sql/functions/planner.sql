@@ -101,6 +101,10 @@ comment on function pgfresh.check_pairs(pgfresh.data_type_registry, text, text[]
 create or replace function pgfresh.plan_pairs(p_type pgfresh.data_type_registry, p_keys text[], p_now timestamptz, p_priorities int[] default null) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
+-- Or each statement would be planned anew at every call, because it is a little cheaper for the few keys at hand.
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_next_sweep timestamptz := p_now + interval '1 minute';

@@ -436,11 +436,14 @@ comment on function pgfresh.type_problem(pgfresh.data_type_registry) is 'Why a d
   The search path is for the bodies of those functions; the names in the statements themselves have their schema.
   Read-only, because what runs as the owner of these four functions could otherwise drop them, or alter them to run with all rights.
   PostgreSQL 15 still lets a function reset that; later ones do not.
+  What the planner has set for its own statements is not meant for users' tables.
 */
 create or replace function pgfresh.ask_stale(p_sql text, p_keys text[], p_checked timestamptz[], p_ttl interval, p_now timestamptz)
 returns table (key text, found boolean, stale boolean, due_at timestamptz, at timestamptz)
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
+set plan_cache_mode = auto
+set enable_seqscan = on
 as $$
 begin
   perform set_config('transaction_read_only', 'on', true);
@@ -454,6 +457,8 @@ comment on function pgfresh.ask_stale(text, text[], timestamptz[], interval, tim
 create or replace function pgfresh.ask_gate(p_sql text, p_keys text[], p_data_type text) returns table (key text, open boolean, opens_at timestamptz)
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
+set plan_cache_mode = auto
+set enable_seqscan = on
 as $$
 begin
   perform set_config('transaction_read_only', 'on', true);
@@ -467,6 +472,8 @@ comment on function pgfresh.ask_gate(text, text[], text) is 'Runs gate_sql of a 
 create or replace function pgfresh.ask_keys(p_sql text, p_keys text[]) returns setof text
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
+set plan_cache_mode = auto
+set enable_seqscan = on
 as $$
 begin
   perform set_config('transaction_read_only', 'on', true);
@@ -480,6 +487,8 @@ comment on function pgfresh.ask_keys(text, text[]) is 'Runs missing_sql or unkno
 create or replace function pgfresh.ask_next_keys(p_sql text, p_after text, p_limit int) returns setof text
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
+set plan_cache_mode = auto
+set enable_seqscan = on
 as $$
 begin
   perform set_config('transaction_read_only', 'on', true);
