@@ -42,11 +42,14 @@ begin
   if cardinality(v_stranded.ids) > 0 then
     perform pgfresh.turn_back_jobs(v_stranded.ids, v_stranded.attempts, array_fill(0::bigint, array[cardinality(v_stranded.ids)]), 'put_back');
   end if;
+  -- As claims and recovery take them: the ledger of the sources, then the worker, then what it has claimed.
+  update pgfresh.worker set lease_until = v_now + interval '15 seconds' where id = p_worker and lease_until > v_now;
+  if not found then
+    return false;
+  end if;
   delete from pgfresh.claim as c where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < v_now - interval '5 seconds'
     and not exists (select from unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request);
-  -- Last, as a claim takes it: after the ledger of its sources.
-  update pgfresh.worker set lease_until = v_now + interval '15 seconds' where id = p_worker and lease_until > v_now;
-  return found;
+  return true;
 end
 $$;
 comment on function pgfresh.heartbeat_worker(bigint, uuid[]) is
@@ -82,6 +85,7 @@ begin
   if v_ids is not null then
     perform pgfresh.turn_back_jobs(v_ids, v_attempts, array_fill(0::bigint, array[cardinality(v_ids)]), p_verdict, null, p_error);
   end if;
+  perform from pgfresh.worker where id = p_worker for update;
   delete from pgfresh.claim as c where c.worker = p_worker
     and not exists (select from unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request);
   return coalesce(cardinality(v_ids), 0);
