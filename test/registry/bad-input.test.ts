@@ -249,6 +249,11 @@ beforeAll(async () => {
 });
 
 it.each(Object.entries(cases))('%s', async (name, calls) => {
+  // For the one that has no argument which says for whom.
+  await scene.session.query('select set_config($1::text, $2::text, false)', [
+    'pgfresh.user_id',
+    name === 'check_and_queue_stale_batch' ? 'ann' : '',
+  ]);
   await expectNoChange(scene.db, async () => {
     for (const [args, expected] of calls)
       await expectOutcome(name, args.replace(':node', String(node)), expected).catch((cause: unknown) => {
@@ -258,13 +263,8 @@ it.each(Object.entries(cases))('%s', async (name, calls) => {
 });
 
 async function expectOutcome(name: string, args: string, expected: Expected): Promise<void> {
-  const call = scene.db.transact('bad input', async (tx) => {
-    // It has no argument that says for whom.
-    if (name === 'check_and_queue_stale_batch') await tx.query(`set local pgfresh.user_id = 'ann'`);
-    const [row] = await tx.query<{ answer: unknown }>(`select pgfresh.${name}(${args}) as answer`);
-    return row!.answer;
-  });
-  if ('answers' in expected) expect(await call).toEqual(expected.answers);
+  const call = scene.session.query<{ answer: unknown }>(`select pgfresh.${name}(${args}) as answer`);
+  if ('answers' in expected) expect(await call).toEqual([{ answer: expected.answers }]);
   else if ('sqlState' in expected) await expect(call).rejects.toMatchObject({ code: expected.sqlState });
   else await expectRefusal(call, expected.refuses);
 }

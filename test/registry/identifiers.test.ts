@@ -142,14 +142,14 @@ it('100,000 hostile names: each is a plain name or not valid', async () => {
   expect(valid.filter(Boolean).length).toBeGreaterThan(5_000);
 });
 
-it('10,000 hostile names: each is a schema and a name, or refused', async () => {
-  const names = Array.from({ length: 10_000 }, hostile);
+it('5,000 hostile names: each is a schema and a name, or refused', async () => {
+  const names = Array.from({ length: 5_000 }, hostile);
   const parts = await scene.value<(string[] | null)[]>(
     '(select jsonb_agg(to_jsonb(try_split(n.name)) order by n.place) from unnest($1::text[]) with ordinality as n(name, place))',
     [names],
   );
   expect(names.filter((name, n) => JSON.stringify(parts[n]) !== JSON.stringify(partsOf(name)))).toEqual([]);
-  expect(parts.filter(Boolean).length).toBeGreaterThan(1_000);
+  expect(parts.filter(Boolean).length).toBeGreaterThan(500);
   await expectNothingRan();
 });
 

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { migrate, readSqlFiles } from '../../src/database/index.ts';
+import { migrate, readSqlFiles, type Queryable } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
@@ -147,9 +147,11 @@ async function expectRaises(body: string, message: RegExp): Promise<void> {
 
 it('the roles that log in may do their work, and no other', async () => {
   await scene.add('worked');
+  const sessions: Record<string, Queryable> = {};
+  for (const role of ['pgfresh_worker', 'pgfresh_gateway', 'pgfresh_evaluator'])
+    sessions[role] = await openSession((await createLogin(scene.url, role)).url);
   const tryAs = async (role: string, statement: string) => {
-    const session = await openSession((await createLogin(scene.url, role)).url);
-    return session.query(statement).then(
+    return sessions[role]!.query(statement).then(
       () => 'done',
       (error: unknown) => (error as { code: string }).code,
     );

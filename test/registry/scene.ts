@@ -2,6 +2,7 @@ import type { Database, Queryable } from '../../src/database/index.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { mirror } from '../harness/mirror.ts';
+import { openSession } from '../harness/session.ts';
 
 /** Columns of a registry row. */
 export type Columns = Readonly<Record<string, unknown>>;
@@ -10,11 +11,14 @@ export type Columns = Readonly<Record<string, unknown>>;
 export class RegistryScene {
   readonly url: string;
   readonly db: Database;
+  /** For what is refused again and again: the pool would open a new connection after each error. */
+  readonly session: Queryable;
   readonly clock: Awaited<ReturnType<typeof freezeClock>>;
 
-  private constructor(url: string, db: Database, clock: Awaited<ReturnType<typeof freezeClock>>) {
+  private constructor(url: string, db: Database, session: Queryable, clock: Awaited<ReturnType<typeof freezeClock>>) {
     this.url = url;
     this.db = db;
+    this.session = session;
     this.clock = clock;
   }
 
@@ -24,7 +28,7 @@ export class RegistryScene {
     const clock = await freezeClock(db);
     await db.query(mirror.table);
     await db.query(`insert into pgfresh.sources (name) values ('market')`);
-    return new RegistryScene(url, db, clock);
+    return new RegistryScene(url, db, await openSession(url), clock);
   }
 
   /** Writes a row of the registry; what is not said is that of a type over the table "mirror". */
@@ -38,7 +42,7 @@ export class RegistryScene {
       ...columns,
     };
     const names = Object.keys(row);
-    const [added] = await this.db.query<{ id: number }>(
+    const [added] = await this.session.query<{ id: number }>(
       `insert into pgfresh.data_type_registry (${names.join(', ')}) values (${names.map((_, n) => `$${n + 1}`).join(', ')}) returning type_id as id`,
       Object.values(row),
     );
@@ -47,7 +51,7 @@ export class RegistryScene {
 
   async change(dataType: string, columns: Columns): Promise<void> {
     const set = Object.keys(columns).map((name, n) => `${name} = $${n + 2}`);
-    await this.db.query(`update pgfresh.data_type_registry set ${set.join(', ')} where data_type = $1::text`, [
+    await this.session.query(`update pgfresh.data_type_registry set ${set.join(', ')} where data_type = $1::text`, [
       dataType,
       ...Object.values(columns),
     ]);
