@@ -388,7 +388,8 @@ begin
   end if;
   for v_type in select pgfresh.require_type(named.data_type) as registered from (select distinct data_type from unnest(p_data_types) as data_type order by data_type) as named loop
     v_keys := pgfresh.admit_keys(v_type.registered, array[p_key]);
-    insert into pgfresh.pairs (type_id, key) values ((v_type.registered).type_id, v_keys[1]) on conflict do nothing;
+    insert into pgfresh.pairs (type_id, key) select (v_type.registered).type_id, v_keys[1]
+      where not exists (select from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = v_keys[1]) on conflict do nothing;
     v_counts := v_counts || jsonb_build_object((v_type.registered).data_type, pgfresh.plan_pairs(v_type.registered, v_keys, pgfresh.clock()));
   end loop;
   return v_counts;
