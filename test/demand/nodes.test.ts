@@ -74,7 +74,7 @@ describe('a node', () => {
   it('can pass arrays whose first element is not the first', async () => {
     const node = await register();
     await scene.db.query(
-      `select pgfresh.set_node_demand($1::bigint, '[0:1]={quote,news}', '[5:6]={A,B}', '[-3:-2]={1,2}')`,
+      `select pgfresh.set_node_demand($1::bigint, '[5:6]={quote,news}', '[0:1]={A,B}', '[-3:-2]={1,2}')`,
       [node],
     );
     expect(await said()).toEqual(['node news B 2', 'node quote A 1']);

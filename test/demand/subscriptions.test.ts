@@ -29,6 +29,12 @@ const subscriptions = () =>
   );
 const at = (seconds: number) => new Date(Date.parse(noon) + seconds * 1_000);
 
+const asUser = (user: string, statement: string) =>
+  scene.db.transact('as a user', async (tx) => {
+    await tx.query(`select set_config('pgfresh.user_id', $1::text, true)`, [user]);
+    return tx.query(statement);
+  });
+
 describe('a subscription', () => {
   it('begins once, is kept by its heartbeat, and ends by leaving', async () => {
     expect(await scene.subscribe('ann', 'A')).toMatchObject({ result: 'subscribed', data_type: 'quote', key: 'A' });
@@ -214,24 +220,21 @@ describe('a user', () => {
       `select pgfresh.upsert_active_subscription('ann', 'A', 'quote') from generate_series(1, 1198)`,
     );
     await scene.leave('ann', 'B');
-    await asAnn(`select pgfresh.check_and_queue_stale_batch('A', '{quote}')`);
+    await asUser('ann', `select pgfresh.check_and_queue_stale_batch('A', '{quote}')`);
     await scene.clock.set('2026-01-05T12:00:59.999Z');
     await expectNoChange(scene.db, async () => {
       await expectRefusal(scene.subscribe('ann', 'A'), 'PGF_TOO_MANY_CALLS');
       await expectRefusal(scene.leave('ann', 'A'), 'PGF_TOO_MANY_CALLS');
-      await expectRefusal(asAnn(`select pgfresh.check_and_queue_stale_batch('A', '{quote}')`), 'PGF_TOO_MANY_CALLS');
+      await expectRefusal(
+        asUser('ann', `select pgfresh.check_and_queue_stale_batch('A', '{quote}')`),
+        'PGF_TOO_MANY_CALLS',
+      );
     });
     await scene.subscribe('ben', 'A');
     await scene.clock.set('2026-01-05T12:01:00Z');
     expect(await scene.subscribe('ann', 'A')).toMatchObject({ result: 'seen' });
     expect(await scene.value(`(select calls from pgfresh.viewer_calls where user_id = 'ann')`)).toBe(1);
   });
-
-  const asAnn = (statement: string) =>
-    scene.db.transact('as ann', async (tx) => {
-      await tx.query(`set local pgfresh.user_id = 'ann'`);
-      return tx.query(statement);
-    });
 });
 
 describe('the last viewer', () => {
@@ -383,6 +386,23 @@ describe('the first who looks', () => {
     });
     expect(await second.waits).not.toHaveProperty('planned');
     expect(await scene.queued()).toEqual(['A']);
+  });
+
+  it('is one of two at once at a pair that was known before: the second does not wait', async () => {
+    await scene.subscribe('ann', 'A');
+    await scene.leave('ann', 'A');
+    await scene.finish();
+    await scene.clock.set(at(100));
+    await scene.tick();
+    await scene.db.transact('first', async (tx) => {
+      expect(await scene.subscribe('ann', 'A', 'quote', tx)).toMatchObject({ planned: { queued: 1 } });
+      expect(await scene.subscribe('ben', 'A')).not.toHaveProperty('planned');
+      await scene.value(`pgfresh.set_node_demand(pgfresh.register_node('test'), '{quote}', '{A}', '{3}')`);
+      await asUser('cid', `select pgfresh.check_and_queue_stale_batch('A', '{quote}')`);
+    });
+    expect(await scene.queued()).toEqual(['A']);
+    await scene.tick();
+    expect(await scene.pair('A')).toMatchObject({ viewers: 5 });
   });
 
   it('who then fails leaves it to the second', async () => {
