@@ -91,14 +91,12 @@ async function measureClients(
   samples: Samples,
   progress: (line: string) => void,
 ): Promise<void> {
-  const { clients, rounds } = plan.heartbeat;
-  for (let round = 0; round < rounds; round++) {
-    const share = await scope.nest(async (inner) =>
-      heartbeatShare(server, inner, await scene.clone(inner), plan.heartbeat),
-    );
-    samples.add(heartbeatName(clients), 'pgfresh', '% of a core', share);
-    progress(`${round + 1}/${rounds} ${heartbeatName(clients)} · ${showNumber(share)} % of a core`);
-  }
+  const { clients } = plan.heartbeat;
+  const share = await scope.nest(async (inner) =>
+    heartbeatShare(server, inner, await scene.clone(inner), plan.heartbeat),
+  );
+  samples.add(heartbeatName(clients), 'pgfresh', '% of a core', share);
+  progress(`${heartbeatName(clients)} · ${showNumber(share)} % of a core`);
   const times = await scope.nest(async (inner) => timeColdPairs(inner, await scene.clone(inner), plan));
   for (const ms of times) samples.add(coldName, 'pgfresh', 'ms', ms);
   progress(`${coldName} · ${showNumber(median(times))} ms`);

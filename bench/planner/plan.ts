@@ -9,8 +9,8 @@ export interface Plan {
   /** The two sizes between which the cost of the sweep must not grow faster than the number of pairs. */
   readonly growth: { readonly from: number; readonly to: number };
   readonly idleTicks: number;
-  /** On the largest size. */
-  readonly heartbeat: { readonly clients: number; readonly connections: number; readonly rounds: number };
+  /** On the largest size. The first minute after a checkpoint writes whole pages, the next ones do not. */
+  readonly heartbeat: { readonly clients: number; readonly connections: number; readonly minutes: number };
   readonly coldPairs: { readonly warmUp: number; readonly samples: number };
 }
 
@@ -34,7 +34,7 @@ export const fullPlan: Plan = {
   ],
   growth: { from: 30_000, to: 300_000 },
   idleTicks: 100,
-  heartbeat: { clients: 10_000, connections: 4, rounds: 3 },
+  heartbeat: { clients: 10_000, connections: 4, minutes: 5 },
   coldPairs: { warmUp: 20, samples: 300 },
 };
 
@@ -49,6 +49,6 @@ export const quickPlan: Plan = {
   ],
   growth: { from: 10_000, to: 100_000 },
   idleTicks: 30,
-  heartbeat: { clients: 10_000, connections: 4, rounds: 1 },
+  heartbeat: { clients: 10_000, connections: 4, minutes: 2 },
   coldPairs: { warmUp: 10, samples: 50 },
 };

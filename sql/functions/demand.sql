@@ -399,6 +399,11 @@ comment on function pgfresh.fold_demand(timestamptz) is 'Adds the changes of dem
 create or replace function pgfresh.cool_down(p_now timestamptz) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
 as $$
 declare
   v_count int;
