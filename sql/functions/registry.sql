@@ -366,15 +366,13 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_jobs bigint[];
+  v_jobs bigint[] := array(select id from pgfresh.job where type_id = old.type_id order by id);
 begin
-  -- Who is just subscribing holds this row until he is done; who comes later finds no data type.
-  perform from pgfresh.data_type_registry where type_id = old.type_id for update;
+  -- The row is locked before this runs: who is just subscribing is done, and who comes later finds no data type.
   delete from pgfresh.active_subscriptions where type_id = old.type_id;
   delete from pgfresh.node_demand where type_id = old.type_id;
   -- Without their pairs nobody would ever take them, and they would be in the way of others.
   delete from pgfresh.demand_change where type_id = old.type_id;
-  v_jobs := array(select id from pgfresh.job where type_id = old.type_id order by id);
   perform pgfresh.turn_back_jobs(v_jobs[first:first + 9999], null, array_fill(0::bigint, array[least(10000, cardinality(v_jobs) - first + 1)]), 'cancel')
     from generate_series(1, cardinality(v_jobs), 10000) as first;
   delete from pgfresh.pairs where type_id = old.type_id;

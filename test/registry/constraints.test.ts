@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest';
+import { blocked } from '../harness/blocked.ts';
 import { openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
@@ -398,4 +399,20 @@ it('removing a type cancels its jobs, forgets its pairs and whatever was said of
   ).toEqual(['cancelled A', 'cancelled B']);
   await scene.tick();
   expect(await scene.value('(select count(*) from pgfresh.demand_change)')).toBe(0);
+});
+
+it('who subscribes while the type is being removed leaves nothing behind either', async () => {
+  const type = await scene.add('vanishing');
+  const { removed } = await scene.db.transact('subscribe', async (tx) => {
+    await scene.subscribe('u', 'A', 'vanishing', tx);
+    const waits = scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'vanishing'`);
+    await blocked(scene.db);
+    return { removed: waits };
+  });
+  await removed;
+  for (const table of ['job', 'pairs', 'active_subscriptions', 'demand_change'])
+    expect([
+      table,
+      await scene.value(`(select count(*) from pgfresh.${table} where type_id = $1::int)`, [type]),
+    ]).toEqual([table, 0]);
 });
