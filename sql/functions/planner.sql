@@ -429,13 +429,17 @@ declare
   v_cycle record;
   v_obstacle record;
   v_keys text[];
-  v_counts jsonb := jsonb_build_object('queued', 0, 'merged', 0, 'skipped', 0, 'finished', 0);
+  v_good text[];
+  v_counts jsonb := jsonb_build_object('queued', 0, 'merged', 0, 'skipped', 0, 'failed', 0, 'finished', 0);
   v_queued int;
 begin
   perform pgfresh.require_primary();
   perform pgfresh.require_range('p_max_depth', p_max_depth, 1, 1000);
   if not pg_try_advisory_xact_lock(7041, 3) then
     return jsonb_build_object('skipped', 'locked');
+  end if;
+  if not exists (select from pgfresh.refresh_cycle where done_at is null) then
+    return v_counts;
   end if;
   v_room := p_max_depth - (select count(*) from (select from pgfresh.job where state in ('r', 'w') limit p_max_depth) as waiting);
   for v_cycle in
@@ -451,14 +455,22 @@ begin
     end if;
     begin
       v_keys := array(select k from pgfresh.ask_next_keys(v_cycle.keys_sql, v_cycle.cursor_key, v_room) as k);
+      v_good := array(select k from unnest(v_keys) as k where k <> '' and octet_length(k) <= 512 and k !~ '[[:cntrl:]]'
+        and k = case (v_cycle.registered).normalise when 'upper' then upper(k) when 'lower' then lower(k) else k end
+        and length(k) - length(replace(k, '|', '')) >= cardinality((v_cycle.registered).key_columns) - 1);
+      -- Nobody waits for it: -1, whatever the registry says.
+      select count(*) filter (where q.result = 'queued') into v_queued from pgfresh.queue_refreshes((v_cycle.registered).data_type, v_good, -1) as q;
     exception when others then
       perform pgfresh.warn('keys_raised', (v_cycle.registered).data_type, sqlerrm, 'Correct key_table and its columns.');
       v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('failed', 1));
       continue;
     end;
-    -- Nobody waits for it: -1, whatever the registry says.
-    select count(*) filter (where q.result = 'queued') into v_queued from pgfresh.queue_refreshes((v_cycle.registered).data_type, v_keys, -1) as q;
-    v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('queued', v_queued, 'merged', cardinality(v_keys) - v_queued, 'finished', (cardinality(v_keys) < v_room)::int));
+    if cardinality(v_good) < cardinality(v_keys) then
+      perform pgfresh.warn('keys_raised', (v_cycle.registered).data_type, 'key_table has keys that are empty, too long or not written as the data type writes them',
+        'Correct them; the others had their turn.', cardinality(v_keys) - cardinality(v_good));
+    end if;
+    v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('queued', v_queued, 'merged', cardinality(v_good) - v_queued,
+      'failed', cardinality(v_keys) - cardinality(v_good), 'finished', (cardinality(v_keys) < v_room)::int));
     update pgfresh.refresh_cycle set cursor_key = coalesce(v_keys[cardinality(v_keys)], cursor_key), queued = queued + v_queued,
       done_at = case when cardinality(v_keys) < v_room then v_now end where type_id = v_cycle.type_id and slot = v_cycle.slot;
     v_room := v_room - cardinality(v_keys);

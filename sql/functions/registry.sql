@@ -254,7 +254,7 @@ begin
       end if;
       v_active := format(' and x.%I', p_type.key_active_column);
     end if;
-    v_resolution.keys_sql := format('select x.%1$I::text from %2$s as x where ($1 is null or x.%1$I > $1::%3$s)%4$s order by x.%1$I limit $2',
+    v_resolution.keys_sql := format('select x.%1$I::text from %2$s as x where (case when $1 is null then x.%1$I is not null else x.%1$I > $1::%3$s end)%4$s order by x.%1$I limit $2',
       p_type.key_table_column, v_keys::regclass, format_type(v_key_type, -1), v_active);
     -- As text too: 7 and 007 are one number but would be two pairs, and be paid twice.
     v_resolution.unknown_sql := format('select k.key from unnest($1::text[]) as k(key) where (select true from %2$s as x where x.%1$I = k.key::%3$s and x.%1$I::text = k.key%4$s limit 1) is null',
