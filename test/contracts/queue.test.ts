@@ -88,7 +88,8 @@ test('contract 2: recovery and completion of the same jobs at once: no deadlock,
 test('contract 11: a claim reads no more buffers beside 200,000 finished jobs than beside none', async () => {
   const [beside0, beside200000] = [await claimBeside(0), await claimBeside(200_000)];
   expect(beside0).toBeGreaterThan(0);
-  expect(beside200000).toBeLessThanOrEqual(beside0 + 10);
+  // Buffers of equal claims differ by some percent; to read the finished ones would take thousands.
+  expect(beside200000).toBeLessThanOrEqual(beside0 * 1.1);
 });
 
 test('contract 11: a claim reads no more buffers beside 20,000 jobs that may not run now than beside none', async () => {
