@@ -286,7 +286,7 @@ end
 $$;
 comment on function pgfresh.open_jobs_for(pgfresh.data_type_registry, text[], timestamptz, int[]) is 'Opens a job for each of these pairs that has none, with the priority of its viewers. A part of the planner.';
 
-create or replace function pgfresh.plan_due_pairs(p_limit int default 500) returns jsonb
+create or replace function pgfresh.plan_due_pairs(p_limit int default 2000) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -325,7 +325,7 @@ $$;
 comment on function pgfresh.plan_due_pairs(int) is
   'The tick: takes note of who came and went, and looks at the demanded pairs that are due, at most p_limit. Call it every second, and again at once while it says {"more": true}.';
 
-create or replace function pgfresh.check_and_queue_stale_data(p_limit int default 500) returns jsonb
+create or replace function pgfresh.check_and_queue_stale_data(p_limit int default 2000) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
