@@ -1,8 +1,7 @@
 -- Claims go by band, not by priority: a raise within a band rewrites no index entry. Nobody's work is -1.
 create or replace function pgfresh.band_of(p_priority int) returns smallint
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
-as $$ select (width_bucket(p_priority, '{0,1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,16384,32768,65536,131072,262144,524288}'::int[]) - 1)::smallint $$;
+as $$ select (pg_catalog.width_bucket(p_priority, '{0,1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,16384,32768,65536,131072,262144,524288}'::int[]) - 1)::smallint $$;
 comment on function pgfresh.band_of(int) is 'The band of a priority: -1 for background, 0 for 0, then one for each power of two up to 20.';
 
 -- Where bytes are limited, small jobs must be found behind large ones without reading those; elsewhere there is one class.

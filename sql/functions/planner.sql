@@ -236,10 +236,10 @@ set jit = off
 as $$
 begin
   with locked as (
-    select l.key, w.at from unnest(p_keys, p_at) as w(key, at)
-    cross join lateral (select l.key from pgfresh.pairs as l where l.type_id = p_type_id and l.key = w.key and l.demanded and l.due_at <> w.at for update skip locked) as l
+    select l.ctid, w.at from unnest(p_keys, p_at) as w(key, at)
+    cross join lateral (select l.ctid from pgfresh.pairs as l where l.type_id = p_type_id and l.key = w.key and l.demanded and l.due_at <> w.at for update skip locked) as l
   )
-  update pgfresh.pairs as p set due_at = locked.at from locked where p.type_id = p_type_id and p.key = locked.key;
+  update pgfresh.pairs as p set due_at = locked.at from locked where p.ctid = locked.ctid;
 end
 $$;
 comment on function pgfresh.look_again(int, text[], timestamptz[]) is 'Sets when the planner looks at demanded pairs next. A part of the planner.';
@@ -260,23 +260,19 @@ declare
 begin
   with opened as (
     update pgfresh.pairs as p set job_id = nextval('pgfresh.job_id'), due_at = 'infinity'
-    where p.type_id = p_type.type_id and p.key = any (array(
-      select free.key from pgfresh.pairs as free
+    -- By their place: they were found by their keys a moment ago, and can not move while they are locked.
+    where p.ctid = any (array(
+      select free.ctid from pgfresh.pairs as free
       where free.type_id = p_type.type_id and free.key = any (p_keys) and free.job_id is null
       order by free.key for update skip locked))
-    returning p.key, p.job_id, p.viewers
-  ), wanted as (
-    select o.key, o.job_id, o.viewers, coalesce((select w.priority from unnest(p_keys, p_priorities) as w(key, priority) where p_priorities is not null and w.key = o.key), 1) as at_least
+    returning p.key, p.job_id, case when p.viewers < p_type.ui_threshold then p_type.background_priority else p.viewers end as priority
+  ), ranked as (
+    select o.key, o.job_id, greatest(1, o.priority,
+      case when p_priorities is not null then (select w.priority from unnest(p_keys, p_priorities) as w(key, priority) where w.key = o.key) end) as priority
     from opened as o
-  ), ranks as materialized (
-    -- Once for each number of viewers, of which there are few; for each job it would cost more than all the rest.
-    select r.viewers, r.at_least, r.priority, pgfresh.band_of(r.priority) as band from (
-      select d.viewers, d.at_least, greatest(d.at_least, pgfresh.priority_of(p_type, d.viewers)) as priority from (select distinct viewers, at_least from wanted) as d offset 0
-    ) as r
   )
   insert into pgfresh.job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, size_class, state, key)
-  select w.job_id, w.job_id, p_now, p_now, v_bytes, p_type.type_id, p_type.source_id, r.priority, r.band, v_size_class, 'r', w.key
-  from wanted as w join ranks as r on r.viewers = w.viewers and r.at_least = w.at_least;
+  select r.job_id, r.job_id, p_now, p_now, v_bytes, p_type.type_id, p_type.source_id, r.priority, pgfresh.band_of(r.priority), v_size_class, 'r', r.key from ranked as r;
   get diagnostics v_count = row_count;
   if v_count > 0 then
     perform pgfresh.wake_workers();
