@@ -99,9 +99,9 @@ test('contract 11: a claim reads no more buffers beside 20,000 jobs that may not
     await claimBesideWaiting(20_000, new Date(Date.now() + 3_600_000)),
   ];
   expect(beside0).toBeGreaterThan(0);
-  // The indexes may be a level deeper.
-  expect(besidePaused).toBeLessThanOrEqual(beside0 + 50);
-  expect(besideLater).toBeLessThanOrEqual(beside0 + 50);
+  // The indexes may be a level deeper, and equal claims differ by some percent; to walk over the others would take 20,000.
+  expect(besidePaused).toBeLessThanOrEqual(beside0 * 1.3);
+  expect(besideLater).toBeLessThanOrEqual(beside0 * 1.3);
 });
 
 /** Buffers read by a claim while so many jobs wait for their source, which is paused, or for their time. */
