@@ -28,7 +28,7 @@ export const fullPlan: Plan = {
   defaults: 'all',
   enqueue: { oneByOne: { connections: [1, 10], seconds: 3 }, sets: 100 },
   drain: { jobs: [20_000, 100_000], processes: [1, 2], maxSeconds: 10 },
-  latency: { idle: { warmUp: 30, samples: 300, maxSeconds: 30 }, busy: { perSecond: 500, seconds: 10 } },
+  latency: { idle: { warmUp: 30, samples: 1000, maxSeconds: 30 }, busy: { perSecond: 500, seconds: 10 } },
   claim: { few: 1000, many: 1_000_000, finished: 1_000_000, blocked: 100_000, batch: 100, rounds: 60, claimsARound: 5 },
   held: { seconds: 60, backlog: 50_000 },
 };
