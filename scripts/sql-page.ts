@@ -7,7 +7,10 @@ import { readFunctions, readRelations, type SqlFunction, type SqlRelation } from
 const topics: Readonly<Record<string, string>> = {
   registry: 'The registry and staleness',
   demand: 'Who looks at what',
-  planner: 'The planner',
+  ticks: 'Tick and sweep',
+  cycles: 'Scheduled refreshes',
+  planner: 'How a look becomes a job',
+  duties: 'Duties',
   explain: 'Why',
   enqueue: 'Enqueue',
   claim: 'Claim',

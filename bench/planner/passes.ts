@@ -15,7 +15,7 @@ const queuedByUs = `select r.data_type, j.key, j.priority from pgfresh.job as j 
 
 export const sweep: Pass = {
   name: 'sweep',
-  warmUp: (client) => tried(client, 'select pgfresh.check_and_queue_stale_data(20)'),
+  warmUp: (client) => tried(client, 'select pgfresh.check_and_queue_stale_data(200)'),
   async run(client) {
     let done = false;
     while (!done) {
@@ -31,7 +31,7 @@ export const sweep: Pass = {
 
 export const tick: Pass = {
   name: 'tick',
-  warmUp: (client) => tried(client, 'select pgfresh.plan_due_pairs(20)'),
+  warmUp: (client) => tried(client, 'select pgfresh.plan_due_pairs(200)'),
   async run(client) {
     while (await tickOnce(client));
   },
@@ -58,8 +58,8 @@ export const loop: Pass = {
 
 const bareStatement = `
   insert into bare_job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, state, key)
-  select nextval('pgfresh.job_id'), 0, now(), now(), 0, type_id, 1, viewers, 0, 'r', key
-  from pgfresh.pairs where demanded and due_at <= now()`;
+  select nextval('pgfresh.job_id'), 0, now(), now(), 0, type_id, 1, p.viewers, 0, 'r', key
+  from pgfresh.due as d join pgfresh.pairs as p using (type_id, key) where d.due_at <= now()`;
 
 /** Whether there is more to do at once. */
 async function tickOnce(client: pg.Client): Promise<boolean> {

@@ -87,9 +87,11 @@ declare
   v_minute timestamptz := date_trunc('minute', pgfresh.clock());
   v_calls int;
 begin
-  insert into pgfresh.viewer_calls as v (user_id, minute, calls) values (p_user_id, v_minute, 1)
-  on conflict (user_id) do update set minute = v_minute, calls = case when v.minute = v_minute then v.calls + 1 else 1 end
-  returning calls into v_calls;
+  update pgfresh.viewer_calls as v set minute = v_minute, calls = case when v.minute = v_minute then v.calls + 1 else 1 end where v.user_id = p_user_id returning v.calls into v_calls;
+  if not found then
+    insert into pgfresh.viewer_calls as v (user_id, minute, calls) values (p_user_id, v_minute, 1)
+    on conflict (user_id) do update set calls = v.calls + 1;
+  end if;
   if v_calls > 1200 then
     perform pgfresh.refuse('PGF_TOO_MANY_CALLS', 'more than 1200 calls in one minute', 'One heartbeat a minute and pair is enough.');
   end if;
@@ -115,9 +117,14 @@ begin
   if not found then
     perform pgfresh.require_type(p_data_type);
   end if;
-  perform pgfresh.require_primary();
+  -- A function call costs more than a comparison, so the functions are only called to refuse.
+  if pg_is_in_recovery() then
+    perform pgfresh.require_primary();
+  end if;
   perform pgfresh.count_call(v_user);
-  perform pgfresh.require_key(p_key);
+  if (p_key <> '' and octet_length(p_key) <= 512 and p_key !~ '[[:cntrl:]]') is not true then
+    perform pgfresh.require_key(p_key);
+  end if;
   v_key := case v_normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
   update pgfresh.active_subscriptions set last_seen_at = v_now where user_id = v_user and type_id = v_type_id and key = v_key;
   if found then
@@ -134,7 +141,7 @@ begin
   perform from pgfresh.pairs where type_id = v_type.type_id and key = v_key and not demanded for update skip locked;
   if found then
     update pgfresh.pairs set demanded = true, warm_until = v_now + interval '15 seconds', due_at = v_now where type_id = v_type.type_id and key = v_key;
-    v_counts := pgfresh.plan_pairs(v_type, array[v_key], v_now);
+    v_counts := pgfresh.plan_looks(pgfresh.looks_at(v_type.type_id, array[v_key]), v_now);
   end if;
   return jsonb_build_object('result', 'subscribed', 'data_type', v_type.data_type, 'key', v_key) || case when v_counts is null then '{}' else jsonb_build_object('planned', v_counts) end;
 end
@@ -378,7 +385,9 @@ begin
       warm_until = case when p.viewers + net.delta > 0 then null when p.viewers > 0 then p_now + interval '15 seconds' else p.warm_until end,
       due_at = case when not p.demanded and p.viewers + net.delta > 0 and p.job_id is null then p_now else p.due_at end
     from unnest(v_types, v_keys, v_deltas) as net(type_id, key, delta) where p.type_id = net.type_id and p.key = net.key
-    returning p.type_id, p.job_id, p.viewers, net.delta
+    returning p.type_id, p.key, p.job_id, p.viewers, p.demanded, p.due_at, net.delta
+  ), wanted as (
+    insert into pgfresh.due (due_at, type_id, key) select p_now, f.type_id, f.key from folded as f where f.demanded and f.due_at = p_now on conflict do nothing
   )
   select count(*), array_agg(f.job_id order by f.job_id) filter (where f.job_id is not null and f.delta > 0),
       array_agg(pgfresh.priority_of(r, f.viewers) order by f.job_id) filter (where f.job_id is not null and f.delta > 0)
@@ -396,7 +405,7 @@ end
 $$;
 comment on function pgfresh.fold_demand(timestamptz) is 'Adds the changes of demand to the pairs, at most those of 5000 entries. A part of the planner.';
 
-create or replace function pgfresh.cool_down(p_now timestamptz) returns int
+create or replace function pgfresh.cool_down(p_now timestamptz) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -405,14 +414,13 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
 as $$
-declare
-  v_count int;
 begin
-  update pgfresh.pairs as p set demanded = false, warm_until = null, due_at = 'infinity'
-  from (select type_id, key from pgfresh.pairs where warm_until <= p_now order by warm_until limit 5000 for update skip locked) as cold
-  where p.type_id = cold.type_id and p.key = cold.key;
-  get diagnostics v_count = row_count;
-  return v_count;
+  with cooled as (
+    update pgfresh.pairs as p set demanded = false, warm_until = null, due_at = 'infinity'
+    from (select type_id, key, due_at from pgfresh.pairs where warm_until <= p_now order by warm_until limit 5000 for update skip locked) as cold
+    where p.type_id = cold.type_id and p.key = cold.key returning cold.due_at, cold.type_id, cold.key
+  )
+  delete from pgfresh.due as d using cooled as c where d.due_at = c.due_at and d.type_id = c.type_id and d.key = c.key;
 end
 $$;
 comment on function pgfresh.cool_down(timestamptz) is 'Lets go of pairs at which nobody has looked for 15 s. A part of the planner.';

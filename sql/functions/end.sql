@@ -57,21 +57,27 @@ begin
   -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
   v_due := v_now + case when p_outcome = 'empty' then coalesce(v_type.empty_ttl, v_type.ttl)
     when v_type.ttl_column is null and v_type.staleness_function = 'pgfresh.is_data_stale' then v_type.ttl else interval '0' end;
-  update pgfresh.pairs set last_job = job_id, ok_job = job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = p_outcome, fails = 0,
-      not_before = case when p_outcome = 'empty' then v_due end, due_at = case when demanded then v_due else due_at end
-    where type_id = v_type_low and key = any (v_keys);
+  -- A time that is nearer has its entry already, and a look too early does no harm.
+  with freed as (
+    update pgfresh.pairs set last_job = job_id, ok_job = job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = p_outcome, fails = 0,
+      not_before = case when p_outcome = 'empty' then v_due end, due_at = case when demanded then least(due_at, v_due) else due_at end
+    where type_id = v_type_low and key = any (v_keys) returning key, demanded, due_at
+  )
+  insert into pgfresh.due (due_at, type_id, key) select v_due, v_type_low, f.key from freed as f where f.demanded and f.due_at = v_due on conflict do nothing;
   -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
   if exists (select from pgfresh.type_dependency where needs_id = v_type_low) then
     with recursive dependent (type_id) as (
       select type_id from pgfresh.type_dependency where needs_id = v_type_low
       union
       select d.type_id from dependent as n join pgfresh.type_dependency as d on d.needs_id = n.type_id
+    ), woken as (
+      update pgfresh.pairs as p set due_at = v_now from (
+        select w.type_id, w.key from dependent as d
+        cross join lateral (select w.type_id, w.key from pgfresh.pairs as w where w.type_id = d.type_id and w.key = any (v_keys) and w.demanded and w.job_id is null for update skip locked) as w
+      ) as waiting
+      where p.type_id = waiting.type_id and p.key = waiting.key returning p.type_id, p.key
     )
-    update pgfresh.pairs as p set due_at = v_now from (
-      select w.type_id, w.key from dependent as d
-      cross join lateral (select w.type_id, w.key from pgfresh.pairs as w where w.type_id = d.type_id and w.key = any (v_keys) and w.demanded and w.job_id is null for update skip locked) as w
-    ) as waiting
-    where p.type_id = waiting.type_id and p.key = waiting.key;
+    insert into pgfresh.due (due_at, type_id, key) select v_now, w.type_id, w.key from woken as w on conflict do nothing;
   end if;
   if v_again is not null then
     perform pgfresh.run_again(v_again, v_now);
@@ -223,14 +229,17 @@ begin
   )
   select array_agg(type_id) as types, array_agg(key) as keys into v_pairs from gone;
   for v_total in select g.type_id, array_agg(g.key) as keys from unnest(v_pairs.types, v_pairs.keys) as g(type_id, key) group by g.type_id order by g.type_id loop
-    update pgfresh.pairs as p set last_job = p.job_id, job_id = null, checked_at = v_now, fails = p.fails + (p_verdict <> 'cancel')::int,
-      outcome = coalesce(p_outcome, case p_verdict when 'lost' then 'worker_lost' when 'cancel' then 'cancelled' else 'failed' end),
-      not_before = hold.until, due_at = case when p.demanded then hold.until else p.due_at end
-    from (
-      select h.key, v_now + case when p_verdict = 'cancel' then r.ttl else pgfresh.failure_hold(r.ttl, h.fails + 1) end as until
-      from pgfresh.pairs as h join pgfresh.data_type_registry as r on r.type_id = h.type_id where h.type_id = v_total.type_id and h.key = any (v_total.keys)
-    ) as hold
-    where p.type_id = v_total.type_id and p.key = any (v_total.keys) and p.key = hold.key;
+    with freed as (
+      update pgfresh.pairs as p set last_job = p.job_id, job_id = null, checked_at = v_now, fails = p.fails + (p_verdict <> 'cancel')::int,
+        outcome = coalesce(p_outcome, case p_verdict when 'lost' then 'worker_lost' when 'cancel' then 'cancelled' else 'failed' end),
+        not_before = hold.until, due_at = case when p.demanded then least(p.due_at, hold.until) else p.due_at end
+      from (
+        select h.key, v_now + case when p_verdict = 'cancel' then r.ttl else pgfresh.failure_hold(r.ttl, h.fails + 1) end as until
+        from pgfresh.pairs as h join pgfresh.data_type_registry as r on r.type_id = h.type_id where h.type_id = v_total.type_id and h.key = any (v_total.keys)
+      ) as hold
+      where p.type_id = v_total.type_id and p.key = any (v_total.keys) and p.key = hold.key returning p.key, p.demanded, p.due_at, hold.until
+    )
+    insert into pgfresh.due (due_at, type_id, key) select f.until, v_total.type_id, f.key from freed as f where f.demanded and f.due_at = f.until on conflict do nothing;
   end loop;
   if v_again is not null then
     perform pgfresh.run_again(v_again, v_now);

@@ -48,11 +48,9 @@ begin
   -- Who can not be asked counts as stale, as for the planner.
   select null::boolean as found, true as stale, null::timestamptz as due_at, null::timestamptz as at into v_row;
   if v_problem.problem is null then
-    begin
-      select a.found, a.stale, a.due_at, a.at into v_row from pgfresh.ask_stale(v_resolution.check_sql, array[v_key], array[v_pair.checked_at], v_type.ttl, v_now) as a;
-    exception when others then
-      v_raised := sqlerrm;
-    end;
+    select a.found, a.stale, a.next_at as due_at, a.at, a.raised into v_row
+      from pgfresh.ask_stale(v_type.type_id, array[v_key], array[v_pair.checked_at], array[null::timestamptz], v_type.ttl, v_now) as a;
+    v_raised := v_row.raised;
   end if;
 
   if v_job.state = 'x' then

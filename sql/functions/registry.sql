@@ -169,7 +169,7 @@ declare
   v_types text[] := '{}';
   v_type oid;
   v_is_key text;
-  v_ttl text := '$3';
+  v_ttl text := '$4';
   v_function oid := pgfresh.find_function('staleness_function', p_type.staleness_function, 'boolean', 'timestamp with time zone, interval', 'timestamp with time zone, integer');
   v_by_minutes boolean := (select proargtypes[1] = 'integer'::regtype from pg_proc where oid = v_function);
   v_stale text;
@@ -199,9 +199,9 @@ begin
   if p_type.ttl_column is not null then
     v_type := pgfresh.find_column('ttl_column', v_table, p_type.ttl_column);
     if v_type = 'interval'::regtype then
-      v_ttl := format('coalesce(x.%I, $3)', p_type.ttl_column);
+      v_ttl := format('coalesce(x.%I, $4)', p_type.ttl_column);
     elsif v_type in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then
-      v_ttl := format('coalesce(make_interval(mins => x.%I::int), $3)', p_type.ttl_column);
+      v_ttl := format('coalesce(make_interval(mins => x.%I::int), $4)', p_type.ttl_column);
     else
       perform pgfresh.refuse_registry(format('ttl_column: %I of %s is %s, expected interval or integer (minutes)', p_type.ttl_column, v_from, format_type(v_type, null)),
         'Use another column, or change its type.');
@@ -214,21 +214,25 @@ begin
   -- What the last outcome has told counts as if the row had been written then; for planning only.
   v_stale := case
     when v_function = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure then
-      'case when t.ttl > interval ''0'' then t.known + t.ttl <= $4 else pgfresh.is_data_stale(t.known, t.ttl) end'
+      'case when t.ttl > interval ''0'' then t.known + t.ttl <= $5 else pgfresh.is_data_stale(t.known, t.ttl) end'
     -- A single row's TTL of 0 or less is refused whoever is asked; less than a minute is one for those who count minutes.
     else format('case when t.ttl > interval ''0'' then %s(t.known, %s) else pgfresh.is_data_stale(t.known, t.ttl) end', v_function::regproc,
       case when v_by_minutes then 'ceil(extract(epoch from t.ttl) / 60)::int' else 't.ttl' end) end;
-  -- Texts are looked up all at once, for two thirds of what it costs one by one; other types of keys have several spellings of one value.
+  -- Texts are looked up all at once, for half of what it costs one by one; other types of keys have several spellings of one value.
+  -- Put together without a join: this is planned once for any number of keys, and a loop over both sides would be a choice then.
   v_newest := case
     when cardinality(v_types) = 1 and v_types[1] in ('text', 'character varying') then
-      format('left join (select true as found, x.%1$I as key, max(x.%2$I) as at, $3 as ttl from %3$s as x where x.%1$I = any ($1) group by x.%1$I) as r on r.key = k.key',
+      format('select n.key, bool_or(n.found) as found, max(n.at) as at, greatest(max(n.at), max(n.checked_at)) as known, max(n.due_at) as due_at, $4 as ttl from ('
+        'select k.key collate "C" as key, false as found, null::timestamptz as at, k.checked_at, k.due_at from unnest($1, $2, $3) as k(key, checked_at, due_at) '
+        'union all select x.%1$I::text collate "C", true, x.%2$I, null, null from %3$s as x where x.%1$I = any ($1)) as n group by n.key',
         p_type.key_columns[1], p_type.timestamp_column, v_from)
     else
-      format('left join lateral (select true as found, x.%1$I as at, %2$s as ttl from %3$s as x where %4$s order by x.%1$I desc nulls last limit 1) as r on true',
+      format('select k.key, r.found is true as found, r.at, greatest(r.at, k.checked_at) as known, k.due_at, coalesce(r.ttl, $4) as ttl from unnest($1, $2, $3) as k(key, checked_at, due_at) '
+        'left join lateral (select true as found, x.%1$I as at, %2$s as ttl from %3$s as x where %4$s order by x.%1$I desc nulls last limit 1) as r on true',
         p_type.timestamp_column, v_ttl, v_from, v_is_key) end;
-  v_resolution.check_sql := format(
-    'select k.key, t.found, t.known is null or coalesce(%s, true), t.known + t.ttl, t.at from unnest($1::text[], $2::timestamptz[]) as k(key, checked_at) %s '
-    'cross join lateral (select r.found is true as found, r.at, coalesce(r.ttl, $3) as ttl, greatest(r.at, k.checked_at) as known) as t', v_stale, v_newest);
+  -- Most are fresh, and due when they were said to be. Nobody need hear of those.
+  v_resolution.check_sql := format('select c.* from (select t.key, t.found, t.known is null or coalesce(%s, true) as stale, t.known + t.ttl as next_at, t.at, t.due_at from (%s) as t offset 0) as c '
+    'where c.stale or c.next_at is distinct from c.due_at', v_stale, v_newest);
   -- A subquery for each key and no join: a few keys are looked up by the index, whatever the statistics say.
   v_resolution.missing_sql := format('select k.key from unnest($1::text[]) as k(key) where (select true from %s as x where %s limit 1) is null', v_from, v_is_key);
 
@@ -270,6 +274,9 @@ begin
   end if;
 
   v_resolution.type_id := p_type.type_id;
+  v_resolution.tables := array_remove(array[v_table, v_keys], null);
+  v_resolution.columns := array_remove(p_type.key_columns || array[p_type.timestamp_column, p_type.ttl_column, p_type.key_table_column, p_type.key_active_column], null);
+  v_resolution.functions := array(select reverse(split_part(reverse(f), '.', 1))::name from unnest(array[p_type.staleness_function, p_type.gate_function, p_type.gate_opens_function]) as f where f is not null);
   v_resolution.fingerprint := v_marks || jsonb_build_object('table_name', v_table, 'key_table', v_keys, 'columns', v_types);
   return v_resolution;
 end
@@ -277,34 +284,31 @@ $$;
 comment on function pgfresh.resolve_type(pgfresh.data_type_registry, boolean) is 'Looks up what a registry row names; refuses it if that is missing or does not fit.';
 
 /*
-  Which versions of which rows of the catalog a resolution was made of, and what the evaluator may do with them. As long as these are
+  Which versions of which rows of the catalog resolutions were made of, and what the evaluator may do with them. As long as these are
   the same, resolving again gives the same. Null where row security is on, because what that hides depends on more than these rows.
 */
-create or replace function pgfresh.catalog_stamp(p_type pgfresh.data_type_registry, p_fingerprint jsonb) returns text
+create or replace function pgfresh.catalog_stamps(p_types int[]) returns table (type_id int, stamp text)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
-declare
-  v_tables oid[] := array[(p_fingerprint ->> 'table_name')::oid, (p_fingerprint ->> 'key_table')::oid];
-  v_columns text[] := p_type.key_columns || array[p_type.timestamp_column, p_type.ttl_column, p_type.key_table_column, p_type.key_active_column];
-  v_functions text[] := array[p_type.staleness_function, p_type.gate_function, p_type.gate_opens_function];
+#variable_conflict use_column
 begin
-  -- Functions by name: one that is new may be meant from now on.
-  v_functions := array(select reverse(split_part(reverse(f), '.', 1)) from unnest(v_functions) as f where f is not null);
-  return (
+  return query select res.type_id, (
     select case when not bool_or(c.relrowsecurity) then string_agg(concat_ws(' ', c.oid, c.xmin, c.ctid, n.xmin, n.ctid,
       has_table_privilege('pgfresh_evaluator', c.oid, 'select'), has_schema_privilege('pgfresh_evaluator', n.oid, 'usage')), ',' order by c.oid) end
-    from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = any (v_tables)
+    from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = any (res.tables)
   ) || ';' || (
-    select string_agg(concat_ws(' ', attrelid, xmin, ctid), ',' order by attrelid, attnum) from pg_attribute where attrelid = any (v_tables) and attname = any (v_columns)
+    select string_agg(concat_ws(' ', a.attrelid, a.xmin, a.ctid), ',' order by a.attrelid, a.attnum) from pg_attribute as a where a.attrelid = any (res.tables) and a.attname = any (res.columns)
   ) || ';' || (
-    select string_agg(concat_ws(' ', oid, xmin, ctid, has_function_privilege('pgfresh_evaluator', oid, 'execute'), has_schema_privilege('pgfresh_evaluator', pronamespace, 'usage')), ',' order by oid)
-    from pg_proc where proname = any (v_functions)
-  );
+    -- By name: one that is new may be meant from now on.
+    select string_agg(concat_ws(' ', f.oid, f.xmin, f.ctid, has_function_privilege('pgfresh_evaluator', f.oid, 'execute'), has_schema_privilege('pgfresh_evaluator', f.pronamespace, 'usage')), ',' order by f.oid)
+    from pg_proc as f where f.proname = any (res.functions)
+  )
+  from pgfresh.type_resolution as res where res.type_id = any (p_types);
 end
 $$;
-comment on function pgfresh.catalog_stamp(pgfresh.data_type_registry, jsonb) is 'By what it is seen, for less than resolving costs, that what a registry row names has not changed.';
+comment on function pgfresh.catalog_stamps(int[]) is 'By what it is seen, for less than resolving costs, that what registry rows name has not changed.';
 
 create or replace function pgfresh.complete_registry_row() returns trigger
 language plpgsql
@@ -327,6 +331,34 @@ end
 $$;
 comment on function pgfresh.complete_registry_row() is 'Trigger of the registry: a source is given by its name.';
 
+/*
+  Whether pairs are stale is asked all the time, so each data type has a function of its own for it, whose plan is kept. It is made by the
+  schema's owner, whoever writes the row, and runs with the rights of its caller, who is the evaluator.
+*/
+create or replace function pgfresh.write_check(p_type_id int, p_sql text, p_calls_users boolean) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_signature text := format('pgfresh.check_%s(text[], timestamptz[], timestamptz[], interval, timestamptz)', p_type_id);
+begin
+  if p_sql is null then
+    execute format('drop function if exists %s', v_signature);
+    return;
+  end if;
+  execute format('create or replace function pgfresh.check_%s(text[], timestamptz[], timestamptz[], interval, timestamptz) '
+    'returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, due_at timestamptz) '
+    'language plpgsql %s as %L', p_type_id,
+    -- Planned once, and for the index. What users' functions do is not to be planned like that.
+    case when not p_calls_users then 'set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off' else '' end,
+    format(E'#variable_conflict use_column\nbegin\n  return query %s;\nend', p_sql));
+  execute format('comment on function %s is %L', v_signature, 'Whether pairs of a data type are stale. Written by the registry.');
+  execute format('revoke all on function %s from public', v_signature);
+  execute format('grant execute on function %s to pgfresh_evaluator', v_signature);
+end
+$$;
+comment on function pgfresh.write_check(int, text, boolean) is 'Makes the function that asks whether pairs of a data type are stale, or drops it. A part of the registry.';
+
 create or replace function pgfresh.keep_resolution() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -335,9 +367,10 @@ declare
   v_resolution pgfresh.type_resolution := pgfresh.resolve_type(new, true);
   v_unknown text;
 begin
-  v_resolution.fingerprint := v_resolution.fingerprint || jsonb_build_object('stamp', pgfresh.catalog_stamp(new, v_resolution.fingerprint));
   delete from pgfresh.type_resolution where type_id = new.type_id;
   insert into pgfresh.type_resolution select (v_resolution).*;
+  perform pgfresh.write_check(new.type_id, v_resolution.check_sql, v_resolution.fingerprint #> '{staleness_function,body}' <> 'null');
+  update pgfresh.type_resolution as r set stamp = s.stamp from pgfresh.catalog_stamps(array[new.type_id]) as s where r.type_id = new.type_id;
 
   select name into v_unknown from unnest(new.depends_on) as name where not exists (select from pgfresh.data_type_registry as r where r.data_type = name) or name = new.data_type;
   if found then
@@ -375,7 +408,9 @@ begin
   delete from pgfresh.demand_change where type_id = old.type_id;
   perform pgfresh.turn_back_jobs(v_jobs[first:first + 9999], null, array_fill(0::bigint, array[least(10000, cardinality(v_jobs) - first + 1)]), 'cancel')
     from generate_series(1, cardinality(v_jobs), 10000) as first;
+  delete from pgfresh.due where type_id = old.type_id;
   delete from pgfresh.pairs where type_id = old.type_id;
+  perform pgfresh.write_check(old.type_id, null, false);
   return old;
 end
 $$;
@@ -397,14 +432,14 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_known jsonb := (select r.fingerprint from pgfresh.type_resolution as r where r.type_id = p_type.type_id);
-  v_stamp text := pgfresh.catalog_stamp(p_type, v_known);
+  v_known pgfresh.type_resolution;
+  v_stamp text := (select s.stamp from pgfresh.catalog_stamps(array[p_type.type_id]) as s);
   v_now jsonb;
 begin
-  if v_stamp = v_known ->> 'stamp' then
+  select * into v_known from pgfresh.type_resolution where type_id = p_type.type_id;
+  if v_stamp = v_known.stamp then
     return;
   end if;
-  v_known := v_known - 'stamp';
   begin
     v_now := (pgfresh.resolve_type(p_type, false)).fingerprint;
   exception when sqlstate 'PGF01' then
@@ -413,16 +448,16 @@ begin
     return next;
     return;
   end;
-  if v_now is distinct from v_known then
+  if v_now is distinct from v_known.fingerprint then
     problem := coalesce((select format('%s is not what was registered', string_agg(coalesce(a.key, b.key), ', ' order by coalesce(a.key, b.key)))
-      from jsonb_each(v_known) as a full join jsonb_each(v_now) as b on a.key = b.key where a.value is distinct from b.value), 'it was never resolved');
+      from jsonb_each(v_known.fingerprint) as a full join jsonb_each(v_now) as b on a.key = b.key where a.value is distinct from b.value), 'it was never resolved');
     next_step := format('See whether the change is meant, then accept it: update pgfresh.data_type_registry set data_type = data_type where data_type = %L;', p_type.data_type);
     return next;
   elsif v_stamp is not null and current_setting('transaction_read_only') = 'off' then
     -- Changed, and means the same all the same: a right that was given, a comment of the catalog's own.
     perform from pgfresh.type_resolution where type_id = p_type.type_id for update skip locked;
     if found then
-      update pgfresh.type_resolution set fingerprint = v_now || jsonb_build_object('stamp', v_stamp) where type_id = p_type.type_id;
+      update pgfresh.type_resolution set stamp = v_stamp where type_id = p_type.type_id;
     end if;
   end if;
 end
@@ -436,8 +471,8 @@ comment on function pgfresh.type_problem(pgfresh.data_type_registry) is 'Why a d
   PostgreSQL 15 still lets a function reset that; later ones do not.
   What the planner has set for its own statements is not meant for users' tables.
 */
-create or replace function pgfresh.ask_stale(p_sql text, p_keys text[], p_checked timestamptz[], p_ttl interval, p_now timestamptz)
-returns table (key text, found boolean, stale boolean, due_at timestamptz, at timestamptz)
+create or replace function pgfresh.ask_stale(p_type_id int, p_keys text[], p_checked timestamptz[], p_due timestamptz[], p_ttl interval, p_now timestamptz)
+returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, raised text)
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 set plan_cache_mode = auto
@@ -445,14 +480,41 @@ set enable_seqscan = on
 -- Somebody looks at these rows, so they are in memory: a few dozen are found by the index and not by reading the table.
 set random_page_cost = 1.1
 as $$
+declare
+  v_check text := format('select c.key, c.found, c.stale, c.next_at, c.at, null::text from pgfresh.check_%s($1, $2, $3, $4, $5) as c', p_type_id);
+  v_count int := cardinality(p_keys);
+  v_from int := 1;
+  v_size int := v_count;
 begin
-  perform set_config('transaction_read_only', 'on', true);
-  return query execute p_sql using p_keys, p_checked, p_ttl, p_now;
--- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
-exception when sqlstate 'PGF00' then raise;
+  -- In halves where that raises, until it is known whose fault it is.
+  for v_try in 1..50 loop
+    exit when v_from > v_count;
+    -- A subtransaction, at whose end the transaction may write again.
+    begin
+      perform set_config('transaction_read_only', 'on', true);
+      if v_size >= v_count then
+        return query execute v_check using p_keys, p_checked, p_due, p_ttl, p_now;
+      else
+        return query execute v_check using p_keys[v_from:v_from + v_size - 1], p_checked[v_from:v_from + v_size - 1], p_due[v_from:v_from + v_size - 1], p_ttl, p_now;
+      end if;
+      v_from := v_from + v_size;
+      v_size := v_size * 2;
+    -- It answers only when it has asked about all of them, so one that raises has answered about none.
+    exception when others then
+      if v_size > 1 then
+        v_size := greatest(least(v_size, v_count - v_from + 1) / 2, 1);
+      else
+        return query select p_keys[v_from], null::boolean, coalesce(p_checked[v_from] + p_ttl <= p_now, true), p_checked[v_from] + p_ttl, null::timestamptz, sqlerrm;
+        v_from := v_from + 1;
+      end if;
+    end;
+  end loop;
+  return query select k, null::boolean, null::boolean, null::timestamptz, null::timestamptz, null::text from unnest(p_keys[v_from:]) as k where v_from <= v_count;
 end
 $$;
-comment on function pgfresh.ask_stale(text, text[], timestamptz[], interval, timestamptz) is 'Runs check_sql of a data type as the evaluator.';
+comment on function pgfresh.ask_stale(int, text[], timestamptz[], timestamptz[], interval, timestamptz) is
+  'Asks as the evaluator whether pairs of a data type are stale. Says nothing of those that are fresh and due at the time that was passed. '
+  'A pair whose check raises counts as stale, once a TTL. At most 50 subtransactions a call; of what is not decided by then it says neither.';
 
 create or replace function pgfresh.ask_gate(p_sql text, p_keys text[], p_data_type text) returns table (key text, open boolean, opens_at timestamptz)
 language plpgsql security definer

@@ -91,7 +91,12 @@ create table pgfresh.type_resolution (
   missing_sql text not null,
   gate_sql text,
   keys_sql text,
-  unknown_sql text
+  unknown_sql text,
+  -- What of the catalog it was made of, and in which versions; see catalog_stamps.
+  tables oid[] not null,
+  columns name[] not null,
+  functions name[] not null,
+  stamp text
 );
 comment on table pgfresh.type_resolution is 'What each registry row refers to, and the statements made of it.';
 

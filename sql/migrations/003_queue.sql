@@ -47,10 +47,22 @@ create table pgfresh.pairs (
   primary key (type_id, key)
 -- Room for a second version of every row: pairs that were asked for together are ended together, and stay on their page.
 ) with (fillfactor = 50);
-create index pairs_due on pgfresh.pairs (due_at) where demanded;
+-- For the sweep. What changes all the time, jobs and due times, is in no index of this table.
 create index pairs_demanded on pgfresh.pairs (type_id, key) where demanded;
 create index pairs_cooling on pgfresh.pairs (warm_until) where warm_until is not null;
 comment on table pgfresh.pairs is 'Every (data type, key) that was ever asked for: who looks at it, when it is due, its open job and its last outcome.';
+
+/*
+  What the tick looks at, by time. Who gives a demanded pair a time adds an entry, and the tick takes it away; one whose pair says
+  otherwise by then means nothing. Apart from the pair, which would else be rewritten in all of its indexes by every job.
+*/
+create table pgfresh.due (
+  due_at timestamptz not null,
+  type_id int not null,
+  key text collate "C" not null,
+  primary key (due_at, type_id, key)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+comment on table pgfresh.due is 'When which pair is due.';
 
 create table pgfresh.worker (
   id bigint generated always as identity primary key,

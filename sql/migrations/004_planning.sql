@@ -10,8 +10,8 @@ create table pgfresh.active_subscriptions (
 create index on pgfresh.active_subscriptions (type_id, key);
 comment on table pgfresh.active_subscriptions is 'Subscriptions of clients that speak SQL, each alive for five minutes after its last heartbeat.';
 
--- How often each user called in the current minute.
-create table pgfresh.viewer_calls (
+-- How often each user called in the current minute. Unlogged: after a crash the minute begins anew.
+create unlogged table pgfresh.viewer_calls (
   user_id text primary key,
   minute timestamptz not null,
   calls int not null

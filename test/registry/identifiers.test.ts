@@ -191,11 +191,13 @@ it.each(Object.entries(fields))(
     expect(shapes.size).toBeLessThanOrEqual(1);
     for (const shape of shapes) expect(shape).toMatch(/\?/);
     // And they run.
-    for (const { sql } of rows.slice(0, 3))
-      await scene.db.query(
-        `select * from pgfresh.ask_stale($1::text, '{A}', array[null::timestamptz], '1 minute', now()) `,
-        [sql.split('\n')[0]],
+    for (const { sql } of rows.slice(0, 3)) {
+      await scene.db.query('select pgfresh.write_check(1000000, $1::text, true)', [sql.split('\n')[0]]);
+      const answers = await scene.db.query<{ raised: string | null }>(
+        `select raised from pgfresh.ask_stale(1000000, '{A}', array[null::timestamptz], array[null::timestamptz], '1 minute', now())`,
       );
+      expect(answers).toEqual([{ raised: null }]);
+    }
     await expectNothingRan();
   },
 );

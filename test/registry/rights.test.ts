@@ -78,10 +78,11 @@ describe("users' functions run as the evaluator", () => {
     [`create function pgfresh.mine() returns int language sql as 'select 1'`, /permission denied|read-only/],
     // It owns these, so without the read-only transaction it could.
     [
-      `alter function pgfresh.ask_stale(text, text[], timestamptz[], interval, timestamptz) security invoker`,
+      `alter function pgfresh.ask_stale(int, text[], timestamptz[], timestamptz[], interval, timestamptz) security invoker`,
       /read-only/,
     ],
     [`drop function pgfresh.ask_gate(text, text[], text)`, /read-only/],
+    [`drop function pgfresh.check_1(text[], timestamptz[], timestamptz[], interval, timestamptz)`, /read-only/],
     [`grant execute on function pgfresh.ask_keys(text, text[]) to public`, /read-only/],
     [`set local transaction_read_only = off; drop function pgfresh.ask_gate(text, text[], text)`, /read-write mode/],
     [
@@ -144,6 +145,17 @@ async function expectRaises(body: string, message: RegExp): Promise<void> {
     select pgfresh.remove_active_subscription('ann', 'A', 'tried'); select pgfresh.cancel_queue_jobs(p_data_type => 'tried');
     delete from pgfresh.warnings; update pgfresh.pairs set demanded = false, not_before = null, checked_at = null`);
 }
+
+it('the function that each data type has for its check is for the evaluator alone, and goes with the type', async () => {
+  const id = await scene.add('checked');
+  const signature = `pgfresh.check_${id}(text[], timestamptz[], timestamptz[], interval, timestamptz)`;
+  const mayCall = await scene.db.query<{ role: string; may: boolean }>(
+    `select rolname as role, has_function_privilege(rolname, '${signature}', 'execute') as may from pg_roles where rolname like 'pgfresh%' order by 1`,
+  );
+  expect(mayCall.filter(({ may }) => may).map(({ role }) => role)).toEqual(['pgfresh_evaluator']);
+  await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'checked'`);
+  expect(await scene.value(`to_regprocedure('${signature}')`)).toBeNull();
+});
 
 it('the roles that log in may do their work, and no other', async () => {
   await scene.add('worked');
