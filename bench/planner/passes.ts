@@ -1,4 +1,5 @@
 import type pg from 'pg';
+import { plannerStatement } from '../../src/planner/index.ts';
 import { now } from '../clock.ts';
 
 /** One way to queue everything that is stale, and where it queues. */
@@ -15,15 +16,17 @@ const queuedByUs = `select r.data_type, j.key, j.priority from pgfresh.job as j 
 
 export const sweep: Pass = {
   name: 'sweep',
-  warmUp: (client) => tried(client, 'select pgfresh.check_and_queue_stale_data(200)'),
+  async warmUp(client) {
+    await client.query(askEveryType);
+    await tried(client, 'select pgfresh.check_and_queue_stale_data(20)');
+  },
   async run(client) {
     let done = false;
     while (!done) {
-      const { rows } = await client.query<{ counts: { done: boolean; failed: number } }>({
-        name: 'sweep',
-        text: 'select pgfresh.check_and_queue_stale_data() as counts',
-      });
-      done = rows[0]!.counts.done;
+      const { rows } = await client.query<{ answer: { done: boolean } }>(
+        plannerStatement('check_and_queue_stale_data'),
+      );
+      done = rows[0]!.answer.done;
     }
   },
   queued: queuedByUs,
@@ -31,7 +34,10 @@ export const sweep: Pass = {
 
 export const tick: Pass = {
   name: 'tick',
-  warmUp: (client) => tried(client, 'select pgfresh.plan_due_pairs(200)'),
+  async warmUp(client) {
+    await client.query(askEveryType);
+    await tried(client, 'select pgfresh.plan_due_pairs(20)');
+  },
   async run(client) {
     while (await tickOnce(client));
   },
@@ -56,6 +62,11 @@ export const loop: Pass = {
   queued: 'select data_type, key, priority from reference.queue',
 };
 
+/** A planner that has run for a while has asked about pairs of each data type. */
+const askEveryType = `
+  select a.* from pgfresh.data_type_registry as r
+  cross join lateral pgfresh.ask_stale(r.type_id, '{x}', array[now()], array[now()], r.ttl, now()) as a`;
+
 const bareStatement = `
   insert into bare_job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, state, key)
   select nextval('pgfresh.job_id'), 0, now(), now(), 0, type_id, 1, p.viewers, 0, 'r', key
@@ -63,11 +74,8 @@ const bareStatement = `
 
 /** Whether there is more to do at once. */
 async function tickOnce(client: pg.Client): Promise<boolean> {
-  const { rows } = await client.query<{ counts: { more: boolean } }>({
-    name: 'tick',
-    text: 'select pgfresh.plan_due_pairs() as counts',
-  });
-  return rows[0]!.counts.more;
+  const { rows } = await client.query<{ answer: { more: boolean } }>(plannerStatement('plan_due_pairs'));
+  return rows[0]!.answer.more;
 }
 
 /** The times of single ticks, all of which find nothing to do. */

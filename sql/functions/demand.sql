@@ -97,7 +97,7 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.count_call(text) is 'Counts a call of a user and refuses more than 1200 a minute.';
+comment on function pgfresh.count_call(text) is 'Counts a call of a user and refuses more than 1200 a minute. A heartbeat that comes 30 s or more after the last one is not counted.';
 
 create or replace function pgfresh.upsert_active_subscription(p_user_id text, p_key text, p_data_type text) returns jsonb
 language plpgsql security definer
@@ -121,11 +121,16 @@ begin
   if pg_is_in_recovery() then
     perform pgfresh.require_primary();
   end if;
-  perform pgfresh.count_call(v_user);
   if (p_key <> '' and octet_length(p_key) <= 512 and p_key !~ '[[:cntrl:]]') is not true then
     perform pgfresh.require_key(p_key);
   end if;
   v_key := case v_normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
+  -- A heartbeat that takes its time is not counted: there are 500 subscriptions at most.
+  update pgfresh.active_subscriptions set last_seen_at = v_now where user_id = v_user and type_id = v_type_id and key = v_key and last_seen_at <= v_now - interval '30 seconds';
+  if found then
+    return jsonb_build_object('result', 'seen', 'data_type', p_data_type, 'key', v_key);
+  end if;
+  perform pgfresh.count_call(v_user);
   update pgfresh.active_subscriptions set last_seen_at = v_now where user_id = v_user and type_id = v_type_id and key = v_key;
   if found then
     return jsonb_build_object('result', 'seen', 'data_type', p_data_type, 'key', v_key);

@@ -132,20 +132,23 @@ begin
     into v_open, v_held, v_later
     from (select l.*, case when l.job_id is null then l.not_before else 'infinity' end as rest from unnest(p_looks) as l where l.job_id is not null or l.not_before > p_now) as l;
 
+  -- The looks of a data type stand together, or nearly so, and are taken as a piece of the array.
   for v_type in
-    select r as registered, res.gate_sql, o.reason, o.until, exists (select from pgfresh.type_dependency as d where d.type_id = r.type_id) as dependent, asked.*
+    select r as registered, res.gate_sql, o.reason, o.until, exists (select from pgfresh.type_dependency as d where d.type_id = r.type_id) as dependent,
+      asked.type_id, asked.keys, asked.checked, asked.due, p_looks[asked.first:asked.last] as looks
     from (
-      select l.type_id, array_agg(l) as looks, array_agg(l.key) as keys, array_agg(l.checked_at) as checked, array_agg(l.due_at) as due
-      from unnest(p_looks) as l where l.job_id is null and (l.not_before > p_now) is not true group by l.type_id
+      select l.type_id, min(l.place) as first, max(l.place) as last, array_agg(l.key) as keys, array_agg(l.checked_at) as checked, array_agg(l.due_at) as due
+      from (select l.type_id, l.key, l.checked_at, l.due_at, l.n as place from unnest(p_looks) with ordinality as l(type_id, key, p, job_id, not_before, checked_at, due_at, next_at, priority, n)
+        where l.job_id is null and (l.not_before > p_now) is not true) as l group by l.type_id
     ) as asked
     join pgfresh.data_type_registry as r on r.type_id = asked.type_id join pgfresh.type_resolution as res on res.type_id = asked.type_id
     left join pgfresh.planning_obstacles(array(select distinct l.type_id from unnest(p_looks) as l), p_now) as o on o.type_id = asked.type_id
     order by asked.type_id
   loop
     if v_type.reason is not null then
-      v_later := v_later || pgfresh.put_off(v_type.looks, v_type.until);
-      v_skipped := v_skipped + cardinality(v_type.looks);
-      v_reasons := pgfresh.add_counts(v_reasons, jsonb_build_object('skipped_' || v_type.reason, cardinality(v_type.looks)));
+      v_later := v_later || pgfresh.put_off(array(select l from unnest(v_type.looks) as l where l.type_id = v_type.type_id and l.key = any (v_type.keys)), v_type.until);
+      v_skipped := v_skipped + cardinality(v_type.keys);
+      v_reasons := pgfresh.add_counts(v_reasons, jsonb_build_object('skipped_' || v_type.reason, cardinality(v_type.keys)));
       continue;
     end if;
 
@@ -160,7 +163,7 @@ begin
         select c.key, c.found, c.stale, c.raised, not c.stale or (c.found and v_scheduled) is true as rests,
           case when c.stale is null then p_now + interval '5 seconds' when v_scheduled and c.found then 'infinity' when c.next_at > p_now then c.next_at else v_next_sweep end as next_at
         from pgfresh.ask_stale(v_type.type_id, v_type.keys, v_type.checked, v_type.due, (v_type.registered).ttl, p_now) as c
-      ) as c join unnest(v_type.looks) as l on l.key = c.key;
+      ) as c join unnest(v_type.looks) as l on l.key = c.key and l.type_id = v_type.type_id;
     v_stale := v_asked.stale;
     v_later := v_later || v_asked.later;
     v_checked := v_checked + cardinality(v_type.keys) - v_asked.undecided;

@@ -172,6 +172,8 @@ declare
   v_ttl text := '$4';
   v_function oid := pgfresh.find_function('staleness_function', p_type.staleness_function, 'boolean', 'timestamp with time zone, interval', 'timestamp with time zone, integer');
   v_by_minutes boolean := (select proargtypes[1] = 'integer'::regtype from pg_proc where oid = v_function);
+  v_own boolean;
+  v_text boolean;
   v_stale text;
   v_newest text;
   v_marks jsonb := jsonb_build_object('staleness_function', pgfresh.function_mark(v_function));
@@ -211,17 +213,26 @@ begin
   if v_by_minutes and p_type.ttl <> date_trunc('minute', p_type.ttl) then
     perform pgfresh.refuse_registry(format('ttl: %s counts whole minutes, got %s', v_function::regprocedure, p_type.ttl), 'Give the function an interval as its second argument, or round the ttl.');
   end if;
+  v_own := v_function = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure;
   -- What the last outcome has told counts as if the row had been written then; for planning only.
   v_stale := case
-    when v_function = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure then
+    when v_own then
       'case when t.ttl > interval ''0'' then t.known + t.ttl <= $5 else pgfresh.is_data_stale(t.known, t.ttl) end'
     -- A single row's TTL of 0 or less is refused whoever is asked; less than a minute is one for those who count minutes.
     else format('case when t.ttl > interval ''0'' then %s(t.known, %s) else pgfresh.is_data_stale(t.known, t.ttl) end', v_function::regproc,
       case when v_by_minutes then 'ceil(extract(epoch from t.ttl) / 60)::int' else 't.ttl' end) end;
-  -- Texts are looked up all at once, for half of what it costs one by one; other types of keys have several spellings of one value.
-  -- Put together without a join: this is planned once for any number of keys, and a loop over both sides would be a choice then.
+  v_text := cardinality(v_types) = 1 and v_types[1] in ('text', 'character varying');
+  /*
+    Texts are looked up all at once, for half of what it costs one by one; other types of keys have several spellings of one value.
+    Where the plan is ours to choose, see write_check, and a key has one row, that row is joined to it. Else they are put together without
+    a join: planned for any number of keys, that could be a loop over both sides.
+  */
   v_newest := case
-    when cardinality(v_types) = 1 and v_types[1] in ('text', 'character varying') then
+    when v_text and v_own and exists (select from pg_index as i join pg_attribute as a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
+        where i.indrelid = v_table and i.indisunique and i.indisvalid and i.indimmediate and i.indnkeyatts = 1 and i.indpred is null and a.attname = p_type.key_columns[1]) then
+      format('select k.key, x.%1$I is not null as found, x.%2$I as at, greatest(x.%2$I, k.checked_at) as known, k.due_at, $4 as ttl from unnest($1, $2, $3) as k(key, checked_at, due_at) '
+        'left join (select x.%1$I, x.%2$I from %3$s as x where x.%1$I = any ($1)) as x on x.%1$I = k.key', p_type.key_columns[1], p_type.timestamp_column, v_from)
+    when v_text then
       format('select n.key, bool_or(n.found) as found, max(n.at) as at, greatest(max(n.at), max(n.checked_at)) as known, max(n.due_at) as due_at, $4 as ttl from ('
         'select k.key collate "C" as key, false as found, null::timestamptz as at, k.checked_at, k.due_at from unnest($1, $2, $3) as k(key, checked_at, due_at) '
         'union all select x.%1$I::text collate "C", true, x.%2$I, null, null from %3$s as x where x.%1$I = any ($1)) as n group by n.key',
@@ -349,8 +360,8 @@ begin
   execute format('create or replace function pgfresh.check_%s(text[], timestamptz[], timestamptz[], interval, timestamptz) '
     'returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, due_at timestamptz) '
     'language plpgsql %s as %L', p_type_id,
-    -- Planned once, and for the index. What users' functions do is not to be planned like that.
-    case when not p_calls_users then 'set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off' else '' end,
+    -- Planned once, for the index and a hash. What users' functions do is not to be planned like that.
+    case when not p_calls_users then 'set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off' else '' end,
     format(E'#variable_conflict use_column\nbegin\n  return query %s;\nend', p_sql));
   execute format('comment on function %s is %L', v_signature, 'Whether pairs of a data type are stale. Written by the registry.');
   execute format('revoke all on function %s from public', v_signature);
@@ -369,7 +380,7 @@ declare
 begin
   delete from pgfresh.type_resolution where type_id = new.type_id;
   insert into pgfresh.type_resolution select (v_resolution).*;
-  perform pgfresh.write_check(new.type_id, v_resolution.check_sql, v_resolution.fingerprint #> '{staleness_function,body}' <> 'null');
+  perform pgfresh.write_check(new.type_id, v_resolution.check_sql, v_resolution.fingerprint #>> '{staleness_function,signature}' <> 'pgfresh.is_data_stale(timestamp with time zone,interval)');
   update pgfresh.type_resolution as r set stamp = s.stamp from pgfresh.catalog_stamps(array[new.type_id]) as s where r.type_id = new.type_id;
 
   select name into v_unknown from unnest(new.depends_on) as name where not exists (select from pgfresh.data_type_registry as r where r.data_type = name) or name = new.data_type;

@@ -36,7 +36,7 @@ begin
       ) as d;
     exit when v_read.count = 0;
     select array_agg(d.entry) as entries,
-        array_agg(row(p.type_id, p.key, p.ctid, p.job_id, p.not_before, p.checked_at, p.due_at, null, null)::pgfresh.look) filter (where p.demanded and p.due_at = d.due_at) as looks
+        array_agg(row(p.type_id, p.key, p.ctid, p.job_id, p.not_before, p.checked_at, p.due_at, null, null)::pgfresh.look order by p.type_id) filter (where p.demanded and p.due_at = d.due_at) as looks
       into v_locked from (select t.type_id, array_agg(t.key) as keys from unnest(v_read.types, v_read.keys) as t(type_id, key) group by t.type_id) as t
       cross join lateral (select p.*, p.ctid from pgfresh.pairs as p where p.type_id = t.type_id and p.key = any (t.keys) for update skip locked) as p
       join unnest(v_read.entries, v_read.due, v_read.types, v_read.keys) as d(entry, due_at, type_id, key) on d.type_id = p.type_id and d.key = p.key;
@@ -84,7 +84,7 @@ $$;
 comment on function pgfresh.plan_due_pairs(int) is
   'The tick: takes note of who came and went, and looks at the demanded pairs that are due, at most p_limit. Call it every second, and again at once while it says {"more": true}.';
 
-create or replace function pgfresh.check_and_queue_stale_data(p_limit int default 2000) returns jsonb
+create or replace function pgfresh.check_and_queue_stale_data(p_limit int default 5000) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan

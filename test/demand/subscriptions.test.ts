@@ -232,8 +232,21 @@ describe('a user', () => {
     });
     await scene.subscribe('ben', 'A');
     await scene.clock.set('2026-01-05T12:01:00Z');
-    expect(await scene.subscribe('ann', 'A')).toMatchObject({ result: 'seen' });
+    expect(await scene.subscribe('ann', 'B')).toMatchObject({ result: 'subscribed' });
     expect(await scene.value(`(select calls from pgfresh.viewer_calls where user_id = 'ann')`)).toBe(1);
+  });
+
+  it('is not counted for a heartbeat that keeps its time, but for every one that does not', async () => {
+    const calls = () => scene.value(`(select calls from pgfresh.viewer_calls where user_id = 'ann')`);
+    await scene.clock.set('2026-01-05T12:00:00Z');
+    await scene.subscribe('ann', 'A');
+    await scene.clock.set('2026-01-05T12:00:29.999Z');
+    expect(await scene.subscribe('ann', 'A')).toMatchObject({ result: 'seen' });
+    expect(await calls()).toBe(2);
+    await scene.clock.set('2026-01-05T12:00:59.999Z');
+    expect(await scene.subscribe('ann', 'A')).toMatchObject({ result: 'seen' });
+    expect(await calls()).toBe(2);
+    expect(await scene.value(`(select last_seen_at = pgfresh.clock() from pgfresh.active_subscriptions)`)).toBe(true);
   });
 });
 
