@@ -1,4 +1,6 @@
 export { defineDataType, type DataType, type DataTypeDefinition } from './data-type.ts';
+export { mergeWhenGreater, type AnswerContext, type Bounds, type MergeWhenGreater, type RequestContext } from './fetching.ts';
+export { type HttpRequest } from './http-request.ts';
 export { type Definitions } from './definitions.ts';
 export { duration, durationText } from './duration.ts';
 export { hintFor, invalid } from './invalid.ts';
@@ -8,4 +10,4 @@ export { nearMiss } from './near-miss.ts';
 export { resolveConfig, type Config, type Origin, type ResolvedConfig } from './resolve.ts';
 export { settingNames, settings, type SettingName, type Settings } from './settings.ts';
 export { defineSource, type Source, type SourceDefinition } from './source.ts';
-export { type RowSchema } from './standard-schema.ts';
+export { validated, type RowSchema } from './standard-schema.ts';

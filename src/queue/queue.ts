@@ -35,6 +35,9 @@ export interface ClaimedJob {
   readonly estimatedBytes: number;
   readonly retries: number;
   readonly metadata: object | null;
+  /** Until when its call must be on its way, and with which of the source's API keys; absent without a rate limit. */
+  readonly useBy?: Date | null;
+  readonly apiKey?: number | null;
 }
 
 export interface ClaimOptions {
@@ -43,6 +46,8 @@ export interface ClaimOptions {
   readonly sources?: readonly number[];
   readonly types?: readonly number[];
   readonly maxBytes?: number;
+  /** The name of the claim, for who has to know it before the answer comes; a new one if it is left out. */
+  readonly request?: string;
 }
 
 export interface Claim {
@@ -128,7 +133,7 @@ export class Queue {
   /** Claims ready jobs for a worker, best band first, within the budgets of their sources. */
   async claim(db: Queryable, options: ClaimOptions): Promise<Claim> {
     const floors = this.#floorsFor(options);
-    const request = randomUUID();
+    const { request = randomUUID() } = options;
     const jobs = await this.#claimFrom(floors.next(), db, request, options);
     if (!floors.learn(jobs, options.limit)) return { request, jobs };
     const again = await this.#claimFrom(floors.next(), db, request, options);

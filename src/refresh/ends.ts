@@ -1,0 +1,76 @@
+import type { Queryable } from '../database/index.ts';
+import type { ClaimedJob, JobEnd, Queue } from '../queue/index.ts';
+import { outcomes, type RefusalName, type SuccessName } from './outcomes.ts';
+import type { Cost } from './refresher.ts';
+
+/** Every call by which a refresh ends a job in the queue, and nothing else. */
+
+export interface Ended {
+  readonly job: Pick<ClaimedJob, 'id' | 'attempt'>;
+  readonly cost: Cost;
+}
+
+/** Whose job it still is. */
+export interface Fence {
+  /** The jobs that run in our attempt; they are locked until the transaction ends. */
+  readonly ours: readonly number[];
+  /** Those that have ended already, perhaps by a commit of ours that was not confirmed. */
+  readonly done: readonly number[];
+  /** The database's time, as text, because a Date would round it. */
+  readonly now: string;
+}
+
+const fenceStatement = {
+  name: 'pgfresh.fence',
+  text: 'select ours, done, now::text as now from pgfresh.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[])',
+} as const;
+
+/** Locks the jobs that are still ours, first of all. */
+export async function fenceJobs(
+  tx: Queryable,
+  type: number,
+  jobs: readonly Pick<ClaimedJob, 'id' | 'attempt' | 'key'>[],
+): Promise<Fence> {
+  const [fence] = await tx.query<Fence>(fenceStatement, [
+    type,
+    jobs.map(({ id }) => id),
+    jobs.map(({ attempt }) => attempt),
+    jobs.map(({ key }) => key),
+  ]);
+  return fence!;
+}
+
+/** Ends jobs of one data type that succeeded, each with its outcome. */
+export async function completeJobs(
+  queue: Queue,
+  tx: Queryable,
+  ends: readonly (Ended & { readonly outcome: SuccessName })[],
+): Promise<void> {
+  for (const [outcome, group] of Map.groupBy(ends, (end) => end.outcome)) {
+    await queue.complete(tx, group.map(jobEnd), outcome);
+  }
+}
+
+/** Ends or puts back jobs with one outcome and one error. */
+export async function turnBackJobs(
+  queue: Queue,
+  tx: Queryable,
+  ends: readonly Ended[],
+  { outcome, error }: { outcome: RefusalName; error: string },
+): Promise<void> {
+  const { verdict } = outcomes[outcome];
+  await queue.turnBack(tx, ends.map(jobEnd), verdict, { outcome, error });
+}
+
+/** The provider said wait: the whole source does, at once. */
+export async function holdSource(tx: Queryable, source: number, ms: number, reason: string): Promise<void> {
+  await tx.query(
+    'update pgfresh.sources set paused_until = greatest(paused_until, pgfresh.clock() + make_interval(secs => $2::float8 / 1000)) where id = $1::int',
+    [source, ms],
+  );
+  void reason;
+}
+
+function jobEnd({ job, cost }: Ended): JobEnd {
+  return { id: job.id, attempt: job.attempt, bytes: cost.bytes, fetchMs: Math.round(cost.fetchMs) };
+}
