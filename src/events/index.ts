@@ -41,7 +41,8 @@ export type WarningCode =
   | 'check_raised'
   | 'gate_raised'
   | 'keys_raised'
-  | 'demand_lost';
+  | 'demand_lost'
+  | 'breaker_opened';
 
 type Listener = (event: PgfreshEvent) => void;
 
