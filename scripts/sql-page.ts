@@ -14,6 +14,7 @@ const topics: Readonly<Record<string, string>> = {
   end: 'End, cancel and retry',
   recover: 'Workers and recovery',
   ledger: 'The ledger',
+  sources: 'Sources and their limits',
   maintenance: 'History',
   warnings: 'Warnings',
   clock: 'Time',

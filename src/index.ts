@@ -25,6 +25,8 @@ export {
   type EnqueueOptions,
   type EnqueueResult,
   type JobEnd,
+  type JobSuccess,
+  type TurnBackReason,
   type TurnedBack,
   type Verdict,
 } from './queue/index.ts';

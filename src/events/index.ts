@@ -61,6 +61,7 @@ export type WarningCode =
   | 'gate_raised'
   | 'keys_raised'
   | 'demand_lost'
+  | 'breaker_opened'
   | 'type_unwritable';
 
 type Listener = (event: PgfreshEvent) => void;

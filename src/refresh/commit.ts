@@ -107,7 +107,7 @@ export class Commits {
         await failpoint('commit.after-fence');
         const own = new Set(fence.ours);
         const ours = good.filter(({ job }) => own.has(job.id));
-        const judged = ours.length === 0 ? [] : await this.#write(tx, type, ours, fence.now);
+        const judged = ours.length === 0 ? [] : await this.#write(tx, type, ours, fence.now, since);
         await failpoint('commit.before-commit');
         return judged;
       },
@@ -118,11 +118,11 @@ export class Commits {
     return ended.map(({ job, cost, outcome }) => ({ job, cost, outcome, commitMs }));
   }
 
-  async #write(tx: Queryable, type: RefreshType, ours: readonly Good[], now: string) {
+  async #write(tx: Queryable, type: RefreshType, ours: readonly Good[], now: string, since: number) {
     const verdicts = await writeRows(tx, type, ours, now);
     await failpoint('commit.after-rows');
     const judged = ours.map((one) => ({ ...one, outcome: outcomeOf(one, verdicts.get(one.job.id)) }));
-    await completeJobs(this.#queue, tx, judged);
+    await completeJobs(this.#queue, tx, judged, performance.now() - since);
     await failpoint('commit.after-end');
     return judged;
   }

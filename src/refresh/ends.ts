@@ -45,10 +45,10 @@ export async function completeJobs(
   queue: Queue,
   tx: Queryable,
   ends: readonly (Ended & { readonly outcome: SuccessName })[],
+  commitMs: number,
 ): Promise<void> {
-  for (const [outcome, group] of Map.groupBy(ends, (end) => end.outcome)) {
-    await queue.complete(tx, group.map(jobEnd), outcome);
-  }
+  const successes = ends.map((end) => ({ ...jobEnd(end), outcome: end.outcome, commitMs: Math.round(commitMs) }));
+  await queue.complete(tx, successes);
 }
 
 /** Ends or puts back jobs with one outcome and one error. */
@@ -58,19 +58,24 @@ export async function turnBackJobs(
   ends: readonly Ended[],
   { outcome, error }: { outcome: RefusalName; error: string },
 ): Promise<void> {
-  const { verdict } = outcomes[outcome];
-  await queue.turnBack(tx, ends.map(jobEnd), verdict, { outcome, error });
+  const { verdict, breaker: counts } = outcomes[outcome];
+  await queue.turnBack(tx, ends.map(jobEnd), verdict, { outcome, error, counts });
 }
 
 /** The provider said wait: the whole source does, at once. */
 export async function holdSource(tx: Queryable, source: number, ms: number, reason: string): Promise<void> {
-  await tx.query(
-    'update pgfresh.sources set paused_until = greatest(paused_until, pgfresh.clock() + make_interval(secs => $2::float8 / 1000)) where id = $1::int',
-    [source, ms],
-  );
-  void reason;
+  const until = 'pgfresh.clock() + make_interval(secs => $2::float8 / 1000)';
+  await tx.query(`select pgfresh.hold_source($1::int, ${until}, $3::text)`, [source, ms, reason.slice(0, 1_000)]);
 }
 
 function jobEnd({ job, cost }: Ended): JobEnd {
-  return { id: job.id, attempt: job.attempt, bytes: cost.bytes, fetchMs: Math.round(cost.fetchMs) };
+  const { bytes, calls, fetchMs, validateMs } = cost;
+  return {
+    id: job.id,
+    attempt: job.attempt,
+    bytes,
+    calls,
+    fetchMs: Math.round(fetchMs),
+    validateMs: Math.round(validateMs),
+  };
 }

@@ -12,10 +12,10 @@ import type { WritableRow } from './row-values.ts';
 export interface Wanted {
   readonly key: string;
   readonly metadata: object | null;
-  /** Which of the source's API keys has a call for it. */
-  readonly apiKey?: number | undefined;
-  /** Until when the call must be on its way, or its place within the rate limit is void. */
-  readonly useBy?: Date | undefined;
+  /** With which of the source's API keys, from 1. */
+  readonly apiKey?: number | null | undefined;
+  /** By when the call must be on its way, by `performance.now()`; its place within the rate limit is void then. */
+  readonly sendBy?: number | null | undefined;
 }
 
 /** What a refresh has cost, also one that came to nothing. */
@@ -110,9 +110,10 @@ export class Refresher {
     await failpoint('refresh.before-call');
     const calling = client.call(request, {
       signal: context.signal,
-      apiKey: wanted.apiKey,
+      // The client counts them from 0.
+      apiKey: typeof wanted.apiKey === 'number' ? wanted.apiKey - 1 : undefined,
       cacheTtlMs: ttl,
-      sendWithinMs: wanted.useBy && wanted.useBy.getTime() - this.#options.now().getTime(),
+      sendWithinMs: typeof wanted.sendBy === 'number' ? wanted.sendBy - performance.now() : undefined,
       key: wanted.key,
       dataType: name,
     });

@@ -189,8 +189,7 @@ export class Worker extends Service {
     try {
       const type = this.#catalog!.types.get(job.type)!;
       await failpoint('worker.before-start');
-      const wanted = { ...job, useBy: job.useBy ?? undefined, apiKey: job.apiKey ?? undefined };
-      const fetched = await this.#refresher.fetch(type, wanted, this.#giveUp.signal);
+      const fetched = await this.#refresher.fetch(type, job, this.#giveUp.signal);
       await failpoint('worker.before-ready');
       const ready = this.#ready.get(type.id) ?? [];
       ready.push({ job, fetched });
