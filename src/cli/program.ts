@@ -5,7 +5,9 @@ import { addCheck } from './commands/check.ts';
 import { addConfig } from './commands/config.ts';
 import { addExplain } from './commands/explain.ts';
 import { addMigrate } from './commands/migrate.ts';
-import { addDev, addRun } from './commands/run.ts';
+import { addRefused } from './commands/refused.ts';
+import { addDev, addRun, addWorker } from './commands/run.ts';
+import { addTry } from './commands/try.ts';
 import { addType } from './commands/type.ts';
 import { refuseUnknownCommand } from './unknown-command.ts';
 import { version } from './version.ts';
@@ -16,6 +18,7 @@ Examples:
   DATABASE_URL=postgres://… pgfresh migrate  prepare your own PostgreSQL
   DATABASE_URL=postgres://… pgfresh run      run against it
   pgfresh check                              what is wrong, and what to do about it
+  pgfresh try quote AAPL                     fetch it once, check everything, write nothing
   pgfresh explain quote AAPL                 why it is or is not being refreshed
   pgfresh type list                          what is kept fresh
   pgfresh config --json                      every setting and where it comes from
@@ -49,7 +52,7 @@ export function createProgram(): Command {
     });
   for (const name of settingNames)
     program.addOption(new Option(settings[name].flag, `${settings[name].about} [${settings[name].env}]`));
-  for (const add of [addDev, addRun, addMigrate, addCheck, addType, addExplain, addConfig]) add(program);
+  for (const add of [addDev, addRun, addWorker, addMigrate, addCheck, addType, addTry, addRefused, addExplain, addConfig]) add(program);
   // Last: the commands would inherit it.
   return program.allowExcessArguments();
 }

@@ -12,6 +12,12 @@ import { isRowSchema, type InputOf, type OutputOf, type RowSchema } from './stan
 /** A row as `rows` returns it: what the schema `row` takes, or any object where there is none. */
 export type RowOf<Row extends RowSchema> = unknown extends InputOf<Row> ? object : InputOf<Row> & object;
 
+// As methods, because a list of data types must take every one of them, whatever its answers are.
+interface Rows<Answer extends RowSchema, Row extends RowSchema> {
+  rows(answer: OutputOf<Answer>, context: AnswerContext): RowOf<Row> | readonly RowOf<Row>[] | null | undefined;
+  sanity(row: RowOf<Row>, context: AnswerContext): string | undefined;
+}
+
 /** What is kept fresh: a table that mirrors a provider, when its rows are too old, how they are fetched and what that may cost. */
 export interface DataTypeDefinition<Answer extends RowSchema = RowSchema, Row extends RowSchema = RowSchema> {
   readonly name: string;
@@ -64,14 +70,14 @@ export interface DataTypeDefinition<Answer extends RowSchema = RowSchema, Row ex
   /** A schema of the answer. What it refuses is never written. */
   readonly schema?: Answer | undefined;
   /** Describes the request for a key; the engine makes the call. */
-  request?(key: string, context: RequestContext): HttpRequest | Promise<HttpRequest>;
+  readonly request?: ((key: string, context: RequestContext) => HttpRequest | Promise<HttpRequest>) | undefined;
   /** The rows of a validated answer, each with its key as the provider says it. None means that there is nothing. */
-  rows?(answer: OutputOf<Answer>, context: AnswerContext): RowOf<Row> | readonly RowOf<Row>[] | null | undefined;
+  readonly rows?: Rows<Answer, Row>['rows'] | undefined;
   /** Bounds by column, or a function that says in a sentence what is wrong with a row. */
   readonly sanity?:
     | { readonly [Column in Extract<keyof RowOf<Row>, string>]?: Bounds }
     | { readonly [column: string]: Bounds }
-    | ((row: RowOf<Row>, context: AnswerContext) => string | undefined)
+    | Rows<Answer, Row>['sanity']
     | undefined;
   /** Whether rows of the key that the answer lacks stay (`merge`, if it is left out) or go (`replace`). */
   readonly write?: 'merge' | 'replace' | MergeWhenGreater | undefined;

@@ -46,7 +46,7 @@ export function mergeWhenGreater(column: string): MergeWhenGreater {
 const aFunction = <F>(expected: string) => z.custom<F>((value) => typeof value === 'function', expected);
 
 type Request = (key: string, context: RequestContext) => HttpRequest | Promise<HttpRequest>;
-type Rows = (answer: unknown, context: AnswerContext) => unknown;
+type Rows = (answer: unknown, context: AnswerContext) => object | readonly object[] | null | undefined;
 type Sanity = (row: object, context: AnswerContext) => string | undefined;
 
 const number = z.number().optional();

@@ -1,10 +1,11 @@
 import { z } from 'zod';
 import { bytes } from './bytes.ts';
+import { clientOptions, type ClientDefinition } from './client-options.ts';
 import { definedName, options } from './definition.ts';
 import { durationBetween } from './duration.ts';
 
 /** A provider: who is called, and within which limits. */
-export interface SourceDefinition {
+export interface SourceDefinition extends ClientDefinition {
   readonly name: string;
   /** Whether it may be called. Left out, it is what the database says, so that somebody can switch it off there. */
   readonly enabled?: boolean | undefined;
@@ -34,6 +35,7 @@ export const sourceSchema = options({
   viewedShare: z.number().min(0).lt(1).default(0.2),
   concurrency: z.int32().min(1).optional(),
   oneAtATimeAKey: z.boolean().default(false),
+  ...clientOptions,
 }) satisfies z.ZodType<unknown, SourceDefinition>;
 
 /** A source as the program uses it: times in milliseconds, sizes in bytes. */

@@ -6,7 +6,7 @@ export type Fetcher = Pick<
   DataType,
   'sanity' | 'write' | 'nulls' | 'emptyStatus' | 'contentType' | 'row' | 'sourceTimestamp'
 > &
-  Required<Pick<DataType, 'request' | 'schema' | 'rows'>> & { readonly name: string };
+  { readonly [Name in 'request' | 'schema' | 'rows']: NonNullable<DataType[Name]> };
 
 /** The table of a data type, as it is in the database. */
 export interface MirrorTable {

@@ -1,5 +1,5 @@
 import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
-import type { Events, PgfreshEvent } from '../events/index.ts';
+import type { EventOf, Events, PgfreshEvent } from '../events/index.ts';
 
 /** What Prometheus sees. Counts events; nothing else in pgfresh knows that metrics exist. */
 export class Metrics {
@@ -31,6 +31,20 @@ export class Metrics {
     registers: [this.#registry],
   });
 
+  readonly #refreshes = this.#counter('pgfresh_refreshes_total', 'Refreshes, by data type and outcome.', [
+    'data_type',
+    'outcome',
+  ]);
+  readonly #bytes = this.#counter('pgfresh_refresh_bytes_total', 'Bytes that refreshes have cost, by source.', ['source']);
+  readonly #calls = this.#counter('pgfresh_refresh_calls_total', 'Calls that refreshes have cost, by source.', ['source']);
+  readonly #refreshing = new Histogram({
+    name: 'pgfresh_refresh_seconds',
+    help: 'How long the steps of refreshes took.',
+    labelNames: ['step'],
+    buckets: [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10],
+    registers: [this.#registry],
+  });
+
   constructor(events: Events) {
     this.#gauge('process_resident_memory_bytes', 'Memory of this process.', () => process.memoryUsage.rss());
     this.#gauge('process_uptime_seconds', 'Age of this process.', () => process.uptime());
@@ -55,7 +69,16 @@ export class Metrics {
       for (const [result, count] of Object.entries(event.counts))
         this.#planned.inc({ kind: event.kind, result }, count);
     }
+    if (event.type === 'refresh.ended') this.#countRefresh(event);
     if (event.type === 'migration.applied') this.#migrations.observe(event.ms / 1000);
+  }
+
+  #countRefresh({ dataType, outcome, source, bytes, calls, fetchMs, validateMs, commitMs }: EventOf<'refresh.ended'>): void {
+    this.#refreshes.inc({ data_type: dataType, outcome });
+    this.#bytes.inc({ source }, bytes);
+    this.#calls.inc({ source }, calls);
+    for (const [step, ms] of Object.entries({ fetch: fetchMs, validate: validateMs, commit: commitMs }))
+      this.#refreshing.observe({ step }, ms / 1000);
   }
 
   #counter<Label extends string>(name: string, help: string, labelNames: Label[]): Counter<Label> {
