@@ -42,7 +42,7 @@ interface Held {
 }
 
 const pollMs = { soon: 200, idle: 1_000 };
-const catalogEveryMs = 10_000;
+const catalogEveryMs = 5_000;
 const recoverEveryMs = 2_000;
 const largestCommit = 500;
 const longestPauseMs = 1_000;

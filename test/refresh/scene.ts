@@ -109,8 +109,9 @@ export class RefreshScene {
     await this.queue.enqueueMany(this.db, type, keys, metadata ? { metadata } : {});
   }
 
-  async claim(): Promise<ClaimedJob[]> {
-    const { jobs } = await new Queue().claim(this.db, { worker: this.#worker, limit: 100 });
+  async claim(...types: number[]): Promise<ClaimedJob[]> {
+    const filter = types.length > 0 ? { types } : {};
+    const { jobs } = await new Queue().claim(this.db, { worker: this.#worker, limit: 100, ...filter });
     return jobs.toSorted((a, b) => (a.key < b.key ? -1 : 1));
   }
 
@@ -118,7 +119,7 @@ export class RefreshScene {
   async refresh(keys: readonly string[], name = 'quote', db = this.db): Promise<EndedJob[]> {
     const type = await this.type(name);
     await this.enqueue(name, keys);
-    const jobs = await this.claim();
+    const jobs = await this.claim(type.id);
     const refresher = this.refresher();
     const { signal } = new AbortController();
     const ready = await Promise.all(
