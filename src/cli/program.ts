@@ -6,6 +6,8 @@ import { addConfig } from './commands/config.ts';
 import { addExplain } from './commands/explain.ts';
 import { addMigrate } from './commands/migrate.ts';
 import { addDev, addRun } from './commands/run.ts';
+import { addSource } from './commands/source.ts';
+import { addSpending } from './commands/spending.ts';
 import { addType } from './commands/type.ts';
 import { refuseUnknownCommand } from './unknown-command.ts';
 import { version } from './version.ts';
@@ -18,6 +20,8 @@ Examples:
   pgfresh check                              what is wrong, and what to do about it
   pgfresh explain quote AAPL                 why it is or is not being refreshed
   pgfresh type list                          what is kept fresh
+  pgfresh source list                        how the providers are, and what they may still use
+  pgfresh stop-spending                      call no provider until resume-spending
   pgfresh config --json                      every setting and where it comes from
 
 A setting is taken from its flag, else its environment variable, else pgfresh.config.ts, else the default.
@@ -49,7 +53,7 @@ export function createProgram(): Command {
     });
   for (const name of settingNames)
     program.addOption(new Option(settings[name].flag, `${settings[name].about} [${settings[name].env}]`));
-  for (const add of [addDev, addRun, addMigrate, addCheck, addType, addExplain, addConfig]) add(program);
+  for (const add of [addDev, addRun, addMigrate, addCheck, addType, addSource, addExplain, addSpending, addConfig]) add(program);
   // Last: the commands would inherit it.
   return program.allowExcessArguments();
 }

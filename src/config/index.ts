@@ -1,3 +1,4 @@
+export { bytes } from './bytes.ts';
 export { defineDataType, type DataType, type DataTypeDefinition } from './data-type.ts';
 export { type Definitions } from './definitions.ts';
 export { duration, durationText } from './duration.ts';

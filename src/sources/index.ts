@@ -1,0 +1,4 @@
+export { calibrateSource, type Calibration } from './calibration.ts';
+export { listSources, showSource, type SourceHealth } from './health.ts';
+export { holdSource, pauseSource, resumeSource, takeCall } from './pause.ts';
+export { examineSources, resumeSpending, stopSpending } from './spending.ts';
