@@ -78,7 +78,7 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_source pgfresh.sources;
   v_budget record;
-  -- How many jobs may be taken, and how many must have been taken for nobody's work to wait.
+  -- How many jobs may be taken, and after how many nobody's work waits.
   v_room int := p_limit;
   v_viewed_only int := p_limit;
   v_running int;
@@ -114,8 +114,7 @@ begin
     v_room := least(v_room, v_source.max_concurrency - v_running);
   end if;
   if v_source.rate_limit_per_minute is not null then
-    select count(*) - floor(v_source.viewed_share * v_source.rate_limit_per_minute * v_source.api_keys), least(v_room, count(*)) into v_viewed_only, v_room
-      from pgfresh.rate_slot as s where s.source_id = p_source_id and s.free_at <= v_now;
+    select least(v_room, c.viewed), c.background into v_room, v_viewed_only from pgfresh.calls_now(v_source, v_now) as c;
     v_lowest := case when v_viewed_only > 0 then -1 else 0 end;
   end if;
   if v_room < 1 then

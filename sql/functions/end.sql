@@ -225,17 +225,17 @@ begin
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_verdict must be retry, fail, put_back, lost or cancel, and all but cancel need attempts; got %s', coalesce(left(quote_literal(p_verdict), 60), 'null')), 'See the comment of turn_back_jobs.');
   end if;
   perform pgfresh.require_measures(cardinality(p_ids), p_calls, p_fetch_ms, p_validate_ms, null);
-  if (p_counts and p_verdict not in ('retry', 'fail')) is not false then
+  if p_counts is null or (p_counts and p_verdict not in ('retry', 'fail')) then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_counts must be true or false, and only a retry or a failure can be the source''s', 'Leave it out where the source is not to blame.');
   end if;
   -- Each step by itself, on the rows that the first one has locked.
   select array_agg(t.id), array_agg(t.status), array_agg(t.next_at), array_agg(t.source_id), array_agg(t.reserved),
-      -- Nobody knows whether a lost or cancelled call was made and what it has cost, so it counts as it was expected.
-      array_agg(case when p_verdict not in ('lost', 'cancel') then t.said when t.ran then t.est_bytes else 0 end),
+      -- Nobody knows whether a lost or cancelled call was made and what it has cost, so it counts as it was reserved.
+      array_agg(case when p_verdict in ('lost', 'cancel') then t.reserved else t.said end),
       array_agg(case when p_verdict not in ('lost', 'cancel') then coalesce(t.calls, (t.said > 0)::int) else t.ran::int end), array_agg(t.id) filter (where t.rerun and t.status = 'failed')
     into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_calls, v_again
   from (
-    select j.id, j.source_id, j.reserved, j.est_bytes, j.rerun, j.state = 'x' as ran, e.bytes as said, e.calls,
+    select j.id, j.source_id, j.reserved, j.rerun, j.state = 'x' as ran, e.bytes as said, e.calls,
       case
         when p_verdict = 'cancel' then 'cancelled'
         when p_verdict = 'fail' or (p_verdict = 'lost' and j.lost >= 2) or (p_verdict = 'retry' and j.retries >= r.max_retries) then 'failed'

@@ -45,9 +45,7 @@ begin
   select * into v_job from pgfresh.job where id = v_pair.job_id;
   select * into v_source from pgfresh.sources where id = v_type.source_id;
   select * into v_stop from pgfresh.spending_stop;
-  select v_source.rate_limit_per_minute is not null and slots.free <= case when v_job.band = -1 then floor(v_source.viewed_share * v_source.rate_limit_per_minute * v_source.api_keys) else 0 end as waits,
-      slots.free, slots.next_at into v_rate
-    from (select count(*) filter (where s.free_at <= v_now) as free, min(s.free_at) filter (where s.free_at > v_now) as next_at from pgfresh.rate_slot as s where s.source_id = v_source.id) as slots;
+  select * into v_rate from pgfresh.calls_now(v_source, v_now);
   select count(*) into v_sql_viewers from pgfresh.active_subscriptions where type_id = v_type.type_id and key = v_key;
   select coalesce(sum(viewers), 0) into v_gateway_viewers from pgfresh.node_demand where type_id = v_type.type_id and key = v_key;
   select * into v_problem from pgfresh.type_problem(v_type);
@@ -101,10 +99,10 @@ begin
   elsif v_source.quota_bytes is not null and (pgfresh.is_quota_exceeded(v_source.name) or (select v_job.est_bytes > b.free from pgfresh.source_budget(v_source.id) as b)) then
     v_reason := 'quota';
     v_words := format('The bytes that the source %s may use now are used up.', v_source.name);
-  elsif v_job.id is not null and v_rate.waits then
+  elsif v_job.id is not null and v_source.rate_limit_per_minute is not null and (case when v_job.band = -1 then v_rate.background else v_rate.viewed end) = 0 then
     v_reason := 'rate'; v_until := v_rate.next_at;
-    v_words := format('The source %s may be called %s times a minute, and all of them are used%s.', v_source.name, v_source.rate_limit_per_minute * v_source.api_keys,
-      case when v_rate.free > 0 then ' but for those kept for what people look at' else '; the next call is free in ' || pgfresh.in_words(v_until - v_now) end);
+    v_words := format('The source %s may be called %s times a minute, and %s.', v_source.name, v_source.rate_limit_per_minute * v_source.api_keys,
+      case when v_rate.viewed > 0 then 'what is left is kept for what people look at' else 'the next call is free in ' || pgfresh.in_words(v_until - v_now) end);
   elsif v_job.id is not null then
     v_reason := 'queued'; v_since := v_job.created_at;
     v_place := 1 + (select count(*) from (

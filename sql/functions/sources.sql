@@ -16,6 +16,31 @@ set search_path = pg_catalog, pg_temp
 as $$ select p_use_by + interval '60.75 seconds' $$;
 comment on function pgfresh.slot_free_at(timestamptz) is 'When the place of a call that is sent by then may be taken again.';
 
+/*
+  How many calls a source with a rate may make now, for people and for nobody. Calls that come together come together again a minute
+  later, and in between who begins to look waits. So they are spread: in ten seconds a little more than a sixth of the minute's, or ten.
+*/
+create or replace function pgfresh.calls_now(p_source pgfresh.sources, p_now timestamptz) returns table (viewed int, background int, next_at timestamptz)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_total int := p_source.rate_limit_per_minute * p_source.api_keys;
+  v_pace int := greatest(10, ceil(v_total * 0.185));
+  -- Those who are free again later than this were taken within the last ten seconds.
+  v_lately timestamptz := pgfresh.slot_free_at(pgfresh.use_by_of(p_now - interval '10 seconds'));
+  v_free int; v_taken int; v_first_free timestamptz; v_first_taken timestamptz;
+begin
+  select count(*) filter (where s.free_at <= p_now), count(*) filter (where s.free_at > v_lately), min(s.free_at) filter (where s.free_at > p_now), min(s.free_at) filter (where s.free_at > v_lately)
+    into v_free, v_taken, v_first_free, v_first_taken from pgfresh.rate_slot as s where s.source_id = p_source.id;
+  viewed := greatest(0, least(v_free, v_pace - v_taken));
+  background := greatest(0, least(v_free - floor(p_source.viewed_share * v_total), ceil(v_pace * (1 - p_source.viewed_share)) - v_taken));
+  next_at := case when v_free = 0 then v_first_free when v_taken >= v_pace then p_now + (v_first_taken - v_lately) end;
+  return next;
+end
+$$;
+comment on function pgfresh.calls_now(pgfresh.sources, timestamptz) is 'How many calls the rate of a source leaves now for what people look at and for the rest, and if none, when the next is free.';
+
 create or replace function pgfresh.keep_rate_slots() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp

@@ -48,5 +48,7 @@ begin
   end loop;
 end
 $$;
+-- How much time a claimed call has left is asked in the worker's own statement.
+grant execute on function pgfresh.clock() to pgfresh_worker;
 -- What users' staleness functions may be made of.
 grant execute on function pgfresh.is_data_stale(timestamptz, interval), pgfresh.is_data_stale(timestamptz, int), pgfresh.clock(), pgfresh.refuse(text, text, text) to pgfresh_evaluator;

@@ -1,3 +1,4 @@
+export { bytes } from './bytes.ts';
 export { defineDataType, type DataType, type DataTypeDefinition } from './data-type.ts';
 export { mergeWhenGreater, type AnswerContext, type Bounds, type MergeWhenGreater, type RequestContext } from './fetching.ts';
 export { type HttpRequest } from './http-request.ts';

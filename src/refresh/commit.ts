@@ -4,9 +4,10 @@ import type { Database, Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { failpoint } from '../lifecycle/index.ts';
 import type { ClaimedJob, Queue } from '../queue/index.ts';
+import { holdSource } from '../sources/index.ts';
 import { columnsOf } from './checks.ts';
 import { afterFailure } from './commit-failure.ts';
-import { completeJobs, fenceJobs, holdSource, turnBackJobs } from './ends.ts';
+import { completeJobs, fenceJobs, turnBackJobs } from './ends.ts';
 import { outcomes, Refusal, type OutcomeName, type SuccessName } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 import type { Cost, Fetched, RefusedAnswer } from './refresher.ts';
@@ -50,6 +51,7 @@ interface Bad {
 
 const longestPauseMs = 1_000;
 const defaultHoldMs = 10_000;
+const longestReason = 1_000;
 
 /** Ends jobs of one data type together: fence, rows, the queue's end, in one transaction. */
 export class Commits {
@@ -75,9 +77,11 @@ export class Commits {
   async #commit(type: RefreshType, good: readonly Good[], signal: AbortSignal): Promise<EndedJob[]> {
     if (good.length === 0) return [];
     let repeated = 0;
+    // What each try has found, for the case that it was committed and nobody said so.
+    const found = new Map<number, SuccessName>();
     for (let pause = 20; ; pause = Math.min(pause * 2, longestPauseMs)) {
       try {
-        return await this.#commitOnce(type, good);
+        return await this.#commitOnce(type, good, found);
       } catch (error) {
         const next = afterFailure(error, good.length, repeated);
         if (next.step === 'again') {
@@ -97,7 +101,7 @@ export class Commits {
     }
   }
 
-  async #commitOnce(type: RefreshType, good: readonly Good[]): Promise<EndedJob[]> {
+  async #commitOnce(type: RefreshType, good: readonly Good[], found: Map<number, SuccessName>): Promise<EndedJob[]> {
     const since = performance.now();
     await failpoint('commit.before-begin');
     const ended = await this.#db.transact(
@@ -108,8 +112,13 @@ export class Commits {
         const own = new Set(fence.ours);
         const ours = good.filter(({ job }) => own.has(job.id));
         const judged = ours.length === 0 ? [] : await this.#write(tx, type, ours, fence.now, since);
+        const done = good.flatMap((one) => {
+          const outcome = fence.done.includes(one.job.id) ? found.get(one.job.id) : undefined;
+          return outcome ? [{ ...one, outcome }] : [];
+        });
+        for (const { job, outcome } of judged) found.set(job.id, outcome);
         await failpoint('commit.before-commit');
-        return judged;
+        return [...judged, ...done];
       },
       { attempts: 1, immediateConstraints: true },
     );
@@ -163,7 +172,7 @@ export class Commits {
     const limited = bad.filter(({ refusal }) => outcomes[refusal.outcome].nextLook === 'source');
     if (limited.length > 0) {
       const ms = Math.max(...limited.map(({ retryAfterMs }) => retryAfterMs ?? defaultHoldMs));
-      await holdSource(tx, type.sourceId, ms, limited[0]!.refusal.message);
+      await holdSource(tx, type.sourceId, ms, limited[0]!.refusal.message.slice(0, longestReason));
     }
     await keepRefused(tx, type, bad);
     await failpoint('turn-back.before-commit');

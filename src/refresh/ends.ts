@@ -62,12 +62,6 @@ export async function turnBackJobs(
   await queue.turnBack(tx, ends.map(jobEnd), verdict, { outcome, error, counts });
 }
 
-/** The provider said wait: the whole source does, at once. */
-export async function holdSource(tx: Queryable, source: number, ms: number, reason: string): Promise<void> {
-  const until = 'pgfresh.clock() + make_interval(secs => $2::float8 / 1000)';
-  await tx.query(`select pgfresh.hold_source($1::int, ${until}, $3::text)`, [source, ms, reason.slice(0, 1_000)]);
-}
-
 function jobEnd({ job, cost }: Ended): JobEnd {
   const { bytes, calls, fetchMs, validateMs } = cost;
   return {

@@ -48,8 +48,7 @@ export type Fetched = { readonly cost: Cost } & (
 );
 
 interface RefresherOptions {
-  /** The client of a source, by its name. */
-  readonly clientOf: (source: string) => SourceClient;
+  readonly clientOf: (type: Pick<RefreshType, 'source' | 'sourceId'>) => SourceClient;
   /** The database's time. */
   readonly now: () => Date;
 }
@@ -84,20 +83,20 @@ export class Refresher {
     } catch (error) {
       if (error instanceof CallFailed) return failedCall(type, error);
       const refusal = error instanceof Refusal ? error : new Refusal('config', problemOf(error), { cause: error });
-      if (answer) this.#options.clientOf(type.source).forget(answer);
+      if (answer) this.#options.clientOf(type).forget(answer);
       return { cost, refusal, answer: answer && this.#kept(type, answer) };
     }
   }
 
-  #kept({ source }: RefreshType, { status, headers, body }: HttpAnswer): RefusedAnswer {
-    const client = this.#options.clientOf(source);
+  #kept(type: RefreshType, { status, headers, body }: HttpAnswer): RefusedAnswer {
+    const client = this.#options.clientOf(type);
     const contentType = headers.get('content-type') ?? undefined;
     return { status, contentType, size: body.length, text: () => client.redact(new TextDecoder().decode(body)) };
   }
 
   async #call(type: RefreshType, wanted: Wanted, context: RequestContext, onPassed: OnPassed): Promise<HttpAnswer> {
-    const { fetcher, name, source, ttl } = type;
-    const client = this.#options.clientOf(source);
+    const { fetcher, name, ttl } = type;
+    const client = this.#options.clientOf(type);
     await failpoint('refresh.before-request');
     let request;
     try {

@@ -1,2 +1,6 @@
 export { CallFailed, type CallOutcome } from './call-failed.ts';
 export { SourceClient, type HttpAnswer } from './source-client.ts';
+export { calibrateSource, type Calibration } from './calibration.ts';
+export { listSources, showSource, type SourceHealth } from './health.ts';
+export { holdSource, pauseSource, resumeSource, takeCall } from './pause.ts';
+export { examineSources, resumeSpending, stopSpending } from './spending.ts';

@@ -77,8 +77,8 @@ export class Worker extends Service {
     const { db, url, events, sources } = options;
     this.#options = options;
     this.#commits = new Commits(db, this.#queue);
-    this.#clients = new Clients(sources, events);
-    this.#refresher = new Refresher({ clientOf: (source) => this.#clients.of(source), now: () => this.#now() });
+    this.#clients = new Clients(sources, { db, events });
+    this.#refresher = new Refresher({ clientOf: (type) => this.#clients.of(type), now: () => this.#now() });
     this.#listener = new Listener({ url, events, channel: 'pgfresh_job', onNotification: () => this.#work.wake() });
     this.#lease = this.#newLease();
   }

@@ -9,7 +9,6 @@ export const pending: Readonly<Record<string, string>> = {
   '5': working,
   '6a': working,
   '14': working,
-  '15': working,
   '19': working,
   '20': plugin,
   '21': working,

@@ -322,7 +322,9 @@ describe('the end', () => {
     const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 2 });
     const [job] = await scene.claim();
     const { created_at, processed_at } = (await scene.job(jobId))!;
-    await queue.complete(db, [{ id: job!.id, attempt: job!.attempt, bytes: 321, fetchMs: 12 }], 'unchanged');
+    const times = { fetchMs: 12, validateMs: 3, commitMs: 4 };
+    const token = { id: job!.id, attempt: job!.attempt };
+    await queue.complete(db, [{ ...token, bytes: 321, calls: 2, outcome: 'unchanged', ...times }]);
     const ended = (await scene.job(jobId))!;
     expect(ended).toMatchObject({
       status: 'succeeded',
@@ -336,7 +338,9 @@ describe('the end', () => {
     });
     const at = ended['completed_at'];
     expect(Number(at)).toBeGreaterThanOrEqual(Number(processed_at));
-    expect(await scene.value('select fetch_ms from pgfresh.history_succeeded')).toBe(12);
+    expect(await db.query('select calls, fetch_ms, validate_ms, commit_ms from pgfresh.history_succeeded')).toEqual([
+      { calls: 2, fetch_ms: 12, validate_ms: 3, commit_ms: 4 },
+    ]);
     expect(await db.query(pairs)).toEqual([
       { job_id: null, last_job: jobId, checked_at: at, ok_job: jobId, ok_at: at, outcome: 'unchanged', fails: 0 },
     ]);

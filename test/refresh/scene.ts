@@ -102,7 +102,7 @@ export class RefreshScene {
   }
 
   refresher(): Refresher {
-    return new Refresher({ clientOf: (source) => this.client(source), now: () => new Date() });
+    return new Refresher({ clientOf: ({ source }) => this.client(source), now: () => new Date() });
   }
 
   async enqueue(type: string, keys: readonly string[], metadata?: object): Promise<void> {
