@@ -2,10 +2,18 @@ export {
   defineConfig,
   defineDataType,
   defineSource,
+  type ApiKeyPlace,
+  type Authorization,
+  type AuthorizeContext,
   type Config,
   type DataTypeDefinition,
+  type HttpRequest,
+  type PreparedRequest,
   type RowSchema,
   type SourceDefinition,
+  type Token,
+  type TokenAnswer,
+  type TokenContext,
 } from './config/index.ts';
 export { PgfreshError, type ErrorCode, type ErrorValues } from './errors/index.ts';
 export type { EventOf, EventType, PgfreshEvent, WarningCode } from './events/index.ts';

@@ -1,10 +1,11 @@
 import { z } from 'zod';
 import { bytes } from './bytes.ts';
+import { clientOptions, type ClientDefinition } from './client-options.ts';
 import { definedName, options } from './definition.ts';
 import { durationBetween } from './duration.ts';
 
-/** A provider: who is called, and within which limits. */
-export interface SourceDefinition {
+/** A provider: who is called, how, and within which limits. */
+export interface SourceDefinition extends ClientDefinition {
   readonly name: string;
   /** Whether it may be called. Left out, it is what the database says, so that somebody can switch it off there. */
   readonly enabled?: boolean | undefined;
@@ -25,6 +26,11 @@ export const sourceSchema = options({
   quotaBytes: bytes.refine((count) => count > 0, 'expected more than 0 bytes').optional(),
   quotaWindow: durationBetween('1h', '366d').default(30 * 86_400_000),
   quotaBuffer: z.number().gt(0).max(1).default(0.95),
+  ...clientOptions,
+}).check(({ value, issues }) => {
+  if (value.apiKeys.length === 0 || value.authorize || value.token) return;
+  const message = 'expected a function that puts the API key into a request';
+  issues.push({ code: 'custom', input: value, path: ['authorize'], message });
 }) satisfies z.ZodType<unknown, SourceDefinition>;
 
 /** A source as the program uses it: times in milliseconds, sizes in bytes. */

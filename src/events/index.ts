@@ -20,6 +20,16 @@ export type PgfreshEvent =
   | { type: 'planner.failed'; kind: 'tick' | 'sweep' | 'duty'; problem: string }
   | { type: 'demand.failed'; problem: string }
   | {
+      type: 'source.called';
+      source: string;
+      dataType: string;
+      /** `answered`, `cached`, or why there was no answer. */
+      outcome: string;
+      calls: number;
+      wireBytes: number;
+      ms: number;
+    }
+  | {
       type: 'warning';
       code: WarningCode;
       /** What it is about, where one code has many: warnings are grouped by both. */
@@ -41,7 +51,9 @@ export type WarningCode =
   | 'check_raised'
   | 'gate_raised'
   | 'keys_raised'
-  | 'demand_lost';
+  | 'demand_lost'
+  | 'answer_without_length'
+  | 'answer_overlong';
 
 type Listener = (event: PgfreshEvent) => void;
 

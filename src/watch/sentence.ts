@@ -43,6 +43,8 @@ const sentences: Sentences = {
   },
   'planner.failed': ({ kind, problem }) => warn(`the planner's ${kind} failed and is tried again: ${problem}`),
   'demand.failed': ({ problem }) => warn(`counts of viewers could not be written: ${problem}`),
+  'source.called': ({ source, dataType, outcome, calls, wireBytes, ms }) =>
+    debug(`${source}: ${dataType} ${outcome}, ${calls} calls and ${wireBytes} bytes in ${Math.round(ms)} ms`),
   warning: ({ code, message, next }) => warn(`${message} (${code}) ${next}`),
 };
 
