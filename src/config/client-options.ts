@@ -88,15 +88,13 @@ export const clientOptions = {
     .default([]),
   allowPrivateAddresses: z.boolean().default(false),
   headers: z
-    .record(z.string().refine(isFreeHeader, 'expected a header that pgfresh does not set itself'), headerText)
+    .record(z.string(), headerText)
+    .refine((headers) => Object.keys(headers).every(isFreeHeader), 'expected headers that pgfresh does not set itself')
     .default({}),
   apiKeys: z
     .array(
       z.union(
-        [
-          options({ env: z.string().regex(/^[A-Za-z_]\w*$/, place) }),
-          options({ file: z.string().min(1, place) }),
-        ],
+        [options({ env: z.string().regex(/^[A-Za-z_]\w*$/, place) }), options({ file: z.string().min(1, place) })],
         place,
       ),
       'expected a list of { env: "NAME" } or { file: "path" }',

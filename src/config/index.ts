@@ -1,9 +1,19 @@
 export { bytes } from './bytes.ts';
+export { isFreeHeader, type ClientDefinition } from './client-options.ts';
 export { defineDataType, type DataType, type DataTypeDefinition } from './data-type.ts';
 export { mergeWhenGreater, type AnswerContext, type Bounds, type MergeWhenGreater, type RequestContext } from './fetching.ts';
-export { type HttpRequest } from './http-request.ts';
 export { type Definitions } from './definitions.ts';
 export { duration, durationText } from './duration.ts';
+export type {
+  ApiKeyPlace,
+  Authorization,
+  AuthorizeContext,
+  HttpRequest,
+  PreparedRequest,
+  Token,
+  TokenAnswer,
+  TokenContext,
+} from './http-request.ts';
 export { hintFor, invalid } from './invalid.ts';
 export { defineConfig, loadConfig, type LoadOptions } from './load.ts';
 export { isLoopback } from './loopback.ts';

@@ -4,7 +4,7 @@ import { clientOptions, type ClientDefinition } from './client-options.ts';
 import { definedName, options } from './definition.ts';
 import { durationBetween } from './duration.ts';
 
-/** A provider: who is called, and within which limits. */
+/** A provider: who is called, how, and within which limits. */
 export interface SourceDefinition extends ClientDefinition {
   readonly name: string;
   /** Whether it may be called. Left out, it is what the database says, so that somebody can switch it off there. */
@@ -36,6 +36,10 @@ export const sourceSchema = options({
   concurrency: z.int32().min(1).optional(),
   oneAtATimeAKey: z.boolean().default(false),
   ...clientOptions,
+}).check(({ value, issues }) => {
+  if (value.apiKeys.length === 0 || value.authorize || value.token) return;
+  const message = 'expected a function that puts the API key into a request';
+  issues.push({ code: 'custom', input: value, path: ['authorize'], message });
 }) satisfies z.ZodType<unknown, SourceDefinition>;
 
 /** A source as the program uses it: times in milliseconds, sizes in bytes. */

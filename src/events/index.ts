@@ -39,6 +39,16 @@ export type PgfreshEvent =
       error?: string | undefined;
     }
   | {
+      type: 'source.called';
+      source: string;
+      dataType: string;
+      /** `answered`, `cached`, or why there was no answer. */
+      outcome: string;
+      calls: number;
+      wireBytes: number;
+      ms: number;
+    }
+  | {
       type: 'warning';
       code: WarningCode;
       /** What it is about, where one code has many: warnings are grouped by both. */
@@ -62,7 +72,9 @@ export type WarningCode =
   | 'keys_raised'
   | 'demand_lost'
   | 'breaker_opened'
-  | 'type_unwritable';
+  | 'type_unwritable'
+  | 'answer_without_length'
+  | 'answer_overlong';
 
 type Listener = (event: PgfreshEvent) => void;
 

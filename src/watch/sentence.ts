@@ -53,6 +53,8 @@ const sentences: Sentences = {
     const text = `${dataType} ${key}: ${outcome}${why === undefined ? '' : `: ${why}`}`;
     return ok ? debug(text) : warn(text);
   },
+  'source.called': ({ source, dataType, outcome, calls, wireBytes, ms }) =>
+    debug(`${source}: ${dataType} ${outcome}, ${calls} calls and ${wireBytes} bytes in ${Math.round(ms)} ms`),
   warning: ({ code, message, next }) => warn(`${message} (${code}) ${next}`),
 };
 

@@ -7,7 +7,6 @@ const plugin = "the ESLint plugin for users' fetchers";
  */
 export const pending: Readonly<Record<string, string>> = {
   '5': working,
-  '6a': working,
   '14': working,
   '19': working,
   '20': plugin,
