@@ -151,5 +151,5 @@ export class RefreshScene {
 }
 
 export function marketSource(provider: Provider, name = 'market') {
-  return defineSource({ name, baseUrl: provider.url, allowPrivateAddresses: true, cacheEntries: 0 });
+  return defineSource({ name, baseUrl: provider.url, allowPrivateAddresses: true, cacheEntries: 0, timeout: '1s' });
 }
