@@ -12,6 +12,7 @@ const topics: Readonly<Record<string, string>> = {
   enqueue: 'Enqueue',
   claim: 'Claim',
   end: 'End, cancel and retry',
+  refresh: 'Refreshes',
   recover: 'Workers and recovery',
   ledger: 'The ledger',
   sources: 'Sources and their limits',

@@ -46,6 +46,11 @@ begin
   if p_type_id is null or p_key is null or p_error is null or p_size is null or p_body is null then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'a refused answer needs a type, a key, an error, a size and a body', 'Pass all of them.');
   end if;
+  perform pgfresh.require_key(p_key);
+  perform pgfresh.require_range('p_size', p_size, 0, 1e15);
+  if not exists (select from pgfresh.data_type_registry where type_id = p_type_id) then
+    perform pgfresh.refuse('PGF_TYPE_UNKNOWN', format('there is no data type with the number %s', p_type_id), 'Pass the type of the claimed job.');
+  end if;
   insert into pgfresh.refused_answer (type_id, key, job_id, at, outcome, error, status, content_type, size, body, metadata)
   values (p_type_id, p_key, p_job_id, pgfresh.clock(), p_outcome, left(p_error, 4000), p_status, left(p_content_type, 200), p_size, substring(p_body for 65536), p_metadata);
   -- The newest 50 of a type, and of those what fits into a megabyte. Who deletes the same at this moment is not waited for.
@@ -61,3 +66,28 @@ end
 $$;
 comment on function pgfresh.keep_refused_answer(int, text, bigint, text, text, int, text, bigint, bytea, jsonb) is
   'Keeps an answer that was refused, at most its first 65536 bytes, and of its data type at most the newest 50 and a megabyte.';
+
+create or replace function pgfresh.release_claim(p_worker bigint, p_request uuid) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_held record;
+begin
+  if p_worker is null or p_request is null then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_worker and p_request must not be null', 'Pass the worker, and the name of the claim whose answer did not come.');
+  end if;
+  select coalesce(array_agg(held.id), '{}') as ids, coalesce(array_agg(held.attempt), '{}') as attempts into v_held
+  from (
+    select j.id, j.attempt from pgfresh.claim as c cross join unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request
+    where c.request = p_request and c.worker = p_worker and j.state = 'x' order by j.id for update of j skip locked
+  ) as held;
+  if cardinality(v_held.ids) > 0 then
+    perform pgfresh.turn_back_jobs(v_held.ids, v_held.attempts, array_fill(0::bigint, array[cardinality(v_held.ids)]), 'put_back');
+  end if;
+  return cardinality(v_held.ids);
+end
+$$;
+comment on function pgfresh.release_claim(bigint, uuid) is
+  'Puts back what a worker has claimed but was never told of, because the answer was lost on its way. Returns how many jobs that were. '
+  'Without it they come back by themselves a few seconds later.';

@@ -66,6 +66,8 @@ export class Worker extends Service {
   readonly #ending = new Set<number>();
   /** Aborted when time is up: fetches end, and commits are not repeated. */
   readonly #giveUp = new AbortController();
+  /** Claims whose answer did not come; perhaps they were made all the same. */
+  readonly #unanswered = new Map<string, Lease>();
   #lease: Lease;
   #catalog: Catalog | undefined;
   #readAt = 0;
@@ -147,6 +149,7 @@ export class Worker extends Service {
     const types = [...this.#catalog!.types.keys()];
     if (types.length === 0) return 0;
     const lease = await this.#livingLease();
+    await this.#releaseUnanswered();
     const request = randomUUID();
     // Named before it is sent: an answer that is still on its way is not lost.
     lease.hold(request, 1);
@@ -156,7 +159,9 @@ export class Worker extends Service {
       ({ jobs } = await this.#queue.claim(this.#options.db, { worker: lease.worker, limit, types, request }));
       await failpoint('worker.after-claim');
     } catch (error) {
-      if (error instanceof PgfreshError && error.code === 'PGF_LEASE_LOST') lease.lose();
+      const code = error instanceof PgfreshError ? error.code : undefined;
+      if (code === 'PGF_LEASE_LOST') lease.lose();
+      if (code === 'PGF_COMMIT_UNKNOWN') this.#unanswered.set(request, lease);
       throw error;
     } finally {
       if (jobs.length === 0) lease.ended(request, 1);
@@ -164,6 +169,13 @@ export class Worker extends Service {
     }
     for (const job of jobs) void this.#run({ job, request, lease });
     return jobs.length;
+  }
+
+  async #releaseUnanswered(): Promise<void> {
+    for (const [request, { worker }] of this.#unanswered) {
+      await this.#options.db.query('select pgfresh.release_claim($1::bigint, $2::uuid)', [worker, request]);
+      this.#unanswered.delete(request);
+    }
   }
 
   async #livingLease(): Promise<Lease> {

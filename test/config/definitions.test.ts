@@ -26,6 +26,8 @@ describe('a source', () => {
         quotaBytes: 20e9,
         quotaWindow: 30 * 86_400_000,
         quotaBuffer: 0.95,
+        viewedShare: 0.2,
+        oneAtATimeAKey: false,
         hosts: [],
         allowPrivateAddresses: false,
         headers: {},
@@ -148,6 +150,9 @@ describe('a data type', () => {
       maxRetries: 3,
       maxRun: 300_000,
       visibility: 'shared',
+      write: 'merge',
+      nulls: 'write',
+      emptyStatus: [204],
     });
   });
 

@@ -1,6 +1,7 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { openDatabase } from '../harness/database.ts';
+import { createLogin } from '../harness/login.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { quoteType, RefreshScene } from '../refresh/scene.ts';
 import { drained, startWorker, until } from './scene.ts';
@@ -94,6 +95,22 @@ describe('a worker', () => {
     expect(outcomesOf(scene, 'other')).toEqual({ A: 'fresh' });
     expect(await scene.value(`select status from pgfresh.open_jobs`)).toBe('pending');
     await worker.stop();
+  });
+
+  it('needs no more rights than those of the role pgfresh_worker and of its tables', async () => {
+    const scene = await RefreshScene.open();
+    scene.quote('A', 1);
+    scene.quote('B', 13);
+    const login = await createLogin(scene.url, 'pgfresh_worker');
+    await scene.db.query(`grant select, insert, update on public.quote to ${login.name}`);
+    const db = openDatabase(login.url);
+    const worker = await startWorker(scene, { db, url: login.url });
+    await scene.enqueue('quote', ['A', 'B']);
+    await until(() => endedOf(scene).length === 2);
+    expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh', B: 'write_conflict' });
+    expect(scene.seen.filter(({ type }) => type === 'worker.failed')).toEqual([]);
+    await worker.stop();
+    await db.close();
   });
 
   it('takes up a type that SQL adds while it runs', async () => {
