@@ -66,4 +66,9 @@ export const refreshFunctions = ['fence_jobs', 'release_claim', 'keep_refused_an
  * The functions of the schema that users call, from SQL or through the library. The others are parts of these.
  * The page of the SQL functions shows these first, and the tests call each of them with everything that makes no sense.
  */
-export const calledByUsers = [...planningFunctions, ...queueFunctions, ...sourceFunctions, ...refreshFunctions] as const;
+export const calledByUsers = [
+  ...planningFunctions,
+  ...queueFunctions,
+  ...sourceFunctions,
+  ...refreshFunctions,
+] as const;

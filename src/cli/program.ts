@@ -38,8 +38,18 @@ Exit codes:
   ${exitCodes.newer}  the database is newer than this pgfresh`;
 
 const commands = [
-  ...[addDev, addRun, addWorker, addMigrate, addCheck],
-  ...[addType, addSource, addTry, addRefused, addExplain, addSpending, addConfig],
+  addDev,
+  addRun,
+  addWorker,
+  addMigrate,
+  addCheck,
+  addType,
+  addSource,
+  addTry,
+  addRefused,
+  addExplain,
+  addSpending,
+  addConfig,
 ];
 
 export function createProgram(): Command {

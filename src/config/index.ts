@@ -1,7 +1,13 @@
 export { bytes } from './bytes.ts';
 export { isFreeHeader, type ClientDefinition } from './client-options.ts';
 export { defineDataType, type DataType, type DataTypeDefinition } from './data-type.ts';
-export { mergeWhenGreater, type AnswerContext, type Bounds, type MergeWhenGreater, type RequestContext } from './fetching.ts';
+export {
+  mergeWhenGreater,
+  type AnswerContext,
+  type Bounds,
+  type MergeWhenGreater,
+  type RequestContext,
+} from './fetching.ts';
 export { type Definitions } from './definitions.ts';
 export { duration, durationText } from './duration.ts';
 export type {

@@ -58,7 +58,10 @@ export async function readCatalog(
   const [clock] = await db.query<{ now: Date }>('select pgfresh.clock() as now');
   const rows = (await db.query<RegisteredType>(registered)).filter(({ name }) => !only || only.includes(name));
   const fetchers = new Map(dataTypes.flatMap((type) => (isFetched(type) ? [[type.fetcher ?? type.name, type]] : [])));
-  const columns = await mirroredColumns(db, rows.map(({ table }) => table));
+  const columns = await mirroredColumns(
+    db,
+    rows.map(({ table }) => table),
+  );
   const types = new Map<number, RefreshType>();
   const problems: Catalog['problems'][number][] = [];
   for (const row of rows) {
@@ -67,7 +70,10 @@ export async function readCatalog(
     if (!fetcher) continue;
     const type = sources.some(({ name }) => name === row.source)
       ? refreshType(row, fetcher, columns.get(row.table) ?? [])
-      : { problem: `its source ${row.source} is not in the configuration`, next: 'Add the source to the configuration.' };
+      : {
+          problem: `its source ${row.source} is not in the configuration`,
+          next: 'Add the source to the configuration.',
+        };
     if ('problem' in type) problems.push({ type: row.name, ...type });
     else types.set(row.id, type);
   }
@@ -88,7 +94,10 @@ function refreshType(
   const target = targets.find((one) => keyColumns.every((key) => one.includes(key)) && !one.includes(timestamp));
   if (!target) {
     const next = `Run: alter table ${quoted} add unique (${keyColumns.join(', ')}); with more columns if a key has several rows.`;
-    return { problem: `${quoted} has no unique constraint with ${keyColumns.join(', ')}, by which rows are recognised`, next };
+    return {
+      problem: `${quoted} has no unique constraint with ${keyColumns.join(', ')}, by which rows are recognised`,
+      next,
+    };
   }
   const known = new Map(columns.map((column) => [column.name, column]));
   const { sourceTimestamp, write } = fetcher;

@@ -52,7 +52,10 @@ export async function checkAnswer(
   for (const row of rows) requireKey(type, row, context);
   onPassed('key', context.key);
   onPassed('source timestamp', requireSourceTime(type, rows, context.now));
-  const writable = distinct(type, rows.map((row) => prepared(type, row, context)));
+  const writable = distinct(
+    type,
+    rows.map((row) => prepared(type, row, context)),
+  );
   onPassed('table', `${type.table.name} takes ${Object.keys(writable[0]!).join(', ')}`);
   return writable;
 }
@@ -81,7 +84,10 @@ async function rowsOf({ fetcher }: RefreshType, value: unknown, context: AnswerC
   return Promise.all(
     list.map(async (row) => {
       if (typeof row !== 'object' || row === null || row instanceof Promise) {
-        throw new Refusal('config', `rows returned ${row instanceof Promise ? 'a promise' : JSON.stringify(row)} among its rows`);
+        throw new Refusal(
+          'config',
+          `rows returned ${row instanceof Promise ? 'a promise' : JSON.stringify(row)} among its rows`,
+        );
       }
       if (!fetcher.row) return row;
       const checked = await validated(fetcher.row, row);
@@ -96,7 +102,7 @@ function sanityProblem({ fetcher }: RefreshType, row: object, context: AnswerCon
 }
 
 /** What a user's function returns; what it throws is a fault of the definition, not of the answer. */
-export function called<T>(name: string, work: () => T): T {
+function called<T>(name: string, work: () => T): T {
   try {
     return work();
   } catch (error) {
@@ -110,7 +116,10 @@ function requireKey({ keyColumns, normalise }: RefreshType, row: object, { key, 
     const text = keyText(value);
     if (text === undefined) throw new Refusal('schema', `a row has no ${column}, which is of the key`);
     if (inCase(text, normalise) === keyParts[index]) return;
-    throw new Refusal('wrong_key', `${column} is ${JSON.stringify(text)}, expected ${JSON.stringify(keyParts[index])} for the key ${key}`);
+    throw new Refusal(
+      'wrong_key',
+      `${column} is ${JSON.stringify(text)}, expected ${JSON.stringify(keyParts[index])} for the key ${key}`,
+    );
   });
 }
 
@@ -129,14 +138,19 @@ function requireSourceTime({ fetcher }: RefreshType, rows: readonly object[], no
     const value = (row as Record<string, unknown>)[column];
     const time = value instanceof Date ? value.getTime() : typeof value === 'string' ? Date.parse(value) : Number.NaN;
     if (Number.isNaN(time)) throw new Refusal('schema', `${column} is ${JSON.stringify(value)}, expected a time`);
-    if (time > now.getTime() + aheadMs) throw new Refusal('sanity', `${column} is ${new Date(time).toISOString()}, more than a day ahead`);
+    if (time > now.getTime() + aheadMs)
+      throw new Refusal('sanity', `${column} is ${new Date(time).toISOString()}, more than a day ahead`);
     return time;
   });
   return new Date(Math.max(...times)).toISOString();
 }
 
 /** The row as it is written: with the key in its own spelling, and without a time that pgfresh writes itself. */
-function prepared({ keyColumns, timestamp, table }: RefreshType, row: object, { keyParts }: AnswerContext): WritableRow {
+function prepared(
+  { keyColumns, timestamp, table }: RefreshType,
+  row: object,
+  { keyParts }: AnswerContext,
+): WritableRow {
   const own = Object.fromEntries(keyColumns.map((column, index) => [column, keyParts[index]]));
   const writable = writableRow({ ...row, ...own, [timestamp]: undefined }, table.columns);
   const lacking = table.target.find((column) => writable[column] === undefined || writable[column] === null);

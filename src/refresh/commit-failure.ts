@@ -1,5 +1,5 @@
 import { failureOf, type Failure } from '../database/index.ts';
-import { PgfreshError } from '../errors/index.ts';
+import { asPgfreshError } from '../errors/index.ts';
 import type { RefusalName } from './outcomes.ts';
 
 /** What to do after a commit of ends has failed. */
@@ -38,19 +38,16 @@ const blame: Readonly<Record<Failure, 'connection' | 'moment' | 'definition' | '
 export function afterFailure(error: unknown, jobs: number, repeated: number): NextStep {
   // An unknown commit is run again: the fence tells what became of it.
   const failure = isLost(error) ? 'connection' : failureOf(error);
-  switch (blame[failure]) {
-    case 'connection':
-      return { step: 'again', counted: false };
-    case 'moment':
-      return repeated < repeats ? { step: 'again', counted: true } : { step: 'refuse', outcome: 'interrupted' };
-    case 'definition':
-      return { step: 'refuse', outcome: 'config' };
-    case 'row':
-      if (jobs > 1) return { step: 'halves' };
-      return { step: 'refuse', outcome: failure === 'foreign_key' ? 'dependency' : 'write_conflict' };
-  }
+  const guilty = blame[failure];
+  if (guilty === 'connection') return { step: 'again', counted: false };
+  if (guilty === 'moment' && repeated < repeats) return { step: 'again', counted: true };
+  if (guilty === 'moment') return { step: 'refuse', outcome: 'interrupted' };
+  if (guilty === 'definition') return { step: 'refuse', outcome: 'config' };
+  if (jobs > 1) return { step: 'halves' };
+  return { step: 'refuse', outcome: failure === 'foreign_key' ? 'dependency' : 'write_conflict' };
 }
 
 function isLost(error: unknown): boolean {
-  return error instanceof PgfreshError && ['PGF_DATABASE_LOST', 'PGF_COMMIT_UNKNOWN'].includes(error.code);
+  const code = asPgfreshError(error).code;
+  return code === 'PGF_DATABASE_LOST' || code === 'PGF_COMMIT_UNKNOWN';
 }

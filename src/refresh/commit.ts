@@ -91,7 +91,11 @@ export class Commits {
         }
         if (next.step === 'refuse') {
           const refusal = new Refusal(next.outcome, problemOf(error), { cause: error });
-          return this.#turnBack(type, good.map(({ job, cost, answer }) => ({ job, cost, refusal, answer })), signal);
+          return this.#turnBack(
+            type,
+            good.map(({ job, cost, answer }) => ({ job, cost, refusal, answer })),
+            signal,
+          );
         }
         await failpoint('commit.before-halves');
         const middle = Math.ceil(good.length / 2);
@@ -107,7 +111,11 @@ export class Commits {
     const ended = await this.#db.transact(
       'refresh',
       async (tx) => {
-        const fence = await fenceJobs(tx, type.id, good.map(({ job }) => job));
+        const fence = await fenceJobs(
+          tx,
+          type.id,
+          good.map(({ job }) => job),
+        );
         await failpoint('commit.after-fence');
         const own = new Set(fence.ours);
         const ours = good.filter(({ job }) => own.has(job.id));

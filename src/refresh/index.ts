@@ -1,6 +1,5 @@
 export { type DataType } from '../registry/index.ts';
 export { readCatalog, type Catalog } from './catalog.ts';
-export { checkNames, type CheckName } from './checks.ts';
 export { Commits, type EndedJob, type ReadyJob } from './commit.ts';
 export { examineFetchers } from './examination.ts';
 export { outcomes, type OutcomeName, type OutcomeRule } from './outcomes.ts';

@@ -33,7 +33,12 @@ export const outcomes = {
   wrong_key: { ...later, breaker: false, keepsAnswer: true, says: 'The answer is about another key.' },
   not_json: { ...later, breaker: true, keepsAnswer: true, says: 'The answer is not JSON.' },
   too_large: { ...final, keepsAnswer: false, says: 'The answer is larger than the source allows.' },
-  timeout: { ...later, breaker: true, keepsAnswer: false, says: 'The answer did not come whole within the time limit.' },
+  timeout: {
+    ...later,
+    breaker: true,
+    keepsAnswer: false,
+    says: 'The answer did not come whole within the time limit.',
+  },
   http_4xx: { ...final, keepsAnswer: true, says: 'The provider refused the request.' },
   http_5xx: { ...later, breaker: true, keepsAnswer: true, says: 'The provider failed.' },
   rate_limited: {
@@ -43,7 +48,12 @@ export const outcomes = {
     keepsAnswer: false,
     says: 'The provider asked for a pause, and the whole source has one.',
   },
-  network: { ...later, breaker: true, keepsAnswer: false, says: 'The provider could not be reached, or the line broke.' },
+  network: {
+    ...later,
+    breaker: true,
+    keepsAnswer: false,
+    says: 'The provider could not be reached, or the line broke.',
+  },
   config: {
     ...final,
     keepsAnswer: true,
@@ -65,7 +75,13 @@ export const outcomes = {
     keepsAnswer: false,
     says: 'The worker is gone, or was silent for too long; at the third time the job fails.',
   },
-  cancelled: { verdict: 'cancel', breaker: false, nextLook: 'ttl', keepsAnswer: false, says: 'Somebody cancelled the job.' },
+  cancelled: {
+    verdict: 'cancel',
+    breaker: false,
+    nextLook: 'ttl',
+    keepsAnswer: false,
+    says: 'Somebody cancelled the job.',
+  },
 } as const satisfies Record<string, OutcomeRule>;
 
 export type OutcomeName = keyof typeof outcomes;
@@ -76,10 +92,6 @@ type With<Verdict> = {
 export type SuccessName = With<'complete'>;
 /** How a worker turns a job back. */
 export type RefusalName = With<'retry' | 'fail' | 'put_back'>;
-
-export function isOutcome(name: string): name is OutcomeName {
-  return Object.hasOwn(outcomes, name);
-}
 
 /** An answer, or a part of the way to it, that is not good enough to be written. */
 export class Refusal extends Error {

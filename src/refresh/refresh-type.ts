@@ -5,8 +5,7 @@ import type { WriteStatements } from './write-statement.ts';
 export type Fetcher = Pick<
   DataType,
   'sanity' | 'write' | 'nulls' | 'emptyStatus' | 'contentType' | 'row' | 'sourceTimestamp'
-> &
-  { readonly [Name in 'request' | 'schema' | 'rows']: NonNullable<DataType[Name]> };
+> & { readonly [Name in 'request' | 'schema' | 'rows']: NonNullable<DataType[Name]> };
 
 /** The table of a data type, as it is in the database. */
 export interface MirrorTable {

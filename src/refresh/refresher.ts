@@ -4,7 +4,7 @@ import { failpoint } from '../lifecycle/index.ts';
 import type { RequestContext } from '../registry/index.ts';
 import { CallFailed, type HttpAnswer, type SourceClient } from '../sources/index.ts';
 import { checkAnswer, type OnPassed } from './checks.ts';
-import { isOutcome, Refusal, type RefusalName } from './outcomes.ts';
+import { Refusal, type RefusalName } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 import type { WritableRow } from './row-values.ts';
 
@@ -44,7 +44,11 @@ export type Fetched = { readonly cost: Cost } & (
       /** For the case that the table refuses the rows. */
       readonly answer?: RefusedAnswer | undefined;
     }
-  | { readonly refusal: Refusal; readonly answer?: RefusedAnswer | undefined; readonly retryAfterMs?: number | undefined }
+  | {
+      readonly refusal: Refusal;
+      readonly answer?: RefusedAnswer | undefined;
+      readonly retryAfterMs?: number | undefined;
+    }
 );
 
 interface RefresherOptions {
@@ -148,5 +152,5 @@ function failedCall(type: RefreshType, failed: CallFailed): Fetched {
 /** A call that was never sent, or is not wanted any more, is nobody's fault. */
 function outcomeOf({ outcome }: CallFailed): RefusalName {
   if (outcome === 'unsent' || outcome === 'aborted') return 'interrupted';
-  return isOutcome(outcome) ? (outcome as RefusalName) : 'network';
+  return outcome;
 }

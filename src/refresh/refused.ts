@@ -91,7 +91,12 @@ export async function replayRefused(
   const context = contextOf(type, refused, now, new AbortController().signal);
   const answer = { status: status ?? 200, headers, body };
   try {
-    const rows = await checkAnswer(type, answer, { ...context, fetchedAt: at, status: answer.status, headers }, onPassed);
+    const rows = await checkAnswer(
+      type,
+      answer,
+      { ...context, fetchedAt: at, status: answer.status, headers },
+      onPassed,
+    );
     return { outcome: rows.length === 0 ? 'empty' : 'fresh', rows };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;

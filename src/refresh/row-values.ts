@@ -21,25 +21,14 @@ export function writableRow(row: object, columns: ReadonlyMap<string, TableColum
 }
 
 function jsonValue(value: unknown, name: string): unknown {
-  switch (typeof value) {
-    case 'number':
-      // JSON would make a null of it.
-      if (!Number.isFinite(value)) throw new Refusal('schema', `${name} is ${value}, which is not a number to be written`);
-      return value;
-    case 'bigint':
-      return String(value);
-    case 'object':
-      if (value instanceof Date) return dateText(value, name);
-      if (value instanceof Uint8Array) return `\\x${Buffer.from(value).toString('hex')}`;
-      return value;
-    case 'string':
-    case 'boolean':
-      return value;
-    case 'undefined':
-    case 'symbol':
-    case 'function':
-      throw new Refusal('schema', `${name} is a ${typeof value}, which can not be written`);
+  if (typeof value === 'bigint') return String(value);
+  if (value instanceof Date) return dateText(value, name);
+  if (value instanceof Uint8Array) return `\\x${Buffer.from(value).toString('hex')}`;
+  // JSON would make a null of it, or nothing.
+  if ((typeof value === 'number' && !Number.isFinite(value)) || ['symbol', 'function'].includes(typeof value)) {
+    throw new Refusal('schema', `${name} is ${String(value)}, which can not be written`);
   }
+  return value;
 }
 
 function dateText(date: Date, name: string): string {

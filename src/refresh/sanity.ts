@@ -14,7 +14,8 @@ export function insanityOf(row: object, sanity: DataType['sanity'], context: Ans
 function outOfBounds(value: unknown, { min, max, above, below }: Bounds): string | undefined {
   if (value === null || value === undefined) return undefined;
   // Exact numbers are often carried as texts, and times are compared by their milliseconds.
-  const number = value instanceof Date ? value.getTime() : typeof value === 'string' && value !== '' ? Number(value) : value;
+  const number =
+    value instanceof Date ? value.getTime() : typeof value === 'string' && value !== '' ? Number(value) : value;
   if (typeof number === 'bigint') return outOfBounds(Number(number), { min, max, above, below });
   if (typeof number !== 'number' || Number.isNaN(number)) return `${JSON.stringify(value)}, which is not a number`;
   if (min !== undefined && number < min) return `${number}, below ${min}`;

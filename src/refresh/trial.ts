@@ -20,7 +20,11 @@ export interface Trial {
   readonly outcome: OutcomeName;
   readonly error?: string | undefined;
   readonly cost: Cost;
-  readonly checks: readonly { readonly name: CheckName | 'write'; readonly ok: boolean | null; readonly detail: string }[];
+  readonly checks: readonly {
+    readonly name: CheckName | 'write';
+    readonly ok: boolean | null;
+    readonly detail: string;
+  }[];
   readonly rows: readonly WritableRow[];
   readonly changes: readonly RowChange[];
 }
@@ -69,7 +73,11 @@ export async function tryPair({ db, client, type, wanted, signal }: TrialOptions
   });
   const reached = 'rows' in fetched;
   const ok = outcomes[outcome].verdict === 'complete';
-  const write = { name: 'write' as const, ok: reached ? ok : null, detail: reached ? (error ?? outcomes[outcome].says) : 'not reached' };
+  const write = {
+    name: 'write' as const,
+    ok: reached ? ok : null,
+    detail: reached ? (error ?? outcomes[outcome].says) : 'not reached',
+  };
   return { dataType: type.name, key: wanted.key, outcome, error, cost, checks: [...checks, write], rows, changes };
 }
 
@@ -110,18 +118,27 @@ async function rowsOfKey(tx: Queryable, { table, keyColumns }: RefreshType, key:
   const condition = keyColumns
     .map((column, index) => `t.${pg.escapeIdentifier(column)} = $${index + 1}::${table.columns.get(column)!.type}`)
     .join(' and ');
-  const rows = await tx.query<{ row: TableRow }>(`select to_jsonb(t) as row from ${table.name} as t where ${condition}`, parts);
+  const rows = await tx.query<{ row: TableRow }>(
+    `select to_jsonb(t) as row from ${table.name} as t where ${condition}`,
+    parts,
+  );
   return rows.map(({ row }) => row);
 }
 
-function difference({ table, timestamp }: RefreshType, before: readonly TableRow[], after: readonly TableRow[]): RowChange[] {
+function difference(
+  { table, timestamp }: RefreshType,
+  before: readonly TableRow[],
+  after: readonly TableRow[],
+): RowChange[] {
   const identity = (row: TableRow): string => JSON.stringify(table.target.map((column) => row[column]));
   const had = new Map(before.map((row) => [identity(row), row]));
   const changes = after.map((row): RowChange => {
     const old = had.get(identity(row));
     had.delete(identity(row));
     if (!old) return { change: 'added', row };
-    const changed = Object.keys(row).filter((column) => column !== timestamp && JSON.stringify(row[column]) !== JSON.stringify(old[column]));
+    const changed = Object.keys(row).filter(
+      (column) => column !== timestamp && JSON.stringify(row[column]) !== JSON.stringify(old[column]),
+    );
     if (changed.length === 0) return { change: 'same', row };
     return { change: 'changed', row, before: Object.fromEntries(changed.map((column) => [column, old[column]])) };
   });

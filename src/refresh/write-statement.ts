@@ -74,7 +74,11 @@ function merging({ table, timestamp, fetcher, ...plan }: WritePlan, columns: rea
   // What is not written is the same, or it is not: then the provider tells two things of one time. A row that is only not greater is nobody's mistake.
   const isOlder = source === undefined ? `had.${id(timestamp)} > ${at}` : `g.${id(source)} < had.${id(source)}`;
   const isOther =
-    greater !== undefined ? isOlder : source === undefined ? 'true' : `not (${same({ ...plan, table, timestamp, fetcher }, columns)})`;
+    greater !== undefined
+      ? isOlder
+      : source === undefined
+        ? 'true'
+        : `not (${same({ ...plan, table, timestamp, fetcher }, columns)})`;
   return `written as (
     insert into ${table.name} as t (${list([...columns, timestamp])})
     select ${list(columns, 'g.')}, ${at} from given as g order by ${list(table.target, 'g.')}
@@ -91,8 +95,12 @@ function replacing(plan: WritePlan, columns: readonly string[]): string {
   const { table, keyColumns, timestamp, fetcher } = plan;
   const source = fetcher.sourceTimestamp;
   const ours = source === undefined ? `max(${at})` : `max(g.${id(source)})`;
-  const theirs = source === undefined ? `max(t.${id(timestamp)}) filter (where t.${id(timestamp)} <= $2::timestamptz)` : `max(t.${id(source)})`;
-  const isNewer = source === undefined ? 'j.theirs is null or j.theirs <= j.ours' : 'j.theirs is null or j.theirs < j.ours';
+  const theirs =
+    source === undefined
+      ? `max(t.${id(timestamp)}) filter (where t.${id(timestamp)} <= $2::timestamptz)`
+      : `max(t.${id(source)})`;
+  const isNewer =
+    source === undefined ? 'j.theirs is null or j.theirs <= j.ours' : 'j.theirs is null or j.theirs < j.ours';
   return `judged as (
     select j.*, (${isNewer}) as newer from (
       select g."~job", ${ours} as ours, count(*) as rows,

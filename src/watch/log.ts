@@ -21,7 +21,8 @@ export function logEvents(events: Events, level: Settings['logLevel'], output: O
     const { level: own, text } = sentenceOf(event);
     if (!logger.isLevelEnabled(own)) return;
     const leftOut = budget.ask(event.type);
-    if (leftOut !== undefined) logger[own](event, leftOut === 0 ? text : `${text} (${leftOut} lines before it left out)`);
+    if (leftOut !== undefined)
+      logger[own](event, leftOut === 0 ? text : `${text} (${leftOut} lines before it left out)`);
   });
 }
 

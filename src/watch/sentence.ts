@@ -44,7 +44,9 @@ const sentences: Sentences = {
   'planner.failed': ({ kind, problem }) => warn(`the planner's ${kind} failed and is tried again: ${problem}`),
   'demand.failed': ({ problem }) => warn(`counts of viewers could not be written: ${problem}`),
   'worker.started': ({ worker, types }) =>
-    info(types.length === 0 ? `worker ${worker} knows no data type yet` : `worker ${worker} refreshes ${types.join(', ')}`),
+    info(
+      types.length === 0 ? `worker ${worker} knows no data type yet` : `worker ${worker} refreshes ${types.join(', ')}`,
+    ),
   'worker.failed': ({ step, problem }) => warn(`the worker's ${step} failed and is tried again: ${problem}`),
   'worker.lease_lost': ({ worker }) => warn(`worker ${worker} has lost its lease and begins anew`),
   'worker.drained': ({ finished, putBack, ms }) =>

@@ -11,7 +11,13 @@ const port = parentPort!;
 const { url, name } = workerData as LeaseData;
 const say = (message: FromLease): void => port.postMessage(message);
 
-const database = new Database({ url, events: new Events(), applicationName: 'pgfresh lease', poolSize: 1, statementTimeoutMs: 5_000 });
+const database = new Database({
+  url,
+  events: new Events(),
+  applicationName: 'pgfresh lease',
+  poolSize: 1,
+  statementTimeoutMs: 5_000,
+});
 const lease = new WorkerLease(
   {
     query: async (statement, values) => {

@@ -3,7 +3,7 @@ import { hostname } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import { setImmediate as nextTurn, setTimeout as wait } from 'node:timers/promises';
 import { Listener, type Database } from '../database/index.ts';
-import { PgfreshError, problemOf } from '../errors/index.ts';
+import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { failpoint, Service } from '../lifecycle/index.ts';
 import { Queue, type ClaimedJob } from '../queue/index.ts';
@@ -43,7 +43,7 @@ interface Held {
 
 const pollMs = { soon: 200, idle: 1_000 };
 const catalogEveryMs = 5_000;
-const recoverEveryMs = 2_000;
+const recoverEveryMs = 1_000;
 const largestCommit = 500;
 const longestPauseMs = 1_000;
 const patienceMs = 3_000;
@@ -159,7 +159,7 @@ export class Worker extends Service {
       ({ jobs } = await this.#queue.claim(this.#options.db, { worker: lease.worker, limit, types, request }));
       await failpoint('worker.after-claim');
     } catch (error) {
-      const code = error instanceof PgfreshError ? error.code : undefined;
+      const { code } = asPgfreshError(error);
       if (code === 'PGF_LEASE_LOST') lease.lose();
       if (code === 'PGF_COMMIT_UNKNOWN') this.#unanswered.set(request, lease);
       throw error;
@@ -279,7 +279,7 @@ export class Worker extends Service {
 
   #failed(step: EventOf<'worker.failed'>['step'], error: unknown): void {
     // The lease ends by itself when it is not renewed, and the next claim begins another.
-    if (error instanceof PgfreshError && error.code === 'PGF_LEASE_LOST') return;
+    if (asPgfreshError(error).code === 'PGF_LEASE_LOST') return;
     this.#options.events.emit({ type: 'worker.failed', step, problem: problemOf(error) });
   }
 }

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Database } from '../../src/database/index.ts';
+import type { Trial } from '../../src/refresh/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { CliProcess, runCli } from '../harness/process.ts';
 import { Provider } from '../harness/provider.ts';
@@ -45,13 +46,16 @@ beforeAll(async () => {
 afterAll(() => rm(cwd, { recursive: true }));
 
 const pgfresh = (...args: string[]) => runCli(args, { cwd, env: { DATABASE_URL: url } });
-const json = async (...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout);
+const json = async <T = object>(...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout) as T;
 
 describe('pgfresh try', () => {
   it('shows every check and the difference, and writes nothing', async () => {
     provider.json('/quote/AAPL', { symbol: 'AAPL', price: 101 });
     const { code, stdout } = await pgfresh('try', 'quote', 'aapl', '--metadata', '{"full":true}');
-    expect([code, stdout]).toEqual([0, expect.stringMatching(/✓ schema .*\n[^]*✓ write [^]*price: 100 → 101[^]*quote AAPL: fresh\./)]);
+    expect([code, stdout]).toEqual([
+      0,
+      expect.stringMatching(/✓ schema .*\n[^]*✓ write [^]*price: 100 → 101[^]*quote AAPL: fresh\./),
+    ]);
     expect(await database.query('select price::text, fetched_at from quote')).toEqual([
       { price: '100', fetched_at: new Date('2026-01-05T00:00:00Z') },
     ]);
@@ -61,7 +65,7 @@ describe('pgfresh try', () => {
   });
 
   it('says as JSON what a machine wants to know', async () => {
-    const trial = await json('try', 'quote', 'AAPL');
+    const trial = await json<Trial>('try', 'quote', 'AAPL');
     expect(trial).toMatchObject({
       dataType: 'quote',
       key: 'AAPL',
@@ -70,8 +74,20 @@ describe('pgfresh try', () => {
       rows: [{ symbol: 'AAPL', price: 101 }],
       changes: [{ change: 'changed', before: { price: 100 } }],
     });
-    expect(trial.checks.map(({ name, ok }: { name: string; ok: boolean }) => [name, ok])).toEqual(
-      ['request', 'call', 'content type', 'JSON', 'schema', 'rows', 'sanity', 'key', 'source timestamp', 'table', 'write'].map((name) => [name, true]),
+    expect(trial.checks.map(({ name, ok }) => [name, ok])).toEqual(
+      [
+        'request',
+        'call',
+        'content type',
+        'JSON',
+        'schema',
+        'rows',
+        'sanity',
+        'key',
+        'source timestamp',
+        'table',
+        'write',
+      ].map((name) => [name, true]),
     );
   });
 
@@ -83,8 +99,8 @@ describe('pgfresh try', () => {
   ])('of %s fails honestly at its check', async (key, answer, outcome, check) => {
     provider.json(`/quote/${key}`, answer);
     const { code, stdout } = await pgfresh('try', 'quote', key, '--json');
-    const trial = JSON.parse(stdout);
-    expect([code, trial.outcome, trial.checks.find(({ ok }: { ok: boolean }) => ok === false)?.name]).toEqual([1, outcome, check]);
+    const trial = JSON.parse(stdout) as Trial;
+    expect([code, trial.outcome, trial.checks.find(({ ok }) => ok === false)?.name]).toEqual([1, outcome, check]);
   });
 
   it.each([
@@ -117,14 +133,17 @@ describe('pgfresh worker', () => {
       { status: 'failed', outcome: 'schema' },
       { status: 'succeeded', outcome: 'fresh' },
     ]);
-    const { answers } = await json('refused', 'list');
+    const { answers } = await json<{ answers: { id: number }[] }>('refused', 'list');
     expect(answers).toMatchObject([{ dataType: 'quote', key: 'TEXT', outcome: 'schema', status: 200 }]);
-    const { id } = answers[0];
+    const { id } = answers[0]!;
     expect(await json('refused', 'show', String(id))).toMatchObject({ body: '{"symbol":"TEXT","price":"6"}' });
     const still = await pgfresh('refused', 'replay', String(id));
     expect([still.code, still.stdout]).toEqual([1, expect.stringContaining('now schema: price')]);
     await configure('z.coerce.number()');
     const now = await pgfresh('refused', 'replay', String(id));
-    expect([now.code, now.stdout]).toEqual([0, expect.stringMatching(/now it passes, with 1 rows[^]*retry_failed_jobs/)]);
+    expect([now.code, now.stdout]).toEqual([
+      0,
+      expect.stringMatching(/now it passes, with 1 rows[^]*retry_failed_jobs/),
+    ]);
   });
 });

@@ -3,13 +3,20 @@ import { z } from 'zod';
 import { resolveConfig } from '../../src/config/index.ts';
 import { defineDataType, mergeWhenGreater, type Config, type DataTypeDefinition } from '../../src/index.ts';
 
-const common = { name: 'quote', source: 'market', table: 'quote', key: 'symbol', timestamp: 'fetched_at', ttl: '15m' } as const;
+const common = {
+  name: 'quote',
+  source: 'market',
+  table: 'quote',
+  key: 'symbol',
+  timestamp: 'fetched_at',
+  ttl: '15m',
+} as const;
 const answer = z.object({ symbol: z.string(), price: z.number(), at: z.string().transform((text) => new Date(text)) });
 const row = z.object({ symbol: z.string(), price: z.number(), name: z.string().nullable().optional() });
 const fetched = { schema: answer, request: () => ({ url: '/' }), rows: () => [] };
 
 const read = (changes: object) =>
-  resolveConfig({ config: { dataTypes: [{ ...common, ...changes }] } as Config, file: 'x.ts' }).dataTypes![0]!;
+  resolveConfig({ config: { dataTypes: [{ ...common, ...changes }] }, file: 'x.ts' }).dataTypes![0]!;
 
 describe('how a data type is fetched', () => {
   it('may say everything', () => {
@@ -28,19 +35,51 @@ describe('how a data type is fetched', () => {
   });
 
   it.each<[string, object, RegExp]>([
-    ['a request alone', { request: fetched.request }, /schema \("quote"\): expected request, schema and rows together, because there is request, got nothing$/],
+    [
+      'a request alone',
+      { request: fetched.request },
+      /schema \("quote"\): expected request, schema and rows together, because there is request, got nothing$/,
+    ],
     ['rows alone', { rows: fetched.rows }, /request .*together, because there is rows/],
     ['bounds alone', { sanity: { price: { min: 1 } } }, /request .*together, because there is sanity/],
-    ['a request that is none', { ...fetched, request: '/quote' }, /request .*expected a function \(key, context\) that returns a request, got "\/quote"$/],
-    ['rows that are none', { ...fetched, rows: {} }, /rows .*expected a function \(answer, context\) that returns rows/],
-    ['a schema that is none', { ...fetched, schema: { symbol: 'string' } }, /schema .*expected a schema that follows standardschema\.dev/],
-    ['a mistyped bound', { ...fetched, sanity: { price: { mim: 1 } } }, /sanity\.price\.mim .*did you mean "min"\?$|sanity/],
+    [
+      'a request that is none',
+      { ...fetched, request: '/quote' },
+      /request .*expected a function \(key, context\) that returns a request, got "\/quote"$/,
+    ],
+    [
+      'rows that are none',
+      { ...fetched, rows: {} },
+      /rows .*expected a function \(answer, context\) that returns rows/,
+    ],
+    [
+      'a schema that is none',
+      { ...fetched, schema: { symbol: 'string' } },
+      /schema .*expected a schema that follows standardschema\.dev/,
+    ],
+    [
+      'a mistyped bound',
+      { ...fetched, sanity: { price: { mim: 1 } } },
+      /sanity\.price\.mim .*did you mean "min"\?$|sanity/,
+    ],
     ['bounds without any', { ...fetched, sanity: { price: {} } }, /sanity/],
-    ['another write mode', { ...fetched, write: 'append' }, /write .*expected "merge", "replace" or mergeWhenGreater\("column"\), got "append"$/],
+    [
+      'another write mode',
+      { ...fetched, write: 'append' },
+      /write .*expected "merge", "replace" or mergeWhenGreater\("column"\), got "append"$/,
+    ],
     ['another policy of nulls', { ...fetched, nulls: 'drop' }, /nulls .*got "drop"$/],
     ['a status of success', { ...fetched, emptyStatus: [100] }, /emptyStatus\[0\] .*got 100$/],
-    ['a source timestamp of the key', { ...fetched, sourceTimestamp: 'symbol' }, /sourceTimestamp .*expected a column that is neither the timestamp nor of the key, got "symbol"$/],
-    ['a source timestamp that is the timestamp', { ...fetched, sourceTimestamp: 'fetched_at' }, /neither the timestamp nor of the key/],
+    [
+      'a source timestamp of the key',
+      { ...fetched, sourceTimestamp: 'symbol' },
+      /sourceTimestamp .*expected a column that is neither the timestamp nor of the key, got "symbol"$/,
+    ],
+    [
+      'a source timestamp that is the timestamp',
+      { ...fetched, sourceTimestamp: 'fetched_at' },
+      /neither the timestamp nor of the key/,
+    ],
     ['a mistyped option', { ...fetched, rowz: 1 }, /rowz .*did you mean "rows"\?$|did you mean "row"\?$/],
   ])('is refused with %s', (_name, changes, message) => {
     expect(() => read(changes)).toThrow(message);
@@ -71,7 +110,12 @@ describe('the types', () => {
   });
 
   it('let rows be anything where no schema of a row says otherwise', () => {
-    defineDataType({ ...common, schema: answer, request: () => ({ url: '/' }), rows: ({ symbol }) => ({ symbol, more: 1 }) });
+    defineDataType({
+      ...common,
+      schema: answer,
+      request: () => ({ url: '/' }),
+      rows: ({ symbol }) => ({ symbol, more: 1 }),
+    });
     defineDataType({ ...common, schema: answer, request: () => ({ url: '/' }), rows: () => null });
   });
 
@@ -98,7 +142,13 @@ describe('the types', () => {
   it('make one list of types with different answers', () => {
     const other = z.object({ id: z.number() });
     const one = defineDataType({ ...common, schema: answer, request: () => ({ url: '/' }), rows: (value) => value });
-    const two = defineDataType({ ...common, name: 'two', schema: other, request: () => ({ url: '/' }), rows: (value) => value });
+    const two = defineDataType({
+      ...common,
+      name: 'two',
+      schema: other,
+      request: () => ({ url: '/' }),
+      rows: (value) => value,
+    });
     expectTypeOf([one, two]).toExtend<NonNullable<Config['dataTypes']>>();
     expectTypeOf(one).toEqualTypeOf<DataTypeDefinition>();
   });

@@ -11,7 +11,11 @@ test('contract 19: 50 types and 500 jobs need no more than the pool, the lease a
     response.writeHead(200, { 'content-type': 'application/json' });
     response.end(JSON.stringify({ symbol, price: 1, at: '2026-01-05T12:00:00Z' }));
   });
-  for (const { name } of types) await scene.enqueue(name, Array.from({ length: 10 }, (_, n) => `${name.toUpperCase()}N${n}`));
+  for (const { name } of types)
+    await scene.enqueue(
+      name,
+      Array.from({ length: 10 }, (_, n) => `${name.toUpperCase()}N${n}`),
+    );
   const poolSize = 4;
   const db = openDatabase(scene.url, { poolSize, applicationName: 'pgfresh worker' });
   let most = 0;
@@ -51,9 +55,12 @@ test('contract 21: a trickling body is cut at 10 s and counted as a failure, and
   let meanwhile = 0;
   scene.events.on('refresh.ended', ({ key }) => void (key === 'QUICK' && meanwhile++));
   const busy = (async () => {
-    for (let done = false; !done; ) {
+    for (let done = false; !done;) {
       await scene.enqueue('quote', ['QUICK']);
-      done = await Promise.race([ended.promise.then(() => true), new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 100))]);
+      done = await Promise.race([
+        ended.promise.then(() => true),
+        new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 100)),
+      ]);
     }
   })();
   const ms = await ended.promise;

@@ -58,7 +58,9 @@ it('keeps the newest refused answers of a type only', async () => {
       [type, size],
     );
   const kept = () =>
-    scene.db.query(`select count(*)::int as answers, sum(length(body))::int as bytes, max(length(body)) as longest from pgfresh.refused_answer`);
+    scene.db.query(
+      `select count(*)::int as answers, sum(length(body))::int as bytes, max(length(body)) as longest from pgfresh.refused_answer`,
+    );
   for (let n = 0; n < 60; n++) await keep(10);
   expect(await kept()).toEqual([{ answers: 50, bytes: 500, longest: 10 }]);
   for (let n = 0; n < 20; n++) await keep(100_000);

@@ -43,7 +43,10 @@ async function ready(scene: RefreshScene, keys: readonly string[]) {
   await scene.enqueue('quote', keys);
   const refresher = scene.refresher();
   const jobs = await scene.claim(type.id);
-  return { type, jobs: await Promise.all(jobs.map(async (job) => ({ job, fetched: await refresher.fetch(type, job, signal) }))) };
+  return {
+    type,
+    jobs: await Promise.all(jobs.map(async (job) => ({ job, fetched: await refresher.fetch(type, job, signal) }))),
+  };
 }
 
 /** Counts what is written, row by row. */
@@ -52,7 +55,10 @@ async function audit(scene: RefreshScene) {
     create table public.audit (symbol text);
     create function public.note() returns trigger language plpgsql as 'begin insert into public.audit values (new.symbol); return new; end';
     create trigger note after insert or update on public.quote for each row execute function public.note();`);
-  return () => scene.db.query<{ symbol: string; times: number }>(`select symbol, count(*)::int as times from audit group by 1 order by 1`);
+  return () =>
+    scene.db.query<{ symbol: string; times: number }>(
+      `select symbol, count(*)::int as times from audit group by 1 order by 1`,
+    );
 }
 
 describe('a commit', () => {
@@ -109,7 +115,7 @@ describe('a commit', () => {
         return (cuts++, 'cut');
       };
       const ended = await new Commits(db, scene.queue).end(type, jobs, signal);
-      expect(ended.map(({ outcome }) => outcome), key).toEqual(['fresh']);
+      expect(ended).toMatchObject([{ job: { key }, outcome: 'fresh' }]);
     }
     expect(cuts).toBe(20);
     const all = await written();

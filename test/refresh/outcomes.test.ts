@@ -1,7 +1,13 @@
 import { readFile } from 'node:fs/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { completeJobs, turnBackJobs } from '../../src/refresh/ends.ts';
-import { outcomes, type OutcomeName, type OutcomeRule, type RefusalName, type SuccessName } from '../../src/refresh/outcomes.ts';
+import {
+  outcomes,
+  type OutcomeName,
+  type OutcomeRule,
+  type RefusalName,
+  type SuccessName,
+} from '../../src/refresh/outcomes.ts';
 import { RefreshScene } from './scene.ts';
 
 const all = Object.entries(outcomes) as [OutcomeName, OutcomeRule][];
@@ -24,7 +30,10 @@ describe('the table of outcomes', () => {
     if (verdict === 'complete') {
       await completeJobs(scene.queue, scene.db, [{ job: job!, cost, outcome: name as SuccessName }], 1);
     } else {
-      await turnBackJobs(scene.queue, scene.db, [{ job: job!, cost }], { outcome: name as RefusalName, error: 'because' });
+      await turnBackJobs(scene.queue, scene.db, [{ job: job!, cost }], {
+        outcome: name as RefusalName,
+        error: 'because',
+      });
     }
     expect(await scene.value('select status from pgfresh.api_call_queue where id = $1', [job!.id])).toBe(
       becomes[verdict as keyof typeof becomes],
@@ -38,7 +47,9 @@ describe('the table of outcomes', () => {
 
   it('is the one of docs/worker.md', async () => {
     const page = await readFile('docs/worker.md', 'utf8');
-    const rows = [...page.matchAll(/^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$/gm)].map(([, ...cells]) => cells);
+    const rows = [...page.matchAll(/^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$/gm)].map(
+      ([, ...cells]) => cells,
+    );
     const expected = all.map(([name, { says, verdict, breaker, nextLook, keepsAnswer }]) => [
       name,
       says,

@@ -32,7 +32,7 @@ const statement = defineDataType({
 });
 
 const greater = quoteType({ name: 'greater', sourceTimestamp: undefined, write: mergeWhenGreater('price') });
-const child = defineDataType({ ...plain, name: 'child', table: 'child' } as typeof plain);
+const child = defineDataType({ ...plain, name: 'child', table: 'child' });
 
 let scene: RefreshScene;
 beforeAll(async () => {
@@ -111,7 +111,9 @@ describe('the source timestamp', () => {
   });
 
   it('of a row that somebody else wrote counts too, and a null there does not', async () => {
-    await scene.db.query(`insert into quote values ('OTHER', 5, null, '2026-01-06', now()), ('BLANK', 5, null, null, now())`);
+    await scene.db.query(
+      `insert into quote values ('OTHER', 5, null, '2026-01-06', now()), ('BLANK', 5, null, null, now())`,
+    );
     scene.quote('OTHER', 6);
     scene.quote('BLANK', 6);
     expect((await scene.refresh(['BLANK', 'OTHER'])).map(({ outcome }) => outcome)).toEqual(['fresh', 'older_source']);
@@ -135,7 +137,10 @@ describe('write modes', () => {
         at,
         statements: statements.map(([period, revenue]) => ({ period, revenue })),
       });
-    const rows = () => scene.rows('statement', `period::text || ' ' || revenue as row, symbol || exchange`).then((all) => all.map((one) => one['row']));
+    const rows = () =>
+      scene
+        .rows('statement', `period::text || ' ' || revenue as row, symbol || exchange`)
+        .then((all) => all.map((one) => one['row']));
     await scene.db.query(`insert into statement values ('IBM', 'XETR', '2020-01-01', 9, null, now())`);
     tell('2026-01-05T00:00:00Z', ['2024-12-31', 1], ['2025-12-31', 2]);
     expect(await scene.outcome('IBM|XNYS', 'statement')).toBe('fresh');
@@ -167,7 +172,9 @@ describe('a commit of many', () => {
       error: expect.stringContaining('quote_price_check'),
     });
     expect(await scene.value(`select count(*)::int from quote where symbol like 'B__'`)).toBe(19);
-    expect(await scene.value(`select outcome || ' ' || status from pgfresh.history_other where key = 'B07'`)).toBe('write_conflict failed');
+    expect(await scene.value(`select outcome || ' ' || status from pgfresh.history_other where key = 'B07'`)).toBe(
+      'write_conflict failed',
+    );
   });
 
   it('tells a missing parent from a refused row, also where the constraint is deferred', async () => {
@@ -175,6 +182,8 @@ describe('a commit of many', () => {
     scene.provider.json('/plain/ORPHAN', { symbol: 'ORPHAN', price: 1 });
     const ended = await scene.refresh(['AAPL', 'ORPHAN'], 'child');
     expect(ended.map(({ outcome }) => outcome)).toEqual(['fresh', 'dependency']);
-    expect(await scene.value(`select status from pgfresh.api_call_queue where key = 'ORPHAN' and data_type = 'child'`)).toBe('retryable');
+    expect(
+      await scene.value(`select status from pgfresh.api_call_queue where key = 'ORPHAN' and data_type = 'child'`),
+    ).toBe('retryable');
   });
 });

@@ -62,7 +62,10 @@ export class RefreshScene {
     this.events.subscribe((event) => this.seen.push(event));
   }
 
-  static async open(dataTypes: readonly DataTypeDefinition[] = [quoteType()], sources: readonly string[] = []): Promise<RefreshScene> {
+  static async open(
+    dataTypes: readonly DataTypeDefinition[] = [quoteType()],
+    sources: readonly string[] = [],
+  ): Promise<RefreshScene> {
     const provider = await Provider.start();
     const url = await createDatabase();
     const db = openDatabase(url);
@@ -95,7 +98,10 @@ export class RefreshScene {
   client(source: string): SourceClient {
     const known = this.#clients.get(source);
     if (known) return known;
-    const client = new SourceClient(this.config.sources.find(({ name }) => name === source)!, { events: this.events });
+    const client = new SourceClient(
+      this.config.sources.find(({ name }) => name === source)!,
+      { events: this.events },
+    );
     this.#clients.set(source, client);
     atEnd(() => client.close());
     return client;
@@ -140,7 +146,10 @@ export class RefreshScene {
     this.provider.json(`/quote/${symbol}`, { symbol, price, at, ...more });
   }
 
-  rows<Row extends object = Record<string, unknown>>(table = 'quote', columns = 'symbol, price::float8 as price'): Promise<Row[]> {
+  rows<Row extends object = Record<string, unknown>>(
+    table = 'quote',
+    columns = 'symbol, price::float8 as price',
+  ): Promise<Row[]> {
     return this.db.query<Row>(`select ${columns} from public.${table} order by 1, 2`);
   }
 

@@ -13,7 +13,13 @@ export const killTables = `
 
 /** What a worker that is to be killed refreshes: rows that are merged, and rows that are replaced. */
 export function killConfig(baseUrl: string): ResolvedConfig {
-  const source = defineSource({ name: 'market', baseUrl, allowPrivateAddresses: true, cacheEntries: 0, quotaBytes: '1GB' });
+  const source = defineSource({
+    name: 'market',
+    baseUrl,
+    allowPrivateAddresses: true,
+    cacheEntries: 0,
+    quotaBytes: '1GB',
+  });
   const common = { source, key: 'symbol', timestamp: 'fetched_at', ttl: '1h', maxRetries: 0, estimatedBytes: 1_000 };
   const item = defineDataType({
     ...common,

@@ -33,4 +33,3 @@ export async function until(condition: () => Promise<boolean> | boolean): Promis
 export function drained(scene: RefreshScene): Promise<void> {
   return until(async () => (await scene.value<number>('select count(*)::int from pgfresh.job')) === 0);
 }
-

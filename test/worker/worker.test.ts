@@ -81,7 +81,9 @@ describe('a worker', () => {
       { symbol: 'FINE', price: 1 },
       { symbol: 'GOOD', price: 1 },
     ]);
-    expect(await scene.value(`select error from pgfresh.history_other where key = 'THROWS'`)).toBe('request threw: no such thing');
+    expect(await scene.value(`select error from pgfresh.history_other where key = 'THROWS'`)).toBe(
+      'request threw: no such thing',
+    );
     await worker.stop();
   });
 
@@ -184,7 +186,8 @@ describe('the lease', () => {
   it('is renewed while the loop is busy', async () => {
     const scene = await RefreshScene.open();
     const worker = await startWorker(scene);
-    const lease = () => scene.value<number>(`select extract(epoch from lease_until)::float8 from pgfresh.worker where name <> 'test'`);
+    const lease = () =>
+      scene.value<number>(`select extract(epoch from lease_until)::float8 from pgfresh.worker where name <> 'test'`);
     const before = await lease();
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 4_000);
     expect(await lease()).toBeGreaterThan(before);

@@ -14,7 +14,11 @@ export function addCheck(program: Command): void {
     .description('examine configuration, data folder, database and data types; exit 1 if anything is fatal')
     .action(async (_options: object, command: Command) => {
       const { output, config } = contextOf(command);
-      const findings = await examine(config, { registry: examineRegistry, sources: examineSources, worker: examineFetchers });
+      const findings = await examine(config, {
+        registry: examineRegistry,
+        sources: examineSources,
+        worker: examineFetchers,
+      });
       const fatal = findings.filter((finding) => finding.state === 'fatal').length;
       output.result(
         { ok: fatal === 0, findings },

@@ -42,7 +42,9 @@ function parseMetadata(text: string | undefined): object | null {
   } catch {
     // Said below.
   }
-  throw new PgfreshError('PGF_USAGE', { problem: `--metadata: expected a JSON object such as {"full": true}, got ${text}` });
+  throw new PgfreshError('PGF_USAGE', {
+    problem: `--metadata: expected a JSON object such as {"full": true}, got ${text}`,
+  });
 }
 
 function inCase(key: string, normalise: 'none' | 'upper' | 'lower'): string {

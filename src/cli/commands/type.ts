@@ -36,7 +36,11 @@ async function showOne(name: string, _options: object, command: Command): Promis
   const context = contextOf(command);
   const types = await lookAtDatabase(context, 'type show', listTypes);
   const type = types.find((one) => one.data_type === name);
-  if (!type) throw unknownType(name, types.map((one) => one.data_type));
+  if (!type)
+    throw unknownType(
+      name,
+      types.map((one) => one.data_type),
+    );
   context.output.result({ type }, () => {
     const { problem, ...columns } = type;
     const rows = Object.entries(columns).map(([column, value]) => [column, cell(value)]);
