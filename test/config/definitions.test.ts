@@ -20,7 +20,15 @@ const source = (changes: object) => read({ sources: [{ name: 'market', ...change
 describe('a source', () => {
   it('is read in milliseconds and bytes, with its defaults', () => {
     expect(read({ sources: [market] }).sources).toEqual([
-      { name: 'market', rateLimitPerMinute: 300, quotaBytes: 20e9, quotaWindow: 30 * 86_400_000, quotaBuffer: 0.95 },
+      {
+        name: 'market',
+        rateLimitPerMinute: 300,
+        quotaBytes: 20e9,
+        quotaWindow: 30 * 86_400_000,
+        quotaBuffer: 0.95,
+        viewedShare: 0.2,
+        oneAtATimeAKey: false,
+      },
     ]);
   });
 
@@ -53,6 +61,12 @@ describe('a source', () => {
     [{ quotaBuffer: 0 }, /quotaBuffer .*got 0$/],
     [{ rateLimitPerMinute: 0 }, /rateLimitPerMinute .*got 0$/],
     [{ rateLimitPerMinute: 1.5 }, /rateLimitPerMinute .*got 1.5$/],
+    [{ rateLimitPerMinute: 100_001 }, /rateLimitPerMinute .*got 100001$/],
+    [{ viewedShare: 1 }, /viewedShare .*got 1$/],
+    [{ viewedShare: -0.1 }, /viewedShare .*got -0.1$/],
+    [{ concurrency: 0 }, /concurrency .*got 0$/],
+    [{ concurrency: 2.5 }, /concurrency .*got 2.5$/],
+    [{ oneAtATimeAKey: 1 }, /oneAtATimeAKey .*expected boolean.*got 1$/],
     [{ enabled: 'yes' }, /enabled .*expected boolean.*got "yes"$/],
     [{ name: 'Market Data' }, /name .*expected a name of lower-case letters.*got "Market Data"$/],
     [{ name: undefined }, /^x\.ts: sources\[0\]\.name: .*got nothing$/],
