@@ -53,7 +53,8 @@ export function createProgram(): Command {
     });
   for (const name of settingNames)
     program.addOption(new Option(settings[name].flag, `${settings[name].about} [${settings[name].env}]`));
-  for (const add of [addDev, addRun, addMigrate, addCheck, addType, addSource, addExplain, addSpending, addConfig]) add(program);
+  for (const add of [addDev, addRun, addMigrate, addCheck, addType, addSource, addExplain, addSpending, addConfig])
+    add(program);
   // Last: the commands would inherit it.
   return program.allowExcessArguments();
 }

@@ -41,7 +41,9 @@ describe('pgfresh source', () => {
       code: 0,
       stdout: expect.stringMatching(/^paid is paused until \d{4}-.*\.\n$/) as string,
     });
-    expect((await pgfresh('check')).stdout).toMatch(/! source paid: paused: maintenance\n {2}Next: Run "pgfresh source/);
+    expect((await pgfresh('check')).stdout).toMatch(
+      /! source paid: paused: maintenance\n {2}Next: Run "pgfresh source/,
+    );
     const paused = await json<{ source: SourceHealth }>('source', 'pause', 'paid');
     expect(paused.source).toMatchObject({ state: 'paused', paused_until: 'infinity', pause_reason: 'paused by hand' });
     expect((await pgfresh('source', 'pause', 'paid')).stdout).toBe('paid is paused until it is resumed.\n');
@@ -73,7 +75,11 @@ describe('pgfresh source', () => {
     [['source', 'calibrate', 'paid', 'much'], 2, /expected a number of bytes, .*"20GB"/],
     [['source', 'calibrate', 'paid', '-1'], 2, /PGF_USAGE/],
     [['source', 'calibrate', 'paid', '1', '--since', 'May'], 2, /expected a time such as 2026-11-01/],
-    [['source', 'calibrate', 'paid', '1', '--since', '2999-01-01'], 1, /PGF_ARGUMENT_INVALID p_since must lie in the past/],
+    [
+      ['source', 'calibrate', 'paid', '1', '--since', '2999-01-01'],
+      1,
+      /PGF_ARGUMENT_INVALID p_since must lie in the past/,
+    ],
     [['source', 'pause', 'paid', '--for', 'ever'], 2, /expected a positive time such as "30s"/],
     [['source', 'pause', 'paid', '--reason', ''], 1, /PGF_ARGUMENT_INVALID p_reason/],
     [['source', 'lst'], 2, /Did you mean list\?/],
@@ -97,7 +103,9 @@ it('stops spending and resumes it', async () => {
   const stopped = await pgfresh('stop-spending', '--reason', 'the bill');
   expect(stopped.stdout).toMatch(/^Nothing is spent any more\.\nNext: "pgfresh resume-spending"/);
   expect(await json('stop-spending')).toEqual({ stopped: true, changed: false });
-  expect((await pgfresh('check')).stdout).toMatch(/! spending: stopped: the bill\n {2}Next: Run "pgfresh resume-spending"/);
+  expect((await pgfresh('check')).stdout).toMatch(
+    /! spending: stopped: the bill\n {2}Next: Run "pgfresh resume-spending"/,
+  );
   expect((await pgfresh('source', 'list')).stdout).toMatch(/^market +stopped/m);
   expect(await json('resume-spending')).toEqual({ stopped: false, changed: true });
   expect((await pgfresh('resume-spending')).stdout).toBe('Nothing was stopped.\n');
