@@ -37,3 +37,16 @@ export {
   type TurnedBack,
   type Verdict,
 } from './queue/index.ts';
+export {
+  calibrateSource,
+  holdSource,
+  listSources,
+  pauseSource,
+  resumeSource,
+  resumeSpending,
+  showSource,
+  stopSpending,
+  takeCall,
+  type Calibration,
+  type SourceHealth,
+} from './sources/index.ts';

@@ -228,6 +228,7 @@ declare
   v_taken record;
   v_called bigint[];
   v_api_keys smallint[];
+  v_use_by timestamptz;
   v_floors int := cardinality(p_floor_sources);
 begin
   -- One comparison in the usual case; which refusal it is, and whether several floors are one too many, is asked only then.
@@ -299,6 +300,7 @@ begin
       v_api_keys := v_api_keys || v_taken.api_keys;
     end loop;
     v_ids := coalesce(v_ids, '{}');
+    v_use_by := pgfresh.use_by_of(v_now);
     v_metered := array(select s.id from pgfresh.sources as s where s.id = any (v_limited) and s.quota_bytes is not null);
   end if;
 
@@ -318,7 +320,7 @@ begin
       reserved = case when j.source_id = any (v_metered) then j.est_bytes else 0 end
     where j.id = any (v_ids) and (select named.new from named)
     returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.priority, j.est_bytes, j.retries::int, j.metadata,
-      case when v_api_keys[array_position(v_called, j.id)] is not null then pgfresh.use_by_of(v_now) end, v_api_keys[array_position(v_called, j.id)];
+      case when v_api_keys[array_position(v_called, j.id)] is not null then v_use_by end, v_api_keys[array_position(v_called, j.id)];
   if not found then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_request %s has named a claim before', p_request), 'Pass a uuid of your own making, a new one for each claim.');
   end if;

@@ -27,8 +27,9 @@ declare
   v_outcomes text[];
   v_called bigint[];
   v_again bigint[];
-  v_type pgfresh.data_type_registry;
   v_ttl interval;
+  v_empty_ttl interval;
+  v_noteworthy boolean;
   -- That of all of them; null where they differ.
   v_outcome text := 'fresh';
   v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_calls bigint; v_ended bigint;
@@ -68,18 +69,20 @@ begin
   if v_done is null then
     return '{}';
   end if;
-  select * into v_type from pgfresh.data_type_registry where type_id = v_type_low;
   -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
-  v_ttl := case when v_type.ttl_column is null and v_type.staleness_function = 'pgfresh.is_data_stale' then v_type.ttl else interval '0' end;
+  select case when r.ttl_column is null and r.staleness_function = 'pgfresh.is_data_stale' then r.ttl else interval '0' end, coalesce(r.empty_ttl, r.ttl),
+      -- Most ends change nothing about their source, and then its row is not written.
+      (select s.failure_streak > 0 or s.breaker_opened_at is not null or s.last_success_at > v_now - interval '10 seconds' is not true from pgfresh.sources as s where s.id = v_source)
+    into v_ttl, v_empty_ttl, v_noteworthy from pgfresh.data_type_registry as r where r.type_id = v_type_low;
   if v_outcome is not null then
     update pgfresh.pairs set last_job = job_id, ok_job = job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = v_outcome, fails = 0,
-        not_before = case when v_outcome = 'empty' then v_now + coalesce(v_type.empty_ttl, v_type.ttl) end,
-        due_at = case when not demanded then due_at when v_outcome = 'empty' then v_now + coalesce(v_type.empty_ttl, v_type.ttl) else v_now + v_ttl end
+        not_before = case when v_outcome = 'empty' then v_now + v_empty_ttl end,
+        due_at = case when not demanded then due_at when v_outcome = 'empty' then v_now + v_empty_ttl else v_now + v_ttl end
       where type_id = v_type_low and key = any (v_keys);
   else
     update pgfresh.pairs as p set last_job = p.job_id, ok_job = p.job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = e.outcome, fails = 0,
-        not_before = case when e.outcome = 'empty' then v_now + coalesce(v_type.empty_ttl, v_type.ttl) end,
-        due_at = case when not p.demanded then p.due_at when e.outcome = 'empty' then v_now + coalesce(v_type.empty_ttl, v_type.ttl) else v_now + v_ttl end
+        not_before = case when e.outcome = 'empty' then v_now + v_empty_ttl end,
+        due_at = case when not p.demanded then p.due_at when e.outcome = 'empty' then v_now + v_empty_ttl else v_now + v_ttl end
       from unnest(v_keys, v_outcomes) as e(key, outcome)
       where p.type_id = v_type_low and p.key = any (v_keys) and p.key = e.key;
   end if;
@@ -99,7 +102,7 @@ begin
   if v_again is not null then
     perform pgfresh.run_again(v_again, v_now);
   end if;
-  if v_called is not null then
+  if v_noteworthy and v_called is not null then
     perform pgfresh.note_success(v_source, v_called, v_now);
   end if;
   perform pgfresh.settle_usage(v_source, v_reserved, v_bytes, v_calls);

@@ -25,7 +25,11 @@ it('contract 15: an outage opens the breaker in the second batch, other sources 
   };
   expect([await batch(), await batch(), await batch()]).toEqual([4, 4, 0]);
   expect(await scene.value(`select count(*)::int from pgfresh.history_other`)).toBe(0);
-  expect(await scene.value(`select paused_until - pgfresh.clock() = interval '5 minutes' from pgfresh.sources where id = ${dead}`)).toBe(true);
+  expect(
+    await scene.value(
+      `select paused_until - pgfresh.clock() = interval '5 minutes' from pgfresh.sources where id = ${dead}`,
+    ),
+  ).toBe(true);
 
   // A dead source beside a living one: the living one goes on as if it were alone.
   const living = await scene.claim({ limit: 100 });

@@ -175,7 +175,11 @@ test.for(Object.keys(reasons) as Reason[])('%s', async (reason) => {
 });
 
 test.for([
-  [`select pgfresh.pause_source('market', p_reason => 'holiday')`, 'paused', /^The source market is paused: holiday\.$/],
+  [
+    `select pgfresh.pause_source('market', p_reason => 'holiday')`,
+    'paused',
+    /^The source market is paused: holiday\.$/,
+  ],
   [
     `select pgfresh.hold_source(id, pgfresh.clock() + interval '30 seconds', 'Retry-After: 30') from pgfresh.sources`,
     'rate',
@@ -186,7 +190,7 @@ test.for([
     'breaker',
     /^The source market failed and is tried with one job at a time, until one succeeds\.$/,
   ],
-] as const)('%s', async ([statement, reason, says]) => {
+] as const)('after %s', async ([statement, reason, says]) => {
   const scene = await PlannerScene.open();
   await scene.type('quote');
   await viewed(scene);

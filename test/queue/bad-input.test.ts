@@ -27,7 +27,10 @@ const long = `repeat('x', 10240)`;
  * `:running`, `:attempt` and `:worker` are a job that runs and who holds it; `:metered` is a job of another data type
  * that runs in its first attempt too; `:waiting` is a job that waits.
  */
-const cases: Record<Exclude<(typeof queueFunctions | typeof sourceFunctions)[number], 'clock'>, readonly (readonly [string, Expected])[]> = {
+const cases: Record<
+  Exclude<(typeof queueFunctions | typeof sourceFunctions)[number], 'clock'>,
+  readonly (readonly [string, Expected])[]
+> = {
   queue_refresh_if_not_exists: [
     [`null, 'quote'`, key],
     [`'', 'quote'`, key],

@@ -346,6 +346,38 @@ describe('the end', () => {
     ]);
   });
 
+  it('of several in one call has an outcome for each, and each says when its pair is looked at again', async () => {
+    await db.query(`update pgfresh.data_type_registry set empty_ttl = '1 day' where data_type = 'quote'`);
+    await queue.enqueueMany(db, 'quote', ['A', 'B', 'C']);
+    await db.query('update pgfresh.pairs set demanded = true');
+    const outcomes: Readonly<Record<string, string>> = { A: 'empty', B: 'unchanged' };
+    const ends = (await scene.claim()).map(({ id, attempt, key }) => {
+      const outcome = outcomes[key];
+      return { id, attempt, bytes: 10, ...(outcome === undefined ? {} : { outcome }) };
+    });
+    expect(await queue.complete(db, ends)).toHaveLength(3);
+    const pairs = `select key, outcome, not_before is not null as held, extract(epoch from due_at - checked_at)::int as due from pgfresh.pairs order by key`;
+    expect(await db.query(pairs)).toEqual([
+      { key: 'A', outcome: 'empty', held: true, due: 86_400 },
+      { key: 'B', outcome: 'unchanged', held: false, due: 60 },
+      { key: 'C', outcome: 'fresh', held: false, due: 60 },
+    ]);
+    expect(
+      await scene.value(`select array_agg(key || ' ' || outcome order by key) from pgfresh.history_succeeded`),
+    ).toEqual(['A empty', 'B unchanged', 'C fresh']);
+    await db.query(`update pgfresh.data_type_registry set empty_ttl = null where data_type = 'quote'`);
+  });
+
+  it('that is a failure is in the history with its calls and times, too', async () => {
+    await queue.enqueue(db, 'quote', 'A');
+    const job = await scene.claimOne();
+    const measured = { bytes: 7, calls: 3, fetchMs: 20, validateMs: 2 };
+    await queue.turnBack(db, [{ ...job, ...measured }], 'fail', { outcome: 'schema', error: 'no' });
+    expect(await db.query('select bytes, calls, fetch_ms, validate_ms, outcome from pgfresh.history_other')).toEqual([
+      { bytes: 7, calls: 3, fetch_ms: 20, validate_ms: 2, outcome: 'schema' },
+    ]);
+  });
+
   it('has no effect for an attempt that is not running any more', async () => {
     await queue.enqueue(db, 'quote', 'A');
     const first = await scene.claimOne();

@@ -123,7 +123,7 @@ it('is given back by a claim that is killed before it commits', async () => {
 it('never makes claims at once overshoot together', async () => {
   await queue.enqueueMany(db, 'price', keys(100));
   const claims = await Promise.all(Array.from({ length: 8 }, () => claimKeys(3)));
-  const more = [...claims.flat()];
+  const more = claims.flat();
   for (let turn = 0; turn < 6; turn++) more.push(...(await claimKeys(3)));
   expect(more).toHaveLength(10);
   expect(new Set(more).size).toBe(10);
@@ -152,7 +152,7 @@ describe('a share for what people look at', () => {
 
   it('is left by many claims at once', async () => {
     const claims = await Promise.all(Array.from({ length: 8 }, () => claimKeys(2)));
-    const more = [...claims.flat()];
+    const more = claims.flat();
     for (let turn = 0; turn < 6; turn++) more.push(...(await claimKeys(2)));
     expect(more).toHaveLength(7);
   });
@@ -284,7 +284,11 @@ it('is spread over the minute, so that who begins to look finds some', async () 
   expect(await claimKeys(300)).toHaveLength(56);
   await clock.advance('9.999 seconds');
   expect(await claimKeys(300)).toEqual([]);
-  expect(await scene.value(`select next_call_at - pgfresh.clock() = interval '1 ms' from pgfresh.source_health where source = 'wide'`)).toBe(true);
+  expect(
+    await scene.value(
+      `select next_call_at - pgfresh.clock() = interval '1 ms' from pgfresh.source_health where source = 'wide'`,
+    ),
+  ).toBe(true);
   await clock.advance('1 millisecond');
   expect(await claimKeys(300)).toHaveLength(56);
   // Background work leaves its share of every ten seconds, too.
@@ -295,7 +299,9 @@ it('is spread over the minute, so that who begins to look finds some', async () 
 });
 
 it('and a quota both hold: a claim takes what each of them allows', async () => {
-  await db.query(`update pgfresh.sources set quota_bytes = 1000, quota_window = '1 day', quota_buffer = 1 where name = 'rated'`);
+  await db.query(
+    `update pgfresh.sources set quota_bytes = 1000, quota_window = '1 day', quota_buffer = 1 where name = 'rated'`,
+  );
   await queue.enqueueMany(db, 'price', keys(20));
   // Half of the quota may be used at once, and a job takes 100 bytes.
   expect(await claimKeys()).toHaveLength(5);

@@ -127,14 +127,16 @@ function callsAMinute({ rate_limit_per_minute: rate, api_keys: keys }: SourceHea
 }
 
 function shown(source: SourceHealth): string {
-  const rows = Object.entries(source).flatMap(([column, value]: [string, unknown]) =>
+  const rows = Object.entries<SourceHealth[keyof SourceHealth]>({ ...source }).flatMap(([column, value]) =>
     value === null ? [] : [[column, value instanceof Date ? value.toISOString() : String(value)]],
   );
   return table(rows);
 }
 
 /** An option that is read as the configuration reads it. */
-function parsed<T>(schema: { safeParse(text: string): { success: boolean; data?: T; error?: { issues: { message: string }[] } } }) {
+function parsed<T>(schema: {
+  safeParse(text: string): { success: boolean; data?: T; error?: { issues: { message: string }[] } };
+}) {
   return (text: string): T => {
     const { success, data, error } = schema.safeParse(text);
     if (!success) throw new InvalidArgumentError(error?.issues[0]?.message ?? '');
@@ -144,6 +146,7 @@ function parsed<T>(schema: { safeParse(text: string): { success: boolean; data?:
 
 function instant(text: string): Date {
   const time = new Date(text);
-  if (Number.isNaN(time.getTime())) throw new InvalidArgumentError('expected a time such as 2026-11-01 or 2026-11-01T06:00Z');
+  if (Number.isNaN(time.getTime()))
+    throw new InvalidArgumentError('expected a time such as 2026-11-01 or 2026-11-01T06:00Z');
   return time;
 }
