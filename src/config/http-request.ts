@@ -36,13 +36,13 @@ export interface TokenAnswer {
   readonly status: number;
   readonly body: string;
   /** The body read as JSON. */
-  json(): unknown;
+  readonly json: () => unknown;
 }
 
 export interface TokenContext {
   readonly apiKey: string | undefined;
   /** Makes a call of the source, which counts, and is not authorised. */
-  call(request: HttpRequest): Promise<TokenAnswer>;
+  readonly call: (request: HttpRequest) => Promise<TokenAnswer>;
 }
 
 export interface Token {

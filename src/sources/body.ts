@@ -26,13 +26,13 @@ export function framingOf({ statusCode, headers }: IncomingMessage, limits: Limi
   return { length, isGzip: encoding.includes('gzip'), isEmpty };
 }
 
-/** Gathers a body, unpacked, and gives up as soon as it is larger than it may be. */
+/** Gathers a body, unpacked, until it is larger than it may be or the returned function is called. */
 export function readBody(
   message: IncomingMessage,
   isGzip: boolean,
   limits: Limits,
   done: (result: Uint8Array | Failure) => void,
-): void {
+): () => void {
   const chunks: Buffer[] = [];
   let packed = 0;
   let size = 0;
@@ -47,22 +47,21 @@ export function readBody(
   };
   const finish = (): void => done(joined(chunks, size));
   message.on('data', (chunk: Buffer) => (packed += chunk.length));
-  // A cut answer has an end for gunzip too, which would then be the reason that is told.
+  // That it was cut is seen when it closes.
   message.on('error', () => {});
   if (!isGzip) {
     message.on('data', take).on('end', finish);
-    return;
+    return () => message.off('data', take);
   }
   const gunzip = createGunzip();
-  message.on('close', () => {
-    if (!message.complete) gunzip.destroy();
-  });
   gunzip.on('error', (error) => {
     // Nothing at all is what some send for nothing at all.
     if (packed === 0 && message.complete) finish();
     else done(new Failure('network', `the answer can not be unpacked: ${error.message}`));
   });
   message.pipe(gunzip).on('data', take).on('end', finish);
+  // All of it may have come, and most of it may still be packed.
+  return () => gunzip.destroy();
 }
 
 // An array of its own: a small Buffer is part of a larger one, which a kept answer would keep alive.

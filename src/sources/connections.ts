@@ -96,7 +96,7 @@ export class Connections {
 
   // Only addresses that were checked are handed on, so a name that means something else a moment later gains nothing.
   readonly #lookup: LookupFunction = (hostname, options, callback) => {
-    lookup(hostname, { ...options, all: true }, (error, found: LookupAddress[] = []) => {
+    lookup(hostname, { ...options, all: true }, (error, found: LookupAddress[]) => {
       if (error) return callback(error, []);
       const addresses = this.#allowPrivate ? found : found.filter(({ address }) => isPublicAddress(address));
       try {

@@ -21,9 +21,9 @@ export class Deadline {
     if (this.#signals.some((signal) => signal.aborted)) this.#abort();
   }
 
-  /** Calls the listener when it is over, at once if it is, until the returned function is called. */
+  /** Calls the listener when it is over, until the returned function is called. Throws if it is over already. */
   onEnd(listener: (failure: Failure) => void): () => void {
-    if (this.#failure) listener(this.#failure);
+    if (this.#failure) throw this.#failure;
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
@@ -31,8 +31,9 @@ export class Deadline {
   /** The value of the promise, if it comes before the end. */
   async race<T>(promise: T | Promise<T>): Promise<T> {
     const over = Promise.withResolvers<never>();
-    const stop = this.onEnd(over.reject);
-    return Promise.race([promise, over.promise]).finally(stop);
+    if (this.#failure) over.reject(this.#failure);
+    this.#listeners.add(over.reject);
+    return Promise.race([over.promise, promise]).finally(() => this.#listeners.delete(over.reject));
   }
 
   clear(): void {
@@ -43,6 +44,6 @@ export class Deadline {
 
   #end(failure: Failure): void {
     this.#failure ??= failure;
-    for (const listener of [...this.#listeners]) listener(this.#failure);
+    for (const listener of this.#listeners) listener(this.#failure);
   }
 }

@@ -37,6 +37,7 @@ export class Exchange {
   #socket: Socket | undefined;
   #message: IncomingMessage | undefined;
   #sending: ClientRequest | undefined;
+  #stopReading: (() => void) | undefined;
 
   constructor(request: Outgoing, circumstances: Circumstances) {
     this.#request = request;
@@ -75,10 +76,10 @@ export class Exchange {
     this.#with.connections.listen(socket, this.#hear);
     const send = (): void => {
       const { sendBy, cost } = this.#with;
+      if (sending.destroyed) return;
       if (sendBy !== undefined && performance.now() > sendBy) {
         return this.#fail(new Failure('unsent', 'its turn was over before it could be sent'));
       }
-      if (sending.destroyed) return;
       cost.calls++;
       sending.end(this.#request.body);
     };
@@ -109,7 +110,7 @@ export class Exchange {
     message.on('close', () => {
       if (!message.complete) this.#fail(this.#cut(framing.length));
     });
-    readBody(message, framing.isGzip, this.#with.limits, (body) => {
+    this.#stopReading = readBody(message, framing.isGzip, this.#with.limits, (body) => {
       if (body instanceof Failure) return this.#fail(body);
       const { length, isEmpty } = framing;
       if (length !== undefined && !isEmpty && this.#received - (this.#head.bytes ?? 0) > length) {
@@ -140,6 +141,7 @@ export class Exchange {
   #fail(failure: Failure): void {
     this.#result.reject(failure);
     this.#sending?.destroy();
+    this.#stopReading?.();
   }
 }
 

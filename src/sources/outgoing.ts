@@ -126,7 +126,7 @@ function merged(...sets: readonly Readonly<Record<string, string>>[]): Record<st
   const headers: Record<string, string> = {};
   for (const [name, value] of sets.flatMap((set) => Object.entries(set))) {
     if (!isFreeHeader(name)) throw new Failure('config', `the header ${name} is not one that a request may set`);
-    headers[name.toLowerCase()] = String(value);
+    headers[name.toLowerCase()] = value;
   }
   return headers;
 }

@@ -30,8 +30,10 @@ export class Tokens {
 
   async #fetch(apiKey: number, fetch: () => Promise<Token>): Promise<string> {
     try {
-      const { token, expiresInMs = Infinity } = await fetch();
-      this.#held.set(apiKey, { token, until: performance.now() + Math.max(expiresInMs - margin, expiresInMs / 2) });
+      const { token, expiresInMs = 0 } = await fetch();
+      // Without a time that makes sense it is good until it is refused, and not fetched for each call.
+      const lasts = expiresInMs > 0 ? Math.max(expiresInMs - margin, expiresInMs / 2) : Infinity;
+      this.#held.set(apiKey, { token, until: performance.now() + lasts });
       return token;
     } finally {
       this.#coming.delete(apiKey);

@@ -38,7 +38,7 @@ it('contract 06a: the ledger is what the provider sent, whatever it sends', asyn
     const result = await source.call(`/${key}`, { key }).catch((error: unknown) => error as HttpAnswer | CallFailed);
     const ends = [{ id, attempt, bytes: result.wireBytes }];
     const outcome = 'outcome' in result ? result.outcome : undefined;
-    expect(outcome, key).toBe(answers[key]!.outcome);
+    expect({ key, outcome }).toEqual({ key, outcome: answers[key]!.outcome });
     if (outcome === undefined) await scene.queue.complete(scene.db, ends);
     else await scene.queue.turnBack(scene.db, ends, 'fail', { outcome });
   }

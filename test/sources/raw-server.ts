@@ -72,8 +72,8 @@ export class RawServer {
       if (!request) return;
       pending = '';
       this.requests.push(request);
-      void Promise.resolve(answering(request)).then((answer) => {
-        if (answer !== undefined && !socket.destroyed) socket.write(answer);
+      void Promise.resolve(answering(request)).then((bytes) => {
+        if (bytes !== undefined && !socket.destroyed) socket.write(bytes);
       });
     });
   }

@@ -46,7 +46,7 @@ export class ClientScene {
       () => {
         throw new Error('it did not fail');
       },
-      (error: CallFailed) => error,
+      (error: unknown) => error as CallFailed,
     );
   }
 

@@ -6,7 +6,7 @@ import { ClientScene, textOf } from './scene.ts';
 interface Provider {
   readonly server: RawServer;
   /** Ends all tokens that were given. */
-  revoke(): void;
+  readonly revoke: () => void;
 }
 
 const token: NonNullable<SourceDefinition['token']> = async ({ apiKey, call }) => {
@@ -96,6 +96,16 @@ describe('a token', () => {
     while (performance.now() - since < 2) await new Promise(setImmediate);
     await scene.call('/b');
     expect(server.paths).toEqual(['/token', '/a', '/token', '/b']);
+  });
+
+  it.each([undefined, Number.NaN, 0, -1])('that lasts %s is good until it is refused', async (expiresInMs) => {
+    const server = await RawServer.start(() => answer());
+    let fetched = 0;
+    const scene = ClientScene.of(server, {
+      token: () => Promise.resolve({ token: `token-${++fetched}`, expiresInMs }),
+    });
+    for (const path of ['/a', '/b', '/c']) await scene.call(path);
+    expect(fetched).toBe(1);
   });
 
   it('is not fetched when no call is left', async () => {
