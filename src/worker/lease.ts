@@ -5,7 +5,7 @@ import { Service } from '../lifecycle/index.ts';
 import type { FromLease, LeaseData, ToLease } from './lease-messages.ts';
 
 const threadFile = new URL(`./lease-thread${extname(import.meta.filename)}`, import.meta.url);
-const patienceMs = 5_000;
+const patienceMs = 1_000;
 
 /** A worker's life as the queue sees it, renewed from a thread of its own. */
 export class Lease extends Service {

@@ -46,7 +46,7 @@ const catalogEveryMs = 5_000;
 const recoverEveryMs = 1_000;
 const largestCommit = 500;
 const longestPauseMs = 1_000;
-const patienceMs = 3_000;
+const patienceMs = 1_500;
 
 /**
  * The loop that joins queue, sources and refresh. What it holds is in the database too, so a crash loses nothing: jobs
@@ -104,18 +104,18 @@ export class Worker extends Service {
   /** Finishes what is under way, or puts it back when the time is up. */
   protected async onStop(): Promise<void> {
     const since = performance.now();
+    this.#work.wake();
+    // A claim that is on its way still brings its jobs. A database that says nothing more must not keep us from ending.
+    await within(patienceMs, this.#loops);
     const held = this.#held.size;
     await failpoint('worker.before-drain');
-    this.#work.wake();
     await within(this.#options.drainMs, this.#idle());
     const late = this.#held.size;
     this.#giveUp.abort();
     if (late > 0) await within(patienceMs, this.#idle());
-    await within(patienceMs, this.#loops);
     await failpoint('worker.before-retire');
     // What could not be put back by its end is put back by the end of the lease.
-    await this.#lease.stop().catch(() => {});
-    await this.#listener.stop();
+    await within(patienceMs, Promise.all([this.#lease.stop(), this.#listener.stop()]));
     await this.#clients.close();
     const ms = performance.now() - since;
     this.#options.events.emit({ type: 'worker.drained', finished: held - late, putBack: late, ms });
