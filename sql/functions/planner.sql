@@ -64,38 +64,30 @@ declare
   v_problem record;
 begin
   for v_type in
-    select r as registered, s.name, s.enabled, s.paused_until, s.quota_bytes, res.stamp is not distinct from now.stamp and now.stamp is not null as same
+    select r as registered, res.stamp = now.stamp as same
     from pgfresh.data_type_registry as r join pgfresh.sources as s on s.id = r.source_id
     left join pgfresh.type_resolution as res on res.type_id = r.type_id left join pgfresh.catalog_stamps(p_types) as now on now.type_id = r.type_id
-    where r.type_id = any (p_types) and (not s.enabled or s.paused_until > p_now or s.quota_bytes is not null or now.stamp is null or res.stamp is distinct from now.stamp)
+    where r.type_id = any (p_types) and ((res.stamp = now.stamp) is not true or not s.enabled or s.paused_until > p_now or s.quota_bytes is not null or exists (select from pgfresh.spending_stop))
   loop
     type_id := (v_type.registered).type_id;
-    until := p_now + interval '1 minute';
-    reason := null;
-    if not v_type.same then
+    if v_type.same is not true then
       select * into v_problem from pgfresh.type_problem(v_type.registered);
       if found then
         perform pgfresh.warn('type_unresolved', (v_type.registered).data_type, v_problem.problem, v_problem.next_step);
         reason := 'unresolved';
+        until := p_now + interval '1 minute';
+        return next;
+        continue;
       end if;
     end if;
-    if reason is not null then
-      null;
-    elsif not v_type.enabled then
-      reason := 'paused';
-    elsif v_type.paused_until > p_now then
-      reason := 'breaker';
-      until := v_type.paused_until;
-    elsif v_type.quota_bytes is not null and pgfresh.is_quota_exceeded(v_type.name) then
-      reason := 'quota';
-    end if;
-    if reason is not null then
+    select o.reason, o.until into reason, until from pgfresh.source_obstacle((v_type.registered).source_id, p_now) as o;
+    if found then
       return next;
     end if;
   end loop;
 end
 $$;
-comment on function pgfresh.planning_obstacles(int[], timestamptz) is 'What keeps data types from being planned: unresolved, paused, breaker or quota.';
+comment on function pgfresh.planning_obstacles(int[], timestamptz) is 'What keeps data types from being planned: unresolved, or what source_obstacle says of their source.';
 
 /*
   The one way from a look to a job. Every pair that is looked at gets a time of its next look, or a job whose end sets one, so
