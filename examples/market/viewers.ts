@@ -1,4 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
 import pg from 'pg';
 
 export interface ViewersOptions {
@@ -131,6 +132,22 @@ export class Viewers {
 
   async #rest(ms: number): Promise<void> {
     await wait(ms, undefined, { signal: this.#stop.signal }).catch(() => {});
+  }
+}
+
+if (import.meta.main) {
+  const { values } = parseArgs({
+    options: { seed: { type: 'string', default: '1' }, count: { type: 'string', default: '200' } },
+  });
+  const url = process.env['DATABASE_URL'];
+  const [seed, count] = [Number(values.seed), Number(values.count)];
+  if (url && Number.isInteger(seed) && Number.isInteger(count)) {
+    const viewers = new Viewers({ url, seed, count, onError: (error) => console.error(error.message) });
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void viewers.stop());
+    viewers.start();
+  } else {
+    console.error('Expected the database in DATABASE_URL, and whole numbers for --seed and --count.');
+    process.exitCode = 2;
   }
 }
 

@@ -1,3 +1,5 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
 import { Viewers, zipf, type ViewersOptions } from '../../../examples/market/viewers.ts';
 import { freezeClock } from '../../harness/clock.ts';
@@ -100,6 +102,28 @@ describe('viewers', () => {
     viewers.start();
     while (viewers.pages.length < 3) await subscriptions();
     expect(viewers.pages).toHaveLength(3);
+  });
+});
+
+describe('viewers as a process', () => {
+  const spawnViewers = (env: Record<string, string>, ...options: string[]) =>
+    spawn(process.execPath, ['examples/market/viewers.ts', ...options], {
+      env: { PATH: process.env['PATH'], ...env },
+      stdio: 'ignore',
+    });
+
+  it('look, and leave when they are told to', async () => {
+    await db.query('delete from pgfresh.active_subscriptions');
+    const child = spawnViewers({ DATABASE_URL: url }, '--count', '2000');
+    while ((await subscriptions()).length === 0);
+    child.kill('SIGTERM');
+    expect(await once(child, 'close')).toEqual([0, null]);
+    expect(await subscriptions()).toEqual([]);
+  });
+
+  it('refuse what makes no sense', async () => {
+    expect(await once(spawnViewers({}), 'close')).toEqual([2, null]);
+    expect(await once(spawnViewers({ DATABASE_URL: url }, '--count', 'many'), 'close')).toEqual([2, null]);
   });
 });
 

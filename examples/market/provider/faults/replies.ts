@@ -10,72 +10,76 @@ let bomb: Buffer | undefined;
 /** Answers that are HTTP, but not what an API should answer. */
 export const replyFaults = {
   error_500: {
-    what: 'status 500',
+    what: 'answers with status 500',
     outcome: 'http_5xx',
     reply: () => errorReply(500, 'internal', 'Something went wrong.'),
   },
   bad_gateway: {
-    what: 'status 502 with an HTML page',
+    what: 'answers with status 502 with an HTML page',
     outcome: 'http_5xx',
     reply: () => ({ status: 502, headers: html, body: Buffer.from(page) }),
   },
   unavailable: {
-    what: 'status 503 with Retry-After',
+    what: 'answers with status 503 with Retry-After',
     outcome: 'rate_limited',
     reply: (_honest, { seconds = 5 }) =>
       errorReply(503, 'maintenance', 'Back soon.', { 'retry-after': String(seconds) }),
   },
   bad_request: {
-    what: 'status 400',
+    what: 'answers with status 400',
     outcome: 'http_4xx',
     reply: () => errorReply(400, 'bad_request', 'That was not understood.'),
   },
   unauthorized: {
-    what: 'status 401, as if the key were unknown',
+    what: 'answers with status 401, as if the key were unknown',
     outcome: 'http_4xx',
     reply: () => errorReply(401, 'unknown_key', 'This key is not known.'),
   },
   forbidden: {
-    what: 'status 403, as if the plan were too small',
+    what: 'answers with status 403, as if the plan were too small',
     outcome: 'http_4xx',
     reply: () => errorReply(403, 'plan', 'Not in your plan.'),
   },
   not_found: {
-    what: 'status 404, as if the symbol were unknown',
+    what: 'answers with status 404, as if the symbol were unknown',
     outcome: 'http_4xx',
     reply: () => errorReply(404, 'unknown_symbol', 'There is no such symbol.'),
   },
-  gone: { what: 'status 410', outcome: 'http_4xx', reply: () => errorReply(410, 'gone', 'This version has ended.') },
+  gone: {
+    what: 'answers with status 410',
+    outcome: 'http_4xx',
+    reply: () => errorReply(410, 'gone', 'This version has ended.'),
+  },
 
   limited: {
-    what: 'status 429 with Retry-After in seconds',
+    what: 'answers with status 429 with Retry-After in seconds',
     outcome: 'rate_limited',
     reply: (_honest, { seconds = 5 }) => limited({ 'retry-after': String(seconds) }),
   },
   limited_date: {
-    what: 'status 429 with Retry-After as a date',
+    what: 'answers with status 429 with Retry-After as a date',
     outcome: 'rate_limited',
     reply: (_honest, { seconds = 5, now }) => limited({ 'retry-after': new Date(now + seconds * 1_000).toUTCString() }),
   },
   limited_reset: {
-    what: 'status 429 with x-ratelimit-reset alone',
+    what: 'answers with status 429 with x-ratelimit-reset alone',
     outcome: 'rate_limited',
     reply: (_honest, { seconds = 5, now }) =>
       limited({ 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': String(Math.ceil(now / 1_000 + seconds)) }),
   },
   limited_silently: {
-    what: 'status 429 that does not say until when',
+    what: 'answers with status 429 that does not say until when',
     outcome: 'rate_limited',
     reply: () => limited({}),
   },
 
   no_content: {
-    what: 'status 204',
+    what: 'answers with status 204',
     outcome: 'empty',
     reply: () => ({ status: 204, headers: {}, body: Buffer.alloc(0) }),
   },
   empty_body: {
-    what: 'status 200 and no body',
+    what: 'answers with status 200 and no body',
     outcome: 'not_json',
     reply: (honest) => ({ ...honest, body: Buffer.alloc(0) }),
   },
@@ -105,17 +109,17 @@ export const replyFaults = {
     reply: (honest) => text(honest, (json) => `answer(${json});`),
   },
   html_page: {
-    what: 'an HTML page with status 200',
+    what: 'sends an HTML page with status 200',
     outcome: 'not_json',
     reply: () => ({ status: 200, headers: html, body: Buffer.from(page) }),
   },
   html_as_json: {
-    what: 'an HTML page that calls itself JSON',
+    what: 'sends an HTML page that calls itself JSON',
     outcome: 'not_json',
     reply: (honest) => ({ ...honest, body: Buffer.from(page) }),
   },
   wrong_content_type: {
-    what: 'good JSON that calls itself text/html',
+    what: 'sends good JSON that calls itself text/html',
     outcome: 'not_json',
     reply: (honest) => ({ ...honest, headers: html }),
   },
