@@ -1,13 +1,17 @@
 import { expect, test } from 'vitest';
 import { freezeClock } from '../../harness/clock.ts';
 import { seededRandom } from '../../harness/random.ts';
+import { openSession } from '../../harness/session.ts';
 import { openMarket } from './scene.ts';
 
-const { db } = await openMarket();
+const { url, db } = await openMarket();
 const clock = await freezeClock(db);
+// Whoever asks may live anywhere; here it is fourteen hours ahead of UTC.
+const session = await openSession(url);
+await session.query(`set time zone 'Pacific/Kiritimati'`);
 
 async function ask(symbol: string): Promise<{ open: boolean; opensAt: Date | null }> {
-  const [row] = await db.query<{ open: boolean; opensAt: Date | null }>(
+  const [row] = await session.query<{ open: boolean; opensAt: Date | null }>(
     `select is_exchange_open($1::text, 'quote') as open, exchange_opens_at($1::text, 'quote') as "opensAt"`,
     [symbol],
   );

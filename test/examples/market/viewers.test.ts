@@ -54,7 +54,11 @@ describe('viewers', () => {
 
   it('say again and again that they are there', async () => {
     const viewers = start({ medianDwellMs: 1_000_000, heartbeatMs: 10, count: 5_000 });
-    while (viewers.pages.length === 0) await subscriptions();
+    const hasCome = async () => {
+      const page = viewers.pages[0];
+      return (await subscriptions()).some((one) => one.user_id === page?.user && one.key === page.symbol);
+    };
+    while (!(await hasCome()));
     await clock.advance('1 minute');
     const page = viewers.pages[0]!;
     const [now] = await db.query<{ now: Date }>('select pgfresh.clock() as now');
