@@ -48,8 +48,27 @@ export const queueFunctions = [
   'clock',
 ] as const;
 
+/** Sources and their limits. */
+export const sourceFunctions = [
+  'take_call',
+  'hold_source',
+  'pause_source',
+  'resume_source',
+  'stop_spending',
+  'resume_spending',
+  'calibrate_source',
+] as const;
+
+/** What a worker calls besides. */
+export const refreshFunctions = ['fence_jobs', 'release_claim', 'keep_refused_answer'] as const;
+
 /**
  * The functions of the schema that users call, from SQL or through the library. The others are parts of these.
  * The page of the SQL functions shows these first, and the tests call each of them with everything that makes no sense.
  */
-export const calledByUsers = [...planningFunctions, ...queueFunctions] as const;
+export const calledByUsers = [
+  ...planningFunctions,
+  ...queueFunctions,
+  ...sourceFunctions,
+  ...refreshFunctions,
+] as const;

@@ -144,7 +144,7 @@ export const seedSignatures: readonly SeedSignature[] = [
     theirs: 'invoke_processor_if_healthy() → void',
     ours: [],
     differs:
-      'Nobody has to be called: workers wait for the notification `pgfresh_job` and claim by themselves. Taking back what is stuck is `recover_stuck_jobs`. A source that keeps failing is not claimed from until its `paused_until`; the others go on.',
+      'Nobody has to be called: workers wait for the notification `pgfresh_job` and claim by themselves. Taking back what is stuck is `recover_stuck_jobs`. A source that keeps failing is not claimed from until its `paused_until`, and then tried with one job; the others go on.',
   },
   {
     seed: '002',
@@ -188,8 +188,8 @@ export const seedSignatures: readonly SeedSignature[] = [
   {
     seed: '002',
     theirs: 'table sources (rate, failure streak, pause)',
-    ours: ['sources'],
+    ours: ['sources', 'source_health', 'rate_slot'],
     differs:
-      'The same columns, and the quota in bytes with its window and buffer. A pause or `enabled = false` keeps every claim away.',
+      'The same columns, and the quota in bytes with its window and buffer. The rate is counted inside the claim for all workers together, so nobody waits with a job in his hand. After a pause, one probe decides. `enabled = false` keeps every claim away.',
   },
 ];

@@ -1,12 +1,14 @@
 do $$ begin
   if to_regtype('pgfresh.claimed_job') is null then
-    create type pgfresh.claimed_job as (id bigint, attempt int, type_id int, key text, source_id int, band smallint, priority int, est_bytes bigint, retries int, metadata jsonb);
+    create type pgfresh.claimed_job as (id bigint, attempt int, type_id int, key text, source_id int, band smallint, priority int, est_bytes bigint, retries int, metadata jsonb,
+      use_by timestamptz, api_key smallint);
   end if;
 end $$;
-comment on type pgfresh.claimed_job is 'A job as claim_jobs returns it. Id and attempt together are the token by which it is ended.';
+comment on type pgfresh.claimed_job is 'A job as claim_jobs returns it. Id and attempt together are the token by which it is ended. Of a source with a rate, '
+  'it has one call, to be sent by use_by with that API key, or not at all.';
 
 /*
-  Picks from sources without a quota, best band first, oldest first. One probe of the ready index for each source and band:
+  Picks from sources without limits, best band first, oldest first. One probe of the ready index for each source and band:
   the probe starts at the floor that the caller remembers, so that entries which are dead but can not be removed yet, because
   somebody holds an old snapshot, are not walked over again by every claim.
 */
@@ -60,11 +62,11 @@ begin
   limit p_limit;
 end
 $$;
-comment on function pgfresh.pick_free(int, int[], int[], bigint, int[], smallint[], bigint[]) is 'Locks the next ready jobs of sources without a quota. A part of claim_jobs.';
+comment on function pgfresh.pick_free(int, int[], int[], bigint, int[], smallint[], bigint[]) is 'Locks the next ready jobs of sources without limits. A part of claim_jobs.';
 
 /*
-  Picks from one source with a quota only what fits into what is free, and reserves it. The state row is locked first, so two
-  claims can not overshoot together; a claim that finds it locked leaves the source to the other one.
+  Picks from one source with limits only what all of them allow: its breaker, its running jobs, its rate, its bytes. Claims of one
+  source count one after the other, so two can not overshoot together; one that comes meanwhile leaves the source to the other.
 */
 create or replace function pgfresh.pick_limited(p_source_id int, p_limit int, p_types int[], p_max_bytes bigint)
 returns table (id bigint, band smallint, source_id int, est_bytes bigint)
@@ -73,38 +75,86 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_budget record;
-  v_left bigint;
-  v_small bigint;
   v_now timestamptz := pgfresh.clock();
+  v_source pgfresh.sources;
+  v_budget record;
+  -- How many jobs may be taken, and after how many nobody's work waits.
+  v_room int := p_limit;
+  v_viewed_only int := p_limit;
+  v_running int;
+  v_busy text[] := '{}';
+  v_left bigint := 9223372036854775807;
+  v_small bigint := 9223372036854775807;
+  v_classes int := 0;
+  v_saving bigint;
   v_job record;
   v_count int := 0;
-  v_lowest smallint;
+  v_lowest smallint := -1;
 begin
-  perform from pgfresh.source_state where source_id = p_source_id for update skip locked;
-  if not found then
+  if not pg_try_advisory_xact_lock(7042, p_source_id) then
     return;
   end if;
-  select * into v_budget from pgfresh.source_budget(p_source_id);
-  v_left := v_budget.free;
-  -- From 90 % of the cap on, nobody's work waits.
-  v_lowest := case when v_budget.used + v_budget.reserved >= v_budget.cap * 0.9 then 0 else -1 end;
-  -- What is being saved for a large job is not there for the others.
-  v_small := greatest(0, v_left - v_budget.saved);
+  select * into v_source from pgfresh.sources as s where s.id = p_source_id;
+  if v_source.paused_until > v_now then
+    return;
+  end if;
+  if v_source.breaker_opened_at is not null then
+    -- Locked before its bytes are, as ends do it.
+    perform from pgfresh.sources as s where s.id = p_source_id for no key update skip locked;
+    if not found or exists (select from pgfresh.job as j where j.id = v_source.probe_job and j.state = 'x' and j.attempt = v_source.probe_attempt) then
+      return;
+    end if;
+    v_room := 1;
+  end if;
+  if v_source.max_concurrency is not null or v_source.one_key_at_a_time then
+    delete from pgfresh.source_place as p where p.source_id = p_source_id
+      and (select true from pgfresh.job as j where j.id = p.job_id and j.state = 'x' and j.attempt = p.attempt) is null;
+    select count(*), case when v_source.one_key_at_a_time then coalesce(array_agg(p.key), '{}') else '{}' end into v_running, v_busy
+      from pgfresh.source_place as p where p.source_id = p_source_id;
+    v_room := least(v_room, v_source.max_concurrency - v_running);
+  end if;
+  if v_source.rate_limit_per_minute is not null then
+    select least(v_room, c.viewed), c.background into v_room, v_viewed_only from pgfresh.calls_now(v_source, v_now) as c;
+    v_lowest := case when v_viewed_only > 0 then -1 else 0 end;
+  end if;
+  if v_room < 1 then
+    return;
+  end if;
 
-  if v_budget.saving_job is not null then
-    select j.id, j.band, j.source_id, j.est_bytes into v_job from pgfresh.job as j
-      where j.id = v_budget.saving_job and j.state = 'r' and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
-      for update skip locked;
-    if found and (v_job.est_bytes <= v_left or (v_budget.level = 0 and v_job.est_bytes <= v_budget.cap - v_budget.used - v_budget.reserved)) then
-      id := v_job.id; band := v_job.band; source_id := v_job.source_id; est_bytes := v_job.est_bytes;
-      return next;
-      v_left := greatest(0, v_left - v_job.est_bytes);
-      v_small := least(v_small, v_left);
-      v_count := 1;
-      update pgfresh.source_state set saving_job = null, saving_since = null where source_id = p_source_id;
-    elsif not exists (select from pgfresh.job as j where j.id = v_budget.saving_job and j.state = 'r') then
-      update pgfresh.source_state set saving_job = null, saving_since = null where source_id = p_source_id;
+  if v_source.quota_bytes is not null then
+    perform from pgfresh.source_state where source_id = p_source_id for update skip locked;
+    if not found then
+      return;
+    end if;
+    select * into v_budget from pgfresh.source_budget(p_source_id);
+    v_left := v_budget.free;
+    v_saving := v_budget.saving_job;
+    v_classes := 25;
+    -- From 90 % of the cap on, nobody's work waits.
+    if v_budget.used + v_budget.reserved >= v_budget.cap * 0.9 then
+      v_lowest := 0;
+    end if;
+    -- What is being saved for a large job is not there for the others.
+    v_small := greatest(0, v_left - v_budget.saved);
+
+    if v_saving is not null then
+      select j.id, j.band, j.source_id, j.est_bytes, j.key into v_job from pgfresh.job as j
+        where j.id = v_saving and j.state = 'r' and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
+          and j.band >= v_lowest and j.key <> all (v_busy)
+        for update skip locked;
+      if found and (v_job.est_bytes <= v_left or (v_budget.level = 0 and v_job.est_bytes <= v_budget.cap - v_budget.used - v_budget.reserved)) then
+        id := v_job.id; band := v_job.band; source_id := v_job.source_id; est_bytes := v_job.est_bytes;
+        return next;
+        v_left := greatest(0, v_left - v_job.est_bytes);
+        v_small := least(v_small, v_left);
+        v_count := 1;
+        if v_source.one_key_at_a_time then
+          v_busy := v_busy || v_job.key;
+        end if;
+        update pgfresh.source_state set saving_job = null, saving_since = null where source_id = p_source_id;
+      elsif not exists (select from pgfresh.job as j where j.id = v_saving and j.state = 'r') then
+        update pgfresh.source_state set saving_job = null, saving_since = null where source_id = p_source_id;
+      end if;
     end if;
   end if;
 
@@ -112,28 +162,31 @@ begin
   for v_job in
     select picked.* from generate_series(20, v_lowest, -1) as b(band)
     cross join lateral (
-      select j.id, j.band, j.source_id, j.est_bytes
-      from generate_series(0, 25) as c(class)
+      select j.id, j.band, j.source_id, j.est_bytes, j.key
+      from generate_series(0, v_classes) as c(class)
       cross join lateral (
         select j.* from pgfresh.job as j
         where j.state = 'r' and j.source_id = p_source_id and j.size_class = c.class and j.band = b.band and j.est_bytes <= v_small
-          and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
-        order by j.seq limit p_limit for update skip locked
+          and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.key <> all (v_busy) and j.id is distinct from v_saving
+        order by j.seq limit v_room for update skip locked
       ) as j
       where c.class = 0 or power(4, c.class - 1) < v_small
       order by j.seq
     ) as picked
   loop
-    exit when v_count >= p_limit;
-    continue when v_job.est_bytes > v_small or v_job.id = v_budget.saving_job;
+    exit when v_count >= v_room or (v_job.band = -1 and v_count >= v_viewed_only);
+    continue when v_job.est_bytes > v_small or v_job.key = any (v_busy);
     id := v_job.id; band := v_job.band; source_id := v_job.source_id; est_bytes := v_job.est_bytes;
     return next;
     v_small := v_small - v_job.est_bytes;
     v_count := v_count + 1;
+    if v_source.one_key_at_a_time then
+      v_busy := v_busy || v_job.key;
+    end if;
   end loop;
 
   -- A job that has been too large for ten minutes gets half of the pace put aside, so that small ones can not starve it.
-  if v_budget.saving_job is null and v_count < p_limit then
+  if v_source.quota_bytes is not null and v_saving is null and v_count < v_room then
     select j.id, j.est_bytes into v_job from generate_series(25, 1, -1) as c(class) cross join lateral (
         select j.id, j.created_at, j.est_bytes from pgfresh.job as j
         where j.state = 'r' and j.source_id = p_source_id and j.size_class = c.class and j.band >= v_lowest and j.est_bytes > v_small
@@ -146,7 +199,7 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.pick_limited(int, int, int[], bigint) is 'Locks those ready jobs of a source with a quota that fit into it. A part of claim_jobs.';
+comment on function pgfresh.pick_limited(int, int, int[], bigint) is 'Locks those ready jobs of a source with limits, or with an open breaker, that may run now. A part of claim_jobs.';
 
 create or replace function pgfresh.claim_jobs(
   p_worker bigint, p_request uuid, p_limit int, p_sources int[] default null, p_types int[] default null, p_max_bytes bigint default null,
@@ -167,7 +220,15 @@ declare
   v_free int[];
   v_limited int[];
   v_ids bigint[];
+  v_stopped boolean;
+  -- Of each that is to be claimed, its source; and of those that take a call with them, its API key.
+  v_sources int[];
   v_source int;
+  v_metered int[] := '{}';
+  v_taken record;
+  v_called bigint[];
+  v_api_keys smallint[];
+  v_use_by timestamptz;
   v_floors int := cardinality(p_floor_sources);
 begin
   -- One comparison in the usual case; which refusal it is, and whether several floors are one too many, is asked only then.
@@ -191,17 +252,22 @@ begin
   select
       (select w.idle from pgfresh.worker as w where w.id = p_worker and w.lease_until > v_now),
       (select true from pgfresh.job as j where j.state = 'w' and j.run_at <= v_now order by j.run_at limit 1),
+      (select true from pgfresh.spending_stop),
       array(select s.id from pgfresh.sources as s
-        where s.quota_bytes is null and s.enabled and (s.paused_until is null or s.paused_until <= v_now) and (p_sources is null or s.id = any (p_sources))),
+        where not s.limited and s.breaker_opened_at is null and s.enabled and (s.paused_until is null or s.paused_until <= v_now) and (p_sources is null or s.id = any (p_sources))),
       array(select s.id from pgfresh.sources as s
-        where s.quota_bytes is not null and s.enabled and (s.paused_until is null or s.paused_until <= v_now) and (p_sources is null or s.id = any (p_sources))
+        where (s.limited or s.breaker_opened_at is not null) and s.enabled and (s.paused_until is null or s.paused_until <= v_now) and (p_sources is null or s.id = any (p_sources))
         order by s.id)
-    into v_idle, v_due, v_free, v_limited;
+    into v_idle, v_due, v_stopped, v_free, v_limited;
   if p_worker is not null and v_idle is null then
     perform pgfresh.refuse('PGF_LEASE_LOST', format('worker %s has no lease', p_worker), 'Register again with register_worker and forget what was claimed.');
   end if;
   if v_due then
     perform pgfresh.promote_jobs(v_now);
+  end if;
+  if v_stopped then
+    v_free := '{}';
+    v_limited := '{}';
   end if;
 
   if v_limited = '{}' and v_floors = 0 and cardinality(v_free) = 1 then
@@ -223,12 +289,19 @@ begin
     ), chosen as (
       select * from picked order by band desc, id limit p_limit
     )
-    select coalesce(array_agg(chosen.id), '{}') into v_ids from chosen;
+    select coalesce(array_agg(chosen.id), '{}'), coalesce(array_agg(chosen.source_id), '{}') into v_ids, v_sources from chosen;
     foreach v_source in array v_limited loop
-      update pgfresh.source_state as s set reserved = s.reserved + taken.bytes, level = b.level + taken.bytes, level_at = v_now
-      from (select sum(est_bytes) as bytes from pgfresh.job where id = any (v_ids) and source_id = v_source) as taken, pgfresh.source_budget(v_source) as b
-      where s.source_id = v_source and taken.bytes > 0;
+      continue when not v_source = any (v_sources);
+      select array_agg(t.id) as ids, array_agg(t.api_key) as api_keys into v_taken
+        from pgfresh.take_limits(v_source, array(select c.id from unnest(v_ids, v_sources) with ordinality as c(id, source_id, place) where c.source_id = v_source order by c.place), v_now) as t;
+      select array_agg(c.id), array_agg(c.source_id) into v_ids, v_sources
+        from unnest(v_ids, v_sources) as c(id, source_id) where c.source_id <> v_source or c.id = any (v_taken.ids);
+      v_called := v_called || v_taken.ids;
+      v_api_keys := v_api_keys || v_taken.api_keys;
     end loop;
+    v_ids := coalesce(v_ids, '{}');
+    v_use_by := pgfresh.use_by_of(v_now);
+    v_metered := array(select s.id from pgfresh.sources as s where s.id = any (v_limited) and s.quota_bytes is not null);
   end if;
 
   -- Who got less than it asked for will soon wait for more, and wants to be woken.
@@ -244,16 +317,17 @@ begin
     )
     update pgfresh.job as j
     set state = 'x', worker = p_worker, request = p_request, claimed_at = v_now, progress_at = v_now, attempt = j.attempt + 1,
-      reserved = case when j.source_id = any (v_limited) then j.est_bytes else 0 end
+      reserved = case when j.source_id = any (v_metered) then j.est_bytes else 0 end
     where j.id = any (v_ids) and (select named.new from named)
-    returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.priority, j.est_bytes, j.retries::int, j.metadata;
+    returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.priority, j.est_bytes, j.retries::int, j.metadata,
+      case when v_api_keys[array_position(v_called, j.id)] is not null then v_use_by end, v_api_keys[array_position(v_called, j.id)];
   if not found then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_request %s has named a claim before', p_request), 'Pass a uuid of your own making, a new one for each claim.');
   end if;
 end
 $$;
 comment on function pgfresh.claim_jobs(bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[]) is
-  'Claims up to p_limit ready jobs for a registered worker, best band first, and only what the budgets of their sources allow. '
+  'Claims up to p_limit ready jobs for a registered worker, best band first, and only what all limits of their sources allow. '
   'p_request is a uuid made by the caller: it names the claim in heartbeat_worker. The floors are a hint: per source and band, the first id worth looking at.';
 
 create or replace function pgfresh.promote_jobs(p_now timestamptz) returns int
@@ -288,7 +362,7 @@ begin
   end if;
   return (
     select coalesce(jsonb_agg(jsonb_build_object('id', c.id, 'attempt', c.attempt, 'key', c.key, 'data_type', r.data_type, 'priority', c.priority,
-      'estimated_size', c.est_bytes, 'retry_count', c.retries, 'metadata', c.metadata) order by c.band desc, c.id), '[]')
+      'estimated_size', c.est_bytes, 'retry_count', c.retries, 'metadata', c.metadata, 'use_by', c.use_by, 'api_key', c.api_key) order by c.band desc, c.id), '[]')
     from pgfresh.claim_jobs(null, gen_random_uuid(), p_batch_size, v_sources, v_types, p_max_bytes) as c
     join pgfresh.data_type_registry as r on r.type_id = c.type_id
   );

@@ -5,7 +5,9 @@
   The table of open jobs is empty one minute and full the next, so its statistics are never right. Every table is therefore
   reached by an array of keys, which leaves nothing to choose but the index; what comes with a job is joined to it by a hash.
 */
-create or replace function pgfresh.complete_jobs(p_ids bigint[], p_attempts int[], p_bytes bigint[], p_outcome text default 'fresh', p_fetch_ms int[] default null)
+create or replace function pgfresh.complete_jobs(
+  p_ids bigint[], p_attempts int[], p_bytes bigint[], p_outcomes text[] default null, p_calls int[] default null,
+  p_fetch_ms int[] default null, p_validate_ms int[] default null, p_commit_ms int[] default null)
 returns bigint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -22,15 +24,26 @@ declare
   v_done bigint[];
   v_keys text[];
   v_sizes bigint[];
+  v_outcomes text[];
+  v_called bigint[];
   v_again bigint[];
-  v_type pgfresh.data_type_registry;
-  v_due timestamptz;
-  v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_ended bigint;
+  v_ttl interval;
+  v_empty_ttl interval;
+  v_noteworthy boolean;
+  -- That of all of them; null where they differ.
+  v_outcome text := 'fresh';
+  v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_calls bigint; v_ended bigint;
 begin
   perform pgfresh.require_ends(p_ids, p_attempts, p_bytes);
-  perform pgfresh.require_outcome(p_outcome);
-  if cardinality(p_fetch_ms) <> cardinality(p_ids) or 0 > any (p_fetch_ms) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_fetch_ms must be as long as p_ids, and no time in it negative', 'Pass null for a time that is not known.');
+  if num_nonnulls(p_calls, p_fetch_ms, p_validate_ms, p_commit_ms) > 0 then
+    perform pgfresh.require_measures(cardinality(p_ids), p_calls, p_fetch_ms, p_validate_ms, p_commit_ms);
+  end if;
+  if p_outcomes is not null then
+    if cardinality(p_outcomes) <> cardinality(p_ids) then
+      perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_outcomes must be as long as p_ids', 'Pass an outcome for each job, or leave it out where all are fresh.');
+    end if;
+    perform pgfresh.require_outcome(said.outcome) from (select distinct outcome from unnest(p_outcomes) as outcome) as said;
+    v_outcome := case when p_outcomes[1] = all (p_outcomes) then p_outcomes[1] end;
   end if;
   with ended as (
     delete from pgfresh.job as j
@@ -38,14 +51,17 @@ begin
       and pgfresh.token_of(j.id, j.attempt) = any (array(select pgfresh.token_of(e.id, e.attempt) from unnest(p_ids, p_attempts) as e(id, attempt)))
     returning j.*
   ), measured as (
-    select ended.*, e.bytes, e.fetch_ms from ended
-    join unnest(p_ids, p_attempts, p_bytes, p_fetch_ms) as e(id, attempt, bytes, fetch_ms) on e.id = ended.id and e.attempt = ended.attempt
+    select ended.*, e.bytes, coalesce(v_outcome, e.outcome) as outcome, coalesce(e.calls, 1) as calls, e.fetch_ms, e.validate_ms, e.commit_ms from ended
+    join unnest(p_ids, p_attempts, p_bytes, p_outcomes, p_calls, p_fetch_ms, p_validate_ms, p_commit_ms) as e(id, attempt, bytes, outcome, calls, fetch_ms, validate_ms, commit_ms)
+      on e.id = ended.id and e.attempt = ended.attempt
   ), history as (
-    insert into pgfresh.history_succeeded (id, ended_at, created_at, claimed_at, bytes, worker, type_id, source_id, priority, attempt, retries, lost, fetch_ms, status, outcome, key, metadata)
-    select id, v_now, created_at, claimed_at, bytes, worker, type_id, source_id, priority, attempt, retries, lost, fetch_ms, 'succeeded', p_outcome, key, metadata from measured
+    insert into pgfresh.history_succeeded (id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost, fetch_ms, validate_ms, commit_ms, status, outcome, key, metadata)
+    select id, v_now, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost, fetch_ms, validate_ms, commit_ms, 'succeeded', outcome, key, metadata from measured
   )
-  select array_agg(id), array_agg(key), array_agg(bytes), array_agg(id) filter (where rerun), min(type_id), max(type_id), min(source_id), sum(reserved), sum(bytes), (select count(*) from ended)
-    into v_done, v_keys, v_sizes, v_again, v_type_low, v_type_high, v_source, v_reserved, v_bytes, v_ended from measured;
+  -- What was known already has asked nobody, so it says nothing about the source and about the size of an answer.
+  select array_agg(id), array_agg(key), array_agg(bytes) filter (where calls > 0), array_agg(outcome) filter (where v_outcome is null), array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
+      min(type_id), max(type_id), min(source_id), sum(reserved), sum(bytes), sum(calls), (select count(*) from ended)
+    into v_done, v_keys, v_sizes, v_outcomes, v_called, v_again, v_type_low, v_type_high, v_source, v_reserved, v_bytes, v_calls, v_ended from measured;
   -- More than was ended: one job twice. Less: attempts that make no sense and are the token of another job.
   if v_type_low <> v_type_high or v_ended <> coalesce(cardinality(v_done), 0) then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'jobs of several data types in one call, or one job twice', 'End one data type a call, and each job once.');
@@ -53,13 +69,23 @@ begin
   if v_done is null then
     return '{}';
   end if;
-  select * into v_type from pgfresh.data_type_registry where type_id = v_type_low;
   -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
-  v_due := v_now + case when p_outcome = 'empty' then coalesce(v_type.empty_ttl, v_type.ttl)
-    when v_type.ttl_column is null and v_type.staleness_function = 'pgfresh.is_data_stale' then v_type.ttl else interval '0' end;
-  update pgfresh.pairs set last_job = job_id, ok_job = job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = p_outcome, fails = 0,
-      not_before = case when p_outcome = 'empty' then v_due end, due_at = case when demanded then v_due else due_at end
-    where type_id = v_type_low and key = any (v_keys);
+  select case when r.ttl_column is null and r.staleness_function = 'pgfresh.is_data_stale' then r.ttl else interval '0' end, coalesce(r.empty_ttl, r.ttl),
+      -- Most ends change nothing about their source, and then its row is not written.
+      (select s.failure_streak > 0 or s.breaker_opened_at is not null or s.last_success_at > v_now - interval '10 seconds' is not true from pgfresh.sources as s where s.id = v_source)
+    into v_ttl, v_empty_ttl, v_noteworthy from pgfresh.data_type_registry as r where r.type_id = v_type_low;
+  if v_outcome is not null then
+    update pgfresh.pairs set last_job = job_id, ok_job = job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = v_outcome, fails = 0,
+        not_before = case when v_outcome = 'empty' then v_now + v_empty_ttl end,
+        due_at = case when not demanded then due_at when v_outcome = 'empty' then v_now + v_empty_ttl else v_now + v_ttl end
+      where type_id = v_type_low and key = any (v_keys);
+  else
+    update pgfresh.pairs as p set last_job = p.job_id, ok_job = p.job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = e.outcome, fails = 0,
+        not_before = case when e.outcome = 'empty' then v_now + v_empty_ttl end,
+        due_at = case when not p.demanded then p.due_at when e.outcome = 'empty' then v_now + v_empty_ttl else v_now + v_ttl end
+      from unnest(v_keys, v_outcomes) as e(key, outcome)
+      where p.type_id = v_type_low and p.key = any (v_keys) and p.key = e.key;
+  end if;
   -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
   if exists (select from pgfresh.type_dependency where needs_id = v_type_low) then
     with recursive dependent (type_id) as (
@@ -76,13 +102,19 @@ begin
   if v_again is not null then
     perform pgfresh.run_again(v_again, v_now);
   end if;
-  perform pgfresh.settle_usage(v_source, v_reserved, v_bytes, cardinality(v_done));
-  perform pgfresh.learn_size(v_type_low, v_sizes);
+  if v_noteworthy and v_called is not null then
+    perform pgfresh.note_success(v_source, v_called, v_now);
+  end if;
+  perform pgfresh.settle_usage(v_source, v_reserved, v_bytes, v_calls);
+  if v_sizes is not null then
+    perform pgfresh.learn_size(v_type_low, v_sizes);
+  end if;
   return v_done;
 end
 $$;
-comment on function pgfresh.complete_jobs(bigint[], int[], bigint[], text, int[]) is
-  'Ends jobs of one data type as succeeded, with one outcome and with the bytes that each used. Returns the ids of those that were still running '
+comment on function pgfresh.complete_jobs(bigint[], int[], bigint[], text[], int[], int[], int[], int[]) is
+  'Ends jobs of one data type as succeeded. For each: the bytes that it used; its outcome, fresh if none is given; how often the provider was called for it, once if nothing is said, '
+  'and never if the answer was known already; and how long fetching, validating and writing took. Returns the ids of those that were still running '
   'in the given attempt; the others were taken back or cancelled meanwhile, and nothing of them is changed.';
 
 -- Job and attempt as one number, so that a set of both can be asked for at once.
@@ -133,6 +165,22 @@ end
 $$;
 comment on function pgfresh.require_ends(bigint[], int[], bigint[]) is 'Refuses arrays that do not describe ends of jobs.';
 
+create or replace function pgfresh.require_measures(p_count int, p_calls int[], p_fetch_ms int[], p_validate_ms int[], p_commit_ms int[]) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if cardinality(p_calls) <> p_count or array_position(p_calls, null) is not null or 0 > any (p_calls) or 1000000 < any (p_calls) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_calls must be as long as p_ids, and each from 0 to 1000000', 'Pass how often the provider was called for each job, redirects included.');
+  end if;
+  if cardinality(p_fetch_ms) <> p_count or 0 > any (p_fetch_ms) or cardinality(p_validate_ms) <> p_count or 0 > any (p_validate_ms)
+      or cardinality(p_commit_ms) <> p_count or 0 > any (p_commit_ms) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'times must be arrays as long as p_ids, and none negative', 'Pass null for a time that is not known.');
+  end if;
+end
+$$;
+comment on function pgfresh.require_measures(int, int[], int[], int[], int[]) is 'Refuses calls and times that do not go with so many jobs.';
+
 -- Full jitter: anything up to the doubled base, so that what failed together does not come back together.
 create or replace function pgfresh.retry_delay(p_retries int, p_priority int) returns interval
 language sql volatile
@@ -155,7 +203,9 @@ comment on function pgfresh.failure_hold(interval, int) is
     lost       its worker is gone or it was silent too long: ready again at once, failed as worker_lost the third time
     cancel     not wanted any more; the only one that also ends jobs that wait, and asks for no attempt
 */
-create or replace function pgfresh.turn_back_jobs(p_ids bigint[], p_attempts int[], p_bytes bigint[], p_verdict text, p_outcome text default null, p_error text default null)
+create or replace function pgfresh.turn_back_jobs(
+  p_ids bigint[], p_attempts int[], p_bytes bigint[], p_verdict text, p_outcome text default null, p_error text default null,
+  p_calls int[] default null, p_counts boolean default false, p_fetch_ms int[] default null, p_validate_ms int[] default null)
 returns table (id bigint, status text, next_retry_at timestamptz)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -168,7 +218,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := pgfresh.clock();
-  v_ids bigint[]; v_statuses text[]; v_times timestamptz[]; v_sources int[]; v_reserved bigint[]; v_bytes bigint[]; v_again bigint[];
+  v_ids bigint[]; v_statuses text[]; v_times timestamptz[]; v_sources int[]; v_reserved bigint[]; v_bytes bigint[]; v_calls int[]; v_again bigint[];
   v_pairs record;
   v_total record;
 begin
@@ -177,13 +227,18 @@ begin
   if p_verdict is null or p_verdict not in ('retry', 'fail', 'put_back', 'lost', 'cancel') or (p_attempts is null and p_verdict <> 'cancel') then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_verdict must be retry, fail, put_back, lost or cancel, and all but cancel need attempts; got %s', coalesce(left(quote_literal(p_verdict), 60), 'null')), 'See the comment of turn_back_jobs.');
   end if;
+  perform pgfresh.require_measures(cardinality(p_ids), p_calls, p_fetch_ms, p_validate_ms, null);
+  if p_counts is null or (p_counts and p_verdict not in ('retry', 'fail')) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_counts must be true or false, and only a retry or a failure can be the source''s', 'Leave it out where the source is not to blame.');
+  end if;
   -- Each step by itself, on the rows that the first one has locked.
   select array_agg(t.id), array_agg(t.status), array_agg(t.next_at), array_agg(t.source_id), array_agg(t.reserved),
-      -- Nobody knows what a lost or cancelled call has cost, so its whole reservation counts.
-      array_agg(case when p_verdict in ('lost', 'cancel') then t.reserved else t.said end), array_agg(t.id) filter (where t.rerun and t.status = 'failed')
-    into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_again
+      -- Nobody knows whether a lost or cancelled call was made and what it has cost, so it counts as it was reserved.
+      array_agg(case when p_verdict in ('lost', 'cancel') then t.reserved else t.said end),
+      array_agg(case when p_verdict not in ('lost', 'cancel') then coalesce(t.calls, (t.said > 0)::int) else t.ran::int end), array_agg(t.id) filter (where t.rerun and t.status = 'failed')
+    into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_calls, v_again
   from (
-    select j.id, j.source_id, j.reserved, j.rerun, e.bytes as said,
+    select j.id, j.source_id, j.reserved, j.rerun, j.state = 'x' as ran, e.bytes as said, e.calls,
       case
         when p_verdict = 'cancel' then 'cancelled'
         when p_verdict = 'fail' or (p_verdict = 'lost' and j.lost >= 2) or (p_verdict = 'retry' and j.retries >= r.max_retries) then 'failed'
@@ -192,7 +247,7 @@ begin
       end as status,
       case when p_verdict = 'retry' then v_now + pgfresh.retry_delay(j.retries, j.priority) else v_now end as next_at
     from pgfresh.job as j
-    join unnest(p_ids, p_attempts, p_bytes) as e(id, attempt, bytes) on e.id = j.id
+    join unnest(p_ids, p_attempts, p_bytes, p_calls) as e(id, attempt, bytes, calls) on e.id = j.id
     join pgfresh.data_type_registry as r on r.type_id = j.type_id
     where j.id = any (p_ids) and (p_verdict = 'cancel' or (j.state = 'x' and j.attempt = e.attempt))
     order by j.id for update of j
@@ -212,12 +267,12 @@ begin
     where j.id = any (v_ids) and j.id = t.id and t.status in ('retryable', 'pending');
 
   with gone as (
-    delete from pgfresh.job as j using unnest(v_ids, v_statuses, v_bytes) as t(id, status, bytes)
+    delete from pgfresh.job as j using unnest(v_ids, v_statuses, v_bytes, v_calls) as t(id, status, bytes, calls)
     where j.id = any (v_ids) and j.id = t.id and t.status in ('failed', 'cancelled')
-    returning j.*, t.status, t.bytes
+    returning j.*, t.status, t.bytes, t.calls, p_fetch_ms[array_position(p_ids, j.id)] as fetch_ms, p_validate_ms[array_position(p_ids, j.id)] as validate_ms
   ), history as (
-    insert into pgfresh.history_other (id, ended_at, created_at, claimed_at, bytes, worker, type_id, source_id, priority, attempt, retries, lost, status, outcome, key, error, metadata)
-    select id, v_now, created_at, claimed_at, bytes, worker, type_id, source_id, priority, attempt, retries, lost + (p_verdict = 'lost')::int, status,
+    insert into pgfresh.history_other (id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost, fetch_ms, validate_ms, status, outcome, key, error, metadata)
+    select id, v_now, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost + (p_verdict = 'lost')::int, fetch_ms, validate_ms, status,
       coalesce(p_outcome, case when p_verdict = 'lost' then 'worker_lost' else status end), key, coalesce(left(p_error, 4000), error), metadata
     from gone
   )
@@ -237,9 +292,12 @@ begin
   end if;
 
   for v_total in
-    select s.source_id, sum(s.reserved)::bigint as reserved, sum(s.bytes)::bigint as bytes, count(*) filter (where s.bytes > 0) as calls
-    from unnest(v_sources, v_reserved, v_bytes) as s(source_id, reserved, bytes) group by s.source_id order by s.source_id
+    select s.source_id, sum(s.reserved)::bigint as reserved, sum(s.bytes)::bigint as bytes, sum(s.calls)::bigint as calls, array_agg(s.id) as ids, count(*) filter (where s.status = 'retryable')::int as retries
+    from unnest(v_ids, v_statuses, v_sources, v_reserved, v_bytes, v_calls) as s(id, status, source_id, reserved, bytes, calls) group by s.source_id order by s.source_id
   loop
+    if p_counts then
+      perform pgfresh.note_failure(v_total.source_id, v_total.ids, v_total.retries, v_now);
+    end if;
     perform pgfresh.settle_usage(v_total.source_id, v_total.reserved, v_total.bytes, v_total.calls);
   end loop;
   if 'pending' = any (v_statuses) then
@@ -248,8 +306,9 @@ begin
   return query select t.id, t.status, case when t.status = 'retryable' then t.next_at end from unnest(v_ids, v_statuses, v_times) as t(id, status, next_at);
 end
 $$;
-comment on function pgfresh.turn_back_jobs(bigint[], int[], bigint[], text, text, text) is
-  'Ends jobs other than by success, or puts them back: retry, fail, put_back, lost, cancel. Returns what became of each that was still running in the given attempt.';
+comment on function pgfresh.turn_back_jobs(bigint[], int[], bigint[], text, text, text, int[], boolean, int[], int[]) is
+  'Ends jobs other than by success, or puts them back: retry, fail, put_back, lost, cancel. p_calls is how often the provider was called for each (once where bytes were used, if nothing is said); '
+  'p_counts says that it is a failure of the source, which its breaker counts. Returns what became of each that was still running in the given attempt.';
 
 create or replace function pgfresh.running_attempt(p_job_id bigint, p_attempt int) returns int
 language plpgsql
@@ -277,7 +336,7 @@ declare
 begin
   perform pgfresh.require_range('p_data_size_bytes', p_data_size_bytes, 0, 1e15);
   perform pgfresh.require_outcome(p_outcome);
-  return v_attempt is not null and cardinality(pgfresh.complete_jobs(array[p_job_id], array[v_attempt], array[p_data_size_bytes], p_outcome)) = 1;
+  return v_attempt is not null and cardinality(pgfresh.complete_jobs(array[p_job_id], array[v_attempt], array[p_data_size_bytes], array[p_outcome])) = 1;
 end
 $$;
 comment on function pgfresh.complete_queue_job(bigint, bigint, int, text) is
@@ -302,13 +361,13 @@ begin
   if v_attempt is not null then
     select jsonb_build_object('status', t.status, 'next_retry_at', t.next_retry_at) into v_result
     from pgfresh.turn_back_jobs(array[p_job_id], array[v_attempt], array[p_data_size_bytes], case when p_permanent then 'fail' else 'retry' end,
-      p_outcome, left(p_error_message, 4000)) as t;
+      p_outcome, left(p_error_message, 4000), p_counts => not p_permanent) as t;
   end if;
   return v_result;
 end
 $$;
 comment on function pgfresh.fail_queue_job(bigint, text, int, boolean, bigint, text) is
-  'Ends a running attempt as failed. A transient failure waits and is tried again up to the type''s max_retries; a permanent one is failed at once. '
+  'Ends a running attempt as failed. A transient failure waits and is tried again up to the type''s max_retries, and counts for the breaker of the source; a permanent one is failed at once. '
   'Returns {"status", "next_retry_at"}, or null with a warning if the job does not run in that attempt.';
 
 create or replace function pgfresh.reset_job_immediate(p_job_id bigint, p_attempt int default null) returns boolean

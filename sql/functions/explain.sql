@@ -29,6 +29,8 @@ declare
   v_pair pgfresh.pairs;
   v_job pgfresh.job;
   v_source pgfresh.sources;
+  v_stop pgfresh.spending_stop;
+  v_rate record;
   v_row record;
   v_gate record;
   v_problem record;
@@ -42,6 +44,8 @@ begin
   select * into v_pair from pgfresh.pairs where type_id = v_type.type_id and key = v_key;
   select * into v_job from pgfresh.job where id = v_pair.job_id;
   select * into v_source from pgfresh.sources where id = v_type.source_id;
+  select * into v_stop from pgfresh.spending_stop;
+  select * into v_rate from pgfresh.calls_now(v_source, v_now);
   select count(*) into v_sql_viewers from pgfresh.active_subscriptions where type_id = v_type.type_id and key = v_key;
   select coalesce(sum(viewers), 0) into v_gateway_viewers from pgfresh.node_demand where type_id = v_type.type_id and key = v_key;
   select * into v_problem from pgfresh.type_problem(v_type);
@@ -77,15 +81,28 @@ begin
   elsif v_job.id is null and v_row.found and v_type.refresh_strategy = 'scheduled' then
     v_reason := 'schedule';
     v_words := format('It is refreshed by its schedule, %s in %s.', v_type.refresh_schedule, v_type.schedule_zone);
+  elsif v_stop.stopped_at is not null then
+    v_reason := 'stopped'; v_since := v_stop.stopped_at;
+    v_words := format('Nothing is spent since %s: %s', pgfresh.in_words(v_now - v_since), v_stop.reason);
   elsif not v_source.enabled then
     v_reason := 'paused';
     v_words := format('The source %s is switched off.', v_source.name);
   elsif v_source.paused_until > v_now then
-    v_reason := 'breaker'; v_until := v_source.paused_until;
-    v_words := format('The source %s failed %s times in a row and is left alone for %s more.', v_source.name, v_source.failure_streak, pgfresh.in_words(v_until - v_now));
+    v_until := case when isfinite(v_source.paused_until) then v_source.paused_until end;
+    v_reason := case v_source.paused_by when 'breaker' then 'breaker' when 'provider' then 'rate' else 'paused' end;
+    v_words := case v_source.paused_by when 'breaker' then format('The source %s failed (%s) and is left alone for %s more.', v_source.name, v_source.pause_reason, pgfresh.in_words(v_until - v_now))
+      when 'provider' then format('The source %s asked to be left alone for %s more: %s', v_source.name, pgfresh.in_words(v_until - v_now), v_source.pause_reason)
+      else format('The source %s is paused%s%s.', v_source.name, coalesce(' for ' || pgfresh.in_words(v_until - v_now) || ' more', ''), coalesce(': ' || v_source.pause_reason, '')) end;
+  elsif v_job.id is not null and v_source.breaker_opened_at is not null then
+    v_reason := 'breaker';
+    v_words := format('The source %s failed and is tried with one job at a time, until one succeeds.', v_source.name);
   elsif v_source.quota_bytes is not null and (pgfresh.is_quota_exceeded(v_source.name) or (select v_job.est_bytes > b.free from pgfresh.source_budget(v_source.id) as b)) then
     v_reason := 'quota';
     v_words := format('The bytes that the source %s may use now are used up.', v_source.name);
+  elsif v_job.id is not null and v_source.rate_limit_per_minute is not null and (case when v_job.band = -1 then v_rate.background else v_rate.viewed end) = 0 then
+    v_reason := 'rate'; v_until := v_rate.next_at;
+    v_words := format('The source %s may be called %s times a minute, and %s.', v_source.name, v_source.rate_limit_per_minute * v_source.api_keys,
+      case when v_rate.viewed > 0 then 'what is left is kept for what people look at' else 'the next call is free in ' || pgfresh.in_words(v_until - v_now) end);
   elsif v_job.id is not null then
     v_reason := 'queued'; v_since := v_job.created_at;
     v_place := 1 + (select count(*) from (
@@ -132,10 +149,10 @@ begin
     'needs', v_needs, 'problem', coalesce(v_problem.problem, v_raised),
     'last_outcome', v_pair.outcome, 'last_success_at', v_pair.ok_at, 'failures_in_a_row', coalesce(v_pair.fails, 0),
     'outcomes', (
-      select coalesce(jsonb_agg(jsonb_build_object('job', o.id, 'ended_at', o.ended_at, 'outcome', o.outcome, 'error', o.error, 'bytes', o.bytes, 'fetch_ms', o.fetch_ms) order by o.ended_at desc), '[]') from (
-        (select id, ended_at, outcome, error, bytes, fetch_ms from pgfresh.history_succeeded where id = v_pair.ok_job)
+      select coalesce(jsonb_agg(jsonb_build_object('job', o.id, 'ended_at', o.ended_at, 'outcome', o.outcome, 'error', o.error, 'bytes', o.bytes, 'calls', o.calls, 'fetch_ms', o.fetch_ms) order by o.ended_at desc), '[]') from (
+        (select id, ended_at, outcome, error, bytes, calls, fetch_ms from pgfresh.history_succeeded where id = v_pair.ok_job)
         union all
-        (select id, ended_at, outcome, error, bytes, fetch_ms from pgfresh.history_other where type_id = v_type.type_id and key = v_key order by ended_at desc limit 5)
+        (select id, ended_at, outcome, error, bytes, calls, fetch_ms from pgfresh.history_other where type_id = v_type.type_id and key = v_key order by ended_at desc limit 5)
       ) as o));
 end
 $$;

@@ -37,7 +37,6 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_source pgfresh.sources;
   v_problem record;
 begin
   select * into v_problem from pgfresh.type_problem(p_type);
@@ -46,17 +45,10 @@ begin
     return query select 'unresolved', p_now + interval '1 minute';
     return;
   end if;
-  select * into v_source from pgfresh.sources where id = p_type.source_id;
-  if not v_source.enabled then
-    return query select 'paused', p_now + interval '1 minute';
-  elsif v_source.paused_until > p_now then
-    return query select 'breaker', v_source.paused_until;
-  elsif v_source.quota_bytes is not null and pgfresh.is_quota_exceeded(v_source.name) then
-    return query select 'quota', p_now + interval '1 minute';
-  end if;
+  return query select o.reason, o.until from pgfresh.source_obstacle(p_type.source_id, p_now) as o;
 end
 $$;
-comment on function pgfresh.planning_obstacle(pgfresh.data_type_registry, timestamptz) is 'What keeps a data type from being planned: unresolved, paused, breaker or quota.';
+comment on function pgfresh.planning_obstacle(pgfresh.data_type_registry, timestamptz) is 'What keeps a data type from being planned: unresolved, or what source_obstacle says of its source.';
 
 /*
   Asks whether pairs are stale, in halves where that raises, until it is known whose fault it is. A pair whose check raises counts

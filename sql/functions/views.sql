@@ -51,3 +51,23 @@ create or replace view pgfresh.api_data_usage with (security_invoker = true) as
 select s.name as source, u.hour, sum(u.bytes)::bigint as data_size_bytes, sum(u.calls)::bigint as calls
 from pgfresh.usage as u join pgfresh.sources as s on s.id = u.source_id group by s.name, u.hour;
 comment on view pgfresh.api_data_usage is 'The ledger: bytes and calls by source and hour, corrections included.';
+
+create or replace view pgfresh.source_health with (security_invoker = true) as
+select s.name as source,
+  case
+    when exists (select from pgfresh.spending_stop) then 'stopped'
+    when not s.enabled then 'off'
+    when s.paused_until > c.now then case s.paused_by when 'breaker' then 'breaker' when 'provider' then 'held' else 'paused' end
+    when s.breaker_opened_at is not null then 'probing'
+    when b.used + b.reserved >= b.cap then 'quota'
+    when s.rate_limit_per_minute is not null and calls.viewed = 0 then 'rate'
+    else 'ok' end as state,
+  s.enabled, s.failure_streak, s.last_success_at, s.last_failure_at, s.paused_until, s.paused_by, s.pause_reason, s.breaker_opened_at,
+  s.rate_limit_per_minute, s.api_keys, calls.viewed as calls_free, calls.next_at as next_call_at,
+  s.max_concurrency, s.one_key_at_a_time, b.cap as quota_cap, b.used as quota_used, b.reserved as quota_reserved, b.free as quota_free
+from pgfresh.sources as s
+cross join (select pgfresh.clock() as now) as c
+left join lateral pgfresh.calls_now(s, c.now) as calls on s.rate_limit_per_minute is not null
+left join lateral pgfresh.source_budget(s.id) as b on true;
+comment on view pgfresh.source_health is
+  'How each source is: ok, or why it is not called now (stopped, off, paused, held by the provider, breaker, probing, quota, rate), with its last success and failure, calls and bytes that are free.';

@@ -1,20 +1,23 @@
 import { performance } from 'node:perf_hooks';
 import { styleText } from 'node:util';
 import type { ResolvedConfig } from '../config/index.ts';
-import { Connection, migrate, pendingMigrations, readSqlFiles } from '../database/index.ts';
+import { Connection, migrate, pendingMigrations, readSqlFiles, type Queryable } from '../database/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { HttpServer } from '../http/index.ts';
 import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
-import { syncRegistry } from '../registry/index.ts';
+import { listTypes, syncRegistry } from '../registry/index.ts';
 import { Health, logEvents, Metrics, recordWarnings } from '../watch/index.ts';
 import type { CommandContext } from './context.ts';
 import { bringRole, type Role } from './roles.ts';
+import { unknownType } from './unknown-type.ts';
 import { version } from './version.ts';
 
 interface RunOptions {
   readonly roles: readonly Role[];
   readonly migrate: boolean;
+  /** The data types that a worker is limited to; all that it can fetch if they are left out. */
+  readonly types?: readonly string[] | undefined;
 }
 
 /** Starts the roles, tells where they are, and stops them cleanly when the process is asked to end. */
@@ -81,8 +84,10 @@ async function startRoles(
     database: connection.facts.address,
     health: await health.report(),
   });
-  const { database } = connection;
-  const brought = options.roles.map((role) => bringRole(role, { database, events, settings, status }));
+  const { database, url } = connection;
+  const { types } = options;
+  if (types) await requireTypes(database, types);
+  const brought = options.roles.map((role) => bringRole(role, { database, url, events, config, types, status }));
   const http = new HttpServer({
     settings,
     events,
@@ -101,6 +106,12 @@ async function startRoles(
 async function requireMigrated(connection: Connection, files: Awaited<ReturnType<typeof readSqlFiles>>): Promise<void> {
   const pending = await pendingMigrations(connection.database, files);
   if (pending.length > 0) throw new PgfreshError('PGF_MIGRATION_PENDING', { count: pending.length });
+}
+
+/** A worker that is limited to a mistyped name would run and do nothing. */
+async function requireTypes(database: Queryable, types: readonly string[]): Promise<void> {
+  const known = (await listTypes(database)).map(({ data_type }) => data_type);
+  for (const type of types) if (!known.includes(type)) throw unknownType(type, known);
 }
 
 function banner(url: string, config: ResolvedConfig, ms: number): string {

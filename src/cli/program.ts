@@ -5,7 +5,11 @@ import { addCheck } from './commands/check.ts';
 import { addConfig } from './commands/config.ts';
 import { addExplain } from './commands/explain.ts';
 import { addMigrate } from './commands/migrate.ts';
-import { addDev, addRun } from './commands/run.ts';
+import { addRefused } from './commands/refused.ts';
+import { addDev, addRun, addWorker } from './commands/run.ts';
+import { addSource } from './commands/source.ts';
+import { addSpending } from './commands/spending.ts';
+import { addTry } from './commands/try.ts';
 import { addType } from './commands/type.ts';
 import { refuseUnknownCommand } from './unknown-command.ts';
 import { version } from './version.ts';
@@ -16,8 +20,11 @@ Examples:
   DATABASE_URL=postgres://… pgfresh migrate  prepare your own PostgreSQL
   DATABASE_URL=postgres://… pgfresh run      run against it
   pgfresh check                              what is wrong, and what to do about it
+  pgfresh try quote AAPL                     fetch it once, check everything, write nothing
   pgfresh explain quote AAPL                 why it is or is not being refreshed
   pgfresh type list                          what is kept fresh
+  pgfresh source list                        how the providers are, and what they may still use
+  pgfresh stop-spending                      call no provider until resume-spending
   pgfresh config --json                      every setting and where it comes from
 
 A setting is taken from its flag, else its environment variable, else pgfresh.config.ts, else the default.
@@ -29,6 +36,21 @@ Exit codes:
   ${exitCodes.config}  the configuration, the data folder or the address to listen on is wrong
   ${exitCodes.database}  the database can not be used as it is
   ${exitCodes.newer}  the database is newer than this pgfresh`;
+
+const commands = [
+  addDev,
+  addRun,
+  addWorker,
+  addMigrate,
+  addCheck,
+  addType,
+  addSource,
+  addTry,
+  addRefused,
+  addExplain,
+  addSpending,
+  addConfig,
+];
 
 export function createProgram(): Command {
   const program = new Command('pgfresh')
@@ -49,7 +71,7 @@ export function createProgram(): Command {
     });
   for (const name of settingNames)
     program.addOption(new Option(settings[name].flag, `${settings[name].about} [${settings[name].env}]`));
-  for (const add of [addDev, addRun, addMigrate, addCheck, addType, addExplain, addConfig]) add(program);
+  for (const add of commands) add(program);
   // Last: the commands would inherit it.
   return program.allowExcessArguments();
 }

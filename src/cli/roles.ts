@@ -1,16 +1,20 @@
 import type { Hono } from 'hono';
-import type { Settings } from '../config/index.ts';
+import type { ResolvedConfig } from '../config/index.ts';
 import { consoleRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Service } from '../lifecycle/index.ts';
 import { Planner } from '../planner/index.ts';
+import { Worker } from '../worker/index.ts';
 
 /** What a role needs of the process that it runs in. */
 export interface RoleContext {
   readonly database: Database;
+  readonly url: string;
   readonly events: Events;
-  readonly settings: Settings;
+  readonly config: ResolvedConfig;
+  /** The data types that a worker is limited to. */
+  readonly types: readonly string[] | undefined;
   readonly status: () => Promise<Status>;
 }
 
@@ -22,8 +26,20 @@ interface Brought {
 
 /** The roles of a process, each with what it brings. */
 const roles = {
-  planner: ({ database: db, events, settings }) => ({
+  planner: ({ database: db, events, config: { settings } }) => ({
     service: new Planner({ db, events, tickMs: settings.tickInterval, sweepMs: settings.sweepInterval }),
+  }),
+  worker: ({ database: db, url, events, types, config: { settings, sources, dataTypes = [] } }) => ({
+    service: new Worker({
+      db,
+      url,
+      events,
+      sources,
+      dataTypes,
+      types,
+      concurrency: settings.workerConcurrency,
+      drainMs: settings.drainTimeout,
+    }),
   }),
   console: ({ status }) => ({ routes: (app) => consoleRoutes(app, status) }),
 } as const satisfies Record<string, (context: RoleContext) => Brought>;

@@ -2,13 +2,24 @@ import { z } from 'zod';
 import { bytes } from './bytes.ts';
 import { definedName, identifier, options, qualifiedName } from './definition.ts';
 import { durationBetween } from './duration.ts';
+import { fetching, type AnswerContext, type Bounds, type MergeWhenGreater, type RequestContext } from './fetching.ts';
+import type { HttpRequest } from './http-request.ts';
 import { patternText } from './pattern.ts';
 import { cron, zone } from './schedule.ts';
 import type { SourceDefinition } from './source.ts';
-import { isRowSchema, type RowSchema } from './standard-schema.ts';
+import { isRowSchema, type InputOf, type OutputOf, type RowSchema } from './standard-schema.ts';
 
-/** What is kept fresh: a table that mirrors a provider, when its rows are too old, and what a refresh may cost. */
-export interface DataTypeDefinition {
+/** A row as `rows` returns it: what the schema `row` takes, or any object where there is none. */
+export type RowOf<Row extends RowSchema> = unknown extends InputOf<Row> ? object : InputOf<Row> & object;
+
+// As methods, because a list of data types must take every one of them, whatever its answers are.
+interface Rows<Answer extends RowSchema, Row extends RowSchema> {
+  rows(answer: OutputOf<Answer>, context: AnswerContext): RowOf<Row> | readonly RowOf<Row>[] | null | undefined;
+  sanity(row: RowOf<Row>, context: AnswerContext): string | undefined;
+}
+
+/** What is kept fresh: a table that mirrors a provider, when its rows are too old, how they are fetched and what that may cost. */
+export interface DataTypeDefinition<Answer extends RowSchema = RowSchema, Row extends RowSchema = RowSchema> {
   readonly name: string;
   /** A source of this configuration, or the name of one that the database knows. */
   readonly source: string | SourceDefinition;
@@ -46,7 +57,7 @@ export interface DataTypeDefinition {
   readonly dependsOn?: readonly string[] | undefined;
   /** What an answer weighs, until real ones have told. */
   readonly estimatedBytes?: number | string | undefined;
-  /** The field of an answer that says how old the data is at the provider. */
+  /** The column that says how old the data is at the provider; `rows` fills it. What is older never replaces what is newer. */
   readonly sourceTimestamp?: string | undefined;
   /** 3 if it is left out. */
   readonly maxRetries?: number | undefined;
@@ -55,10 +66,34 @@ export interface DataTypeDefinition {
   /** Whether all viewers see the same rows, or each what row security shows them; shared if it is left out. */
   readonly visibility?: 'shared' | 'rls' | undefined;
   /** A schema (zod, or any that follows standardschema.dev) of a row as it is written; `pgfresh check` compares it with the table. */
-  readonly row?: RowSchema | undefined;
+  readonly row?: Row | undefined;
+  /** A schema of the answer. What it refuses is never written. */
+  readonly schema?: Answer | undefined;
+  /** Describes the request for a key; the engine makes the call. */
+  readonly request?: ((key: string, context: RequestContext) => HttpRequest | Promise<HttpRequest>) | undefined;
+  /** The rows of a validated answer, each with its key as the provider says it. None means that there is nothing. */
+  readonly rows?: Rows<Answer, Row>['rows'] | undefined;
+  /** Bounds by column, or a function that says in a sentence what is wrong with a row. */
+  readonly sanity?:
+    | { readonly [Column in Extract<keyof RowOf<Row>, string>]?: Bounds }
+    | { readonly [column: string]: Bounds }
+    | Rows<Answer, Row>['sanity']
+    | undefined;
+  /** Whether rows of the key that the answer lacks stay (`merge`, if it is left out) or go (`replace`). */
+  readonly write?: 'merge' | 'replace' | MergeWhenGreater | undefined;
+  /** Whether a null is written, as it is if this is left out, or leaves what is there. */
+  readonly nulls?: 'write' | 'keep' | undefined;
+  /** Which statuses of an answer mean that there is nothing; 204 if it is left out. */
+  readonly emptyStatus?: readonly number[] | undefined;
+  /** What the provider calls its JSON, if it does not have json in its name. */
+  readonly contentType?: string | undefined;
 }
 
 const million = 1_000_000;
+const aSchema = z.custom<RowSchema>(
+  isRowSchema,
+  'expected a schema that follows standardschema.dev, such as z.object({ … })',
+);
 const ttl = durationBetween('1ms', '3660d');
 
 export const dataTypeSchema = options({
@@ -88,27 +123,36 @@ export const dataTypeSchema = options({
   priority: options({ background: z.int().min(0).max(million), uiThreshold: z.int().min(1).max(million) }).optional(),
   dependsOn: z.array(definedName).max(16).default([]),
   estimatedBytes: bytes.refine((count) => count <= 1e15, 'expected at most 1000TB').default(0),
-  sourceTimestamp: z.string().min(1).optional(),
+  sourceTimestamp: identifier.optional(),
   maxRetries: z.int().min(0).max(100).default(3),
   maxRun: durationBetween('1ms', '30d').default(300_000),
   visibility: z.enum(['shared', 'rls']).default('shared'),
-  row: z
-    .custom<RowSchema>(isRowSchema, 'expected a schema that follows standardschema.dev, such as z.object({ … })')
-    .optional(),
+  row: aSchema.optional(),
+  schema: aSchema.optional(),
+  ...fetching,
 }).check(({ value: { schedule, keys, keyPattern, gate, gateOpens }, issues, value }) => {
   const refuse = (path: string, message: string): void =>
     void issues.push({ code: 'custom', input: value, path: [path], message });
   if (schedule && !keys) refuse('keys', 'expected the table of all keys, over which the schedule walks');
   if (keys && keyPattern !== undefined) refuse('keyPattern', 'expected keys or keyPattern, not both');
   if (gateOpens !== undefined && gate === undefined) refuse('gate', 'expected a gate, because there is a gateOpens');
+  const together = ['request', 'schema', 'rows'] as const;
+  const missing = together.find((name) => value[name] === undefined);
+  const given = [...together, 'sanity' as const].find((name) => value[name] !== undefined);
+  if (missing && given) refuse(missing, `expected request, schema and rows together, because there is ${given}`);
+  const { key, timestamp, sourceTimestamp } = value;
+  if (sourceTimestamp !== undefined && [...key, timestamp].includes(sourceTimestamp))
+    refuse('sourceTimestamp', 'expected a column that is neither the timestamp nor of the key');
 }) satisfies z.ZodType<unknown, DataTypeDefinition>;
 
 /** A data type as the program uses it: times in milliseconds, sizes in bytes, its source by name. */
 export type DataType = z.output<typeof dataTypeSchema>;
 
 /** Does nothing but give the editor the types; what is wrong is said when the configuration is loaded. */
-export function defineDataType(type: DataTypeDefinition): DataTypeDefinition {
-  return type;
+export function defineDataType<Answer extends RowSchema = RowSchema, Row extends RowSchema = RowSchema>(
+  type: DataTypeDefinition<Answer, Row>,
+): DataTypeDefinition {
+  return type as unknown as DataTypeDefinition;
 }
 
 function isNamed(source: unknown): boolean {

@@ -37,7 +37,7 @@ export const qualifiedName = z
 export function readDefinition<Schema extends z.ZodType>(
   schema: Schema,
   value: unknown,
-  { file, path }: { file: string; path: string },
+  { file, path, secret = [] }: { file: string; path: string; secret?: readonly string[] },
 ): z.output<Schema> {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
@@ -48,7 +48,9 @@ export function readDefinition<Schema extends z.ZodType>(
   const steps = [...issue.path, ...unknown].map((step) =>
     typeof step === 'number' ? `[${step}]` : `.${String(step)}`,
   );
-  const got = unknown.length > 0 ? '' : `, got ${shown(valueAt(value, issue.path))}`;
+  const isSecret = secret.includes(String(issue.path[0]));
+  const came = isSecret ? 'a value that is not shown' : shown(valueAt(value, issue.path));
+  const got = unknown.length > 0 ? '' : `, got ${came}`;
   throw invalid(file, `${path}${steps.join('')}${named(value)}`, `${expectation(issue)}${got}`);
 }
 

@@ -1,3 +1,4 @@
+import { secretOptions } from './client-options.ts';
 import { dataTypeSchema, type DataType, type DataTypeDefinition } from './data-type.ts';
 import { readDefinition } from './definition.ts';
 import { invalid, shown } from './invalid.ts';
@@ -23,7 +24,9 @@ export function readDefinitions(config: ConfigDefinitions, file: string): Defini
   requireList(config.sources, 'sources', file);
   requireList(config.dataTypes, 'dataTypes', file);
   const { sources: given = [], dataTypes: types } = config;
-  const sources = given.map((value, index) => readDefinition(sourceSchema, value, { file, path: `sources[${index}]` }));
+  const readSource = (value: unknown, path: string): Source =>
+    readDefinition(sourceSchema, value, { file, path, secret: secretOptions });
+  const sources = given.map((value, index) => readSource(value, `sources[${index}]`));
   const dataTypes = types?.map((value, index) =>
     readDefinition(dataTypeSchema, value, { file, path: `dataTypes[${index}]` }),
   );
@@ -32,7 +35,7 @@ export function readDefinitions(config: ConfigDefinitions, file: string): Defini
   for (const [index, { source }] of (types ?? []).entries()) {
     if (typeof source === 'string' || known.has(source)) continue;
     known.add(source);
-    sources.push(readDefinition(sourceSchema, source, { file, path: `dataTypes[${index}].source` }));
+    sources.push(readSource(source, `dataTypes[${index}].source`));
   }
   refuseTwins(sources, 'sources', file);
   refuseTwins(dataTypes ?? [], 'dataTypes', file);

@@ -1,6 +1,25 @@
+export { bytes } from './bytes.ts';
+export { isFreeHeader, type ClientDefinition } from './client-options.ts';
 export { defineDataType, type DataType, type DataTypeDefinition } from './data-type.ts';
+export {
+  mergeWhenGreater,
+  type AnswerContext,
+  type Bounds,
+  type MergeWhenGreater,
+  type RequestContext,
+} from './fetching.ts';
 export { type Definitions } from './definitions.ts';
 export { duration, durationText } from './duration.ts';
+export type {
+  ApiKeyPlace,
+  Authorization,
+  AuthorizeContext,
+  HttpRequest,
+  PreparedRequest,
+  Token,
+  TokenAnswer,
+  TokenContext,
+} from './http-request.ts';
 export { hintFor, invalid } from './invalid.ts';
 export { defineConfig, loadConfig, type LoadOptions } from './load.ts';
 export { isLoopback } from './loopback.ts';
@@ -8,4 +27,4 @@ export { nearMiss } from './near-miss.ts';
 export { resolveConfig, type Config, type Origin, type ResolvedConfig } from './resolve.ts';
 export { settingNames, settings, type SettingName, type Settings } from './settings.ts';
 export { defineSource, type Source, type SourceDefinition } from './source.ts';
-export { type RowSchema } from './standard-schema.ts';
+export { validated, type RowSchema } from './standard-schema.ts';

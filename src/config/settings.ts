@@ -101,6 +101,20 @@ export const settings = {
     schema: duration,
     default: '60s',
   },
+  workerConcurrency: {
+    about: 'refreshes that a worker has under way at the most',
+    env: 'PGFRESH_WORKER_CONCURRENCY',
+    flag: '--worker-concurrency <number>',
+    schema: wholeNumber(1, 10_000),
+    default: 100,
+  },
+  drainTimeout: {
+    about: 'how long a worker that is asked to stop may take to finish what it has begun',
+    env: 'PGFRESH_DRAIN_TIMEOUT',
+    flag: '--drain-timeout <time>',
+    schema: duration,
+    default: '10s',
+  },
   statementTimeout: {
     about: 'time after which PostgreSQL cancels a statement of ours',
     env: 'PGFRESH_STATEMENT_TIMEOUT',

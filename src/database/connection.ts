@@ -23,6 +23,7 @@ export class Connection extends Service {
   #server: EmbeddedServer | undefined;
   #database: Database | undefined;
   #facts: ServerFacts | undefined;
+  #url: string | undefined;
 
   constructor(options: ConnectionOptions) {
     super();
@@ -33,6 +34,11 @@ export class Connection extends Service {
     return started(this.#database);
   }
 
+  /** The address, for those who need a connection of their own. */
+  get url(): string {
+    return started(this.#url);
+  }
+
   get facts(): ServerFacts {
     return started(this.#facts);
   }
@@ -41,6 +47,7 @@ export class Connection extends Service {
     const { settings, events, duty } = this.#options;
     const since = performance.now();
     const url = settings.databaseUrl ?? (await this.#embeddedUrl());
+    this.#url = url;
     this.#facts = await readServerFacts(url);
     requireFit(this.#facts);
     if (this.#facts.transactionPooler) warnOfPooler(events, this.#facts.address);

@@ -11,6 +11,8 @@ export interface TransactionOptions {
   unlimited?: boolean;
   /** How often `work` may run in all. */
   attempts?: number;
+  /** Whether deferred constraints are checked by each statement, so that it is known which one broke them. */
+  immediateConstraints?: boolean;
 }
 
 interface Shell {
@@ -69,9 +71,15 @@ async function runOnce<T>(work: (tx: Queryable) => Promise<T>, options: Transact
   }
 }
 
-function opening({ lockTimeoutMs = 2_000, unlimited = false }: TransactionOptions): string {
-  const begin = `begin; set local lock_timeout = ${Math.round(lockTimeoutMs)}`;
-  return unlimited ? `${begin}; set local statement_timeout = 0` : begin;
+function opening(options: TransactionOptions): string {
+  const { lockTimeoutMs = 2_000, unlimited = false, immediateConstraints = false } = options;
+  const statements = [
+    'begin',
+    `set local lock_timeout = ${Math.round(lockTimeoutMs)}`,
+    ...(unlimited ? ['set local statement_timeout = 0'] : []),
+    ...(immediateConstraints ? ['set constraints all immediate'] : []),
+  ];
+  return statements.join('; ');
 }
 
 /** A connection of the pool. Nothing was sent yet, so nothing can have been committed. */

@@ -206,6 +206,16 @@ export const errorTable = {
     says: 'The schema of a data type and its table do not go together: {problem}',
     next: 'Change the schema or the table, as the finding of "pgfresh check" says.',
   },
+  PGF_REFUSED_UNKNOWN: {
+    exit: usage,
+    says: 'There is no refused answer {id}; only the newest of each data type are kept.',
+    next: 'See which there are with "pgfresh refused list".',
+  },
+  PGF_FETCHER_MISSING: {
+    exit: config,
+    says: 'The data type "{type}" can not be fetched by this configuration: {problem}',
+    next: '{next}',
+  },
   // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
   PGF_ARGUMENT_INVALID: {
     exit: failure,

@@ -19,6 +19,35 @@ export type PgfreshEvent =
   | { type: 'planner.ran'; kind: 'tick' | 'sweep'; ms: number; counts: Readonly<Record<string, number>> }
   | { type: 'planner.failed'; kind: 'tick' | 'sweep' | 'duty'; problem: string }
   | { type: 'demand.failed'; problem: string }
+  | { type: 'worker.started'; worker: number; types: readonly string[] }
+  | { type: 'worker.failed'; step: 'claim' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
+  | { type: 'worker.lease_lost'; worker: number }
+  | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
+  | {
+      type: 'refresh.ended';
+      dataType: string;
+      key: string;
+      source: string;
+      outcome: string;
+      /** Whether the data is as good as the provider has it. */
+      ok: boolean;
+      bytes: number;
+      calls: number;
+      fetchMs: number;
+      validateMs: number;
+      commitMs: number;
+      error?: string | undefined;
+    }
+  | {
+      type: 'source.called';
+      source: string;
+      dataType: string;
+      /** `answered`, `cached`, or why there was no answer. */
+      outcome: string;
+      calls: number;
+      wireBytes: number;
+      ms: number;
+    }
   | {
       type: 'warning';
       code: WarningCode;
@@ -41,7 +70,11 @@ export type WarningCode =
   | 'check_raised'
   | 'gate_raised'
   | 'keys_raised'
-  | 'demand_lost';
+  | 'demand_lost'
+  | 'breaker_opened'
+  | 'type_unwritable'
+  | 'answer_without_length'
+  | 'answer_overlong';
 
 type Listener = (event: PgfreshEvent) => void;
 

@@ -1,4 +1,36 @@
-const names = ['migrate.before-commit', 'embedded.before-ready'] as const;
+/** Where a worker can be hurt, from its registration to its retirement. */
+export const workerFailpoints = [
+  'worker.after-register',
+  'worker.after-catalog',
+  'worker.before-claim',
+  'worker.after-claim',
+  'worker.before-start',
+  'worker.before-ready',
+  'worker.after-end',
+  'worker.before-recover',
+  'worker.before-drain',
+  'worker.before-retire',
+  'lease.before-beat',
+  'refresh.before-request',
+  'refresh.before-call',
+  'refresh.during-call',
+  'refresh.after-call',
+  'refresh.after-checks',
+  'commit.before-begin',
+  'commit.after-fence',
+  'commit.before-prune',
+  'commit.after-rows',
+  'commit.after-end',
+  'commit.before-commit',
+  'commit.after-commit',
+  'commit.before-halves',
+  'turn-back.before-begin',
+  'turn-back.after-end',
+  'turn-back.before-commit',
+  'turn-back.after-commit',
+] as const;
+
+const names = ['migrate.before-commit', 'embedded.before-ready', ...workerFailpoints] as const;
 const actions = ['kill', 'throw', 'hang'] as const;
 
 /**

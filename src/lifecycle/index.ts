@@ -1,2 +1,2 @@
-export { failpoint, type FailpointName } from './failpoint.ts';
+export { failpoint, workerFailpoints, type FailpointName } from './failpoint.ts';
 export { Service, stopAll, thenStop } from './service.ts';

@@ -39,6 +39,7 @@ export interface Explanation {
     readonly outcome: string;
     readonly error: string | null;
     readonly bytes: number;
+    readonly calls: number;
     readonly fetch_ms: number | null;
   }[];
 }

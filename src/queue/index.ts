@@ -7,6 +7,8 @@ export {
   type EnqueueResult,
   type EnqueueOptions,
   type JobEnd,
+  type JobSuccess,
+  type TurnBackReason,
   type TurnedBack,
   type Verdict,
 } from './queue.ts';

@@ -35,6 +35,10 @@ export interface ClaimedJob {
   readonly estimatedBytes: number;
   readonly retries: number;
   readonly metadata: object | null;
+  /** With which API key of its source to call, from 1; null where the source has no rate limit. */
+  readonly apiKey: number | null;
+  /** By when its call must be sent, on the clock of `performance.now()`, or not at all; null where the source has no rate limit. */
+  readonly sendBy: number | null;
 }
 
 export interface ClaimOptions {
@@ -43,6 +47,8 @@ export interface ClaimOptions {
   readonly sources?: readonly number[];
   readonly types?: readonly number[];
   readonly maxBytes?: number;
+  /** The name of the claim, for who has to know it before the answer comes; a new one if it is left out. */
+  readonly request?: string;
 }
 
 export interface Claim {
@@ -55,7 +61,23 @@ export interface JobEnd {
   readonly id: number;
   readonly attempt: number;
   readonly bytes: number;
+  /** How often the provider was called, redirects included; 0 if the answer was known already. Left out: once, or where it failed, once if there are bytes. */
+  readonly calls?: number;
   readonly fetchMs?: number;
+  readonly validateMs?: number;
+}
+
+export interface JobSuccess extends JobEnd {
+  /** fresh, if it is left out. */
+  readonly outcome?: string;
+  readonly commitMs?: number;
+}
+
+export interface TurnBackReason {
+  readonly outcome?: string;
+  readonly error?: string;
+  /** Whether it is a failure of the source, which its breaker counts. Only a `retry` or a `fail` can be one. */
+  readonly counts?: boolean;
 }
 
 /** What becomes of a job that did not succeed. */
@@ -80,17 +102,18 @@ const statements = {
   },
   claim: {
     name: 'pgfresh.claim',
-    text: `select id, attempt, type_id as type, key, source_id as source, band, priority, est_bytes as "estimatedBytes", retries, metadata
+    text: `select id, attempt, type_id as type, key, source_id as source, band, priority, est_bytes as "estimatedBytes", retries, metadata,
+        api_key as "apiKey", (extract(epoch from use_by - pgfresh.clock()) * 1000)::float8 as "sendBy"
       from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[], $5::int[], $6::bigint, $7::int[], $8::smallint[], $9::bigint[])`,
   },
   complete: {
     name: 'pgfresh.complete',
-    text: `select pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text, $5::int[]) as done`,
+    text: `select pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::int[], $6::int[], $7::int[], $8::int[]) as done`,
   },
   turnBack: {
     name: 'pgfresh.turn_back',
     text: `select id, status, next_retry_at as "nextRetryAt"
-      from pgfresh.turn_back_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text, $5::text, $6::text)`,
+      from pgfresh.turn_back_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text, $5::text, $6::text, $7::int[], $8::boolean, $9::int[], $10::int[])`,
   },
 } as const;
 
@@ -128,7 +151,7 @@ export class Queue {
   /** Claims ready jobs for a worker, best band first, within the budgets of their sources. */
   async claim(db: Queryable, options: ClaimOptions): Promise<Claim> {
     const floors = this.#floorsFor(options);
-    const request = randomUUID();
+    const { request = randomUUID() } = options;
     const jobs = await this.#claimFrom(floors.next(), db, request, options);
     if (!floors.learn(jobs, options.limit)) return { request, jobs };
     const again = await this.#claimFrom(floors.next(), db, request, options);
@@ -136,14 +159,17 @@ export class Queue {
     return { request, jobs: again };
   }
 
-  /** Ends jobs of one data type as succeeded, with one outcome; returns those that were still ours to end. */
-  async complete(db: Queryable, ends: readonly JobEnd[], outcome = 'fresh'): Promise<number[]> {
+  /** Ends jobs of one data type as succeeded; returns those that were still ours to end. */
+  async complete(db: Queryable, ends: readonly JobSuccess[]): Promise<number[]> {
     const [row] = await db.query<{ done: number[] }>(statements.complete, [
       ends.map((end) => end.id),
       ends.map((end) => end.attempt),
       ends.map((end) => end.bytes),
-      outcome,
-      ends.map((end) => end.fetchMs ?? null),
+      eachOf(ends, 'outcome', 'fresh'),
+      eachOf(ends, 'calls', 1),
+      eachOf(ends, 'fetchMs'),
+      eachOf(ends, 'validateMs'),
+      eachOf(ends, 'commitMs'),
     ]);
     return row!.done;
   }
@@ -153,7 +179,7 @@ export class Queue {
     db: Queryable,
     ends: readonly JobEnd[],
     verdict: Exclude<Verdict, 'cancel'>,
-    reason: { outcome?: string; error?: string } = {},
+    reason: TurnBackReason = {},
   ): Promise<TurnedBack[]> {
     return db.query<TurnedBack>(statements.turnBack, [
       ends.map((end) => end.id),
@@ -162,6 +188,10 @@ export class Queue {
       verdict,
       reason.outcome,
       reason.error,
+      ends.some(({ calls }) => calls !== undefined) ? ends.map(({ calls, bytes }) => calls ?? Number(bytes > 0)) : null,
+      reason.counts ?? false,
+      eachOf(ends, 'fetchMs'),
+      eachOf(ends, 'validateMs'),
     ]);
   }
 
@@ -173,14 +203,16 @@ export class Queue {
     return floors;
   }
 
-  #claimFrom(
+  async #claimFrom(
     floors: ReturnType<ClaimFloors['next']>,
     db: Queryable,
     request: string,
     options: ClaimOptions,
   ): Promise<ClaimedJob[]> {
     const { worker, limit, sources, types, maxBytes } = options;
-    return db.query<ClaimedJob>(statements.claim, [
+    // Before the database looks at its clock, so that what it allows from then on ends here no later than there.
+    const asked = performance.now();
+    const jobs = await db.query<ClaimedJob>(statements.claim, [
       worker,
       request,
       limit,
@@ -191,7 +223,15 @@ export class Queue {
       floors.map((floor) => floor.band),
       floors.map((floor) => floor.id),
     ]);
+    return jobs.some(({ sendBy }) => sendBy !== null)
+      ? jobs.map((job) => (job.sendBy === null ? job : { ...job, sendBy: asked + job.sendBy }))
+      : jobs;
   }
+}
+
+/** One field of all ends, or nothing where none has it. */
+function eachOf<E extends JobEnd, K extends keyof E>(ends: readonly E[], field: K, otherwise: E[K] | null = null) {
+  return ends.some((end) => end[field] !== undefined) ? ends.map((end) => end[field] ?? otherwise) : null;
 }
 
 function enqueueValues(type: string, keys: readonly string[], options: EnqueueOptions): unknown[] {

@@ -1,7 +1,6 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Queryable } from '../database/index.ts';
 import { Service } from '../lifecycle/index.ts';
-import type { Claim } from './queue.ts';
 
 /** The life of a worker process as the queue sees it: a number, a lease, and the claims that it knows of. */
 export class WorkerLease extends Service {
@@ -32,7 +31,7 @@ export class WorkerLease extends Service {
   }
 
   /** Remembers a claim until all of its jobs were reported as ended. */
-  hold({ request, jobs }: Claim): void {
+  hold({ request, jobs }: { readonly request: string; readonly jobs: { readonly length: number } }): void {
     if (jobs.length > 0) this.#known.set(request, jobs.length);
   }
 
@@ -63,7 +62,9 @@ export class WorkerLease extends Service {
 
   protected async onStop(): Promise<void> {
     await this.#renewing;
-    if (this.#id !== undefined) await this.#db.query('select pgfresh.retire_worker($1::bigint)', [this.#id]);
+    // Of a lost one, what is being ended this moment is better ended than put back.
+    if (this.#id === undefined || this.lost.aborted) return;
+    await this.#db.query('select pgfresh.retire_worker($1::bigint)', [this.#id]);
   }
 
   async #renewUntilStopped(): Promise<void> {

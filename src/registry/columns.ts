@@ -46,6 +46,9 @@ export const sourceColumns = {
   quota_bytes: 'bigint',
   quota_window: 'interval',
   quota_buffer: 'float8',
+  viewed_share: 'float8',
+  max_concurrency: 'int',
+  one_key_at_a_time: 'boolean',
 } as const satisfies Readonly<Record<string, Kind>>;
 
 type Columns = Readonly<Record<string, Kind>>;

@@ -1,5 +1,14 @@
+export {
+  validated,
+  type AnswerContext,
+  type Bounds,
+  type DataType,
+  type HttpRequest,
+  type RequestContext,
+} from '../config/index.ts';
 export { isEmpty, type ColumnChange, type RegistryDiff } from './diff.ts';
 export { examineRegistry } from './examination.ts';
 export { listTypes, type ListedType } from './list.ts';
 export { readProblems, type TypeProblem } from './rows.ts';
 export { previewSync, syncRegistry } from './sync.ts';
+export { mirroredColumns, type TableColumn } from './table-columns.ts';

@@ -46,5 +46,8 @@ export function sourceRow(source: Source): SourceRow {
     quota_bytes: source.quotaBytes ?? null,
     quota_window: source.quotaWindow,
     quota_buffer: source.quotaBuffer,
+    viewed_share: source.viewedShare,
+    max_concurrency: source.concurrency ?? null,
+    one_key_at_a_time: source.oneAtATimeAKey,
   };
 }

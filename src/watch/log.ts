@@ -2,6 +2,7 @@ import { styleText } from 'node:util';
 import { pino } from 'pino';
 import type { Settings } from '../config/index.ts';
 import type { Events } from '../events/index.ts';
+import { LineBudget } from './line-budget.ts';
 import { sentenceOf, type Level } from './sentence.ts';
 
 interface Output {
@@ -15,9 +16,13 @@ export function logEvents(events: Events, level: Settings['logLevel'], output: O
     { level, base: { pid: process.pid }, timestamp: pino.stdTimeFunctions.isoTime },
     output.isTTY ? { write: (line) => output.write(prettyLine(line)) } : output,
   );
+  const budget = new LineBudget();
   return events.subscribe((event) => {
-    const sentence = sentenceOf(event);
-    logger[sentence.level](event, sentence.text);
+    const { level: own, text } = sentenceOf(event);
+    if (!logger.isLevelEnabled(own)) return;
+    const leftOut = budget.ask(event.type);
+    if (leftOut !== undefined)
+      logger[own](event, leftOut === 0 ? text : `${text} (${leftOut} lines before it left out)`);
   });
 }
 

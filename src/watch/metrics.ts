@@ -1,5 +1,5 @@
 import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
-import type { Events, PgfreshEvent } from '../events/index.ts';
+import type { EventOf, Events, PgfreshEvent } from '../events/index.ts';
 
 /** What Prometheus sees. Counts events; nothing else in pgfresh knows that metrics exist. */
 export class Metrics {
@@ -31,6 +31,32 @@ export class Metrics {
     registers: [this.#registry],
   });
 
+  readonly #refreshes = this.#counter('pgfresh_refreshes_total', 'Refreshes, by data type and outcome.', [
+    'data_type',
+    'outcome',
+  ]);
+  readonly #refreshing = new Histogram({
+    name: 'pgfresh_refresh_seconds',
+    help: 'How long the steps of refreshes took.',
+    labelNames: ['step'],
+    buckets: [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10],
+    registers: [this.#registry],
+  });
+  readonly #calls = this.#counter(
+    'pgfresh_source_calls_total',
+    'Calls that were sent to a source, by what came of them.',
+    ['source', 'outcome'],
+  );
+  readonly #cached = this.#counter('pgfresh_source_cached_total', 'Answers that came from the cache.', ['source']);
+  readonly #bytes = this.#counter('pgfresh_source_bytes_total', 'Bytes that came from a source.', ['source']);
+  readonly #called = new Histogram({
+    name: 'pgfresh_source_seconds',
+    help: 'How long a source took to answer.',
+    labelNames: ['source'],
+    buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10],
+    registers: [this.#registry],
+  });
+
   constructor(events: Events) {
     this.#gauge('process_resident_memory_bytes', 'Memory of this process.', () => process.memoryUsage.rss());
     this.#gauge('process_uptime_seconds', 'Age of this process.', () => process.uptime());
@@ -55,7 +81,22 @@ export class Metrics {
       for (const [result, count] of Object.entries(event.counts))
         this.#planned.inc({ kind: event.kind, result }, count);
     }
+    if (event.type === 'refresh.ended') this.#countRefresh(event);
+    if (event.type === 'source.called') this.#countCall(event);
     if (event.type === 'migration.applied') this.#migrations.observe(event.ms / 1000);
+  }
+
+  #countRefresh({ dataType, outcome, fetchMs, validateMs, commitMs }: EventOf<'refresh.ended'>): void {
+    this.#refreshes.inc({ data_type: dataType, outcome });
+    for (const [step, ms] of Object.entries({ fetch: fetchMs, validate: validateMs, commit: commitMs }))
+      this.#refreshing.observe({ step }, ms / 1000);
+  }
+
+  #countCall({ source, outcome, calls, wireBytes, ms }: EventOf<'source.called'>): void {
+    if (outcome === 'cached') return this.#cached.inc({ source });
+    this.#calls.inc({ source, outcome }, calls);
+    this.#bytes.inc({ source }, wireBytes);
+    this.#called.observe({ source }, ms / 1000);
   }
 
   #counter<Label extends string>(name: string, help: string, labelNames: Label[]): Counter<Label> {

@@ -43,6 +43,20 @@ const sentences: Sentences = {
   },
   'planner.failed': ({ kind, problem }) => warn(`the planner's ${kind} failed and is tried again: ${problem}`),
   'demand.failed': ({ problem }) => warn(`counts of viewers could not be written: ${problem}`),
+  'worker.started': ({ worker, types }) =>
+    info(
+      types.length === 0 ? `worker ${worker} knows no data type yet` : `worker ${worker} refreshes ${types.join(', ')}`,
+    ),
+  'worker.failed': ({ step, problem }) => warn(`the worker's ${step} failed and is tried again: ${problem}`),
+  'worker.lease_lost': ({ worker }) => warn(`worker ${worker} has lost its lease and begins anew`),
+  'worker.drained': ({ finished, putBack, ms }) =>
+    info(`the worker has finished ${finished} refreshes and put back ${putBack} in ${Math.round(ms)} ms`),
+  'refresh.ended': ({ dataType, key, outcome, ok, error: why }) => {
+    const text = `${dataType} ${key}: ${outcome}${why === undefined ? '' : `: ${why}`}`;
+    return ok ? debug(text) : warn(text);
+  },
+  'source.called': ({ source, dataType, outcome, calls, wireBytes, ms }) =>
+    debug(`${source}: ${dataType} ${outcome}, ${calls} calls and ${wireBytes} bytes in ${Math.round(ms)} ms`),
   warning: ({ code, message, next }) => warn(`${message} (${code}) ${next}`),
 };
 

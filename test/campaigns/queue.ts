@@ -19,7 +19,7 @@ export const queue: Campaign = {
   about: 'everything that can be done to the queue, from eight connections at random',
   steps: 1_000_000,
   testSteps: 10_000,
-  mustMeet: ['queued', 'claimed', 'ended', 'leases lost', 'late completions'],
+  mustMeet: ['queued', 'claimed', 'ended', 'leases lost', 'late completions', 'calls of a rate', 'breakers opened'],
   async run({ url, seed, steps, progress }) {
     const database = new Database({
       url,
@@ -69,17 +69,36 @@ function newestOf<T extends Token>(ends: readonly T[], id: number): T {
 
 const nameOf = ({ id, attempt }: Pick<Token, 'id' | 'attempt'>): string => `${id}/${attempt}`;
 
-const sources = [
-  { name: 'free', quota: null },
+interface SourceSettings {
+  readonly name: string;
+  readonly quota?: number;
+  readonly rate?: number;
+  readonly apiKeys?: number;
+  readonly concurrency?: number;
+  readonly oneKey?: boolean;
+}
+
+const sources: readonly SourceSettings[] = [
+  { name: 'free' },
   { name: 'wide', quota: 2_000_000 },
   { name: 'narrow', quota: 20_000 },
-] as const;
+  { name: 'rated', rate: 60, apiKeys: 2 },
+  { name: 'guarded', concurrency: 5, oneKey: true },
+  // The only one whose failures its breaker counts.
+  { name: 'shaky' },
+];
 const types = [
   { name: 'quote', source: 'free', bytes: 100 },
   { name: 'news', source: 'free', bytes: 0 },
   { name: 'page', source: 'wide', bytes: 500 },
   { name: 'book', source: 'narrow', bytes: 900 },
+  { name: 'price', source: 'rated', bytes: 100 },
+  { name: 'filing', source: 'guarded', bytes: 100 },
+  { name: 'note', source: 'guarded', bytes: 100 },
+  { name: 'rumour', source: 'shaky', bytes: 100 },
 ] as const;
+/** How far apart two calls by one place in the rate must be allowed, so that they are a minute apart where they arrive. */
+const slotMs = 62_250;
 
 /** The database, and what must be in it according to everything that was answered so far. */
 class House {
@@ -89,6 +108,7 @@ class House {
   readonly clock: Awaited<ReturnType<typeof freezeClock>>;
   readonly limited: ReadonlySet<number>;
   readonly freeSources: readonly number[];
+  readonly shaky: number;
   readonly tally: Record<string, number> = {};
   /** Claimed and, as far as we know, not yet ended. */
   readonly held = new Map<string, Token>();
@@ -97,6 +117,8 @@ class House {
   /** Ids that enqueues returned and that were not yet seen in the history. */
   readonly #open = new Set<number>();
   readonly #settled = new Map<number, number>();
+  /** By source and API key, until when each call had to be sent. */
+  readonly #calls = new Map<string, number[]>();
 
   private constructor(
     database: Database,
@@ -109,15 +131,17 @@ class House {
     this.clock = clock;
     this.limited = new Set(rows.filter(({ limited }) => limited).map(({ id }) => id));
     this.freeSources = rows.filter(({ limited }) => !limited).map(({ id }) => id);
+    this.shaky = rows.at(-1)!.id;
   }
 
   static async build(database: Database, seed: number): Promise<House> {
     const clock = await freezeClock(database);
     await database.query(mirror.table);
-    for (const { name, quota } of sources) {
+    for (const { name, quota, rate, apiKeys = 1, concurrency, oneKey = false } of sources) {
       await database.query(
-        `insert into pgfresh.sources (name, quota_bytes, quota_window) values ($1::text, $2::bigint, '1 hour')`,
-        [name, quota],
+        `insert into pgfresh.sources (name, quota_bytes, quota_window, rate_limit_per_minute, api_keys, max_concurrency, one_key_at_a_time)
+         values ($1::text, $2::bigint, '1 hour', $3::int, $4::smallint, $5::int, $6::boolean)`,
+        [name, quota, rate, apiKeys, concurrency, oneKey],
       );
     }
     for (const { name, source, bytes } of types) {
@@ -129,7 +153,7 @@ class House {
     }
     await database.query('create table public.campaign_ended (id bigint primary key)');
     const rows = await database.query<{ id: number; limited: boolean }>(
-      'select id, quota_bytes is not null as limited from pgfresh.sources',
+      'select id, quota_bytes is not null as limited from pgfresh.sources order by id',
     );
     return new House(database, seed, clock, rows);
   }
@@ -164,6 +188,14 @@ class House {
     this.count(how);
   }
 
+  called(source: number, apiKey: number, useBy: Date): void {
+    const place = `${source} ${apiKey}`;
+    const times = this.#calls.get(place) ?? [];
+    times.push(useBy.getTime());
+    this.#calls.set(place, times);
+    this.count('calls of a rate');
+  }
+
   spent(source: number, bytes: number): void {
     this.#settled.set(source, (this.#settled.get(source) ?? 0) + bytes);
   }
@@ -173,6 +205,7 @@ class House {
     await this.#findTakenBack();
     await this.#checkJobs();
     await this.#checkLedger();
+    await this.#checkLimits();
     for (const lane of lanes) lane.forgetEnded();
     this.count('checks');
   }
@@ -235,6 +268,27 @@ class House {
       [[...this.#open]],
     );
     must(lost.length === 0, 'jobs that are neither open nor in the history', lost);
+  }
+
+  async #checkLimits(): Promise<void> {
+    const rate = sources.find(({ name }) => name === 'rated')!.rate!;
+    for (const [place, times] of this.#calls) {
+      times.sort((a, b) => a - b);
+      const tight = times.slice(rate).findIndex((time, index) => time - times[index]! < slotMs);
+      must(tight < 0, `source and key ${place} may have been called more than ${rate} times in a minute`);
+      // What is older can not be in one window with what comes.
+      this.#calls.set(place, times.slice(-rate));
+    }
+    const crowds = await this.database.query(
+      `select s.name, count(*) from pgfresh.job as j join pgfresh.sources as s on s.id = j.source_id
+       where j.state = 'x' group by s.id having count(*) > s.max_concurrency or (s.one_key_at_a_time and count(*) > count(distinct j.key))
+         or count(*) filter (where j.claimed_at > s.breaker_opened_at) > 1`,
+    );
+    must(crowds.length === 0, 'sources with more running jobs than they allow', crowds);
+    const opened = await this.database.query<{ count: number }>(
+      `select count::int from pgfresh.warnings where code = 'breaker_opened'`,
+    );
+    if (opened.length > 0) this.tally['breakers opened'] = opened[0]!.count;
   }
 
   async #checkLedger(): Promise<void> {
@@ -324,6 +378,7 @@ class Lane {
     'recover silent': () => this.#db.query('select pgfresh.recover_silent_jobs($1::int)', [1 + this.#int(20)]),
     'heartbeat of the worker': () => this.#beat(),
     'heartbeat of jobs': () => this.#beatJobs(),
+    'extra call': () => this.#takeCall(),
     'move the clock': () => this.#house.clock.advance(`${this.#int(2_000)} milliseconds`),
     correct: () => this.#correct(),
   };
@@ -349,14 +404,15 @@ class Lane {
     if (answered) this.#known.set(request, []);
     const { limited, freeSources } = this.#house;
     // What an unknown claim has cost depends on who takes it back, so that is done where nothing is reserved.
-    const rows = await this.#db.query<Omit<Token, 'reserved'>>(
-      `select id, attempt, type_id as type, source_id as source, est_bytes as estimate
+    const rows = await this.#db.query<Omit<Token, 'reserved'> & { useBy: Date | null; apiKey: number | null }>(
+      `select id, attempt, type_id as type, source_id as source, est_bytes as estimate, use_by as "useBy", api_key as "apiKey"
        from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[])`,
       [worker, request, limit, answered ? null : freeSources],
     );
     const tokens = rows.map((row) => ({ ...row, reserved: limited.has(row.source) ? row.estimate : 0 }));
     must(tokens.length <= limit, `${tokens.length} jobs were claimed, and ${limit} wanted`);
     this.#house.claimed(tokens);
+    for (const { source, apiKey, useBy } of rows) if (apiKey !== null) this.#house.called(source, apiKey, useBy!);
     if (answered) this.#known.set(request, tokens.map(nameOf));
     return tokens;
   }
@@ -376,7 +432,10 @@ class Lane {
       ...token,
       bytes: this.#random() < 0.5 ? 0 : this.#bytes(token),
     }));
-    for (const { id, status } of await this.#house.queue.turnBack(this.#db, ends, verdict, { error: 'planted' })) {
+    for (const { id, status } of await this.#house.queue.turnBack(this.#db, ends, verdict, {
+      error: 'planted',
+      counts: verdict !== 'put_back' && ends[0]?.source === this.#house.shaky,
+    })) {
       const end = newestOf(ends, id);
       this.#house.ended(end, end.bytes, `turned back: ${status}`);
     }
@@ -408,6 +467,15 @@ class Lane {
       tokens.map(({ id }) => id),
       tokens.map(({ attempt }) => attempt),
     ]);
+  }
+
+  async #takeCall(): Promise<void> {
+    const apiKey = 1 + this.#int(2);
+    const [row] = await this.#db.query<{ source: number; useBy: Date | null }>(
+      `select id as source, pgfresh.take_call(id, $1::smallint) as "useBy" from pgfresh.sources where name = 'rated'`,
+      [apiKey],
+    );
+    if (row!.useBy !== null) this.#house.called(row!.source, apiKey, row!.useBy);
   }
 
   async #correct(): Promise<void> {
@@ -463,6 +531,7 @@ const weights = {
   'recover silent': 2,
   'heartbeat of the worker': 8,
   'heartbeat of jobs': 3,
+  'extra call': 2,
   'move the clock': 6,
   correct: 0.5,
 };

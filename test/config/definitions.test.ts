@@ -20,7 +20,25 @@ const source = (changes: object) => read({ sources: [{ name: 'market', ...change
 describe('a source', () => {
   it('is read in milliseconds and bytes, with its defaults', () => {
     expect(read({ sources: [market] }).sources).toEqual([
-      { name: 'market', rateLimitPerMinute: 300, quotaBytes: 20e9, quotaWindow: 30 * 86_400_000, quotaBuffer: 0.95 },
+      {
+        name: 'market',
+        rateLimitPerMinute: 300,
+        quotaBytes: 20e9,
+        quotaWindow: 30 * 86_400_000,
+        quotaBuffer: 0.95,
+        viewedShare: 0.2,
+        oneAtATimeAKey: false,
+        hosts: [],
+        allowPrivateAddresses: false,
+        headers: {},
+        apiKeys: [],
+        timeout: 10_000,
+        maxWireBytes: 8e6,
+        maxDecodedBytes: 32e6,
+        maxRatio: 100,
+        cacheTtl: 3_600_000,
+        cacheEntries: 1_000,
+      },
     ]);
   });
 
@@ -53,13 +71,74 @@ describe('a source', () => {
     [{ quotaBuffer: 0 }, /quotaBuffer .*got 0$/],
     [{ rateLimitPerMinute: 0 }, /rateLimitPerMinute .*got 0$/],
     [{ rateLimitPerMinute: 1.5 }, /rateLimitPerMinute .*got 1.5$/],
+    [{ rateLimitPerMinute: 100_001 }, /rateLimitPerMinute .*got 100001$/],
+    [{ viewedShare: 1 }, /viewedShare .*got 1$/],
+    [{ viewedShare: -0.1 }, /viewedShare .*got -0.1$/],
+    [{ concurrency: 0 }, /concurrency .*got 0$/],
+    [{ concurrency: 2.5 }, /concurrency .*got 2.5$/],
+    [{ oneAtATimeAKey: 1 }, /oneAtATimeAKey .*expected boolean.*got 1$/],
     [{ enabled: 'yes' }, /enabled .*expected boolean.*got "yes"$/],
     [{ name: 'Market Data' }, /name .*expected a name of lower-case letters.*got "Market Data"$/],
     [{ name: undefined }, /^x\.ts: sources\[0\]\.name: .*got nothing$/],
     [{ rateLimit: 5 }, /sources\[0\]\.rateLimit \("market"\): there is no such option; expected one of name, enabled/],
     [{ quotabytes: 5 }, /quotabytes .*did you mean "quotaBytes"\?$/],
+    [{ timeout: 0 }, /timeout .*expected a positive time.*got 0$/],
+    [{ timeout: '1h' }, /timeout .*expected a time from 1ms to 5m, got "1h"$/],
+    [{ maxWireBytes: 10 }, /maxWireBytes .*expected a size from 1KB to 1GB, got 10$/],
+    [{ maxDecodedBytes: '2GB' }, /maxDecodedBytes .*expected a size from 1KB to 1GB/],
+    [{ maxRatio: 0 }, /maxRatio .*got 0$/],
+    [{ cacheTtl: -1 }, /cacheTtl .*expected a positive time.*got -1$/],
+    [{ cacheEntries: 1.5 }, /cacheEntries .*got 1.5$/],
+    [{ allowPrivateAddresses: 'no' }, /allowPrivateAddresses .*expected boolean.*got "no"$/],
+    [{ authorize: 'Bearer' }, /authorize .*expected a function, got "Bearer"$/],
+    [{ token: 'abc' }, /token .*expected a function/],
+    [{ apiKeys: [{ env: 'A' }] }, /authorize .*expected a function that puts the API key into a request, got nothing$/],
   ])('is refused as %j', (changes, message) => {
     expect(() => source(changes)).toThrow(message);
+  });
+
+  it.each<[object, RegExp]>([
+    [{ apiKeys: 'sk-secret' }, /apiKeys .*expected a list of \{ env: "NAME" \} or \{ file: "path" \}/],
+    [
+      { apiKeys: ['sk-secret'] },
+      /apiKeys\[0\] .*expected \{ env: "NAME" \} or \{ file: "path" \}, never the key itself/,
+    ],
+    [{ apiKeys: [{ env: 'sk-secret' }] }, /apiKeys\[0\]/],
+    [{ apiKeys: [{ env: 'A', file: 'sk-secret' }] }, /apiKeys\[0\]/],
+    [{ apiKeys: [{ key: 'sk-secret' }] }, /apiKeys\[0\]/],
+    [{ baseUrl: 'https://me:sk-secret@api.example.com' }, /baseUrl .*without a login, a query or an anchor/],
+    [{ baseUrl: 'https://api.example.com/?key=sk-secret' }, /baseUrl .*without a login, a query/],
+    [{ baseUrl: 'sk-secret' }, /baseUrl .*expected an address such as "https:\/\/api\.example\.com\/v1"/],
+    [{ baseUrl: 'ftp://sk-secret' }, /baseUrl .*expected an address/],
+    [{ hosts: ['https://sk-secret'] }, /hosts\[0\] .*expected a host such as "api\.example\.com"/],
+    [{ hosts: ['sk-secret@a.example'] }, /hosts\[0\] .*expected a host/],
+    [{ hosts: 'sk-secret' }, /hosts /],
+    [{ headers: { authorization: 'sk-secret\n' } }, /headers\.authorization .*expected a text without line breaks/],
+    [{ headers: { 'content-length': 'sk-secret' } }, /headers.*expected headers that pgfresh does not set itself/],
+    [{ headers: ['sk-secret'] }, /headers /],
+  ])('does not show what may be a secret, as in %j', (changes, message) => {
+    expect(() => source(changes)).toThrow(message);
+    expect(() => source(changes)).toThrow(/got a value that is not shown$/);
+    expect(() => source(changes)).not.toThrow(/sk-secret/);
+  });
+
+  it('may say everything about its calls', () => {
+    const calls = {
+      baseUrl: 'https://api.example.com/v1',
+      hosts: ['files.example.com', 'api.example.com:8443', '[2001:db8::1]:80'],
+      allowPrivateAddresses: true,
+      headers: { 'X-Plan': 'gold' },
+      apiKeys: [{ env: 'MARKET_KEY' }, { file: 'secrets/market' }],
+      authorize: () => ({ headers: {} }),
+      token: () => Promise.resolve({ token: 'x' }),
+      timeout: 5_000,
+      maxWireBytes: 1e6,
+      maxDecodedBytes: 2e6,
+      maxRatio: 50,
+      cacheTtl: 60_000,
+      cacheEntries: 0,
+    };
+    expect(source(calls)).toMatchObject(calls);
   });
 });
 
@@ -77,6 +156,9 @@ describe('a data type', () => {
       maxRetries: 3,
       maxRun: 300_000,
       visibility: 'shared',
+      write: 'merge',
+      nulls: 'write',
+      emptyStatus: [204],
     });
   });
 

@@ -33,6 +33,7 @@ async function fingerprint(db: Queryable): Promise<unknown[]> {
         ({ name }) =>
           `select '${name}' as name, count(*) as rows, md5(string_agg(t::text, ' ' order by t::text collate "C")) as hash from only ${name} as t`,
       )
-      .join(' union all '),
+      .join(' union all ')
+      .concat(' order by name'),
   );
 }

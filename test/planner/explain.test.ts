@@ -86,15 +86,38 @@ const situations: Readonly<Record<Reason, Situation>> = {
     },
     says: /^The source market is switched off\.$/,
   },
+  stopped: {
+    make: async (scene) => {
+      await viewed(scene);
+      await scene.db.query(`select pgfresh.stop_spending('the bill is too high')`);
+      await scene.clock.advance('3 seconds');
+    },
+    says: /^Nothing is spent since 3 s: the bill is too high$/,
+  },
   breaker: {
     make: async (scene) => {
-      await scene.db.query(
-        `update pgfresh.sources set failure_streak = 5, paused_until = pgfresh.clock() + interval '4 minutes'`,
-      );
+      await scene.look('quote', ['B', 'C', 'D', 'E', 'F']);
+      await scene.tick();
+      for (const { id } of await scene.queue.claim())
+        await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503')`, [id]);
+      await scene.clock.advance('1 minute');
       await viewed(scene);
     },
-    says: /^The source market failed 5 times in a row and is left alone for 4 min more\.$/,
+    says: /^The source market failed \(5 failures in a row\) and is left alone for 4 min more\.$/,
     also: { job: null },
+  },
+  rate: {
+    make: async (scene) => {
+      await scene.db.query('delete from pgfresh.data_type_registry');
+      await scene.queue.source('rated', { rate: 2 });
+      await scene.type('quote', { source: 'rated' });
+      await scene.look('quote', ['B', 'C'], 2);
+      await viewed(scene);
+      await scene.queue.claim({ limit: 2 });
+      await scene.clock.advance('50.25 seconds');
+    },
+    says: /^The source rated may be called 2 times a minute, and the next call is free in 12 s\.$/,
+    also: { job: { status: 'pending' } },
   },
   quota: {
     make: async (scene) => {
@@ -149,6 +172,31 @@ test.for(Object.keys(reasons) as Reason[])('%s', async (reason) => {
   const explanation = await explainPair(scene.db, 'quote', 'A');
   expect(explanation.words).toMatch(says);
   expect(explanation).toMatchObject({ reason, data_type: 'quote', key: 'A', ...also });
+});
+
+test.for([
+  [
+    `select pgfresh.pause_source('market', p_reason => 'holiday')`,
+    'paused',
+    /^The source market is paused: holiday\.$/,
+  ],
+  [
+    `select pgfresh.hold_source(id, pgfresh.clock() + interval '30 seconds', 'Retry-After: 30') from pgfresh.sources`,
+    'rate',
+    /^The source market asked to be left alone for 30 s more: Retry-After: 30$/,
+  ],
+  [
+    `update pgfresh.sources set breaker_opened_at = pgfresh.clock()`,
+    'breaker',
+    /^The source market failed and is tried with one job at a time, until one succeeds\.$/,
+  ],
+] as const)('after %s', async ([statement, reason, says]) => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await viewed(scene);
+  await scene.db.query(statement);
+  const explanation = await explainPair(scene.db, 'quote', 'A');
+  expect(explanation).toMatchObject({ reason, words: expect.stringMatching(says) as string });
 });
 
 test('pgfresh explain says it in words and as JSON, and refuses what is not there', async () => {

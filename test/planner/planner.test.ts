@@ -98,7 +98,13 @@ test('nothing of a source is planned while it is over its quota, switched off or
   await scene.db.query(
     `update pgfresh.sources set enabled = true, paused_until = pgfresh.clock() + interval '5 minutes' where name = 'paid'`,
   );
+  expect(await scene.sweep()).toMatchObject({ skipped_paused: 2 });
+  await scene.db.query(`update pgfresh.sources set paused_by = 'breaker' where name = 'paid'`);
   expect(await scene.sweep()).toMatchObject({ skipped_breaker: 2 });
+  await scene.db.query(`select pgfresh.stop_spending('test')`);
+  expect(await scene.sweep()).toMatchObject({ skipped_stopped: 3 });
+  await scene.db.query('select pgfresh.resume_spending()');
+  await scene.sweep();
   await scene.clock.advance('4 minutes 59 seconds');
   expect(await scene.tick()).toEqual({ more: false });
   await scene.clock.advance('1 second');

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import { queueFunctions } from '../../scripts/called-by-users.ts';
+import { queueFunctions, sourceFunctions } from '../../scripts/called-by-users.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { mirror } from '../harness/mirror.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
@@ -27,7 +27,10 @@ const long = `repeat('x', 10240)`;
  * `:running`, `:attempt` and `:worker` are a job that runs and who holds it; `:metered` is a job of another data type
  * that runs in its first attempt too; `:waiting` is a job that waits.
  */
-const cases: Record<Exclude<(typeof queueFunctions)[number], 'clock'>, readonly (readonly [string, Expected])[]> = {
+const cases: Record<
+  Exclude<(typeof queueFunctions | typeof sourceFunctions)[number], 'clock'>,
+  readonly (readonly [string, Expected])[]
+> = {
   queue_refresh_if_not_exists: [
     [`null, 'quote'`, key],
     [`'', 'quote'`, key],
@@ -177,13 +180,22 @@ const cases: Record<Exclude<(typeof queueFunctions)[number], 'clock'>, readonly 
     [`'{9223372036854775807}', '{1}', '{0}'`, argument],
     [`array[:running, :metered], array[:attempt, 1], '{0,0}'`, argument],
     [`array_fill(1::bigint, array[10001]), array_fill(1, array[10001]), array_fill(0::bigint, array[10001])`, argument],
-    [`array[:running], array[:attempt], '{0}', null`, argument],
-    [`array[:running], array[:attempt], '{0}', ''`, argument],
-    [`array[:running], array[:attempt], '{0}', ${long}`, argument],
-    [`array[:running], array[:attempt], '{0}', E'fre\\nsh'`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fresh', '{}'`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fresh', '{1,2}'`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fresh', '{-1}'`, argument],
+    [`array[:running], array[:attempt], '{0}', '{NULL}'`, argument],
+    [`array[:running], array[:attempt], '{0}', '{}'`, argument],
+    [`array[:running], array[:attempt], '{0}', '{fresh,fresh}'`, argument],
+    [`array[:running], array[:attempt], '{0}', '{""}'`, argument],
+    [`array[:running], array[:attempt], '{0}', array[${long}]`, argument],
+    [`array[:running], array[:attempt], '{0}', array[E'fre\\nsh']`, argument],
+    [`array[:running], array[:attempt], '{0}', null, '{}'`, argument],
+    [`array[:running], array[:attempt], '{0}', null, '{1,2}'`, argument],
+    [`array[:running], array[:attempt], '{0}', null, '{-1}'`, argument],
+    [`array[:running], array[:attempt], '{0}', null, '{NULL}'`, argument],
+    [`array[:running], array[:attempt], '{0}', null, '{1000001}'`, argument],
+    ...['p_fetch_ms', 'p_validate_ms', 'p_commit_ms'].flatMap((time) =>
+      [`'{}'`, `'{1,2}'`, `'{-1}'`].map(
+        (value) => [`array[:running], array[:attempt], '{0}', ${time} => ${value}`, argument] as const,
+      ),
+    ),
   ],
   fail_queue_job: [
     [`null, 'down'`, argument],
@@ -232,6 +244,14 @@ const cases: Record<Exclude<(typeof queueFunctions)[number], 'clock'>, readonly 
     [`array[:running], array[:attempt], '{0}', 'fail', ''`, argument],
     [`array[:running], array[:attempt], '{0}', 'fail', ${long}`, argument],
     [`array[:running], array[:attempt], '{0}', 'fail', E'a\\nb'`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fail', p_calls => '{}'`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fail', p_calls => '{-1}'`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fail', p_calls => '{NULL}'`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fail', p_counts => null`, argument],
+    [`array[:running], array[:attempt], '{0}', 'put_back', p_counts => true`, argument],
+    [`array[:running], null, '{0}', 'cancel', p_counts => true`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fail', p_fetch_ms => '{-1}'`, argument],
+    [`array[:running], array[:attempt], '{0}', 'fail', p_validate_ms => '{1,2}'`, argument],
   ],
   cancel_queue_jobs: [
     ['', argument],
@@ -317,6 +337,68 @@ const cases: Record<Exclude<(typeof queueFunctions)[number], 'clock'>, readonly 
     [`'market', 1, ${long}`, argument],
     [`'market', 'Infinity', 'invoice'`, notOfThatType],
   ],
+  take_call: [
+    ['null', source],
+    ['0', source],
+    ['-1', source],
+    ['2147483647', source],
+    ['1, 0::smallint', argument],
+    ['1, -1::smallint', argument],
+    ['1, 2::smallint', argument],
+    ['1, 32767::smallint', argument],
+    [`1, '32768'`, { sqlState: '22003' }],
+  ],
+  hold_source: [
+    [`null, 'infinity', 'asked'`, source],
+    [`0, 'infinity', 'asked'`, source],
+    [`2147483647, 'infinity', 'asked'`, source],
+    [`1, null, 'asked'`, argument],
+    [`1, 'infinity', null`, argument],
+    [`1, 'infinity', ''`, argument],
+    [`1, 'infinity', ${long}`, argument],
+    [`1, '-infinity', 'asked'`, answers(null)],
+    [`1, 'NaN', 'asked'`, { sqlState: '22007' }],
+  ],
+  pause_source: [
+    ['null', source],
+    [`''`, source],
+    [`'nobody'`, source],
+    [long, source],
+    [`'market', null`, argument],
+    [`'market', '-infinity'`, argument],
+    [`'market', '2020-01-01'`, argument],
+    [`'market', 'infinity', null`, argument],
+    [`'market', 'infinity', ''`, argument],
+    [`'market', 'infinity', ${long}`, argument],
+  ],
+  resume_source: [
+    ['null', source],
+    [`''`, source],
+    [`'nobody'`, source],
+    [long, source],
+    [`'market'`, answers(false)],
+  ],
+  stop_spending: [
+    ['null', argument],
+    [`''`, argument],
+    [long, argument],
+  ],
+  resume_spending: [['', answers(false)]],
+  calibrate_source: [
+    ['null, 1', source],
+    [`'', 1`, source],
+    [`'nobody', 1`, source],
+    [`'market', null`, argument],
+    [`'market', -1`, argument],
+    [`'market', 1000000000000001`, argument],
+    [`'market', 1, 'infinity'`, argument],
+    [`'market', 1, '-infinity'`, argument],
+    [`'market', 1, '2020-01-01'`, argument],
+    [`'market', 1, null, null`, argument],
+    [`'market', 1, null, ''`, argument],
+    [`'market', 1, null, ${long}`, argument],
+    [`'market', 1, null, 'invoice', null`, argument],
+  ],
   maintain_queue_partitions: [
     ['null', argument],
     ['0', argument],
@@ -356,7 +438,12 @@ const rows: readonly (readonly [string, string])[] = [
   ...Object.entries({
     name: ['null'],
     enabled: ['null'],
-    rate_limit_per_minute: ['0', '-1'],
+    rate_limit_per_minute: ['0', '-1', '100001'],
+    api_keys: ['null', '0', '-1', '101'],
+    viewed_share: ['null', '-0.1', '1', `'NaN'`, `'Infinity'`],
+    max_concurrency: ['0', '-1'],
+    one_key_at_a_time: ['null'],
+    paused_by: [`'nobody'`],
     quota_bytes: ['0', '-1', '-9223372036854775808'],
     quota_window: ['null', `'0'`, `'59 minutes'`, `'-30 days'`, `'367 days'`, `'100000 years'`],
     quota_buffer: ['null', '0', '-0.5', '1.01', `'NaN'`, `'Infinity'`],
@@ -436,7 +523,9 @@ describe.each(Object.entries(cases))('%s', (name, calls) => {
 });
 
 it('knows every function that users call', () => {
-  expect(Object.keys(cases).toSorted()).toEqual(queueFunctions.filter((name) => name !== 'clock').toSorted());
+  expect(Object.keys(cases).toSorted()).toEqual(
+    [...queueFunctions, ...sourceFunctions].filter((name) => name !== 'clock').toSorted(),
+  );
 });
 
 it.each(rows)('%s', async (statement, sqlState) => {

@@ -317,7 +317,8 @@ describe('ends of one job in one call', () => {
         message: expect.stringContaining('one job twice') as string,
       });
       expect(await scene.job(job.id)).toMatchObject({ status: 'running', attempts: 2 });
-      expect(await scene.value('(select count(*) from pgfresh.usage)')).toBe(0);
+      // The attempt that was lost before may have called.
+      expect(await scene.db.query('select bytes, calls from pgfresh.usage')).toEqual([{ bytes: 0, calls: 1 }]);
     },
   );
 });
@@ -502,7 +503,8 @@ describe('a stopped worker', () => {
     child.stdin.write('go on\n');
     expect(JSON.parse((await lines.next()).value as string)).toEqual({ done: [] });
     expect(await scene.job(job.id)).toMatchObject({ status: 'running', attempts: 2, locked_by: 'taker' });
-    expect(await scene.value('(select count(*) from pgfresh.usage)')).toBe(0);
+    // The attempt that was lost may have called, and what it says too late is not believed.
+    expect(await scene.db.query('select bytes, calls from pgfresh.usage')).toEqual([{ bytes: 0, calls: 1 }]);
     expect((await scene.complete([taken], 7)).map(Number)).toEqual([job.id]);
     child.stdin.write('once more\n');
     expect(JSON.parse((await lines.next()).value as string)).toEqual({ done: [] });

@@ -131,6 +131,57 @@ it('adds up bytes and calls', async () => {
   ]);
 });
 
+it('counts every call that was made: redirects, failures and what was lost, and none for an answer that was known', async () => {
+  const calls = () => scene.value<number>('select coalesce(sum(calls), 0)::int from pgfresh.api_data_usage');
+  await queue.enqueueMany(db, 'small', ['redirected', 'cached', 'failed', 'unsent', 'lost', 'waits']);
+  const jobs = Object.fromEntries((await scene.claim({ limit: 5 })).map((job) => [job.key, job]));
+  const end = (key: string, bytes: number, made?: number) => {
+    const { id, attempt } = jobs[key]!;
+    return { id, attempt, bytes, ...(made === undefined ? {} : { calls: made }) };
+  };
+  await queue.complete(db, [end('redirected', 40, 3), end('cached', 0, 0)]);
+  expect(await calls()).toBe(3);
+  await queue.turnBack(db, [end('failed', 0, 2)], 'retry', { error: 'timeout' });
+  expect(await calls()).toBe(5);
+  await queue.turnBack(db, [end('unsent', 0)], 'put_back');
+  expect(await calls()).toBe(5);
+  await queue.turnBack(db, [end('lost', 0)], 'lost');
+  expect(await calls()).toBe(6);
+  await db.query(`select pgfresh.cancel_queue_jobs(p_key => 'waits')`);
+  expect(await calls()).toBe(6);
+});
+
+describe('the figure of the provider', () => {
+  const calibrate = (bytes: number, more = '') =>
+    scene.value(`pgfresh.calibrate_source('paid', $1::bigint${more})`, [bytes]);
+
+  it('is entered as a signed gap, upwards and downwards', async () => {
+    await use(1_000);
+    expect(await calibrate(1_250)).toMatchObject({ provider_bytes: 1_250, ledger_bytes: 1_000, gap_bytes: 250 });
+    expect((await budget()).used).toBe(1_250);
+    expect(await calibrate(900)).toMatchObject({ ledger_bytes: 1_250, gap_bytes: -350 });
+    expect((await budget()).used).toBe(900);
+    expect(await calibrate(900)).toMatchObject({ gap_bytes: 0, correction: null });
+    expect(await db.query('select bytes, reason from pgfresh.usage_correction order by id offset 1')).toEqual([
+      { bytes: 250, reason: `the provider's own figure` },
+      { bytes: -350, reason: `the provider's own figure` },
+    ]);
+  });
+
+  it('is compared with what was used since the provider counts', async () => {
+    await use(5_000);
+    await clock.advance('3 hours');
+    await use(100);
+    const gap = await calibrate(150, `, pgfresh.clock() - interval '1 hour'`);
+    expect(gap).toMatchObject({ ledger_bytes: 100, gap_bytes: 50 });
+  });
+
+  it('is only compared in a dry run', async () => {
+    expect(await calibrate(70, ', p_dry_run => true')).toMatchObject({ gap_bytes: 70, correction: null });
+    expect((await budget()).used).toBe(0);
+  });
+});
+
 it('is exceeded when everything is used or reserved', async () => {
   const exceeded = () => scene.value<boolean>(`pgfresh.is_quota_exceeded('paid')`);
   expect(await exceeded()).toBe(false);
@@ -322,6 +373,14 @@ describe('the estimate of a type', () => {
     expect(await estimate()).toBe(990);
     await queue.enqueue(db, 'quote', 'B');
     expect((await scene.claim())[0]!.estimatedBytes).toBe(990);
+  });
+
+  it('learns nothing from an answer that was known already', async () => {
+    await answer(1_000);
+    await queue.enqueue(db, 'quote', 'A');
+    const job = await scene.claimOne();
+    await queue.complete(db, [{ id: job.id, attempt: job.attempt, bytes: 0, calls: 0 }]);
+    expect(await estimate()).toBe(1_000);
   });
 
   it('learns from a set as from one after the other', async () => {

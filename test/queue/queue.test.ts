@@ -322,7 +322,9 @@ describe('the end', () => {
     const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 2 });
     const [job] = await scene.claim();
     const { created_at, processed_at } = (await scene.job(jobId))!;
-    await queue.complete(db, [{ id: job!.id, attempt: job!.attempt, bytes: 321, fetchMs: 12 }], 'unchanged');
+    const times = { fetchMs: 12, validateMs: 3, commitMs: 4 };
+    const token = { id: job!.id, attempt: job!.attempt };
+    await queue.complete(db, [{ ...token, bytes: 321, calls: 2, outcome: 'unchanged', ...times }]);
     const ended = (await scene.job(jobId))!;
     expect(ended).toMatchObject({
       status: 'succeeded',
@@ -336,9 +338,43 @@ describe('the end', () => {
     });
     const at = ended['completed_at'];
     expect(Number(at)).toBeGreaterThanOrEqual(Number(processed_at));
-    expect(await scene.value('select fetch_ms from pgfresh.history_succeeded')).toBe(12);
+    expect(await db.query('select calls, fetch_ms, validate_ms, commit_ms from pgfresh.history_succeeded')).toEqual([
+      { calls: 2, fetch_ms: 12, validate_ms: 3, commit_ms: 4 },
+    ]);
     expect(await db.query(pairs)).toEqual([
       { job_id: null, last_job: jobId, checked_at: at, ok_job: jobId, ok_at: at, outcome: 'unchanged', fails: 0 },
+    ]);
+  });
+
+  it('of several in one call has an outcome for each, and each says when its pair is looked at again', async () => {
+    await db.query(`update pgfresh.data_type_registry set empty_ttl = '1 day' where data_type = 'quote'`);
+    await queue.enqueueMany(db, 'quote', ['A', 'B', 'C']);
+    await db.query('update pgfresh.pairs set demanded = true');
+    const outcomes: Readonly<Record<string, string>> = { A: 'empty', B: 'unchanged' };
+    const ends = (await scene.claim()).map(({ id, attempt, key }) => {
+      const outcome = outcomes[key];
+      return { id, attempt, bytes: 10, ...(outcome === undefined ? {} : { outcome }) };
+    });
+    expect(await queue.complete(db, ends)).toHaveLength(3);
+    const pairs = `select key, outcome, not_before is not null as held, extract(epoch from due_at - checked_at)::int as due from pgfresh.pairs order by key`;
+    expect(await db.query(pairs)).toEqual([
+      { key: 'A', outcome: 'empty', held: true, due: 86_400 },
+      { key: 'B', outcome: 'unchanged', held: false, due: 60 },
+      { key: 'C', outcome: 'fresh', held: false, due: 60 },
+    ]);
+    expect(
+      await scene.value(`select array_agg(key || ' ' || outcome order by key) from pgfresh.history_succeeded`),
+    ).toEqual(['A empty', 'B unchanged', 'C fresh']);
+    await db.query(`update pgfresh.data_type_registry set empty_ttl = null where data_type = 'quote'`);
+  });
+
+  it('that is a failure is in the history with its calls and times, too', async () => {
+    await queue.enqueue(db, 'quote', 'A');
+    const job = await scene.claimOne();
+    const measured = { bytes: 7, calls: 3, fetchMs: 20, validateMs: 2 };
+    await queue.turnBack(db, [{ ...job, ...measured }], 'fail', { outcome: 'schema', error: 'no' });
+    expect(await db.query('select bytes, calls, fetch_ms, validate_ms, outcome from pgfresh.history_other')).toEqual([
+      { bytes: 7, calls: 3, fetch_ms: 20, validate_ms: 2, outcome: 'schema' },
     ]);
   });
 

@@ -6,6 +6,11 @@ import { mirror } from '../harness/mirror.ts';
 export interface SourceSettings {
   quotaBytes?: number;
   window?: string;
+  rate?: number;
+  apiKeys?: number;
+  viewedShare?: number;
+  concurrency?: number;
+  oneKeyAtATime?: boolean;
 }
 
 /** A database with a queue, a source "market" and its data type "quote", and short words for what tests do with them. */
@@ -36,10 +41,12 @@ export class QueueScene {
     return this.#worker;
   }
 
-  async source(name: string, { quotaBytes, window = '30 days' }: SourceSettings = {}): Promise<number> {
+  async source(name: string, settings: SourceSettings = {}): Promise<number> {
+    const { quotaBytes, window = '30 days', rate, apiKeys = 1, viewedShare = 0 } = settings;
     const [row] = await this.db.query<{ id: number }>(
-      'insert into pgfresh.sources (name, quota_bytes, quota_window) values ($1::text, $2::bigint, $3::interval) returning id',
-      [name, quotaBytes, window],
+      `insert into pgfresh.sources (name, quota_bytes, quota_window, rate_limit_per_minute, api_keys, viewed_share, max_concurrency, one_key_at_a_time)
+       values ($1::text, $2::bigint, $3::interval, $4::int, $5::smallint, $6::numeric, $7::int, $8::boolean) returning id`,
+      [name, quotaBytes, window, rate, apiKeys, viewedShare, settings.concurrency, settings.oneKeyAtATime ?? false],
     );
     return row!.id;
   }

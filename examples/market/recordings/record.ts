@@ -5,12 +5,13 @@
  */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { HttpRequest } from 'pgfresh';
 import { Provider } from '../provider/provider.ts';
 import { marketTypes } from '../types/index.ts';
 
 export interface Recording {
   readonly key: string;
-  readonly request: { readonly url: string; readonly query?: Readonly<Record<string, string | number>> };
+  readonly request: HttpRequest;
   readonly status: number;
   readonly contentType: string | null;
   readonly body: unknown;
@@ -31,11 +32,13 @@ export async function recordAll(): Promise<Map<string, Recording[]>> {
     now: () => recordedAt.getTime(),
   });
   const address = await provider.start();
+  const { signal } = new AbortController();
   try {
     const recordings = new Map<string, Recording[]>();
     for (const type of marketTypes) {
       const ofType = keys.map(async (key): Promise<Recording> => {
-        const request = type.request(key);
+        const context = { key, keyParts: [key], metadata: {}, dataType: type.name, now: recordedAt, signal };
+        const request = await type.request!(key, context);
         const url = new URL(request.url, address);
         for (const [name, value] of Object.entries(request.query ?? {})) url.searchParams.set(name, String(value));
         const response = await fetch(url, { headers: { 'x-api-key': 'recorder' } });

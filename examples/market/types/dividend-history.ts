@@ -1,7 +1,7 @@
+import { defineDataType } from 'pgfresh';
 import { z } from 'zod';
 import { firstWrong, ofTheFuture, outside } from './plausible.ts';
 import { agree } from './rows-that-agree.ts';
-import { marketType } from './shape.ts';
 
 const dividend = z.strictObject({
   symbol: z.string().min(1),
@@ -37,7 +37,7 @@ const row = z.strictObject({
 });
 
 /** Many rows a key, and none for companies that pay nothing: that is looked at again after a week. */
-export const dividendHistory = marketType({
+export const dividendHistory = defineDataType({
   name: 'dividend-history',
   source: 'market',
   table: 'dividends',

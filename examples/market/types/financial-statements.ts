@@ -1,7 +1,7 @@
+import { defineDataType } from 'pgfresh';
 import { z } from 'zod';
 import { firstWrong, ofTheFuture, outside } from './plausible.ts';
 import { agree } from './rows-that-agree.ts';
-import { marketType } from './shape.ts';
 
 const amount = z.number();
 
@@ -71,7 +71,7 @@ const row = z.strictObject({
 });
 
 /** Many rows a key. They are large and change rarely, so they wait at priority 500 until a thousand people look. */
-export const financialStatements = marketType({
+export const financialStatements = defineDataType({
   name: 'financial-statements',
   source: 'market',
   table: 'financial_statements',

@@ -1,6 +1,6 @@
+import { defineDataType } from 'pgfresh';
 import { z } from 'zod';
 import { firstWrong, ofTheFuture, outside } from './plausible.ts';
-import { marketType } from './shape.ts';
 
 // A company may have no chief and no website. Nothing else may be null.
 const answer = z.strictObject({
@@ -38,7 +38,7 @@ const row = z.strictObject({
 });
 
 /** The rows of all other types refer to this one, so it comes first. */
-export const profile = marketType({
+export const profile = defineDataType({
   name: 'profile',
   source: 'market',
   table: 'profiles',
@@ -49,7 +49,6 @@ export const profile = marketType({
   normalise: 'upper',
   estimatedBytes: 900,
   sourceTimestamp: 'source_updated_at',
-  write: 'merge',
   schema: answer,
   row,
   request: (symbol) => ({ url: `/v1/profile/${encodeURIComponent(symbol)}` }),

@@ -1,6 +1,6 @@
+import { defineDataType } from 'pgfresh';
 import { z } from 'zod';
 import { firstWrong, ofTheFuture, outside } from './plausible.ts';
-import { marketType } from './shape.ts';
 
 const answer = z.strictObject({
   symbol: z.string().min(1),
@@ -36,7 +36,7 @@ const row = z.strictObject({
 });
 
 /** A quote is refreshed only while its exchange is open, unless there is none yet. */
-export const quote = marketType({
+export const quote = defineDataType({
   name: 'quote',
   source: 'market',
   table: 'quotes',
@@ -50,7 +50,6 @@ export const quote = marketType({
   dependsOn: ['profile'],
   estimatedBytes: 700,
   sourceTimestamp: 'source_updated_at',
-  write: 'merge',
   schema: answer,
   row,
   request: (symbol) => ({ url: `/v1/quote/${encodeURIComponent(symbol)}` }),

@@ -1,6 +1,6 @@
+import { defineDataType } from 'pgfresh';
 import { z } from 'zod';
 import { firstWrong, ofTheFuture, outside } from './plausible.ts';
-import { marketType } from './shape.ts';
 
 // There is no price-earnings ratio of a loss, and no yield where nothing is paid.
 const answer = z.strictObject({
@@ -35,7 +35,7 @@ const row = z.strictObject({
   source_updated_at: z.iso.datetime(),
 });
 
-export const ratiosTtm = marketType({
+export const ratiosTtm = defineDataType({
   name: 'ratios-ttm',
   source: 'market',
   table: 'ratios_ttm',
@@ -47,7 +47,6 @@ export const ratiosTtm = marketType({
   dependsOn: ['profile'],
   estimatedBytes: 700,
   sourceTimestamp: 'source_updated_at',
-  write: 'merge',
   schema: answer,
   row,
   request: (symbol) => ({ url: `/v1/ratios/${encodeURIComponent(symbol)}` }),

@@ -1,6 +1,8 @@
 import { styleText } from 'node:util';
 import type { Command } from 'commander';
+import { examineFetchers } from '../../refresh/index.ts';
 import { examineRegistry } from '../../registry/index.ts';
+import { examineSources } from '../../sources/index.ts';
 import { examine, type Finding } from '../../watch/index.ts';
 import { contextOf } from '../context.ts';
 
@@ -12,7 +14,11 @@ export function addCheck(program: Command): void {
     .description('examine configuration, data folder, database and data types; exit 1 if anything is fatal')
     .action(async (_options: object, command: Command) => {
       const { output, config } = contextOf(command);
-      const findings = await examine(config, { registry: examineRegistry });
+      const findings = await examine(config, {
+        registry: examineRegistry,
+        sources: examineSources,
+        worker: examineFetchers,
+      });
       const fatal = findings.filter((finding) => finding.state === 'fatal').length;
       output.result(
         { ok: fatal === 0, findings },

@@ -20,9 +20,31 @@ export function addRun(program: Command): void {
     .description('run some or all roles in this process; start as many processes as you like')
     .option('--roles <names>', `which roles, separated by commas: ${roleNames.join(', ')}`, roleNames.join(','))
     .option('--migrate', 'migrate the database first')
-    .action(async (options: { roles: string; migrate?: boolean }, command: Command) =>
-      runUntilStopped(contextOf(command), { roles: parseRoles(options.roles), migrate: options.migrate === true }),
+    .option('--types <names>', 'the data types that a worker refreshes, separated by commas; all if it is left out')
+    .action(async (options: { roles: string; migrate?: boolean; types?: string }, command: Command) =>
+      runUntilStopped(contextOf(command), {
+        roles: parseRoles(options.roles),
+        migrate: options.migrate === true,
+        types: parseTypes(options.types),
+      }),
     );
+}
+
+export function addWorker(program: Command): void {
+  program
+    .command('worker')
+    .description('run a worker: short for "run --roles worker"')
+    .option('--types <names>', 'the data types that it refreshes, separated by commas; all if it is left out')
+    .action(async (options: { types?: string }, command: Command) =>
+      runUntilStopped(contextOf(command), { roles: ['worker'], migrate: false, types: parseTypes(options.types) }),
+    );
+}
+
+function parseTypes(text: string | undefined): string[] | undefined {
+  return text
+    ?.split(',')
+    .map((type) => type.trim())
+    .filter(Boolean);
 }
 
 function parseRoles(text: string): Role[] {

@@ -1,10 +1,9 @@
 import type { Command } from 'commander';
-import { nearMiss } from '../../config/index.ts';
-import { PgfreshError } from '../../errors/index.ts';
 import { listTypes, type ListedType } from '../../registry/index.ts';
 import { contextOf, lookAtDatabase } from '../context.ts';
 import { table } from '../output.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
+import { unknownType } from '../unknown-type.ts';
 
 const empty = `No data types yet.
 Next: Add one to dataTypes of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.data_type_registry; docs/registry.md shows both.`;
@@ -37,12 +36,11 @@ async function showOne(name: string, _options: object, command: Command): Promis
   const context = contextOf(command);
   const types = await lookAtDatabase(context, 'type show', listTypes);
   const type = types.find((one) => one.data_type === name);
-  if (!type) {
-    const names = types.map((one) => one.data_type);
-    const near = nearMiss(name, names);
-    const hint = near ? `; did you mean "${near}"?` : names.length === 0 ? '; there are none yet' : '';
-    throw new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `There is no data type "${name}"${hint}` });
-  }
+  if (!type)
+    throw unknownType(
+      name,
+      types.map((one) => one.data_type),
+    );
   context.output.result({ type }, () => {
     const { problem, ...columns } = type;
     const rows = Object.entries(columns).map(([column, value]) => [column, cell(value)]);

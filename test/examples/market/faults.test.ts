@@ -1,11 +1,10 @@
 import { describe, expect, it, test } from 'vitest';
 import { faultOf, faults, type FaultKind, type Outcome } from '../../../examples/market/provider/faults/index.ts';
-import { marketTypes } from '../../../examples/market/types/index.ts';
+import { openTypes, routeOf, type OpenType } from './open-types.ts';
 import { readByTheBook } from './reference-reader.ts';
 import { apiKey, ProviderScene } from './scene.ts';
 
 const kinds = Object.keys(faults) as FaultKind[];
-const routeOf = (type: (typeof marketTypes)[number]) => type.request('AAPL').url.split('/')[2]!;
 const day = 86_400_000;
 const callsOf: Partial<Record<FaultKind, number>> = {
   redirect_within: 2,
@@ -43,9 +42,9 @@ describe('the table of faults', () => {
   test.each(kinds)('%s comes to what it declares, in every route, once', async (kind) => {
     const scene = await ProviderScene.open();
     const { outcome, routes } = faultOf(kind);
-    const types = marketTypes.filter((type) => routes === undefined || routes.some((route) => route === routeOf(type)));
+    const types = openTypes.filter((type) => routes === undefined || routes.some((route) => route === routeOf(type)));
     expect(types.length).toBeGreaterThan(0);
-    const read = (type: (typeof marketTypes)[number], known: Awaited<ReturnType<typeof readByTheBook>>['rows']) =>
+    const read = (type: OpenType, known: Awaited<ReturnType<typeof readByTheBook>>['rows']) =>
       readByTheBook(type, { origin: scene.url, apiKey, key: 'AAPL', now: new Date(scene.time.now), known });
     const before = await Promise.all(types.map((type) => read(type, [])));
     // Later, so that an honest answer is a newer one in every route.

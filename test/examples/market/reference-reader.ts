@@ -2,14 +2,11 @@ import { get, type IncomingMessage } from 'node:http';
 import { isDeepStrictEqual } from 'node:util';
 import { gunzipSync } from 'node:zlib';
 import type { Outcome } from '../../../examples/market/provider/faults/index.ts';
-import type { marketTypes } from '../../../examples/market/types/index.ts';
-
-type MarketType = (typeof marketTypes)[number];
-type Row = { readonly symbol: string; readonly source_updated_at: string };
+import type { MarketRow, OpenType } from './open-types.ts';
 
 export interface Read {
   readonly outcome: Outcome;
-  readonly rows: readonly Row[];
+  readonly rows: readonly MarketRow[];
   readonly calls: number;
 }
 
@@ -19,7 +16,7 @@ interface Asked {
   readonly key: string;
   readonly now: Date;
   /** What is there already. */
-  readonly known: readonly Row[];
+  readonly known: readonly MarketRow[];
 }
 
 const most = 1_000_000;
@@ -34,9 +31,9 @@ class Refused extends Error {
 }
 
 /** The checks of a refresh in the order of the design, as short as they can be: what the table of faults is held against. */
-export async function readByTheBook(type: MarketType, asked: Asked): Promise<Read> {
+export async function readByTheBook(type: OpenType, asked: Asked): Promise<Read> {
   const calls = { count: 0 };
-  const end = (outcome: Outcome, rows: readonly Row[] = []): Read => ({ outcome, rows, calls: calls.count });
+  const end = (outcome: Outcome, rows: readonly MarketRow[] = []): Read => ({ outcome, rows, calls: calls.count });
   try {
     const { url: path, query = {} } = type.request(asked.key);
     const url = new URL(path, asked.origin);
@@ -49,11 +46,10 @@ export async function readByTheBook(type: MarketType, asked: Asked): Promise<Rea
     if (!/json/.test(headers['content-type'] ?? '')) return end('not_json');
     const answer = type.schema.safeParse(parsed(decoded));
     if (!answer.success) return end('schema');
-    const rows = [(type.rows as (answer: unknown) => Row | Row[])(answer.data)].flat();
+    const rows = [type.rows(answer.data)].flat();
     if (rows.length === 0) return end('empty');
-    const sanity = type.sanity as (row: Row, context: { now: Date }) => string | undefined;
     if (rows.some((row) => !type.row.safeParse(row).success)) return end('schema');
-    if (rows.some((row) => sanity(row, asked) !== undefined)) return end('sanity');
+    if (rows.some((row) => type.sanity(row, asked) !== undefined)) return end('sanity');
     if (rows.some(({ symbol }) => symbol !== asked.key)) return end('wrong_key');
     const [before, after] = [asked.known[0]?.source_updated_at ?? '', rows[0]!.source_updated_at];
     if (after > before) return end('fresh', rows);

@@ -4,21 +4,19 @@ import { answers, type Route } from '../../../examples/market/provider/answers.t
 import { Company } from '../../../examples/market/provider/company.ts';
 import { listings } from '../../../examples/market/provider/listings.ts';
 import { recordAll, recordedAt, type Recording } from '../../../examples/market/recordings/record.ts';
-import { marketTypes } from '../../../examples/market/types/index.ts';
 import { readProblems } from '../../../src/registry/index.ts';
 import { rowFindings } from '../../../src/registry/row-contract.ts';
 import { mirroredColumns } from '../../../src/registry/table-columns.ts';
 import { openSession } from '../../harness/session.ts';
+import { openTypes, routeOf, type OpenType } from './open-types.ts';
 import { openMarket } from './scene.ts';
-import { registerTypes } from './registered-types.ts';
+import { registerMarket } from './registered-market.ts';
 
-type MarketType = (typeof marketTypes)[number];
 type Row = Record<string, unknown>;
 
-const recordings = async (type: MarketType) =>
+const recordings = async (type: OpenType) =>
   JSON.parse(await readFile(`examples/market/recordings/${type.name}.json`, 'utf8')) as Recording[];
-const rowsOf = (type: MarketType, body: unknown) =>
-  [(type.rows as (answer: unknown) => Row | Row[])(type.schema.parse(body))].flat();
+const rowsOf = (type: OpenType, body: unknown) => [type.rows(type.schema.parse(body))].flat();
 
 describe('schema.sql', () => {
   it('can be applied again and changes nothing then, not even what a user has said', async () => {
@@ -45,7 +43,7 @@ describe('schema.sql', () => {
 
   it('is what the registry asks for, and the planner may use all of it', async () => {
     const { db, url } = await openMarket();
-    await registerTypes(db);
+    await registerMarket(db);
     expect(await readProblems(db)).toEqual([]);
     const session = await openSession(url);
     await session.query('set role pgfresh_evaluator');
@@ -60,7 +58,7 @@ describe('schema.sql', () => {
     const { url } = await openMarket();
     const session = await openSession(url);
     await session.query('set role pgfresh_worker');
-    for (const type of marketTypes) {
+    for (const type of openTypes) {
       for (const { body } of await recordings(type)) await write(session, type, rowsOf(type, body));
     }
     await expect(session.query(`update symbols set active = false`)).rejects.toThrow(/permission denied/);
@@ -73,20 +71,18 @@ describe('the recordings', async () => {
 
   it('are what the provider answers', async () => {
     const now = await recordAll();
-    for (const type of marketTypes) expect(await recordings(type)).toEqual(now.get(type.name));
+    for (const type of openTypes) expect(await recordings(type)).toEqual(now.get(type.name));
   });
 
-  test.each(marketTypes)('of $name pass the schema and go into the table', async (type) => {
-    const [profile] = marketTypes;
+  test.each(openTypes)('of $name pass the schema and go into the table', async (type) => {
+    const [profile] = openTypes;
     await db.query('truncate profiles cascade');
     for (const { key, body } of await recordings(type)) {
       const rows = rowsOf(type, body);
       for (const row of rows) {
         expect(type.row.parse(row)).toEqual(row);
         expect(row['symbol']).toBe(key);
-        expect(
-          (type.sanity as (row: Row, context: { now: Date }) => unknown)(row, { now: recordedAt }),
-        ).toBeUndefined();
+        expect(type.sanity(row, { now: recordedAt })).toBeUndefined();
       }
       const parents = (await recordings(profile))
         .filter((one) => one.key === key)
@@ -105,13 +101,13 @@ describe('the recordings', async () => {
 
   it('have nulls where the schemas allow them, and a company that pays nothing', async () => {
     const nulls = new Set<string>();
-    for (const type of marketTypes)
+    for (const type of openTypes)
       for (const { body } of await recordings(type))
         for (const row of rowsOf(type, body))
           for (const [column, value] of Object.entries(row)) if (value === null) nulls.add(column);
     expect([...nulls].toSorted()).toEqual(['ceo', 'dividend_yield', 'pe_ratio', 'research_and_development', 'website']);
-    const dividends = await recordings(marketTypes[4]);
-    expect(dividends.filter(({ body }) => rowsOf(marketTypes[4], body).length === 0).map(({ key }) => key)).toContain(
+    const dividends = await recordings(openTypes[4]);
+    expect(dividends.filter(({ body }) => rowsOf(openTypes[4], body).length === 0).map(({ key }) => key)).toContain(
       'IT',
     );
   });
@@ -122,10 +118,10 @@ describe('the data types', () => {
     const { db } = await openMarket();
     const columns = await mirroredColumns(
       db,
-      marketTypes.map(({ table }) => table),
+      openTypes.map(({ table }) => table),
     );
-    for (const type of marketTypes) expect(rowFindings(type, columns.get(type.table)!)).toEqual([]);
-    const [profile] = marketTypes;
+    for (const type of openTypes) expect(rowFindings(type, columns.get(type.table)!)).toEqual([]);
+    const [profile] = openTypes;
     await db.query('alter table profiles add column risk int not null');
     const changed = await mirroredColumns(db, ['profiles']);
     expect(rowFindings(profile, changed.get('profiles')!)).toMatchObject([
@@ -133,15 +129,14 @@ describe('the data types', () => {
     ]);
   });
 
-  test.each(marketTypes)('of $name accept every symbol, on any day', (type) => {
-    const route = type.request('AAPL').url.split('/')[2] as Route;
-    const sanity = type.sanity as (row: Row, context: { now: Date }) => unknown;
+  test.each(openTypes)('of $name accept every symbol, on any day', (type) => {
+    const route = routeOf(type) as Route;
     for (const days of [0, -200, 300]) {
       const now = new Date(recordedAt.getTime() + days * 86_400_000);
       for (const listing of listings.values()) {
         const answer = answers[route](new Company(days, listing), now.getTime(), { period: 'quarter', limit: 8 });
         for (const row of rowsOf(type, answer))
-          expect([listing.symbol, sanity(type.row.parse(row), { now })]).toEqual([listing.symbol, undefined]);
+          expect([listing.symbol, type.sanity(type.row.parse(row), { now })]).toEqual([listing.symbol, undefined]);
       }
     }
   });
@@ -149,7 +144,7 @@ describe('the data types', () => {
 
 async function write(
   db: { query: (text: string, values: readonly unknown[]) => Promise<unknown> },
-  { table }: MarketType,
+  { table }: OpenType,
   rows: Row[],
 ): Promise<void> {
   const fetched = rows.map((row) => ({ ...row, fetched_at: recordedAt.toISOString() }));

@@ -4,11 +4,11 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { Viewers, zipf, type ViewersOptions } from '../../../examples/market/viewers.ts';
 import { freezeClock } from '../../harness/clock.ts';
 import { seededRandom } from '../../harness/random.ts';
-import { registerTypes } from './registered-types.ts';
+import { registerMarket } from './registered-market.ts';
 import { openMarket } from './scene.ts';
 
 const { url, db } = await openMarket();
-await registerTypes(db);
+await registerMarket(db);
 const clock = await freezeClock(db, '2026-11-16T02:00:00Z');
 
 const running = new Set<Viewers>();

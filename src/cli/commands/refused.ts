@@ -1,0 +1,87 @@
+import type { Command } from 'commander';
+import { PgfreshError } from '../../errors/index.ts';
+import { listRefused, outcomes, readRefused, replayRefused } from '../../refresh/index.ts';
+import { contextOf, withDatabase } from '../context.ts';
+import { fetchedType } from '../fetched-type.ts';
+import { table } from '../output.ts';
+import { refuseUnknownCommand } from '../unknown-command.ts';
+
+export function addRefused(program: Command): void {
+  const command = program
+    .command('refused')
+    .description('look at answers that were refused, and check them again')
+    .action((_options: object, refused: Command) => {
+      refuseUnknownCommand(refused);
+      refused.help();
+    });
+  command
+    .command('list')
+    .description('the newest of each data type')
+    .argument('[type]', 'of one data type only')
+    .action(showList);
+  command.command('show').description('one of them, with its body').argument('<id>', 'its number').action(showOne);
+  command
+    .command('replay')
+    .description("check one again with today's configuration; nothing is fetched and nothing written")
+    .argument('<id>', 'its number')
+    .action(replay);
+  // Last: the others would inherit it.
+  command.allowExcessArguments();
+}
+
+async function showList(type: string | undefined, _options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  await withDatabase(context, 'refused list', async ({ database }) => {
+    const answers = await listRefused(database, type);
+    context.output.result({ answers }, () => {
+      if (answers.length === 0) return 'Nothing was refused.';
+      const head = ['id', 'at', 'data type', 'key', 'outcome', 'error'];
+      const rows = answers.map(({ id, at, dataType, key, outcome, error }) => [
+        String(id),
+        at.toISOString(),
+        dataType,
+        key,
+        outcome,
+        error,
+      ]);
+      return table([head, ...rows]);
+    });
+  });
+}
+
+async function showOne(id: string, _options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  await withDatabase(context, 'refused show', async ({ database }) => {
+    const { body, typeId: _, ...answer } = await readRefused(database, parseId(id));
+    const text = body.toString('utf8');
+    context.output.result({ ...answer, body: text }, () => {
+      const rows = Object.entries({ ...answer, at: answer.at.toISOString() })
+        .filter(([, value]) => value !== null)
+        .map(([name, value]) => [name, typeof value === 'object' ? JSON.stringify(value) : String(value)]);
+      return `${table(rows)}\n\n${text}`;
+    });
+  });
+}
+
+async function replay(id: string, _options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  const config = await context.config();
+  await withDatabase(context, 'refused replay', async ({ database }) => {
+    const refused = await readRefused(database, parseId(id));
+    const { type, now } = await fetchedType(database, config, refused.dataType);
+    const { outcome, error, rows } = await replayRefused(type, refused, now);
+    const passed = outcomes[outcome].verdict === 'complete';
+    context.output.result({ id: refused.id, was: refused.outcome, outcome, error, rows }, () => {
+      const then = `was ${refused.outcome}: ${refused.error}`;
+      if (!passed) return `${refused.dataType} ${refused.key} ${then}\nnow ${outcome}: ${error ?? ''}`;
+      const next = `Next: select pgfresh.retry_failed_jobs(p_data_type => '${refused.dataType}');`;
+      return `${refused.dataType} ${refused.key} ${then}\nnow it passes, with ${rows.length} rows. It is not written, because it is old.\n${next}`;
+    });
+    process.exitCode = passed ? 0 : 1;
+  });
+}
+
+function parseId(text: string): number {
+  if (/^\d{1,15}$/.test(text)) return Number(text);
+  throw new PgfreshError('PGF_USAGE', { problem: `expected the number of a refused answer, got "${text}"` });
+}

@@ -1,0 +1,152 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { bytes, duration } from '../../config/index.ts';
+import {
+  calibrateSource,
+  listSources,
+  pauseSource,
+  resumeSource,
+  showSource,
+  type Calibration,
+  type SourceHealth,
+} from '../../sources/index.ts';
+import { contextOf, lookAtDatabase, withDatabase } from '../context.ts';
+import { table } from '../output.ts';
+import { refuseUnknownCommand } from '../unknown-command.ts';
+
+const empty = `No sources yet.
+Next: Add one to sources of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.sources; docs/registry.md shows both.`;
+
+export function addSource(program: Command): void {
+  const command = program
+    .command('source')
+    .description('show, pause, resume and calibrate the providers')
+    .action((_options: object, source: Command) => {
+      refuseUnknownCommand(source);
+      source.help();
+    });
+  command.command('list').description('all of them: how they are, and what they may still use').action(showList);
+  command
+    .command('show')
+    .description('one of them, with all that is known')
+    .argument('<name>', 'its name')
+    .action(showOne);
+  command
+    .command('pause')
+    .description('call it no more, until it is resumed or for a while; what runs goes on')
+    .argument('<name>', 'its name')
+    .option('--for <time>', 'for how long, for instance 30m or 6h', parsed(duration))
+    .option('--reason <text>', 'why; explain and check show it')
+    .action(pause);
+  command
+    .command('resume')
+    .description('let it be called again at once, whoever has paused it: a person, the provider or the breaker')
+    .argument('<name>', 'its name')
+    .action(resume);
+  command
+    .command('calibrate')
+    .description("bring its ledger in line with the provider's own figure, by one signed entry")
+    .argument('<name>', 'its name')
+    .argument('<used>', 'what the provider says was used, for instance 12.4GB', parsed(bytes))
+    .option('--since <time>', 'when the provider began to count (default: the window of its quota)', instant)
+    .option('--reason <text>', 'where the figure comes from')
+    .option('--dry-run', 'show the gap, and write nothing')
+    .action(calibrate);
+  // Last: those above would inherit it.
+  command.allowExcessArguments();
+}
+
+async function showList(_options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  const sources = await lookAtDatabase(context, 'source list', listSources);
+  context.output.result({ sources }, () => (sources.length === 0 ? empty : listed(sources)));
+}
+
+async function showOne(name: string, _options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  const source = await lookAtDatabase(context, 'source show', (db) => showSource(db, name));
+  context.output.result({ source }, () => shown(source));
+}
+
+async function pause(name: string, options: { for?: number; reason?: string }, command: Command): Promise<void> {
+  const context = contextOf(command);
+  await withDatabase(context, 'source pause', async ({ database }) => {
+    const source = await pauseSource(database, name, { ms: options.for, reason: options.reason });
+    const until = source.paused_until === 'infinity' ? 'it is resumed' : source.paused_until;
+    context.output.result({ source }, () => `${name} is paused until ${until}.`);
+  });
+}
+
+async function resume(name: string, _options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  await withDatabase(context, 'source resume', async ({ database }) => {
+    const source = await resumeSource(database, name);
+    const off = `${name} is not paused any more, but it is switched off.\nNext: Set enabled in pgfresh.config.ts, or in pgfresh.sources.`;
+    context.output.result({ source }, () => (source.enabled ? `${name} may be called again.` : off));
+  });
+}
+
+async function calibrate(
+  name: string,
+  used: number,
+  options: { since?: Date; reason?: string; dryRun?: boolean },
+  command: Command,
+): Promise<void> {
+  const context = contextOf(command);
+  await withDatabase(context, 'source calibrate', async ({ database }) => {
+    const calibration = await calibrateSource(database, name, used, options);
+    context.output.result({ calibration }, () => compared(calibration));
+  });
+}
+
+function compared({ provider_bytes, ledger_bytes, gap_bytes, correction, since }: Calibration): string {
+  const rows = [
+    ['since', since],
+    ['provider', `${provider_bytes} bytes`],
+    ['ledger', `${ledger_bytes} bytes`],
+    ['gap', `${gap_bytes > 0 ? '+' : ''}${gap_bytes} bytes`],
+  ];
+  const entered = correction === null ? 'Nothing was written.' : `Entered as correction ${correction}.`;
+  return `${table(rows)}\n${gap_bytes === 0 ? 'They agree.' : entered}`;
+}
+
+function listed(sources: readonly SourceHealth[]): string {
+  const head = ['source', 'state', 'calls free', 'bytes free', 'last success', 'why'];
+  const rows = sources.map((source) => [
+    source.source,
+    source.state,
+    source.calls_free === null ? 'no limit' : `${source.calls_free} of ${callsAMinute(source)}`,
+    source.quota_free === null ? 'no limit' : `${source.quota_free} of ${source.quota_cap}`,
+    source.last_success_at?.toISOString() ?? 'never',
+    source.pause_reason ?? '',
+  ]);
+  return table([head, ...rows]);
+}
+
+function callsAMinute({ rate_limit_per_minute: rate, api_keys: keys }: SourceHealth): number {
+  return (rate ?? 0) * keys;
+}
+
+function shown(source: SourceHealth): string {
+  const rows = Object.entries<SourceHealth[keyof SourceHealth]>({ ...source }).flatMap(([column, value]) =>
+    value === null ? [] : [[column, value instanceof Date ? value.toISOString() : String(value)]],
+  );
+  return table(rows);
+}
+
+/** An option that is read as the configuration reads it. */
+function parsed<T>(schema: {
+  safeParse(text: string): { success: boolean; data?: T; error?: { issues: { message: string }[] } };
+}) {
+  return (text: string): T => {
+    const { success, data, error } = schema.safeParse(text);
+    if (!success) throw new InvalidArgumentError(error?.issues[0]?.message ?? '');
+    return data!;
+  };
+}
+
+function instant(text: string): Date {
+  const time = new Date(text);
+  if (Number.isNaN(time.getTime()))
+    throw new InvalidArgumentError('expected a time such as 2026-11-01 or 2026-11-01T06:00Z');
+  return time;
+}

@@ -1,0 +1,31 @@
+import type { Command } from 'commander';
+import { resumeSpending, stopSpending } from '../../sources/index.ts';
+import { contextOf, withDatabase } from '../context.ts';
+
+/** The one global stop, and its end. */
+export function addSpending(program: Command): void {
+  program
+    .command('stop-spending')
+    .description('call no provider any more, until resume-spending; what runs goes on')
+    .option('--reason <text>', 'why; explain and check show it', 'stopped by hand')
+    .action(stop);
+  program.command('resume-spending').description('let providers be called again').action(resume);
+}
+
+async function stop({ reason }: { reason: string }, command: Command): Promise<void> {
+  const context = contextOf(command);
+  await withDatabase(context, 'stop-spending', async ({ database }) => {
+    const changed = await stopSpending(database, reason);
+    const text = changed ? 'Nothing is spent any more.' : 'It was stopped already.';
+    context.output.result({ stopped: true, changed }, () => `${text}\nNext: "pgfresh resume-spending" lets it go on.`);
+  });
+}
+
+async function resume(_options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  await withDatabase(context, 'resume-spending', async ({ database }) => {
+    const changed = await resumeSpending(database);
+    const text = changed ? 'Providers may be called again.' : 'Nothing was stopped.';
+    context.output.result({ stopped: false, changed }, () => text);
+  });
+}

@@ -1,0 +1,32 @@
+import type { ResolvedConfig } from '../config/index.ts';
+import type { Queryable } from '../database/index.ts';
+import { PgfreshError } from '../errors/index.ts';
+import { readCatalog, type RefreshType } from '../refresh/index.ts';
+import { listTypes } from '../registry/index.ts';
+import { unknownType } from './unknown-type.ts';
+
+/** A data type that this configuration can fetch, or an error that says why it can not. */
+export async function fetchedType(
+  database: Queryable,
+  { sources, dataTypes = [] }: ResolvedConfig,
+  name: string,
+): Promise<{ type: RefreshType; now: Date }> {
+  const { types, problems, now } = await readCatalog(database, { sources, dataTypes });
+  const type = [...types.values()].find((one) => one.name === name);
+  if (type) return { type, now };
+  const problem = problems.find((one) => one.type === name);
+  if (problem) throw new PgfreshError('PGF_FETCHER_MISSING', problem);
+  const registered = await listTypes(database);
+  const row = registered.find((one) => one.data_type === name);
+  if (!row) {
+    const known = registered.map((one) => one.data_type);
+    if (!dataTypes.some((one) => one.name === name)) throw unknownType(name, known);
+    const next = 'Run "pgfresh migrate", which registers it.';
+    throw new PgfreshError('PGF_FETCHER_MISSING', { type: name, problem: 'the database does not know it yet', next });
+  }
+  throw new PgfreshError('PGF_FETCHER_MISSING', {
+    type: name,
+    problem: `no data type here has the fetcher "${String(row.fetcher)}" with request, schema and rows`,
+    next: 'Add them to the data type in pgfresh.config.ts; docs/data-types.md shows how.',
+  });
+}

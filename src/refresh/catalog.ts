@@ -1,0 +1,112 @@
+import type { Queryable } from '../database/index.ts';
+import { mirroredColumns, type DataType, type TableColumn } from '../registry/index.ts';
+import type { Fetcher, RefreshType } from './refresh-type.ts';
+import { WriteStatements } from './write-statement.ts';
+
+interface RegisteredType extends Pick<
+  RefreshType,
+  'id' | 'name' | 'source' | 'sourceId' | 'keyColumns' | 'normalise' | 'timestamp' | 'ttl'
+> {
+  readonly fetcher: string;
+  /** As the registry names it. */
+  readonly table: string;
+  /** Quoted, with its schema; null if it is not there. */
+  readonly quoted: string | null;
+  /** The columns of its unique constraints, those of the primary key first. */
+  readonly targets: readonly (readonly string[])[];
+}
+
+/** What this process can refresh, and why not the rest. */
+export interface Catalog {
+  readonly types: ReadonlyMap<number, RefreshType>;
+  readonly problems: readonly { readonly type: string; readonly problem: string; readonly next: string }[];
+  /** The database's time when it was read. */
+  readonly now: Date;
+}
+
+// Only constraints that every row is under: no expression, no condition, and checked at once.
+const registered = `
+  select r.type_id as id, r.data_type as name, r.fetcher, r.source, r.source_id as "sourceId", r.table_name as "table", r.key_columns as "keyColumns",
+    r.normalise, r.timestamp_column as "timestamp", extract(epoch from r.ttl)::float8 * 1000 as ttl, format('%I.%I', n.nspname, c.relname) as quoted,
+    coalesce((select json_agg(u.columns order by u.is_primary desc, cardinality(u.columns), u.columns) from (
+      select i.indisprimary as is_primary, array_agg(a.attname::text order by k.place) as columns
+      from pg_index as i cross join unnest(i.indkey) with ordinality as k(attnum, place) join pg_attribute as a on a.attrelid = c.oid and a.attnum = k.attnum
+      where i.indrelid = c.oid and i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null and k.place <= i.indnkeyatts
+      group by i.indexrelid, i.indisprimary
+    ) as u), '[]') as targets
+  from pgfresh.data_type_registry as r
+  cross join lateral (select case when position('.' in r.table_name) = 0 then array['public', r.table_name] else string_to_array(r.table_name, '.') end as parts) as p
+  left join pg_namespace as n on n.nspname = p.parts[1]
+  left join pg_class as c on c.relnamespace = n.oid and c.relname = p.parts[2] and c.relkind in ('r', 'p', 'f')
+  order by r.data_type`;
+
+/** What a configuration brings to the catalog. */
+export interface Fetchers {
+  readonly sources: readonly { readonly name: string }[];
+  readonly dataTypes: readonly DataType[];
+}
+
+/**
+ * Joins the registry, the tables and the fetchers of the configuration. A data type that SQL has added works as soon as
+ * it names a fetcher that is here. `only` limits it to these types.
+ */
+export async function readCatalog(
+  db: Queryable,
+  { sources, dataTypes }: Fetchers,
+  only?: readonly string[],
+): Promise<Catalog> {
+  const [clock] = await db.query<{ now: Date }>('select pgfresh.clock() as now');
+  const rows = (await db.query<RegisteredType>(registered)).filter(({ name }) => !only || only.includes(name));
+  const fetchers = new Map(dataTypes.flatMap((type) => (isFetched(type) ? [[type.fetcher ?? type.name, type]] : [])));
+  const columns = await mirroredColumns(
+    db,
+    rows.map(({ table }) => table),
+  );
+  const types = new Map<number, RefreshType>();
+  const problems: Catalog['problems'][number][] = [];
+  for (const row of rows) {
+    const fetcher = fetchers.get(row.fetcher);
+    // Another process may have it.
+    if (!fetcher) continue;
+    const type = sources.some(({ name }) => name === row.source)
+      ? refreshType(row, fetcher, columns.get(row.table) ?? [])
+      : {
+          problem: `its source ${row.source} is not in the configuration`,
+          next: 'Add the source to the configuration.',
+        };
+    if ('problem' in type) problems.push({ type: row.name, ...type });
+    else types.set(row.id, type);
+  }
+  return { types, problems, now: clock!.now };
+}
+
+function isFetched(type: DataType): type is DataType & Fetcher {
+  return type.request !== undefined && type.schema !== undefined && type.rows !== undefined;
+}
+
+function refreshType(
+  row: RegisteredType,
+  fetcher: Fetcher,
+  columns: readonly TableColumn[],
+): RefreshType | { problem: string; next: string } {
+  const { table: name, quoted, targets, keyColumns, timestamp } = row;
+  if (quoted === null) return { problem: `there is no table ${name}`, next: 'Create it, or correct the data type.' };
+  const target = targets.find((one) => keyColumns.every((key) => one.includes(key)) && !one.includes(timestamp));
+  if (!target) {
+    const next = `Run: alter table ${quoted} add unique (${keyColumns.join(', ')}); with more columns if a key has several rows.`;
+    return {
+      problem: `${quoted} has no unique constraint with ${keyColumns.join(', ')}, by which rows are recognised`,
+      next,
+    };
+  }
+  const known = new Map(columns.map((column) => [column.name, column]));
+  const { sourceTimestamp, write } = fetcher;
+  for (const column of [sourceTimestamp, typeof write === 'object' ? write.mergeWhenGreater : undefined]) {
+    if (column === undefined || known.has(column)) continue;
+    return { problem: `${quoted} has no column ${column}`, next: 'Add the column, or correct the data type.' };
+  }
+  const table = { name: quoted, columns: known, target };
+  const statements = new WriteStatements({ table, keyColumns, timestamp, fetcher });
+  const { id, source, sourceId, normalise, ttl } = row;
+  return { id, name: row.name, source, sourceId, keyColumns, normalise, timestamp, ttl, fetcher, table, statements };
+}

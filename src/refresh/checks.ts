@@ -1,0 +1,180 @@
+import { problemOf } from '../errors/index.ts';
+import { validated, type AnswerContext } from '../registry/index.ts';
+import type { HttpAnswer } from '../sources/index.ts';
+import { Refusal } from './outcomes.ts';
+import type { RefreshType } from './refresh-type.ts';
+import { keyText, writableRow, type WritableRow } from './row-values.ts';
+import { insanityOf } from './sanity.ts';
+
+/** The checks on the way to rows, in their order. Status and size are part of the call. */
+export const checkNames = [
+  'request',
+  'call',
+  'content type',
+  'JSON',
+  'schema',
+  'rows',
+  'sanity',
+  'key',
+  'source timestamp',
+  'table',
+] as const;
+export type CheckName = (typeof checkNames)[number];
+
+/** Called for each check that was passed, with what it has seen. */
+export type OnPassed = (check: CheckName, detail: string) => void;
+
+type Answer = Pick<HttpAnswer, 'status' | 'headers' | 'body'>;
+
+/** The rows of an answer that may be written; none if there is nothing. Throws a Refusal at the first check that fails. */
+export async function checkAnswer(
+  type: RefreshType,
+  answer: Answer,
+  context: AnswerContext,
+  onPassed: OnPassed = () => {},
+): Promise<readonly WritableRow[]> {
+  const { fetcher } = type;
+  if (fetcher.emptyStatus.includes(answer.status)) return [];
+  onPassed('content type', requireJson(answer.headers.get('content-type'), fetcher.contentType));
+  const value = parsed(answer.body);
+  onPassed('JSON', `${answer.body.length} bytes`);
+  const checked = await validated(fetcher.schema, value);
+  if ('problem' in checked) throw new Refusal('schema', checked.problem);
+  onPassed('schema', 'as expected');
+  const rows = await rowsOf(type, checked.value, context);
+  onPassed('rows', `${rows.length}`);
+  if (rows.length === 0) return [];
+  for (const row of rows) {
+    const problem = sanityProblem(type, row, context);
+    if (problem) throw new Refusal('sanity', problem);
+  }
+  onPassed('sanity', fetcher.sanity === undefined ? 'no bounds are set' : 'within its bounds');
+  for (const row of rows) requireKey(type, row, context);
+  onPassed('key', context.key);
+  onPassed('source timestamp', requireSourceTime(type, rows, context.now));
+  const writable = distinct(
+    type,
+    rows.map((row) => prepared(type, row, context)),
+  );
+  onPassed('table', `${type.table.name} takes ${Object.keys(writable[0]!).join(', ')}`);
+  return writable;
+}
+
+function requireJson(given: string | null, expected: string | undefined): string {
+  const type = (given ?? '').split(';', 1)[0]!.trim().toLowerCase();
+  const isJson = /[/+]json$/.test(type) || type === expected?.toLowerCase();
+  if (isJson) return type;
+  throw new Refusal('not_json', `the content type is ${type || 'missing'}, expected ${expected ?? 'application/json'}`);
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true });
+
+function parsed(body: Uint8Array): unknown {
+  if (body.length === 0) throw new Refusal('not_json', 'the body is empty');
+  try {
+    return JSON.parse(utf8.decode(body)) as unknown;
+  } catch (error) {
+    throw new Refusal('not_json', problemOf(error), { cause: error });
+  }
+}
+
+async function rowsOf({ fetcher }: RefreshType, value: unknown, context: AnswerContext): Promise<object[]> {
+  const mapped = called('rows', () => fetcher.rows(value, context));
+  const list: unknown[] = Array.isArray(mapped) ? mapped : mapped === null || mapped === undefined ? [] : [mapped];
+  return Promise.all(
+    list.map(async (row) => {
+      if (typeof row !== 'object' || row === null || row instanceof Promise) {
+        throw new Refusal(
+          'config',
+          `rows returned ${row instanceof Promise ? 'a promise' : JSON.stringify(row)} among its rows`,
+        );
+      }
+      if (!fetcher.row) return row;
+      const checked = await validated(fetcher.row, row);
+      if ('problem' in checked) throw new Refusal('schema', `row: ${checked.problem}`);
+      return checked.value as object;
+    }),
+  );
+}
+
+function sanityProblem({ fetcher }: RefreshType, row: object, context: AnswerContext): string | undefined {
+  return called('sanity', () => insanityOf(row, fetcher.sanity, context));
+}
+
+/** What a user's function returns; what it throws is a fault of the definition, not of the answer. */
+function called<T>(name: string, work: () => T): T {
+  try {
+    return work();
+  } catch (error) {
+    throw new Refusal('config', `${name} threw: ${problemOf(error)}`, { cause: error });
+  }
+}
+
+function requireKey({ keyColumns, normalise }: RefreshType, row: object, { key, keyParts }: AnswerContext): void {
+  keyColumns.forEach((column, index) => {
+    const value = (row as Record<string, unknown>)[column];
+    const text = keyText(value);
+    if (text === undefined) throw new Refusal('schema', `a row has no ${column}, which is of the key`);
+    if (inCase(text, normalise) === keyParts[index]) return;
+    throw new Refusal(
+      'wrong_key',
+      `${column} is ${JSON.stringify(text)}, expected ${JSON.stringify(keyParts[index])} for the key ${key}`,
+    );
+  });
+}
+
+function inCase(text: string, normalise: RefreshType['normalise']): string {
+  if (normalise === 'none') return text;
+  return normalise === 'upper' ? text.toUpperCase() : text.toLowerCase();
+}
+
+// A time far ahead would keep out everything that comes after it.
+const aheadMs = 86_400_000;
+
+function requireSourceTime({ fetcher }: RefreshType, rows: readonly object[], now: Date): string {
+  const column = fetcher.sourceTimestamp;
+  if (column === undefined) return 'the data type has none';
+  const times = rows.map((row) => {
+    const value = (row as Record<string, unknown>)[column];
+    const time = value instanceof Date ? value.getTime() : typeof value === 'string' ? Date.parse(value) : Number.NaN;
+    if (Number.isNaN(time)) throw new Refusal('schema', `${column} is ${JSON.stringify(value)}, expected a time`);
+    if (time > now.getTime() + aheadMs)
+      throw new Refusal('sanity', `${column} is ${new Date(time).toISOString()}, more than a day ahead`);
+    return time;
+  });
+  return new Date(Math.max(...times)).toISOString();
+}
+
+/** The row as it is written: with the key in its own spelling, and without a time that pgfresh writes itself. */
+function prepared(
+  { keyColumns, timestamp, table }: RefreshType,
+  row: object,
+  { keyParts }: AnswerContext,
+): WritableRow {
+  const own = Object.fromEntries(keyColumns.map((column, index) => [column, keyParts[index]]));
+  const writable = writableRow({ ...row, ...own, [timestamp]: undefined }, table.columns);
+  const lacking = table.target.find((column) => writable[column] === undefined || writable[column] === null);
+  if (lacking !== undefined) throw new Refusal('schema', `a row has no ${lacking}, by which it is recognised`);
+  return writable;
+}
+
+/** Each row once; of two with one identity the newer, or the later in the answer. All must have the same columns. */
+function distinct({ table, fetcher }: RefreshType, rows: readonly WritableRow[]): WritableRow[] {
+  const columns = columnsOf(rows[0]!).join();
+  const other = rows.find((row) => columnsOf(row).join() !== columns);
+  if (other) throw new Refusal('schema', `rows have different columns: ${columns} and ${columnsOf(other).join()}`);
+  const source = fetcher.sourceTimestamp;
+  const timeOf = (row: WritableRow): number => (source === undefined ? 0 : Date.parse(String(row[source])));
+  const byIdentity = new Map<string, WritableRow>();
+  for (const row of rows) {
+    const identity = JSON.stringify(table.target.map((column) => row[column]));
+    const known = byIdentity.get(identity);
+    if (!known || timeOf(known) <= timeOf(row)) byIdentity.set(identity, row);
+  }
+  return [...byIdentity.values()];
+}
+
+/** The columns of a row, in an order that does not depend on who made it. */
+export function columnsOf(row: WritableRow): string[] {
+  return Object.keys(row).toSorted();
+}

@@ -1,0 +1,232 @@
+import { performance } from 'node:perf_hooks';
+import { setTimeout as wait } from 'node:timers/promises';
+import type { Database, Queryable } from '../database/index.ts';
+import { problemOf } from '../errors/index.ts';
+import { failpoint } from '../lifecycle/index.ts';
+import type { ClaimedJob, Queue } from '../queue/index.ts';
+import { holdSource } from '../sources/index.ts';
+import { columnsOf } from './checks.ts';
+import { afterFailure } from './commit-failure.ts';
+import { completeJobs, fenceJobs, turnBackJobs } from './ends.ts';
+import { outcomes, Refusal, type OutcomeName, type SuccessName } from './outcomes.ts';
+import type { RefreshType } from './refresh-type.ts';
+import type { Cost, Fetched, RefusedAnswer } from './refresher.ts';
+import { keepRefused } from './refused.ts';
+import type { WritableRow } from './row-values.ts';
+
+/** A job with its answer, ready to be ended. */
+export interface ReadyJob {
+  readonly job: ClaimedJob;
+  readonly fetched: Fetched;
+}
+
+/** What became of a job, for those who watch. */
+export interface EndedJob {
+  readonly job: ClaimedJob;
+  readonly outcome: OutcomeName;
+  readonly cost: Cost;
+  readonly commitMs: number;
+  readonly error?: string | undefined;
+}
+
+interface Writable {
+  readonly job: { readonly id: number };
+  readonly rows: readonly WritableRow[];
+  readonly fetchedAt: Date;
+}
+
+interface Good extends Writable {
+  readonly job: ClaimedJob;
+  readonly cost: Cost;
+  readonly answer?: RefusedAnswer | undefined;
+}
+
+interface Bad {
+  readonly job: ClaimedJob;
+  readonly cost: Cost;
+  readonly refusal: Refusal;
+  readonly answer?: RefusedAnswer | undefined;
+  readonly retryAfterMs?: number | undefined;
+}
+
+const longestPauseMs = 1_000;
+const defaultHoldMs = 10_000;
+const longestReason = 1_000;
+
+/** Ends jobs of one data type together: fence, rows, the queue's end, in one transaction. */
+export class Commits {
+  readonly #db: Database;
+  readonly #queue: Queue;
+
+  constructor(db: Database, queue: Queue) {
+    this.#db = db;
+    this.#queue = queue;
+  }
+
+  /** Ends the jobs, whatever it takes, or gives up when the signal says so. Tells of each what became of it. */
+  async end(type: RefreshType, ready: readonly ReadyJob[], signal: AbortSignal): Promise<EndedJob[]> {
+    const good: Good[] = [];
+    const bad: Bad[] = [];
+    for (const { job, fetched } of ready) {
+      if ('refusal' in fetched) bad.push({ job, ...fetched });
+      else good.push({ job, ...fetched });
+    }
+    return [...(await this.#commit(type, good, signal)), ...(await this.#turnBack(type, bad, signal))];
+  }
+
+  async #commit(type: RefreshType, good: readonly Good[], signal: AbortSignal): Promise<EndedJob[]> {
+    if (good.length === 0) return [];
+    let repeated = 0;
+    // What each try has found, for the case that it was committed and nobody said so.
+    const found = new Map<number, SuccessName>();
+    for (let pause = 20; ; pause = Math.min(pause * 2, longestPauseMs)) {
+      try {
+        return await this.#commitOnce(type, good, found);
+      } catch (error) {
+        const next = afterFailure(error, good.length, repeated);
+        if (next.step === 'again') {
+          if (next.counted) repeated++;
+          await pauseOrGiveUp(pause, signal, error);
+          continue;
+        }
+        if (next.step === 'refuse') {
+          const refusal = new Refusal(next.outcome, problemOf(error), { cause: error });
+          return this.#turnBack(
+            type,
+            good.map(({ job, cost, answer }) => ({ job, cost, refusal, answer })),
+            signal,
+          );
+        }
+        await failpoint('commit.before-halves');
+        const middle = Math.ceil(good.length / 2);
+        const first = await this.#commit(type, good.slice(0, middle), signal);
+        return [...first, ...(await this.#commit(type, good.slice(middle), signal))];
+      }
+    }
+  }
+
+  async #commitOnce(type: RefreshType, good: readonly Good[], found: Map<number, SuccessName>): Promise<EndedJob[]> {
+    const since = performance.now();
+    await failpoint('commit.before-begin');
+    const ended = await this.#db.transact(
+      'refresh',
+      async (tx) => {
+        const fence = await fenceJobs(
+          tx,
+          type.id,
+          good.map(({ job }) => job),
+        );
+        await failpoint('commit.after-fence');
+        const own = new Set(fence.ours);
+        const ours = good.filter(({ job }) => own.has(job.id));
+        const judged = ours.length === 0 ? [] : await this.#write(tx, type, ours, fence.now, since);
+        const done = good.flatMap((one) => {
+          const outcome = fence.done.includes(one.job.id) ? found.get(one.job.id) : undefined;
+          return outcome ? [{ ...one, outcome }] : [];
+        });
+        for (const { job, outcome } of judged) found.set(job.id, outcome);
+        await failpoint('commit.before-commit');
+        return [...judged, ...done];
+      },
+      { attempts: 1, immediateConstraints: true },
+    );
+    await failpoint('commit.after-commit');
+    const commitMs = performance.now() - since;
+    return ended.map(({ job, cost, outcome }) => ({ job, cost, outcome, commitMs }));
+  }
+
+  async #write(tx: Queryable, type: RefreshType, ours: readonly Good[], now: string, since: number) {
+    const verdicts = await writeRows(tx, type, ours, now);
+    await failpoint('commit.after-rows');
+    const judged = ours.map((one) => ({ ...one, outcome: outcomeOf(one, verdicts.get(one.job.id)) }));
+    await completeJobs(this.#queue, tx, judged, performance.now() - since);
+    await failpoint('commit.after-end');
+    return judged;
+  }
+
+  async #turnBack(type: RefreshType, bad: readonly Bad[], signal: AbortSignal): Promise<EndedJob[]> {
+    if (bad.length === 0) return [];
+    const since = performance.now();
+    for (let pause = 20, repeated = 0; ; pause = Math.min(pause * 2, longestPauseMs)) {
+      try {
+        await failpoint('turn-back.before-begin');
+        await this.#db.transact('turn back', (tx) => this.#turnBackOnce(tx, type, bad));
+        await failpoint('turn-back.after-commit');
+        const commitMs = performance.now() - since;
+        return bad.map(({ job, cost, refusal }) => ({
+          job,
+          cost,
+          outcome: refusal.outcome,
+          error: refusal.message,
+          commitMs,
+        }));
+      } catch (error) {
+        const next = afterFailure(error, bad.length, repeated);
+        // What can not even be turned back is put back by the next heartbeat, which does not name it any more.
+        if (next.step !== 'again') throw error;
+        if (next.counted) repeated++;
+        await pauseOrGiveUp(pause, signal, error);
+      }
+    }
+  }
+
+  async #turnBackOnce(tx: Queryable, type: RefreshType, bad: readonly Bad[]): Promise<void> {
+    const groups = Map.groupBy(bad, ({ refusal }) => JSON.stringify([refusal.outcome, refusal.message]));
+    for (const group of groups.values()) {
+      const { outcome, message: error } = group[0]!.refusal;
+      await turnBackJobs(this.#queue, tx, group, { outcome, error });
+    }
+    await failpoint('turn-back.after-end');
+    const limited = bad.filter(({ refusal }) => outcomes[refusal.outcome].nextLook === 'source');
+    if (limited.length > 0) {
+      const ms = Math.max(...limited.map(({ retryAfterMs }) => retryAfterMs ?? defaultHoldMs));
+      await holdSource(tx, type.sourceId, ms, limited[0]!.refusal.message.slice(0, longestReason));
+    }
+    await keepRefused(tx, type, bad);
+    await failpoint('turn-back.before-commit');
+  }
+}
+
+/** How many rows of each job were written, and how many were not because they are older or of other content. */
+export async function writeRows(
+  tx: Queryable,
+  type: RefreshType,
+  ours: readonly Writable[],
+  now: string,
+): Promise<Map<number, Verdict>> {
+  const verdicts = new Map<number, Verdict>();
+  const withRows = ours.filter(({ rows }) => rows.length > 0);
+  for (const [columns, group] of Map.groupBy(withRows, ({ rows }) => columnsOf(rows[0]!).join())) {
+    const { upsert, prune } = type.statements.for(columns.split(','));
+    const rows = JSON.stringify(group.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
+    const found = await tx.query<Verdict & { job: number }>(upsert, [rows, now]);
+    for (const { job, written, other } of found) verdicts.set(job, { written, other });
+    await failpoint('commit.before-prune');
+    const replaced = found.filter(({ written }) => written > 0).map(({ job }) => job);
+    if (prune && replaced.length > 0) await tx.query(prune, [rows, replaced]);
+  }
+  return verdicts;
+}
+
+/** How long ago, not when: the clock of this process may be wrong, but it counts seconds well. */
+function markedRows(job: number, fetchedAt: Date, rows: readonly WritableRow[]): WritableRow[] {
+  const age = Math.max(0, Date.now() - fetchedAt.getTime()) / 1000;
+  return rows.map((row) => ({ ...row, '~job': job, '~age': age }));
+}
+
+interface Verdict {
+  readonly written: number;
+  readonly other: number;
+}
+
+export function outcomeOf({ rows }: Writable, verdict: Verdict | undefined): SuccessName {
+  if (rows.length === 0) return 'empty';
+  if (!verdict || verdict.written > 0) return 'fresh';
+  return verdict.other > 0 ? 'older_source' : 'unchanged';
+}
+
+/** Waits before the next try; whoever stops does not wait, and leaves the jobs to the end of the lease. */
+async function pauseOrGiveUp(ms: number, signal: AbortSignal, error: unknown): Promise<void> {
+  if (signal.aborted) throw error;
+  await wait(ms * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => {});
+}

@@ -1,0 +1,75 @@
+import type { Queryable } from '../database/index.ts';
+import type { ClaimedJob, JobEnd, Queue } from '../queue/index.ts';
+import { outcomes, type RefusalName, type SuccessName } from './outcomes.ts';
+import type { Cost } from './refresher.ts';
+
+/** Every call by which a refresh ends a job in the queue, and nothing else. */
+
+export interface Ended {
+  readonly job: Pick<ClaimedJob, 'id' | 'attempt'>;
+  readonly cost: Cost;
+}
+
+/** Whose job it still is. */
+export interface Fence {
+  /** The jobs that run in our attempt; they are locked until the transaction ends. */
+  readonly ours: readonly number[];
+  /** Those that have ended already, perhaps by a commit of ours that was not confirmed. */
+  readonly done: readonly number[];
+  /** The database's time, as text, because a Date would round it. */
+  readonly now: string;
+}
+
+const fenceStatement = {
+  name: 'pgfresh.fence',
+  text: 'select ours, done, now::text as now from pgfresh.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[])',
+} as const;
+
+/** Locks the jobs that are still ours, first of all. */
+export async function fenceJobs(
+  tx: Queryable,
+  type: number,
+  jobs: readonly Pick<ClaimedJob, 'id' | 'attempt' | 'key'>[],
+): Promise<Fence> {
+  const [fence] = await tx.query<Fence>(fenceStatement, [
+    type,
+    jobs.map(({ id }) => id),
+    jobs.map(({ attempt }) => attempt),
+    jobs.map(({ key }) => key),
+  ]);
+  return fence!;
+}
+
+/** Ends jobs of one data type that succeeded, each with its outcome. */
+export async function completeJobs(
+  queue: Queue,
+  tx: Queryable,
+  ends: readonly (Ended & { readonly outcome: SuccessName })[],
+  commitMs: number,
+): Promise<void> {
+  const successes = ends.map((end) => ({ ...jobEnd(end), outcome: end.outcome, commitMs: Math.round(commitMs) }));
+  await queue.complete(tx, successes);
+}
+
+/** Ends or puts back jobs with one outcome and one error. */
+export async function turnBackJobs(
+  queue: Queue,
+  tx: Queryable,
+  ends: readonly Ended[],
+  { outcome, error }: { outcome: RefusalName; error: string },
+): Promise<void> {
+  const { verdict, breaker: counts } = outcomes[outcome];
+  await queue.turnBack(tx, ends.map(jobEnd), verdict, { outcome, error, counts });
+}
+
+function jobEnd({ job, cost }: Ended): JobEnd {
+  const { bytes, calls, fetchMs, validateMs } = cost;
+  return {
+    id: job.id,
+    attempt: job.attempt,
+    bytes,
+    calls,
+    fetchMs: Math.round(fetchMs),
+    validateMs: Math.round(validateMs),
+  };
+}

@@ -1,0 +1,105 @@
+/** How a refresh can end, and what follows from it. */
+export interface OutcomeRule {
+  /**
+   * What becomes of the job. `complete`: it has succeeded. The others are those of the queue: `retry` waits and tries
+   * again, `fail` is final, `put_back` is nobody's fault and counts nothing.
+   */
+  readonly verdict: 'complete' | 'retry' | 'fail' | 'put_back' | 'lost' | 'cancel';
+  /** Whether it is a failure of the source, which its breaker counts. */
+  readonly breaker: boolean;
+  /** When the pair is looked at again. */
+  readonly nextLook: 'ttl' | 'emptyTtl' | 'backoff' | 'hold' | 'at once' | 'source';
+  /** Whether the answer is kept, to be looked at and checked again after a correction. */
+  readonly keepsAnswer: boolean;
+  readonly says: string;
+}
+
+const done = { verdict: 'complete', breaker: false, keepsAnswer: false } as const;
+const later = { verdict: 'retry', nextLook: 'backoff' } as const;
+const final = { verdict: 'fail', breaker: false, nextLook: 'hold' } as const;
+
+/** Every outcome there is. The table is total: what is not here can not happen to a job. */
+export const outcomes = {
+  fresh: { ...done, nextLook: 'ttl', says: 'New rows were written.' },
+  unchanged: { ...done, nextLook: 'ttl', says: 'The provider has nothing newer, and the same content.' },
+  empty: { ...done, nextLook: 'emptyTtl', says: 'The provider has nothing for this key.' },
+  older_source: {
+    ...done,
+    nextLook: 'ttl',
+    says: 'The provider answered with data that is not newer than what is there, and with other content.',
+  },
+  schema: { ...final, keepsAnswer: true, says: 'The answer, or a row made of it, does not have the expected form.' },
+  sanity: { ...later, breaker: false, keepsAnswer: true, says: 'A value is out of its bounds.' },
+  wrong_key: { ...later, breaker: false, keepsAnswer: true, says: 'The answer is about another key.' },
+  not_json: { ...later, breaker: true, keepsAnswer: true, says: 'The answer is not JSON.' },
+  too_large: { ...final, keepsAnswer: false, says: 'The answer is larger than the source allows.' },
+  timeout: {
+    ...later,
+    breaker: true,
+    keepsAnswer: false,
+    says: 'The answer did not come whole within the time limit.',
+  },
+  http_4xx: { ...final, keepsAnswer: true, says: 'The provider refused the request.' },
+  http_5xx: { ...later, breaker: true, keepsAnswer: true, says: 'The provider failed.' },
+  rate_limited: {
+    verdict: 'put_back',
+    breaker: false,
+    nextLook: 'source',
+    keepsAnswer: false,
+    says: 'The provider asked for a pause, and the whole source has one.',
+  },
+  network: {
+    ...later,
+    breaker: true,
+    keepsAnswer: false,
+    says: 'The provider could not be reached, or the line broke.',
+  },
+  config: {
+    ...final,
+    keepsAnswer: true,
+    says: 'The data type can not be fetched as it is defined: its request or rows failed, or its table does not fit.',
+  },
+  write_conflict: { ...final, keepsAnswer: true, says: 'The table refuses the rows.' },
+  dependency: { ...later, breaker: false, keepsAnswer: false, says: 'A row that these refer to is missing.' },
+  interrupted: {
+    verdict: 'put_back',
+    breaker: false,
+    nextLook: 'at once',
+    keepsAnswer: false,
+    says: 'The worker had to stop, came too late for its call, or the database was busy.',
+  },
+  worker_lost: {
+    verdict: 'lost',
+    breaker: false,
+    nextLook: 'at once',
+    keepsAnswer: false,
+    says: 'The worker is gone, or was silent for too long; at the third time the job fails.',
+  },
+  cancelled: {
+    verdict: 'cancel',
+    breaker: false,
+    nextLook: 'ttl',
+    keepsAnswer: false,
+    says: 'Somebody cancelled the job.',
+  },
+} as const satisfies Record<string, OutcomeRule>;
+
+export type OutcomeName = keyof typeof outcomes;
+type With<Verdict> = {
+  [Name in OutcomeName]: (typeof outcomes)[Name]['verdict'] extends Verdict ? Name : never;
+}[OutcomeName];
+/** How a job succeeds. */
+export type SuccessName = With<'complete'>;
+/** How a worker turns a job back. */
+export type RefusalName = With<'retry' | 'fail' | 'put_back'>;
+
+/** An answer, or a part of the way to it, that is not good enough to be written. */
+export class Refusal extends Error {
+  override readonly name = 'Refusal';
+  readonly outcome: RefusalName;
+
+  constructor(outcome: RefusalName, message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.outcome = outcome;
+  }
+}

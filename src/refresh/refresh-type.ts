@@ -1,0 +1,33 @@
+import type { DataType, TableColumn } from '../registry/index.ts';
+import type { WriteStatements } from './write-statement.ts';
+
+/** How a data type is fetched, as the configuration says it. */
+export type Fetcher = Pick<
+  DataType,
+  'sanity' | 'write' | 'nulls' | 'emptyStatus' | 'contentType' | 'row' | 'sourceTimestamp'
+> & { readonly [Name in 'request' | 'schema' | 'rows']: NonNullable<DataType[Name]> };
+
+/** The table of a data type, as it is in the database. */
+export interface MirrorTable {
+  /** Quoted, with its schema. */
+  readonly name: string;
+  readonly columns: ReadonlyMap<string, TableColumn>;
+  /** The columns of the unique constraint by which rows are recognised; those of the key are among them. */
+  readonly target: readonly string[];
+}
+
+/** A data type of the registry that this process can refresh: what the database says of it, and its fetcher. */
+export interface RefreshType {
+  readonly id: number;
+  readonly name: string;
+  readonly source: string;
+  readonly sourceId: number;
+  readonly keyColumns: readonly string[];
+  readonly normalise: 'none' | 'upper' | 'lower';
+  readonly timestamp: string;
+  /** Milliseconds. */
+  readonly ttl: number;
+  readonly fetcher: Fetcher;
+  readonly table: MirrorTable;
+  readonly statements: WriteStatements;
+}

@@ -1,0 +1,156 @@
+import { performance } from 'node:perf_hooks';
+import { problemOf } from '../errors/index.ts';
+import { failpoint } from '../lifecycle/index.ts';
+import type { RequestContext } from '../registry/index.ts';
+import { CallFailed, type HttpAnswer, type SourceClient } from '../sources/index.ts';
+import { checkAnswer, type OnPassed } from './checks.ts';
+import { Refusal, type RefusalName } from './outcomes.ts';
+import type { RefreshType } from './refresh-type.ts';
+import type { WritableRow } from './row-values.ts';
+
+/** What is asked for: a pair, and what came with its job. */
+export interface Wanted {
+  readonly key: string;
+  readonly metadata: object | null;
+  /** With which of the source's API keys, from 1. */
+  readonly apiKey?: number | null | undefined;
+  /** By when the call must be on its way, by `performance.now()`; its place within the rate limit is void then. */
+  readonly sendBy?: number | null | undefined;
+}
+
+/** What a refresh has cost, also one that came to nothing. */
+export interface Cost {
+  readonly bytes: number;
+  readonly calls: number;
+  readonly fetchMs: number;
+  readonly validateMs: number;
+}
+
+/** An answer as it is kept when it was refused. */
+export interface RefusedAnswer {
+  readonly status: number | undefined;
+  readonly contentType: string | undefined;
+  readonly size: number;
+  /** Its body without secrets; made only if it is kept. */
+  readonly text: () => string;
+}
+
+/** What came of the fetch: rows to write (none: there is nothing), or why there are none. */
+export type Fetched = { readonly cost: Cost } & (
+  | {
+      readonly rows: readonly WritableRow[];
+      readonly fromCache: boolean;
+      readonly fetchedAt: Date;
+      /** For the case that the table refuses the rows. */
+      readonly answer?: RefusedAnswer | undefined;
+    }
+  | {
+      readonly refusal: Refusal;
+      readonly answer?: RefusedAnswer | undefined;
+      readonly retryAfterMs?: number | undefined;
+    }
+);
+
+interface RefresherOptions {
+  readonly clientOf: (type: Pick<RefreshType, 'source' | 'sourceId'>) => SourceClient;
+  /** The database's time. */
+  readonly now: () => Date;
+}
+
+/** One pair from its request to rows that may be written. Touches no database. */
+export class Refresher {
+  readonly #options: RefresherOptions;
+
+  constructor(options: RefresherOptions) {
+    this.#options = options;
+  }
+
+  async fetch(type: RefreshType, wanted: Wanted, signal: AbortSignal, onPassed: OnPassed = () => {}): Promise<Fetched> {
+    const context = contextOf(type, wanted, this.#options.now(), signal);
+    let cost: Cost = { bytes: 0, calls: 0, fetchMs: 0, validateMs: 0 };
+    let answer: HttpAnswer | undefined;
+    try {
+      answer = await this.#call(type, wanted, context, onPassed);
+      cost = { bytes: answer.wireBytes, calls: answer.calls, fetchMs: answer.ms, validateMs: 0 };
+      onPassed('call', `${answer.status}, ${cost.bytes} bytes in ${Math.round(cost.fetchMs)} ms`);
+      await failpoint('refresh.after-call');
+      const since = performance.now();
+      const { status, headers, fetchedAt, fromCache } = answer;
+      try {
+        const rows = await checkAnswer(type, answer, { ...context, fetchedAt, status, headers }, onPassed);
+        const validateMs = performance.now() - since;
+        return { rows, fromCache, fetchedAt, answer: this.#kept(type, answer), cost: { ...cost, validateMs } };
+      } finally {
+        cost = { ...cost, validateMs: performance.now() - since };
+        await failpoint('refresh.after-checks');
+      }
+    } catch (error) {
+      if (error instanceof CallFailed) return failedCall(type, error);
+      const refusal = error instanceof Refusal ? error : new Refusal('config', problemOf(error), { cause: error });
+      if (answer) this.#options.clientOf(type).forget(answer);
+      return { cost, refusal, answer: answer && this.#kept(type, answer) };
+    }
+  }
+
+  #kept(type: RefreshType, { status, headers, body }: HttpAnswer): RefusedAnswer {
+    const client = this.#options.clientOf(type);
+    const contentType = headers.get('content-type') ?? undefined;
+    return { status, contentType, size: body.length, text: () => client.redact(new TextDecoder().decode(body)) };
+  }
+
+  async #call(type: RefreshType, wanted: Wanted, context: RequestContext, onPassed: OnPassed): Promise<HttpAnswer> {
+    const { fetcher, name, ttl } = type;
+    const client = this.#options.clientOf(type);
+    await failpoint('refresh.before-request');
+    let request;
+    try {
+      request = await fetcher.request(wanted.key, context);
+    } catch (error) {
+      throw new Refusal('config', `request threw: ${problemOf(error)}`, { cause: error });
+    }
+    if (typeof request?.url !== 'string') throw new Refusal('config', 'request returned no url');
+    onPassed('request', client.redact(`${request.method ?? 'GET'} ${request.url}`));
+    await failpoint('refresh.before-call');
+    const calling = client.call(request, {
+      signal: context.signal,
+      // The client counts them from 0.
+      apiKey: typeof wanted.apiKey === 'number' ? wanted.apiKey - 1 : undefined,
+      cacheTtlMs: ttl,
+      sendWithinMs: typeof wanted.sendBy === 'number' ? wanted.sendBy - performance.now() : undefined,
+      key: wanted.key,
+      dataType: name,
+    });
+    // Here the request is on its way.
+    calling.catch(() => {});
+    await failpoint('refresh.during-call');
+    return calling;
+  }
+}
+
+/** The context of a data type's functions. */
+export function contextOf(type: RefreshType, wanted: Wanted, now: Date, signal: AbortSignal): RequestContext {
+  const { key, metadata } = wanted;
+  const keyParts = type.keyColumns.length === 1 ? [key] : key.split('|');
+  return { key, keyParts, metadata: { ...metadata }, dataType: type.name, now, signal };
+}
+
+function failedCall(type: RefreshType, failed: CallFailed): Fetched {
+  const { wireBytes: bytes, calls, ms, status, retryAfterMs, answer: body } = failed;
+  const cost = { bytes, calls, fetchMs: ms, validateMs: 0 };
+  if (status !== undefined && type.fetcher.emptyStatus.includes(status)) {
+    return { cost, rows: [], fromCache: false, fetchedAt: new Date() };
+  }
+  const answer = body && {
+    status,
+    contentType: undefined,
+    size: body.length,
+    text: () => new TextDecoder().decode(body),
+  };
+  return { cost, refusal: new Refusal(outcomeOf(failed), failed.message), retryAfterMs, answer };
+}
+
+/** A call that was never sent, or is not wanted any more, is nobody's fault. */
+function outcomeOf({ outcome }: CallFailed): RefusalName {
+  if (outcome === 'unsent' || outcome === 'aborted') return 'interrupted';
+  return outcome;
+}

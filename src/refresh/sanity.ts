@@ -1,0 +1,26 @@
+import type { AnswerContext, Bounds, DataType } from '../registry/index.ts';
+
+/** What is wrong with a row, or undefined if nothing is. */
+export function insanityOf(row: object, sanity: DataType['sanity'], context: AnswerContext): string | undefined {
+  if (sanity === undefined) return undefined;
+  if (typeof sanity === 'function') return sanity(row, context) || undefined;
+  for (const [column, bounds] of Object.entries(sanity)) {
+    const problem = outOfBounds((row as Record<string, unknown>)[column], bounds);
+    if (problem) return `${column} is ${problem}`;
+  }
+  return undefined;
+}
+
+function outOfBounds(value: unknown, { min, max, above, below }: Bounds): string | undefined {
+  if (value === null || value === undefined) return undefined;
+  // Exact numbers are often carried as texts, and times are compared by their milliseconds.
+  const number =
+    value instanceof Date ? value.getTime() : typeof value === 'string' && value !== '' ? Number(value) : value;
+  if (typeof number === 'bigint') return outOfBounds(Number(number), { min, max, above, below });
+  if (typeof number !== 'number' || Number.isNaN(number)) return `${JSON.stringify(value)}, which is not a number`;
+  if (min !== undefined && number < min) return `${number}, below ${min}`;
+  if (max !== undefined && number > max) return `${number}, above ${max}`;
+  if (above !== undefined && number <= above) return `${number}, not above ${above}`;
+  if (below !== undefined && number >= below) return `${number}, not below ${below}`;
+  return undefined;
+}

@@ -1,0 +1,146 @@
+import pg from 'pg';
+import type { Database, Queryable } from '../database/index.ts';
+import { problemOf } from '../errors/index.ts';
+import type { SourceClient } from '../sources/index.ts';
+import { checkNames, type CheckName } from './checks.ts';
+import { afterFailure } from './commit-failure.ts';
+import { outcomeOf, writeRows } from './commit.ts';
+import { outcomes, type OutcomeName } from './outcomes.ts';
+import type { RefreshType } from './refresh-type.ts';
+import { Refresher, type Cost, type Wanted } from './refresher.ts';
+import type { WritableRow } from './row-values.ts';
+
+/** A row as the table has it. */
+type TableRow = Readonly<Record<string, unknown>>;
+
+/** What a refresh would do, shown and not done. */
+export interface Trial {
+  readonly dataType: string;
+  readonly key: string;
+  readonly outcome: OutcomeName;
+  readonly error?: string | undefined;
+  readonly cost: Cost;
+  readonly checks: readonly {
+    readonly name: CheckName | 'write';
+    readonly ok: boolean | null;
+    readonly detail: string;
+  }[];
+  readonly rows: readonly WritableRow[];
+  readonly changes: readonly RowChange[];
+}
+
+export interface RowChange {
+  readonly change: 'added' | 'changed' | 'removed' | 'same';
+  readonly row: TableRow;
+  /** What a changed row has now, by column. */
+  readonly before?: TableRow | undefined;
+}
+
+interface TrialOptions {
+  readonly db: Database;
+  readonly client: SourceClient;
+  readonly type: RefreshType;
+  readonly wanted: Wanted;
+  readonly signal: AbortSignal;
+}
+
+/** One fetch, every check, and the write itself in a transaction that is rolled back. */
+export async function tryPair({ db, client, type, wanted, signal }: TrialOptions): Promise<Trial> {
+  const [clock] = await db.query<{ now: Date }>('select pgfresh.clock() as now');
+  const passed = new Map<CheckName, string>();
+  const refresher = new Refresher({ clientOf: () => client, now: () => clock!.now });
+  const fetched = await refresher.fetch(type, wanted, signal, (name, detail) => passed.set(name, detail));
+  const { cost } = fetched;
+  // The provider bills it like any other call.
+  if (cost.bytes > 0) {
+    await db.query('select pgfresh.correct_data_usage($1::text, $2::bigint, $3::text)', [
+      type.source,
+      cost.bytes,
+      `pgfresh try ${type.name} ${wanted.key}`,
+    ]);
+  }
+  const rows = 'rows' in fetched ? fetched.rows : [];
+  const written =
+    'refusal' in fetched
+      ? { outcome: fetched.refusal.outcome, error: fetched.refusal.message, changes: [] }
+      : await tryWrite(db, type, wanted.key, fetched);
+  const { outcome, error, changes } = written;
+  const failedAt = 'refusal' in fetched ? checkNames.find((name) => !passed.has(name)) : undefined;
+  const checks = checkNames.map((name) => {
+    if (name === failedAt) return { name, ok: false, detail: error ?? '' };
+    const detail = passed.get(name);
+    return detail === undefined ? { name, ok: null, detail: 'not reached' } : { name, ok: true, detail };
+  });
+  const reached = 'rows' in fetched;
+  const ok = outcomes[outcome].verdict === 'complete';
+  const write = {
+    name: 'write' as const,
+    ok: reached ? ok : null,
+    detail: reached ? (error ?? outcomes[outcome].says) : 'not reached',
+  };
+  return { dataType: type.name, key: wanted.key, outcome, error, cost, checks: [...checks, write], rows, changes };
+}
+
+class RolledBack extends Error {}
+
+async function tryWrite(
+  db: Database,
+  type: RefreshType,
+  key: string,
+  { rows, fetchedAt }: { rows: readonly WritableRow[]; fetchedAt: Date },
+): Promise<Pick<Trial, 'outcome' | 'error' | 'changes'>> {
+  let result: Pick<Trial, 'outcome' | 'changes'> = { outcome: 'empty', changes: [] };
+  const one = { job: { id: 0 }, rows, fetchedAt };
+  try {
+    await db.transact(
+      'try',
+      async (tx) => {
+        const [clock] = await tx.query<{ now: string }>('select pgfresh.clock()::text as now');
+        const before = await rowsOfKey(tx, type, key);
+        const verdicts = await writeRows(tx, type, [one], clock!.now);
+        const changes = difference(type, before, await rowsOfKey(tx, type, key));
+        result = { outcome: outcomeOf(one, verdicts.get(0)), changes };
+        throw new RolledBack();
+      },
+      { attempts: 1, immediateConstraints: true },
+    );
+  } catch (error) {
+    if (error instanceof RolledBack) return result;
+    const next = afterFailure(error, 1, Infinity);
+    if (next.step !== 'refuse') throw error;
+    return { outcome: next.outcome, error: problemOf(error), changes: [] };
+  }
+  return result;
+}
+
+async function rowsOfKey(tx: Queryable, { table, keyColumns }: RefreshType, key: string): Promise<TableRow[]> {
+  const parts = keyColumns.length === 1 ? [key] : key.split('|');
+  const condition = keyColumns
+    .map((column, index) => `t.${pg.escapeIdentifier(column)} = $${index + 1}::${table.columns.get(column)!.type}`)
+    .join(' and ');
+  const rows = await tx.query<{ row: TableRow }>(
+    `select to_jsonb(t) as row from ${table.name} as t where ${condition}`,
+    parts,
+  );
+  return rows.map(({ row }) => row);
+}
+
+function difference(
+  { table, timestamp }: RefreshType,
+  before: readonly TableRow[],
+  after: readonly TableRow[],
+): RowChange[] {
+  const identity = (row: TableRow): string => JSON.stringify(table.target.map((column) => row[column]));
+  const had = new Map(before.map((row) => [identity(row), row]));
+  const changes = after.map((row): RowChange => {
+    const old = had.get(identity(row));
+    had.delete(identity(row));
+    if (!old) return { change: 'added', row };
+    const changed = Object.keys(row).filter(
+      (column) => column !== timestamp && JSON.stringify(row[column]) !== JSON.stringify(old[column]),
+    );
+    if (changed.length === 0) return { change: 'same', row };
+    return { change: 'changed', row, before: Object.fromEntries(changed.map((column) => [column, old[column]])) };
+  });
+  return [...changes, ...[...had.values()].map((row): RowChange => ({ change: 'removed', row }))];
+}

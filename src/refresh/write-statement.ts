@@ -1,0 +1,151 @@
+import { createHash } from 'node:crypto';
+import pg from 'pg';
+import type { Statement } from '../database/index.ts';
+import type { TableColumn } from '../registry/index.ts';
+import type { Fetcher, MirrorTable } from './refresh-type.ts';
+
+/** By what rows are written. */
+interface WritePlan {
+  readonly table: MirrorTable;
+  readonly keyColumns: readonly string[];
+  readonly timestamp: string;
+  readonly fetcher: Pick<Fetcher, 'write' | 'nulls' | 'sourceTimestamp'>;
+}
+
+export interface WriteStatement {
+  /** ($1 rows as JSON, each with ~job and ~age; $2 the database's time) → job, written, other */
+  readonly upsert: Statement;
+  /** ($1 rows as JSON, $2 the jobs whose rows were written): deletes what their answers lack. Only where rows are replaced. */
+  readonly prune: Statement | undefined;
+}
+
+/** The statements of a data type, one for each set of columns that its rows have. */
+export class WriteStatements {
+  readonly #plan: WritePlan;
+  readonly #known = new Map<string, WriteStatement>();
+
+  constructor(plan: WritePlan) {
+    this.#plan = plan;
+  }
+
+  for(columns: readonly string[]): WriteStatement {
+    const name = columns.join();
+    const known = this.#known.get(name) ?? writeStatement(this.#plan, columns);
+    this.#known.set(name, known);
+    return known;
+  }
+}
+
+const id = (name: string): string => pg.escapeIdentifier(name);
+const list = (names: readonly string[], alias = ''): string => names.map((name) => `${alias}${id(name)}`).join(', ');
+const alike = (names: readonly string[], a: string, b: string): string =>
+  names.map((name) => `${a}.${id(name)} = ${b}.${id(name)}`).join(' and ');
+
+function writeStatement(plan: WritePlan, columns: readonly string[]): WriteStatement {
+  const { table, keyColumns, fetcher } = plan;
+  const given = givenRows(table.columns, columns);
+  const upsert = fetcher.write === 'replace' ? replacing(plan, columns) : merging(plan, columns);
+  const prune =
+    fetcher.write === 'replace'
+      ? `with ${given}
+         delete from ${table.name} as t using (select distinct ${list(keyColumns, 'g.')} from given as g where g."~job" = any ($2::bigint[])) as k
+         where ${alike(keyColumns, 't', 'k')} and not exists (select from given as g where ${alike(table.target, 'g', 't')})`
+      : undefined;
+  return { upsert: named(`with ${given}, ${upsert}`), prune: prune === undefined ? undefined : named(prune) };
+}
+
+// json_to_recordset reads the whole set by the types of the table; ~ can be in no name of a column.
+function givenRows(columns: ReadonlyMap<string, TableColumn>, names: readonly string[]): string {
+  const typed = names.map((name) => `${id(name)} ${columns.get(name)!.type}`);
+  return `given as materialized (
+    select g.* from json_to_recordset($1::json) as g(${[...typed, '"~job" bigint', '"~age" double precision'].join(', ')}))`;
+}
+
+/** Each row by itself: the older never replaces the newer, whoever else writes at this moment. */
+function merging({ table, timestamp, fetcher, ...plan }: WritePlan, columns: readonly string[]): string {
+  const { sourceTimestamp: source, write } = fetcher;
+  const greater = typeof write === 'object' ? write.mergeWhenGreater : undefined;
+  const guards = [
+    source === undefined
+      ? `(t.${id(timestamp)} is null or t.${id(timestamp)} <= excluded.${id(timestamp)} or t.${id(timestamp)} > $2::timestamptz)`
+      : `(t.${id(source)} is null or t.${id(source)} < excluded.${id(source)})`,
+    ...(greater === undefined ? [] : [`(t.${id(greater)} is null or t.${id(greater)} < excluded.${id(greater)})`]),
+  ];
+  // What is not written is the same, or it is not: then the provider tells two things of one time. A row that is only not greater is nobody's mistake.
+  const isOlder = source === undefined ? `had.${id(timestamp)} > ${at}` : `g.${id(source)} < had.${id(source)}`;
+  const isOther =
+    greater !== undefined
+      ? isOlder
+      : source === undefined
+        ? 'true'
+        : `not (${same({ ...plan, table, timestamp, fetcher }, columns)})`;
+  return `written as (
+    insert into ${table.name} as t (${list([...columns, timestamp])})
+    select ${list(columns, 'g.')}, ${at} from given as g order by ${list(table.target, 'g.')}
+    on conflict (${list(table.target)}) do update set ${assignments({ table, fetcher }, [...columns, timestamp])}
+    where ${guards.join(' and ')}
+    returning ${list(table.target, 't.')})
+  select g."~job" as job, count(w.*)::int as written, (count(*) filter (where w.* is null and ${isOther}))::int as other
+  from given as g left join written as w on ${alike(table.target, 'w', 'g')} left join ${table.name} as had on ${alike(table.target, 'had', 'g')}
+  group by g."~job"`;
+}
+
+/** All rows of a key together: they are as old as the newest of them. */
+function replacing(plan: WritePlan, columns: readonly string[]): string {
+  const { table, keyColumns, timestamp, fetcher } = plan;
+  const source = fetcher.sourceTimestamp;
+  const ours = source === undefined ? `max(${at})` : `max(g.${id(source)})`;
+  const theirs =
+    source === undefined
+      ? `max(t.${id(timestamp)}) filter (where t.${id(timestamp)} <= $2::timestamptz)`
+      : `max(t.${id(source)})`;
+  const isNewer =
+    source === undefined ? 'j.theirs is null or j.theirs <= j.ours' : 'j.theirs is null or j.theirs < j.ours';
+  return `judged as (
+    select j.*, (${isNewer}) as newer from (
+      select g."~job", ${ours} as ours, count(*) as rows,
+        (select ${theirs} from ${table.name} as t where ${alike(keyColumns, 't', 'g')}) as theirs,
+        (select count(*) from ${table.name} as t where ${alike(keyColumns, 't', 'g')}) as had
+      from given as g group by g."~job", ${list(keyColumns, 'g.')}
+    ) as j),
+  written as (
+    insert into ${table.name} as t (${list([...columns, timestamp])})
+    select ${list(columns, 'g.')}, ${at} from given as g join judged as j on j."~job" = g."~job" and j.newer order by ${list(table.target, 'g.')}
+    on conflict (${list(table.target)}) do update set ${assignments({ table, fetcher }, [...columns, timestamp])}
+    returning 1)
+  select j."~job" as job, case when j.newer then j.rows else 0 end::int as written,
+    case when j.newer or (j.theirs = j.ours and j.had = j.rows and not exists (
+      select from given as g left join ${table.name} as had on ${alike(table.target, 'had', 'g')} where g."~job" = j."~job" and not (${same(plan, columns)}))) then 0 else 1 end as other
+  from judged as j`;
+}
+
+/** When the answer of a row was fetched, by the database's clock. */
+const at = `$2::timestamptz - make_interval(secs => g."~age")`;
+
+function assignments({ table, fetcher }: Pick<WritePlan, 'table' | 'fetcher'>, columns: readonly string[]): string {
+  return columns
+    .filter((name) => !table.target.includes(name))
+    .map((name) => {
+      const value = fetcher.nulls === 'keep' ? `coalesce(excluded.${id(name)}, t.${id(name)})` : `excluded.${id(name)}`;
+      return `${id(name)} = ${value}`;
+    })
+    .join(', ');
+}
+
+// Types without an equality of their own are compared as texts.
+const withoutEquality = new Set(['json', 'xml', 'point', 'line', 'lseg', 'box', 'path', 'polygon', 'circle']);
+
+/** Whether the content of a row is what is there. */
+function same({ table, timestamp, fetcher }: WritePlan, columns: readonly string[]): string {
+  const compared = columns.filter((name) => !table.target.includes(name) && name !== timestamp);
+  const pairs = compared.map((name) => {
+    const cast = withoutEquality.has(table.columns.get(name)!.base) ? '::text' : '';
+    const kept = fetcher.nulls === 'keep' ? `g.${id(name)} is null or ` : '';
+    return `(${kept}had.${id(name)}${cast} is not distinct from g.${id(name)}${cast})`;
+  });
+  return [`had.${id(table.target[0]!)} is not null`, ...pairs].join(' and ');
+}
+
+function named(text: string): Statement {
+  return { name: `pgfresh.write.${createHash('sha256').update(text).digest('hex').slice(0, 24)}`, text };
+}

@@ -1,0 +1,344 @@
+import type { Authorization, HttpRequest, Source, TokenAnswer } from '../config/index.ts';
+import { problemOf } from '../errors/index.ts';
+import type { Events, WarningCode } from '../events/index.ts';
+import { ApiKeys } from './api-keys.ts';
+import { CallFailed } from './call-failed.ts';
+import { Connections } from './connections.ts';
+import { Cost } from './cost.ts';
+import { Deadline } from './deadline.ts';
+import { Exchange, type Exchanged } from './exchange.ts';
+import { Failure } from './failure.ts';
+import type { HttpAnswer } from './http-answer.ts';
+import { authorised, cacheKeyOf, prepare, redirected, type Outgoing } from './outgoing.ts';
+import { Redaction } from './redaction.ts';
+import { ResponseCache, type Kept } from './response-cache.ts';
+import { Tokens } from './tokens.ts';
+import { waitOf } from './wait.ts';
+
+const mostRedirects = 3;
+const shownBytes = 8_192;
+
+export interface ClientOptions {
+  readonly events: Events;
+  /** Where API keys are looked for; the environment of the process if it is left out. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  /** Asks for one call more than the job was claimed with; without it there is no limit. */
+  readonly takeCall?: (apiKey: number) => Promise<boolean>;
+}
+
+export interface CallOptions {
+  readonly dataType: string;
+  readonly key: string;
+  readonly signal?: AbortSignal | undefined;
+  /** Which of the source's API keys, from 0. */
+  readonly apiKey?: number | undefined;
+  /** How old an answer of the cache may be at most, usually the ttl of the data type. */
+  readonly cacheTtlMs?: number | undefined;
+  /** Not sent at all if it can not be sent within this time, because its rate slot is void then. */
+  readonly sendWithinMs?: number | undefined;
+}
+
+/** One call on its way. */
+interface Run {
+  readonly apiKey: number;
+  readonly deadline: Deadline;
+  readonly cost: Cost;
+  readonly secrets: string[];
+  readonly sendBy: number | undefined;
+}
+
+/** The one way to a source: every call is bounded in time and size, counted, and within its hosts. One a source and process. */
+export class SourceClient {
+  readonly #source: Source;
+  readonly #events: Events;
+  readonly #takeCall: ClientOptions['takeCall'];
+  readonly #connections: Connections;
+  readonly #apiKeys: ApiKeys;
+  readonly #tokens = new Tokens();
+  readonly #cache: ResponseCache;
+  readonly #cacheKeys = new WeakMap<HttpAnswer, string>();
+  readonly #redaction = new Redaction();
+  readonly #warned = new Set<WarningCode>();
+  readonly #closing = new AbortController();
+  readonly #running = new Set<Promise<unknown>>();
+  /** What came when no call was there to pay for it; the next one does. */
+  readonly #unpaid = new Cost();
+
+  constructor(source: Source, { events, env = process.env, takeCall }: ClientOptions) {
+    this.#source = source;
+    this.#events = events;
+    this.#takeCall = takeCall;
+    this.#connections = new Connections(source.allowPrivateAddresses, (bytes, when) => {
+      this.#unpaid.wireBytes += bytes;
+      if (when === 'idle') this.#warnOfStray();
+    });
+    this.#apiKeys = new ApiKeys(source.apiKeys, env);
+    this.#cache = new ResponseCache(source.cacheEntries);
+  }
+
+  /** The answer, if its status is below 400; all else is a `CallFailed`. */
+  async call(request: HttpRequest, options: CallOptions): Promise<HttpAnswer> {
+    const call = this.#call(request, options);
+    this.#running.add(call);
+    return call.finally(() => this.#running.delete(call));
+  }
+
+  /** The answer was of no use, so the same request is not to be answered by it again. */
+  forget(answer: HttpAnswer): void {
+    const key = this.#cacheKeys.get(answer);
+    if (key !== undefined) this.#cache.delete(key);
+  }
+
+  /** A text without the API keys and tokens of the source. */
+  redact(text: string): string {
+    return this.#redaction.text(text);
+  }
+
+  /** Ends what is under way, and waits for it. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.allSettled(this.#running);
+    this.#connections.close();
+  }
+
+  async #call(request: HttpRequest, options: CallOptions): Promise<HttpAnswer> {
+    const begun = performance.now();
+    const { signal, sendWithinMs } = options;
+    const run: Run = {
+      apiKey: options.apiKey ?? 0,
+      deadline: new Deadline(this.#source.timeout, [signal, this.#closing.signal]),
+      cost: new Cost(),
+      secrets: [],
+      sendBy: sendWithinMs === undefined ? undefined : begun + sendWithinMs,
+    };
+    let plain: Outgoing | undefined;
+    try {
+      plain = prepare(request, this.#source);
+      const cacheKey = this.#isCached(plain) ? cacheKeyOf(plain) : undefined;
+      const maxAge = Math.min(this.#source.cacheTtl, options.cacheTtlMs ?? Infinity);
+      const hit = cacheKey === undefined ? undefined : this.#cache.get(cacheKey, maxAge);
+      const kept = hit ?? (await this.#fetch(plain, run));
+      if (!hit) run.cost.absorb(this.#unpaid);
+      const answer = this.#answerOf(kept, run.cost, begun, hit !== undefined);
+      if (cacheKey !== undefined) {
+        if (!hit) this.#cache.set(cacheKey, kept);
+        this.#cacheKeys.set(answer, cacheKey);
+      }
+      this.#emit(options, answer);
+      return answer;
+    } catch (thrown) {
+      run.cost.absorb(this.#unpaid);
+      const failed = this.#failedOf(thrown, run, begun, `${options.dataType}/${options.key}${placeOf(plain)}`);
+      this.#emit(options, failed);
+      throw failed;
+    } finally {
+      run.cost.isSettled = true;
+      run.deadline.clear();
+    }
+  }
+
+  /** Asks the source, or says by a failure why there is no answer to use. */
+  async #fetch(plain: Outgoing, run: Run): Promise<Kept> {
+    const { status, headers, body, hasLength } = await this.#follow(plain, run, 'job');
+    if (!hasLength) {
+      this.#warn(
+        'answer_without_length',
+        `Answers of the source ${this.#source.name} do not say their Content-Length, so a cut one may not be noticed.`,
+        'Ask the provider for it; bytes are counted all the same.',
+      );
+    }
+    if (status >= 400) throw refusalOf(status, headers, body);
+    return { status, headers, body, fetchedAt: new Date(), since: performance.now() };
+  }
+
+  /** Sends the request, and again where the answer asks for it: elsewhere, or with a new token. */
+  async #follow(plain: Outgoing, run: Run, purpose: 'job' | 'token'): Promise<Exchanged> {
+    let request = plain;
+    let redirects = 0;
+    // The job was claimed with one call.
+    let isPaid = purpose === 'job';
+    let mayRefresh = true;
+    let mayRepeat = plain.method !== 'POST' && plain.method !== 'PATCH';
+    for (;;) {
+      // Credentials are for the host that the call was meant for; another one of the source gets none.
+      const isHome = purpose === 'job' && request.url.origin === plain.url.origin;
+      const { outgoing, token } = isHome ? await this.#authorise(request, run) : { outgoing: request };
+      if (!isPaid) await this.#take(run);
+      const answer = await this.#exchange(outgoing, run, { bySlot: isPaid, mayRepeat });
+      isPaid = false;
+      if (answer === 'stale') {
+        mayRepeat = false;
+      } else if (answer.status === 401 && token !== undefined && mayRefresh) {
+        mayRefresh = false;
+        this.#tokens.refuse(run.apiKey, token);
+      } else {
+        const next = redirected(request, answer, this.#source);
+        if (!next) return answer;
+        if (++redirects > mostRedirects) throw new Failure('network', `redirected more than ${mostRedirects} times`);
+        request = next;
+      }
+    }
+  }
+
+  async #exchange(
+    request: Outgoing,
+    { deadline, cost, sendBy }: Run,
+    { bySlot, mayRepeat }: { bySlot: boolean; mayRepeat: boolean },
+  ): Promise<Exchanged | 'stale'> {
+    const circumstances = { connections: this.#connections, limits: this.#source, deadline, cost };
+    try {
+      return await new Exchange(request, { ...circumstances, sendBy: bySlot ? sendBy : undefined }).run();
+    } catch (error) {
+      if (mayRepeat && error instanceof Failure && error.details.isStale) return 'stale';
+      throw error;
+    }
+  }
+
+  async #take({ apiKey, deadline }: Run): Promise<void> {
+    if (!this.#takeCall) return;
+    const isTaken = await deadline.race(this.#takeCall(apiKey)).catch((error: unknown) => {
+      throw error instanceof Failure
+        ? error
+        : new Failure('rate_limited', `no call could be taken: ${problemOf(error)}`);
+    });
+    if (!isTaken) throw new Failure('rate_limited', 'it takes one call more, and none is left for now');
+  }
+
+  async #authorise(request: Outgoing, run: Run): Promise<{ outgoing: Outgoing; token?: string | undefined }> {
+    const { authorize, token: fetchToken } = this.#source;
+    if (!authorize && !fetchToken) return { outgoing: request };
+    const apiKey = await this.#apiKey(run);
+    const token = fetchToken
+      ? await run.deadline.race(this.#tokens.get(run.apiKey, () => this.#fetchToken(apiKey, run)))
+      : undefined;
+    const seen = { ...request, url: request.url.href, body: request.body };
+    const change: Authorization = authorize
+      ? await this.#ask('authorize', run, () => authorize(seen, { apiKey, token }))
+      : { headers: { authorization: `Bearer ${token}` } };
+    const { request: outgoing, secrets } = authorised(request, change);
+    run.secrets.push(...secrets);
+    return { outgoing, token };
+  }
+
+  async #apiKey(run: Run): Promise<string | undefined> {
+    const apiKey = await run.deadline.race(this.#apiKeys.key(run.apiKey));
+    if (apiKey !== undefined) this.#redaction.add(apiKey);
+    return apiKey;
+  }
+
+  /** Fetches a token for whoever waits for it: it goes on when the call that began it does not. */
+  async #fetchToken(apiKey: string | undefined, payer: Run) {
+    const cost = new Cost();
+    const deadline = new Deadline(this.#source.timeout, [this.#closing.signal]);
+    const run: Run = { ...payer, deadline, cost, sendBy: undefined };
+    const call = async (request: HttpRequest): Promise<TokenAnswer> => {
+      const { status, headers, body } = await this.#follow(prepare(request, this.#source), run, 'token');
+      if (status >= 400) throw refusalOf(status, headers, body);
+      const text = new TextDecoder().decode(body);
+      return { status, body: text, json: () => JSON.parse(text) as unknown };
+    };
+    try {
+      const token = await this.#ask('token', run, () => this.#source.token!({ apiKey, call }));
+      if (typeof token.token !== 'string' || token.token === '')
+        throw new Failure('config', 'the hook token gave no token');
+      this.#redaction.add(token.token);
+      return token;
+    } finally {
+      deadline.clear();
+      (payer.cost.isSettled ? this.#unpaid : payer.cost).absorb(cost);
+    }
+  }
+
+  /** Asks a hook of the source, whose mistakes are the configuration's. */
+  async #ask<T>(name: string, { deadline }: Run, hook: () => T | Promise<T>): Promise<T> {
+    try {
+      const result = await deadline.race(hook());
+      if (typeof result !== 'object' || result === null) throw new Error(`expected an object, got ${typeof result}`);
+      return result;
+    } catch (error) {
+      throw error instanceof Failure ? error : new Failure('config', `the hook ${name} failed: ${problemOf(error)}`);
+    }
+  }
+
+  #isCached({ method }: Outgoing): boolean {
+    return this.#source.cacheEntries > 0 && (method === 'GET' || method === 'POST');
+  }
+
+  #answerOf(kept: Kept, cost: Cost, begun: number, fromCache: boolean): HttpAnswer {
+    const now = performance.now();
+    return {
+      status: kept.status,
+      headers: new Headers(kept.headers),
+      body: kept.body,
+      wireBytes: cost.wireBytes,
+      calls: cost.calls,
+      fromCache,
+      fetchedAt: kept.fetchedAt,
+      ageMs: now - kept.since,
+      ms: now - begun,
+      retryAfterMs: fromCache ? undefined : waitOf(kept.status, kept.headers, Date.now()),
+    };
+  }
+
+  #failedOf(thrown: unknown, { cost, secrets }: Run, begun: number, what: string): CallFailed {
+    const failure = thrown instanceof Failure ? thrown : new Failure('config', problemOf(thrown));
+    const redaction = this.#redaction.with(secrets);
+    const { status, retryAfterMs, body } = failure.details;
+    const message = redaction.text(`The call of ${this.#source.name} for ${what} failed: ${failure.message}`);
+    return new CallFailed(message.slice(0, 500), {
+      outcome: failure.outcome,
+      wireBytes: cost.wireBytes,
+      calls: cost.calls,
+      ms: performance.now() - begun,
+      status,
+      retryAfterMs,
+      answer: body && startOf(body, redaction),
+    });
+  }
+
+  #warnOfStray(): void {
+    this.#warn(
+      'answer_overlong',
+      `The source ${this.#source.name} goes on sending after the end of an answer.`,
+      'Nothing; the connection was closed and the bytes are counted.',
+    );
+  }
+
+  /** Once a process: the rest is a number that nobody reads. */
+  #warn(code: WarningCode, message: string, next: string): void {
+    if (this.#warned.has(code)) return;
+    this.#warned.add(code);
+    this.#events.emit({ type: 'warning', code, subject: this.#source.name, message, next });
+  }
+
+  #emit({ dataType }: CallOptions, result: HttpAnswer | CallFailed): void {
+    this.#events.emit({
+      type: 'source.called',
+      source: this.#source.name,
+      dataType,
+      outcome: result instanceof CallFailed ? result.outcome : result.fromCache ? 'cached' : 'answered',
+      calls: result.calls,
+      wireBytes: result.wireBytes,
+      ms: result.ms,
+    });
+  }
+}
+
+function refusalOf(status: number, headers: Headers, body: Uint8Array): Failure {
+  const retryAfterMs = waitOf(status, headers, Date.now());
+  // Some say 403 or 503 when they mean 429; a time to wait is what tells.
+  const isLimit = status === 429 || ((status === 403 || status === 503) && retryAfterMs !== undefined);
+  const outcome = isLimit ? 'rate_limited' : status < 500 ? 'http_4xx' : 'http_5xx';
+  return new Failure(outcome, `HTTP ${status}`, { status, retryAfterMs, body });
+}
+
+/** Without its query, which is where keys often are. */
+function placeOf(request: Outgoing | undefined): string {
+  return request ? ` (${request.method} ${request.url.origin}${request.url.pathname})` : '';
+}
+
+function startOf(body: Uint8Array, redaction: Redaction): Uint8Array {
+  // More than is kept is looked at, so that no half of a secret is left at the end.
+  const text = redaction.text(new TextDecoder().decode(body.subarray(0, 2 * shownBytes)));
+  return new TextEncoder().encode(text).subarray(0, shownBytes);
+}

@@ -1,0 +1,128 @@
+import { lookup, type LookupAddress } from 'node:dns';
+import { Agent as HttpAgent, request as httpRequest, type ClientRequest } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import { isIP, type LookupFunction, type Socket } from 'node:net';
+import { Failure } from './failure.ts';
+import type { Outgoing } from './outgoing.ts';
+import { isPublicAddress } from './public-address.ts';
+
+/** A socket, and who hears its bytes now. */
+interface Line {
+  listener: ((chunk: Buffer) => void) | undefined;
+  heard: number;
+}
+
+/** Bytes that came when nobody waited for an answer, or as an answer was given up. */
+type StrayListener = (bytes: number, when: 'idle' | 'given up') => void;
+
+/**
+ * The connections to a source.
+ *
+ * By node:http and not by fetch, because the socket must be ours: its bytes are counted before anybody reads them,
+ * which is what the provider counts too, and its address is checked when it is known and before it is connected to.
+ */
+export class Connections {
+  readonly #allowPrivate: boolean;
+  readonly #onStray: StrayListener;
+  readonly #lines = new WeakMap<Socket, Line>();
+  // A provider with so many answers under way is not faster for more.
+  readonly #pool = { keepAlive: true, maxSockets: 256, maxFreeSockets: 64, timeout: 30_000 } as const;
+  readonly #http = new HttpAgent(this.#pool);
+  readonly #https = new HttpsAgent(this.#pool);
+
+  constructor(allowPrivate: boolean, onStray: StrayListener) {
+    this.#allowPrivate = allowPrivate;
+    this.#onStray = onStray;
+  }
+
+  /** A request that is connecting; nothing is sent before its end is called. */
+  open({ method, url, headers, body }: Outgoing): ClientRequest {
+    const hostname = url.hostname.replace(/^\[|\]$/g, '');
+    // A host that is an address is connected to without a lookup.
+    if (isIP(hostname) !== 0) this.#refusePrivate([hostname], hostname);
+    const isTls = url.protocol === 'https:';
+    return (isTls ? httpsRequest : httpRequest)({
+      agent: isTls ? this.#https : this.#http,
+      method,
+      hostname,
+      port: url.port,
+      path: `${url.pathname}${url.search}`,
+      headers: {
+        ...headers,
+        'accept-encoding': 'gzip',
+        ...(body === undefined ? {} : { 'content-length': Buffer.byteLength(body) }),
+      },
+      lookup: this.#lookup,
+      maxHeaderSize: 16_384,
+      insecureHTTPParser: false,
+    });
+  }
+
+  /** Lets the listener hear every chunk that comes through the socket, before it is read. */
+  listen(socket: Socket, listener: (chunk: Buffer) => void): void {
+    this.#lineOf(socket).listener = listener;
+  }
+
+  /** Ends that, unless the socket serves another request by now. */
+  unlisten(socket: Socket, listener: (chunk: Buffer) => void): void {
+    const line = this.#lines.get(socket);
+    if (line?.listener === listener) line.listener = undefined;
+  }
+
+  close(): void {
+    this.#http.destroy();
+    this.#https.destroy();
+  }
+
+  #lineOf(socket: Socket): Line {
+    const known = this.#lines.get(socket);
+    if (known) return known;
+    const line: Line = { listener: undefined, heard: 0 };
+    this.#lines.set(socket, line);
+    socket.prependListener('data', (chunk: Buffer) => {
+      line.heard += chunk.length;
+      if (line.listener) return line.listener(chunk);
+      // The next answer on this connection would begin with what is left of the last one.
+      socket.destroy();
+      this.#onStray(chunk.length, 'idle');
+    });
+    // Newer versions of Node.js close a waiting connection by themselves when bytes come, and show them to nobody.
+    socket.once('close', () => {
+      const unheard = 'encrypted' in socket ? 0 : socket.bytesRead - line.heard;
+      if (unheard > 0) this.#onStray(unheard, line.listener ? 'given up' : 'idle');
+    });
+    return line;
+  }
+
+  // Only addresses that were checked are handed on, so a name that means something else a moment later gains nothing.
+  readonly #lookup: LookupFunction = (hostname, options, callback) => {
+    lookup(hostname, { ...options, all: true }, (error, found: LookupAddress[]) => {
+      if (error) return callback(error, []);
+      const addresses = this.#allowPrivate ? found : found.filter(({ address }) => isPublicAddress(address));
+      try {
+        if (addresses.length === 0)
+          this.#refusePrivate(
+            found.map(({ address }) => address),
+            hostname,
+          );
+      } catch (refusal) {
+        return callback(refusal as Error, []);
+      }
+      return options.all ? callback(null, addresses) : callback(null, addresses[0]!.address, addresses[0]!.family);
+    });
+  };
+
+  #refusePrivate(addresses: readonly string[], hostname: string): void {
+    if (this.#allowPrivate || addresses.some(isPublicAddress)) return;
+    const shown = addresses.filter((address) => address !== hostname).join(', ');
+    throw new Failure(
+      'config',
+      `expected a public address, and ${hostname} is ${shown === '' ? 'a private one' : shown}; allowPrivateAddresses of the source allows it`,
+    );
+  }
+}
+
+/** Whether a request on this socket goes out at once. */
+export function isConnected(socket: Socket): boolean {
+  return !socket.connecting && (socket as { secureConnecting?: boolean }).secureConnecting !== true;
+}

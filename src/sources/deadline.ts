@@ -1,0 +1,49 @@
+import { durationText } from '../config/index.ts';
+import { Failure } from './failure.ts';
+
+/**
+ * The end of a call, by its timeout or because somebody does not want it any more.
+ * Not AbortSignal.any: a signal that lives as long as the process would collect one listener for each call.
+ */
+export class Deadline {
+  readonly #listeners = new Set<(failure: Failure) => void>();
+  readonly #timer: NodeJS.Timeout;
+  readonly #signals: readonly AbortSignal[];
+  readonly #abort = (): void => this.#end(new Failure('aborted', 'it is not wanted any more'));
+  #failure: Failure | undefined;
+
+  constructor(ms: number, signals: readonly (AbortSignal | undefined)[]) {
+    this.#timer = setTimeout(() => {
+      this.#end(new Failure('timeout', `no whole answer within ${durationText(ms)}`));
+    }, ms);
+    this.#signals = signals.filter((signal) => signal !== undefined);
+    for (const signal of this.#signals) signal.addEventListener('abort', this.#abort);
+    if (this.#signals.some((signal) => signal.aborted)) this.#abort();
+  }
+
+  /** Calls the listener when it is over, until the returned function is called. Throws if it is over already. */
+  onEnd(listener: (failure: Failure) => void): () => void {
+    if (this.#failure) throw this.#failure;
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  /** The value of the promise, if it comes before the end. */
+  async race<T>(promise: T | Promise<T>): Promise<T> {
+    const over = Promise.withResolvers<never>();
+    if (this.#failure) over.reject(this.#failure);
+    this.#listeners.add(over.reject);
+    return Promise.race([over.promise, promise]).finally(() => this.#listeners.delete(over.reject));
+  }
+
+  clear(): void {
+    clearTimeout(this.#timer);
+    for (const signal of this.#signals) signal.removeEventListener('abort', this.#abort);
+    this.#listeners.clear();
+  }
+
+  #end(failure: Failure): void {
+    this.#failure ??= failure;
+    for (const listener of this.#listeners) listener(this.#failure);
+  }
+}

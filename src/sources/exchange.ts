@@ -1,0 +1,156 @@
+import type { ClientRequest, IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import { problemOf } from '../errors/index.ts';
+import { framingOf, readBody, type Limits } from './body.ts';
+import { isConnected, type Connections } from './connections.ts';
+import type { Cost } from './cost.ts';
+import type { Deadline } from './deadline.ts';
+import { Failure } from './failure.ts';
+import { Head } from './head.ts';
+import type { Outgoing } from './outgoing.ts';
+
+/** An answer that came whole. */
+export interface Exchanged {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly body: Uint8Array;
+  /** Whether it said how long it is, or has no body. */
+  readonly hasLength: boolean;
+}
+
+interface Circumstances {
+  readonly connections: Connections;
+  readonly limits: Limits;
+  readonly deadline: Deadline;
+  readonly cost: Cost;
+  /** When it is too late to send it, by performance.now(). */
+  readonly sendBy: number | undefined;
+}
+
+/** One request and its answer on the wire. Its cost grows while it runs, so it is known whatever comes of it. */
+export class Exchange {
+  readonly #request: Outgoing;
+  readonly #with: Circumstances;
+  readonly #result = Promise.withResolvers<Exchanged>();
+  readonly #head = new Head();
+  #received = 0;
+  #socket: Socket | undefined;
+  #message: IncomingMessage | undefined;
+  #sending: ClientRequest | undefined;
+  #stopReading: (() => void) | undefined;
+
+  constructor(request: Outgoing, circumstances: Circumstances) {
+    this.#request = request;
+    this.#with = circumstances;
+  }
+
+  async run(): Promise<Exchanged> {
+    const stop = this.#with.deadline.onEnd((failure) => this.#fail(failure));
+    try {
+      this.#begin();
+      const answer = await this.#result.promise;
+      // After a failure the connection is closed, and nobody else may hear it.
+      if (this.#socket) this.#with.connections.unlisten(this.#socket, this.#hear);
+      return answer;
+    } finally {
+      stop();
+    }
+  }
+
+  #begin(): void {
+    let sending: ClientRequest;
+    try {
+      sending = this.#with.connections.open(this.#request);
+    } catch (error) {
+      throw error instanceof Failure ? error : new Failure('config', problemOf(error));
+    }
+    this.#sending = sending;
+    sending.on('error', (error: NodeJS.ErrnoException) => this.#fail(this.#failureOf(error)));
+    sending.on('socket', (socket) => this.#send(sending, socket));
+    sending.on('upgrade', () => this.#fail(new Failure('network', 'the answer is another protocol than HTTP')));
+    sending.on('response', (message) => this.#read(message));
+  }
+
+  #send(sending: ClientRequest, socket: Socket): void {
+    this.#socket = socket;
+    this.#with.connections.listen(socket, this.#hear);
+    const send = (): void => {
+      const { sendBy, cost } = this.#with;
+      if (sending.destroyed) return;
+      if (sendBy !== undefined && performance.now() > sendBy) {
+        return this.#fail(new Failure('unsent', 'its turn was over before it could be sent'));
+      }
+      cost.calls++;
+      sending.end(this.#request.body);
+    };
+    if (isConnected(socket)) send();
+    else socket.once(this.#request.url.protocol === 'https:' ? 'secureConnect' : 'connect', send);
+  }
+
+  readonly #hear = (chunk: Buffer): void => {
+    const { cost, limits } = this.#with;
+    cost.wireBytes += chunk.length;
+    this.#received += chunk.length;
+    this.#head.read(chunk);
+    if (this.#received > limits.maxWireBytes) {
+      this.#fail(new Failure('too_large', `more than maxWireBytes, ${limits.maxWireBytes}, have come`));
+    }
+  };
+
+  #read(message: IncomingMessage): void {
+    this.#message = message;
+    let framing: ReturnType<typeof framingOf>;
+    let headers: Headers;
+    try {
+      framing = framingOf(message, this.#with.limits);
+      headers = headersOf(message.rawHeaders);
+    } catch (error) {
+      return this.#fail(error instanceof Failure ? error : new Failure('network', problemOf(error)));
+    }
+    message.on('close', () => {
+      if (!message.complete) this.#fail(this.#cut(framing.length));
+    });
+    this.#stopReading = readBody(message, framing.isGzip, this.#with.limits, (body) => {
+      if (body instanceof Failure) return this.#fail(body);
+      const { length, isEmpty } = framing;
+      if (length !== undefined && !isEmpty && this.#received - (this.#head.bytes ?? 0) > length) {
+        return this.#fail(overlong());
+      }
+      const hasLength = isEmpty || length !== undefined;
+      this.#result.resolve({ status: message.statusCode!, headers, body, hasLength });
+    });
+  }
+
+  #cut(length: number | undefined): Failure {
+    const came = this.#received - (this.#head.bytes ?? 0);
+    const expected = length === undefined ? 'its end' : `the ${length} bytes of its Content-Length`;
+    return new Failure('network', `the connection was cut after ${came} bytes of the answer, before ${expected}`);
+  }
+
+  #failureOf(error: NodeJS.ErrnoException): Failure {
+    if (error instanceof Failure) return error;
+    if (error.code === 'HPE_HEADER_OVERFLOW') return new Failure('too_large', 'the headers are more than 16 KB');
+    if (this.#message?.complete) return overlong();
+    // A server may close a connection that nobody used in the same moment in which it is used again.
+    const isStale =
+      this.#received === 0 && this.#sending?.reusedSocket === true && /^ECONNRESET$|^EPIPE$/.test(error.code ?? '');
+    const code = error.code === undefined || error.message.includes(error.code) ? '' : ` (${error.code})`;
+    return new Failure('network', `${problemOf(error)}${code}`, { isStale });
+  }
+
+  #fail(failure: Failure): void {
+    this.#result.reject(failure);
+    this.#sending?.destroy();
+    this.#stopReading?.();
+  }
+}
+
+function overlong(): Failure {
+  return new Failure('network', 'more bytes came than its Content-Length says');
+}
+
+function headersOf(raw: readonly string[]): Headers {
+  const headers = new Headers();
+  for (let place = 0; place + 1 < raw.length; place += 2) headers.append(raw[place]!, raw[place + 1]!);
+  return headers;
+}

@@ -1,0 +1,21 @@
+import type { CallOutcome } from './call-failed.ts';
+
+interface Details {
+  readonly status?: number;
+  readonly retryAfterMs?: number | undefined;
+  readonly body?: Uint8Array;
+  readonly isStale?: boolean;
+}
+
+/** Why a step of a call went no further. The client makes a `CallFailed` of it, with what the call has cost. */
+export class Failure extends Error {
+  override readonly name = 'Failure';
+  readonly outcome: CallOutcome;
+  readonly details: Details;
+
+  constructor(outcome: CallOutcome, reason: string, details: Details = {}) {
+    super(reason);
+    this.outcome = outcome;
+    this.details = details;
+  }
+}

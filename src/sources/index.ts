@@ -1,0 +1,7 @@
+export { CallFailed, type CallOutcome } from './call-failed.ts';
+export { SourceClient, type CallOptions, type ClientOptions } from './client.ts';
+export { type HttpAnswer } from './http-answer.ts';
+export { calibrateSource, type Calibration } from './calibration.ts';
+export { listSources, showSource, type SourceHealth } from './health.ts';
+export { holdSource, pauseSource, resumeSource, takeCall } from './pause.ts';
+export { examineSources, resumeSpending, stopSpending } from './spending.ts';

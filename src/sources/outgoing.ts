@@ -1,0 +1,132 @@
+import { createHash } from 'node:crypto';
+import { isFreeHeader, type Authorization, type HttpRequest, type Source } from '../config/index.ts';
+import { Failure } from './failure.ts';
+
+/** A request with nothing left open. */
+export interface Outgoing {
+  readonly method: string;
+  readonly url: URL;
+  /** By their names in lower case. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string | Uint8Array | undefined;
+}
+
+type Place = Pick<Source, 'baseUrl' | 'hosts' | 'headers'>;
+
+const defaults = { accept: 'application/json', 'user-agent': 'pgfresh' };
+const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE'];
+
+/** The request as it is sent, before it is authorised, or why it can not be. */
+export function prepare(request: HttpRequest, source: Place): Outgoing {
+  const { method = 'GET', query, headers = {}, body } = request;
+  if (!methods.includes(method)) throw new Failure('config', `expected one of ${methods.join(', ')}, got ${method}`);
+  const url = withQuery(resolveUrl(request.url, source), query);
+  return withBody({ method, url, headers: merged(defaults, source.headers, headers), body: undefined }, body);
+}
+
+/** The request with what `authorize` adds, and those additions, which are secret. */
+export function authorised(request: Outgoing, change: Authorization): { request: Outgoing; secrets: string[] } {
+  const moved = change.url === undefined ? request.url : parsed(change.url);
+  if (moved.origin !== request.url.origin) throw new Failure('config', 'authorize may not change the host of a call');
+  const headers = merged(request.headers, change.headers ?? {});
+  const bare = { ...request, url: withQuery(moved, change.query), headers };
+  const added = Object.entries({ ...change.query, ...change.headers }).map(([, value]) => String(value));
+  const secrets = added.flatMap((value) => [value, ...value.split(/[\s,;="]+/)]).filter(({ length }) => length >= 8);
+  return { request: change.body === undefined ? bare : withBody(bare, change.body), secrets };
+}
+
+/** Where an answer sends the request, or undefined if it does not. */
+export function redirected(
+  request: Outgoing,
+  { status, headers }: { readonly status: number; readonly headers: Headers },
+  source: Place,
+): Outgoing | undefined {
+  if (![301, 302, 303, 307, 308].includes(status)) return undefined;
+  const location = headers.get('location');
+  if (location === null) throw new Failure('network', `HTTP ${status} without a Location`, { status });
+  const url = URL.parse(location, request.url.href);
+  if (!url) throw new Failure('network', `HTTP ${status} to what is no address`, { status });
+  url.hash = '';
+  refuseForeign(url, source);
+  if (request.url.protocol === 'https:' && url.protocol !== 'https:') {
+    throw new Failure('config', `HTTP ${status} from https to http, which everybody on the way could read`);
+  }
+  const isElsewhere = url.origin !== request.url.origin;
+  const becomesGet = status === 303 || (status < 303 && request.method === 'POST');
+  const drops = [
+    ...(isElsewhere ? [/auth|cookie|key|secret|signature|token/] : []),
+    ...(becomesGet ? [/^content-/] : []),
+  ];
+  const kept = Object.entries(request.headers).filter(([name]) => !drops.some((drop) => drop.test(name)));
+  const next = { ...request, url, headers: Object.fromEntries(kept) };
+  return becomesGet ? { ...next, method: 'GET', body: undefined } : next;
+}
+
+/** The same for two requests that ask the same. Made before the request is authorised, so no secret is in it. */
+export function cacheKeyOf({ method, url, headers, body }: Outgoing): string {
+  const sorted = new URL(url);
+  sorted.searchParams.sort();
+  const names = Object.keys(headers).toSorted();
+  const hash = createHash('sha256');
+  hash.update(JSON.stringify([method, sorted.href, names.map((name) => [name, headers[name]]), typeof body]));
+  return hash.update(body ?? '').digest('base64');
+}
+
+function resolveUrl(text: string, source: Place): URL {
+  // Somebody's key that was put into a path as it is must not lead to another one.
+  if (/(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\?#]|$)/i.test(text.replace(/[?#].*$/s, ''))) {
+    throw new Failure('config', 'expected an address without "." and ".." in its path; encodeURIComponent writes keys');
+  }
+  const isAbsolute = /^[a-z][a-z\d+.-]*:/i.test(text);
+  if (!isAbsolute && source.baseUrl === undefined) {
+    throw new Failure('config', 'expected a baseUrl of the source, because the address is a path');
+  }
+  const url = parsed(isAbsolute ? text : `${source.baseUrl!.replace(/\/+$/, '')}/${text.replace(/^[/\\]+/, '')}`);
+  url.hash = '';
+  refuseForeign(url, source);
+  return url;
+}
+
+function parsed(text: string): URL {
+  const url = URL.parse(text);
+  if (!url) throw new Failure('config', 'expected an address, or a path below the baseUrl of the source');
+  return url;
+}
+
+/** Refuses what is not of the source. */
+function refuseForeign(url: URL, { baseUrl, hosts }: Place): void {
+  if (!/^https?:$/.test(url.protocol)) throw new Failure('config', `expected http or https, got ${url.protocol}`);
+  if (url.username !== '' || url.password !== '') throw new Failure('config', 'expected an address without a login');
+  const base = baseUrl === undefined ? undefined : new URL(baseUrl);
+  const known = [...(base ? [base.host] : []), ...hosts.map((host) => new URL(`${url.protocol}//${host}`).host)];
+  if (known.includes(url.host)) return;
+  const expected = known.length === 0 ? 'the source has none; set its baseUrl' : `expected ${known.join(' or ')}`;
+  throw new Failure('config', `${url.host} is not a host of the source: ${expected}`);
+}
+
+function withQuery(url: URL, query: HttpRequest['query'] = {}): URL {
+  const full = new URL(url);
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined) full.searchParams.set(name, String(value));
+  }
+  return full;
+}
+
+function withBody(request: Outgoing, body: HttpRequest['body']): Outgoing {
+  if (body === undefined) return request;
+  if (request.method === 'GET') throw new Failure('config', 'expected no body, because the method is GET');
+  if (typeof body === 'string' || body instanceof Uint8Array) return { ...request, body };
+  const isForm = body instanceof URLSearchParams;
+  const type = isForm ? 'application/x-www-form-urlencoded' : 'application/json';
+  const headers = { 'content-type': type, ...request.headers };
+  return { ...request, headers, body: isForm ? body.toString() : JSON.stringify(body) };
+}
+
+function merged(...sets: readonly Readonly<Record<string, string>>[]): Record<string, string> {
+  const headers: Record<string, string> = {};
+  for (const [name, value] of sets.flatMap((set) => Object.entries(set))) {
+    if (!isFreeHeader(name)) throw new Failure('config', `the header ${name} is not one that a request may set`);
+    headers[name.toLowerCase()] = value;
+  }
+  return headers;
+}

@@ -1,0 +1,48 @@
+import type { Queryable } from '../database/index.ts';
+import { listSources, type SourceHealth } from './health.ts';
+
+/** Spends nothing from now on, with any source. False if it was stopped already. */
+export async function stopSpending(db: Queryable, reason: string): Promise<boolean> {
+  const [row] = await db.query<{ done: boolean }>('select pgfresh.stop_spending($1::text) as done', [reason]);
+  return row!.done;
+}
+
+/** Undoes `stopSpending`. False if nothing was stopped. */
+export async function resumeSpending(db: Queryable): Promise<boolean> {
+  const [row] = await db.query<{ done: boolean }>('select pgfresh.resume_spending() as done');
+  return row!.done;
+}
+
+/** One check of the sources that was made; `pgfresh check` shows it beside its own. */
+interface SourceFinding {
+  readonly name: string;
+  readonly state: 'ok' | 'warning';
+  readonly detail: string;
+  readonly next?: string;
+}
+
+const troubles: Readonly<Partial<Record<SourceHealth['state'], string>>> = {
+  paused: 'Run "pgfresh source resume" when it may be called again.',
+  breaker: 'Nothing has to be done: one job tries later whether it is back. "pgfresh source resume" tries now.',
+  probing: 'Nothing has to be done: one job at a time tries whether it is back.',
+  quota: 'Wait until usage leaves the window, raise its quota, or correct the ledger with "pgfresh source calibrate".',
+};
+
+/** What keeps sources from being called that somebody should know of. */
+export async function examineSources(db: Queryable): Promise<SourceFinding[]> {
+  const stops = await db.query<{ reason: string }>('select reason from pgfresh.spending_stop');
+  const sources = await listSources(db);
+  const findings = sources.flatMap(({ source, state, pause_reason: reason }): SourceFinding[] => {
+    const next = troubles[state];
+    const detail = `${state}${reason === null ? '' : `: ${reason}`}`;
+    return next === undefined ? [] : [{ name: `source ${source}`, state: 'warning', detail, next }];
+  });
+  const spending: SourceFinding[] = stops.map(({ reason }) => ({
+    name: 'spending',
+    state: 'warning',
+    detail: `stopped: ${reason}`,
+    next: 'Run "pgfresh resume-spending" when it may go on.',
+  }));
+  const count = `${sources.length} source${sources.length === 1 ? '' : 's'}`;
+  return [{ name: 'sources', state: 'ok', detail: count }, ...spending, ...findings];
+}

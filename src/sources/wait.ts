@@ -1,0 +1,83 @@
+/** A provider that says a year has made a mistake; after a day it is asked again. */
+const longest = 86_400_000;
+
+const remainingNames = [
+  'x-ratelimit-remaining',
+  'x-rate-limit-remaining',
+  'ratelimit-remaining',
+  'x-ratelimit-requests-remaining',
+  'x-ratelimit-remaining-requests',
+  'x-ratelimit-remaining-minute',
+];
+const resetNames = [
+  'x-ratelimit-reset-after',
+  'x-ratelimit-reset',
+  'x-rate-limit-reset',
+  'ratelimit-reset',
+  'x-ratelimit-requests-reset',
+  'x-ratelimit-reset-requests',
+  'x-ratelimit-reset-minute',
+];
+
+/** For how long a source wants not to be called, as far as an answer says so. `now` is when it came. */
+export function waitOf(status: number, headers: Headers, now: number): number | undefined {
+  // Times are on the provider's clock; with its own date beside them, how wrong ours is does not matter.
+  const said = Date.parse(headers.get('date') ?? '');
+  const base = Number.isNaN(said) ? now : said;
+  const waits = [retryAfter(headers, base), untilReset(status, headers, base)].filter((ms) => ms !== undefined);
+  return waits.length === 0 ? undefined : Math.min(Math.max(...waits), longest);
+}
+
+function retryAfter(headers: Headers, base: number): number | undefined {
+  const text = headers.get('retry-after')?.trim();
+  if (!text) return undefined;
+  if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1_000;
+  return untilDate(text, base);
+}
+
+function untilReset(status: number, headers: Headers, base: number): number | undefined {
+  const { remaining, reset } = structured(headers) ?? {
+    remaining: first(headers, remainingNames),
+    reset: first(headers, resetNames),
+  };
+  const isUsedUp = remaining === undefined ? status === 429 : Number(remaining) <= 0;
+  return isUsedUp && reset !== undefined ? msUntil(reset, base) : undefined;
+}
+
+function first(headers: Headers, names: readonly string[]): string | undefined {
+  for (const name of names) {
+    const value = headers.get(name)?.trim();
+    if (value) return value;
+  }
+  return undefined;
+}
+
+/** The one header of the IETF's drafts: `"minute";r=0;t=30`, and before that `limit=300, remaining=0, reset=30`. */
+function structured(headers: Headers): { remaining: string | undefined; reset: string | undefined } | undefined {
+  const text = headers.get('ratelimit');
+  if (!text) return undefined;
+  const value = (names: string) => new RegExp(`(?:^|[;,\\s])(?:${names})\\s*=\\s*(\\d+)`).exec(text)?.[1];
+  return { remaining: value('r|remaining'), reset: value('t|reset') };
+}
+
+/** Seconds from now, a time in seconds or milliseconds since 1970, a date, or a text such as "6m0s". */
+function msUntil(reset: string, base: number): number | undefined {
+  if (/^\d+(\.\d+)?$/.test(reset)) {
+    const number = Number(reset);
+    if (number > 1e11) return Math.max(0, number - base);
+    return number > 1e9 ? Math.max(0, number * 1_000 - base) : number * 1_000;
+  }
+  const parts = [...reset.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)];
+  if (parts.length > 0 && parts.map(([part]) => part).join('') === reset) {
+    return parts.reduce((sum, [, count, unit]) => sum + Number(count) * units[unit as keyof typeof units], 0);
+  }
+  return untilDate(reset, base);
+}
+
+function untilDate(text: string, base: number): number | undefined {
+  // Date.parse makes a year even of "-5".
+  const date = /[A-Z]/i.test(text) ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(date) ? undefined : Math.max(0, date - base);
+}
+
+const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;

@@ -1,0 +1,39 @@
+import type { Queryable } from '../database/index.ts';
+import type { Events } from '../events/index.ts';
+import { SourceClient, takeCall } from '../sources/index.ts';
+
+export type Source = ConstructorParameters<typeof SourceClient>[0];
+
+interface ClientsOptions {
+  readonly db: Queryable;
+  readonly events: Events;
+}
+
+/** The clients of a process, one a source. */
+export class Clients {
+  readonly #sources: ReadonlyMap<string, Source>;
+  readonly #options: ClientsOptions;
+  readonly #clients = new Map<string, SourceClient>();
+
+  constructor(sources: readonly Source[], options: ClientsOptions) {
+    this.#sources = new Map(sources.map((source) => [source.name, source]));
+    this.#options = options;
+  }
+
+  of({ source, sourceId }: { readonly source: string; readonly sourceId: number }): SourceClient {
+    const known = this.#clients.get(source);
+    if (known) return known;
+    const { db, events } = this.#options;
+    const client = new SourceClient(this.#sources.get(source)!, {
+      events,
+      // The queue counts API keys from 1, the client from 0.
+      takeCall: (apiKey) => takeCall(db, sourceId, apiKey + 1),
+    });
+    this.#clients.set(source, client);
+    return client;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#clients.values()].map((client) => client.close()));
+  }
+}

@@ -1,0 +1,298 @@
+import { randomUUID } from 'node:crypto';
+import { hostname } from 'node:os';
+import { performance } from 'node:perf_hooks';
+import { setImmediate as nextTurn, setTimeout as wait } from 'node:timers/promises';
+import { Listener, type Database } from '../database/index.ts';
+import { asPgfreshError, problemOf } from '../errors/index.ts';
+import type { EventOf, Events } from '../events/index.ts';
+import { failpoint, Service } from '../lifecycle/index.ts';
+import { Queue, type ClaimedJob } from '../queue/index.ts';
+import {
+  Commits,
+  outcomes,
+  readCatalog,
+  Refresher,
+  type Catalog,
+  type DataType,
+  type EndedJob,
+  type ReadyJob,
+  type RefreshType,
+} from '../refresh/index.ts';
+import { Clients, type Source } from './clients.ts';
+import { Lease } from './lease.ts';
+import { Wake } from './wake.ts';
+
+export interface WorkerOptions {
+  readonly db: Database;
+  /** The address of the same database: lease and notifications have connections of their own. */
+  readonly url: string;
+  readonly events: Events;
+  readonly sources: readonly Source[];
+  readonly dataTypes: readonly DataType[];
+  /** Limits the worker to these data types. */
+  readonly types?: readonly string[] | undefined;
+  readonly concurrency: number;
+  readonly drainMs: number;
+}
+
+interface Held {
+  readonly job: ClaimedJob;
+  readonly request: string;
+  readonly lease: Lease;
+}
+
+const pollMs = { soon: 200, idle: 1_000 };
+const catalogEveryMs = 5_000;
+const recoverEveryMs = 1_000;
+const largestCommit = 500;
+const longestPauseMs = 1_000;
+const patienceMs = 1_500;
+
+/**
+ * The loop that joins queue, sources and refresh. What it holds is in the database too, so a crash loses nothing: jobs
+ * come back when the lease ends. Any number of processes may run it.
+ */
+export class Worker extends Service {
+  readonly name = 'worker';
+  readonly #options: WorkerOptions;
+  readonly #queue = new Queue();
+  readonly #commits: Commits;
+  readonly #clients: Clients;
+  readonly #refresher: Refresher;
+  readonly #listener: Listener;
+  readonly #work = new Wake();
+  readonly #held = new Map<number, Held>();
+  readonly #ready = new Map<number, ReadyJob[]>();
+  readonly #ending = new Set<number>();
+  /** Aborted when time is up: fetches end, and commits are not repeated. */
+  readonly #giveUp = new AbortController();
+  /** Claims whose answer did not come; perhaps they were made all the same. */
+  readonly #unanswered = new Map<string, Lease>();
+  #lease: Lease;
+  #catalog: Catalog | undefined;
+  #readAt = 0;
+  #loops: Promise<unknown> | undefined;
+  #emptied = Promise.withResolvers<void>();
+
+  constructor(options: WorkerOptions) {
+    super();
+    const { db, url, events, sources } = options;
+    this.#options = options;
+    this.#commits = new Commits(db, this.#queue);
+    this.#clients = new Clients(sources, { db, events });
+    this.#refresher = new Refresher({ clientOf: (type) => this.#clients.of(type), now: () => this.#now() });
+    this.#listener = new Listener({ url, events, channel: 'pgfresh_job', onNotification: () => this.#work.wake() });
+    this.#lease = this.#newLease();
+  }
+
+  protected async onStart(): Promise<void> {
+    await this.#readCatalog();
+    await failpoint('worker.after-catalog');
+    await this.#lease.start();
+    await failpoint('worker.after-register');
+    // Without notifications, for instance behind a pooler, polling is enough.
+    await this.#listener.start().catch((error: unknown) => this.#failed('lease', error));
+    const types = [...this.#catalog!.types.values()].map(({ name }) => name);
+    this.#options.events.emit({ type: 'worker.started', worker: this.#lease.worker, types });
+    this.#loops = Promise.all([
+      this.#claimUntilStopped(),
+      this.#every(catalogEveryMs, 'catalog', () => this.#readCatalog()),
+      this.#every(recoverEveryMs, 'recovery', () => this.#recover()),
+    ]);
+  }
+
+  /** Finishes what is under way, or puts it back when the time is up. */
+  protected async onStop(): Promise<void> {
+    const since = performance.now();
+    this.#work.wake();
+    // A claim that is on its way still brings its jobs. A database that says nothing more must not keep us from ending.
+    await within(patienceMs, this.#loops);
+    const held = this.#held.size;
+    await failpoint('worker.before-drain');
+    await within(this.#options.drainMs, this.#idle());
+    const late = this.#held.size;
+    this.#giveUp.abort();
+    if (late > 0) await within(patienceMs, this.#idle());
+    await failpoint('worker.before-retire');
+    // What could not be put back by its end is put back by the end of the lease.
+    await within(patienceMs, Promise.all([this.#lease.stop(), this.#listener.stop()]));
+    await this.#clients.close();
+    const ms = performance.now() - since;
+    this.#options.events.emit({ type: 'worker.drained', finished: held - late, putBack: late, ms });
+  }
+
+  async #claimUntilStopped(): Promise<void> {
+    const { concurrency } = this.#options;
+    let pause = 50;
+    while (!this.stopSignal.aborted) {
+      try {
+        const free = concurrency - this.#held.size;
+        // A quarter at a time, so that a claim is worth its way.
+        if (free < Math.ceil(concurrency / 4)) {
+          await this.#work.wait(pollMs.idle);
+          continue;
+        }
+        const claimed = await this.#claim(free);
+        pause = 50;
+        // Whoever got less than he asked for is woken when there is more. What waits for its time wakes nobody.
+        if (claimed < free) await this.#work.wait(claimed > 0 ? pollMs.soon : pollMs.idle);
+      } catch (error) {
+        if (this.stopSignal.aborted) return;
+        this.#failed('claim', error);
+        await wait(pause, undefined, { signal: this.stopSignal }).catch(() => {});
+        pause = Math.min(pause * 2, longestPauseMs);
+      }
+    }
+  }
+
+  async #claim(limit: number): Promise<number> {
+    const types = [...this.#catalog!.types.keys()];
+    if (types.length === 0) return 0;
+    const lease = await this.#livingLease();
+    await this.#releaseUnanswered();
+    const request = randomUUID();
+    // Named before it is sent: an answer that is still on its way is not lost.
+    lease.hold(request, 1);
+    let jobs: readonly ClaimedJob[] = [];
+    try {
+      await failpoint('worker.before-claim');
+      ({ jobs } = await this.#queue.claim(this.#options.db, { worker: lease.worker, limit, types, request }));
+      await failpoint('worker.after-claim');
+    } catch (error) {
+      const { code } = asPgfreshError(error);
+      if (code === 'PGF_LEASE_LOST') lease.lose();
+      if (code === 'PGF_COMMIT_UNKNOWN') this.#unanswered.set(request, lease);
+      throw error;
+    } finally {
+      if (jobs.length === 0) lease.ended(request, 1);
+      else lease.hold(request, jobs.length);
+    }
+    for (const job of jobs) void this.#run({ job, request, lease });
+    return jobs.length;
+  }
+
+  async #releaseUnanswered(): Promise<void> {
+    for (const [request, { worker }] of this.#unanswered) {
+      await this.#options.db.query('select pgfresh.release_claim($1::bigint, $2::uuid)', [worker, request]);
+      this.#unanswered.delete(request);
+    }
+  }
+
+  async #livingLease(): Promise<Lease> {
+    const { events } = this.#options;
+    if (!this.#lease.lost.aborted) return this.#lease;
+    // What was claimed under the old one is ended by its fence, or not at all.
+    const old = this.#lease;
+    events.emit({ type: 'worker.lease_lost', worker: old.worker });
+    await old.stop().catch(() => {});
+    const lease = this.#newLease();
+    await lease.start();
+    this.#lease = lease;
+    return lease;
+  }
+
+  #newLease(): Lease {
+    return new Lease({ url: this.#options.url, name: `${hostname()}:${process.pid}` });
+  }
+
+  async #run(held: Held): Promise<void> {
+    const { job } = held;
+    this.#held.set(job.id, held);
+    try {
+      const type = this.#catalog!.types.get(job.type)!;
+      await failpoint('worker.before-start');
+      const fetched = await this.#refresher.fetch(type, job, this.#giveUp.signal);
+      await failpoint('worker.before-ready');
+      const ready = this.#ready.get(type.id) ?? [];
+      ready.push({ job, fetched });
+      this.#ready.set(type.id, ready);
+      if (!this.#ending.has(type.id)) await this.#endReady(type);
+    } catch (error) {
+      this.#failed('end', error);
+      this.#release([job.id]);
+    }
+  }
+
+  /** Ends what is ready of a type, and what becomes ready meanwhile: one commit at a time, each as large as it came. */
+  async #endReady(type: RefreshType): Promise<void> {
+    this.#ending.add(type.id);
+    const ready = this.#ready.get(type.id)!;
+    // Answers that came in the same moment go together.
+    await nextTurn();
+    while (ready.length > 0) {
+      const batch = ready.splice(0, largestCommit);
+      try {
+        const ended = await this.#commits.end(type, batch, this.#giveUp.signal);
+        await failpoint('worker.after-end');
+        for (const one of ended) this.#options.events.emit(endedEvent(type, one));
+      } catch (error) {
+        this.#failed('end', error);
+      }
+      this.#release(batch.map(({ job }) => job.id));
+    }
+    this.#ending.delete(type.id);
+  }
+
+  #release(jobs: readonly number[]): void {
+    for (const id of jobs) {
+      const held = this.#held.get(id);
+      held?.lease.ended(held.request, 1);
+      this.#held.delete(id);
+    }
+    if (this.#held.size === 0) this.#emptied.resolve();
+    this.#work.wake();
+  }
+
+  async #idle(): Promise<void> {
+    while (this.#held.size > 0) {
+      this.#emptied = Promise.withResolvers();
+      await this.#emptied.promise;
+    }
+  }
+
+  async #readCatalog(): Promise<void> {
+    const { db, types, events } = this.#options;
+    const before = new Set(this.#catalog?.problems.map(({ type, problem }) => `${type} ${problem}`));
+    this.#catalog = await readCatalog(db, this.#options, types);
+    this.#readAt = performance.now();
+    for (const { type, problem, next } of this.#catalog.problems) {
+      if (before.has(`${type} ${problem}`)) continue;
+      events.emit({ type: 'warning', code: 'type_unwritable', subject: type, message: `${type}: ${problem}`, next });
+    }
+  }
+
+  async #recover(): Promise<void> {
+    await failpoint('worker.before-recover');
+    await this.#options.db.query('select pgfresh.recover_stuck_jobs()');
+  }
+
+  #now(): Date {
+    return new Date(this.#catalog!.now.getTime() + performance.now() - this.#readAt);
+  }
+
+  async #every(periodMs: number, step: EventOf<'worker.failed'>['step'], work: () => Promise<void>): Promise<void> {
+    while (!this.stopSignal.aborted) {
+      await wait(periodMs * (0.9 + Math.random() / 5), undefined, { signal: this.stopSignal }).catch(() => {});
+      if (!this.stopSignal.aborted) await work().catch((error: unknown) => this.#failed(step, error));
+    }
+  }
+
+  #failed(step: EventOf<'worker.failed'>['step'], error: unknown): void {
+    // The lease ends by itself when it is not renewed, and the next claim begins another.
+    if (asPgfreshError(error).code === 'PGF_LEASE_LOST') return;
+    this.#options.events.emit({ type: 'worker.failed', step, problem: problemOf(error) });
+  }
+}
+
+function endedEvent(type: RefreshType, { job, outcome, cost, commitMs, error }: EndedJob): EventOf<'refresh.ended'> {
+  const { name: dataType, source } = type;
+  const ok = outcomes[outcome].verdict === 'complete';
+  return { type: 'refresh.ended', dataType, key: job.key, source, outcome, ok, ...cost, commitMs, error };
+}
+
+async function within(ms: number, work: Promise<unknown> | undefined): Promise<void> {
+  const patience = new AbortController();
+  const tired = wait(ms, undefined, { signal: patience.signal }).catch(() => {});
+  await Promise.race([work?.catch(() => {}), tired]);
+  patience.abort();
+}

@@ -1,0 +1,149 @@
+import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Database } from '../../src/database/index.ts';
+import type { Trial } from '../../src/refresh/index.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+import { CliProcess, runCli } from '../harness/process.ts';
+import { Provider } from '../harness/provider.ts';
+
+let cwd = '';
+let url = '';
+let database: Database;
+let provider: Provider;
+
+const configure = (price = 'z.number()') =>
+  writeFile(
+    join(cwd, 'pgfresh.config.ts'),
+    `import { defineConfig, defineDataType, defineSource } from 'pgfresh';
+    import { z } from 'zod';
+    const market = defineSource({ name: 'market', baseUrl: '${provider.url}', allowPrivateAddresses: true });
+    const common = { source: market, table: 'quote', key: 'symbol', timestamp: 'fetched_at', ttl: '15m', normalise: 'upper' } as const;
+    const quote = defineDataType({
+      ...common,
+      name: 'quote',
+      schema: z.object({ symbol: z.string(), price: ${price} }),
+      request: (key, { metadata }) => ({ url: '/quote/' + key, query: { full: metadata['full'] === true } }),
+      rows: (answer) => ({ ...answer, price: Number(answer.price) }),
+      sanity: { price: { above: 0 } },
+    });
+    const planned = defineDataType({ ...common, name: 'planned' });
+    export default defineConfig({ dataTypes: [quote, planned] });`,
+  );
+
+beforeAll(async () => {
+  provider = await Provider.start();
+  cwd = await mkdtemp(join(tmpdir(), 'pgfresh-try-'));
+  await symlink(resolve('node_modules'), join(cwd, 'node_modules'));
+  url = await createDatabase();
+  database = openDatabase(url);
+  await database.query(`create table public.quote (symbol text primary key, price numeric check (price <> 13), fetched_at timestamptz);
+    insert into quote values ('AAPL', 100, '2026-01-05')`);
+  await configure();
+  expect(await pgfresh('migrate')).toMatchObject({ code: 0 });
+});
+afterAll(() => rm(cwd, { recursive: true }));
+
+const pgfresh = (...args: string[]) => runCli(args, { cwd, env: { DATABASE_URL: url } });
+const json = async <T = object>(...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout) as T;
+
+describe('pgfresh try', () => {
+  it('shows every check and the difference, and writes nothing', async () => {
+    provider.json('/quote/AAPL', { symbol: 'AAPL', price: 101 });
+    const { code, stdout } = await pgfresh('try', 'quote', 'aapl', '--metadata', '{"full":true}');
+    expect([code, stdout]).toEqual([
+      0,
+      expect.stringMatching(/✓ schema .*\n[^]*✓ write [^]*price: 100 → 101[^]*quote AAPL: fresh\./),
+    ]);
+    expect(await database.query('select price::text, fetched_at from quote')).toEqual([
+      { price: '100', fetched_at: new Date('2026-01-05T00:00:00Z') },
+    ]);
+    expect(provider.asked).toEqual(['/quote/AAPL']);
+    const [usage] = await database.query<{ bytes: number }>('select sum(bytes)::int as bytes from pgfresh.usage');
+    expect(usage!.bytes).toBeGreaterThan(30);
+  });
+
+  it('says as JSON what a machine wants to know', async () => {
+    const trial = await json<Trial>('try', 'quote', 'AAPL');
+    expect(trial).toMatchObject({
+      dataType: 'quote',
+      key: 'AAPL',
+      outcome: 'fresh',
+      cost: { calls: 1 },
+      rows: [{ symbol: 'AAPL', price: 101 }],
+      changes: [{ change: 'changed', before: { price: 100 } }],
+    });
+    expect(trial.checks.map(({ name, ok }) => [name, ok])).toEqual(
+      [
+        'request',
+        'call',
+        'content type',
+        'JSON',
+        'schema',
+        'rows',
+        'sanity',
+        'key',
+        'source timestamp',
+        'table',
+        'write',
+      ].map((name) => [name, true]),
+    );
+  });
+
+  it.each([
+    ['LOW', { symbol: 'LOW', price: -1 }, 'sanity', 'sanity'],
+    ['WRONG', { symbol: 'RIGHT', price: 1 }, 'wrong_key', 'key'],
+    ['BAD', { symbol: 'BAD', price: 13 }, 'write_conflict', 'write'],
+    ['NONE', { symbol: 'NONE' }, 'schema', 'schema'],
+  ])('of %s fails honestly at its check', async (key, answer, outcome, check) => {
+    provider.json(`/quote/${key}`, answer);
+    const { code, stdout } = await pgfresh('try', 'quote', key, '--json');
+    const trial = JSON.parse(stdout) as Trial;
+    expect([code, trial.outcome, trial.checks.find(({ ok }) => ok === false)?.name]).toEqual([1, outcome, check]);
+  });
+
+  it.each([
+    [['try', 'qoute', 'AAPL'], 1, /PGF_TYPE_UNKNOWN .*did you mean "quote"\?/],
+    [['try', 'planned', 'AAPL'], 3, /PGF_FETCHER_MISSING .*"planned".*no data type here has the fetcher "planned"/],
+    [['try', 'quote', 'AAPL', '--metadata', '[]'], 2, /--metadata: expected a JSON object/],
+    [['refused', 'show', 'x'], 2, /expected the number of a refused answer, got "x"/],
+    [['refused', 'replay', '99'], 2, /PGF_REFUSED_UNKNOWN/],
+    [['refused', 'lst'], 2, /Did you mean list\?/],
+    [['worker', '--types', 'qoute'], 1, /PGF_TYPE_UNKNOWN .*did you mean "quote"\?/],
+  ])('%j is refused', async (args, code, message) => {
+    const result = await pgfresh(...args);
+    expect([result.code, result.stderr]).toEqual([code, expect.stringMatching(message)]);
+  });
+});
+
+describe('pgfresh worker', () => {
+  it('refreshes, keeps what it refuses, and ends by SIGTERM', async () => {
+    provider.json('/quote/GOOD', { symbol: 'GOOD', price: 5 });
+    provider.json('/quote/TEXT', { symbol: 'TEXT', price: '6' });
+    const worker = new CliProcess(['worker', '--types', 'quote', '--port', '0'], { cwd, env: { DATABASE_URL: url } });
+    await worker.printed(/is ready/);
+    await database.query(`select count(*) from pgfresh.queue_refreshes('quote', '{GOOD,TEXT}')`);
+    await worker.printed(/TEXT: schema/);
+    const price = () => database.query(`select price::text from quote where symbol = 'GOOD'`);
+    while ((await price()).length === 0);
+    worker.signal('SIGTERM');
+    expect(await worker.exit).toBe(0);
+    expect(await database.query(`select status, outcome from pgfresh.api_call_queue order by 1`)).toEqual([
+      { status: 'failed', outcome: 'schema' },
+      { status: 'succeeded', outcome: 'fresh' },
+    ]);
+    const { answers } = await json<{ answers: { id: number }[] }>('refused', 'list');
+    expect(answers).toMatchObject([{ dataType: 'quote', key: 'TEXT', outcome: 'schema', status: 200 }]);
+    const { id } = answers[0]!;
+    expect(await json('refused', 'show', String(id))).toMatchObject({ body: '{"symbol":"TEXT","price":"6"}' });
+    const still = await pgfresh('refused', 'replay', String(id));
+    expect([still.code, still.stdout]).toEqual([1, expect.stringContaining('now schema: price')]);
+    await configure('z.coerce.number()');
+    const now = await pgfresh('refused', 'replay', String(id));
+    expect([now.code, now.stdout]).toEqual([
+      0,
+      expect.stringMatching(/now it passes, with 1 rows[^]*retry_failed_jobs/),
+    ]);
+  });
+});

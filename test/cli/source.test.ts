@@ -1,0 +1,112 @@
+import { beforeAll, describe, expect, it } from 'vitest';
+import type { Calibration, SourceHealth } from '../../src/sources/index.ts';
+import { temporaryFolder } from '../harness/folder.ts';
+import { createDatabase } from '../harness/database.ts';
+import { runCli } from '../harness/process.ts';
+import { QueueScene } from '../queue/scene.ts';
+
+let scene: QueueScene;
+let cwd = '';
+beforeAll(async () => {
+  scene = await QueueScene.open();
+  await scene.source('paid', { rate: 300, quotaBytes: 1_000_000 });
+  await scene.type('page', 'paid');
+  cwd = await temporaryFolder('source');
+});
+
+const pgfresh = (...args: string[]) => runCli(args, { cwd, env: { DATABASE_URL: scene.url } });
+const json = async <T>(...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout) as T;
+
+describe('pgfresh source', () => {
+  it('lists all of them, in words and as JSON', async () => {
+    const { code, stdout } = await pgfresh('source', 'list');
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^source +state +calls free +bytes free +last success +why\n/);
+    expect(stdout).toMatch(/^market +ok +no limit +no limit +never$/m);
+    expect(stdout).toMatch(/^paid +ok +56 of 300 +\d+ of 950000 +never$/m);
+    const { sources } = await json<{ sources: SourceHealth[] }>('source', 'list');
+    expect(sources).toMatchObject([
+      { source: 'market', state: 'ok', calls_free: null, quota_cap: null },
+      { source: 'paid', state: 'ok', calls_free: 56, quota_cap: 950_000, api_keys: 1 },
+    ]);
+  });
+
+  it('shows one', async () => {
+    expect((await pgfresh('source', 'show', 'paid')).stdout).toMatch(/^rate_limit_per_minute +300$/m);
+    expect(await json('source', 'show', 'paid')).toMatchObject({ source: { source: 'paid' } });
+  });
+
+  it('pauses and resumes one, and says so in check', async () => {
+    expect(await pgfresh('source', 'pause', 'paid', '--for', '2h', '--reason', 'maintenance')).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/^paid is paused until \d{4}-.*\.\n$/) as string,
+    });
+    expect((await pgfresh('check')).stdout).toMatch(
+      /! source paid: paused: maintenance\n {2}Next: Run "pgfresh source/,
+    );
+    const paused = await json<{ source: SourceHealth }>('source', 'pause', 'paid');
+    expect(paused.source).toMatchObject({ state: 'paused', paused_until: 'infinity', pause_reason: 'paused by hand' });
+    expect((await pgfresh('source', 'pause', 'paid')).stdout).toBe('paid is paused until it is resumed.\n');
+    expect(await json('source', 'resume', 'paid')).toMatchObject({ source: { state: 'ok', paused_until: null } });
+    expect((await pgfresh('source', 'resume', 'paid')).stdout).toBe('paid may be called again.\n');
+    await scene.db.query(`update pgfresh.sources set enabled = false where name = 'paid'`);
+    expect((await pgfresh('source', 'resume', 'paid')).stdout).toMatch(/but it is switched off\.\nNext: /);
+    await scene.db.query(`update pgfresh.sources set enabled = true where name = 'paid'`);
+  });
+
+  it('calibrates one, and shows the gap', async () => {
+    const dry = await pgfresh('source', 'calibrate', 'paid', '1.5KB', '--dry-run');
+    expect(dry.stdout).toMatch(/^provider +1500 bytes\nledger +0 bytes\ngap +\+1500 bytes\nNothing was written\.$/m);
+    const { calibration } = await json<{ calibration: Calibration }>('source', 'calibrate', 'paid', '1500');
+    expect(calibration).toMatchObject({ source: 'paid', gap_bytes: 1_500, correction: 1 });
+    expect((await pgfresh('source', 'calibrate', 'paid', '1500')).stdout).toMatch(/They agree\.\n$/);
+    const since = new Date(Date.now() - 7_200_000).toISOString();
+    const less = await pgfresh('source', 'calibrate', 'paid', '1000', '--since', since, '--reason', 'the invoice');
+    expect(less.stdout).toMatch(/^gap +-500 bytes\nEntered as correction 2\.$/m);
+    expect(await scene.value(`select reason from pgfresh.usage_correction where id = 2`)).toBe('the invoice');
+  });
+
+  it.each([
+    [['source', 'show', 'piad'], 1, /PGF_SOURCE_UNKNOWN There is no source "piad"; did you mean "paid"\?/],
+    [['source', 'pause', 'nobody'], 1, /PGF_SOURCE_UNKNOWN/],
+    [['source', 'resume', 'markt'], 1, /did you mean "market"\?/],
+    [['source', 'calibrate', 'piad', '1'], 1, /did you mean "paid"\?/],
+    [['source', 'calibrate', 'paid'], 2, /missing required argument 'used'/],
+    [['source', 'calibrate', 'paid', 'much'], 2, /expected a number of bytes, .*"20GB"/],
+    [['source', 'calibrate', 'paid', '-1'], 2, /PGF_USAGE/],
+    [['source', 'calibrate', 'paid', '1', '--since', 'May'], 2, /expected a time such as 2026-11-01/],
+    [
+      ['source', 'calibrate', 'paid', '1', '--since', '2999-01-01'],
+      1,
+      /PGF_ARGUMENT_INVALID p_since must lie in the past/,
+    ],
+    [['source', 'pause', 'paid', '--for', 'ever'], 2, /expected a positive time such as "30s"/],
+    [['source', 'pause', 'paid', '--reason', ''], 1, /PGF_ARGUMENT_INVALID p_reason/],
+    [['source', 'lst'], 2, /Did you mean list\?/],
+    [['source', 'show'], 2, /missing required argument 'name'/],
+    [['stop-spendin'], 2, /Did you mean stop-spending\?/],
+    [['stop-spending', '--reason', ''], 1, /PGF_ARGUMENT_INVALID/],
+    [['stop-spending', 'now'], 2, /too many arguments/],
+  ])('%j is refused', async (args, exit, text) => {
+    const { code, stderr } = await pgfresh(...args);
+    expect([code, stderr]).toEqual([exit, expect.stringMatching(text)]);
+    expect(await scene.value('select count(*)::int from pgfresh.spending_stop')).toBe(0);
+  });
+
+  it('says what to do where there is none', async () => {
+    const { stdout } = await runCli(['source', 'list'], { cwd, env: { DATABASE_URL: await createDatabase() } });
+    expect(stdout).toMatch(/^No sources yet\.\nNext: /);
+  });
+});
+
+it('stops spending and resumes it', async () => {
+  const stopped = await pgfresh('stop-spending', '--reason', 'the bill');
+  expect(stopped.stdout).toMatch(/^Nothing is spent any more\.\nNext: "pgfresh resume-spending"/);
+  expect(await json('stop-spending')).toEqual({ stopped: true, changed: false });
+  expect((await pgfresh('check')).stdout).toMatch(
+    /! spending: stopped: the bill\n {2}Next: Run "pgfresh resume-spending"/,
+  );
+  expect((await pgfresh('source', 'list')).stdout).toMatch(/^market +stopped/m);
+  expect(await json('resume-spending')).toEqual({ stopped: false, changed: true });
+  expect((await pgfresh('resume-spending')).stdout).toBe('Nothing was stopped.\n');
+});

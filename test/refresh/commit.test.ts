@@ -1,0 +1,129 @@
+import { describe, expect, it } from 'vitest';
+import { PgfreshError } from '../../src/errors/index.ts';
+import { afterFailure } from '../../src/refresh/commit-failure.ts';
+import { Commits } from '../../src/refresh/index.ts';
+import { blocked } from '../harness/blocked.ts';
+import { openDatabase } from '../harness/database.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { openSession } from '../harness/session.ts';
+import { quoteType, RefreshScene } from './scene.ts';
+
+const signal = new AbortController().signal;
+const sqlState = (code: string) => Object.assign(new Error('no'), { code });
+const unknown = new PgfreshError('PGF_COMMIT_UNKNOWN', { problem: 'cut' });
+const lost = new PgfreshError('PGF_DATABASE_LOST', { problem: 'cut' });
+
+describe('after a failed commit', () => {
+  it.each([
+    ['23514', 5, 0, { step: 'halves' }],
+    ['23514', 1, 0, { step: 'refuse', outcome: 'write_conflict' }],
+    ['22P02', 1, 0, { step: 'refuse', outcome: 'write_conflict' }],
+    ['21000', 1, 0, { step: 'refuse', outcome: 'write_conflict' }],
+    ['P0001', 2, 0, { step: 'halves' }],
+    ['23503', 1, 0, { step: 'refuse', outcome: 'dependency' }],
+    ['40P01', 5, 0, { step: 'again', counted: true }],
+    ['40001', 5, 2, { step: 'again', counted: true }],
+    ['55P03', 5, 3, { step: 'refuse', outcome: 'interrupted' }],
+    ['42P01', 5, 0, { step: 'refuse', outcome: 'config' }],
+    ['42501', 5, 0, { step: 'refuse', outcome: 'config' }],
+    ['25006', 5, 9, { step: 'again', counted: false }],
+    ['57P01', 5, 9, { step: 'again', counted: false }],
+  ])('%s of %i jobs, repeated %i times', (code, jobs, repeated, next) => {
+    expect(afterFailure(sqlState(code), jobs, repeated)).toEqual(next);
+  });
+
+  it.each([unknown, lost])('a line that broke is tried again without an end', (error) => {
+    expect(afterFailure(error, 5, 99)).toEqual({ step: 'again', counted: false });
+  });
+});
+
+/** The jobs of keys, claimed and fetched, ready to be ended. */
+async function ready(scene: RefreshScene, keys: readonly string[]) {
+  const type = await scene.type();
+  await scene.enqueue('quote', keys);
+  const refresher = scene.refresher();
+  const jobs = await scene.claim(type.id);
+  return {
+    type,
+    jobs: await Promise.all(jobs.map(async (job) => ({ job, fetched: await refresher.fetch(type, job, signal) }))),
+  };
+}
+
+/** Counts what is written, row by row. */
+async function audit(scene: RefreshScene) {
+  await scene.db.query(`
+    create table public.audit (symbol text);
+    create function public.note() returns trigger language plpgsql as 'begin insert into public.audit values (new.symbol); return new; end';
+    create trigger note after insert or update on public.quote for each row execute function public.note();`);
+  return () =>
+    scene.db.query<{ symbol: string; times: number }>(
+      `select symbol, count(*)::int as times from audit group by 1 order by 1`,
+    );
+}
+
+describe('a commit', () => {
+  it('whose fence is gone writes nothing', async () => {
+    const scene = await RefreshScene.open();
+    scene.quote('A', 1);
+    scene.quote('B', 1);
+    const { type, jobs } = await ready(scene, ['A', 'B']);
+    // A was taken back and claimed again meanwhile.
+    await scene.db.query(`update pgfresh.job set attempt = attempt + 1 where key = 'A'`);
+    const ended = await new Commits(scene.db, scene.queue).end(type, jobs, signal);
+    expect(ended.map(({ job }) => job.key)).toEqual(['B']);
+    expect(await scene.rows()).toEqual([{ symbol: 'B', price: 1 }]);
+    expect(await scene.value(`select state from pgfresh.job where key = 'A'`)).toBe('x');
+  });
+
+  it('that deadlocks is repeated with the answer that is here, and no retry is counted', async () => {
+    const scene = await RefreshScene.open();
+    await scene.db.query(`insert into quote values ('A', 0), ('B', 0)`);
+    scene.quote('A', 1);
+    scene.quote('B', 1);
+    const { type, jobs } = await ready(scene, ['A', 'B']);
+    const other = await openSession(scene.url);
+    await other.query('begin');
+    await other.query(`update quote set name = 'held' where symbol = 'B'`);
+    const ending = new Commits(scene.db, scene.queue).end(type, jobs, signal);
+    await blocked(scene.db);
+    await other.query(`update quote set name = 'held' where symbol = 'A'`);
+    await other.query('commit');
+    expect((await ending).map(({ outcome }) => outcome)).toEqual(['fresh', 'fresh']);
+    expect(scene.provider.asked).toHaveLength(2);
+    expect(await scene.value(`select sum(retries)::int from pgfresh.history_succeeded`)).toBe(0);
+  });
+
+  it('that was cut at COMMIT is neither lost nor done twice, whether it arrived or not', async () => {
+    const scene = await RefreshScene.open([quoteType({ sourceTimestamp: undefined })]);
+    const written = await audit(scene);
+    const { proxy, url } = await Proxy.before(scene.url);
+    const db = openDatabase(url);
+    let cuts = 0;
+    for (let round = 0; round < 20; round++) {
+      const arrives = round % 2 === 0;
+      const key = `K${String(round).padStart(2, '0')}`;
+      scene.quote(key, 1);
+      const { type, jobs } = await ready(scene, [key]);
+      let sent = false;
+      proxy.judge = (chunk, direction) => {
+        const isCommit = direction === 'to server' && chunk.includes('commit\0');
+        if (isCommit && !arrives) proxy.judge = () => 'pass';
+        if (isCommit && !arrives) return (cuts++, 'cut');
+        if (isCommit) sent = true;
+        if (!sent || direction === 'to server') return 'pass';
+        proxy.judge = () => 'pass';
+        return (cuts++, 'cut');
+      };
+      const ended = await new Commits(db, scene.queue).end(type, jobs, signal);
+      expect(ended).toMatchObject([{ job: { key }, outcome: 'fresh' }]);
+    }
+    expect(cuts).toBe(20);
+    const all = await written();
+    expect(all).toHaveLength(20);
+    expect(all.filter(({ times }) => times !== 1)).toEqual([]);
+    expect(await scene.value('select count(*)::int from pgfresh.history_succeeded')).toBe(20);
+    expect(await scene.value('select count(*)::int from pgfresh.job')).toBe(0);
+    await db.close();
+    await proxy.close();
+  });
+});

@@ -1,0 +1,189 @@
+import { beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { defineDataType, mergeWhenGreater } from '../../src/index.ts';
+import { quoteType, RefreshScene } from './scene.ts';
+
+const plain = defineDataType({
+  name: 'plain',
+  source: 'market',
+  table: 'plain',
+  key: 'symbol',
+  timestamp: 'fetched_at',
+  ttl: '1m',
+  schema: z.object({ symbol: z.string(), price: z.number() }),
+  request: (key, { metadata }) => ({ url: `/plain/${key}`, query: { full: String(metadata['full']) } }),
+  rows: (answer) => answer,
+  emptyStatus: [204, 404],
+});
+
+const statement = defineDataType({
+  name: 'statement',
+  source: 'market',
+  table: 'statement',
+  key: ['symbol', 'exchange'],
+  timestamp: 'fetched_at',
+  ttl: '1d',
+  write: 'replace',
+  sourceTimestamp: 'quoted_at',
+  schema: z.object({ at: z.string(), statements: z.array(z.object({ period: z.string(), revenue: z.number() })) }),
+  request: (_key, { keyParts: [symbol, exchange] }) => ({ url: `/statement/${exchange}/${symbol}` }),
+  rows: ({ at, statements }, { keyParts: [symbol, exchange] }) =>
+    statements.map((one) => ({ symbol, exchange, ...one, quoted_at: at })),
+});
+
+const greater = quoteType({ name: 'greater', sourceTimestamp: undefined, write: mergeWhenGreater('price') });
+const child = defineDataType({ ...plain, name: 'child', table: 'child' });
+
+let scene: RefreshScene;
+beforeAll(async () => {
+  scene = await RefreshScene.open([quoteType(), plain, statement, greater, child]);
+});
+
+describe('a refresh', () => {
+  it('writes the row, its time and the end of its job in one transaction', async () => {
+    scene.quote('AAPL', 101.5);
+    const [ended] = await scene.refresh(['AAPL']);
+    expect(ended).toMatchObject({ outcome: 'fresh', cost: { calls: 1 } });
+    const [row] = await scene.db.query<Record<string, unknown>>(
+      `select q.price::text, q.name, q.quoted_at, q.fetched_at > pgfresh.clock() - interval '5 seconds' as recent, h.outcome, h.status, h.bytes, h.xmin = q.xmin as together
+       from quote as q, pgfresh.history_succeeded as h where q.symbol = 'AAPL' and h.key = 'AAPL'`,
+    );
+    expect(row).toMatchObject({ price: '101.5', name: 'nobody', recent: true, outcome: 'fresh', together: true });
+    expect(ended!.cost.bytes).toBe(row!['bytes']);
+  });
+
+  it('hands the job’s metadata to request', async () => {
+    let query = '';
+    scene.provider.answers.set('/plain/META', (request, response) => {
+      query = request.url!;
+      response.writeHead(200, { 'content-type': 'application/json' }).end('{"symbol":"META","price":1}');
+    });
+    await scene.enqueue('plain', ['META'], { full: 'yes' });
+    const [job] = await scene.claim();
+    await scene.refresher().fetch(await scene.type('plain'), job!, new AbortController().signal);
+    expect(query).toContain('full=yes');
+    await scene.db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'plain')`);
+  });
+
+  it('leaves columns that rows leave out, and writes a null where one is said', async () => {
+    scene.quote('NULL', 1, '2026-01-05T12:00:00Z', { name: 'somebody' });
+    await scene.refresh(['NULL']);
+    scene.quote('NULL', 2, '2026-01-05T12:00:01Z');
+    await scene.refresh(['NULL']);
+    const name = () => scene.value<string | null>(`select name from quote where symbol = 'NULL'`);
+    expect(await name()).toBe('somebody');
+    scene.quote('NULL', 3, '2026-01-05T12:00:02Z', { name: null });
+    await scene.refresh(['NULL']);
+    expect(await name()).toBeNull();
+  });
+
+  it('of a type without a source timestamp is always fresh', async () => {
+    scene.provider.json('/plain/A', { symbol: 'A', price: 1 });
+    expect(await scene.outcome('A', 'plain')).toBe('fresh');
+    expect(await scene.outcome('A', 'plain')).toBe('fresh');
+  });
+
+  it('that finds nothing is empty, by its rows or by a status', async () => {
+    scene.provider.answers.set('/plain/NONE', (_request, response) => response.writeHead(404).end());
+    scene.provider.answers.set('/plain/VOID', (_request, response) => response.writeHead(204).end());
+    scene.provider.json('/statement/X/NONE', { at: '2026-01-05', statements: [] });
+    expect(await scene.outcome('NONE', 'plain')).toBe('empty');
+    expect(await scene.outcome('VOID', 'plain')).toBe('empty');
+    expect(await scene.outcome('NONE|X', 'statement')).toBe('empty');
+  });
+});
+
+describe('the source timestamp', () => {
+  it.each([
+    ['newer, same content', 1, '13:00:00', 'fresh', 1],
+    ['newer, other content', 2, '14:00:00', 'fresh', 2],
+    ['equal, equal content', 2, '14:00:00', 'unchanged', 2],
+    ['equal, other content', 3, '14:00:00', 'older_source', 2],
+    ['older', 4, '12:59:00', 'older_source', 2],
+  ])('%s', async (_name, price, time, outcome, kept) => {
+    if (price === 1) {
+      scene.quote('TIME', 1, '2026-01-05T12:00:00Z');
+      await scene.refresh(['TIME']);
+    }
+    scene.quote('TIME', price, `2026-01-05T${time}Z`);
+    expect(await scene.outcome('TIME')).toBe(outcome);
+    expect(await scene.value(`select price::float8 from quote where symbol = 'TIME'`)).toBe(kept);
+  });
+
+  it('of a row that somebody else wrote counts too, and a null there does not', async () => {
+    await scene.db.query(
+      `insert into quote values ('OTHER', 5, null, '2026-01-06', now()), ('BLANK', 5, null, null, now())`,
+    );
+    scene.quote('OTHER', 6);
+    scene.quote('BLANK', 6);
+    expect((await scene.refresh(['BLANK', 'OTHER'])).map(({ outcome }) => outcome)).toEqual(['fresh', 'older_source']);
+  });
+});
+
+describe('write modes', () => {
+  it('mergeWhenGreater writes only what is greater', async () => {
+    scene.quote('MORE', 5);
+    expect(await scene.outcome('MORE', 'greater')).toBe('fresh');
+    scene.quote('MORE', 4);
+    expect(await scene.outcome('MORE', 'greater')).toBe('unchanged');
+    scene.quote('MORE', 6);
+    expect(await scene.outcome('MORE', 'greater')).toBe('fresh');
+    expect(await scene.value(`select price::float8 from quote where symbol = 'MORE'`)).toBe(6);
+  });
+
+  it('replace writes many rows a key of several columns, and deletes what the answer lacks', async () => {
+    const tell = (at: string, ...statements: [string, number][]) =>
+      scene.provider.json('/statement/XNYS/IBM', {
+        at,
+        statements: statements.map(([period, revenue]) => ({ period, revenue })),
+      });
+    const rows = () =>
+      scene
+        .rows('statement', `period::text || ' ' || revenue as row, symbol || exchange`)
+        .then((all) => all.map((one) => one['row']));
+    await scene.db.query(`insert into statement values ('IBM', 'XETR', '2020-01-01', 9, null, now())`);
+    tell('2026-01-05T00:00:00Z', ['2024-12-31', 1], ['2025-12-31', 2]);
+    expect(await scene.outcome('IBM|XNYS', 'statement')).toBe('fresh');
+    expect(await rows()).toEqual(['2020-01-01 9', '2024-12-31 1', '2025-12-31 2']);
+    expect(await scene.outcome('IBM|XNYS', 'statement')).toBe('unchanged');
+    tell('2026-01-05T00:00:00Z', ['2024-12-31', 1]);
+    expect(await scene.outcome('IBM|XNYS', 'statement')).toBe('older_source');
+    tell('2026-01-04T00:00:00Z', ['2023-12-31', 7]);
+    expect(await scene.outcome('IBM|XNYS', 'statement')).toBe('older_source');
+    expect(await rows()).toHaveLength(3);
+    tell('2026-01-06T00:00:00Z', ['2025-12-31', 3], ['2026-12-31', 4], ['2026-12-31', 5]);
+    expect(await scene.outcome('IBM|XNYS', 'statement')).toBe('fresh');
+    expect(await rows()).toEqual(['2020-01-01 9', '2025-12-31 3', '2026-12-31 5']);
+    tell('2026-01-07T00:00:00Z');
+    expect(await scene.outcome('IBM|XNYS', 'statement')).toBe('empty');
+    expect(await rows()).toHaveLength(3);
+  });
+});
+
+describe('a commit of many', () => {
+  it('finds the one that the table refuses and writes the others', async () => {
+    const keys = Array.from({ length: 20 }, (_, n) => `B${String(n).padStart(2, '0')}`);
+    for (const [n, key] of keys.entries()) scene.quote(key, n === 7 ? 13 : 100);
+    const ended = await scene.refresh(keys);
+    expect(ended.filter(({ outcome }) => outcome === 'fresh')).toHaveLength(19);
+    expect(ended.find(({ outcome }) => outcome !== 'fresh')).toMatchObject({
+      job: { key: 'B07' },
+      outcome: 'write_conflict',
+      error: expect.stringContaining('quote_price_check'),
+    });
+    expect(await scene.value(`select count(*)::int from quote where symbol like 'B__'`)).toBe(19);
+    expect(await scene.value(`select outcome || ' ' || status from pgfresh.history_other where key = 'B07'`)).toBe(
+      'write_conflict failed',
+    );
+  });
+
+  it('tells a missing parent from a refused row, also where the constraint is deferred', async () => {
+    scene.provider.json('/plain/AAPL', { symbol: 'AAPL', price: 1 });
+    scene.provider.json('/plain/ORPHAN', { symbol: 'ORPHAN', price: 1 });
+    const ended = await scene.refresh(['AAPL', 'ORPHAN'], 'child');
+    expect(ended.map(({ outcome }) => outcome)).toEqual(['fresh', 'dependency']);
+    expect(
+      await scene.value(`select status from pgfresh.api_call_queue where key = 'ORPHAN' and data_type = 'child'`),
+    ).toBe('retryable');
+  });
+});

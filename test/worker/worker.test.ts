@@ -1,0 +1,233 @@
+import { setTimeout as wait } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import { openDatabase } from '../harness/database.ts';
+import { createLogin } from '../harness/login.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { quoteType, RefreshScene } from '../refresh/scene.ts';
+import { drained, startWorker, until } from './scene.ts';
+
+const keysOf = (count: number, prefix = 'K') => Array.from({ length: count }, (_, n) => `${prefix}${n}`);
+const endedOf = (scene: RefreshScene) => scene.seen.filter((event) => event.type === 'refresh.ended');
+const outcomesOf = (scene: RefreshScene, dataType: string) =>
+  Object.fromEntries(
+    endedOf(scene)
+      .filter((event) => event.dataType === dataType)
+      .map(({ key, outcome }) => [key, outcome]),
+  );
+
+describe('a worker', () => {
+  it('shares twenty jobs with another one, and each is fetched once', async () => {
+    const scene = await RefreshScene.open();
+    const keys = keysOf(20);
+    for (const key of keys) scene.quote(key, 1);
+    const workers = await Promise.all([startWorker(scene), startWorker(scene)]);
+    await Promise.all(keys.map((key) => scene.enqueue('quote', [key])));
+    await drained(scene);
+    expect(scene.provider.asked.toSorted()).toEqual(keys.map((key) => `/quote/${key}`).toSorted());
+    expect(await scene.value(`select count(*)::int from pgfresh.history_succeeded where outcome = 'fresh'`)).toBe(20);
+    expect(await scene.value('select count(*)::int from quote')).toBe(20);
+    await Promise.all(workers.map((worker) => worker.stop()));
+    // Nobody but the scene's own is left, and nothing is claimed.
+    expect(await scene.value(`select count(*)::int from pgfresh.worker where name <> 'test'`)).toBe(0);
+  });
+
+  it('goes on with a living source beside a dead one', async () => {
+    const dead = quoteType({ name: 'dead', source: 'elsewhere' });
+    const scene = await RefreshScene.open([quoteType(), dead], ['elsewhere']);
+    const keys = keysOf(10);
+    for (const key of keys) scene.quote(key, 1);
+    const answer = scene.provider.answers.get('/quote/K0')!;
+    // The provider of "elsewhere" is the same process; what it answers tells the two apart.
+    scene.provider.answers.set('/quote/DEAD', (request) => void request.socket.destroy());
+    const worker = await startWorker(scene);
+    await scene.enqueue('dead', ['DEAD']);
+    await scene.enqueue('quote', keys);
+    await until(() => endedOf(scene).length >= 11);
+    expect(Object.values(outcomesOf(scene, 'quote'))).toEqual(keys.map(() => 'fresh'));
+    expect(outcomesOf(scene, 'dead')).toEqual({ DEAD: 'network' });
+    expect(answer).toBeDefined();
+    await worker.stop();
+  });
+
+  it('survives functions that throw and rows of another key, and writes the rest of the batch', async () => {
+    const type = quoteType({
+      request: (key) => {
+        if (key === 'THROWS') throw new Error('no such thing');
+        return { url: `/quote/${key}` };
+      },
+      rows: (answer) => {
+        const { symbol, price, at } = answer as { symbol: string; price: number; at: string };
+        if (price === 666) throw new Error('rows can not');
+        return { symbol, price, quoted_at: at };
+      },
+    });
+    const scene = await RefreshScene.open([type]);
+    for (const key of ['GOOD', 'FINE']) scene.quote(key, 1);
+    scene.quote('BAD', 13);
+    scene.quote('EVIL', 666);
+    scene.provider.json('/quote/OTHER', { symbol: 'GOOD', price: 9, at: '2026-02-01T00:00:00Z' });
+    await scene.enqueue('quote', ['GOOD', 'THROWS', 'OTHER', 'BAD', 'EVIL', 'FINE']);
+    const worker = await startWorker(scene);
+    await until(() => endedOf(scene).length >= 6);
+    expect(outcomesOf(scene, 'quote')).toEqual({
+      GOOD: 'fresh',
+      FINE: 'fresh',
+      THROWS: 'config',
+      EVIL: 'config',
+      OTHER: 'wrong_key',
+      BAD: 'write_conflict',
+    });
+    expect(await scene.rows()).toEqual([
+      { symbol: 'FINE', price: 1 },
+      { symbol: 'GOOD', price: 1 },
+    ]);
+    expect(await scene.value(`select error from pgfresh.history_other where key = 'THROWS'`)).toBe(
+      'request threw: no such thing',
+    );
+    await worker.stop();
+  });
+
+  it('is limited to types', async () => {
+    const scene = await RefreshScene.open([quoteType(), quoteType({ name: 'other' })]);
+    scene.quote('A', 1);
+    const worker = await startWorker(scene, { types: ['other'] });
+    await scene.enqueue('quote', ['A']);
+    await scene.enqueue('other', ['A']);
+    await until(() => endedOf(scene).length === 1);
+    expect(outcomesOf(scene, 'other')).toEqual({ A: 'fresh' });
+    expect(await scene.value(`select status from pgfresh.open_jobs`)).toBe('pending');
+    await worker.stop();
+  });
+
+  it('needs no more rights than those of the role pgfresh_worker and of its tables', async () => {
+    const scene = await RefreshScene.open();
+    scene.quote('A', 1);
+    scene.quote('B', 13);
+    const login = await createLogin(scene.url, 'pgfresh_worker');
+    await scene.db.query(`grant select, insert, update on public.quote to ${login.name}`);
+    const db = openDatabase(login.url);
+    const worker = await startWorker(scene, { db, url: login.url });
+    await scene.enqueue('quote', ['A', 'B']);
+    await until(() => endedOf(scene).length === 2);
+    expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh', B: 'write_conflict' });
+    expect(scene.seen.filter(({ type }) => type === 'worker.failed')).toEqual([]);
+    await worker.stop();
+    await db.close();
+  });
+
+  it('takes up a type that SQL adds while it runs', async () => {
+    const scene = await RefreshScene.open();
+    scene.quote('A', 1);
+    const worker = await startWorker(scene);
+    await scene.db.query(
+      `insert into pgfresh.data_type_registry (data_type, source, fetcher, table_name, key_columns, timestamp_column, ttl, source_timestamp_field)
+       values ('copy', 'market', 'quote', 'quote', '{symbol}', 'fetched_at', '1 minute', 'quoted_at')`,
+    );
+    await scene.enqueue('copy', ['A']);
+    await until(() => endedOf(scene).length === 1);
+    expect(outcomesOf(scene, 'copy')).toEqual({ A: 'fresh' });
+    await worker.stop();
+  });
+
+  it('holds the whole source when the provider says wait, and comes back to it', async () => {
+    const scene = await RefreshScene.open();
+    scene.quote('B', 1);
+    scene.provider.answers.set('/quote/A', (_request, response) => {
+      scene.quote('A', 1);
+      response.writeHead(429, { 'retry-after': '1' }).end();
+    });
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['A']);
+    await until(() => endedOf(scene).length === 1);
+    expect(outcomesOf(scene, 'quote')).toEqual({ A: 'rate_limited' });
+    expect(await scene.value(`select paused_until > pgfresh.clock() from pgfresh.sources`)).toBe(true);
+    await scene.enqueue('quote', ['B']);
+    await drained(scene);
+    expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh', B: 'fresh' });
+    expect(await scene.value(`select retries from pgfresh.history_succeeded where key = 'A'`)).toBe(0);
+    await worker.stop();
+  });
+});
+
+describe('a worker that is asked to stop', () => {
+  it('finishes what it has begun', async () => {
+    const scene = await RefreshScene.open();
+    const asked = Promise.withResolvers<() => void>();
+    scene.provider.answers.set('/quote/SLOW', (_request, response) => {
+      scene.quote('SLOW', 1);
+      const answer = scene.provider.answers.get('/quote/SLOW')!;
+      asked.resolve(() => answer(_request, response));
+    });
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['SLOW']);
+    const answer = await asked.promise;
+    const stopped = worker.stop();
+    answer();
+    await stopped;
+    expect(await scene.rows()).toEqual([{ symbol: 'SLOW', price: 1 }]);
+    expect(scene.seen).toContainEqual(expect.objectContaining({ type: 'worker.drained', finished: 1, putBack: 0 }));
+  });
+
+  it('puts back what does not end within the limit', async () => {
+    const scene = await RefreshScene.open();
+    const asked = Promise.withResolvers<void>();
+    scene.provider.answers.set('/quote/NEVER', () => asked.resolve());
+    const worker = await startWorker(scene, { drainMs: 50 });
+    await scene.enqueue('quote', ['NEVER']);
+    await asked.promise;
+    await worker.stop();
+    expect(scene.seen).toContainEqual(expect.objectContaining({ type: 'worker.drained', finished: 0, putBack: 1 }));
+    const [job] = await scene.db.query(`select status, retry_count from pgfresh.api_call_queue`);
+    expect(job).toEqual({ status: 'pending', retry_count: 0 });
+  });
+});
+
+describe('the lease', () => {
+  it('is renewed while the loop is busy', async () => {
+    const scene = await RefreshScene.open();
+    const worker = await startWorker(scene);
+    const lease = () =>
+      scene.value<number>(`select extract(epoch from lease_until)::float8 from pgfresh.worker where name <> 'test'`);
+    const before = await lease();
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 4_000);
+    expect(await lease()).toBeGreaterThan(before);
+    await worker.stop();
+  });
+
+  it('that is lost is followed by another', async () => {
+    const scene = await RefreshScene.open();
+    const worker = await startWorker(scene);
+    await scene.db.query(`update pgfresh.worker set lease_until = '-infinity' where name <> 'test'`);
+    scene.quote('A', 1);
+    await scene.enqueue('quote', ['A']);
+    await drained(scene);
+    expect(scene.seen.filter(({ type }) => type === 'worker.lease_lost')).toHaveLength(1);
+    await worker.stop();
+  });
+});
+
+describe('without its database', () => {
+  it('goes on after every connection was cut, and after it was refused for a while', async () => {
+    const scene = await RefreshScene.open();
+    const { proxy, url } = await Proxy.before(scene.url);
+    const db = openDatabase(url, { events: scene.events });
+    const worker = await startWorker(scene, { db, url });
+    const keys = keysOf(50);
+    for (const key of keys) scene.quote(key, 1);
+    proxy.cut();
+    await scene.enqueue('quote', keys.slice(0, 25));
+    await drained(scene);
+    // For a second nobody gets through.
+    proxy.judge = () => 'cut';
+    await scene.enqueue('quote', keys.slice(25));
+    await wait(1_000);
+    proxy.judge = () => 'pass';
+    const since = performance.now();
+    await drained(scene);
+    expect(performance.now() - since).toBeLessThan(5_000);
+    expect(await scene.value('select count(*)::int from quote')).toBe(50);
+    await worker.stop();
+    await db.close();
+    await proxy.close();
+  });
+});
