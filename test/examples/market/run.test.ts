@@ -29,10 +29,10 @@ test('planner and worker keep fresh what the viewers look at, and the provider a
     run.signal('SIGTERM');
     expect(await run.exit).toBe(0);
   }
-  const { calls, keys } = await scene.report();
+  const { calls, bytes, keys } = await scene.report();
   expect(keys[apiKey]!.busiestMinute).toBe(calls);
-  const [ledger] = await db.query<{ calls: number; refused: number }>(
-    `select sum(calls)::int as calls, 0 as refused from pgfresh.api_data_usage`,
+  const [ledger] = await db.query(
+    'select sum(calls)::int as calls, sum(data_size_bytes)::int as bytes from pgfresh.api_data_usage',
   );
-  expect(ledger).toMatchObject({ calls });
+  expect(ledger).toEqual({ calls, bytes });
 });
