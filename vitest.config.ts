@@ -1,6 +1,8 @@
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
+  // A clone is no installed package, and may not be built.
+  resolve: { alias: { pgfresh: new URL('src/index.ts', import.meta.url).pathname } },
   test: {
     include: ['test/**/*.test.ts'],
     globalSetup: ['test/harness/server.ts'],

@@ -1,0 +1,103 @@
+import type { Socket } from 'node:net';
+
+/** One call as it was seen here. */
+export interface MeteredCall {
+  /** When it came, in milliseconds since 1970 by a clock that never steps. */
+  readonly at: number;
+  readonly key: string;
+  readonly route: string;
+  readonly symbol: string | null;
+  readonly fault: string | null;
+  status: number | null;
+  /** All that was written to its socket, headers included; null as long as it is not at its end. */
+  bytes: number | null;
+}
+
+interface Sum {
+  calls: number;
+  bytes: number;
+}
+
+const windowMs = 60_000;
+const kept = 500_000;
+
+/** What a provider would put on its bill: every call, and every byte that it wrote to a socket for it. */
+export class Meter {
+  #calls: MeteredCall[] = [];
+  #forgotten = 0;
+  #sums = new Map<string, Map<string, Sum>>();
+  /** How much of what a socket has carried belongs to answers that are at their end. */
+  readonly #settled = new WeakMap<Socket, number>();
+
+  begin(call: Omit<MeteredCall, 'status' | 'bytes'>): MeteredCall {
+    const begun: MeteredCall = { ...call, status: null, bytes: null };
+    this.#calls.push(begun);
+    if (this.#calls.length >= 2 * kept) this.#forgotten += this.#calls.splice(0, kept).length;
+    this.#sumOf(begun).calls++;
+    return begun;
+  }
+
+  end(call: MeteredCall, socket: Socket, status: number | null): void {
+    call.status = status;
+    call.bytes = this.settle(socket);
+    this.#sumOf(call).bytes += call.bytes;
+  }
+
+  /** The bytes that a socket has carried since the last time this was asked. */
+  settle(socket: Socket): number {
+    const written = socket.bytesWritten;
+    const bytes = written - (this.#settled.get(socket) ?? 0);
+    this.#settled.set(socket, written);
+    return bytes;
+  }
+
+  reset(): void {
+    this.#calls = [];
+    this.#forgotten = 0;
+    this.#sums = new Map();
+  }
+
+  calls(): { forgotten: number; calls: readonly MeteredCall[] } {
+    return { forgotten: this.#forgotten, calls: this.#calls };
+  }
+
+  report() {
+    const keys = [...this.#sums].map(([key, routes]) => [
+      key,
+      { ...total(routes.values()), busiestMinute: this.#busiestMinute(key), routes: Object.fromEntries(routes) },
+    ]);
+    return {
+      ...total([...this.#sums.values()].flatMap((routes) => [...routes.values()])),
+      open: this.#calls.filter(({ bytes }) => bytes === null).length,
+      keys: Object.fromEntries(keys) as Record<string, Sum & { busiestMinute: number; routes: Record<string, Sum> }>,
+    };
+  }
+
+  /** The most calls in any minute, refused ones too. */
+  #busiestMinute(key: string): number {
+    const times = this.#calls.filter((call) => call.key === key).map(({ at }) => at);
+    let most = 0;
+    for (let first = 0, last = 0; last < times.length; last++) {
+      while (times[first]! <= times[last]! - windowMs) first++;
+      most = Math.max(most, last - first + 1);
+    }
+    return most;
+  }
+
+  #sumOf({ key, route }: MeteredCall): Sum {
+    const routes = this.#sums.get(key) ?? new Map<string, Sum>();
+    this.#sums.set(key, routes);
+    const sum = routes.get(route) ?? { calls: 0, bytes: 0 };
+    routes.set(route, sum);
+    return sum;
+  }
+}
+
+function total(sums: Iterable<Sum>): Sum {
+  let [calls, bytes] = [0, 0];
+  for (const sum of sums) {
+    calls += sum.calls;
+    bytes += sum.bytes;
+  }
+  return { calls, bytes };
+}
