@@ -21,7 +21,7 @@ const whileStopping: readonly string[] = ['worker.before-drain', 'worker.before-
 export const workerKills: Campaign = {
   about: 'workers that are killed at every failpoint',
   steps: workerFailpoints.length * 20,
-  testSteps: 8,
+  testSteps: 5,
   mustMeet: ['killed'],
   async run({ url, steps, progress }) {
     const tally: Record<string, number> = {};

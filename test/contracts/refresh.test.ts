@@ -7,7 +7,7 @@ import { quoteType, RefreshScene } from '../refresh/scene.ts';
 describe('an answer that lies', () => {
   let scene: RefreshScene;
   beforeAll(async () => {
-    scene = await RefreshScene.open([quoteType()]);
+    scene = await RefreshScene.open([quoteType()], [], '1s');
   });
 
   test.for(lies)('contract 5: $kind is $outcome, and the old row stays', async ({ outcome, answer }) => {

@@ -65,6 +65,7 @@ export class RefreshScene {
   static async open(
     dataTypes: readonly DataTypeDefinition[] = [quoteType()],
     sources: readonly string[] = [],
+    timeout = '10s',
   ): Promise<RefreshScene> {
     const provider = await Provider.start();
     const url = await createDatabase();
@@ -72,7 +73,7 @@ export class RefreshScene {
     await db.query(tables);
     const config = resolveConfig({
       config: {
-        sources: ['market', ...sources].map((name) => marketSource(provider, name)),
+        sources: ['market', ...sources].map((name) => marketSource(provider, name, timeout)),
         dataTypes,
       },
     });
@@ -159,6 +160,6 @@ export class RefreshScene {
   }
 }
 
-export function marketSource(provider: Provider, name = 'market') {
-  return defineSource({ name, baseUrl: provider.url, allowPrivateAddresses: true, cacheEntries: 0, timeout: '1s' });
+function marketSource(provider: Provider, name: string, timeout: string) {
+  return defineSource({ name, baseUrl: provider.url, allowPrivateAddresses: true, cacheEntries: 0, timeout });
 }
