@@ -352,6 +352,7 @@ describe('check', () => {
       'pooler',
       'migrations',
       'registry',
+      'sources',
     ]);
   });
 
