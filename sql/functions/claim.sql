@@ -95,16 +95,16 @@ begin
     return;
   end if;
   select * into v_source from pgfresh.sources as s where s.id = p_source_id;
-  if v_source.paused_until > v_now then
-    return;
-  end if;
   if v_source.breaker_opened_at is not null then
-    -- Locked before its bytes are, as ends do it.
-    perform from pgfresh.sources as s where s.id = p_source_id for no key update skip locked;
+    -- Once more: an end may just have opened it again. And before its bytes are locked, as ends do it.
+    select * into v_source from pgfresh.sources as s where s.id = p_source_id for no key update skip locked;
     if not found or exists (select from pgfresh.job as j where j.id = v_source.probe_job and j.state = 'x' and j.attempt = v_source.probe_attempt) then
       return;
     end if;
     v_room := 1;
+  end if;
+  if v_source.paused_until > v_now then
+    return;
   end if;
   if v_source.max_concurrency is not null or v_source.one_key_at_a_time then
     delete from pgfresh.source_place as p where p.source_id = p_source_id

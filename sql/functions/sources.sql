@@ -153,7 +153,8 @@ begin
     select p_source_id, j.id, j.attempt + 1, j.key from pgfresh.job as j where j.id = any (v_ids)
     on conflict (source_id, job_id) do update set attempt = excluded.attempt;
   end if;
-  if v_source.breaker_opened_at is not null then
+  -- One that has opened since they were picked is paused.
+  if v_source.breaker_opened_at is not null and (v_source.paused_until > p_now) is not true then
     update pgfresh.sources as s set probe_job = v_ids[1], probe_attempt = (select j.attempt + 1 from pgfresh.job as j where j.id = v_ids[1]) where s.id = p_source_id;
   end if;
   return query select t.id, t.api_key from unnest(v_ids, v_keys) as t(id, api_key);

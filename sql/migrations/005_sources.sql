@@ -58,3 +58,7 @@ comment on table pgfresh.spending_stop is 'Has a row while nothing may be spent.
 
 alter table pgfresh.history_succeeded add column calls int not null default 1, add column validate_ms int, add column commit_ms int;
 alter table pgfresh.history_other add column calls int not null default 0, add column validate_ms int, add column commit_ms int;
+
+-- Sources that had a limit before there were rows for it.
+insert into pgfresh.rate_slot (source_id, api_key, slot, free_at)
+select s.id, 1, n, '-infinity' from pgfresh.sources as s cross join lateral generate_series(1, s.rate_limit_per_minute) as n;

@@ -103,7 +103,7 @@ const statements = {
   claim: {
     name: 'pgfresh.claim',
     text: `select id, attempt, type_id as type, key, source_id as source, band, priority, est_bytes as "estimatedBytes", retries, metadata,
-        api_key as "apiKey", (extract(epoch from use_by - pgfresh.clock()) * 1000)::float8 as "sendBy"
+        api_key as "apiKey", case when use_by is not null then (extract(epoch from use_by - pgfresh.clock()) * 1000)::float8 end as "sendBy"
       from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[], $5::int[], $6::bigint, $7::int[], $8::smallint[], $9::bigint[])`,
   },
   complete: {

@@ -148,6 +148,16 @@ describe('when the five minutes are over', () => {
     expect(await health()).toMatchObject({ state: 'ok' });
   });
 
+  it('a claim beside its end neither waits for it nor lets another through', async () => {
+    const [probe] = await claim(5);
+    await db.transact('end', async (tx) => {
+      await queue.turnBack(tx, [endOf(probe!)], 'retry', { outcome: 'http_5xx', counts: true });
+      expect(await scene.claim({ limit: 5 })).toEqual([]);
+    });
+    expect(await claim(5)).toEqual([]);
+    expect(await health()).toMatchObject({ state: 'breaker' });
+  });
+
   it('an answer from the cache proves nothing', async () => {
     const [probe] = await claim(5);
     await queue.complete(db, [{ ...endOf(probe!), bytes: 0, calls: 0 }]);
