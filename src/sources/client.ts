@@ -9,7 +9,7 @@ import { Deadline } from './deadline.ts';
 import { Exchange, type Exchanged } from './exchange.ts';
 import { Failure } from './failure.ts';
 import type { HttpAnswer } from './http-answer.ts';
-import { authorised, cacheKeyOf, prepare, redirected, type Outgoing } from './outgoing.ts';
+import { authorised, cacheKeyOf, placeOf, prepare, redirected, type Outgoing, type Place } from './outgoing.ts';
 import { Redaction } from './redaction.ts';
 import { ResponseCache, type Kept } from './response-cache.ts';
 import { Tokens } from './tokens.ts';
@@ -50,6 +50,7 @@ interface Run {
 /** The one way to a source: every call is bounded in time and size, counted, and within its hosts. One a source and process. */
 export class SourceClient {
   readonly #source: Source;
+  readonly #place: Place;
   readonly #events: Events;
   readonly #takeCall: ClientOptions['takeCall'];
   readonly #connections: Connections;
@@ -66,6 +67,7 @@ export class SourceClient {
 
   constructor(source: Source, { events, env = process.env, takeCall }: ClientOptions) {
     this.#source = source;
+    this.#place = placeOf(source);
     this.#events = events;
     this.#takeCall = takeCall;
     this.#connections = new Connections(source.allowPrivateAddresses, (bytes, when) => {
@@ -113,7 +115,7 @@ export class SourceClient {
     };
     let plain: Outgoing | undefined;
     try {
-      plain = prepare(request, this.#source);
+      plain = prepare(request, this.#place);
       const cacheKey = this.#isCached(plain) ? cacheKeyOf(plain) : undefined;
       const maxAge = Math.min(this.#source.cacheTtl, options.cacheTtlMs ?? Infinity);
       const hit = cacheKey === undefined ? undefined : this.#cache.get(cacheKey, maxAge);
@@ -128,7 +130,7 @@ export class SourceClient {
       return answer;
     } catch (thrown) {
       run.cost.absorb(this.#unpaid);
-      const failed = this.#failedOf(thrown, run, begun, `${options.dataType}/${options.key}${placeOf(plain)}`);
+      const failed = this.#failedOf(thrown, run, begun, `${options.dataType}/${options.key}${addressOf(plain)}`);
       this.#emit(options, failed);
       throw failed;
     } finally {
@@ -172,7 +174,7 @@ export class SourceClient {
         mayRefresh = false;
         this.#tokens.refuse(run.apiKey, token);
       } else {
-        const next = redirected(request, answer, this.#source);
+        const next = redirected(request, answer, this.#place);
         if (!next) return answer;
         if (++redirects > mostRedirects) throw new Failure('network', `redirected more than ${mostRedirects} times`);
         request = next;
@@ -232,7 +234,7 @@ export class SourceClient {
     const deadline = new Deadline(this.#source.timeout, [this.#closing.signal]);
     const run: Run = { ...payer, deadline, cost, sendBy: undefined };
     const call = async (request: HttpRequest): Promise<TokenAnswer> => {
-      const { status, headers, body } = await this.#follow(prepare(request, this.#source), run, 'token');
+      const { status, headers, body } = await this.#follow(prepare(request, this.#place), run, 'token');
       if (status >= 400) throw refusalOf(status, headers, body);
       const text = new TextDecoder().decode(body);
       return { status, body: text, json: () => JSON.parse(text) as unknown };
@@ -268,7 +270,8 @@ export class SourceClient {
     const now = performance.now();
     return {
       status: kept.status,
-      headers: new Headers(kept.headers),
+      // Whoever changes them must not change what is kept.
+      headers: this.#source.cacheEntries > 0 ? new Headers(kept.headers) : kept.headers,
       body: kept.body,
       wireBytes: cost.wireBytes,
       calls: cost.calls,
@@ -333,7 +336,7 @@ function refusalOf(status: number, headers: Headers, body: Uint8Array): Failure 
 }
 
 /** Without its query, which is where keys often are. */
-function placeOf(request: Outgoing | undefined): string {
+function addressOf(request: Outgoing | undefined): string {
   return request ? ` (${request.method} ${request.url.origin}${request.url.pathname})` : '';
 }
 

@@ -11,22 +11,41 @@ export interface Outgoing {
   readonly body: string | Uint8Array | undefined;
 }
 
-type Place = Pick<Source, 'baseUrl' | 'hosts' | 'headers'>;
+/** Where a source is, and what it wants to hear with each call. */
+export interface Place {
+  /** Without a slash at its end. */
+  readonly base: string | undefined;
+  readonly hosts: readonly string[];
+  readonly origins: ReadonlySet<string>;
+  readonly headers: Readonly<Record<string, string>>;
+}
 
-const defaults = { accept: 'application/json', 'user-agent': 'pgfresh' };
 const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE'];
 
+export function placeOf({ baseUrl, hosts, headers }: Pick<Source, 'baseUrl' | 'hosts' | 'headers'>): Place {
+  const all = baseUrl === undefined ? hosts : [new URL(baseUrl).host, ...hosts];
+  return {
+    base: baseUrl?.replace(/\/+$/, ''),
+    hosts: all,
+    origins: new Set(all.flatMap((host) => [new URL(`https://${host}`).origin, new URL(`http://${host}`).origin])),
+    headers: merged({ accept: 'application/json', 'user-agent': 'pgfresh' }, headers),
+  };
+}
+
 /** The request as it is sent, before it is authorised, or why it can not be. */
-export function prepare(request: HttpRequest, source: Place): Outgoing {
-  const { method = 'GET', query, headers = {}, body } = request;
+export function prepare(request: HttpRequest, place: Place): Outgoing {
+  const { method = 'GET', query, headers, body } = request;
   if (!methods.includes(method)) throw new Failure('config', `expected one of ${methods.join(', ')}, got ${method}`);
-  const url = withQuery(resolveUrl(request.url, source), query);
-  return withBody({ method, url, headers: merged(defaults, source.headers, headers), body: undefined }, body);
+  const url = withQuery(resolveUrl(request.url, place), query);
+  return withBody(
+    { method, url, headers: headers ? merged(place.headers, headers) : place.headers, body: undefined },
+    body,
+  );
 }
 
 /** The request with what `authorize` adds, and those additions, which are secret. */
 export function authorised(request: Outgoing, change: Authorization): { request: Outgoing; secrets: string[] } {
-  const moved = change.url === undefined ? request.url : parsed(change.url);
+  const moved = parsed(change.url ?? request.url.href);
   if (moved.origin !== request.url.origin) throw new Failure('config', 'authorize may not change the host of a call');
   const headers = merged(request.headers, change.headers ?? {});
   const bare = { ...request, url: withQuery(moved, change.query), headers };
@@ -39,7 +58,7 @@ export function authorised(request: Outgoing, change: Authorization): { request:
 export function redirected(
   request: Outgoing,
   { status, headers }: { readonly status: number; readonly headers: Headers },
-  source: Place,
+  place: Place,
 ): Outgoing | undefined {
   if (![301, 302, 303, 307, 308].includes(status)) return undefined;
   const location = headers.get('location');
@@ -47,7 +66,7 @@ export function redirected(
   const url = URL.parse(location, request.url.href);
   if (!url) throw new Failure('network', `HTTP ${status} to what is no address`, { status });
   url.hash = '';
-  refuseForeign(url, source);
+  refuseForeign(url, place);
   if (request.url.protocol === 'https:' && url.protocol !== 'https:') {
     throw new Failure('config', `HTTP ${status} from https to http, which everybody on the way could read`);
   }
@@ -72,18 +91,18 @@ export function cacheKeyOf({ method, url, headers, body }: Outgoing): string {
   return hash.update(body ?? '').digest('base64');
 }
 
-function resolveUrl(text: string, source: Place): URL {
+function resolveUrl(text: string, place: Place): URL {
   // Somebody's key that was put into a path as it is must not lead to another one.
   if (/(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\?#]|$)/i.test(text.replace(/[?#].*$/s, ''))) {
     throw new Failure('config', 'expected an address without "." and ".." in its path; encodeURIComponent writes keys');
   }
   const isAbsolute = /^[a-z][a-z\d+.-]*:/i.test(text);
-  if (!isAbsolute && source.baseUrl === undefined) {
+  if (!isAbsolute && place.base === undefined) {
     throw new Failure('config', 'expected a baseUrl of the source, because the address is a path');
   }
-  const url = parsed(isAbsolute ? text : `${source.baseUrl!.replace(/\/+$/, '')}/${text.replace(/^[/\\]+/, '')}`);
+  const url = parsed(isAbsolute ? text : `${place.base}/${text.replace(/^[/\\]+/, '')}`);
   url.hash = '';
-  refuseForeign(url, source);
+  refuseForeign(url, place);
   return url;
 }
 
@@ -94,22 +113,20 @@ function parsed(text: string): URL {
 }
 
 /** Refuses what is not of the source. */
-function refuseForeign(url: URL, { baseUrl, hosts }: Place): void {
-  if (!/^https?:$/.test(url.protocol)) throw new Failure('config', `expected http or https, got ${url.protocol}`);
+function refuseForeign(url: URL, { origins, hosts }: Place): void {
   if (url.username !== '' || url.password !== '') throw new Failure('config', 'expected an address without a login');
-  const base = baseUrl === undefined ? undefined : new URL(baseUrl);
-  const known = [...(base ? [base.host] : []), ...hosts.map((host) => new URL(`${url.protocol}//${host}`).host)];
-  if (known.includes(url.host)) return;
-  const expected = known.length === 0 ? 'the source has none; set its baseUrl' : `expected ${known.join(' or ')}`;
+  if (origins.has(url.origin)) return;
+  if (!/^https?:$/.test(url.protocol)) throw new Failure('config', `expected http or https, got ${url.protocol}`);
+  const expected = hosts.length === 0 ? 'the source has none; set its baseUrl' : `expected ${hosts.join(' or ')}`;
   throw new Failure('config', `${url.host} is not a host of the source: ${expected}`);
 }
 
+/** Adds the query to the address itself. */
 function withQuery(url: URL, query: HttpRequest['query'] = {}): URL {
-  const full = new URL(url);
   for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined) full.searchParams.set(name, String(value));
+    if (value !== undefined) url.searchParams.set(name, String(value));
   }
-  return full;
+  return url;
 }
 
 function withBody(request: Outgoing, body: HttpRequest['body']): Outgoing {
