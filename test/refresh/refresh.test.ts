@@ -1,6 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { defineDataType, mergeWhenGreater } from '../../src/index.ts';
+import { Commits } from '../../src/refresh/index.ts';
 import { quoteType, RefreshScene } from './scene.ts';
 
 const plain = defineDataType({
@@ -117,6 +118,45 @@ describe('the source timestamp', () => {
     scene.quote('OTHER', 6);
     scene.quote('BLANK', 6);
     expect((await scene.refresh(['BLANK', 'OTHER'])).map(({ outcome }) => outcome)).toEqual(['fresh', 'older_source']);
+  });
+});
+
+describe('an answer of the cache', () => {
+  it('does not replace a row that was fetched later, and has its own time', async () => {
+    scene.provider.json('/plain/OLD', { symbol: 'OLD', price: 1 });
+    const type = await scene.type('plain');
+    const signal = new AbortController().signal;
+    const endAged = async (seconds: number): Promise<string> => {
+      await scene.enqueue('plain', ['OLD']);
+      const [job] = await scene.claim(type.id);
+      const fetched = await scene.refresher().fetch(type, job!, signal);
+      const aged = { ...fetched, fetchedAt: new Date(Date.now() - seconds * 1_000) };
+      const [ended] = await new Commits(scene.db, scene.queue).end(type, [{ job: job!, fetched: aged }], signal);
+      return ended!.outcome;
+    };
+    const age = () =>
+      scene.value<number>(`select extract(epoch from now() - fetched_at)::float8 from plain where symbol = 'OLD'`);
+    expect(await endAged(30)).toBe('fresh');
+    expect(await age()).toBeGreaterThan(29);
+    expect(await endAged(60)).toBe('older_source');
+    expect(await age()).toBeLessThan(59);
+    expect(await endAged(0)).toBe('fresh');
+    expect(await age()).toBeLessThan(29);
+  });
+});
+
+describe('what a data type allows', () => {
+  it('is another content type, and that a null leaves what is there', async () => {
+    const kept = quoteType({ name: 'kept', nulls: 'keep', contentType: 'text/plain' });
+    const other = await RefreshScene.open([kept]);
+    const tell = (price: number, at: string, name: string | null) =>
+      other.provider.text('/quote/A', JSON.stringify({ symbol: 'A', price, at, name }), 'text/plain; charset=utf-8');
+    tell(1, '2026-01-05T12:00:00Z', 'somebody');
+    expect(await other.outcome('A', 'kept')).toBe('fresh');
+    tell(2, '2026-01-05T12:00:01Z', null);
+    expect(await other.outcome('A', 'kept')).toBe('fresh');
+    expect(await other.rows('quote', 'name, price::float8 as price')).toEqual([{ name: 'somebody', price: 2 }]);
+    expect(await other.outcome('A', 'kept')).toBe('unchanged');
   });
 });
 
