@@ -214,7 +214,7 @@ export const errorTable = {
   PGF_FETCHER_MISSING: {
     exit: config,
     says: 'The data type "{type}" can not be fetched by this configuration: {problem}',
-    next: '{next}',
+    next: 'Make it one that can be fetched: {next}',
   },
   // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
   PGF_ARGUMENT_INVALID: {

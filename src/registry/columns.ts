@@ -43,6 +43,7 @@ export const sourceColumns = {
   name: 'text',
   enabled: 'boolean',
   rate_limit_per_minute: 'int',
+  api_keys: 'int',
   quota_bytes: 'bigint',
   quota_window: 'interval',
   quota_buffer: 'float8',

@@ -43,6 +43,8 @@ export function sourceRow(source: Source): SourceRow {
     name: source.name,
     ...(source.enabled === undefined ? {} : { enabled: source.enabled }),
     rate_limit_per_minute: source.rateLimitPerMinute ?? null,
+    // One that needs none is called as if with one.
+    api_keys: Math.max(1, source.apiKeys?.length ?? 0),
     quota_bytes: source.quotaBytes ?? null,
     quota_window: source.quotaWindow,
     quota_buffer: source.quotaBuffer,

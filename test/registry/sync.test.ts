@@ -45,7 +45,13 @@ describe('a sync', () => {
 
   it('writes every option to its column, once', async () => {
     const { database } = await scene();
-    const places = { viewedShare: 0.35, concurrency: 7, oneAtATimeAKey: true };
+    const places = {
+      apiKeys: [{ env: 'FIRST_KEY' }, { env: 'SECOND_KEY' }],
+      authorize: () => ({}),
+      viewedShare: 0.35,
+      concurrency: 7,
+      oneAtATimeAKey: true,
+    };
     const quota = { quotaBytes: '20GB', quotaWindow: '1d', quotaBuffer: 0.9 };
     const source = { name: 'market', rateLimitPerMinute: 300, ...quota, ...places };
     const config = { sources: [source], dataTypes: [everything, profile] };
@@ -87,7 +93,7 @@ describe('a sync', () => {
     });
     const [limits] = await database.query('select * from pgfresh.sources');
     expect(limits).toMatchObject({ enabled: true, rate_limit_per_minute: 300, quota_bytes: 20e9, quota_buffer: '0.9' });
-    expect(limits).toMatchObject({ viewed_share: '0.35', max_concurrency: 7, one_key_at_a_time: true });
+    expect(limits).toMatchObject({ viewed_share: '0.35', max_concurrency: 7, one_key_at_a_time: true, api_keys: 2 });
 
     const before = await versions(database);
     expect(isEmpty(await sync(database, config))).toBe(true);
