@@ -27,6 +27,6 @@ export async function fetchedType(
   throw new PgfreshError('PGF_FETCHER_MISSING', {
     type: name,
     problem: `no data type here has the fetcher "${String(row.fetcher)}" with request, schema and rows`,
-    next: 'Add them to the data type in pgfresh.config.ts; docs/data-types.md shows how.',
+    next: 'Add them to it.',
   });
 }

@@ -213,8 +213,8 @@ export const errorTable = {
   },
   PGF_FETCHER_MISSING: {
     exit: config,
-    says: 'The data type "{type}" can not be fetched by this configuration: {problem}',
-    next: 'Make it one that can be fetched: {next}',
+    says: 'The data type "{type}" can not be fetched by this configuration: {problem}. {next}',
+    next: 'Correct the data type in pgfresh.config.ts, or its table; docs/data-types.md shows how.',
   },
   // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
   PGF_ARGUMENT_INVALID: {

@@ -5,7 +5,6 @@ import { Service } from '../lifecycle/index.ts';
 import type { FromLease, LeaseData, ToLease } from './lease-messages.ts';
 
 const threadFile = new URL(`./lease-thread${extname(import.meta.filename)}`, import.meta.url);
-const patienceMs = 1_000;
 
 /** A worker's life as the queue sees it, renewed from a thread of its own. */
 export class Lease extends Service {
@@ -65,11 +64,8 @@ export class Lease extends Service {
 
   /** Retires: what is still held is ready for others at once. */
   protected async onStop(): Promise<void> {
-    const thread = this.#thread!;
     this.#tell({ type: 'stop' });
-    const timer = setTimeout(() => void thread.terminate(), patienceMs);
     await this.#gone;
-    clearTimeout(timer);
   }
 
   #tell(message: ToLease): void {
