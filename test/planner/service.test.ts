@@ -1,7 +1,8 @@
 import { expect, test, vi } from 'vitest';
 import { Events, type PgfreshEvent } from '../../src/events/index.ts';
-import { Planner } from '../../src/planner/index.ts';
+import { Planner, plannerStatement } from '../../src/planner/index.ts';
 import { Metrics, recordWarnings } from '../../src/watch/index.ts';
+import { openSession } from '../harness/session.ts';
 import { PlannerScene } from './scene.ts';
 
 interface Watched {
@@ -118,4 +119,16 @@ test('a warning of an SQL function becomes one event and a metric; one of the pr
   stop();
   await scene.clock.advance('31 days');
   expect(await scene.queue.value('pgfresh.clear_old_warnings()')).toBe(2);
+});
+
+test('the planner does not wait for the disk, and nobody else on its connection is served like that', async () => {
+  const scene = await PlannerScene.open();
+  const session = await openSession(scene.queue.url);
+  const waits = async () =>
+    (await session.query<{ it: string }>(`select current_setting('synchronous_commit') as it`))[0]!.it;
+  await session.query('begin');
+  await session.query(plannerStatement('plan_due_pairs'));
+  expect(await waits()).toBe('off');
+  await session.query('commit');
+  expect(await waits()).toBe('on');
 });
