@@ -126,6 +126,7 @@ test('the planner does not wait for the disk, and nobody else on its connection 
   const session = await openSession(scene.queue.url);
   const waits = async () =>
     (await session.query<{ it: string }>(`select current_setting('synchronous_commit') as it`))[0]!.it;
+  await session.query('set synchronous_commit = on');
   await session.query('begin');
   await session.query(plannerStatement('plan_due_pairs'));
   expect(await waits()).toBe('off');
