@@ -82,6 +82,10 @@ comment on function pgfresh.require_viewer(text) is 'The user on whose behalf th
 create or replace function pgfresh.count_call(p_user_id text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
 as $$
 declare
   v_minute timestamptz := date_trunc('minute', pgfresh.clock());
@@ -102,6 +106,11 @@ comment on function pgfresh.count_call(text) is 'Counts a call of a user and ref
 create or replace function pgfresh.upsert_active_subscription(p_user_id text, p_key text, p_data_type text) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+-- Planned once and by the index, also on a table that is empty now. Else each call would plan its one row anew, for longer than it takes to write it.
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
 as $$
 declare
   v_user text := pgfresh.require_viewer(p_user_id);

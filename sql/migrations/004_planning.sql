@@ -1,6 +1,7 @@
 -- Who looks at what, as told by clients that speak SQL. No index on last_seen_at, so that a heartbeat rewrites none.
+-- Ids are compared byte by byte, whatever the collation of the caller's own columns: with another one the index could not be used.
 create table pgfresh.active_subscriptions (
-  user_id text not null check (user_id <> '' and octet_length(user_id) <= 200),
+  user_id text collate "C" not null check (user_id <> '' and octet_length(user_id) <= 200),
   type_id int not null references pgfresh.data_type_registry (type_id) on delete cascade,
   key text collate "C" not null,
   subscribed_at timestamptz not null,
@@ -12,7 +13,7 @@ comment on table pgfresh.active_subscriptions is 'Subscriptions of clients that 
 
 -- How often each user called in the current minute. Unlogged: after a crash the minute begins anew.
 create unlogged table pgfresh.viewer_calls (
-  user_id text primary key,
+  user_id text collate "C" primary key,
   minute timestamptz not null,
   calls int not null
 ) with (fillfactor = 50);
