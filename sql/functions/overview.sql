@@ -50,7 +50,7 @@ begin
       count(*) filter (where state = 'missing') as missing, count(*) filter (where state = 'resting') as resting,
       count(*) filter (where ok_at > v_now - interval '1 minute') as refreshed,
       round(count(*) filter (where state = 'fresh')::numeric / nullif(count(*) filter (where state <> 'resting'), 0), 4) as share,
-      round(sum(viewers) filter (where state = 'fresh')::numeric / nullif(sum(viewers) filter (where state <> 'resting'), 0), 4) as viewer_share,
+      round(coalesce(sum(viewers) filter (where state = 'fresh'), 0)::numeric / nullif(sum(viewers) filter (where state <> 'resting'), 0), 4) as viewer_share,
       round(case when grouping(type_id) = 0 then min(age) filter (where place >= 0.5 * places) else min(age) filter (where place_of_all >= 0.5 * places_of_all) end, 1) as age_p50,
       round(case when grouping(type_id) = 0 then min(age) filter (where place >= 0.95 * places) else min(age) filter (where place_of_all >= 0.95 * places_of_all) end, 1) as age_p95
     from placed group by grouping sets ((type_id), ())

@@ -9,7 +9,9 @@ export function overviewText(overview: Overview): string {
   const { freshness, sources, types, stopped } = overview;
   return [
     `${headline(overview)}\n`,
-    ...(stopped ? [`${styleText('red', 'stopped')}: ${stopped.reason} ("pgfresh resume-spending" lets it go on)\n`] : []),
+    ...(stopped
+      ? [`${styleText('red', 'stopped')}: ${stopped.reason} ("pgfresh resume-spending" lets it go on)\n`]
+      : []),
     `${freshnessLine(freshness)}\n`,
     table([sourceHead, ...sources.map(sourceRow)]),
     ...sources.flatMap(pauseLine),
@@ -26,7 +28,14 @@ function headline({ at, workers, planned_at: planned }: Overview): string {
   return `pgfresh  ${at.slice(0, 19).replace('T', ' ')}  ${working}, ${planner}`;
 }
 
-function freshnessLine({ pairs, viewers, viewer_share: share, age_p50: p50, age_p95: p95, ...rest }: Freshness): string {
+function freshnessLine({
+  pairs,
+  viewers,
+  viewer_share: share,
+  age_p50: p50,
+  age_p95: p95,
+  ...rest
+}: Freshness): string {
   if (pairs === 0) return 'Nobody looks at anything now.';
   const good = share === null ? 'nothing to refresh' : `${percent(share)} fresh`;
   const { fresh, stale, missing, resting } = rest;
@@ -43,7 +52,9 @@ function sourceRow(source: SourceOverview): string[] {
     source.state,
     source.calls_limit === null ? 'no limit' : `${source.calls_minute} of ${source.calls_limit}`,
     `${source.calls_hour} calls, ${size(source.bytes_hour)}`,
-    source.quota_cap === null ? 'no limit' : `${size(source.quota_used! + source.quota_reserved!)} of ${size(source.quota_cap)}`,
+    source.quota_cap === null
+      ? 'no limit'
+      : `${size(source.quota_used! + source.quota_reserved!)} of ${size(source.quota_cap)}`,
     String(source.ready),
     String(source.waiting),
     String(source.running),
@@ -56,7 +67,19 @@ function pauseLine({ source, state, pause_reason: why, paused_until: until }: So
   return [`${styleText('yellow', `${source} is not called (${state})`)}${rest.join('')}`];
 }
 
-const typeHead = ['data type', 'views', 'pairs', 'fresh', 'rest', 'age p50', 'p95', 'ready', 'running', '/min', 'last outcomes'];
+const typeHead = [
+  'data type',
+  'views',
+  'pairs',
+  'fresh',
+  'rest',
+  'age p50',
+  'p95',
+  'ready',
+  'running',
+  '/min',
+  'last outcomes',
+];
 
 function typeRow(type: TypeOverview): string[] {
   const outcomes = Object.entries(type.outcomes).toSorted(([, a], [, b]) => b - a);

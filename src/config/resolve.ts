@@ -49,7 +49,13 @@ export function resolveConfig(inputs: ConfigInputs): ResolvedConfig {
     values[name] = check(name, place.value, place.where);
     origins[name] = place.origin;
   }
-  return { settings: values as Settings, origins, file, dev: readDev(config.dev, source), ...readDefinitions(config, source) };
+  return {
+    settings: values as Settings,
+    origins,
+    file,
+    dev: readDev(config.dev, source),
+    ...readDefinitions(config, source),
+  };
 }
 
 function check(name: SettingName, value: unknown, where: string): unknown {

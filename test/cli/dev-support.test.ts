@@ -52,11 +52,20 @@ describe('what dev of the configuration starts', () => {
 
   it.each([
     [`'market.ts'`, /PGF_CONFIG_INVALID .*dev: expected a function that starts something, got "market\.ts"/],
-    [`() => { throw new Error('no port is free') }`, /PGF_DEV_FAILED .*pgfresh\.config\.ts starts .*: no port is free\n.*--debug/],
+    [
+      `() => { throw new Error('no port is free') }`,
+      /PGF_DEV_FAILED .*pgfresh\.config\.ts starts .*: no port is free\n.*--debug/,
+    ],
     [`() => ({ ready: () => { throw new Error('too early') } })`, /PGF_DEV_FAILED .*: too early/],
-    [`() => {}`, /PGF_CONFIG_INVALID .*what dev returns: expected an object with baseUrls, notes, ready, stop, got nothing/],
+    [
+      `() => {}`,
+      /PGF_CONFIG_INVALID .*what dev returns: expected an object with baseUrls, notes, ready, stop, got nothing/,
+    ],
     [`() => ({ stopp: () => {} })`, /what dev returns\.stopp: there is no such option; did you mean "stop"\?/],
-    [`() => ({ baseUrls: { markt: 'http://127.0.0.1:1' } })`, /baseUrls\.markt: there is no such source; did you mean "market"\?/],
+    [
+      `() => ({ baseUrls: { markt: 'http://127.0.0.1:1' } })`,
+      /baseUrls\.markt: there is no such source; did you mean "market"\?/,
+    ],
     [`() => ({ baseUrls: { market: 'localhost' } })`, /baseUrls\.market: expected an address such as/],
     [`() => ({ stop: 'now' })`, /what dev returns\.stop: expected a function, got "now"/],
   ])('is refused when it is %s', async (dev, problem) => {

@@ -37,7 +37,14 @@ describe('overview', () => {
     await scene.type('price');
     await view('price', ['A']);
     await view('price', ['B', 'C'], 3);
-    expect(await typeNamed('price')).toMatchObject({ pairs: 3, viewers: 7, missing: 3, share: 0, ready: 3, running: 0 });
+    expect(await typeNamed('price')).toMatchObject({
+      pairs: 3,
+      viewers: 7,
+      missing: 3,
+      share: 0,
+      ready: 3,
+      running: 0,
+    });
     const [first, ...others] = await scene.queue.claim();
     expect(await typeNamed('price')).toMatchObject({ ready: 0, running: 3, refreshed: 0 });
     expect((await overview()).sources).toMatchObject([{ ready: 0, running: 3 }]);
@@ -53,7 +60,13 @@ describe('overview', () => {
     expect((await overview()).freshness).toMatchObject({ pairs: 3, refreshed: 3, age_p50: 5, age_p95: 55 });
     expect((await overview()).sources).toMatchObject([{ calls_hour: 3, bytes_hour: 300, running: 0 }]);
     await scene.clock.advance('10 seconds');
-    expect(await typeNamed('price')).toMatchObject({ fresh: 2, stale: 1, share: 0.6667, viewer_share: 0.8571, refreshed: 2 });
+    expect(await typeNamed('price')).toMatchObject({
+      fresh: 2,
+      stale: 1,
+      share: 0.6667,
+      viewer_share: 0.8571,
+      refreshed: 2,
+    });
   });
 
   it('lets rest what a gate holds back, and calls missing what waits for another', async () => {
@@ -79,7 +92,10 @@ describe('overview', () => {
   });
 
   it('does not call resting what its source keeps from being refreshed', async () => {
-    await scene.type('price');
+    await scene.db.query(
+      `create function public.open(key text, data_type text) returns boolean language sql as 'select true'`,
+    );
+    await scene.type('price', { columns: { gate_function: `'open'` } });
     await view('price', ['A']);
     await refresh();
     await scene.db.query(`select pgfresh.pause_source('market', p_reason => 'maintenance')`);

@@ -61,7 +61,11 @@ it('shows a newcomer demand, refreshes and budgets, what a broken provider does,
   const [, mended, resume] = /^curl -X DELETE (\S+); npx pgfresh (.*)$/.exec(ready.notes['Mend it']!)!;
   expect((await fetch(mended!, { method: 'DELETE' })).status).toBe(200);
   expect(await runCli(resume!.split(' '), options)).toMatchObject({ code: 0 });
-  await until(options, ({ at, sources: [source] }) => source!.last_success_at! > broken.at && source!.state !== 'breaker' && at > broken.at);
+  await until(
+    options,
+    ({ at, sources: [source] }) =>
+      source!.last_success_at! > broken.at && source!.state !== 'breaker' && at > broken.at,
+  );
 
   child.signal('SIGINT');
   child.signal('SIGINT');
