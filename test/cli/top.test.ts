@@ -1,8 +1,9 @@
-import { beforeAll, describe, expect, it } from 'vitest';
+import { rm } from 'node:fs/promises';
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { Redraw } from '../../src/cli/redraw.ts';
 import type { Overview } from '../../src/watch/index.ts';
 import { temporaryFolder } from '../harness/folder.ts';
-import { CliProcess, runCli } from '../harness/process.ts';
+import { CliProcess, runCli, type CliOptions } from '../harness/process.ts';
 import { QueueScene } from '../queue/scene.ts';
 
 let scene: QueueScene;
@@ -17,6 +18,11 @@ beforeAll(async () => {
 });
 
 const cli = () => ({ cwd, env: { DATABASE_URL: scene.url } });
+/** The same for a process whose output is a small terminal. */
+const onTerminal = ({ env, ...rest }: Required<Pick<CliOptions, 'cwd' | 'env'>>): CliOptions => {
+  const terminal = 'data:text/javascript,process.stdout.isTTY=true;process.stdout.columns=40;process.stdout.rows=8';
+  return { ...rest, env: { ...env, NODE_OPTIONS: `--import=${terminal}`, NO_COLOR: '1' } };
+};
 const top = (...args: string[]) => runCli(['top', ...args], cli());
 
 describe('pgfresh top', () => {
@@ -53,12 +59,7 @@ describe('pgfresh top', () => {
   });
 
   it('draws again and again on a terminal, and ends cleanly on Ctrl-C', async () => {
-    const terminal = 'data:text/javascript,process.stdout.isTTY=true;process.stdout.columns=40;process.stdout.rows=8';
-    const { env, ...rest } = cli();
-    const child = new CliProcess(['top', '--interval', '100ms'], {
-      ...rest,
-      env: { ...env, NODE_OPTIONS: `--import=${terminal}`, NO_COLOR: '1' },
-    });
+    const child = new CliProcess(['top', '--interval', '100ms'], onTerminal(cli()));
     await child.printed(/\[H.*\[H.*\[H/s);
     await scene.db.query(`select pgfresh.stop_spending('enough of it')`);
     await child.printed(/stopped: enough/);
@@ -66,6 +67,30 @@ describe('pgfresh top', () => {
     expect(await child.exit).toBe(0);
     expect([child.stdout.startsWith('\x1b[?25l'), child.stdout.endsWith('\x1b[?25h')]).toEqual([true, true]);
     await scene.db.query('select pgfresh.resume_spending()');
+  });
+
+  it('waits for whoever runs, without starting a database itself, and follows him to the next one', async () => {
+    const folder = await temporaryFolder('top-embedded');
+    onTestFinished(() => rm(folder, { recursive: true }));
+    const options = { cwd: folder, env: { PGFRESH_PORT: '0', PGFRESH_LOG_LEVEL: 'silent' } };
+    const child = new CliProcess(['top', '--interval', '100ms'], onTerminal(options));
+    await child.printed(/Nothing runs in this folder/);
+    for (const times of [1, 2]) {
+      const dev = new CliProcess(['dev'], options);
+      await child.printed(new RegExp(`(Nothing runs.*Nobody looks.*){${times}}`, 's'));
+      dev.signal('SIGTERM');
+      expect(await dev.exit).toBe(0);
+      await child.printed(new RegExp(`(Nothing runs.*Nobody looks.*){${times}}Nothing runs`, 's'));
+    }
+    child.signal('SIGTERM');
+    expect(await child.exit).toBe(0);
+  }, 60_000);
+
+  it('ends with the error of a database that was never there', async () => {
+    const env = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' };
+    const child = new CliProcess(['top'], onTerminal({ cwd, env }));
+    expect(await child.exit).toBe(4);
+    expect(child.stdout).toMatch(/\[\?25h$/);
   });
 
   it('does not create the database to look at it', async () => {

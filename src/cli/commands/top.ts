@@ -1,15 +1,17 @@
 import { once } from 'node:events';
+import { resolve } from 'node:path';
 import { setTimeout as rest } from 'node:timers/promises';
 import { InvalidArgumentError, type Command } from 'commander';
 import { duration } from '../../config/index.ts';
-import type { Queryable } from '../../database/index.ts';
+import { runningEmbedded, type Queryable } from '../../database/index.ts';
 import { problemOf } from '../../errors/index.ts';
 import { readOverview } from '../../watch/index.ts';
-import { contextOf, lookAtDatabase } from '../context.ts';
+import { contextOf, lookAtDatabase, withDatabase, type CommandContext } from '../context.ts';
 import { overviewText } from '../overview-screen.ts';
 import { Redraw } from '../redraw.ts';
 
 const nothing = 'There is nothing to see yet.\nNext: "pgfresh dev" creates the database and runs everything.';
+const idle = 'Nothing runs in this folder. This goes on when "pgfresh dev" does; Ctrl-C ends it.';
 const shortest = 100;
 
 export function addTop(program: Command): void {
@@ -20,37 +22,52 @@ export function addTop(program: Command): void {
     .option('--interval <time>', 'how often it is read', interval, 2_000)
     .action(async (options: { once?: boolean; interval: number }, command: Command) => {
       const context = contextOf(command);
-      const live = process.stdout.isTTY && !options.once && !context.output.json;
-      await lookAtDatabase(context, 'top', async (database) => {
-        const overview = await readOverview(database);
-        if (live && overview) return watch(database, options.interval);
-        context.output.result(overview ?? null, () => (overview ? overviewText(overview) : nothing));
-      });
+      if (process.stdout.isTTY && !options.once && !context.output.json) return showLive(context, options.interval);
+      const overview = await lookAtDatabase(context, 'top', readOverview);
+      context.output.result(overview ?? null, () => (overview ? overviewText(overview) : nothing));
     });
 }
 
-async function watch(database: Queryable, intervalMs: number): Promise<void> {
+async function showLive(context: CommandContext, intervalMs: number): Promise<void> {
+  const config = await context.config();
+  const { databaseUrl, dataDir } = config.settings;
   const stop = new AbortController();
   const end = (): void => stop.abort();
-  const asked = once(stop.signal, 'abort').then(() => undefined);
+  const pause = (): Promise<void> => rest(intervalMs, undefined, { signal: stop.signal }).catch(() => {});
   const screen = new Redraw(process.stdout);
+  let shown = false;
+  const show = async (database: Queryable): Promise<void> => {
+    const asked = once(stop.signal, 'abort').then(() => undefined);
+    while (!stop.signal.aborted) {
+      const overview = await Promise.race([readOverview(database), asked]);
+      if (overview) screen.draw(overviewText(overview));
+      shown = true;
+      await pause();
+    }
+  };
   process.on('SIGINT', end).on('SIGTERM', end).on('SIGHUP', end);
   try {
     while (!stop.signal.aborted) {
-      // A database that is away may come back, and whoever watches wants to see that.
-      const reading = readOverview(database).then((overview) => overviewText(overview!), failure);
-      const text = await Promise.race([reading, asked]);
-      if (text !== undefined) screen.draw(text);
-      await rest(intervalMs, undefined, { signal: stop.signal }).catch(() => {});
+      // Who only watches does not start the embedded server: whoever wants to run would find it taken.
+      const url = databaseUrl ?? (await runningEmbedded(resolve(dataDir), shortest));
+      const found = {
+        ...context,
+        config: async () => ({ ...config, settings: { ...config.settings, databaseUrl: url } }),
+      };
+      try {
+        if (url === undefined) screen.draw(idle);
+        else await withDatabase(found, 'top', ({ database }) => show(database));
+      } catch (error) {
+        // One that was there may come back, and the embedded one then has another address.
+        if (!shown && databaseUrl !== undefined) throw error;
+        screen.draw(`The database can not be read, and is tried again: ${problemOf(error)}`);
+      }
+      await pause();
     }
   } finally {
     process.off('SIGINT', end).off('SIGTERM', end).off('SIGHUP', end);
     screen.end();
   }
-}
-
-function failure(error: unknown): string {
-  return `The database can not be read, and is tried again: ${problemOf(error)}`;
 }
 
 function interval(text: string): number {

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { rm } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { resolve } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
@@ -45,6 +45,9 @@ it('shows a newcomer demand, refreshes and budgets, what a broken provider does,
   const options = { cwd, env };
   const { child, ready, provider } = await start(options);
   expect((await fetch(`${ready.url}/readyz`)).status).toBe(200);
+  const page = await readFile('docs/market.md', 'utf8');
+  for (const [name, note] of Object.entries(ready.notes))
+    expect(page).toContain(`  ${name.padEnd(8)} ${note.replace(provider, 'http://127.0.0.1:4010')}\n`);
   const good = await until(options, ({ freshness }) => freshness.fresh >= 20);
   expect(good.freshness.viewer_share).toBeGreaterThan(0);
   expect(good.workers).toBe(1);
