@@ -8,13 +8,8 @@ const viewerCount = 200;
 
 /** What `npm start` needs besides pgfresh: the provider in a process of its own, the tables, and people who look at them. */
 export async function startMarket({ databaseUrl }: DevContext): Promise<DevSupport> {
-  const starting = ProviderProcess.start();
-  const tables = applySchema(databaseUrl);
-  const provider = await starting;
-  await tables.catch(async (error: unknown) => {
-    await provider.stop();
-    throw error;
-  });
+  await applySchema(databaseUrl);
+  const provider = await ProviderProcess.start();
   // Errors are not theirs to report: pgfresh says itself when the database is away.
   const viewers = new Viewers({ url: databaseUrl, seed: 1, count: viewerCount });
   const faults = `${provider.url}/admin/faults`;
