@@ -4,7 +4,7 @@ import type { DevContext, DevSupport } from 'pgfresh';
 import { ProviderProcess } from './provider/process.ts';
 import { Viewers } from './viewers.ts';
 
-const viewerCount = 200;
+const viewerCount = 100;
 
 /** What `npm start` needs besides pgfresh: the provider in a process of its own, the tables, and people who look at them. */
 export async function startMarket({ databaseUrl }: DevContext): Promise<DevSupport> {

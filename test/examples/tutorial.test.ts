@@ -49,8 +49,8 @@ it('docs/tutorial.md leads from an empty folder to a table that is kept fresh', 
   const pgfresh = (line: string) => runCli(line.replace(/^npx pgfresh /, '').split(' '), options);
   const tried = await pgfresh(lines.shift()!);
   expect(tried).toMatchObject({ code: 0, stdout: expect.stringContaining('weather Berlin: fresh.') as string });
-  expect(blocks('')).toHaveLength(1);
-  expect(tried.stdout).toContain(blocks('')[0]!);
+  expect(blocks('text')).toHaveLength(1);
+  expect(tried.stdout).toContain(blocks('text')[0]!);
   const refused = await pgfresh(lines.shift()!);
   expect(refused).toMatchObject({
     code: 1,
