@@ -14,6 +14,7 @@ export const planningFunctions = [
   'open_refresh_cycle',
   'queue_scheduled_refreshes',
   'explain_pair',
+  'overview',
   'is_data_stale',
   'is_valid_identifier',
   'warn',

@@ -12,6 +12,7 @@ const topics: Readonly<Record<string, string>> = {
   planner: 'How a look becomes a job',
   duties: 'Duties',
   explain: 'Why',
+  overview: 'At a glance',
   enqueue: 'Enqueue',
   claim: 'Claim',
   end: 'End, cancel and retry',

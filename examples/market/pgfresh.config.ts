@@ -1,7 +1,11 @@
 import { defineConfig, defineSource } from 'pgfresh';
+import { startMarket } from './dev.ts';
 import { marketTypes } from './types/index.ts';
 
-/** The provider of `provider/main.ts`, on this machine. Its key is in the environment, and never here. */
+// A key of your own is a secret, and only in the environment. This one opens nothing but the provider in this folder.
+process.env['MARKET_API_KEY'] ??= 'demo-1';
+
+/** The provider of `provider/main.ts`, on this machine. */
 const market = defineSource({
   name: 'market',
   baseUrl: process.env['MARKET_URL'] ?? 'http://127.0.0.1:4010',
@@ -12,4 +16,4 @@ const market = defineSource({
   quotaBytes: '20GB',
 });
 
-export default defineConfig({ sources: [market], dataTypes: marketTypes });
+export default defineConfig({ sources: [market], dataTypes: marketTypes, dev: startMarket });

@@ -22,7 +22,7 @@ begin
       ('pgfresh_viewer', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch']),
       ('pgfresh_gateway', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'register_node', 'heartbeat_node', 'retire_node', 'set_node_demand', 'get_active_subscriptions', 'explain_pair', 'hold_duty', 'release_duty']),
       ('pgfresh_worker', array[
-        'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'get_active_subscriptions', 'cleanup_stale_subscriptions', 'explain_pair',
+        'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'get_active_subscriptions', 'cleanup_stale_subscriptions', 'explain_pair', 'overview',
         'plan_due_pairs', 'check_and_queue_stale_data', 'open_refresh_cycle', 'queue_scheduled_refreshes', 'hold_duty', 'release_duty', 'clear_planner_runs', 'clear_old_warnings', 'warn',
         'queue_refreshes', 'queue_refresh_if_not_exists', 'get_queue_batch', 'claim_next_pending_job', 'claim_jobs', 'complete_jobs', 'complete_queue_job', 'turn_back_jobs', 'fail_queue_job',
         'reset_job_immediate', 'cancel_queue_jobs', 'retry_failed_jobs', 'heartbeat_jobs', 'register_worker', 'heartbeat_worker', 'retire_worker', 'recover_stuck_jobs', 'maintain_queue_partitions',

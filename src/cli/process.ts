@@ -9,6 +9,7 @@ import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
 import { listTypes, syncRegistry } from '../registry/index.ts';
 import { Health, logEvents, Metrics, recordWarnings } from '../watch/index.ts';
 import type { CommandContext } from './context.ts';
+import { DevSupporter } from './dev-supporter.ts';
 import { bringRole, type Role } from './roles.ts';
 import { unknownType } from './unknown-type.ts';
 import { version } from './version.ts';
@@ -16,6 +17,8 @@ import { version } from './version.ts';
 interface RunOptions {
   readonly roles: readonly Role[];
   readonly migrate: boolean;
+  /** Whether what the configuration starts for development is started too. */
+  readonly dev?: boolean;
   /** The data types that a worker is limited to; all that it can fetch if they are left out. */
   readonly types?: readonly string[] | undefined;
 }
@@ -30,11 +33,12 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
   const asked = endOfProcess(() => services.forEach((service) => service.abandon()));
   const starting = startRoles(config, events, options, services);
   const run = async (): Promise<void> => {
-    const http = await Promise.race([starting, asked.reason.then(() => undefined)]);
-    if (http) {
+    const started = await Promise.race([starting, asked.reason.then(() => undefined)]);
+    if (started) {
+      const { url, notes } = started;
       events.emit({ type: 'process.started', version, roles: options.roles });
-      context.output.result({ version, ready: true, url: http.url, roles: options.roles, pid: process.pid }, () =>
-        banner(http.url, config, performance.now() - since),
+      context.output.result({ version, ready: true, url, roles: options.roles, pid: process.pid, notes }, () =>
+        banner(url, config, notes, performance.now() - since),
       );
     }
     events.emit({ type: 'process.stopping', reason: await asked.reason });
@@ -52,13 +56,18 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
   });
 }
 
+interface Started {
+  readonly url: string;
+  readonly notes: Readonly<Record<string, string>>;
+}
+
 async function startRoles(
-  config: ResolvedConfig,
+  configured: ResolvedConfig,
   events: Events,
   options: RunOptions,
   services: Service[],
-): Promise<HttpServer> {
-  const { settings } = config;
+): Promise<Started> {
+  const { settings, dev } = configured;
   const metrics = new Metrics(events);
   const health = new Health();
   const connection = new Connection({ settings, events, duty: options.roles.join(',') });
@@ -68,6 +77,10 @@ async function startRoles(
   if (options.migrate) await migrate(connection.database, { files, events });
   else await requireMigrated(connection, files);
   recordWarnings(events, connection.database);
+  const supporter = options.dev && dev ? new DevSupporter(configured, dev, connection.url) : undefined;
+  if (supporter) services.push(supporter);
+  await supporter?.start();
+  const config = supporter?.config ?? configured;
   await syncRegistry(connection.database, config, events);
   health.add('database', async () => {
     const [row] = await connection.database.query<{ standby: boolean }>('select pg_is_in_recovery() as standby');
@@ -100,7 +113,8 @@ async function startRoles(
     services.push(service);
     await service.start();
   }
-  return http;
+  await supporter?.ready();
+  return { url: http.url, notes: supporter?.notes ?? {} };
 }
 
 async function requireMigrated(connection: Connection, files: Awaited<ReturnType<typeof readSqlFiles>>): Promise<void> {
@@ -114,7 +128,7 @@ async function requireTypes(database: Queryable, types: readonly string[]): Prom
   for (const type of types) if (!known.includes(type)) throw unknownType(type, known);
 }
 
-function banner(url: string, config: ResolvedConfig, ms: number): string {
+function banner(url: string, config: ResolvedConfig, notes: Started['notes'], ms: number): string {
   const rows = [
     ['Open', url],
     ['Health', `${url}/readyz?verbose`],
@@ -123,9 +137,11 @@ function banner(url: string, config: ResolvedConfig, ms: number): string {
       'Database',
       config.settings.databaseUrl === undefined ? `embedded, in ${config.settings.dataDir}` : 'yours, by DATABASE_URL',
     ],
+    ...Object.entries(notes),
     ['Stop', 'Ctrl-C'],
   ];
-  const lines = rows.map(([name, value]) => `  ${styleText('gray', name!.padEnd(9))} ${value}`);
+  const width = Math.max(...rows.map(([name]) => name!.length));
+  const lines = rows.map(([name, value]) => `  ${styleText('gray', name!.padEnd(width))} ${value}`);
   return `\n${styleText('bold', `pgfresh ${version}`)} is ready in ${(ms / 1000).toFixed(1)} s\n\n${lines.join('\n')}\n`;
 }
 

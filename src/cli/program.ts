@@ -9,6 +9,7 @@ import { addRefused } from './commands/refused.ts';
 import { addDev, addRun, addWorker } from './commands/run.ts';
 import { addSource } from './commands/source.ts';
 import { addSpending } from './commands/spending.ts';
+import { addTop } from './commands/top.ts';
 import { addTry } from './commands/try.ts';
 import { addType } from './commands/type.ts';
 import { refuseUnknownCommand } from './unknown-command.ts';
@@ -22,6 +23,7 @@ Examples:
   pgfresh check                              what is wrong, and what to do about it
   pgfresh try quote AAPL                     fetch it once, check everything, write nothing
   pgfresh explain quote AAPL                 why it is or is not being refreshed
+  pgfresh top                                how fresh everything is, the queue and the limits, live
   pgfresh type list                          what is kept fresh
   pgfresh source list                        how the providers are, and what they may still use
   pgfresh stop-spending                      call no provider until resume-spending
@@ -48,6 +50,7 @@ const commands = [
   addTry,
   addRefused,
   addExplain,
+  addTop,
   addSpending,
   addConfig,
 ];

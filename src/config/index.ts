@@ -8,6 +8,7 @@ export {
   type MergeWhenGreater,
   type RequestContext,
 } from './fetching.ts';
+export { readDevSupport, type Dev, type DevContext, type DevSupport } from './dev.ts';
 export { type Definitions } from './definitions.ts';
 export { duration, durationText } from './duration.ts';
 export type {

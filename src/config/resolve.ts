@@ -1,11 +1,15 @@
 import type { z } from 'zod';
 import { PgfreshError } from '../errors/index.ts';
+import { readDev, type Dev } from './dev.ts';
 import { definitionNames, readDefinitions, type ConfigDefinitions, type Definitions } from './definitions.ts';
 import { expectation, hintFor, invalid } from './invalid.ts';
 import { settingNames, settings, type ConfigSettings, type SettingName, type Settings } from './settings.ts';
 
 /** What `pgfresh.config.ts` may say. */
-export interface Config extends ConfigSettings, ConfigDefinitions {}
+export interface Config extends ConfigSettings, ConfigDefinitions {
+  /** Starts what `pgfresh dev` needs besides pgfresh; nothing else calls it. */
+  readonly dev?: Dev | undefined;
+}
 
 /** Where a value came from, strongest first. */
 export type Origin = 'flag' | 'environment' | 'file' | 'default';
@@ -15,6 +19,7 @@ export interface ResolvedConfig extends Definitions {
   readonly origins: Readonly<Record<SettingName, Origin>>;
   /** The configuration file that was read, if there was one. */
   readonly file: string | undefined;
+  readonly dev: Dev | undefined;
 }
 
 export interface ConfigInputs {
@@ -44,7 +49,13 @@ export function resolveConfig(inputs: ConfigInputs): ResolvedConfig {
     values[name] = check(name, place.value, place.where);
     origins[name] = place.origin;
   }
-  return { settings: values as Settings, origins, file, ...readDefinitions(config, source) };
+  return {
+    settings: values as Settings,
+    origins,
+    file,
+    dev: readDev(config.dev, source),
+    ...readDefinitions(config, source),
+  };
 }
 
 function check(name: SettingName, value: unknown, where: string): unknown {
@@ -64,7 +75,7 @@ function refuseUnknownKeys(config: Config, where: string): void {
       problem: `expected the default export to be an object (use defineConfig), got ${JSON.stringify(config) ?? typeof config}`,
     });
   }
-  const known = [...settingNames, ...definitionNames];
+  const known = [...settingNames, ...definitionNames, 'dev'];
   for (const key of Object.keys(config)) {
     if (!known.some((name) => name === key)) {
       throw invalid(where, key, `there is no such setting; ${hintFor(key, known)}`);

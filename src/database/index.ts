@@ -1,7 +1,7 @@
 export { Connection } from './connection.ts';
 export { makeDataDir } from './data-dir.ts';
 export { Database, type DatabaseOptions } from './database.ts';
-export { EmbeddedServer, embeddedStatus } from './embedded/index.ts';
+export { EmbeddedServer, embeddedStatus, runningEmbedded } from './embedded/index.ts';
 export { failureOf, type Failure } from './failure.ts';
 export { Listener } from './listener.ts';
 export { readSqlFiles, type SqlFile, type SqlFiles } from './migration-files.ts';

@@ -56,6 +56,11 @@ export const errorTable = {
     says: '{file}: {problem}',
     next: 'Correct the value; "pgfresh config" shows every setting and where it comes from.',
   },
+  PGF_DEV_FAILED: {
+    exit: config,
+    says: 'What dev of {file} starts has failed: {problem}',
+    next: 'Correct the function; --debug shows where it failed. "pgfresh run" does without it.',
+  },
   PGF_DATA_DIR_UNWRITABLE: {
     exit: config,
     says: 'The data folder {folder} can not be written: {problem}',

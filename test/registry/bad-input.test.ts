@@ -158,6 +158,7 @@ const cases: Record<(typeof planningFunctions)[number], Calls> = {
   ],
   queue_scheduled_refreshes: sizes,
   explain_pair: [...within(keys, (value) => `'quote', ${value}`), ...within(types, (value) => `${value}, 'A'`)],
+  overview: [[`'A'`, noSuchFunction]],
   is_data_stale: [
     ['now()', noSuchFunction],
     ['now(), null::interval', argument],

@@ -10,7 +10,7 @@ export function addDev(program: Command): void {
     .command('dev')
     .description('run everything in one process; without DATABASE_URL on an embedded PostgreSQL')
     .action(async (_options: object, command: Command) =>
-      runUntilStopped(contextOf(command), { roles: roleNames, migrate: true }),
+      runUntilStopped(contextOf(command), { roles: roleNames, migrate: true, dev: true }),
     );
 }
 

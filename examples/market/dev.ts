@@ -1,0 +1,41 @@
+import { readFile } from 'node:fs/promises';
+import pg from 'pg';
+import type { DevContext, DevSupport } from 'pgfresh';
+import { ProviderProcess } from './provider/process.ts';
+import { Viewers } from './viewers.ts';
+
+const viewerCount = 100;
+
+/** What `npm start` needs besides pgfresh: the provider in a process of its own, the tables, and people who look at them. */
+export async function startMarket({ databaseUrl }: DevContext): Promise<DevSupport> {
+  await applySchema(databaseUrl);
+  const provider = await ProviderProcess.start();
+  // Errors are not theirs to report: pgfresh says itself when the database is away.
+  const viewers = new Viewers({ url: databaseUrl, seed: 1, count: viewerCount });
+  const faults = `${provider.url}/admin/faults`;
+  return {
+    baseUrls: { market: provider.url },
+    notes: {
+      Provider: `${provider.url}, 500 symbols, 300 calls a minute`,
+      Viewers: `${viewerCount}, who come and go`,
+      Watch: 'npx pgfresh top',
+      'Break it': `curl ${faults} -d '{"kind":"error_500"}'`,
+      'Mend it': `curl -X DELETE ${faults}; npx pgfresh source resume market`,
+    },
+    ready: () => viewers.start(),
+    stop: async () => {
+      await viewers.stop();
+      await provider.stop();
+    },
+  };
+}
+
+async function applySchema(url: string): Promise<void> {
+  const client = new pg.Client(url);
+  await client.connect();
+  try {
+    await client.query(await readFile(new URL('schema.sql', import.meta.url), 'utf8'));
+  } finally {
+    await client.end();
+  }
+}

@@ -1,0 +1,78 @@
+import { once } from 'node:events';
+import { resolve } from 'node:path';
+import { setTimeout as rest } from 'node:timers/promises';
+import { InvalidArgumentError, type Command } from 'commander';
+import { duration } from '../../config/index.ts';
+import { runningEmbedded, type Queryable } from '../../database/index.ts';
+import { problemOf } from '../../errors/index.ts';
+import { readOverview } from '../../watch/index.ts';
+import { contextOf, lookAtDatabase, withDatabase, type CommandContext } from '../context.ts';
+import { overviewText } from '../overview-screen.ts';
+import { Redraw } from '../redraw.ts';
+
+const nothing = 'There is nothing to see yet.\nNext: "pgfresh dev" creates the database and runs everything.';
+const idle = 'Nothing runs in this folder. This goes on when "pgfresh dev" does; Ctrl-C ends it.';
+const shortest = 100;
+
+export function addTop(program: Command): void {
+  program
+    .command('top')
+    .description('show how fresh everything is, the queue and the limits, live; Ctrl-C ends it')
+    .option('--once', 'show it once; so does --json, and an output that is no terminal')
+    .option('--interval <time>', 'how often it is read', interval, 2_000)
+    .action(async (options: { once?: boolean; interval: number }, command: Command) => {
+      const context = contextOf(command);
+      if (process.stdout.isTTY && !options.once && !context.output.json) return showLive(context, options.interval);
+      const overview = await lookAtDatabase(context, 'top', readOverview);
+      context.output.result(overview ?? null, () => (overview ? overviewText(overview) : nothing));
+    });
+}
+
+async function showLive(context: CommandContext, intervalMs: number): Promise<void> {
+  const config = await context.config();
+  const { databaseUrl, dataDir } = config.settings;
+  const stop = new AbortController();
+  const end = (): void => stop.abort();
+  const pause = (): Promise<void> => rest(intervalMs, undefined, { signal: stop.signal }).catch(() => {});
+  const screen = new Redraw(process.stdout);
+  let shown = false;
+  const show = async (database: Queryable): Promise<void> => {
+    const asked = once(stop.signal, 'abort').then(() => undefined);
+    while (!stop.signal.aborted) {
+      const overview = await Promise.race([readOverview(database), asked]);
+      if (overview) screen.draw(overviewText(overview));
+      shown = true;
+      await pause();
+    }
+  };
+  process.on('SIGINT', end).on('SIGTERM', end).on('SIGHUP', end);
+  try {
+    while (!stop.signal.aborted) {
+      // Who only watches does not start the embedded server: whoever wants to run would find it taken.
+      const url = databaseUrl ?? (await runningEmbedded(resolve(dataDir), shortest));
+      const found = {
+        ...context,
+        config: async () => ({ ...config, settings: { ...config.settings, databaseUrl: url } }),
+      };
+      try {
+        if (url === undefined) screen.draw(idle);
+        else await withDatabase(found, 'top', ({ database }) => show(database));
+      } catch (error) {
+        // One that was there may come back, and the embedded one then has another address.
+        if (!shown && databaseUrl !== undefined) throw error;
+        screen.draw(`The database can not be read, and is tried again: ${problemOf(error)}`);
+      }
+      await pause();
+    }
+  } finally {
+    process.off('SIGINT', end).off('SIGTERM', end).off('SIGHUP', end);
+    screen.end();
+  }
+}
+
+function interval(text: string): number {
+  const { data, error } = duration.safeParse(text);
+  if (error) throw new InvalidArgumentError(error.issues[0]!.message);
+  if (data < shortest) throw new InvalidArgumentError(`expected ${shortest}ms or more`);
+  return data;
+}

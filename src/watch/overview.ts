@@ -1,0 +1,74 @@
+import type { Queryable } from '../database/index.ts';
+
+/** How fresh the viewed pairs are, of a data type or of all. */
+export interface Freshness {
+  readonly pairs: number;
+  /** Views of these pairs: who looks at three of them counts three times. */
+  readonly viewers: number;
+  readonly fresh: number;
+  readonly stale: number;
+  readonly missing: number;
+  /** There is nothing to refresh them for now: the gate is closed, or somebody else keeps them. */
+  readonly resting: number;
+  /** Those that were refreshed in the last minute. */
+  readonly refreshed: number;
+  /** The fresh ones of those that do not rest, from 0 to 1; null if there are none. */
+  readonly share: number | null;
+  /** The same, each pair as often as it is looked at. */
+  readonly viewer_share: number | null;
+  /** Seconds since the provider was asked with success, for half and for 95 % of the views. */
+  readonly age_p50: number | null;
+  readonly age_p95: number | null;
+}
+
+/** Open jobs: ready to be claimed, waiting for their time, and running. Each is counted up to 10,000 a source. */
+interface OpenJobs {
+  readonly ready: number;
+  readonly waiting: number;
+  readonly running: number;
+}
+
+export interface TypeOverview extends Freshness, OpenJobs {
+  readonly data_type: string;
+  readonly source: string;
+  readonly ttl_seconds: number;
+  /** How the viewed pairs last ended. */
+  readonly outcomes: Readonly<Record<string, number>>;
+  /** Why one of those that wait has failed. */
+  readonly error: string | null;
+}
+
+export interface SourceOverview extends OpenJobs {
+  readonly source: string;
+  readonly state: string;
+  readonly paused_until: string | null;
+  readonly pause_reason: string | null;
+  readonly failure_streak: number;
+  readonly last_success_at: string | null;
+  /** Null without a limit. */
+  readonly calls_limit: number | null;
+  readonly calls_minute: number | null;
+  readonly calls_hour: number;
+  readonly bytes_hour: number;
+  readonly quota_cap: number | null;
+  readonly quota_used: number | null;
+  readonly quota_reserved: number | null;
+  readonly quota_free: number | null;
+}
+
+/** Everything at a glance, as `pgfresh.overview` says it. */
+export interface Overview {
+  readonly at: string;
+  readonly freshness: Freshness;
+  readonly types: readonly TypeOverview[];
+  readonly sources: readonly SourceOverview[];
+  readonly stopped: { readonly since: string; readonly reason: string } | null;
+  readonly workers: number;
+  readonly planned_at: string | null;
+}
+
+/** Undefined where there is no database yet. */
+export async function readOverview(db: Queryable): Promise<Overview | undefined> {
+  const [row] = await db.query<{ overview: Overview }>('select pgfresh.overview() as overview');
+  return row?.overview;
+}
