@@ -51,6 +51,8 @@ interface Bad {
 
 const longestPauseMs = 1_000;
 const defaultHoldMs = 10_000;
+// A provider that says "again at once", or whose clock is behind, would be asked without end: such a job counts no retry.
+const shortestHoldMs = 1_000;
 const longestReason = 1_000;
 
 /** Ends jobs of one data type together: fence, rows, the queue's end, in one transaction. */
@@ -179,7 +181,7 @@ export class Commits {
     await failpoint('turn-back.after-end');
     const limited = bad.filter(({ refusal }) => outcomes[refusal.outcome].nextLook === 'source');
     if (limited.length > 0) {
-      const ms = Math.max(...limited.map(({ retryAfterMs }) => retryAfterMs ?? defaultHoldMs));
+      const ms = Math.max(shortestHoldMs, ...limited.map(({ retryAfterMs }) => retryAfterMs ?? defaultHoldMs));
       await holdSource(tx, type.sourceId, ms, limited[0]!.refusal.message.slice(0, longestReason));
     }
     await keepRefused(tx, type, bad);
