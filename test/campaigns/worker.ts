@@ -68,15 +68,17 @@ export const worker: Campaign = {
   },
 };
 
+type ShiftedClock = Awaited<ReturnType<typeof shiftClock>>;
+
 /** A database and a provider, on which one worker after the other is killed. */
 class Lane {
   readonly #url: string;
   readonly #provider: Provider;
   readonly #address: string;
   readonly #db: Database;
-  readonly #clock: Awaited<ReturnType<typeof shiftClock>>;
+  readonly #clock: ShiftedClock;
 
-  private constructor(url: string, provider: Provider, address: string, db: Database, clock: Lane['#clock']) {
+  private constructor(url: string, provider: Provider, address: string, db: Database, clock: ShiftedClock) {
     this.#url = url;
     this.#provider = provider;
     this.#address = address;

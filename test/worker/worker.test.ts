@@ -162,8 +162,26 @@ describe('a worker', () => {
   });
 });
 
-describe('a provider that says wait for no time at all', () => {
-  it('is not asked without end', async () => {
+describe('a provider with a limit', () => {
+  it('is left alone after the last good answer that it allows', async () => {
+    const scene = await RefreshScene.open();
+    const body = JSON.stringify({ symbol: 'A', price: 1, at: '2026-01-05T12:00:00Z' });
+    scene.provider.answers.set('/quote/A', (_request, response) => {
+      const headers = { 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '30', 'content-length': body.length };
+      response.writeHead(200, { 'content-type': 'application/json', ...headers }).end(body);
+    });
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['A']);
+    await until(() => endedOf(scene).length === 1);
+    expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh' });
+    const [source] = await scene.db.query(
+      `select extract(epoch from paused_until - pgfresh.clock()) between 20 and 30 as paused, paused_by from pgfresh.sources`,
+    );
+    expect(source).toEqual({ paused: true, paused_by: 'provider' });
+    await worker.stop();
+  });
+
+  it('that says wait for no time at all is not asked without end', async () => {
     const scene = await RefreshScene.open();
     scene.provider.answers.set('/quote/A', (_request, response) =>
       response.writeHead(429, { 'retry-after': '0' }).end(),
