@@ -6,14 +6,14 @@ import { defineDataType, defineSource } from '../../src/index.ts';
 export const refused = ['IBM', 'CSCO'] as const;
 export const unanswered = 'INTC';
 
-/** Tables that count every row that is written into them. */
+/** Tables that count every row that comes to be written, also one that would be found to be there already. */
 export const killTables = `
   create table public.item (symbol text primary key, price numeric, fetched_at timestamptz, check (symbol not in ('${refused.join("', '")}')));
   create table public.part (symbol text, place int, fetched_at timestamptz, primary key (symbol, place));
   create table public.audit (symbol text);
   create function public.note() returns trigger language plpgsql as 'begin insert into public.audit values (new.symbol); return new; end';
-  create trigger note after insert or update on public.item for each row execute function public.note();
-  create trigger note after insert or update on public.part for each row when (new.place = 1) execute function public.note();`;
+  create trigger note before insert on public.item for each row execute function public.note();
+  create trigger note before insert on public.part for each row when (new.place = 1) execute function public.note();`;
 
 export const apiKey = 'key-of-a-campaign';
 
