@@ -255,6 +255,33 @@ describe('the lease', () => {
   });
 });
 
+describe('a lease that a claim finds lost', () => {
+  it('leaves what is under way to its end, with what it has cost', async () => {
+    const scene = await RefreshScene.open();
+    const asked = Promise.withResolvers<() => void>();
+    scene.provider.answers.set('/quote/SLOW', (request, response) => {
+      scene.quote('SLOW', 1);
+      const answer = scene.provider.answers.get('/quote/SLOW')!;
+      asked.resolve(() => answer(request, response));
+    });
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['SLOW']);
+    const answer = await asked.promise;
+    // Nobody takes back what was held, so that only the worker itself could do it.
+    await scene.db.query(
+      `update pgfresh.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'; update pgfresh.worker set lease_until = '-infinity' where name <> 'test'`,
+    );
+    scene.quote('QUICK', 1);
+    await scene.enqueue('quote', ['QUICK']);
+    await until(() => endedOf(scene).length === 1);
+    answer();
+    await drained(scene);
+    expect(scene.provider.asked.toSorted()).toEqual(['/quote/QUICK', '/quote/SLOW']);
+    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(2);
+    await worker.stop();
+  });
+});
+
 describe('without its database', () => {
   it('goes on after every connection was cut, and after it was refused for a while', async () => {
     const scene = await RefreshScene.open();
