@@ -109,7 +109,7 @@ export const seedSignatures: readonly SeedSignature[] = [
     theirs: 'recover_stuck_jobs(timeout in minutes, most retries) → void',
     ours: ['recover_stuck_jobs', 'heartbeat_worker'],
     differs:
-      'Dead workers are known by a lease of 15 s, silent jobs by the `max_run` of their data type, so no timeout is passed. A loss is counted apart from retries, and the third one fails the job as `worker_lost`. After a pause of the database leases are not believed at once. The arguments are the longest pause between two runs and the most jobs of one run.',
+      'Dead workers are known by a lease of 12 s, silent jobs by the `max_run` of their data type, so no timeout is passed. A loss is counted apart from retries, and the third one fails the job as `worker_lost`. After a pause of the database leases are not believed at once. The arguments are the longest pause between two runs and the most jobs of one run.',
   },
   {
     seed: '001',
@@ -158,7 +158,7 @@ export const seedSignatures: readonly SeedSignature[] = [
     theirs: 'heartbeat: heartbeat_at written every 20 s',
     ours: ['heartbeat_jobs', 'heartbeat_worker'],
     differs:
-      'One call for all jobs that somebody holds; it returns those that are still theirs. A worker process has a lease of its own, so a dead one is noticed after 15 s and not after five minutes.',
+      'One call for all jobs that somebody holds; it returns those that are still theirs. A worker process has a lease of its own, so a dead one is noticed within 15 s and not after five minutes.',
   },
   {
     seed: '002',

@@ -8,11 +8,11 @@ begin
   if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_name must have 1 to 200 characters, and no control characters', 'For instance the host and the process id.');
   end if;
-  insert into pgfresh.worker (name, started_at, lease_until) values (p_name, pgfresh.clock(), pgfresh.clock() + interval '15 seconds') returning id into v_id;
+  insert into pgfresh.worker (name, started_at, lease_until) values (p_name, pgfresh.clock(), pgfresh.clock() + interval '12 seconds') returning id into v_id;
   return v_id;
 end
 $$;
-comment on function pgfresh.register_worker(text) is 'Begins an incarnation of a worker process: its number, with a lease of 15 s that heartbeat_worker renews.';
+comment on function pgfresh.register_worker(text) is 'Begins an incarnation of a worker process: its number, with a lease of 12 s that heartbeat_worker renews.';
 
 /*
   A claim whose answer was lost on its way is known to us and not to the worker. So the worker says which claims it knows; of
@@ -43,7 +43,7 @@ begin
     perform pgfresh.turn_back_jobs(v_stranded.ids, v_stranded.attempts, array_fill(0::bigint, array[cardinality(v_stranded.ids)]), 'put_back');
   end if;
   -- As claims and recovery take them: the ledger of the sources, then the worker, then what it has claimed.
-  update pgfresh.worker set lease_until = v_now + interval '15 seconds' where id = p_worker and lease_until > v_now;
+  update pgfresh.worker set lease_until = v_now + interval '12 seconds' where id = p_worker and lease_until > v_now;
   if not found then
     return false;
   end if;

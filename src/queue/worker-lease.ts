@@ -30,6 +30,11 @@ export class WorkerLease extends Service {
     return this.#lost.signal;
   }
 
+  /** Somebody else was told that it is lost. */
+  lose(): void {
+    this.#lost.abort();
+  }
+
   /** Remembers a claim until all of its jobs were reported as ended. */
   hold({ request, jobs }: { readonly request: string; readonly jobs: { readonly length: number } }): void {
     if (jobs.length > 0) this.#known.set(request, jobs.length);

@@ -39,6 +39,7 @@ interface Good extends Writable {
   readonly job: ClaimedJob;
   readonly cost: Cost;
   readonly answer?: RefusedAnswer | undefined;
+  readonly retryAfterMs?: number | undefined;
 }
 
 interface Bad {
@@ -51,6 +52,8 @@ interface Bad {
 
 const longestPauseMs = 1_000;
 const defaultHoldMs = 10_000;
+// A provider that says "again at once", or whose clock is behind, would be asked without end: such a job counts no retry.
+const shortestHoldMs = 1_000;
 const longestReason = 1_000;
 
 /** Ends jobs of one data type together: fence, rows, the queue's end, in one transaction. */
@@ -93,7 +96,7 @@ export class Commits {
           const refusal = new Refusal(next.outcome, problemOf(error), { cause: error });
           return this.#turnBack(
             type,
-            good.map(({ job, cost, answer }) => ({ job, cost, refusal, answer })),
+            good.map(({ job, cost, answer, retryAfterMs }) => ({ job, cost, refusal, answer, retryAfterMs })),
             signal,
           );
         }
@@ -131,6 +134,7 @@ export class Commits {
       { attempts: 1, immediateConstraints: true },
     );
     await failpoint('commit.after-commit');
+    await holdIfAsked(this.#db, type, good);
     const commitMs = performance.now() - since;
     return ended.map(({ job, cost, outcome }) => ({ job, cost, outcome, commitMs }));
   }
@@ -177,14 +181,26 @@ export class Commits {
       await turnBackJobs(this.#queue, tx, group, { outcome, error });
     }
     await failpoint('turn-back.after-end');
-    const limited = bad.filter(({ refusal }) => outcomes[refusal.outcome].nextLook === 'source');
-    if (limited.length > 0) {
-      const ms = Math.max(...limited.map(({ retryAfterMs }) => retryAfterMs ?? defaultHoldMs));
-      await holdSource(tx, type.sourceId, ms, limited[0]!.refusal.message.slice(0, longestReason));
-    }
+    await holdIfAsked(tx, type, bad);
     await keepRefused(tx, type, bad);
     await failpoint('turn-back.before-commit');
   }
+}
+
+/** Leaves the whole source alone for as long as the provider has asked for in any of its answers. */
+async function holdIfAsked(
+  db: Queryable,
+  type: RefreshType,
+  ends: readonly { readonly refusal?: Refusal; readonly retryAfterMs?: number | undefined }[],
+): Promise<void> {
+  const limited = ends.filter(({ refusal }) => refusal && outcomes[refusal.outcome].nextLook === 'source');
+  const waits = [
+    ...limited.map(({ retryAfterMs }) => Math.max(shortestHoldMs, retryAfterMs ?? defaultHoldMs)),
+    ...ends.flatMap(({ retryAfterMs }) => retryAfterMs ?? []),
+  ];
+  const ms = Math.max(0, ...waits);
+  const reason = limited[0]?.refusal?.message ?? 'the provider says that its limit is used up';
+  if (ms > 0) await holdSource(db, type.sourceId, ms, reason.slice(0, longestReason));
 }
 
 /** How many rows of each job were written, and how many were not because they are older or of other content. */

@@ -36,7 +36,11 @@ export interface RefusedAnswer {
 }
 
 /** What came of the fetch: rows to write (none: there is nothing), or why there are none. */
-export type Fetched = { readonly cost: Cost } & (
+export type Fetched = {
+  readonly cost: Cost;
+  /** For how long the provider wants not to be called, if it has said so; a good answer may be the last one allowed. */
+  readonly retryAfterMs?: number | undefined;
+} & (
   | {
       readonly rows: readonly WritableRow[];
       readonly fromCache: boolean;
@@ -47,7 +51,6 @@ export type Fetched = { readonly cost: Cost } & (
   | {
       readonly refusal: Refusal;
       readonly answer?: RefusedAnswer | undefined;
-      readonly retryAfterMs?: number | undefined;
     }
 );
 
@@ -75,11 +78,12 @@ export class Refresher {
       onPassed('call', `${answer.status}, ${cost.bytes} bytes in ${Math.round(cost.fetchMs)} ms`);
       await failpoint('refresh.after-call');
       const since = performance.now();
-      const { status, headers, fetchedAt, fromCache } = answer;
+      const { status, headers, fetchedAt, fromCache, retryAfterMs } = answer;
       try {
         const rows = await checkAnswer(type, answer, { ...context, fetchedAt, status, headers }, onPassed);
         const validateMs = performance.now() - since;
-        return { rows, fromCache, fetchedAt, answer: this.#kept(type, answer), cost: { ...cost, validateMs } };
+        const kept = this.#kept(type, answer);
+        return { rows, fromCache, fetchedAt, answer: kept, retryAfterMs, cost: { ...cost, validateMs } };
       } finally {
         cost = { ...cost, validateMs: performance.now() - since };
         await failpoint('refresh.after-checks');
@@ -88,7 +92,7 @@ export class Refresher {
       if (error instanceof CallFailed) return failedCall(type, error);
       const refusal = error instanceof Refusal ? error : new Refusal('config', problemOf(error), { cause: error });
       if (answer) this.#options.clientOf(type).forget(answer);
-      return { cost, refusal, answer: answer && this.#kept(type, answer) };
+      return { cost, refusal, answer: answer && this.#kept(type, answer), retryAfterMs: answer?.retryAfterMs };
     }
   }
 
@@ -138,7 +142,7 @@ function failedCall(type: RefreshType, failed: CallFailed): Fetched {
   const { wireBytes: bytes, calls, ms, status, retryAfterMs, answer: body } = failed;
   const cost = { bytes, calls, fetchMs: ms, validateMs: 0 };
   if (status !== undefined && type.fetcher.emptyStatus.includes(status)) {
-    return { cost, rows: [], fromCache: false, fetchedAt: new Date() };
+    return { cost, rows: [], fromCache: false, fetchedAt: new Date(), retryAfterMs };
   }
   const answer = body && {
     status,

@@ -8,6 +8,7 @@ export interface LeaseData {
 export type ToLease =
   | { readonly type: 'hold'; readonly request: string; readonly jobs: number }
   | { readonly type: 'ended'; readonly request: string; readonly jobs: number }
+  | { readonly type: 'lost' }
   | { readonly type: 'stop' };
 
 /** What the thread tells the worker. */

@@ -43,6 +43,7 @@ async function stop(): Promise<void> {
 port.on('message', (message: ToLease) => {
   if (message.type === 'hold') lease.hold({ request: message.request, jobs: { length: message.jobs } });
   if (message.type === 'ended') lease.ended(message.request, message.jobs);
+  if (message.type === 'lost') lease.lose();
   if (message.type === 'stop') void stop();
 });
 lease.lost.addEventListener('abort', () => say({ type: 'lost' }));

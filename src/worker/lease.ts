@@ -30,8 +30,9 @@ export class Lease extends Service {
     return this.#lost.signal;
   }
 
-  /** Somebody was told that it is lost before the thread was. */
+  /** Somebody was told that it is lost before the thread was. Who has lost it does not retire: calls that are under way would be put back as if they cost nothing. */
   lose(): void {
+    this.#tell({ type: 'lost' });
     this.#lost.abort();
   }
 

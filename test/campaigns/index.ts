@@ -1,6 +1,7 @@
 import type { Campaign } from './campaign.ts';
+import { commits } from './commits.ts';
 import { queue } from './queue.ts';
 import { transactions } from './transactions.ts';
-import { workerKills } from './worker-kills.ts';
+import { worker } from './worker.ts';
 
-export const campaigns: Readonly<Record<string, Campaign>> = { transactions, queue, 'worker-kills': workerKills };
+export const campaigns: Readonly<Record<string, Campaign>> = { transactions, queue, worker, commits };

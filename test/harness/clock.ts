@@ -15,3 +15,22 @@ export async function freezeClock(database: Queryable, start = '2026-01-05T12:00
     advance: (interval: string) => database.query('update public.test_clock set now = now + $1::interval', [interval]),
   };
 }
+
+/** Lets `pgfresh.clock()` of a test database go on, and jump ahead when the test says so. */
+export async function shiftClock(database: Queryable) {
+  await database.query('create table public.test_clock (ahead interval not null)');
+  await database.query('grant select on public.test_clock to public');
+  await database.query(`insert into public.test_clock values ('0')`);
+  await database.query(
+    `create or replace function pgfresh.clock() returns timestamptz language sql volatile as 'select clock_timestamp() + ahead from public.test_clock'`,
+  );
+  return {
+    /** In milliseconds. */
+    now: async () => {
+      const [row] = await database.query<{ now: Date }>('select pgfresh.clock() as now');
+      return row!.now.getTime();
+    },
+    advance: (interval: string) =>
+      database.query('update public.test_clock set ahead = ahead + $1::interval', [interval]),
+  };
+}

@@ -57,7 +57,7 @@ describe('a worker that is gone', () => {
     await scene.register('host-1');
     await queue.enqueue(db, 'quote', 'A');
     await scene.claimOne();
-    await clock.advance('14 seconds');
+    await clock.advance('11 seconds');
     expect(await db.query('select key from pgfresh.stuck_jobs')).toEqual([]);
     await clock.advance('1 second');
     expect(await db.query('select key, locked_by from pgfresh.stuck_jobs')).toEqual([
@@ -83,7 +83,7 @@ describe('a worker that lives', () => {
       expect(await scene.value('pgfresh.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, request])).toBe(true);
     }
     expect(await scene.complete(jobs)).toHaveLength(1);
-    await clock.advance('14 seconds');
+    await clock.advance('11 seconds');
     expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(true);
     await clock.advance('15 seconds');
     expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(false);

@@ -31,21 +31,34 @@ describe('a worker', () => {
     expect(await scene.value(`select count(*)::int from pgfresh.worker where name <> 'test'`)).toBe(0);
   });
 
-  it('goes on with a living source beside a dead one', async () => {
-    const dead = quoteType({ name: 'dead', source: 'elsewhere' });
+  it('goes on with a living source beside a dead one, which is left alone and comes back', async () => {
+    const dead = quoteType({ name: 'dead', source: 'elsewhere', request: (key) => ({ url: `/dead/${key}` }) });
     const scene = await RefreshScene.open([quoteType(), dead], ['elsewhere']);
-    const keys = keysOf(10);
+    const keys = keysOf(30);
     for (const key of keys) scene.quote(key, 1);
-    const answer = scene.provider.answers.get('/quote/K0')!;
-    // The provider of "elsewhere" is the same process; what it answers tells the two apart.
-    scene.provider.answers.set('/quote/DEAD', (request) => void request.socket.destroy());
-    const worker = await startWorker(scene);
-    await scene.enqueue('dead', ['DEAD']);
+    for (const key of keys) scene.provider.answers.set(`/dead/${key}`, (request) => void request.socket.destroy());
+    const callsOfTheDead = () => scene.provider.asked.filter((path) => path.startsWith('/dead/')).length;
+    const worker = await startWorker(scene, { concurrency: 8 });
+    await scene.enqueue('dead', keys);
     await scene.enqueue('quote', keys);
-    await until(() => endedOf(scene).length >= 11);
-    expect(Object.values(outcomesOf(scene, 'quote'))).toEqual(keys.map(() => 'fresh'));
-    expect(outcomesOf(scene, 'dead')).toEqual({ DEAD: 'network' });
-    expect(answer).toBeDefined();
+    await until(() => Object.keys(outcomesOf(scene, 'quote')).length === 30);
+    expect(new Set(Object.values(outcomesOf(scene, 'quote')))).toEqual(new Set(['fresh']));
+    expect(new Set(Object.values(outcomesOf(scene, 'dead')))).toEqual(new Set(['network']));
+    // The breaker has opened, and the others wait unclaimed.
+    await until(() =>
+      scene.value(`select breaker_opened_at is not null from pgfresh.sources where name = 'elsewhere'`),
+    );
+    expect(callsOfTheDead()).toBeLessThan(30);
+    expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBe(30);
+
+    for (const key of keys) scene.provider.json(`/dead/${key}`, { symbol: key, price: 2, at: '2026-01-05T13:00:00Z' });
+    await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() where state = 'w'`);
+    await scene.db.query(`update pgfresh.sources set paused_until = pgfresh.clock() where name = 'elsewhere'`);
+    await drained(scene);
+    expect(new Set(Object.values(outcomesOf(scene, 'dead')))).toEqual(new Set(['fresh']));
+    expect(await scene.value(`select breaker_opened_at is null from pgfresh.sources where name = 'elsewhere'`)).toBe(
+      true,
+    );
     await worker.stop();
   });
 
@@ -149,6 +162,42 @@ describe('a worker', () => {
   });
 });
 
+describe('a provider with a limit', () => {
+  it('is left alone after the last good answer that it allows', async () => {
+    const scene = await RefreshScene.open();
+    const body = JSON.stringify({ symbol: 'A', price: 1, at: '2026-01-05T12:00:00Z' });
+    scene.provider.answers.set('/quote/A', (_request, response) => {
+      const headers = { 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '30', 'content-length': body.length };
+      response.writeHead(200, { 'content-type': 'application/json', ...headers }).end(body);
+    });
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['A']);
+    await until(() => endedOf(scene).length === 1);
+    expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh' });
+    const [source] = await scene.db.query(
+      `select extract(epoch from paused_until - pgfresh.clock()) between 20 and 30 as paused, paused_by from pgfresh.sources`,
+    );
+    expect(source).toEqual({ paused: true, paused_by: 'provider' });
+    await worker.stop();
+  });
+
+  it('that says wait for no time at all is not asked without end', async () => {
+    const scene = await RefreshScene.open();
+    scene.provider.answers.set('/quote/A', (_request, response) =>
+      response.writeHead(429, { 'retry-after': '0' }).end(),
+    );
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['A']);
+    const ended = async (count: number) => {
+      await until(() => endedOf(scene).length === count);
+      return performance.now();
+    };
+    const first = await ended(1);
+    expect((await ended(2)) - first).toBeGreaterThan(900);
+    await worker.stop();
+  });
+});
+
 describe('a worker that is asked to stop', () => {
   it('finishes what it has begun', async () => {
     const scene = await RefreshScene.open();
@@ -202,6 +251,33 @@ describe('the lease', () => {
     await scene.enqueue('quote', ['A']);
     await drained(scene);
     expect(scene.seen.filter(({ type }) => type === 'worker.lease_lost')).toHaveLength(1);
+    await worker.stop();
+  });
+});
+
+describe('a lease that a claim finds lost', () => {
+  it('leaves what is under way to its end, with what it has cost', async () => {
+    const scene = await RefreshScene.open();
+    const asked = Promise.withResolvers<() => void>();
+    scene.provider.answers.set('/quote/SLOW', (request, response) => {
+      scene.quote('SLOW', 1);
+      const answer = scene.provider.answers.get('/quote/SLOW')!;
+      asked.resolve(() => answer(request, response));
+    });
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['SLOW']);
+    const answer = await asked.promise;
+    // Nobody takes back what was held, so that only the worker itself could do it.
+    await scene.db.query(
+      `update pgfresh.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'; update pgfresh.worker set lease_until = '-infinity' where name <> 'test'`,
+    );
+    scene.quote('QUICK', 1);
+    await scene.enqueue('quote', ['QUICK']);
+    await until(() => endedOf(scene).length === 1);
+    answer();
+    await drained(scene);
+    expect(scene.provider.asked.toSorted()).toEqual(['/quote/QUICK', '/quote/SLOW']);
+    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(2);
     await worker.stop();
   });
 });
