@@ -159,7 +159,8 @@ function prepared(
 }
 
 /** Each row once; of two with one identity the newer, or the later in the answer. All must have the same columns. */
-function distinct({ table, fetcher }: RefreshType, rows: readonly WritableRow[]): WritableRow[] {
+function distinct({ table, fetcher }: RefreshType, rows: readonly WritableRow[]): readonly WritableRow[] {
+  if (rows.length === 1) return rows;
   const columns = columnsOf(rows[0]!).join();
   const other = rows.find((row) => columnsOf(row).join() !== columns);
   if (other) throw new Refusal('schema', `rows have different columns: ${columns} and ${columnsOf(other).join()}`);

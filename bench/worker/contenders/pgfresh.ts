@@ -8,7 +8,7 @@ import { Worker } from '../../../src/worker/index.ts';
 import type { Contender, Place } from '../contender.ts';
 import { pathOf, quoteSchema, rowOf } from '../mirror.ts';
 
-const concurrency = 100;
+const concurrency = Number(process.env["BENCH_CONC"] ?? 100);
 
 export const typeName = 'quote';
 
