@@ -8,14 +8,14 @@ import { Worker } from '../../../src/worker/index.ts';
 import type { Contender, Place } from '../contender.ts';
 import { pathOf, quoteSchema, rowOf } from '../mirror.ts';
 
-const concurrency = Number(process.env["BENCH_CONC"] ?? 100);
+const concurrency = 250;
 
 export const typeName = 'quote';
 
 export const pgfresh: Contender = {
   name: 'pgfresh',
   system: 'pgfresh',
-  settings: `defaults: ${concurrency} refreshes at once, pool of 10`,
+  settings: `${concurrency} answers at once instead of 100, pool of 10, claims and commits as large as they come`,
 
   async setup(place) {
     const database = open(place.url);
