@@ -19,7 +19,7 @@ export function timeColdPairs(stage: Stage, scope: Scope, { warmUp, samples }: P
       return (await reader.query(read)).rows.length > 0;
     };
     const times: number[] = [];
-    for (const [place, symbol] of [...listings.keys()].slice(0, warmUp + samples).entries()) {
+    for (const [turn, symbol] of [...listings.keys()].slice(0, warmUp + samples).entries()) {
       // The worker has nothing to do by then, and waits.
       await sleep(20);
       const began = now();
@@ -30,7 +30,7 @@ export function timeColdPairs(stage: Stage, scope: Scope, { warmUp, samples }: P
       };
       await viewer.query(subscribe);
       while (!(await isThere(symbol))) await worker.orFailure(sleep(1));
-      if (place >= warmUp) times.push(now() - began);
+      if (turn >= warmUp) times.push(now() - began);
     }
     return times;
   });

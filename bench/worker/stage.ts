@@ -1,4 +1,4 @@
-import { Scope } from '../scope.ts';
+import type { Scope } from '../scope.ts';
 import { type BenchServer, connect } from '../server.ts';
 import { Child } from './child.ts';
 import type { Contender, Place } from './contender.ts';

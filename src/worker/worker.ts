@@ -259,8 +259,9 @@ export class Worker extends Service {
     const released = jobs.flatMap((id) => this.#held.get(id) ?? []);
     for (const id of jobs) this.#held.delete(id);
     // One word a claim: each wakes the thread of the lease.
-    for (const [request, ended] of Map.groupBy(released, ({ request }) => request)) {
-      ended[0]!.lease.ended(request, ended.length);
+    for (const ended of Map.groupBy(released, ({ request }) => request).values()) {
+      const { lease, request } = ended[0]!;
+      lease.ended(request, ended.length);
     }
     if (this.#held.size === 0) this.#emptied.resolve();
     this.#work.wake();

@@ -64,8 +64,8 @@ export const pgBoss: Contender = {
   },
 
   async hasOpenJobs(client) {
-    const open = `select 1 from pgboss.job where name = '${queue}' and state <= 'active' limit 1`;
-    return (await client.query(open)).rows.length > 0;
+    const openJobs = `select 1 from pgboss.job where name = '${queue}' and state <= 'active' limit 1`;
+    return (await client.query(openJobs)).rows.length > 0;
   },
 };
 
