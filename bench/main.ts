@@ -15,6 +15,10 @@ const benches: Record<string, Bench> = {
     about: 'tick, sweep, heartbeats and first looks, beside a loop key by key and a bare insert',
     load: () => import('./planner/index.ts'),
   },
+  worker: {
+    about: 'calls under a limit, cold pairs, refreshes a second beside pg-boss and graphile-worker, and the heap',
+    load: () => import('./worker/index.ts'),
+  },
 };
 
 const help = `Usage: npm run bench -- <name> [options]

@@ -102,7 +102,7 @@ export const settings = {
     default: '60s',
   },
   workerConcurrency: {
-    about: 'refreshes that a worker has under way at the most',
+    about: 'answers that a worker waits for at the most',
     env: 'PGFRESH_WORKER_CONCURRENCY',
     flag: '--worker-concurrency <number>',
     schema: wholeNumber(1, 10_000),

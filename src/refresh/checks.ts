@@ -21,8 +21,8 @@ export const checkNames = [
 ] as const;
 export type CheckName = (typeof checkNames)[number];
 
-/** Called for each check that was passed, with what it has seen. */
-export type OnPassed = (check: CheckName, detail: string) => void;
+/** Called for each check that was passed, with what it has seen; said only to those who ask. */
+export type OnPassed = (check: CheckName, detail: () => string) => void;
 
 type Answer = Pick<HttpAnswer, 'status' | 'headers' | 'body'>;
 
@@ -35,28 +35,30 @@ export async function checkAnswer(
 ): Promise<readonly WritableRow[]> {
   const { fetcher } = type;
   if (fetcher.emptyStatus.includes(answer.status)) return [];
-  onPassed('content type', requireJson(answer.headers.get('content-type'), fetcher.contentType));
+  const contentType = requireJson(answer.headers.get('content-type'), fetcher.contentType);
+  onPassed('content type', () => contentType);
   const value = parsed(answer.body);
-  onPassed('JSON', `${answer.body.length} bytes`);
+  onPassed('JSON', () => `${answer.body.length} bytes`);
   const checked = await validated(fetcher.schema, value);
   if ('problem' in checked) throw new Refusal('schema', checked.problem);
-  onPassed('schema', 'as expected');
+  onPassed('schema', () => 'as expected');
   const rows = await rowsOf(type, checked.value, context);
-  onPassed('rows', `${rows.length}`);
+  onPassed('rows', () => `${rows.length}`);
   if (rows.length === 0) return [];
   for (const row of rows) {
     const problem = sanityProblem(type, row, context);
     if (problem) throw new Refusal('sanity', problem);
   }
-  onPassed('sanity', fetcher.sanity === undefined ? 'no bounds are set' : 'within its bounds');
+  onPassed('sanity', () => (fetcher.sanity === undefined ? 'no bounds are set' : 'within its bounds'));
   for (const row of rows) requireKey(type, row, context);
-  onPassed('key', context.key);
-  onPassed('source timestamp', requireSourceTime(type, rows, context.now));
+  onPassed('key', () => context.key);
+  const newest = requireSourceTime(type, rows, context.now);
+  onPassed('source timestamp', () => newest?.toISOString() ?? 'the data type has none');
   const writable = distinct(
     type,
     rows.map((row) => prepared(type, row, context)),
   );
-  onPassed('table', `${type.table.name} takes ${Object.keys(writable[0]!).join(', ')}`);
+  onPassed('table', () => `${type.table.name} takes ${Object.keys(writable[0]!).join(', ')}`);
   return writable;
 }
 
@@ -131,18 +133,20 @@ function inCase(text: string, normalise: RefreshType['normalise']): string {
 // A time far ahead would keep out everything that comes after it.
 const aheadMs = 86_400_000;
 
-function requireSourceTime({ fetcher }: RefreshType, rows: readonly object[], now: Date): string {
+/** The newest of them. */
+function requireSourceTime({ fetcher }: RefreshType, rows: readonly object[], now: Date): Date | undefined {
   const column = fetcher.sourceTimestamp;
-  if (column === undefined) return 'the data type has none';
-  const times = rows.map((row) => {
+  if (column === undefined) return undefined;
+  let newest = -Infinity;
+  for (const row of rows) {
     const value = (row as Record<string, unknown>)[column];
     const time = value instanceof Date ? value.getTime() : typeof value === 'string' ? Date.parse(value) : Number.NaN;
     if (Number.isNaN(time)) throw new Refusal('schema', `${column} is ${JSON.stringify(value)}, expected a time`);
     if (time > now.getTime() + aheadMs)
       throw new Refusal('sanity', `${column} is ${new Date(time).toISOString()}, more than a day ahead`);
-    return time;
-  });
-  return new Date(Math.max(...times)).toISOString();
+    newest = Math.max(newest, time);
+  }
+  return new Date(newest);
 }
 
 /** The row as it is written: with the key in its own spelling, and without a time that pgfresh writes itself. */
@@ -151,15 +155,17 @@ function prepared(
   row: object,
   { keyParts }: AnswerContext,
 ): WritableRow {
-  const own = Object.fromEntries(keyColumns.map((column, index) => [column, keyParts[index]]));
-  const writable = writableRow({ ...row, ...own, [timestamp]: undefined }, table.columns);
+  const own: Record<string, unknown> = { ...row, [timestamp]: undefined };
+  keyColumns.forEach((column, index) => (own[column] = keyParts[index]));
+  const writable = writableRow(own, table.columns);
   const lacking = table.target.find((column) => writable[column] === undefined || writable[column] === null);
   if (lacking !== undefined) throw new Refusal('schema', `a row has no ${lacking}, by which it is recognised`);
   return writable;
 }
 
 /** Each row once; of two with one identity the newer, or the later in the answer. All must have the same columns. */
-function distinct({ table, fetcher }: RefreshType, rows: readonly WritableRow[]): WritableRow[] {
+function distinct({ table, fetcher }: RefreshType, rows: readonly WritableRow[]): readonly WritableRow[] {
+  if (rows.length === 1) return rows;
   const columns = columnsOf(rows[0]!).join();
   const other = rows.find((row) => columnsOf(row).join() !== columns);
   if (other) throw new Refusal('schema', `rows have different columns: ${columns} and ${columnsOf(other).join()}`);

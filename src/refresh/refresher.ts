@@ -75,10 +75,10 @@ export class Refresher {
     try {
       answer = await this.#call(type, wanted, context, onPassed);
       cost = { bytes: answer.wireBytes, calls: answer.calls, fetchMs: answer.ms, validateMs: 0 };
-      onPassed('call', `${answer.status}, ${cost.bytes} bytes in ${Math.round(cost.fetchMs)} ms`);
+      const { status, headers, fetchedAt, fromCache, wireBytes, ms, retryAfterMs } = answer;
+      onPassed('call', () => `${status}, ${wireBytes} bytes in ${Math.round(ms)} ms`);
       await failpoint('refresh.after-call');
       const since = performance.now();
-      const { status, headers, fetchedAt, fromCache, retryAfterMs } = answer;
       try {
         const rows = await checkAnswer(type, answer, { ...context, fetchedAt, status, headers }, onPassed);
         const validateMs = performance.now() - since;
@@ -113,7 +113,8 @@ export class Refresher {
       throw new Refusal('config', `request threw: ${problemOf(error)}`, { cause: error });
     }
     if (typeof request?.url !== 'string') throw new Refusal('config', 'request returned no url');
-    onPassed('request', client.redact(`${request.method ?? 'GET'} ${request.url}`));
+    const { method = 'GET', url } = request;
+    onPassed('request', () => client.redact(`${method} ${url}`));
     await failpoint('refresh.before-call');
     const calling = client.call(request, {
       signal: context.signal,

@@ -9,15 +9,15 @@ export type WritableRow = Readonly<Record<string, unknown>>;
  * that takes none is refused here, where it can be said which one.
  */
 export function writableRow(row: object, columns: ReadonlyMap<string, TableColumn>): WritableRow {
-  const entries = Object.entries(row).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(
-    entries.map(([name, value]) => {
-      const column = columns.get(name);
-      if (!column) throw new Refusal('schema', `the table has no column ${name}`);
-      if (value === null && column.required) throw new Refusal('schema', `${name} is null, and its column takes none`);
-      return [name, jsonValue(value, name)];
-    }),
-  );
+  const writable: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(row)) {
+    if (value === undefined) continue;
+    const column = columns.get(name);
+    if (!column) throw new Refusal('schema', `the table has no column ${name}`);
+    if (value === null && column.required) throw new Refusal('schema', `${name} is null, and its column takes none`);
+    writable[name] = jsonValue(value, name);
+  }
+  return writable;
 }
 
 function jsonValue(value: unknown, name: string): unknown {

@@ -49,7 +49,7 @@ export async function tryPair({ db, client, type, wanted, signal }: TrialOptions
   const [clock] = await db.query<{ now: Date }>('select pgfresh.clock() as now');
   const passed = new Map<CheckName, string>();
   const refresher = new Refresher({ clientOf: () => client, now: () => clock!.now });
-  const fetched = await refresher.fetch(type, wanted, signal, (name, detail) => passed.set(name, detail));
+  const fetched = await refresher.fetch(type, wanted, signal, (name, detail) => passed.set(name, detail()));
   const { cost } = fetched;
   // The provider bills it like any other call.
   if (cost.bytes > 0) {

@@ -25,8 +25,8 @@ export class Connections {
   readonly #allowPrivate: boolean;
   readonly #onStray: StrayListener;
   readonly #lines = new WeakMap<Socket, Line>();
-  // A provider with so many answers under way is not faster for more.
-  readonly #pool = { keepAlive: true, maxSockets: 256, maxFreeSockets: 64, timeout: 30_000 } as const;
+  // A provider with so many answers under way is not faster for more. All are kept: a new one costs more than a call.
+  readonly #pool = { keepAlive: true, maxSockets: 256, maxFreeSockets: 256, timeout: 30_000 } as const;
   readonly #http = new HttpAgent(this.#pool);
   readonly #https = new HttpsAgent(this.#pool);
 

@@ -36,12 +36,12 @@ function retryAfter(headers: Headers, base: number): number | undefined {
 }
 
 function untilReset(status: number, headers: Headers, base: number): number | undefined {
-  const { remaining, reset } = structured(headers) ?? {
-    remaining: first(headers, remainingNames),
-    reset: first(headers, resetNames),
-  };
+  const one = structured(headers);
+  const remaining = one ? one.remaining : first(headers, remainingNames);
   const isUsedUp = remaining === undefined ? status === 429 : Number(remaining) <= 0;
-  return isUsedUp && reset !== undefined ? msUntil(reset, base) : undefined;
+  if (!isUsedUp) return undefined;
+  const reset = one ? one.reset : first(headers, resetNames);
+  return reset === undefined ? undefined : msUntil(reset, base);
 }
 
 function first(headers: Headers, names: readonly string[]): string | undefined {

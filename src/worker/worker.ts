@@ -15,6 +15,7 @@ import {
   type Catalog,
   type DataType,
   type EndedJob,
+  type Fetched,
   type ReadyJob,
   type RefreshType,
 } from '../refresh/index.ts';
@@ -64,6 +65,9 @@ export class Worker extends Service {
   readonly #held = new Map<number, Held>();
   readonly #ready = new Map<number, ReadyJob[]>();
   readonly #ending = new Set<number>();
+  #fetching = 0;
+  /** Whether the next claim waits until something is fetched. */
+  #isFull = false;
   /** Aborted when time is up: fetches end, and commits are not repeated. */
   readonly #giveUp = new AbortController();
   /** Claims whose answer did not come; perhaps they were made all the same. */
@@ -122,14 +126,14 @@ export class Worker extends Service {
   }
 
   async #claimUntilStopped(): Promise<void> {
-    const { concurrency } = this.#options;
     let pause = 50;
     while (!this.stopSignal.aborted) {
       try {
-        const free = concurrency - this.#held.size;
-        // A quarter at a time, so that a claim is worth its way.
-        if (free < Math.ceil(concurrency / 4)) {
+        const free = this.#free();
+        if (free === 0) {
+          this.#isFull = true;
           await this.#work.wait(pollMs.idle);
+          this.#isFull = false;
           continue;
         }
         const claimed = await this.#claim(free);
@@ -143,6 +147,14 @@ export class Worker extends Service {
         pause = Math.min(pause * 2, longestPauseMs);
       }
     }
+  }
+
+  /** How many may be claimed. What waits for its commit is not fetched any more, so that fetches and commits overlap. */
+  #free(): number {
+    const { concurrency } = this.#options;
+    const free = Math.min(concurrency - this.#fetching, concurrency + largestCommit - this.#held.size);
+    // A quarter at a time, so that a claim is worth its way.
+    return free < Math.ceil(concurrency / 4) ? 0 : free;
   }
 
   async #claim(limit: number): Promise<number> {
@@ -200,8 +212,7 @@ export class Worker extends Service {
     this.#held.set(job.id, held);
     try {
       const type = this.#catalog!.types.get(job.type)!;
-      await failpoint('worker.before-start');
-      const fetched = await this.#refresher.fetch(type, job, this.#giveUp.signal);
+      const fetched = await this.#fetch(type, job);
       await failpoint('worker.before-ready');
       const ready = this.#ready.get(type.id) ?? [];
       ready.push({ job, fetched });
@@ -210,6 +221,17 @@ export class Worker extends Service {
     } catch (error) {
       this.#failed('end', error);
       this.#release([job.id]);
+    }
+  }
+
+  async #fetch(type: RefreshType, job: ClaimedJob): Promise<Fetched> {
+    this.#fetching++;
+    try {
+      await failpoint('worker.before-start');
+      return await this.#refresher.fetch(type, job, this.#giveUp.signal);
+    } finally {
+      this.#fetching--;
+      if (this.#isFull && this.#free() > 0) this.#work.wake();
     }
   }
 
@@ -234,10 +256,12 @@ export class Worker extends Service {
   }
 
   #release(jobs: readonly number[]): void {
-    for (const id of jobs) {
-      const held = this.#held.get(id);
-      held?.lease.ended(held.request, 1);
-      this.#held.delete(id);
+    const released = jobs.flatMap((id) => this.#held.get(id) ?? []);
+    for (const id of jobs) this.#held.delete(id);
+    // One word a claim: each wakes the thread of the lease.
+    for (const ended of Map.groupBy(released, ({ request }) => request).values()) {
+      const { lease, request } = ended[0]!;
+      lease.ended(request, ended.length);
     }
     if (this.#held.size === 0) this.#emptied.resolve();
     this.#work.wake();

@@ -100,6 +100,34 @@ describe('a worker', () => {
     await worker.stop();
   });
 
+  it('fetches the next ones while a commit takes its time, as many at once as it may', async () => {
+    const scene = await RefreshScene.open();
+    const keys = keysOf(12);
+    const open = { now: 0, most: 0 };
+    for (const key of keys) {
+      scene.quote(key, 1);
+      const answer = scene.provider.answers.get(`/quote/${key}`)!;
+      scene.provider.answers.set(`/quote/${key}`, (request, response) => {
+        open.most = Math.max(open.most, ++open.now);
+        setImmediate(() => {
+          open.now--;
+          answer(request, response);
+        });
+      });
+    }
+    await scene.enqueue('quote', keys);
+    const worker = await scene.db.transact('hold', async (tx) => {
+      await tx.query('lock table quote in share mode');
+      const started = await startWorker(scene, { concurrency: 4 });
+      await until(() => scene.provider.asked.length === keys.length);
+      return started;
+    });
+    await drained(scene);
+    expect(await scene.value('select count(*)::int from quote')).toBe(keys.length);
+    expect(open.most).toBeLessThanOrEqual(4);
+    await worker.stop();
+  });
+
   it('is limited to types', async () => {
     const scene = await RefreshScene.open([quoteType(), quoteType({ name: 'other' })]);
     scene.quote('A', 1);

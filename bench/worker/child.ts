@@ -1,0 +1,74 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import type { Scope } from '../scope.ts';
+import type { Ended, Report } from './child-side.ts';
+
+/** A process of the bench, seen from the bench. It ends with its scope. */
+export class Child {
+  readonly #process: ChildProcess;
+  readonly #ready = Promise.withResolvers<unknown>();
+  readonly #failed = Promise.withResolvers<never>();
+  readonly #asked = new Map<string, (value: unknown) => void>();
+  #stopping = false;
+  ended: Ended = { jobs: 0, first: { at: 0, jobs: 0 } };
+
+  private constructor(file: string, args: readonly string[], flags: readonly string[]) {
+    const program = fileURLToPath(new URL(file, import.meta.url));
+    // What a peer prints must not mix with the result on the standard output.
+    const stdio = ['ignore', process.stderr, 'inherit', 'ipc'] as const;
+    this.#process = fork(program, [...args], { stdio: [...stdio], execArgv: [...flags] });
+    this.#process.on('message', (report: Report) => this.#hear(report));
+    this.#process.once('exit', (code, signal) => {
+      if (!this.#stopping)
+        this.#failed.reject(new Error(`${file} ${args[0] ?? ''} ended by itself (${signal ?? code})`));
+    });
+    this.#failed.promise.catch(() => {});
+  }
+
+  /** Starts the program, and waits until it says that it is ready. */
+  static async open(
+    scope: Scope,
+    file: string,
+    args: readonly string[] = [],
+    flags: readonly string[] = [],
+  ): Promise<{ child: Child; value: unknown }> {
+    const child = new Child(file, args, flags);
+    scope.defer(() => child.#stop());
+    return { child, value: await child.orFailure(child.#ready.promise) };
+  }
+
+  async ask<Answer>(question: string): Promise<Answer> {
+    const answer = Promise.withResolvers<unknown>();
+    this.#asked.set(question, answer.resolve);
+    this.#process.send(question);
+    return (await this.orFailure(answer.promise)) as Answer;
+  }
+
+  /** The promise, or the failure of this process if that comes first. */
+  orFailure<Result>(promise: Promise<Result>): Promise<Result> {
+    return Promise.race([promise, this.#failed.promise]);
+  }
+
+  #hear(report: Report): void {
+    switch (report.type) {
+      case 'ready':
+        return this.#ready.resolve(report.value);
+      case 'ended':
+        this.ended = report.ended;
+        return;
+      case 'answer':
+        return this.#asked.get(report.to)?.(report.value);
+      case 'failed':
+        return this.#failed.reject(new Error(report.problem));
+    }
+  }
+
+  // Killed, not asked: its database is dropped next.
+  async #stop(): Promise<void> {
+    this.#stopping = true;
+    if (this.#process.exitCode !== null || this.#process.signalCode !== null) return;
+    const exited = new Promise((resolve) => this.#process.once('exit', resolve));
+    this.#process.kill('SIGKILL');
+    await exited;
+  }
+}
