@@ -53,14 +53,17 @@ test('contract 21: a trickling body is cut at 10 s and counted as a failure, and
   });
   await scene.enqueue('slow', ['SLOW']);
   let meanwhile = 0;
-  scene.events.on('refresh.ended', ({ key }) => void (key === 'QUICK' && meanwhile++));
+  let next = Promise.withResolvers<void>();
+  scene.events.on('refresh.ended', ({ key }) => {
+    if (key !== 'QUICK') return;
+    meanwhile++;
+    next.resolve();
+  });
   const busy = (async () => {
     for (let done = false; !done;) {
+      next = Promise.withResolvers<void>();
       await scene.enqueue('quote', ['QUICK']);
-      done = await Promise.race([
-        ended.promise.then(() => true),
-        new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 100)),
-      ]);
+      done = await Promise.race([ended.promise.then(() => true), next.promise.then(() => false)]);
     }
   })();
   const ms = await ended.promise;
