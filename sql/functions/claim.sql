@@ -203,7 +203,7 @@ comment on function pgfresh.pick_limited(int, int, int[], bigint) is 'Locks thos
 
 create or replace function pgfresh.claim_jobs(
   p_worker bigint, p_request uuid, p_limit int, p_sources int[] default null, p_types int[] default null, p_max_bytes bigint default null,
-  p_floor_sources int[] default '{}', p_floor_bands smallint[] default '{}', p_floor_ids bigint[] default '{}')
+  p_floor_sources int[] default '{}', p_floor_bands smallint[] default '{}', p_floor_ids bigint[] default '{}', p_alone boolean default false)
 returns setof pgfresh.claimed_job
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -311,6 +311,10 @@ begin
   if v_ids = '{}' then
     return;
   end if;
+  -- A claim that a crash of the database forgets has cost nothing where nothing is metered: the job is ready again, and is ended once.
+  if p_alone and (v_sources && v_limited) is not true then
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
   return query
     with named as (
       insert into pgfresh.claim (request, worker, claimed_at, job_ids) values (p_request, p_worker, v_now, v_ids) on conflict do nothing returning true as new
@@ -326,9 +330,10 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.claim_jobs(bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[]) is
+comment on function pgfresh.claim_jobs(bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[], boolean) is
   'Claims up to p_limit ready jobs for a registered worker, best band first, and only what all limits of their sources allow. '
-  'p_request is a uuid made by the caller: it names the claim in heartbeat_worker. The floors are a hint: per source and band, the first id worth looking at.';
+  'p_request is a uuid made by the caller: it names the claim in heartbeat_worker. The floors are a hint: per source and band, the first id worth looking at. p_alone says that the transaction is this call alone; '
+  'then a claim of sources without limits does not wait for the disk.';
 
 create or replace function pgfresh.promote_jobs(p_now timestamptz) returns int
 language plpgsql

@@ -119,6 +119,7 @@ declare
   v_normalise text;
   v_key text;
   v_now timestamptz := pgfresh.clock();
+  v_seen timestamptz;
   v_counts jsonb;
 begin
   -- Nearly every call is a heartbeat, which needs two columns of the type and not all of them.
@@ -134,14 +135,17 @@ begin
     perform pgfresh.require_key(p_key);
   end if;
   v_key := case v_normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
-  -- A heartbeat that takes its time is not counted: there are 500 subscriptions at most.
-  update pgfresh.active_subscriptions set last_seen_at = v_now where user_id = v_user and type_id = v_type_id and key = v_key and last_seen_at <= v_now - interval '30 seconds';
+  -- A client beats every minute, and its row says so at every second one: a commit costs more than all else here.
+  update pgfresh.active_subscriptions set last_seen_at = v_now where user_id = v_user and type_id = v_type_id and key = v_key and last_seen_at <= v_now - interval '75 seconds';
   if found then
     return jsonb_build_object('result', 'seen', 'data_type', p_data_type, 'key', v_key);
   end if;
-  perform pgfresh.count_call(v_user);
-  update pgfresh.active_subscriptions set last_seen_at = v_now where user_id = v_user and type_id = v_type_id and key = v_key;
-  if found then
+  select last_seen_at into v_seen from pgfresh.active_subscriptions where user_id = v_user and type_id = v_type_id and key = v_key;
+  -- A heartbeat that takes its time is not counted: there are 500 subscriptions at most.
+  if (v_seen <= v_now - interval '30 seconds') is not true then
+    perform pgfresh.count_call(v_user);
+  end if;
+  if v_seen is not null then
     return jsonb_build_object('result', 'seen', 'data_type', p_data_type, 'key', v_key);
   end if;
   v_type := pgfresh.require_type(p_data_type);
@@ -182,6 +186,12 @@ end
 $$;
 comment on function pgfresh.remove_active_subscription(text, text, text) is 'Says that a user does not look at a pair any more. Returns whether he did.';
 
+-- Five minutes, and the 75 seconds for which a heartbeat may not have been written.
+create or replace function pgfresh.longest_silence() returns interval
+language sql immutable parallel safe
+as $$ select interval '375 seconds' $$;
+comment on function pgfresh.longest_silence() is 'How old the last heartbeat that was written may be: nobody is given up before five silent minutes.';
+
 -- A tracker that restarts looks like an empty house. So when all fall silent in one step, they are believed only after a while.
 create or replace function pgfresh.is_loss_held(p_now timestamptz) returns boolean
 language plpgsql
@@ -190,7 +200,7 @@ as $$
 declare
   v_held_until timestamptz := (select demand_held_until from pgfresh.planner_state);
 begin
-  if exists (select from pgfresh.active_subscriptions where last_seen_at >= p_now - interval '5 minutes')
+  if exists (select from pgfresh.active_subscriptions where last_seen_at >= p_now - pgfresh.longest_silence())
     or exists (select from pgfresh.nodes as n where n.lease_until > p_now and exists (select from pgfresh.node_demand as d where d.node_id = n.id)) then
     if v_held_until is not null then
       update pgfresh.planner_state set demand_held_until = null;
@@ -224,11 +234,11 @@ begin
   if not pg_try_advisory_xact_lock(7041, 2) then
     return jsonb_build_object('skipped', 'locked');
   end if;
-  if exists (select from pgfresh.active_subscriptions where last_seen_at < v_now - interval '5 minutes') or exists (select from pgfresh.nodes where lease_until <= v_now) then
+  if exists (select from pgfresh.active_subscriptions where last_seen_at < v_now - pgfresh.longest_silence()) or exists (select from pgfresh.nodes where lease_until <= v_now) then
     if pgfresh.is_loss_held(v_now) then
       return jsonb_build_object('skipped', 'held');
     end if;
-    delete from pgfresh.active_subscriptions where last_seen_at < v_now - interval '5 minutes';
+    delete from pgfresh.active_subscriptions where last_seen_at < v_now - pgfresh.longest_silence();
     get diagnostics v_removed = row_count;
     v_nodes := pgfresh.expire_nodes(v_now);
   end if;
@@ -239,7 +249,7 @@ begin
 end
 $$;
 comment on function pgfresh.cleanup_stale_subscriptions() is
-  'Removes subscriptions that have been silent for five minutes, and nodes whose lease has ended. Run it every minute. Returns {"removed", "nodes"} or {"skipped"}.';
+  'Removes subscriptions that have been silent for more than five minutes, at the latest after six and a quarter, and nodes whose lease has ended. Run it every minute. Returns {"removed", "nodes"} or {"skipped"}.';
 
 create or replace function pgfresh.expire_nodes(p_now timestamptz) returns int
 language plpgsql

@@ -9,7 +9,7 @@ create table pgfresh.active_subscriptions (
   primary key (user_id, type_id, key)
 ) with (fillfactor = 70);
 create index on pgfresh.active_subscriptions (type_id, key);
-comment on table pgfresh.active_subscriptions is 'Subscriptions of clients that speak SQL, each alive for five minutes after its last heartbeat.';
+comment on table pgfresh.active_subscriptions is 'Subscriptions of clients that speak SQL, each alive for five minutes after its last heartbeat. last_seen_at is written at most every 75 seconds.';
 
 -- How often each user called in the current minute. Unlogged: after a crash the minute begins anew.
 create unlogged table pgfresh.viewer_calls (

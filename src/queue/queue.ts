@@ -49,6 +49,8 @@ export interface ClaimOptions {
   readonly maxBytes?: number;
   /** The name of the claim, for who has to know it before the answer comes; a new one if it is left out. */
   readonly request?: string;
+  /** Whether the claim is a transaction of its own; then it need not wait for the disk where no limit counts it. */
+  readonly alone?: boolean;
 }
 
 export interface Claim {
@@ -104,7 +106,7 @@ const statements = {
     name: 'pgfresh.claim',
     text: `select id, attempt, type_id as type, key, source_id as source, band, priority, est_bytes as "estimatedBytes", retries, metadata,
         api_key as "apiKey", case when use_by is not null then (extract(epoch from use_by - pgfresh.clock()) * 1000)::float8 end as "sendBy"
-      from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[], $5::int[], $6::bigint, $7::int[], $8::smallint[], $9::bigint[])`,
+      from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[], $5::int[], $6::bigint, $7::int[], $8::smallint[], $9::bigint[], $10::boolean)`,
   },
   complete: {
     name: 'pgfresh.complete',
@@ -209,7 +211,7 @@ export class Queue {
     request: string,
     options: ClaimOptions,
   ): Promise<ClaimedJob[]> {
-    const { worker, limit, sources, types, maxBytes } = options;
+    const { worker, limit, sources, types, maxBytes, alone = false } = options;
     // Before the database looks at its clock, so that what it allows from then on ends here no later than there.
     const asked = performance.now();
     const jobs = await db.query<ClaimedJob>(statements.claim, [
@@ -222,6 +224,7 @@ export class Queue {
       floors.map((floor) => floor.source),
       floors.map((floor) => floor.band),
       floors.map((floor) => floor.id),
+      alone,
     ]);
     return jobs.some(({ sendBy }) => sendBy !== null)
       ? jobs.map((job) => (job.sendBy === null ? job : { ...job, sendBy: asked + job.sendBy }))

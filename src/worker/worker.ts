@@ -168,7 +168,7 @@ export class Worker extends Service {
     let jobs: readonly ClaimedJob[] = [];
     try {
       await failpoint('worker.before-claim');
-      ({ jobs } = await this.#queue.claim(this.#options.db, { worker: lease.worker, limit, types, request }));
+      ({ jobs } = await this.#queue.claim(this.#options.db, { worker: lease.worker, limit, types, request, alone: true }));
       await failpoint('worker.after-claim');
     } catch (error) {
       const { code } = asPgfreshError(error);

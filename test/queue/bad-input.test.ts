@@ -126,6 +126,7 @@ const cases: Record<
     [`:worker, gen_random_uuid(), 10, null, null, null, '{1}', '{}', '{}'`, argument],
     [`:worker, gen_random_uuid(), 10, null, null, null, null, null, null`, argument],
     [`:worker, gen_random_uuid(), 10, null, null, null, '{1,1}', '{0,0}', '{1,1}'`, argument],
+    [`null, gen_random_uuid(), 10, '{}', p_alone => null`, answers()],
     [`:worker, 'not a uuid', 10`, notOfThatType],
   ],
   heartbeat_jobs: [

@@ -285,6 +285,33 @@ describe('claim', () => {
     expect((await remembers.claim(db, { worker, limit: 1 })).jobs).toMatchObject([{ key: '1 quote' }]);
   });
 
+  it('waits for the disk unless it is alone and nothing of it is metered', async () => {
+    await scene.source('paid', { quotaBytes: 1_000_000 });
+    await scene.type('paid', 'paid', 10);
+    const waits = (type: string, alone: boolean) =>
+      db.transact('claim', async (tx) => {
+        await tx.query('set local synchronous_commit = on');
+        await queue.enqueue(tx, type, `${type} ${alone}`);
+        const { jobs } = await new Queue().claim(tx, { worker: await scene.register(), limit: 1, alone });
+        expect(jobs).toHaveLength(1);
+        const [row] = await tx.query<{ waits: string }>(`select current_setting('synchronous_commit') as waits`);
+        return row!.waits;
+      });
+    expect(await waits('quote', true)).toBe('off');
+    expect(await waits('quote', false)).toBe('on');
+    expect(await waits('paid', true)).toBe('on');
+  });
+
+  it('that the database forgot in a crash is made again, and the job is ended once', async () => {
+    const { jobId } = await queue.enqueue(db, 'quote', 'A');
+    const before = await scene.claimOne();
+    await db.query(`update pgfresh.job set state = 'r', attempt = 0, worker = null, request = null; truncate pgfresh.claim`);
+    const after = await scene.claimOne();
+    expect(after).toEqual(before);
+    expect([await scene.complete([before]), await scene.complete([after])]).toEqual([[jobId], []]);
+    expect(await scene.value('select count(*)::int from pgfresh.history_succeeded')).toBe(1);
+  });
+
   it('is answered as JSON to those who speak only SQL', async () => {
     await queue.enqueueMany(db, 'quote', ['A', 'B'], { priority: 3 });
     const batch = await scene.value<{ id: number; attempt: number; key: string }[]>('pgfresh.get_queue_batch(1)');

@@ -117,7 +117,7 @@ class PgfreshWorker implements Worker {
   async #work(queue: Queue, onJob: (id: number) => void): Promise<never> {
     for (;;) {
       this.#missed = false;
-      const claim = await queue.claim(this.#database, { worker: this.#lease.id, limit: batch });
+      const claim = await queue.claim(this.#database, { worker: this.#lease.id, limit: batch, alone: true });
       this.#lease.hold(claim);
       if (claim.jobs.length === batch) this.#wakeOne();
       for (const job of claim.jobs) onJob(Number(job.key));
@@ -180,7 +180,7 @@ class PgfreshProbe implements ClaimProbe {
   }
 
   async claim(size: number): Promise<number> {
-    this.#last = await this.#queue.claim(this.#database, { worker: this.#worker, limit: size });
+    this.#last = await this.#queue.claim(this.#database, { worker: this.#worker, limit: size, alone: true });
     return this.#last.jobs.length;
   }
 
