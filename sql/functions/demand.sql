@@ -189,6 +189,7 @@ comment on function pgfresh.remove_active_subscription(text, text, text) is 'Say
 -- Five minutes, and the 75 seconds for which a heartbeat may not have been written.
 create or replace function pgfresh.longest_silence() returns interval
 language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
 as $$ select interval '375 seconds' $$;
 comment on function pgfresh.longest_silence() is 'How old the last heartbeat that was written may be: nobody is given up before five silent minutes.';
 

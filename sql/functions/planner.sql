@@ -23,32 +23,30 @@ as $$ select coalesce(jsonb_object_agg(key, total), '{}') from (select key, sum(
 comment on function pgfresh.add_counts(jsonb, jsonb) is 'Two objects of counts as one.';
 
 do $$ begin
+  if to_regtype('pgfresh.looks') is null then
+    create type pgfresh.looks as (type_id int, rests boolean, keys text[], places tid[], jobs bigint[], not_before timestamptz[], checked timestamptz[], due timestamptz[], priorities int[]);
+  end if;
   if to_regtype('pgfresh.look') is null then
-    create type pgfresh.look as (type_id int, key text, place tid, job_id bigint, not_before timestamptz, checked_at timestamptz, due_at timestamptz, next_at timestamptz, priority int);
+    create type pgfresh.look as (type_id int, key text, place tid, job_id bigint, due_at timestamptz, next_at timestamptz, priority int);
   end if;
 end $$;
-comment on type pgfresh.look is 'A pair as the planner has read it: its place if it is locked, its due time if anybody looks at it, and what was decided: when to look again, and the least priority of its job.';
+comment on type pgfresh.looks is 'Pairs of one data type as the planner has read them: whether any of them has a job or is to be left alone, their places if they are locked, '
+  'their due times as far as anybody looks at them, and the least priorities of their jobs if there are such.';
+comment on type pgfresh.look is 'A pair about which the planner has decided something: when to look again, or that it gets a job.';
 
-create or replace function pgfresh.looks_at(p_type_id int, p_keys text[], p_priorities int[] default null) returns pgfresh.look[]
+create or replace function pgfresh.looks_at(p_type_id int, p_keys text[], p_priorities int[] default null) returns pgfresh.looks[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
 begin
-  return (
-  select array_agg(row(p.type_id, p.key, null, p.job_id, p.not_before, p.checked_at, case when p.demanded then p.due_at end, null, w.priority)::pgfresh.look order by p.key)
-  from unnest(p_keys, p_priorities) as w(key, priority) join pgfresh.pairs as p on p.type_id = p_type_id and p.key = w.key);
+  return array(
+  select row(p_type_id, true, array_agg(p.key), null, array_agg(p.job_id), array_agg(p.not_before), array_agg(p.checked_at),
+    array_agg(case when p.demanded then p.due_at end), case when p_priorities is not null then array_agg(w.priority) end)::pgfresh.looks
+  from unnest(p_keys, p_priorities) as w(key, priority) join pgfresh.pairs as p on p.type_id = p_type_id and p.key = w.key having count(*) > 0);
 end
 $$;
 comment on function pgfresh.looks_at(int, text[], int[]) is 'Pairs of one data type, read for the planner. A part of the planner.';
-
-create or replace function pgfresh.put_off(p_looks pgfresh.look[], p_until timestamptz) returns pgfresh.look[]
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select array_agg(row(l.type_id, l.key, l.place, l.job_id, null, null, l.due_at, p_until, null)::pgfresh.look) from unnest(p_looks) as l where l.due_at <> p_until
-$$;
-comment on function pgfresh.put_off(pgfresh.look[], timestamptz) is 'These looks, to be repeated then. A part of the planner.';
 
 /*
   What keeps whole data types from being planned now, and until when; no row for those that nothing does. Nearly always one statement
@@ -94,7 +92,7 @@ comment on function pgfresh.planning_obstacles(int[], timestamptz) is 'What keep
   nothing is looked at in a loop. Each data type is asked by itself; what was decided is written for all of them together.
   Lock order: pairs, then jobs; what somebody else has locked is left to the next look.
 */
-create or replace function pgfresh.plan_looks(p_looks pgfresh.look[], p_now timestamptz) returns jsonb
+create or replace function pgfresh.plan_looks(p_looks pgfresh.looks[], p_now timestamptz) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 -- Or each statement would be planned anew at every call, because it is a little cheaper for the few keys at hand.
@@ -106,6 +104,7 @@ declare
   v_next_sweep timestamptz := p_now + interval '1 minute';
   v_scheduled boolean;
   v_type record;
+  v_awake record;
   v_asked record;
   v_gate record;
   v_needs record;
@@ -114,51 +113,57 @@ declare
   v_later pgfresh.look[];
   v_queue pgfresh.look[];
   v_reasons jsonb := '{}';
-  v_open int; v_held int;
-  v_checked int := 0; v_found_stale int := 0; v_found_missing int := 0; v_failed int := 0; v_skipped int := 0;
+  v_open int := 0; v_held int := 0; v_checked int := 0; v_found_stale int := 0; v_found_missing int := 0; v_failed int := 0; v_skipped int := 0;
   v_undecided int := 0; v_gated int := 0; v_prerequisites int := 0; v_waiting int := 0; v_queued int := 0;
 begin
-  -- Those that are not asked now. Most have the right time of their next look already, and only the others are written.
-  select count(l.job_id), count(*) filter (where l.job_id is null),
-      array_agg(row(l.type_id, l.key, l.place, l.job_id, null, null, l.due_at, l.rest, null)::pgfresh.look) filter (where l.due_at <> l.rest)
-    into v_open, v_held, v_later
-    from (select l.*, case when l.job_id is null then l.not_before else 'infinity' end as rest from unnest(p_looks) as l where l.job_id is not null or l.not_before > p_now) as l;
-
-  -- The looks of a data type stand together, or nearly so, and are taken as a piece of the array.
   for v_type in
-    select r as registered, res.gate_sql, o.reason, o.until, exists (select from pgfresh.type_dependency as d where d.type_id = r.type_id) as dependent,
-      asked.type_id, asked.keys, asked.checked, asked.due, p_looks[asked.first:asked.last] as looks
-    from (
-      select l.type_id, min(l.place) as first, max(l.place) as last, array_agg(l.key) as keys, array_agg(l.checked_at) as checked, array_agg(l.due_at) as due
-      from (select l.type_id, l.key, l.checked_at, l.due_at, l.n as place from unnest(p_looks) with ordinality as l(type_id, key, p, job_id, not_before, checked_at, due_at, next_at, priority, n)
-        where l.job_id is null and (l.not_before > p_now) is not true) as l group by l.type_id
-    ) as asked
-    join pgfresh.data_type_registry as r on r.type_id = asked.type_id join pgfresh.type_resolution as res on res.type_id = asked.type_id
-    left join pgfresh.planning_obstacles(array(select distinct l.type_id from unnest(p_looks) as l), p_now) as o on o.type_id = asked.type_id
-    order by asked.type_id
+    select r as registered, res.gate_sql, o.reason, o.until, exists (select from pgfresh.type_dependency as d where d.type_id = r.type_id) as dependent, g.*,
+      -- What is known of a pair beside its answer, if there is any such thing.
+      case when num_nonnulls(g.places, g.priorities) > 0 then g.keys else '{}' end as known_keys
+    from unnest(p_looks) as g
+    join pgfresh.data_type_registry as r on r.type_id = g.type_id join pgfresh.type_resolution as res on res.type_id = g.type_id
+    left join pgfresh.planning_obstacles(array(select distinct g.type_id from unnest(p_looks) as g), p_now) as o on o.type_id = g.type_id
+    order by g.type_id
   loop
+    select v_type.keys as keys, v_type.places as places, v_type.checked as checked, v_type.due as due into v_awake;
+    if v_type.rests then
+      -- Those that are not asked now. Most have the right time of their next look already, and only the others are written.
+      select array_agg(l.key) filter (where l.rest is null) as keys, array_agg(l.place) filter (where l.rest is null) as places,
+          array_agg(l.checked_at) filter (where l.rest is null) as checked, array_agg(l.due_at) filter (where l.rest is null) as due,
+          count(l.job_id)::int as open, (count(l.rest) - count(l.job_id))::int as held,
+          array_agg(row(v_type.type_id, l.key, l.place, l.job_id, l.due_at, l.rest, null)::pgfresh.look) filter (where l.due_at <> l.rest) as later
+        into v_awake from (
+          select l.*, case when l.job_id is not null then 'infinity' when l.not_before > p_now then l.not_before end as rest
+          from unnest(v_type.keys, v_type.places, v_type.jobs, v_type.not_before, v_type.checked, v_type.due) as l(key, place, job_id, not_before, checked_at, due_at)
+        ) as l;
+      v_open := v_open + v_awake.open;
+      v_held := v_held + v_awake.held;
+      v_later := v_later || v_awake.later;
+      continue when v_awake.keys is null;
+    end if;
     if v_type.reason is not null then
-      v_later := v_later || pgfresh.put_off(array(select l from unnest(v_type.looks) as l where l.type_id = v_type.type_id and l.key = any (v_type.keys)), v_type.until);
-      v_skipped := v_skipped + cardinality(v_type.keys);
-      v_reasons := pgfresh.add_counts(v_reasons, jsonb_build_object('skipped_' || v_type.reason, cardinality(v_type.keys)));
+      v_later := v_later || array(select row(v_type.type_id, l.key, l.place, null, l.due_at, v_type.until, null)::pgfresh.look
+        from unnest(v_awake.keys, v_awake.places, v_awake.due) as l(key, place, due_at) where l.due_at <> v_type.until);
+      v_skipped := v_skipped + cardinality(v_awake.keys);
+      v_reasons := pgfresh.add_counts(v_reasons, jsonb_build_object('skipped_' || v_type.reason, cardinality(v_awake.keys)));
       continue;
     end if;
 
     v_scheduled := (v_type.registered).refresh_strategy = 'scheduled';
-    select array_agg(l) filter (where not c.rests) as stale,
+    select array_agg(row(v_type.type_id, c.key, l.place, null, c.due_at, null, l.priority)::pgfresh.look) filter (where not c.rests) as stale,
         coalesce(array_agg(c.key) filter (where c.found and not c.rests), '{}') as gated,
-        array_agg(row(l.type_id, l.key, l.place, null, null, null, l.due_at, c.next_at, null)::pgfresh.look) filter (where c.rests is not false and l.due_at <> c.next_at) as later,
+        array_agg(row(v_type.type_id, c.key, l.place, null, c.due_at, c.next_at, null)::pgfresh.look) filter (where c.rests is not false and c.due_at <> c.next_at) as later,
         count(*) filter (where c.stale is null)::int as undecided, count(*) filter (where c.stale and c.found)::int as found_stale, count(*) filter (where not c.found)::int as found_missing,
         count(c.raised)::int as raised, max(c.raised) as raised_with
       into v_asked from (
         -- Those that are not decided come soon, but behind those of other types.
-        select c.key, c.found, c.stale, c.raised, not c.stale or (c.found and v_scheduled) is true as rests,
+        select c.key, c.found, c.stale, c.raised, c.due_at, not c.stale or (c.found and v_scheduled) is true as rests,
           case when c.stale is null then p_now + interval '5 seconds' when v_scheduled and c.found then 'infinity' when c.next_at > p_now then c.next_at else v_next_sweep end as next_at
-        from pgfresh.ask_stale(v_type.type_id, v_type.keys, v_type.checked, v_type.due, (v_type.registered).ttl, p_now) as c
-      ) as c join unnest(v_type.looks) as l on l.key = c.key and l.type_id = v_type.type_id;
+        from pgfresh.ask_stale(v_type.type_id, v_awake.keys, v_awake.checked, v_awake.due, (v_type.registered).ttl, p_now) as c
+      ) as c left join unnest(v_type.known_keys, v_type.places, v_type.priorities) as l(key, place, priority) on l.key = c.key;
     v_stale := v_asked.stale;
     v_later := v_later || v_asked.later;
-    v_checked := v_checked + cardinality(v_type.keys) - v_asked.undecided;
+    v_checked := v_checked + cardinality(v_awake.keys) - v_asked.undecided;
     v_undecided := v_undecided + v_asked.undecided;
     v_found_stale := v_found_stale + v_asked.found_stale;
     v_found_missing := v_found_missing + v_asked.found_missing;
@@ -171,7 +176,7 @@ begin
     if v_type.gate_sql is not null and cardinality(v_asked.gated) > 0 then
       begin
         select array_agg(g.key) as closed,
-            array_agg(row(l.type_id, l.key, l.place, null, null, null, l.due_at, case when g.opens_at > p_now then g.opens_at else v_next_sweep end, null)::pgfresh.look) as later
+            array_agg(row(l.type_id, l.key, l.place, null, l.due_at, case when g.opens_at > p_now then g.opens_at else v_next_sweep end, null)::pgfresh.look) as later
           into v_gate from pgfresh.ask_gate(v_type.gate_sql, v_asked.gated, (v_type.registered).data_type) as g join unnest(v_stale) as l on l.key = g.key where not g.open;
         if v_gate.closed is not null then
           v_stale := array(select l from unnest(v_stale) as l where not l.key = any (v_gate.closed));
@@ -200,7 +205,7 @@ begin
       v_prerequisites := v_prerequisites + (pgfresh.plan_looks(pgfresh.looks_at((v_needs.registered).type_id, v_missing, array(
         select greatest(1, pgfresh.priority_of(v_type.registered, p.viewers), l.priority) from unnest(v_missing) with ordinality as m(key, place)
         join unnest(v_stale) as l on l.key = m.key join pgfresh.pairs as p on p.type_id = v_type.type_id and p.key = m.key order by m.place)), p_now) ->> 'queued')::int;
-      v_later := v_later || pgfresh.put_off(array(select l from unnest(v_stale) as l where l.key = any (v_missing)), v_next_sweep);
+      v_later := v_later || array(select row(l.type_id, l.key, l.place, null, l.due_at, v_next_sweep, null)::pgfresh.look from unnest(v_stale) as l where l.key = any (v_missing) and l.due_at <> v_next_sweep);
       v_stale := array(select l from unnest(v_stale) as l where not l.key = any (v_missing));
       v_waiting := v_waiting + cardinality(v_missing);
     end loop;
@@ -219,7 +224,7 @@ begin
       'prerequisites', nullif(v_prerequisites, 0), 'waiting', nullif(v_waiting, 0)));
 end
 $$;
-comment on function pgfresh.plan_looks(pgfresh.look[], timestamptz) is
+comment on function pgfresh.plan_looks(pgfresh.looks[], timestamptz) is
   'Decides about pairs that were read, and queues those that are missing or stale, within gate, prerequisites and quota. Returns counts. A part of the planner.';
 
 /*
@@ -237,7 +242,7 @@ set jit = off
 as $$
 declare
   v_looks pgfresh.look[] := array(
-    select row(l.type_id, l.key, p.ctid, l.job_id, null, null, l.due_at, l.next_at, l.priority)::pgfresh.look from unnest(p_looks) as l
+    select row(l.type_id, l.key, p.ctid, l.job_id, l.due_at, l.next_at, l.priority)::pgfresh.look from unnest(p_looks) as l
     cross join lateral (
       select p.ctid from pgfresh.pairs as p
       where p.type_id = l.type_id and p.key = l.key and p.job_id is not distinct from l.job_id and (p.due_at = l.due_at or l.due_at is null) for update skip locked

@@ -483,7 +483,7 @@ comment on function pgfresh.type_problem(pgfresh.data_type_registry) is 'Why a d
   What the planner has set for its own statements is not meant for users' tables.
 */
 create or replace function pgfresh.ask_stale(p_type_id int, p_keys text[], p_checked timestamptz[], p_due timestamptz[], p_ttl interval, p_now timestamptz)
-returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, raised text)
+returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, due_at timestamptz, raised text)
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 set plan_cache_mode = auto
@@ -492,7 +492,7 @@ set enable_seqscan = on
 set random_page_cost = 1.1
 as $$
 declare
-  v_check text := format('select c.key, c.found, c.stale, c.next_at, c.at, null::text from pgfresh.check_%s($1, $2, $3, $4, $5) as c', p_type_id);
+  v_check text := format('select c.*, null::text from pgfresh.check_%s($1, $2, $3, $4, $5) as c', p_type_id);
   v_count int := cardinality(p_keys);
   v_from int := 1;
   v_size int := v_count;
@@ -515,12 +515,12 @@ begin
       if v_size > 1 then
         v_size := greatest(least(v_size, v_count - v_from + 1) / 2, 1);
       else
-        return query select p_keys[v_from], null::boolean, coalesce(p_checked[v_from] + p_ttl <= p_now, true), p_checked[v_from] + p_ttl, null::timestamptz, sqlerrm;
+        return query select p_keys[v_from], null::boolean, coalesce(p_checked[v_from] + p_ttl <= p_now, true), p_checked[v_from] + p_ttl, null::timestamptz, p_due[v_from], sqlerrm;
         v_from := v_from + 1;
       end if;
     end;
   end loop;
-  return query select k, null::boolean, null::boolean, null::timestamptz, null::timestamptz, null::text from unnest(p_keys[v_from:]) as k where v_from <= v_count;
+  return query select k.key, null::boolean, null::boolean, null::timestamptz, null::timestamptz, k.due_at, null::text from unnest(p_keys[v_from:], p_due[v_from:]) as k(key, due_at) where v_from <= v_count;
 end
 $$;
 comment on function pgfresh.ask_stale(int, text[], timestamptz[], timestamptz[], interval, timestamptz) is

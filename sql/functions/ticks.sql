@@ -11,7 +11,7 @@ comment on function pgfresh.record_run(text, timestamptz, double precision, json
   Pairs that somebody else has locked keep their entries, and do not take the place of others: then it reads on. An entry whose pair says
   another time is taken away too, and means nothing. Pairs are read by the keys of a data type, because one walk of the index finds many.
 */
-create or replace function pgfresh.take_due(p_now timestamptz, p_limit int, out looks pgfresh.look[], out taken int)
+create or replace function pgfresh.take_due(p_now timestamptz, p_limit int, out looks pgfresh.looks[], out taken int)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 -- Planned once for any number of entries: by the index, and what was read is put together by a hash.
@@ -27,6 +27,7 @@ declare
   v_locked record;
   v_after timestamptz := '-infinity'; v_after_type int := 0; v_after_key text := '';
 begin
+  looks := '{}';
   taken := 0;
   loop
     select array_agg(d.ctid) as entries, array_agg(d.due_at) as due, array_agg(d.type_id) as types, array_agg(d.key) as keys, count(*)::int as count
@@ -35,15 +36,22 @@ begin
         where d.due_at <= p_now and (d.due_at, d.type_id, d.key) > (v_after, v_after_type, v_after_key) order by d.due_at, d.type_id, d.key limit p_limit - taken
       ) as d;
     exit when v_read.count = 0;
-    select array_agg(d.entry) as entries,
-        array_agg(row(p.type_id, p.key, p.ctid, p.job_id, p.not_before, p.checked_at, p.due_at, null, null)::pgfresh.look order by p.type_id) filter (where p.demanded and p.due_at = d.due_at) as looks
-      into v_locked from (select t.type_id, array_agg(t.key) as keys from unnest(v_read.types, v_read.keys) as t(type_id, key) group by t.type_id) as t
-      cross join lateral (select p.*, p.ctid from pgfresh.pairs as p where p.type_id = t.type_id and p.key = any (t.keys) for update skip locked) as p
-      join unnest(v_read.entries, v_read.due, v_read.types, v_read.keys) as d(entry, due_at, type_id, key) on d.type_id = p.type_id and d.key = p.key;
-    delete from pgfresh.due where ctid = any (v_locked.entries);
+    with locked as materialized (
+      select d.entry, p.*, p.demanded and p.due_at = d.due_at as meant
+      from (select t.type_id, array_agg(t.key) as keys from unnest(v_read.types, v_read.keys) as t(type_id, key) group by t.type_id) as t
+      cross join lateral (select p.*, p.ctid as place from pgfresh.pairs as p where p.type_id = t.type_id and p.key = any (t.keys) for update skip locked) as p
+      join unnest(v_read.entries, v_read.due, v_read.types, v_read.keys) as d(entry, due_at, type_id, key) on d.type_id = p.type_id and d.key = p.key
+    ), gone as (
+      delete from pgfresh.due where ctid = any (array(select l.entry from locked as l))
+    )
+    select (select count(*)::int from locked) as count, array(
+        select row(l.type_id, bool_or(l.job_id is not null or l.not_before > p_now), array_agg(l.key), array_agg(l.place), array_agg(l.job_id), array_agg(l.not_before),
+          array_agg(l.checked_at), array_agg(l.due_at), null)::pgfresh.looks
+        from locked as l where l.meant group by l.type_id
+      ) as looks into v_locked;
     looks := looks || v_locked.looks;
-    taken := taken + coalesce(cardinality(v_locked.entries), 0);
-    exit when v_read.count = coalesce(cardinality(v_locked.entries), 0) or taken >= p_limit;
+    taken := taken + v_locked.count;
+    exit when v_read.count = v_locked.count or taken >= p_limit;
     v_after := v_read.due[v_read.count]; v_after_type := v_read.types[v_read.count]; v_after_key := v_read.keys[v_read.count];
   end loop;
 end
@@ -72,10 +80,10 @@ begin
   v_folded := pgfresh.fold_demand(v_now);
   perform pgfresh.cool_down(v_now);
   select * into v_due from pgfresh.take_due(v_now, p_limit);
-  if v_due.looks is not null then
+  if v_due.looks <> '{}' then
     v_counts := pgfresh.plan_looks(v_due.looks, v_now);
   end if;
-  if v_due.looks is not null or v_folded > 0 then
+  if v_due.looks <> '{}' or v_folded > 0 then
     perform pgfresh.record_run('tick', date_trunc('minute', v_now), 1000 * extract(epoch from clock_timestamp() - v_began), v_counts);
   end if;
   return v_counts || jsonb_build_object('more', v_due.taken = p_limit);
@@ -96,8 +104,9 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_state pgfresh.planner_state;
   v_counts jsonb;
-  v_looks pgfresh.look[];
-  v_last pgfresh.look;
+  v_looks pgfresh.looks[];
+  v_last pgfresh.looks;
+  v_read int;
   v_done boolean;
 begin
   perform pgfresh.require_primary();
@@ -108,15 +117,19 @@ begin
   perform pgfresh.fold_demand(v_now);
   perform pgfresh.cool_down(v_now);
   select * into v_state from pgfresh.planner_state;
-  v_looks := array(
-    select row(p.type_id, p.key, null, p.job_id, p.not_before, p.checked_at, p.due_at, null, null)::pgfresh.look
-    from pgfresh.pairs as p where p.demanded and (p.type_id, p.key) > (v_state.sweep_type, v_state.sweep_key) order by p.type_id, p.key limit p_limit);
-  v_done := cardinality(v_looks) < p_limit;
+  select coalesce(array_agg(row(t.type_id, t.rests, t.keys, null, t.jobs, t.not_before, t.checked, t.due, null)::pgfresh.looks order by t.type_id), '{}'), coalesce(sum(t.count), 0)
+    into v_looks, v_read from (
+      select p.type_id, count(*)::int as count, bool_or(p.job_id is not null or p.not_before > v_now) as rests, array_agg(p.key) as keys, array_agg(p.job_id) as jobs,
+        array_agg(p.not_before) as not_before, array_agg(p.checked_at) as checked, array_agg(p.due_at) as due
+      from (select p.* from pgfresh.pairs as p where p.demanded and (p.type_id, p.key) > (v_state.sweep_type, v_state.sweep_key) order by p.type_id, p.key limit p_limit) as p
+      group by p.type_id
+    ) as t;
+  v_done := v_read < p_limit;
   v_last := v_looks[cardinality(v_looks)];
   v_counts := pgfresh.plan_looks(v_looks, v_now);
   perform pgfresh.record_run('sweep', coalesce(v_state.sweep_started_at, v_now), 1000 * extract(epoch from clock_timestamp() - v_began), v_counts);
   update pgfresh.planner_state set sweep_started_at = case when not v_done then coalesce(v_state.sweep_started_at, v_now) end,
-    sweep_type = case when v_done then 0 else v_last.type_id end, sweep_key = case when v_done then '' else v_last.key end;
+    sweep_type = case when v_done then 0 else v_last.type_id end, sweep_key = case when v_done then '' else v_last.keys[cardinality(v_last.keys)] end;
   return v_counts || jsonb_build_object('done', v_done);
 end
 $$;

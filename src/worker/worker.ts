@@ -168,7 +168,13 @@ export class Worker extends Service {
     let jobs: readonly ClaimedJob[] = [];
     try {
       await failpoint('worker.before-claim');
-      ({ jobs } = await this.#queue.claim(this.#options.db, { worker: lease.worker, limit, types, request, alone: true }));
+      ({ jobs } = await this.#queue.claim(this.#options.db, {
+        worker: lease.worker,
+        limit,
+        types,
+        request,
+        alone: true,
+      }));
       await failpoint('worker.after-claim');
     } catch (error) {
       const { code } = asPgfreshError(error);

@@ -80,7 +80,7 @@ test('a pair that has changed between look and decision of the sweep is left as 
     `(pgfresh.looks_at((select type_id from pgfresh.data_type_registry), '{A}'))::text`,
   );
   await scene.queue.value(`pgfresh.queue_refresh_if_not_exists('A', 'quote')`);
-  const planned = await scene.queue.value(`pgfresh.plan_looks($1::pgfresh.look[], pgfresh.clock())`, [looks]);
+  const planned = await scene.queue.value(`pgfresh.plan_looks($1::pgfresh.looks[], pgfresh.clock())`, [looks]);
   expect(planned).toMatchObject({ checked: 1, stale: 1, queued: 0 });
   expect(await scene.open()).toEqual(['quote A 0']);
 });

@@ -305,7 +305,9 @@ describe('claim', () => {
   it('that the database forgot in a crash is made again, and the job is ended once', async () => {
     const { jobId } = await queue.enqueue(db, 'quote', 'A');
     const before = await scene.claimOne();
-    await db.query(`update pgfresh.job set state = 'r', attempt = 0, worker = null, request = null; truncate pgfresh.claim`);
+    await db.query(
+      `update pgfresh.job set state = 'r', attempt = 0, worker = null, request = null; truncate pgfresh.claim`,
+    );
     const after = await scene.claimOne();
     expect(after).toEqual(before);
     expect([await scene.complete([before]), await scene.complete([after])]).toEqual([[jobId], []]);
