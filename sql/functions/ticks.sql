@@ -92,7 +92,7 @@ $$;
 comment on function pgfresh.plan_due_pairs(int) is
   'The tick: takes note of who came and went, and looks at the demanded pairs that are due, at most p_limit. Call it every second, and again at once while it says {"more": true}.';
 
-create or replace function pgfresh.check_and_queue_stale_data(p_limit int default 5000) returns jsonb
+create or replace function pgfresh.check_and_queue_stale_data(p_limit int default 10000) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
