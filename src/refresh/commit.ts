@@ -32,7 +32,8 @@ export interface EndedJob {
 interface Writable {
   readonly job: { readonly id: number };
   readonly rows: readonly WritableRow[];
-  readonly fetchedAt: Date;
+  /** By `performance.now()`. */
+  readonly fetchedAt: number;
 }
 
 interface Good extends Writable {
@@ -225,8 +226,8 @@ export async function writeRows(
 }
 
 /** How long ago, not when: the clock of this process may be wrong, but it counts seconds well. */
-function markedRows(job: number, fetchedAt: Date, rows: readonly WritableRow[]): WritableRow[] {
-  const age = Math.max(0, Date.now() - fetchedAt.getTime()) / 1000;
+function markedRows(job: number, fetchedAt: number, rows: readonly WritableRow[]): WritableRow[] {
+  const age = (performance.now() - fetchedAt) / 1000;
   return rows.map((row) => ({ ...row, '~job': job, '~age': age }));
 }
 

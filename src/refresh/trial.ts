@@ -87,7 +87,7 @@ async function tryWrite(
   db: Database,
   type: RefreshType,
   key: string,
-  { rows, fetchedAt }: { rows: readonly WritableRow[]; fetchedAt: Date },
+  { rows, fetchedAt }: { rows: readonly WritableRow[]; fetchedAt: number },
 ): Promise<Pick<Trial, 'outcome' | 'error' | 'changes'>> {
   let result: Pick<Trial, 'outcome' | 'changes'> = { outcome: 'empty', changes: [] };
   const one = { job: { id: 0 }, rows, fetchedAt };

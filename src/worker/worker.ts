@@ -83,8 +83,9 @@ export class Worker extends Service {
     const { db, url, events, sources } = options;
     this.#options = options;
     this.#commits = new Commits(db, this.#queue);
-    this.#clients = new Clients(sources, { db, events });
-    this.#refresher = new Refresher({ clientOf: (type) => this.#clients.of(type), now: () => this.#now() });
+    const now = (): Date => this.#now();
+    this.#clients = new Clients(sources, { db, events, now });
+    this.#refresher = new Refresher({ clientOf: (type) => this.#clients.of(type), now });
     this.#listener = new Listener({ url, events, channel: 'pgfresh_job', onNotification: () => this.#work.wake() });
     this.#lease = this.#newLease();
   }

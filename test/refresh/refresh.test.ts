@@ -130,7 +130,7 @@ describe('an answer of the cache', () => {
       await scene.enqueue('plain', ['OLD']);
       const [job] = await scene.claim(type.id);
       const fetched = await scene.refresher().fetch(type, job!, signal);
-      const aged = { ...fetched, fetchedAt: new Date(Date.now() - seconds * 1_000) };
+      const aged = { ...fetched, fetchedAt: performance.now() - seconds * 1_000 };
       const [ended] = await new Commits(scene.db, scene.queue).end(type, [{ job: job!, fetched: aged }], signal);
       return ended!.outcome;
     };
