@@ -209,6 +209,32 @@ describe('a provider with a limit', () => {
     await worker.stop();
   });
 
+  it('that can not be held is none of the job, which ends as it would have', async () => {
+    const scene = await RefreshScene.open();
+    await scene.db.query(
+      `create or replace function pgfresh.hold_source(p_source_id int, p_until timestamptz, p_reason text) returns timestamptz
+       language plpgsql as $$ begin raise exception 'no hold'; end $$`,
+    );
+    const body = JSON.stringify({ symbol: 'A', price: 1, at: '2026-01-05T12:00:00Z' });
+    const headers = { 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '30' };
+    scene.provider.answers.set('/quote/A', (_request, response) => {
+      response.writeHead(200, { 'content-type': 'application/json', ...headers }).end(body);
+    });
+    scene.provider.answers.set('/quote/B', (_request, response) => {
+      response.writeHead(500, headers).end();
+    });
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['A', 'B']);
+    await until(() => endedOf(scene).length === 2);
+    expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh', B: 'http_5xx' });
+    expect(await scene.rows()).toEqual([{ symbol: 'A', price: 1 }]);
+    expect(await scene.value(`select outcome from pgfresh.history_succeeded`)).toBe('fresh');
+    expect(scene.seen.filter(({ type }) => type === 'worker.failed')).toContainEqual(
+      expect.objectContaining({ step: 'hold', problem: expect.stringContaining('no hold') }),
+    );
+    await worker.stop();
+  });
+
   it('that says wait for no time at all is not asked without end', async () => {
     const scene = await RefreshScene.open();
     scene.provider.answers.set('/quote/A', (_request, response) =>
