@@ -29,7 +29,7 @@ export interface EndedJob {
 }
 
 interface Writable {
-  readonly job: { readonly id: number };
+  readonly job: Pick<ClaimedJob, 'id' | 'key'>;
   readonly rows: readonly WritableRow[];
   /** By `performance.now()`. */
   readonly fetchedAt: number;
@@ -188,6 +188,8 @@ export async function writeRows(
 ): Promise<Map<number, Verdict>> {
   const verdicts = new Map<number, Verdict>();
   const withRows = ours.filter(({ rows }) => rows.length > 0);
+  const { lock } = type.statements;
+  if (lock && withRows.length > 0) await tx.query(lock, [withRows.map(({ job }) => job.key)]);
   for (const [columns, group] of Map.groupBy(withRows, ({ rows }) => columnsOf(rows[0]!).join())) {
     const { upsert, prune } = type.statements.for(columns.split(','));
     const rows = JSON.stringify(group.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));

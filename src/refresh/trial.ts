@@ -90,7 +90,7 @@ async function tryWrite(
   { rows, fetchedAt }: { rows: readonly WritableRow[]; fetchedAt: number },
 ): Promise<Pick<Trial, 'outcome' | 'error' | 'changes'>> {
   let result: Pick<Trial, 'outcome' | 'changes'> = { outcome: 'empty', changes: [] };
-  const one = { job: { id: 0 }, rows, fetchedAt };
+  const one = { job: { id: 0, key }, rows, fetchedAt };
   try {
     await db.transact(
       'try',

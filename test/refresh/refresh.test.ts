@@ -2,6 +2,8 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { defineDataType, mergeWhenGreater } from '../../src/index.ts';
 import { Commits } from '../../src/refresh/index.ts';
+import { blocked } from '../harness/blocked.ts';
+import { openSession } from '../harness/session.ts';
 import { quoteType, RefreshScene } from './scene.ts';
 
 const plain = defineDataType({
@@ -197,6 +199,30 @@ describe('write modes', () => {
     tell('2026-01-07T00:00:00Z');
     expect(await scene.outcome('IBM|XNYS', 'statement')).toBe('empty');
     expect(await rows()).toHaveLength(3);
+  });
+});
+
+describe('replace beside somebody who writes the table by himself', () => {
+  it('leaves his rows that are newer, also those that it could not see when it began', async () => {
+    const stranger = await openSession(scene.url);
+    await stranger.query('begin');
+    await stranger.query(
+      `insert into statement values ('NEW', 'X', '2026-01-01', 99, '2026-02-01', now()), ('NEW', 'X', '2027-01-01', 99, '2026-02-01', now())`,
+    );
+    const statements = ['2025-01-01', '2026-01-01'].map((period) => ({ period, revenue: 1 }));
+    scene.provider.json('/statement/X/NEW', { at: '2026-01-05T00:00:00Z', statements });
+    const ending = scene.refresh(['NEW|X'], 'statement');
+    await blocked(scene.db);
+    await stranger.query('commit');
+    await ending;
+    const rows = await scene.db.query(
+      `select period::text, revenue::float8 as revenue from statement where symbol = 'NEW' order by 1`,
+    );
+    expect(rows).toEqual([
+      { period: '2025-01-01', revenue: 1 },
+      { period: '2026-01-01', revenue: 99 },
+      { period: '2027-01-01', revenue: 99 },
+    ]);
   });
 });
 
