@@ -102,6 +102,22 @@ end
 $$;
 comment on function pgfresh.settle_usage(int, bigint, bigint, bigint) is 'Turns a reservation into what was really used.';
 
+create or replace function pgfresh.count_calls(p_source_id int, p_calls int, p_bytes bigint) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgfresh.require_range('p_calls', p_calls, 0, 1000000);
+  perform pgfresh.require_range('p_bytes', p_bytes, 0, 1e15);
+  if not exists (select from pgfresh.sources where id = p_source_id) then
+    perform pgfresh.refuse('PGF_SOURCE_UNKNOWN', format('there is no source %s', coalesce(p_source_id::text, 'null')), 'Pass the source_id of the data type.');
+  end if;
+  perform pgfresh.settle_usage(p_source_id, 0, p_bytes, p_calls);
+end
+$$;
+comment on function pgfresh.count_calls(int, int, bigint) is
+  'Adds calls that no job has made, such as that of pgfresh try, to the ledger of a source, and the bytes that they used. take_call asks for them before.';
+
 create or replace function pgfresh.correct_data_usage(p_source text, p_bytes bigint, p_reason text) returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
