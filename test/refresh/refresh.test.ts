@@ -34,12 +34,21 @@ const statement = defineDataType({
     statements.map((one) => ({ symbol, exchange, ...one, quoted_at: at })),
 });
 
+/** Says of which symbol it is beside its list, which may be empty. */
+const listing = defineDataType({
+  ...plain,
+  name: 'listing',
+  normalise: 'upper',
+  schema: z.object({ symbol: z.string(), prices: z.array(z.number()) }),
+  rows: ({ symbol, prices }) => prices.map((price) => ({ symbol, price })),
+});
+
 const greater = quoteType({ name: 'greater', sourceTimestamp: undefined, write: mergeWhenGreater('price') });
 const child = defineDataType({ ...plain, name: 'child', table: 'child' });
 
 let scene: RefreshScene;
 beforeAll(async () => {
-  scene = await RefreshScene.open([quoteType(), plain, statement, greater, child]);
+  scene = await RefreshScene.open([quoteType(), plain, statement, listing, greater, child]);
 });
 
 describe('a refresh', () => {
@@ -93,6 +102,17 @@ describe('a refresh', () => {
     expect(await scene.outcome('NONE', 'plain')).toBe('empty');
     expect(await scene.outcome('VOID', 'plain')).toBe('empty');
     expect(await scene.outcome('NONE|X', 'statement')).toBe('empty');
+  });
+});
+
+describe('an empty list', () => {
+  it.each([
+    ['of the key', 'EMPTY', 'empty'],
+    ['of the key in another spelling', 'empty', 'empty'],
+    ['of another key', 'OTHER', 'wrong_key'],
+  ])('%s', async (_name, symbol, outcome) => {
+    scene.provider.json('/plain/EMPTY', { symbol, prices: [] });
+    expect(await scene.outcome('EMPTY', 'listing')).toBe(outcome);
   });
 });
 
