@@ -1,7 +1,8 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { defineDataType, mergeWhenGreater } from '../../src/index.ts';
-import { Commits } from '../../src/refresh/index.ts';
+import { Commits, Refresher } from '../../src/refresh/index.ts';
+import { SourceClient } from '../../src/sources/index.ts';
 import { blocked } from '../harness/blocked.ts';
 import { openSession } from '../harness/session.ts';
 import { quoteType, RefreshScene } from './scene.ts';
@@ -95,6 +96,13 @@ describe('a refresh', () => {
     expect(await scene.outcome('A', 'plain')).toBe('fresh');
   });
 
+  it('of a type without a source timestamp replaces a row whose time is still to come', async () => {
+    await scene.db.query(`insert into plain values ('AHEAD', 5, now() + interval '1 day')`);
+    scene.provider.json('/plain/AHEAD', { symbol: 'AHEAD', price: 1 });
+    expect(await scene.outcome('AHEAD', 'plain')).toBe('fresh');
+    expect(await scene.value(`select price::float8 from plain where symbol = 'AHEAD'`)).toBe(1);
+  });
+
   it('that finds nothing is empty, by its rows or by a status', async () => {
     scene.provider.answers.set('/plain/NONE', (_request, response) => response.writeHead(404).end());
     scene.provider.answers.set('/plain/VOID', (_request, response) => response.writeHead(204).end());
@@ -164,6 +172,33 @@ describe('an answer of the cache', () => {
     expect(await age()).toBeLessThan(59);
     expect(await endAged(0)).toBe('fresh');
     expect(await age()).toBeLessThan(29);
+  });
+});
+
+describe('an answer that was refused', () => {
+  it('is not taken from the cache, as a good one is', async () => {
+    const type = await scene.type();
+    const source = scene.config.sources.find(({ name }) => name === 'market')!;
+    const client = new SourceClient({ ...source, cacheEntries: 10 }, { events: scene.events });
+    const refresher = new Refresher({ clientOf: () => client, now: () => new Date() });
+    const fetch = () => refresher.fetch(type, { key: 'CACHED', metadata: null }, new AbortController().signal);
+    scene.quote('CACHED', -1);
+    expect(await fetch()).toMatchObject({ refusal: { outcome: 'sanity' }, cost: { calls: 1 } });
+    scene.quote('CACHED', 1);
+    expect(await fetch()).toMatchObject({ rows: [{ price: 1 }], fromCache: false });
+    expect(await fetch()).toMatchObject({ rows: [{ price: 1 }], fromCache: true, cost: { calls: 0 } });
+    await client.close();
+  });
+
+  it('is kept with others of its kind, but not with all of them', async () => {
+    const keys = Array.from({ length: 8 }, (_, n) => `WRONG${n}`);
+    for (const key of keys) scene.quote(key, 1, 'yesterday');
+    const ended = await scene.refresh(keys);
+    expect(new Set(ended.map(({ outcome }) => outcome))).toEqual(new Set(['schema']));
+    const kept = await scene.db.query<{ key: string }>(
+      `select key from pgfresh.refused_answer where key like 'WRONG%' order by key`,
+    );
+    expect(kept.map(({ key }) => key)).toEqual(keys.slice(-5));
   });
 });
 
