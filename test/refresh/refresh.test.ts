@@ -298,6 +298,17 @@ describe('a commit of many', () => {
     );
   });
 
+  it('turns back each with its own outcome', async () => {
+    scene.quote('MIXED1', -1);
+    scene.provider.json('/quote/MIXED2', { symbol: 'OTHER', price: 1, at: '2026-01-05T12:00:00Z' });
+    expect((await scene.refresh(['MIXED1', 'MIXED2'])).map(({ outcome }) => outcome)).toEqual(['sanity', 'wrong_key']);
+    const errors = await scene.db.query(`select key, error from pgfresh.job where key like 'MIXED_' order by key`);
+    expect(errors).toMatchObject([
+      { key: 'MIXED1', error: expect.stringContaining('price') },
+      { key: 'MIXED2', error: expect.stringContaining('OTHER') },
+    ]);
+  });
+
   it('tells a missing parent from a refused row, also where the constraint is deferred', async () => {
     scene.provider.json('/plain/AAPL', { symbol: 'AAPL', price: 1 });
     scene.provider.json('/plain/ORPHAN', { symbol: 'ORPHAN', price: 1 });

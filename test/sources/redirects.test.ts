@@ -83,9 +83,9 @@ describe('a redirect', () => {
 it('a redirect from https to http is refused, though the host is of the source', () => {
   const place = placeOf({ baseUrl: 'https://api.example.com', hosts: [], headers: {} });
   const request = prepare({ url: '/quote' }, place);
-  const to = (location: string) => ({ status: 302, headers: new Headers({ location }) });
-  expect(redirected(request, to('https://api.example.com/new'), place)?.url.href).toBe('https://api.example.com/new');
-  expect(() => redirected(request, to('http://api.example.com/new'), place)).toThrow(/from https to http/);
+  const sent = (location: string) => ({ status: 302, headers: new Headers({ location }) });
+  expect(redirected(request, sent('https://api.example.com/new'), place)?.url.href).toBe('https://api.example.com/new');
+  expect(() => redirected(request, sent('http://api.example.com/new'), place)).toThrow(/from https to http/);
 });
 
 describe('credentials', () => {
