@@ -52,6 +52,7 @@ export const queueFunctions = [
 /** Sources and their limits. */
 export const sourceFunctions = [
   'take_call',
+  'count_calls',
   'hold_source',
   'pause_source',
   'resume_source',

@@ -5,7 +5,10 @@ import { readFunctions, readRelations, type SqlFunction, type SqlRelation } from
 
 /** The files of `sql/functions`, in the order of the page. A file with functions that is not here fails the page. */
 const topics: Readonly<Record<string, string>> = {
-  registry: 'The registry and staleness',
+  registry: 'The registry',
+  names: 'Names in the registry',
+  resolution: 'What registry rows mean',
+  staleness: 'Staleness, and what users are asked',
   demand: 'Who looks at what',
   ticks: 'Tick and sweep',
   cycles: 'Scheduled refreshes',

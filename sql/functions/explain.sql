@@ -31,6 +31,7 @@ declare
   v_source pgfresh.sources;
   v_stop pgfresh.spending_stop;
   v_rate record;
+  v_running record;
   v_row record;
   v_gate record;
   v_problem record;
@@ -46,6 +47,9 @@ begin
   select * into v_source from pgfresh.sources where id = v_type.source_id;
   select * into v_stop from pgfresh.spending_stop;
   select * into v_rate from pgfresh.calls_now(v_source, v_now);
+  select count(*) as jobs, min(r.data_type) filter (where j.key = v_key) as of_key, min(j.claimed_at) filter (where j.key = v_key) as since into v_running
+    from pgfresh.source_place as p join pgfresh.job as j on j.id = p.job_id and j.state = 'x' and j.attempt = p.attempt join pgfresh.data_type_registry as r on r.type_id = j.type_id
+    where p.source_id = v_source.id;
   select count(*) into v_sql_viewers from pgfresh.active_subscriptions where type_id = v_type.type_id and key = v_key;
   select coalesce(sum(viewers), 0) into v_gateway_viewers from pgfresh.node_demand where type_id = v_type.type_id and key = v_key;
   select * into v_problem from pgfresh.type_problem(v_type);
@@ -101,6 +105,12 @@ begin
     v_reason := 'rate'; v_until := v_rate.next_at;
     v_words := format('The source %s may be called %s times a minute, and %s.', v_source.name, v_source.rate_limit_per_minute * v_source.api_keys,
       case when v_rate.viewed > 0 then 'what is left is kept for what people look at' else 'the next call is free in ' || pgfresh.in_words(v_until - v_now) end);
+  elsif v_job.id is not null and v_source.one_key_at_a_time and v_running.of_key is not null then
+    v_reason := 'same_key'; v_since := v_running.since;
+    v_words := format('The %s of the same key is being fetched since %s, and the source %s takes one job a key at a time.', v_running.of_key, pgfresh.in_words(v_now - v_since), v_source.name);
+  elsif v_job.id is not null and v_running.jobs >= v_source.max_concurrency then
+    v_reason := 'concurrency';
+    v_words := format('The source %s takes %s jobs at a time, and as many run.', v_source.name, v_source.max_concurrency);
   elsif v_job.id is not null then
     v_reason := 'queued'; v_since := v_job.created_at;
     v_place := 1 + (select count(*) from (

@@ -21,6 +21,32 @@ create or replace trigger keep_source_state after insert or update of quota_byte
   for each row execute function pgfresh.keep_source_state();
 
 /*
+  Ends have their jobs first and then the row of their source, which whoever changes it has before any trigger of the row can ask for
+  jobs. So they are taken before that, those of all sources with a quota, because which one it is nobody says yet; and until no more
+  came while some were waited for. Not the whole table: claims have the row of a source with an open breaker before they need it.
+*/
+create or replace function pgfresh.wait_for_jobs() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_held bigint := 0;
+  v_before bigint;
+begin
+  loop
+    v_before := v_held;
+    select count(*) into v_held from (select from pgfresh.job where reserved > 0 or size_class > 0 order by id for update) as held;
+    exit when v_held <= v_before;
+  end loop;
+  return null;
+end
+$$;
+comment on function pgfresh.wait_for_jobs() is 'Trigger of sources: a quota is changed when nobody ends jobs that have reserved some of it.';
+
+create or replace trigger wait_for_jobs before update of quota_bytes on pgfresh.sources
+  for each statement execute function pgfresh.wait_for_jobs();
+
+/*
   What a source may still use now. The cap is the quota times its buffer. Two limits hold together:
   - the cap itself: what was used in the rolling window, plus what is reserved;
   - the pace: a bucket that drains evenly, so that a window never ends in a blackout. It is one day of the quota deep, at most
@@ -101,6 +127,22 @@ begin
 end
 $$;
 comment on function pgfresh.settle_usage(int, bigint, bigint, bigint) is 'Turns a reservation into what was really used.';
+
+create or replace function pgfresh.count_calls(p_source_id int, p_calls int, p_bytes bigint) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgfresh.require_range('p_calls', p_calls, 0, 1000000);
+  perform pgfresh.require_range('p_bytes', p_bytes, 0, 1e15);
+  if not exists (select from pgfresh.sources where id = p_source_id) then
+    perform pgfresh.refuse('PGF_SOURCE_UNKNOWN', format('there is no source %s', coalesce(p_source_id::text, 'null')), 'Pass the source_id of the data type.');
+  end if;
+  perform pgfresh.settle_usage(p_source_id, 0, p_bytes, p_calls);
+end
+$$;
+comment on function pgfresh.count_calls(int, int, bigint) is
+  'Adds calls that no job has made, such as that of pgfresh try, to the ledger of a source, and the bytes that they used. take_call asks for them before.';
 
 create or replace function pgfresh.correct_data_usage(p_source text, p_bytes bigint, p_reason text) returns bigint
 language plpgsql

@@ -10,7 +10,7 @@ revoke all on all functions in schema pgfresh from public;
 revoke all on all sequences in schema pgfresh from public;
 
 grant usage on schema pgfresh to pgfresh_worker, pgfresh_gateway, pgfresh_viewer, pgfresh_evaluator;
-grant select on pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.planner_run, pgfresh.refused_answer to pgfresh_worker;
+grant select on pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.planner_run, pgfresh.refused_answer, pgfresh.source_health, pgfresh.spending_stop to pgfresh_worker;
 
 do $$
 declare
@@ -26,7 +26,7 @@ begin
         'plan_due_pairs', 'check_and_queue_stale_data', 'open_refresh_cycle', 'queue_scheduled_refreshes', 'hold_duty', 'release_duty', 'clear_planner_runs', 'clear_old_warnings', 'warn',
         'queue_refreshes', 'queue_refresh_if_not_exists', 'get_queue_batch', 'claim_next_pending_job', 'claim_jobs', 'complete_jobs', 'complete_queue_job', 'turn_back_jobs', 'fail_queue_job',
         'reset_job_immediate', 'cancel_queue_jobs', 'retry_failed_jobs', 'heartbeat_jobs', 'register_worker', 'heartbeat_worker', 'retire_worker', 'recover_stuck_jobs', 'maintain_queue_partitions',
-        'is_quota_exceeded', 'correct_data_usage', 'take_call', 'hold_source', 'pause_source', 'resume_source', 'calibrate_source', 'stop_spending', 'resume_spending',
+        'is_quota_exceeded', 'correct_data_usage', 'take_call', 'count_calls', 'hold_source', 'pause_source', 'resume_source', 'calibrate_source', 'stop_spending', 'resume_spending', 'calls_now', 'source_budget',
         'fence_jobs', 'release_claim', 'keep_refused_answer'])
     ) as given(role, names)
     cross join unnest(given.names) as name join pg_proc as f on f.proname = name and f.pronamespace = 'pgfresh'::regnamespace

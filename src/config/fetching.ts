@@ -18,7 +18,7 @@ export interface RequestContext {
 
 /** What `rows` and `sanity` know besides the answer. */
 export interface AnswerContext extends RequestContext {
-  /** When the answer was fetched, which is earlier than now if it comes from the cache. */
+  /** When the answer was fetched, by the database's time; earlier than now if it comes from the cache. */
   readonly fetchedAt: Date;
   readonly status: number;
   readonly headers: Headers;

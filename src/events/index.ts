@@ -20,7 +20,7 @@ export type PgfreshEvent =
   | { type: 'planner.failed'; kind: 'tick' | 'sweep' | 'duty'; problem: string }
   | { type: 'demand.failed'; problem: string }
   | { type: 'worker.started'; worker: number; types: readonly string[] }
-  | { type: 'worker.failed'; step: 'claim' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
+  | { type: 'worker.failed'; step: 'claim' | 'hold' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
   | { type: 'worker.lease_lost'; worker: number }
   | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
   | {

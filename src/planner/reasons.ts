@@ -13,6 +13,8 @@ export const reasons = {
   breaker: 'its source failed too often and is left alone for a while',
   rate: 'its source may not be called more often now',
   quota: 'its source has no bytes left now',
+  concurrency: 'as many jobs of its source run as may at once',
+  same_key: 'another job of the same key runs, and its source takes one at a time',
   gate: 'its gate is closed',
   dependency: 'it needs another data type of the same key first',
   due: 'the next tick queues it',

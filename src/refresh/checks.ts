@@ -44,7 +44,10 @@ export async function checkAnswer(
   onPassed('schema', () => 'as expected');
   const rows = await rowsOf(type, checked.value, context);
   onPassed('rows', () => `${rows.length}`);
-  if (rows.length === 0) return [];
+  if (rows.length === 0) {
+    requireNoOtherKey(type, checked.value, context);
+    return [];
+  }
   for (const row of rows) {
     const problem = sanityProblem(type, row, context);
     if (problem) throw new Refusal('sanity', problem);
@@ -112,12 +115,22 @@ function called<T>(name: string, work: () => T): T {
   }
 }
 
-function requireKey({ keyColumns, normalise }: RefreshType, row: object, { key, keyParts }: AnswerContext): void {
+function requireKey(type: RefreshType, row: object, context: AnswerContext): void {
+  for (const column of type.keyColumns) {
+    if (keyText((row as Record<string, unknown>)[column]) === undefined) {
+      throw new Refusal('schema', `a row has no ${column}, which is of the key`);
+    }
+  }
+  requireNoOtherKey(type, row, context);
+}
+
+/** That there is nothing may be said of another key, where an answer without rows tells of which. */
+function requireNoOtherKey({ keyColumns, normalise }: RefreshType, value: unknown, context: AnswerContext): void {
+  if (typeof value !== 'object' || value === null) return;
+  const { key, keyParts } = context;
   keyColumns.forEach((column, index) => {
-    const value = (row as Record<string, unknown>)[column];
-    const text = keyText(value);
-    if (text === undefined) throw new Refusal('schema', `a row has no ${column}, which is of the key`);
-    if (inCase(text, normalise) === keyParts[index]) return;
+    const text = keyText((value as Record<string, unknown>)[column]);
+    if (text === undefined || inCase(text, normalise) === keyParts[index]) return;
     throw new Refusal(
       'wrong_key',
       `${column} is ${JSON.stringify(text)}, expected ${JSON.stringify(keyParts[index])} for the key ${key}`,

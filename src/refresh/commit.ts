@@ -4,11 +4,10 @@ import type { Database, Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { failpoint } from '../lifecycle/index.ts';
 import type { ClaimedJob, Queue } from '../queue/index.ts';
-import { holdSource } from '../sources/index.ts';
 import { columnsOf } from './checks.ts';
 import { afterFailure } from './commit-failure.ts';
 import { completeJobs, fenceJobs, turnBackJobs } from './ends.ts';
-import { outcomes, Refusal, type OutcomeName, type SuccessName } from './outcomes.ts';
+import { Refusal, type OutcomeName, type SuccessName } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 import type { Cost, Fetched, RefusedAnswer } from './refresher.ts';
 import { keepRefused } from './refused.ts';
@@ -30,16 +29,16 @@ export interface EndedJob {
 }
 
 interface Writable {
-  readonly job: { readonly id: number };
+  readonly job: Pick<ClaimedJob, 'id' | 'key'>;
   readonly rows: readonly WritableRow[];
-  readonly fetchedAt: Date;
+  /** By `performance.now()`. */
+  readonly fetchedAt: number;
 }
 
 interface Good extends Writable {
   readonly job: ClaimedJob;
   readonly cost: Cost;
   readonly answer?: RefusedAnswer | undefined;
-  readonly retryAfterMs?: number | undefined;
 }
 
 interface Bad {
@@ -47,14 +46,9 @@ interface Bad {
   readonly cost: Cost;
   readonly refusal: Refusal;
   readonly answer?: RefusedAnswer | undefined;
-  readonly retryAfterMs?: number | undefined;
 }
 
 const longestPauseMs = 1_000;
-const defaultHoldMs = 10_000;
-// A provider that says "again at once", or whose clock is behind, would be asked without end: such a job counts no retry.
-const shortestHoldMs = 1_000;
-const longestReason = 1_000;
 
 /** Ends jobs of one data type together: fence, rows, the queue's end, in one transaction. */
 export class Commits {
@@ -96,7 +90,7 @@ export class Commits {
           const refusal = new Refusal(next.outcome, problemOf(error), { cause: error });
           return this.#turnBack(
             type,
-            good.map(({ job, cost, answer, retryAfterMs }) => ({ job, cost, refusal, answer, retryAfterMs })),
+            good.map(({ job, cost, answer }) => ({ job, cost, refusal, answer })),
             signal,
           );
         }
@@ -134,7 +128,6 @@ export class Commits {
       { attempts: 1, immediateConstraints: true },
     );
     await failpoint('commit.after-commit');
-    await holdIfAsked(this.#db, type, good);
     const commitMs = performance.now() - since;
     return ended.map(({ job, cost, outcome }) => ({ job, cost, outcome, commitMs }));
   }
@@ -181,26 +174,9 @@ export class Commits {
       await turnBackJobs(this.#queue, tx, group, { outcome, error });
     }
     await failpoint('turn-back.after-end');
-    await holdIfAsked(tx, type, bad);
     await keepRefused(tx, type, bad);
     await failpoint('turn-back.before-commit');
   }
-}
-
-/** Leaves the whole source alone for as long as the provider has asked for in any of its answers. */
-async function holdIfAsked(
-  db: Queryable,
-  type: RefreshType,
-  ends: readonly { readonly refusal?: Refusal; readonly retryAfterMs?: number | undefined }[],
-): Promise<void> {
-  const limited = ends.filter(({ refusal }) => refusal && outcomes[refusal.outcome].nextLook === 'source');
-  const waits = [
-    ...limited.map(({ retryAfterMs }) => Math.max(shortestHoldMs, retryAfterMs ?? defaultHoldMs)),
-    ...ends.flatMap(({ retryAfterMs }) => retryAfterMs ?? []),
-  ];
-  const ms = Math.max(0, ...waits);
-  const reason = limited[0]?.refusal?.message ?? 'the provider says that its limit is used up';
-  if (ms > 0) await holdSource(db, type.sourceId, ms, reason.slice(0, longestReason));
 }
 
 /** How many rows of each job were written, and how many were not because they are older or of other content. */
@@ -212,6 +188,8 @@ export async function writeRows(
 ): Promise<Map<number, Verdict>> {
   const verdicts = new Map<number, Verdict>();
   const withRows = ours.filter(({ rows }) => rows.length > 0);
+  const { lock } = type.statements;
+  if (lock && withRows.length > 0) await tx.query(lock, [withRows.map(({ job }) => job.key)]);
   for (const [columns, group] of Map.groupBy(withRows, ({ rows }) => columnsOf(rows[0]!).join())) {
     const { upsert, prune } = type.statements.for(columns.split(','));
     const rows = JSON.stringify(group.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
@@ -225,8 +203,8 @@ export async function writeRows(
 }
 
 /** How long ago, not when: the clock of this process may be wrong, but it counts seconds well. */
-function markedRows(job: number, fetchedAt: Date, rows: readonly WritableRow[]): WritableRow[] {
-  const age = Math.max(0, Date.now() - fetchedAt.getTime()) / 1000;
+function markedRows(job: number, fetchedAt: number, rows: readonly WritableRow[]): WritableRow[] {
+  const age = (performance.now() - fetchedAt) / 1000;
   return rows.map((row) => ({ ...row, '~job': job, '~age': age }));
 }
 

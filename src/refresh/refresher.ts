@@ -44,7 +44,8 @@ export type Fetched = {
   | {
       readonly rows: readonly WritableRow[];
       readonly fromCache: boolean;
-      readonly fetchedAt: Date;
+      /** When, by `performance.now()`: the clock of this process may be wrong or be set, and rows have the database's time. */
+      readonly fetchedAt: number;
       /** For the case that the table refuses the rows. */
       readonly answer?: RefusedAnswer | undefined;
     }
@@ -75,12 +76,14 @@ export class Refresher {
     try {
       answer = await this.#call(type, wanted, context, onPassed);
       cost = { bytes: answer.wireBytes, calls: answer.calls, fetchMs: answer.ms, validateMs: 0 };
-      const { status, headers, fetchedAt, fromCache, wireBytes, ms, retryAfterMs } = answer;
+      const { status, headers, ageMs, fromCache, wireBytes, ms, retryAfterMs } = answer;
+      const fetchedAt = performance.now() - ageMs;
+      const told = { ...context, fetchedAt: new Date(this.#options.now().getTime() - ageMs), status, headers };
       onPassed('call', () => `${status}, ${wireBytes} bytes in ${Math.round(ms)} ms`);
       await failpoint('refresh.after-call');
       const since = performance.now();
       try {
-        const rows = await checkAnswer(type, answer, { ...context, fetchedAt, status, headers }, onPassed);
+        const rows = await checkAnswer(type, answer, told, onPassed);
         const validateMs = performance.now() - since;
         const kept = this.#kept(type, answer);
         return { rows, fromCache, fetchedAt, answer: kept, retryAfterMs, cost: { ...cost, validateMs } };
@@ -143,7 +146,7 @@ function failedCall(type: RefreshType, failed: CallFailed): Fetched {
   const { wireBytes: bytes, calls, ms, status, retryAfterMs, answer: body } = failed;
   const cost = { bytes, calls, fetchMs: ms, validateMs: 0 };
   if (status !== undefined && type.fetcher.emptyStatus.includes(status)) {
-    return { cost, rows: [], fromCache: false, fetchedAt: new Date(), retryAfterMs };
+    return { cost, rows: [], fromCache: false, fetchedAt: performance.now(), retryAfterMs };
   }
   const answer = body && {
     status,

@@ -1,13 +1,15 @@
+import { performance } from 'node:perf_hooks';
 import pg from 'pg';
 import type { Database, Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
-import type { SourceClient } from '../sources/index.ts';
+import { countCalls, takeSingleCall, type SourceClient } from '../sources/index.ts';
 import { checkNames, type CheckName } from './checks.ts';
 import { afterFailure } from './commit-failure.ts';
 import { outcomeOf, writeRows } from './commit.ts';
-import { outcomes, type OutcomeName } from './outcomes.ts';
+import { holdIfAsked } from './hold.ts';
+import { outcomes, Refusal, type OutcomeName } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
-import { Refresher, type Cost, type Wanted } from './refresher.ts';
+import { Refresher, type Cost, type Fetched, type Wanted } from './refresher.ts';
 import type { WritableRow } from './row-values.ts';
 
 /** A row as the table has it. */
@@ -44,28 +46,29 @@ interface TrialOptions {
   readonly signal: AbortSignal;
 }
 
+const sendWithinMs = 1_500;
+const nothing: Cost = { bytes: 0, calls: 0, fetchMs: 0, validateMs: 0 };
+
 /** One fetch, every check, and the write itself in a transaction that is rolled back. */
-export async function tryPair({ db, client, type, wanted, signal }: TrialOptions): Promise<Trial> {
-  const [clock] = await db.query<{ now: Date }>('select pgfresh.clock() as now');
+export async function tryPair(options: TrialOptions): Promise<Trial> {
+  const { db, type, wanted } = options;
   const passed = new Map<CheckName, string>();
-  const refresher = new Refresher({ clientOf: () => client, now: () => clock!.now });
-  const fetched = await refresher.fetch(type, wanted, signal, (name, detail) => passed.set(name, detail()));
+  const sendBy = performance.now() + sendWithinMs;
+  // The provider counts and bills it like any other call.
+  const obstacle = await takeSingleCall(db, { id: type.sourceId, name: type.source });
+  const fetched: Fetched =
+    obstacle === undefined
+      ? await fetchCounted({ ...options, wanted: { ...wanted, apiKey: 1, sendBy } }, passed)
+      : { cost: nothing, refusal: new Refusal('rate_limited', obstacle) };
   const { cost } = fetched;
-  // The provider bills it like any other call.
-  if (cost.bytes > 0) {
-    await db.query('select pgfresh.correct_data_usage($1::text, $2::bigint, $3::text)', [
-      type.source,
-      cost.bytes,
-      `pgfresh try ${type.name} ${wanted.key}`,
-    ]);
-  }
   const rows = 'rows' in fetched ? fetched.rows : [];
   const written =
     'refusal' in fetched
       ? { outcome: fetched.refusal.outcome, error: fetched.refusal.message, changes: [] }
       : await tryWrite(db, type, wanted.key, fetched);
   const { outcome, error, changes } = written;
-  const failedAt = 'refusal' in fetched ? checkNames.find((name) => !passed.has(name)) : undefined;
+  const stoppedAt = obstacle === undefined ? checkNames.find((name) => !passed.has(name)) : 'call';
+  const failedAt = 'refusal' in fetched ? stoppedAt : undefined;
   const checks = checkNames.map((name) => {
     if (name === failedAt) return { name, ok: false, detail: error ?? '' };
     const detail = passed.get(name);
@@ -81,16 +84,25 @@ export async function tryPair({ db, client, type, wanted, signal }: TrialOptions
   return { dataType: type.name, key: wanted.key, outcome, error, cost, checks: [...checks, write], rows, changes };
 }
 
+async function fetchCounted({ db, client, type, wanted, signal }: TrialOptions, passed: Map<CheckName, string>) {
+  const [clock] = await db.query<{ now: Date }>('select pgfresh.clock() as now');
+  const refresher = new Refresher({ clientOf: () => client, now: () => clock!.now });
+  const fetched = await refresher.fetch(type, wanted, signal, (name, detail) => passed.set(name, detail()));
+  await countCalls(db, type.sourceId, fetched.cost.calls, fetched.cost.bytes);
+  await holdIfAsked(db, type, [fetched]);
+  return fetched;
+}
+
 class RolledBack extends Error {}
 
 async function tryWrite(
   db: Database,
   type: RefreshType,
   key: string,
-  { rows, fetchedAt }: { rows: readonly WritableRow[]; fetchedAt: Date },
+  { rows, fetchedAt }: { rows: readonly WritableRow[]; fetchedAt: number },
 ): Promise<Pick<Trial, 'outcome' | 'error' | 'changes'>> {
   let result: Pick<Trial, 'outcome' | 'changes'> = { outcome: 'empty', changes: [] };
-  const one = { job: { id: 0 }, rows, fetchedAt };
+  const one = { job: { id: 0, key }, rows, fetchedAt };
   try {
     await db.transact(
       'try',

@@ -23,9 +23,12 @@ export interface WriteStatement {
 export class WriteStatements {
   readonly #plan: WritePlan;
   readonly #known = new Map<string, WriteStatement>();
+  /** ($1 keys): has other writers of these keys wait. Only where rows are replaced. */
+  readonly lock: Statement | undefined;
 
   constructor(plan: WritePlan) {
     this.#plan = plan;
+    this.lock = plan.fetcher.write === 'replace' ? named(locking(plan.table)) : undefined;
   }
 
   for(columns: readonly string[]): WriteStatement {
@@ -42,16 +45,34 @@ const alike = (names: readonly string[], a: string, b: string): string =>
   names.map((name) => `${a}.${id(name)} = ${b}.${id(name)}`).join(' and ');
 
 function writeStatement(plan: WritePlan, columns: readonly string[]): WriteStatement {
-  const { table, keyColumns, fetcher } = plan;
+  const { table, fetcher } = plan;
   const given = givenRows(table.columns, columns);
   const upsert = fetcher.write === 'replace' ? replacing(plan, columns) : merging(plan, columns);
-  const prune =
-    fetcher.write === 'replace'
-      ? `with ${given}
-         delete from ${table.name} as t using (select distinct ${list(keyColumns, 'g.')} from given as g where g."~job" = any ($2::bigint[])) as k
-         where ${alike(keyColumns, 't', 'k')} and not exists (select from given as g where ${alike(table.target, 'g', 't')})`
-      : undefined;
-  return { upsert: named(`with ${given}, ${upsert}`), prune: prune === undefined ? undefined : named(prune) };
+  const replaces = fetcher.write === 'replace';
+  return {
+    upsert: named(`with ${given}, ${upsert}`),
+    prune: replaces ? named(`with ${given} ${pruning(plan)}`) : undefined,
+  };
+}
+
+/**
+ * What is there is read before it is replaced, so nobody else may replace it meanwhile; where nothing is there yet, there
+ * is no row to lock. A few locks stand for all keys of a table, because each takes a place in the server's memory. They
+ * are waited for, in their order and before any row, no longer than lock_timeout.
+ */
+function locking({ name }: MirrorTable): string {
+  return `select pg_advisory_xact_lock(hashtext(${pg.escapeLiteral(name)}), b.bucket) from (
+    select distinct hashtext(k.key) & 63 as bucket from unnest($1::text[]) as k(key) order by bucket) as b`;
+}
+
+/** Whoever writes without us is not kept waiting: rows that are newer than all of ours are not touched. */
+function pruning({ table, keyColumns, fetcher }: WritePlan): string {
+  const source = fetcher.sourceTimestamp;
+  const newest = source === undefined ? '' : `, max(g.${id(source)}) as ours`;
+  const isOlder = source === undefined ? '' : `and (t.${id(source)} is null or t.${id(source)} <= k.ours)`;
+  return `delete from ${table.name} as t using (
+      select ${list(keyColumns, 'g.')}${newest} from given as g where g."~job" = any ($2::bigint[]) group by ${list(keyColumns, 'g.')}) as k
+    where ${alike(keyColumns, 't', 'k')} ${isOlder} and not exists (select from given as g where ${alike(table.target, 'g', 't')})`;
 }
 
 // json_to_recordset reads the whole set by the types of the table; ~ can be in no name of a column.
@@ -101,9 +122,13 @@ function replacing(plan: WritePlan, columns: readonly string[]): string {
       : `max(t.${id(source)})`;
   const isNewer =
     source === undefined ? 'j.theirs is null or j.theirs <= j.ours' : 'j.theirs is null or j.theirs < j.ours';
+  const unlessNewer =
+    source === undefined
+      ? ''
+      : `where t.${id(source)} is null or t.${id(source)} <= (select max(j.ours) from judged as j where ${alike(keyColumns, 'j', 't')})`;
   return `judged as (
     select j.*, (${isNewer}) as newer from (
-      select g."~job", ${ours} as ours, count(*) as rows,
+      select g."~job", ${list(keyColumns, 'g.')}, ${ours} as ours, count(*) as rows,
         (select ${theirs} from ${table.name} as t where ${alike(keyColumns, 't', 'g')}) as theirs,
         (select count(*) from ${table.name} as t where ${alike(keyColumns, 't', 'g')}) as had
       from given as g group by g."~job", ${list(keyColumns, 'g.')}
@@ -111,7 +136,7 @@ function replacing(plan: WritePlan, columns: readonly string[]): string {
   written as (
     insert into ${table.name} as t (${list([...columns, timestamp])})
     select ${list(columns, 'g.')}, ${at} from given as g join judged as j on j."~job" = g."~job" and j.newer order by ${list(table.target, 'g.')}
-    on conflict (${list(table.target)}) do update set ${assignments({ table, fetcher }, [...columns, timestamp])}
+    on conflict (${list(table.target)}) do update set ${assignments({ table, fetcher }, [...columns, timestamp])} ${unlessNewer}
     returning 1)
   select j."~job" as job, case when j.newer then j.rows else 0 end::int as written,
     case when j.newer or (j.theirs = j.ours and j.had = j.rows and not exists (

@@ -24,6 +24,8 @@ export interface ClientOptions {
   readonly env?: Readonly<Record<string, string | undefined>>;
   /** Asks for one call more than the job was claimed with; without it there is no limit. */
   readonly takeCall?: (apiKey: number) => Promise<boolean>;
+  /** The time in milliseconds, for providers that say when they may be called again and not what time it is now; this machine's if it is left out. */
+  readonly now?: () => number;
 }
 
 export interface CallOptions {
@@ -53,6 +55,7 @@ export class SourceClient {
   readonly #place: Place;
   readonly #events: Events;
   readonly #takeCall: ClientOptions['takeCall'];
+  readonly #now: () => number;
   readonly #connections: Connections;
   readonly #apiKeys: ApiKeys;
   readonly #tokens = new Tokens();
@@ -65,11 +68,12 @@ export class SourceClient {
   /** What came when no call was there to pay for it; the next one does. */
   readonly #unpaid = new Cost();
 
-  constructor(source: Source, { events, env = process.env, takeCall }: ClientOptions) {
+  constructor(source: Source, { events, env = process.env, takeCall, now = Date.now }: ClientOptions) {
     this.#source = source;
     this.#place = placeOf(source);
     this.#events = events;
     this.#takeCall = takeCall;
+    this.#now = now;
     this.#connections = new Connections(source.allowPrivateAddresses, (bytes, when) => {
       this.#unpaid.wireBytes += bytes;
       if (when === 'idle') this.#warnOfStray();
@@ -149,8 +153,8 @@ export class SourceClient {
         'Ask the provider for it; bytes are counted all the same.',
       );
     }
-    if (status >= 400) throw refusalOf(status, headers, body);
-    return { status, headers, body, fetchedAt: new Date(), since: performance.now() };
+    if (status >= 400) throw this.#refusalOf(status, headers, body);
+    return { status, headers, body, since: performance.now() };
   }
 
   /** Sends the request, and again where the answer asks for it: elsewhere, or with a new token. */
@@ -235,7 +239,7 @@ export class SourceClient {
     const run: Run = { ...payer, deadline, cost, sendBy: undefined };
     const call = async (request: HttpRequest): Promise<TokenAnswer> => {
       const { status, headers, body } = await this.#follow(prepare(request, this.#place), run, 'token');
-      if (status >= 400) throw refusalOf(status, headers, body);
+      if (status >= 400) throw this.#refusalOf(status, headers, body);
       const text = new TextDecoder().decode(body);
       return { status, body: text, json: () => JSON.parse(text) as unknown };
     };
@@ -276,11 +280,18 @@ export class SourceClient {
       wireBytes: cost.wireBytes,
       calls: cost.calls,
       fromCache,
-      fetchedAt: kept.fetchedAt,
       ageMs: now - kept.since,
       ms: now - begun,
-      retryAfterMs: fromCache ? undefined : waitOf(kept.status, kept.headers, Date.now()),
+      retryAfterMs: fromCache ? undefined : waitOf(kept.status, kept.headers, this.#now()),
     };
+  }
+
+  #refusalOf(status: number, headers: Headers, body: Uint8Array): Failure {
+    const retryAfterMs = waitOf(status, headers, this.#now());
+    // Some say 403 or 503 when they mean 429; a time to wait is what tells.
+    const isLimit = status === 429 || ((status === 403 || status === 503) && retryAfterMs !== undefined);
+    const outcome = isLimit ? 'rate_limited' : status < 500 ? 'http_4xx' : 'http_5xx';
+    return new Failure(outcome, `HTTP ${status}`, { status, retryAfterMs, body });
   }
 
   #failedOf(thrown: unknown, { cost, secrets }: Run, begun: number, what: string): CallFailed {
@@ -325,14 +336,6 @@ export class SourceClient {
       ms: result.ms,
     });
   }
-}
-
-function refusalOf(status: number, headers: Headers, body: Uint8Array): Failure {
-  const retryAfterMs = waitOf(status, headers, Date.now());
-  // Some say 403 or 503 when they mean 429; a time to wait is what tells.
-  const isLimit = status === 429 || ((status === 403 || status === 503) && retryAfterMs !== undefined);
-  const outcome = isLimit ? 'rate_limited' : status < 500 ? 'http_4xx' : 'http_5xx';
-  return new Failure(outcome, `HTTP ${status}`, { status, retryAfterMs, body });
 }
 
 /** Without its query, which is where keys often are. */

@@ -10,9 +10,7 @@ export interface HttpAnswer {
   /** Requests that were sent, redirects and tokens too; 0 from the cache. */
   readonly calls: number;
   readonly fromCache: boolean;
-  /** When it was fetched, also from the cache, by the clock of this machine. */
-  readonly fetchedAt: Date;
-  /** How long ago that is, whatever clocks say: the database's clock less this is the time of a row. */
+  /** How long ago it was fetched, also from the cache, whatever clocks say: the database's clock less this is the time of a row. */
   readonly ageMs: number;
   readonly ms: number;
   /** The source may not be called before: this answer was the last that it allows for now. */

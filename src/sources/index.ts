@@ -4,4 +4,5 @@ export { type HttpAnswer } from './http-answer.ts';
 export { calibrateSource, type Calibration } from './calibration.ts';
 export { listSources, showSource, type SourceHealth } from './health.ts';
 export { holdSource, pauseSource, resumeSource, takeCall } from './pause.ts';
+export { countCalls, takeSingleCall } from './single-call.ts';
 export { examineSources, resumeSpending, stopSpending } from './spending.ts';

@@ -3,7 +3,6 @@ export interface Kept {
   readonly status: number;
   readonly headers: Headers;
   readonly body: Uint8Array;
-  readonly fetchedAt: Date;
   /** When it was fetched by the clock that never jumps. */
   readonly since: number;
 }

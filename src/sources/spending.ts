@@ -1,4 +1,7 @@
+import type { Source } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
+import { problemOf } from '../errors/index.ts';
+import { ApiKeys } from './api-keys.ts';
 import { listSources, type SourceHealth } from './health.ts';
 
 /** Spends nothing from now on, with any source. False if it was stopped already. */
@@ -29,7 +32,10 @@ const troubles: Readonly<Partial<Record<SourceHealth['state'], string>>> = {
 };
 
 /** What keeps sources from being called that somebody should know of. */
-export async function examineSources(db: Queryable): Promise<SourceFinding[]> {
+export async function examineSources(
+  db: Queryable,
+  { sources: defined }: { readonly sources: readonly Source[] },
+): Promise<SourceFinding[]> {
   const stops = await db.query<{ reason: string }>('select reason from pgfresh.spending_stop');
   const sources = await listSources(db);
   const findings = sources.flatMap(({ source, state, pause_reason: reason }): SourceFinding[] => {
@@ -44,5 +50,17 @@ export async function examineSources(db: Queryable): Promise<SourceFinding[]> {
     next: 'Run "pgfresh resume-spending" when it may go on.',
   }));
   const count = `${sources.length} source${sources.length === 1 ? '' : 's'}`;
-  return [{ name: 'sources', state: 'ok', detail: count }, ...spending, ...findings];
+  const keys = await Promise.all(defined.filter(({ apiKeys }) => apiKeys.length > 0).map(examineKeys));
+  return [{ name: 'sources', state: 'ok', detail: count }, ...spending, ...findings, ...keys];
+}
+
+/** Where nobody calls a source its keys may be missing, for instance in CI. */
+async function examineKeys({ name: source, apiKeys }: Source): Promise<SourceFinding> {
+  const name = `API keys of ${source}`;
+  const read = new ApiKeys(apiKeys, process.env);
+  const problems = await Promise.all(apiKeys.map((_, number) => read.key(number).then(() => undefined, problemOf)));
+  const missing = problems.filter((problem) => problem !== undefined);
+  if (missing.length === 0) return { name, state: 'ok', detail: `${apiKeys.length} there` };
+  const next = 'Put them there wherever a worker runs; without them its calls fail.';
+  return { name, state: 'warning', detail: missing.join('; '), next };
 }

@@ -7,6 +7,8 @@ export type Source = ConstructorParameters<typeof SourceClient>[0];
 interface ClientsOptions {
   readonly db: Queryable;
   readonly events: Events;
+  /** The database's time. */
+  readonly now: () => Date;
 }
 
 /** The clients of a process, one a source. */
@@ -23,9 +25,10 @@ export class Clients {
   of({ source, sourceId }: { readonly source: string; readonly sourceId: number }): SourceClient {
     const known = this.#clients.get(source);
     if (known) return known;
-    const { db, events } = this.#options;
+    const { db, events, now } = this.#options;
     const client = new SourceClient(this.#sources.get(source)!, {
       events,
+      now: () => now().getTime(),
       // The queue counts API keys from 1, the client from 0.
       takeCall: (apiKey) => takeCall(db, sourceId, apiKey + 1),
     });

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { extname } from 'node:path';
 import { Worker as Thread } from 'node:worker_threads';
 import { Service } from '../lifecycle/index.ts';
@@ -12,7 +11,7 @@ export class Lease extends Service {
   readonly #data: LeaseData;
   readonly #lost = new AbortController();
   #thread: Thread | undefined;
-  #gone: Promise<unknown> | undefined;
+  #gone: Promise<void> | undefined;
   #worker: number | undefined;
 
   constructor(data: LeaseData) {
@@ -48,17 +47,20 @@ export class Lease extends Service {
   protected async onStart(): Promise<void> {
     const thread = new Thread(threadFile, { workerData: this.#data });
     this.#thread = thread;
-    this.#gone = once(thread, 'exit');
     const registered = Promise.withResolvers<number>();
+    const gone = Promise.withResolvers<void>();
+    this.#gone = gone.promise;
     thread.on('message', (message: FromLease) => {
       if (message.type === 'registered') registered.resolve(message.worker);
       if (message.type === 'failed') registered.reject(new Error(message.problem));
       if (message.type === 'lost') this.#lost.abort();
     });
-    // A thread that dies can renew nothing any more.
-    thread.on('error', (error) => {
-      registered.reject(error);
+    thread.on('error', registered.reject);
+    // A thread that has ended, whyever, can renew nothing any more.
+    thread.on('exit', (code) => {
+      registered.reject(new Error(`the thread of the lease ended with ${code} before it was registered`));
       this.#lost.abort();
+      gone.resolve();
     });
     this.#worker = await registered.promise;
   }

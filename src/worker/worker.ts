@@ -9,6 +9,7 @@ import { failpoint, Service } from '../lifecycle/index.ts';
 import { Queue, type ClaimedJob } from '../queue/index.ts';
 import {
   Commits,
+  holdIfAsked,
   outcomes,
   readCatalog,
   Refresher,
@@ -83,8 +84,9 @@ export class Worker extends Service {
     const { db, url, events, sources } = options;
     this.#options = options;
     this.#commits = new Commits(db, this.#queue);
-    this.#clients = new Clients(sources, { db, events });
-    this.#refresher = new Refresher({ clientOf: (type) => this.#clients.of(type), now: () => this.#now() });
+    const now = (): Date => this.#now();
+    this.#clients = new Clients(sources, { db, events, now });
+    this.#refresher = new Refresher({ clientOf: (type) => this.#clients.of(type), now });
     this.#listener = new Listener({ url, events, channel: 'pgfresh_job', onNotification: () => this.#work.wake() });
     this.#lease = this.#newLease();
   }
@@ -249,6 +251,7 @@ export class Worker extends Service {
     await nextTurn();
     while (ready.length > 0) {
       const batch = ready.splice(0, largestCommit);
+      await this.#hold(type, batch);
       try {
         const ended = await this.#commits.end(type, batch, this.#giveUp.signal);
         await failpoint('worker.after-end');
@@ -259,6 +262,11 @@ export class Worker extends Service {
       this.#release(batch.map(({ job }) => job.id));
     }
     this.#ending.delete(type.id);
+  }
+
+  async #hold(type: RefreshType, batch: readonly ReadyJob[]): Promise<void> {
+    const answers = batch.map(({ fetched }) => fetched);
+    await holdIfAsked(this.#options.db, type, answers).catch((error: unknown) => this.#failed('hold', error));
   }
 
   #release(jobs: readonly number[]): void {

@@ -64,6 +64,44 @@ describe('pgfresh try', () => {
     expect(usage!.bytes).toBeGreaterThan(30);
   });
 
+  it('takes its place within the limit of its source and in the ledger, and says when there is none', async () => {
+    provider.json('/quote/AAPL', { symbol: 'AAPL', price: 101 });
+    const asked = provider.asked.length;
+    const spent = async () => (await database.query(`select sum(calls)::int as calls from pgfresh.usage`))[0];
+    // Its one call may have been made before anybody counted.
+    await database.query(`update pgfresh.sources set rate_limit_per_minute = 1`);
+    const none = await pgfresh('try', 'quote', 'AAPL');
+    expect([none.code, none.stdout]).toEqual([
+      1,
+      expect.stringMatching(
+        /✗ call +the source market may not be called now, because its calls of this minute are used up \(until .*rate_limited\..*\n0 calls, 0 bytes/s,
+      ),
+    ]);
+    expect([provider.asked.length, await spent()]).toEqual([asked, { calls: 1 }]);
+    await database.query(`update pgfresh.rate_slot set free_at = '-infinity'`);
+    expect(await json('try', 'quote', 'AAPL')).toMatchObject({ outcome: 'fresh', cost: { calls: 1 } });
+    expect(await json('try', 'quote', 'AAPL')).toMatchObject({ outcome: 'rate_limited', cost: { calls: 0 } });
+    expect([provider.asked.length, await spent()]).toEqual([asked + 1, { calls: 2 }]);
+    await database.query(
+      `update pgfresh.sources set rate_limit_per_minute = null; select pgfresh.pause_source('market', 'infinity', 'the invoice')`,
+    );
+    expect(await json('try', 'quote', 'AAPL')).toMatchObject({
+      error: 'the source market may not be called now, because it is paused: the invoice',
+    });
+    await database.query(`select pgfresh.resume_source('market')`);
+  });
+
+  it('obeys a provider that asks for a pause', async () => {
+    provider.answers.set('/quote/BUSY', (_request, response) => response.writeHead(429, { 'retry-after': '60' }).end());
+    expect(await json('try', 'quote', 'BUSY')).toMatchObject({ outcome: 'rate_limited', cost: { calls: 1 } });
+    expect(
+      await database.query(
+        `select paused_by, paused_until > clock_timestamp() + interval '30 seconds' as paused from pgfresh.sources`,
+      ),
+    ).toEqual([{ paused_by: 'provider', paused: true }]);
+    await database.query(`select pgfresh.resume_source('market')`);
+  });
+
   it('says as JSON what a machine wants to know', async () => {
     const trial = await json<Trial>('try', 'quote', 'AAPL');
     expect(trial).toMatchObject({

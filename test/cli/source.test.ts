@@ -1,3 +1,5 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Calibration, SourceHealth } from '../../src/sources/index.ts';
 import { temporaryFolder } from '../harness/folder.ts';
@@ -52,6 +54,27 @@ describe('pgfresh source', () => {
     await scene.db.query(`update pgfresh.sources set enabled = false where name = 'paid'`);
     expect((await pgfresh('source', 'resume', 'paid')).stdout).toMatch(/but it is switched off\.\nNext: /);
     await scene.db.query(`update pgfresh.sources set enabled = true where name = 'paid'`);
+  });
+
+  it('of which check says whether their API keys are there', async () => {
+    await writeFile(join(cwd, 'empty-key'), '\n');
+    await writeFile(
+      join(cwd, 'keys.config.ts'),
+      `const authorize = (request, { apiKey }) => ({ query: { apiKey } });
+      export default { sources: [
+        { name: 'market', authorize, apiKeys: [{ env: 'MARKET_KEY' }] },
+        { name: 'paid', authorize, apiKeys: [{ env: 'PAID_KEY' }, { file: 'empty-key' }] },
+      ] };`,
+    );
+    const env = { DATABASE_URL: scene.url, MARKET_KEY: 'k-market', PAID_KEY: '' };
+    const { code, stdout } = await runCli(['check', '--config', 'keys.config.ts'], { cwd, env });
+    expect(stdout).toMatch(/^✓ API keys of market: 1 there$/m);
+    expect(stdout).toMatch(
+      /^! API keys of paid: expected an API key in the variable PAID_KEY, got nothing; expected an API key in the file .*empty-key, got nothing\n {2}Next: Put them there/m,
+    );
+    expect(stdout).not.toContain('k-market');
+    // Where nobody calls a source, as in CI, nothing is in the way.
+    expect(code).toBe(0);
   });
 
   it('calibrates one, and shows the gap', async () => {

@@ -1,4 +1,6 @@
 import { beforeAll, describe, expect, test } from 'vitest';
+import { z } from 'zod';
+import { defineDataType } from '../../src/index.ts';
 import { outcomes, type OutcomeName } from '../../src/refresh/index.ts';
 import { seededRandom } from '../harness/random.ts';
 import { lies } from '../refresh/lies.ts';
@@ -69,4 +71,60 @@ describe('writers in any order', () => {
       expect(winners.map(({ price }) => price)).toEqual([row!.price]);
     }
   });
+
+  test('contract 14: of rows that are replaced together, those of the newest answer are left, and nothing of another', async () => {
+    const types = writers.map((name) => setType(name));
+    const scene = await RefreshScene.open(types);
+    const random = seededRandom(41);
+    // A key is written for the first time, and then over what is there.
+    for (let round = 0; round < 30; round++) {
+      const key = `S${round >> 1}`;
+      const tales = writers.map((name, n) => ({ name, revenue: n + 1, at: `2026-01-05T12:${round + 10}:0${n >> 1}Z` }));
+      for (const { name, ...tale } of tales) {
+        // One row that all have, as old as in all of them; and one that only this writer has.
+        const statements = [
+          { period: '2020-01-01', quoted_at: '2020-02-01T00:00:00Z', revenue: tale.revenue },
+          { period: `2025-0${tale.revenue}-01`, quoted_at: tale.at, revenue: tale.revenue },
+        ];
+        scene.provider.json(`/${name}/${key}`, { symbol: key, statements });
+      }
+      const order = tales.map((tale) => ({ tale, place: random() })).toSorted((a, b) => a.place - b.place);
+      const ended = await Promise.all(
+        order.map(async ({ tale }) => ({ ...tale, outcome: await scene.outcome(key, tale.name) })),
+      );
+      const rows = await scene.db.query<{ period: string; revenue: number }>(
+        `select period::text, revenue::float8 as revenue from statement where symbol = $1 order by period`,
+        [key],
+      );
+      const winners = ended.filter(({ outcome, at }) => outcome === 'fresh' && at.endsWith('03Z'));
+      expect({ round, rows }).toEqual({
+        round,
+        rows: winners.flatMap(({ revenue }) => [
+          { period: '2020-01-01', revenue },
+          { period: `2025-0${revenue}-01`, revenue },
+        ]),
+      });
+      expect(rows).toHaveLength(2);
+    }
+  });
 });
+
+/** Statements of a symbol, all of them replaced by those of an answer. */
+function setType(name: string) {
+  return defineDataType({
+    name,
+    source: 'market',
+    table: 'statement',
+    key: 'symbol',
+    timestamp: 'fetched_at',
+    ttl: '1m',
+    write: 'replace',
+    sourceTimestamp: 'quoted_at',
+    schema: z.object({
+      symbol: z.string(),
+      statements: z.array(z.object({ period: z.string(), quoted_at: z.string(), revenue: z.number() })),
+    }),
+    request: (key) => ({ url: `/${name}/${key}` }),
+    rows: ({ symbol, statements }) => statements.map((one) => ({ symbol, exchange: 'X', ...one })),
+  });
+}

@@ -1,7 +1,75 @@
+import { rm, symlink, writeFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
 import { expect, test } from 'vitest';
-import { openDatabase } from '../harness/database.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+import { temporaryFolder } from '../harness/folder.ts';
+import { CliProcess, runCli } from '../harness/process.ts';
+import { Provider } from '../harness/provider.ts';
 import { quoteType, RefreshScene } from '../refresh/scene.ts';
-import { drained, startWorker } from '../worker/scene.ts';
+import { drained, startWorker, until } from '../worker/scene.ts';
+
+test('contract 10: a worker whose clock jumps by hours writes the times of the database, also of an answer of the cache', async () => {
+  const provider = await Provider.start();
+  provider.json('/price/AAPL', { symbol: 'AAPL', price: 1 });
+  const url = await createDatabase();
+  const db = openDatabase(url);
+  for (const table of ['quote', 'copy']) {
+    await db.query(
+      `create table public.${table} (symbol text primary key, price numeric, told_at timestamptz, fetched_at timestamptz)`,
+    );
+  }
+  const cwd = await temporaryFolder('clock');
+  await symlink(resolve('node_modules'), join(cwd, 'node_modules'));
+  await writeFile(
+    join(cwd, 'pgfresh.config.ts'),
+    `import { defineConfig, defineDataType, defineSource } from 'pgfresh';
+    import { z } from 'zod';
+    const source = defineSource({ name: 'market', baseUrl: '${provider.url}', allowPrivateAddresses: true });
+    const [quote, copy] = ['quote', 'copy'].map((name) => defineDataType({
+      name, source, table: name, key: 'symbol', timestamp: 'fetched_at', ttl: '1h',
+      schema: z.object({ symbol: z.string(), price: z.number() }),
+      request: (key) => ({ url: '/price/' + key }),
+      rows: (answer, { fetchedAt }) => ({ ...answer, told_at: fetchedAt.toISOString() }),
+    }));
+    export default defineConfig({ dataTypes: [quote, copy] });`,
+  );
+  const env = { DATABASE_URL: url };
+  expect(await runCli(['migrate'], { cwd, env })).toMatchObject({ code: 0 });
+  // Each look at the clock of the process shows another hour, from five hours ago on.
+  const code = `
+    const RealDate = Date;
+    let hours = -5;
+    const wrong = () => RealDate.now() + hours++ * 3_600_000;
+    globalThis.Date = class extends RealDate {
+      constructor(...given) { super(...(given.length === 0 ? [wrong()] : given)); }
+      static now() { return wrong(); }
+    };`;
+  const wild = { ...env, NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(code)}` };
+  const worker = new CliProcess(['worker', '--port', '0'], { cwd, env: wild });
+  const before = performance.now();
+  for (const type of ['quote', 'copy']) {
+    await db.query(`select count(*) from pgfresh.queue_refreshes($1::text, '{AAPL}')`, [type]);
+    // Old enough that the next one, which comes from the cache, could be told from one of now.
+    const old = `select from public.${type} where fetched_at < clock_timestamp() - interval '1 second'`;
+    await until(async () => (await db.query(old)).length === 1);
+  }
+  const ages = await db.query<{ fetched: number; told: number }>(
+    `select extract(epoch from clock_timestamp() - fetched_at)::float8 as fetched, extract(epoch from clock_timestamp() - told_at)::float8 as told from (select * from quote union all select * from copy) as t`,
+  );
+  const most = (performance.now() - before) / 1000;
+  for (const age of ages.flatMap(({ fetched, told }) => [fetched, told])) {
+    expect(age).toBeGreaterThanOrEqual(0);
+    expect(age).toBeLessThan(most);
+  }
+  expect(provider.asked).toEqual(['/price/AAPL']);
+  const [same] = await db.query(
+    `select abs(extract(epoch from q.fetched_at - c.fetched_at)) < 0.5 as same from quote as q join copy as c using (symbol)`,
+  );
+  expect(same).toEqual({ same: true });
+  worker.signal('SIGTERM');
+  expect(await worker.exit).toBe(0);
+  await rm(cwd, { recursive: true });
+});
 
 test('contract 19: 50 types and 500 jobs need no more than the pool, the lease and the listener', async () => {
   const types = Array.from({ length: 50 }, (_, n) => quoteType({ name: `type${n}` }));

@@ -127,6 +127,28 @@ const situations: Readonly<Record<Reason, Situation>> = {
     },
     says: /^The bytes that the source market may use now are used up\.$/,
   },
+  concurrency: {
+    make: async (scene) => {
+      await scene.db.query('update pgfresh.sources set max_concurrency = 2');
+      await scene.look('quote', ['B', 'C'], 2);
+      await viewed(scene);
+      await scene.queue.claim({ limit: 5 });
+    },
+    says: /^The source market takes 2 jobs at a time, and as many run\.$/,
+    also: { job: { status: 'pending' } },
+  },
+  same_key: {
+    make: async (scene) => {
+      await scene.db.query('update pgfresh.sources set one_key_at_a_time = true');
+      await scene.type('profile');
+      await scene.look('profile', ['A'], 2);
+      await viewed(scene);
+      await scene.queue.claim();
+      await scene.clock.advance('3 seconds');
+    },
+    says: /^The profile of the same key is being fetched since 3 s, and the source market takes one job a key at a time\.$/,
+    also: { job: { status: 'pending' } },
+  },
   gate: {
     make: async (scene) => {
       await scene.db.query(

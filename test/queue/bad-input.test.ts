@@ -338,6 +338,17 @@ const cases: Record<
     [`'market', 1, ${long}`, argument],
     [`'market', 'Infinity', 'invoice'`, notOfThatType],
   ],
+  count_calls: [
+    ['null, 1, 1', source],
+    ['-1, 1, 1', source],
+    ['2147483647, 1, 1', source],
+    ['1, null, 1', argument],
+    ['1, -1, 1', argument],
+    ['1, 1000001, 1', argument],
+    ['1, 1, null', argument],
+    ['1, 1, -1', argument],
+    ['1, 1, 9223372036854775807', argument],
+  ],
   take_call: [
     ['null', source],
     ['0', source],

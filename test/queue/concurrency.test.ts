@@ -386,10 +386,10 @@ describe('no deadlock', () => {
     await acting;
   });
 
-  it('of a quota that is taken away and a completion that settles it', async () => {
-    await scene.source('metered', { quotaBytes: 1_000_000 });
-    await scene.type('page', 'metered', 100);
-    await scene.queue.enqueueMany(scene.db, 'page', ['A', 'B']);
+  it.each(['complete', 'fail'] as const)('of a quota that is taken away and ends that settle it: %s', async (end) => {
+    await scene.source(`metered-${end}`, { quotaBytes: 1_000_000 });
+    await scene.type(`page-${end}`, `metered-${end}`, 100);
+    await scene.queue.enqueueMany(scene.db, `page-${end}`, ['A', 'B']);
     await scene.register();
     const [first, second] = await scene.claim();
     expect(second).toBeDefined();
@@ -398,10 +398,11 @@ describe('no deadlock', () => {
       // Holds the row of the first job; the removal then holds what the end of the second needs, or waits before that.
       await tx.query('select from pgfresh.job where id = $1::bigint for update', [first!.id]);
       scene.db
-        .query(`update pgfresh.sources set quota_bytes = null where name = 'metered'`)
+        .query(`update pgfresh.sources set quota_bytes = null where name = 'metered-${end}'`)
         .then(removal.resolve, removal.reject);
       await blocked(scene.db);
-      await scene.queue.complete(tx, [endOf(first!)]);
+      if (end === 'complete') await scene.queue.complete(tx, [endOf(first!)]);
+      else await scene.queue.turnBack(tx, [endOf(first!)], 'fail', { outcome: 'http_5xx', counts: true });
     });
     await Promise.all([ending, removal.promise]);
     expect(await scene.value('(select count(*) from pgfresh.source_state)')).toBe(0);

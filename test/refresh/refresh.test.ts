@@ -1,7 +1,10 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { defineDataType, mergeWhenGreater } from '../../src/index.ts';
-import { Commits } from '../../src/refresh/index.ts';
+import { Commits, Refresher } from '../../src/refresh/index.ts';
+import { SourceClient } from '../../src/sources/index.ts';
+import { blocked } from '../harness/blocked.ts';
+import { openSession } from '../harness/session.ts';
 import { quoteType, RefreshScene } from './scene.ts';
 
 const plain = defineDataType({
@@ -32,12 +35,21 @@ const statement = defineDataType({
     statements.map((one) => ({ symbol, exchange, ...one, quoted_at: at })),
 });
 
+/** Says of which symbol it is beside its list, which may be empty. */
+const listing = defineDataType({
+  ...plain,
+  name: 'listing',
+  normalise: 'upper',
+  schema: z.object({ symbol: z.string(), prices: z.array(z.number()) }),
+  rows: ({ symbol, prices }) => prices.map((price) => ({ symbol, price })),
+});
+
 const greater = quoteType({ name: 'greater', sourceTimestamp: undefined, write: mergeWhenGreater('price') });
 const child = defineDataType({ ...plain, name: 'child', table: 'child' });
 
 let scene: RefreshScene;
 beforeAll(async () => {
-  scene = await RefreshScene.open([quoteType(), plain, statement, greater, child]);
+  scene = await RefreshScene.open([quoteType(), plain, statement, listing, greater, child]);
 });
 
 describe('a refresh', () => {
@@ -84,6 +96,13 @@ describe('a refresh', () => {
     expect(await scene.outcome('A', 'plain')).toBe('fresh');
   });
 
+  it('of a type without a source timestamp replaces a row whose time is still to come', async () => {
+    await scene.db.query(`insert into plain values ('AHEAD', 5, now() + interval '1 day')`);
+    scene.provider.json('/plain/AHEAD', { symbol: 'AHEAD', price: 1 });
+    expect(await scene.outcome('AHEAD', 'plain')).toBe('fresh');
+    expect(await scene.value(`select price::float8 from plain where symbol = 'AHEAD'`)).toBe(1);
+  });
+
   it('that finds nothing is empty, by its rows or by a status', async () => {
     scene.provider.answers.set('/plain/NONE', (_request, response) => response.writeHead(404).end());
     scene.provider.answers.set('/plain/VOID', (_request, response) => response.writeHead(204).end());
@@ -91,6 +110,17 @@ describe('a refresh', () => {
     expect(await scene.outcome('NONE', 'plain')).toBe('empty');
     expect(await scene.outcome('VOID', 'plain')).toBe('empty');
     expect(await scene.outcome('NONE|X', 'statement')).toBe('empty');
+  });
+});
+
+describe('an empty list', () => {
+  it.each([
+    ['of the key', 'EMPTY', 'empty'],
+    ['of the key in another spelling', 'empty', 'empty'],
+    ['of another key', 'OTHER', 'wrong_key'],
+  ])('%s', async (_name, symbol, outcome) => {
+    scene.provider.json('/plain/EMPTY', { symbol, prices: [] });
+    expect(await scene.outcome('EMPTY', 'listing')).toBe(outcome);
   });
 });
 
@@ -130,7 +160,7 @@ describe('an answer of the cache', () => {
       await scene.enqueue('plain', ['OLD']);
       const [job] = await scene.claim(type.id);
       const fetched = await scene.refresher().fetch(type, job!, signal);
-      const aged = { ...fetched, fetchedAt: new Date(Date.now() - seconds * 1_000) };
+      const aged = { ...fetched, fetchedAt: performance.now() - seconds * 1_000 };
       const [ended] = await new Commits(scene.db, scene.queue).end(type, [{ job: job!, fetched: aged }], signal);
       return ended!.outcome;
     };
@@ -142,6 +172,33 @@ describe('an answer of the cache', () => {
     expect(await age()).toBeLessThan(59);
     expect(await endAged(0)).toBe('fresh');
     expect(await age()).toBeLessThan(29);
+  });
+});
+
+describe('an answer that was refused', () => {
+  it('is not taken from the cache, as a good one is', async () => {
+    const type = await scene.type();
+    const source = scene.config.sources.find(({ name }) => name === 'market')!;
+    const client = new SourceClient({ ...source, cacheEntries: 10 }, { events: scene.events });
+    const refresher = new Refresher({ clientOf: () => client, now: () => new Date() });
+    const fetch = () => refresher.fetch(type, { key: 'CACHED', metadata: null }, new AbortController().signal);
+    scene.quote('CACHED', -1);
+    expect(await fetch()).toMatchObject({ refusal: { outcome: 'sanity' }, cost: { calls: 1 } });
+    scene.quote('CACHED', 1);
+    expect(await fetch()).toMatchObject({ rows: [{ price: 1 }], fromCache: false });
+    expect(await fetch()).toMatchObject({ rows: [{ price: 1 }], fromCache: true, cost: { calls: 0 } });
+    await client.close();
+  });
+
+  it('is kept with others of its kind, but not with all of them', async () => {
+    const keys = Array.from({ length: 8 }, (_, n) => `WRONG${n}`);
+    for (const key of keys) scene.quote(key, 1, 'yesterday');
+    const ended = await scene.refresh(keys);
+    expect(new Set(ended.map(({ outcome }) => outcome))).toEqual(new Set(['schema']));
+    const kept = await scene.db.query<{ key: string }>(
+      `select key from pgfresh.refused_answer where key like 'WRONG%' order by key`,
+    );
+    expect(kept.map(({ key }) => key)).toEqual(keys.slice(-5));
   });
 });
 
@@ -200,6 +257,30 @@ describe('write modes', () => {
   });
 });
 
+describe('replace beside somebody who writes the table by himself', () => {
+  it('leaves his rows that are newer, also those that it could not see when it began', async () => {
+    const stranger = await openSession(scene.url);
+    await stranger.query('begin');
+    await stranger.query(
+      `insert into statement values ('NEW', 'X', '2026-01-01', 99, '2026-02-01', now()), ('NEW', 'X', '2027-01-01', 99, '2026-02-01', now())`,
+    );
+    const statements = ['2025-01-01', '2026-01-01'].map((period) => ({ period, revenue: 1 }));
+    scene.provider.json('/statement/X/NEW', { at: '2026-01-05T00:00:00Z', statements });
+    const ending = scene.refresh(['NEW|X'], 'statement');
+    await blocked(scene.db);
+    await stranger.query('commit');
+    await ending;
+    const rows = await scene.db.query(
+      `select period::text, revenue::float8 as revenue from statement where symbol = 'NEW' order by 1`,
+    );
+    expect(rows).toEqual([
+      { period: '2025-01-01', revenue: 1 },
+      { period: '2026-01-01', revenue: 99 },
+      { period: '2027-01-01', revenue: 99 },
+    ]);
+  });
+});
+
 describe('a commit of many', () => {
   it('finds the one that the table refuses and writes the others', async () => {
     const keys = Array.from({ length: 20 }, (_, n) => `B${String(n).padStart(2, '0')}`);
@@ -215,6 +296,17 @@ describe('a commit of many', () => {
     expect(await scene.value(`select outcome || ' ' || status from pgfresh.history_other where key = 'B07'`)).toBe(
       'write_conflict failed',
     );
+  });
+
+  it('turns back each with its own outcome', async () => {
+    scene.quote('MIXED1', -1);
+    scene.provider.json('/quote/MIXED2', { symbol: 'OTHER', price: 1, at: '2026-01-05T12:00:00Z' });
+    expect((await scene.refresh(['MIXED1', 'MIXED2'])).map(({ outcome }) => outcome)).toEqual(['sanity', 'wrong_key']);
+    const errors = await scene.db.query(`select key, error from pgfresh.job where key like 'MIXED_' order by key`);
+    expect(errors).toMatchObject([
+      { key: 'MIXED1', error: expect.stringContaining('price') },
+      { key: 'MIXED2', error: expect.stringContaining('OTHER') },
+    ]);
   });
 
   it('tells a missing parent from a refused row, also where the constraint is deferred', async () => {

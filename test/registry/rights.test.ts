@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { migrate, readSqlFiles, type Queryable } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
+import { examineSources, listSources, pauseSource, resumeSource } from '../../src/sources/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
@@ -155,6 +156,24 @@ it('the function that each data type has for its check is for the evaluator alon
   expect(mayCall.filter(({ may }) => may).map(({ role }) => role)).toEqual(['pgfresh_evaluator']);
   await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'checked'`);
   expect(await scene.value(`to_regprocedure('${signature}')`)).toBeNull();
+});
+
+it('who works may see how sources are, and pause and resume them', async () => {
+  await scene.db.query(
+    `insert into pgfresh.sources (name, rate_limit_per_minute, quota_bytes) values ('limited', 300, 1000000)`,
+  );
+  const { name, url } = await createLogin(scene.url, 'pgfresh_worker');
+  await scene.db.query(`grant select on public.test_clock to ${name}`);
+  const db = openDatabase(url, { poolSize: 1 });
+  expect(await listSources(db)).toContainEqual(
+    expect.objectContaining({ source: 'limited', state: 'ok', calls_free: 56, quota_cap: 950_000 }),
+  );
+  expect(await pauseSource(db, 'limited')).toMatchObject({ state: 'paused' });
+  expect(await examineSources(db, { sources: [] })).toContainEqual(
+    expect.objectContaining({ name: 'source limited', state: 'warning' }),
+  );
+  expect(await resumeSource(db, 'limited')).toMatchObject({ state: 'ok' });
+  await db.close();
 });
 
 it('the roles that log in may do their work, and no other', async () => {

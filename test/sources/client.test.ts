@@ -139,6 +139,17 @@ describe('a status', () => {
     expect(await ClientScene.of(server).call()).toMatchObject({ status: 200, retryAfterMs: 20_000 });
   });
 
+  it('of one that says when and not what time it is, waits by the time it is told', async () => {
+    const now = Date.UTC(2026, 10, 16, 12, 0, 0);
+    const server = await RawServer.start(({ path }) => {
+      const until = { 'retry-after': 'Mon, 16 Nov 2026 12:00:30 GMT' };
+      return path === '/good' ? answer('{}', until) : answer('', until, '429 Too Many Requests');
+    });
+    const scene = ClientScene.of(server, {}, { now: () => now });
+    expect(await scene.call('/good')).toMatchObject({ retryAfterMs: 30_000 });
+    expect(await scene.fails('/bad')).toMatchObject({ outcome: 'rate_limited', retryAfterMs: 30_000 });
+  });
+
   it('of an answer with more to come says nothing', async () => {
     const server = await RawServer.start(() => answer('{}', { 'x-ratelimit-remaining': 1, 'x-ratelimit-reset': 20 }));
     expect(await ClientScene.of(server).call()).toMatchObject({ status: 200, retryAfterMs: undefined });

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { placeOf, prepare, redirected } from '../../src/sources/outgoing.ts';
 import { answer, RawServer } from './raw-server.ts';
 import { ClientScene, textOf } from './scene.ts';
 
@@ -77,6 +78,14 @@ describe('a redirect', () => {
     expect('content-type' in second!.headers).toBe(becomes !== 'GET');
     expect('content-length' in second!.headers).toBe(becomes !== 'GET');
   });
+});
+
+it('a redirect from https to http is refused, though the host is of the source', () => {
+  const place = placeOf({ baseUrl: 'https://api.example.com', hosts: [], headers: {} });
+  const request = prepare({ url: '/quote' }, place);
+  const sent = (location: string) => ({ status: 302, headers: new Headers({ location }) });
+  expect(redirected(request, sent('https://api.example.com/new'), place)?.url.href).toBe('https://api.example.com/new');
+  expect(() => redirected(request, sent('http://api.example.com/new'), place)).toThrow(/from https to http/);
 });
 
 describe('credentials', () => {

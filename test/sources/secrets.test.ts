@@ -2,8 +2,9 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { ApiKeyPlace, SourceDefinition } from '../../src/index.ts';
+import { ApiKeys } from '../../src/sources/api-keys.ts';
 import { Redaction } from '../../src/sources/redaction.ts';
 import { answer, chunked, RawServer, type RawRequest } from './raw-server.ts';
 import { ClientScene, textOf } from './scene.ts';
@@ -178,6 +179,22 @@ describe('an API key', () => {
     expect(textOf(await (await keyOf({ file })).call('/'))).toBe('"abc-456"');
     await writeFile(file, 'abc\n456\n');
     expect((await (await keyOf({ file })).fails('/')).message).toMatch(/expected an API key of one line in the file/);
+  });
+
+  it('in a file is read again after a minute, so that it can be replaced', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'pgfresh-keys-'));
+    onTestFinished(() => rm(folder, { recursive: true }));
+    vi.useFakeTimers({ toFake: ['performance'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const file = join(folder, 'key');
+    await writeFile(file, 'old');
+    const keys = new ApiKeys([{ file }], {});
+    expect(await keys.key(0)).toBe('old');
+    await writeFile(file, 'new');
+    vi.advanceTimersByTime(59_000);
+    expect(await keys.key(0)).toBe('old');
+    vi.advanceTimersByTime(1_001);
+    expect(await keys.key(0)).toBe('new');
   });
 
   it.each<[string, ApiKeyPlace, Record<string, string>, RegExp]>([

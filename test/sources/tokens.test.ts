@@ -1,4 +1,5 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { Tokens } from '../../src/sources/tokens.ts';
 import type { SourceDefinition } from '../../src/index.ts';
 import { answer, RawServer, type RawRequest } from './raw-server.ts';
 import { ClientScene, textOf } from './scene.ts';
@@ -148,6 +149,19 @@ describe('a token', () => {
     expect((await second).calls + third.calls).toBe(server.requests.length);
     expect((await second).wireBytes + third.wireBytes).toBe(server.bytesSent);
   });
+});
+
+it('a token is fetched anew a little before it ends', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const tokens = new Tokens();
+  let fetched = 0;
+  const get = async () => tokens.get(0, async () => ({ token: `t${++fetched}`, expiresInMs: 20_000 }));
+  expect(await get()).toBe('t1');
+  vi.advanceTimersByTime(14_900);
+  expect(await get()).toBe('t1');
+  vi.advanceTimersByTime(200);
+  expect(await get()).toBe('t2');
 });
 
 describe('authorize', () => {

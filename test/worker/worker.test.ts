@@ -1,5 +1,7 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
+import { resolveConfig } from '../../src/config/index.ts';
+import { shiftClock } from '../harness/clock.ts';
 import { openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
 import { Proxy } from '../harness/proxy.ts';
@@ -35,11 +37,13 @@ describe('a worker', () => {
     const dead = quoteType({ name: 'dead', source: 'elsewhere', request: (key) => ({ url: `/dead/${key}` }) });
     const scene = await RefreshScene.open([quoteType(), dead], ['elsewhere']);
     const keys = keysOf(30);
+    // More than a worker asks for while the first failures are on their way to the breaker.
+    const deadKeys = keysOf(300);
     for (const key of keys) scene.quote(key, 1);
-    for (const key of keys) scene.provider.answers.set(`/dead/${key}`, (request) => void request.socket.destroy());
+    for (const key of deadKeys) scene.provider.answers.set(`/dead/${key}`, (request) => void request.socket.destroy());
     const callsOfTheDead = () => scene.provider.asked.filter((path) => path.startsWith('/dead/')).length;
     const worker = await startWorker(scene, { concurrency: 8 });
-    await scene.enqueue('dead', keys);
+    await scene.enqueue('dead', deadKeys);
     await scene.enqueue('quote', keys);
     await until(() => Object.keys(outcomesOf(scene, 'quote')).length === 30);
     expect(new Set(Object.values(outcomesOf(scene, 'quote')))).toEqual(new Set(['fresh']));
@@ -48,10 +52,11 @@ describe('a worker', () => {
     await until(() =>
       scene.value(`select breaker_opened_at is not null from pgfresh.sources where name = 'elsewhere'`),
     );
-    expect(callsOfTheDead()).toBeLessThan(30);
-    expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBe(30);
+    expect(callsOfTheDead()).toBeLessThan(deadKeys.length);
+    expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBe(deadKeys.length);
 
-    for (const key of keys) scene.provider.json(`/dead/${key}`, { symbol: key, price: 2, at: '2026-01-05T13:00:00Z' });
+    for (const key of deadKeys)
+      scene.provider.json(`/dead/${key}`, { symbol: key, price: 2, at: '2026-01-05T13:00:00Z' });
     await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() where state = 'w'`);
     await scene.db.query(`update pgfresh.sources set paused_until = pgfresh.clock() where name = 'elsewhere'`);
     await drained(scene);
@@ -209,6 +214,66 @@ describe('a provider with a limit', () => {
     await worker.stop();
   });
 
+  it('that can not be held is none of the job, which ends as it would have', async () => {
+    const scene = await RefreshScene.open();
+    await scene.db.query(
+      `create or replace function pgfresh.hold_source(p_source_id int, p_until timestamptz, p_reason text) returns timestamptz
+       language plpgsql as $$ begin raise exception 'no hold'; end $$`,
+    );
+    const body = JSON.stringify({ symbol: 'A', price: 1, at: '2026-01-05T12:00:00Z' });
+    const headers = { 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '30' };
+    scene.provider.answers.set('/quote/A', (_request, response) => {
+      response.writeHead(200, { 'content-type': 'application/json', ...headers }).end(body);
+    });
+    scene.provider.answers.set('/quote/B', (_request, response) => {
+      response.writeHead(500, headers).end();
+    });
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['A', 'B']);
+    await until(() => endedOf(scene).length === 2);
+    expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh', B: 'http_5xx' });
+    expect(await scene.rows()).toEqual([{ symbol: 'A', price: 1 }]);
+    expect(await scene.value(`select outcome from pgfresh.history_succeeded`)).toBe('fresh');
+    expect(scene.seen.filter(({ type }) => type === 'worker.failed')).toContainEqual(
+      expect.objectContaining({ step: 'hold', problem: expect.stringContaining('no hold') }),
+    );
+    await worker.stop();
+  });
+
+  it('that says wait and not for how long is left alone for ten seconds', async () => {
+    const scene = await RefreshScene.open();
+    scene.provider.answers.set('/quote/A', (_request, response) => response.writeHead(429).end());
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['A']);
+    await until(() => endedOf(scene).length === 1);
+    const left = await scene.value<number>(
+      `select extract(epoch from paused_until - pgfresh.clock())::float8 from pgfresh.sources`,
+    );
+    expect(left).toBeGreaterThan(5);
+    expect(left).toBeLessThanOrEqual(10);
+    await worker.stop();
+  });
+
+  it('is asked for one call more when it sends elsewhere', async () => {
+    const scene = await RefreshScene.open();
+    await scene.db.query(`update pgfresh.sources set rate_limit_per_minute = 10`);
+    await scene.db.query(`update pgfresh.rate_slot set free_at = '-infinity'`);
+    scene.quote('A', 1);
+    const moved = quoteType({ request: (key) => ({ url: `/old/${key}` }) });
+    scene.provider.answers.set('/old/A', (_request, response) =>
+      response.writeHead(307, { location: '/quote/A' }).end(),
+    );
+    const { dataTypes = [] } = resolveConfig({ config: { sources: [{ name: 'market' }], dataTypes: [moved] } });
+    const worker = await startWorker(scene, { dataTypes });
+    await scene.enqueue('quote', ['A']);
+    await until(() => endedOf(scene).length === 1);
+    expect(endedOf(scene)).toMatchObject([{ outcome: 'fresh', calls: 2 }]);
+    expect(
+      await scene.value(`select count(*)::int from pgfresh.rate_slot where free_at > (select pgfresh.clock())`),
+    ).toBe(2);
+    await worker.stop();
+  });
+
   it('that says wait for no time at all is not asked without end', async () => {
     const scene = await RefreshScene.open();
     scene.provider.answers.set('/quote/A', (_request, response) =>
@@ -310,7 +375,48 @@ describe('a lease that a claim finds lost', () => {
   });
 });
 
+describe('a worker that is gone', () => {
+  it('is followed by another, which does its jobs', async () => {
+    const scene = await RefreshScene.open();
+    // A server that has just started gives everybody time.
+    await (await shiftClock(scene.db)).advance('1 minute');
+    scene.quote('A', 1);
+    await scene.enqueue('quote', ['A']);
+    expect(await scene.claim()).toHaveLength(1);
+    await scene.db.query(`update pgfresh.worker set lease_until = pgfresh.clock()`);
+    const worker = await startWorker(scene);
+    await drained(scene);
+    expect(await scene.rows()).toEqual([{ symbol: 'A', price: 1 }]);
+    expect(await scene.value(`select lost from pgfresh.history_succeeded`)).toBe(1);
+    await worker.stop();
+  });
+});
+
 describe('without its database', () => {
+  it('puts back at once what was claimed by an answer that never came', async () => {
+    const scene = await RefreshScene.open();
+    const { proxy, url } = await Proxy.before(scene.url);
+    const db = openDatabase(url, { events: scene.events });
+    const worker = await startWorker(scene, { db });
+    scene.quote('LOST', 1);
+    let cuts = 0;
+    proxy.judge = (chunk, direction) => {
+      if (cuts > 0 || direction === 'to server' || !chunk.includes('LOST')) return 'pass';
+      cuts++;
+      return 'cut';
+    };
+    await scene.enqueue('quote', ['LOST']);
+    await drained(scene);
+    expect(cuts).toBe(1);
+    // By the heartbeat it would have come back after five seconds.
+    expect(
+      await scene.value(`select ended_at - created_at < interval '4 seconds' from pgfresh.history_succeeded`),
+    ).toBe(true);
+    await worker.stop();
+    await db.close();
+    await proxy.close();
+  });
+
   it('goes on after every connection was cut, and after it was refused for a while', async () => {
     const scene = await RefreshScene.open();
     const { proxy, url } = await Proxy.before(scene.url);

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { PgfreshError } from '../../errors/index.ts';
 import { thenStop } from '../../lifecycle/index.ts';
 import { outcomes, tryPair, type RowChange, type Trial } from '../../refresh/index.ts';
-import { SourceClient } from '../../sources/index.ts';
+import { SourceClient, takeCall } from '../../sources/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { fetchedType } from '../fetched-type.ts';
 
@@ -21,10 +21,15 @@ export function addTry(program: Command): void {
       const metadata = parseMetadata(options.metadata);
       const config = await context.config();
       await withDatabase(context, 'try', async ({ database }) => {
-        const { type } = await fetchedType(database, config, name);
+        const { type, now } = await fetchedType(database, config, name);
+        const since = performance.now();
         const wanted = { key: inCase(key, type.normalise), metadata };
         const source = config.sources.find((one) => one.name === type.source)!;
-        const client = new SourceClient(source, { events: context.events });
+        const client = new SourceClient(source, {
+          events: context.events,
+          now: () => now.getTime() + performance.now() - since,
+          takeCall: (apiKey) => takeCall(database, type.sourceId, apiKey + 1),
+        });
         const { signal } = new AbortController();
         const trying = tryPair({ db: database, client, type, wanted, signal });
         const trial = await thenStop(trying, () => client.close());

@@ -17,10 +17,11 @@ interface Asked {
   readonly now: Date;
   /** What is there already. */
   readonly known: readonly MarketRow[];
+  /** How long an answer may take. */
+  readonly patienceMs: number;
 }
 
 const most = 1_000_000;
-const patienceMs = 400;
 
 class Refused extends Error {
   readonly outcome: Outcome;
@@ -61,7 +62,7 @@ export async function readByTheBook(type: OpenType, asked: Asked): Promise<Read>
 }
 
 async function follow(url: URL, asked: Asked, calls: { count: number }): Promise<Answer> {
-  const answer = await call(url, asked.apiKey);
+  const answer = await call(url, asked);
   calls.count++;
   if (answer.status < 300 || answer.status >= 400) return answer;
   const { location } = answer.headers;
@@ -77,7 +78,7 @@ interface Answer {
   readonly body: Buffer;
 }
 
-function call(url: URL, apiKey: string): Promise<Answer> {
+function call(url: URL, { apiKey, patienceMs }: Asked): Promise<Answer> {
   const { promise, resolve, reject } = Promise.withResolvers<Answer>();
   const refuse = (outcome: Outcome) => (): void => {
     clearTimeout(timer);

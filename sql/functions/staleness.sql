@@ -1,0 +1,123 @@
+create or replace function pgfresh.is_data_stale(p_fetched_at timestamptz, p_ttl interval) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_ttl is null or p_ttl <= interval '0' then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('a TTL must be positive, got %s', coalesce(p_ttl::text, 'null')), 'Pass the TTL of the registry.');
+  end if;
+  return p_fetched_at is null or p_fetched_at + p_ttl <= pgfresh.clock();
+end
+$$;
+comment on function pgfresh.is_data_stale(timestamptz, interval) is
+  'Whether data of that time is older than its TTL. No time at all is stale. The TTL has no default and must be positive.';
+
+create or replace function pgfresh.is_data_stale(p_fetched_at timestamptz, p_ttl_minutes int) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_ttl_minutes is null or p_ttl_minutes <= 0 then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('a TTL must be positive, got %s', coalesce(p_ttl_minutes::text, 'null')), 'Pass the TTL of the registry.');
+  end if;
+  return pgfresh.is_data_stale(p_fetched_at, make_interval(mins => p_ttl_minutes));
+end
+$$;
+comment on function pgfresh.is_data_stale(timestamptz, int) is 'The same with the TTL in minutes.';
+
+/*
+  The statements of type_resolution run as pgfresh_evaluator and with no other rights: what users' functions do, they do as this role.
+  The search path is for the bodies of those functions; the names in the statements themselves have their schema.
+  Read-only, because what runs as the owner of these four functions could otherwise drop them, or alter them to run with all rights.
+  PostgreSQL 15 still lets a function reset that; later ones do not.
+  What the planner has set for its own statements is not meant for users' tables.
+*/
+create or replace function pgfresh.ask_stale(p_type_id int, p_keys text[], p_checked timestamptz[], p_due timestamptz[], p_ttl interval, p_now timestamptz)
+returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, due_at timestamptz, raised text)
+language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+set plan_cache_mode = auto
+set enable_seqscan = on
+-- Somebody looks at these rows, so they are in memory: a few dozen are found by the index and not by reading the table.
+set random_page_cost = 1.1
+as $$
+declare
+  v_check text := format('select c.*, null::text from pgfresh.check_%s($1, $2, $3, $4, $5) as c', p_type_id);
+  v_count int := cardinality(p_keys);
+  v_from int := 1;
+  v_size int := v_count;
+begin
+  -- In halves where that raises, until it is known whose fault it is.
+  for v_try in 1..50 loop
+    exit when v_from > v_count;
+    -- A subtransaction, at whose end the transaction may write again.
+    begin
+      perform set_config('transaction_read_only', 'on', true);
+      if v_size >= v_count then
+        return query execute v_check using p_keys, p_checked, p_due, p_ttl, p_now;
+      else
+        return query execute v_check using p_keys[v_from:v_from + v_size - 1], p_checked[v_from:v_from + v_size - 1], p_due[v_from:v_from + v_size - 1], p_ttl, p_now;
+      end if;
+      v_from := v_from + v_size;
+      v_size := v_size * 2;
+    -- It answers only when it has asked about all of them, so one that raises has answered about none.
+    exception when others then
+      if v_size > 1 then
+        v_size := greatest(least(v_size, v_count - v_from + 1) / 2, 1);
+      else
+        return query select p_keys[v_from], null::boolean, coalesce(p_checked[v_from] + p_ttl <= p_now, true), p_checked[v_from] + p_ttl, null::timestamptz, p_due[v_from], sqlerrm;
+        v_from := v_from + 1;
+      end if;
+    end;
+  end loop;
+  return query select k.key, null::boolean, null::boolean, null::timestamptz, null::timestamptz, k.due_at, null::text from unnest(p_keys[v_from:], p_due[v_from:]) as k(key, due_at) where v_from <= v_count;
+end
+$$;
+comment on function pgfresh.ask_stale(int, text[], timestamptz[], timestamptz[], interval, timestamptz) is
+  'Asks as the evaluator whether pairs of a data type are stale. Says nothing of those that are fresh and due at the time that was passed. '
+  'A pair whose check raises counts as stale, once a TTL. At most 50 subtransactions a call; of what is not decided by then it says neither.';
+
+create or replace function pgfresh.ask_gate(p_sql text, p_keys text[], p_data_type text) returns table (key text, open boolean, opens_at timestamptz)
+language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+set plan_cache_mode = auto
+set enable_seqscan = on
+as $$
+begin
+  perform set_config('transaction_read_only', 'on', true);
+  return query execute p_sql using p_keys, p_data_type;
+-- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+exception when sqlstate 'PGF00' then raise;
+end
+$$;
+comment on function pgfresh.ask_gate(text, text[], text) is 'Runs gate_sql of a data type as the evaluator.';
+
+create or replace function pgfresh.ask_keys(p_sql text, p_keys text[]) returns setof text
+language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+set plan_cache_mode = auto
+set enable_seqscan = on
+as $$
+begin
+  perform set_config('transaction_read_only', 'on', true);
+  return query execute p_sql using p_keys;
+-- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+exception when sqlstate 'PGF00' then raise;
+end
+$$;
+comment on function pgfresh.ask_keys(text, text[]) is 'Runs missing_sql or unknown_sql of a data type as the evaluator: those of the keys that it returns.';
+
+create or replace function pgfresh.ask_next_keys(p_sql text, p_after text, p_limit int) returns setof text
+language plpgsql security definer
+set search_path = pg_catalog, public, pg_temp
+set plan_cache_mode = auto
+set enable_seqscan = on
+as $$
+begin
+  perform set_config('transaction_read_only', 'on', true);
+  return query execute p_sql using p_after, p_limit;
+-- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+exception when sqlstate 'PGF00' then raise;
+end
+$$;
+comment on function pgfresh.ask_next_keys(text, text, int) is 'Runs keys_sql of a data type as the evaluator: the next keys after one.';

@@ -1,0 +1,36 @@
+import type { Queryable } from '../database/index.ts';
+import { showSource, type SourceHealth } from './health.ts';
+import { takeCall } from './pause.ts';
+
+/** What keeps a call from being made, as people say it. */
+const obstacles: Readonly<Record<SourceHealth['state'], string>> = {
+  ok: 'its calls of this minute are used up',
+  rate: 'its calls of this minute are used up',
+  stopped: 'nothing is spent now; "pgfresh resume-spending" ends that',
+  off: 'it is switched off',
+  paused: 'it is paused',
+  held: 'the provider asked for a pause',
+  breaker: 'it failed too often and is left alone for a while',
+  probing: 'it failed too often and is being tried',
+  quota: 'its bytes are used up',
+};
+
+/** Takes the place of a call that no job makes within all limits of its source. Tells why if there is none. */
+export async function takeSingleCall(
+  db: Queryable,
+  source: { readonly id: number; readonly name: string },
+): Promise<string | undefined> {
+  const [quota] = await db.query<{ used: boolean }>('select pgfresh.is_quota_exceeded($1::text) as used', [
+    source.name,
+  ]);
+  if (!quota!.used && (await takeCall(db, source.id, 1))) return undefined;
+  const { state, pause_reason: reason, paused_until, next_call_at } = await showSource(db, source.name);
+  const until = paused_until === 'infinity' ? null : (paused_until ?? next_call_at?.toISOString() ?? null);
+  const details = [reason === null ? '' : `: ${reason}`, until === null ? '' : ` (until ${until})`].join('');
+  return `the source ${source.name} may not be called now, because ${obstacles[state]}${details}`;
+}
+
+/** Enters calls that no job has made in the ledger, with their bytes. */
+export async function countCalls(db: Queryable, sourceId: number, calls: number, bytes: number): Promise<void> {
+  await db.query('select pgfresh.count_calls($1::int, $2::int, $3::bigint)', [sourceId, calls, bytes]);
+}
