@@ -23,7 +23,7 @@ export const fullPlan: Plan = {
     most: { seconds: 60, calls: 300 },
   },
   coldPairs: { warmUp: 20, samples: 300, latencyMs: 20 },
-  drain: { jobs: 20_000, repeats: 3 },
+  drain: { jobs: 20_000, repeats: 5 },
   heap: { first: 10_000, last: 100_000 },
 };
 

@@ -2,12 +2,12 @@
   Rate. A source may be called N times in any minute with each of its API keys, as the provider counts. So there are N rows a key,
   and a call takes one. It must be sent by use_by, or not at all; the row is free again a minute after that, plus what the way to
   the provider may differ from call to call. So two calls by one row are a minute apart where they arrive, whatever became of who
-  took it. 1.5 s to send, 0.75 s of difference and 0.9 s until somebody takes the row again make 285 of 300 calls a minute.
+  took it. 1.25 s to send, 0.75 s of difference and 1.15 s until somebody takes the row again make 285 of 300 calls a minute.
 */
 create or replace function pgfresh.use_by_of(p_now timestamptz) returns timestamptz
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
-as $$ select p_now + interval '1.5 seconds' $$;
+as $$ select p_now + interval '1.25 seconds' $$;
 comment on function pgfresh.use_by_of(timestamptz) is 'Until when a call must be sent for which a place in the rate was taken now.';
 
 create or replace function pgfresh.slot_free_at(p_use_by timestamptz) returns timestamptz

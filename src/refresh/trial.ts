@@ -46,7 +46,7 @@ interface TrialOptions {
   readonly signal: AbortSignal;
 }
 
-const sendWithinMs = 1_500;
+const sendWithinMs = 1_250;
 const nothing: Cost = { bytes: 0, calls: 0, fetchMs: 0, validateMs: 0 };
 
 /** One fetch, every check, and the write itself in a transaction that is rolled back. */

@@ -43,7 +43,7 @@ interface Held {
   readonly lease: Lease;
 }
 
-const pollMs = { soon: 200, idle: 1_000 };
+const pollMs = { soon: 200, idle: 500 };
 const catalogEveryMs = 5_000;
 const recoverEveryMs = 1_000;
 const largestCommit = 500;
