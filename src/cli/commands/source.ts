@@ -10,6 +10,7 @@ import {
   type SourceHealth,
 } from '../../sources/index.ts';
 import { contextOf, lookAtDatabase, withDatabase } from '../context.ts';
+import { instant } from '../instant.ts';
 import { table } from '../output.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
@@ -142,11 +143,4 @@ function parsed<T>(schema: {
     if (!success) throw new InvalidArgumentError(error?.issues[0]?.message ?? '');
     return data!;
   };
-}
-
-function instant(text: string): Date {
-  const time = new Date(text);
-  if (Number.isNaN(time.getTime()))
-    throw new InvalidArgumentError('expected a time such as 2026-11-01 or 2026-11-01T06:00Z');
-  return time;
 }
