@@ -14,7 +14,11 @@ export class ZoneTable {
     const format = new Intl.DateTimeFormat('en-GB', {
       timeZone: zone,
       hourCycle: 'h23',
-      ...{ year: 'numeric', month: 'numeric', day: 'numeric', hour: 'numeric', minute: 'numeric' },
+      year: 'numeric',
+      month: 'numeric',
+      day: 'numeric',
+      hour: 'numeric',
+      minute: 'numeric',
     });
     const offset = (instant: number): number => {
       const [d, m, y, h, i] = format.format(instant).match(/\d+/g)!.map(Number);
@@ -51,8 +55,14 @@ export class ZoneTable {
   }
 }
 
-/** All slots after an instant, up to another. */
-export function slotsBetween(expression: string, table: ZoneTable, after: number, until: number): number[] {
+/** The first slots after an instant, up to another. */
+export function firstSlots(
+  expression: string,
+  table: ZoneTable,
+  after: number,
+  until: number,
+  count: number,
+): number[] {
   const [m, h, dom, mon, dow] = expression.split(' ') as [string, string, string, string, string];
   const minutes = values(m, 0, 59);
   const hours = values(h, 0, 23);
@@ -60,7 +70,7 @@ export function slotsBetween(expression: string, table: ZoneTable, after: number
   if (/[*/-]/.test(m + h)) {
     let date = Number.NaN;
     let runs = false;
-    for (let at = Math.floor(after / minute) * minute + minute; at <= until; at += minute) {
+    for (let at = Math.floor(after / minute) * minute + minute; at <= until && slots.size < count; at += minute) {
       const wall = at + table.offset(at);
       if (Math.floor(wall / day) !== date) runs = isDay((date = Math.floor(wall / day)), dom, mon, dow);
       if (runs && minutes.has(Math.floor((wall % hour) / minute)) && hours.has(Math.floor((wall % day) / hour)))
@@ -76,7 +86,10 @@ export function slotsBetween(expression: string, table: ZoneTable, after: number
         }
     }
   }
-  return [...slots].filter((slot) => slot > after && slot <= until).toSorted((a, b) => a - b);
+  return [...slots]
+    .filter((slot) => slot > after && slot <= until)
+    .toSorted((a, b) => a - b)
+    .slice(0, count);
 }
 
 function isDay(date: number, dom: string, mon: string, dow: string): boolean {
