@@ -107,7 +107,7 @@ describe('an expression', () => {
     const zones = ['America/New_York', 'Europe/London', 'Asia/Tokyo', 'Australia/Lord_Howe', 'UTC'];
     const began = performance.now();
     crons.forEach((cron, index) => nextSlot(cron, zones[index % zones.length]!, new Date(from)));
-    expect(performance.now() - began).toBeLessThan(100);
+    expect(performance.now() - began).toBeLessThan(200);
   });
 });
 
