@@ -252,6 +252,21 @@ export const errorTable = {
     says: '{problem}',
     next: 'Correct the row of pgfresh.data_type_registry, or what it names; the hint of the error says how.',
   },
+  PGF_CRON_INVALID: {
+    exit: usage,
+    says: 'The cron expression {expression} can not be read: {problem}',
+    next: 'Write minute, hour, day of month, month and day of week, such as "30 2 * * MON-FRI", or a word such as @daily; docs/cron.md has the rest.',
+  },
+  PGF_CRON_NEVER: {
+    exit: usage,
+    says: 'The cron expression "{expression}" has no occurrence in {zone} within {years} years.',
+    next: 'Choose days that exist; "pgfresh cron explain" shows when an expression runs.',
+  },
+  PGF_ZONE_UNKNOWN: {
+    exit: usage,
+    says: 'There is no time zone {zone}{hint}',
+    next: 'Use a name of the IANA database, such as UTC or America/New_York.',
+  },
   PGF_STANDBY: {
     exit: database,
     says: '{problem}',
