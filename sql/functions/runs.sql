@@ -40,6 +40,7 @@ declare
   v_failures int := p_run.attempt - p_run.lost;
   v_low interval;
   v_high interval;
+  v_slot timestamptz;
 begin
   select * into v_job from pgfresh.scheduled_jobs where id = p_run.job_id;
   update pgfresh.scheduled_job_runs set completed_at = v_now, duration_ms = 1000 * extract(epoch from v_now - p_run.started_at), success = p_verdict = 'succeeded',
@@ -57,24 +58,21 @@ begin
     insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, attempt, lost, run_at, params, requested_by, pause)
     values (p_run.job_id, 'waiting', p_run.triggered_by, p_run.scheduled_for, p_run.attempt + 1, p_run.lost + (p_verdict = 'lost')::int, v_again, p_run.params, p_run.requested_by, p_run.pause);
   end if;
-  if p_verdict = 'succeeded' then
-    v_low := v_job.every_min; v_high := v_job.every_max;
-  else
-    v_low := coalesce(v_job.failure_min, v_job.every_min); v_high := coalesce(v_job.failure_max, v_job.every_max);
+  if v_again is null and v_job.every_min is not null and p_run.triggered_by in ('scheduler', 'catchup') then
+    v_low := case when p_verdict = 'succeeded' then v_job.every_min else coalesce(v_job.failure_min, v_job.every_min) end;
+    v_high := case when p_verdict = 'succeeded' then v_job.every_max else coalesce(v_job.failure_max, v_job.every_max) end;
+    -- By a number of this run's own. In milliseconds, which is all that schedulers can see.
+    v_slot := date_trunc('milliseconds', v_now + v_low + (v_high - v_low) * ((hashint8extended(p_run.id, p_run.job_id) & 1048575) / 1048575.0));
   end if;
-  update pgfresh.job_cursor as c set
-    runs = c.runs + (p_run.started_at is not null)::int, successes = c.successes + (p_verdict = 'succeeded')::int,
-    failures_in_a_row = case when p_verdict = 'succeeded' then 0 when p_verdict = 'failed' or (p_verdict = 'lost' and v_again is null) then c.failures_in_a_row + 1 else c.failures_in_a_row end,
-    last_run_at = coalesce(p_run.started_at, c.last_run_at), last_run_success = case when p_run.started_at is null then c.last_run_success else p_verdict = 'succeeded' end,
-    last_success_at = case when p_verdict = 'succeeded' then v_now else c.last_success_at end,
-    slot = coalesce(planned.slot, c.slot), due_at = coalesce(planned.slot, c.due_at)
-  from (
-    -- A number of this run's own, so that it is the same whoever computes it. In milliseconds, which is all that schedulers can see.
-    select case when v_again is null and v_low is not null and p_run.triggered_by in ('scheduler', 'catchup')
-      then date_trunc('milliseconds', v_now + v_low + (v_high - v_low) * ((hashint8extended(p_run.id, p_run.job_id) & 1048575) / 1048575.0)) end as slot
-  ) as planned_all
-  cross join lateral (select case when c.due_at = 'infinity' and c.slot is null then planned_all.slot end as slot) as planned
-  where c.job_id = p_run.job_id;
+  update pgfresh.job_cursor set
+    runs = runs + (p_run.started_at is not null)::int, successes = successes + (p_verdict = 'succeeded')::int,
+    failures_in_a_row = case when p_verdict = 'succeeded' then 0 when p_verdict = 'failed' or (p_verdict = 'lost' and v_again is null) then failures_in_a_row + 1 else failures_in_a_row end,
+    last_run_at = coalesce(p_run.started_at, last_run_at), last_run_success = case when p_run.started_at is null then last_run_success else p_verdict = 'succeeded' end,
+    last_success_at = case when p_verdict = 'succeeded' then v_now else last_success_at end,
+    -- Unless the job was changed meanwhile: then it has a slot already, or a scheduler gives it one.
+    slot = case when due_at = 'infinity' and slot is null then v_slot else slot end,
+    due_at = case when due_at = 'infinity' and slot is null then coalesce(v_slot, due_at) else due_at end
+  where job_id = p_run.job_id;
   if v_again is null then
     update pgfresh.scheduled_job_runs as r set run_at = greatest(v_now, case when r.triggered_by = 'backfill' and p_run.triggered_by = 'backfill' then p_run.started_at + r.pause end)
     where r.id = (
@@ -122,7 +120,7 @@ begin
     v_late := 1000 * extract(epoch from v_now - v_run.run_at);
     update pgfresh.scheduled_job_runs set state = 'running', started_at = v_now, lateness_ms = v_late, scheduler = p_scheduler, worker = v_worker, run_at = null where id = v_run.id;
     return next row(v_run.id, v_run.job_id, v_job.name, v_job.kind, v_job.function_name, coalesce(v_run.params, v_job.params), 1000 * extract(epoch from v_job.timeout)::float8,
-      case when v_run.triggered_by <> 'manual' then v_run.scheduled_for end, v_run.attempt, v_run.triggered_by, v_late)::pgfresh.taken_run;
+      case when v_run.triggered_by <> 'manual' then v_run.scheduled_for end, v_run.attempt, v_run.triggered_by, v_late, null, 1)::pgfresh.taken_run;
   end loop;
 end
 $$;

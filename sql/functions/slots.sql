@@ -61,13 +61,6 @@ as $$
 $$;
 comment on function pgfresh.schedule_pause(text[]) is 'Milliseconds until something is due for a scheduler with these handlers; null if nothing ever is. A part of the scheduler.';
 
-do $$ begin
-  if to_regtype('pgfresh.taken_run') is null then
-    create type pgfresh.taken_run as (run_id bigint, job_id int, name text, kind text, function_name text, params jsonb, timeout_ms float8, slot timestamptz, attempt int, triggered_by text, lateness_ms bigint);
-  end if;
-end $$;
-comment on type pgfresh.taken_run is 'A run that a scheduler has just started, with what it needs for it.';
-
 create or replace function pgfresh.skip_slots(p_job_id int, p_reason text, p_from timestamptz, p_to timestamptz, p_count int, p_by text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -117,26 +110,28 @@ begin
     if v_plan.problem is distinct from v_plan.had_problem then
       update pgfresh.scheduled_jobs set problem = v_plan.problem where id = v_plan.job_id;
     end if;
-    for v_skip in select * from jsonb_to_recordset(v_plan.skips) as s(reason text, "from" timestamptz, "to" timestamptz, count int, by text) loop
-      perform pgfresh.skip_slots(v_plan.job_id, v_skip.reason, v_skip."from", v_skip."to", v_skip.count, v_skip.by);
+    for v_skip in select * from jsonb_to_recordset(v_plan.skips) as s(reason text, "from" timestamptz, "to" timestamptz, count int, cause text) loop
+      perform pgfresh.skip_slots(v_plan.job_id, v_skip.reason, v_skip."from", v_skip."to", v_skip.count, v_skip.cause);
+      return next row(null, v_plan.job_id, v_plan.name, v_plan.kind, null, null, null, v_skip."from", null, v_skip.cause, null, v_skip.reason, v_skip.count)::pgfresh.taken_run;
     end loop;
     v_opened := false;
-    for v_run in select * from jsonb_to_recordset(v_plan.runs) as r(slot timestamptz, by text) loop
+    for v_run in select * from jsonb_to_recordset(v_plan.runs) as r(slot timestamptz, cause text) loop
       select * into v_active from pgfresh.active_run(v_plan.job_id);
       if v_active.id is null then
         -- Late is what comes after its time and its jitter; the time of what was missed is its slot.
-        v_late := 1000 * extract(epoch from v_now - case when v_run.by = 'scheduler' and isfinite(v_plan.due_at) then v_plan.due_at else v_run.slot end);
+        v_late := 1000 * extract(epoch from v_now - case when v_run.cause = 'scheduler' and isfinite(v_plan.due_at) then v_plan.due_at else v_run.slot end);
         insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, started_at, lateness_ms, scheduler, worker)
-        values (v_plan.job_id, 'running', v_run.by, v_run.slot, v_now, v_late, p_scheduler, v_worker) returning id into v_id;
-        return next row(v_id, v_plan.job_id, v_plan.name, v_plan.kind, v_plan.function_name, v_plan.params, v_plan.timeout_ms, v_run.slot, 1, v_run.by, v_late)::pgfresh.taken_run;
+        values (v_plan.job_id, 'running', v_run.cause, v_run.slot, v_now, v_late, p_scheduler, v_worker) returning id into v_id;
+        return next row(v_id, v_plan.job_id, v_plan.name, v_plan.kind, v_plan.function_name, v_plan.params, v_plan.timeout_ms, v_run.slot, 1, v_run.cause, v_late, null, 1)::pgfresh.taken_run;
         v_opened := true;
       -- A backfill has to wait for slots, and not they for it; of all that is caught up, each has its turn.
       elsif v_active.queued = 0 and (v_plan.overlap = 'queue' or v_active.triggered_by = 'backfill')
-        or v_plan.catch_up = 'all' and (v_active.triggered_by = 'catchup' or v_run.by = 'catchup') and v_active.queued < v_plan.catch_up_max then
-        insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, run_at) values (v_plan.job_id, 'waiting', v_run.by, v_run.slot, 'infinity');
+        or v_plan.catch_up = 'all' and (v_active.triggered_by = 'catchup' or v_run.cause = 'catchup') and v_active.queued < v_plan.catch_up_max then
+        insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, run_at) values (v_plan.job_id, 'waiting', v_run.cause, v_run.slot, 'infinity');
         v_opened := true;
       else
-        perform pgfresh.skip_slots(v_plan.job_id, 'overlap', v_run.slot, v_run.slot, 1, v_run.by);
+        perform pgfresh.skip_slots(v_plan.job_id, 'overlap', v_run.slot, v_run.slot, 1, v_run.cause);
+        return next row(null, v_plan.job_id, v_plan.name, v_plan.kind, null, null, null, v_run.slot, null, v_run.cause, null, 'overlap', 1)::pgfresh.taken_run;
       end if;
     end loop;
     update pgfresh.job_cursor set slot = case when v_plan.chained and v_opened then null else v_plan.next end,

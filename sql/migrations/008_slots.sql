@@ -89,3 +89,7 @@ create index on pgfresh.scheduled_job_runs (run_at) where state = 'waiting';
 create index on pgfresh.scheduled_job_runs (scheduler) where state = 'running';
 comment on table pgfresh.scheduled_job_runs is
   'Every slot of every job: it ran, once an attempt, or it was skipped, with the reason. Skips of one reason that follow each other are one row.';
+
+create type pgfresh.taken_run as (run_id bigint, job_id int, name text, kind text, function_name text, params jsonb, timeout_ms float8, slot timestamptz, attempt int, triggered_by text, lateness_ms bigint,
+  skipped text, occurrences int);
+comment on type pgfresh.taken_run is 'A run that a scheduler has just started, with what it needs for it; or slots that were skipped, with the reason.';

@@ -35,7 +35,7 @@ export interface Skip {
   readonly from: Date;
   readonly to: Date;
   readonly count: number;
-  readonly by: 'scheduler';
+  readonly cause: 'scheduler';
 }
 
 /** What becomes of the slots of a job that have come, and when to look again. */
@@ -47,7 +47,7 @@ export interface SlotPlan {
   readonly due: Date;
   readonly skips: readonly Skip[];
   /** In order; the database decides about overlap. */
-  readonly runs: readonly { readonly slot: Date; readonly by: 'scheduler' | 'catchup' }[];
+  readonly runs: readonly { readonly slot: Date; readonly cause: 'scheduler' | 'catchup' }[];
   readonly problem: string | null;
 }
 
@@ -130,7 +130,7 @@ function account(job: DueJob, come: readonly Date[], isLong: boolean, dueOf: (sl
   const skips = skipsOf(settled, (slot) => (chosen.has(slot) ? undefined : (reasons.get(slot) ?? 'missed')));
   const runs = settled
     .filter((slot) => chosen.has(slot))
-    .map((slot) => ({ slot, by: isOnTime(job, slot, dueOf) ? ('scheduler' as const) : ('catchup' as const) }));
+    .map((slot) => ({ slot, cause: isOnTime(job, slot, dueOf) ? ('scheduler' as const) : ('catchup' as const) }));
   return { skips, runs, resumeAt: left[0] };
 }
 
@@ -157,7 +157,7 @@ function isOnTime(job: DueJob, slot: Date, dueOf: (slot: Date) => Date): boolean
 /** Slots that follow each other for one reason are one skip, unless one in between is run. */
 function skipsOf(slots: readonly Date[], reasonOf: (slot: Date) => SkipReason | undefined): Skip[] {
   const skips: Skip[] = [];
-  let open: { reason: SkipReason; from: Date; to: Date; count: number; by: 'scheduler' } | undefined;
+  let open: { reason: SkipReason; from: Date; to: Date; count: number; cause: 'scheduler' } | undefined;
   for (const slot of slots) {
     const reason = reasonOf(slot);
     if (open !== undefined && open.reason === reason) {
@@ -165,7 +165,7 @@ function skipsOf(slots: readonly Date[], reasonOf: (slot: Date) => SkipReason | 
       open.count++;
       continue;
     }
-    open = reason && { reason, from: slot, to: slot, count: 1, by: 'scheduler' };
+    open = reason && { reason, from: slot, to: slot, count: 1, cause: 'scheduler' };
     if (open) skips.push(open);
   }
   return skips;
