@@ -12,7 +12,7 @@ create table pgfresh.scheduled_jobs (
   function_name text not null check (octet_length(function_name) between 1 and 200),
 
   -- Five fields in a time zone, or a time between two bounds after the last run; another one after a failure.
-  schedule text check (octet_length(schedule) between 1 and 200),
+  schedule text check (length(schedule) between 1 and 500),
   timezone text not null default 'UTC',
   every_min interval check (every_min between '1 second' and '366 days'),
   every_max interval check (every_max between '1 second' and '366 days'),
