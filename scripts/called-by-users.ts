@@ -63,6 +63,9 @@ export const sourceFunctions = [
 /** What a worker calls besides. */
 export const refreshFunctions = ['fence_jobs', 'release_claim', 'keep_refused_answer'] as const;
 
+/** Jobs that run at set times. */
+export const jobFunctions = ['pause_scheduled_job', 'resume_scheduled_job', 'call_job_function', 'cron_problem', 'is_time_zone'] as const;
+
 /**
  * The functions of the schema that users call, from SQL or through the library. The others are parts of these.
  * The page of the SQL functions shows these first, and the tests call each of them with everything that makes no sense.
@@ -72,4 +75,5 @@ export const calledByUsers = [
   ...queueFunctions,
   ...sourceFunctions,
   ...refreshFunctions,
+  ...jobFunctions,
 ] as const;

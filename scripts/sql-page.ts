@@ -10,6 +10,14 @@ const topics: Readonly<Record<string, string>> = {
   ticks: 'Tick and sweep',
   cycles: 'Scheduled refreshes',
   planner: 'How a look becomes a job',
+  jobs: 'Scheduled jobs',
+  job_runs: 'How a job runs',
+  cron: 'Cron and time zones',
+  run_requests: 'Running jobs by hand',
+  slots: 'Slots',
+  runs: 'Runs',
+  schedulers: 'Schedulers',
+  slot_status: 'How jobs are doing',
   duties: 'Duties',
   explain: 'Why',
   overview: 'At a glance',
@@ -49,7 +57,7 @@ ${relations
   .join('\n')}
 ## Tables
 
-Read them as you like; write only \`sources\` and \`data_type_registry\`. Everything else is written by the functions.
+Read them as you like; write only \`sources\`, \`data_type_registry\` and \`scheduled_jobs\`. Everything else is written by the functions.
 
 ${relations
   .filter(({ kind }) => kind === 'table')

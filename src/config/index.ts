@@ -22,6 +22,7 @@ export type {
   TokenContext,
 } from './http-request.ts';
 export { hintFor, invalid } from './invalid.ts';
+export { defineJob, type Job, type JobContext, type JobDefinition, type JobHandler, type JobResult } from './job.ts';
 export { defineConfig, loadConfig, type LoadOptions } from './load.ts';
 export { isLoopback } from './loopback.ts';
 export { nearMiss } from './near-miss.ts';
