@@ -5,6 +5,7 @@ import { addCheck } from './commands/check.ts';
 import { addConfig } from './commands/config.ts';
 import { addCron } from './commands/cron.ts';
 import { addExplain } from './commands/explain.ts';
+import { addJobs } from './commands/jobs.ts';
 import { addMigrate } from './commands/migrate.ts';
 import { addRefused } from './commands/refused.ts';
 import { addDev, addRun, addWorker } from './commands/run.ts';
@@ -28,6 +29,7 @@ Examples:
   pgfresh type list                          what is kept fresh
   pgfresh source list                        how the providers are, and what they may still use
   pgfresh stop-spending                      call no provider until resume-spending
+  pgfresh jobs list                          what runs at set times, and how it went
   pgfresh cron explain "30 2 * * *"          when a cron expression runs, in plain words
   pgfresh config --json                      every setting and where it comes from
 
@@ -54,6 +56,7 @@ const commands = [
   addExplain,
   addTop,
   addSpending,
+  addJobs,
   addCron,
   addConfig,
 ];

@@ -1,7 +1,7 @@
-import { InvalidArgumentError, type Command } from 'commander';
+import type { Command } from 'commander';
 import { explainCron, nextSlots, parseCron, type CronExplanation } from '../../schedule/index.ts';
 import { contextOf } from '../context.ts';
-import { instant } from '../instant.ts';
+import { instant, upTo } from '../option-values.ts';
 import { table } from '../output.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
@@ -72,13 +72,4 @@ function described({ expression, zone, words, next: slots, surprises }: CronExpl
 /** Slots are on whole minutes. */
 function utc(slot: Date): string {
   return slot.toISOString().replace('.000Z', 'Z');
-}
-
-function upTo(most: number) {
-  return (text: string): number => {
-    const count = Number(text);
-    if (!/^\d+$/.test(text) || count < 1 || count > most)
-      throw new InvalidArgumentError(`expected a number from 1 to ${most}`);
-    return count;
-  };
 }
