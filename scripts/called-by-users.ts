@@ -63,6 +63,15 @@ export const sourceFunctions = [
 /** What a worker calls besides. */
 export const refreshFunctions = ['fence_jobs', 'release_claim', 'keep_refused_answer'] as const;
 
+/** Leases, and what goes with the work that is done under them. */
+export const leaseFunctions = [
+  'acquire_refresh_lock',
+  'renew_refresh_lock',
+  'release_refresh_lock',
+  'fence_refresh_lock',
+  'attach_first_seen_at',
+] as const;
+
 /**
  * The functions of the schema that users call, from SQL or through the library. The others are parts of these.
  * The page of the SQL functions shows these first, and the tests call each of them with everything that makes no sense.
@@ -72,4 +81,5 @@ export const calledByUsers = [
   ...queueFunctions,
   ...sourceFunctions,
   ...refreshFunctions,
+  ...leaseFunctions,
 ] as const;

@@ -10,7 +10,7 @@ revoke all on all functions in schema pgfresh from public;
 revoke all on all sequences in schema pgfresh from public;
 
 grant usage on schema pgfresh to pgfresh_worker, pgfresh_gateway, pgfresh_viewer, pgfresh_evaluator;
-grant select on pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.planner_run, pgfresh.refused_answer to pgfresh_worker;
+grant select on pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.planner_run, pgfresh.refused_answer, pgfresh.refresh_schedule to pgfresh_worker;
 
 do $$
 declare
@@ -27,7 +27,8 @@ begin
         'queue_refreshes', 'queue_refresh_if_not_exists', 'get_queue_batch', 'claim_next_pending_job', 'claim_jobs', 'complete_jobs', 'complete_queue_job', 'turn_back_jobs', 'fail_queue_job',
         'reset_job_immediate', 'cancel_queue_jobs', 'retry_failed_jobs', 'heartbeat_jobs', 'register_worker', 'heartbeat_worker', 'retire_worker', 'recover_stuck_jobs', 'maintain_queue_partitions',
         'is_quota_exceeded', 'correct_data_usage', 'take_call', 'hold_source', 'pause_source', 'resume_source', 'calibrate_source', 'stop_spending', 'resume_spending',
-        'fence_jobs', 'release_claim', 'keep_refused_answer'])
+        'fence_jobs', 'release_claim', 'keep_refused_answer',
+        'acquire_refresh_lock', 'renew_refresh_lock', 'release_refresh_lock', 'fence_refresh_lock'])
     ) as given(role, names)
     cross join unnest(given.names) as name join pg_proc as f on f.proname = name and f.pronamespace = 'pgfresh'::regnamespace
   loop

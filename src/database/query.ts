@@ -48,4 +48,5 @@ type RefusalCode =
   | 'PGF_VIEWER_UNKNOWN'
   | 'PGF_TYPE_UNKNOWN'
   | 'PGF_SOURCE_UNKNOWN'
-  | 'PGF_LEASE_LOST';
+  | 'PGF_LEASE_LOST'
+  | 'PGF_LOCK_LOST';
