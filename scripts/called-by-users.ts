@@ -71,6 +71,8 @@ export const leaseFunctions = [
   'fence_refresh_lock',
   'attach_first_seen_at',
 ] as const;
+/** Jobs that run at set times. */
+export const jobFunctions = ['pause_scheduled_job', 'resume_scheduled_job', 'call_job_function', 'cron_problem', 'is_time_zone'] as const;
 
 /**
  * The functions of the schema that users call, from SQL or through the library. The others are parts of these.
@@ -82,4 +84,5 @@ export const calledByUsers = [
   ...sourceFunctions,
   ...refreshFunctions,
   ...leaseFunctions,
+  ...jobFunctions,
 ] as const;

@@ -10,6 +10,9 @@ const topics: Readonly<Record<string, string>> = {
   ticks: 'Tick and sweep',
   cycles: 'Scheduled refreshes',
   planner: 'How a look becomes a job',
+  jobs: 'Scheduled jobs',
+  job_runs: 'How a job runs',
+  cron: 'Cron and time zones',
   duties: 'Duties',
   leases: 'Leases',
   first_seen: 'First seen',
@@ -51,7 +54,7 @@ ${relations
   .join('\n')}
 ## Tables
 
-Read them as you like; write only \`sources\`, \`data_type_registry\`, and of \`refresh_schedule\` whether a work is enabled and its waits. Everything else is written by the functions.
+Read them as you like; write only \`sources\`, \`data_type_registry\`, \`scheduled_jobs\`, and of \`refresh_schedule\` whether a work is enabled and its waits. Everything else is written by the functions.
 
 ${relations
   .filter(({ kind }) => kind === 'table')

@@ -1,6 +1,7 @@
 export {
   defineConfig,
   defineDataType,
+  defineJob,
   defineSource,
   mergeWhenGreater,
   type AnswerContext,
@@ -14,6 +15,10 @@ export {
   type DevContext,
   type DevSupport,
   type HttpRequest,
+  type JobContext,
+  type JobDefinition,
+  type JobHandler,
+  type JobResult,
   type MergeWhenGreater,
   type PreparedRequest,
   type RequestContext,

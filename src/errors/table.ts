@@ -206,6 +206,16 @@ export const errorTable = {
     says: 'The data type "{type}" of the configuration can not be registered, and nothing was changed: {problem}',
     next: 'Correct the data type or what it names, then run the command again.',
   },
+  PGF_JOB_MANAGED_BY_SQL: {
+    exit: config,
+    says: 'The job "{job}" is in the configuration, but its row in scheduled_jobs is managed by SQL and is left alone.',
+    next: "Take it out of the configuration, or hand the row over with: update pgfresh.scheduled_jobs set managed_by = 'config' where name = '{job}'.",
+  },
+  PGF_JOB_REFUSED: {
+    exit: config,
+    says: 'The job "{job}" of the configuration can not be registered, and nothing was changed: {problem}',
+    next: 'Correct the job or what it names, then run the command again.',
+  },
   PGF_ROW_MISMATCH: {
     exit: failure,
     says: 'The schema of a data type and its table do not go together: {problem}',
@@ -256,6 +266,41 @@ export const errorTable = {
     exit: config,
     says: '{problem}',
     next: 'Correct the row of pgfresh.data_type_registry, or what it names; the hint of the error says how.',
+  },
+  PGF_CRON_INVALID: {
+    exit: usage,
+    says: 'The cron expression {expression} can not be read: {problem}',
+    next: 'Write minute, hour, day of month, month and day of week, such as "30 2 * * MON-FRI", or a word such as @daily; docs/cron.md has the rest.',
+  },
+  PGF_CRON_NEVER: {
+    exit: usage,
+    says: 'The cron expression "{expression}" has no occurrence in {zone} within {years} years.',
+    next: 'Choose days that exist; "pgfresh cron explain" shows when an expression runs.',
+  },
+  PGF_ZONE_UNKNOWN: {
+    exit: usage,
+    says: 'There is no time zone {zone}{hint}',
+    next: 'Use a name of the IANA database, such as UTC or America/New_York.',
+  },
+  PGF_JOB_INVALID: {
+    exit: config,
+    says: '{problem}',
+    next: 'Correct the row of pgfresh.scheduled_jobs, or what it names; the hint of the error says how.',
+  },
+  PGF_JOB_UNKNOWN: {
+    exit: failure,
+    says: '{problem}',
+    next: 'See the known ones with: select name from pgfresh.scheduled_jobs.',
+  },
+  PGF_JOB_RIGHT: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Ask somebody who is a member of the role that owns the job.',
+  },
+  PGF_JOB_RESULT: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Return {success, message, details?} from the function or the handler; docs/jobs.md shows how.',
   },
   PGF_STANDBY: {
     exit: database,

@@ -13,6 +13,7 @@ export type PgfreshEvent =
   | { type: 'transaction.retried'; label: string; failure: string; attempt: number }
   | { type: 'migration.applied'; name: string; ms: number }
   | { type: 'registry.synced'; added: number; changed: number; removed: number; sources: number }
+  | { type: 'jobs.synced'; added: number; changed: number; disabled: number }
   | { type: 'http.listening'; url: string; wanted: number; port: number }
   | { type: 'http.refused'; status: number; reason: string; path: string }
   | { type: 'http.failed'; method: string; path: string; problem: string }

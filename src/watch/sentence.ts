@@ -32,6 +32,8 @@ const sentences: Sentences = {
     info(
       `data types as configured: ${added} added, ${changed} changed, ${removed} removed; ${sources} sources written`,
     ),
+  'jobs.synced': ({ added, changed, disabled }) =>
+    info(`jobs as configured: ${added} added, ${changed} changed, ${disabled} disabled`),
   'http.listening': ({ url, wanted, port }) =>
     port === wanted ? info(`listening at ${url}`) : warn(`port ${wanted} is taken; listening at ${url} instead`),
   'http.refused': ({ status, reason, path }) => debug(`${status} ${path}: ${reason}`),
