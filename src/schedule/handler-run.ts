@@ -1,6 +1,6 @@
-import type { JobContext, JobHandler } from '../config/index.ts';
+import type { JobContext, JobHandler, JobResult } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
-import { readJobResult, type JobResult } from './job-result.ts';
+import { readJobResult } from './job-result.ts';
 
 /** Runs a handler. Whatever it does, it ends by a result; when the signal is aborted, at once, whether it stops or not. */
 export async function runHandler(handler: JobHandler, context: JobContext): Promise<JobResult> {

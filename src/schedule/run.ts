@@ -1,9 +1,7 @@
-import type { JobHandler } from '../config/index.ts';
-import type { Queryable } from '../database/index.ts';
+import type { JobHandler, JobResult } from '../config/index.ts';
+import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import { runHandler } from './handler-run.ts';
-import type { JobPool } from './job-pool.ts';
-import type { JobResult } from './job-result.ts';
 import { fenceRun, type RunVerdict, type SlotStore, type TakenRun } from './slot-store.ts';
 import { runSqlJob } from './sql-job.ts';
 
@@ -19,8 +17,9 @@ export interface RunEnd {
 
 export interface RunOptions {
   readonly store: SlotStore;
-  readonly pool: JobPool;
-  readonly db: Queryable;
+  /** Where functions of users run. */
+  readonly guests: Database;
+  readonly db: Database;
   readonly events: Events;
   readonly handlers: ReadonlyMap<string, JobHandler>;
 }
@@ -49,10 +48,10 @@ export class Run {
     return { ...end, verdict: this.#stopReason };
   }
 
-  async #doSql({ store, pool }: RunOptions): Promise<RunEnd> {
+  async #doSql({ store, guests }: RunOptions): Promise<RunEnd> {
     const { run, job: jobId, params, timeoutMs } = this.taken;
     const end = await runSqlJob(
-      pool,
+      guests,
       { jobId, params, timeoutMs, signal: this.#stop.signal },
       {
         fence: (tx) => fenceRun(tx, run, this.scheduler),
@@ -63,7 +62,7 @@ export class Run {
       case 'succeeded':
         return { verdict: 'succeeded', result: end.result, recorded: true };
       case 'failed':
-        return { verdict: 'failed', result: end.result, recorded: false };
+        return { verdict: isOfDatabase(end.result) ? 'lost' : 'failed', result: end.result, recorded: false };
       case 'lost':
         return { verdict: 'lost', result: { message: 'it was taken over, and nothing of it was kept' }, recorded: false };
       // If it was committed after all, this end finds nothing to do.
@@ -89,4 +88,10 @@ export class Run {
       clearTimeout(timer);
     }
   }
+}
+
+/** A connection that broke, a deadlock or a full server is not the job's failure. */
+function isOfDatabase({ details }: JobResult): boolean {
+  const { code, sqlstate } = details as { readonly code?: string; readonly sqlstate?: string };
+  return code === 'PGF_DATABASE_LOST' || (sqlstate !== undefined && ['40P01', '40001', '53300'].includes(sqlstate));
 }

@@ -2,11 +2,10 @@ import { hostname } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { JobHandler } from '../config/index.ts';
-import { Listener, type Database } from '../database/index.ts';
+import { Database, Listener } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { Service, Wake } from '../lifecycle/index.ts';
-import { JobPool } from './job-pool.ts';
 import { Run, type RunEnd, type RunOptions } from './run.ts';
 import { planSlots } from './slot-plan.ts';
 import { SlotStore, type SkippedSlots, type TakenRun } from './slot-store.ts';
@@ -38,7 +37,7 @@ export class Scheduler extends Service {
   readonly name = 'scheduler';
   readonly #options: SchedulerOptions;
   readonly #store: SlotStore;
-  readonly #pool: JobPool;
+  readonly #guests: Database;
   readonly #listener: Listener;
   readonly #work = new Wake();
   readonly #beat = new Wake();
@@ -55,7 +54,7 @@ export class Scheduler extends Service {
     const { db, url, events, handlers, concurrency } = options;
     this.#options = options;
     this.#store = new SlotStore(db, [...handlers.keys()]);
-    this.#pool = new JobPool({ url, events, size: concurrency });
+    this.#guests = new Database({ url, events, applicationName: 'pgfresh jobs', poolSize: concurrency });
     this.#listener = new Listener({
       url,
       events,
@@ -87,7 +86,7 @@ export class Scheduler extends Service {
     if (late > 0) await within(patienceMs, this.#idle());
     this.#giveUp.abort();
     if (this.#id !== undefined) await within(patienceMs, this.#store.retire(this.#id));
-    await within(patienceMs, Promise.all([this.#listener.stop(), this.#pool.close()]));
+    await within(patienceMs, Promise.all([this.#listener.stop(), this.#guests.close()]));
     const ms = performance.now() - since;
     this.#options.events.emit({ type: 'scheduler.drained', finished: held - late, handedOver: late, ms });
   }
@@ -159,7 +158,7 @@ export class Scheduler extends Service {
     this.#runs.set(taken.run, run);
     try {
       const { db, events, handlers } = this.#options;
-      const options: RunOptions = { store: this.#store, pool: this.#pool, db, events, handlers };
+      const options: RunOptions = { store: this.#store, guests: this.#guests, db, events, handlers };
       const end = await run.do(options);
       const isOurs = end.recorded || (await this.#record(run, end));
       const ms = performance.now() - since;
