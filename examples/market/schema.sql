@@ -128,6 +128,20 @@ create table if not exists dividends (
   primary key (symbol, ex_date)
 );
 
+-- What is made of the quotes: who opened far from the last close. One row a symbol and trading day.
+create table if not exists opening_signals (
+  symbol text not null references profiles,
+  day date not null,
+  signal text not null check (signal in ('gap_up', 'gap_down')),
+  gap_percent numeric not null,
+  -- How far the price has come since the opening; against the gap, it is being filled.
+  move_percent numeric not null,
+  updated_at timestamptz not null,
+  first_seen_at timestamptz not null,
+  primary key (symbol, day)
+);
+select pgfresh.attach_first_seen_at('opening_signals');
+
 -- The sessions of an exchange from one of its days to another, as instants.
 create or replace function exchange_sessions(p_exchange text, p_from date, p_to date) returns table (opens_at timestamptz, closes_at timestamptz)
 language sql stable
@@ -178,10 +192,35 @@ as $$
 $$;
 comment on function exchange_opens_at(text, text) is 'When the exchange of a symbol opens next; now, if it is open.';
 
+-- Of the quotes of each symbol's own trading day. The token is that of the lease refresh_opening_signals: without it, nothing is kept.
+create or replace function refresh_opening_signals(p_token bigint) returns int
+language plpgsql
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+  v_count int;
+begin
+  insert into opening_signals as o (symbol, day, signal, gap_percent, move_percent, updated_at)
+  select q.symbol, (q.source_updated_at at time zone e.zone)::date, case when q.open > q.previous_close then 'gap_up' else 'gap_down' end,
+    round(100 * (q.open / q.previous_close - 1), 2), round(100 * (q.price / q.open - 1), 2), pgfresh.clock()
+  from quotes as q join symbols as s using (symbol) join exchanges as e on e.exchange = s.exchange
+  where abs(q.open / q.previous_close - 1) >= 0.01 and q.source_updated_at > pgfresh.clock() - interval '1 day'
+  on conflict (symbol, day) do update
+    set signal = excluded.signal, gap_percent = excluded.gap_percent, move_percent = excluded.move_percent, updated_at = excluded.updated_at
+    where (o.signal, o.gap_percent, o.move_percent) is distinct from (excluded.signal, excluded.gap_percent, excluded.move_percent);
+  get diagnostics v_count = row_count;
+  perform pgfresh.fence_refresh_lock('refresh_opening_signals', p_token);
+  return v_count;
+end
+$$;
+comment on function refresh_opening_signals(bigint) is 'Writes which shares opened at least 1 % from their last close; returns how many rows are new or have changed.';
+
 -- The planner asks as pgfresh_evaluator, and only workers write.
 grant usage on schema public to pgfresh_evaluator, pgfresh_worker;
 grant select on exchanges, exchange_hours, exchange_holidays, symbols, profiles, quotes, financial_statements, ratios_ttm, dividends to pgfresh_evaluator;
 grant select, insert, update, delete on profiles, quotes, financial_statements, ratios_ttm, dividends to pgfresh_worker;
+grant select on exchanges, symbols to pgfresh_worker;
+grant select, insert, update on opening_signals to pgfresh_worker;
 grant execute on function exchange_sessions(text, date, date), is_exchange_open(text, text), exchange_opens_at(text, text) to pgfresh_evaluator;
 
 insert into exchanges (exchange, name, zone) values

@@ -1,3 +1,6 @@
+export type { Leased } from './held-lease.ts';
+export { withLease, type LeaseOptions, type LeaseResult, type SkipReason, type Wait } from './lease.ts';
+export type { SqlClient } from './sql-client.ts';
 export { parseCron, type Cron } from './cron.ts';
 export { explainCron, type CronExplanation } from './cron-explanation.ts';
 export { checkedCron, nextSlot, nextSlots } from './cron-slot.ts';
