@@ -1,6 +1,6 @@
 import type { Hono } from 'hono';
 import type { ResolvedConfig } from '../config/index.ts';
-import { consoleRoutes, jobRunRoute, type Status } from '../console/index.ts';
+import { consoleRoutes, jobRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Service } from '../lifecycle/index.ts';
@@ -44,7 +44,7 @@ const roles = {
   console: ({ status, database: db, events }) => ({
     routes: (app) => {
       consoleRoutes(app, status);
-      jobRunRoute(app, { db, events });
+      jobRoutes(app, { db, events });
     },
   }),
 } as const satisfies Record<string, (context: RoleContext) => Brought>;

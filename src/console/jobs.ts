@@ -2,6 +2,7 @@ import { Hono } from 'hono';
 import { z } from 'zod';
 import { duration } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
+import type { Events } from '../events/index.ts';
 import {
   backfillJob,
   cancelJob,
@@ -13,6 +14,7 @@ import {
   runStates,
   showJob,
 } from '../schedule/index.ts';
+import { runJob } from './job-run.ts';
 import { limited, readBody, readQuery, refusal } from './request.ts';
 
 const numberUpTo = (most: number) => {
@@ -49,10 +51,15 @@ const bodies = {
   }),
 };
 
+interface JobRoutesOptions {
+  readonly db: Queryable;
+  readonly events: Events;
+}
+
 /** What `pgfresh jobs` does, under `/api/jobs`. */
-export function jobRoutes(app: Hono, db: Queryable): void {
+export function jobRoutes(app: Hono, { db, events }: JobRoutesOptions): void {
   const jobs = new Hono();
-  jobs.onError((error, context) => refusal(context, error));
+  jobs.onError(refusal);
   jobs.get('/', async (context) => context.json({ jobs: await listJobs(db, readQuery(context, queries.list)) }));
   jobs.get('/:name', async (context) => context.json({ job: await showJob(db, context.req.param('name')) }));
   jobs.get('/:name/runs', async (context) => {
@@ -63,6 +70,7 @@ export function jobRoutes(app: Hono, db: Queryable): void {
     const { count } = readQuery(context, queries.next);
     return context.json({ next: await nextJobSlots(db, context.req.param('name'), count) });
   });
+  jobs.post('/:name/run', limited, (context) => runJob(db, events, context.req.param('name'), context));
   jobs.post('/:name/pause', limited, async (context) => {
     const { for: ms, reason } = await readBody(context, bodies.pause);
     return context.json({ job: await pauseJob(db, context.req.param('name'), { ms, reason }) });

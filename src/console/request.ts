@@ -15,12 +15,16 @@ const statuses = {
   PGF_RUN_UNKNOWN: 404,
 } as const satisfies Partial<Record<ErrorCode, number>>;
 
-/** The answer to a request that can not be met, if that is to be told; otherwise throws it again. */
-export function refusal(context: Context, thrown: unknown): Response {
-  const error = asPgfreshError(thrown);
-  const status = error.code in statuses ? statuses[error.code as keyof typeof statuses] : undefined;
+/** The status of a request that was refused for a reason that may be told. */
+export function statusOf(thrown: unknown): 400 | 403 | 404 | undefined {
+  return (statuses as Partial<Record<ErrorCode, 400 | 403 | 404>>)[asPgfreshError(thrown).code];
+}
+
+/** Answers a request that was refused; throws again what is not for whoever asked. */
+export function refusal(thrown: unknown, context: Context): Response {
+  const status = statusOf(thrown);
   if (status === undefined) throw thrown;
-  return context.json({ error }, status);
+  return context.json({ error: asPgfreshError(thrown) }, status);
 }
 
 /** A body that is JSON, or nothing. */

@@ -34,14 +34,14 @@ export async function triggerJob(db: Queryable, name: string, params?: object): 
   return row!.answer;
 }
 
-/** The end of a run; nothing if there is none until the signal. */
+/** The end of a run; nothing if it has not come when the signal does, or its history was pruned. */
 export async function endOfRun(db: Queryable, run: number, signal: AbortSignal): Promise<JobRun | undefined> {
-  while (!signal.aborted) {
+  for (;;) {
     const found = await showRun(db, run);
     if (!found || found.completed_at !== null) return found;
+    if (signal.aborted) return undefined;
     await rest(pollMs, undefined, { signal }).catch(() => {});
   }
-  return undefined;
 }
 
 /** Holds a job back for so long, or until `resumeJob`. What runs goes on; its slots are recorded as skipped. */

@@ -84,6 +84,7 @@ export function listJobs(
 
 /** How one job is; refuses a name that is not there, with the one that was probably meant. */
 export async function showJob(db: Queryable, name: string): Promise<JobDetails> {
+  if (!isJobName(name)) return refuseUnknownJob(db, name);
   const [job] = await db.query<JobDetails>(
     `select ${statusColumns}, ${rowColumns} ${from} where s.name = $1::text collate "C"`,
     [name],
@@ -93,11 +94,17 @@ export async function showJob(db: Queryable, name: string): Promise<JobDetails> 
 
 /** Refuses a name that is not there. */
 export async function requireJob(db: Queryable, name: string): Promise<{ readonly id: number }> {
+  if (!isJobName(name)) return refuseUnknownJob(db, name);
   const [job] = await db.query<{ id: number }>(
     'select id from pgfresh.scheduled_jobs where name = $1::text collate "C"',
     [name],
   );
   return job ?? refuseUnknownJob(db, name);
+}
+
+// What can not be a name is not asked for: a zero character would not even reach the database.
+function isJobName(name: string): boolean {
+  return /^[\w.-]{1,100}$/.test(name);
 }
 
 async function refuseUnknownJob(db: Queryable, name: string): Promise<never> {
