@@ -49,14 +49,14 @@ export async function backfillJob(db: Queryable, name: string, options: Backfill
   const now = await clockOf(db);
   const until = options.until && options.until < now ? options.until : now;
   if (job.schedule === null)
-    throw refused(`${name} has no slots that could be run later: it runs a time after its last run`);
+    throw refused(`The job ${name} has no slots that could be run later: it runs a time after its last run`);
   if (from >= until)
     throw refused(
-      `the time must begin before it ends, and before now; it is from ${from.toISOString()} to ${until.toISOString()}`,
+      `The time must begin before it ends, and before now; it is from ${from.toISOString()} to ${until.toISOString()}`,
     );
   const before = new Date(from.getTime() - 1);
   const all = nextSlots(parseCron(job.schedule), job.timezone, before, mostSlots + 1, until);
-  if (all.length > mostSlots) throw refused(`that time has more than ${mostSlots} slots; take a shorter one`);
+  if (all.length > mostSlots) throw refused(`That time has more than ${mostSlots} slots; take a shorter one`);
   const isBlackout = blackoutOf({ blackoutDates: job.blackout_dates, timezone: job.timezone });
   const slots = all.filter((slot) => !isBlackout(slot));
   const wanted = slots.length > 0 && !dryRun;
