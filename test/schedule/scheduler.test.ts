@@ -1,10 +1,8 @@
 import { afterEach, beforeAll, expect, it } from 'vitest';
 import type { JobContext, JobResult } from '../../src/config/index.ts';
-import type { Scheduler } from '../../src/schedule/index.ts';
 import { ScheduleScene, until } from './scene.ts';
 
 let scene: ScheduleScene;
-let scheduler: Scheduler;
 
 /** Calls of the handler that have not been answered yet. */
 const calls: { context: JobContext; answer: (result: JobResult | Error) => void }[] = [];
@@ -22,7 +20,7 @@ const called = async () => {
 
 beforeAll(async () => {
   scene = await ScheduleScene.open();
-  scheduler = await scene.scheduler(handlers);
+  await scene.scheduler(handlers);
 });
 
 afterEach(async () => {
