@@ -5,6 +5,7 @@ import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Service } from '../lifecycle/index.ts';
 import { Planner } from '../planner/index.ts';
+import { Scheduler } from '../schedule/index.ts';
 import { Worker } from '../worker/index.ts';
 
 /** What a role needs of the process that it runs in. */
@@ -38,6 +39,16 @@ const roles = {
       dataTypes,
       types,
       concurrency: settings.workerConcurrency,
+      drainMs: settings.drainTimeout,
+    }),
+  }),
+  scheduler: ({ database: db, url, events, config: { settings, jobs = [] } }) => ({
+    service: new Scheduler({
+      db,
+      url,
+      events,
+      handlers: new Map(jobs.flatMap(({ name, handler }) => (handler ? [[name, handler]] : []))),
+      concurrency: settings.schedulerConcurrency,
       drainMs: settings.drainTimeout,
     }),
   }),
