@@ -71,10 +71,11 @@ export function jobRunRoute(app: Hono, { db, events }: JobRunOptions): void {
       failed(error);
       return context.json({ ok: true, skipped: true, reason: 'schedule_read_error' });
     }
-    const { success, schedulers, message, ...run } = triggered;
+    const { success, schedulers, message, run_id, job_name } = triggered;
+    const run = { run_id, job_name };
     if (!success) return context.json({ ok: true, skipped: true, reason: 'locked', ...run, message });
     const seconds = schedulers === 0 ? 0 : body.data.wait;
-    const ended = await endOf(db, run.run_id, seconds * 1000, context.req.raw.signal).catch(failed);
+    const ended = await endOf(db, run_id, seconds * 1000, context.req.raw.signal).catch(failed);
     if (!ended) return context.json({ ok: true, accepted: true, ...run, message });
     return context.json({ ok: ended.success, ran: true, ...run, ...ended });
   });

@@ -34,7 +34,7 @@ beforeAll(async () => {
   });
   await server.start();
   url = server.url;
-  await scene.job('heavy', { kind: 'handler', every_min: '10 minutes', every_max: '15 minutes' });
+  await scene.job('heavy', { kind: 'handler', function_name: 'heavy', every_min: '10 minutes', every_max: '15 minutes' });
   await scene.job('quick');
   await scene.job('failing', { function_name: 'fail' });
 });
@@ -146,7 +146,7 @@ describe('what makes no sense', () => {
     }
   });
 
-  it.each(['no_such_job', 'QUICK', ' ', '../quick', `'; drop schema pgfresh cascade; --`, '日経', 'x'.repeat(2_000)])(
+  it.each(['no_such_job', 'QUICK', ' ', '../quick', `'; drop schema pgfresh cascade; --`, '日経', 'x'.repeat(101)])(
     'the job %s',
     async (name) => {
       const response = await run(name);
