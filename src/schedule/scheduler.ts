@@ -7,7 +7,7 @@ import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { Service, Wake } from '../lifecycle/index.ts';
 import { Run, type RunEnd, type RunOptions } from './run.ts';
-import { planSlots } from './slot-plan.ts';
+import { planSlots, type SlotPlan } from './slot-plan.ts';
 import { SlotStore, type SkippedSlots, type TakenRun } from './slot-store.ts';
 
 export interface SchedulerOptions {
@@ -23,6 +23,8 @@ export interface SchedulerOptions {
 }
 
 const slotsAtOnce = 500;
+const keptMs = 1_000;
+const gatherMs = 5;
 const pollMs = { listening: 10_000, deaf: 1_000, contended: 20 };
 const heartbeatMs = 4_000;
 const pruneMs = 60_000;
@@ -122,34 +124,45 @@ export class Scheduler extends Service {
   /** Settles what is due, and says how long nothing will be. */
   async #schedule(): Promise<number> {
     const id = this.#id ?? (await this.#register());
-    let free = this.#options.concurrency - this.#runs.size;
-    let started = 0;
-    if (free > 0) started += this.#startAll(await this.#store.takeWaiting(id, free), id);
-    free -= started;
+    await this.#untilRoom();
+    this.#startAll(await this.#store.takeWaiting(id, this.#room()), id);
     const due = await this.#store.dueSlots(slotsAtOnce);
-    // What has no room to run stays due, for us or for others.
-    const plans = due.map(planSlots).filter(({ runs }) => runs.length === 0 || free-- > 0);
-    const settled = plans.length > 0 ? await this.#store.takeSlots(id, plans) : [];
-    started += this.#startAll(settled, id);
-    if (free < 0 || this.#runs.size >= this.#options.concurrency) return this.#pollMs;
-    if (due.length === slotsAtOnce) return started > 0 || settled.length > 0 ? 0 : pollMs.contended;
+    const { settling = [], running = [] } = Object.groupBy(due.map(planSlots), ({ runs }) =>
+      runs.length === 0 ? 'settling' : 'running',
+    );
+    if (settling.length > 0) this.#startAll(await this.#store.takeSlots(id, settling, 0), id);
+    // What was read is good for a while: whatever somebody else has settled meanwhile is left out by the database.
+    const readAt = performance.now();
+    shuffle(running);
+    while (running.length > 0 && performance.now() - readAt < keptMs) {
+      await this.#untilRoom();
+      if (this.stopSignal.aborted) return 0;
+      const room = this.#room();
+      this.#startAll(await this.#store.takeSlots(id, running.splice(0, room), room), id);
+    }
+    if (due.length === slotsAtOnce || running.length > 0) return 0;
     const ms = await this.#store.pause();
     // Due, but somebody else was faster or is at it.
-    return Math.min(this.#pollMs, ms > 0 ? Math.ceil(ms) : started > 0 ? 1 : pollMs.contended);
+    return Math.min(this.#pollMs, ms > 0 ? Math.ceil(ms) : pollMs.contended);
   }
 
-  #startAll(settled: readonly (TakenRun | SkippedSlots)[], scheduler: number): number {
-    let started = 0;
+  #room(): number {
+    return this.#options.concurrency - this.#runs.size;
+  }
+
+  /** Settles when there is room for a run; a moment later if that is little, so that a look is worth its way. */
+  async #untilRoom(): Promise<void> {
+    while (this.#room() <= 0 && !this.stopSignal.aborted) await this.#work.wait(this.#pollMs);
+    if (this.#room() < this.#options.concurrency / 4) await wait(gatherMs);
+  }
+
+  #startAll(settled: readonly (TakenRun | SkippedSlots)[], scheduler: number): void {
     for (const one of settled) {
       if (one.run === null) {
         const { name: job, skipped: reason, occurrences: count } = one;
         this.#options.events.emit({ type: 'job.skipped', job, reason, count });
-      } else {
-        started++;
-        void this.#run(new Run(one, scheduler));
-      }
+      } else void this.#run(new Run(one, scheduler));
     }
-    return started;
   }
 
   async #run(run: Run): Promise<void> {
@@ -243,6 +256,14 @@ function endedEvent(taken: TakenRun, { verdict, result }: RunEnd, ms: number): E
   const { name: job, run, slot, attempt, triggeredBy, latenessMs } = taken;
   const { message } = result;
   return { type: 'job.ended', job, run, slot, attempt, triggeredBy, outcome: verdict, message, ms, latenessMs };
+}
+
+/** So that schedulers which have read the same begin with different ones. */
+function shuffle(plans: SlotPlan[]): void {
+  for (let last = plans.length - 1; last > 0; last--) {
+    const other = Math.floor(Math.random() * (last + 1));
+    [plans[last], plans[other]] = [plans[other]!, plans[last]!];
+  }
 }
 
 async function within(ms: number, work: Promise<unknown> | undefined): Promise<void> {
