@@ -92,6 +92,7 @@ comment on function pgfresh.close_run(pgfresh.scheduled_job_runs, text, text, js
 create or replace function pgfresh.take_waiting_runs(p_scheduler bigint, p_handlers text[], p_limit int) returns setof pgfresh.taken_run
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
@@ -132,6 +133,7 @@ comment on function pgfresh.take_waiting_runs(bigint, text[], int) is 'Starts ru
 create or replace function pgfresh.fence_run(p_run_id bigint, p_scheduler bigint) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 begin
   -- Weak enough to let the wish to cancel it be written, and strong enough to keep everybody from taking it over.
@@ -144,6 +146,7 @@ comment on function pgfresh.fence_run(bigint, bigint) is 'Whether a run is still
 create or replace function pgfresh.end_run(p_run_id bigint, p_scheduler bigint, p_verdict text, p_message text, p_details jsonb default null) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_run pgfresh.scheduled_job_runs;

@@ -83,6 +83,7 @@ comment on function pgfresh.skip_slots(int, text, timestamptz, timestamptz, int,
 create or replace function pgfresh.take_slots(p_scheduler bigint, p_plans jsonb, p_room int) returns setof pgfresh.taken_run
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 -- Plans are few beside jobs, which the planner of the database can not know.
 set enable_hashjoin = off
 set enable_mergejoin = off

@@ -295,7 +295,7 @@ export const errorTable = {
   PGF_JOB_RESULT: {
     exit: failure,
     says: '{problem}',
-    next: 'Return success, message and perhaps details from the function or the handler; docs/jobs.md shows how.',
+    next: 'Return success, message and, if you like, details from the function or the handler; docs/jobs.md shows how.',
   },
   PGF_STANDBY: {
     exit: database,

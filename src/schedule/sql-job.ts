@@ -66,12 +66,15 @@ function endOf(error: unknown, { timeoutMs }: SqlJobRun): SqlJobEnd {
     return { kind: 'unknown', problem: problemOf(error) };
   if (error instanceof GuestCut) {
     const message =
-      error.reason === 'timeout' ? `The function took longer than its time limit of ${timeoutMs} ms.` : 'It was cancelled.';
+      error.reason === 'timeout'
+        ? `The function took longer than its time limit of ${timeoutMs} ms.`
+        : 'It was cancelled.';
     return failed(message, { sqlstate: '57014', reason: error.reason });
   }
   if (error instanceof PgfreshError) {
     const { sqlstate, hint } = detailsOf(error.cause);
-    return failed(error.message, { code: error.code, next: hint ?? error.next, ...(sqlstate ? { sqlstate } : {}) });
+    const { code, next } = error as PgfreshError;
+    return failed(error.message, { code, next: hint ?? next, ...(sqlstate ? { sqlstate } : {}) });
   }
   return failed(problemOf(error), detailsOf(error));
 }
