@@ -107,7 +107,7 @@ begin
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_plans must be an array of at most 1000 plans', 'See src/schedule/slot-plan.ts.');
   end if;
   for v_plan in
-    select c.job_id, c.due_at, p.next, coalesce(p.due, 'infinity') as due, p.skips, p.runs, p.problem, j.schedule is null as chained, j.overlap, j.catch_up, j.catch_up_max, j.problem as had_problem,
+    select c.job_id, c.due_at, p.next, coalesce(p.due, v_now + interval '1 hour') as due, p.skips, p.runs, p.problem, j.schedule is null as chained, j.overlap, j.catch_up, j.catch_up_max, j.problem as had_problem,
       j.name, j.kind, j.function_name, j.params, 1000 * extract(epoch from j.timeout)::float8 as timeout_ms
     from jsonb_to_recordset(p_plans) as p(job int, revision int, slot timestamptz, next timestamptz, due timestamptz, skips jsonb, runs jsonb, problem text)
     join pgfresh.job_cursor as c on c.job_id = p.job and c.revision = p.revision and c.slot is not distinct from p.slot and c.due_at <= v_now
