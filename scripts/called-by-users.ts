@@ -79,6 +79,7 @@ export const scheduleFunctions = [
   'backfill_scheduled_job',
   'check_cron_job_health',
   'prune_scheduled_runs',
+  'sync_own_jobs',
   'register_scheduler',
   'heartbeat_scheduler',
   'retire_scheduler',

@@ -18,6 +18,7 @@ const topics: Readonly<Record<string, string>> = {
   runs: 'Runs',
   schedulers: 'Schedulers',
   slot_status: 'How jobs are doing',
+  own_jobs: 'Jobs of pgfresh itself',
   duties: 'Duties',
   explain: 'Why',
   overview: 'At a glance',

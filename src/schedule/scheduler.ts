@@ -6,6 +6,7 @@ import { Database, Listener } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { Service, Wake } from '../lifecycle/index.ts';
+import { ownHandlers } from './own-jobs.ts';
 import { Run, type RunEnd, type RunOptions } from './run.ts';
 import { planSlots, type SlotPlan } from './slot-plan.ts';
 import { SlotStore, type SkippedSlots, type TakenRun } from './slot-store.ts';
@@ -17,6 +18,8 @@ export interface SchedulerOptions {
   readonly events: Events;
   /** The handlers of the configuration, by name. */
   readonly handlers: ReadonlyMap<string, JobHandler>;
+  /** Whether it also does what pgfresh itself has to do at set times. */
+  readonly ownJobs?: boolean | undefined;
   /** Runs at the same time, and by that connections for them. */
   readonly concurrency: number;
   readonly drainMs: number;
@@ -27,7 +30,7 @@ const keptMs = 1_000;
 const gatherMs = 5;
 const pollMs = { listening: 10_000, deaf: 1_000, contended: 20 };
 const heartbeatMs = 4_000;
-const pruneMs = 60_000;
+const tidyMs = 60_000;
 const patienceMs = 1_500;
 const longestPauseMs = 1_000;
 
@@ -38,6 +41,7 @@ const longestPauseMs = 1_000;
 export class Scheduler extends Service {
   readonly name = 'scheduler';
   readonly #options: SchedulerOptions;
+  readonly #handlers: ReadonlyMap<string, JobHandler>;
   readonly #store: SlotStore;
   readonly #guests: Database;
   readonly #listener: Listener;
@@ -53,9 +57,10 @@ export class Scheduler extends Service {
 
   constructor(options: SchedulerOptions) {
     super();
-    const { db, url, events, handlers, concurrency } = options;
+    const { db, url, events, concurrency } = options;
     this.#options = options;
-    this.#store = new SlotStore(db, [...handlers.keys()]);
+    this.#handlers = new Map([...options.handlers, ...(options.ownJobs ? ownHandlers : [])]);
+    this.#store = new SlotStore(db, [...this.#handlers.keys()]);
     this.#guests = new Database({ url, events, applicationName: 'pgfresh jobs', poolSize: concurrency });
     this.#listener = new Listener({
       url,
@@ -66,13 +71,14 @@ export class Scheduler extends Service {
   }
 
   protected async onStart(): Promise<void> {
+    if (this.#options.ownJobs) await this.#options.db.query('select pgfresh.sync_own_jobs()');
     await this.#register();
     // Without notifications, for instance behind a pooler, polling is enough.
     await this.#listener.start().then(
       () => (this.#pollMs = pollMs.listening),
       (error: unknown) => this.#failed('listen', error),
     );
-    this.#loops = Promise.all([this.#scheduleUntilStopped(), this.#beatUntilStopped(), this.#pruneUntilStopped()]);
+    this.#loops = Promise.all([this.#scheduleUntilStopped(), this.#beatUntilStopped(), this.#tidyUntilStopped()]);
   }
 
   /** Finishes what is under way, or hands it over when the time is up. */
@@ -99,7 +105,7 @@ export class Scheduler extends Service {
     this.#options.events.emit({
       type: 'scheduler.started',
       scheduler: id,
-      handlers: [...this.#options.handlers.keys()],
+      handlers: [...this.#handlers.keys()],
     });
     return id;
   }
@@ -170,8 +176,8 @@ export class Scheduler extends Service {
     const since = performance.now();
     this.#runs.set(taken.run, run);
     try {
-      const { db, events, handlers } = this.#options;
-      const options: RunOptions = { store: this.#store, guests: this.#guests, db, events, handlers };
+      const { db, events } = this.#options;
+      const options: RunOptions = { store: this.#store, guests: this.#guests, db, events, handlers: this.#handlers };
       const end = await run.do(options);
       const isOurs = end.recorded || (await this.#record(run, end));
       const ms = performance.now() - since;
@@ -230,13 +236,18 @@ export class Scheduler extends Service {
     this.#work.wake();
   }
 
-  async #pruneUntilStopped(): Promise<void> {
+  async #tidyUntilStopped(): Promise<void> {
+    const { db, ownJobs } = this.#options;
     while (!this.stopSignal.aborted) {
-      await wait(pruneMs * (0.9 + Math.random() / 5), undefined, { signal: this.stopSignal }).catch(() => {});
+      await wait(tidyMs * (0.9 + Math.random() / 5), undefined, { signal: this.stopSignal }).catch(() => {});
       if (this.stopSignal.aborted) return;
-      await this.#options.db
-        .query('select pgfresh.prune_scheduled_runs()')
-        .catch((error: unknown) => this.#failed('prune', error));
+      try {
+        await db.query('select pgfresh.prune_scheduled_runs()');
+        // Data types come and go.
+        if (ownJobs) await db.query('select pgfresh.sync_own_jobs()');
+      } catch (error) {
+        this.#failed('tidying', error);
+      }
     }
   }
 

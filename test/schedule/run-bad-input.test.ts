@@ -60,6 +60,7 @@ const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [stri
     [`'30 days', 0`, argument],
     [`'30 days', 10, null`, argument],
   ],
+  sync_own_jobs: [['null', { sqlState: '42883' }]],
   register_scheduler: [
     [`null, '{}', '2026a'`, argument],
     [`'', '{}', '2026a'`, argument],
