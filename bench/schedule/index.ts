@@ -29,15 +29,28 @@ export async function run({ quick, only, scope, progress }: Run): Promise<Outcom
     if (round === 0) continue;
     all.push(...late);
     samples.add(lateName, 'pgfresh', 'ms', percentile(late, 99));
-    progress(`${round}/${plan.rounds} · p50 ${showNumber(percentile(late, 50))} ms · p99 ${showNumber(percentile(late, 99))} ms`);
+    progress(
+      `${round}/${plan.rounds} · p50 ${showNumber(percentile(late, 50))} ms · p99 ${showNumber(percentile(late, 99))} ms`,
+    );
   }
   return {
     bars: [
-      bar(`${plan.due} of ${showNumber(plan.jobs)} jobs due in the same second, start after the slot, p99, ms`, percentile(all, 99), 'at most', 1_000),
+      bar(
+        `${plan.due} of ${showNumber(plan.jobs)} jobs due in the same second, start after the slot, p99, ms`,
+        percentile(all, 99),
+        'at most',
+        1_000,
+      ),
       bar(`${idleName} with ${showNumber(plan.jobs)} jobs, ms`, idle, 'at most', 100),
     ],
     figures: samples.figures(),
-    about: { server: await server.describe(), jobs: plan.jobs, due: plan.due, schedulers: 1, concurrency: scene.concurrency },
+    about: {
+      server: await server.describe(),
+      jobs: plan.jobs,
+      due: plan.due,
+      schedulers: 1,
+      concurrency: scene.concurrency,
+    },
   };
 }
 

@@ -87,7 +87,8 @@ export async function buildScene(
       while ((await value<number>('select count(*)::int from begun')) < count) await sleep(100);
       const rows = await db.query<{ at: number }>(`select extract(epoch from at)::float8 * 1000 as at from begun`);
       // Ends are recorded after the functions.
-      while (await value(`select exists (select from pgfresh.scheduled_job_runs where completed_at is null)`)) await sleep(20);
+      while (await value(`select exists (select from pgfresh.scheduled_job_runs where completed_at is null)`))
+        await sleep(20);
       return rows.map(({ at }) => at);
     },
     async activeMs() {

@@ -55,9 +55,11 @@ export async function runGuestTransaction<T>(work: (tx: GuestTransaction) => Pro
   };
   try {
     // In one way, because a run is short and each way counts.
-    const [, session] = (await send(client, 'begin; select pg_catalog.pg_backend_pid() as pid').catch((error: unknown) => {
-      throw codedOr(error, 'PGF_DATABASE_LOST');
-    })) as unknown as readonly { readonly rows: readonly { readonly pid: number }[] }[];
+    const [, session] = (await send(client, 'begin; select pg_catalog.pg_backend_pid() as pid').catch(
+      (error: unknown) => {
+        throw codedOr(error, 'PGF_DATABASE_LOST');
+      },
+    )) as unknown as readonly { readonly rows: readonly { readonly pid: number }[] }[];
     const { pid } = session!.rows[0]!;
     const host: GuestTransaction['host'] = async (statement, values, limits) => {
       await query(`set local statement_timeout = ${limitOf(limits)}`);

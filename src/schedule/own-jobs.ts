@@ -14,9 +14,15 @@ export const ownHandlers: ReadonlyMap<string, JobHandler> = new Map<string, JobH
   [
     'pgfresh.maintain',
     async ({ db }) => {
-      const [row] = await db.query<{ details: { busy: number } }>('select pgfresh.maintain_queue_partitions() as details');
+      const [row] = await db.query<{ details: { busy: number } }>(
+        'select pgfresh.maintain_queue_partitions() as details',
+      );
       const { details } = row!;
-      return { success: true, message: details.busy > 0 ? 'a part of the history is in use and has its turn next time' : 'done', details };
+      return {
+        success: true,
+        message: details.busy > 0 ? 'a part of the history is in use and has its turn next time' : 'done',
+        details,
+      };
     },
   ],
 ]);

@@ -68,7 +68,7 @@ export function planSlots(job: DueJob): SlotPlan {
 }
 
 /** How late a slot starts on purpose: the same for a job and slot every time, and never past the next slot. */
-export function jitterOf(job: number, slot: Date, next: Date | null, jitter: number): number {
+function jitterOf(job: number, slot: Date, next: Date | null, jitter: number): number {
   const room = Math.min(jitter, next === null ? jitter : next.getTime() - slot.getTime() - 1);
   return Math.floor(fraction(job, slot) * room);
 }
@@ -76,7 +76,8 @@ export function jitterOf(job: number, slot: Date, next: Date | null, jitter: num
 function planCron(job: DueJob, schedule: string): SlotPlan {
   const cron = parseCron(schedule);
   const after = (slot: Date): Date | null => nextSlot(cron, job.timezone, slot);
-  const dueOf = (slot: Date): Date => later(slot, job.jitter > 0 ? jitterOf(job.job, slot, after(slot), job.jitter) : 0);
+  const dueOf = (slot: Date): Date =>
+    later(slot, job.jitter > 0 ? jitterOf(job.job, slot, after(slot), job.jitter) : 0);
   const { now } = job;
   let next = job.slot ?? after(now);
   if (next === null) throw new Error(`"${schedule}" never comes`);
@@ -146,6 +147,7 @@ function choose(job: DueJob, free: readonly Date[], isLong: boolean, dueOf: (slo
     case 'once':
       return mayRun(newest) ? [newest] : [];
     case 'all':
+    default:
       return free.filter(mayRun).slice(-job.catchUpMax);
   }
 }

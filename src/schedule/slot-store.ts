@@ -46,7 +46,10 @@ const statements = {
         catch_up_max as "catchUpMax", jitter_ms as jitter, now
       from pgfresh.due_slots($1::text[], $2::int)`,
   },
-  takeSlots: { name: 'pgfresh.take_slots', text: `select ${taken} from pgfresh.take_slots($1::bigint, $2::jsonb, $3::int)` },
+  takeSlots: {
+    name: 'pgfresh.take_slots',
+    text: `select ${taken} from pgfresh.take_slots($1::bigint, $2::jsonb, $3::int)`,
+  },
   takeWaiting: {
     name: 'pgfresh.take_waiting_runs',
     text: `select ${taken} from pgfresh.take_waiting_runs($1::bigint, $2::text[], $3::int)`,

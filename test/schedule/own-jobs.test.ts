@@ -12,16 +12,20 @@ it('opens a round of each scheduled data type by its schedule, and keeps the his
   await scene.idle();
   await scene.advance('7 minutes');
   await scene.idle();
-  expect(await scene.value(`array(select to_char(slot at time zone 'UTC', 'HH24:MI') from pgfresh.refresh_cycle)`)).toEqual(['12:05']);
+  expect(
+    await scene.value(`array(select to_char(slot at time zone 'UTC', 'HH24:MI') from pgfresh.refresh_cycle)`),
+  ).toEqual(['12:05']);
   expect(await scene.story('pgfresh.refresh.item')).toEqual(['12:05 catchup succeeded']);
   expect(await scene.story('pgfresh.maintain')).toEqual(['12:07 succeeded']);
   const sync = () => scene.value<number>('pgfresh.sync_own_jobs()');
   expect(await sync()).toBe(0);
-  await scene.db.query(`update pgfresh.scheduled_jobs set schedule = '1 1 1 1 *', enabled = false where name = 'pgfresh.refresh.item'`);
+  await scene.db.query(
+    `update pgfresh.scheduled_jobs set schedule = '1 1 1 1 *', enabled = false where name = 'pgfresh.refresh.item'`,
+  );
   expect(await sync()).toBe(1);
-  expect(await scene.db.query(`select schedule, enabled from pgfresh.scheduled_jobs where name = 'pgfresh.refresh.item'`)).toEqual([
-    { schedule: '*/5 * * * *', enabled: false },
-  ]);
+  expect(
+    await scene.db.query(`select schedule, enabled from pgfresh.scheduled_jobs where name = 'pgfresh.refresh.item'`),
+  ).toEqual([{ schedule: '*/5 * * * *', enabled: false }]);
   await scene.db.query(`delete from pgfresh.data_type_registry`);
   expect(await sync()).toBe(1);
   expect(await scene.value(`array(select name::text from pgfresh.scheduled_jobs)`)).toEqual(['pgfresh.maintain']);
@@ -37,11 +41,15 @@ it('forgets what is old, and what is more than enough, and nothing that is open'
     [job],
   );
   await scene.value(`pgfresh.trigger_scheduled_job('busy')`);
-  const prune = (keep: string, runs: number) => scene.value<object>('pgfresh.prune_scheduled_runs($1::interval, $2::int)', [keep, runs]);
+  const prune = (keep: string, runs: number) =>
+    scene.value<object>('pgfresh.prune_scheduled_runs($1::interval, $2::int)', [keep, runs]);
   const left = () => scene.value<number>('(select count(*)::int from pgfresh.scheduled_job_runs)');
   expect(await prune('30 days', 1000)).toEqual({ jobs: 1, deleted: 10, done: true });
   expect(await left()).toBe(32);
   expect(await prune('30 days', 5)).toMatchObject({ deleted: 27 });
-  expect(await scene.value(`array(select distinct state from pgfresh.scheduled_job_runs order by 1)`)).toEqual(['succeeded', 'waiting']);
+  expect(await scene.value(`array(select distinct state from pgfresh.scheduled_job_runs order by 1)`)).toEqual([
+    'succeeded',
+    'waiting',
+  ]);
   expect(await left()).toBe(5);
 });

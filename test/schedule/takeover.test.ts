@@ -26,7 +26,7 @@ async function start(): Promise<ChildProcess> {
     started.kill('SIGKILL');
     await exit;
   });
-  await once(started.stdout!, 'data');
+  await once(started.stdout, 'data');
   return started;
 }
 
@@ -35,9 +35,12 @@ const looked = async (): Promise<boolean> => {
   await scene.db.query(`select pg_notify('pgfresh_schedule', 'cancel')`);
   return true;
 };
-const open = () => scene.value<number>(`(select count(*)::int from pgfresh.scheduled_job_runs where state = 'running')`);
+const open = () =>
+  scene.value<number>(`(select count(*)::int from pgfresh.scheduled_job_runs where state = 'running')`);
 const inside = () =>
-  scene.value<number>(`(select count(*)::int from pg_stat_activity where datname = current_database() and wait_event = 'advisory')`);
+  scene.value<number>(
+    `(select count(*)::int from pg_stat_activity where datname = current_database() and wait_event = 'advisory')`,
+  );
 
 it('the next attempt of a slot starts elsewhere when its process was killed, and nothing is done twice', async () => {
   await scene.job('killed', { function_name: 'wait_for_gate' });
@@ -56,7 +59,12 @@ it('the next attempt of a slot starts elsewhere when its process was killed, and
     await scene.db.query(`
       with clock as (update public.test_clock set now = now + interval '30 seconds')
       update pgfresh.scheduler set lease_until = lease_until + interval '30 seconds' where id = (select max(id) from pgfresh.scheduler)`);
-    await until(async () => (await looked()) && (await scene.value<number>(`(select count(*)::int from pgfresh.scheduler where lease_until = '-infinity')`)) === 1);
+    await until(
+      async () =>
+        (await looked()) &&
+        (await scene.value<number>(`(select count(*)::int from pgfresh.scheduler where lease_until = '-infinity')`)) ===
+          1,
+    );
     // The function of the dead one is still inside, and keeps its run.
     expect(await scene.story('killed')).toEqual(['12:01 running']);
   });
