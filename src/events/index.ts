@@ -24,6 +24,25 @@ export type PgfreshEvent =
   | { type: 'worker.failed'; step: 'claim' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
   | { type: 'worker.lease_lost'; worker: number }
   | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
+  | { type: 'scheduler.started'; scheduler: number; handlers: readonly string[] }
+  | { type: 'scheduler.failed'; step: 'slots' | 'end' | 'heartbeat' | 'listen' | 'prune'; problem: string }
+  | { type: 'scheduler.lease_lost'; scheduler: number }
+  | { type: 'scheduler.recovered'; runs: number }
+  | { type: 'scheduler.drained'; finished: number; handedOver: number; ms: number }
+  | {
+      type: 'job.ended';
+      job: string;
+      run: number;
+      slot: Date | null;
+      attempt: number;
+      triggeredBy: string;
+      outcome: 'succeeded' | 'failed' | 'lost' | 'cancelled';
+      message: string;
+      ms: number;
+      latenessMs: number;
+    }
+  | { type: 'job.skipped'; job: string; reason: string; count: number }
+  | { type: 'job.logged'; job: string; run: number; message: string; details?: Readonly<Record<string, unknown>> }
   | {
       type: 'refresh.ended';
       dataType: string;
