@@ -63,6 +63,14 @@ export const sourceFunctions = [
 /** What a worker calls besides. */
 export const refreshFunctions = ['fence_jobs', 'release_claim', 'keep_refused_answer'] as const;
 
+/** Leases, and what goes with the work that is done under them. */
+export const leaseFunctions = [
+  'acquire_refresh_lock',
+  'renew_refresh_lock',
+  'release_refresh_lock',
+  'fence_refresh_lock',
+  'attach_first_seen_at',
+] as const;
 /** Jobs that run at set times. */
 export const jobFunctions = [
   'pause_scheduled_job',
@@ -101,6 +109,7 @@ export const calledByUsers = [
   ...queueFunctions,
   ...sourceFunctions,
   ...refreshFunctions,
+  ...leaseFunctions,
   ...jobFunctions,
   ...scheduleFunctions,
 ] as const;

@@ -46,6 +46,15 @@ export {
   type Verdict,
 } from './queue/index.ts';
 export {
+  withLease,
+  type Leased,
+  type LeaseOptions,
+  type LeaseResult,
+  type SkipReason,
+  type SqlClient,
+  type Wait,
+} from './schedule/index.ts';
+export {
   calibrateSource,
   holdSource,
   listSources,

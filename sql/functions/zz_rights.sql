@@ -10,7 +10,7 @@ revoke all on all functions in schema pgfresh from public;
 revoke all on all sequences in schema pgfresh from public;
 
 grant usage on schema pgfresh to pgfresh_worker, pgfresh_gateway, pgfresh_scheduler, pgfresh_viewer, pgfresh_evaluator;
-grant select on pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.planner_run, pgfresh.refused_answer, pgfresh.scheduled_jobs to pgfresh_worker;
+grant select on pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.planner_run, pgfresh.refused_answer, pgfresh.scheduled_jobs, pgfresh.refresh_schedule to pgfresh_worker;
 
 do $$
 declare
@@ -29,8 +29,10 @@ begin
         'is_quota_exceeded', 'correct_data_usage', 'take_call', 'hold_source', 'pause_source', 'resume_source', 'calibrate_source', 'stop_spending', 'resume_spending',
         'fence_jobs', 'release_claim', 'keep_refused_answer', 'call_job_function',
         'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs', 'due_slots', 'take_slots', 'take_waiting_runs', 'schedule_pause', 'fence_run', 'end_run',
-        'prune_scheduled_runs', 'check_cron_job_health', 'job_problem', 'job_of_run', 'sync_own_jobs']),
-      ('pgfresh_scheduler', array['check_cron_job_health', 'job_problem', 'job_of_run'])
+        'prune_scheduled_runs', 'check_cron_job_health', 'job_problem', 'job_of_run', 'sync_own_jobs',
+        'acquire_refresh_lock', 'renew_refresh_lock', 'release_refresh_lock', 'fence_refresh_lock']),
+      ('pgfresh_scheduler', array['check_cron_job_health', 'job_problem', 'job_of_run',
+        'acquire_refresh_lock', 'renew_refresh_lock', 'release_refresh_lock', 'fence_refresh_lock'])
     ) as given(role, names)
     cross join unnest(given.names) as name join pg_proc as f on f.proname = name and f.pronamespace = 'pgfresh'::regnamespace
   loop

@@ -1,6 +1,6 @@
 import type { Hono } from 'hono';
 import type { ResolvedConfig } from '../config/index.ts';
-import { consoleRoutes, type Status } from '../console/index.ts';
+import { consoleRoutes, jobRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Service } from '../lifecycle/index.ts';
@@ -53,7 +53,12 @@ const roles = {
       drainMs: settings.drainTimeout,
     }),
   }),
-  console: ({ status }) => ({ routes: (app) => consoleRoutes(app, status) }),
+  console: ({ status, database: db, events }) => ({
+    routes: (app) => {
+      consoleRoutes(app, status);
+      jobRoutes(app, { db, events });
+    },
+  }),
 } as const satisfies Record<string, (context: RoleContext) => Brought>;
 
 export type Role = keyof typeof roles;

@@ -10,7 +10,7 @@ export {
 } from './fetching.ts';
 export { readDevSupport, type Dev, type DevContext, type DevSupport } from './dev.ts';
 export { type Definitions } from './definitions.ts';
-export { duration, durationText } from './duration.ts';
+export { duration, durationBetween, durationText } from './duration.ts';
 export type {
   ApiKeyPlace,
   Authorization,

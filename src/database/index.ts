@@ -8,7 +8,7 @@ export { Listener } from './listener.ts';
 export { readSqlFiles, type SqlFile, type SqlFiles } from './migration-files.ts';
 export { type AppliedFile, type MigrationStep } from './migration-plan.ts';
 export { appliedFiles, migrate, migrationScript, pendingMigrations } from './migrations.ts';
-export { type Queryable, type Statement } from './query.ts';
+export { codedOr, type Queryable, type Statement } from './query.ts';
 export { type ServerFacts } from './server-facts.ts';
 export { type TransactionOptions } from './transaction.ts';
 export { previewUninstall, uninstall, type UninstallPreview } from './uninstall.ts';

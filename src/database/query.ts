@@ -53,4 +53,5 @@ type RefusalCode =
   | 'PGF_TYPE_UNKNOWN'
   | 'PGF_SOURCE_UNKNOWN'
   | 'PGF_RUN_UNKNOWN'
-  | 'PGF_LEASE_LOST';
+  | 'PGF_LEASE_LOST'
+  | 'PGF_LOCK_LOST';

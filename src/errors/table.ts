@@ -231,6 +231,11 @@ export const errorTable = {
     says: 'The data type "{type}" can not be fetched by this configuration: {problem}. {next}',
     next: 'Correct the data type in pgfresh.config.ts, or its table; docs/data-types.md shows how.',
   },
+  PGF_RUN_TOO_LONG: {
+    exit: failure,
+    says: 'The run of "{name}" was cut after {limit}.',
+    next: 'Let the work do less at a time, or allow it more with maxRun.',
+  },
   // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
   PGF_ARGUMENT_INVALID: {
     exit: failure,
@@ -331,5 +336,10 @@ export const errorTable = {
     exit: failure,
     says: '{problem}',
     next: 'Register the worker again and forget what it had claimed: it belongs to others now.',
+  },
+  PGF_LOCK_LOST: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Write nothing more under that lease; the work is done by who takes it next. If it happens often, the lease is too short or the process too busy to renew it.',
   },
 } as const satisfies Record<string, Entry>;

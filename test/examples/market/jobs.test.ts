@@ -1,48 +1,102 @@
 import { readFile } from 'node:fs/promises';
 import { beforeAll, expect, it } from 'vitest';
+import config from '../../../examples/market/pgfresh.config.ts';
 import type { Database } from '../../../src/database/index.ts';
-import { nextSlots, parseCron } from '../../../src/schedule/index.ts';
-import { runSqlJob } from '../../../src/schedule/sql-job.ts';
-import { createDatabase, openDatabase } from '../../harness/database.ts';
+import type { JobResult } from '../../../src/index.ts';
+import { freezeClock } from '../../harness/clock.ts';
+import { createLogin } from '../../harness/login.ts';
+import { openDatabase } from '../../harness/database.ts';
+import { openMarket } from './scene.ts';
 
 let db: Database;
+let worker: Database;
+let clock: Awaited<ReturnType<typeof freezeClock>>;
+
 beforeAll(async () => {
-  db = openDatabase(await createDatabase());
-  const schema = await readFile('examples/market/schema.sql', 'utf8');
-  await db.query(schema);
-  // As every start of the example does.
-  await db.query(schema);
+  const market = await openMarket();
+  db = market.db;
+  // A Tuesday morning in New York; in Tokyo it is Wednesday already.
+  clock = await freezeClock(db, '2026-11-17T15:30:00Z');
+  await db.query('grant select on public.test_clock to public');
+  worker = openDatabase((await createLogin(market.url, 'pgfresh_worker')).url);
+  for (const [symbol, exchange, open] of [
+    ['AAPL', 'XNAS', 102],
+    ['MSFT', 'XNAS', 96.5],
+    ['IBM', 'XNYS', 100.9],
+    ['AAPL.X', 'XTOK', 99],
+  ] as const) {
+    await db.query(
+      `insert into profiles values ($1::text, 'Company', $2::text, 'USD', 'US', 'Technology', 'Software', null, 1, '2000-01-01', null, 'None', true, pgfresh.clock(), pgfresh.clock())`,
+      [symbol, exchange],
+    );
+    await db.query(
+      `insert into quotes values ($1::text, $2::numeric * 1.01, 0, 0, $2::numeric, 200, 50, 100, 1, 1, 1, 'USD', pgfresh.clock(), pgfresh.clock())`,
+      [symbol, open],
+    );
+  }
 });
 
-const count = async (table: string): Promise<number> => {
-  const [row] = await db.query<{ count: number }>(`select count(*)::int as count from ${table}`);
-  return row!.count;
-};
-
-it('cleans up every night at three in New York, and removes what is gone and old, and nothing else', async () => {
-  const [job] = await db.query<{ id: number; schedule: string; timezone: string; params: Record<string, unknown> }>(
-    `select id, schedule, timezone, params from pgfresh.scheduled_jobs where name = 'daily_cleanup'`,
-  );
-  const slots = nextSlots(parseCron(job!.schedule), job!.timezone, new Date('2026-03-07T00:00:00Z'), 2);
-  expect(slots.map((slot) => slot.toISOString())).toEqual(['2026-03-07T08:00:00.000Z', '2026-03-08T07:00:00.000Z']);
-
-  await db.query(`
-    insert into profiles select s.symbol, 'Company', s.exchange, 'USD', 'US', 'Any', 'Any', null, 1, '2000-01-01', null, 'Made up', true, now(), now() - a.age
-      from (values ('AAPL', interval '60 days'), ('MSFT', interval '60 days'), ('IBM', interval '1 day')) as a(symbol, age) join symbols as s using (symbol);
-    insert into quotes select symbol, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 'USD', now(), now() from profiles;
-    update symbols set active = false where symbol in ('MSFT', 'IBM');
-    insert into exchange_holidays values ('XNYS', '2019-01-01', 'long ago')`);
-  const before = await count('exchange_holidays');
-  const recorded = { fence: async () => true, succeed: async () => true };
-  const run = () => runSqlJob(db, { jobId: job!.id, params: job!.params, timeoutMs: 10_000 }, recorded);
-  expect(await run()).toMatchObject({
-    kind: 'succeeded',
-    result: { message: 'Removed 1 symbols and 1 holidays', details: { symbols: ['MSFT'], holidays: 1 } },
+async function refresh(): Promise<JobResult> {
+  const job = config.jobs!.find(({ name }) => name === 'refresh_opening_signals')!;
+  return job.handler!({
+    job: job.name,
+    slot: null,
+    attempt: 1,
+    signal: new AbortController().signal,
+    params: {},
+    log: () => {},
+    db: worker,
   });
-  expect([await count('profiles'), await count('quotes'), await count('exchange_holidays')]).toEqual([
-    2,
-    2,
-    before - 1,
+}
+
+const signals = () =>
+  db.query(
+    `select symbol, day::text, signal, gap_percent::float8 as gap, move_percent::float8 as move, to_char(first_seen_at at time zone 'UTC', 'HH24:MI') as seen,
+       to_char(updated_at at time zone 'UTC', 'HH24:MI') as updated from opening_signals order by symbol, day`,
+  );
+
+it('refresh_opening_signals writes who opened far from the last close, and keeps when it was seen first', async () => {
+  expect(await refresh()).toEqual({ success: true, message: '3 signals are new or have changed.' });
+  const first = { day: '2026-11-17', move: 1, seen: '15:30', updated: '15:30' };
+  const [apple, token, microsoft] = [
+    { symbol: 'AAPL', signal: 'gap_up', gap: 2, ...first },
+    { symbol: 'AAPL.X', signal: 'gap_down', gap: -1, ...first },
+    { symbol: 'MSFT', signal: 'gap_down', gap: -3.5, ...first },
+  ];
+  expect(await signals()).toEqual([apple, token, microsoft]);
+
+  await clock.advance('12 minutes');
+  await db.query(`update quotes set price = 104.04, source_updated_at = pgfresh.clock() where symbol = 'AAPL'`);
+  expect(await refresh()).toEqual({ success: true, message: '1 signals are new or have changed.' });
+  expect(await signals()).toEqual([{ ...apple, move: 2, updated: '15:42' }, token, microsoft]);
+});
+
+it('leaves a lease that says how it went and when it is due, and does nothing while somebody else has it', async () => {
+  const [row] = await db.query(
+    `select last_status, locked_by, next_run_at - pgfresh.clock() between interval '0' and interval '15 minutes' as planned
+     from pgfresh.refresh_schedule where function_name = 'refresh_opening_signals'`,
+  );
+  expect(row).toEqual({ last_status: 'success', locked_by: null, planned: true });
+  const [held] = await db.query<{ token: number }>(
+    `select token from pgfresh.acquire_refresh_lock('refresh_opening_signals', 'somebody else', p_manual => true)`,
+  );
+  await db.query('delete from opening_signals');
+  expect(await refresh()).toEqual({ success: true, message: 'Skipped: locked.' });
+  expect(await signals()).toEqual([]);
+  // Whoever has it may call the function; who had it once may not.
+  await expect(worker.query('select refresh_opening_signals($1::bigint)', [held!.token - 1])).rejects.toMatchObject({
+    code: 'PGF_LOCK_LOST',
+  });
+  expect(await signals()).toEqual([]);
+  expect(await worker.query('select refresh_opening_signals($1::bigint) as count', [held!.token])).toEqual([
+    { count: 3 },
   ]);
-  expect(await run()).toMatchObject({ result: { message: 'Removed 0 symbols and 0 holidays' } });
+});
+
+it('docs/market.md asks for columns that are there', async () => {
+  const page = await readFile('docs/market.md', 'utf8');
+  const section = page.slice(page.indexOf('## The jobs'), page.indexOf('## The viewers'));
+  for (const statement of /```sql\n(.*?)```/s.exec(section)![1]!.split(';\n').filter(Boolean)) {
+    expect(await db.query(statement)).not.toEqual([]);
+  }
 });
