@@ -72,7 +72,13 @@ export const leaseFunctions = [
   'attach_first_seen_at',
 ] as const;
 /** Jobs that run at set times. */
-export const jobFunctions = ['pause_scheduled_job', 'resume_scheduled_job', 'call_job_function', 'cron_problem', 'is_time_zone'] as const;
+export const jobFunctions = [
+  'pause_scheduled_job',
+  'resume_scheduled_job',
+  'call_job_function',
+  'cron_problem',
+  'is_time_zone',
+] as const;
 
 /**
  * The functions of the schema that users call, from SQL or through the library. The others are parts of these.

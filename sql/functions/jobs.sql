@@ -117,7 +117,7 @@ begin
     order by f.pronargs desc limit 1;
   if not found then
     perform pgfresh.refuse_job(format('function_name: there is no function %I.%I() or %I.%I(jsonb) that returns jsonb', v_parts[1], v_parts[2], v_parts[1], v_parts[2]),
-      coalesce((select format('There is %s.', string_agg(near.found, ' and ')) from (
+      coalesce((select 'There is ' || string_agg(near.found, ' and ') || '.' from (
         select format('%I.%I(%s)%s', n.nspname, f.proname, oidvectortypes(f.proargtypes),
           case when f.prokind = 'p' then ', a procedure' when f.proretset then ', which returns many rows' else ', which returns ' || format_type(f.prorettype, null) end) as found
         from pg_proc as f join pg_namespace as n on n.oid = f.pronamespace

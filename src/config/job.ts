@@ -85,12 +85,13 @@ const times = z
 export const jobSchema = options({
   name: z
     .string()
-    .regex(/^[A-Za-z0-9][\w.-]{0,99}$/, 'expected letters, digits, _, . and -, at most 100, with a letter or digit first'),
+    .regex(
+      /^[A-Za-z0-9][\w.-]{0,99}$/,
+      'expected letters, digits, _, . and -, at most 100, with a letter or digit first',
+    ),
   description: z.string().max(1_000).optional(),
   function: qualifiedName.optional(),
-  handler: z
-    .custom<JobHandler>((value) => typeof value === 'function', 'expected a function')
-    .optional(),
+  handler: z.custom<JobHandler>((value) => typeof value === 'function', 'expected a function').optional(),
   schedule: cron.optional(),
   timezone: zone.default('UTC'),
   every: times.optional(),

@@ -54,8 +54,7 @@ export class Database implements Queryable {
       stream: () => this.#newSocket(),
       // As a statement, not as a start-up parameter: poolers refuse parameters that they do not know.
       // The pool waits for it, although its types do not say so.
-      onConnect: (client) =>
-        client.query(`set statement_timeout = ${this.#statementTimeoutMs}`) as unknown as void,
+      onConnect: (client) => client.query(`set statement_timeout = ${this.#statementTimeoutMs}`) as unknown as void,
     });
     // An idle connection that dies must not end the process; the pool opens another when it is needed.
     this.#pool.on('error', (error) => this.#connectionLost(error));

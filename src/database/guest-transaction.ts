@@ -57,11 +57,15 @@ export async function runGuestTransaction<T>(work: (tx: GuestTransaction) => Pro
     await query('begin');
     const [session] = await query<{ pid: number }>('select pg_catalog.pg_backend_pid() as pid');
     const host: GuestTransaction['host'] = async (statement, values, limits) => {
-      await query(`set local statement_timeout = ${limitOf(limits)}; set constraints all immediate`);
-      const rows = await hosted(() => send(client, statement, values, { unlimited: true }), limits, (how) =>
-        shell.end(session!.pid, how),
+      await query(`set local statement_timeout = ${limitOf(limits)}`);
+      const rows = await hosted(
+        () => send(client, statement, values, { unlimited: true }),
+        limits,
+        (how) => shell.end(session!.pid, how),
       );
-      await query(`set local search_path = pg_catalog, pg_temp; set local statement_timeout = ${shell.statementTimeoutMs}`);
+      await query(
+        `set local search_path = pg_catalog, pg_temp; set local statement_timeout = ${shell.statementTimeoutMs}`,
+      );
       return rows.rows as never;
     };
     const result = await work({ query, host });

@@ -52,5 +52,6 @@ type RefusalCode =
   | 'PGF_VIEWER_UNKNOWN'
   | 'PGF_TYPE_UNKNOWN'
   | 'PGF_SOURCE_UNKNOWN'
+  | 'PGF_RUN_UNKNOWN'
   | 'PGF_LEASE_LOST'
   | 'PGF_LOCK_LOST';

@@ -300,7 +300,7 @@ export const errorTable = {
   PGF_JOB_RESULT: {
     exit: failure,
     says: '{problem}',
-    next: 'Return {success, message, details?} from the function or the handler; docs/jobs.md shows how.',
+    next: 'Return success, message and, if you like, details from the function or the handler; docs/jobs.md shows how.',
   },
   PGF_STANDBY: {
     exit: database,
@@ -326,6 +326,11 @@ export const errorTable = {
     exit: failure,
     says: '{problem}',
     next: 'Remove subscriptions that are not on the screen any more.',
+  },
+  PGF_RUN_UNKNOWN: {
+    exit: failure,
+    says: '{problem}',
+    next: 'See the runs with: select id from pgfresh.scheduled_job_runs; old ones are forgotten.',
   },
   PGF_LEASE_LOST: {
     exit: failure,

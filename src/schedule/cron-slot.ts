@@ -26,10 +26,11 @@ export function nextSlot(cron: Cron, zone: string, after: Date): Date | null {
   return null;
 }
 
-/** As many slots after an instant as there are, up to a number. */
-export function nextSlots(cron: Cron, zone: string, after: Date, count: number): Date[] {
+/** As many slots after an instant as there are, up to a number, and before another instant. */
+export function nextSlots(cron: Cron, zone: string, after: Date, count: number, until?: Date): Date[] {
   const slots: Date[] = [];
-  for (let slot = nextSlot(cron, zone, after); slot && slots.push(slot) < count;) slot = nextSlot(cron, zone, slot);
+  let slot = nextSlot(cron, zone, after);
+  while (slot && !(until && slot >= until) && slots.push(slot) < count) slot = nextSlot(cron, zone, slot);
   return slots;
 }
 

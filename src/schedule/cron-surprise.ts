@@ -51,11 +51,10 @@ const sentences: Record<Surprise['effect'], (times: string, after: string, alone
   moved: (times, after, alone, count) =>
     `${times} ${count === 1 ? 'does' : 'do'} not exist; it runs once at ${after} instead${alone ? '' : ', which is one of its times anyway'}.`,
   left_out: (times, _after, _alone, count) =>
-    `${times} ${count === 1 ? 'does' : 'do'} not exist and ${count === 1 ? 'is' : 'are'} left out; the rhythm goes on.`,
+    `${times} ${count === 1 ? 'does' : 'do'} not exist and ${count === 1 ? 'is' : 'are'} left out.`,
   first_only: (times, _after, _alone, count) =>
     `${times} ${count === 1 ? 'comes' : 'come'} twice; it runs the first time only.`,
-  twice: (times, _after, _alone, count) =>
-    `${times} ${count === 1 ? 'comes' : 'come'} twice, and it runs both times; the rhythm goes on.`,
+  twice: (times, _after, _alone, count) => `${times} ${count === 1 ? 'comes' : 'come'} twice, and it runs both times.`,
 };
 
 function wallTimes(cron: Cron, from: number, until: number): string[] {

@@ -27,7 +27,7 @@ export function cronWords(cron: Cron): string {
 }
 
 /** 02:30. */
-export function clockText(hour: number, minute: number): string {
+function clockText(hour: number, minute: number): string {
   return `${String(hour).padStart(2, '0')}:${String(minute).padStart(2, '0')}`;
 }
 
@@ -93,7 +93,7 @@ function monthWords({ months: values }: Cron): string {
 function stretches(
   values: readonly number[],
   first: (value: number) => string,
-  last: ((value: number) => string) | undefined = undefined,
+  last?: (value: number) => string,
 ): string[] {
   const found: [from: number, to: number][] = [];
   for (const value of values) {

@@ -35,8 +35,17 @@ export async function examineJobs(
   const now = new Date();
   const problems = jobs.filter(({ enabled }) => enabled).flatMap((job) => problemOfJob(job, config, now));
   const count = jobs.length === 0 ? 'no jobs yet' : `${jobs.length} job${jobs.length === 1 ? '' : 's'}`;
-  const state = jobs.length === 0 ? '' : problems.length === 0 ? ', all of them can run' : `, ${problems.length} of them can not run`;
-  return [{ name: 'jobs', state: 'ok', detail: `${count}${state}` }, ...problems, ...(await differences(database, config))];
+  const state =
+    jobs.length === 0
+      ? ''
+      : problems.length === 0
+        ? ', all of them can run'
+        : `, ${problems.length} of them can not run`;
+  return [
+    { name: 'jobs', state: 'ok', detail: `${count}${state}` },
+    ...problems,
+    ...(await differences(database, config)),
+  ];
 }
 
 function problemOfJob(job: RegisteredJob, { jobs }: Pick<Definitions, 'jobs'>, now: Date): JobFinding[] {

@@ -3,7 +3,8 @@ import type { JobResult } from '../config/index.ts';
 
 export type { JobResult };
 
-const expected = 'expected { success: true or false, message: "a text", details: anything }, of which details may be left out';
+const expected =
+  'expected { success: true or false, message: "a text", details: anything }, of which details may be left out';
 const known = ['success', 'message', 'details'];
 
 /** What a handler has returned, if it is of the form that was agreed. Throws PGF_JOB_RESULT, in the words of the function job_result. */

@@ -76,7 +76,8 @@ export function jitterOf(job: number, slot: Date, next: Date | null, jitter: num
 function planCron(job: DueJob, schedule: string): SlotPlan {
   const cron = parseCron(schedule);
   const after = (slot: Date): Date | null => nextSlot(cron, job.timezone, slot);
-  const dueOf = (slot: Date): Date => later(slot, job.jitter > 0 ? jitterOf(job.job, slot, after(slot), job.jitter) : 0);
+  const dueOf = (slot: Date): Date =>
+    later(slot, job.jitter > 0 ? jitterOf(job.job, slot, after(slot), job.jitter) : 0);
   const { now } = job;
   let next = job.slot ?? after(now);
   if (next === null) throw new Error(`"${schedule}" never comes`);
@@ -114,13 +115,8 @@ interface Accounted {
 }
 
 function account(job: DueJob, come: readonly Date[], isLong: boolean, dueOf: (slot: Date) => Date): Accounted {
-  const isBlackout = blackoutOf(job);
-  const reasonOf = (slot: Date): SkipReason | undefined => {
-    if (job.behind) return job.behind;
-    if (!job.enabled) return 'disabled';
-    if (job.pausedAt && slot >= job.pausedAt && (!job.pausedUntil || slot < job.pausedUntil)) return 'paused';
-    return isBlackout(slot) ? 'blackout' : undefined;
-  };
+  const forbids = forbiddenBy(job);
+  const reasonOf = (slot: Date): SkipReason | undefined => job.behind ?? forbids(slot);
   const reasons = new Map(come.map((slot) => [slot, reasonOf(slot)]));
   const free = come.filter((slot) => reasons.get(slot) === undefined);
   const chosen = new Set(choose(job, free, isLong, dueOf));
@@ -171,7 +167,23 @@ function skipsOf(slots: readonly Date[], reasonOf: (slot: Date) => SkipReason | 
   return skips;
 }
 
-function blackoutOf({ blackoutDates, timezone }: DueJob): (slot: Date) => boolean {
+/** Why the job itself does not want a slot to be run. */
+export function forbiddenBy(
+  job: Pick<DueJob, 'enabled' | 'pausedAt' | 'pausedUntil' | 'blackoutDates' | 'timezone'>,
+): (slot: Date) => SkipReason | undefined {
+  const isBlackout = blackoutOf(job);
+  return (slot) => {
+    if (!job.enabled) return 'disabled';
+    if (job.pausedAt && slot >= job.pausedAt && (!job.pausedUntil || slot < job.pausedUntil)) return 'paused';
+    return isBlackout(slot) ? 'blackout' : undefined;
+  };
+}
+
+/** Whether a slot is on a day on which the job does not run. */
+export function blackoutOf({
+  blackoutDates,
+  timezone,
+}: Pick<DueJob, 'blackoutDates' | 'timezone'>): (slot: Date) => boolean {
   if (blackoutDates.length === 0) return () => false;
   const dates = new Set(blackoutDates);
   // Where days are written as 2026-12-25.

@@ -66,7 +66,9 @@ function endOf(error: unknown, { timeoutMs }: SqlJobRun): SqlJobEnd {
     return { kind: 'unknown', problem: problemOf(error) };
   if (error instanceof GuestCut) {
     const message =
-      error.reason === 'timeout' ? `The function took longer than its time limit of ${timeoutMs} ms.` : 'It was cancelled.';
+      error.reason === 'timeout'
+        ? `The function took longer than its time limit of ${timeoutMs} ms.`
+        : 'It was cancelled.';
     return failed(message, { sqlstate: '57014', reason: error.reason });
   }
   if (error instanceof PgfreshError) {

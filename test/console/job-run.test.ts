@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { resolveConfig, type JobContext, type JobResult } from '../../src/config/index.ts';
-import { jobRunRoute } from '../../src/console/index.ts';
+import { jobRoutes } from '../../src/console/index.ts';
 import type { PgfreshEvent } from '../../src/events/index.ts';
 import { HttpServer } from '../../src/http/index.ts';
 import { Health, Metrics } from '../../src/watch/index.ts';
@@ -26,7 +26,7 @@ beforeAll(async () => {
     events: scene.events,
     health: new Health(),
     metrics: new Metrics(scene.events),
-    routes: (app) => jobRunRoute(app, { db: scene.db, events: scene.events }),
+    routes: (app) => jobRoutes(app, { db: scene.db, events: scene.events }),
   });
   atEnd(async () => {
     await server.stop();
@@ -34,12 +34,20 @@ beforeAll(async () => {
   });
   await server.start();
   url = server.url;
-  await scene.job('heavy', { kind: 'handler', function_name: 'heavy', every_min: '10 minutes', every_max: '15 minutes' });
+  await scene.job('heavy', {
+    kind: 'handler',
+    function_name: 'heavy',
+    every_min: '10 minutes',
+    every_max: '15 minutes',
+  });
   await scene.job('quick');
   await scene.job('failing', { function_name: 'fail' });
 });
 
-function run(name: string, { body, authorization = `Bearer ${token}` }: { body?: unknown; authorization?: string } = {}) {
+function run(
+  name: string,
+  { body, authorization = `Bearer ${token}` }: { body?: unknown; authorization?: string } = {},
+) {
   return fetch(`${url}/api/jobs/${encodeURIComponent(name)}/run`, {
     method: 'POST',
     headers: { authorization },
@@ -100,7 +108,9 @@ describe('with one', () => {
     expect(answers.filter(({ ran }) => ran === true)).toMatchObject([{ ok: true, message: 'worked' }]);
     expect(running).toEqual([]);
     // It was not due, and what is due is left where it was.
-    expect(await scene.value(`(select next_run_at from pgfresh.scheduled_job_status where name = 'heavy')`)).toEqual(next);
+    expect(await scene.value(`(select next_run_at from pgfresh.scheduled_job_status where name = 'heavy')`)).toEqual(
+      next,
+    );
   });
 
   it('by hand is locked while a scheduled one runs', async () => {
