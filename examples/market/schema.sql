@@ -215,6 +215,39 @@ end
 $$;
 comment on function refresh_opening_signals(bigint) is 'Writes which shares are at least 1 % away from where they opened; returns how many rows are new or have changed.';
 
+-- What nobody will look at again: mirrors of symbols that are not traded any more, signals of days long ago, and holidays of the years before last.
+create or replace function run_daily_cleanup(p_params jsonb) returns jsonb
+language plpgsql
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+  v_before timestamptz := pgfresh.clock() - make_interval(days => coalesce((p_params ->> 'days')::int, 30));
+  v_gone text[] := array(select p.symbol from profiles as p join symbols as s using (symbol) where not s.active and p.fetched_at < v_before);
+  v_mirrors int;
+  v_signals int;
+  v_holidays int;
+begin
+  delete from opening_signals where symbol = any (v_gone) or updated_at < v_before;
+  get diagnostics v_signals = row_count;
+  delete from quotes where symbol = any (v_gone);
+  delete from ratios_ttm where symbol = any (v_gone);
+  delete from dividends where symbol = any (v_gone);
+  delete from financial_statements where symbol = any (v_gone);
+  delete from profiles where symbol = any (v_gone);
+  get diagnostics v_mirrors = row_count;
+  delete from exchange_holidays where day < date_trunc('year', pgfresh.clock()) - interval '1 year';
+  get diagnostics v_holidays = row_count;
+  return jsonb_build_object('success', true, 'message', format('Removed %s symbols, %s signals and %s holidays', v_mirrors, v_signals, v_holidays),
+    'details', jsonb_build_object('symbols', v_gone, 'signals', v_signals, 'holidays', v_holidays));
+end
+$$;
+comment on function run_daily_cleanup(jsonb) is 'Removes the mirrors of symbols that have not been active for some days, old signals and old holidays.';
+
+-- Whoever has changed the job keeps his change.
+insert into pgfresh.scheduled_jobs (name, function_name, schedule, timezone, params, description)
+values ('daily_cleanup', 'run_daily_cleanup', '0 3 * * *', 'America/New_York', '{"days": 30}', 'Removes old signals, and what is left of symbols that are not traded any more')
+on conflict (name) do nothing;
+
 -- The planner asks as pgfresh_evaluator, and only workers write.
 grant usage on schema public to pgfresh_evaluator, pgfresh_worker;
 grant select on exchanges, exchange_hours, exchange_holidays, symbols, profiles, quotes, financial_statements, ratios_ttm, dividends to pgfresh_evaluator;

@@ -111,7 +111,9 @@ export class ScheduleScene {
     return (await this.runs(name)).map(({ state, by, slot, to, count, attempt, reason }) =>
       state === 'skipped'
         ? `${slot}-${to} ${count} ${reason}`
-        : [slot, by === 'scheduler' ? '' : by, state, attempt > 1 ? `attempt ${attempt}` : ''].filter(Boolean).join(' '),
+        : [slot, by === 'scheduler' ? '' : by, state, attempt > 1 ? `attempt ${attempt}` : '']
+            .filter(Boolean)
+            .join(' '),
     );
   }
 
