@@ -5,7 +5,13 @@ export { parseCron, type Cron } from './cron.ts';
 export { explainCron, type CronExplanation } from './cron-explanation.ts';
 export { checkedCron, nextSlot, nextSlots } from './cron-slot.ts';
 export { type Surprise } from './cron-surprise.ts';
-export { backfillJob, backfillProgress, type Backfill, type BackfillProgress } from './job-backfill.ts';
+export {
+  backfillJob,
+  backfillProgress,
+  type Backfill,
+  type BackfillOptions,
+  type BackfillProgress,
+} from './job-backfill.ts';
 export { examineJobs } from './job-examination.ts';
 export { jobHistory, runStates, type HistoryOptions, type JobRun } from './job-history.ts';
 export { nextJobSlots, type NextSlot } from './job-next.ts';

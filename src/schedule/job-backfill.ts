@@ -3,6 +3,7 @@ import { PgfreshError } from '../errors/index.ts';
 import { parseCron } from './cron.ts';
 import { nextSlots } from './cron-slot.ts';
 import { clockOf } from './job-next.ts';
+import { decide } from './job-request.ts';
 import { requireJob, showJob } from './job-status.ts';
 import { blackoutOf } from './slot-plan.ts';
 
@@ -96,7 +97,7 @@ export async function backfillProgress(
 
 async function queue(db: Queryable, name: string, slots: readonly Date[], perMinute: number) {
   const backfill = 'select pgfresh.backfill_scheduled_job($1::text, $2::timestamptz[], $3::int) as answer';
-  const [row] = await db.query<{ answer: { queued: number; skipped: number } }>(backfill, [name, slots, perMinute]);
+  const [row] = await decide<{ answer: { queued: number; skipped: number } }>(db, backfill, [name, slots, perMinute]);
   return row!.answer;
 }
 

@@ -1,6 +1,6 @@
 import { setTimeout as rest } from 'node:timers/promises';
-import type { Queryable } from '../database/index.ts';
-import { PgfreshError } from '../errors/index.ts';
+import { failureOf, type Queryable } from '../database/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
 import { showRun, type JobRun } from './job-history.ts';
 import { requireJob, showJob, type JobDetails } from './job-status.ts';
 
@@ -30,7 +30,7 @@ const pollMs = 100;
 export async function triggerJob(db: Queryable, name: string, params?: object): Promise<Triggered> {
   await requireJob(db, name);
   const trigger = 'select pgfresh.trigger_scheduled_job($1::text, $2::jsonb) as answer';
-  const [row] = await db.query<{ answer: Triggered }>(trigger, [name, params && JSON.stringify(params)]);
+  const [row] = await decide<{ answer: Triggered }>(db, trigger, [name, params && JSON.stringify(params)]);
   return row!.answer;
 }
 
@@ -52,13 +52,13 @@ export async function pauseJob(
 ): Promise<JobDetails> {
   await requireJob(db, name);
   const until = 'pgfresh.clock() + make_interval(secs => $3::float8 / 1000)';
-  await db.query(`select pgfresh.pause_scheduled_job($1::text, $2::text, ${until})`, [name, reason, ms]);
+  await decide(db, `select pgfresh.pause_scheduled_job($1::text, $2::text, ${until})`, [name, reason, ms]);
   return showJob(db, name);
 }
 
 export async function resumeJob(db: Queryable, name: string): Promise<JobDetails> {
   await requireJob(db, name);
-  await db.query('select pgfresh.resume_scheduled_job($1::text)', [name]);
+  await decide(db, 'select pgfresh.resume_scheduled_job($1::text)', [name]);
   return showJob(db, name);
 }
 
@@ -80,7 +80,8 @@ export async function cancelJob(
     : [run ?? first?.id].filter((one) => one !== undefined);
   if (run !== undefined && !open.some((one) => one.id === run)) await refuseOtherRun(db, name, id, run);
   // The last one first, so that no end lets go what is to be cancelled as well.
-  const cancelled = await db.query<{ answer: Cancelled }>(
+  const cancelled = await decide<{ answer: Cancelled }>(
+    db,
     'select pgfresh.cancel_scheduled_run(id) as answer from unnest($1::bigint[]) with ordinality as t(id, place) order by place desc',
     [wanted],
   );
@@ -91,4 +92,15 @@ async function refuseOtherRun(db: Queryable, name: string, job: number, run: num
   const known = 'select from pgfresh.scheduled_job_runs where id = $1::bigint and job_id = $2::int';
   if ((await db.query(known, [run, job])).length > 0) return;
   throw new PgfreshError('PGF_RUN_UNKNOWN', { problem: `The job ${name} has no run ${run}` });
+}
+
+/** Sends what only some may do. */
+export async function decide<Row extends object>(db: Queryable, text: string, values: unknown[]): Promise<Row[]> {
+  try {
+    return await db.query<Row>(text, values);
+  } catch (error) {
+    if (failureOf(error) !== 'permission') throw error;
+    const problem = `This login may not decide about jobs: ${problemOf(error)}. It needs the role pgfresh_scheduler`;
+    throw new PgfreshError('PGF_JOB_RIGHT', { problem }, { cause: error });
+  }
 }

@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Backfill, BackfillProgress, Cancelled, JobDetails, JobRun, JobStatus } from '../../src/schedule/index.ts';
 import { temporaryFolder } from '../harness/folder.ts';
@@ -171,6 +172,33 @@ describe('pgfresh jobs', () => {
       'nightly has 2 slots from 2025-12-01T08:00:00Z to 2025-12-03T08:00:00Z. 1 more are on days on which it does not run.\n',
     );
   });
+});
+
+it('docs/schedules.md shows commands that work', async () => {
+  await scene.job('daily_cleanup', { schedule: '0 3 * * *', timezone: 'America/New_York' });
+  await scene.idle();
+  const page = await readFile('docs/schedules.md', 'utf8');
+  const lines = [...page.matchAll(/^npx pgfresh (jobs .*)$/gm)].map(([, line]) => line!);
+  const subcommands = lines.map((line) => line.split(' ')[1]!);
+  expect(subcommands).toEqual(['list', 'show', 'next', 'history', 'run', 'cancel', 'pause', 'resume', 'backfill']);
+  const words = (line: string) =>
+    line.match(/'[^']*'|"[^"]*"|\S+/g)!.map((word) => word.replace(/^(['"])(.*)\1$/, '$2'));
+  const run = (line: string) => runCli(words(line), { cwd, env: env() });
+  // What is run is not to be cancelled.
+  const isFirst = (_line: string, index: number) => index < subcommands.indexOf('cancel');
+  const first = await Promise.all(lines.filter(isFirst).map(run));
+  const ended = [...first, ...(await Promise.all(lines.slice(first.length).map(run)))];
+  expect(ended.map(({ code }, index) => [lines[index], code])).toEqual(lines.map((line) => [line, 0]));
+});
+
+it('a process with the role console brings the same over HTTP', async () => {
+  const served = new CliProcess(['run', '--roles', 'console', '--port', '0'], { cwd, env: env() });
+  const [url] = await served.printed(/http:\/\/127\.0\.0\.1:\d+/);
+  const { jobs } = (await (await fetch(`${url}/api/jobs`)).json()) as { jobs: JobStatus[] };
+  expect(jobs.map(({ name }) => name)).toContain('nightly');
+  expect((await fetch(`${url}/api/jobs/nightly/pause`, { method: 'POST' })).status).toBe(401);
+  served.signal('SIGTERM');
+  expect(await served.exit).toBe(0);
 });
 
 describe('pgfresh jobs refuses', () => {

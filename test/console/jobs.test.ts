@@ -1,4 +1,5 @@
-import { rm } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
+import { Hono } from 'hono';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { resolveConfig } from '../../src/config/index.ts';
 import { jobRoutes } from '../../src/console/index.ts';
@@ -64,6 +65,15 @@ const good = async <T>(answer: Promise<Answer>): Promise<T> => {
   return body as T;
 };
 
+it('docs/schedules.md has every route', async () => {
+  const page = await readFile('docs/schedules.md', 'utf8');
+  const app = new Hono();
+  jobRoutes(app, { db: scene.db, events: scene.events });
+  const routes = app.routes.map(({ method, path }) => `${method} ${path}`);
+  const documented = [...page.matchAll(/^\| `((?:GET|POST) \S+)` \|/gm)].map(([, route]) => route!);
+  expect(documented.toSorted()).toEqual([...new Set(routes)].toSorted());
+});
+
 describe('reading', () => {
   it('lists jobs, in pages', async () => {
     const { jobs } = await good<{ jobs: JobStatus[] }>(get(''));
@@ -116,11 +126,14 @@ describe('writing', () => {
       queued: 1,
       skipped: 1,
     });
-    await good(post('/nightly/cancel', { backfill: true }));
+    await scene.idle();
     const { runs } = await good<{ runs: JobRun[] }>(get('/nightly/runs?state=succeeded'));
-    expect(runs).toMatchObject([{ triggered_by: 'backfill', scheduled_for: '2025-12-01T08:00:00.000Z' }]);
-    const page = await good<{ runs: JobRun[] }>(get(`/nightly/runs?limit=2&before=${runs[0]!.id + 2}`));
-    expect(page.runs.map(({ id }) => id)).toEqual([runs[0]!.id + 1, runs[0]!.id]);
+    expect(runs).toMatchObject([
+      { triggered_by: 'backfill', scheduled_for: '2025-12-02T08:00:00.000Z' },
+      { triggered_by: 'backfill', scheduled_for: '2025-12-01T08:00:00.000Z' },
+    ]);
+    const page = await good<{ runs: JobRun[] }>(get(`/nightly/runs?limit=2&before=${runs[1]!.id + 2}`));
+    expect(page.runs.map(({ id }) => id)).toEqual([runs[1]!.id + 1, runs[1]!.id]);
   });
 
   it('runs, and cancels nothing when nothing is open', async () => {
