@@ -80,6 +80,26 @@ export const jobFunctions = [
   'is_time_zone',
 ] as const;
 
+/** Slots and runs of scheduled jobs. */
+export const scheduleFunctions = [
+  'trigger_scheduled_job',
+  'cancel_scheduled_run',
+  'backfill_scheduled_job',
+  'check_cron_job_health',
+  'prune_scheduled_runs',
+  'sync_own_jobs',
+  'register_scheduler',
+  'heartbeat_scheduler',
+  'retire_scheduler',
+  'recover_scheduled_runs',
+  'due_slots',
+  'take_slots',
+  'take_waiting_runs',
+  'schedule_pause',
+  'fence_run',
+  'end_run',
+] as const;
+
 /**
  * The functions of the schema that users call, from SQL or through the library. The others are parts of these.
  * The page of the SQL functions shows these first, and the tests call each of them with everything that makes no sense.
@@ -91,4 +111,5 @@ export const calledByUsers = [
   ...refreshFunctions,
   ...leaseFunctions,
   ...jobFunctions,
+  ...scheduleFunctions,
 ] as const;

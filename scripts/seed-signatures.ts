@@ -1,6 +1,6 @@
 interface SeedSignature {
-  /** Which of the designs that pgfresh grew from: 000 is the staleness checker, 001 the master architecture, 002 the worker system, 004 the lease locks. */
-  readonly seed: '000' | '001' | '002' | '004';
+  /** Which of the designs that pgfresh grew from: 000 is the staleness checker, 001 the master architecture, 002 the worker system, 003 jobs at set times, 004 the lease locks. */
+  readonly seed: '000' | '001' | '002' | '003' | '004';
   readonly theirs: string;
   /** Functions, views or tables of the schema that serve its purpose; none where another part of pgfresh does. */
   readonly ours: readonly string[];
@@ -191,6 +191,19 @@ export const seedSignatures: readonly SeedSignature[] = [
     ours: ['sources', 'source_health', 'rate_slot'],
     differs:
       'The same columns, and the quota in bytes with its window and buffer. The rate is counted inside the claim for all workers together, so nobody waits with a job in his hand. After a pause, one probe decides. `enabled = false` keeps every claim away.',
+  },
+  {
+    seed: '003',
+    theirs: 'table scheduled_jobs (name, function_name, schedule, timezone, enabled)',
+    ours: ['scheduled_jobs'],
+    differs:
+      'The same columns and the same insert. The function may take its `params` as jsonb, and runs as the role `owner`. What is wrong is refused by the insert. When a job ran last is in its runs.',
+  },
+  {
+    seed: '003',
+    theirs: 'function contract: jsonb with success, message, details',
+    ours: ['job_result'],
+    differs: 'Anything else is a failure that says what was expected. What a function that failed has done is undone.',
   },
   {
     seed: '004',

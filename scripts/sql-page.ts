@@ -18,6 +18,7 @@ const topics: Readonly<Record<string, string>> = {
   runs: 'Runs',
   schedulers: 'Schedulers',
   slot_status: 'How jobs are doing',
+  own_jobs: 'Jobs of pgfresh itself',
   duties: 'Duties',
   leases: 'Leases',
   first_seen: 'First seen',
@@ -73,7 +74,7 @@ ${relations
   .join('\n')}
 ## Where the seeds' signatures are
 
-pgfresh grew from these designs: seed 000, how such a system finds what is stale, seed 001, its architecture as a whole, for market data, seed 002, a worker system, and seed 004, a lease lock. If you know one of them, this is where its parts are.
+pgfresh grew from these designs: seed 000, how such a system finds what is stale, seed 001, its architecture as a whole, for market data, seed 002, a worker system, seed 003, jobs at set times, and seed 004, a lease lock. If you know one of them, this is where its parts are.
 Everywhere: ids are \`bigint\` instead of \`uuid\`; \`key\` is the word for \`symbol\`; quotas belong to a source; functions answer instead of returning nothing; a job is ended with its \`attempt\`, which keeps a late worker from ending what is not its own any more.
 
 | seed | there | here | what differs |

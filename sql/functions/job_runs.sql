@@ -101,8 +101,10 @@ begin
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_params must be an object, got %s', coalesce(jsonb_typeof(p_params), 'null')), 'Pass the params of the run.');
   end if;
   v_job.params := p_params;
-  perform pgfresh.refuse_job(t.problem, t.next_step) from pgfresh.job_problem(v_job) as t;
   v_now := pgfresh.resolve_job(v_job);
+  if pgfresh.job_change(v_job, v_now) is not null then
+    perform pgfresh.refuse_job(pgfresh.job_change(v_job, v_now), pgfresh.accept_job(v_job.name));
+  end if;
   perform pgfresh.make_job_runner(v_job.owner);
   v_stamp := (select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature'));
 

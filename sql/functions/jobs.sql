@@ -238,37 +238,49 @@ create or replace trigger b_complete_job before insert or update on pgfresh.sche
 create or replace trigger c_forget_job after delete or update of owner, kind on pgfresh.scheduled_jobs
   for each row execute function pgfresh.forget_job();
 
-create or replace function pgfresh.job_problem(p_job pgfresh.scheduled_jobs) returns table (problem text, next_step text)
+/*
+  Whoever replaces the body of a function has everything done that the job's owner may do. He must be one who could do it anyway. A
+  function that runs with the rights of its own owner gives nobody the rights of the job's.
+*/
+create or replace function pgfresh.job_change(p_job pgfresh.scheduled_jobs, p_now jsonb) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_now jsonb;
+  v_owner regrole := (p_now ->> 'owner')::oid;
+begin
+  return case
+    when p_now -> 'owner' is distinct from p_job.resolution -> 'owner' then format('%s belongs to %s now, and to another role when the job was registered', p_now ->> 'signature', v_owner)
+    when p_now -> 'body' is distinct from p_job.resolution -> 'body' and not (p_now -> 'definer')::boolean and not pgfresh.can_act_as(v_owner, p_job.owner) then
+      format('%s was changed by %s, who could not do as %s', p_now ->> 'signature', v_owner, p_job.owner) end;
+end
+$$;
+comment on function pgfresh.job_change(pgfresh.scheduled_jobs, jsonb) is 'What of a job''s function is not any more as it was registered, if that matters; null if it does not.';
+
+create or replace function pgfresh.accept_job(p_name text) returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$ select format('See whether the change is meant, then accept it: update pgfresh.scheduled_jobs set name = name where name = %L;', p_name) $$;
+comment on function pgfresh.accept_job(text) is 'What to do about a function that has changed.';
+
+create or replace function pgfresh.job_problem(p_job pgfresh.scheduled_jobs) returns table (problem text, next_step text)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
 begin
   if p_job.kind = 'handler' then
     return;
   end if;
   begin
-    v_now := pgfresh.resolve_job(p_job);
+    problem := pgfresh.job_change(p_job, pgfresh.resolve_job(p_job));
+    next_step := pgfresh.accept_job(p_job.name);
   exception when sqlstate 'PGF01' then
     get stacked diagnostics problem = message_text, next_step = pg_exception_hint;
     problem := regexp_replace(problem, '^PGF_\w+: ', '');
-    return next;
-    return;
   end;
-  /*
-    Whoever replaces the body of a function has everything done that the job's owner may do. He must be one who could do it anyway. A
-    function that runs with the rights of its own owner gives nobody the rights of the job's.
-  */
-  if v_now -> 'owner' is distinct from p_job.resolution -> 'owner' then
-    problem := format('%s belongs to %s now, and to another role when the job was registered', v_now ->> 'signature', (v_now ->> 'owner')::oid::regrole);
-  elsif v_now -> 'body' is distinct from p_job.resolution -> 'body' and not (v_now -> 'definer')::boolean and not pgfresh.can_act_as((v_now ->> 'owner')::oid, p_job.owner) then
-    problem := format('%s was changed by %s, who could not do as %s', v_now ->> 'signature', (v_now ->> 'owner')::oid::regrole, p_job.owner);
-  else
-    return;
+  if problem is not null then
+    return next;
   end if;
-  next_step := format('See whether the change is meant, then accept it: update pgfresh.scheduled_jobs set name = name where name = %L;', p_job.name);
-  return next;
 end
 $$;
 comment on function pgfresh.job_problem(pgfresh.scheduled_jobs) is 'Why a job can not run now, and what to do; no row if it can. What only a scheduler can see is in the column problem.';

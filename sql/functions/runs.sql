@@ -15,13 +15,16 @@ end
 $$;
 comment on function pgfresh.require_scheduler(bigint) is 'The name of a scheduler; refuses one whose lease is lost. A part of the scheduler.';
 
+-- Not in SQL, whose functions are planned anew for each call before PostgreSQL 18.
 create or replace function pgfresh.active_run(p_job_id int, out id bigint, out triggered_by text, out queued bigint)
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select r.id, r.triggered_by, count(*) filter (where r.run_at = 'infinity') over ()
+begin
+  select r.id, r.triggered_by, count(*) filter (where r.run_at = 'infinity') over () into id, triggered_by, queued
   from pgfresh.scheduled_job_runs as r where r.job_id = p_job_id and r.state in ('waiting', 'running') and (r.triggered_by <> 'backfill' or r.state = 'running')
-  order by coalesce(r.run_at, '-infinity'), r.id limit 1
+  order by coalesce(r.run_at, '-infinity'), r.id limit 1;
+end
 $$;
 comment on function pgfresh.active_run(int) is 'The run of a job that is under way, or waits for its next attempt, and how many wait for its end. A part of the scheduler.';
 
@@ -89,6 +92,7 @@ comment on function pgfresh.close_run(pgfresh.scheduled_job_runs, text, text, js
 create or replace function pgfresh.take_waiting_runs(p_scheduler bigint, p_handlers text[], p_limit int) returns setof pgfresh.taken_run
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
@@ -129,6 +133,7 @@ comment on function pgfresh.take_waiting_runs(bigint, text[], int) is 'Starts ru
 create or replace function pgfresh.fence_run(p_run_id bigint, p_scheduler bigint) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 begin
   -- Weak enough to let the wish to cancel it be written, and strong enough to keep everybody from taking it over.
@@ -141,6 +146,7 @@ comment on function pgfresh.fence_run(bigint, bigint) is 'Whether a run is still
 create or replace function pgfresh.end_run(p_run_id bigint, p_scheduler bigint, p_verdict text, p_message text, p_details jsonb default null) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_run pgfresh.scheduled_job_runs;

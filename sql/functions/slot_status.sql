@@ -47,12 +47,14 @@ as $$
   ) as named
   left join pgfresh.scheduled_job_status as s on s.name = named.name collate "C"
   left join pgfresh.job_cursor as c on c.job_id = s.job_id
+  left join pgfresh.scheduled_jobs as j on j.id = s.job_id
   cross join lateral (select case
     when s.name is null then 'there is no such job'
     when s.problem is not null then s.problem
     when not s.enabled then 'it is disabled'
     when s.state = 'paused' then 'it is paused'
     -- Whoever asks from outside asks for this: nothing inside can tell that nothing runs.
+    when c.due_at = '-infinity' then case when j.updated_at < pgfresh.clock() - interval '1 minute' then 'no scheduler has looked at it yet' end
     when c.due_at < pgfresh.clock() - interval '1 minute' then format('no scheduler has come to its slot, which is %s late', date_trunc('second', pgfresh.clock() - c.due_at))
     when s.failures_in_a_row > 0 then format('its last %s runs have failed', s.failures_in_a_row) end as problem) as v
   order by named.name

@@ -80,9 +80,15 @@ comment on function pgfresh.skip_slots(int, text, timestamptz, timestamptz, int,
   What a scheduler has decided about slots that it had read, each unless somebody was faster: cursor and run rows commit together,
   before anything runs. Whether another run is open is seen here, where nobody else can open one.
 */
-create or replace function pgfresh.take_slots(p_scheduler bigint, p_plans jsonb) returns setof pgfresh.taken_run
+create or replace function pgfresh.take_slots(p_scheduler bigint, p_plans jsonb, p_room int) returns setof pgfresh.taken_run
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+-- Plans are few beside jobs, which the planner of the database can not know.
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
@@ -94,19 +100,22 @@ declare
   v_id bigint;
   v_late bigint;
   v_opened boolean;
+  v_room int := p_room;
 begin
   v_worker := pgfresh.require_scheduler(p_scheduler);
   if jsonb_typeof(p_plans) is distinct from 'array' or jsonb_array_length(p_plans) > 1000 then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_plans must be an array of at most 1000 plans', 'See src/schedule/slot-plan.ts.');
   end if;
   for v_plan in
-    select c.job_id, c.due_at, p.next, coalesce(p.due, 'infinity') as due, p.skips, p.runs, p.problem, j.schedule is null as chained, j.overlap, j.catch_up, j.catch_up_max, j.problem as had_problem,
+    select c.job_id, c.due_at, p.next, coalesce(p.due, v_now + interval '1 hour') as due, p.skips, p.runs, p.problem, j.schedule is null as chained, j.overlap, j.catch_up, j.catch_up_max, j.problem as had_problem,
       j.name, j.kind, j.function_name, j.params, 1000 * extract(epoch from j.timeout)::float8 as timeout_ms
     from jsonb_to_recordset(p_plans) as p(job int, revision int, slot timestamptz, next timestamptz, due timestamptz, skips jsonb, runs jsonb, problem text)
     join pgfresh.job_cursor as c on c.job_id = p.job and c.revision = p.revision and c.slot is not distinct from p.slot and c.due_at <= v_now
     join pgfresh.scheduled_jobs as j on j.id = c.job_id
     order by c.job_id for update of c skip locked
   loop
+    -- What has no room to run stays due, for this scheduler or for others.
+    continue when v_room <= 0 and v_plan.runs <> '[]';
     if v_plan.problem is distinct from v_plan.had_problem then
       update pgfresh.scheduled_jobs set problem = v_plan.problem where id = v_plan.job_id;
     end if;
@@ -124,6 +133,7 @@ begin
         values (v_plan.job_id, 'running', v_run.cause, v_run.slot, v_now, v_late, p_scheduler, v_worker) returning id into v_id;
         return next row(v_id, v_plan.job_id, v_plan.name, v_plan.kind, v_plan.function_name, v_plan.params, v_plan.timeout_ms, v_run.slot, 1, v_run.cause, v_late, null, 1)::pgfresh.taken_run;
         v_opened := true;
+        v_room := v_room - 1;
       -- A backfill has to wait for slots, and not they for it; of all that is caught up, each has its turn.
       elsif v_active.queued = 0 and (v_plan.overlap = 'queue' or v_active.triggered_by = 'backfill')
         or v_plan.catch_up = 'all' and (v_active.triggered_by = 'catchup' or v_run.cause = 'catchup') and v_active.queued < v_plan.catch_up_max then
@@ -140,4 +150,4 @@ begin
   end loop;
 end
 $$;
-comment on function pgfresh.take_slots(bigint, jsonb) is 'Accounts for slots as a scheduler has decided, and starts their runs. Returns the runs that the scheduler has to do now. A part of the scheduler.';
+comment on function pgfresh.take_slots(bigint, jsonb, int) is 'Accounts for slots as a scheduler has decided, and starts their runs, at most p_room. Returns the runs that the scheduler has to do now. A part of the scheduler.';

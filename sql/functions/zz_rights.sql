@@ -29,7 +29,7 @@ begin
         'is_quota_exceeded', 'correct_data_usage', 'take_call', 'hold_source', 'pause_source', 'resume_source', 'calibrate_source', 'stop_spending', 'resume_spending',
         'fence_jobs', 'release_claim', 'keep_refused_answer', 'call_job_function',
         'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs', 'due_slots', 'take_slots', 'take_waiting_runs', 'schedule_pause', 'fence_run', 'end_run',
-        'prune_scheduled_runs', 'check_cron_job_health', 'job_problem', 'job_of_run',
+        'prune_scheduled_runs', 'check_cron_job_health', 'job_problem', 'job_of_run', 'sync_own_jobs',
         'acquire_refresh_lock', 'renew_refresh_lock', 'release_refresh_lock', 'fence_refresh_lock']),
       ('pgfresh_scheduler', array['check_cron_job_health', 'job_problem', 'job_of_run',
         'acquire_refresh_lock', 'renew_refresh_lock', 'release_refresh_lock', 'fence_refresh_lock'])

@@ -48,6 +48,7 @@ const roles = {
       url,
       events,
       handlers: new Map(jobs.flatMap(({ name, handler }) => (handler ? [[name, handler]] : []))),
+      ownJobs: true,
       concurrency: settings.schedulerConcurrency,
       drainMs: settings.drainTimeout,
     }),

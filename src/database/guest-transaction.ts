@@ -54,14 +54,19 @@ export async function runGuestTransaction<T>(work: (tx: GuestTransaction) => Pro
     }
   };
   try {
-    await query('begin');
-    const [session] = await query<{ pid: number }>('select pg_catalog.pg_backend_pid() as pid');
+    // In one way, because a run is short and each way counts.
+    const [, session] = (await send(client, 'begin; select pg_catalog.pg_backend_pid() as pid').catch(
+      (error: unknown) => {
+        throw codedOr(error, 'PGF_DATABASE_LOST');
+      },
+    )) as unknown as readonly { readonly rows: readonly { readonly pid: number }[] }[];
+    const { pid } = session!.rows[0]!;
     const host: GuestTransaction['host'] = async (statement, values, limits) => {
       await query(`set local statement_timeout = ${limitOf(limits)}`);
       const rows = await hosted(
         () => send(client, statement, values, { unlimited: true }),
         limits,
-        (how) => shell.end(session!.pid, how),
+        (how) => shell.end(pid, how),
       );
       await query(
         `set local search_path = pg_catalog, pg_temp; set local statement_timeout = ${shell.statementTimeoutMs}`,

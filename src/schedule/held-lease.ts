@@ -9,7 +9,7 @@ export interface Leased {
   readonly signal: AbortSignal;
   readonly token: number;
   /** To be called last in a transaction that writes: it fails if the lease is lost, and lets nobody take it before the commit. */
-  fence(client: SqlClient): Promise<void>;
+  readonly fence: (client: SqlClient) => Promise<void>;
 }
 
 interface HeldOptions {

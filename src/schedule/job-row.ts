@@ -89,7 +89,7 @@ export function valueText(name: JobColumn, value: unknown): string {
   if (value === null || value === undefined || (Array.isArray(value) && value.length === 0)) return 'none';
   // PostgreSQL keeps microseconds.
   if (columns[name] === 'interval') return durationText(Math.round((value as number) * 1_000) / 1_000);
-  return typeof value === 'object' ? JSON.stringify(inOrder(value)) : String(value);
+  return typeof value === 'string' ? value : JSON.stringify(inOrder(value));
 }
 
 /** An object as PostgreSQL keeps none: its keys in the order of their names. */

@@ -64,9 +64,14 @@ export class Run {
       case 'failed':
         return { verdict: isOfDatabase(end.result) ? 'lost' : 'failed', result: end.result, recorded: false };
       case 'lost':
-        return { verdict: 'lost', result: { message: 'it was taken over, and nothing of it was kept' }, recorded: false };
+        return {
+          verdict: 'lost',
+          result: { message: 'it was taken over, and nothing of it was kept' },
+          recorded: false,
+        };
       // If it was committed after all, this end finds nothing to do.
       case 'unknown':
+      default:
         return { verdict: 'lost', result: { message: end.problem }, recorded: false };
     }
   }

@@ -6,8 +6,9 @@ import { Database, Listener } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { Service, Wake } from '../lifecycle/index.ts';
+import { ownHandlers } from './own-jobs.ts';
 import { Run, type RunEnd, type RunOptions } from './run.ts';
-import { planSlots } from './slot-plan.ts';
+import { planSlots, type SlotPlan } from './slot-plan.ts';
 import { SlotStore, type SkippedSlots, type TakenRun } from './slot-store.ts';
 
 export interface SchedulerOptions {
@@ -17,15 +18,19 @@ export interface SchedulerOptions {
   readonly events: Events;
   /** The handlers of the configuration, by name. */
   readonly handlers: ReadonlyMap<string, JobHandler>;
+  /** Whether it also does what pgfresh itself has to do at set times. */
+  readonly ownJobs?: boolean | undefined;
   /** Runs at the same time, and by that connections for them. */
   readonly concurrency: number;
   readonly drainMs: number;
 }
 
 const slotsAtOnce = 500;
+const keptMs = 1_000;
+const gatherMs = 5;
 const pollMs = { listening: 10_000, deaf: 1_000, contended: 20 };
 const heartbeatMs = 4_000;
-const pruneMs = 60_000;
+const tidyMs = 60_000;
 const patienceMs = 1_500;
 const longestPauseMs = 1_000;
 
@@ -36,6 +41,7 @@ const longestPauseMs = 1_000;
 export class Scheduler extends Service {
   readonly name = 'scheduler';
   readonly #options: SchedulerOptions;
+  readonly #handlers: ReadonlyMap<string, JobHandler>;
   readonly #store: SlotStore;
   readonly #guests: Database;
   readonly #listener: Listener;
@@ -51,9 +57,10 @@ export class Scheduler extends Service {
 
   constructor(options: SchedulerOptions) {
     super();
-    const { db, url, events, handlers, concurrency } = options;
+    const { db, url, events, concurrency } = options;
     this.#options = options;
-    this.#store = new SlotStore(db, [...handlers.keys()]);
+    this.#handlers = new Map([...options.handlers, ...(options.ownJobs ? ownHandlers : [])]);
+    this.#store = new SlotStore(db, [...this.#handlers.keys()]);
     this.#guests = new Database({ url, events, applicationName: 'pgfresh jobs', poolSize: concurrency });
     this.#listener = new Listener({
       url,
@@ -64,13 +71,14 @@ export class Scheduler extends Service {
   }
 
   protected async onStart(): Promise<void> {
+    if (this.#options.ownJobs) await this.#options.db.query('select pgfresh.sync_own_jobs()');
     await this.#register();
     // Without notifications, for instance behind a pooler, polling is enough.
     await this.#listener.start().then(
       () => (this.#pollMs = pollMs.listening),
       (error: unknown) => this.#failed('listen', error),
     );
-    this.#loops = Promise.all([this.#scheduleUntilStopped(), this.#beatUntilStopped(), this.#pruneUntilStopped()]);
+    this.#loops = Promise.all([this.#scheduleUntilStopped(), this.#beatUntilStopped(), this.#tidyUntilStopped()]);
   }
 
   /** Finishes what is under way, or hands it over when the time is up. */
@@ -97,7 +105,7 @@ export class Scheduler extends Service {
     this.#options.events.emit({
       type: 'scheduler.started',
       scheduler: id,
-      handlers: [...this.#options.handlers.keys()],
+      handlers: [...this.#handlers.keys()],
     });
     return id;
   }
@@ -122,34 +130,45 @@ export class Scheduler extends Service {
   /** Settles what is due, and says how long nothing will be. */
   async #schedule(): Promise<number> {
     const id = this.#id ?? (await this.#register());
-    let free = this.#options.concurrency - this.#runs.size;
-    let started = 0;
-    if (free > 0) started += this.#startAll(await this.#store.takeWaiting(id, free), id);
-    free -= started;
+    await this.#untilRoom();
+    this.#startAll(await this.#store.takeWaiting(id, this.#room()), id);
     const due = await this.#store.dueSlots(slotsAtOnce);
-    // What has no room to run stays due, for us or for others.
-    const plans = due.map(planSlots).filter(({ runs }) => runs.length === 0 || free-- > 0);
-    const settled = plans.length > 0 ? await this.#store.takeSlots(id, plans) : [];
-    started += this.#startAll(settled, id);
-    if (free < 0 || this.#runs.size >= this.#options.concurrency) return this.#pollMs;
-    if (due.length === slotsAtOnce) return started > 0 || settled.length > 0 ? 0 : pollMs.contended;
+    const { settling = [], running = [] } = Object.groupBy(due.map(planSlots), ({ runs }) =>
+      runs.length === 0 ? 'settling' : 'running',
+    );
+    if (settling.length > 0) this.#startAll(await this.#store.takeSlots(id, settling, 0), id);
+    // What was read is good for a while: whatever somebody else has settled meanwhile is left out by the database.
+    const readAt = performance.now();
+    shuffle(running);
+    while (running.length > 0 && performance.now() - readAt < keptMs) {
+      await this.#untilRoom();
+      if (this.stopSignal.aborted) return 0;
+      const room = this.#room();
+      this.#startAll(await this.#store.takeSlots(id, running.splice(0, room), room), id);
+    }
+    if (due.length === slotsAtOnce || running.length > 0) return 0;
     const ms = await this.#store.pause();
     // Due, but somebody else was faster or is at it.
-    return Math.min(this.#pollMs, ms > 0 ? Math.ceil(ms) : started > 0 ? 1 : pollMs.contended);
+    return Math.min(this.#pollMs, ms > 0 ? Math.ceil(ms) : pollMs.contended);
   }
 
-  #startAll(settled: readonly (TakenRun | SkippedSlots)[], scheduler: number): number {
-    let started = 0;
+  #room(): number {
+    return this.#options.concurrency - this.#runs.size;
+  }
+
+  /** Settles when there is room for a run; a moment later if that is little, so that a look is worth its way. */
+  async #untilRoom(): Promise<void> {
+    while (this.#room() <= 0 && !this.stopSignal.aborted) await this.#work.wait(this.#pollMs);
+    if (this.#room() < this.#options.concurrency / 4) await wait(gatherMs);
+  }
+
+  #startAll(settled: readonly (TakenRun | SkippedSlots)[], scheduler: number): void {
     for (const one of settled) {
       if (one.run === null) {
         const { name: job, skipped: reason, occurrences: count } = one;
         this.#options.events.emit({ type: 'job.skipped', job, reason, count });
-      } else {
-        started++;
-        void this.#run(new Run(one, scheduler));
-      }
+      } else void this.#run(new Run(one, scheduler));
     }
-    return started;
   }
 
   async #run(run: Run): Promise<void> {
@@ -157,8 +176,8 @@ export class Scheduler extends Service {
     const since = performance.now();
     this.#runs.set(taken.run, run);
     try {
-      const { db, events, handlers } = this.#options;
-      const options: RunOptions = { store: this.#store, guests: this.#guests, db, events, handlers };
+      const { db, events } = this.#options;
+      const options: RunOptions = { store: this.#store, guests: this.#guests, db, events, handlers: this.#handlers };
       const end = await run.do(options);
       const isOurs = end.recorded || (await this.#record(run, end));
       const ms = performance.now() - since;
@@ -217,13 +236,18 @@ export class Scheduler extends Service {
     this.#work.wake();
   }
 
-  async #pruneUntilStopped(): Promise<void> {
+  async #tidyUntilStopped(): Promise<void> {
+    const { db, ownJobs } = this.#options;
     while (!this.stopSignal.aborted) {
-      await wait(pruneMs * (0.9 + Math.random() / 5), undefined, { signal: this.stopSignal }).catch(() => {});
+      await wait(tidyMs * (0.9 + Math.random() / 5), undefined, { signal: this.stopSignal }).catch(() => {});
       if (this.stopSignal.aborted) return;
-      await this.#options.db
-        .query('select pgfresh.prune_scheduled_runs()')
-        .catch((error: unknown) => this.#failed('prune', error));
+      try {
+        await db.query('select pgfresh.prune_scheduled_runs()');
+        // Data types come and go.
+        if (ownJobs) await db.query('select pgfresh.sync_own_jobs()');
+      } catch (error) {
+        this.#failed('tidying', error);
+      }
     }
   }
 
@@ -243,6 +267,14 @@ function endedEvent(taken: TakenRun, { verdict, result }: RunEnd, ms: number): E
   const { name: job, run, slot, attempt, triggeredBy, latenessMs } = taken;
   const { message } = result;
   return { type: 'job.ended', job, run, slot, attempt, triggeredBy, outcome: verdict, message, ms, latenessMs };
+}
+
+/** So that schedulers which have read the same begin with different ones. */
+function shuffle(plans: SlotPlan[]): void {
+  for (let last = plans.length - 1; last > 0; last--) {
+    const other = Math.floor(Math.random() * (last + 1));
+    [plans[last], plans[other]] = [plans[other]!, plans[last]!];
+  }
 }
 
 async function within(ms: number, work: Promise<unknown> | undefined): Promise<void> {

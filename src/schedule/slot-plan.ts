@@ -68,7 +68,7 @@ export function planSlots(job: DueJob): SlotPlan {
 }
 
 /** How late a slot starts on purpose: the same for a job and slot every time, and never past the next slot. */
-export function jitterOf(job: number, slot: Date, next: Date | null, jitter: number): number {
+function jitterOf(job: number, slot: Date, next: Date | null, jitter: number): number {
   const room = Math.min(jitter, next === null ? jitter : next.getTime() - slot.getTime() - 1);
   return Math.floor(fraction(job, slot) * room);
 }
@@ -142,6 +142,7 @@ function choose(job: DueJob, free: readonly Date[], isLong: boolean, dueOf: (slo
     case 'once':
       return mayRun(newest) ? [newest] : [];
     case 'all':
+    default:
       return free.filter(mayRun).slice(-job.catchUpMax);
   }
 }

@@ -73,7 +73,8 @@ function endOf(error: unknown, { timeoutMs }: SqlJobRun): SqlJobEnd {
   }
   if (error instanceof PgfreshError) {
     const { sqlstate, hint } = detailsOf(error.cause);
-    return failed(error.message, { code: error.code, next: hint ?? error.next, ...(sqlstate ? { sqlstate } : {}) });
+    const { code, next } = error as PgfreshError;
+    return failed(error.message, { code, next: hint ?? next, ...(sqlstate ? { sqlstate } : {}) });
   }
   return failed(problemOf(error), detailsOf(error));
 }

@@ -57,14 +57,16 @@ export class Metrics {
     registers: [this.#registry],
   });
 
-  readonly #runs = this.#counter('pgfresh_scheduled_runs_total', 'Runs of scheduled jobs, by job and what came of them.', [
-    'job',
-    'outcome',
-  ]);
-  readonly #skips = this.#counter('pgfresh_scheduled_skips_total', 'Slots of scheduled jobs that did not run, by reason.', [
-    'job',
-    'reason',
-  ]);
+  readonly #runs = this.#counter(
+    'pgfresh_scheduled_runs_total',
+    'Runs of scheduled jobs, by job and what came of them.',
+    ['job', 'outcome'],
+  );
+  readonly #skips = this.#counter(
+    'pgfresh_scheduled_skips_total',
+    'Slots of scheduled jobs that did not run, by reason.',
+    ['job', 'reason'],
+  );
   readonly #running = new Histogram({
     name: 'pgfresh_scheduled_run_seconds',
     help: 'How long runs of scheduled jobs took.',

@@ -22,7 +22,6 @@ import {
 import { Clients, type Source } from './clients.ts';
 import { Lease } from './lease.ts';
 
-
 export interface WorkerOptions {
   readonly db: Database;
   /** The address of the same database: lease and notifications have connections of their own. */

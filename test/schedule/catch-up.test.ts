@@ -21,35 +21,44 @@ const afterDowntime = async (time: string, columns: Record<string, unknown>): Pr
   await scene.advance(time);
   const after = await scene.scheduler();
   await scene.idle();
-  await until(async () => (await scene.value(`(select count(*) from pgfresh.scheduled_job_runs where state = 'waiting')`)) === 0);
+  await until(
+    async () => (await scene.value(`(select count(*) from pgfresh.scheduled_job_runs where state = 'waiting')`)) === 0,
+  );
   await after.stop();
   return scene.story('down');
 };
 
 it('after a downtime, runs the newest slot that was missed, once', async () => {
-  expect(await afterDowntime('1 hour 3 minutes', { schedule: '*/10 * * * *' })).toEqual(['12:10-12:50 5 missed', '13:00 catchup succeeded']);
+  expect(await afterDowntime('1 hour 3 minutes', { schedule: '*/10 * * * *' })).toEqual([
+    '12:10-12:50 5 missed',
+    '13:00 catchup succeeded',
+  ]);
   expect(await scene.value('(select lateness_ms from pgfresh.scheduled_job_runs where success)')).toBe(180_000);
 });
 
 it('after a downtime, the slot that is due this minute is enough', async () => {
-  expect(await afterDowntime('1 hour 20 seconds', { schedule: '*/10 * * * *' })).toEqual(['12:10-12:50 5 missed', '13:00 succeeded']);
+  expect(await afterDowntime('1 hour 20 seconds', { schedule: '*/10 * * * *' })).toEqual([
+    '12:10-12:50 5 missed',
+    '13:00 succeeded',
+  ]);
 });
 
 it('skips what was missed, if the job says so', async () => {
-  expect(await afterDowntime('1 hour 3 minutes', { schedule: '*/10 * * * *', catch_up: 'skip' })).toEqual(['12:10-13:00 6 missed']);
+  expect(await afterDowntime('1 hour 3 minutes', { schedule: '*/10 * * * *', catch_up: 'skip' })).toEqual([
+    '12:10-13:00 6 missed',
+  ]);
 });
 
 it('skips what was missed before the window of the job', async () => {
-  expect(await afterDowntime('3 hours', { schedule: '30 12 * * *', catch_up_window: '1 hour' })).toEqual(['12:30-12:30 1 missed']);
+  expect(await afterDowntime('3 hours', { schedule: '30 12 * * *', catch_up_window: '1 hour' })).toEqual([
+    '12:30-12:30 1 missed',
+  ]);
 });
 
 it('runs all that was missed, in order, the newest ones if there are too many', async () => {
-  expect(await afterDowntime('1 hour 3 minutes', { schedule: '*/10 * * * *', catch_up: 'all', catch_up_max: 3 })).toEqual([
-    '12:10-12:30 3 missed',
-    '12:40 catchup succeeded',
-    '12:50 catchup succeeded',
-    '13:00 catchup succeeded',
-  ]);
+  expect(
+    await afterDowntime('1 hour 3 minutes', { schedule: '*/10 * * * *', catch_up: 'all', catch_up_max: 3 }),
+  ).toEqual(['12:10-12:30 3 missed', '12:40 catchup succeeded', '12:50 catchup succeeded', '13:00 catchup succeeded']);
 });
 
 it('runs a job without a schedule once after a downtime, and plans on from there', async () => {
@@ -82,7 +91,9 @@ it('gives a job whose times have changed no past', async () => {
   await scene.db.query(`update pgfresh.scheduled_jobs set schedule = '*/2 * * * *'`);
   const after = await scene.scheduler();
   await scene.idle();
-  expect(await scene.value(`(select to_char(slot at time zone 'UTC', 'HH24:MI') from pgfresh.job_cursor)`)).toBe('12:06');
+  expect(await scene.value(`(select to_char(slot at time zone 'UTC', 'HH24:MI') from pgfresh.job_cursor)`)).toBe(
+    '12:06',
+  );
   await after.stop();
   expect(await scene.story('changed')).toEqual([]);
 });
@@ -94,7 +105,9 @@ it('computes future slots again by newer time zone data, and leaves the past and
   await scene.idle();
   await one.stop();
   // What older data had said.
-  await scene.db.query(`update pgfresh.job_cursor set slot = '2026-01-06T09:00:00Z', due_at = '2026-01-06T09:00:00Z' where slot > '2026-01-06'`);
+  await scene.db.query(
+    `update pgfresh.job_cursor set slot = '2026-01-06T09:00:00Z', due_at = '2026-01-06T09:00:00Z' where slot > '2026-01-06'`,
+  );
   await scene.db.query(`update pgfresh.schedule_state set zone_data = '2001a'`);
   await scene.advance('3 minutes');
   const two = await scene.scheduler();
@@ -141,7 +154,8 @@ it('starts a slot later by its jitter, the same for a slot every time, and never
     expect(offset).toBeLessThan(60_000);
     dues.add(offset);
     expect(planSlots({ ...job, slot, jitter: 300_000, now: plan.due }).runs).toEqual([{ slot, cause: 'scheduler' }]);
-    if (offset > 0) expect(planSlots({ ...job, slot, jitter: 300_000, now: new Date(plan.due.getTime() - 1) }).runs).toEqual([]);
+    if (offset > 0)
+      expect(planSlots({ ...job, slot, jitter: 300_000, now: new Date(plan.due.getTime() - 1) }).runs).toEqual([]);
   }
   expect(dues.size).toBeGreaterThan(150);
 });
@@ -169,5 +183,10 @@ it('accounts for a year of minutes without leaving one out, a part at a time', (
 
 it('says so when a schedule can not be read or never comes', () => {
   for (const schedule of ['60 * * * *', '0 0 30 2 *', 'no'])
-    expect(planSlots({ ...job, slot: null, schedule })).toMatchObject({ next: null, problem: expect.stringMatching(/./), runs: [], skips: [] });
+    expect(planSlots({ ...job, slot: null, schedule })).toMatchObject({
+      next: null,
+      problem: expect.stringMatching(/./),
+      runs: [],
+      skips: [],
+    });
 });

@@ -137,13 +137,14 @@ describe('what can not keep it', () => {
 
   it.each([
     [`'no_such_table'`, '42P01'],
-    [`'no_such_schema.signals'`, '42P01'],
+    // PostgreSQL 15 misses the schema, newer ones the table.
+    [`'no_such_schema.signals'`, '42P01|3F000'],
     [`'a.b.c.d'`, '42601'],
     [`'; drop schema pgfresh cascade; --'`, '42602'],
     [`''`, '42602'],
   ])('%s, which names nothing', async (table, sqlState) => {
     const call = (await openSession(url)).query(`select pgfresh.attach_first_seen_at(${table})`);
-    await expect(call).rejects.toMatchObject({ code: sqlState });
+    await expect(call).rejects.toMatchObject({ code: expect.stringMatching(`^(${sqlState})$`) as string });
   });
 
   it("somebody else's table", async () => {

@@ -63,27 +63,25 @@ const hostile: Readonly<Record<string, readonly (readonly [unknown, Refused])[]>
     ['handler', right],
   ],
   function_name: [
-    ...[
-      null,
-      '',
-      long,
-      'ann.missing',
-      'missing',
-      'ann.f()',
-      'a.b.c',
-      'ann.',
-      '.f',
-      'ann.F',
-      '"ann"."f"',
-      injected,
-      'ann.number',
-      'ann.many',
-      'ann.of_text',
-      'ann.proc',
-      'pg_catalog.now',
-      `ann.${'f'.repeat(64)}`,
-    ].map((value) => [value, invalid] as const),
-  ],
+    null,
+    '',
+    long,
+    'ann.missing',
+    'missing',
+    'ann.f()',
+    'a.b.c',
+    'ann.',
+    '.f',
+    'ann.F',
+    '"ann"."f"',
+    injected,
+    'ann.number',
+    'ann.many',
+    'ann.of_text',
+    'ann.proc',
+    'pg_catalog.now',
+    `ann.${'f'.repeat(64)}`,
+  ].map((value) => [value, invalid]),
   schedule: [
     ...[
       '',
@@ -205,13 +203,12 @@ it.each(Object.entries(hostile))('%s', async (column, values) => {
 
 async function expectRefused(row: Readonly<Record<string, unknown>>, refused: Refused): Promise<void> {
   const insert = scene.register(row);
-  const expectation =
-    typeof refused === 'string'
-      ? expectRefusal(insert, refused)
-      : expect(insert).rejects.toMatchObject({ code: refused.sqlState });
-  await expectation.catch((cause: unknown) => {
+  try {
+    if (typeof refused === 'string') await expectRefusal(insert, refused);
+    else await expect(insert).rejects.toMatchObject({ code: refused.sqlState });
+  } catch (cause) {
     throw new Error(JSON.stringify(row).slice(0, 300), { cause });
-  });
+  }
 }
 
 it.each<[string, Readonly<Record<string, unknown>>]>([
@@ -304,11 +301,6 @@ describe('a job whose function is gone', () => {
     const update = (set: string) =>
       scene.ann.session.query(`update pgfresh.scheduled_jobs set ${set} where id = ${id}`);
     await update(`schedule = '@hourly'`);
-    await scene.ann.session
-      .query(
-        `select pgfresh.pause_scheduled_job('vanishing', 'it is gone', 'infinity'::timestamptz - 'infinity'::interval)`,
-      )
-      .catch(() => {});
     await scene.ann.session.query(`select pgfresh.pause_scheduled_job('vanishing', 'it is gone')`);
     await update('enabled = false');
     await expectRefusal(update('enabled = true'), 'PGF_JOB_INVALID');

@@ -34,7 +34,7 @@ export class LeaseScene {
 
   async acquire(
     name: string,
-    { manual = false, lease = '5 minutes', db = this.db as Queryable } = {},
+    { manual = false, lease = '5 minutes', db = this.db }: { manual?: boolean; lease?: string; db?: Queryable } = {},
   ): Promise<Acquired> {
     const [row] = await db.query<Acquired>(
       `select * from pgfresh.acquire_refresh_lock($1::text, 'a test', $2::interval, $3::boolean)`,

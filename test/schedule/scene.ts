@@ -40,6 +40,8 @@ export class ScheduleScene {
     const url = await createDatabase();
     const db = openDatabase(url);
     const clock = await freezeClock(db);
+    // Views tell the time to whoever reads them.
+    await db.query('grant select on public.test_clock to public');
     await db.query(`
       create table public.done (id bigint generated always as identity, what text, params jsonb);
       create function public.work(params jsonb) returns jsonb language plpgsql as $$
@@ -111,7 +113,9 @@ export class ScheduleScene {
     return (await this.runs(name)).map(({ state, by, slot, to, count, attempt, reason }) =>
       state === 'skipped'
         ? `${slot}-${to} ${count} ${reason}`
-        : [slot, by === 'scheduler' ? '' : by, state, attempt > 1 ? `attempt ${attempt}` : ''].filter(Boolean).join(' '),
+        : [slot, by === 'scheduler' ? '' : by, state, attempt > 1 ? `attempt ${attempt}` : '']
+            .filter(Boolean)
+            .join(' '),
     );
   }
 

@@ -90,7 +90,12 @@ it('gives a handler its slot, its parameters and a log, and takes what it return
   await scene.idle();
   await scene.advance('1 minute');
   const { context, answer } = await called();
-  expect(context).toMatchObject({ job: 'asking', slot: new Date('2026-01-05T12:01:00Z'), attempt: 1, params: { b: 2 } });
+  expect(context).toMatchObject({
+    job: 'asking',
+    slot: new Date('2026-01-05T12:01:00Z'),
+    attempt: 1,
+    params: { b: 2 },
+  });
   context.log('at work');
   expect(await context.db.query('select 1 as one')).toEqual([{ one: 1 }]);
   answer({ success: true, message: 'good', details: { rows: 3 } });
@@ -121,7 +126,9 @@ it('aborts a handler whose time is over, and goes on without it', async () => {
   const { context } = await called();
   await scene.idle();
   expect(context.signal.aborted).toBe(true);
-  expect(await scene.runs('slow')).toMatchObject([{ state: 'failed', message: 'it took longer than its time limit of 20 ms' }]);
+  expect(await scene.runs('slow')).toMatchObject([
+    { state: 'failed', message: 'it took longer than its time limit of 20 ms' },
+  ]);
 });
 
 it('ends a function whose time is over', async () => {
@@ -248,8 +255,13 @@ it('runs a job with bounds for its period after each end, sooner or later by how
 it('leaves a job whose handler it does not have to others', async () => {
   await scene.job('elsewhere', { kind: 'handler', function_name: 'other' });
   await scene.job('here');
-  await until(async () => (await scene.value(`(select due_at > '-infinity' from pgfresh.job_cursor where handler is null)`)) === true);
-  const [status] = await scene.db.query(`select state, problem from pgfresh.scheduled_job_status where name = 'elsewhere'`);
+  await until(
+    async () =>
+      (await scene.value(`(select due_at > '-infinity' from pgfresh.job_cursor where handler is null)`)) === true,
+  );
+  const [status] = await scene.db.query(
+    `select state, problem from pgfresh.scheduled_job_status where name = 'elsewhere'`,
+  );
   expect(status).toEqual({ state: 'problem', problem: 'no scheduler that runs has the handler other' });
 });
 
@@ -258,7 +270,14 @@ it('runs a job by hand, which leaves its next slot alone', async () => {
   await scene.idle();
   const before = await scene.value('(select slot::text from pgfresh.job_cursor)');
   const answer = await scene.value<object>(`pgfresh.trigger_scheduled_job('byhand', '{"a": 5}')`);
-  expect(answer).toMatchObject({ success: true, run_id: expect.any(Number), job_name: 'byhand', queued: false, schedulers: 1, message: 'accepted' });
+  expect(answer).toMatchObject({
+    success: true,
+    run_id: expect.any(Number),
+    job_name: 'byhand',
+    queued: false,
+    schedulers: 1,
+    message: 'accepted',
+  });
   await scene.idle();
   expect(await scene.story('byhand')).toEqual(['12:00 manual succeeded']);
   expect(await scene.value(`array(select params ->> 'a' from public.done)`)).toEqual(['5']);
@@ -271,7 +290,12 @@ it('does not run a job by hand beside another run of it', async () => {
   await scene.advance('1 minute');
   const { answer } = await called();
   const trigger = () => scene.value<Record<string, unknown>>(`pgfresh.trigger_scheduled_job('busy')`);
-  expect(await trigger()).toMatchObject({ success: false, reason: 'overlap', run_id: expect.any(Number), job_name: 'busy' });
+  expect(await trigger()).toMatchObject({
+    success: false,
+    reason: 'overlap',
+    run_id: expect.any(Number),
+    job_name: 'busy',
+  });
   await scene.db.query(`update pgfresh.scheduled_jobs set overlap = 'queue'`);
   expect(await trigger()).toMatchObject({ success: true, queued: true });
   expect(await trigger()).toMatchObject({ success: false, reason: 'overlap' });
@@ -314,11 +338,14 @@ it('backfills slots one after the other, at its rate, behind the slots that come
   await scene.job('filled', { schedule: '*/5 * * * *' });
   await scene.idle();
   const slots = ['2026-01-05T11:00:00Z', '2026-01-05T11:05:00Z', '2026-01-05T11:10:00Z'];
-  const backfill = () =>
-    scene.value<object>(`pgfresh.backfill_scheduled_job('filled', $1::timestamptz[], 1)`, [slots]);
+  const backfill = () => scene.value<object>(`pgfresh.backfill_scheduled_job('filled', $1::timestamptz[], 1)`, [slots]);
   expect(await backfill()).toEqual({ success: true, job_name: 'filled', queued: 3, skipped: 0 });
   await scene.idle();
-  expect(await scene.story('filled')).toEqual(['11:00 backfill succeeded', '11:05 backfill waiting', '11:10 backfill waiting']);
+  expect(await scene.story('filled')).toEqual([
+    '11:00 backfill succeeded',
+    '11:05 backfill waiting',
+    '11:10 backfill waiting',
+  ]);
   await minutes(1);
   expect((await scene.story('filled')).slice(1)).toEqual(['11:05 backfill succeeded', '11:10 backfill waiting']);
   expect(await backfill()).toEqual({ success: true, job_name: 'filled', queued: 0, skipped: 3 });

@@ -1,4 +1,7 @@
+import { once } from 'node:events';
+import pg from 'pg';
 import { beforeAll, describe, expect, it } from 'vitest';
+import type { Queryable } from '../../src/database/index.ts';
 import { openSession } from '../harness/session.ts';
 import { done, JobScene, plpgsql } from './job-scene.ts';
 
@@ -241,11 +244,19 @@ describe('nothing stays in the session', () => {
   });
 
   it('and a notification of a function that succeeded arrives', async () => {
-    const listening = await openSession(scene.url);
-    await listening.query('listen heard');
-    const id = await scene.add('tells', `notify heard, 'hello'; ${done()}`);
-    await scene.run(id);
-    expect(await scene.recorded(id)).toBe(1);
+    const client = new pg.Client(scene.url);
+    await client.connect();
+    try {
+      const heard = once(client, 'notification');
+      await client.query('listen heard');
+      expect(await scene.run(await scene.add('fails_to_tell', `notify heard, 'lost'; raise 'no';`))).toMatchObject({
+        kind: 'failed',
+      });
+      await scene.run(await scene.add('tells', `notify heard, 'hello'; ${done()}`));
+      expect(await heard).toMatchObject([{ payload: 'hello' }]);
+    } finally {
+      await client.end();
+    }
   });
 });
 
@@ -269,6 +280,14 @@ describe('the run', () => {
       )
       .toBe(1);
     expect(await end).toMatchObject({ kind: 'failed', result: { details: { code: 'PGF_DATABASE_LOST' } } });
+    const ends = await scene.add('ends', done());
+    const succeed = async (tx: Queryable) => {
+      const [session] = await tx.query<{ pid: number }>('select pg_catalog.pg_backend_pid() as pid');
+      await scene.db.query('select pg_terminate_backend($1::int, 5000)', [session!.pid]);
+      return true;
+    };
+    expect(await scene.run(ends, {}, { succeed })).toMatchObject({ kind: 'unknown' });
+    expect(await scene.run(ends)).toMatchObject({ kind: 'succeeded' });
   });
 
   it('fails with what to do if the function is gone, and works again when it is back', async () => {

@@ -32,7 +32,7 @@ async function heldUntil(name: string): Promise<number> {
 /** Work that stops when it is told to. */
 const obedient = async ({ signal }: Leased): Promise<never> => {
   await wait(2 ** 30, undefined, { signal }).catch(() => {});
-  throw signal.reason;
+  throw signal.reason as Error;
 };
 
 describe('work that is due', () => {

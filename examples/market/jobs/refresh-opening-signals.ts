@@ -4,12 +4,12 @@ const name = 'refresh_opening_signals';
 const waits = { every: ['10m', '15m'], afterFailure: ['20m', '40m'] } as const;
 
 /**
- * Which shares opened far from where they closed, of all quotes that are known. Under a lease, because it can also be
+ * Which shares have left their opening price, of all quotes that are known. Under a lease, because it can also be
  * started elsewhere, by a program of yours that takes the same one.
  */
 export const refreshOpeningSignals = defineJob({
   name,
-  description: 'Which shares opened far from their last close.',
+  description: 'Which shares have left their opening price.',
   ...waits,
   handler: async ({ db, signal }) => {
     // The scheduler has decided that it is due.

@@ -19,19 +19,19 @@ beforeAll(async () => {
   clock = await freezeClock(db, '2026-11-17T15:30:00Z');
   await db.query('grant select on public.test_clock to public');
   worker = openDatabase((await createLogin(market.url, 'pgfresh_worker')).url);
-  for (const [symbol, exchange, open] of [
+  for (const [symbol, exchange, price] of [
     ['AAPL', 'XNAS', 102],
     ['MSFT', 'XNAS', 96.5],
     ['IBM', 'XNYS', 100.9],
-    ['AAPL.X', 'XTOK', 99],
+    ['7203.T', 'XTKS', 99],
   ] as const) {
     await db.query(
       `insert into profiles values ($1::text, 'Company', $2::text, 'USD', 'US', 'Technology', 'Software', null, 1, '2000-01-01', null, 'None', true, pgfresh.clock(), pgfresh.clock())`,
       [symbol, exchange],
     );
     await db.query(
-      `insert into quotes values ($1::text, $2::numeric * 1.01, 0, 0, $2::numeric, 200, 50, 100, 1, 1, 1, 'USD', pgfresh.clock(), pgfresh.clock())`,
-      [symbol, open],
+      `insert into quotes values ($1::text, $2::numeric, 0, 0, 100, 200, 50, 100, 1, 1, 1, 'USD', pgfresh.clock(), pgfresh.clock())`,
+      [symbol, price],
     );
   }
 });
@@ -51,24 +51,24 @@ async function refresh(): Promise<JobResult> {
 
 const signals = () =>
   db.query(
-    `select symbol, day::text, signal, gap_percent::float8 as gap, move_percent::float8 as move, to_char(first_seen_at at time zone 'UTC', 'HH24:MI') as seen,
+    `select symbol, day::text, signal, move_percent::float8 as move, to_char(first_seen_at at time zone 'UTC', 'HH24:MI') as seen,
        to_char(updated_at at time zone 'UTC', 'HH24:MI') as updated from opening_signals order by symbol, day`,
   );
 
-it('refresh_opening_signals writes who opened far from the last close, and keeps when it was seen first', async () => {
+it('refresh_opening_signals writes who has left the opening price, and keeps when it was seen first', async () => {
   expect(await refresh()).toEqual({ success: true, message: '3 signals are new or have changed.' });
-  const first = { day: '2026-11-17', move: 1, seen: '15:30', updated: '15:30' };
-  const [apple, token, microsoft] = [
-    { symbol: 'AAPL', signal: 'gap_up', gap: 2, ...first },
-    { symbol: 'AAPL.X', signal: 'gap_down', gap: -1, ...first },
-    { symbol: 'MSFT', signal: 'gap_down', gap: -3.5, ...first },
+  const first = { day: '2026-11-17', seen: '15:30', updated: '15:30' };
+  const [toyota, apple, microsoft] = [
+    { symbol: '7203.T', signal: 'falling', move: -1, ...first, day: '2026-11-18' },
+    { symbol: 'AAPL', signal: 'rising', move: 2, ...first },
+    { symbol: 'MSFT', signal: 'falling', move: -3.5, ...first },
   ];
-  expect(await signals()).toEqual([apple, token, microsoft]);
+  expect(await signals()).toEqual([toyota, apple, microsoft]);
 
   await clock.advance('12 minutes');
-  await db.query(`update quotes set price = 104.04, source_updated_at = pgfresh.clock() where symbol = 'AAPL'`);
+  await db.query(`update quotes set price = 104, source_updated_at = pgfresh.clock() where symbol = 'AAPL'`);
   expect(await refresh()).toEqual({ success: true, message: '1 signals are new or have changed.' });
-  expect(await signals()).toEqual([{ ...apple, move: 2, updated: '15:42' }, token, microsoft]);
+  expect(await signals()).toEqual([toyota, { ...apple, move: 4, updated: '15:42' }, microsoft]);
 });
 
 it('leaves a lease that says how it went and when it is due, and does nothing while somebody else has it', async () => {
