@@ -19,6 +19,10 @@ const benches: Record<string, Bench> = {
     about: 'calls under a limit, cold pairs, refreshes a second beside pg-boss and graphile-worker, and the heap',
     load: () => import('./worker/index.ts'),
   },
+  schedule: {
+    about: 'how late 500 jobs of 10,000 start that are due in the same second, and what an idle minute costs',
+    load: () => import('./schedule/index.ts'),
+  },
 };
 
 const help = `Usage: npm run bench -- <name> [options]

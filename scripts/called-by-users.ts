@@ -64,6 +64,43 @@ export const sourceFunctions = [
 /** What a worker calls besides. */
 export const refreshFunctions = ['fence_jobs', 'release_claim', 'keep_refused_answer'] as const;
 
+/** Leases, and what goes with the work that is done under them. */
+export const leaseFunctions = [
+  'acquire_refresh_lock',
+  'renew_refresh_lock',
+  'release_refresh_lock',
+  'fence_refresh_lock',
+  'attach_first_seen_at',
+] as const;
+/** Jobs that run at set times. */
+export const jobFunctions = [
+  'pause_scheduled_job',
+  'resume_scheduled_job',
+  'call_job_function',
+  'cron_problem',
+  'is_time_zone',
+] as const;
+
+/** Slots and runs of scheduled jobs. */
+export const scheduleFunctions = [
+  'trigger_scheduled_job',
+  'cancel_scheduled_run',
+  'backfill_scheduled_job',
+  'check_cron_job_health',
+  'prune_scheduled_runs',
+  'sync_own_jobs',
+  'register_scheduler',
+  'heartbeat_scheduler',
+  'retire_scheduler',
+  'recover_scheduled_runs',
+  'due_slots',
+  'take_slots',
+  'take_waiting_runs',
+  'schedule_pause',
+  'fence_run',
+  'end_run',
+] as const;
+
 /**
  * The functions of the schema that users call, from SQL or through the library. The others are parts of these.
  * The page of the SQL functions shows these first, and the tests call each of them with everything that makes no sense.
@@ -73,4 +110,7 @@ export const calledByUsers = [
   ...queueFunctions,
   ...sourceFunctions,
   ...refreshFunctions,
+  ...leaseFunctions,
+  ...jobFunctions,
+  ...scheduleFunctions,
 ] as const;

@@ -1,6 +1,6 @@
 interface SeedSignature {
-  /** Which of the designs that pgfresh grew from: 000 is the staleness checker, 001 the master architecture, 002 the worker system. */
-  readonly seed: '000' | '001' | '002';
+  /** Which of the designs that pgfresh grew from: 000 is the staleness checker, 001 the master architecture, 002 the worker system, 003 jobs at set times, 004 the lease locks. */
+  readonly seed: '000' | '001' | '002' | '003' | '004';
   readonly theirs: string;
   /** Functions, views or tables of the schema that serve its purpose; none where another part of pgfresh does. */
   readonly ours: readonly string[];
@@ -191,5 +191,52 @@ export const seedSignatures: readonly SeedSignature[] = [
     ours: ['sources', 'source_health', 'rate_slot'],
     differs:
       'The same columns, and the quota in bytes with its window and buffer. The rate is counted inside the claim for all workers together, so nobody waits with a job in his hand. After a pause, one probe decides. `enabled = false` keeps every claim away.',
+  },
+  {
+    seed: '003',
+    theirs: 'table scheduled_jobs (name, function_name, schedule, timezone, enabled)',
+    ours: ['scheduled_jobs'],
+    differs:
+      'The same columns and the same insert. The function may take its `params` as jsonb, and runs as the role `owner`. What is wrong is refused by the insert. When a job ran last is in its runs.',
+  },
+  {
+    seed: '003',
+    theirs: 'function contract: jsonb with success, message, details',
+    ours: ['job_result'],
+    differs: 'Anything else is a failure that says what was expected. What a function that failed has done is undone.',
+  },
+  {
+    seed: '004',
+    theirs: 'acquire_refresh_lock() → boolean',
+    ours: ['acquire_refresh_lock'],
+    differs:
+      'Of any work, by its name, and with who takes it. Says why not instead of false, and has a token with which everything else is done. The first call makes the row. Waits for nobody.',
+  },
+  {
+    seed: '004',
+    theirs: 'lock of 5 minutes, for a run of any length',
+    ours: ['renew_refresh_lock', 'fence_refresh_lock'],
+    differs:
+      'The same 5 minutes, but renewed while the work runs; who was too slow to renew can not commit what he did. `withLease` in TypeScript does both.',
+  },
+  {
+    seed: '004',
+    theirs: 'release: columns set to null by the function that ran',
+    ours: ['release_refresh_lock'],
+    differs:
+      'One call with the token. It records success or failure and plans the next run; one that comes too late changes nothing and says so. Without a success it only gives the lease back.',
+  },
+  {
+    seed: '004',
+    theirs: 'table refresh_schedule (next_run_at, last_run_at, last_status, locked_until, locked_by)',
+    ours: ['refresh_schedule'],
+    differs:
+      'The same columns, one row for each work, with its token, how long to wait after a success and after a failure, and a switch. No index on `locked_until`: rows are found by name, and a renewal rewrites none.',
+  },
+  {
+    seed: '004',
+    theirs: 'trigger preserve_first_seen_at',
+    ours: ['preserve_first_seen_at', 'attach_first_seen_at'],
+    differs: 'For any table, by one call.',
   },
 ];

@@ -13,7 +13,18 @@ const topics: Readonly<Record<string, string>> = {
   ticks: 'Tick and sweep',
   cycles: 'Scheduled refreshes',
   planner: 'How a look becomes a job',
+  jobs: 'Scheduled jobs',
+  job_runs: 'How a job runs',
+  cron: 'Cron and time zones',
+  run_requests: 'Running jobs by hand',
+  slots: 'Slots',
+  runs: 'Runs',
+  schedulers: 'Schedulers',
+  slot_status: 'How jobs are doing',
+  own_jobs: 'Jobs of pgfresh itself',
   duties: 'Duties',
+  leases: 'Leases',
+  first_seen: 'First seen',
   explain: 'Why',
   overview: 'At a glance',
   enqueue: 'Enqueue',
@@ -52,7 +63,7 @@ ${relations
   .join('\n')}
 ## Tables
 
-Read them as you like; write only \`sources\` and \`data_type_registry\`. Everything else is written by the functions.
+Read them as you like; write only \`sources\`, \`data_type_registry\`, \`scheduled_jobs\`, and of \`refresh_schedule\` whether a work is enabled and its waits. Everything else is written by the functions.
 
 ${relations
   .filter(({ kind }) => kind === 'table')
@@ -66,7 +77,7 @@ ${relations
   .join('\n')}
 ## Where the seeds' signatures are
 
-pgfresh grew from these designs: seed 000, how such a system finds what is stale, seed 001, its architecture as a whole, for market data, and seed 002, a worker system. If you know one of them, this is where its parts are.
+pgfresh grew from these designs: seed 000, how such a system finds what is stale, seed 001, its architecture as a whole, for market data, seed 002, a worker system, seed 003, jobs at set times, and seed 004, a lease lock. If you know one of them, this is where its parts are.
 Everywhere: ids are \`bigint\` instead of \`uuid\`; \`key\` is the word for \`symbol\`; quotas belong to a source; functions answer instead of returning nothing; a job is ended with its \`attempt\`, which keeps a late worker from ending what is not its own any more.
 
 | seed | there | here | what differs |

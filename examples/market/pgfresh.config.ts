@@ -1,5 +1,6 @@
 import { defineConfig, defineSource } from 'pgfresh';
 import { startMarket } from './dev.ts';
+import { marketJobs } from './jobs/index.ts';
 import { marketTypes } from './types/index.ts';
 
 // A key of your own is a secret, and only in the environment. This one opens nothing but the provider in this folder.
@@ -16,4 +17,4 @@ const market = defineSource({
   quotaBytes: '20GB',
 });
 
-export default defineConfig({ sources: [market], dataTypes: marketTypes, dev: startMarket });
+export default defineConfig({ sources: [market], dataTypes: marketTypes, jobs: marketJobs, dev: startMarket });

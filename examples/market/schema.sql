@@ -128,6 +128,20 @@ create table if not exists dividends (
   primary key (symbol, ex_date)
 );
 
+-- What is made of the quotes: which shares have left their opening price. It may happen both ways on one day.
+create table if not exists opening_signals (
+  symbol text not null references profiles,
+  day date not null,
+  signal text not null check (signal in ('rising', 'falling')),
+  open numeric not null,
+  price numeric not null,
+  move_percent numeric not null,
+  updated_at timestamptz not null,
+  first_seen_at timestamptz not null,
+  primary key (symbol, day, signal)
+);
+select pgfresh.attach_first_seen_at('opening_signals');
+
 -- The sessions of an exchange from one of its days to another, as instants.
 create or replace function exchange_sessions(p_exchange text, p_from date, p_to date) returns table (opens_at timestamptz, closes_at timestamptz)
 language sql stable
@@ -178,10 +192,68 @@ as $$
 $$;
 comment on function exchange_opens_at(text, text) is 'When the exchange of a symbol opens next; now, if it is open.';
 
+-- Of the quotes of each symbol's own trading day. The token is that of the lease refresh_opening_signals: without it, nothing is kept.
+create or replace function refresh_opening_signals(p_token bigint) returns int
+language plpgsql
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+  v_count int;
+begin
+  insert into opening_signals as o (symbol, day, signal, open, price, move_percent, updated_at)
+  select q.symbol, (q.source_updated_at at time zone e.zone)::date, case when q.price > q.open then 'rising' else 'falling' end,
+    q.open, q.price, round(100 * (q.price / q.open - 1), 2), pgfresh.clock()
+  from quotes as q join symbols as s using (symbol) join exchanges as e on e.exchange = s.exchange
+  where abs(q.price / q.open - 1) >= 0.01 and q.source_updated_at > pgfresh.clock() - interval '1 day'
+  on conflict (symbol, day, signal) do update
+    set open = excluded.open, price = excluded.price, move_percent = excluded.move_percent, updated_at = excluded.updated_at
+    where (o.open, o.price) is distinct from (excluded.open, excluded.price);
+  get diagnostics v_count = row_count;
+  perform pgfresh.fence_refresh_lock('refresh_opening_signals', p_token);
+  return v_count;
+end
+$$;
+comment on function refresh_opening_signals(bigint) is 'Writes which shares are at least 1 % away from where they opened; returns how many rows are new or have changed.';
+
+-- What nobody will look at again: mirrors of symbols that are not traded any more, signals of days long ago, and holidays of the years before last.
+create or replace function run_daily_cleanup(p_params jsonb) returns jsonb
+language plpgsql
+set search_path = pg_catalog, public, pg_temp
+as $$
+declare
+  v_before timestamptz := pgfresh.clock() - make_interval(days => coalesce((p_params ->> 'days')::int, 30));
+  v_gone text[] := array(select p.symbol from profiles as p join symbols as s using (symbol) where not s.active and p.fetched_at < v_before);
+  v_mirrors int;
+  v_signals int;
+  v_holidays int;
+begin
+  delete from opening_signals where symbol = any (v_gone) or updated_at < v_before;
+  get diagnostics v_signals = row_count;
+  delete from quotes where symbol = any (v_gone);
+  delete from ratios_ttm where symbol = any (v_gone);
+  delete from dividends where symbol = any (v_gone);
+  delete from financial_statements where symbol = any (v_gone);
+  delete from profiles where symbol = any (v_gone);
+  get diagnostics v_mirrors = row_count;
+  delete from exchange_holidays where day < date_trunc('year', pgfresh.clock()) - interval '1 year';
+  get diagnostics v_holidays = row_count;
+  return jsonb_build_object('success', true, 'message', format('Removed %s symbols, %s signals and %s holidays', v_mirrors, v_signals, v_holidays),
+    'details', jsonb_build_object('symbols', v_gone, 'signals', v_signals, 'holidays', v_holidays));
+end
+$$;
+comment on function run_daily_cleanup(jsonb) is 'Removes the mirrors of symbols that have not been active for some days, old signals and old holidays.';
+
+-- Whoever has changed the job keeps his change.
+insert into pgfresh.scheduled_jobs (name, function_name, schedule, timezone, params, description)
+values ('daily_cleanup', 'run_daily_cleanup', '0 3 * * *', 'America/New_York', '{"days": 30}', 'Removes old signals, and what is left of symbols that are not traded any more')
+on conflict (name) do nothing;
+
 -- The planner asks as pgfresh_evaluator, and only workers write.
 grant usage on schema public to pgfresh_evaluator, pgfresh_worker;
 grant select on exchanges, exchange_hours, exchange_holidays, symbols, profiles, quotes, financial_statements, ratios_ttm, dividends to pgfresh_evaluator;
 grant select, insert, update, delete on profiles, quotes, financial_statements, ratios_ttm, dividends to pgfresh_worker;
+grant select on exchanges, symbols to pgfresh_worker;
+grant select, insert, update on opening_signals to pgfresh_worker;
 grant execute on function exchange_sessions(text, date, date), is_exchange_open(text, text), exchange_opens_at(text, text) to pgfresh_evaluator;
 
 insert into exchanges (exchange, name, zone) values

@@ -7,6 +7,7 @@ import type { Events } from '../events/index.ts';
 import { HttpServer } from '../http/index.ts';
 import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
 import { listTypes, syncRegistry } from '../registry/index.ts';
+import { syncJobs } from '../schedule/index.ts';
 import { Health, logEvents, Metrics, recordWarnings } from '../watch/index.ts';
 import type { CommandContext } from './context.ts';
 import { DevSupporter } from './dev-supporter.ts';
@@ -82,6 +83,7 @@ async function startRoles(
   await supporter?.start();
   const config = supporter?.config ?? configured;
   await syncRegistry(connection.database, config, events);
+  await syncJobs(connection.database, config, events);
   health.add('database', async () => {
     const [row] = await connection.database.query<{ standby: boolean }>('select pg_is_in_recovery() as standby');
     if (row?.standby) throw new PgfreshError('PGF_DATABASE_STANDBY', { address: connection.facts.address });

@@ -3,7 +3,9 @@ import { settingNames, settings } from '../config/index.ts';
 import { exitCodes } from '../errors/index.ts';
 import { addCheck } from './commands/check.ts';
 import { addConfig } from './commands/config.ts';
+import { addCron } from './commands/cron.ts';
 import { addExplain } from './commands/explain.ts';
+import { addJobs } from './commands/jobs.ts';
 import { addMigrate } from './commands/migrate.ts';
 import { addRefused } from './commands/refused.ts';
 import { addDev, addRun, addWorker } from './commands/run.ts';
@@ -27,6 +29,8 @@ Examples:
   pgfresh type list                          what is kept fresh
   pgfresh source list                        how the providers are, and what they may still use
   pgfresh stop-spending                      call no provider until resume-spending
+  pgfresh jobs list                          what runs at set times, and how it went
+  pgfresh cron explain "30 2 * * *"          when a cron expression runs, in plain words
   pgfresh config --json                      every setting and where it comes from
 
 A setting is taken from its flag, else its environment variable, else pgfresh.config.ts, else the default.
@@ -52,6 +56,8 @@ const commands = [
   addExplain,
   addTop,
   addSpending,
+  addJobs,
+  addCron,
   addConfig,
 ];
 

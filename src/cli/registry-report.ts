@@ -1,4 +1,5 @@
 import type { ColumnChange, RegistryDiff, TypeProblem } from '../registry/index.ts';
+import type { JobDiff } from '../schedule/index.ts';
 
 interface Changes {
   readonly name: string;
@@ -40,6 +41,28 @@ export function registryLines({ sources, types, drifted }: RegistryReport): stri
     ...types.changed.flatMap((change) => changeLines('data type', change)),
     ...types.removed.map((name) => `- data type ${name}`),
     ...drifted.map(({ type, problem, next }) => `! data type ${type}: ${problem}\n  Next: ${next}`),
+  ];
+}
+
+interface JobReport {
+  readonly added: readonly string[];
+  readonly changed: readonly Changes[];
+  readonly disabled: readonly string[];
+}
+
+export function jobReport({ added, changed, disabled }: JobDiff): JobReport {
+  return {
+    added: added.map(({ name }) => name),
+    changed: changed.map(({ name, changes }) => ({ name, changes })),
+    disabled,
+  };
+}
+
+export function jobLines({ added, changed, disabled }: JobReport): string[] {
+  return [
+    ...added.map((name) => `+ job ${name}`),
+    ...changed.flatMap((change) => changeLines('job', change)),
+    ...disabled.map((name) => `- job ${name}, which is disabled; its history stays`),
   ];
 }
 

@@ -1,10 +1,11 @@
 import type { Hono } from 'hono';
 import type { ResolvedConfig } from '../config/index.ts';
-import { consoleRoutes, type Status } from '../console/index.ts';
+import { consoleRoutes, jobRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Service } from '../lifecycle/index.ts';
 import { Planner } from '../planner/index.ts';
+import { Scheduler } from '../schedule/index.ts';
 import { Worker } from '../worker/index.ts';
 
 /** What a role needs of the process that it runs in. */
@@ -41,7 +42,23 @@ const roles = {
       drainMs: settings.drainTimeout,
     }),
   }),
-  console: ({ status }) => ({ routes: (app) => consoleRoutes(app, status) }),
+  scheduler: ({ database: db, url, events, config: { settings, jobs = [] } }) => ({
+    service: new Scheduler({
+      db,
+      url,
+      events,
+      handlers: new Map(jobs.flatMap(({ name, handler }) => (handler ? [[name, handler]] : []))),
+      ownJobs: true,
+      concurrency: settings.schedulerConcurrency,
+      drainMs: settings.drainTimeout,
+    }),
+  }),
+  console: ({ status, database: db, events }) => ({
+    routes: (app) => {
+      consoleRoutes(app, status);
+      jobRoutes(app, { db, events });
+    },
+  }),
 } as const satisfies Record<string, (context: RoleContext) => Brought>;
 
 export type Role = keyof typeof roles;

@@ -2,27 +2,32 @@ import { secretOptions } from './client-options.ts';
 import { dataTypeSchema, type DataType, type DataTypeDefinition } from './data-type.ts';
 import { readDefinition } from './definition.ts';
 import { invalid, shown } from './invalid.ts';
+import { jobSchema, type Job, type JobDefinition } from './job.ts';
 import { sourceSchema, type Source, type SourceDefinition } from './source.ts';
 
 /** What a configuration defines besides its settings. */
 export interface ConfigDefinitions {
   readonly sources?: readonly SourceDefinition[] | undefined;
   readonly dataTypes?: readonly DataTypeDefinition[] | undefined;
+  readonly jobs?: readonly JobDefinition[] | undefined;
 }
 
-export const definitionNames = ['sources', 'dataTypes'] as const;
+export const definitionNames = ['sources', 'dataTypes', 'jobs'] as const;
 
 /** The definitions as the program uses them. */
 export interface Definitions {
   readonly sources: readonly Source[];
   /** Undefined if the configuration says nothing about data types, which is not the same as that there are none. */
   readonly dataTypes: readonly DataType[] | undefined;
+  /** Undefined in the same sense. */
+  readonly jobs?: readonly Job[] | undefined;
 }
 
 /** Checks each definition by itself, then all of them together. */
 export function readDefinitions(config: ConfigDefinitions, file: string): Definitions {
   requireList(config.sources, 'sources', file);
   requireList(config.dataTypes, 'dataTypes', file);
+  requireList(config.jobs, 'jobs', file);
   const { sources: given = [], dataTypes: types } = config;
   const readSource = (value: unknown, path: string): Source =>
     readDefinition(sourceSchema, value, { file, path, secret: secretOptions });
@@ -40,7 +45,9 @@ export function readDefinitions(config: ConfigDefinitions, file: string): Defini
   refuseTwins(sources, 'sources', file);
   refuseTwins(dataTypes ?? [], 'dataTypes', file);
   refuseCircles(dataTypes ?? [], file);
-  return { sources, dataTypes };
+  const jobs = config.jobs?.map((value, index) => readDefinition(jobSchema, value, { file, path: `jobs[${index}]` }));
+  refuseTwins(jobs ?? [], 'jobs', file);
+  return { sources, dataTypes, jobs };
 }
 
 function requireList(value: unknown, path: string, file: string): void {

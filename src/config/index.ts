@@ -10,7 +10,7 @@ export {
 } from './fetching.ts';
 export { readDevSupport, type Dev, type DevContext, type DevSupport } from './dev.ts';
 export { type Definitions } from './definitions.ts';
-export { duration, durationText } from './duration.ts';
+export { duration, durationBetween, durationText } from './duration.ts';
 export type {
   ApiKeyPlace,
   Authorization,
@@ -22,10 +22,12 @@ export type {
   TokenContext,
 } from './http-request.ts';
 export { hintFor, invalid } from './invalid.ts';
+export { defineJob, type Job, type JobContext, type JobDefinition, type JobHandler, type JobResult } from './job.ts';
 export { defineConfig, loadConfig, type LoadOptions } from './load.ts';
 export { isLoopback } from './loopback.ts';
 export { nearMiss } from './near-miss.ts';
 export { resolveConfig, type Config, type Origin, type ResolvedConfig } from './resolve.ts';
+export { isZone } from './schedule.ts';
 export { settingNames, settings, type SettingName, type Settings } from './settings.ts';
 export { defineSource, type Source, type SourceDefinition } from './source.ts';
 export { validated, type RowSchema } from './standard-schema.ts';

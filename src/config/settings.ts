@@ -108,8 +108,15 @@ export const settings = {
     schema: wholeNumber(1, 10_000),
     default: 100,
   },
+  schedulerConcurrency: {
+    about: 'scheduled jobs that a process runs at the same time, and connections that it has for them',
+    env: 'PGFRESH_SCHEDULER_CONCURRENCY',
+    flag: '--scheduler-concurrency <number>',
+    schema: wholeNumber(1, 1_000),
+    default: 10,
+  },
   drainTimeout: {
-    about: 'how long a worker that is asked to stop may take to finish what it has begun',
+    about: 'how long a worker or scheduler that is asked to stop may take to finish what it has begun',
     env: 'PGFRESH_DRAIN_TIMEOUT',
     flag: '--drain-timeout <time>',
     schema: duration,

@@ -1,6 +1,7 @@
 import type { Hono } from 'hono';
 import { startPage, type Status } from './start-page.ts';
 
+export { jobRoutes } from './jobs.ts';
 export { type Status } from './start-page.ts';
 
 /** Brings the console's routes to the HTTP server. */

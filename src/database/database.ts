@@ -3,6 +3,7 @@ import pg from 'pg';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { clientConfig } from './address.ts';
+import { runGuestTransaction, type GuestTransaction } from './guest-transaction.ts';
 import { codedOr, type Queryable, send, type Statement } from './query.ts';
 import { connected, runTransaction, type TransactionOptions } from './transaction.ts';
 
@@ -33,15 +34,19 @@ export class Database implements Queryable {
   readonly #events: Events;
   readonly #random: () => number;
   readonly #silenceMs: number;
+  readonly #statementTimeoutMs: number;
+  readonly #client: pg.ClientConfig;
   #closing: Promise<void> | undefined;
 
   constructor(options: DatabaseOptions) {
     const { statementTimeoutMs = 30_000, silenceMs = 5_000, poolSize = 10 } = options;
     this.#silenceMs = silenceMs;
+    this.#statementTimeoutMs = Math.round(statementTimeoutMs);
+    this.#client = clientConfig(options.url, options.applicationName);
     this.#events = options.events;
     this.#random = options.random ?? Math.random;
     this.#pool = new pg.Pool({
-      ...clientConfig(options.url, options.applicationName),
+      ...this.#client,
       max: poolSize,
       types: numbers,
       connectionTimeoutMillis: 10_000,
@@ -49,8 +54,7 @@ export class Database implements Queryable {
       stream: () => this.#newSocket(),
       // As a statement, not as a start-up parameter: poolers refuse parameters that they do not know.
       // The pool waits for it, although its types do not say so.
-      onConnect: (client) =>
-        client.query(`set statement_timeout = ${Math.round(statementTimeoutMs)}`) as unknown as void,
+      onConnect: (client) => client.query(`set statement_timeout = ${this.#statementTimeoutMs}`) as unknown as void,
     });
     // An idle connection that dies must not end the process; the pool opens another when it is needed.
     this.#pool.on('error', (error) => this.#connectionLost(error));
@@ -88,6 +92,18 @@ export class Database implements Queryable {
     });
   }
 
+  /**
+   * Runs `work` once in a transaction in which it may run code that is not ours. Use a pool of its own for this: sessions lose their
+   * prepared statements by it.
+   */
+  async transactGuest<T>(work: (tx: GuestTransaction) => Promise<T>): Promise<T> {
+    return runGuestTransaction(work, {
+      connect: () => this.#pool.connect(),
+      end: (pid, how) => this.#endSession(pid, how),
+      statementTimeoutMs: this.#statementTimeoutMs,
+    });
+  }
+
   /** Waits for what is under way, but not for long. */
   close(): Promise<void> {
     this.#closing ??= this.#end();
@@ -100,6 +116,19 @@ export class Database implements Queryable {
     // The pool does not wait for the goodbye of idle connections.
     await Promise.all([...this.#sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve))));
     clearTimeout(timer);
+  }
+
+  async #endSession(pid: number, how: string): Promise<void> {
+    const client = new pg.Client({ ...this.#client, connectionTimeoutMillis: 10_000, query_timeout: this.#silenceMs });
+    client.on('error', () => {});
+    try {
+      await client.connect();
+      await client.query(`select pg_catalog.${how}($1::int)`, [pid]);
+    } catch (error) {
+      this.#connectionLost(error as Error);
+    } finally {
+      await client.end().catch(() => {});
+    }
   }
 
   #newSocket(): Socket {

@@ -38,6 +38,10 @@ export function codedOr(error: unknown, lost: 'PGF_DATABASE_LOST' | 'PGF_COMMIT_
 const refusal = 'PGF01';
 type RefusalCode =
   | 'PGF_ARGUMENT_INVALID'
+  | 'PGF_JOB_INVALID'
+  | 'PGF_JOB_RESULT'
+  | 'PGF_JOB_RIGHT'
+  | 'PGF_JOB_UNKNOWN'
   | 'PGF_KEY_INVALID'
   | 'PGF_KEY_UNKNOWN'
   | 'PGF_REGISTRY_INVALID'
@@ -48,4 +52,6 @@ type RefusalCode =
   | 'PGF_VIEWER_UNKNOWN'
   | 'PGF_TYPE_UNKNOWN'
   | 'PGF_SOURCE_UNKNOWN'
-  | 'PGF_LEASE_LOST';
+  | 'PGF_RUN_UNKNOWN'
+  | 'PGF_LEASE_LOST'
+  | 'PGF_LOCK_LOST';

@@ -91,7 +91,7 @@ export async function connected(shell: Pick<Shell, 'connect'>): Promise<pg.PoolC
   }
 }
 
-async function commit(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
+export async function commit(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
   const warnings: string[] = [];
   const onNotice = (notice: { code?: string | undefined; message?: string | undefined }): void => {
     // Not by the severity, which comes in the server's language.
@@ -118,7 +118,8 @@ function unknown(problem: string, cause?: unknown): PgfreshError {
   return new PgfreshError('PGF_COMMIT_UNKNOWN', { problem }, { cause });
 }
 
-function isLost(error: unknown): error is PgfreshError {
+/** Whether nobody can say any more what became of the session. */
+export function isLost(error: unknown): error is PgfreshError {
   return lostBeforeCommit(error) || (error instanceof PgfreshError && error.code === 'PGF_COMMIT_UNKNOWN');
 }
 

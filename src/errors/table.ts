@@ -206,6 +206,16 @@ export const errorTable = {
     says: 'The data type "{type}" of the configuration can not be registered, and nothing was changed: {problem}',
     next: 'Correct the data type or what it names, then run the command again.',
   },
+  PGF_JOB_MANAGED_BY_SQL: {
+    exit: config,
+    says: 'The job "{job}" is in the configuration, but its row in scheduled_jobs is managed by SQL and is left alone.',
+    next: "Take it out of the configuration, or hand the row over with: update pgfresh.scheduled_jobs set managed_by = 'config' where name = '{job}'.",
+  },
+  PGF_JOB_REFUSED: {
+    exit: config,
+    says: 'The job "{job}" of the configuration can not be registered, and nothing was changed: {problem}',
+    next: 'Correct the job or what it names, then run the command again.',
+  },
   PGF_ROW_MISMATCH: {
     exit: failure,
     says: 'The schema of a data type and its table do not go together: {problem}',
@@ -220,6 +230,11 @@ export const errorTable = {
     exit: config,
     says: 'The data type "{type}" can not be fetched by this configuration: {problem}. {next}',
     next: 'Correct the data type in pgfresh.config.ts, or its table; docs/data-types.md shows how.',
+  },
+  PGF_RUN_TOO_LONG: {
+    exit: failure,
+    says: 'The run of "{name}" was cut after {limit}.',
+    next: 'Let the work do less at a time, or allow it more with maxRun.',
   },
   // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
   PGF_ARGUMENT_INVALID: {
@@ -252,6 +267,41 @@ export const errorTable = {
     says: '{problem}',
     next: 'Correct the row of pgfresh.data_type_registry, or what it names; the hint of the error says how.',
   },
+  PGF_CRON_INVALID: {
+    exit: usage,
+    says: 'The cron expression {expression} can not be read: {problem}',
+    next: 'Write minute, hour, day of month, month and day of week, such as "30 2 * * MON-FRI", or a word such as @daily; docs/cron.md has the rest.',
+  },
+  PGF_CRON_NEVER: {
+    exit: usage,
+    says: 'The cron expression "{expression}" has no occurrence in {zone} within {years} years.',
+    next: 'Choose days that exist; "pgfresh cron explain" shows when an expression runs.',
+  },
+  PGF_ZONE_UNKNOWN: {
+    exit: usage,
+    says: 'There is no time zone {zone}{hint}',
+    next: 'Use a name of the IANA database, such as UTC or America/New_York.',
+  },
+  PGF_JOB_INVALID: {
+    exit: config,
+    says: '{problem}',
+    next: 'Correct the row of pgfresh.scheduled_jobs, or what it names; the hint of the error says how.',
+  },
+  PGF_JOB_UNKNOWN: {
+    exit: failure,
+    says: '{problem}',
+    next: 'See the known ones with: select name from pgfresh.scheduled_jobs.',
+  },
+  PGF_JOB_RIGHT: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Ask somebody who is a member of the role that owns the job.',
+  },
+  PGF_JOB_RESULT: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Return success, message and, if you like, details from the function or the handler; docs/jobs.md shows how.',
+  },
   PGF_STANDBY: {
     exit: database,
     says: '{problem}',
@@ -277,9 +327,19 @@ export const errorTable = {
     says: '{problem}',
     next: 'Remove subscriptions that are not on the screen any more.',
   },
+  PGF_RUN_UNKNOWN: {
+    exit: failure,
+    says: '{problem}',
+    next: 'See the runs with: select id from pgfresh.scheduled_job_runs; old ones are forgotten.',
+  },
   PGF_LEASE_LOST: {
     exit: failure,
     says: '{problem}',
     next: 'Register the worker again and forget what it had claimed: it belongs to others now.',
+  },
+  PGF_LOCK_LOST: {
+    exit: failure,
+    says: '{problem}',
+    next: 'Write nothing more under that lease; the work is done by who takes it next. If it happens often, the lease is too short or the process too busy to renew it.',
   },
 } as const satisfies Record<string, Entry>;

@@ -13,6 +13,7 @@ export type PgfreshEvent =
   | { type: 'transaction.retried'; label: string; failure: string; attempt: number }
   | { type: 'migration.applied'; name: string; ms: number }
   | { type: 'registry.synced'; added: number; changed: number; removed: number; sources: number }
+  | { type: 'jobs.synced'; added: number; changed: number; disabled: number }
   | { type: 'http.listening'; url: string; wanted: number; port: number }
   | { type: 'http.refused'; status: number; reason: string; path: string }
   | { type: 'http.failed'; method: string; path: string; problem: string }
@@ -23,6 +24,25 @@ export type PgfreshEvent =
   | { type: 'worker.failed'; step: 'claim' | 'hold' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
   | { type: 'worker.lease_lost'; worker: number }
   | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
+  | { type: 'scheduler.started'; scheduler: number; handlers: readonly string[] }
+  | { type: 'scheduler.failed'; step: 'slots' | 'end' | 'heartbeat' | 'listen' | 'tidying'; problem: string }
+  | { type: 'scheduler.lease_lost'; scheduler: number }
+  | { type: 'scheduler.recovered'; runs: number }
+  | { type: 'scheduler.drained'; finished: number; handedOver: number; ms: number }
+  | {
+      type: 'job.ended';
+      job: string;
+      run: number;
+      slot: Date | null;
+      attempt: number;
+      triggeredBy: string;
+      outcome: 'succeeded' | 'failed' | 'lost' | 'cancelled';
+      message: string;
+      ms: number;
+      latenessMs: number;
+    }
+  | { type: 'job.skipped'; job: string; reason: string; count: number }
+  | { type: 'job.logged'; job: string; run: number; message: string; details?: Readonly<Record<string, unknown>> }
   | {
       type: 'refresh.ended';
       dataType: string;

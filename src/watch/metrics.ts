@@ -57,6 +57,29 @@ export class Metrics {
     registers: [this.#registry],
   });
 
+  readonly #runs = this.#counter(
+    'pgfresh_scheduled_runs_total',
+    'Runs of scheduled jobs, by job and what came of them.',
+    ['job', 'outcome'],
+  );
+  readonly #skips = this.#counter(
+    'pgfresh_scheduled_skips_total',
+    'Slots of scheduled jobs that did not run, by reason.',
+    ['job', 'reason'],
+  );
+  readonly #running = new Histogram({
+    name: 'pgfresh_scheduled_run_seconds',
+    help: 'How long runs of scheduled jobs took.',
+    buckets: [0.01, 0.05, 0.2, 1, 5, 30, 300],
+    registers: [this.#registry],
+  });
+  readonly #lateness = new Histogram({
+    name: 'pgfresh_scheduled_lateness_seconds',
+    help: 'How long after its time a run of a scheduled job began, of those that were not missed before.',
+    buckets: [0.01, 0.05, 0.2, 1, 5, 30, 300],
+    registers: [this.#registry],
+  });
+
   constructor(events: Events) {
     this.#gauge('process_resident_memory_bytes', 'Memory of this process.', () => process.memoryUsage.rss());
     this.#gauge('process_uptime_seconds', 'Age of this process.', () => process.uptime());
@@ -83,6 +106,8 @@ export class Metrics {
     }
     if (event.type === 'refresh.ended') this.#countRefresh(event);
     if (event.type === 'source.called') this.#countCall(event);
+    if (event.type === 'job.ended') this.#countRun(event);
+    if (event.type === 'job.skipped') this.#skips.inc({ job: event.job, reason: event.reason }, event.count);
     if (event.type === 'migration.applied') this.#migrations.observe(event.ms / 1000);
   }
 
@@ -97,6 +122,12 @@ export class Metrics {
     this.#calls.inc({ source, outcome }, calls);
     this.#bytes.inc({ source }, wireBytes);
     this.#called.observe({ source }, ms / 1000);
+  }
+
+  #countRun({ job, outcome, ms, latenessMs, triggeredBy }: EventOf<'job.ended'>): void {
+    this.#runs.inc({ job, outcome });
+    this.#running.observe(ms / 1000);
+    if (triggeredBy !== 'catchup') this.#lateness.observe(latenessMs / 1000);
   }
 
   #counter<Label extends string>(name: string, help: string, labelNames: Label[]): Counter<Label> {

@@ -32,6 +32,8 @@ const sentences: Sentences = {
     info(
       `data types as configured: ${added} added, ${changed} changed, ${removed} removed; ${sources} sources written`,
     ),
+  'jobs.synced': ({ added, changed, disabled }) =>
+    info(`jobs as configured: ${added} added, ${changed} changed, ${disabled} disabled`),
   'http.listening': ({ url, wanted, port }) =>
     port === wanted ? info(`listening at ${url}`) : warn(`port ${wanted} is taken; listening at ${url} instead`),
   'http.refused': ({ status, reason, path }) => debug(`${status} ${path}: ${reason}`),
@@ -51,6 +53,20 @@ const sentences: Sentences = {
   'worker.lease_lost': ({ worker }) => warn(`worker ${worker} has lost its lease and begins anew`),
   'worker.drained': ({ finished, putBack, ms }) =>
     info(`the worker has finished ${finished} refreshes and put back ${putBack} in ${Math.round(ms)} ms`),
+  'scheduler.started': ({ scheduler, handlers }) =>
+    info(`scheduler ${scheduler} runs SQL jobs${handlers.length > 0 ? ` and ${handlers.join(', ')}` : ''}`),
+  'scheduler.failed': ({ step, problem }) => warn(`the scheduler's ${step} failed and is tried again: ${problem}`),
+  'scheduler.lease_lost': ({ scheduler }) => warn(`scheduler ${scheduler} has lost its lease and begins anew`),
+  'scheduler.recovered': ({ runs }) => warn(`${runs} runs of a scheduler that is gone are started again`),
+  'scheduler.drained': ({ finished, handedOver, ms }) =>
+    info(`the scheduler has finished ${finished} runs and handed over ${handedOver} in ${Math.round(ms)} ms`),
+  'job.ended': ({ job, attempt, outcome, message, ms, latenessMs }) => {
+    const text = `job ${job}, attempt ${attempt}: ${outcome} after ${Math.round(ms)} ms, ${latenessMs} ms late: ${message}`;
+    return outcome === 'succeeded' ? debug(text) : warn(text);
+  },
+  'job.skipped': ({ job, reason, count }) => debug(`job ${job}: ${count} slots skipped (${reason})`),
+  'job.logged': ({ job, message, details }) =>
+    info(`job ${job}: ${message}${details ? ` ${JSON.stringify(details)}` : ''}`),
   'refresh.ended': ({ dataType, key, outcome, ok, error: why }) => {
     const text = `${dataType} ${key}: ${outcome}${why === undefined ? '' : `: ${why}`}`;
     return ok ? debug(text) : warn(text);

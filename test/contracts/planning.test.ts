@@ -128,6 +128,7 @@ test('contract 10: on a standby every function that decides refuses, and the pro
     'check_and_queue_stale_data()',
     'queue_scheduled_refreshes()',
     'cleanup_stale_subscriptions()',
+    `acquire_refresh_lock('work', 'me')`,
   ]) {
     await expect(db.query(`select pgfresh.${call}`)).rejects.toMatchObject({ code: 'PGF_STANDBY' });
   }

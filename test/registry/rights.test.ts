@@ -17,7 +17,7 @@ beforeAll(async () => {
 it('every right of every role on everything in the schema is one that was meant', async () => {
   const lines = await scene.value<string[]>(`
     array(
-      with roles (role) as (values ('worker'), ('gateway'), ('viewer'), ('evaluator')),
+      with roles (role) as (values ('worker'), ('gateway'), ('scheduler'), ('viewer'), ('evaluator')),
       objects as (
         select 'schema' as kind, nspname::text as name, role, array(select r from unnest('{usage,create}'::text[]) as r where has_schema_privilege('pgfresh_' || role, oid, r)) as rights
         from pg_namespace cross join roles where nspname = 'pgfresh'

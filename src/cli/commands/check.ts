@@ -2,6 +2,7 @@ import { styleText } from 'node:util';
 import type { Command } from 'commander';
 import { examineFetchers } from '../../refresh/index.ts';
 import { examineRegistry } from '../../registry/index.ts';
+import { examineJobs } from '../../schedule/index.ts';
 import { examineSources } from '../../sources/index.ts';
 import { examine, type Finding } from '../../watch/index.ts';
 import { contextOf } from '../context.ts';
@@ -11,13 +12,14 @@ const marks = { ok: styleText('green', '✓'), warning: styleText('yellow', '!')
 export function addCheck(program: Command): void {
   program
     .command('check')
-    .description('examine configuration, data folder, database and data types; exit 1 if anything is fatal')
+    .description('examine configuration, data folder, database, data types and jobs; exit 1 if anything is fatal')
     .action(async (_options: object, command: Command) => {
       const { output, config } = contextOf(command);
       const findings = await examine(config, {
         registry: examineRegistry,
         sources: examineSources,
         worker: examineFetchers,
+        jobs: examineJobs,
       });
       const fatal = findings.filter((finding) => finding.state === 'fatal').length;
       output.result(

@@ -11,9 +11,10 @@ import {
 } from '../../database/index.ts';
 import { exitCodes, PgfreshError } from '../../errors/index.ts';
 import { isEmpty, previewSync, readProblems, syncRegistry } from '../../registry/index.ts';
+import { isSettled, previewJobs, syncJobs } from '../../schedule/index.ts';
 import { contextOf, lookAtDatabase, withDatabase, type CommandContext } from '../context.ts';
 import { table } from '../output.ts';
-import { registryLines, registryReport } from '../registry-report.ts';
+import { jobLines, jobReport, registryLines, registryReport } from '../registry-report.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 export function addMigrate(program: Command): void {
@@ -41,9 +42,14 @@ async function runMigrate(options: { dryRun?: boolean; sql?: boolean }, command:
   await withDatabase(context, 'migrate', async ({ database }) => {
     const steps = await migrate(database, { files: await readSqlFiles(), events });
     const diff = await syncRegistry(database, await context.config(), events);
+    const jobs = await syncJobs(database, await context.config(), events);
     const report = registryReport(diff, await readProblems(database));
-    output.result({ applied: steps.map(nameOf), registry: report }, () =>
-      upToDate(steps, isEmpty(diff), [...listed(steps, 'Applied'), ...registryLines(report)]),
+    output.result({ applied: steps.map(nameOf), registry: report, jobs: jobReport(jobs) }, () =>
+      upToDate(steps, isEmpty(diff) && isSettled(jobs), [
+        ...listed(steps, 'Applied'),
+        ...registryLines(report),
+        ...jobLines(jobReport(jobs)),
+      ]),
     );
   });
 }
@@ -53,10 +59,15 @@ async function showPending(context: CommandContext, asScript: boolean): Promise<
     const steps = await pendingMigrations(database, await readSqlFiles());
     if (!asScript) {
       const diff = await previewSync(database, await context.config());
+      const jobs = await previewJobs(database, await context.config());
       // What a pending migration brings can not be asked yet.
       const report = registryReport(diff, steps.length === 0 ? await readProblems(database) : []);
-      return context.output.result({ pending: steps.map(nameOf), registry: report }, () =>
-        upToDate(steps, isEmpty(diff), [...listed(steps, 'Would apply'), ...registryLines(report)]),
+      return context.output.result({ pending: steps.map(nameOf), registry: report, jobs: jobReport(jobs) }, () =>
+        upToDate(steps, isEmpty(diff) && isSettled(jobs), [
+          ...listed(steps, 'Would apply'),
+          ...registryLines(report),
+          ...jobLines(jobReport(jobs)),
+        ]),
       );
     }
     const script = migrationScript(steps);

@@ -1,4 +1,4 @@
-import { InvalidArgumentError, type Command } from 'commander';
+import type { Command } from 'commander';
 import { bytes, duration } from '../../config/index.ts';
 import {
   calibrateSource,
@@ -10,6 +10,7 @@ import {
   type SourceHealth,
 } from '../../sources/index.ts';
 import { contextOf, lookAtDatabase, withDatabase } from '../context.ts';
+import { instant, parsed } from '../option-values.ts';
 import { table } from '../output.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
@@ -131,22 +132,4 @@ function shown(source: SourceHealth): string {
     value === null ? [] : [[column, value instanceof Date ? value.toISOString() : String(value)]],
   );
   return table(rows);
-}
-
-/** An option that is read as the configuration reads it. */
-function parsed<T>(schema: {
-  safeParse(text: string): { success: boolean; data?: T; error?: { issues: { message: string }[] } };
-}) {
-  return (text: string): T => {
-    const { success, data, error } = schema.safeParse(text);
-    if (!success) throw new InvalidArgumentError(error?.issues[0]?.message ?? '');
-    return data!;
-  };
-}
-
-function instant(text: string): Date {
-  const time = new Date(text);
-  if (Number.isNaN(time.getTime()))
-    throw new InvalidArgumentError('expected a time such as 2026-11-01 or 2026-11-01T06:00Z');
-  return time;
 }

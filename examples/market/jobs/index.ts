@@ -1,0 +1,3 @@
+import { refreshOpeningSignals } from './refresh-opening-signals.ts';
+
+export const marketJobs = [refreshOpeningSignals];

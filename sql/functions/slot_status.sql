@@ -1,0 +1,63 @@
+create or replace view pgfresh.scheduled_job_status with (security_invoker = true) as
+select j.id as job_id, j.name, j.description, j.kind, j.enabled, j.managed_by,
+  case when p.problem is not null then 'problem' when not j.enabled then 'disabled' when k.paused then 'paused' when o.running_since is not null then 'running' when o.waiting > 0 then 'waiting' else 'ok' end as state,
+  p.problem, p.next_step,
+  case when j.enabled and isfinite(c.due_at) then case when k.paused and c.due_at < j.paused_until then j.paused_until when not k.paused then c.due_at end end as next_run_at,
+  c.slot as next_slot, o.running_since, o.waiting,
+  c.last_run_at, c.last_run_success, l.message as last_message, c.last_success_at, c.runs as total_runs,
+  round(100.0 * c.successes / nullif(c.runs, 0), 1) as success_rate_percent,
+  w.success_rate_percent_7d, w.p50_ms, w.p95_ms, w.lateness_p95_ms, l.lateness_ms as last_lateness_ms, c.failures_in_a_row
+from pgfresh.scheduled_jobs as j
+join pgfresh.job_cursor as c on c.job_id = j.id
+cross join (select pgfresh.clock() as now) as t
+cross join lateral (select j.paused_at is not null and coalesce(j.paused_until > t.now, true) as paused) as k
+left join lateral (
+  select q.problem, q.next_step from pgfresh.job_problem(j) as q
+  union all select j.problem, 'Correct the job; "pgfresh jobs show" says more.' where j.problem is not null
+  union all select format('no scheduler that runs has the handler %s', j.function_name), 'Start one with a configuration that has it.'
+    where j.kind = 'handler' and not exists (select from pgfresh.scheduler as s where s.lease_until > t.now and j.function_name = any (s.handlers))
+  limit 1
+) as p on true
+cross join lateral (
+  select max(r.started_at) filter (where r.state = 'running') as running_since, count(*) filter (where r.state = 'waiting') as waiting
+  from pgfresh.scheduled_job_runs as r where r.job_id = j.id and r.state in ('waiting', 'running')
+) as o
+left join lateral (
+  select r.message, r.lateness_ms from pgfresh.scheduled_job_runs as r where r.job_id = j.id and r.started_at is not null and r.completed_at is not null order by r.id desc limit 1
+) as l on true
+cross join lateral (
+  select round(100.0 * count(*) filter (where r.success) / nullif(count(*), 0), 1) as success_rate_percent_7d,
+    percentile_cont(0.5) within group (order by r.duration_ms) as p50_ms, percentile_cont(0.95) within group (order by r.duration_ms) as p95_ms,
+    percentile_cont(0.95) within group (order by r.lateness_ms) filter (where r.triggered_by = 'scheduler' and r.attempt = 1) as lateness_p95_ms
+  from (select * from pgfresh.scheduled_job_runs as n where n.job_id = j.id order by n.id desc limit 1000) as r
+  where r.started_at > t.now - interval '7 days' and r.completed_at is not null
+) as w;
+comment on view pgfresh.scheduled_job_status is
+  'Each job at a glance: its state, when it runs next, what came of it last and ever, and how long and how late its runs of the last 7 days were, of the newest 1000.';
+
+create or replace function pgfresh.check_cron_job_health(p_critical_jobs text[] default null)
+returns table (jobname text, last_run timestamptz, last_success timestamptz, healthy boolean, problem text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select named.name, s.last_run_at, s.last_success_at, v.problem is null, v.problem
+  from (
+    select j.name::text as name from pgfresh.scheduled_jobs as j where p_critical_jobs is null and j.enabled
+    union select n from unnest(p_critical_jobs) as n
+  ) as named
+  left join pgfresh.scheduled_job_status as s on s.name = named.name collate "C"
+  left join pgfresh.job_cursor as c on c.job_id = s.job_id
+  left join pgfresh.scheduled_jobs as j on j.id = s.job_id
+  cross join lateral (select case
+    when s.name is null then 'there is no such job'
+    when s.problem is not null then s.problem
+    when not s.enabled then 'it is disabled'
+    when s.state = 'paused' then 'it is paused'
+    -- Whoever asks from outside asks for this: nothing inside can tell that nothing runs.
+    when c.due_at = '-infinity' then case when j.updated_at < pgfresh.clock() - interval '1 minute' then 'no scheduler has looked at it yet' end
+    when c.due_at < pgfresh.clock() - interval '1 minute' then format('no scheduler has come to its slot, which is %s late', date_trunc('second', pgfresh.clock() - c.due_at))
+    when s.failures_in_a_row > 0 then format('its last %s runs have failed', s.failures_in_a_row) end as problem) as v
+  order by named.name
+$$;
+comment on function pgfresh.check_cron_job_health(text[]) is
+  'Whether these jobs, or all that are enabled, are well: when each last ran and succeeded, and what is wrong. For a monitor that asks from outside, because nothing inside notices that nothing runs.';

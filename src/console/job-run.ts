@@ -1,0 +1,42 @@
+import type { Context } from 'hono';
+import { z } from 'zod';
+import type { Queryable } from '../database/index.ts';
+import { problemOf } from '../errors/index.ts';
+import type { Events } from '../events/index.ts';
+import { endOfRun, triggerJob, type Triggered } from '../schedule/index.ts';
+import { readBody, statusOf } from './request.ts';
+
+const wished = z.strictObject({
+  params: z.record(z.string(), z.unknown()).optional(),
+  /** For how many seconds to wait for the end. */
+  wait: z.number().min(0).max(300).default(30),
+});
+
+/**
+ * Runs a job by hand, due or not, and answers what came of it. While it runs already it is skipped, and so it is when
+ * the database does not say whether it does.
+ */
+export async function runJob(db: Queryable, events: Events, name: string, context: Context): Promise<Response> {
+  const { params, wait } = await readBody(context, wished);
+  const failed = (error: unknown): void => {
+    const { method, path } = context.req;
+    events.emit({ type: 'http.failed', method, path, problem: problemOf(error) });
+  };
+  let triggered: Triggered;
+  try {
+    triggered = await triggerJob(db, name, params);
+  } catch (error) {
+    if (statusOf(error) !== undefined) throw error;
+    failed(error);
+    return context.json({ ok: true, skipped: true, reason: 'schedule_read_error' });
+  }
+  const { success, schedulers, message, run_id, job_name } = triggered;
+  const run = { run_id, job_name };
+  if (!success) return context.json({ ok: true, skipped: true, reason: 'locked', ...run, message });
+  const patience = AbortSignal.timeout(schedulers === 0 ? 0 : wait * 1_000);
+  const signal = AbortSignal.any([patience, context.req.raw.signal]);
+  const ended = await endOfRun(db, run_id, signal).catch(failed);
+  if (!ended) return context.json({ ok: true, accepted: true, ...run, message });
+  const { state, success: ok, message: said, details, duration_ms } = ended;
+  return context.json({ ok, ran: true, ...run, state, success: ok, message: said, details, duration_ms });
+}

@@ -1,0 +1,106 @@
+import { setTimeout as rest } from 'node:timers/promises';
+import { failureOf, type Queryable } from '../database/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+import { showRun, type JobRun } from './job-history.ts';
+import { requireJob, showJob, type JobDetails } from './job-status.ts';
+
+/** As `pgfresh.trigger_scheduled_job` answers: accepted, or not because a run of it is under way, which is the one named. */
+export interface Triggered {
+  readonly success: boolean;
+  readonly reason?: 'overlap';
+  readonly run_id: number;
+  readonly job_name: string;
+  /** Processes that could run it now. */
+  readonly schedulers?: number;
+  readonly message: string;
+}
+
+/** As `pgfresh.cancel_scheduled_run` answers. */
+export interface Cancelled {
+  readonly success: boolean;
+  readonly run_id: number;
+  readonly job_name: string;
+  readonly state: JobRun['state'] | 'cancelling';
+  readonly message: string;
+}
+
+const pollMs = 100;
+
+/** Runs a job now, besides its schedule, with its own parameters or these. */
+export async function triggerJob(db: Queryable, name: string, params?: object): Promise<Triggered> {
+  await requireJob(db, name);
+  const trigger = 'select pgfresh.trigger_scheduled_job($1::text, $2::jsonb) as answer';
+  const [row] = await decide<{ answer: Triggered }>(db, trigger, [name, params && JSON.stringify(params)]);
+  return row!.answer;
+}
+
+/** The end of a run; nothing if it has not come when the signal does, or its history was pruned. */
+export async function endOfRun(db: Queryable, run: number, signal: AbortSignal): Promise<JobRun | undefined> {
+  for (;;) {
+    const found = await showRun(db, run);
+    if (!found || found.completed_at !== null) return found;
+    if (signal.aborted) return undefined;
+    await rest(pollMs, undefined, { signal }).catch(() => {});
+  }
+}
+
+/** Holds a job back for so long, or until `resumeJob`. What runs goes on; its slots are recorded as skipped. */
+export async function pauseJob(
+  db: Queryable,
+  name: string,
+  { ms, reason }: { ms?: number | undefined; reason?: string | undefined } = {},
+): Promise<JobDetails> {
+  await requireJob(db, name);
+  const until = 'pgfresh.clock() + make_interval(secs => $3::float8 / 1000)';
+  await decide(db, `select pgfresh.pause_scheduled_job($1::text, $2::text, ${until})`, [name, reason, ms]);
+  return showJob(db, name);
+}
+
+export async function resumeJob(db: Queryable, name: string): Promise<JobDetails> {
+  await requireJob(db, name);
+  await decide(db, 'select pgfresh.resume_scheduled_job($1::text)', [name]);
+  return showJob(db, name);
+}
+
+/** Cancels what is open of a job: one run of it, or the one that runs or else waits, or all that wait for a backfill. */
+export async function cancelJob(
+  db: Queryable,
+  name: string,
+  { run, backfill = false }: { run?: number | undefined; backfill?: boolean | undefined } = {},
+): Promise<Cancelled[]> {
+  const { id } = await requireJob(db, name);
+  const open = await db.query<{ id: number; state: string; triggered_by: string }>(
+    `select id, state, triggered_by from pgfresh.scheduled_job_runs
+     where job_id = $1::int and state in ('waiting', 'running') order by state, run_at, scheduled_for`,
+    [id],
+  );
+  const first = open.find(({ triggered_by: by }) => by !== 'backfill') ?? open[0];
+  const wanted = backfill
+    ? open.filter(({ triggered_by: by }) => by === 'backfill').map((one) => one.id)
+    : [run ?? first?.id].filter((one) => one !== undefined);
+  if (run !== undefined && !open.some((one) => one.id === run)) await refuseOtherRun(db, name, id, run);
+  // The last one first, so that no end lets go what is to be cancelled as well.
+  const cancelled = await decide<{ answer: Cancelled }>(
+    db,
+    'select pgfresh.cancel_scheduled_run(id) as answer from unnest($1::bigint[]) with ordinality as t(id, place) order by place desc',
+    [wanted],
+  );
+  return cancelled.map(({ answer }) => answer);
+}
+
+async function refuseOtherRun(db: Queryable, name: string, job: number, run: number): Promise<void> {
+  const known = 'select from pgfresh.scheduled_job_runs where id = $1::bigint and job_id = $2::int';
+  if ((await db.query(known, [run, job])).length > 0) return;
+  throw new PgfreshError('PGF_RUN_UNKNOWN', { problem: `The job ${name} has no run ${run}` });
+}
+
+/** Sends what only some may do. */
+export async function decide<Row extends object>(db: Queryable, text: string, values: unknown[]): Promise<Row[]> {
+  try {
+    return await db.query<Row>(text, values);
+  } catch (error) {
+    if (failureOf(error) !== 'permission') throw error;
+    const problem = `This login may not decide about jobs: ${problemOf(error)}. It needs the role pgfresh_scheduler`;
+    throw new PgfreshError('PGF_JOB_RIGHT', { problem }, { cause: error });
+  }
+}

@@ -1,0 +1,151 @@
+import { randomUUID } from 'node:crypto';
+import { hostname } from 'node:os';
+import { performance } from 'node:perf_hooks';
+import { durationBetween } from '../config/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+import { HeldLease, type Leased } from './held-lease.ts';
+import { rowsFrom, type SqlClient } from './sql-client.ts';
+
+/** A time such as "10m" or in milliseconds, or the least and the most of a random one. */
+export type Wait = number | string | readonly [least: number | string, most: number | string];
+
+export interface LeaseOptions {
+  /** Not the connection that the work writes on: a renewal would wait for its transaction. */
+  readonly db: SqlClient;
+  /** For how long it is taken and renewed; 5 minutes if it is left out. */
+  readonly lease?: number | string | undefined;
+  /** After which time the work is aborted, however well its lease is renewed; an hour if it is left out. */
+  readonly maxRun?: number | string | undefined;
+  /** When the next run is due after a success. Left out: by the row of pgfresh.refresh_schedule, which says 10 to 15 minutes at first. */
+  readonly every?: Wait | undefined;
+  /** The same after a failure. The row says 20 to 40 minutes at first. */
+  readonly afterFailure?: Wait | undefined;
+  /** Runs also what is not due. */
+  readonly manual?: boolean | undefined;
+  /** Aborts the work, for instance because the process ends. If the work fails by that, it is due as before. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Why the work was not done. `schedule_read_error`: the database did not say whether it may be. */
+export type SkipReason = 'locked' | 'not_due' | 'disabled' | 'schedule_read_error';
+
+export type LeaseResult<T> =
+  | {
+      readonly ran: true;
+      readonly result: T;
+      readonly nextRunAt: Date | null;
+      /** Why the end could not be recorded: the next run is due as if this one had not been. */
+      readonly problem?: string;
+    }
+  | { readonly skipped: true; readonly reason: SkipReason; readonly nextRunAt: Date | null; readonly problem?: string };
+
+interface Acquired {
+  readonly reason: 'acquired' | 'locked' | 'not_due' | 'disabled';
+  readonly token: number | string | null;
+  readonly next_run_at: Date | null;
+}
+
+interface Released {
+  readonly reason: 'released' | 'lost';
+  readonly next_run_at: Date | null;
+}
+
+const leaseTime = durationBetween('1s', '1d');
+const runTime = durationBetween('1ms', '7d');
+const waitTime = durationBetween('1ms', '366d');
+
+/**
+ * Does the work if it is due and nobody else does it, under a lease that is renewed while it runs. The work must stop
+ * when its signal is aborted. Throws what the work throws, after the failure was recorded; if the lease was lost,
+ * nothing is recorded.
+ */
+export async function withLease<T>(
+  name: string,
+  options: LeaseOptions,
+  work: (leased: Leased) => Promise<T>,
+): Promise<LeaseResult<T>> {
+  const { db, lease = '5m', maxRun = '1h', every, afterFailure, manual = false, signal } = options;
+  const leaseMs = read('lease', leaseTime, lease);
+  const maxRunMs = read('maxRun', runTime, maxRun);
+  const nextAfter = { success: waitOf('every', every), failure: waitOf('afterFailure', afterFailure) };
+  const heldFrom = performance.now();
+  let row: Acquired;
+  try {
+    row = await acquire(db, name, leaseMs, manual);
+  } catch (error) {
+    if (error instanceof PgfreshError && error.code === 'PGF_ARGUMENT_INVALID') throw error;
+    // Whether somebody else does the work is not known, so it is not done.
+    return { skipped: true, reason: 'schedule_read_error', nextRunAt: null, problem: problemOf(error) };
+  }
+  if (row.reason !== 'acquired') return { skipped: true, reason: row.reason, nextRunAt: row.next_run_at };
+
+  const token = Number(row.token);
+  const held = new HeldLease({ db, name, token, leaseMs, maxRunMs, heldFrom, signal });
+  const outcome = await held.run(work).then(
+    (result) => ({ result }),
+    (error: unknown) => ({ error }),
+  );
+  if ('error' in outcome) {
+    await release(db, name, token, signal?.aborted ? null : false, nextAfter.failure());
+    throw outcome.error;
+  }
+  const { reason, next_run_at: nextRunAt, problem } = await release(db, name, token, true, nextAfter.success());
+  if (problem !== undefined) return { ran: true, result: outcome.result, nextRunAt, problem };
+  if (reason === 'released') return { ran: true, result: outcome.result, nextRunAt };
+  const late = `the work "${name}" ended after its lease, with token ${token}, was lost; no success is recorded`;
+  throw new PgfreshError('PGF_LOCK_LOST', { problem: late });
+}
+
+async function acquire(db: SqlClient, name: string, leaseMs: number, manual: boolean): Promise<Acquired> {
+  // Of this process and of this acquisition, so that nobody is taken for another one.
+  const holder = `${hostname().slice(0, 60)} ${process.pid} ${randomUUID()}`;
+  const [row] = await rowsFrom<Acquired>(
+    db,
+    `select reason, token, next_run_at from pgfresh.acquire_refresh_lock($1::text, $2::text, make_interval(secs => $3::float8), $4::boolean)`,
+    [name, holder, leaseMs / 1000, manual],
+  );
+  return row!;
+}
+
+/** Records the end. What can not be recorded must not keep others from the work, so then the lease alone is given back. */
+async function release(
+  db: SqlClient,
+  name: string,
+  token: number,
+  success: boolean | null,
+  waitMs?: number,
+): Promise<Released & { readonly problem?: string }> {
+  const send = async (...[how, ms]: [how: boolean | null, ms?: number | undefined]): Promise<Released> => {
+    const [row] = await rowsFrom<Released>(
+      db,
+      `select reason, next_run_at from pgfresh.release_refresh_lock($1::text, $2::bigint, $3::boolean, make_interval(secs => $4::float8))`,
+      [name, token, how, ms === undefined ? null : ms / 1000],
+    );
+    return row!;
+  };
+  try {
+    return await send(success, waitMs);
+  } catch (error) {
+    const alone = await send(null).catch((): Released => ({ reason: 'lost', next_run_at: null }));
+    return { ...alone, problem: problemOf(error) };
+  }
+}
+
+/** A function that says how long to wait, each time anew; nothing if the row is to decide. */
+function waitOf(option: string, wait: Wait | undefined): () => number | undefined {
+  if (wait === undefined) return () => undefined;
+  const [least, most = least] = typeof wait === 'object' ? wait : [wait];
+  const [low, high] = [read(option, waitTime, least), read(option, waitTime, most)];
+  if (high < low) throw invalid(option, 'expected the least before the most', wait);
+  return () => low + Math.random() * (high - low);
+}
+
+function read(option: string, time: typeof waitTime, value: unknown): number {
+  const { success, data, error } = time.safeParse(value);
+  if (!success) throw invalid(option, error.issues[0]!.message, value);
+  return data;
+}
+
+function invalid(option: string, expected: string, got: unknown): PgfreshError {
+  return new PgfreshError('PGF_ARGUMENT_INVALID', { problem: `${option}: ${expected}, got ${JSON.stringify(got)}` });
+}

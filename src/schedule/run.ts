@@ -1,0 +1,102 @@
+import type { JobHandler, JobResult } from '../config/index.ts';
+import type { Database } from '../database/index.ts';
+import type { Events } from '../events/index.ts';
+import { runHandler } from './handler-run.ts';
+import { fenceRun, type RunVerdict, type SlotStore, type TakenRun } from './slot-store.ts';
+import { runSqlJob } from './sql-job.ts';
+
+/** Why a run is stopped before its end. */
+export type StopReason = 'cancelled' | 'lost';
+
+export interface RunEnd {
+  readonly verdict: RunVerdict;
+  readonly result: Omit<JobResult, 'success'>;
+  /** The end is in the database already, together with what the run has done. */
+  readonly recorded: boolean;
+}
+
+export interface RunOptions {
+  readonly store: SlotStore;
+  /** Where functions of users run. */
+  readonly guests: Database;
+  readonly db: Database;
+  readonly events: Events;
+  readonly handlers: ReadonlyMap<string, JobHandler>;
+}
+
+/** A run that is under way in this process. */
+export class Run {
+  readonly taken: TakenRun;
+  readonly scheduler: number;
+  readonly #stop = new AbortController();
+  #stopReason: StopReason | undefined;
+
+  constructor(taken: TakenRun, scheduler: number) {
+    this.taken = taken;
+    this.scheduler = scheduler;
+  }
+
+  /** Has it end soon: cancelled for good, or lost, so that its next attempt starts elsewhere. */
+  stop(reason: StopReason): void {
+    this.#stopReason ??= reason;
+    this.#stop.abort(new Error(reason === 'cancelled' ? 'it was cancelled' : 'its scheduler stops'));
+  }
+
+  async do(options: RunOptions): Promise<RunEnd> {
+    const end = this.taken.kind === 'sql' ? await this.#doSql(options) : await this.#doHandler(options);
+    if (end.verdict !== 'failed' || this.#stopReason === undefined) return end;
+    return { ...end, verdict: this.#stopReason };
+  }
+
+  async #doSql({ store, guests }: RunOptions): Promise<RunEnd> {
+    const { run, job: jobId, params, timeoutMs } = this.taken;
+    const end = await runSqlJob(
+      guests,
+      { jobId, params, timeoutMs, signal: this.#stop.signal },
+      {
+        fence: (tx) => fenceRun(tx, run, this.scheduler),
+        succeed: (tx, result) => store.end(run, this.scheduler, 'succeeded', result, tx),
+      },
+    );
+    switch (end.kind) {
+      case 'succeeded':
+        return { verdict: 'succeeded', result: end.result, recorded: true };
+      case 'failed':
+        return { verdict: isOfDatabase(end.result) ? 'lost' : 'failed', result: end.result, recorded: false };
+      case 'lost':
+        return {
+          verdict: 'lost',
+          result: { message: 'it was taken over, and nothing of it was kept' },
+          recorded: false,
+        };
+      // If it was committed after all, this end finds nothing to do.
+      case 'unknown':
+      default:
+        return { verdict: 'lost', result: { message: end.problem }, recorded: false };
+    }
+  }
+
+  async #doHandler({ db, events, handlers }: RunOptions): Promise<RunEnd> {
+    const { run, name: job, functionName, slot, attempt, params, timeoutMs } = this.taken;
+    const late = new AbortController();
+    const tooLong = new Error(`it took longer than its time limit of ${timeoutMs} ms`);
+    // The longest that a timer can be is less than the longest time limit.
+    const timer = setTimeout(() => late.abort(tooLong), Math.min(timeoutMs, 2 ** 31 - 1));
+    const signal = AbortSignal.any([this.#stop.signal, late.signal]);
+    const log = (message: string, details?: Record<string, unknown>): void =>
+      events.emit({ type: 'job.logged', job, run, message, ...(details && { details }) });
+    try {
+      const context = { job, slot, attempt, signal, params, log, db };
+      const result = await runHandler(handlers.get(functionName)!, context);
+      return { verdict: result.success ? 'succeeded' : 'failed', result, recorded: false };
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+/** A connection that broke, a deadlock or a full server is not the job's failure. */
+function isOfDatabase({ details }: JobResult): boolean {
+  const { code, sqlstate } = details as { readonly code?: string; readonly sqlstate?: string };
+  return code === 'PGF_DATABASE_LOST' || (sqlstate !== undefined && ['40P01', '40001', '53300'].includes(sqlstate));
+}

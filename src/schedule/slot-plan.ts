@@ -1,0 +1,206 @@
+import { createHash } from 'node:crypto';
+import { problemOf } from '../errors/index.ts';
+import { parseCron } from './cron.ts';
+import { nextSlot } from './cron-slot.ts';
+
+/** A job whose next slot has come or is not known, as `pgfresh.due_slots` tells it. Times are in milliseconds. */
+export interface DueJob {
+  readonly job: number;
+  readonly revision: number;
+  /** The first slot that is not accounted for; null if there is none yet. */
+  readonly slot: Date | null;
+  /** Why all slots up to now are skipped. */
+  readonly behind: 'disabled' | 'paused' | null;
+  /** Cron, or null for a time between two bounds after each run. */
+  readonly schedule: string | null;
+  readonly timezone: string;
+  readonly everyMin: number | null;
+  readonly everyMax: number | null;
+  readonly enabled: boolean;
+  readonly pausedAt: Date | null;
+  readonly pausedUntil: Date | null;
+  /** Days of the job's zone, as 2026-12-25. */
+  readonly blackoutDates: readonly string[];
+  readonly catchUp: 'once' | 'skip' | 'all';
+  readonly catchUpWindow: number;
+  readonly catchUpMax: number;
+  readonly jitter: number;
+  readonly now: Date;
+}
+
+export type SkipReason = 'overlap' | 'missed' | 'paused' | 'blackout' | 'disabled';
+
+export interface Skip {
+  readonly reason: SkipReason;
+  readonly from: Date;
+  readonly to: Date;
+  readonly count: number;
+  readonly cause: 'scheduler';
+}
+
+/** What becomes of the slots of a job that have come, and when to look again. */
+export interface SlotPlan {
+  readonly job: number;
+  readonly revision: number;
+  readonly slot: Date | null;
+  readonly next: Date | null;
+  readonly due: Date;
+  readonly skips: readonly Skip[];
+  /** In order; the database decides about overlap. */
+  readonly runs: readonly { readonly slot: Date; readonly cause: 'scheduler' | 'catchup' }[];
+  readonly problem: string | null;
+}
+
+/** Cron has no shorter period, so a slot that is later than this was missed. */
+const onTimeMs = 60_000;
+/** Slots that are looked at in one go; more than any `catch_up_max`. The rest has its turn at once. */
+const mostSlots = 20_000;
+/** A problem may be one of this process only. */
+const problemAgainMs = 3_600_000;
+
+/** Decides about all slots of a job up to now. It depends on nothing but its argument and the time zone data. */
+export function planSlots(job: DueJob): SlotPlan {
+  try {
+    return job.schedule === null ? planInterval(job) : planCron(job, job.schedule);
+  } catch (error) {
+    return { ...unchanged(job), next: null, due: later(job.now, problemAgainMs), problem: problemOf(error) };
+  }
+}
+
+/** How late a slot starts on purpose: the same for a job and slot every time, and never past the next slot. */
+function jitterOf(job: number, slot: Date, next: Date | null, jitter: number): number {
+  const room = Math.min(jitter, next === null ? jitter : next.getTime() - slot.getTime() - 1);
+  return Math.floor(fraction(job, slot) * room);
+}
+
+function planCron(job: DueJob, schedule: string): SlotPlan {
+  const cron = parseCron(schedule);
+  const after = (slot: Date): Date | null => nextSlot(cron, job.timezone, slot);
+  const dueOf = (slot: Date): Date =>
+    later(slot, job.jitter > 0 ? jitterOf(job.job, slot, after(slot), job.jitter) : 0);
+  const { now } = job;
+  let next = job.slot ?? after(now);
+  if (next === null) throw new Error(`"${schedule}" never comes`);
+  const come: Date[] = [];
+  while (next !== null && next <= now && come.length < mostSlots) {
+    come.push(next);
+    next = after(next);
+  }
+  const isLong = next !== null && next <= now;
+  // Its time has come, but not its jitter.
+  if (come.length > 0 && !isLong && dueOf(come.at(-1)!) > now) next = come.pop()!;
+  if (next === null) throw new Error(`"${schedule}" does not come again`);
+  const { skips, runs, resumeAt } = account(job, come, isLong, dueOf);
+  const found = resumeAt ?? next;
+  return { ...unchanged(job), next: found, due: found <= now ? now : dueOf(found), skips, runs };
+}
+
+function planInterval(job: DueJob): SlotPlan {
+  const { slot, now } = job;
+  const everyMin = job.everyMin!;
+  const wait = everyMin + Math.floor(fraction(job.job, now) * (job.everyMax! - everyMin));
+  // Used only if it can not run; the end of a run plans the next one.
+  const next = later(now, wait);
+  if (slot === null) return { ...unchanged(job), next, due: next };
+  if (slot > now) return { ...unchanged(job), next: slot, due: slot };
+  const { skips, runs } = account(job, [slot], false, () => slot);
+  return { ...unchanged(job), next, due: next, skips, runs };
+}
+
+interface Accounted {
+  readonly skips: Skip[];
+  readonly runs: SlotPlan['runs'];
+  /** The first slot that is left for the next time. */
+  readonly resumeAt?: Date | undefined;
+}
+
+function account(job: DueJob, come: readonly Date[], isLong: boolean, dueOf: (slot: Date) => Date): Accounted {
+  const forbids = forbiddenBy(job);
+  const reasonOf = (slot: Date): SkipReason | undefined => job.behind ?? forbids(slot);
+  const reasons = new Map(come.map((slot) => [slot, reasonOf(slot)]));
+  const free = come.filter((slot) => reasons.get(slot) === undefined);
+  const chosen = new Set(choose(job, free, isLong, dueOf));
+  // Of more than can be looked at, those that may still be caught up are left for the next time.
+  const left = isLong && job.catchUp === 'all' ? come.slice(-job.catchUpMax) : [];
+  const settled = left.length > 0 ? come.slice(0, -left.length) : come;
+  const skips = skipsOf(settled, (slot) => (chosen.has(slot) ? undefined : (reasons.get(slot) ?? 'missed')));
+  const runs = settled
+    .filter((slot) => chosen.has(slot))
+    .map((slot) => ({ slot, cause: isOnTime(job, slot, dueOf) ? ('scheduler' as const) : ('catchup' as const) }));
+  return { skips, runs, resumeAt: left[0] };
+}
+
+/** Which of the slots that nothing forbids are run, by the job's way to catch up. */
+function choose(job: DueJob, free: readonly Date[], isLong: boolean, dueOf: (slot: Date) => Date): readonly Date[] {
+  const newest = free.at(-1);
+  if (newest === undefined || isLong) return [];
+  const since = job.now.getTime() - job.catchUpWindow;
+  const mayRun = (slot: Date): boolean => isOnTime(job, slot, dueOf) || slot.getTime() >= since;
+  switch (job.catchUp) {
+    case 'skip':
+      return isOnTime(job, newest, dueOf) ? [newest] : [];
+    case 'once':
+      return mayRun(newest) ? [newest] : [];
+    case 'all':
+    default:
+      return free.filter(mayRun).slice(-job.catchUpMax);
+  }
+}
+
+function isOnTime(job: DueJob, slot: Date, dueOf: (slot: Date) => Date): boolean {
+  return job.now.getTime() - slot.getTime() <= onTimeMs || job.now.getTime() - dueOf(slot).getTime() <= onTimeMs;
+}
+
+/** Slots that follow each other for one reason are one skip, unless one in between is run. */
+function skipsOf(slots: readonly Date[], reasonOf: (slot: Date) => SkipReason | undefined): Skip[] {
+  const skips: Skip[] = [];
+  let open: { reason: SkipReason; from: Date; to: Date; count: number; cause: 'scheduler' } | undefined;
+  for (const slot of slots) {
+    const reason = reasonOf(slot);
+    if (open !== undefined && open.reason === reason) {
+      open.to = slot;
+      open.count++;
+      continue;
+    }
+    open = reason && { reason, from: slot, to: slot, count: 1, cause: 'scheduler' };
+    if (open) skips.push(open);
+  }
+  return skips;
+}
+
+/** Why the job itself does not want a slot to be run. */
+export function forbiddenBy(
+  job: Pick<DueJob, 'enabled' | 'pausedAt' | 'pausedUntil' | 'blackoutDates' | 'timezone'>,
+): (slot: Date) => SkipReason | undefined {
+  const isBlackout = blackoutOf(job);
+  return (slot) => {
+    if (!job.enabled) return 'disabled';
+    if (job.pausedAt && slot >= job.pausedAt && (!job.pausedUntil || slot < job.pausedUntil)) return 'paused';
+    return isBlackout(slot) ? 'blackout' : undefined;
+  };
+}
+
+/** Whether a slot is on a day on which the job does not run. */
+export function blackoutOf({
+  blackoutDates,
+  timezone,
+}: Pick<DueJob, 'blackoutDates' | 'timezone'>): (slot: Date) => boolean {
+  if (blackoutDates.length === 0) return () => false;
+  const dates = new Set(blackoutDates);
+  // Where days are written as 2026-12-25.
+  const format = new Intl.DateTimeFormat('sv-SE', { timeZone: timezone });
+  return (slot) => dates.has(format.format(slot));
+}
+
+function unchanged({ job, revision, slot }: DueJob): Omit<SlotPlan, 'next' | 'due'> {
+  return { job, revision, slot, skips: [], runs: [], problem: null };
+}
+
+/** A number from 0 to below 1 that belongs to a job and an instant. */
+function fraction(job: number, at: Date): number {
+  return createHash('sha256').update(`${job} ${at.getTime()}`).digest().readUInt32BE() / 2 ** 32;
+}
+
+function later(time: Date, ms: number): Date {
+  return new Date(time.getTime() + ms);
+}

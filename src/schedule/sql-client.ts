@@ -1,0 +1,14 @@
+import { codedOr } from '../database/index.ts';
+
+/** What sends a statement: a pool or a client of `pg`, or one of our own. */
+export interface SqlClient {
+  query(text: string, values: unknown[]): Promise<unknown>;
+}
+
+/** Sends a statement. What a function of ours refuses is an error of the coded table, whoever has sent it. */
+export async function rowsFrom<Row extends object>(client: SqlClient, text: string, values: unknown[]): Promise<Row[]> {
+  const answer = await client.query(text, values).catch((error: unknown) => {
+    throw codedOr(error, 'PGF_COMMIT_UNKNOWN');
+  });
+  return Array.isArray(answer) ? (answer as Row[]) : (answer as { rows: Row[] }).rows;
+}

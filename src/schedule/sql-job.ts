@@ -1,0 +1,94 @@
+import { GuestCut, type Database, type Queryable } from '../database/index.ts';
+import type { JobResult } from '../config/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+
+export interface SqlJobRun {
+  readonly jobId: number;
+  readonly params: Readonly<Record<string, unknown>>;
+  readonly timeoutMs: number;
+  /** Aborted when nobody wants its end any more. */
+  readonly signal?: AbortSignal | undefined;
+  /** How long it may go on after it was told to end, before its session is ended. */
+  readonly graceMs?: number | undefined;
+}
+
+/** What is recorded in the transaction of the run. Each answers false if the run is not ours any more. */
+export interface SqlJobSteps {
+  fence(tx: Queryable): Promise<boolean>;
+  succeed(tx: Queryable, result: JobResult): Promise<boolean>;
+}
+
+/**
+ * How a run of an SQL function ended. Only `succeeded` has written anything; a failure is recorded by whoever asked for the run.
+ * `lost`: the run is not ours any more. `unknown`: the database did not confirm the commit.
+ */
+export type SqlJobEnd =
+  | { readonly kind: 'succeeded' | 'failed'; readonly result: JobResult }
+  | { readonly kind: 'lost' }
+  | { readonly kind: 'unknown'; readonly problem: string };
+
+/**
+ * Runs the function of a job as the job's owner. The fence, what the function does and its success are one transaction, so a function
+ * that says it has failed has done nothing.
+ */
+export async function runSqlJob(guests: Database, run: SqlJobRun, steps: SqlJobSteps): Promise<SqlJobEnd> {
+  try {
+    return await guests.transactGuest(async (tx): Promise<SqlJobEnd> => {
+      if (!(await steps.fence(tx))) throw new Undone({ kind: 'lost' });
+      const [row] = await tx.host<{ result: JobResult }>(
+        'select pgfresh.call_job_function($1::int, $2::jsonb) as result',
+        [run.jobId, JSON.stringify(run.params)],
+        run,
+      );
+      const { result } = row!;
+      if (!result.success) throw new Undone({ kind: 'failed', result });
+      if (!(await steps.succeed(tx, result))) throw new Undone({ kind: 'lost' });
+      return { kind: 'succeeded', result };
+    });
+  } catch (error) {
+    return endOf(error, run);
+  }
+}
+
+/** Leaves the transaction, which is rolled back, with an end that is none of an error. */
+class Undone extends Error {
+  readonly end: SqlJobEnd;
+
+  constructor(end: SqlJobEnd) {
+    super(end.kind);
+    this.end = end;
+  }
+}
+
+function endOf(error: unknown, { timeoutMs }: SqlJobRun): SqlJobEnd {
+  if (error instanceof Undone) return error.end;
+  if (error instanceof PgfreshError && error.code === 'PGF_COMMIT_UNKNOWN')
+    return { kind: 'unknown', problem: problemOf(error) };
+  if (error instanceof GuestCut) {
+    const message =
+      error.reason === 'timeout'
+        ? `The function took longer than its time limit of ${timeoutMs} ms.`
+        : 'It was cancelled.';
+    return failed(message, { sqlstate: '57014', reason: error.reason });
+  }
+  if (error instanceof PgfreshError) {
+    const { sqlstate, hint } = detailsOf(error.cause);
+    const { code, next } = error as PgfreshError;
+    return failed(error.message, { code, next: hint ?? next, ...(sqlstate ? { sqlstate } : {}) });
+  }
+  return failed(problemOf(error), detailsOf(error));
+}
+
+function failed(message: string, details: Readonly<Record<string, string>>): SqlJobEnd {
+  return { kind: 'failed', result: { success: false, message: message.slice(0, 4_000), details } };
+}
+
+// Not the error's DETAIL, which may show values of rows.
+function detailsOf(error: unknown): { sqlstate?: string; hint?: string; where?: string } {
+  const { code, hint, where } = (error ?? {}) as { code?: unknown; hint?: unknown; where?: unknown };
+  return {
+    ...(typeof code === 'string' ? { sqlstate: code } : {}),
+    ...(typeof hint === 'string' ? { hint } : {}),
+    ...(typeof where === 'string' ? { where: where.slice(0, 2_000) } : {}),
+  };
+}

@@ -1,0 +1,227 @@
+import { readFile } from 'node:fs/promises';
+import { beforeAll, describe, expect, it } from 'vitest';
+import type { Backfill, BackfillProgress, Cancelled, JobDetails, JobRun, JobStatus } from '../../src/schedule/index.ts';
+import { temporaryFolder } from '../harness/folder.ts';
+import { CliProcess, runCli } from '../harness/process.ts';
+import { ScheduleScene, until } from '../schedule/scene.ts';
+
+let scene: ScheduleScene;
+let cwd = '';
+/** Ends of handlers that have begun, by the job's name. */
+const held = new Map<string, AbortSignal>();
+
+beforeAll(async () => {
+  scene = await ScheduleScene.open();
+  cwd = await temporaryFolder('jobs');
+  await scene.job('nightly', {
+    description: 'Tidies up',
+    schedule: '0 3 * * *',
+    timezone: 'America/New_York',
+    blackout_dates: ['2026-01-07'],
+  });
+  await scene.job('hourly', { schedule: '0 * * * *', params: { days: 30 } });
+  await scene.job('often', { every_min: '10 minutes', every_max: '15 minutes' });
+  await scene.job('failing', { function_name: 'fail', schedule: '@yearly' });
+  await scene.job('slow', { kind: 'handler', function_name: 'slow', schedule: '@yearly', timeout: '5 minutes' });
+});
+
+const env = () => ({ DATABASE_URL: scene.url });
+const pgfresh = (...args: string[]) => runCli(['jobs', ...args], { cwd, env: env() });
+const json = async <T>(...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout) as T;
+
+describe('pgfresh jobs, before there is a scheduler', () => {
+  it('run is accepted and says that nobody runs it yet; the second time it is skipped', async () => {
+    expect(await pgfresh('run', 'hourly')).toMatchObject({
+      code: 0,
+      stdout: 'Run 1: accepted, but no scheduler runs now: it starts when one does.\n',
+    });
+    expect((await pgfresh('run', 'hourly')).stdout).toMatch(/^Skipped: a run of it is under way \(run 1\)\.$/m);
+  });
+
+  it('cancel takes back what waits', async () => {
+    expect((await pgfresh('cancel', 'hourly')).stdout).toBe('Run 1 is cancelled: it had not begun.\n');
+    expect((await pgfresh('cancel', 'hourly')).stdout).toBe('hourly has nothing open that could be cancelled.\n');
+  });
+
+  it('backfill queues and says the same; what is left of it can be cancelled', async () => {
+    const args = ['backfill', 'hourly', '--from', '2026-01-05T06:00Z', '--until', '2026-01-05T09:00Z'];
+    expect((await pgfresh(...args, '--dry-run')).stdout).toBe(
+      'hourly has 3 slots from 2026-01-05T06:00:00Z to 2026-01-05T08:00:00Z.\n',
+    );
+    expect((await pgfresh(...args)).stdout).toMatch(
+      /\n3 are queued; 0 have succeeded or are open already\.\nNo scheduler runs now/,
+    );
+    const { cancelled } = await json<{ cancelled: Cancelled[] }>('cancel', 'hourly', '--backfill');
+    expect(cancelled.map(({ state }) => state)).toEqual(['cancelled', 'cancelled', 'cancelled']);
+  });
+});
+
+describe('pgfresh jobs', () => {
+  beforeAll(async () => {
+    await scene.scheduler({
+      slow: ({ job, signal }) =>
+        new Promise((_resolve, reject) => {
+          held.set(job, signal);
+          signal.addEventListener('abort', () => reject(signal.reason as Error));
+        }),
+    });
+    await scene.idle();
+  });
+
+  it('list shows all of them', async () => {
+    const { code, stdout } = await pgfresh('list');
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^job +state +when +next run +last run +success +p95 +message\n/);
+    expect(stdout).toMatch(/^nightly +ok +0 3 \* \* \* America\/New_York +2026-01-06T08:00:00Z +never +– +–$/m);
+    expect(stdout).toMatch(/^often +ok +every 10m–15m +2026-01-05T12:1/m);
+    const { jobs } = await json<{ jobs: JobStatus[] }>('list');
+    expect(jobs.map(({ name }) => name)).toEqual(['failing', 'hourly', 'nightly', 'often', 'slow']);
+    expect(jobs[1]).toMatchObject({ schedule: '0 * * * *', total_runs: 0, next_run_at: '2026-01-05T13:00:00.000Z' });
+  });
+
+  it('show tells all of one', async () => {
+    const { stdout } = await pgfresh('show', 'nightly');
+    expect(stdout).toMatch(/^description +Tidies up$/m);
+    expect(stdout).toMatch(/^timeout_ms +30s$/m);
+    expect(stdout).toMatch(/^blackout_dates +2026-01-07$/m);
+    expect(stdout).toMatch(/\n\nnext slot +skipped\n2026-01-06T08:00:00Z\n2026-01-07T08:00:00Z +blackout\n/);
+    const shown = await json<{ job: JobDetails; next: object[]; runs: JobRun[] }>('show', 'hourly');
+    expect(shown).toMatchObject({ job: { params: { days: 30 }, timeout_ms: 30_000 }, next: { length: 3 } });
+    expect(shown.runs.map(({ state }) => state)).toEqual(['cancelled', 'cancelled', 'cancelled', 'cancelled']);
+  });
+
+  it('next shows the slots to come', async () => {
+    expect((await pgfresh('next', 'often')).stdout).toMatch(/^next slot +skipped\n2026-01-05T12:1\d:\d\dZ\n$/);
+  });
+
+  it('run tells how it ended, and its exit code too', async () => {
+    const good = await pgfresh('run', 'hourly', '--params', '{"days": 7}');
+    expect(good).toMatchObject({ code: 0, stdout: expect.stringMatching(/^Run \d+ succeeded after 0 ms: worked\n$/) });
+    expect(good.stderr).toMatch(/^Run \d+ of hourly: accepted\. Ctrl-C ends the wait, not the run\.$/m);
+    expect(await scene.value('(select params from public.done order by id desc limit 1)')).toEqual({ days: 7 });
+    const bad = await pgfresh('run', 'failing');
+    expect(bad.code).toBe(1);
+    expect(bad.stdout).toMatch(/^Run \d+ failed after 0 ms: no luck\n\{\n[^]*"sqlstate": "XX123"/);
+  });
+
+  it('Ctrl-C ends the wait and not the run, which cancel ends', async () => {
+    const waiting = new CliProcess(['jobs', 'run', 'slow', '--json'], { cwd, env: env() });
+    await until(() => held.has('slow'));
+    await waiting.printed(/Ctrl-C ends the wait/);
+    waiting.signal('SIGINT');
+    expect(await waiting.exit).toBe(0);
+    expect(JSON.parse(waiting.stdout)).toMatchObject({ success: true, run: null });
+    expect(held.get('slow')!.aborted).toBe(false);
+    expect((await pgfresh('cancel', 'slow')).stdout).toMatch(/^Run \d+ is cancelling: its scheduler is told/);
+    await scene.idle();
+    expect(held.get('slow')!.aborted).toBe(true);
+    expect((await json<{ runs: JobRun[] }>('history', 'slow')).runs).toMatchObject([{ state: 'cancelled' }]);
+  });
+
+  it('history shows the newest first, by state', async () => {
+    const { runs } = await json<{ runs: JobRun[] }>('history', 'hourly');
+    expect(runs.map(({ state }) => state)).toEqual(['succeeded', ...Array<string>(4).fill('cancelled')]);
+    const newest = ['history', 'hourly', '--limit', '1', '--before', String(runs[0]!.id + 1), '--state', 'succeeded'];
+    expect((await pgfresh(...newest)).stdout).toMatch(
+      /^run +slot +state +by +attempt +started +took +late +message\n\d+ +2026-01-05T12:00:00Z +succeeded +manual +1 +2026-01-05T12:00:00Z +0 ms +0 ms +worked\n$/,
+    );
+  });
+
+  it('pause and resume', async () => {
+    expect((await pgfresh('pause', 'nightly', '--for', '30h', '--reason', 'moving house')).stdout).toBe(
+      'nightly is paused until 2026-01-06T18:00:00.000Z.\n',
+    );
+    const { job, next } = await json<{ job: JobDetails; next: object[] }>('show', 'nightly');
+    expect(job).toMatchObject({ state: 'paused', paused_reason: 'moving house', paused_by: expect.any(String) });
+    expect(next).toMatchObject([{ skipped: 'paused' }, { skipped: 'blackout' }, { skipped: null }]);
+    expect((await pgfresh('resume', 'nightly')).stdout).toMatch(/^nightly is not paused any more\./);
+    await scene.db.query(`update pgfresh.scheduled_jobs set enabled = false where name = 'nightly'`);
+    expect((await pgfresh('resume', 'nightly')).stdout).toMatch(/but it is disabled\.\nNext: /);
+    await scene.db.query(`update pgfresh.scheduled_jobs set enabled = true where name = 'nightly'`);
+  });
+
+  it('backfill runs the slots that have not succeeded, and tells how it gets on', async () => {
+    const args = ['backfill', 'hourly', '--from', '2026-01-05T08:00Z', '--until', '2026-01-05T12:00Z'];
+    const filling = new CliProcess(['jobs', ...args], { cwd, env: env() });
+    await filling.printed(/Queued 4 of 4 slots\. Ctrl-C ends the wait, not the backfill\./);
+    let over = false;
+    void filling.exit.then(() => (over = true));
+    // One a second, by a clock that goes when we say so.
+    await until(async () => {
+      await scene.advance('1 second');
+      await scene.idle();
+      return over;
+    });
+    expect(filling.stdout).toMatch(/\n4 succeeded, 0 failed, 0 cancelled, 0 to come\.\n$/);
+    expect(filling.stderr).toMatch(/^4 of 4 done$/m);
+    const slots = await scene.story('hourly');
+    expect(slots.filter((line) => line.includes('backfill') && line.includes('succeeded'))).toEqual([
+      '08:00 backfill succeeded attempt 2',
+      '09:00 backfill succeeded',
+      '10:00 backfill succeeded',
+      '11:00 backfill succeeded',
+    ]);
+    const again = await json<Backfill & { progress: BackfillProgress | null }>(...args);
+    expect(again).toMatchObject({ slots: 4, queued: 0, skipped: 4, schedulers: 1, progress: null });
+  });
+
+  it('backfill leaves out days on which the job does not run', async () => {
+    const december = ['--from', '2025-12-01', '--until', '2025-12-04', '--dry-run'];
+    await scene.db.query(`update pgfresh.scheduled_jobs set blackout_dates = '{2025-12-02}' where name = 'nightly'`);
+    expect((await pgfresh('backfill', 'nightly', ...december)).stdout).toBe(
+      'nightly has 2 slots from 2025-12-01T08:00:00Z to 2025-12-03T08:00:00Z. 1 more are on days on which it does not run.\n',
+    );
+  });
+});
+
+it('docs/schedules.md shows commands that work', async () => {
+  await scene.job('daily_cleanup', { schedule: '0 3 * * *', timezone: 'America/New_York' });
+  await scene.idle();
+  const page = await readFile('docs/schedules.md', 'utf8');
+  const lines = [...page.matchAll(/^npx pgfresh (jobs .*)$/gm)].map(([, line]) => line!);
+  const subcommands = lines.map((line) => line.split(' ')[1]!);
+  expect(subcommands).toEqual(['list', 'show', 'next', 'history', 'run', 'cancel', 'pause', 'resume', 'backfill']);
+  const words = (line: string) =>
+    line.match(/'[^']*'|"[^"]*"|\S+/g)!.map((word) => word.replace(/^(['"])(.*)\1$/, '$2'));
+  const run = (line: string) => runCli(words(line), { cwd, env: env() });
+  // What is run is not to be cancelled.
+  const isFirst = (_line: string, index: number) => index < subcommands.indexOf('cancel');
+  const first = await Promise.all(lines.filter(isFirst).map(run));
+  const ended = [...first, ...(await Promise.all(lines.slice(first.length).map(run)))];
+  expect(ended.map(({ code }, index) => [lines[index], code])).toEqual(lines.map((line) => [line, 0]));
+});
+
+it('a process with the role console brings the same over HTTP', async () => {
+  const served = new CliProcess(['run', '--roles', 'console', '--port', '0'], { cwd, env: env() });
+  const [url] = await served.printed(/http:\/\/127\.0\.0\.1:\d+/);
+  const { jobs } = (await (await fetch(`${url}/api/jobs`)).json()) as { jobs: JobStatus[] };
+  expect(jobs.map(({ name }) => name)).toContain('nightly');
+  expect((await fetch(`${url}/api/jobs/nightly/pause`, { method: 'POST' })).status).toBe(401);
+  served.signal('SIGTERM');
+  expect(await served.exit).toBe(0);
+});
+
+describe('pgfresh jobs refuses', () => {
+  const cases: [args: string[], exit: number, message: RegExp][] = [
+    [['show', 'nihgtly'], 1, /PGF_JOB_UNKNOWN There is no job "nihgtly"; did you mean "nightly"\?/],
+    [['run', 'NIGHTLY'], 1, /did you mean "nightly"\?/],
+    [['cancel', 'slow', '--run', '1'], 1, /PGF_RUN_UNKNOWN The job slow has no run 1$/m],
+    [['run', 'slow', '--params', '[1]'], 2, /PGF_USAGE .*expected a JSON object such as '\{"days": 7\}'/],
+    [['pause', 'slow', '--for', 'ever'], 2, /expected a positive time such as "30s"/],
+    [['history', 'slow', '--limit', '0'], 2, /expected a number from 1 to 10000/],
+    [['history', 'slow', '--state', 'bad'], 2, /Allowed choices are waiting, running/],
+    [['backfill', 'hourly'], 2, /required option '--from <time>' not specified/],
+    [['backfill', 'often', '--from', '2026-01-01'], 1, /The job often has no slots that could be run later/],
+    [['lst'], 2, /unknown command 'lst' \(Did you mean list\?\)/],
+  ];
+
+  it('what makes no sense, and says what to do', async () => {
+    const refused = await Promise.all(cases.map(([args]) => pgfresh(...args)));
+    for (const [index, { code, stdout, stderr }] of refused.entries()) {
+      const [args, exit, message] = cases[index]!;
+      expect([args, code, stdout]).toEqual([args, exit, '']);
+      expect(stderr).toMatch(message);
+      expect(stderr).toMatch(/\nNext: /);
+    }
+  });
+});

@@ -1,0 +1,120 @@
+import { Database, type Queryable } from '../../src/database/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { runSqlJob, type SqlJobEnd, type SqlJobRun, type SqlJobSteps } from '../../src/schedule/sql-job.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+import { createLogin } from '../harness/login.ts';
+import { openSession } from '../harness/session.ts';
+
+/** Somebody who may register jobs, with a schema of his own. */
+export interface Person {
+  readonly name: string;
+  readonly url: string;
+  readonly session: Queryable;
+}
+
+/** A database with a person in it, short words for jobs, and one session in which they run, one after the other. */
+export class JobScene {
+  readonly url: string;
+  readonly db: Database;
+  readonly guests: Database;
+  readonly ann: Person;
+
+  private constructor(url: string, db: Database, guests: Database, ann: Person) {
+    this.url = url;
+    this.db = db;
+    this.guests = guests;
+    this.ann = ann;
+  }
+
+  static async open(): Promise<JobScene> {
+    const url = await createDatabase();
+    const db = openDatabase(url);
+    await db.query(`create table public.recorded (job int, result jsonb, path text)`);
+    const guests = openDatabase(url, { poolSize: 1, applicationName: 'pgfresh test guests' });
+    return new JobScene(url, db, guests, await person(url, db, 'ann'));
+  }
+
+  person(schema: string): Promise<Person> {
+    return person(this.url, this.db, schema);
+  }
+
+  /** Makes a function of this body and registers it. */
+  async add(
+    name: string,
+    body: string,
+    columns: Readonly<Record<string, unknown>> = {},
+    who = this.ann,
+    schema = 'ann',
+  ) {
+    await who.session.query(plpgsql(`${schema}.${name}()`, body));
+    return this.register({ name, function_name: `${schema}.${name}`, schedule: '0 3 * * *', ...columns }, who);
+  }
+
+  async register(
+    columns: Readonly<Record<string, unknown>>,
+    { session }: Pick<Person, 'session'> = this.ann,
+  ): Promise<number> {
+    const names = Object.keys(columns);
+    const [row] = await session.query<{ id: number }>(
+      `insert into pgfresh.scheduled_jobs (${names.join(', ')}) values (${names.map((_, n) => `$${n + 1}`).join(', ')}) returning id`,
+      Object.values(columns),
+    );
+    return row!.id;
+  }
+
+  /** Runs it as a scheduler would, and records its success beside it. */
+  run(jobId: number, run: Partial<SqlJobRun> = {}, steps: Partial<SqlJobSteps> = {}): Promise<SqlJobEnd> {
+    return runSqlJob(
+      this.guests,
+      { jobId, params: {}, timeoutMs: 10_000, ...run },
+      {
+        fence: async (tx) => (await tx.query('select 1')).length === 1,
+        succeed: async (tx, result) => {
+          await tx.query(
+            `insert into public.recorded select j.id, $2::pg_catalog.jsonb, pg_catalog.current_setting('search_path') from pgfresh.scheduled_jobs as j where j.id = $1::int`,
+            [jobId, JSON.stringify(result)],
+          );
+          return true;
+        },
+        ...steps,
+      },
+    );
+  }
+
+  async recorded(jobId: number): Promise<number> {
+    const rows = await this.db.query('select 1 from public.recorded where job = $1::int', [jobId]);
+    return rows.length;
+  }
+
+  async problem(jobId: number): Promise<{ problem: string; next_step: string } | undefined> {
+    const [row] = await this.db.query<{ problem: string; next_step: string }>(
+      'select p.problem, p.next_step from pgfresh.scheduled_jobs as j cross join lateral pgfresh.job_problem(j) as p where j.id = $1::int',
+      [jobId],
+    );
+    return row;
+  }
+
+  async value<T>(expression: string, values: readonly unknown[] = []): Promise<T> {
+    const [row] = await this.db.query<{ value: T }>(`select (${expression}) as value`, values);
+    return row!.value;
+  }
+}
+
+async function person(url: string, db: Queryable, schema: string): Promise<Person> {
+  const login = await createLogin(url, 'pgfresh_scheduler');
+  await db.query(`create schema ${schema} authorization ${login.name}; grant usage on schema ${schema} to public`);
+  return { ...login, session: await openSession(login.url) };
+}
+
+export function plpgsql(signature: string, body: string, options = ''): string {
+  return `create or replace function ${signature} returns jsonb language plpgsql ${options} as $body$ begin ${body} end $body$`;
+}
+
+/** What a function returns that has done its work. */
+export const done = (details = `'{}'::jsonb`): string =>
+  `return jsonb_build_object('success', true, 'message', 'done', 'details', ${details});`;
+
+/** A pool that is not closed with the file. */
+export function pool(url: string, poolSize: number): Database {
+  return new Database({ url, events: new Events(), applicationName: 'pgfresh test', poolSize });
+}

@@ -1,0 +1,183 @@
+import { beforeAll, expect, it } from 'vitest';
+import type { scheduleFunctions } from '../../scripts/called-by-users.ts';
+import type { Queryable } from '../../src/database/index.ts';
+import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
+import { openSession } from '../harness/session.ts';
+import { createLogin } from '../harness/login.ts';
+import { ScheduleScene } from './scene.ts';
+
+type Expected = { readonly refuses: `PGF_${string}` } | { readonly sqlState: string } | { readonly answers: unknown };
+
+const argument: Expected = { refuses: 'PGF_ARGUMENT_INVALID' };
+const unknownJob: Expected = { refuses: 'PGF_JOB_UNKNOWN' };
+const unknownRun: Expected = { refuses: 'PGF_RUN_UNKNOWN' };
+const lease: Expected = { refuses: 'PGF_LEASE_LOST' };
+const notOfThatType: Expected = { sqlState: '22P02' };
+const answers = (answer: unknown): Expected => ({ answers: answer });
+
+/** 10 kB. */
+const long = `repeat('x', 10240)`;
+const past = `now() - interval '1 hour'`;
+const names = (rest: string): (readonly [string, Expected])[] =>
+  ['null', `''`, `'JOB'`, `E'job\\n'`, long, `'''; drop schema pgfresh cascade; --'`].map(
+    (name) => [`${name}${rest}`, unknownJob] as const,
+  );
+
+/** Arguments that make no sense, and what each call does. Nothing else happens in any of them. `:run` is a run under way, and `:scheduler` whose it is. */
+const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [string, Expected])[]> = {
+  trigger_scheduled_job: [
+    ...names(''),
+    [`'job', '[]'`, argument],
+    [`'job', '1'`, argument],
+    [`'job', '{'`, notOfThatType],
+    [`'job', jsonb_build_object('a', repeat('x', 70000))`, argument],
+  ],
+  cancel_scheduled_run: [
+    ['null', unknownRun],
+    ['0', unknownRun],
+    ['-1', unknownRun],
+    ['9223372036854775807', unknownRun],
+    [`'x'`, notOfThatType],
+  ],
+  backfill_scheduled_job: [
+    ...names(`, array[date_trunc('minute', ${past})]`),
+    [`'job', null`, argument],
+    [`'job', '{}'`, argument],
+    [`'job', array[null]::timestamptz[]`, argument],
+    [`'job', array['infinity', '-infinity']::timestamptz[]`, argument],
+    [`'job', array[date_trunc('minute', pgfresh.clock() + interval '1 hour')]`, argument],
+    [`'job', array['2026-01-01T00:00:01Z']::timestamptz[]`, argument],
+    [`'job', (select array_agg('2026-01-01'::timestamptz) from generate_series(1, 10001))`, argument],
+    [`'job', array['2026-01-01']::timestamptz[], 0`, argument],
+    [`'job', array['2026-01-01']::timestamptz[], null`, argument],
+    [`'job', array['2026-01-01']::timestamptz[], 6001`, argument],
+  ],
+  check_cron_job_health: [[`array['nobody', null]`, answers('(nobody,,,f,"there is no such job")')]],
+  prune_scheduled_runs: [
+    ['null', argument],
+    [`'0'`, argument],
+    [`'-1 day'`, argument],
+    [`'30 days', 0`, argument],
+    [`'30 days', 10, null`, argument],
+  ],
+  sync_own_jobs: [['null', { sqlState: '42883' }]],
+  register_scheduler: [
+    [`null, '{}', '2026a'`, argument],
+    [`'', '{}', '2026a'`, argument],
+    [`${long}, '{}', '2026a'`, argument],
+    [`E'a\\nb', '{}', '2026a'`, argument],
+    [`'a', null, '2026a'`, argument],
+    [`'a', '{null}', '2026a'`, argument],
+    [`'a', '{}', null`, argument],
+    [`'a', '{}', 'newest'`, argument],
+  ],
+  heartbeat_scheduler: [
+    ['null', answers({ alive: false })],
+    ['0', answers({ alive: false })],
+  ],
+  retire_scheduler: [
+    ['null', answers(0)],
+    ['0', answers(0)],
+  ],
+  recover_scheduled_runs: [
+    ['null', answers(0)],
+    ['0', answers(0)],
+  ],
+  due_slots: [[`'{}', -1`, { sqlState: '2201W' }]],
+  take_slots: [
+    [`null, '[]', 1`, lease],
+    [`0, '[]', 1`, lease],
+    [`:scheduler, null, 1`, argument],
+    [`:scheduler, '{}', 1`, argument],
+    [`:scheduler, (select jsonb_agg('{}'::jsonb) from generate_series(1, 1001)), 1`, argument],
+    [`:scheduler, '[{"job": "x"}]', 1`, notOfThatType],
+  ],
+  take_waiting_runs: [
+    [`null, '{}', 1`, lease],
+    [`0, '{}', 1`, lease],
+    [`:scheduler, '{}', -1`, { sqlState: '2201W' }],
+  ],
+  schedule_pause: [[`array['x']::int[]`, notOfThatType]],
+  fence_run: [
+    ['null, null', answers(false)],
+    [':run, 0', answers(false)],
+    ['0, :scheduler', answers(false)],
+  ],
+  end_run: [
+    [`:run, :scheduler, null, ''`, argument],
+    [`:run, :scheduler, 'done', ''`, argument],
+    [`:run, 0, 'succeeded', ''`, answers(false)],
+    [`null, :scheduler, 'succeeded', ''`, answers(false)],
+  ],
+};
+
+let scene: ScheduleScene;
+let session: Queryable;
+let fill: (text: string) => string;
+
+beforeAll(async () => {
+  scene = await ScheduleScene.open();
+  await scene.job('job', { enabled: false });
+  const scheduler = await scene.value<number>(`pgfresh.register_scheduler('test', '{}', '2026a')`);
+  await scene.value(`pgfresh.trigger_scheduled_job('job')`);
+  const run = await scene.value<number>(`(select run_id from pgfresh.take_waiting_runs($1::bigint, '{}', 1))`, [
+    scheduler,
+  ]);
+  session = await openSession(scene.url);
+  fill = (text) => text.replaceAll(':run', String(run)).replaceAll(':scheduler', String(scheduler));
+});
+
+it.each(Object.entries(cases))('%s refuses what makes no sense, and nothing changes', async (name, calls) => {
+  await expectNoChange(scene.db, async () => {
+    for (const [text, expected] of calls) {
+      const call = session.query<{ answer: unknown }>(`select pgfresh.${name}(${fill(text)}) as answer`);
+      if ('refuses' in expected) await expectRefusal(call, expected.refuses);
+      else if ('sqlState' in expected) await expect(call).rejects.toMatchObject({ code: expected.sqlState });
+      else expect((await call)[0]?.answer).toEqual(expected.answers);
+    }
+  });
+});
+
+it('lets nobody ask for a run of a job that is not his, by whatever way', async () => {
+  const stranger = await openSession((await createLogin(scene.url, 'pgfresh_scheduler')).url);
+  for (const call of [
+    `select pgfresh.trigger_scheduled_job('job')`,
+    `select pgfresh.cancel_scheduled_run(${fill(':run')})`,
+    `select pgfresh.backfill_scheduled_job('job', array['2026-01-01']::timestamptz[])`,
+    `insert into pgfresh.job_request (asks, job_name, requested_by) values ('run', 'job', 'postgres')`,
+    `insert into pgfresh.job_request (asks, job_name, run_id) values ('cancel', 'his', ${fill(':run')})`,
+  ])
+    await expectRefusal(stranger.query(call), 'PGF_JOB_RIGHT');
+  await expect(stranger.query(`select pgfresh.start_requested_run('job', null, 'postgres')`)).rejects.toMatchObject({
+    code: '42501',
+  });
+  await expect(stranger.query(`select pgfresh.take_slots(1, '[]', 1)`)).rejects.toMatchObject({ code: '42501' });
+});
+
+it('lets a member of the role ask for a run of a job of its own, and see it', async () => {
+  const { url, name } = await createLogin(scene.url, 'pgfresh_scheduler');
+  await scene.db.query(`grant ${name} to current_user`);
+  const member = await openSession(url);
+  await member.query(`create function pg_temp.nothing() returns int language sql as 'select 1'`);
+  await scene.db.query(`create schema his authorization ${name}; grant usage on schema his to public`);
+  await member.query(
+    `create function his.work() returns jsonb language sql as $$ select jsonb_build_object('success', true, 'message', current_user::text) $$`,
+  );
+  await member.query(
+    `insert into pgfresh.scheduled_jobs (name, function_name, schedule) values ('his', 'his.work', '0 3 * * *')`,
+  );
+  const [row] = await member.query<{ answer: object }>(`select pgfresh.trigger_scheduled_job('his') as answer`);
+  expect(row!.answer).toMatchObject({
+    success: true,
+    schedulers: 1,
+    job_name: 'his',
+  });
+  expect(
+    await member.query(
+      `select requested_by from pgfresh.scheduled_job_runs as r join pgfresh.scheduled_jobs as j on j.id = r.job_id where j.name = 'his'`,
+    ),
+  ).toEqual([{ requested_by: name }]);
+  expect(await member.query(`select state, waiting from pgfresh.scheduled_job_status where name = 'his'`)).toEqual([
+    { state: 'waiting', waiting: '1' },
+  ]);
+});

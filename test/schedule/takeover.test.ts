@@ -1,0 +1,115 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import { beforeAll, expect, it } from 'vitest';
+import { atEnd } from '../harness/database.ts';
+import { ScheduleScene, until } from './scene.ts';
+
+const child = fileURLToPath(new URL('./scheduler-process.ts', import.meta.url));
+
+let scene: ScheduleScene;
+beforeAll(async () => {
+  scene = await ScheduleScene.open();
+  await scene.db.query(`
+    create function public.wait_for_gate() returns jsonb language plpgsql as $$
+    begin
+      insert into public.done (what) values ('gate');
+      perform pg_advisory_xact_lock_shared(77);
+      return jsonb_build_object('success', true, 'message', 'through');
+    end $$`);
+});
+
+async function start(): Promise<ChildProcess> {
+  const started = spawn(process.execPath, [child, scene.url], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const exit = once(started, 'exit');
+  atEnd(async () => {
+    started.kill('SIGKILL');
+    await exit;
+  });
+  await once(started.stdout, 'data');
+  return started;
+}
+
+/** Has schedulers send a heartbeat now, which they would do in a few seconds. */
+const looked = async (): Promise<boolean> => {
+  await scene.db.query(`select pg_notify('pgfresh_schedule', 'cancel')`);
+  return true;
+};
+const open = () =>
+  scene.value<number>(`(select count(*)::int from pgfresh.scheduled_job_runs where state = 'running')`);
+const inside = () =>
+  scene.value<number>(
+    `(select count(*)::int from pg_stat_activity where datname = current_database() and wait_event = 'advisory')`,
+  );
+
+it('the next attempt of a slot starts elsewhere when its process was killed, and nothing is done twice', async () => {
+  await scene.job('killed', { function_name: 'wait_for_gate' });
+  const victim = await start();
+  await scene.idle();
+  // Held here, so that the function is inside when its process is killed.
+  await scene.db.transact('gate', async (tx) => {
+    await tx.query('select pg_advisory_xact_lock(77)');
+    await scene.advance('1 minute');
+    await until(async () => (await inside()) === 1);
+    const exit = once(victim, 'exit');
+    victim.kill('SIGKILL');
+    await exit;
+    await start();
+    // The lease of the dead one runs out; who lives has renewed his.
+    await scene.db.query(`
+      with clock as (update public.test_clock set now = now + interval '30 seconds')
+      update pgfresh.scheduler set lease_until = lease_until + interval '30 seconds' where id = (select max(id) from pgfresh.scheduler)`);
+    await until(
+      async () =>
+        (await looked()) &&
+        (await scene.value<number>(`(select count(*)::int from pgfresh.scheduler where lease_until = '-infinity')`)) ===
+          1,
+    );
+    // The function of the dead one is still inside, and keeps its run.
+    expect(await scene.story('killed')).toEqual(['12:01 running']);
+  });
+  await until(async () => (await looked()) && (await scene.story('killed')).includes('12:01 succeeded attempt 2'));
+  expect(await scene.runs('killed')).toMatchObject([
+    { state: 'failed', message: expect.stringMatching(/^scheduler \d+ \(.+\) is gone$/) },
+    { state: 'succeeded', attempt: 2 },
+  ]);
+  expect(await scene.value(`(select count(*)::int from public.done where what = 'gate')`)).toBe(1);
+  await scene.db.query('delete from pgfresh.scheduled_jobs');
+});
+
+it('a scheduler that stops waits for its runs, and hands over what takes too long', async () => {
+  const calls: AbortSignal[] = [];
+  const handlers = {
+    hang: ({ signal }: { signal: AbortSignal }) => {
+      calls.push(signal);
+      return new Promise<never>(() => {});
+    },
+  };
+  await scene.job('hanging', { kind: 'handler', function_name: 'hang' });
+  const one = await scene.scheduler(handlers, { drainMs: 50 });
+  await scene.idle();
+  await scene.advance('1 minute');
+  await until(() => calls.length === 1);
+  await one.stop();
+  expect(calls[0]!.aborted).toBe(true);
+  expect(await open()).toBe(0);
+  const story = await scene.runs('hanging');
+  expect(story.map(({ state, attempt }) => `${state} ${attempt}`)).toEqual(['failed 1', 'waiting 2']);
+  expect(await scene.value(`(select failures_in_a_row from pgfresh.job_cursor)`)).toBe(0);
+  await scene.db.query('delete from pgfresh.scheduled_jobs');
+});
+
+it('a scheduler whose lease was taken begins anew, and does not record what it can not know', async () => {
+  const lost: number[] = [];
+  scene.events.on('scheduler.lease_lost', ({ scheduler }) => void lost.push(scheduler));
+  await scene.job('stolen');
+  await scene.scheduler();
+  await scene.idle();
+  // What a peer does to one that it takes for dead.
+  const taken = await scene.value<number>('(select max(id) from pgfresh.scheduler)');
+  await scene.db.query(`update pgfresh.scheduler set lease_until = '-infinity' where id = $1::bigint`, [taken]);
+  await scene.advance('1 minute');
+  await until(async () => (await scene.story('stolen')).some((slot) => slot.endsWith('succeeded')));
+  expect(lost).toEqual([taken]);
+  expect(await scene.value<number>('(select max(id) from pgfresh.scheduler)')).toBeGreaterThan(taken);
+});
