@@ -1,5 +1,4 @@
-import { Database, type Queryable } from '../../src/database/index.ts';
-import { Events } from '../../src/events/index.ts';
+import type { Database, Queryable } from '../../src/database/index.ts';
 import { runSqlJob, type SqlJobEnd, type SqlJobRun, type SqlJobSteps } from '../../src/schedule/sql-job.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
@@ -113,8 +112,3 @@ export function plpgsql(signature: string, body: string, options = ''): string {
 /** What a function returns that has done its work. */
 export const done = (details = `'{}'::jsonb`): string =>
   `return jsonb_build_object('success', true, 'message', 'done', 'details', ${details});`;
-
-/** A pool that is not closed with the file. */
-export function pool(url: string, poolSize: number): Database {
-  return new Database({ url, events: new Events(), applicationName: 'pgfresh test', poolSize });
-}
