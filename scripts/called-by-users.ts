@@ -93,7 +93,7 @@ export const scheduleFunctions = [
   'retire_scheduler',
   'recover_scheduled_runs',
   'due_slots',
-  'take_slots',
+  'settle_slots',
   'take_waiting_runs',
   'schedule_pause',
   'fence_run',
