@@ -94,7 +94,7 @@ export const scheduleFunctions = [
   'retire_scheduler',
   'recover_scheduled_runs',
   'due_slots',
-  'take_slots',
+  'settle_slots',
   'take_waiting_runs',
   'schedule_pause',
   'fence_run',

@@ -80,7 +80,7 @@ comment on function pgfresh.skip_slots(int, text, timestamptz, timestamptz, int,
   What a scheduler has decided about slots that it had read, each unless somebody was faster: cursor and run rows commit together,
   before anything runs. Whether another run is open is seen here, where nobody else can open one.
 */
-create or replace function pgfresh.take_slots(p_scheduler bigint, p_plans jsonb, p_room int) returns setof pgfresh.taken_run
+create or replace function pgfresh.settle_slots(p_scheduler bigint, p_plans jsonb, p_room int) returns setof pgfresh.taken_run
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -150,4 +150,4 @@ begin
   end loop;
 end
 $$;
-comment on function pgfresh.take_slots(bigint, jsonb, int) is 'Accounts for slots as a scheduler has decided, and starts their runs, at most p_room. Returns the runs that the scheduler has to do now. A part of the scheduler.';
+comment on function pgfresh.settle_slots(bigint, jsonb, int) is 'Accounts for slots as a scheduler has decided, and starts their runs, at most p_room. Returns the runs that the scheduler has to do now. A part of the scheduler.';

@@ -136,7 +136,7 @@ export class Scheduler extends Service {
     const { settling = [], running = [] } = Object.groupBy(due.map(planSlots), ({ runs }) =>
       runs.length === 0 ? 'settling' : 'running',
     );
-    if (settling.length > 0) this.#startAll(await this.#store.takeSlots(id, settling, 0), id);
+    if (settling.length > 0) this.#startAll(await this.#store.settleSlots(id, settling, 0), id);
     // What was read is good for a while: whatever somebody else has settled meanwhile is left out by the database.
     const readAt = performance.now();
     shuffle(running);
@@ -144,7 +144,7 @@ export class Scheduler extends Service {
       await this.#untilRoom();
       if (this.stopSignal.aborted) return 0;
       const room = this.#room();
-      this.#startAll(await this.#store.takeSlots(id, running.splice(0, room), room), id);
+      this.#startAll(await this.#store.settleSlots(id, running.splice(0, room), room), id);
     }
     if (due.length === slotsAtOnce || running.length > 0) return 0;
     const ms = await this.#store.pause();

@@ -46,9 +46,9 @@ const statements = {
         catch_up_max as "catchUpMax", jitter_ms as jitter, now
       from pgfresh.due_slots($1::text[], $2::int)`,
   },
-  takeSlots: {
-    name: 'pgfresh.take_slots',
-    text: `select ${taken} from pgfresh.take_slots($1::bigint, $2::jsonb, $3::int)`,
+  settleSlots: {
+    name: 'pgfresh.settle_slots',
+    text: `select ${taken} from pgfresh.settle_slots($1::bigint, $2::jsonb, $3::int)`,
   },
   takeWaiting: {
     name: 'pgfresh.take_waiting_runs',
@@ -99,8 +99,8 @@ export class SlotStore {
   }
 
   /** Settles plans, each unless somebody was faster or there is no room for its run; returns the runs that are now ours to do, and what was skipped. */
-  takeSlots(scheduler: number, plans: readonly SlotPlan[], room: number): Promise<(TakenRun | SkippedSlots)[]> {
-    return this.#db.query<TakenRun | SkippedSlots>(statements.takeSlots, [scheduler, JSON.stringify(plans), room]);
+  settleSlots(scheduler: number, plans: readonly SlotPlan[], room: number): Promise<(TakenRun | SkippedSlots)[]> {
+    return this.#db.query<TakenRun | SkippedSlots>(statements.settleSlots, [scheduler, JSON.stringify(plans), room]);
   }
 
   takeWaiting(scheduler: number, limit: number): Promise<TakenRun[]> {

@@ -84,7 +84,7 @@ const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [stri
     ['0', answers(0)],
   ],
   due_slots: [[`'{}', -1`, { sqlState: '2201W' }]],
-  take_slots: [
+  settle_slots: [
     [`null, '[]', 1`, lease],
     [`0, '[]', 1`, lease],
     [`:scheduler, null, 1`, argument],
@@ -151,7 +151,7 @@ it('lets nobody ask for a run of a job that is not his, by whatever way', async 
   await expect(stranger.query(`select pgfresh.start_requested_run('job', null, 'postgres')`)).rejects.toMatchObject({
     code: '42501',
   });
-  await expect(stranger.query(`select pgfresh.take_slots(1, '[]', 1)`)).rejects.toMatchObject({ code: '42501' });
+  await expect(stranger.query(`select pgfresh.settle_slots(1, '[]', 1)`)).rejects.toMatchObject({ code: '42501' });
 });
 
 it('lets a member of the role ask for a run of a job of its own, and see it', async () => {
