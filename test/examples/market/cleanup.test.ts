@@ -31,8 +31,8 @@ it('cleans up every night at three in New York, and removes what is gone and old
       from (values ('AAPL', interval '60 days'), ('MSFT', interval '60 days'), ('IBM', interval '1 day')) as a(symbol, age) join symbols as s using (symbol);
     insert into quotes select symbol, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 'USD', now(), now() from profiles;
     update symbols set active = false where symbol in ('MSFT', 'IBM');
-    insert into opening_signals (symbol, day, signal, gap_percent, move_percent, updated_at)
-      select symbol, current_date, 'gap_up', 2, 0, fetched_at from profiles where symbol in ('AAPL', 'IBM');
+    insert into opening_signals (symbol, day, signal, open, price, move_percent, updated_at)
+      select symbol, current_date, 'rising', 100, 102, 2, fetched_at from profiles where symbol in ('AAPL', 'IBM');
     insert into exchange_holidays values ('XNYS', '2019-01-01', 'long ago')`);
   const before = await count('exchange_holidays');
   const recorded = { fence: async () => true, succeed: async () => true };

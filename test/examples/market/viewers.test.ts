@@ -59,7 +59,7 @@ describe('viewers', () => {
       return (await subscriptions()).some((one) => one.user_id === page?.user && one.key === page.symbol);
     };
     while (!(await hasCome()));
-    await clock.advance('1 minute');
+    await clock.advance('2 minutes');
     const page = viewers.pages[0]!;
     const [now] = await db.query<{ now: Date }>('select pgfresh.clock() as now');
     const isSeen = async () =>
