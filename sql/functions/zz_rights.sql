@@ -20,7 +20,7 @@ begin
   for v_given in
     select f.oid::regprocedure::text as signature, given.role from (values
       ('pgfresh_viewer', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch']),
-      ('pgfresh_gateway', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'register_node', 'heartbeat_node', 'retire_node', 'set_node_demand', 'get_active_subscriptions', 'explain_pair', 'hold_duty', 'release_duty']),
+      ('pgfresh_gateway', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'register_node', 'heartbeat_node', 'retire_node', 'set_node_demand', 'admit_pairs', 'check_pairs', 'refresh_pair', 'get_active_subscriptions', 'explain_pair', 'hold_duty', 'release_duty']),
       ('pgfresh_worker', array[
         'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'get_active_subscriptions', 'cleanup_stale_subscriptions', 'explain_pair', 'overview',
         'plan_due_pairs', 'check_and_queue_stale_data', 'open_refresh_cycle', 'queue_scheduled_refreshes', 'hold_duty', 'release_duty', 'clear_planner_runs', 'clear_old_warnings', 'warn',

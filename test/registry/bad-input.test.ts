@@ -106,6 +106,24 @@ const cases: Record<(typeof planningFunctions)[number], Calls> = {
     ['9223372036854775808', noSuchFunction],
     [`'one'`, notOfThatType],
   ],
+  // It says of each pair what is wrong with it, and raises only for what is no list of pairs.
+  admit_pairs: [
+    [`null, '{A}'`, argument],
+    [`'{quote}', null`, argument],
+    [`'{quote}', '{A,B}'`, argument],
+    [`'{quote', '{A}'`, notOfThatType],
+    [`array_fill('quote'::text, array[10001]), array_fill('A'::text, array[10001])`, argument],
+  ],
+  check_pairs: [
+    ...within(keys, (value) => `'{quote,quote}', array['A', ${value}]`),
+    ...within(types, (value) => `array['quote', ${value}], '{A,B}'`),
+    [`null, '{A}'`, argument],
+    [`'{quote}', null`, argument],
+    [`'{quote}', '{A,B}'`, argument],
+    [`'{quote', '{A}'`, notOfThatType],
+    [`array_fill('quote'::text, array[10001]), array_fill('A'::text, array[10001])`, argument],
+  ],
+  refresh_pair: [...within(keys, (value) => `'quote', ${value}`), ...within(types, (value) => `${value}, 'A'`)],
   set_node_demand: [
     ...within(keys, (value) => `:node, '{quote,quote}', array['A', ${value}], '{1,1}'`),
     ...within(types, (value) => `:node, array['quote', ${value}], '{A,B}', '{1,1}'`),

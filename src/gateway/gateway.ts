@@ -1,0 +1,112 @@
+import { hostname } from 'node:os';
+import { setTimeout as wait } from 'node:timers/promises';
+import type { Queryable } from '../database/index.ts';
+import { NodeDemand } from '../demand/index.ts';
+import { PgfreshError } from '../errors/index.ts';
+import type { Events } from '../events/index.ts';
+import type { Door } from '../http/index.ts';
+import { Service } from '../lifecycle/index.ts';
+import { Admission } from './admission.ts';
+import { doorOf } from './door.ts';
+import { EventStreams } from './event-stream.ts';
+import { Identity } from './identity.ts';
+import type { PairMirror } from './pair-state.ts';
+import { Permission } from './permission.ts';
+import { PlainReads } from './plain-read.ts';
+import { Reception } from './reception.ts';
+import { Relief } from './relief.ts';
+import type { SessionParts } from './session.ts';
+import type { GatewaySettings } from './settings.ts';
+import { Tally } from './tally.ts';
+import { Viewings } from './viewings.ts';
+import { WebSockets } from './web-socket.ts';
+
+export interface GatewayOptions {
+  readonly db: Queryable;
+  readonly events: Events;
+  readonly settings: GatewaySettings;
+  readonly mirror: PairMirror & Service;
+}
+
+const roundMs = 1_000;
+// Each session is asked about once in so many rounds, so a right that was taken away ends within ten seconds.
+const roundsToRecheck = 8;
+const roundsToBeat = 25;
+
+/** What clients talk to. It looks at pairs on their behalf, and sends them what is there and what changes. */
+export class Gateway extends Service {
+  readonly name = 'gateway';
+  readonly door: Door;
+  readonly #options: GatewayOptions;
+  readonly #demand: NodeDemand;
+  readonly #parts: SessionParts;
+  readonly #tally: Tally;
+  readonly #reception: Reception;
+  #loop: Promise<void> | undefined;
+  #round = 0;
+
+  constructor(options: GatewayOptions) {
+    super();
+    const { db, events, settings, mirror } = options;
+    const { limits } = settings;
+    this.#options = options;
+    this.#demand = new NodeDemand({ db, events, nodeName: `${hostname()} ${process.pid}` });
+    const admission = new Admission(db);
+    this.#parts = {
+      limits,
+      identity: new Identity(settings),
+      permission: new Permission(settings.authorize),
+      admission,
+      viewings: new Viewings({ mirror, admission, demand: this.#demand, events }),
+      events,
+      relief: new Relief(),
+    };
+    this.#tally = new Tally(limits);
+    this.#reception = new Reception({ parts: this.#parts, tally: this.#tally, settings });
+    this.door = doorOf({
+      reception: this.#reception,
+      webSockets: new WebSockets(this.#reception, events, limits.messageBytes),
+      eventStreams: new EventStreams(this.#reception, limits.messageBytes),
+      plainReads: new PlainReads(this.#reception, this.#parts),
+      origins: settings.origins,
+      events,
+    });
+  }
+
+  protected async onStart(): Promise<void> {
+    await this.#parts.identity.open();
+    await this.#options.mirror.start();
+    await this.#demand.start();
+    this.#loop = this.#goRounds();
+  }
+
+  protected async onStop(): Promise<void> {
+    await this.door.drain();
+    await this.#loop;
+    this.#parts.viewings.close();
+    await this.#options.mirror.stop();
+    await this.#demand.stop();
+  }
+
+  #goRound(): void {
+    this.#round += 1;
+    const now = Date.now();
+    let place = 0;
+    for (const session of this.#reception.sessions) {
+      place += 1;
+      if (!session.isOpen) continue;
+      if (session.expiresAt <= now) session.end(new PgfreshError('PGF_LIVE_TOKEN', { problem: 'it has expired' }));
+      else if (this.#round % roundsToBeat === 0 && !session.client.outlet.beat()) session.client.outlet.cut();
+      else if (this.#parts.permission.isAsked && (place + this.#round) % roundsToRecheck === 0) void session.recheck();
+    }
+    this.#parts.viewings.tidy();
+    if (this.#round % 60 === 0) this.#tally.forgetIdle();
+  }
+
+  async #goRounds(): Promise<void> {
+    while (!this.stopSignal.aborted) {
+      await wait(roundMs, undefined, { signal: this.stopSignal }).catch(() => {});
+      if (!this.stopSignal.aborted) this.#goRound();
+    }
+  }
+}
