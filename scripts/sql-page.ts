@@ -7,7 +7,7 @@ import { readFunctions, readRelations, type SqlFunction, type SqlRelation } from
 const topics: Readonly<Record<string, string>> = {
   registry: 'The registry and staleness',
   demand: 'Who looks at what',
-  gateway: 'What a gateway asks',
+  viewers: 'What a gateway asks',
   ticks: 'Tick and sweep',
   cycles: 'Scheduled refreshes',
   planner: 'How a look becomes a job',

@@ -8,7 +8,7 @@ const pair = z.tuple([z.string(), z.string()]);
 const wanted = z.union([pair, z.tuple([z.string(), z.string(), z.string().max(200)])]);
 
 const messages = {
-  hello: z.strictObject({ type: z.literal('hello'), protocol: z.unknown() }),
+  hello: z.strictObject({ type: z.literal('hello'), protocol: z.unknown().optional() }),
   want: z.strictObject({ type: z.literal('want'), pairs: z.array(wanted) }),
   add: z.strictObject({ type: z.literal('add'), pairs: z.array(wanted) }),
   drop: z.strictObject({ type: z.literal('drop'), pairs: z.array(pair) }),

@@ -12,9 +12,11 @@ let scene: GatewayScene;
 let running: RunningGateway;
 beforeAll(async () => {
   scene = await GatewayScene.open();
+});
+beforeEach(async () => {
+  await scene.clear();
   running = await scene.gateway();
 });
-beforeEach(() => scene.clear());
 
 const open = (headers: Record<string, string>, protocols: string[] = [], to = running) =>
   LiveClient.open(to.http.url, { headers, protocols });
@@ -108,7 +110,6 @@ describe('keys by address', () => {
     ])
       await expect(open(bearer(token), [], gateway)).rejects.toMatchObject(refusedWith(401, 'PGF_LIVE_TOKEN'));
     server.closeAllConnections();
-    await gateway.stop();
   });
 });
 
@@ -128,13 +129,11 @@ describe('people without a token', () => {
         expires_at: null,
       });
     }
-    await Promise.all([local.stop(), all.stop()]);
   });
 
   it('can not become somebody by a wrong token', async () => {
     const local = await scene.gateway({ anonymous: 'loopback' });
     await expect(open(bearer('nonsense'), [], local)).rejects.toMatchObject(refusedWith(401, 'PGF_LIVE_TOKEN'));
-    await local.stop();
   });
 });
 
@@ -150,7 +149,6 @@ describe('a page', () => {
     const opening = open({ ...bearer(await tokenOf('ada')), origin: own }, [], gateway);
     if (allowed) await (await opening).close();
     else await expect(opening).rejects.toMatchObject(refusedWith(403, 'PGF_LIVE_ORIGIN'));
-    await gateway.stop();
   });
 
   it('reaches the server under one of its own names only', async () => {
@@ -190,7 +188,6 @@ describe('authorize', () => {
     await scene.quote('MINE', 1);
     expect(await client.next('change')).toMatchObject({ pair: ['quote', 'MINE'] });
     expect(await scene.queued()).toEqual(['quote MINE']);
-    await gateway.stop();
   });
 
   it('is asked again, and a right that was taken away ends within ten seconds', async () => {
@@ -211,7 +208,6 @@ describe('authorize', () => {
     await scene.quote('KEPT', 1);
     expect(await client.next('change')).toMatchObject({ pair: ['quote', 'KEPT'] });
     await expect.poll(() => scene.demand()).toEqual(['quote KEPT 1']);
-    await gateway.stop();
   });
 });
 

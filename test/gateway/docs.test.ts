@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { GatewayScene, tokenOf, type RunningGateway } from './scene.ts';
 import type { LiveClient } from './live-client.ts';
 
@@ -18,6 +18,9 @@ let scene: GatewayScene;
 let running: RunningGateway;
 beforeAll(async () => {
   scene = await GatewayScene.open();
+});
+beforeEach(async () => {
+  await scene.clear();
   running = await scene.gateway();
 });
 
@@ -38,7 +41,6 @@ describe('docs/protocol.md', () => {
   it.each(examples.map((example, place) => [place, example.title, example.lines] as const))(
     'example %i, %s',
     async (_, _title, lines) => {
-      await scene.clear();
       await scene.quote('AAPL', 187.2);
       let client: LiveClient = await running.connect('ada');
       let version = '';

@@ -1,6 +1,8 @@
-import { once } from 'node:events';
+import { afterEach } from 'vitest';
 import { WebSocket } from 'ws';
-import { atEnd } from '../harness/database.ts';
+
+const opened = new Set<WebSocket>();
+afterEach(() => opened.forEach((webSocket) => webSocket.terminate()));
 
 export interface LiveOptions {
   readonly headers?: Record<string, string>;
@@ -25,12 +27,15 @@ export class LiveClient {
       this.#tell();
     });
     webSocket.on('error', () => {});
-    this.closed = once(webSocket, 'close').then(([code, reason]) => {
-      this.#isClosed = true;
-      this.#tell();
-      return { code: code as number, reason: (reason as Buffer).toString() };
+    this.closed = new Promise((resolve) => {
+      webSocket.on('close', (code, reason) => {
+        this.#isClosed = true;
+        this.#tell();
+        resolve({ code, reason: reason.toString() });
+      });
     });
-    atEnd(async () => webSocket.terminate());
+    opened.add(webSocket);
+    webSocket.on('close', () => opened.delete(webSocket));
   }
 
   /** Connects; fails with the status of the answer if it is refused. */
@@ -48,7 +53,8 @@ export class LiveClient {
         });
       });
     });
-    await Promise.race([once(webSocket, 'open'), refused]);
+    const isOpen = new Promise((resolve) => webSocket.once('open', resolve));
+    await Promise.race([isOpen, refused]);
     return client;
   }
 

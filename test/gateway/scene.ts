@@ -1,19 +1,23 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { SignJWT } from 'jose';
+import { afterEach } from 'vitest';
 import { resolveConfig, type Config, type GatewayDefinition } from '../../src/config/index.ts';
 import type { Database } from '../../src/database/index.ts';
 import { Events, type PgfreshEvent } from '../../src/events/index.ts';
 import { Gateway } from '../../src/gateway/index.ts';
 import { HttpServer } from '../../src/http/index.ts';
 import { Health, Metrics } from '../../src/watch/index.ts';
-import { atEnd, createDatabase, openDatabase } from '../harness/database.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
 import { LiveClient, type LiveOptions } from './live-client.ts';
 import { PlainMirror } from './plain-mirror.ts';
 
 export const secret = 'a secret of tests, long enough for HS256';
 process.env['TEST_JWT_SECRET'] = secret;
+
+// What a test has started ends with it, so the next one finds nobody who looks.
+const started = new Set<RunningGateway>();
+afterEach(async () => {
+  await Promise.all([...started].map((running) => running.stop()));
+});
 
 /** A token that the gateways of tests accept, unless something of it is changed. */
 export function tokenOf(
@@ -92,9 +96,11 @@ export class RunningGateway {
   readonly http: HttpServer;
   readonly gateway: Gateway;
 
-  private constructor(scene: GatewayScene, gateway: GatewayDefinition, config: Config, dataDir: string) {
+  private constructor(scene: GatewayScene, gateway: GatewayDefinition, config: Config) {
     const jwt = { secret: { env: 'TEST_JWT_SECRET' } };
-    const resolved = resolveConfig({ config: { port: 0, dataDir, ...config, gateway: { jwt, ...gateway } } });
+    const resolved = resolveConfig({
+      config: { port: 0, token: 'the-token-of-the-console', ...config, gateway: { jwt, ...gateway } },
+    });
     this.events.subscribe((event) => this.seen.push(event));
     const mirror = new PlainMirror(scene.db);
     this.gateway = new Gateway({ db: scene.db, events: this.events, settings: resolved.gateway, mirror });
@@ -108,16 +114,15 @@ export class RunningGateway {
   }
 
   static async start(scene: GatewayScene, gateway: GatewayDefinition, config: Config): Promise<RunningGateway> {
-    const dataDir = await mkdtemp(join(tmpdir(), 'pgfresh-gateway-'));
-    atEnd(() => rm(dataDir, { recursive: true }));
-    const running = new RunningGateway(scene, gateway, config, dataDir);
-    atEnd(() => running.stop());
+    const running = new RunningGateway(scene, gateway, config);
+    started.add(running);
     await running.gateway.start();
     await running.http.start();
     return running;
   }
 
   async stop(): Promise<void> {
+    started.delete(this);
     await this.http.stop();
     await this.gateway.stop();
   }

