@@ -60,6 +60,16 @@ export const sourceFunctions = [
   'calibrate_source',
 ] as const;
 
+/** What a gateway calls. */
+export const changeFunctions = [
+  'admit_pairs',
+  'watch_changes',
+  'read_pairs',
+  'pump_changes',
+  'settle_changes',
+  'clear_unwatched_changes',
+] as const;
+
 /** What a worker calls besides. */
 export const refreshFunctions = ['fence_jobs', 'release_claim', 'keep_refused_answer'] as const;
 
@@ -72,4 +82,5 @@ export const calledByUsers = [
   ...queueFunctions,
   ...sourceFunctions,
   ...refreshFunctions,
+  ...changeFunctions,
 ] as const;

@@ -3,6 +3,7 @@ import type { ResolvedConfig } from '../config/index.ts';
 import { consoleRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
+import { Gateway } from '../gateway/index.ts';
 import type { Service } from '../lifecycle/index.ts';
 import { Planner } from '../planner/index.ts';
 import { Worker } from '../worker/index.ts';
@@ -11,6 +12,8 @@ import { Worker } from '../worker/index.ts';
 export interface RoleContext {
   readonly database: Database;
   readonly url: string;
+  /** Where LISTEN works. */
+  readonly listenUrl: string | undefined;
   readonly events: Events;
   readonly config: ResolvedConfig;
   /** The data types that a worker is limited to. */
@@ -41,6 +44,7 @@ const roles = {
       drainMs: settings.drainTimeout,
     }),
   }),
+  gateway: ({ database: db, listenUrl, events }) => ({ service: new Gateway({ db, listenUrl, events }) }),
   console: ({ status }) => ({ routes: (app) => consoleRoutes(app, status) }),
 } as const satisfies Record<string, (context: RoleContext) => Brought>;
 

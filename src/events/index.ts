@@ -19,6 +19,8 @@ export type PgfreshEvent =
   | { type: 'planner.ran'; kind: 'tick' | 'sweep'; ms: number; counts: Readonly<Record<string, number>> }
   | { type: 'planner.failed'; kind: 'tick' | 'sweep' | 'duty'; problem: string }
   | { type: 'demand.failed'; problem: string }
+  | { type: 'changes.published'; types: number; ms: number }
+  | { type: 'gateway.failed'; step: 'pump' | 'poll' | 'read'; problem: string }
   | { type: 'worker.started'; worker: number; types: readonly string[] }
   | { type: 'worker.failed'; step: 'claim' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
   | { type: 'worker.lease_lost'; worker: number }
@@ -74,7 +76,9 @@ export type WarningCode =
   | 'breaker_opened'
   | 'type_unwritable'
   | 'answer_without_length'
-  | 'answer_overlong';
+  | 'answer_overlong'
+  | 'changes_unseen'
+  | 'triggers_left';
 
 type Listener = (event: PgfreshEvent) => void;
 
