@@ -8,7 +8,6 @@ export const planningFunctions = [
   'heartbeat_node',
   'set_node_demand',
   'retire_node',
-  'admit_pairs',
   'check_pairs',
   'refresh_pair',
   'check_and_queue_stale_data',
@@ -63,6 +62,16 @@ export const sourceFunctions = [
   'calibrate_source',
 ] as const;
 
+/** What a gateway calls. */
+export const changeFunctions = [
+  'admit_pairs',
+  'watch_changes',
+  'read_pairs',
+  'pump_changes',
+  'settle_changes',
+  'clear_unwatched_changes',
+] as const;
+
 /** What a worker calls besides. */
 export const refreshFunctions = ['fence_jobs', 'release_claim', 'keep_refused_answer'] as const;
 
@@ -75,4 +84,5 @@ export const calledByUsers = [
   ...queueFunctions,
   ...sourceFunctions,
   ...refreshFunctions,
+  ...changeFunctions,
 ] as const;

@@ -21,6 +21,7 @@ const topics: Readonly<Record<string, string>> = {
   recover: 'Workers and recovery',
   ledger: 'The ledger',
   sources: 'Sources and their limits',
+  changes: 'Changes',
   maintenance: 'History',
   warnings: 'Warnings',
   clock: 'Time',

@@ -25,7 +25,8 @@ export type PgfreshEvent =
   | { type: 'gateway.refused'; code: string }
   /** A client read more slowly than it was sent to, and so many states were left out. */
   | { type: 'gateway.slow'; skipped: number }
-  | { type: 'gateway.failed'; problem: string }
+  | { type: 'changes.published'; types: number; ms: number }
+  | { type: 'gateway.failed'; step: 'pump' | 'poll' | 'read' | 'check' | 'explain' | 'answer'; problem: string }
   | { type: 'worker.started'; worker: number; types: readonly string[] }
   | { type: 'worker.failed'; step: 'claim' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
   | { type: 'worker.lease_lost'; worker: number }
@@ -81,7 +82,9 @@ export type WarningCode =
   | 'breaker_opened'
   | 'type_unwritable'
   | 'answer_without_length'
-  | 'answer_overlong';
+  | 'answer_overlong'
+  | 'changes_unseen'
+  | 'triggers_left';
 
 type Listener = (event: PgfreshEvent) => void;
 

@@ -64,7 +64,7 @@ export function doorOf(parts: DoorParts): Door {
       answering(context, async ({ incoming }) => {
         const { type, key } = context.req.param() as { type: string; key: string };
         const viewing = await plainReads.read(incoming, { dataType: type, key }, maxAge(context.req.query('maxAge')));
-        const tag = `"${viewing.state!.digest}"`;
+        const tag = `"${viewing.shown!.digest}"`;
         context.header('etag', tag);
         context.header('cache-control', 'no-cache');
         if (context.req.header('if-none-match') === tag) return context.body(null, 304);

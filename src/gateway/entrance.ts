@@ -1,14 +1,15 @@
 import { PgfreshError } from '../errors/index.ts';
-import type { Admission } from './admission.ts';
 import type { Permission } from './permission.ts';
+import type { Questions } from './questions.ts';
 import type { Limits, Pair, User } from './settings.ts';
 import type { Account } from './tally.ts';
+import type { NamedPair } from './viewing.ts';
 import type { Viewings } from './viewings.ts';
 
 interface EntranceParts {
   readonly limits: Limits;
   readonly permission: Permission;
-  readonly admission: Admission;
+  readonly questions: Questions;
   readonly viewings: Viewings;
 }
 
@@ -18,24 +19,28 @@ const longestKey = 512;
  * The pair as its data type writes it, if there can be such a pair and the user may look at it. What costs least is
  * asked first, and nothing is left behind for a pair that is refused.
  */
-export async function admitted(pair: Pair, user: User, account: Account, parts: EntranceParts): Promise<Pair> {
+export async function admitted(pair: Pair, user: User, account: Account, parts: EntranceParts): Promise<NamedPair> {
   requirePlausible(pair);
-  const found = parts.viewings.find(pair) ? pair : await judged(pair, account, parts);
-  const refusal = await parts.permission.refusal(user, { dataType: found.dataType, key: found.key });
+  const { dataType, type, key } = parts.viewings.find(pair) ?? (await judged(pair, account, parts));
+  const refusal = await parts.permission.refusal(user, { dataType, key });
   if (refusal) throw refusal;
-  return found;
+  return { dataType, type, key };
 }
 
-async function judged({ dataType, key }: Pair, account: Account, { admission, limits }: EntranceParts): Promise<Pair> {
-  const verdict = await admission.admit({ dataType, key });
-  if ('code' in verdict) throw new PgfreshError(verdict.code as 'PGF_KEY_UNKNOWN', { problem: verdict.problem });
-  if (verdict.visibility === 'rls') throw new PgfreshError('PGF_LIVE_PRIVATE', { type: dataType });
-  if (!verdict.known && !account.newPairs.take())
-    throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', {
-      pair: `${dataType} ${verdict.key}`,
-      limit: limits.newPairsPerMinute,
-    });
-  return { dataType, key: verdict.key };
+async function judged(asked: Pair, account: Account, { questions, limits }: EntranceParts): Promise<NamedPair> {
+  const verdict = await questions.admit(asked);
+  if ('refused' in verdict) {
+    const { code, problem } = verdict.refused;
+    throw new PgfreshError(code as 'PGF_KEY_UNKNOWN', { problem });
+  }
+  const { dataType } = asked;
+  const { type, key, known, visibility } = verdict.admitted;
+  if (visibility === 'rls') throw new PgfreshError('PGF_LIVE_PRIVATE', { type: dataType });
+  if (!known && !account.newPairs.take()) {
+    const limit = limits.newPairsPerMinute;
+    throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', { pair: `${dataType} ${key}`, limit });
+  }
+  return { dataType, type, key };
 }
 
 // What PostgreSQL could not even be asked about, or what could be taken for another pair.

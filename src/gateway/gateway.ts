@@ -6,13 +6,13 @@ import { PgfreshError } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Door } from '../http/index.ts';
 import { Service } from '../lifecycle/index.ts';
-import { Admission } from './admission.ts';
+import { Changes } from './changes.ts';
 import { doorOf } from './door.ts';
 import { EventStreams } from './event-stream.ts';
 import { Identity } from './identity.ts';
-import type { PairMirror } from './pair-state.ts';
 import { Permission } from './permission.ts';
 import { PlainReads } from './plain-read.ts';
+import { Questions } from './questions.ts';
 import { Reception } from './reception.ts';
 import { Relief } from './relief.ts';
 import type { SessionParts } from './session.ts';
@@ -25,7 +25,8 @@ export interface GatewayOptions {
   readonly db: Queryable;
   readonly events: Events;
   readonly settings: GatewaySettings;
-  readonly mirror: PairMirror & Service;
+  /** Where LISTEN works; undefined behind a transaction pooler. */
+  readonly listenUrl: string | undefined;
 }
 
 const roundMs = 1_000;
@@ -37,7 +38,7 @@ const roundsToBeat = 25;
 export class Gateway extends Service {
   readonly name = 'gateway';
   readonly door: Door;
-  readonly #options: GatewayOptions;
+  readonly #changes: Changes;
   readonly #demand: NodeDemand;
   readonly #parts: SessionParts;
   readonly #tally: Tally;
@@ -47,17 +48,18 @@ export class Gateway extends Service {
 
   constructor(options: GatewayOptions) {
     super();
-    const { db, events, settings, mirror } = options;
+    const { db, listenUrl, events, settings } = options;
     const { limits } = settings;
-    this.#options = options;
+    this.#changes = new Changes({ db, listenUrl, events });
     this.#demand = new NodeDemand({ db, events, nodeName: `${hostname()} ${process.pid}` });
-    const admission = new Admission(db);
+    const questions = new Questions(db);
+    const { mirror } = this.#changes;
     this.#parts = {
       limits,
       identity: new Identity(settings),
       permission: new Permission(settings.authorize),
-      admission,
-      viewings: new Viewings({ mirror, admission, demand: this.#demand, events }),
+      questions,
+      viewings: new Viewings({ mirror, questions, demand: this.#demand, events }),
       events,
       relief: new Relief(),
     };
@@ -75,7 +77,7 @@ export class Gateway extends Service {
 
   protected async onStart(): Promise<void> {
     await this.#parts.identity.open();
-    await this.#options.mirror.start();
+    await this.#changes.start();
     await this.#demand.start();
     this.#loop = this.#goRounds();
   }
@@ -84,7 +86,7 @@ export class Gateway extends Service {
     await this.door.drain();
     await this.#loop;
     this.#parts.viewings.close();
-    await this.#options.mirror.stop();
+    await this.#changes.stop();
     await this.#demand.stop();
   }
 

@@ -1,7 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { PgfreshError } from '../errors/index.ts';
 import { admitted } from './entrance.ts';
-import type { PairState } from './pair-state.ts';
 import type { Reception } from './reception.ts';
 import type { SessionParts } from './session.ts';
 import type { Pair } from './settings.ts';
@@ -22,7 +21,7 @@ export class PlainReads {
 
   /** The pair, once it is known; with a greatest age, once it is young enough or ten seconds have passed. */
   async read(request: IncomingMessage, asked: Pair, maxAgeMs: number | undefined): Promise<Viewing> {
-    const { limits, viewings, admission } = this.#parts;
+    const { limits, viewings, questions } = this.#parts;
     const { identified, account, visitor } = await this.#reception.receive(request);
     if (!account.reads.take()) throw new PgfreshError('PGF_LIVE_TOO_FAST', { limit: limits.messagesPerSecond });
     const { user } = identified;
@@ -30,20 +29,19 @@ export class PlainReads {
     const viewing = viewings.glance(pair, user.anonymous ? `anonymous:${visitor.address}` : user.id);
     if (!(await until(viewing, () => true, firstMs))) throw new PgfreshError('PGF_LIVE_BUSY', {});
     if (maxAgeMs === undefined) return viewing;
-    const isYoung = ({ fetchedAt }: PairState): boolean =>
-      fetchedAt !== null && Date.now() - Date.parse(fetchedAt) <= maxAgeMs;
-    if (isYoung(viewing.state!)) return viewing;
+    const isYoung = (): boolean => viewing.ageMs <= maxAgeMs;
+    if (isYoung()) return viewing;
     if (!account.refreshes.take())
       throw new PgfreshError('PGF_LIVE_TOO_MANY_REFRESHES', { limit: limits.refreshesPerMinute });
-    await admission.refresh(viewing);
+    await questions.refresh(viewing);
     await until(viewing, isYoung, freshMs);
     return viewing;
   }
 }
 
-/** Whether the state is as wanted, now or within some time. */
-function until(viewing: Viewing, isWanted: (state: PairState) => boolean, patienceMs: number): Promise<boolean> {
-  if (viewing.state && isWanted(viewing.state)) return Promise.resolve(true);
+/** Whether the pair is shown as it is wanted, now or within some time. */
+function until(viewing: Viewing, isWanted: () => boolean, patienceMs: number): Promise<boolean> {
+  if (viewing.shown && isWanted()) return Promise.resolve(true);
   return new Promise((resolve) => {
     const settle = (wanted: boolean): void => {
       clearTimeout(timer);
@@ -51,7 +49,7 @@ function until(viewing: Viewing, isWanted: (state: PairState) => boolean, patien
       resolve(wanted);
     };
     const timer = setTimeout(() => settle(false), patienceMs);
-    const viewer = { offer: () => void (isWanted(viewing.state!) && settle(true)) };
+    const viewer = { offer: () => void (isWanted() && settle(true)), lose: () => settle(false) };
     const subscription: Subscription = { viewing, viewer, version: '', digest: undefined, isNew: true };
     viewing.subscriptions.add(subscription);
   });

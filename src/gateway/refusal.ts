@@ -37,7 +37,7 @@ export function refuse(thrown: unknown, events: Events): Refused & { readonly st
   const status = statuses[error.code];
   events.emit({ type: 'gateway.refused', code: status === undefined ? 'PGF_LIVE_BUSY' : error.code });
   if (status !== undefined) return { status, ...worded(error) };
-  events.emit({ type: 'gateway.failed', problem: problemOf(thrown) });
+  events.emit({ type: 'gateway.failed', step: 'answer', problem: problemOf(thrown) });
   const message = 'The server can not answer this moment; its log says why.';
   return { status: 503, code: 'PGF_LIVE_BUSY', message, next: 'Ask again in a few seconds.' };
 }

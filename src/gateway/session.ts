@@ -1,6 +1,5 @@
 import { PgfreshError } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import type { Admission } from './admission.ts';
 import { Bucket } from './bucket.ts';
 import { admitted } from './entrance.ts';
 import type { Identified, Identity } from './identity.ts';
@@ -15,11 +14,12 @@ import {
   type ServerMessage,
   type WantedPair,
 } from './protocol.ts';
+import type { Questions } from './questions.ts';
 import { closeCode, refuse } from './refusal.ts';
 import type { Relief } from './relief.ts';
 import type { Limits, Pair, User } from './settings.ts';
 import type { Account } from './tally.ts';
-import type { Subscription } from './viewing.ts';
+import type { NamedPair, Subscription, Viewer } from './viewing.ts';
 import type { Viewings } from './viewings.ts';
 
 /** One way to a client, whatever it is made of. */
@@ -40,7 +40,7 @@ export interface SessionParts {
   readonly limits: Limits;
   readonly identity: Identity;
   readonly permission: Permission;
-  readonly admission: Admission;
+  readonly questions: Questions;
   readonly viewings: Viewings;
   readonly events: Events;
   readonly relief: Relief;
@@ -60,7 +60,7 @@ const refreshPauseMs = 5_000;
 const longestPauseMs = 2_000;
 
 /** One connection of one user: the pairs that he wants, and what he still has to be sent. */
-export class Session {
+export class Session implements Viewer {
   readonly client: Client;
   readonly #parts: SessionParts;
   readonly #messages: Bucket;
@@ -141,7 +141,7 @@ export class Session {
   /** There is a newer state of a pair. A slow client gets it when it has read what is there, and only the newest. */
   offer(subscription: Subscription): void {
     const { viewing } = subscription;
-    if (!viewing.state || viewing.state.version <= subscription.version) return;
+    if (!viewing.shown || viewing.shown.version <= subscription.version) return;
     if (this.#behind) {
       if (this.#behind.has(subscription)) this.#skipped += 1;
       this.#behind.add(subscription);
@@ -167,15 +167,18 @@ export class Session {
     for (const subscription of behind) this.offer(subscription);
   }
 
+  /** The data type of a pair is not there any more. */
+  lose({ viewing }: Subscription): void {
+    const problem = `there is no data type "${viewing.dataType}" any more`;
+    this.#revoke(viewing, new PgfreshError('PGF_TYPE_UNKNOWN', { problem }));
+  }
+
   /** Asks again whether he may see what he sees. */
   async recheck(): Promise<void> {
     const { permission } = this.#parts;
-    const all = [...this.#subscriptions].map(async ([name, { viewing }]) => {
+    const all = [...this.#subscriptions.values()].map(async ({ viewing }) => {
       const refusal = await permission.refusal(this.user, pairOf(viewing));
-      if (!refusal || !this.#isOpen || this.#subscriptions.get(name)?.viewing !== viewing) return;
-      this.#drop(name);
-      const { code, message, next } = refuse(refusal, this.#parts.events);
-      this.#say({ type: 'revoked', pair: [viewing.dataType, viewing.key], code, message, next });
+      if (refusal) this.#revoke(viewing, refusal);
     });
     await Promise.all(all);
   }
@@ -252,7 +255,7 @@ export class Session {
     for (const subscription of joined) this.offer(subscription);
   }
 
-  #join(asked: PairName, pair: Pair, has: string | undefined): Subscription[] {
+  #join(asked: PairName, pair: NamedPair, has: string | undefined): Subscription[] {
     const { limits, viewings } = this.#parts;
     const { account } = this.client;
     const [name, written] = [nameOf(pair.dataType, pair.key), nameOf(...asked)];
@@ -279,8 +282,16 @@ export class Session {
     this.#parts.viewings.leave(subscription, this.user.id);
   }
 
+  #revoke({ dataType, key }: Pair, error: PgfreshError): void {
+    const name = nameOf(dataType, key);
+    if (!this.#isOpen || !this.#subscriptions.has(name)) return;
+    this.#drop(name);
+    const { code, message, next } = refuse(error, this.#parts.events);
+    this.#say({ type: 'revoked', pair: [dataType, key], code, message, next });
+  }
+
   async #refresh(pair: PairName): Promise<void> {
-    const { limits, admission, events } = this.#parts;
+    const { limits, questions, events } = this.#parts;
     const subscription = this.#subscriptions.get(this.#nameOf(pair));
     try {
       if (!subscription) throw new PgfreshError('PGF_LIVE_FORBIDDEN', { pair: pair.join(' ') });
@@ -290,7 +301,7 @@ export class Session {
       if (!this.client.account.refreshes.take())
         throw new PgfreshError('PGF_LIVE_TOO_MANY_REFRESHES', { limit: limits.refreshesPerMinute });
       viewing.refreshedAt = performance.now();
-      this.#say({ type: 'refresh', pair, result: await admission.refresh(viewing) });
+      this.#say({ type: 'refresh', pair, result: await questions.refresh(viewing) });
     } catch (error) {
       const { code, message, next } = refuse(error, events);
       this.#say({ type: 'refresh', pair, result: 'refused', code, message, next });
@@ -312,10 +323,10 @@ export class Session {
 
   #sendState(subscription: Subscription): void {
     const { viewing, digest, isNew } = subscription;
-    const state = viewing.state!;
-    this.client.outlet.send(viewing.message(isNew ? 'snapshot' : 'change', state.digest !== digest));
-    subscription.version = state.version;
-    subscription.digest = state.digest;
+    const shown = viewing.shown!;
+    this.client.outlet.send(viewing.message(isNew ? 'snapshot' : 'change', shown.digest !== digest));
+    subscription.version = shown.version;
+    subscription.digest = shown.digest;
     subscription.isNew = false;
     if (this.client.outlet.buffered <= this.#parts.limits.bufferBytes) return;
     this.#behind = new Set();

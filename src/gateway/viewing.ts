@@ -1,11 +1,15 @@
-import type { PairState } from './pair-state.ts';
+import type { Pair as NumberedPair, PairState } from './pair.ts';
+import type { Explained } from './questions.ts';
 import type { Pair } from './settings.ts';
+import { isPlainlyFresh, plainlyFresh, saysTheSame, show, type Showing } from './showing.ts';
+
+/** A pair with its names in the configuration and in the database. */
+export type NamedPair = Pair & NumberedPair;
 
 /** Somebody's wish to see a pair. */
 export interface Subscription {
   readonly viewing: Viewing;
-  /** Told that there is a newer state than he has. */
-  readonly viewer: { offer(subscription: Subscription): void };
+  readonly viewer: Viewer;
   /** The version that he has, or an empty text. */
   version: string;
   /** The digest of the rows that he has. */
@@ -14,24 +18,52 @@ export interface Subscription {
   isNew: boolean;
 }
 
+export interface Viewer {
+  /** There is something newer than he has. */
+  offer(subscription: Subscription): void;
+  /** The data type is not there any more. */
+  lose(subscription: Subscription): void;
+}
+
+// While something is the matter, it is asked again what.
+const askAgainMs = { soon: 2_000, later: 30_000 } as const;
+
 /** A pair that somebody looks at through this process, with all who do. */
-export class Viewing implements Pair {
+export class Viewing implements NamedPair {
   readonly dataType: string;
+  readonly type: number;
   readonly key: string;
   readonly subscriptions = new Set<Subscription>();
   readonly #users = new Map<string, number>();
   readonly #messages = new Map<string, Buffer>();
+  readonly #explain: (pair: Pair) => Promise<Explained | undefined>;
   #state: PairState | undefined;
+  #heardAt = 0;
+  #shown: Showing | undefined;
+  #turn = 0;
+  #askAt = Infinity;
+  #isAsking = false;
   /** When it was last asked for although it may have been fresh. */
   refreshedAt = -Infinity;
 
-  constructor({ dataType, key }: Pair) {
+  constructor({ dataType, type, key }: NamedPair, explain: (pair: Pair) => Promise<Explained | undefined>) {
     this.dataType = dataType;
+    this.type = type;
     this.key = key;
+    this.#explain = explain;
   }
 
-  get state(): PairState | undefined {
-    return this.#state;
+  /** What is shown now; nothing before it was read. */
+  get shown(): Showing | undefined {
+    return this.#shown;
+  }
+
+  /** How old the newest row is, by the database's clock. */
+  get ageMs(): number {
+    const { fetchedAt = null, asOf } = this.#state ?? {};
+    return fetchedAt === null || !asOf
+      ? Infinity
+      : asOf.getTime() - fetchedAt.getTime() + performance.now() - this.#heardAt;
   }
 
   /** How many distinct users look. */
@@ -49,17 +81,20 @@ export class Viewing implements Pair {
     else this.#users.delete(user);
   }
 
-  /** Takes a newer state, and tells all if it says anything new. */
-  update(state: PairState): void {
-    const before = this.#state;
-    if (before && state.version <= before.version) return;
+  /** Takes a newer state. */
+  hear(state: PairState): void {
     this.#state = state;
-    this.#messages.clear();
-    if (before && saysTheSame(before, state)) return;
-    for (const subscription of this.subscriptions) subscription.viewer.offer(subscription);
+    this.#heardAt = performance.now();
+    this.#turn = 0;
+    this.#look();
   }
 
-  /** What is sent about the state, written once for all. Rows that the client has already are left out. */
+  /** Asks what is the matter, if it is time to: what was fresh may have become too old, and nobody has refreshed it. */
+  lookAgain(now: number): void {
+    if (now >= this.#askAt) this.#look();
+  }
+
+  /** What is sent about it, written once for all. Rows that the client has already are left out. */
   message(type: 'snapshot' | 'change', withRows: boolean): Buffer {
     const name = `${type} ${withRows}`;
     let message = this.#messages.get(name);
@@ -67,8 +102,35 @@ export class Viewing implements Pair {
     return message;
   }
 
+  #look(): void {
+    const state = this.#state!;
+    if (isPlainlyFresh(state, performance.now() - this.#heardAt)) {
+      this.#askAt = this.#heardAt + (state.dueAt!.getTime() - state.asOf.getTime()) + askAgainMs.soon;
+      this.#show(plainlyFresh);
+    } else if (!this.#isAsking) void this.#ask();
+  }
+
+  async #ask(): Promise<void> {
+    const asked = this.#state;
+    this.#isAsking = true;
+    const explained = await this.#explain(this);
+    this.#isAsking = false;
+    if (this.#state !== asked) return this.#look();
+    this.#askAt = performance.now() + (explained?.queued === false ? askAgainMs.later : askAgainMs.soon);
+    this.#show(explained);
+  }
+
+  #show(explained: Explained | undefined): void {
+    const showing = show(this.#state!, this.#turn, explained);
+    if (this.#shown && saysTheSame(this.#shown, showing)) return;
+    this.#turn += 1;
+    this.#shown = showing;
+    this.#messages.clear();
+    for (const subscription of this.subscriptions) subscription.viewer.offer(subscription);
+  }
+
   #write(type: string, withRows: boolean): Buffer {
-    const { version, digest, rows, fetchedAt, dueAt, state, reason, words } = this.#state!;
+    const { version, digest, rows, fetchedAt, dueAt, state, reason, words } = this.#shown!;
     const head = JSON.stringify({
       type,
       pair: [this.dataType, this.key],
@@ -82,12 +144,6 @@ export class Viewing implements Pair {
     // The rows are JSON already, and may be large.
     return Buffer.from(withRows ? `${head.slice(0, -1)},"rows":${rows}}` : head);
   }
-}
-
-// Not the words: they tell how long something has been going on.
-function saysTheSame(one: PairState, other: PairState): boolean {
-  const names = ['digest', 'state', 'reason', 'fetchedAt', 'dueAt'] as const;
-  return names.every((name) => one[name] === other[name]);
 }
 
 /** The parts of a version as a client has it; nothing if it is none of ours. */

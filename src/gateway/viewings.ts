@@ -1,21 +1,21 @@
 import type { NodeDemand } from '../demand/index.ts';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import type { Admission } from './admission.ts';
-import type { PairMirror, Watch } from './pair-state.ts';
+import type { Mirror } from './mirror.ts';
+import type { Questions } from './questions.ts';
 import type { Pair } from './settings.ts';
-import { readVersion, Viewing, type Subscription } from './viewing.ts';
+import { readVersion, Viewing, type NamedPair, type Subscription, type Viewer } from './viewing.ts';
 
 export interface ViewingsOptions {
-  readonly mirror: PairMirror;
-  readonly admission: Pick<Admission, 'check'>;
+  readonly mirror: Pick<Mirror, 'watch'>;
+  readonly questions: Pick<Questions, 'check' | 'explain'>;
   readonly demand: Pick<NodeDemand, 'set'>;
   readonly events: Events;
 }
 
 interface Open {
   readonly viewing: Viewing;
-  watch: Watch | undefined;
+  unwatch: () => void;
   /** When the last one left. */
   emptySince: number;
 }
@@ -52,7 +52,7 @@ export class Viewings {
   }
 
   /** Somebody looks from now on. He is sent nothing before he is offered it. */
-  join(pair: Pair, user: string, viewer: Subscription['viewer'], has?: string): Subscription {
+  join(pair: NamedPair, user: string, viewer: Viewer, has?: string): Subscription {
     const viewing = this.#enter(pair, user);
     const had = readVersion(has);
     const subscription = { viewing, viewer, version: had?.version ?? '', digest: had?.digest, isNew: true };
@@ -66,19 +66,20 @@ export class Viewings {
   }
 
   /** Somebody looks once, which counts for a moment. */
-  glance(pair: Pair, user: string): Viewing {
+  glance(pair: NamedPair, user: string): Viewing {
     const viewing = this.#enter(pair, user);
     this.#glances.add({ viewing, user, until: performance.now() + glanceMs });
     return viewing;
   }
 
-  /** Lets go of what nobody has looked at for a while. */
+  /** Asks what has become of pairs that should be fresh, and lets go of what nobody has looked at for a while. */
   tidy(now = performance.now()): void {
     for (const glance of this.#glances) {
       if (glance.until > now) break;
       this.#glances.delete(glance);
       this.#left(glance.viewing, glance.user);
     }
+    for (const { viewing } of this.#open.values()) viewing.lookAgain(now);
     for (const open of this.#empty) {
       if (open.emptySince > now - lingerMs && this.#empty.size <= mostLingering) break;
       this.#close(open);
@@ -89,11 +90,13 @@ export class Viewings {
     for (const open of this.#open.values()) this.#close(open);
   }
 
-  #enter(pair: Pair, user: string): Viewing {
+  #enter(pair: NamedPair, user: string): Viewing {
     const name = nameOf(pair);
     let open = this.#open.get(name);
     if (!open) {
-      open = { viewing: new Viewing(pair), watch: undefined, emptySince: Infinity };
+      const { questions } = this.#options;
+      const viewing = new Viewing(pair, (asked) => this.#unlessFailed('explain', questions.explain(asked)));
+      open = { viewing, unwatch: () => {}, emptySince: Infinity };
       this.#open.set(name, open);
       void this.#watch(open);
     }
@@ -105,19 +108,34 @@ export class Viewings {
   // First it is queued, if it has to be: then the state that is read says so.
   async #watch(open: Open): Promise<void> {
     const { viewing } = open;
-    const { admission, mirror, events } = this.#options;
-    await admission.check(viewing).catch((error: unknown) =>
-      // The planner finds it by the count of its viewers all the same.
-      events.emit({ type: 'gateway.failed', problem: problemOf(error) }),
-    );
+    // If that fails, the planner finds it by the count of its viewers all the same.
+    await this.#unlessFailed('check', this.#options.questions.check(viewing));
     if (this.#open.get(nameOf(viewing)) !== open) return;
-    open.watch = mirror.watch(viewing.dataType, viewing.key, (state) => viewing.update(state));
+    open.unwatch = this.#options.mirror.watch(viewing, {
+      onState: (state) => viewing.hear(state),
+      onGone: () => this.#lose(open),
+    });
+  }
+
+  async #unlessFailed<Answer>(step: 'check' | 'explain', asking: Promise<Answer>): Promise<Answer | undefined> {
+    try {
+      return await asking;
+    } catch (error) {
+      this.#options.events.emit({ type: 'gateway.failed', step, problem: problemOf(error) });
+      return undefined;
+    }
+  }
+
+  #lose(open: Open): void {
+    for (const subscription of open.viewing.subscriptions) subscription.viewer.lose(subscription);
+    this.#close(open);
   }
 
   #left(viewing: Viewing, user: string): void {
     this.#counted(viewing, () => viewing.leave(user));
     if (viewing.users > 0) return;
-    const open = this.#open.get(nameOf(viewing))!;
+    const open = this.#open.get(nameOf(viewing));
+    if (open?.viewing !== viewing) return;
     open.emptySince = performance.now();
     this.#empty.add(open);
   }
@@ -131,7 +149,7 @@ export class Viewings {
   #close(open: Open): void {
     this.#empty.delete(open);
     this.#open.delete(nameOf(open.viewing));
-    open.watch?.close();
+    open.unwatch();
   }
 }
 

@@ -1,2 +1,3 @@
 export { failpoint, workerFailpoints, type FailpointName } from './failpoint.ts';
 export { Service, stopAll, thenStop } from './service.ts';
+export { Wake } from './wake.ts';

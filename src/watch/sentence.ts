@@ -47,7 +47,8 @@ const sentences: Sentences = {
   'gateway.closed': ({ transport }) => debug(`a client has gone (${transport})`),
   'gateway.refused': ({ code }) => debug(`the gateway refused something: ${code}`),
   'gateway.slow': ({ skipped }) => debug(`a client reads slowly; ${skipped} states were left out`),
-  'gateway.failed': ({ problem }) => warn(`the gateway could not do something and goes on: ${problem}`),
+  'changes.published': ({ types, ms }) => debug(`told of changes of ${types} data types in ${Math.round(ms)} ms`),
+  'gateway.failed': ({ step, problem }) => warn(`the gateway's ${step} failed and is tried again: ${problem}`),
   'worker.started': ({ worker, types }) =>
     info(
       types.length === 0 ? `worker ${worker} knows no data type yet` : `worker ${worker} refreshes ${types.join(', ')}`,

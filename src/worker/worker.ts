@@ -5,7 +5,7 @@ import { setImmediate as nextTurn, setTimeout as wait } from 'node:timers/promis
 import { Listener, type Database } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
-import { failpoint, Service } from '../lifecycle/index.ts';
+import { failpoint, Service, Wake } from '../lifecycle/index.ts';
 import { Queue, type ClaimedJob } from '../queue/index.ts';
 import {
   Commits,
@@ -21,7 +21,6 @@ import {
 } from '../refresh/index.ts';
 import { Clients, type Source } from './clients.ts';
 import { Lease } from './lease.ts';
-import { Wake } from './wake.ts';
 
 export interface WorkerOptions {
   readonly db: Database;

@@ -6,12 +6,12 @@ import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { resolveConfig } from '../../src/config/index.ts';
 import { atEnd } from '../harness/database.ts';
 import { LiveClient } from './live-client.ts';
-import { GatewayScene, secret, tokenOf, type RunningGateway } from './scene.ts';
+import { LiveScene, secret, tokenOf, type RunningGateway } from './live-scene.ts';
 
-let scene: GatewayScene;
+let scene: LiveScene;
 let running: RunningGateway;
 beforeAll(async () => {
-  scene = await GatewayScene.open();
+  scene = await LiveScene.open();
 });
 beforeEach(async () => {
   await scene.clear();

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { GatewayScene, tokenOf, type RunningGateway } from './scene.ts';
+import { LiveScene, tokenOf, type RunningGateway } from './live-scene.ts';
 import type { LiveClient } from './live-client.ts';
 
 const page = await readFile(new URL('../../docs/protocol.md', import.meta.url), 'utf8');
@@ -14,10 +14,10 @@ const examples = [...page.matchAll(/^## (.+)$|^```live\n([\s\S]*?)^```$/gm)].red
   return [...found, { title, lines: example!.trim().split('\n') }];
 }, []);
 
-let scene: GatewayScene;
+let scene: LiveScene;
 let running: RunningGateway;
 beforeAll(async () => {
-  scene = await GatewayScene.open();
+  scene = await LiveScene.open();
 });
 beforeEach(async () => {
   await scene.clear();

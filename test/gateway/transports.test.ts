@@ -1,11 +1,11 @@
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { EventClient } from './event-client.ts';
-import { GatewayScene, tokenOf, type RunningGateway } from './scene.ts';
+import { LiveScene, tokenOf, type RunningGateway } from './live-scene.ts';
 
-let scene: GatewayScene;
+let scene: LiveScene;
 let running: RunningGateway;
 beforeAll(async () => {
-  scene = await GatewayScene.open();
+  scene = await LiveScene.open();
 });
 beforeEach(async () => {
   await scene.clear();

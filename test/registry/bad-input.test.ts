@@ -106,14 +106,6 @@ const cases: Record<(typeof planningFunctions)[number], Calls> = {
     ['9223372036854775808', noSuchFunction],
     [`'one'`, notOfThatType],
   ],
-  // It says of each pair what is wrong with it, and raises only for what is no list of pairs.
-  admit_pairs: [
-    [`null, '{A}'`, argument],
-    [`'{quote}', null`, argument],
-    [`'{quote}', '{A,B}'`, argument],
-    [`'{quote', '{A}'`, notOfThatType],
-    [`array_fill('quote'::text, array[10001]), array_fill('A'::text, array[10001])`, argument],
-  ],
   check_pairs: [
     ...within(keys, (value) => `'{quote,quote}', array['A', ${value}]`),
     ...within(types, (value) => `array['quote', ${value}], '{A,B}'`),

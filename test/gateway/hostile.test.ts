@@ -1,12 +1,12 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { GatewayScene, type RunningGateway } from './scene.ts';
+import { LiveScene, type RunningGateway } from './live-scene.ts';
 
-let scene: GatewayScene;
+let scene: LiveScene;
 let running: RunningGateway;
 beforeAll(async () => {
-  scene = await GatewayScene.open();
+  scene = await LiveScene.open();
 });
 beforeEach(async () => {
   await scene.clear();

@@ -8,7 +8,6 @@ import { HttpServer } from '../../src/http/index.ts';
 import { Health, Metrics } from '../../src/watch/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { LiveClient, type LiveOptions } from './live-client.ts';
-import { PlainMirror } from './plain-mirror.ts';
 
 export const secret = 'a secret of tests, long enough for HS256';
 process.env['TEST_JWT_SECRET'] = secret;
@@ -32,7 +31,7 @@ export function tokenOf(
 }
 
 /** A database with a data type "quote", whose keys are upper-case words, and gateways on it. */
-export class GatewayScene {
+export class LiveScene {
   readonly url: string;
   readonly db: Database;
 
@@ -41,7 +40,7 @@ export class GatewayScene {
     this.db = db;
   }
 
-  static async open(): Promise<GatewayScene> {
+  static async open(): Promise<LiveScene> {
     const url = await createDatabase();
     const db = openDatabase(url);
     await db.query(`
@@ -50,7 +49,7 @@ export class GatewayScene {
       insert into pgfresh.sources (name) values ('market');
       insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl, key_pattern, normalise)
         values ('quote', 'market', 'quote', 'fetched_at', '1 minute', '^[A-Z]+$', 'upper')`);
-    return new GatewayScene(url, db);
+    return new LiveScene(url, db);
   }
 
   /** Starts a gateway with an HTTP server. It takes tokens of `tokenOf`, and more if it is told so. */
@@ -96,14 +95,14 @@ export class RunningGateway {
   readonly http: HttpServer;
   readonly gateway: Gateway;
 
-  private constructor(scene: GatewayScene, gateway: GatewayDefinition, config: Config) {
+  private constructor(scene: LiveScene, gateway: GatewayDefinition, config: Config) {
     const jwt = { secret: { env: 'TEST_JWT_SECRET' } };
     const resolved = resolveConfig({
       config: { port: 0, token: 'the-token-of-the-console', ...config, gateway: { jwt, ...gateway } },
     });
     this.events.subscribe((event) => this.seen.push(event));
-    const mirror = new PlainMirror(scene.db);
-    this.gateway = new Gateway({ db: scene.db, events: this.events, settings: resolved.gateway, mirror });
+    const { db, url: listenUrl } = scene;
+    this.gateway = new Gateway({ db, listenUrl, events: this.events, settings: resolved.gateway });
     this.http = new HttpServer({
       settings: resolved.settings,
       events: this.events,
@@ -113,7 +112,7 @@ export class RunningGateway {
     });
   }
 
-  static async start(scene: GatewayScene, gateway: GatewayDefinition, config: Config): Promise<RunningGateway> {
+  static async start(scene: LiveScene, gateway: GatewayDefinition, config: Config): Promise<RunningGateway> {
     const running = new RunningGateway(scene, gateway, config);
     started.add(running);
     await running.gateway.start();
