@@ -56,13 +56,13 @@ export function doorOf(parts: DoorParts): Door {
     );
     app.post(`${path}/events/:session`, (context) =>
       answering(context, async ({ incoming }) => {
-        await eventStreams.receive(context.req.param('session')!, incoming);
+        await eventStreams.receive(context.req.param('session'), incoming);
         return context.body(null, 202);
       }),
     );
     app.get(`${path}/:type/:key`, (context) =>
       answering(context, async ({ incoming }) => {
-        const { type, key } = context.req.param() as { type: string; key: string };
+        const { type, key } = context.req.param();
         const viewing = await plainReads.read(incoming, { dataType: type, key }, maxAge(context.req.query('maxAge')));
         const tag = `"${viewing.shown!.digest}"`;
         context.header('etag', tag);

@@ -35,6 +35,8 @@ export class EventStreams {
     response.writeHead(200, {
       'content-type': 'text/event-stream',
       'cache-control': 'no-store',
+      // It has no end but that of the connection.
+      connection: 'close',
       // Proxies that gather answers would keep changes back.
       'x-accel-buffering': 'no',
       ...headers,

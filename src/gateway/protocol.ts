@@ -44,10 +44,13 @@ export function readMessage(text: string, deepest: number): ClientMessage {
     throw misunderstood(`expected a type of ${Object.keys(messages).join(', ')}, got ${got}`);
   }
   const result = message.safeParse(value);
-  if (result.success) return result.data as ClientMessage;
+  if (result.success) return result.data;
   const [issue] = result.error.issues;
   throw misunderstood(`${[type, ...issue!.path].join('.')}: ${issue!.message}`);
 }
+
+const [quote, backslash] = [0x22, 0x5c];
+const [openBracket, closeBracket, openBrace, closeBrace] = [0x5b, 0x5d, 0x7b, 0x7d];
 
 // By the text, so that nothing deep is ever built.
 function depthOf(text: string): number {
@@ -65,10 +68,6 @@ function depthOf(text: string): number {
   }
   return deepest;
 }
-
-const [backslash, quote, openBrace, openBracket, closeBrace, closeBracket] = [...'\\"{[}]'].map((sign) =>
-  sign.charCodeAt(0),
-) as [number, number, number, number, number, number];
 
 function misunderstood(problem: string): PgfreshError {
   return new PgfreshError('PGF_LIVE_MESSAGE', { problem });

@@ -43,7 +43,7 @@ describe('a message', () => {
     ['{"type":"refresh"}', 'refresh.pair'],
     ['{"type":"auth"}', 'auth.token'],
     [`{"type":"want","pairs":${'['.repeat(50)}${']'.repeat(50)}}`, 'more than 6 levels'],
-    [`${'['.repeat(60_000)}`, 'more than 6 levels'],
+    ['['.repeat(60_000), 'more than 6 levels'],
     [`{"type":"want","pairs":[["quote","${'x'.repeat(300)}","${'v'.repeat(300)}"]]}`, 'want.pairs.0'],
   ])('%.60s is refused, and the connection goes on', async (text, problem) => {
     const client = await running.greet('ada');
@@ -244,7 +244,7 @@ describe('a flood of made-up pairs', () => {
   it('neither fills the queue nor spends anything', async () => {
     const gateway = await scene.gateway({ limits: { newPairsPerMinute: 5, messagesPerSecond: 1_000 } });
     const client = await gateway.greet('ada');
-    const letters = (n: number): string => [...String(n)].map((digit) => 'ABCDEFGHIJ'[Number(digit)]).join('');
+    const letters = (n: number): string => String(n).replace(/\d/g, (digit) => 'ABCDEFGHIJ'.charAt(Number(digit)));
     const results = new Map<string, number>();
     for (let round = 0; round < 40; round++) {
       const pairs = Array.from({ length: 500 }, (_, n) =>

@@ -21,9 +21,9 @@ afterEach(async () => {
 /** A token that the gateways of tests accept, unless something of it is changed. */
 export function tokenOf(
   user: string,
-  { expires = '1h' as string | Date, by = secret, claims = {} } = {},
+  { expires = '1h', by = secret, claims = {} }: { expires?: string | Date; by?: string; claims?: object } = {},
 ): Promise<string> {
-  return new SignJWT(claims)
+  return new SignJWT({ ...claims })
     .setProtectedHeader({ alg: 'HS256' })
     .setSubject(user)
     .setExpirationTime(expires)
