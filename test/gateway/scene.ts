@@ -51,8 +51,9 @@ export class GatewayScene {
     this.db = db;
   }
 
-  static async open(): Promise<GatewayScene> {
-    const url = await createDatabase();
+  /** On a database of its own, or on one that is migrated already. */
+  static async open(given?: string): Promise<GatewayScene> {
+    const url = given ?? (await createDatabase());
     const scene = new GatewayScene(url, openDatabase(url));
     await scene.db.query(`insert into pgfresh.sources (name) values ('market')`);
     await scene.type('quote');
