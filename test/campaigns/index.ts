@@ -1,7 +1,8 @@
 import type { Campaign } from './campaign.ts';
+import { changes } from './changes.ts';
 import { commits } from './commits.ts';
 import { queue } from './queue.ts';
 import { transactions } from './transactions.ts';
 import { worker } from './worker.ts';
 
-export const campaigns: Readonly<Record<string, Campaign>> = { transactions, queue, worker, commits };
+export const campaigns: Readonly<Record<string, Campaign>> = { transactions, queue, worker, commits, changes };
