@@ -67,8 +67,9 @@ begin
   end if;
   return query
     select n::bigint, v_keys[n], case when v_invalid[n] then 'PGF_KEY_INVALID' when v_outside[n] then 'PGF_KEY_UNKNOWN' end,
-      case when v_invalid[n] then format('a key has 1 to 512 bytes and no control characters, got %s', coalesce(left(quote_literal(v_keys[n]), 60), 'null'))
-        when v_outside[n] then format('%s is not a key of %s', left(quote_literal(v_keys[n]), 80), p_type.data_type) end
+      -- What was passed is quoted, and the message must stay one line all the same.
+      regexp_replace(case when v_invalid[n] then format('a key has 1 to 512 bytes and no control characters, got %s', coalesce(left(quote_literal(v_keys[n]), 60), 'null'))
+        when v_outside[n] then format('%s is not a key of %s', left(quote_literal(v_keys[n]), 80), p_type.data_type) end, '[[:cntrl:]]', '?', 'g')
     from generate_subscripts(v_keys, 1) as n;
 end
 $$;
@@ -92,7 +93,7 @@ begin
     from unnest(p_data_types, p_keys) with ordinality as named(data_type, key, place) left join pgfresh.data_type_registry as r using (data_type) group by r, named.data_type
   loop
     if (v_type.registered).type_id is null then
-      return query select p, null::int, null, null, null::boolean, 'PGF_TYPE_UNKNOWN', format('there is no data type %s', coalesce(left(quote_literal(v_type.data_type), 80), 'null')) from unnest(v_type.places) as p;
+      return query select p, null::int, null, null, null::boolean, 'PGF_TYPE_UNKNOWN', regexp_replace(format('there is no data type %s', coalesce(left(quote_literal(v_type.data_type), 80), 'null')), '[[:cntrl:]]', '?', 'g') from unnest(v_type.places) as p;
       continue;
     end if;
     begin

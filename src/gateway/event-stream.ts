@@ -19,9 +19,10 @@ export class EventStreams {
 
   /** Begins a stream. Throws why not, as long as nothing was sent. */
   async open(request: IncomingMessage, response: ServerResponse, headers: Record<string, string>): Promise<void> {
-    const asked = URL.parse(request.url ?? '', 'http://localhost')?.searchParams.get('protocol');
+    const asked = URL.parse(request.url ?? '', 'http://localhost')?.searchParams.get('protocol') ?? undefined;
     if (asked !== String(protocolVersion)) {
-      const got = asked == null ? 'has not said which (?protocol=1)' : `speaks ${JSON.stringify(asked.slice(0, 40))}`;
+      const got =
+        asked === undefined ? 'has not said which (?protocol=1)' : `speaks ${JSON.stringify(asked.slice(0, 40))}`;
       throw new PgfreshError('PGF_LIVE_PROTOCOL', { known: protocolVersion, got });
     }
     const guest = await this.#reception.receive(request);

@@ -2,7 +2,7 @@ import { hostname } from 'node:os';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Queryable } from '../database/index.ts';
 import { NodeDemand } from '../demand/index.ts';
-import { PgfreshError } from '../errors/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Door } from '../http/index.ts';
 import { Service } from '../lifecycle/index.ts';
@@ -30,6 +30,7 @@ export interface GatewayOptions {
 }
 
 const roundMs = 1_000;
+const patienceMs = 1_000;
 // Each session is asked about once in so many rounds, so a right that was taken away ends within ten seconds.
 const roundsToRecheck = 8;
 const roundsToBeat = 25;
@@ -86,8 +87,14 @@ export class Gateway extends Service {
     await this.door.drain();
     await this.#loop;
     this.#parts.viewings.close();
-    await this.#changes.stop();
-    await this.#demand.stop();
+    // If the database says nothing more, the counts end with their lease.
+    const ended = Promise.all([this.#changes.stop(), this.#demand.stop()]).catch((error: unknown) =>
+      this.#parts.events.emit({ type: 'demand.failed', problem: problemOf(error) }),
+    );
+    const patience = new AbortController();
+    const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
+    await Promise.race([ended, tired]);
+    patience.abort();
   }
 
   #goRound(): void {

@@ -54,7 +54,7 @@ describe('docs/protocol.md', () => {
           );
         } else if (line.startsWith('← ')) {
           const said = await client.next();
-          expect(said, line).toEqual(matching(JSON.parse(line.slice(2))));
+          expect(said).toEqual(matching(JSON.parse(line.slice(2))));
           if (line.includes('VERSION')) version = said['version'] as string;
         } else if (line.startsWith('$ ')) {
           await scene.db.query(line.slice(2));
