@@ -200,7 +200,8 @@ begin
   -- More keys than a few messages hold are the whole type.
   return (
     select coalesce(jsonb_agg(jsonb_build_array(c.type_id, case when c.whole or cardinality(c.keys) > 5000 then null else c.keys end, c.xid) order by c.type_id), '[]') from (
-      select m.type_id, bool_or(m.keys is null) as whole, array_agg(distinct k.key) filter (where k.key is not null) as keys, max(m.xid::text::bigint) as xid
+      select m.type_id, bool_or(m.keys is null or m.keys = '{}') as whole, array_agg(distinct k.key) filter (where k.key is not null) as keys,
+        case when not coalesce(bool_or(m.keys = '{}'), false) then max(m.xid::text::bigint) end as xid
       from (
         select c.xid, c.type_id, c.keys from pgfresh.change as c where c.xid >= pg_snapshot_xmax(coalesce(p_since, '1:1:'))
         union all
@@ -210,7 +211,7 @@ begin
 end
 $$;
 comment on function pgfresh.changes_since(pg_snapshot) is
-  'What is marked now and was not in that snapshot, as [type, keys or null for all, last transaction] for each type.';
+  'What is marked now and was not in that snapshot, as [type, keys or null for all, last transaction or null if nobody knows] for each type.';
 
 create or replace function pgfresh.watch_changes(p_types int[], p_since pg_snapshot default null) returns jsonb
 language plpgsql
@@ -233,13 +234,16 @@ begin
       -- Somebody may already have found the time past, and not marked. Five seconds are for this transaction, from its reading of the clock to its commit.
       since = case when w.watched_until < v_now + interval '5 seconds' then v_now else w.since end, settled = w.settled and w.watched_until >= v_now + interval '5 seconds';
   end if;
-  select jsonb_build_object('snapshot', pg_current_snapshot()::text, 'changes', case when p_since is null then '[]' else pgfresh.changes_since(p_since) end) into v_answer;
+  select jsonb_build_object('snapshot', pg_current_snapshot()::text, 'changes', case when p_since is null then '[]' else pgfresh.changes_since(p_since) end
+      -- That a type is not there any more is a change of all of it.
+      || coalesce((select jsonb_agg(jsonb_build_array(t.id, null, null)) from unnest(p_types) as t(id) where not exists (select from pgfresh.data_type_registry as r where r.type_id = t.id)), '[]'))
+    into v_answer;
   return v_answer;
 end
 $$;
 comment on function pgfresh.watch_changes(int[], pg_snapshot) is
   'Says that pairs of these data types are watched for the next 30 seconds, so that their changes are marked, and tells what was marked since a snapshot that an earlier call returned. '
-  'Returns {"snapshot", "changes": [[type, keys or null for all, last transaction], …]}. Marks are kept for ten seconds: who comes later reads everything anew.';
+  'Returns {"snapshot", "changes": [[type, keys or null for all, last transaction], …]}; a type that is not there any more is among them. Marks are kept for ten seconds: who comes later reads everything anew.';
 
 create or replace function pgfresh.pump_changes(p_holder uuid, p_since pg_snapshot default null) returns jsonb
 language plpgsql
@@ -271,7 +275,7 @@ comment on function pgfresh.pump_changes(uuid, pg_snapshot) is
   'Takes or renews the duty of the one who tells of changes; null while another one has it. Else as watch_changes, and besides which types are watched only just now, '
   'and the first transaction that can not have missed that.';
 
-create or replace function pgfresh.settle_changes(p_from pg_snapshot, p_to pg_snapshot, p_types int[] default '{}', p_since timestamptz[] default '{}') returns bigint
+create or replace function pgfresh.settle_changes(p_from pg_snapshot, p_to pg_snapshot, p_unmarked int[] default '{}', p_types int[] default '{}', p_since timestamptz[] default '{}') returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -283,8 +287,9 @@ declare
   v_more bigint := 0;
 begin
   perform pgfresh.require_primary();
-  if p_types is null or p_since is null or cardinality(p_types) <> cardinality(p_since) or cardinality(p_types) > 10000 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_types and p_since must be arrays of one length, at most 10000', 'Pass them as pump_changes returned them.');
+  if p_types is null or p_since is null or cardinality(p_types) <> cardinality(p_since) or cardinality(p_types) > 10000
+    or p_unmarked is null or cardinality(p_unmarked) > 10000 or array_position(p_unmarked, null) is not null then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_unmarked must be types with no null, and p_types and p_since arrays of one length, each at most 10000', 'Pass them as pump_changes returned them.');
   end if;
   perform set_config('synchronous_commit', 'off', true);
   if p_to is not null then
@@ -293,14 +298,18 @@ begin
     delete from pgfresh.change as c where c.xid = any (array(select pg_snapshot_xip(p_from))) and pg_visible_in_snapshot(c.xid, p_to);
     get diagnostics v_more = row_count;
   end if;
+  if cardinality(p_unmarked) > 0 then
+    insert into pgfresh.change (type_id, keys) select t.id, '{}' from unnest(p_unmarked) as t(id);
+  end if;
   if cardinality(p_types) > 0 then
     update pgfresh.watched_type as w set settled = true from unnest(p_types, p_since) as s(type_id, since) where w.type_id = s.type_id and w.since = s.since;
   end if;
   return v_first + v_more;
 end
 $$;
-comment on function pgfresh.settle_changes(pg_snapshot, pg_snapshot, int[], timestamptz[]) is
-  'Forgets the marks between two snapshots, which everybody has heard of, and notes that nobody writes any more who can not have known that these types are watched. Returns how many marks.';
+comment on function pgfresh.settle_changes(pg_snapshot, pg_snapshot, int[], int[], timestamptz[]) is
+  'Forgets the marks between two snapshots, which everybody has heard of; marks whole types to which somebody has written who could not know that they are watched; '
+  'and notes of types that nobody writes to them any more who could not. Returns how many marks are forgotten.';
 
 create or replace function pgfresh.clear_unwatched_changes() returns bigint
 language plpgsql
@@ -350,6 +359,8 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
+-- Times in the rows are written the same way whoever reads them.
+set timezone = 'UTC'
 as $$
 #variable_conflict use_column
 declare
@@ -374,7 +385,7 @@ begin
   -- One statement, whose snapshot is the version of everything that it reads. A lookup for each pair: a join could read them all.
   return query
     select s.version, s.seen, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
-      case when a.rows is null then (p.pair).checked_at + coalesce(v_type.empty_ttl, v_type.ttl) else greatest(a.fetched_at, (p.pair).checked_at) + coalesce(a.ttl, v_type.ttl) end,
+      case when a.rows is null then (p.pair).checked_at + coalesce(v_type.empty_ttl, v_type.ttl) else least(greatest(a.fetched_at, (p.pair).checked_at), '9999-12-31') + coalesce(a.ttl, v_type.ttl) end,
       (p.pair).job_id is not null, coalesce((p.pair).fails > 0 or (select j.retries > 0 from pgfresh.job as j where j.id = (p.pair).job_id), false), (p.pair).outcome, s.as_of
     from (select pgfresh.clock() as as_of, pgfresh.version_of(pg_current_snapshot()) as version, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as seen) as s
     cross join pgfresh.ask_rows(p_type_id, p_keys) as a

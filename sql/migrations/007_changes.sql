@@ -5,7 +5,7 @@
 create unlogged table pgfresh.change (
   xid xid8 not null default pg_current_xact_id(),
   type_id int not null,
-  -- Null is every key of the type.
+  -- Null is every key of the type. So is an empty array, and then nobody knows by which transaction.
   keys text[]
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 -- Who reads on knows which transactions he has seen, and looks up the others.

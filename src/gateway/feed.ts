@@ -28,7 +28,8 @@ const poll = { name: 'pgfresh.poll', text: 'select pgfresh.watch_changes($1::int
 export class Feed extends Service {
   readonly name = 'feed';
   readonly #options: FeedOptions;
-  readonly #types = new Set<number>();
+  /** The types, each with those for whom it is watched. */
+  readonly #types = new Map<number, Set<object>>();
   /** Those whose changes are marked by now. */
   readonly #marked = new Set<number>();
   readonly #listeners = new Set<(heard: Heard) => void>();
@@ -55,9 +56,11 @@ export class Feed extends Service {
   }
 
   /** Settles when changes of the type are marked. What is read after that and changes later is heard of. */
-  async watch(type: number): Promise<void> {
-    if (!this.#types.has(type)) {
-      this.#types.add(type);
+  async watch(type: number, who: object): Promise<void> {
+    const watchers = this.#types.get(type);
+    if (watchers) watchers.add(who);
+    else {
+      this.#types.set(type, new Set([who]));
       this.#options.onWatching();
       this.#wake.wake();
     }
@@ -65,7 +68,9 @@ export class Feed extends Service {
     while (!this.#marked.has(type) && this.#types.has(type)) await this.poll();
   }
 
-  unwatch(type: number): void {
+  unwatch(type: number, who: object): void {
+    const watchers = this.#types.get(type);
+    if (!watchers?.delete(who) || watchers.size > 0) return;
     this.#types.delete(type);
     this.#marked.delete(type);
   }
@@ -100,7 +105,7 @@ export class Feed extends Service {
   }
 
   async #poll(): Promise<void> {
-    const types = [...this.#types];
+    const types = [...this.#types.keys()];
     const began = performance.now();
     const since = this.#since;
     this.#since = undefined;

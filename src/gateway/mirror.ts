@@ -39,6 +39,8 @@ interface WatchedType {
   isBusy: boolean;
   /** How long to rest. */
   pauseMs: number;
+  /** How many pairs to read at once: fewer after a failure, so that one bad row does not keep back the others. */
+  limit: number;
 }
 
 const largestRead = 500;
@@ -88,7 +90,15 @@ export class Mirror extends Service {
   #type(id: number): WatchedType {
     const known = this.#types.get(id);
     if (known) return known;
-    const type: WatchedType = { id, pairs: new Map(), cold: new Set(), dirty: new Set(), isBusy: false, pauseMs: 0 };
+    const type: WatchedType = {
+      id,
+      pairs: new Map(),
+      cold: new Set(),
+      dirty: new Set(),
+      isBusy: false,
+      pauseMs: 0,
+      limit: largestRead,
+    };
     this.#types.set(id, type);
     return type;
   }
@@ -114,7 +124,7 @@ export class Mirror extends Service {
     if (this.#types.get(type.id) !== type) return;
     this.#types.delete(type.id);
     this.#waiting.delete(type);
-    this.#options.feed.unwatch(type.id);
+    this.#options.feed.unwatch(type.id, this);
   }
 
   #hear(heard: Heard): void {
@@ -174,10 +184,11 @@ export class Mirror extends Service {
     const { feed, read, events } = this.#options;
     let batch: WatchedPair[] = [];
     try {
-      await feed.watch(type.id);
+      await feed.watch(type.id, this);
       batch = take(type);
       const keys = batch.map(({ key }) => key);
       apply(batch, keys.length > 0 ? await read(type.id, keys) : []);
+      type.limit = Math.min(largestRead, type.limit * 2);
       return true;
     } catch (error) {
       for (const pair of batch) if (type.pairs.get(pair.key) === pair) type[pair.state ? 'dirty' : 'cold'].add(pair);
@@ -185,6 +196,7 @@ export class Mirror extends Service {
         this.#lose(type);
         return true;
       }
+      type.limit = Math.max(1, Math.floor(batch.length / 2));
       events.emit({ type: 'gateway.failed', step: 'read', problem: problemOf(error) });
       return false;
     }
@@ -199,11 +211,11 @@ export class Mirror extends Service {
 }
 
 /** Takes pairs to read, first those that were never read. From here on they can become dirty again. */
-function take({ cold, dirty }: WatchedType): WatchedPair[] {
+function take({ cold, dirty, limit }: WatchedType): WatchedPair[] {
   const batch: WatchedPair[] = [];
   for (const set of [cold, dirty]) {
     for (const pair of set) {
-      if (batch.length === largestRead) return batch;
+      if (batch.length >= limit) return batch;
       set.delete(pair);
       batch.push(pair);
     }

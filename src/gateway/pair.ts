@@ -37,7 +37,9 @@ export type ReadPairs = (type: number, keys: readonly string[]) => Promise<PairR
 
 const read = {
   name: 'pgfresh.read_pairs',
-  text: `select version, seen, key, rows, fetched_at as "fetchedAt", due_at as "dueAt", refreshing, failing, outcome, as_of as "asOf"
+  // What no clock will show is no time.
+  text: `select version, seen, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(due_at) then due_at end as "dueAt",
+      refreshing, failing, outcome, as_of as "asOf"
     from pgfresh.read_pairs($1::int, $2::text[])`,
 };
 
@@ -50,10 +52,15 @@ export function readShared(db: Queryable): ReadPairs {
 export function isSame(one: PairState, other: PairState): boolean {
   return (
     one.rows === other.rows &&
-    one.fetchedAt?.getTime() === other.fetchedAt?.getTime() &&
-    one.dueAt?.getTime() === other.dueAt?.getTime() &&
+    isSameTime(one.fetchedAt, other.fetchedAt) &&
+    isSameTime(one.dueAt, other.dueAt) &&
     one.refreshing === other.refreshing &&
     one.failing === other.failing &&
     one.outcome === other.outcome
   );
+}
+
+// By Object.is, because a year that is too large for a Date is the same as itself too.
+function isSameTime(one: Date | null, other: Date | null): boolean {
+  return Object.is(one?.getTime(), other?.getTime());
 }

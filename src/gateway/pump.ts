@@ -27,7 +27,7 @@ const patienceMs = 2_000;
 const read = { name: 'pgfresh.pump', text: 'select pgfresh.pump_changes($1::uuid, $2::pg_snapshot) as answer' };
 const settle = {
   name: 'pgfresh.settle',
-  text: 'select pgfresh.settle_changes($1::pg_snapshot, $2::pg_snapshot, $3::int[], $4::timestamptz[])',
+  text: 'select pgfresh.settle_changes($1::pg_snapshot, $2::pg_snapshot, $3::int[], $4::int[], $5::timestamptz[])',
 };
 
 /**
@@ -68,7 +68,7 @@ export class Pump extends Service {
       return false;
     }
     const duty = (this.#duty ??= new Duty());
-    const changes = [...asChanges(answer), ...duty.settling.look(answer)];
+    const changes = asChanges(answer);
     if (changes.length > 0) {
       await bus.publish(changes);
       events.emit({ type: 'changes.published', types: changes.length, ms: performance.now() - since });
@@ -108,12 +108,15 @@ export class Pump extends Service {
   }
 
   async #settle(duty: Duty, answer: Unsettled): Promise<void> {
+    // As marks, so that those hear of it too who only poll.
+    const unmarked = duty.settling.look(answer);
     const types = duty.settling.takeSettled(answer);
     const cleared = duty.toClear();
-    if (types.length === 0 && !cleared) return;
+    if (unmarked.length + types.length === 0 && !cleared) return;
     await this.#options.db.query(settle, [
       cleared?.from ?? null,
       cleared?.to ?? null,
+      unmarked,
       types.map(([type]) => type),
       types.map(([, since]) => since),
     ]);

@@ -1,4 +1,3 @@
-import type { Change } from './bus.ts';
 import { hasEnded, parseSnapshot, unfinished } from './snapshot.ts';
 
 /** Of an answer of pump_changes: the types that are watched only just now, and since when. */
@@ -18,17 +17,17 @@ export class Settling {
   readonly #waiting = new Map<string, number[]>();
 
   /** The types that count as changed now. */
-  look({ snapshot: text, unsettled, next = 0 }: Unsettled): Change[] {
+  look({ snapshot: text, unsettled, next = 0 }: Unsettled): number[] {
     const snapshot = parseSnapshot(text);
     return unsettled.flatMap(([type, since]) => {
       const before = this.#waiting.get(nameOf(type, since));
       const now = before ? before.filter((xid) => !hasEnded(snapshot, xid)) : unfinished(snapshot, next);
       this.#waiting.set(nameOf(type, since), now);
-      return before && before.length === now.length ? [] : [{ type, keys: undefined, xid: undefined }];
+      return before?.length === now.length ? [] : [type];
     });
   }
 
-  /** Those of them for which nothing is waited for any more, once they were told of. */
+  /** Those of them for which nothing is waited for any more. */
   takeSettled({ unsettled }: Pick<Unsettled, 'unsettled'>): Unsettled['unsettled'] {
     const settled = unsettled.filter(([type, since]) => this.#waiting.get(nameOf(type, since))?.length === 0);
     for (const [type, since] of settled) this.#waiting.delete(nameOf(type, since));

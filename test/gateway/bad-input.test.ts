@@ -41,10 +41,13 @@ const cases: Record<(typeof changeFunctions)[number], readonly (readonly [string
   settle_changes: [
     [`'x', null`, notOfThatType],
     [`null, 'x'`, notOfThatType],
-    [`null, null, null, '{}'`, argument],
-    [`null, null, '{}', null`, argument],
-    [`null, null, '{1}', '{}'`, argument],
-    [`null, null, array_fill(1, array[10001]), array_fill(now(), array[10001])`, argument],
+    [`null, null, null`, argument],
+    [`null, null, '{NULL}'`, argument],
+    [`null, null, array_fill(1, array[10001])`, argument],
+    [`null, null, '{}', null, '{}'`, argument],
+    [`null, null, '{}', '{}', null`, argument],
+    [`null, null, '{}', '{1}', '{}'`, argument],
+    [`null, null, '{}', array_fill(1, array[10001]), array_fill(now(), array[10001])`, argument],
   ],
   clear_unwatched_changes: [['1', '42883']],
 };

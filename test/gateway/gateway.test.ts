@@ -87,9 +87,6 @@ describe('who watches a pair', () => {
     const { look, gateway } = await scene.gateway();
     const viewer = await (await look('A', 'fleeting')).until(sees(undefined));
     await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'fleeting'`);
-    const next = await scene.gateway();
-    // Noticed with the next read.
-    next.gateway.mirror.watch({ type: 2, key: 'A' }, viewer);
     await viewer.until(({ isGone }) => isGone);
     await gateway.stop();
   });
@@ -126,6 +123,30 @@ describe('who watches a pair', () => {
       await viewer.until(sees(price));
     }
     expect(statements).toBe(before);
+  });
+
+  it('is not kept back by a row of somebody else that can not be read', async () => {
+    await scene.db.query(`
+      create table timed (symbol text primary key, minutes bigint, fetched_at timestamptz);
+      insert into timed select 'K' || n, 1, now() from generate_series(1, 20) as n; insert into timed values ('bad', 9000000000, now()), ('far', 1, 'infinity')`);
+    await scene.db.query(
+      `insert into pgfresh.data_type_registry (data_type, source, table_name, key_columns, timestamp_column, ttl, ttl_column)
+       values ('timed', 'market', 'timed', '{symbol}', 'fetched_at', '1 minute', 'minutes')`,
+    );
+    const { look, seen } = await scene.gateway();
+    const bad = await look('bad', 'timed');
+    const others = await Promise.all(
+      ['far', ...Array.from({ length: 20 }, (_, n) => `K${n + 1}`)].map((key) => look(key, 'timed')),
+    );
+    await Promise.all(others.map((viewer) => viewer.until(({ rows }) => rows.length === 1)));
+    expect(bad.states).toEqual([]);
+    expect(seen).toContainEqual({
+      type: 'gateway.failed',
+      step: 'read',
+      problem: expect.stringContaining('out of range'),
+    });
+    await scene.db.query(`update timed set minutes = 1 where symbol = 'bad'`);
+    await bad.until(({ rows }) => rows.length === 1);
   });
 });
 
