@@ -10,6 +10,7 @@ export const planningFunctions = [
   'retire_node',
   'check_pairs',
   'refresh_pair',
+  'count_viewers',
   'check_and_queue_stale_data',
   'check_and_queue_stale_batch',
   'plan_due_pairs',

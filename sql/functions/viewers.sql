@@ -162,3 +162,20 @@ end
 $$;
 comment on function pgfresh.refresh_pair(text, text) is
   'Queues a pair although it may be fresh, with the priority of its viewers. Returns {"job_id", "result"}; see queue_refreshes for the results.';
+
+create or replace function pgfresh.count_viewers(p_types int[], p_keys text[]) returns int[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+begin
+  if (cardinality(p_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_types and p_keys must be arrays of one length, at most 10000', 'Pass the number of a data type for each key.');
+  end if;
+  return array(select coalesce((select p.viewers from pgfresh.pairs as p where p.type_id = w.type_id and p.key = w.key collate "C"), 0)
+    from unnest(p_types, p_keys) with ordinality as w(type_id, key, place) order by w.place);
+end
+$$;
+comment on function pgfresh.count_viewers(int[], text[]) is 'How many look at each of these pairs, through all gateways and from SQL, as of the planner''s last tick.';

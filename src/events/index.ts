@@ -26,7 +26,11 @@ export type PgfreshEvent =
   /** A client read more slowly than it was sent to, and so many states were left out. */
   | { type: 'gateway.slow'; skipped: number }
   | { type: 'changes.published'; types: number; ms: number }
-  | { type: 'gateway.failed'; step: 'pump' | 'poll' | 'read' | 'check' | 'explain' | 'answer'; problem: string }
+  | {
+      type: 'gateway.failed';
+      step: 'pump' | 'poll' | 'read' | 'admit' | 'check' | 'explain' | 'count' | 'answer';
+      problem: string;
+    }
   | { type: 'worker.started'; worker: number; types: readonly string[] }
   | { type: 'worker.failed'; step: 'claim' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
   | { type: 'worker.lease_lost'; worker: number }

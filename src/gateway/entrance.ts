@@ -4,7 +4,7 @@ import type { Questions } from './questions.ts';
 import type { Limits, Pair, User } from './settings.ts';
 import type { Account } from './tally.ts';
 import type { NamedPair } from './viewing.ts';
-import type { Viewings } from './viewings.ts';
+import { refusalOf, type Viewings } from './viewings.ts';
 
 interface EntranceParts {
   readonly limits: Limits;
@@ -28,14 +28,11 @@ export async function admitted(pair: Pair, user: User, account: Account, parts: 
 }
 
 async function judged(asked: Pair, account: Account, { questions, limits }: EntranceParts): Promise<NamedPair> {
-  const verdict = await questions.admit(asked);
-  if ('refused' in verdict) {
-    const { code, problem } = verdict.refused;
-    throw new PgfreshError(code as 'PGF_KEY_UNKNOWN', { problem });
-  }
   const { dataType } = asked;
-  const { type, key, known, visibility } = verdict.admitted;
-  if (visibility === 'rls') throw new PgfreshError('PGF_LIVE_PRIVATE', { type: dataType });
+  const verdict = await questions.admit(asked);
+  const refusal = refusalOf(verdict, dataType);
+  if (refusal || 'refused' in verdict) throw refusal;
+  const { type, key, known } = verdict.admitted;
   if (!known && !account.newPairs.take()) {
     const limit = limits.newPairsPerMinute;
     throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', { pair: `${dataType} ${key}`, limit });

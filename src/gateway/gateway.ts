@@ -15,7 +15,7 @@ import { PlainReads } from './plain-read.ts';
 import { Questions } from './questions.ts';
 import { Reception } from './reception.ts';
 import { Relief } from './relief.ts';
-import type { SessionParts } from './session.ts';
+import type { Session, SessionParts } from './session.ts';
 import type { GatewaySettings } from './settings.ts';
 import { Tally } from './tally.ts';
 import { Viewings } from './viewings.ts';
@@ -31,9 +31,8 @@ export interface GatewayOptions {
 
 const roundMs = 1_000;
 const patienceMs = 1_000;
-// Each session is asked about once in so many rounds, so a right that was taken away ends within ten seconds.
-const roundsToRecheck = 8;
-const roundsToBeat = 25;
+/** How often each thing is done, in rounds. */
+const rounds = { count: 2, readmit: 5, beat: 25, forget: 60 } as const;
 
 /** What clients talk to. It looks at pairs on their behalf, and sends them what is there and what changes. */
 export class Gateway extends Service {
@@ -45,6 +44,7 @@ export class Gateway extends Service {
   readonly #tally: Tally;
   readonly #reception: Reception;
   #loop: Promise<void> | undefined;
+  readonly #underWay = new Set<string>();
   #round = 0;
 
   constructor(options: GatewayOptions) {
@@ -99,17 +99,29 @@ export class Gateway extends Service {
 
   #goRound(): void {
     this.#round += 1;
-    const now = Date.now();
-    let place = 0;
-    for (const session of this.#reception.sessions) {
-      place += 1;
-      if (!session.isOpen) continue;
-      if (session.expiresAt <= now) session.end(new PgfreshError('PGF_LIVE_TOKEN', { problem: 'it has expired' }));
-      else if (this.#round % roundsToBeat === 0 && !session.client.outlet.beat()) session.client.outlet.cut();
-      else if (this.#parts.permission.isAsked && (place + this.#round) % roundsToRecheck === 0) void session.recheck();
+    const { viewings } = this.#parts;
+    for (const session of this.#reception.sessions) if (session.isOpen) this.#look(session);
+    viewings.tidy();
+    if (this.#round % rounds.count === 0) this.#meanwhile('count', () => viewings.count());
+    if (this.#round % rounds.readmit === 0) this.#meanwhile('readmit', () => viewings.readmit());
+    if (this.#round % rounds.forget === 0) this.#tally.forgetIdle();
+  }
+
+  #look(session: Session): void {
+    if (session.expiresAt <= Date.now()) session.end(new PgfreshError('PGF_LIVE_TOKEN', { problem: 'it has expired' }));
+    else if (this.#round % rounds.beat === 0 && !session.client.outlet.beat()) session.client.outlet.cut();
+    else if (this.#parts.permission.isAsked && session.recheckAt <= performance.now()) {
+      // It sets its next time when it has ended.
+      session.recheckAt = Infinity;
+      void session.recheck();
     }
-    this.#parts.viewings.tidy();
-    if (this.#round % 60 === 0) this.#tally.forgetIdle();
+  }
+
+  // What takes longer than it should is not begun a second time.
+  #meanwhile(name: string, work: () => Promise<void>): void {
+    if (this.#underWay.has(name)) return;
+    this.#underWay.add(name);
+    void work().finally(() => this.#underWay.delete(name));
   }
 
   async #goRounds(): Promise<void> {

@@ -1,7 +1,7 @@
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { GatewaySettings, Pair, User } from './settings.ts';
 
-const patienceMs = 5_000;
+const patienceMs = 4_000;
 
 /** Whether users may look at pairs, as the configuration decides. What it does not answer is not allowed. */
 export class Permission {

@@ -49,7 +49,12 @@ function until(viewing: Viewing, isWanted: () => boolean, patienceMs: number): P
       resolve(wanted);
     };
     const timer = setTimeout(() => settle(false), patienceMs);
-    const viewer = { offer: () => void (isWanted() && settle(true)), lose: () => settle(false) };
+    const viewer = {
+      offer: () => void (isWanted() && settle(true)),
+      lose: () => settle(false),
+      counts: false,
+      tellViewers: () => {},
+    };
     const subscription: Subscription = { viewing, viewer, version: '', digest: undefined, isNew: true };
     viewing.subscriptions.add(subscription);
   });

@@ -8,7 +8,11 @@ const pair = z.tuple([z.string(), z.string()]);
 const wanted = z.union([pair, z.tuple([z.string(), z.string(), z.string().max(200)])]);
 
 const messages = {
-  hello: z.strictObject({ type: z.literal('hello'), protocol: z.unknown().optional() }),
+  hello: z.strictObject({
+    type: z.literal('hello'),
+    protocol: z.unknown().optional(),
+    viewers: z.boolean().optional(),
+  }),
   want: z.strictObject({ type: z.literal('want'), pairs: z.array(wanted) }),
   add: z.strictObject({ type: z.literal('add'), pairs: z.array(wanted) }),
   drop: z.strictObject({ type: z.literal('drop'), pairs: z.array(pair) }),
@@ -97,6 +101,7 @@ export type ServerMessage =
   | { readonly type: 'refresh'; readonly pair: PairName; readonly result: string }
   | ({ readonly type: 'refresh'; readonly pair: PairName; readonly result: 'refused' } & Refusal)
   | { readonly type: 'authenticated'; readonly expires_at: string | null }
+  | { readonly type: 'viewers'; readonly pair: PairName; readonly viewers: number }
   | { readonly type: 'resync'; readonly skipped: number }
   | { readonly type: 'reconnect'; readonly after_ms: number }
   | { readonly type: 'pong'; readonly now: string }

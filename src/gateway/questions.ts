@@ -2,6 +2,7 @@ import type { Queryable } from '../database/index.ts';
 import type { Reason } from '../planner/index.ts';
 import { admitPairs, type Verdict, type WantedPair } from './admission.ts';
 import { Batch } from './batch.ts';
+import type { Pair as NumberedPair } from './pair.ts';
 
 /** What keeps a pair as it is. */
 export interface Explained {
@@ -18,6 +19,11 @@ const explain = {
   text: `select e.answer ->> 'state' as state, e.answer ->> 'reason' as reason, e.answer ->> 'words' as words, e.answer -> 'job' <> 'null' as queued
     from unnest($1::text[], $2::text[]) with ordinality as w(data_type, key, place)
     cross join lateral (select pgfresh.explain_pair(w.data_type, w.key) as answer) as e order by w.place`,
+};
+
+const count = {
+  name: 'pgfresh.count_viewers',
+  text: 'select pgfresh.count_viewers($1::int[], $2::text[]) as viewers',
 };
 
 /** What a gateway asks the database about pairs, in sets gathered from all connections. */
@@ -53,6 +59,15 @@ export class Questions {
     const refresh = 'select pgfresh.refresh_pair($1::text, $2::text) as answer';
     const [row] = await this.#db.query<{ answer: { result: string } }>(refresh, [dataType, key]);
     return row!.answer.result;
+  }
+
+  /** How many look at each pair, everywhere. */
+  async viewers(pairs: readonly NumberedPair[]): Promise<number[]> {
+    const [row] = await this.#db.query<{ viewers: number[] }>(count, [
+      pairs.map(({ type }) => type),
+      pairs.map(({ key }) => key),
+    ]);
+    return row!.viewers;
   }
 
   async #check(pairs: readonly WantedPair[]): Promise<void[]> {

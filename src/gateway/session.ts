@@ -58,6 +58,10 @@ export interface Client {
 // A pair that was just asked for is under way already.
 const refreshPauseMs = 5_000;
 const longestPauseMs = 2_000;
+// With the time that the answer may take, and that of a round, a right that was taken away ends within ten seconds.
+const recheckEveryMs = 4_000;
+/** In times of what may wait. */
+const mostUnread = 4;
 
 /** One connection of one user: the pairs that he wants, and what he still has to be sent. */
 export class Session implements Viewer {
@@ -67,6 +71,10 @@ export class Session implements Viewer {
   readonly #subscriptions = new Map<string, Subscription>();
   /** Pairs whose key the client writes in another way than their data type. */
   readonly #writings = new Map<string, string>();
+  /** When it is to be asked again whether he may see what he sees. */
+  recheckAt = performance.now() + recheckEveryMs;
+  /** Whether he wants to know how many look. */
+  counts = false;
   #identified: Identified;
   #isGreeted = false;
   #isOpen = true;
@@ -76,6 +84,8 @@ export class Session implements Viewer {
   #behind: Set<Subscription> | undefined;
   #skipped = 0;
   #slowSince = 0;
+  /** Bytes that were said since then. */
+  #unread = 0;
 
   constructor(parts: SessionParts, client: Client, identified: Identified) {
     this.#parts = parts;
@@ -122,7 +132,10 @@ export class Session implements Viewer {
     if (!this.#messages.take())
       return this.end(new PgfreshError('PGF_LIVE_TOO_FAST', { limit: limits.messagesPerSecond }));
     const message = readMessage(text, limits.messageDepth);
-    if (message.type === 'hello') return this.greet(message.protocol);
+    if (message.type === 'hello') {
+      this.counts = message.viewers === true;
+      return this.greet(message.protocol);
+    }
     if (!this.#isGreeted) return this.greet(undefined);
     const work = (this.#work ?? Promise.resolve()).then(async () => {
       if (!this.#isOpen) return;
@@ -153,8 +166,7 @@ export class Session implements Viewer {
     const { bufferBytes, slowFor } = this.#parts.limits;
     const behind = this.#behind!;
     if (this.client.outlet.buffered > bufferBytes / 2) {
-      if (now - this.#slowSince > slowFor)
-        this.end(new PgfreshError('PGF_LIVE_SLOW', { seconds: Math.round(slowFor / 1_000) }));
+      if (now - this.#slowSince > slowFor) this.#endSlow();
       return;
     }
     this.#behind = undefined;
@@ -167,13 +179,20 @@ export class Session implements Viewer {
     for (const subscription of behind) this.offer(subscription);
   }
 
-  /** The data type of a pair is not there any more. */
-  lose({ viewing }: Subscription): void {
-    const problem = `there is no data type "${viewing.dataType}" any more`;
-    this.#revoke(viewing, new PgfreshError('PGF_TYPE_UNKNOWN', { problem }));
+  /** There is no such pair any more. */
+  lose({ viewing }: Subscription, why: PgfreshError): void {
+    this.#revoke(viewing, why);
   }
 
-  /** Asks again whether he may see what he sees. */
+  tellViewers(subscription: Subscription, viewers: number): void {
+    // Who is slow has enough to read.
+    if (this.#behind || subscription.isNew) return;
+    const { dataType, key } = subscription.viewing;
+    subscription.viewers = viewers;
+    this.#say({ type: 'viewers', pair: [dataType, key], viewers });
+  }
+
+  /** Asks again whether he may see what he sees. Not to be called before the last time has ended. */
   async recheck(): Promise<void> {
     const { permission } = this.#parts;
     const all = [...this.#subscriptions.values()].map(async ({ viewing }) => {
@@ -181,6 +200,7 @@ export class Session implements Viewer {
       if (refusal) this.#revoke(viewing, refusal);
     });
     await Promise.all(all);
+    this.recheckAt = performance.now() + recheckEveryMs;
   }
 
   /** Ends the connection, and says why. */
@@ -324,14 +344,24 @@ export class Session implements Viewer {
   #sendState(subscription: Subscription): void {
     const { viewing, digest, isNew } = subscription;
     const shown = viewing.shown!;
-    this.client.outlet.send(viewing.message(isNew ? 'snapshot' : 'change', shown.digest !== digest));
     subscription.version = shown.version;
     subscription.digest = shown.digest;
     subscription.isNew = false;
-    if (this.client.outlet.buffered <= this.#parts.limits.bufferBytes) return;
-    this.#behind = new Set();
-    this.#slowSince = performance.now();
-    this.#parts.relief.add(this);
+    this.#send(viewing.message(isNew ? 'snapshot' : 'change', shown.digest !== digest));
+  }
+
+  #send(message: Buffer): void {
+    const { outlet } = this.client;
+    const { bufferBytes } = this.#parts.limits;
+    outlet.send(message);
+    if (outlet.buffered <= bufferBytes) return;
+    if (!this.#behind) {
+      this.#behind = new Set();
+      this.#slowSince = performance.now();
+      this.#unread = 0;
+      this.#parts.relief.add(this);
+    }
+    this.#unread += message.length;
   }
 
   #nameOf(pair: PairName): string {
@@ -340,7 +370,16 @@ export class Session implements Viewer {
   }
 
   #say(message: ServerMessage): void {
-    if (this.#isOpen) this.client.outlet.send(encode(message));
+    if (!this.#isOpen) return;
+    this.#send(encode(message));
+    // Who asks on and on, and reads nothing of what he is answered.
+    if (this.#behind && this.#unread > mostUnread * this.#parts.limits.bufferBytes) this.#endSlow();
+  }
+
+  #endSlow(): void {
+    const seconds = Math.round((performance.now() - this.#slowSince) / 1_000);
+    this.#unread = 0;
+    this.end(new PgfreshError('PGF_LIVE_SLOW', { seconds }));
   }
 
   #expiry(): string | null {

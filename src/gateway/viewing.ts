@@ -1,3 +1,4 @@
+import type { PgfreshError } from '../errors/index.ts';
 import type { Pair as NumberedPair, PairState } from './pair.ts';
 import type { Explained } from './questions.ts';
 import type { Pair } from './settings.ts';
@@ -16,17 +17,22 @@ export interface Subscription {
   digest: string | undefined;
   /** Whether he has been sent nothing yet. */
   isNew: boolean;
+  /** How many look, as he was told. */
+  viewers?: number;
 }
 
 export interface Viewer {
   /** There is something newer than he has. */
   offer(subscription: Subscription): void;
-  /** The data type is not there any more. */
-  lose(subscription: Subscription): void;
+  /** There is no such pair any more. */
+  lose(subscription: Subscription, why: PgfreshError): void;
+  /** Whether he wants to know how many look. */
+  readonly counts: boolean;
+  tellViewers(subscription: Subscription, viewers: number): void;
 }
 
 // While something is the matter, it is asked again what.
-const askAgainMs = { soon: 2_000, later: 30_000 } as const;
+const askAgainMs = { first: 2_000, last: 30_000 } as const;
 
 /** A pair that somebody looks at through this process, with all who do. */
 export class Viewing implements NamedPair {
@@ -42,6 +48,7 @@ export class Viewing implements NamedPair {
   #shown: Showing | undefined;
   #turn = 0;
   #askAt = Infinity;
+  #askedMs: number = askAgainMs.first;
   #isAsking = false;
   /** When it was last asked for although it may have been fresh. */
   refreshedAt = -Infinity;
@@ -86,12 +93,27 @@ export class Viewing implements NamedPair {
     this.#state = state;
     this.#heardAt = performance.now();
     this.#turn = 0;
+    this.#askedMs = askAgainMs.first;
     this.#look();
   }
 
   /** Asks what is the matter, if it is time to: what was fresh may have become too old, and nobody has refreshed it. */
   lookAgain(now: number): void {
-    if (now >= this.#askAt) this.#look();
+    if (now >= this.#askAt && this.users > 0) this.#look();
+  }
+
+  /** Whether anybody wants to know how many look. */
+  get isCounted(): boolean {
+    for (const { viewer } of this.subscriptions) if (viewer.counts) return true;
+    return false;
+  }
+
+  /** So many look, everywhere. */
+  count(viewers: number): void {
+    for (const subscription of this.subscriptions) {
+      if (subscription.viewer.counts && subscription.viewers !== viewers)
+        subscription.viewer.tellViewers(subscription, viewers);
+    }
   }
 
   /** What is sent about it, written once for all. Rows that the client has already are left out. */
@@ -105,7 +127,7 @@ export class Viewing implements NamedPair {
   #look(): void {
     const state = this.#state!;
     if (isPlainlyFresh(state, performance.now() - this.#heardAt)) {
-      this.#askAt = this.#heardAt + (state.dueAt!.getTime() - state.asOf.getTime()) + askAgainMs.soon;
+      this.#askAt = this.#heardAt + (state.dueAt!.getTime() - state.asOf.getTime()) + askAgainMs.first;
       this.#show(plainlyFresh);
     } else if (!this.#isAsking) void this.#ask();
   }
@@ -116,7 +138,8 @@ export class Viewing implements NamedPair {
     const explained = await this.#explain(this);
     this.#isAsking = false;
     if (this.#state !== asked) return this.#look();
-    this.#askAt = performance.now() + (explained?.queued === false ? askAgainMs.later : askAgainMs.soon);
+    this.#askAt = performance.now() + this.#askedMs;
+    this.#askedMs = Math.min(askAgainMs.last, this.#askedMs * 2);
     this.#show(explained);
   }
 

@@ -1,6 +1,7 @@
 import type { NodeDemand } from '../demand/index.ts';
-import { problemOf } from '../errors/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
+import type { Verdict } from './admission.ts';
 import type { Mirror } from './mirror.ts';
 import type { Questions } from './questions.ts';
 import type { Pair } from './settings.ts';
@@ -8,10 +9,12 @@ import { readVersion, Viewing, type NamedPair, type Subscription, type Viewer } 
 
 export interface ViewingsOptions {
   readonly mirror: Pick<Mirror, 'watch'>;
-  readonly questions: Pick<Questions, 'check' | 'explain'>;
+  readonly questions: Pick<Questions, 'admit' | 'check' | 'explain' | 'viewers'>;
   readonly demand: Pick<NodeDemand, 'set'>;
   readonly events: Events;
 }
+
+type Step = 'admit' | 'check' | 'explain' | 'count';
 
 interface Open {
   readonly viewing: Viewing;
@@ -30,6 +33,7 @@ interface Glance {
 const lingerMs = 10_000;
 const mostLingering = 10_000;
 const glanceMs = 15_000;
+const mostCounted = 1_000;
 
 /** All pairs that are looked at through this process. */
 export class Viewings {
@@ -86,6 +90,27 @@ export class Viewings {
     }
   }
 
+  /** Asks again whether there are such pairs: keys and whole types come and go, and may become private. */
+  async readmit(): Promise<void> {
+    const all = [...this.#open.values()].map(async (open) => {
+      const { dataType, key } = open.viewing;
+      const verdict = await this.#unlessFailed('admit', this.#options.questions.admit({ dataType, key }));
+      const refusal = verdict && refusalOf(verdict, dataType);
+      if (refusal) this.#lose(open, refusal);
+    });
+    await Promise.all(all);
+  }
+
+  /** Tells those who want to know how many look. */
+  async count(): Promise<void> {
+    const counted = [...this.#open.values()].flatMap(({ viewing }) => (viewing.isCounted ? [viewing] : []));
+    for (let first = 0; first < counted.length; first += mostCounted) {
+      const some = counted.slice(first, first + mostCounted);
+      const viewers = await this.#unlessFailed('count', this.#options.questions.viewers(some));
+      for (const [place, count] of viewers?.entries() ?? []) some[place]!.count(count);
+    }
+  }
+
   close(): void {
     for (const open of this.#open.values()) this.#close(open);
   }
@@ -113,11 +138,11 @@ export class Viewings {
     if (this.#open.get(nameOf(viewing)) !== open) return;
     open.unwatch = this.#options.mirror.watch(viewing, {
       onState: (state) => viewing.hear(state),
-      onGone: () => this.#lose(open),
+      onGone: () => this.#lose(open, gone(viewing.dataType)),
     });
   }
 
-  async #unlessFailed<Answer>(step: 'check' | 'explain', asking: Promise<Answer>): Promise<Answer | undefined> {
+  async #unlessFailed<Answer>(step: Step, asking: Promise<Answer>): Promise<Answer | undefined> {
     try {
       return await asking;
     } catch (error) {
@@ -126,16 +151,18 @@ export class Viewings {
     }
   }
 
-  #lose(open: Open): void {
-    for (const subscription of open.viewing.subscriptions) subscription.viewer.lose(subscription);
+  #lose(open: Open, why: PgfreshError): void {
+    const { viewing } = open;
+    if (this.#open.get(nameOf(viewing)) !== open) return;
+    this.#options.demand.set(viewing.dataType, viewing.key, 0);
     this.#close(open);
+    for (const subscription of viewing.subscriptions) subscription.viewer.lose(subscription, why);
   }
 
   #left(viewing: Viewing, user: string): void {
     this.#counted(viewing, () => viewing.leave(user));
-    if (viewing.users > 0) return;
     const open = this.#open.get(nameOf(viewing));
-    if (open?.viewing !== viewing) return;
+    if (viewing.users > 0 || open?.viewing !== viewing) return;
     open.emptySince = performance.now();
     this.#empty.add(open);
   }
@@ -143,7 +170,9 @@ export class Viewings {
   #counted(viewing: Viewing, change: () => void): void {
     const before = viewing.users;
     change();
-    if (viewing.users !== before) this.#options.demand.set(viewing.dataType, viewing.key, viewing.users);
+    // One that was lost counts no more; there may be another one by its name.
+    if (viewing.users !== before && this.find(viewing) === viewing)
+      this.#options.demand.set(viewing.dataType, viewing.key, viewing.users);
   }
 
   #close(open: Open): void {
@@ -155,4 +184,17 @@ export class Viewings {
 
 function nameOf({ dataType, key }: Pair): string {
   return `${dataType} ${key}`;
+}
+
+/** Why a pair can not be had, if it can not. */
+export function refusalOf(verdict: Verdict, dataType: string): PgfreshError | undefined {
+  if ('refused' in verdict) {
+    const { code, problem } = verdict.refused;
+    return new PgfreshError(code as 'PGF_KEY_UNKNOWN', { problem });
+  }
+  return verdict.admitted.visibility === 'rls' ? new PgfreshError('PGF_LIVE_PRIVATE', { type: dataType }) : undefined;
+}
+
+function gone(dataType: string): PgfreshError {
+  return new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `there is no data type '${dataType}' any more` });
 }

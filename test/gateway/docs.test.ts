@@ -1,5 +1,8 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { loadConfig, resolveConfig } from '../../src/config/index.ts';
+import { temporaryFolder } from '../harness/folder.ts';
 import { LiveScene, tokenOf, type RunningGateway } from './live-scene.ts';
 import type { LiveClient } from './live-client.ts';
 
@@ -69,4 +72,27 @@ describe('docs/protocol.md', () => {
       await client.close();
     },
   );
+});
+
+describe('docs/gateway.md', () => {
+  it('tells the limits as they are', async () => {
+    const text = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
+    const told = [...text.matchAll(/^\| `(\w+)` \| (\d+)(KB|s)? \|/gm)].map(([, name, number, unit]) => [
+      name,
+      Number(number) * (unit === undefined ? 1 : 1_000),
+    ]);
+    expect(Object.fromEntries(told)).toEqual(resolveConfig({}).gateway.limits);
+  });
+
+  it('has configurations that are accepted', async () => {
+    const text = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
+    const examples = [...text.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, example]) => example!);
+    expect(examples).toHaveLength(2);
+    const folder = await temporaryFolder('gateway-docs');
+    for (const [place, example] of examples.entries()) {
+      const configFile = join(folder, `${place}.config.ts`);
+      await writeFile(configFile, example);
+      await expect(loadConfig({ folder, configFile })).resolves.toMatchObject({ gateway: {} });
+    }
+  });
 });

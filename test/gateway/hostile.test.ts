@@ -218,6 +218,20 @@ describe('limits', () => {
     expect(await client.closed).toEqual({ code: 4429, reason: 'PGF_LIVE_TOO_FAST' });
   });
 
+  it('of what a client may leave unread', async () => {
+    const gateway = await scene.gateway({ limits: { messagesPerSecond: 1_000, bufferBytes: '10KB' } });
+    const client = await gateway.greet('ada');
+    client.webSocket.pause();
+    const pairs = Array.from({ length: 500 }, (_, n) => ['quote', `no key ${n}`]);
+    for (let n = 0; n < 300 && !gateway.refusals.includes('PGF_LIVE_SLOW'); n++) {
+      client.say({ type: 'want', pairs });
+      await new Promise(setImmediate);
+    }
+    await expect.poll(() => gateway.refusals).toContain('PGF_LIVE_SLOW');
+    client.webSocket.resume();
+    await client.closed;
+  });
+
   it("of refreshes, which are a user's own", async () => {
     const gateway = await scene.gateway({ limits: { refreshesPerMinute: 2 } });
     const client = await gateway.greet('ada');

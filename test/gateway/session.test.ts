@@ -139,6 +139,59 @@ describe('demand', () => {
   });
 });
 
+describe('how many look', () => {
+  it('is told to those who want to know it, everywhere', async () => {
+    const other = await scene.gateway();
+    const [ada, ben, cyd] = [await running.connect('ada'), await other.greet('ben'), await running.greet('cyd')];
+    ada.say({ type: 'hello', protocol: 1, viewers: true });
+    await ada.next('welcome');
+    for (const client of [ada, ben, cyd]) {
+      await client.want([['quote', 'A']]);
+      await client.next('snapshot');
+    }
+    await expect.poll(() => scene.demand()).toEqual(['quote A 3']);
+    await scene.value('pgfresh.plan_due_pairs()');
+    let told = await ada.next();
+    while (told['viewers'] !== 3) told = await ada.next();
+    expect(told).toEqual({ type: 'viewers', pair: ['quote', 'A'], viewers: 3 });
+    expect([await ben.isQuiet(), await cyd.isQuiet()]).toEqual([true, true]);
+  });
+});
+
+describe('what comes and goes', () => {
+  it('ends for those who look when the type is gone, and the others go on', async () => {
+    await scene.db.query(
+      `insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl) values ('fleeting', 'market', 'quote', 'fetched_at', '1 minute')`,
+    );
+    const client = await running.greet('ada');
+    await client.want([
+      ['fleeting', 'A'],
+      ['quote', 'A'],
+    ]);
+    await client.next('snapshot');
+    await client.next('snapshot');
+    await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'fleeting'`);
+    let said = await client.next();
+    while (said.type !== 'revoked') said = await client.next();
+    expect(said).toMatchObject({ pair: ['fleeting', 'A'], code: 'PGF_TYPE_UNKNOWN' });
+    await scene.quote('A', 4);
+    while (said['pair'] !== undefined && (said['pair'] as string[])[0] !== 'quote') said = await client.next();
+    expect(said).toMatchObject({ rows: [{ price: 4 }] });
+  });
+
+  it('tells what has become of a pair that nobody refreshes', async () => {
+    await scene.quote('A', 1, '59 seconds');
+    const client = await running.greet('ada');
+    await client.want([['quote', 'A']]);
+    expect(await client.next('snapshot')).toMatchObject({ state: 'fresh' });
+    await scene.db.query(`select pgfresh.stop_spending('a test')`);
+    const said = await client.next('change');
+    expect(said).toMatchObject({ state: expect.stringMatching(/stale|refreshing/) as string });
+    expect(said).not.toHaveProperty('rows');
+    await scene.db.query('select pgfresh.resume_spending()');
+  });
+});
+
 describe('a client that reads slowly', () => {
   it('gets only the newest of each pair, is told so, and slows nobody', async () => {
     const wide = await scene.gateway({ limits: { bufferBytes: '64KB' } });

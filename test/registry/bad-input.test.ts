@@ -115,6 +115,13 @@ const cases: Record<(typeof planningFunctions)[number], Calls> = {
     [`'{quote', '{A}'`, notOfThatType],
     [`array_fill('quote'::text, array[10001]), array_fill('A'::text, array[10001])`, argument],
   ],
+  count_viewers: [
+    [`null, '{A}'`, argument],
+    [`'{1}', null`, argument],
+    [`'{1}', '{A,B}'`, argument],
+    [`'{x}', '{A}'`, notOfThatType],
+    [`array_fill(1, array[10001]), array_fill('A'::text, array[10001])`, argument],
+  ],
   refresh_pair: [...within(keys, (value) => `'quote', ${value}`), ...within(types, (value) => `${value}, 'A'`)],
   set_node_demand: [
     ...within(keys, (value) => `:node, '{quote,quote}', array['A', ${value}], '{1,1}'`),
