@@ -13,5 +13,7 @@ export default defineConfig({
     hookTimeout: 60_000,
     allowOnly: false,
     retry: 0,
+    // What is waited for comes at once, unless the machine is busy.
+    expect: { poll: { timeout: 10_000 } },
   },
 });

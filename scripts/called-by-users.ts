@@ -8,6 +8,9 @@ export const planningFunctions = [
   'heartbeat_node',
   'set_node_demand',
   'retire_node',
+  'check_pairs',
+  'refresh_pair',
+  'count_viewers',
   'check_and_queue_stale_data',
   'check_and_queue_stale_batch',
   'plan_due_pairs',
@@ -59,6 +62,16 @@ export const sourceFunctions = [
   'stop_spending',
   'resume_spending',
   'calibrate_source',
+] as const;
+
+/** What a gateway calls. */
+export const changeFunctions = [
+  'admit_pairs',
+  'watch_changes',
+  'read_pairs',
+  'pump_changes',
+  'settle_changes',
+  'clear_unwatched_changes',
 ] as const;
 
 /** What a worker calls besides. */
@@ -113,4 +126,5 @@ export const calledByUsers = [
   ...leaseFunctions,
   ...jobFunctions,
   ...scheduleFunctions,
+  ...changeFunctions,
 ] as const;

@@ -57,7 +57,7 @@ export default defineConfig({
 
 Times are numbers of milliseconds or texts such as \`250ms\`, \`30s\`, \`15m\`, \`6h\`, \`1d\`.
 
-The file also has \`sources\` and \`dataTypes\`: [registry.md](registry.md), and \`jobs\`: [jobs.md](jobs.md#in-the-configuration). \`dev\` starts what \`pgfresh dev\` needs besides: [sources.md](sources.md#a-source-that-costs-nothing-for-development).
+The file also has \`sources\` and \`dataTypes\`: [registry.md](registry.md), \`jobs\`: [jobs.md](jobs.md#in-the-configuration), and \`gateway\`, which says who may connect to it: [gateway.md](gateway.md). \`dev\` starts what \`pgfresh dev\` needs besides: [sources.md](sources.md#a-source-that-costs-nothing-for-development).
 `;
 }
 

@@ -17,4 +17,11 @@ const market = defineSource({
   quotaBytes: '20GB',
 });
 
-export default defineConfig({ sources: [market], dataTypes: marketTypes, jobs: marketJobs, dev: startMarket });
+export default defineConfig({
+  sources: [market],
+  dataTypes: marketTypes,
+  jobs: marketJobs,
+  // Whoever is on this machine may look. Where others can come, name `jwt` here.
+  gateway: { anonymous: 'loopback' },
+  dev: startMarket,
+});

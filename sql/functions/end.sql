@@ -118,6 +118,7 @@ begin
   if v_sizes is not null then
     perform pgfresh.learn_size(v_type_low, v_sizes);
   end if;
+  perform pgfresh.mark_pairs(v_type_low, v_keys);
   return v_done;
 end
 $$;
@@ -266,6 +267,10 @@ begin
   end if;
   if cardinality(v_ids) <> (select count(distinct named.id) from unnest(v_ids) as named(id)) then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'one job twice', 'Name each job once.');
+  end if;
+
+  if p_verdict <> 'put_back' then
+    perform pgfresh.mark_pairs(j.type_id, array_agg(j.key)) from pgfresh.job as j where j.id = any (v_ids) group by j.type_id;
   end if;
 
   update pgfresh.job as j set

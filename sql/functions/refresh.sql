@@ -17,6 +17,8 @@ begin
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_type_id must not be null, and p_keys as long as p_ids with no null in it', 'Pass the type, and for each job its key.');
   end if;
   now := pgfresh.clock();
+  -- The end marks the pairs; the triggers need not do it for the rows.
+  perform set_config('pgfresh.ending', p_type_id::text, true);
   ours := array(
     select j.id from pgfresh.job as j
     where j.id = any (p_ids) and j.state = 'x'

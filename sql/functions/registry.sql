@@ -58,6 +58,8 @@ begin
   delete from pgfresh.type_resolution where type_id = new.type_id;
   insert into pgfresh.type_resolution select (v_resolution).*;
   perform pgfresh.write_check(new.type_id, v_resolution.check_sql, v_resolution.fingerprint #>> '{staleness_function,signature}' <> 'pgfresh.is_data_stale(timestamp with time zone,interval)');
+  -- Before the stamp, because the first trigger of a table changes its row in the catalog.
+  perform pgfresh.keep_change_triggers(new);
   update pgfresh.type_resolution as r set stamp = s.stamp from pgfresh.catalog_stamps(array[new.type_id]) as s where r.type_id = new.type_id;
 
   select name into v_unknown from unnest(new.depends_on) as name where not exists (select from pgfresh.data_type_registry as r where r.data_type = name) or name = new.data_type;
@@ -99,6 +101,8 @@ begin
   delete from pgfresh.due where type_id = old.type_id;
   delete from pgfresh.pairs where type_id = old.type_id;
   perform pgfresh.write_check(old.type_id, null, false);
+  delete from pgfresh.watched_type where type_id = old.type_id;
+  perform pgfresh.drop_change_functions(old.type_id);
   return old;
 end
 $$;

@@ -20,10 +20,11 @@ begin
   for v_given in
     select f.oid::regprocedure::text as signature, given.role from (values
       ('pgfresh_viewer', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch']),
-      ('pgfresh_gateway', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'register_node', 'heartbeat_node', 'retire_node', 'set_node_demand', 'get_active_subscriptions', 'explain_pair', 'hold_duty', 'release_duty']),
+      ('pgfresh_gateway', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'register_node', 'heartbeat_node', 'retire_node', 'set_node_demand', 'check_pairs', 'refresh_pair', 'count_viewers', 'get_active_subscriptions', 'explain_pair', 'hold_duty', 'release_duty',
+        'admit_pairs', 'watch_changes', 'read_pairs', 'pump_changes', 'settle_changes']),
       ('pgfresh_worker', array[
         'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'get_active_subscriptions', 'cleanup_stale_subscriptions', 'explain_pair', 'overview',
-        'plan_due_pairs', 'check_and_queue_stale_data', 'open_refresh_cycle', 'queue_scheduled_refreshes', 'hold_duty', 'release_duty', 'clear_planner_runs', 'clear_old_warnings', 'warn',
+        'plan_due_pairs', 'check_and_queue_stale_data', 'open_refresh_cycle', 'queue_scheduled_refreshes', 'hold_duty', 'release_duty', 'clear_planner_runs', 'clear_old_warnings', 'clear_unwatched_changes', 'warn',
         'queue_refreshes', 'queue_refresh_if_not_exists', 'get_queue_batch', 'claim_next_pending_job', 'claim_jobs', 'complete_jobs', 'complete_queue_job', 'turn_back_jobs', 'fail_queue_job',
         'reset_job_immediate', 'cancel_queue_jobs', 'retry_failed_jobs', 'heartbeat_jobs', 'register_worker', 'heartbeat_worker', 'retire_worker', 'recover_stuck_jobs', 'maintain_queue_partitions',
         'is_quota_exceeded', 'correct_data_usage', 'take_call', 'count_calls', 'hold_source', 'pause_source', 'resume_source', 'calibrate_source', 'stop_spending', 'resume_spending', 'calls_now', 'source_budget',
@@ -42,7 +43,7 @@ begin
 
   -- The new owner must be allowed to create here for the moment in which it becomes one.
   grant create on schema pgfresh to pgfresh_evaluator;
-  for v_asking in select oid::regprocedure::text from pg_proc where pronamespace = 'pgfresh'::regnamespace and proname in ('ask_stale', 'ask_gate', 'ask_keys', 'ask_next_keys') loop
+  for v_asking in select oid::regprocedure::text from pg_proc where pronamespace = 'pgfresh'::regnamespace and proname in ('ask_stale', 'ask_gate', 'ask_keys', 'ask_next_keys', 'ask_rows') loop
     execute format('alter function %s owner to pgfresh_evaluator', v_asking);
     execute format('grant execute on function %s to %I', v_asking, current_user);
   end loop;

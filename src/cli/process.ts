@@ -99,16 +99,20 @@ async function startRoles(
     database: connection.facts.address,
     health: await health.report(),
   });
-  const { database, url } = connection;
+  const { database, url, facts } = connection;
+  const listenUrl = settings.listenUrl ?? (facts.transactionPooler ? undefined : url);
   const { types } = options;
   if (types) await requireTypes(database, types);
-  const brought = options.roles.map((role) => bringRole(role, { database, url, events, config, types, status }));
+  const brought = options.roles.map((role) =>
+    bringRole(role, { database, url, listenUrl, events, config, types, status }),
+  );
   const http = new HttpServer({
     settings,
     events,
     health,
     metrics,
     routes: (app) => brought.forEach(({ routes }) => routes?.(app)),
+    doors: brought.flatMap(({ door }) => door ?? []),
   });
   const running = [...brought.flatMap(({ service }) => service ?? []), http];
   for (const service of running) {

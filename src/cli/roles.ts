@@ -3,6 +3,8 @@ import type { ResolvedConfig } from '../config/index.ts';
 import { consoleRoutes, jobRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
+import { Gateway } from '../gateway/index.ts';
+import type { Door } from '../http/index.ts';
 import type { Service } from '../lifecycle/index.ts';
 import { Planner } from '../planner/index.ts';
 import { Scheduler } from '../schedule/index.ts';
@@ -12,6 +14,8 @@ import { Worker } from '../worker/index.ts';
 export interface RoleContext {
   readonly database: Database;
   readonly url: string;
+  /** Where LISTEN works. */
+  readonly listenUrl: string | undefined;
   readonly events: Events;
   readonly config: ResolvedConfig;
   /** The data types that a worker is limited to. */
@@ -19,10 +23,11 @@ export interface RoleContext {
   readonly status: () => Promise<Status>;
 }
 
-/** What a role brings: something that runs, pages for the HTTP server, or both. */
+/** What a role brings: something that runs, pages for the HTTP server, a door of it, or several of these. */
 interface Brought {
   readonly service?: Service;
   readonly routes?: (app: Hono) => void;
+  readonly door?: Door;
 }
 
 /** The roles of a process, each with what it brings. */
@@ -53,6 +58,10 @@ const roles = {
       drainMs: settings.drainTimeout,
     }),
   }),
+  gateway: ({ database: db, listenUrl, events, config }) => {
+    const gateway = new Gateway({ db, listenUrl, events, settings: config.gateway });
+    return { service: gateway, door: gateway.door };
+  },
   console: ({ status, database: db, events }) => ({
     routes: (app) => {
       consoleRoutes(app, status);

@@ -12,6 +12,14 @@ export { readDevSupport, type Dev, type DevContext, type DevSupport } from './de
 export { type Definitions } from './definitions.ts';
 export { duration, durationBetween, durationText } from './duration.ts';
 export type {
+  GatewayDefinition,
+  GatewayLimits,
+  GatewayOptions,
+  GatewayPair,
+  GatewayUser,
+  JwtDefinition,
+} from './gateway.ts';
+export type {
   ApiKeyPlace,
   Authorization,
   AuthorizeContext,

@@ -2,11 +2,14 @@ import type { z } from 'zod';
 import { PgfreshError } from '../errors/index.ts';
 import { readDev, type Dev } from './dev.ts';
 import { definitionNames, readDefinitions, type ConfigDefinitions, type Definitions } from './definitions.ts';
+import { readGateway, type GatewayDefinition, type GatewayOptions } from './gateway.ts';
 import { expectation, hintFor, invalid } from './invalid.ts';
 import { settingNames, settings, type ConfigSettings, type SettingName, type Settings } from './settings.ts';
 
 /** What `pgfresh.config.ts` may say. */
 export interface Config extends ConfigSettings, ConfigDefinitions {
+  /** Who may connect to the gateway, and what for. Without it, nobody. */
+  readonly gateway?: GatewayDefinition | undefined;
   /** Starts what `pgfresh dev` needs besides pgfresh; nothing else calls it. */
   readonly dev?: Dev | undefined;
 }
@@ -19,6 +22,7 @@ export interface ResolvedConfig extends Definitions {
   readonly origins: Readonly<Record<SettingName, Origin>>;
   /** The configuration file that was read, if there was one. */
   readonly file: string | undefined;
+  readonly gateway: GatewayOptions;
   readonly dev: Dev | undefined;
 }
 
@@ -53,6 +57,7 @@ export function resolveConfig(inputs: ConfigInputs): ResolvedConfig {
     settings: values as Settings,
     origins,
     file,
+    gateway: readGateway(config.gateway, source),
     dev: readDev(config.dev, source),
     ...readDefinitions(config, source),
   };
@@ -75,7 +80,7 @@ function refuseUnknownKeys(config: Config, where: string): void {
       problem: `expected the default export to be an object (use defineConfig), got ${JSON.stringify(config) ?? typeof config}`,
     });
   }
-  const known = [...settingNames, ...definitionNames, 'dev'];
+  const known = [...settingNames, ...definitionNames, 'gateway', 'dev'];
   for (const key of Object.keys(config)) {
     if (!known.some((name) => name === key)) {
       throw invalid(where, key, `there is no such setting; ${hintFor(key, known)}`);

@@ -37,6 +37,15 @@ export const settings = {
     default: undefined,
     secret: true,
   },
+  listenUrl: {
+    about:
+      'PostgreSQL by which changes are heard of, where databaseUrl leads to a transaction pooler; without it they are polled there',
+    env: 'PGFRESH_LISTEN_URL',
+    flag: '--listen-url <url>',
+    schema: z.string().min(1).optional(),
+    default: undefined,
+    secret: true,
+  },
   dataDir: {
     about: 'folder of the embedded database and of generated secrets',
     env: 'PGFRESH_DATA_DIR',

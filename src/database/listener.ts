@@ -9,8 +9,9 @@ export interface ListenerOptions {
   readonly url: string;
   readonly channel: string;
   readonly events: Events;
-  /** Called for every notification, and after a reconnect, because some may have been missed. */
   readonly onNotification: (payload: string) => void;
+  /** Called after a reconnect, because notifications may have been missed; if it is left out, that counts as an empty one. */
+  readonly onReconnect?: () => void;
 }
 
 const pingEveryMs = 10_000;
@@ -62,7 +63,8 @@ export class Listener extends Service {
       if (this.stopSignal.aborted) return;
       this.#options.events.emit({ type: 'database.connection_lost', problem: problemOf(problem) });
       ({ lost } = await this.#reconnect());
-      this.#options.onNotification('');
+      const { onReconnect = () => this.#options.onNotification('') } = this.#options;
+      if (!this.stopSignal.aborted) onReconnect();
     }
   }
 

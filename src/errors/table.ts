@@ -236,6 +236,97 @@ export const errorTable = {
     says: 'The run of "{name}" was cut after {limit}.',
     next: 'Let the work do less at a time, or allow it more with maxRun.',
   },
+  // These a client of the gateway meets; docs/protocol.md says where.
+  PGF_LIVE_TOKEN: {
+    exit: failure,
+    says: 'This needs a token of a user: {problem}',
+    next: 'Log in again and connect with the new token; docs/gateway.md says where it goes and how the server checks it.',
+  },
+  PGF_LIVE_ORIGIN: {
+    exit: failure,
+    says: 'Pages of {origin} may not connect here.',
+    next: 'If they are yours, add the site to gateway.origins of the configuration.',
+  },
+  PGF_LIVE_FORBIDDEN: {
+    exit: failure,
+    says: 'You may not look at {pair}.',
+    next: 'Ask whoever runs the server; authorize of its configuration decides.',
+  },
+  PGF_LIVE_UNDECIDED: {
+    exit: failure,
+    says: 'Whether you may look at {pair} could not be found out: {problem}',
+    next: 'Ask for the pair again in a moment. The log of the server says more.',
+  },
+  PGF_LIVE_PRIVATE: {
+    exit: failure,
+    says: 'The data type "{type}" shows each user other rows, and the gateway does not serve such types yet.',
+    next: 'Read the table itself, or make the visibility of the data type shared.',
+  },
+  PGF_LIVE_PROTOCOL: {
+    exit: failure,
+    says: 'This server speaks version {known} of its protocol, and the client {got}.',
+    next: 'Send hello with "protocol": {known} first; docs/protocol.md says what follows.',
+  },
+  PGF_LIVE_MESSAGE: {
+    exit: failure,
+    says: 'The message can not be understood: {problem}',
+    next: 'Send it as docs/protocol.md shows. Nothing of it was done.',
+  },
+  PGF_LIVE_TOO_LARGE: {
+    exit: failure,
+    says: 'The message is larger than {limit} bytes.',
+    next: 'Send the wanted pairs in several messages: one want, then add.',
+  },
+  PGF_LIVE_TOO_FAST: {
+    exit: failure,
+    says: 'More than {limit} messages a second came.',
+    next: 'Gather what changes into one message, and connect again.',
+  },
+  PGF_LIVE_TOO_MANY_CONNECTIONS: {
+    exit: failure,
+    says: 'There are {limit} connections of {whose} already.',
+    next: 'Close those that are not needed; one connection a page is enough.',
+  },
+  PGF_LIVE_TOO_MANY_PAIRS: {
+    exit: failure,
+    says: '{whose} may look at {limit} pairs at a time.',
+    next: 'Drop what is not on the screen any more.',
+  },
+  PGF_LIVE_TOO_MANY_NEW_PAIRS: {
+    exit: failure,
+    says: 'Nobody has asked for {pair} before, and you have asked for {limit} such pairs within a minute.',
+    next: 'Ask again in a minute.',
+  },
+  PGF_LIVE_TOO_MANY_REFRESHES: {
+    exit: failure,
+    says: 'You have asked for {limit} refreshes within a minute.',
+    next: 'Wait: what is looked at is refreshed by itself when it is due.',
+  },
+  PGF_LIVE_SLOW: {
+    exit: failure,
+    says: 'The client has not read what was sent to it for {seconds} s.',
+    next: 'Connect again with the versions that are there.',
+  },
+  PGF_LIVE_BUSY: {
+    exit: failure,
+    says: 'The server can not look at more pairs this moment.',
+    next: 'Ask again in a few seconds.',
+  },
+  PGF_LIVE_STOPPING: {
+    exit: failure,
+    says: 'This server is stopping.',
+    next: 'Connect again, to another one or to the next.',
+  },
+  PGF_LIVE_SESSION: {
+    exit: failure,
+    says: 'There is no event stream of this name and user.',
+    next: 'Open /live/events again and take the session from its first message.',
+  },
+  PGF_GATEWAY_SECRET: {
+    exit: config,
+    says: 'The secret of gateway.jwt can not be used: {problem}',
+    next: 'Put a secret of 32 characters or more there, the same by which the tokens are signed.',
+  },
   // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
   PGF_ARGUMENT_INVALID: {
     exit: failure,

@@ -20,6 +20,18 @@ export type PgfreshEvent =
   | { type: 'planner.ran'; kind: 'tick' | 'sweep'; ms: number; counts: Readonly<Record<string, number>> }
   | { type: 'planner.failed'; kind: 'tick' | 'sweep' | 'duty'; problem: string }
   | { type: 'demand.failed'; problem: string }
+  | { type: 'gateway.opened'; transport: 'websocket' | 'events' }
+  | { type: 'gateway.closed'; transport: 'websocket' | 'events' }
+  /** A connection, a message or a pair was refused, by a code of the error table. */
+  | { type: 'gateway.refused'; code: string }
+  /** A client read more slowly than it was sent to, and so many states were left out. */
+  | { type: 'gateway.slow'; skipped: number }
+  | { type: 'changes.published'; types: number; ms: number }
+  | {
+      type: 'gateway.failed';
+      step: 'pump' | 'poll' | 'read' | 'admit' | 'check' | 'explain' | 'count' | 'answer';
+      problem: string;
+    }
   | { type: 'worker.started'; worker: number; types: readonly string[] }
   | { type: 'worker.failed'; step: 'claim' | 'hold' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
   | { type: 'worker.lease_lost'; worker: number }
@@ -94,7 +106,9 @@ export type WarningCode =
   | 'breaker_opened'
   | 'type_unwritable'
   | 'answer_without_length'
-  | 'answer_overlong';
+  | 'answer_overlong'
+  | 'changes_unseen'
+  | 'triggers_left';
 
 type Listener = (event: PgfreshEvent) => void;
 

@@ -3,12 +3,15 @@ import { isIP } from 'node:net';
 import type { Context, MiddlewareHandler } from 'hono';
 import { isLoopback } from '../config/index.ts';
 import type { Events } from '../events/index.ts';
+import { leadsTo, type Door } from './door.ts';
 
 export interface GuardOptions {
   readonly host: string;
   readonly allowedHosts: readonly string[];
   readonly token: string;
   readonly events: Events;
+  /** What asks by itself who comes. */
+  readonly doors?: readonly Pick<Door, 'path'>[];
 }
 
 const ourNames = ['localhost', '127.0.0.1', '::1'];
@@ -21,18 +24,16 @@ const open = new Set(['/livez', '/readyz']);
  * and everything that writes without the token. Where others can reach the server, by its address or through a proxy,
  * reading needs the token too.
  */
-export function guard({ host, allowedHosts, token, events }: GuardOptions): MiddlewareHandler {
-  const hosts = new Set([...ourNames, ...allowedHosts, host].map((name) => name.toLowerCase()));
+export function guard({ host, allowedHosts, token, events, doors = [] }: GuardOptions): MiddlewareHandler {
+  const isOurs = hostCheck(host, allowedHosts);
   const refuse = (context: Context, status: 401 | 403, reason: string): Response => {
     events.emit({ type: 'http.refused', status, reason, path: context.req.path });
     return context.json({ error: { code: status === 401 ? 'unauthorized' : 'forbidden', message: reason } }, status);
   };
   return async (context, next) => {
     const name = hostName(context.req.header('host'));
-    // Rebinding needs a name, so an address is as good as one of ours where others may come.
-    if (!hosts.has(name) && (isLoopback(host) || isIP(name) === 0)) {
-      return refuse(context, 403, `The host "${name}" is not one of this server's names; add it to allowedHosts.`);
-    }
+    if (!isOurs(name)) return refuse(context, 403, foreignHost(name));
+    if (doors.some((door) => leadsTo(door, context.req.path))) return next();
     const local = isLoopback(host) && isLoopback(name) && !isForwarded(context);
     const health = open.has(context.req.path) && context.req.query('verbose') === undefined;
     const free = reading.has(context.req.method) && (local || health);
@@ -48,7 +49,18 @@ export function guard({ host, allowedHosts, token, events }: GuardOptions): Midd
   };
 }
 
-function hostName(header: string | undefined): string {
+/** Whether a name is one of this server's. */
+export function hostCheck(host: string, allowedHosts: readonly string[]): (name: string) => boolean {
+  const hosts = new Set([...ourNames, ...allowedHosts, host].map((name) => name.toLowerCase()));
+  // Rebinding needs a name, so an address is as good as one of ours where others may come.
+  return (name) => hosts.has(name) || (!isLoopback(host) && isIP(name) !== 0);
+}
+
+export function foreignHost(name: string): string {
+  return `The host "${name}" is not one of this server's names; add it to allowedHosts.`;
+}
+
+export function hostName(header: string | undefined): string {
   return (header ?? '')
     .toLowerCase()
     .replace(/:\d+$/, '')

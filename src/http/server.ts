@@ -1,5 +1,6 @@
 import { once } from 'node:events';
-import type { Server } from 'node:http';
+import type { IncomingMessage, Server } from 'node:http';
+import type { Duplex } from 'node:stream';
 import { createAdaptorServer } from '@hono/node-server';
 import { Hono } from 'hono';
 import { isLoopback, type Settings } from '../config/index.ts';
@@ -7,7 +8,8 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Service } from '../lifecycle/index.ts';
 import type { Health, Metrics } from '../watch/index.ts';
-import { guard } from './guard.ts';
+import { leadsTo, refuseUpgrade, type Door } from './door.ts';
+import { foreignHost, guard, hostCheck, hostName } from './guard.ts';
 import { tokenOf } from './token.ts';
 
 export interface HttpOptions {
@@ -17,6 +19,7 @@ export interface HttpOptions {
   readonly metrics: Metrics;
   /** What other rooms serve. */
   readonly routes?: (app: Hono) => void;
+  readonly doors?: readonly Door[];
 }
 
 const firstPort = 4400;
@@ -44,6 +47,9 @@ export class HttpServer extends Service {
     if (!isLoopback(host) && token === undefined) throw new PgfreshError('PGF_PUBLIC_WITHOUT_TOKEN', { host });
     const app = this.#app(token ?? (await tokenOf(dataDir)));
     this.#server = createAdaptorServer({ fetch: app.fetch }) as Server;
+    this.#server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) =>
+      this.#upgrade(request, socket, head),
+    );
     const wanted = port ?? firstPort;
     // A port that somebody chose is meant; the default may move.
     const got = await this.#listen(host, wanted, port === undefined ? wanted + portsToTry : wanted);
@@ -62,6 +68,7 @@ export class HttpServer extends Service {
     const closed = once(server, 'close');
     server.close();
     server.closeIdleConnections();
+    for (const door of this.#options.doors ?? []) await door.drain();
     // A request in flight gets a moment; a connection that is kept open gets none.
     const timer = setTimeout(() => server.closeAllConnections(), 2_000);
     await closed;
@@ -69,9 +76,9 @@ export class HttpServer extends Service {
   }
 
   #app(token: string): Hono {
-    const { settings, events, health, metrics, routes } = this.#options;
+    const { settings, events, health, metrics, routes, doors = [] } = this.#options;
     const app = new Hono();
-    app.use(guard({ host: settings.host, allowedHosts: settings.allowedHosts, token, events }));
+    app.use(guard({ host: settings.host, allowedHosts: settings.allowedHosts, token, events, doors }));
     app.get('/livez', (context) => context.text('ok'));
     app.get('/readyz', async (context) => {
       const report = await health.report();
@@ -83,6 +90,7 @@ export class HttpServer extends Service {
       context.body(await metrics.text(), 200, { 'content-type': metrics.contentType }),
     );
     routes?.(app);
+    for (const door of doors) door.routes(app);
     app.notFound((context) =>
       context.json({ error: { code: 'not_found', message: `There is nothing at ${context.req.path}.` } }, 404),
     );
@@ -94,6 +102,21 @@ export class HttpServer extends Service {
       return context.json({ error: { code: 'unexpected', message } }, 500);
     });
     return app;
+  }
+
+  #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+    const { settings, events, doors = [] } = this.#options;
+    const path = URL.parse(request.url ?? '', 'http://localhost')?.pathname ?? '';
+    const name = hostName(request.headers.host);
+    if (!hostCheck(settings.host, settings.allowedHosts)(name)) {
+      const reason = foreignHost(name);
+      events.emit({ type: 'http.refused', status: 403, reason, path });
+      return refuseUpgrade(socket, '403 Forbidden', { error: { code: 'forbidden', message: reason } });
+    }
+    const door = doors.find((candidate) => leadsTo(candidate, path));
+    if (door) return door.upgrade(request, socket, head);
+    const message = `There is nothing at ${path}.`;
+    return refuseUpgrade(socket, '404 Not Found', { error: { code: 'not_found', message } });
   }
 
   async #listen(host: string, port: number, last: number): Promise<number> {

@@ -79,6 +79,18 @@ export class Metrics {
     buckets: [0.01, 0.05, 0.2, 1, 5, 30, 300],
     registers: [this.#registry],
   });
+  readonly #connections = new Gauge({
+    name: 'pgfresh_gateway_connections',
+    help: 'Clients that are connected to this gateway.',
+    labelNames: ['transport'],
+    registers: [this.#registry],
+  });
+  readonly #refusals = this.#counter('pgfresh_gateway_refusals_total', 'What the gateway refused, by code.', ['code']);
+  readonly #skipped = this.#counter(
+    'pgfresh_gateway_skipped_total',
+    'States that were left out for clients that read slowly.',
+    [],
+  );
 
   constructor(events: Events) {
     this.#gauge('process_resident_memory_bytes', 'Memory of this process.', () => process.memoryUsage.rss());
@@ -108,6 +120,10 @@ export class Metrics {
     if (event.type === 'source.called') this.#countCall(event);
     if (event.type === 'job.ended') this.#countRun(event);
     if (event.type === 'job.skipped') this.#skips.inc({ job: event.job, reason: event.reason }, event.count);
+    if (event.type === 'gateway.opened') this.#connections.inc({ transport: event.transport });
+    if (event.type === 'gateway.closed') this.#connections.dec({ transport: event.transport });
+    if (event.type === 'gateway.refused') this.#refusals.inc({ code: event.code });
+    if (event.type === 'gateway.slow') this.#skipped.inc(event.skipped);
     if (event.type === 'migration.applied') this.#migrations.observe(event.ms / 1000);
   }
 

@@ -45,6 +45,12 @@ const sentences: Sentences = {
   },
   'planner.failed': ({ kind, problem }) => warn(`the planner's ${kind} failed and is tried again: ${problem}`),
   'demand.failed': ({ problem }) => warn(`counts of viewers could not be written: ${problem}`),
+  'gateway.opened': ({ transport }) => debug(`a client connected (${transport})`),
+  'gateway.closed': ({ transport }) => debug(`a client has gone (${transport})`),
+  'gateway.refused': ({ code }) => debug(`the gateway refused something: ${code}`),
+  'gateway.slow': ({ skipped }) => debug(`a client reads slowly; ${skipped} states were left out`),
+  'changes.published': ({ types, ms }) => debug(`told of changes of ${types} data types in ${Math.round(ms)} ms`),
+  'gateway.failed': ({ step, problem }) => warn(`the gateway's ${step} failed and is tried again: ${problem}`),
   'worker.started': ({ worker, types }) =>
     info(
       types.length === 0 ? `worker ${worker} knows no data type yet` : `worker ${worker} refreshes ${types.join(', ')}`,

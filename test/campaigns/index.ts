@@ -1,8 +1,16 @@
 import type { Campaign } from './campaign.ts';
+import { changes } from './changes.ts';
 import { commits } from './commits.ts';
 import { queue } from './queue.ts';
 import { schedule } from './schedule.ts';
 import { transactions } from './transactions.ts';
 import { worker } from './worker.ts';
 
-export const campaigns: Readonly<Record<string, Campaign>> = { transactions, queue, worker, commits, schedule };
+export const campaigns: Readonly<Record<string, Campaign>> = {
+  transactions,
+  queue,
+  worker,
+  commits,
+  schedule,
+  changes,
+};

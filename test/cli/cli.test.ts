@@ -60,7 +60,7 @@ describe('a wrong command line', () => {
     [['config', 'extra'], 'PGF_USAGE', /too many arguments/],
     [['migrate', 'status', 'extra'], 'PGF_USAGE', /too many arguments/],
     [['run', '--roles', 'consol'], 'PGF_ROLE_UNKNOWN', /did you mean "console"/],
-    [['run', '--roles', ''], 'PGF_ROLE_UNKNOWN', /Choose from: planner, worker, console/],
+    [['run', '--roles', ''], 'PGF_ROLE_UNKNOWN', /Choose from: planner, worker, gateway, console/],
   ])('%j is refused with the near miss', async (args, code, text) => {
     const result = await run(args);
     expect(result.code).toBe(2);
@@ -183,7 +183,7 @@ describe('run', () => {
     expect((await fetch(`${address}/readyz`)).status).toBe(200);
     expect(await (await fetch(address)).text()).toContain('<title>pgfresh</title>');
     expect(await (await fetch(`${address}/api/status`)).json()).toMatchObject({
-      roles: ['planner', 'worker', 'console'],
+      roles: ['planner', 'worker', 'gateway', 'console'],
       health: { ready: true },
     });
     await openDatabase(fresh).query('delete from pgfresh.migrations');

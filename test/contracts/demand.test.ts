@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { NodeDemand } from '../../src/demand/index.ts';
 import { Events } from '../../src/events/index.ts';
+import { LiveScene } from '../gateway/live-scene.ts';
 import { createLogin } from '../harness/login.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
 import { openSession } from '../harness/session.ts';
@@ -11,6 +12,24 @@ it('contract 7: what 10,000 viewers of 100 pairs write follows the pairs, not th
   expect(many).toEqual(few);
   // Twice each pair: when the first half has come, and when the second has.
   expect(many).toEqual({ node_demand: 200, demand_change: 200, pairs: 100 });
+});
+
+it('contract 7: what a gateway with 400 connections writes follows its 10 pairs and not its viewers', async () => {
+  const scene = await LiveScene.open();
+  const running = await scene.gateway({ anonymous: 'loopback' });
+  const written = () =>
+    scene.value<number>(
+      `(select (n_tup_ins + n_tup_upd + n_tup_del)::int from pg_stat_user_tables where schemaname = 'pgfresh' and relname = 'node_demand')`,
+    );
+  const since = performance.now();
+  const clients = await Promise.all(Array.from({ length: 400 }, () => running.greet(undefined)));
+  await Promise.all(clients.map((client, place) => client.want([['quote', 'ABCDEFGHIJ'.charAt(place % 10)]])));
+  await expect.poll(() => scene.demand()).toEqual('ABCDEFGHIJ'.split('').map((key) => `quote ${key} 40`));
+  const flushes = Math.ceil((performance.now() - since) / 250);
+  await running.stop();
+  // Each backend tells what it has written when it is asked to, or when it ends.
+  await expect.poll(written).toBeGreaterThanOrEqual(20);
+  expect(await written()).toBeLessThanOrEqual(10 * (flushes + 1));
 });
 
 /** Rows that are written until so many viewers of 100 pairs have come, in two halves. */

@@ -106,6 +106,23 @@ const cases: Record<(typeof planningFunctions)[number], Calls> = {
     ['9223372036854775808', noSuchFunction],
     [`'one'`, notOfThatType],
   ],
+  check_pairs: [
+    ...within(keys, (value) => `'{quote,quote}', array['A', ${value}]`),
+    ...within(types, (value) => `array['quote', ${value}], '{A,B}'`),
+    [`null, '{A}'`, argument],
+    [`'{quote}', null`, argument],
+    [`'{quote}', '{A,B}'`, argument],
+    [`'{quote', '{A}'`, notOfThatType],
+    [`array_fill('quote'::text, array[10001]), array_fill('A'::text, array[10001])`, argument],
+  ],
+  count_viewers: [
+    [`null, '{A}'`, argument],
+    [`'{1}', null`, argument],
+    [`'{1}', '{A,B}'`, argument],
+    [`'{x}', '{A}'`, notOfThatType],
+    [`array_fill(1, array[10001]), array_fill('A'::text, array[10001])`, argument],
+  ],
+  refresh_pair: [...within(keys, (value) => `'quote', ${value}`), ...within(types, (value) => `${value}, 'A'`)],
   set_node_demand: [
     ...within(keys, (value) => `:node, '{quote,quote}', array['A', ${value}], '{1,1}'`),
     ...within(types, (value) => `:node, array['quote', ${value}], '{A,B}', '{1,1}'`),

@@ -1,0 +1,139 @@
+import { z } from 'zod';
+import { bytes } from './bytes.ts';
+import { options, readDefinition } from './definition.ts';
+import { durationBetween } from './duration.ts';
+import type { ApiKeyPlace } from './http-request.ts';
+
+/** Who looks, as his token says. */
+export interface GatewayUser {
+  /** The claim that names him; made up for each connection of somebody who needs no token. */
+  readonly id: string;
+  readonly anonymous: boolean;
+  /** Everything that his token says; nothing for somebody who needs none. */
+  readonly claims: Readonly<Record<string, unknown>>;
+}
+
+/** What he wants to look at. */
+export interface GatewayPair {
+  readonly dataType: string;
+  readonly key: string;
+}
+
+/** How the tokens of users are checked: by a secret, or by the keys at an address. */
+export interface JwtDefinition {
+  /** Where the secret of HS256 is, 32 characters or more. */
+  readonly secret?: ApiKeyPlace | undefined;
+  /** Where the public keys are, such as "https://login.example.com/.well-known/jwks.json". */
+  readonly jwksUrl?: string | undefined;
+  /** Who must have issued the token. */
+  readonly issuer?: string | undefined;
+  /** For whom it must be. */
+  readonly audience?: string | undefined;
+  /** The claim that names the user; `sub` if it is left out. */
+  readonly userClaim?: string | undefined;
+}
+
+/** How much one person or one address may ask for. */
+export interface GatewayLimits {
+  /** Connections of this process; 20000 if it is left out. */
+  readonly connections?: number | undefined;
+  readonly connectionsPerUser?: number | undefined;
+  readonly connectionsPerAddress?: number | undefined;
+  readonly pairsPerConnection?: number | undefined;
+  readonly pairsPerUser?: number | undefined;
+  /** Pairs that nobody has ever asked for, which cost a call each. */
+  readonly newPairsPerMinute?: number | undefined;
+  readonly messagesPerSecond?: number | undefined;
+  readonly messageBytes?: number | string | undefined;
+  /** How deep the JSON of a message may be. */
+  readonly messageDepth?: number | undefined;
+  readonly refreshesPerMinute?: number | undefined;
+  /** What may wait for a client that reads slowly, before it gets only the newest of each pair. */
+  readonly bufferBytes?: number | string | undefined;
+  /** How long it may stay that slow. */
+  readonly slowFor?: number | string | undefined;
+}
+
+/** Who may connect to the gateway, and what for. */
+export interface GatewayDefinition {
+  readonly jwt?: JwtDefinition | undefined;
+  /** Who needs no token: nobody if it is left out, those on this machine (`loopback`), or `everybody`. */
+  readonly anonymous?: 'loopback' | 'everybody' | undefined;
+  /** Whether a user may look at a pair. Asked again every few seconds while he does; everybody may if it is left out. */
+  readonly authorize?: ((user: GatewayUser, pair: GatewayPair) => boolean | Promise<boolean>) | undefined;
+  /** Further sites whose pages may connect, such as "https://app.example.com". */
+  readonly origins?: readonly string[] | undefined;
+  /** Whether the last address of X-Forwarded-For is that of the client; only behind a proxy that sets it. */
+  readonly trustProxy?: boolean | undefined;
+  readonly limits?: GatewayLimits | undefined;
+}
+
+const place = 'expected { env: "NAME" } or { file: "path" }, never the secret itself';
+const count = (usual: number) => z.int().min(1).max(10_000_000).default(usual);
+
+const jwtSchema = options({
+  secret: z
+    .union(
+      [options({ env: z.string().regex(/^[A-Za-z_]\w*$/, place) }), options({ file: z.string().min(1, place) })],
+      place,
+    )
+    .optional(),
+  jwksUrl: z
+    .string()
+    .refine(
+      (text) => /^https?:$/.test(URL.parse(text)?.protocol ?? ''),
+      'expected an address that begins with https://',
+    )
+    .optional(),
+  issuer: z.string().min(1).optional(),
+  audience: z.string().min(1).optional(),
+  userClaim: z.string().min(1).default('sub'),
+}).refine(
+  ({ secret, jwksUrl }) => (secret === undefined) !== (jwksUrl === undefined),
+  'expected secret or jwksUrl, and not both',
+);
+
+const limitsSchema = options({
+  connections: count(20_000),
+  connectionsPerUser: count(50),
+  connectionsPerAddress: count(500),
+  pairsPerConnection: count(500),
+  pairsPerUser: count(2_000),
+  newPairsPerMinute: count(120),
+  messagesPerSecond: count(20),
+  messageBytes: bytes
+    .refine((size) => size >= 1_000 && size <= 1e7, 'expected a size from 1KB to 10MB')
+    .default(128_000),
+  messageDepth: z.int().min(4).max(64).default(6),
+  refreshesPerMinute: count(6),
+  bufferBytes: bytes
+    .refine((size) => size >= 1_000 && size <= 1e8, 'expected a size from 1KB to 100MB')
+    .default(256_000),
+  slowFor: durationBetween('100ms', '10m').default(30_000),
+});
+
+const gatewaySchema = options({
+  jwt: jwtSchema.optional(),
+  anonymous: z.enum(['loopback', 'everybody']).optional(),
+  authorize: z
+    .custom<NonNullable<GatewayDefinition['authorize']>>((value) => typeof value === 'function', 'expected a function')
+    .optional(),
+  origins: z
+    .array(z.string().refine(isOrigin, 'expected a site such as "https://app.example.com", without a path'))
+    .max(100)
+    .default([]),
+  trustProxy: z.boolean().default(false),
+  limits: limitsSchema.prefault({}),
+}) satisfies z.ZodType<unknown, GatewayDefinition>;
+
+/** The gateway's options as the program uses them. */
+export type GatewayOptions = z.output<typeof gatewaySchema>;
+
+export function readGateway(value: unknown, file: string): GatewayOptions {
+  return readDefinition(gatewaySchema, value ?? {}, { file, path: 'gateway' });
+}
+
+function isOrigin(text: string): boolean {
+  const url = URL.parse(text);
+  return url !== null && /^https?:$/.test(url.protocol) && url.origin === text;
+}

@@ -1,0 +1,64 @@
+import type { Change } from '../bus.ts';
+
+// PostgreSQL takes fewer than 8000 bytes.
+const largest = 7_900;
+
+/** Changes as texts that are short enough to be sent. */
+export function payloadsOf(changes: readonly Change[]): string[] {
+  const payloads: string[] = [];
+  let open: string[] = [];
+  let bytes = 0;
+  for (const item of changes.flatMap(itemsOf)) {
+    const size = Buffer.byteLength(item) + 1;
+    if (open.length > 0 && bytes + size > largest) {
+      payloads.push(`[${open.join()}]`);
+      open = [];
+      bytes = 0;
+    }
+    open.push(item);
+    bytes += size;
+  }
+  if (open.length > 0) payloads.push(`[${open.join()}]`);
+  return payloads;
+}
+
+/** The changes of a payload; none if it is not one of ours, because everybody in the database may notify. */
+export function changesOf(payload: string): Change[] {
+  let items: unknown;
+  try {
+    items = JSON.parse(payload);
+  } catch {
+    return [];
+  }
+  if (!Array.isArray(items)) return [];
+  return items.flatMap((item: unknown) => {
+    if (!Array.isArray(item)) return [];
+    const [type, keys, xid] = item as unknown[];
+    const isKeys = keys === null || (Array.isArray(keys) && keys.every((key) => typeof key === 'string'));
+    if (!Number.isInteger(type) || !isKeys || !(xid === null || Number.isInteger(xid))) return [];
+    return [{ type: type as number, keys: keys ?? undefined, xid: (xid as number | null) ?? undefined }];
+  });
+}
+
+/** A change in as many pieces as it needs. */
+function itemsOf({ type, keys, xid }: Change): string[] {
+  const item = (list: string): string => `[${type},${list},${xid ?? null}]`;
+  if (keys === undefined) return [item('null')];
+  const room = largest - 60;
+  const items: string[] = [];
+  let open: string[] = [];
+  let bytes = 0;
+  for (const key of keys) {
+    const text = JSON.stringify(key);
+    const size = Buffer.byteLength(text) + 1;
+    if (open.length > 0 && bytes + size > room) {
+      items.push(item(`[${open.join()}]`));
+      open = [];
+      bytes = 0;
+    }
+    open.push(text);
+    bytes += size;
+  }
+  if (open.length > 0) items.push(item(`[${open.join()}]`));
+  return items;
+}

@@ -1,0 +1,55 @@
+import { PgfreshError } from '../errors/index.ts';
+import type { Permission } from './permission.ts';
+import type { Questions } from './questions.ts';
+import type { Limits, Pair, User } from './settings.ts';
+import type { Account } from './tally.ts';
+import type { NamedPair } from './viewing.ts';
+import { refusalOf, type Viewings } from './viewings.ts';
+
+interface EntranceParts {
+  readonly limits: Limits;
+  readonly permission: Permission;
+  readonly questions: Questions;
+  readonly viewings: Viewings;
+}
+
+const longestKey = 512;
+
+/**
+ * The pair as its data type writes it, if there can be such a pair and the user may look at it. What costs least is
+ * asked first, and nothing is left behind for a pair that is refused.
+ */
+export async function admitted(pair: Pair, user: User, account: Account, parts: EntranceParts): Promise<NamedPair> {
+  requirePlausible(pair);
+  const { dataType, type, key } = parts.viewings.find(pair) ?? (await judged(pair, account, parts));
+  const refusal = await parts.permission.refusal(user, { dataType, key });
+  if (refusal) throw refusal;
+  return { dataType, type, key };
+}
+
+async function judged(asked: Pair, account: Account, { questions, limits }: EntranceParts): Promise<NamedPair> {
+  const { dataType } = asked;
+  const verdict = await questions.admit(asked);
+  const refusal = refusalOf(verdict, dataType);
+  if (refusal || 'refused' in verdict) throw refusal;
+  const { type, key, known } = verdict.admitted;
+  if (!known && !account.newPairs.take()) {
+    const limit = limits.newPairsPerMinute;
+    throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', { pair: `${dataType} ${key}`, limit });
+  }
+  return { dataType, type, key };
+}
+
+// What PostgreSQL could not even be asked about, or what could be taken for another pair.
+function requirePlausible({ dataType, key }: Pair): void {
+  if (!/^[a-z][a-z0-9_-]{0,62}$/.test(dataType)) {
+    const got = JSON.stringify(dataType.slice(0, 60));
+    throw new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `there is no data type ${got}` });
+  }
+  if (key === '' || Buffer.byteLength(key) > longestKey || /\p{Cc}/u.test(key) || !key.isWellFormed()) {
+    const got = JSON.stringify(key.slice(0, 60));
+    throw new PgfreshError('PGF_KEY_INVALID', {
+      problem: `a key has 1 to ${longestKey} bytes and no control characters, got ${got}`,
+    });
+  }
+}

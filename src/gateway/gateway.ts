@@ -1,0 +1,133 @@
+import { hostname } from 'node:os';
+import { setTimeout as wait } from 'node:timers/promises';
+import type { Queryable } from '../database/index.ts';
+import { NodeDemand } from '../demand/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
+import type { Events } from '../events/index.ts';
+import type { Door } from '../http/index.ts';
+import { Service } from '../lifecycle/index.ts';
+import { Changes } from './changes.ts';
+import { doorOf } from './door.ts';
+import { EventStreams } from './event-stream.ts';
+import { Identity } from './identity.ts';
+import { Permission } from './permission.ts';
+import { PlainReads } from './plain-read.ts';
+import { Questions } from './questions.ts';
+import { Reception } from './reception.ts';
+import { Relief } from './relief.ts';
+import type { Session, SessionParts } from './session.ts';
+import type { GatewaySettings } from './settings.ts';
+import { Tally } from './tally.ts';
+import { Viewings } from './viewings.ts';
+import { WebSockets } from './web-socket.ts';
+
+export interface GatewayOptions {
+  readonly db: Queryable;
+  readonly events: Events;
+  readonly settings: GatewaySettings;
+  /** Where LISTEN works; undefined behind a transaction pooler. */
+  readonly listenUrl: string | undefined;
+}
+
+const roundMs = 1_000;
+const patienceMs = 1_000;
+/** How often each thing is done, in rounds. */
+const rounds = { count: 2, readmit: 5, beat: 25, forget: 60 } as const;
+
+/** What clients talk to. It looks at pairs on their behalf, and sends them what is there and what changes. */
+export class Gateway extends Service {
+  readonly name = 'gateway';
+  readonly door: Door;
+  readonly #changes: Changes;
+  readonly #demand: NodeDemand;
+  readonly #parts: SessionParts;
+  readonly #tally: Tally;
+  readonly #reception: Reception;
+  #loop: Promise<void> | undefined;
+  readonly #underWay = new Set<string>();
+  #round = 0;
+
+  constructor(options: GatewayOptions) {
+    super();
+    const { db, listenUrl, events, settings } = options;
+    const { limits } = settings;
+    this.#changes = new Changes({ db, listenUrl, events });
+    this.#demand = new NodeDemand({ db, events, nodeName: `${hostname()} ${process.pid}` });
+    const questions = new Questions(db);
+    const { mirror } = this.#changes;
+    this.#parts = {
+      limits,
+      identity: new Identity(settings),
+      permission: new Permission(settings.authorize),
+      questions,
+      viewings: new Viewings({ mirror, questions, demand: this.#demand, events }),
+      events,
+      relief: new Relief(),
+    };
+    this.#tally = new Tally(limits);
+    this.#reception = new Reception({ parts: this.#parts, tally: this.#tally, settings });
+    this.door = doorOf({
+      reception: this.#reception,
+      webSockets: new WebSockets(this.#reception, events, limits.messageBytes),
+      eventStreams: new EventStreams(this.#reception, limits.messageBytes),
+      plainReads: new PlainReads(this.#reception, this.#parts),
+      origins: settings.origins,
+      events,
+    });
+  }
+
+  protected async onStart(): Promise<void> {
+    await this.#parts.identity.open();
+    await this.#changes.start();
+    await this.#demand.start();
+    this.#loop = this.#goRounds();
+  }
+
+  protected async onStop(): Promise<void> {
+    await this.door.drain();
+    await this.#loop;
+    this.#parts.viewings.close();
+    // If the database says nothing more, the counts end with their lease.
+    const ended = Promise.all([this.#changes.stop(), this.#demand.stop()]).catch((error: unknown) =>
+      this.#parts.events.emit({ type: 'demand.failed', problem: problemOf(error) }),
+    );
+    const patience = new AbortController();
+    const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
+    await Promise.race([ended, tired]);
+    patience.abort();
+  }
+
+  #goRound(): void {
+    this.#round += 1;
+    const { viewings } = this.#parts;
+    for (const session of this.#reception.sessions) if (session.isOpen) this.#look(session);
+    viewings.tidy();
+    if (this.#round % rounds.count === 0) this.#meanwhile('count', () => viewings.count());
+    if (this.#round % rounds.readmit === 0) this.#meanwhile('readmit', () => viewings.readmit());
+    if (this.#round % rounds.forget === 0) this.#tally.forgetIdle();
+  }
+
+  #look(session: Session): void {
+    if (session.expiresAt <= Date.now()) session.end(new PgfreshError('PGF_LIVE_TOKEN', { problem: 'it has expired' }));
+    else if (this.#round % rounds.beat === 0 && !session.client.outlet.beat()) session.client.outlet.cut();
+    else if (this.#parts.permission.isAsked && session.recheckAt <= performance.now()) {
+      // It sets its next time when it has ended.
+      session.recheckAt = Infinity;
+      void session.recheck();
+    }
+  }
+
+  // What takes longer than it should is not begun a second time.
+  #meanwhile(name: string, work: () => Promise<void>): void {
+    if (this.#underWay.has(name)) return;
+    this.#underWay.add(name);
+    void work().finally(() => this.#underWay.delete(name));
+  }
+
+  async #goRounds(): Promise<void> {
+    while (!this.stopSignal.aborted) {
+      await wait(roundMs, undefined, { signal: this.stopSignal }).catch(() => {});
+      if (!this.stopSignal.aborted) this.#goRound();
+    }
+  }
+}

@@ -1,0 +1,66 @@
+import type { Queryable } from '../database/index.ts';
+
+/** A pair as the registry spells it. */
+export interface Pair {
+  readonly type: number;
+  readonly key: string;
+}
+
+/** The rows and the state of a pair, as one statement has read them. */
+export interface PairState {
+  /** Compares as a text. Grows with every state of the pair that differs from the one before, and never goes back. */
+  readonly version: string;
+  /** The rows as a JSON array, newest first. */
+  readonly rows: string;
+  /** When the newest row was fetched. */
+  readonly fetchedAt: Date | null;
+  /** When what is there is too old; null if nothing was ever asked for. */
+  readonly dueAt: Date | null;
+  /** Whether a job waits or runs for it. */
+  readonly refreshing: boolean;
+  /** Whether its last refresh has failed, or is being tried again. */
+  readonly failing: boolean;
+  /** How its last refresh has ended. */
+  readonly outcome: string | null;
+  /** When it was read, by the database's clock. */
+  readonly asOf: Date;
+}
+
+export interface PairReading extends PairState {
+  readonly key: string;
+  /** The first transaction that the statement may not have seen. */
+  readonly seen: number;
+}
+
+/** Reads pairs of one data type, all in one statement. */
+export type ReadPairs = (type: number, keys: readonly string[]) => Promise<PairReading[]>;
+
+const read = {
+  name: 'pgfresh.read_pairs',
+  // What no clock will show is no time.
+  text: `select version, seen, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(due_at) then due_at end as "dueAt",
+      refreshing, failing, outcome, as_of as "asOf"
+    from pgfresh.read_pairs($1::int, $2::text[])`,
+};
+
+/** How pairs that are the same for everybody are read. */
+export function readShared(db: Queryable): ReadPairs {
+  return (type, keys) => db.query<PairReading>(read, [type, keys]);
+}
+
+/** Whether two states show the same. */
+export function isSame(one: PairState, other: PairState): boolean {
+  return (
+    one.rows === other.rows &&
+    isSameTime(one.fetchedAt, other.fetchedAt) &&
+    isSameTime(one.dueAt, other.dueAt) &&
+    one.refreshing === other.refreshing &&
+    one.failing === other.failing &&
+    one.outcome === other.outcome
+  );
+}
+
+// By Object.is, because a year that is too large for a Date is the same as itself too.
+function isSameTime(one: Date | null, other: Date | null): boolean {
+  return Object.is(one?.getTime(), other?.getTime());
+}

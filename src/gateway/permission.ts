@@ -1,0 +1,41 @@
+import { PgfreshError, problemOf } from '../errors/index.ts';
+import type { GatewaySettings, Pair, User } from './settings.ts';
+
+const patienceMs = 4_000;
+
+/** Whether users may look at pairs, as the configuration decides. What it does not answer is not allowed. */
+export class Permission {
+  readonly #authorize: GatewaySettings['authorize'];
+
+  constructor(authorize: GatewaySettings['authorize']) {
+    this.#authorize = authorize;
+  }
+
+  /** Whether anybody is ever refused. */
+  get isAsked(): boolean {
+    return this.#authorize !== undefined;
+  }
+
+  /** Why he may not; nothing if he may. */
+  async refusal(user: User, pair: Pair): Promise<PgfreshError | undefined> {
+    if (!this.#authorize) return undefined;
+    const words = `${pair.dataType} ${pair.key}`;
+    let timer: NodeJS.Timeout | undefined;
+    try {
+      const late = new Promise<never>((_, reject) => {
+        timer = setTimeout(() => reject(new Error(`authorize took longer than ${patienceMs / 1_000} s`)), patienceMs);
+      });
+      const allowed: unknown = await Promise.race([this.#authorize(user, pair), late]);
+      if (allowed === true) return undefined;
+      if (allowed === false) return new PgfreshError('PGF_LIVE_FORBIDDEN', { pair: words });
+      return new PgfreshError('PGF_LIVE_UNDECIDED', {
+        pair: words,
+        problem: 'authorize returned neither true nor false',
+      });
+    } catch (error) {
+      return new PgfreshError('PGF_LIVE_UNDECIDED', { pair: words, problem: problemOf(error) }, { cause: error });
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}

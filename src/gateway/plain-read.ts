@@ -1,0 +1,61 @@
+import type { IncomingMessage } from 'node:http';
+import { PgfreshError } from '../errors/index.ts';
+import { admitted } from './entrance.ts';
+import type { Reception } from './reception.ts';
+import type { SessionParts } from './session.ts';
+import type { Pair } from './settings.ts';
+import type { Subscription, Viewing } from './viewing.ts';
+
+const firstMs = 5_000;
+const freshMs = 10_000;
+
+/** Somebody who asks once. He counts as a viewer for a moment, so what he gets is fresh the next time at the latest. */
+export class PlainReads {
+  readonly #reception: Reception;
+  readonly #parts: SessionParts;
+
+  constructor(reception: Reception, parts: SessionParts) {
+    this.#reception = reception;
+    this.#parts = parts;
+  }
+
+  /** The pair, once it is known; with a greatest age, once it is young enough or ten seconds have passed. */
+  async read(request: IncomingMessage, asked: Pair, maxAgeMs: number | undefined): Promise<Viewing> {
+    const { limits, viewings, questions } = this.#parts;
+    const { identified, account, visitor } = await this.#reception.receive(request);
+    if (!account.reads.take()) throw new PgfreshError('PGF_LIVE_TOO_FAST', { limit: limits.messagesPerSecond });
+    const { user } = identified;
+    const pair = await admitted(asked, user, account, this.#parts);
+    const viewing = viewings.glance(pair, user.anonymous ? `anonymous:${visitor.address}` : user.id);
+    if (!(await until(viewing, () => true, firstMs))) throw new PgfreshError('PGF_LIVE_BUSY', {});
+    if (maxAgeMs === undefined) return viewing;
+    const isYoung = (): boolean => viewing.ageMs <= maxAgeMs;
+    if (isYoung()) return viewing;
+    if (!account.refreshes.take())
+      throw new PgfreshError('PGF_LIVE_TOO_MANY_REFRESHES', { limit: limits.refreshesPerMinute });
+    await questions.refresh(viewing);
+    await until(viewing, isYoung, freshMs);
+    return viewing;
+  }
+}
+
+/** Whether the pair is shown as it is wanted, now or within some time. */
+function until(viewing: Viewing, isWanted: () => boolean, patienceMs: number): Promise<boolean> {
+  if (viewing.shown && isWanted()) return Promise.resolve(true);
+  return new Promise((resolve) => {
+    const settle = (wanted: boolean): void => {
+      clearTimeout(timer);
+      viewing.subscriptions.delete(subscription);
+      resolve(wanted);
+    };
+    const timer = setTimeout(() => settle(false), patienceMs);
+    const viewer = {
+      offer: () => void (isWanted() && settle(true)),
+      lose: () => settle(false),
+      counts: false,
+      tellViewers: () => {},
+    };
+    const subscription: Subscription = { viewing, viewer, version: '', digest: undefined, isNew: true };
+    viewing.subscriptions.add(subscription);
+  });
+}

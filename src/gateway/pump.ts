@@ -1,0 +1,160 @@
+import { randomUUID } from 'node:crypto';
+import { performance } from 'node:perf_hooks';
+import { setTimeout as wait } from 'node:timers/promises';
+import type { Queryable } from '../database/index.ts';
+import { problemOf } from '../errors/index.ts';
+import type { Events } from '../events/index.ts';
+import { Service, Wake } from '../lifecycle/index.ts';
+import type { Bus } from './bus.ts';
+import { asChanges, type MarkedChanges } from './marks.ts';
+import { Settling, type Unsettled } from './settling.ts';
+
+export interface PumpOptions {
+  readonly db: Queryable;
+  readonly bus: Pick<Bus, 'publish'>;
+  readonly events: Events;
+  /** Whether anybody watches through this process. While nobody does, the duty is left to others. */
+  readonly isWanted: () => boolean;
+}
+
+const readEveryMs = 100;
+const askEveryMs = 1_000;
+const clearEveryMs = 1_000;
+/** Those who poll read marks for so long after they were published. */
+const keepMs = 10_000;
+const patienceMs = 2_000;
+
+const read = { name: 'pgfresh.pump', text: 'select pgfresh.pump_changes($1::uuid, $2::pg_snapshot) as answer' };
+const settle = {
+  name: 'pgfresh.settle',
+  text: 'select pgfresh.settle_changes($1::pg_snapshot, $2::pg_snapshot, $3::int[], $4::int[], $5::timestamptz[])',
+};
+
+/**
+ * Reads the marks and publishes them. One at a time, by a lease; every process with somebody who watches is ready to take
+ * over. A mark is forgotten only after it was published, so one that stops anywhere loses nothing: the next one reads all
+ * that is there.
+ */
+export class Pump extends Service {
+  readonly name = 'pump';
+  readonly #options: PumpOptions;
+  readonly #holder = randomUUID();
+  readonly #wake = new Wake();
+  #loop: Promise<void> | undefined;
+  /** What it knows while it has the duty. */
+  #duty: Duty | undefined;
+
+  constructor(options: PumpOptions) {
+    super();
+    this.#options = options;
+  }
+
+  /** Somebody has begun to watch. */
+  wake(): void {
+    this.#wake.wake();
+  }
+
+  /** Reads and publishes once; says whether it has the duty. */
+  async turn(): Promise<boolean> {
+    const { db, bus, events } = this.#options;
+    const since = performance.now();
+    const [row] = await db.query<{ answer: (MarkedChanges & Unsettled) | null }>(read, [
+      this.#holder,
+      this.#duty?.since ?? null,
+    ]);
+    const answer = row!.answer;
+    if (!answer) {
+      this.#duty = undefined;
+      return false;
+    }
+    const duty = (this.#duty ??= new Duty());
+    const changes = asChanges(answer);
+    if (changes.length > 0) {
+      await bus.publish(changes);
+      events.emit({ type: 'changes.published', types: changes.length, ms: performance.now() - since });
+    }
+    duty.published(answer.snapshot, changes.length > 0);
+    await this.#settle(duty, answer);
+    return true;
+  }
+
+  protected async onStart(): Promise<void> {
+    this.#loop = this.#run();
+  }
+
+  protected async onStop(): Promise<void> {
+    this.#wake.wake();
+    // A database that says nothing more must not keep the process from ending.
+    const patience = new AbortController();
+    const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
+    await Promise.race([this.#loop?.then(() => this.#release()), tired]);
+    patience.abort();
+  }
+
+  async #run(): Promise<void> {
+    while (!this.stopSignal.aborted) {
+      let isOnDuty = false;
+      if (this.#options.isWanted()) isOnDuty = await this.turn().catch((error: unknown) => this.#failed(error));
+      else await this.#release();
+      await this.#wake.wait(isOnDuty ? readEveryMs : askEveryMs);
+    }
+  }
+
+  // What was read but perhaps not published is read again.
+  #failed(error: unknown): false {
+    this.#duty = undefined;
+    this.#options.events.emit({ type: 'gateway.failed', step: 'pump', problem: problemOf(error) });
+    return false;
+  }
+
+  async #settle(duty: Duty, answer: Unsettled): Promise<void> {
+    // As marks, so that those hear of it too who only poll.
+    const unmarked = duty.settling.look(answer);
+    const types = duty.settling.takeSettled(answer);
+    const cleared = duty.toClear();
+    if (unmarked.length + types.length === 0 && !cleared) return;
+    await this.#options.db.query(settle, [
+      cleared?.from ?? null,
+      cleared?.to ?? null,
+      unmarked,
+      types.map(([type]) => type),
+      types.map(([, since]) => since),
+    ]);
+  }
+
+  // Who takes over need not wait for the lease to end. If this fails, he does.
+  async #release(): Promise<void> {
+    if (!this.#duty) return;
+    this.#duty = undefined;
+    await this.#options.db.query(`select pgfresh.release_duty('pump', $1::uuid)`, [this.#holder]).catch(() => {});
+  }
+}
+
+/** How far somebody has read since he has the duty, and what he may forget. */
+class Duty {
+  readonly settling = new Settling();
+  since: string | undefined;
+  #cleared: string | undefined;
+  #clearedAt = performance.now();
+  /** Up to where marks were published, and when. */
+  #published: { readonly snapshot: string; readonly at: number }[] = [];
+
+  published(snapshot: string, anything: boolean): void {
+    this.since = snapshot;
+    if (anything) this.#published.push({ snapshot, at: performance.now() });
+  }
+
+  /** Between which snapshots marks are old enough to be forgotten. */
+  toClear(): { readonly from: string | undefined; readonly to: string } | undefined {
+    const now = performance.now();
+    if (now - this.#clearedAt < clearEveryMs) return undefined;
+    const old = this.#published.filter(({ at }) => now - at >= keepMs).length;
+    const to = this.#published[old - 1]?.snapshot;
+    if (to === undefined) return undefined;
+    const from = this.#cleared;
+    this.#published = this.#published.slice(old);
+    this.#cleared = to;
+    this.#clearedAt = now;
+    return { from, to };
+  }
+}

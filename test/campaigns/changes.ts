@@ -1,0 +1,435 @@
+import pg from 'pg';
+import { Database, type Queryable, type Statement } from '../../src/database/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { Feed, Mirror, PostgresBus, Pump, readShared, type PairState } from '../../src/gateway/index.ts';
+import { shiftClock } from '../harness/clock.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { seededRandom } from '../harness/random.ts';
+import type { Campaign } from './campaign.ts';
+
+const stepsBetweenChecks = 500;
+const keysOfAType = 12;
+const tables = ['item', 'part'] as const;
+const patienceMs = 20_000;
+
+/**
+ * Writers whose transactions stay open while others commit, viewers who come and go on three gateways, and harm to
+ * everything between them. No viewer ever sees a version go back, and whenever the writers pause, each soon has the newest
+ * state of every pair that he wants.
+ */
+export const changes: Campaign = {
+  about: 'late commits, lost connections, dead pumps, slow reads and crashes between writers and viewers',
+  steps: 1_000_000,
+  testSteps: 10_000,
+  mustMeet: [
+    'late commits',
+    'frozen snapshots',
+    'whole tables',
+    'viewers',
+    'states',
+    'cuts',
+    'pumps killed',
+    'pumps stopped',
+    'slow reads',
+    'lapses',
+    'crashes',
+    'checks',
+  ],
+  async run({ url, seed, steps, progress }) {
+    const house = await House.build(url, seededRandom(seed));
+    try {
+      for (let step = 1; step <= steps; step++) {
+        await house.step();
+        if (step % stepsBetweenChecks > 0 && step < steps) continue;
+        await house.check();
+        progress(step);
+      }
+      return house.tally;
+    } finally {
+      await house.close();
+    }
+  },
+};
+
+class House {
+  readonly tally: Record<string, number> = {};
+  readonly #random: () => number;
+  readonly #db: Database;
+  readonly #clock: Awaited<ReturnType<typeof shiftClock>>;
+  readonly #types: readonly number[];
+  readonly #writers: readonly Writer[];
+  readonly #gateways: readonly Side[];
+  readonly #viewers: Viewer[] = [];
+  readonly #problems: string[] = [];
+  #value = 0;
+
+  private constructor(
+    random: () => number,
+    db: Database,
+    clock: Awaited<ReturnType<typeof shiftClock>>,
+    types: readonly number[],
+    writers: readonly Writer[],
+    gateways: readonly Side[],
+  ) {
+    this.#random = random;
+    this.#db = db;
+    this.#clock = clock;
+    this.#types = types;
+    this.#writers = writers;
+    this.#gateways = gateways;
+  }
+
+  static async build(url: string, random: () => number): Promise<House> {
+    const db = new Database({ url, events: new Events(), applicationName: 'pgfresh campaign', poolSize: 12 });
+    const clock = await shiftClock(db);
+    await db.query(`insert into pgfresh.sources (name) values ('market')`);
+    const types: number[] = [];
+    for (const table of tables) {
+      const [columns, key] =
+        table === 'item' ? ['key text primary key', '{key}'] : ['a text, b int, primary key (a, b)', '{a,b}'];
+      await db.query(`create table public.${table} (${columns}, value int, fetched_at timestamptz)`);
+      const [row] = await db.query<{ id: number }>(
+        `insert into pgfresh.data_type_registry (data_type, source, table_name, key_columns, timestamp_column, ttl)
+         values ($1::text, 'market', $1::text, $2::text[], 'fetched_at', '1 minute') returning type_id as id`,
+        [table, key],
+      );
+      types.push(row!.id);
+    }
+    const writers = await Promise.all(Array.from({ length: 5 }, () => Writer.open(url)));
+    // The last one can not listen, as behind a pooler.
+    const gateways = await Promise.all([true, true, false].map((listens) => Side.open(db, url, listens, random)));
+    return new House(random, db, clock, types, writers, gateways);
+  }
+
+  async step(): Promise<void> {
+    const dice = this.#random() * 1_000;
+    if (dice < 620) return this.#write();
+    if (dice < 800) return this.#look();
+    if (dice < 920) return this.#leave();
+    if (dice < 970) return this.#pick(this.#gateways).hurry();
+    if (dice < 980) return this.#met('cuts', () => this.#pick(this.#gateways).cut());
+    if (dice < 988) return this.#met('pumps killed', () => this.#pick(this.#gateways).killPump());
+    if (dice < 993) return this.#met('pumps stopped', () => this.#pick(this.#gateways).restartPump());
+    if (dice < 998) return this.#met('leases ended', () => this.#clock.advance('4 seconds'));
+    if (dice < 999.2) return this.#met('lapses', () => this.#clock.advance('40 seconds'));
+    return this.#crash();
+  }
+
+  /** While nobody writes, every viewer comes to see what is there. */
+  async check(): Promise<void> {
+    for (const writer of this.#writers) await this.#end(writer, 'commit');
+    for (const gateway of this.#gateways) gateway.hurry();
+    // Who takes over from a pump that was killed waits for its lease.
+    await this.#clock.advance('4 seconds');
+    const truth = new Map<string, string>();
+    for (const [index, type] of this.#types.entries()) {
+      const rows = await this.#db.query<{ key: string; value: number }>(
+        `select ${tables[index] === 'item' ? 'key' : `a || '|' || b`} as key, value from ${tables[index]!}`,
+      );
+      for (const { key, value } of rows) truth.set(`${type} ${key}`, String(value));
+    }
+    const deadline = performance.now() + patienceMs;
+    for (const viewer of this.#viewers) {
+      const expected = truth.get(viewer.name) ?? 'nothing';
+      while (viewer.value !== expected) {
+        if (performance.now() > deadline)
+          throw new Error(`a viewer of ${viewer.name} sees ${viewer.value} and not ${expected}`);
+        for (const gateway of this.#gateways) gateway.hurry();
+        await new Promise(setImmediate);
+      }
+      this.#count('states', viewer.take());
+    }
+    if (this.#problems.length > 0) throw new Error(this.#problems.join('; '));
+    this.#count(
+      'slow reads',
+      this.#gateways.reduce((sum, gateway) => sum + gateway.takeSlow(), 0),
+    );
+    this.#count('checks');
+  }
+
+  async close(): Promise<void> {
+    for (const gateway of this.#gateways) await gateway.close();
+    for (const writer of this.#writers) await writer.client.end();
+    await this.#db.close();
+  }
+
+  async #write(): Promise<void> {
+    const writer = this.#pick(this.#writers);
+    const chance = this.#random();
+    if (writer.isOpen && chance < 0.5) return this.#end(writer, chance < 0.4 ? 'commit' : 'rollback');
+    if (!writer.isOpen && chance < 0.5) {
+      const isFrozen = this.#random() < 0.3;
+      await writer.begin(isFrozen);
+      writer.since = this.#value;
+      if (isFrozen) this.#count('frozen snapshots');
+    }
+    const others = this.#writers.filter((one) => one !== writer && one.isOpen);
+    const isFree = (name: string): boolean => !others.some(({ held }) => held.has(name) || held.has('all'));
+    const table = this.#pick(tables);
+    const value = ++this.#value;
+    if (this.#random() < 0.02 && others.every(({ held }) => held.size === 0) && !writer.isFrozen) {
+      const statement = this.#pick([
+        `update ${table} set value = ${value}`,
+        `delete from ${table}`,
+        `truncate ${table}`,
+      ]);
+      this.#count('whole tables');
+      return writer.run(statement, 'all');
+    }
+    const n = Math.floor(this.#random() * keysOfAType);
+    const name = `${table} ${n}`;
+    // A frozen snapshot may not write to what was written since.
+    if (!isFree(name) || (writer.isFrozen && !writer.held.has(name) && writer.held.size > 0)) return;
+    await writer.run(writeOf(table, n, value, this.#random()), name);
+  }
+
+  async #end(writer: Writer, how: 'commit' | 'rollback'): Promise<void> {
+    if (writer.isOpen && this.#value - writer.since > 5) this.#count('late commits');
+    await writer.end(how);
+  }
+
+  #look(): void {
+    const type = this.#pick(this.#types);
+    const n = Math.floor(this.#random() * keysOfAType);
+    const key = type === this.#types[0] ? `K${n}` : `P|${n}`;
+    this.#viewers.push(new Viewer(this.#pick(this.#gateways).mirror, type, key, this.#problems));
+    this.#count('viewers');
+  }
+
+  #leave(): void {
+    const [viewer] = this.#viewers.splice(Math.floor(this.#random() * this.#viewers.length), 1);
+    viewer?.stop();
+  }
+
+  // What a crash of the server does: everybody is thrown out, and unlogged tables are empty.
+  async #crash(): Promise<void> {
+    for (const writer of this.#writers) await writer.end('rollback');
+    await this.#db.query('truncate pgfresh.change, pgfresh.watched_type, pgfresh.change_epoch');
+    for (const gateway of this.#gateways) gateway.cut();
+    this.#count('crashes');
+  }
+
+  async #met(what: string, harm: () => unknown): Promise<void> {
+    await harm();
+    this.#count(what);
+  }
+
+  #pick<T>(list: readonly T[]): T {
+    return list[Math.floor(this.#random() * list.length)]!;
+  }
+
+  #count(what: string, by = 1): void {
+    this.tally[what] = (this.tally[what] ?? 0) + by;
+  }
+}
+
+function writeOf(table: (typeof tables)[number], n: number, value: number, chance: number): string {
+  const [into, key, where] =
+    table === 'item'
+      ? ['(key, value)', `'K${n}'`, `key = 'K${n}'`]
+      : ['(a, b, value)', `'P', ${n}`, `a = 'P' and b = ${n}`];
+  if (chance < 0.2) return `delete from ${table} where ${where}`;
+  if (chance < 0.5) return `update ${table} set value = ${value} where ${where}`;
+  return `insert into ${table} ${into} values (${key}, ${value}) on conflict (${table === 'item' ? 'key' : 'a, b'}) do update set value = excluded.value`;
+}
+
+/** A connection that writes, in transactions or without. Nobody else writes to what it holds, so nobody waits. */
+class Writer {
+  readonly client: pg.Client;
+  readonly held = new Set<string>();
+  isOpen = false;
+  isFrozen = false;
+  since = 0;
+
+  private constructor(client: pg.Client) {
+    this.client = client;
+  }
+
+  static async open(url: string): Promise<Writer> {
+    const client = new pg.Client({ connectionString: url, application_name: 'pgfresh campaign' });
+    await client.connect();
+    // With a frozen snapshot, others may have been faster.
+    await client.query(`set lock_timeout = '1s'`);
+    return new Writer(client);
+  }
+
+  async begin(isFrozen: boolean): Promise<void> {
+    await this.client.query(isFrozen ? 'begin isolation level repeatable read; select 1' : 'begin');
+    this.isOpen = true;
+    this.isFrozen = isFrozen;
+  }
+
+  async run(statement: string, name: string): Promise<void> {
+    try {
+      await this.client.query(statement);
+      if (this.isOpen) this.held.add(name);
+    } catch (error) {
+      if (!this.isFrozen || (error as { code?: string }).code !== '40001') throw error;
+      await this.end('rollback');
+    }
+  }
+
+  async end(how: 'commit' | 'rollback'): Promise<void> {
+    if (this.isOpen) await this.client.query(how);
+    this.isOpen = this.isFrozen = false;
+    this.held.clear();
+  }
+}
+
+/** One gateway: its ends of everything, each of which can be harmed. */
+class Side {
+  readonly mirror: Mirror;
+  readonly #bus: PostgresBus;
+  readonly #feed: Feed;
+  readonly #db: Database;
+  readonly #proxy: Proxy;
+  readonly #random: () => number;
+  #pump!: Pump;
+  #mortal!: Mortal;
+  #slow: (() => void)[] = [];
+  #slowReads = 0;
+
+  private constructor(db: Database, proxy: Proxy, listenUrl: string | undefined, random: () => number) {
+    const events = new Events();
+    this.#db = db;
+    this.#proxy = proxy;
+    this.#random = random;
+    this.#bus = new PostgresBus({ db, listenUrl, events });
+    this.#feed = new Feed({
+      db,
+      bus: this.#bus,
+      events,
+      pollMs: listenUrl === undefined ? 20 : 200,
+      onWatching: () => this.#pump.wake(),
+    });
+    const read = readShared(db);
+    this.mirror = new Mirror({
+      feed: this.#feed,
+      events,
+      read: async (type, keys) => {
+        await this.#dawdle();
+        const readings = await read(type, keys);
+        await this.#dawdle();
+        return readings;
+      },
+    });
+  }
+
+  static async open(db: Database, url: string, listens: boolean, random: () => number): Promise<Side> {
+    const { proxy, url: far } = await Proxy.before(url);
+    const side = new Side(db, proxy, listens ? far : undefined, random);
+    await side.#bus.start();
+    await side.#feed.start();
+    await side.#startPump();
+    await side.mirror.start();
+    return side;
+  }
+
+  /** Lets slow reads go on. */
+  hurry(): void {
+    for (const goOn of this.#slow.splice(0)) goOn();
+  }
+
+  cut(): void {
+    this.#proxy.cut();
+  }
+
+  takeSlow(): number {
+    const count = this.#slowReads;
+    this.#slowReads = 0;
+    return count;
+  }
+
+  /** Dies at one of its next statements, before or after it, and gives nothing back. */
+  async killPump(): Promise<void> {
+    this.#mortal.callsLeft = Math.floor(this.#random() * 4);
+    this.#mortal.isLastHeard = this.#random() < 0.5;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#mortal.onDeath = resolve;
+    // It may have nothing to say for long.
+    await Promise.race([promise, new Promise((later) => setTimeout(later, 50))]);
+    this.#mortal.callsLeft = 0;
+    await this.#pump.stop();
+    await this.#startPump();
+  }
+
+  async restartPump(): Promise<void> {
+    await this.#pump.stop();
+    await this.#startPump();
+  }
+
+  async close(): Promise<void> {
+    for (const part of [this.mirror, this.#pump, this.#feed, this.#bus]) {
+      const stopped = part.stop();
+      this.hurry();
+      await stopped;
+    }
+    await this.#proxy.close();
+  }
+
+  async #startPump(): Promise<void> {
+    this.#mortal = new Mortal(this.#db);
+    const bus = {
+      publish: (list: Parameters<PostgresBus['publish']>[0]) =>
+        new PostgresBus({ db: this.#mortal, listenUrl: undefined, events: new Events() }).publish(list),
+    };
+    this.#pump = new Pump({ db: this.#mortal, bus, events: new Events(), isWanted: () => this.#feed.isWatching });
+    await this.#pump.start();
+  }
+
+  async #dawdle(): Promise<void> {
+    if (this.#random() > 0.2) return;
+    this.#slowReads++;
+    await new Promise<void>((resolve) => this.#slow.push(resolve));
+  }
+}
+
+/** A database for one who dies after so many statements. */
+class Mortal implements Queryable {
+  readonly #db: Database;
+  callsLeft = Infinity;
+  isLastHeard = false;
+  onDeath: () => void = () => {};
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  async query<Row extends object>(statement: Statement, values?: readonly unknown[]): Promise<Row[]> {
+    if (this.callsLeft-- > 0) return this.#db.query<Row>(statement, values);
+    if (this.isLastHeard) await this.#db.query(statement, values);
+    this.isLastHeard = false;
+    this.onDeath();
+    throw new Error('killed');
+  }
+}
+
+/** Somebody who looks at a pair and believes only in progress. */
+class Viewer {
+  readonly name: string;
+  readonly stop: () => void;
+  value: string | undefined;
+  readonly #problems: string[];
+  #version = '';
+  #states = 0;
+
+  constructor(mirror: Mirror, type: number, key: string, problems: string[]) {
+    this.name = `${type} ${key}`;
+    this.#problems = problems;
+    this.stop = mirror.watch({ type, key }, { onState: (state) => this.#see(state), onGone: () => {} });
+  }
+
+  take(): number {
+    const count = this.#states;
+    this.#states = 0;
+    return count;
+  }
+
+  #see({ version, rows }: PairState): void {
+    if (version <= this.#version) this.#problems.push(`${this.name}: version ${version} after ${this.#version}`);
+    this.#version = version;
+    this.#states++;
+    const [row] = JSON.parse(rows) as { value: number }[];
+    this.value = row ? String(row.value) : 'nothing';
+  }
+}

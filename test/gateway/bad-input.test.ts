@@ -1,0 +1,106 @@
+import { beforeAll, expect, it } from 'vitest';
+import type { changeFunctions } from '../../scripts/called-by-users.ts';
+import { expectNoChange } from '../harness/refusal.ts';
+import { RegistryScene } from '../registry/scene.ts';
+
+const argument = 'PGF_ARGUMENT_INVALID';
+const type = 'PGF_TYPE_UNKNOWN';
+const notOfThatType = '22P02';
+
+/** Arguments that make no sense, and by which code each is refused. `:type` is a data type that is there. */
+const cases: Record<(typeof changeFunctions)[number], readonly (readonly [string, string])[]> = {
+  admit_pairs: [
+    [`null, '{A}'`, argument],
+    [`'{quote}', null`, argument],
+    [`'{quote}', '{A,B}'`, argument],
+    [`array_fill('quote'::text, array[10001]), array_fill('A'::text, array[10001])`, argument],
+  ],
+  watch_changes: [
+    ['null', argument],
+    [`'{NULL}'`, argument],
+    ['array_fill(1, array[10001])', argument],
+    [`'{x}'`, notOfThatType],
+    [`'{}', 'x'`, notOfThatType],
+    [`'{}', '5:4:'`, notOfThatType],
+    [`'{}', ''`, notOfThatType],
+  ],
+  read_pairs: [
+    [`null, '{A}'`, type],
+    [`0, '{A}'`, type],
+    [`-1, '{A}'`, type],
+    [`:type, null`, argument],
+    [`:type, '{NULL}'`, argument],
+    [`:type, array_fill('A'::text, array[10001])`, argument],
+    [`(select type_id from pgfresh.data_type_registry where data_type = 'hidden'), '{A}'`, argument],
+  ],
+  pump_changes: [
+    ['null', argument],
+    [`'me'`, notOfThatType],
+    [`gen_random_uuid(), 'x'`, notOfThatType],
+  ],
+  settle_changes: [
+    [`'x', null`, notOfThatType],
+    [`null, 'x'`, notOfThatType],
+    [`null, null, null`, argument],
+    [`null, null, '{NULL}'`, argument],
+    [`null, null, array_fill(1, array[10001])`, argument],
+    [`null, null, '{}', null, '{}'`, argument],
+    [`null, null, '{}', '{}', null`, argument],
+    [`null, null, '{}', '{1}', '{}'`, argument],
+    [`null, null, '{}', array_fill(1, array[10001]), array_fill(now(), array[10001])`, argument],
+  ],
+  clear_unwatched_changes: [['1', '42883']],
+};
+
+let scene: RegistryScene;
+let quote = 0;
+beforeAll(async () => {
+  scene = await RegistryScene.open();
+  quote = await scene.add('quote', { key_pattern: '^[A-Z]+$' });
+  await scene.add('hidden', { visibility: 'rls' });
+  await scene.db.query('select pgfresh.watch_changes($1::int[])', [[quote]]);
+  await scene.db.query(`insert into mirror values ('A', now())`);
+});
+
+const all = Object.entries(cases).flatMap(([name, list]) => list.map(([given, code]) => [name, given, code] as const));
+
+it.each(all)('%s(%s) is refused', async (name, given, code) => {
+  const statement = `select pgfresh.${name}(${given.replaceAll(':type', String(quote))})`;
+  await expectNoChange(scene.db, async () => {
+    await expect(scene.db.query(statement)).rejects.toMatchObject({ code });
+  });
+});
+
+it('of pairs that can not be had it is said which and why, and the others are admitted', async () => {
+  const wanted = [
+    ['quote', 'A'],
+    ['quote', 'lower case'],
+    ['quote', null],
+    ['quote', ''],
+    ['quote', 'x'.repeat(10_240)],
+    ['quote', 'A\nB'],
+    ['qoute', 'A'],
+    [null, 'A'],
+    ['quote', `'; drop schema pgfresh cascade; --`],
+    ['hidden', 'B'],
+  ];
+  await expectNoChange(scene.db, async () => {
+    const rows = await scene.db.query<{ code: string | null; key: string | null; problem: string | null }>(
+      'select key, code, problem from pgfresh.admit_pairs($1::text[], $2::text[]) order by place',
+      [wanted.map(([name]) => name), wanted.map(([, key]) => key)],
+    );
+    expect(rows.map(({ key, code }) => key ?? code)).toEqual([
+      'A',
+      'PGF_KEY_UNKNOWN',
+      'PGF_KEY_INVALID',
+      'PGF_KEY_INVALID',
+      'PGF_KEY_INVALID',
+      'PGF_KEY_INVALID',
+      'PGF_TYPE_UNKNOWN',
+      'PGF_TYPE_UNKNOWN',
+      'PGF_KEY_UNKNOWN',
+      'B',
+    ]);
+    for (const { problem } of rows) expect(problem ?? '').toMatch(/^[^\n]{0,300}$/);
+  });
+});

@@ -1,0 +1,39 @@
+import { rm } from 'node:fs/promises';
+import { expect, it } from 'vitest';
+import { EmbeddedServer, migrate, readSqlFiles } from '../../src/database/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { atEnd, openDatabase } from '../harness/database.ts';
+import { temporaryFolder } from '../harness/folder.ts';
+import { GatewayScene, sees } from './scene.ts';
+
+it('after a crash of the server every watched pair is read again, and its version is greater', async () => {
+  const events = new Events();
+  const dataDir = await temporaryFolder('crash');
+  const server = new EmbeddedServer({ dataDir, events, fsync: false });
+  atEnd(async () => {
+    await server.stop();
+    await rm(dataDir, { recursive: true, force: true });
+  });
+  await server.start();
+  await migrate(openDatabase(server.url), { files: await readSqlFiles(), events });
+  const scene = await GatewayScene.open(server.url);
+  // A pool of its own, whose statement does not fail where the test does not look.
+  const { look } = await scene.gateway({ db: openDatabase(server.url) });
+  const viewer = await (await look('A')).until(sees(undefined));
+  for (let price = 1; price <= 3; price++) {
+    // Committed, and on the disk of a server that does not wait for it otherwise. Its mark is lost, or the pump was faster.
+    const [row] = await scene.db.transact('write', async (tx) => {
+      await tx.query('set local synchronous_commit = on');
+      return tx.query<{ pid: number }>(
+        `insert into quote values ('A', $1::int) on conflict (symbol) do update set price = excluded.price returning pg_backend_pid() as pid`,
+        [price],
+      );
+    });
+    process.kill(row!.pid, 'SIGKILL');
+    await viewer.until(sees(price));
+  }
+  const epochs = viewer.states.map(({ version }) => version.split('.').slice(0, 2).join('.'));
+  const versions = viewer.states.map(({ version }) => version);
+  expect(versions).toEqual(versions.toSorted());
+  expect(new Set(epochs).size).toBeGreaterThan(1);
+});

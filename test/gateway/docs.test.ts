@@ -1,0 +1,98 @@
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { loadConfig, resolveConfig } from '../../src/config/index.ts';
+import { temporaryFolder } from '../harness/folder.ts';
+import { LiveScene, tokenOf, type RunningGateway } from './live-scene.ts';
+import type { LiveClient } from './live-client.ts';
+
+const page = await readFile(new URL('../../docs/protocol.md', import.meta.url), 'utf8');
+
+/** The examples of the page, each under its heading. */
+const examples = [...page.matchAll(/^## (.+)$|^```live\n([\s\S]*?)^```$/gm)].reduce<
+  { title: string; lines: string[] }[]
+>((found, [, heading, example], place, all) => {
+  if (heading !== undefined) return found;
+  const title = all.slice(0, place).findLast(([, earlier]) => earlier !== undefined)![1]!;
+  return [...found, { title, lines: example!.trim().split('\n') }];
+}, []);
+
+let scene: LiveScene;
+let running: RunningGateway;
+beforeAll(async () => {
+  scene = await LiveScene.open();
+});
+beforeEach(async () => {
+  await scene.clear();
+  running = await scene.gateway();
+});
+
+/** What the page leaves open, and what it names to say it again later. */
+function matching(value: unknown): unknown {
+  if (value === '…' || value === 'VERSION') return expect.anything();
+  if (Array.isArray(value)) return value.map(matching);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, matching(inner)]));
+}
+
+describe('docs/protocol.md', () => {
+  it('has examples of everything that a client can say', () => {
+    const said = examples.flatMap(({ lines }) => lines).flatMap((line) => /^→ \{"type":"(\w+)"/.exec(line)?.[1] ?? []);
+    expect(new Set(said)).toEqual(new Set(['hello', 'want', 'add', 'drop', 'refresh', 'auth', 'ping', 'wish']));
+  });
+
+  it.each(examples.map((example, place) => [place, example.title, example.lines] as const))(
+    'example %i, %s',
+    async (_, _title, lines) => {
+      await scene.quote('AAPL', 187.2);
+      let client: LiveClient = await running.connect('ada');
+      let version = '';
+      for (const line of lines) {
+        if (line.startsWith('→ ')) {
+          client.say(
+            line
+              .slice(2)
+              .replace('VERSION', version)
+              .replace('TOKEN', await tokenOf('ada')),
+          );
+        } else if (line.startsWith('← ')) {
+          const said = await client.next();
+          expect(said).toEqual(matching(JSON.parse(line.slice(2))));
+          if (line.includes('VERSION')) version = said['version'] as string;
+        } else if (line.startsWith('$ ')) {
+          await scene.db.query(line.slice(2));
+        } else if (line === 'closed, and opened again') {
+          await client.close();
+          client = await running.connect('ada');
+        } else {
+          const code = Number(/^closed with (\d+)$/.exec(line)![1]);
+          expect((await client.closed).code).toBe(code);
+        }
+      }
+      await client.close();
+    },
+  );
+});
+
+describe('docs/gateway.md', () => {
+  it('tells the limits as they are', async () => {
+    const text = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
+    const told = [...text.matchAll(/^\| `(\w+)` \| (\d+)(KB|s)? \|/gm)].map(([, name, number, unit]) => [
+      name,
+      Number(number) * (unit === undefined ? 1 : 1_000),
+    ]);
+    expect(Object.fromEntries(told)).toEqual(resolveConfig({}).gateway.limits);
+  });
+
+  it('has configurations that are accepted', async () => {
+    const text = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
+    const examples = [...text.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, example]) => example!);
+    expect(examples).toHaveLength(2);
+    const folder = await temporaryFolder('gateway-docs');
+    for (const [place, example] of examples.entries()) {
+      const configFile = join(folder, `${place}.config.ts`);
+      await writeFile(configFile, example);
+      await expect(loadConfig({ folder, configFile })).resolves.toMatchObject({ gateway: {} });
+    }
+  });
+});

@@ -1,0 +1,105 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { temporaryFolder } from '../harness/folder.ts';
+import { CliProcess } from '../harness/process.ts';
+import { LiveClient } from './live-client.ts';
+import { LiveScene } from './live-scene.ts';
+
+let scene: LiveScene;
+let cwd: string;
+beforeAll(async () => {
+  scene = await LiveScene.open();
+  cwd = await temporaryFolder('fleet');
+  await writeFile(
+    join(cwd, 'pgfresh.config.ts'),
+    `import { defineConfig } from 'pgfresh'; export default defineConfig({ gateway: { anonymous: 'loopback' } });`,
+  );
+});
+beforeEach(() => scene.clear());
+
+/** A gateway in a process of its own. */
+async function start(): Promise<{ child: CliProcess; url: string }> {
+  const env = { DATABASE_URL: scene.url, PGFRESH_PORT: '0', PGFRESH_LOG_LEVEL: 'silent' };
+  const child = new CliProcess(['run', '--roles', 'gateway', '--json'], { cwd, env });
+  const [, url] = await child.printed(/"url": "([^"]+)"/);
+  return { child, url: url! };
+}
+
+async function greet(url: string): Promise<LiveClient> {
+  const client = await LiveClient.open(url);
+  client.say({ type: 'hello', protocol: 1 });
+  await client.next('welcome');
+  return client;
+}
+
+describe('two gateways of one database', () => {
+  it('add up who looks, queue a pair once, and tell the same in growing versions', async () => {
+    const [one, two] = [await scene.gateway(), await scene.gateway()];
+    const [ada, ben] = [await one.greet('ada'), await two.greet('ben')];
+    await Promise.all([ada, ben].map((client) => client.want([['quote', 'COLD']])));
+    for (const client of [ada, ben])
+      expect(await client.next('snapshot')).toMatchObject({ state: 'refreshing', rows: [] });
+    await expect.poll(() => scene.demand()).toEqual(['quote COLD 2']);
+    expect(await scene.queued()).toEqual(['quote COLD']);
+    await scene.quote('COLD', 1);
+    const seen = await Promise.all([ada, ben].map((client) => client.next('change')));
+    expect(seen).toMatchObject([{ rows: [{ price: 1 }] }, { rows: [{ price: 1 }] }]);
+    // Whoever moves to the other one misses nothing, gets nothing twice, and never something older.
+    await ada.close();
+    await scene.quote('COLD', 2);
+    const { version } = await ben.next('change');
+    const moved = await two.greet('ada');
+    await moved.want([['quote', 'COLD', seen[0]!['version'] as string]]);
+    expect(await moved.next('snapshot')).toMatchObject({ version, rows: [{ price: 2 }] });
+    const back = await one.greet('ben');
+    await back.want([['quote', 'COLD', version as string]]);
+    await scene.quote('COLD', 3);
+    for (;;) {
+      const said = await back.next();
+      expect((said['version'] as string) > (version as string)).toBe(true);
+      const rows = said['rows'] as { price: number }[] | undefined;
+      // Rows that he has already are not sent again.
+      if (rows === undefined) continue;
+      expect(rows).toMatchObject([{ price: 3 }]);
+      break;
+    }
+  });
+});
+
+describe('a gateway in a process of its own', () => {
+  it('that is killed takes its counts with it when its lease ends, and its clients go on elsewhere', async () => {
+    const other = await scene.gateway({ anonymous: 'loopback' });
+    await scene.quote('AAPL', 1);
+    const { child, url } = await start();
+    const client = await greet(url);
+    await client.want([['quote', 'AAPL']]);
+    const { version } = await client.next('snapshot');
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
+    child.signal('SIGKILL');
+    await client.closed;
+    await scene.quote('AAPL', 2);
+    const again = await greet(other.http.url);
+    await again.want([['quote', 'AAPL', version as string]]);
+    expect(await again.next('snapshot')).toMatchObject({ rows: [{ price: 2 }] });
+    // Both count until the lease of the dead one ends.
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 2']);
+    await scene.db.query('update pgfresh.nodes set lease_until = pgfresh.clock() where name like $1::text', [
+      `% ${child.pid}`,
+    ]);
+    await scene.value('pgfresh.cleanup_stale_subscriptions()');
+    expect(await scene.demand()).toEqual(['quote AAPL 1']);
+  });
+
+  it('that is asked to end sends its clients away, leaves no count and ends well', async () => {
+    const { child, url } = await start();
+    const client = await greet(url);
+    await client.want([['quote', 'A']]);
+    await client.next('snapshot');
+    child.signal('SIGTERM');
+    expect(await client.next('reconnect')).toMatchObject({ after_ms: expect.any(Number) as number });
+    expect(await client.closed).toEqual({ code: 1012, reason: 'PGF_LIVE_STOPPING' });
+    expect(await child.exit).toBe(0);
+    expect(await scene.demand()).toEqual([]);
+  });
+});

@@ -1,0 +1,98 @@
+import { afterEach } from 'vitest';
+import { WebSocket } from 'ws';
+
+const opened = new Set<WebSocket>();
+afterEach(() => opened.forEach((webSocket) => webSocket.terminate()));
+
+export interface LiveOptions {
+  readonly headers?: Record<string, string>;
+  readonly protocols?: string[];
+}
+
+export type Said = { readonly type: string } & Readonly<Record<string, unknown>>;
+
+/** A client that keeps what it was told until the test asks for it. */
+export class LiveClient {
+  readonly webSocket: WebSocket;
+  readonly #said: Said[] = [];
+  #changed = Promise.withResolvers<void>();
+  /** Settles with the code and the reason by which the connection ended. */
+  readonly closed: Promise<{ code: number; reason: string }>;
+  #isClosed = false;
+
+  private constructor(webSocket: WebSocket) {
+    this.webSocket = webSocket;
+    webSocket.on('message', (data: Buffer) => {
+      this.#said.push(JSON.parse(data.toString('utf8')) as Said);
+      this.#tell();
+    });
+    webSocket.on('error', () => {});
+    this.closed = new Promise((resolve) => {
+      webSocket.on('close', (code, reason) => {
+        this.#isClosed = true;
+        this.#tell();
+        resolve({ code, reason: reason.toString() });
+      });
+    });
+    opened.add(webSocket);
+    webSocket.on('close', () => opened.delete(webSocket));
+  }
+
+  /** Connects; fails with the status of the answer if it is refused. */
+  static async open(url: string, { headers = {}, protocols = [] }: LiveOptions = {}): Promise<LiveClient> {
+    const webSocket = new WebSocket(`${url.replace(/^http/, 'ws')}/live`, protocols, { headers });
+    const client = new LiveClient(webSocket);
+    const refused = new Promise<never>((_, reject) => {
+      webSocket.on('unexpected-response', (_request, response) => {
+        let body = '';
+        response.on('data', (chunk: Buffer) => (body += chunk.toString()));
+        response.on('end', () => {
+          const { error } = JSON.parse(body) as { error: { code: string } };
+          reject(Object.assign(new Error(body), { status: response.statusCode, code: error.code }));
+          webSocket.terminate();
+        });
+      });
+    });
+    const isOpen = new Promise((resolve) => webSocket.once('open', resolve));
+    await Promise.race([isOpen, refused]);
+    return client;
+  }
+
+  say(message: unknown): void {
+    this.webSocket.send(typeof message === 'string' ? message : JSON.stringify(message));
+  }
+
+  /** The next message, which must be of this type if one is named. */
+  async next(type?: string): Promise<Said> {
+    while (this.#said.length === 0) {
+      if (this.#isClosed) throw new Error(`closed while ${type ?? 'a message'} was expected`);
+      await this.#changed.promise;
+    }
+    const said = this.#said.shift()!;
+    if (type !== undefined && said.type !== type) throw new Error(`expected ${type}, got ${JSON.stringify(said)}`);
+    return said;
+  }
+
+  /** Asks for pairs, and says what came of each: `accepted`, or the code. */
+  async want(pairs: readonly (readonly string[])[], type = 'want'): Promise<string[]> {
+    this.say({ type, pairs });
+    const { pairs: answers } = (await this.next('answer')) as unknown as { pairs: { result: string; code?: string }[] };
+    return answers.map(({ result, code }) => code ?? result);
+  }
+
+  /** Whether nothing more was said before the server answered this. */
+  async isQuiet(): Promise<boolean> {
+    this.say({ type: 'ping' });
+    return (await this.next()).type === 'pong';
+  }
+
+  async close(): Promise<void> {
+    this.webSocket.close();
+    await this.closed;
+  }
+
+  #tell(): void {
+    this.#changed.resolve();
+    this.#changed = Promise.withResolvers();
+  }
+}

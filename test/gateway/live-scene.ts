@@ -1,0 +1,147 @@
+import { SignJWT } from 'jose';
+import { afterEach } from 'vitest';
+import { resolveConfig, type Config, type GatewayDefinition } from '../../src/config/index.ts';
+import type { Database } from '../../src/database/index.ts';
+import { Events, type PgfreshEvent } from '../../src/events/index.ts';
+import { Gateway } from '../../src/gateway/index.ts';
+import { HttpServer } from '../../src/http/index.ts';
+import { Health, Metrics } from '../../src/watch/index.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+import { LiveClient, type LiveOptions } from './live-client.ts';
+
+export const secret = 'a secret of tests, long enough for HS256';
+process.env['TEST_JWT_SECRET'] = secret;
+
+// What a test has started ends with it, so the next one finds nobody who looks.
+const started = new Set<RunningGateway>();
+afterEach(async () => {
+  await Promise.all([...started].map((running) => running.stop()));
+});
+
+/** A token that the gateways of tests accept, unless something of it is changed. */
+export function tokenOf(
+  user: string,
+  { expires = '1h', by = secret, claims = {} }: { expires?: string | Date; by?: string; claims?: object } = {},
+): Promise<string> {
+  return new SignJWT({ ...claims })
+    .setProtectedHeader({ alg: 'HS256' })
+    .setSubject(user)
+    .setExpirationTime(expires)
+    .sign(new TextEncoder().encode(by));
+}
+
+/** A database with a data type "quote", whose keys are upper-case words, and gateways on it. */
+export class LiveScene {
+  readonly url: string;
+  readonly db: Database;
+
+  private constructor(url: string, db: Database) {
+    this.url = url;
+    this.db = db;
+  }
+
+  static async open(): Promise<LiveScene> {
+    const url = await createDatabase();
+    const db = openDatabase(url);
+    await db.query(`
+      create table quote (key text primary key, price numeric, fetched_at timestamptz);
+      grant select on quote to pgfresh_evaluator;
+      insert into pgfresh.sources (name) values ('market');
+      insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl, key_pattern, normalise)
+        values ('quote', 'market', 'quote', 'fetched_at', '1 minute', '^[A-Z]+$', 'upper')`);
+    return new LiveScene(url, db);
+  }
+
+  /** Starts a gateway with an HTTP server. It takes tokens of `tokenOf`, and more if it is told so. */
+  async gateway(gateway: GatewayDefinition = {}, config: Config = {}): Promise<RunningGateway> {
+    return RunningGateway.start(this, gateway, config);
+  }
+
+  async quote(key: string, price: number, age = '0'): Promise<void> {
+    await this.db.query(
+      `insert into quote values ($1::text, $2::numeric, pgfresh.clock() - $3::interval)
+       on conflict (key) do update set price = excluded.price, fetched_at = excluded.fetched_at`,
+      [key, price, age],
+    );
+  }
+
+  async value<T>(expression: string, values: readonly unknown[] = []): Promise<T> {
+    const [row] = await this.db.query<{ value: T }>(`select (${expression}) as value`, values);
+    return row!.value;
+  }
+
+  /** How many look at each pair, as "quote AAPL 2". */
+  demand(): Promise<string[]> {
+    return this.value(
+      `array(select concat_ws(' ', r.data_type, d.key, sum(d.viewers)) from pgfresh.node_demand as d join pgfresh.data_type_registry as r using (type_id) group by r.data_type, d.key order by 1)`,
+    );
+  }
+
+  queued(): Promise<string[]> {
+    return this.value(`array(select data_type || ' ' || key from pgfresh.open_jobs order by 1)`);
+  }
+
+  /** Forgets what earlier tests have left. */
+  async clear(): Promise<void> {
+    await this.db.query(
+      'delete from quote; delete from pgfresh.nodes; delete from pgfresh.job; delete from pgfresh.due; delete from pgfresh.pairs',
+    );
+  }
+}
+
+export class RunningGateway {
+  readonly events = new Events();
+  readonly seen: PgfreshEvent[] = [];
+  readonly http: HttpServer;
+  readonly gateway: Gateway;
+
+  private constructor(scene: LiveScene, gateway: GatewayDefinition, config: Config) {
+    const jwt = { secret: { env: 'TEST_JWT_SECRET' } };
+    const resolved = resolveConfig({
+      config: { port: 0, token: 'the-token-of-the-console', ...config, gateway: { jwt, ...gateway } },
+    });
+    this.events.subscribe((event) => this.seen.push(event));
+    const { db, url: listenUrl } = scene;
+    this.gateway = new Gateway({ db, listenUrl, events: this.events, settings: resolved.gateway });
+    this.http = new HttpServer({
+      settings: resolved.settings,
+      events: this.events,
+      health: new Health(),
+      metrics: new Metrics(this.events),
+      doors: [this.gateway.door],
+    });
+  }
+
+  static async start(scene: LiveScene, gateway: GatewayDefinition, config: Config): Promise<RunningGateway> {
+    const running = new RunningGateway(scene, gateway, config);
+    started.add(running);
+    await running.gateway.start();
+    await running.http.start();
+    return running;
+  }
+
+  async stop(): Promise<void> {
+    started.delete(this);
+    await this.http.stop();
+    await this.gateway.stop();
+  }
+
+  /** The codes of what was refused. */
+  get refusals(): string[] {
+    return this.seen.flatMap((event) => (event.type === 'gateway.refused' ? [event.code] : []));
+  }
+
+  /** Connects as a user, or as nobody. */
+  async connect(user: string | undefined, options: LiveOptions = {}): Promise<LiveClient> {
+    const token = user === undefined ? {} : { authorization: `Bearer ${await tokenOf(user)}` };
+    return LiveClient.open(this.http.url, { ...options, headers: { ...token, ...options.headers } });
+  }
+
+  /** Connects and says hello. */
+  async greet(user: string | undefined, options: LiveOptions = {}): Promise<LiveClient> {
+    const client = await this.connect(user, options);
+    client.say({ type: 'hello', protocol: 1 });
+    await client.next('welcome');
+    return client;
+  }
+}

@@ -1,0 +1,336 @@
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { Queryable } from '../../src/database/index.ts';
+import { createLogin } from '../harness/login.ts';
+import { openSession } from '../harness/session.ts';
+import { RegistryScene } from '../registry/scene.ts';
+
+let scene: RegistryScene;
+let quote: number;
+
+beforeAll(async () => {
+  scene = await RegistryScene.open();
+  await scene.db.query(`
+    create table quote (symbol text primary key, price numeric, fetched_at timestamptz);
+    create table bar (symbol text, day date, n int, fetched_at timestamptz);
+    create table history (symbol text, n int, fetched_at timestamptz);
+    create view shown as select * from quote;
+    create table split (symbol text, fetched_at timestamptz) partition by hash (symbol); create table split_0 partition of split for values with (modulus 1, remainder 0)`);
+});
+
+beforeEach(async () => {
+  await scene.db.query(
+    `delete from pgfresh.data_type_registry; delete from pgfresh.change; delete from pgfresh.warnings; truncate quote, bar, history`,
+  );
+  quote = await scene.add('quote', { table_name: 'quote', key_columns: ['symbol'] });
+});
+
+const watch = (...types: number[]) => scene.db.query('select pgfresh.watch_changes($1::int[])', [types]);
+
+/** What is marked since the last call, a list for each mark; "whole" for a whole type. */
+async function marks(type = quote): Promise<string[][]> {
+  const rows = await scene.db.query<{ keys: string[] | null }>(
+    'with taken as (delete from pgfresh.change where type_id = $1::int returning xid, keys) select keys from taken order by xid',
+    [type],
+  );
+  return rows.map(({ keys }) => keys ?? ['whole']);
+}
+
+const triggersOn = (table: string) =>
+  scene.value<string[]>(
+    `array(select tgname::text from pg_trigger where tgrelid = $1::regclass and not tgisinternal order by 1)`,
+    [table],
+  );
+
+/** What a statement marks. */
+async function marked(statement: string, db: Queryable = scene.db): Promise<string[][]> {
+  await db.query(statement);
+  return marks();
+}
+
+describe('while a type is watched', () => {
+  beforeEach(() => watch(quote));
+
+  it('every way to write to its table is marked, with the keys that it touches', async () => {
+    expect(await marked(`insert into quote values ('A', 1), ('B', 1), ('C', 1)`)).toEqual([['A', 'B', 'C']]);
+    expect(await marked(`update quote set price = 2 where symbol < 'C'`)).toEqual([['A', 'B']]);
+    expect(await marked(`update quote set symbol = 'D' where symbol = 'C'`)).toEqual([['C', 'D']]);
+    expect(await marked(`delete from quote where symbol = 'D'`)).toEqual([['D']]);
+    expect(
+      await marked(
+        `insert into quote values ('A', 3), ('E', 3) on conflict (symbol) do update set price = excluded.price`,
+      ),
+    ).toEqual(expect.arrayContaining([['A'], ['E']]));
+    expect(
+      await marked(
+        `merge into quote as q using (values ('A'), ('F')) as n(s) on q.symbol = n.s when matched then delete when not matched then insert (symbol) values (n.s)`,
+      ),
+    ).toEqual(expect.arrayContaining([['A'], ['F']]));
+    expect(await marked(`copy quote (symbol) from program 'printf G\\\\n'`)).toEqual([['G']]);
+    expect(await marked('truncate quote')).toEqual([['whole']]);
+  });
+
+  it('what writes nothing marks nothing, and what is rolled back neither', async () => {
+    expect(await marked(`update quote set price = 2 where symbol = 'nobody'`)).toEqual([]);
+    expect(await marked(`insert into quote select where false`)).toEqual([]);
+    expect(
+      await marked(`insert into quote values ('A'); delete from quote; select 1 / 0`).catch(() => marks()),
+    ).toEqual([]);
+  });
+
+  it.each([
+    ['1,000 keys', `insert into quote select n from generate_series(1, 1000) as n`, 1_000],
+    ['more keys', `insert into quote select n from generate_series(1, 1001) as n`, 'whole'],
+  ])('%s', async (_, statement, expected) => {
+    const [keys] = await marked(statement);
+    if (expected === 'whole') expect(keys).toEqual(['whole']);
+    else expect(keys).toHaveLength(expected as number);
+  });
+
+  it('many rows of few keys are few keys, up to 5,000 rows', async () => {
+    const history = await scene.add('history', { table_name: 'history', key_columns: ['symbol'] });
+    await watch(history);
+    await scene.db.query(`insert into history select 'A', n from generate_series(1, 5000) as n`);
+    await scene.db.query(`insert into history select 'A', n from generate_series(1, 5001) as n`);
+    await scene.db.query('update history set n = n');
+    await scene.db.query('delete from history where n <= 2500');
+    expect(await marks(history)).toEqual([['A'], ['whole'], ['whole'], ['A']]);
+  });
+
+  it('keys are spelled as the registry does', async () => {
+    const bar = await scene.add('bar', { table_name: 'bar', key_columns: ['symbol', 'day', 'n'], normalise: 'lower' });
+    await watch(bar);
+    await scene.db.query(
+      `insert into bar values ('AAPL', '2026-01-05', 7), ('é|', '0099-12-31', -1), (null, '2026-01-05', 7), (repeat('x', 600), '2026-01-05', 7)`,
+    );
+    expect(await marks(bar)).toEqual([['aapl|2026-01-05|7', 'é||0099-12-31|-1']]);
+  });
+
+  it('a user without any right on pgfresh writes as before, and is marked', async () => {
+    const { name, url } = await createLogin(scene.url);
+    await scene.db.query(`grant insert, select, update, delete on quote to ${name}`);
+    const session = await openSession(url);
+    // Nor can he put something of his own in our way.
+    await session.query(
+      `create temp table change (xid int, type_id int, keys text[]); create temp table watched_type (type_id int)`,
+    );
+    expect(await marked(`insert into quote values ('A')`, session)).toEqual([['A']]);
+    expect(await marked(`update quote set price = 1`, session)).toEqual([['A']]);
+    expect(await marked(`delete from quote`, session)).toEqual([['A']]);
+    await expect(session.query('select from pgfresh.change')).rejects.toMatchObject({ code: '42501' });
+  });
+
+  it('a statement does not fail because a column of the key has another name now; all of the type is marked', async () => {
+    await scene.db.query('alter table quote rename column symbol to ticker');
+    expect(await marked(`insert into quote values ('A')`)).toEqual([['whole']]);
+    expect(await marked(`update quote set price = 1`)).toEqual([['whole']]);
+    await scene.db.query('alter table quote rename column ticker to symbol');
+    expect(await marked(`delete from quote`)).toEqual([['A']]);
+  });
+
+  it('a transaction of a thousand statements costs no subtransaction', async () => {
+    const session = await openSession(scene.url);
+    await session.query('begin');
+    for (let n = 0; n < 100; n++) await session.query(`insert into quote values ('${n}')`);
+    const [row] = await session.query<{ same: boolean }>(
+      `select bool_and(xmin = pg_current_xact_id()::xid) as same from quote`,
+    );
+    await session.query('commit');
+    expect(row).toEqual({ same: true });
+    expect(await marks()).toHaveLength(100);
+    expect(
+      await scene.value(`(select pg_current_xact_id()::text::bigint - max(xmin::text::bigint) from quote)`),
+    ).toBeLessThan(5);
+  });
+
+  it('a partitioned table is marked by what is written through it', async () => {
+    const split = await scene.add('split', { table_name: 'split', key_columns: ['symbol'] });
+    await watch(split);
+    await scene.db.query(`insert into split values ('A')`);
+    expect(await marks(split)).toEqual([['A']]);
+  });
+});
+
+describe('while nobody watches a type', () => {
+  it('nothing is marked, nor when the last one has fallen silent', async () => {
+    const other = await scene.add('other', { table_name: 'bar', key_columns: ['symbol'] });
+    await watch(other);
+    expect(await marked(`insert into quote values ('A')`)).toEqual([]);
+    await watch(quote);
+    expect(await marked(`insert into quote values ('B')`)).toEqual([['B']]);
+    await scene.clock.advance('30 seconds');
+    expect(await marked(`insert into quote values ('C')`)).toEqual([]);
+  });
+
+  it('but by a transaction that could not know; it is forgotten by the next sweep', async () => {
+    const session = await openSession(scene.url);
+    await session.query('begin isolation level repeatable read; select 1');
+    await watch(quote);
+    await session.query(`insert into quote values ('A'); commit`);
+    expect(await marks()).toEqual([['A']]);
+    await scene.clock.advance('1 hour');
+    await session.query(`begin isolation level serializable; insert into quote values ('B'); commit`);
+    expect(await scene.value('pgfresh.clear_unwatched_changes()')).toBe(1);
+    await watch(quote);
+    await session.query(`insert into quote values ('C')`);
+    expect(await scene.value('pgfresh.clear_unwatched_changes()')).toBe(0);
+    expect(await marks()).toEqual([['C']]);
+  });
+});
+
+describe('the triggers', () => {
+  it('come with the type and go with it, and follow it to another table', async () => {
+    const names = ['deleted', 'inserted', 'truncated', 'updated'].map((done) => `pgfresh_${quote}_${done}`);
+    expect(await triggersOn('quote')).toEqual(names);
+    await scene.change('quote', { table_name: 'history' });
+    expect([await triggersOn('quote'), await triggersOn('history')]).toEqual([[], names]);
+    await watch(quote);
+    await scene.db.query(`insert into history values ('A', 1)`);
+    expect(await marks()).toEqual([['A']]);
+    await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'quote'`);
+    expect(await triggersOn('history')).toEqual([]);
+    expect(
+      await scene.value(`array(select proname::text from pg_proc where proname ~ '^(mark|rows)_${quote}$')`),
+    ).toEqual([]);
+  });
+
+  it('of two types on one table mark both', async () => {
+    const second = await scene.add('second', { table_name: 'quote', key_columns: ['symbol'], normalise: 'lower' });
+    await watch(quote, second);
+    await scene.db.query(`insert into quote values ('A')`);
+    expect([await marks(), await marks(second)]).toEqual([[['A']], [['a']]]);
+    await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'second'`);
+    expect(await marked(`delete from quote`)).toEqual([['A']]);
+  });
+
+  it('that were disabled by hand stay so', async () => {
+    await scene.db.query(`alter table quote disable trigger pgfresh_${quote}_inserted`);
+    await scene.change('quote', { ttl: '2 minutes' });
+    await watch(quote);
+    expect(await marked(`insert into quote values ('A')`)).toEqual([]);
+    expect(await marked(`delete from quote`)).toEqual([['A']]);
+  });
+
+  it('that were dropped come back when the row is written again, with the registry as fresh as before', async () => {
+    await scene.db.query(`drop trigger pgfresh_${quote}_inserted on quote`);
+    await scene.change('quote', { data_type: 'quote' });
+    expect(await triggersOn('quote')).toHaveLength(4);
+    expect(
+      await scene.db.query(
+        `select p.* from pgfresh.data_type_registry as r cross join lateral pgfresh.type_problem(r) as p`,
+      ),
+    ).toEqual([]);
+  });
+
+  it('can not be on a view: that is a warning', async () => {
+    await scene.add('viewed', { table_name: 'shown', key_columns: ['symbol'] });
+    expect(await scene.warnings()).toMatchObject([
+      { code: 'changes_unseen', subject: 'viewed', message: expect.stringContaining('no plain table') },
+    ]);
+  });
+
+  it('that its writer may not make are a warning with what to run', async () => {
+    const { name, url } = await createLogin(scene.url, 'pgfresh_evaluator');
+    await scene.db.query(`
+      create table foreign_quote (symbol text, fetched_at timestamptz); grant select on foreign_quote to pgfresh_evaluator;
+      grant usage on schema pgfresh to ${name}; grant all on all tables in schema pgfresh to ${name}; grant execute on all functions in schema pgfresh to ${name}; grant usage on all sequences in schema pgfresh to ${name}`);
+    const session = await openSession(url);
+    await session.query(
+      `insert into pgfresh.data_type_registry (data_type, source, table_name, key_columns, timestamp_column, ttl) values ('foreign', 'market', 'foreign_quote', '{symbol}', 'fetched_at', '1 minute')`,
+    );
+    expect(await scene.warnings()).toMatchObject([
+      {
+        code: 'changes_unseen',
+        subject: 'foreign',
+        next_step: expect.stringContaining(`grant trigger on public.foreign_quote to ${name};`),
+      },
+    ]);
+  });
+
+  it('are not waited for on a table that is being written to', async () => {
+    const session = await openSession(scene.url);
+    await session.query(`begin; insert into history values ('A', 1)`);
+    await scene.add('history', { table_name: 'history', key_columns: ['symbol'] });
+    await session.query('commit');
+    expect(await scene.warnings()).toMatchObject([
+      { code: 'changes_unseen', subject: 'history', message: expect.stringContaining('being written to') },
+    ]);
+    expect(await triggersOn('history')).toEqual([]);
+    await scene.change('history', { data_type: 'history' });
+    expect(await triggersOn('history')).toHaveLength(4);
+  });
+});
+
+describe('reading on', () => {
+  type Answer = { snapshot: string; changes: [number, string[] | null, number][] };
+  const since = (snapshot?: string) =>
+    scene.value<Answer>('pgfresh.watch_changes($1::int[], $2::pg_snapshot)', [[quote], snapshot]);
+  const keysOf = ({ changes }: Answer) => changes.flatMap(([, keys]) => keys ?? ['whole']);
+
+  it('each mark is new once, also of a transaction that was open for long', async () => {
+    let { snapshot } = await since();
+    const next = async (): Promise<string[]> => {
+      const answer = await since(snapshot);
+      snapshot = answer.snapshot;
+      return keysOf(answer);
+    };
+    const [late, later] = [await openSession(scene.url), await openSession(scene.url)];
+    await late.query(`begin; insert into quote values ('late')`);
+    await scene.db.query(`insert into quote values ('A')`);
+    expect(await next()).toEqual(['A']);
+    await later.query(`begin; insert into quote values ('later')`);
+    await scene.db.query(`insert into quote values ('B')`);
+    expect(await next()).toEqual(['B']);
+    expect(await next()).toEqual([]);
+    await late.query('commit');
+    expect(await next()).toEqual(['late']);
+    await later.query('commit');
+    expect(await next()).toEqual(['later']);
+    expect(await next()).toEqual([]);
+  });
+
+  it('what is forgotten is what was read, and nothing of those who are late', async () => {
+    const first = await since();
+    const late = await openSession(scene.url);
+    await late.query(`begin; insert into quote values ('late')`);
+    await scene.db.query(`insert into quote values ('A')`);
+    const second = await since(first.snapshot);
+    await scene.db.query(`insert into quote values ('B')`);
+    await late.query('commit');
+    const settle = (from: string | null, to: string) =>
+      scene.value<number>('pgfresh.settle_changes($1::pg_snapshot, $2::pg_snapshot)', [from, to]);
+    expect(await settle(null, second.snapshot)).toBe(1);
+    const third = await since(second.snapshot);
+    expect(keysOf(third)).toEqual(['B', 'late']);
+    expect(await settle(second.snapshot, third.snapshot)).toBe(2);
+    expect(await settle(third.snapshot, third.snapshot)).toBe(0);
+  });
+
+  it('of many changes of a type, one list comes, and from 5,001 keys on the whole type', async () => {
+    const { snapshot } = await since();
+    for (const key of ['A', 'B', 'A'])
+      await scene.db.query(`insert into quote values ('${key}') on conflict do nothing`);
+    await scene.db.query(`update quote set price = 1`);
+    expect((await since(snapshot)).changes).toEqual([[quote, ['A', 'B'], expect.any(Number)]]);
+    for (let n = 0; n < 6; n++)
+      await scene.db.query(`insert into quote select 'k' || n from generate_series(${n * 900}, ${n * 900 + 899}) as n`);
+    expect((await since(snapshot)).changes).toEqual([[quote, null, expect.any(Number)]]);
+  });
+
+  it('reads what is new by the index, whatever else is there', async () => {
+    await since();
+    await scene.db.query(
+      `insert into pgfresh.change (xid, type_id, keys) select '1', $1::int, '{old}' from generate_series(1, 20000)`,
+      [quote],
+    );
+    const { snapshot } = await since();
+    await scene.db.query(`insert into quote values ('A')`);
+    await scene.session.query('set track_functions = none');
+    const [row] = await scene.session.query<{ 'QUERY PLAN': [{ Plan: { 'Shared Hit Blocks': number } }] }>(
+      `explain (analyze, buffers, format json) select pgfresh.changes_since('${snapshot}')`,
+    );
+    const [warm] = await scene.session.query<typeof row & object>(
+      `explain (analyze, buffers, format json) select pgfresh.changes_since('${snapshot}')`,
+    );
+    expect(warm!['QUERY PLAN'][0].Plan['Shared Hit Blocks']).toBeLessThan(20);
+  });
+});
