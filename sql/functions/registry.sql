@@ -476,6 +476,27 @@ $$;
 comment on function pgfresh.type_problem(pgfresh.data_type_registry) is 'Why a data type can not be planned now, and what to do; no row if it can.';
 
 /*
+  What a user's function leaves behind must not work for it. A cursor "with hold" is read to its end by the commit, as whoever commits and
+  in a transaction that may write. A search path that was set without "local" outlives the function that has one of its own, and would be
+  that of the planner's next statement; so this is called with names that have their schema, and sets another one in the same way.
+*/
+create or replace function pgfresh.clear_leftovers(p_search_path text) returns void
+language plpgsql
+as $$
+declare
+  v_name pg_catalog.text;
+begin
+  if p_search_path operator(pg_catalog.<>) 'pg_catalog, public, pg_temp' then
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
+  end if;
+  for v_name in select name from pg_catalog.pg_cursors where is_holdable and creation_time operator(pg_catalog.>=) pg_catalog.statement_timestamp() loop
+    execute pg_catalog.format('close %I', v_name);
+  end loop;
+end
+$$;
+comment on function pgfresh.clear_leftovers(text) is 'Undoes what a user''s function has left in the session by which it could act as another role.';
+
+/*
   The statements of type_resolution run as pgfresh_evaluator and with no other rights: what users' functions do, they do as this role.
   The search path is for the bodies of those functions; the names in the statements themselves have their schema.
   Read-only, because what runs as the owner of these four functions could otherwise drop them, or alter them to run with all rights.
@@ -508,6 +529,7 @@ begin
       else
         return query execute v_check using p_keys[v_from:v_from + v_size - 1], p_checked[v_from:v_from + v_size - 1], p_due[v_from:v_from + v_size - 1], p_ttl, p_now;
       end if;
+      perform pgfresh.clear_leftovers(pg_catalog.current_setting('search_path'));
       v_from := v_from + v_size;
       v_size := v_size * 2;
     -- It answers only when it has asked about all of them, so one that raises has answered about none.
@@ -536,6 +558,7 @@ as $$
 begin
   perform set_config('transaction_read_only', 'on', true);
   return query execute p_sql using p_keys, p_data_type;
+  perform pgfresh.clear_leftovers(pg_catalog.current_setting('search_path'));
 -- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
 exception when sqlstate 'PGF00' then raise;
 end
@@ -551,6 +574,7 @@ as $$
 begin
   perform set_config('transaction_read_only', 'on', true);
   return query execute p_sql using p_keys;
+  perform pgfresh.clear_leftovers(pg_catalog.current_setting('search_path'));
 -- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
 exception when sqlstate 'PGF00' then raise;
 end
@@ -566,6 +590,7 @@ as $$
 begin
   perform set_config('transaction_read_only', 'on', true);
   return query execute p_sql using p_after, p_limit;
+  perform pgfresh.clear_leftovers(pg_catalog.current_setting('search_path'));
 -- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
 exception when sqlstate 'PGF00' then raise;
 end

@@ -57,7 +57,7 @@ $$;
 -- How much time a claimed call has left is asked in the worker's own statement.
 grant execute on function pgfresh.clock() to pgfresh_worker;
 -- What users' staleness functions may be made of.
-grant execute on function pgfresh.is_data_stale(timestamptz, interval), pgfresh.is_data_stale(timestamptz, int), pgfresh.clock(), pgfresh.refuse(text, text, text) to pgfresh_evaluator;
+grant execute on function pgfresh.is_data_stale(timestamptz, interval), pgfresh.is_data_stale(timestamptz, int), pgfresh.clock(), pgfresh.refuse(text, text, text), pgfresh.clear_leftovers(text) to pgfresh_evaluator;
 
 /*
   Jobs are registered by plain inserts. Whose they may be is decided by a trigger, which must run with the rights of the writer to know

@@ -29,8 +29,9 @@ export function nextSlot(cron: Cron, zone: string, after: Date): Date | null {
 /** As many slots after an instant as there are, up to a number, and before another instant. */
 export function nextSlots(cron: Cron, zone: string, after: Date, count: number, until?: Date): Date[] {
   const slots: Date[] = [];
+  const last = until?.getTime() ?? Infinity;
   let slot = nextSlot(cron, zone, after);
-  while (slot && !(until && slot >= until) && slots.push(slot) < count) slot = nextSlot(cron, zone, slot);
+  while (slot && slot.getTime() < last && slots.push(slot) < count) slot = nextSlot(cron, zone, slot);
   return slots;
 }
 

@@ -126,6 +126,33 @@ describe("users' functions run as the evaluator", () => {
       await tx.query('create table written_afterwards ()');
     });
   });
+
+  it('and leave nothing behind that would be done as whoever asks', async () => {
+    await scene.db.query(`
+      create table public.seen (who text); grant insert on public.seen to public; create schema evil; grant usage on schema evil to public;
+      create function evil.shows() returns int language plpgsql as $$ begin insert into public.seen values (current_user); return 1; end $$;
+      create function evil.cardinality(anyarray) returns int language plpgsql as $$ begin perform evil.shows(); return pg_catalog.cardinality($1); end $$;
+      create function public.leaves(timestamptz, interval) returns boolean language plpgsql as $$
+        begin execute 'declare held cursor with hold for select evil.shows()'; set search_path = evil, pg_catalog; return true; end $$;
+      create function public.leaves(text, text) returns boolean language plpgsql as $$
+        begin execute 'declare held_too cursor with hold for select evil.shows()'; set search_path = evil, pg_catalog; return true; end $$`);
+    await scene.change('tried', { staleness_function: 'leaves', gate_function: 'leaves' });
+    // A session of its own, because the path of one that has met this stays another.
+    const asking = openDatabase(scene.url, { poolSize: 1 });
+    await asking.query(`select pgfresh.explain_pair('tried', 'A')`);
+    await scene.subscribe('ann', 'A', 'tried', asking);
+    await asking.transact('after', async (tx) => {
+      await tx.query('select pgfresh.check_and_queue_stale_data(100)');
+      expect(await tx.query(`select pg_catalog.current_setting('search_path') as path`)).not.toEqual([
+        { path: 'evil, pg_catalog' },
+      ]);
+    });
+    expect(await scene.db.query('select who from public.seen')).toEqual([]);
+    await scene.change('tried', { staleness_function: 'always', gate_function: null });
+    await scene.db.query(
+      `select pgfresh.remove_active_subscription('ann', 'A', 'tried'); select pgfresh.cancel_queue_jobs(p_data_type => 'tried')`,
+    );
+  });
 });
 
 /** Expects that a function with this body ends so, as a staleness function and as a gate. */

@@ -51,12 +51,7 @@ function explain(expression: string, { zone, from = new Date(), count }: CronOpt
 const never = 'It never runs: there is no occurrence within 8 years.';
 
 function described({ expression, zone, words, next: slots, surprises }: CronExplanation): string {
-  const local = new Intl.DateTimeFormat('en-GB', {
-    timeZone: zone,
-    dateStyle: 'full',
-    timeStyle: 'long',
-  });
-  const runs = slots.map((slot) => [`  ${utc(slot)}`, local.format(slot)]);
+  const runs = slots.map((slot) => [`  ${utc(slot)}`, localTime(slot, zone)]);
   const changes = surprises.map(({ at, words: what }) => [`  ${utc(at)}`, what]);
   return [
     `${expression} in ${zone}: ${words}.`,
@@ -67,6 +62,16 @@ function described({ expression, zone, words, next: slots, surprises }: CronExpl
       ? ['No change of the clocks in the next 400 days concerns it.']
       : ['Changes of the clocks in the next 400 days that concern it', table(changes)]),
   ].join('\n');
+}
+
+/** What clocks show there: Sun 2026-03-08 03:00 GMT-4. */
+function localTime(slot: Date, timeZone: string): string {
+  const shown = (options: Intl.DateTimeFormatOptions, type: Intl.DateTimeFormatPartTypes): string =>
+    new Intl.DateTimeFormat('en-US', { timeZone, ...options }).formatToParts(slot).find((part) => part.type === type)!
+      .value;
+  // Where dates are written as 2026-03-08.
+  const time = new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'short' }).format(slot);
+  return `${shown({ weekday: 'short' }, 'weekday')} ${time} ${shown({ timeZoneName: 'shortOffset' }, 'timeZoneName')}`;
 }
 
 /** Slots are on whole minutes. */
