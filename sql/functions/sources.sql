@@ -70,7 +70,7 @@ comment on function pgfresh.keep_rate_slots() is 'Trigger of sources: as many ro
 create or replace trigger keep_rate_slots after insert or update of rate_limit_per_minute, api_keys on pgfresh.sources
   for each row execute function pgfresh.keep_rate_slots();
 
-create or replace function pgfresh.take_rate_slots(p_source_id int, p_api_key smallint, p_count int, p_now timestamptz) returns smallint[]
+create or replace function pgfresh.take_slots(p_source_id int, p_api_key smallint, p_count int, p_now timestamptz) returns smallint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -90,7 +90,7 @@ begin
   return v_keys;
 end
 $$;
-comment on function pgfresh.take_rate_slots(int, smallint, int, timestamptz) is 'Takes up to so many calls of a source''s rate, of one API key or of any; returns the key of each.';
+comment on function pgfresh.take_slots(int, smallint, int, timestamptz) is 'Takes up to so many calls of a source''s rate, of one API key or of any; returns the key of each.';
 
 create or replace function pgfresh.take_call(p_source_id int, p_api_key smallint default null) returns timestamptz
 language plpgsql
@@ -110,7 +110,7 @@ begin
   if exists (select from pgfresh.spending_stop) or not v_source.enabled or v_source.paused_until > v_now then
     return null;
   end if;
-  if v_source.rate_limit_per_minute is not null and cardinality(pgfresh.take_rate_slots(p_source_id, p_api_key, 1, v_now)) = 0 then
+  if v_source.rate_limit_per_minute is not null and cardinality(pgfresh.take_slots(p_source_id, p_api_key, 1, v_now)) = 0 then
     return null;
   end if;
   return pgfresh.use_by_of(v_now);
@@ -137,7 +137,7 @@ begin
   select * into v_source from pgfresh.sources as s where s.id = p_source_id;
   if v_source.rate_limit_per_minute is not null then
     -- Extra calls of jobs that run may have been faster than this.
-    v_keys := pgfresh.take_rate_slots(p_source_id, null, cardinality(v_ids), p_now);
+    v_keys := pgfresh.take_slots(p_source_id, null, cardinality(v_ids), p_now);
     v_ids := v_ids[1:cardinality(v_keys)];
   end if;
   if v_ids = '{}' then

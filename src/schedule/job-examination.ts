@@ -3,6 +3,7 @@ import type { Queryable } from '../database/index.ts';
 import { asPgfreshError } from '../errors/index.ts';
 import { checkedCron } from './cron-slot.ts';
 import { isSettled, previewJobs } from './job-sync.ts';
+import { ownHandlers } from './own-jobs.ts';
 
 /** One check of the jobs that was made; `pgfresh check` shows it beside its own. */
 interface JobFinding {
@@ -53,7 +54,9 @@ function problemOfJob(job: RegisteredJob, { jobs }: Pick<Definitions, 'jobs'>, n
     { name: `job ${job.name}`, state: 'fatal', detail, code, next },
   ];
   if (job.problem !== null) return fatal(job.problem, 'PGF_JOB_INVALID', job.next_step!);
-  if (job.kind === 'handler' && !jobs?.some(({ name, handler }) => name === job.function_name && handler))
+  const isKnown =
+    ownHandlers.has(job.function_name) || jobs?.some(({ name, handler }) => name === job.function_name && handler);
+  if (job.kind === 'handler' && !isKnown)
     return fatal(
       `this configuration has no handler "${job.function_name}"`,
       'PGF_JOB_INVALID',

@@ -93,8 +93,8 @@ export class Scheduler extends Service {
     for (const run of this.#runs.values()) run.stop('lost');
     if (late > 0) await within(patienceMs, this.#idle());
     this.#giveUp.abort();
-    if (this.#id !== undefined) await within(patienceMs, this.#store.retire(this.#id));
-    await within(patienceMs, Promise.all([this.#listener.stop(), this.#guests.close()]));
+    const retiring = this.#id === undefined ? undefined : this.#store.retire(this.#id);
+    await within(patienceMs, Promise.all([retiring, this.#listener.stop(), this.#guests.close()]));
     const ms = performance.now() - since;
     this.#options.events.emit({ type: 'scheduler.drained', finished: held - late, handedOver: late, ms });
   }

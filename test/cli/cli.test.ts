@@ -60,7 +60,7 @@ describe('a wrong command line', () => {
     [['config', 'extra'], 'PGF_USAGE', /too many arguments/],
     [['migrate', 'status', 'extra'], 'PGF_USAGE', /too many arguments/],
     [['run', '--roles', 'consol'], 'PGF_ROLE_UNKNOWN', /did you mean "console"/],
-    [['run', '--roles', ''], 'PGF_ROLE_UNKNOWN', /Choose from: planner, worker, gateway, console/],
+    [['run', '--roles', ''], 'PGF_ROLE_UNKNOWN', /Choose from: planner, worker, scheduler, gateway, console/],
   ])('%j is refused with the near miss', async (args, code, text) => {
     const result = await run(args);
     expect(result.code).toBe(2);
@@ -183,7 +183,7 @@ describe('run', () => {
     expect((await fetch(`${address}/readyz`)).status).toBe(200);
     expect(await (await fetch(address)).text()).toContain('<title>pgfresh</title>');
     expect(await (await fetch(`${address}/api/status`)).json()).toMatchObject({
-      roles: ['planner', 'worker', 'gateway', 'console'],
+      roles: ['planner', 'worker', 'scheduler', 'gateway', 'console'],
       health: { ready: true },
     });
     await openDatabase(fresh).query('delete from pgfresh.migrations');
@@ -222,8 +222,8 @@ describe('a database that does not answer any more', () => {
     const asked = performance.now();
     child.signal('SIGTERM');
     expect(await child.exit).toBe(0);
-    // Worker, planner and pool each wait a little for it.
-    expect(performance.now() - asked).toBeLessThan(11_000);
+    // Scheduler, worker, planner and pool each wait a little for it.
+    expect(performance.now() - asked).toBeLessThan(14_000);
   });
 
   it('is not waited for when the process is asked twice', async () => {
@@ -355,6 +355,7 @@ describe('check', () => {
       'registry',
       'sources',
       'worker',
+      'jobs',
     ]);
   });
 

@@ -216,9 +216,9 @@ describe('an extra call', () => {
 
   it('of a source without a rate takes nothing and is always allowed', async () => {
     const market = await scene.value<number>(`select id from pgfresh.sources where name = 'market'`);
-    expect(await scene.value('pgfresh.take_call($1::int) = pgfresh.clock() + interval $$1.25 seconds$$', [market])).toBe(
-      true,
-    );
+    expect(
+      await scene.value('pgfresh.take_call($1::int) = pgfresh.clock() + interval $$1.25 seconds$$', [market]),
+    ).toBe(true);
     expect(await free()).toBe(10);
   });
 });

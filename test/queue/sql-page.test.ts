@@ -41,9 +41,9 @@ it('a function has one signature, so that every call is clear', () => {
 });
 
 it('no function can be led astray by a search path', () => {
-  expect(functions.filter(({ searchPath }) => searchPath === null).map(({ name }) => name)).toEqual(
-    Object.keys(unpinned),
-  );
+  const free = functions.filter(({ searchPath }) => searchPath === null).map(({ name }) => name);
+  // This one sets the search path for what comes after it, and so can have none of its own; its names have their schema.
+  expect(free.filter((name) => name !== 'clear_leftovers')).toEqual(Object.keys(unpinned));
   // Users' functions are called by their full names, but their bodies may rely on the schema public.
   const wider = functions.filter(({ searchPath }) => searchPath !== null && searchPath !== 'pg_catalog, pg_temp');
   expect(new Set(wider.map(({ searchPath }) => searchPath))).toEqual(new Set(['pg_catalog, public, pg_temp']));
