@@ -199,9 +199,9 @@ as $$
 begin
   -- More keys than a few messages hold are the whole type.
   return (
-    select coalesce(jsonb_agg(jsonb_build_array(c.type_id, case when c.whole or cardinality(c.keys) > 5000 then null else c.keys end, c.xid) order by c.type_id), '[]') from (
+    select coalesce(jsonb_agg(jsonb_build_array(c.type_id, case when c.whole or cardinality(c.keys) > 5000 then null else c.keys end, c.xids) order by c.type_id), '[]') from (
       select m.type_id, bool_or(m.keys is null or m.keys = '{}') as whole, array_agg(distinct k.key) filter (where k.key is not null) as keys,
-        case when not coalesce(bool_or(m.keys = '{}'), false) then max(m.xid::text::bigint) end as xid
+        case when not coalesce(bool_or(m.keys = '{}'), false) then array_agg(distinct m.xid::text::bigint) end as xids
       from (
         select c.xid, c.type_id, c.keys from pgfresh.change as c where c.xid >= pg_snapshot_xmax(coalesce(p_since, '1:1:'))
         union all
@@ -211,7 +211,7 @@ begin
 end
 $$;
 comment on function pgfresh.changes_since(pg_snapshot) is
-  'What is marked now and was not in that snapshot, as [type, keys or null for all, last transaction or null if nobody knows] for each type.';
+  'What is marked now and was not in that snapshot, as [type, keys or null for all, transactions or null if nobody knows] for each type.';
 
 create or replace function pgfresh.watch_changes(p_types int[], p_since pg_snapshot default null) returns jsonb
 language plpgsql
@@ -243,7 +243,7 @@ end
 $$;
 comment on function pgfresh.watch_changes(int[], pg_snapshot) is
   'Says that pairs of these data types are watched for the next 30 seconds, so that their changes are marked, and tells what was marked since a snapshot that an earlier call returned. '
-  'Returns {"snapshot", "changes": [[type, keys or null for all, last transaction], …]}; a type that is not there any more is among them. Marks are kept for ten seconds: who comes later reads everything anew.';
+  'Returns {"snapshot", "changes": [[type, keys or null for all, transactions or null if nobody knows], …]}; a type that is not there any more is among them. Marks are kept for ten seconds: who comes later reads everything anew.';
 
 create or replace function pgfresh.pump_changes(p_holder uuid, p_since pg_snapshot default null) returns jsonb
 language plpgsql
@@ -353,7 +353,7 @@ $$;
 comment on function pgfresh.ask_rows(int, text[]) is 'Reads the rows of pairs of a data type as the evaluator.';
 
 create or replace function pgfresh.read_pairs(p_type_id int, p_keys text[])
-returns table (version text, seen bigint, key text, rows text, fetched_at timestamptz, due_at timestamptz, refreshing boolean, failing boolean, outcome text)
+returns table (version text, snapshot text, key text, rows text, fetched_at timestamptz, due_at timestamptz, refreshing boolean, failing boolean, outcome text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -384,16 +384,16 @@ begin
   end if;
   -- One statement, whose snapshot is the version of everything that it reads. A lookup for each pair: a join could read them all.
   return query
-    select s.version, s.seen, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
+    select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
       case when a.rows is null then (p.pair).checked_at + coalesce(v_type.empty_ttl, v_type.ttl) else least(greatest(a.fetched_at, (p.pair).checked_at), '9999-12-31') + coalesce(a.ttl, v_type.ttl) end,
       (p.pair).job_id is not null, coalesce((p.pair).fails > 0 or (select j.retries > 0 from pgfresh.job as j where j.id = (p.pair).job_id), false), (p.pair).outcome
-    from (select pgfresh.version_of(pg_current_snapshot()) as version, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as seen) as s
+    from (select pgfresh.version_of(pg_current_snapshot()) as version, pg_current_snapshot()::text as snapshot) as s
     cross join pgfresh.ask_rows(p_type_id, p_keys) as a
     cross join lateral (select (select p from pgfresh.pairs as p where p.type_id = p_type_id and p.key = a.key collate "C") as pair offset 0) as p;
 end
 $$;
 comment on function pgfresh.read_pairs(int, text[]) is
-  'The rows and the state of pairs of a shared data type, read by one statement, with its version and the first transaction that it may not have seen. '
+  'The rows and the state of pairs of a shared data type, read by one statement, with its version and its snapshot. '
   'Versions are texts that compare byte by byte.';
 
 create or replace function pgfresh.admit_pairs(p_data_types text[], p_keys text[])
