@@ -5,24 +5,14 @@
   Transactions end in another order than they begin, so neither a sequence nor a time can say what was read already. A snapshot can:
   what is visible now and was not visible in the snapshot of the last read is new, and each mark is new exactly once.
 */
-create or replace function pgfresh.is_watched(p_type_id int) returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  -- A transaction with one snapshot for all of its statements would not see that somebody has begun to watch meanwhile, so it always marks.
-  return current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
-    or exists (select from pgfresh.watched_type where type_id = p_type_id and watched_until > pgfresh.clock());
-end
-$$;
-comment on function pgfresh.is_watched(int) is 'Whether changes of a data type are to be marked in this transaction.';
-
 create or replace function pgfresh.mark_pairs(p_type_id int, p_keys text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if pgfresh.is_watched(p_type_id) then
+  -- A transaction with one snapshot for all of its statements would not see that somebody has begun to watch meanwhile, so it always marks.
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
+    or exists (select from pgfresh.watched_type where type_id = p_type_id and watched_until > pgfresh.clock()) then
     insert into pgfresh.change (type_id, keys) values (p_type_id, p_keys);
   end if;
 end
@@ -55,6 +45,7 @@ declare
   v_key text := format('(%s) collate "C"', pgfresh.key_expression(p_type, 'x'));
   v_is_key text;
   v_ttl text := 'null::interval';
+  v_rows text;
 begin
   execute format($f$
     create or replace function pgfresh.mark_%1$s() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
@@ -63,7 +54,10 @@ declare
   v_rows bigint;
 begin
   -- The end of a job marks its pair itself, also where no row is written. What users' own triggers write besides is not known to it.
-  if (current_setting('pgfresh.ending', true) = '%1$s' and pg_trigger_depth() = 1) or not pgfresh.is_watched(%1$s) then
+  if current_setting('pgfresh.ending', true) = '%1$s' and pg_trigger_depth() = 1
+    -- As in mark_pairs. Every statement of users pays for this, and a call would double it.
+    or (current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+      and not exists (select from pgfresh.watched_type where type_id = %1$s and watched_until > pgfresh.clock())) then
     return null;
   end if;
   if tg_op <> 'TRUNCATE' then
@@ -102,15 +96,22 @@ $body$ $f$, v_id, v_key);
   if p_type.ttl_column is not null then
     v_ttl := format(case when (select atttypid from pg_attribute where attrelid = v_table and attname = p_type.ttl_column) = 'interval'::regtype then 'x.%I' else 'make_interval(mins => x.%I::int)' end, p_type.ttl_column);
   end if;
+  v_rows := format('select row_to_json(x)::text as rows, x.%I as fetched_at, %s as ttl from %s as x where %s', p_type.timestamp_column, v_ttl, v_table::regclass, v_is_key);
+  -- Where a key has one row, there is nothing to put together and to sort, which is most of the work.
+  if not exists (select from pg_index as i where i.indrelid = v_table and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
+      and not exists (select from unnest(i.indkey) with ordinality as k(attnum, place) join pg_attribute as a on a.attrelid = v_table and a.attnum = k.attnum
+        where k.place <= i.indnkeyatts and a.attname <> all (p_type.key_columns))) then
+    v_rows := format('select string_agg(x.rows, '','' order by x.fetched_at desc nulls last, x.rows collate "C") as rows, max(x.fetched_at) as fetched_at, '
+      '(array_agg(x.ttl order by x.fetched_at desc nulls last))[1] as ttl from (%s) as x', v_rows);
+  end if;
+  -- By itself for each key (offset 0): a join could read the whole table, if nobody knows yet how large it is.
   execute format($f$
     create or replace function pgfresh.rows_%1$s(text[]) returns table (key text, rows text, fetched_at timestamptz, ttl interval) language plpgsql stable as $body$
 #variable_conflict use_column
 begin
-  return query select k.key, r.rows, r.fetched_at, r.ttl from unnest($1) as k(key) cross join lateral (
-    select string_agg(x.json, ',' order by x.at desc nulls last, x.json collate "C") as rows, max(x.at) as fetched_at, (array_agg(x.ttl order by x.at desc nulls last))[1] as ttl
-    from (select row_to_json(x)::text as json, x.%2$I as at, %3$s as ttl from %4$s as x where %5$s) as x) as r;
+  return query select k.key, r.rows, r.fetched_at, r.ttl from unnest($1) as k(key) left join lateral (%2$s offset 0) as r on true;
 end
-$body$ $f$, v_id, p_type.timestamp_column, v_ttl, v_table::regclass, v_is_key);
+$body$ $f$, v_id, v_rows);
   execute format('comment on function pgfresh.rows_%s(text[]) is %L', v_id, 'The rows of pairs of a data type, as JSON. Written by the registry.');
   execute format('revoke all on function pgfresh.rows_%s(text[]) from public', v_id);
   execute format('grant execute on function pgfresh.rows_%s(text[]) to pgfresh_evaluator', v_id);
