@@ -383,12 +383,12 @@ begin
     insert into pgfresh.change_epoch (epoch)
       select lpad(lower(ltrim(left(pg_walfile_name(pg_current_wal_lsn()), 8), '0')), 6, '0') || '.' || lpad(to_hex((pg_current_wal_flush_lsn() - '0/0')::bigint), 14, '0') on conflict do nothing;
   end if;
-  -- One statement, whose snapshot is the version of everything that it reads. A lookup for each pair: a join could read them all.
+  -- One statement, whose snapshot is the version of everything that it reads. The version is made once (offset 0), and each pair looked up by itself: a join could read them all.
   return query
     select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
       case when a.rows is null then (p.pair).checked_at + coalesce(v_type.empty_ttl, v_type.ttl) else least(greatest(a.fetched_at, (p.pair).checked_at), '9999-12-31') + coalesce(a.ttl, v_type.ttl) end,
       (p.pair).job_id is not null, coalesce((p.pair).fails > 0 or (select j.retries > 0 from pgfresh.job as j where j.id = (p.pair).job_id), false), (p.pair).outcome
-    from (select pgfresh.version_of(pg_current_snapshot()) as version, pg_current_snapshot()::text as snapshot) as s
+    from (select pgfresh.version_of(pg_current_snapshot()) as version, pg_current_snapshot()::text as snapshot offset 0) as s
     cross join pgfresh.ask_rows(p_type_id, p_keys) as a
     cross join lateral (select (select p from pgfresh.pairs as p where p.type_id = p_type_id and p.key = a.key collate "C") as pair offset 0) as p;
 end
