@@ -5,24 +5,14 @@
   Transactions end in another order than they begin, so neither a sequence nor a time can say what was read already. A snapshot can:
   what is visible now and was not visible in the snapshot of the last read is new, and each mark is new exactly once.
 */
-create or replace function pgfresh.is_watched(p_type_id int) returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  -- A transaction with one snapshot for all of its statements would not see that somebody has begun to watch meanwhile, so it always marks.
-  return current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
-    or exists (select from pgfresh.watched_type where type_id = p_type_id and watched_until > pgfresh.clock());
-end
-$$;
-comment on function pgfresh.is_watched(int) is 'Whether changes of a data type are to be marked in this transaction.';
-
 create or replace function pgfresh.mark_pairs(p_type_id int, p_keys text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if pgfresh.is_watched(p_type_id) then
+  -- A transaction with one snapshot for all of its statements would not see that somebody has begun to watch meanwhile, so it always marks.
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
+    or exists (select from pgfresh.watched_type where type_id = p_type_id and watched_until > pgfresh.clock()) then
     insert into pgfresh.change (type_id, keys) values (p_type_id, p_keys);
   end if;
 end
@@ -55,6 +45,7 @@ declare
   v_key text := format('(%s) collate "C"', pgfresh.key_expression(p_type, 'x'));
   v_is_key text;
   v_ttl text := 'null::interval';
+  v_rows text;
 begin
   execute format($f$
     create or replace function pgfresh.mark_%1$s() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
@@ -63,7 +54,10 @@ declare
   v_rows bigint;
 begin
   -- The end of a job marks its pair itself, also where no row is written. What users' own triggers write besides is not known to it.
-  if (current_setting('pgfresh.ending', true) = '%1$s' and pg_trigger_depth() = 1) or not pgfresh.is_watched(%1$s) then
+  if current_setting('pgfresh.ending', true) = '%1$s' and pg_trigger_depth() = 1
+    -- As in mark_pairs. Every statement of users pays for this, and a call would double it.
+    or (current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+      and not exists (select from pgfresh.watched_type where type_id = %1$s and watched_until > pgfresh.clock())) then
     return null;
   end if;
   if tg_op <> 'TRUNCATE' then
@@ -102,15 +96,22 @@ $body$ $f$, v_id, v_key);
   if p_type.ttl_column is not null then
     v_ttl := format(case when (select atttypid from pg_attribute where attrelid = v_table and attname = p_type.ttl_column) = 'interval'::regtype then 'x.%I' else 'make_interval(mins => x.%I::int)' end, p_type.ttl_column);
   end if;
+  v_rows := format('select row_to_json(x)::text as rows, x.%I as fetched_at, %s as ttl from %s as x where %s', p_type.timestamp_column, v_ttl, v_table::regclass, v_is_key);
+  -- Where a key has one row, there is nothing to put together and to sort, which is most of the work.
+  if not exists (select from pg_index as i where i.indrelid = v_table and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
+      and not exists (select from unnest(i.indkey) with ordinality as k(attnum, place) join pg_attribute as a on a.attrelid = v_table and a.attnum = k.attnum
+        where k.place <= i.indnkeyatts and a.attname <> all (p_type.key_columns))) then
+    v_rows := format('select string_agg(x.rows, '','' order by x.fetched_at desc nulls last, x.rows collate "C") as rows, max(x.fetched_at) as fetched_at, '
+      '(array_agg(x.ttl order by x.fetched_at desc nulls last))[1] as ttl from (%s) as x', v_rows);
+  end if;
+  -- By itself for each key (offset 0): a join could read the whole table, if nobody knows yet how large it is.
   execute format($f$
     create or replace function pgfresh.rows_%1$s(text[]) returns table (key text, rows text, fetched_at timestamptz, ttl interval) language plpgsql stable as $body$
 #variable_conflict use_column
 begin
-  return query select k.key, r.rows, r.fetched_at, r.ttl from unnest($1) as k(key) cross join lateral (
-    select string_agg(x.json, ',' order by x.at desc nulls last, x.json collate "C") as rows, max(x.at) as fetched_at, (array_agg(x.ttl order by x.at desc nulls last))[1] as ttl
-    from (select row_to_json(x)::text as json, x.%2$I as at, %3$s as ttl from %4$s as x where %5$s) as x) as r;
+  return query select k.key, r.rows, r.fetched_at, r.ttl from unnest($1) as k(key) left join lateral (%2$s offset 0) as r on true;
 end
-$body$ $f$, v_id, p_type.timestamp_column, v_ttl, v_table::regclass, v_is_key);
+$body$ $f$, v_id, v_rows);
   execute format('comment on function pgfresh.rows_%s(text[]) is %L', v_id, 'The rows of pairs of a data type, as JSON. Written by the registry.');
   execute format('revoke all on function pgfresh.rows_%s(text[]) from public', v_id);
   execute format('grant execute on function pgfresh.rows_%s(text[]) to pgfresh_evaluator', v_id);
@@ -199,9 +200,9 @@ as $$
 begin
   -- More keys than a few messages hold are the whole type.
   return (
-    select coalesce(jsonb_agg(jsonb_build_array(c.type_id, case when c.whole or cardinality(c.keys) > 5000 then null else c.keys end, c.xid) order by c.type_id), '[]') from (
+    select coalesce(jsonb_agg(jsonb_build_array(c.type_id, case when c.whole or cardinality(c.keys) > 5000 then null else c.keys end, c.xids) order by c.type_id), '[]') from (
       select m.type_id, bool_or(m.keys is null or m.keys = '{}') as whole, array_agg(distinct k.key) filter (where k.key is not null) as keys,
-        case when not coalesce(bool_or(m.keys = '{}'), false) then max(m.xid::text::bigint) end as xid
+        case when not coalesce(bool_or(m.keys = '{}'), false) then array_agg(distinct m.xid::text::bigint) end as xids
       from (
         select c.xid, c.type_id, c.keys from pgfresh.change as c where c.xid >= pg_snapshot_xmax(coalesce(p_since, '1:1:'))
         union all
@@ -211,7 +212,7 @@ begin
 end
 $$;
 comment on function pgfresh.changes_since(pg_snapshot) is
-  'What is marked now and was not in that snapshot, as [type, keys or null for all, last transaction or null if nobody knows] for each type.';
+  'What is marked now and was not in that snapshot, as [type, keys or null for all, transactions or null if nobody knows] for each type.';
 
 create or replace function pgfresh.watch_changes(p_types int[], p_since pg_snapshot default null) returns jsonb
 language plpgsql
@@ -243,7 +244,7 @@ end
 $$;
 comment on function pgfresh.watch_changes(int[], pg_snapshot) is
   'Says that pairs of these data types are watched for the next 30 seconds, so that their changes are marked, and tells what was marked since a snapshot that an earlier call returned. '
-  'Returns {"snapshot", "changes": [[type, keys or null for all, last transaction], …]}; a type that is not there any more is among them. Marks are kept for ten seconds: who comes later reads everything anew.';
+  'Returns {"snapshot", "changes": [[type, keys or null for all, transactions or null if nobody knows], …]}; a type that is not there any more is among them. Marks are kept for ten seconds: who comes later reads everything anew.';
 
 create or replace function pgfresh.pump_changes(p_holder uuid, p_since pg_snapshot default null) returns jsonb
 language plpgsql
@@ -354,7 +355,7 @@ $$;
 comment on function pgfresh.ask_rows(int, text[]) is 'Reads the rows of pairs of a data type as the evaluator.';
 
 create or replace function pgfresh.read_pairs(p_type_id int, p_keys text[])
-returns table (version text, seen bigint, key text, rows text, fetched_at timestamptz, due_at timestamptz, refreshing boolean, failing boolean, outcome text, as_of timestamptz)
+returns table (version text, snapshot text, key text, rows text, fetched_at timestamptz, due_at timestamptz, refreshing boolean, failing boolean, outcome text, as_of timestamptz)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -383,18 +384,18 @@ begin
     insert into pgfresh.change_epoch (epoch)
       select lpad(lower(ltrim(left(pg_walfile_name(pg_current_wal_lsn()), 8), '0')), 6, '0') || '.' || lpad(to_hex((pg_current_wal_flush_lsn() - '0/0')::bigint), 14, '0') on conflict do nothing;
   end if;
-  -- One statement, whose snapshot is the version of everything that it reads. A lookup for each pair: a join could read them all.
+  -- One statement, whose snapshot is the version of everything that it reads. The version is made once (offset 0), and each pair looked up by itself: a join could read them all.
   return query
-    select s.version, s.seen, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
+    select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
       case when a.rows is null then (p.pair).checked_at + coalesce(v_type.empty_ttl, v_type.ttl) else least(greatest(a.fetched_at, (p.pair).checked_at), '9999-12-31') + coalesce(a.ttl, v_type.ttl) end,
       (p.pair).job_id is not null, coalesce((p.pair).fails > 0 or (select j.retries > 0 from pgfresh.job as j where j.id = (p.pair).job_id), false), (p.pair).outcome, s.as_of
-    from (select pgfresh.clock() as as_of, pgfresh.version_of(pg_current_snapshot()) as version, pg_snapshot_xmin(pg_current_snapshot())::text::bigint as seen) as s
+    from (select pgfresh.clock() as as_of, pgfresh.version_of(pg_current_snapshot()) as version, pg_current_snapshot()::text as snapshot offset 0) as s
     cross join pgfresh.ask_rows(p_type_id, p_keys) as a
     cross join lateral (select (select p from pgfresh.pairs as p where p.type_id = p_type_id and p.key = a.key collate "C") as pair offset 0) as p;
 end
 $$;
 comment on function pgfresh.read_pairs(int, text[]) is
-  'The rows and the state of pairs of a shared data type, read by one statement, with its version and the first transaction that it may not have seen. '
+  'The rows and the state of pairs of a shared data type, read by one statement, with its version and its snapshot. '
   'Versions are texts that compare byte by byte.';
 
 -- What is registered already has the functions of this version, and the triggers if they were not there yet.

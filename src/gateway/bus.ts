@@ -3,8 +3,6 @@ export interface Change {
   readonly type: number;
   /** As the registry spells them; undefined where every key of the type may have changed. */
   readonly keys: readonly string[] | undefined;
-  /** The last transaction that this tells of: who has seen it need not look again. Undefined where nobody knows. */
-  readonly xid: number | undefined;
 }
 
 /** Changes, or that some may not have come. */

@@ -1,4 +1,5 @@
 import { PgfreshError } from '../errors/index.ts';
+import type { Admitted } from './admission.ts';
 import type { Permission } from './permission.ts';
 import type { Questions } from './questions.ts';
 import type { Limits, Pair, User } from './settings.ts';
@@ -31,8 +32,8 @@ async function judged(asked: Pair, account: Account, { questions, limits }: Entr
   const { dataType } = asked;
   const verdict = await questions.admit(asked);
   const refusal = refusalOf(verdict, dataType);
-  if (refusal || 'refused' in verdict) throw refusal;
-  const { type, key, known } = verdict.admitted;
+  if (refusal) throw refusal;
+  const { type, key, known } = (verdict as { admitted: Admitted }).admitted;
   if (!known && !account.newPairs.take()) {
     const limit = limits.newPairsPerMinute;
     throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', { pair: `${dataType} ${key}`, limit });

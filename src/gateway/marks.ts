@@ -1,11 +1,20 @@
 import type { Change } from './bus.ts';
 
-/** Marks as the database's functions tell them: of each type, the keys or null for all, and the last transaction if it is known. */
+/** Marks as the database's functions tell them: of each type, the keys or null for all, and the transactions if they are known. */
 export interface MarkedChanges {
   readonly snapshot: string;
-  readonly changes: readonly (readonly [type: number, keys: readonly string[] | null, xid: number | null])[];
+  readonly changes: readonly (readonly [
+    type: number,
+    keys: readonly string[] | null,
+    xids: readonly number[] | null,
+  ])[];
 }
 
-export function asChanges({ changes }: MarkedChanges): Change[] {
-  return changes.map(([type, keys, xid]) => ({ type, keys: keys ?? undefined, xid: xid ?? undefined }));
+/** A change, and who has made it: what has seen all of these transactions need not be read again. */
+export interface MarkedChange extends Change {
+  readonly xids?: readonly number[] | undefined;
+}
+
+export function asChanges({ changes }: MarkedChanges): MarkedChange[] {
+  return changes.map(([type, keys, xids]) => ({ type, keys: keys ?? undefined, xids: xids ?? undefined }));
 }

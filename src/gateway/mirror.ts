@@ -2,9 +2,10 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Service } from '../lifecycle/index.ts';
-import type { Change, Heard } from './bus.ts';
-import type { Feed } from './feed.ts';
+import type { Feed, FeedHeard } from './feed.ts';
+import type { MarkedChange } from './marks.ts';
 import { isSame, type Pair, type PairReading, type PairState, type ReadPairs } from './pair.ts';
+import { hasEnded, parseSnapshot, type Snapshot } from './snapshot.ts';
 
 export interface MirrorOptions {
   readonly feed: Pick<Feed, 'subscribe' | 'watch' | 'unwatch'>;
@@ -24,8 +25,8 @@ interface WatchedPair {
   readonly key: string;
   readonly watchers: Set<Watcher>;
   state: PairState | undefined;
-  /** The first transaction that may not be in the state. */
-  seen: number;
+  /** Which transactions are in the state; undefined if it is not known what their numbers mean. */
+  snapshot: Snapshot | undefined;
 }
 
 interface WatchedType {
@@ -104,7 +105,7 @@ export class Mirror extends Service {
   }
 
   #add(type: WatchedType, key: string): WatchedPair {
-    const pair = { key, watchers: new Set<Watcher>(), state: undefined, seen: 0 };
+    const pair = { key, watchers: new Set<Watcher>(), state: undefined, snapshot: undefined };
     type.pairs.set(key, pair);
     type.cold.add(pair);
     this.#want(type);
@@ -127,25 +128,27 @@ export class Mirror extends Service {
     this.#options.feed.unwatch(type.id, this);
   }
 
-  #hear(heard: Heard): void {
+  #hear(heard: FeedHeard): void {
     if (heard === 'missed') for (const type of this.#types.values()) this.#soil(type, type.pairs.values(), undefined);
     else for (const change of heard) this.#hearOf(change);
   }
 
-  #hearOf({ type: id, keys, xid }: Change): void {
+  #hearOf({ type: id, keys, xids }: MarkedChange): void {
     const type = this.#types.get(id);
     if (!type) return;
-    if (keys === undefined) return this.#soil(type, type.pairs.values(), xid);
+    if (keys === undefined) return this.#soil(type, type.pairs.values(), xids);
     const pairs = keys.flatMap((key) => type.pairs.get(key) ?? []);
-    this.#soil(type, pairs, xid);
+    this.#soil(type, pairs, xids);
   }
 
-  #soil(type: WatchedType, pairs: Iterable<WatchedPair>, xid: number | undefined): void {
+  #soil(type: WatchedType, pairs: Iterable<WatchedPair>, xids: readonly number[] | undefined): void {
+    // Pairs that were read together have one snapshot.
+    const known = new Map<Snapshot, boolean>();
     for (const pair of pairs) {
       // The bus and the marks tell the same; what a state has in it already is not read again.
-      if (xid !== undefined && xid < pair.seen) continue;
+      if (xids && pair.snapshot && isIn(pair.snapshot, xids, known)) continue;
       // After a crash, numbers of transactions may come again.
-      if (xid === undefined) pair.seen = 0;
+      if (!xids) pair.snapshot = undefined;
       if (!type.cold.has(pair)) type.dirty.add(pair);
     }
     this.#want(type);
@@ -210,6 +213,12 @@ export class Mirror extends Service {
   }
 }
 
+function isIn(snapshot: Snapshot, xids: readonly number[], known: Map<Snapshot, boolean>): boolean {
+  const answer = known.get(snapshot) ?? xids.every((xid) => hasEnded(snapshot, xid));
+  known.set(snapshot, answer);
+  return answer;
+}
+
 /** Takes pairs to read, first those that were never read. From here on they can become dirty again. */
 function take({ cold, dirty, limit }: WatchedType): WatchedPair[] {
   const batch: WatchedPair[] = [];
@@ -226,15 +235,16 @@ function take({ cold, dirty, limit }: WatchedType): WatchedPair[] {
 /** Tells those who watch what is new to them. Whoever has left meanwhile is not there any more. */
 function apply(batch: readonly WatchedPair[], readings: readonly PairReading[]): void {
   const byKey = new Map(readings.map((reading) => [reading.key, reading]));
+  const snapshot = readings[0] && parseSnapshot(readings[0].snapshot);
   for (const pair of batch) {
-    const { key, seen, ...state } = byKey.get(pair.key)!;
+    const { key, snapshot: _, ...state } = byKey.get(pair.key)!;
     const had = pair.state;
     if (had && state.version < had.version) {
       throw new Error(
         `the database has gone back: ${key} was read in version ${had.version}, and now in ${state.version}`,
       );
     }
-    pair.seen = seen;
+    pair.snapshot = snapshot;
     // The version stays that of the first read which has shown this, so that who has it has missed nothing.
     if (had && isSame(had, state)) continue;
     pair.state = state;

@@ -28,8 +28,8 @@ export interface PairState {
 
 export interface PairReading extends PairState {
   readonly key: string;
-  /** The first transaction that the statement may not have seen. */
-  readonly seen: number;
+  /** Of the statement, and so the same for all pairs that were read by it. */
+  readonly snapshot: string;
 }
 
 /** Reads pairs of one data type, all in one statement. */
@@ -38,7 +38,7 @@ export type ReadPairs = (type: number, keys: readonly string[]) => Promise<PairR
 const read = {
   name: 'pgfresh.read_pairs',
   // What no clock will show is no time.
-  text: `select version, seen, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(due_at) then due_at end as "dueAt",
+  text: `select version, snapshot, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(due_at) then due_at end as "dueAt",
       refreshing, failing, outcome, as_of as "asOf"
     from pgfresh.read_pairs($1::int, $2::text[])`,
 };

@@ -7,7 +7,8 @@ import type { Events } from '../events/index.ts';
 import { Service, Wake } from '../lifecycle/index.ts';
 import type { Bus } from './bus.ts';
 import { asChanges, type MarkedChanges } from './marks.ts';
-import { Settling, type Unsettled } from './settling.ts';
+import { PumpDuty } from './pump-duty.ts';
+import type { Unsettled } from './settling.ts';
 
 export interface PumpOptions {
   readonly db: Queryable;
@@ -19,9 +20,6 @@ export interface PumpOptions {
 
 const readEveryMs = 100;
 const askEveryMs = 1_000;
-const clearEveryMs = 1_000;
-/** Those who poll read marks for so long after they were published. */
-const keepMs = 10_000;
 const patienceMs = 2_000;
 
 const read = { name: 'pgfresh.pump', text: 'select pgfresh.pump_changes($1::uuid, $2::pg_snapshot) as answer' };
@@ -42,7 +40,7 @@ export class Pump extends Service {
   readonly #wake = new Wake();
   #loop: Promise<void> | undefined;
   /** What it knows while it has the duty. */
-  #duty: Duty | undefined;
+  #duty: PumpDuty | undefined;
 
   constructor(options: PumpOptions) {
     super();
@@ -67,13 +65,13 @@ export class Pump extends Service {
       this.#duty = undefined;
       return false;
     }
-    const duty = (this.#duty ??= new Duty());
+    const duty = (this.#duty ??= new PumpDuty(since));
     const changes = asChanges(answer);
     if (changes.length > 0) {
       await bus.publish(changes);
       events.emit({ type: 'changes.published', types: changes.length, ms: performance.now() - since });
     }
-    duty.published(answer.snapshot, changes.length > 0);
+    duty.note(answer.snapshot, changes.length > 0, performance.now());
     await this.#settle(duty, answer);
     return true;
   }
@@ -107,11 +105,11 @@ export class Pump extends Service {
     return false;
   }
 
-  async #settle(duty: Duty, answer: Unsettled): Promise<void> {
+  async #settle(duty: PumpDuty, answer: Unsettled): Promise<void> {
     // As marks, so that those hear of it too who only poll.
     const unmarked = duty.settling.look(answer);
     const types = duty.settling.takeSettled(answer);
-    const cleared = duty.toClear();
+    const cleared = duty.takeOld(performance.now());
     if (unmarked.length + types.length === 0 && !cleared) return;
     await this.#options.db.query(settle, [
       cleared?.from ?? null,
@@ -127,34 +125,5 @@ export class Pump extends Service {
     if (!this.#duty) return;
     this.#duty = undefined;
     await this.#options.db.query(`select pgfresh.release_duty('pump', $1::uuid)`, [this.#holder]).catch(() => {});
-  }
-}
-
-/** How far somebody has read since he has the duty, and what he may forget. */
-class Duty {
-  readonly settling = new Settling();
-  since: string | undefined;
-  #cleared: string | undefined;
-  #clearedAt = performance.now();
-  /** Up to where marks were published, and when. */
-  #published: { readonly snapshot: string; readonly at: number }[] = [];
-
-  published(snapshot: string, anything: boolean): void {
-    this.since = snapshot;
-    if (anything) this.#published.push({ snapshot, at: performance.now() });
-  }
-
-  /** Between which snapshots marks are old enough to be forgotten. */
-  toClear(): { readonly from: string | undefined; readonly to: string } | undefined {
-    const now = performance.now();
-    if (now - this.#clearedAt < clearEveryMs) return undefined;
-    const old = this.#published.filter(({ at }) => now - at >= keepMs).length;
-    const to = this.#published[old - 1]?.snapshot;
-    if (to === undefined) return undefined;
-    const from = this.#cleared;
-    this.#published = this.#published.slice(old);
-    this.#cleared = to;
-    this.#clearedAt = now;
-    return { from, to };
   }
 }

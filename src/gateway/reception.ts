@@ -69,7 +69,7 @@ export class Reception {
     this.#isClosed = true;
     if (this.sessions.size === 0) return;
     const emptied = new Promise<void>((resolve) => (this.#emptied = resolve));
-
+    for (const session of this.sessions) session.sendAway();
     const timer = setTimeout(() => this.sessions.forEach((session) => session.client.outlet.cut()), patienceMs);
     await emptied;
     clearTimeout(timer);

@@ -1,5 +1,5 @@
 /** A snapshot as PostgreSQL writes it: the first transaction that may run, the first that had not ended, and those between that ran. */
-interface Snapshot {
+export interface Snapshot {
   readonly end: number;
   readonly running: readonly number[];
 }

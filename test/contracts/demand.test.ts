@@ -17,7 +17,7 @@ it('contract 7: what 10,000 viewers of 100 pairs write follows the pairs, not th
 it('contract 7: what a gateway with 400 connections writes follows its 10 pairs and not its viewers', async () => {
   const scene = await LiveScene.open();
   const running = await scene.gateway({ anonymous: 'loopback' });
-  const written = () =>
+  const rows = () =>
     scene.value<number>(
       `(select (n_tup_ins + n_tup_upd + n_tup_del)::int from pg_stat_user_tables where schemaname = 'pgfresh' and relname = 'node_demand')`,
     );
@@ -28,8 +28,8 @@ it('contract 7: what a gateway with 400 connections writes follows its 10 pairs 
   const flushes = Math.ceil((performance.now() - since) / 250);
   await running.stop();
   // Each backend tells what it has written when it is asked to, or when it ends.
-  await expect.poll(written).toBeGreaterThanOrEqual(20);
-  expect(await written()).toBeLessThanOrEqual(10 * (flushes + 1));
+  await expect.poll(rows).toBeGreaterThanOrEqual(20);
+  expect(await rows()).toBeLessThanOrEqual(10 * (flushes + 1));
 });
 
 /** Rows that are written until so many viewers of 100 pairs have come, in two halves. */

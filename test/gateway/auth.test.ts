@@ -42,7 +42,10 @@ describe('a token', () => {
     ['of a user whose name is not one', async () => bearer(await tokenOf('a\nb'))],
     ['that is too long', async () => bearer(await tokenOf('ada', { claims: { more: 'x'.repeat(9_000) } }))],
     ['that is not signed', async () => bearer(unsigned({ sub: 'ada', exp: 2e9 }))],
-    ['of another algorithm', async () => bearer(await signed((jwt) => jwt.setSubject('ada').setExpirationTime('1h'), 'HS512'))],
+    [
+      'of another algorithm',
+      async () => bearer(await signed((jwt) => jwt.setSubject('ada').setExpirationTime('1h'), 'HS512')),
+    ],
     ['of the console', async () => bearer('the-token-of-the-console')],
   ])('%s is refused before the connection is made', async (_, headers) => {
     await expect(open(await headers())).rejects.toMatchObject(refusedWith(401, 'PGF_LIVE_TOKEN'));

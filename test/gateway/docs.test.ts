@@ -86,10 +86,10 @@ describe('docs/gateway.md', () => {
 
   it('has configurations that are accepted', async () => {
     const text = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
-    const examples = [...text.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, example]) => example!);
-    expect(examples).toHaveLength(2);
+    const shown = [...text.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, example]) => example!);
+    expect(shown).toHaveLength(2);
     const folder = await temporaryFolder('gateway-docs');
-    for (const [place, example] of examples.entries()) {
+    for (const [place, example] of shown.entries()) {
       const configFile = join(folder, `${place}.config.ts`);
       await writeFile(configFile, example);
       await expect(loadConfig({ folder, configFile })).resolves.toMatchObject({ gateway: {} });

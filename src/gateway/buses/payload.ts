@@ -33,18 +33,18 @@ export function changesOf(payload: string): Change[] {
   if (!Array.isArray(items)) return [];
   return items.flatMap((item: unknown) => {
     if (!Array.isArray(item)) return [];
-    const [type, keys, xid] = item as unknown[];
+    const [type, keys] = item as unknown[];
     const isKeys = keys === null || (Array.isArray(keys) && keys.every((key) => typeof key === 'string'));
-    if (!Number.isInteger(type) || !isKeys || !(xid === null || Number.isInteger(xid))) return [];
-    return [{ type: type as number, keys: keys ?? undefined, xid: (xid as number | null) ?? undefined }];
+    if (!Number.isInteger(type) || !isKeys) return [];
+    return [{ type: type as number, keys: keys ?? undefined }];
   });
 }
 
 /** A change in as many pieces as it needs. */
-function itemsOf({ type, keys, xid }: Change): string[] {
-  const item = (list: string): string => `[${type},${list},${xid ?? null}]`;
+function itemsOf({ type, keys }: Change): string[] {
+  const item = (list: string): string => `[${type},${list}]`;
   if (keys === undefined) return [item('null')];
-  const room = largest - 60;
+  const room = largest - 40;
   const items: string[] = [];
   let open: string[] = [];
   let bytes = 0;

@@ -1,0 +1,75 @@
+import { expect, it, onTestFinished } from 'vitest';
+import { Events } from '../../src/events/index.ts';
+import { Mirror, readShared, type FeedHeard } from '../../src/gateway/index.ts';
+import { GatewayScene, sees, Viewer } from './scene.ts';
+
+const scene = await GatewayScene.open();
+
+/** A mirror that hears what the test says, and how often each key was read. */
+async function openMirror() {
+  const reads: string[][] = [];
+  let listener: (heard: FeedHeard) => void = () => {};
+  const read = readShared(scene.db);
+  const mirror = new Mirror({
+    feed: { subscribe: (one) => ((listener = one), () => {}), watch: async () => {}, unwatch: () => {} },
+    read: (type, keys) => (reads.push([...keys]), read(type, keys)),
+    events: new Events(),
+  });
+  onTestFinished(() => mirror.stop());
+  await mirror.start();
+  const look = (key: string): Viewer => {
+    const viewer = new Viewer();
+    viewer.stop = mirror.watch({ type: 1, key }, viewer);
+    return viewer;
+  };
+  return { look, reads, tell: (heard: FeedHeard) => listener(heard) };
+}
+
+it('reads everything again if something may have been missed', async () => {
+  const { look, tell, reads } = await openMirror();
+  const viewers = await Promise.all(['A', 'B'].map((key) => look(key).until(sees(undefined))));
+  await scene.price('A', 1);
+  await scene.price('B', 2);
+  tell('missed');
+  await viewers[0]!.until(sees(1));
+  await viewers[1]!.until(sees(2));
+  expect(reads.at(-1)).toEqual(['A', 'B']);
+});
+
+it('reads what was told once, however often and by whom it is told', async () => {
+  const { look, tell, reads } = await openMirror();
+  const viewers = await Promise.all(['C', 'D'].map((key) => look(key).until(sees(undefined))));
+  const [row] = await scene.db.query<{ xid: number }>(
+    `insert into quote values ('C', 1) returning pg_current_xact_id()::text::bigint as xid`,
+  );
+  const change = { type: 1, keys: ['C', 'nobody'], xids: [row!.xid] };
+  const before = reads.length;
+  tell([change]);
+  await viewers[0]!.until(sees(1));
+  tell([change]);
+  tell([{ ...change, keys: undefined }]);
+  tell([{ type: 2, keys: ['C'] }]);
+  // Only the one that was not read since.
+  await scene.price('D', 1);
+  tell([{ type: 1, keys: ['D'] }]);
+  await viewers[1]!.until(sees(1));
+  expect(
+    reads
+      .slice(before)
+      .flat()
+      .filter((key) => key === 'C'),
+  ).toEqual(['C']);
+});
+
+it('reads many pairs in few statements, those first that nobody has seen yet', async () => {
+  const { look, tell, reads } = await openMirror();
+  const old = Array.from({ length: 700 }, (_, n) => look(`old ${n}`));
+  await Promise.all(old.map((viewer) => viewer.until(sees(undefined))));
+  expect(reads.map((keys) => keys.length).reduce((sum, count) => sum + count)).toBe(700);
+  expect(reads.length).toBeLessThanOrEqual(4);
+  const before = reads.length;
+  tell('missed');
+  const fresh = look('new');
+  await fresh.until(sees(undefined));
+  expect(reads[before]![0]).toBe('new');
+});
