@@ -97,7 +97,11 @@ describe('pgfresh source', () => {
     [['source', 'calibrate', 'paid'], 2, /missing required argument 'used'/],
     [['source', 'calibrate', 'paid', 'much'], 2, /expected a number of bytes, .*"20GB"/],
     [['source', 'calibrate', 'paid', '-1'], 2, /PGF_USAGE/],
-    [['source', 'calibrate', 'paid', '1', '--since', 'May'], 2, /expected a time such as 2026-11-01/],
+    [
+      ['source', 'calibrate', 'paid', '1', '--since', 'May'],
+      2,
+      /expected a time in UTC or with its offset, such as 2026-11-01/,
+    ],
     [
       ['source', 'calibrate', 'paid', '1', '--since', '2999-01-01'],
       1,

@@ -114,7 +114,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.look('quote', ['B', 'C'], 2);
       await viewed(scene);
       await scene.queue.claim({ limit: 2 });
-      await scene.clock.advance('50.25 seconds');
+      await scene.clock.advance('50 seconds');
     },
     says: /^The source rated may be called 2 times a minute, and the next call is free in 12 s\.$/,
     also: { job: { status: 'pending' } },

@@ -172,8 +172,10 @@ async function everything({ db }: QueueScene): Promise<object> {
     `select oid::regclass::text as name from pg_class where relnamespace = 'pgfresh'::regnamespace and relkind = 'r' order by 1`,
   );
   const rows = tables.map(
-    ({ name }) => `'${name}', (select jsonb_agg(to_jsonb(t) order by to_jsonb(t)::text) from ${name} as t)`,
+    ({ name }) => `('${name}', (select jsonb_agg(to_jsonb(t) order by to_jsonb(t)::text) from ${name} as t))`,
   );
-  const [row] = await db.query<{ all: object }>(`select jsonb_build_object(${rows.join(', ')}) as all`);
+  const [row] = await db.query<{ all: object }>(
+    `select jsonb_object_agg(t.name, t.rows) as all from (values ${rows.join(', ')}) as t(name, rows)`,
+  );
   return row!.all;
 }
