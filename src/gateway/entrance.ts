@@ -3,7 +3,7 @@ import type { Admitted } from './admission.ts';
 import type { Permission } from './permission.ts';
 import type { Questions } from './questions.ts';
 import type { Limits, Pair, User } from './settings.ts';
-import type { Account } from './tally.ts';
+import type { Account, Tally } from './tally.ts';
 import type { NamedPair } from './viewing.ts';
 import { refusalOf, type Viewings } from './viewings.ts';
 
@@ -12,6 +12,7 @@ interface EntranceParts {
   readonly permission: Permission;
   readonly questions: Questions;
   readonly viewings: Viewings;
+  readonly tally: Tally;
 }
 
 const longestKey = 512;
@@ -28,13 +29,13 @@ export async function admitted(pair: Pair, user: User, account: Account, parts: 
   return { dataType, type, key };
 }
 
-async function judged(asked: Pair, account: Account, { questions, limits }: EntranceParts): Promise<NamedPair> {
+async function judged(asked: Pair, account: Account, { questions, limits, tally }: EntranceParts): Promise<NamedPair> {
   const { dataType } = asked;
   const verdict = await questions.admit(asked);
   const refusal = refusalOf(verdict, dataType);
   if (refusal) throw refusal;
   const { type, key, known } = (verdict as { admitted: Admitted }).admitted;
-  if (!known && !account.newPairs.take()) {
+  if (!known && !tally.mayAskFor(account, { dataType, key })) {
     const limit = limits.newPairsPerMinute;
     throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', { pair: `${dataType} ${key}`, limit });
   }

@@ -53,6 +53,7 @@ export class Gateway extends Service {
     const { limits } = settings;
     this.#changes = new Changes({ db, listenUrl, events });
     this.#demand = new NodeDemand({ db, events, nodeName: `${hostname()} ${process.pid}` });
+    this.#tally = new Tally(limits);
     const questions = new Questions(db);
     const { mirror } = this.#changes;
     this.#parts = {
@@ -62,10 +63,10 @@ export class Gateway extends Service {
       questions,
       viewings: new Viewings({ mirror, questions, demand: this.#demand, events }),
       events,
+      tally: this.#tally,
       relief: new Relief(),
     };
-    this.#tally = new Tally(limits);
-    this.#reception = new Reception({ parts: this.#parts, tally: this.#tally, settings });
+    this.#reception = new Reception({ parts: this.#parts, settings });
     this.door = doorOf({
       reception: this.#reception,
       webSockets: new WebSockets(this.#reception, events, limits.messageBytes),

@@ -3,7 +3,7 @@ import { PgfreshError } from '../errors/index.ts';
 import type { Identified } from './identity.ts';
 import { Session, type Outlet, type SessionParts } from './session.ts';
 import type { GatewaySettings } from './settings.ts';
-import type { Account, Tally } from './tally.ts';
+import type { Account } from './tally.ts';
 import { requireOrigin, visitorOf, type Visitor } from './visitor.ts';
 
 /** Somebody who may come in. */
@@ -15,7 +15,6 @@ export interface Guest {
 
 export interface ReceptionOptions {
   readonly parts: SessionParts;
-  readonly tally: Tally;
   readonly settings: GatewaySettings;
 }
 
@@ -32,7 +31,8 @@ export class Reception {
 
   /** Refuses who may not connect. */
   async receive(request: IncomingMessage): Promise<Guest> {
-    const { parts, tally, settings } = this.#options;
+    const { parts, settings } = this.#options;
+    const { tally } = parts;
     if (this.#isClosed) throw new PgfreshError('PGF_LIVE_STOPPING', {});
     const visitor = visitorOf(request, settings.trustProxy);
     requireOrigin(visitor, request.headers.host, settings.origins);
@@ -42,7 +42,8 @@ export class Reception {
   }
 
   open({ visitor, identified, account }: Guest, outlet: Outlet, stream?: string): Session {
-    const { parts, tally } = this.#options;
+    const { parts } = this.#options;
+    const { tally } = parts;
     if (this.#isClosed) throw new PgfreshError('PGF_LIVE_STOPPING', {});
     tally.enter(account, identified.user, visitor.address);
     const { address, isLocal } = visitor;
@@ -57,7 +58,7 @@ export class Reception {
   closed(session: Session): void {
     if (!this.sessions.delete(session)) return;
     session.closed();
-    this.#options.tally.leave(session.client.account, session.client.address);
+    this.#options.parts.tally.leave(session.client.account, session.client.address);
     const transport = session.client.stream === undefined ? 'websocket' : 'events';
     this.#options.parts.events.emit({ type: 'gateway.closed', transport });
     if (this.sessions.size === 0) this.#emptied?.();

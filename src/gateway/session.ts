@@ -18,7 +18,7 @@ import type { Questions } from './questions.ts';
 import { closeCode, refuse } from './refusal.ts';
 import type { Relief } from './relief.ts';
 import type { Limits, Pair, User } from './settings.ts';
-import type { Account } from './tally.ts';
+import type { Account, Tally } from './tally.ts';
 import type { NamedPair, Subscription, Viewer } from './viewing.ts';
 import type { Viewings } from './viewings.ts';
 
@@ -42,6 +42,7 @@ export interface SessionParts {
   readonly permission: Permission;
   readonly questions: Questions;
   readonly viewings: Viewings;
+  readonly tally: Tally;
   readonly events: Events;
   readonly relief: Relief;
 }

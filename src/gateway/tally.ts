@@ -1,7 +1,7 @@
 import { isIPv6 } from 'node:net';
 import { PgfreshError } from '../errors/index.ts';
 import { Bucket } from './bucket.ts';
-import type { Limits, User } from './settings.ts';
+import type { Limits, Pair, User } from './settings.ts';
 
 /** What one user, or one address of people without names, has now and may still have. */
 export class Account {
@@ -28,6 +28,8 @@ export class Tally {
   readonly #limits: Limits;
   readonly #accounts = new Map<string, Account>();
   readonly #addresses = new Map<string, number>();
+  /** Pairs that were new a moment ago. */
+  readonly #new = new Set<string>();
   #connections = 0;
 
   constructor(limits: Limits) {
@@ -75,8 +77,18 @@ export class Tally {
     else this.#addresses.delete(network);
   }
 
-  /** Forgets those who have nothing and may have everything again. */
+  /** Whether he may ask for a pair that nobody has asked for. What many ask for in the same moment is new once. */
+  mayAskFor(account: Account, { dataType, key }: Pair): boolean {
+    const name = `${dataType} ${key}`;
+    if (this.#new.has(name)) return true;
+    if (!account.newPairs.take()) return false;
+    this.#new.add(name);
+    return true;
+  }
+
+  /** Forgets those who have nothing and may have everything again, and what was new; the database knows it by now. */
   forgetIdle(): void {
+    this.#new.clear();
     for (const [name, account] of this.#accounts) if (account.isIdle) this.#accounts.delete(name);
   }
 }

@@ -158,6 +158,7 @@ describe('a pair', () => {
         ['quote', 'GOOD'],
       ]),
     ).toEqual(['PGF_LIVE_BUSY', 'accepted']);
+    await other.next('snapshot');
     await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'item'`);
   });
 });
@@ -275,6 +276,7 @@ describe('a flood of made-up pairs', () => {
     // Somebody else is served all the same.
     const other = await gateway.greet('ben');
     expect(await other.want([['quote', 'GOOD']])).toEqual(['accepted']);
+    await other.next('snapshot');
   });
 });
 
