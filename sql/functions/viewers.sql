@@ -119,7 +119,7 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_type record;
   v_keys text[];
-  v_looks pgfresh.look[];
+  v_looks pgfresh.looks[];
 begin
   perform pgfresh.require_primary();
   if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true then
