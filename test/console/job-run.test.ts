@@ -1,14 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { resolveConfig, type JobContext, type JobResult } from '../../src/config/index.ts';
-import { jobRoutes } from '../../src/console/index.ts';
+import type { JobContext, JobResult } from '../../src/config/index.ts';
 import type { PgfreshEvent } from '../../src/events/index.ts';
-import { HttpServer } from '../../src/http/index.ts';
-import { Health, Metrics } from '../../src/watch/index.ts';
-import { atEnd } from '../harness/database.ts';
 import { ScheduleScene, until } from '../schedule/scene.ts';
+import { serveJobs } from './job-server.ts';
 
 const token = 'the token of this test';
 let scene: ScheduleScene;
@@ -20,20 +14,7 @@ const running: { context: JobContext; end: (result: JobResult) => void }[] = [];
 beforeAll(async () => {
   scene = await ScheduleScene.open();
   scene.events.subscribe((event) => seen.push(event));
-  const dataDir = await mkdtemp(join(tmpdir(), 'pgfresh-job-run-'));
-  const server = new HttpServer({
-    settings: resolveConfig({ config: { port: 0, dataDir, token } }).settings,
-    events: scene.events,
-    health: new Health(),
-    metrics: new Metrics(scene.events),
-    routes: (app) => jobRoutes(app, { db: scene.db, events: scene.events }),
-  });
-  atEnd(async () => {
-    await server.stop();
-    await rm(dataDir, { recursive: true });
-  });
-  await server.start();
-  url = server.url;
+  url = await serveJobs(scene, token);
   await scene.job('heavy', {
     kind: 'handler',
     function_name: 'heavy',

@@ -1,15 +1,11 @@
-import { readFile, rm } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { Hono } from 'hono';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { resolveConfig } from '../../src/config/index.ts';
 import { jobRoutes } from '../../src/console/index.ts';
 import type { EventOf } from '../../src/events/index.ts';
-import { HttpServer } from '../../src/http/index.ts';
 import type { JobDetails, JobRun, JobStatus } from '../../src/schedule/index.ts';
-import { Health, Metrics } from '../../src/watch/index.ts';
-import { atEnd } from '../harness/database.ts';
-import { temporaryFolder } from '../harness/folder.ts';
 import { ScheduleScene } from '../schedule/scene.ts';
+import { serveJobs } from './job-server.ts';
 
 const token = 'the token of this test';
 let scene: ScheduleScene;
@@ -22,20 +18,7 @@ beforeAll(async () => {
   await scene.job('nightly', { schedule: '0 3 * * *', timezone: 'America/New_York', blackout_dates: ['2026-01-07'] });
   await scene.job('hourly', { schedule: '0 * * * *' });
   await scene.job('often', { every_min: '10 minutes' });
-  const dataDir = await temporaryFolder('job-routes');
-  const server = new HttpServer({
-    settings: resolveConfig({ config: { port: 0, dataDir, token } }).settings,
-    events: scene.events,
-    health: new Health(),
-    metrics: new Metrics(scene.events),
-    routes: (app) => jobRoutes(app, { db: scene.db, events: scene.events }),
-  });
-  atEnd(async () => {
-    await server.stop();
-    await rm(dataDir, { recursive: true });
-  });
-  await server.start();
-  url = `${server.url}/api/jobs`;
+  url = `${await serveJobs(scene, token)}/api/jobs`;
   await scene.scheduler();
   await scene.idle();
 });
