@@ -24,7 +24,9 @@ it('contract 7: what a gateway with 400 connections writes follows its 10 pairs 
   const since = performance.now();
   const clients = await Promise.all(Array.from({ length: 400 }, () => running.greet(undefined)));
   await Promise.all(clients.map((client, place) => client.want([['quote', 'ABCDEFGHIJ'.charAt(place % 10)]])));
-  await expect.poll(() => scene.demand()).toEqual('ABCDEFGHIJ'.split('').map((key) => `quote ${key} 40`));
+  await expect
+    .poll(() => scene.demand(), { timeout: 25_000 })
+    .toEqual('ABCDEFGHIJ'.split('').map((key) => `quote ${key} 40`));
   const flushes = Math.ceil((performance.now() - since) / 250);
   await running.stop();
   // Each backend tells what it has written when it is asked to, or when it ends.
