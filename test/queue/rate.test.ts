@@ -1,5 +1,6 @@
 import pg from 'pg';
 import { beforeEach, describe, expect, it } from 'vitest';
+import { blocked } from '../harness/blocked.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { seededRandom } from '../harness/random.ts';
 import { QueueScene } from './scene.ts';
@@ -119,11 +120,12 @@ it('is given back by a claim that is killed before it commits', async () => {
   const ended = new Promise((resolve) => killed.on('error', resolve));
   await killed.connect();
   await killed.query('begin');
+  const { pid } = (await killed.query<{ pid: number }>('select pg_backend_pid() as pid')).rows[0]!;
   const { rows } = await killed.query('select * from pgfresh.claim_jobs(null, gen_random_uuid(), 10)');
   expect(rows).toHaveLength(10);
   // Others do not wait for it, and get nothing meanwhile.
   expect(await claimKeys()).toEqual([]);
-  await db.query(`select pg_terminate_backend(pid, 5000) from pg_stat_activity where state = 'idle in transaction'`);
+  await db.query('select pg_terminate_backend($1::int, 5000)', [pid]);
   await ended;
   expect(await free()).toBe(10);
   expect(await claimKeys()).toHaveLength(10);
@@ -253,9 +255,7 @@ describe('a limit that changes', () => {
     await db.transact('claim', async (tx) => {
       expect(await tx.query('select * from pgfresh.claim_jobs(null, gen_random_uuid(), 4)')).toHaveLength(4);
       changed = change(4);
-      await expect
-        .poll(() => scene.value(`select count(*)::int from pg_stat_activity where wait_event_type = 'Lock'`))
-        .toBe(1);
+      await blocked(db);
     });
     await changed;
     expect(await free()).toBe(0);

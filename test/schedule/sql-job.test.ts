@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import pg from 'pg';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Queryable } from '../../src/database/index.ts';
+import { blocked } from '../harness/blocked.ts';
 import { openSession } from '../harness/session.ts';
 import { done, JobScene, plpgsql } from './job-scene.ts';
 
@@ -351,9 +352,7 @@ describe("somebody else's function", () => {
     const id = await scene.register({ name: 'swift', function_name: 'cat.swift', schedule: '@daily' });
     await cat.session.query('select pg_advisory_lock(99)');
     const end = scene.run(id);
-    await expect
-      .poll(() => scene.value(`exists (select from pg_locks where locktype = 'advisory' and not granted)`))
-      .toBe(true);
+    await blocked(scene.db);
     await cat.session.query('alter function cat.swift() cost 101; select pg_advisory_unlock(99)');
     expect(await end).toMatchObject({
       kind: 'failed',
