@@ -311,7 +311,7 @@ begin
   if v_ids = '{}' then
     return;
   end if;
-  -- A claim that a crash of the database forgets has cost nothing where nothing is metered: the job is ready again, and is ended once.
+  -- A claim that a crash of the database forgets has cost nothing where nothing is metered. The job is ready again, and who had it is fenced off: his claim has another name.
   if p_alone and (v_sources && v_limited) is not true then
     perform set_config('synchronous_commit', 'off', true);
   end if;
@@ -333,7 +333,7 @@ $$;
 comment on function pgfresh.claim_jobs(bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[], boolean) is
   'Claims up to p_limit ready jobs for a registered worker, best band first, and only what all limits of their sources allow. '
   'p_request is a uuid made by the caller: it names the claim in heartbeat_worker. The floors are a hint: per source and band, the first id worth looking at. p_alone says that the transaction is this call alone; '
-  'then a claim of sources without limits does not wait for the disk.';
+  'then a claim of sources without limits does not wait for the disk, and its jobs must be ended with p_request as a part of their token.';
 
 create or replace function pgfresh.promote_jobs(p_now timestamptz) returns int
 language plpgsql

@@ -2,7 +2,7 @@
   The first statement of a commit of ends: locks the jobs that still run in the given attempt, in the order in which every end locks
   them. Of the others it tells which have ended, so that a commit which was never confirmed is recognised when it is run again.
 */
-create or replace function pgfresh.fence_jobs(p_type_id int, p_ids bigint[], p_attempts int[], p_keys text[])
+create or replace function pgfresh.fence_jobs(p_type_id int, p_ids bigint[], p_attempts int[], p_keys text[], p_requests uuid[] default null)
 returns table (ours bigint[], done bigint[], now timestamptz)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -12,7 +12,7 @@ set jit = off
 set enable_bitmapscan = off
 as $$
 begin
-  perform pgfresh.require_ends(p_ids, p_attempts, array_fill(0::bigint, array[coalesce(cardinality(p_ids), 0)]));
+  perform pgfresh.require_ends(p_ids, p_attempts, array_fill(0::bigint, array[coalesce(cardinality(p_ids), 0)]), p_requests);
   if p_type_id is null or p_keys is null or cardinality(p_keys) <> cardinality(p_ids) or array_position(p_keys, null) is not null then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_type_id must not be null, and p_keys as long as p_ids with no null in it', 'Pass the type, and for each job its key.');
   end if;
@@ -22,7 +22,8 @@ begin
   ours := array(
     select j.id from pgfresh.job as j
     where j.id = any (p_ids) and j.state = 'x'
-      and pgfresh.token_of(j.id, j.attempt) = any (array(select pgfresh.token_of(e.id, e.attempt) from unnest(p_ids, p_attempts) as e(id, attempt)))
+      and pgfresh.token_of(j.id, j.attempt, case when p_requests is not null then j.request end)
+        = any (array(select pgfresh.token_of(e.id, e.attempt, e.request) from unnest(p_ids, p_attempts, p_requests) as e(id, attempt, request)))
     order by j.id for update);
   done := '{}';
   if cardinality(ours) < cardinality(p_ids) then
@@ -33,8 +34,8 @@ begin
   return next;
 end
 $$;
-comment on function pgfresh.fence_jobs(int, bigint[], int[], text[]) is
-  'Locks jobs of one data type that still run in the given attempt, and returns their ids, the ids of those that have ended already, and the time. '
+comment on function pgfresh.fence_jobs(int, bigint[], int[], text[], uuid[]) is
+  'Locks jobs of one data type that still run in the given attempt, under the given claims if they are said, and returns their ids, the ids of those that have ended already, and the time. '
   'Call it first in the transaction that writes their rows and ends them.';
 
 create or replace function pgfresh.keep_refused_answer(

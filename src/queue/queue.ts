@@ -23,10 +23,12 @@ export interface Enqueued {
   readonly result: EnqueueResult;
 }
 
-/** A job that a worker holds. Id and attempt together are the token by which it is ended. */
+/** A job that a worker holds. Id, attempt and request together are the token by which it is ended. */
 export interface ClaimedJob {
   readonly id: number;
   readonly attempt: number;
+  /** The name of its claim. */
+  readonly request: string;
   readonly type: number;
   readonly key: string;
   readonly source: number;
@@ -62,6 +64,8 @@ export interface Claim {
 export interface JobEnd {
   readonly id: number;
   readonly attempt: number;
+  /** The name of its claim. A claim that was `alone` may be forgotten in a crash of the database, and only its name tells it from the next one. */
+  readonly request: string;
   readonly bytes: number;
   /** How often the provider was called, redirects included; 0 if the answer was known already. Left out: once, or where it failed, once if there are bytes. */
   readonly calls?: number;
@@ -110,12 +114,12 @@ const statements = {
   },
   complete: {
     name: 'pgfresh.complete',
-    text: `select pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::int[], $6::int[], $7::int[], $8::int[]) as done`,
+    text: `select pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::int[], $6::int[], $7::int[], $8::int[], $9::uuid[]) as done`,
   },
   turnBack: {
     name: 'pgfresh.turn_back',
     text: `select id, status, next_retry_at as "nextRetryAt"
-      from pgfresh.turn_back_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text, $5::text, $6::text, $7::int[], $8::boolean, $9::int[], $10::int[])`,
+      from pgfresh.turn_back_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text, $5::text, $6::text, $7::int[], $8::boolean, $9::int[], $10::int[], $11::uuid[])`,
   },
 } as const;
 
@@ -172,6 +176,7 @@ export class Queue {
       eachOf(ends, 'fetchMs'),
       eachOf(ends, 'validateMs'),
       eachOf(ends, 'commitMs'),
+      ends.map((end) => end.request),
     ]);
     return row!.done;
   }
@@ -194,6 +199,7 @@ export class Queue {
       reason.counts ?? false,
       eachOf(ends, 'fetchMs'),
       eachOf(ends, 'validateMs'),
+      ends.map((end) => end.request),
     ]);
   }
 
@@ -214,7 +220,7 @@ export class Queue {
     const { worker, limit, sources, types, maxBytes, alone = false } = options;
     // Before the database looks at its clock, so that what it allows from then on ends here no later than there.
     const asked = performance.now();
-    const jobs = await db.query<ClaimedJob>(statements.claim, [
+    const jobs = await db.query<Omit<ClaimedJob, 'request'>>(statements.claim, [
       worker,
       request,
       limit,
@@ -226,9 +232,7 @@ export class Queue {
       floors.map((floor) => floor.id),
       alone,
     ]);
-    return jobs.some(({ sendBy }) => sendBy !== null)
-      ? jobs.map((job) => (job.sendBy === null ? job : { ...job, sendBy: asked + job.sendBy }))
-      : jobs;
+    return jobs.map((job) => ({ ...job, request, sendBy: job.sendBy === null ? null : asked + job.sendBy }));
   }
 }
 

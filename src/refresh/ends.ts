@@ -6,7 +6,7 @@ import type { Cost } from './refresher.ts';
 /** Every call by which a refresh ends a job in the queue, and nothing else. */
 
 export interface Ended {
-  readonly job: Pick<ClaimedJob, 'id' | 'attempt'>;
+  readonly job: Pick<ClaimedJob, 'id' | 'attempt' | 'request'>;
   readonly cost: Cost;
 }
 
@@ -22,20 +22,21 @@ export interface Fence {
 
 const fenceStatement = {
   name: 'pgfresh.fence',
-  text: 'select ours, done, now::text as now from pgfresh.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[])',
+  text: 'select ours, done, now::text as now from pgfresh.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[], $5::uuid[])',
 } as const;
 
 /** Locks the jobs that are still ours, first of all. */
 export async function fenceJobs(
   tx: Queryable,
   type: number,
-  jobs: readonly Pick<ClaimedJob, 'id' | 'attempt' | 'key'>[],
+  jobs: readonly Pick<ClaimedJob, 'id' | 'attempt' | 'request' | 'key'>[],
 ): Promise<Fence> {
   const [fence] = await tx.query<Fence>(fenceStatement, [
     type,
     jobs.map(({ id }) => id),
     jobs.map(({ attempt }) => attempt),
     jobs.map(({ key }) => key),
+    jobs.map(({ request }) => request),
   ]);
   return fence!;
 }
@@ -67,6 +68,7 @@ function jobEnd({ job, cost }: Ended): JobEnd {
   return {
     id: job.id,
     attempt: job.attempt,
+    request: job.request,
     bytes,
     calls,
     fetchMs: Math.round(fetchMs),

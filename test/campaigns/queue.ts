@@ -55,6 +55,7 @@ export const queue: Campaign = {
 interface Token {
   readonly id: number;
   readonly attempt: number;
+  readonly request: string;
   readonly type: number;
   readonly source: number;
   /** What the claim reserved; nothing for sources without a quota. */
@@ -404,12 +405,14 @@ class Lane {
     if (answered) this.#known.set(request, []);
     const { limited, freeSources } = this.#house;
     // What an unknown claim has cost depends on who takes it back, so that is done where nothing is reserved.
-    const rows = await this.#db.query<Omit<Token, 'reserved'> & { useBy: Date | null; apiKey: number | null }>(
+    const rows = await this.#db.query<
+      Omit<Token, 'request' | 'reserved'> & { useBy: Date | null; apiKey: number | null }
+    >(
       `select id, attempt, type_id as type, source_id as source, est_bytes as estimate, use_by as "useBy", api_key as "apiKey"
        from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[])`,
       [worker, request, limit, answered ? null : freeSources],
     );
-    const tokens = rows.map((row) => ({ ...row, reserved: limited.has(row.source) ? row.estimate : 0 }));
+    const tokens = rows.map((row) => ({ ...row, request, reserved: limited.has(row.source) ? row.estimate : 0 }));
     must(tokens.length <= limit, `${tokens.length} jobs were claimed, and ${limit} wanted`);
     this.#house.claimed(tokens);
     for (const { source, apiKey, useBy } of rows) if (apiKey !== null) this.#house.called(source, apiKey, useBy!);

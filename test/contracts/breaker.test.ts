@@ -19,7 +19,7 @@ it('contract 15: an outage opens the breaker in the second batch, other sources 
   /** A batch of the dead source: every call of it fails for now. Nothing of it is failed for good when the breaker opens. */
   const batch = async () => {
     const jobs = await scene.claim({ limit: 4, types: [type] });
-    const ends = jobs.map(({ id, attempt }) => ({ id, attempt, bytes: 0, calls: 1 }));
+    const ends = jobs.map(({ id, attempt, request }) => ({ id, attempt, request, bytes: 0, calls: 1 }));
     if (ends.length > 0) await queue.turnBack(db, ends, 'retry', { outcome: 'http_5xx', error: '503', counts: true });
     return jobs.length;
   };

@@ -9,7 +9,8 @@ import { QueueScene } from '../queue/scene.ts';
 
 const keys = (count: number, prefix = 'K'): string[] =>
   Array.from({ length: count }, (_, index) => `${prefix}${index}`);
-const ends = (jobs: readonly ClaimedJob[], bytes = 0) => jobs.map(({ id, attempt }) => ({ id, attempt, bytes }));
+const ends = (jobs: readonly ClaimedJob[], bytes = 0) =>
+  jobs.map(({ id, attempt, request }) => ({ id, attempt, request, bytes }));
 
 test('contract 1: of 16 concurrent claimers and 10,000 jobs each job goes to exactly one', async () => {
   const scene = await QueueScene.open();
@@ -224,7 +225,7 @@ async function deadlockScene() {
         runs++;
         await tx.query(`set local deadlock_timeout = '20ms'`);
         await otherHasA.promise;
-        await scene.queue.complete(tx, [{ id: job.id, attempt: job.attempt, bytes: 5 }]);
+        await scene.queue.complete(tx, [{ id: job.id, attempt: job.attempt, request: job.request, bytes: 5 }]);
         await add(tx, 'b');
         jobHasB.resolve();
         // A session looks for a deadlock once in each wait, so the circle has to be closed by this one.

@@ -34,9 +34,9 @@ it('contract 06a: the ledger is what the provider sent, whatever it sends', asyn
   const scene = await QueueScene.open();
   await scene.queue.enqueueMany(scene.db, 'quote', Object.keys(answers));
 
-  for (const { id, attempt, key } of await scene.claim()) {
+  for (const { id, attempt, request, key } of await scene.claim()) {
     const result = await source.call(`/${key}`, { key }).catch((error: unknown) => error as HttpAnswer | CallFailed);
-    const ends = [{ id, attempt, bytes: result.wireBytes }];
+    const ends = [{ id, attempt, request, bytes: result.wireBytes }];
     const outcome = 'outcome' in result ? result.outcome : undefined;
     expect({ key, outcome }).toEqual({ key, outcome: answers[key]!.outcome });
     if (outcome === undefined) await scene.queue.complete(scene.db, ends);

@@ -1,24 +1,13 @@
-import { rm } from 'node:fs/promises';
 import { expect, it } from 'vitest';
-import { EmbeddedServer, migrate, readSqlFiles } from '../../src/database/index.ts';
-import { Events } from '../../src/events/index.ts';
-import { atEnd, openDatabase } from '../harness/database.ts';
-import { temporaryFolder } from '../harness/folder.ts';
+import { openDatabase } from '../harness/database.ts';
+import { startOwnServer } from '../harness/own-server.ts';
 import { GatewayScene, sees } from './scene.ts';
 
 it('after a crash of the server every watched pair is read again, and its version is greater', async () => {
-  const events = new Events();
-  const dataDir = await temporaryFolder('crash');
-  const server = new EmbeddedServer({ dataDir, events, fsync: false });
-  atEnd(async () => {
-    await server.stop();
-    await rm(dataDir, { recursive: true, force: true });
-  });
-  await server.start();
-  await migrate(openDatabase(server.url), { files: await readSqlFiles(), events });
-  const scene = await GatewayScene.open(server.url);
+  const url = await startOwnServer();
+  const scene = await GatewayScene.open(url);
   // A pool of its own, whose statement does not fail where the test does not look.
-  const { look } = await scene.gateway({ db: openDatabase(server.url) });
+  const { look } = await scene.gateway({ db: openDatabase(url) });
   const viewer = await (await look('A')).until(sees(undefined));
   for (let price = 1; price <= 3; price++) {
     // Committed, and on the disk of a server that does not wait for it otherwise. Its mark is lost, or the pump was faster.

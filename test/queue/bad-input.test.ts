@@ -21,6 +21,8 @@ const answers = (...rows: unknown[]): Expected => ({ answers: rows });
 
 /** 10 kB, as everywhere below. */
 const long = `repeat('x', 10240)`;
+/** Names of claims that do not go with one job. */
+const misnamed = [`'{}'`, `array[gen_random_uuid(), gen_random_uuid()]`, `'{NULL}'`];
 
 /**
  * Arguments that make no sense, and what each call does. Nothing else happens in any of them.
@@ -192,6 +194,10 @@ const cases: Record<
     [`array[:running], array[:attempt], '{0}', null, '{-1}'`, argument],
     [`array[:running], array[:attempt], '{0}', null, '{NULL}'`, argument],
     [`array[:running], array[:attempt], '{0}', null, '{1000001}'`, argument],
+    ...misnamed.map(
+      (claims) => [`array[:running], array[:attempt], '{0}', p_requests => ${claims}`, argument] as const,
+    ),
+    [`array[:running], array[:attempt], '{0}', p_requests => array[gen_random_uuid()]`, answers([])],
     ...['p_fetch_ms', 'p_validate_ms', 'p_commit_ms'].flatMap((time) =>
       [`'{}'`, `'{1,2}'`, `'{-1}'`].map(
         (value) => [`array[:running], array[:attempt], '{0}', ${time} => ${value}`, argument] as const,
@@ -253,6 +259,10 @@ const cases: Record<
     [`array[:running], null, '{0}', 'cancel', p_counts => true`, argument],
     [`array[:running], array[:attempt], '{0}', 'fail', p_fetch_ms => '{-1}'`, argument],
     [`array[:running], array[:attempt], '{0}', 'fail', p_validate_ms => '{1,2}'`, argument],
+    ...misnamed.map(
+      (claims) => [`array[:running], array[:attempt], '{0}', 'fail', p_requests => ${claims}`, argument] as const,
+    ),
+    [`array[:running], array[:attempt], '{0}', 'fail', p_requests => array[gen_random_uuid()]`, answers()],
   ],
   cancel_queue_jobs: [
     ['', argument],

@@ -24,7 +24,7 @@ const claim = async (limit: number) => {
   await db.query(`update pgfresh.job set run_at = 'infinity' where state = 'w'`);
   return jobs;
 };
-const endOf = ({ id, attempt }: ClaimedJob) => ({ id, attempt, bytes: 10 });
+const endOf = ({ id, attempt, request }: ClaimedJob) => ({ id, attempt, request, bytes: 10 });
 const fail = (jobs: readonly ClaimedJob[], counts = true) =>
   queue.turnBack(db, jobs.map(endOf), 'retry', { outcome: 'http_5xx', error: 'status 503', counts });
 const succeed = (jobs: readonly ClaimedJob[]) => queue.complete(db, jobs.map(endOf));

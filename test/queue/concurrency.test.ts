@@ -11,7 +11,7 @@ import { openDatabase } from '../harness/database.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { QueueScene } from './scene.ts';
 
-const endOf = ({ id, attempt }: ClaimedJob, bytes = 5) => ({ id, attempt, bytes });
+const endOf = ({ id, attempt, request }: ClaimedJob, bytes = 5) => ({ id, attempt, request, bytes });
 
 describe('a claim whose answer is lost', () => {
   it('strands nothing: its jobs are ready again after five seconds, those of known claims stay', async () => {

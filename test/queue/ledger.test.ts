@@ -136,8 +136,8 @@ it('counts every call that was made: redirects, failures and what was lost, and 
   await queue.enqueueMany(db, 'small', ['redirected', 'cached', 'failed', 'unsent', 'lost', 'waits']);
   const jobs = Object.fromEntries((await scene.claim({ limit: 5 })).map((job) => [job.key, job]));
   const end = (key: string, bytes: number, made?: number) => {
-    const { id, attempt } = jobs[key]!;
-    return { id, attempt, bytes, ...(made === undefined ? {} : { calls: made }) };
+    const { id, attempt, request } = jobs[key]!;
+    return { id, attempt, request, bytes, ...(made === undefined ? {} : { calls: made }) };
   };
   await queue.complete(db, [end('redirected', 40, 3), end('cached', 0, 0)]);
   expect(await calls()).toBe(3);
@@ -379,7 +379,7 @@ describe('the estimate of a type', () => {
     await answer(1_000);
     await queue.enqueue(db, 'quote', 'A');
     const job = await scene.claimOne();
-    await queue.complete(db, [{ id: job.id, attempt: job.attempt, bytes: 0, calls: 0 }]);
+    await queue.complete(db, [{ id: job.id, attempt: job.attempt, request: job.request, bytes: 0, calls: 0 }]);
     expect(await estimate()).toBe(1_000);
   });
 

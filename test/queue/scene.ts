@@ -25,9 +25,9 @@ export class QueueScene {
     this.db = db;
   }
 
-  static async open(options: { poolSize?: number } = {}): Promise<QueueScene> {
-    const url = await createDatabase();
-    const scene = new QueueScene(url, openDatabase(url, options));
+  static async open({ url, ...options }: { url?: string; poolSize?: number } = {}): Promise<QueueScene> {
+    const own = url ?? (await createDatabase());
+    const scene = new QueueScene(own, openDatabase(own, options));
     await scene.db.query(mirror.table);
     await scene.source('market');
     await scene.type('quote', 'market');
@@ -76,7 +76,7 @@ export class QueueScene {
   complete(jobs: readonly ClaimedJob[], bytes = 0): Promise<number[]> {
     return this.queue.complete(
       this.db,
-      jobs.map(({ id, attempt }) => ({ id, attempt, bytes })),
+      jobs.map(({ id, attempt, request }) => ({ id, attempt, request, bytes })),
     );
   }
 

@@ -1,5 +1,13 @@
+import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { jobEvents, jobStates, transitions, type JobEvent, type JobState } from '../../src/queue/index.ts';
+import {
+  jobEvents,
+  jobStates,
+  transitions,
+  type ClaimedJob,
+  type JobEvent,
+  type JobState,
+} from '../../src/queue/index.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { QueueScene } from './scene.ts';
 
@@ -8,13 +16,14 @@ const clock = await freezeClock(scene.db);
 await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
 const { db, queue } = scene;
 
-const end = (id: number, attempt: number) => [{ id, attempt, bytes: 0 }];
-const turnBack = async (id: number, attempt: number, verdict: 'retry' | 'fail' | 'put_back' | 'lost') =>
-  queue.turnBack(db, end(id, attempt), verdict, { error: 'test' });
+type Token = Pick<ClaimedJob, 'id' | 'attempt' | 'request'>;
+const complete = (token: Token) => queue.complete(db, [{ ...token, bytes: 0 }]);
+const turnBack = (token: Token, verdict: 'retry' | 'fail' | 'put_back' | 'lost') =>
+  queue.turnBack(db, [{ ...token, bytes: 0 }], verdict, { error: 'test' });
 
 /** Brings a new job into a state. */
-const reach: Record<JobState, (key: string) => Promise<{ id: number; attempt: number }>> = {
-  pending: async (key) => ({ id: (await queue.enqueue(db, 'quote', key)).jobId, attempt: 1 }),
+const reach: Record<JobState, (key: string) => Promise<Token>> = {
+  pending: async (key) => ({ id: (await queue.enqueue(db, 'quote', key)).jobId, attempt: 1, request: randomUUID() }),
   running: async (key) => {
     const { jobId } = await queue.enqueue(db, 'quote', key, { priority: 1000 });
     const job = await scene.claimOne();
@@ -24,7 +33,7 @@ const reach: Record<JobState, (key: string) => Promise<{ id: number; attempt: nu
   retryable: async (key) => after(await reach.running(key), 'retry'),
   succeeded: async (key) => {
     const job = await reach.running(key);
-    await queue.complete(db, end(job.id, job.attempt));
+    await complete(job);
     return job;
   },
   failed: async (key) => after(await reach.running(key), 'fail'),
@@ -35,14 +44,14 @@ const reach: Record<JobState, (key: string) => Promise<{ id: number; attempt: nu
   },
 };
 
-async function after(job: { id: number; attempt: number }, verdict: 'retry' | 'fail') {
-  await turnBack(job.id, job.attempt, verdict);
+async function after(job: Token, verdict: 'retry' | 'fail') {
+  await turnBack(job, verdict);
   return job;
 }
 
 /** Lets an event happen to a job, as far as that can be tried. */
-const happen: Record<JobEvent, (id: number, attempt: number) => Promise<unknown>> = {
-  claimed: (id) =>
+const happen: Record<JobEvent, (token: Token) => Promise<unknown>> = {
+  claimed: ({ id }) =>
     db.transact('claim', async (tx) => {
       // Only this one is to be claimed.
       await tx.query(`update pgfresh.job set run_at = 'infinity', state = 'w' where id <> $1::bigint and state = 'r'`, [
@@ -51,24 +60,24 @@ const happen: Record<JobEvent, (id: number, attempt: number) => Promise<unknown>
       await queue.claim(tx, { worker: 1, limit: 1 });
       await tx.query(`update pgfresh.job set state = 'r' where run_at = 'infinity'`);
     }),
-  completed: (id, attempt) => queue.complete(db, end(id, attempt)),
-  failed_transiently: (id, attempt) => turnBack(id, attempt, 'retry'),
-  retries_used_up: async (id, attempt) => {
-    await db.query('update pgfresh.job set retries = 3 where id = $1::bigint', [id]);
-    return turnBack(id, attempt, 'retry');
+  completed: complete,
+  failed_transiently: (token) => turnBack(token, 'retry'),
+  retries_used_up: async (token) => {
+    await db.query('update pgfresh.job set retries = 3 where id = $1::bigint', [token.id]);
+    return turnBack(token, 'retry');
   },
-  failed_permanently: (id, attempt) => turnBack(id, attempt, 'fail'),
-  put_back: (id, attempt) => turnBack(id, attempt, 'put_back'),
-  lost: (id, attempt) => turnBack(id, attempt, 'lost'),
-  lost_three_times: async (id, attempt) => {
-    await db.query('update pgfresh.job set lost = 2 where id = $1::bigint', [id]);
-    return turnBack(id, attempt, 'lost');
+  failed_permanently: (token) => turnBack(token, 'fail'),
+  put_back: (token) => turnBack(token, 'put_back'),
+  lost: (token) => turnBack(token, 'lost'),
+  lost_three_times: async (token) => {
+    await db.query('update pgfresh.job set lost = 2 where id = $1::bigint', [token.id]);
+    return turnBack(token, 'lost');
   },
   due: async () => {
     await clock.advance('2 minutes');
     await db.query('select pgfresh.promote_jobs(pgfresh.clock())');
   },
-  cancelled: (id) => db.query('select pgfresh.cancel_queue_jobs(array[$1::bigint])', [id]),
+  cancelled: ({ id }) => db.query('select pgfresh.cancel_queue_jobs(array[$1::bigint])', [id]),
 };
 
 const cells = jobStates.flatMap((state) => jobEvents.map((event) => [state, event] as const));
@@ -76,7 +85,7 @@ const cells = jobStates.flatMap((state) => jobEvents.map((event) => [state, even
 it.each(cells)('%s, %s', async (state, event) => {
   const job = await reach[state](`${state} ${event}`);
   expect(await scene.job(job.id)).toMatchObject({ status: state });
-  await happen[event](job.id, job.attempt);
+  await happen[event](job);
   // A retryable job whose time has come is pending to everybody but its retry count.
   const status = (await scene.job(job.id))?.['status'];
   expect(status === 'retryable' && event === 'due' ? 'not due' : status).toBe(transitions[state][event] ?? state);

@@ -16,6 +16,6 @@ const [row] = await database.query<{ id: number }>('select pgfresh.register_work
 const { jobs } = await queue.claim(database, { worker: row!.id, limit: 1 });
 say({ job: jobs[0] });
 for await (const _line of createInterface({ input: process.stdin })) {
-  say({ done: await queue.complete(database, [{ id: jobs[0]!.id, attempt: jobs[0]!.attempt, bytes: 5 }]) });
+  say({ done: await queue.complete(database, [{ ...jobs[0]!, bytes: 5 }]) });
 }
 await database.close();

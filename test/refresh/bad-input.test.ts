@@ -17,6 +17,8 @@ const cases: Record<(typeof refreshFunctions)[number], readonly (readonly [strin
     [`:type, '{1}', '{1}', '{NULL}'`, argument],
     [`:type, '{0}', '{1}', '{A}'`, argument],
     [`:type, '{1}', '{-1}', '{A}'`, argument],
+    [`:type, '{1}', '{1}', '{A}', '{}'`, argument],
+    [`:type, '{1}', '{1}', '{A}', '{NULL}'`, argument],
   ],
   release_claim: [
     [`null, gen_random_uuid()`, argument],

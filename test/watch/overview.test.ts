@@ -18,7 +18,13 @@ async function view(type: string, keys: readonly string[], viewers = 1): Promise
 
 async function refresh(outcome?: string): Promise<void> {
   const jobs = await scene.queue.claim();
-  const ends = jobs.map(({ id, attempt }) => ({ id, attempt, bytes: 100, ...(outcome ? { outcome } : {}) }));
+  const ends = jobs.map(({ id, attempt, request }) => ({
+    id,
+    attempt,
+    request,
+    bytes: 100,
+    ...(outcome ? { outcome } : {}),
+  }));
   if (ends.length > 0) await scene.queue.queue.complete(scene.db, ends);
 }
 

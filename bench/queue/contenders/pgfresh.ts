@@ -132,7 +132,7 @@ class PgfreshWorker implements Worker {
 async function complete(queue: Queue, database: Database, { jobs }: Claim): Promise<void> {
   await queue.complete(
     database,
-    jobs.map(({ id, attempt }) => ({ id, attempt, bytes: 0 })),
+    jobs.map(({ id, attempt, request }) => ({ id, attempt, request, bytes: 0 })),
   );
 }
 
