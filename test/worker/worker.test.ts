@@ -52,6 +52,8 @@ describe('a worker', () => {
     await until(() =>
       scene.value(`select breaker_opened_at is not null from pgfresh.sources where name = 'elsewhere'`),
     );
+    // What is still on its way would close what is opened below.
+    await until(() => scene.value(`select not exists (select from pgfresh.job where state = 'x')`));
     expect(callsOfTheDead()).toBeLessThan(deadKeys.length);
     expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBe(deadKeys.length);
 
