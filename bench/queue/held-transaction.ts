@@ -9,6 +9,7 @@ export interface HeldSizes {
   readonly seconds: number;
   /** How many jobs are kept waiting, so that the worker never runs dry. */
   readonly backlog: number;
+  readonly rounds: number;
 }
 
 /**

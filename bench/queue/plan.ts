@@ -30,7 +30,7 @@ export const fullPlan: Plan = {
   drain: { jobs: [20_000, 100_000], processes: [1, 2], maxSeconds: 10 },
   latency: { idle: { warmUp: 30, samples: 1000, maxSeconds: 30 }, busy: { perSecond: 500, seconds: 10 } },
   claim: { few: 1000, many: 1_000_000, finished: 1_000_000, blocked: 100_000, batch: 100, rounds: 60, claimsARound: 5 },
-  held: { seconds: 60, backlog: 50_000 },
+  held: { seconds: 60, backlog: 50_000, rounds: 3 },
 };
 
 export const quickPlan: Plan = {
@@ -40,5 +40,5 @@ export const quickPlan: Plan = {
   drain: { jobs: [2000, 10_000], processes: [1, 2], maxSeconds: 10 },
   latency: { idle: { warmUp: 10, samples: 30, maxSeconds: 5 }, busy: { perSecond: 500, seconds: 0.8 } },
   claim: { few: 1000, many: 30_000, finished: 30_000, blocked: 10_000, batch: 100, rounds: 10, claimsARound: 5 },
-  held: { seconds: 3, backlog: 20_000 },
+  held: { seconds: 3, backlog: 20_000, rounds: 1 },
 };
