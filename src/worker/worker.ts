@@ -215,27 +215,19 @@ export class Worker extends Service {
 
   async #run(held: Held): Promise<void> {
     const { job } = held;
-    // Under an older claim, which a crash of the database has made forgotten, it would be fenced off.
-    const forgotten = this.#held.get(job.id);
-    if (forgotten) this.#release([forgotten.job]);
     this.#held.set(job.id, held);
     try {
       const type = this.#catalog!.types.get(job.type)!;
       const fetched = await this.#fetch(type, job);
       await failpoint('worker.before-ready');
-      if (!this.#holds(job)) return;
       const ready = this.#ready.get(type.id) ?? [];
       ready.push({ job, fetched });
       this.#ready.set(type.id, ready);
       if (!this.#ending.has(type.id)) await this.#endReady(type);
     } catch (error) {
       this.#failed('end', error);
-      this.#release([job]);
+      this.#release([job.id]);
     }
-  }
-
-  #holds(job: ClaimedJob): boolean {
-    return this.#held.get(job.id)?.job === job;
   }
 
   async #fetch(type: RefreshType, job: ClaimedJob): Promise<Fetched> {
@@ -256,7 +248,7 @@ export class Worker extends Service {
     // Answers that came in the same moment go together.
     await nextTurn();
     while (ready.length > 0) {
-      const batch = ready.splice(0, largestCommit).filter(({ job }) => this.#holds(job));
+      const batch = ready.splice(0, largestCommit);
       await this.#hold(type, batch);
       try {
         const ended = await this.#commits.end(type, batch, this.#giveUp.signal);
@@ -265,7 +257,7 @@ export class Worker extends Service {
       } catch (error) {
         this.#failed('end', error);
       }
-      this.#release(batch.map(({ job }) => job));
+      this.#release(batch.map(({ job }) => job.id));
     }
     this.#ending.delete(type.id);
   }
@@ -275,9 +267,9 @@ export class Worker extends Service {
     await holdIfAsked(this.#options.db, type, answers).catch((error: unknown) => this.#failed('hold', error));
   }
 
-  #release(jobs: readonly ClaimedJob[]): void {
-    const released = jobs.filter((job) => this.#holds(job)).map(({ id }) => this.#held.get(id)!);
-    for (const { job } of released) this.#held.delete(job.id);
+  #release(jobs: readonly number[]): void {
+    const released = jobs.flatMap((id) => this.#held.get(id) ?? []);
+    for (const id of jobs) this.#held.delete(id);
     // One word a claim: each wakes the thread of the lease.
     for (const [request, ended] of Map.groupBy(released, ({ job }) => job.request)) {
       ended[0]!.lease.ended(request, ended.length);

@@ -442,27 +442,4 @@ describe('without its database', () => {
     await db.close();
     await proxy.close();
   });
-
-  it('that has forgotten a claim of it in a crash gives the job once more, and what was asked for first is void', async () => {
-    const scene = await RefreshScene.open();
-    const answers: ((price: number) => void)[] = [];
-    scene.provider.answers.set('/quote/A', (_request, response) => {
-      answers.push((price) => response.end(JSON.stringify({ symbol: 'A', price, at: '2026-01-05T13:00:00Z' })));
-    });
-    const worker = await startWorker(scene);
-    await scene.enqueue('quote', ['A']);
-    await until(() => answers.length === 1);
-    await scene.db.query(`
-      update pgfresh.job set state = 'r', attempt = 0, worker = null, request = null, claimed_at = null, progress_at = null;
-      truncate pgfresh.claim; notify pgfresh_job`);
-    await until(() => answers.length === 2);
-    answers[0]!(1);
-    answers[1]!(2);
-    await drained(scene);
-    expect(await scene.value('select price::int from quote')).toBe(2);
-    expect(endedOf(scene)).toHaveLength(1);
-    await worker.stop();
-    expect(scene.seen.filter(({ type }) => type === 'worker.failed')).toEqual([]);
-    expect(scene.seen.find(({ type }) => type === 'worker.drained')).toMatchObject({ finished: 0, putBack: 0 });
-  });
 });
