@@ -67,7 +67,11 @@ function warningsOf({ type, table, open, grants }: PrivateType): GatewayFinding[
     next,
   });
   return [
-    ...(open === null ? [] : [warning(`row security does not hold for ${table}, so every viewer sees every row`, `Run: ${open}`)]),
-    ...grants.map((grant) => warning(`viewers see nothing of ${table}, because their role may not read it`, `Run: ${grant}`)),
+    ...(open === null
+      ? []
+      : [warning(`row security does not hold for ${table}, so every viewer sees every row`, `Run: ${open}`)]),
+    ...grants.map((grant) =>
+      warning(`viewers see nothing of ${table}, because their role may not read it`, `Run: ${grant}`),
+    ),
   ];
 }

@@ -223,7 +223,7 @@ export class Mirror extends Service {
       return true;
     } catch (error) {
       shelf.putBack(batch);
-      const code = error instanceof PgfreshError ? error.code : undefined;
+      const code = error instanceof PgfreshError ? (error as PgfreshError).code : undefined;
       if (code === 'PGF_TYPE_UNKNOWN') this.#loseType(type);
       if (code === 'PGF_LIVE_ROLE') this.#lose(type, pairsOf(type, shelf), error as PgfreshError);
       if (code === 'PGF_TYPE_UNKNOWN' || code === 'PGF_LIVE_ROLE') return true;

@@ -76,7 +76,9 @@ function readerOf({ id, anonymous, claims: said }: User, role: string): Reader {
   // People without names are not told apart: their names are made up.
   const user = anonymous ? '' : id;
   const claims = JSON.stringify({ role, ...said });
-  const digest = createHash('sha256').update(JSON.stringify([role, user, claims])).digest('base64url');
+  const digest = createHash('sha256')
+    .update(JSON.stringify([role, user, claims]))
+    .digest('base64url');
   const tag = digest.slice(0, 16).replaceAll('-', '.');
   return { role, user, claims, tag, name: tag };
 }

@@ -48,7 +48,9 @@ export function privately(state: PairState, sinceMs: number): Explained {
     ? 'Its last refresh has failed.'
     : queued
       ? 'It is being refreshed.'
-      : { fresh: 'It is fresh.', stale: 'It is older than it should be.', missing: 'There is nothing to see.' }[condition];
+      : { fresh: 'It is fresh.', stale: 'It is older than it should be.', missing: 'There is nothing to see.' }[
+          condition
+        ];
   return { state: condition, reason: condition === 'fresh' ? 'fresh' : null, words, queued };
 }
 

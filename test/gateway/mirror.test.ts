@@ -1,6 +1,7 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { Events } from '../../src/events/index.ts';
 import { Mirror, readPairs, type FeedHeard, type Pair, type Reader } from '../../src/gateway/index.ts';
+import { openSession } from '../harness/session.ts';
 import { GatewayScene, sees, Viewer } from './scene.ts';
 
 const scene = await GatewayScene.open();
@@ -94,4 +95,18 @@ it('reads as each reader what he watches, in one statement, and only as those of
   tell([{ type: row!.type, keys: ['C'] }]);
   await Promise.all(viewers.slice(2).map((viewer) => viewer.until(sees(2))));
   expect(reads.slice(3)).toEqual([['C'], ['C']]);
+});
+
+it('reads again what was not committed yet when it read, although later ones were', async () => {
+  const { look, tell } = await openMirror();
+  const late = await openSession(scene.url);
+  await late.query('begin');
+  const [row] = await late.query<{ xid: number }>(
+    `insert into quote values ('LATE', 1) returning pg_current_xact_id()::text::int as xid`,
+  );
+  await scene.price('EARLY', 1);
+  const viewer = await look('LATE').until(sees(undefined));
+  await late.query('commit');
+  tell([{ type: 1, keys: ['LATE'], xids: [row!.xid] }]);
+  await viewer.until(sees(1));
 });
