@@ -38,6 +38,7 @@ const topics: Readonly<Record<string, string>> = {
   ledger: 'The ledger',
   sources: 'Sources and their limits',
   changes: 'Changes',
+  readers: 'Reading as a user',
   maintenance: 'History',
   warnings: 'Warnings',
   clock: 'Time',

@@ -105,11 +105,13 @@ $body$ $f$, v_id, v_key);
       '(array_agg(x.ttl order by x.fetched_at desc nulls last))[1] as ttl from (%s) as x', v_rows);
   end if;
   -- By itself for each key (offset 0): a join could read the whole table, if nobody knows yet how large it is.
+  v_rows := format('select k.key, r.rows, r.fetched_at, r.ttl from unnest($1) as k(key) left join lateral (%s offset 0) as r on true', v_rows);
+  update pgfresh.type_resolution set rows_sql = v_rows where type_id = v_id;
   execute format($f$
     create or replace function pgfresh.rows_%1$s(text[]) returns table (key text, rows text, fetched_at timestamptz, ttl interval) language plpgsql stable as $body$
 #variable_conflict use_column
 begin
-  return query select k.key, r.rows, r.fetched_at, r.ttl from unnest($1) as k(key) left join lateral (%2$s offset 0) as r on true;
+  return query %2$s;
 end
 $body$ $f$, v_id, v_rows);
   execute format('comment on function pgfresh.rows_%s(text[]) is %L', v_id, 'The rows of pairs of a data type, as JSON. Written by the registry.');
@@ -354,6 +356,31 @@ end
 $$;
 comment on function pgfresh.ask_rows(int, text[]) is 'Reads the rows of pairs of a data type as the evaluator.';
 
+create or replace function pgfresh.require_readable(p_type_id int, p_keys text[]) returns pgfresh.data_type_registry
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_type pgfresh.data_type_registry;
+begin
+  perform pgfresh.require_primary();
+  select * into v_type from pgfresh.data_type_registry where type_id = p_type_id;
+  if not found then
+    perform pgfresh.refuse('PGF_TYPE_UNKNOWN', format('there is no data type with the number %s', coalesce(p_type_id::text, 'null')), 'The known ones: select type_id, data_type from pgfresh.data_type_registry.');
+  end if;
+  if p_keys is null or array_position(p_keys, null) is not null or cardinality(p_keys) > 10000 then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_keys must be an array of at most 10000 keys, with no null in it', 'Pass the keys as admit_pairs returned them.');
+  end if;
+  if not exists (select from pgfresh.change_epoch) then
+    -- The timeline grows with every failover, and what is on the disk of the log is there after a crash too.
+    insert into pgfresh.change_epoch (epoch)
+      select lpad(lower(ltrim(left(pg_walfile_name(pg_current_wal_lsn()), 8), '0')), 6, '0') || '.' || lpad(to_hex((pg_current_wal_flush_lsn() - '0/0')::bigint), 14, '0') on conflict do nothing;
+  end if;
+  return v_type;
+end
+$$;
+comment on function pgfresh.require_readable(int, text[]) is 'The data type of pairs that are to be read; refuses what can not be read. From here on versions have a beginning.';
+
 create or replace function pgfresh.read_pairs(p_type_id int, p_keys text[])
 returns table (version text, snapshot text, key text, rows text, fetched_at timestamptz, due_at timestamptz, refreshing boolean, failing boolean, outcome text, as_of timestamptz)
 language plpgsql
@@ -366,23 +393,10 @@ set timezone = 'UTC'
 as $$
 #variable_conflict use_column
 declare
-  v_type pgfresh.data_type_registry;
+  v_type pgfresh.data_type_registry := pgfresh.require_readable(p_type_id, p_keys);
 begin
-  perform pgfresh.require_primary();
-  select * into v_type from pgfresh.data_type_registry where type_id = p_type_id;
-  if not found then
-    perform pgfresh.refuse('PGF_TYPE_UNKNOWN', format('there is no data type with the number %s', coalesce(p_type_id::text, 'null')), 'The known ones: select type_id, data_type from pgfresh.data_type_registry.');
-  end if;
-  if p_keys is null or array_position(p_keys, null) is not null or cardinality(p_keys) > 10000 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_keys must be an array of at most 10000 keys, with no null in it', 'Pass the keys as admit_pairs returned them.');
-  end if;
   if v_type.visibility <> 'shared' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('the rows of %s are not for everybody', v_type.data_type), 'Read them as the user who looks.');
-  end if;
-  if not exists (select from pgfresh.change_epoch) then
-    -- The timeline grows with every failover, and what is on the disk of the log is there after a crash too.
-    insert into pgfresh.change_epoch (epoch)
-      select lpad(lower(ltrim(left(pg_walfile_name(pg_current_wal_lsn()), 8), '0')), 6, '0') || '.' || lpad(to_hex((pg_current_wal_flush_lsn() - '0/0')::bigint), 14, '0') on conflict do nothing;
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('the rows of %s are not for everybody', v_type.data_type), 'Read them as the user who looks, with read_pairs_as.');
   end if;
   -- One statement, whose snapshot is the version of everything that it reads. The version is made once (offset 0), and each pair looked up by itself: a join could read them all.
   return query

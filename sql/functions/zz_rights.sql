@@ -21,7 +21,7 @@ begin
     select f.oid::regprocedure::text as signature, given.role from (values
       ('pgfresh_viewer', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch']),
       ('pgfresh_gateway', array['upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'register_node', 'heartbeat_node', 'retire_node', 'set_node_demand', 'check_pairs', 'refresh_pair', 'count_viewers', 'get_active_subscriptions', 'explain_pair', 'hold_duty', 'release_duty',
-        'admit_pairs', 'watch_changes', 'read_pairs', 'pump_changes', 'settle_changes']),
+        'admit_pairs', 'watch_changes', 'read_pairs', 'read_pairs_as', 'admit_viewer_role', 'viewer_role_problem', 'pump_changes', 'settle_changes']),
       ('pgfresh_worker', array[
         'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch', 'get_active_subscriptions', 'cleanup_stale_subscriptions', 'explain_pair', 'overview',
         'plan_due_pairs', 'check_and_queue_stale_data', 'open_refresh_cycle', 'queue_scheduled_refreshes', 'hold_duty', 'release_duty', 'clear_planner_runs', 'clear_old_warnings', 'clear_unwatched_changes', 'warn',

@@ -89,6 +89,7 @@ create table pgfresh.type_resolution (
   -- The statements that ask the user's tables and functions, with every name in them resolved and quoted.
   check_sql text not null,
   missing_sql text not null,
+  rows_sql text,
   gate_sql text,
   keys_sql text,
   unknown_sql text,

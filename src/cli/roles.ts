@@ -58,8 +58,8 @@ const roles = {
       drainMs: settings.drainTimeout,
     }),
   }),
-  gateway: ({ database: db, listenUrl, events, config }) => {
-    const gateway = new Gateway({ db, listenUrl, events, settings: config.gateway });
+  gateway: ({ database: db, url, listenUrl, events, config }) => {
+    const gateway = new Gateway({ db, url, listenUrl, events, settings: config.gateway });
     return { service: gateway, door: gateway.door };
   },
   console: ({ status, database: db, events }) => ({

@@ -33,6 +33,18 @@ export interface JwtDefinition {
   readonly userClaim?: string | undefined;
 }
 
+/** As which roles of the database those look who may see only what row security shows them. */
+export interface RlsDefinition {
+  /** The role of users with a token. */
+  readonly role?: string | undefined;
+  /** The claim of the token that names the role, such as "role"; `role` is for tokens without it. */
+  readonly roleClaim?: string | undefined;
+  /** The role of people without a token; they are refused if it is left out. */
+  readonly anonymousRole?: string | undefined;
+  /** How long it may take to read as a user, and so what policies may take to decide; 3s if it is left out. */
+  readonly timeout?: number | string | undefined;
+}
+
 /** How much one person or one address may ask for. */
 export interface GatewayLimits {
   /** Connections of this process; 20000 if it is left out. */
@@ -61,6 +73,8 @@ export interface GatewayDefinition {
   readonly anonymous?: 'loopback' | 'everybody' | undefined;
   /** Whether a user may look at a pair. Asked again every few seconds while he does; everybody may if it is left out. */
   readonly authorize?: ((user: GatewayUser, pair: GatewayPair) => boolean | Promise<boolean>) | undefined;
+  /** How data types with the visibility `rls` are read; they are refused if it is left out. */
+  readonly rls?: RlsDefinition | undefined;
   /** Further sites whose pages may connect, such as "https://app.example.com". */
   readonly origins?: readonly string[] | undefined;
   /** Whether the last address of X-Forwarded-For is that of the client; only behind a proxy that sets it. */
@@ -93,6 +107,18 @@ const jwtSchema = options({
   'expected secret or jwksUrl, and not both',
 );
 
+const roleName = z.string().regex(/^[^\p{Cc}]{1,63}$/u, 'expected the name of a role, such as "authenticated"');
+
+const rlsSchema = options({
+  role: roleName.optional(),
+  roleClaim: z.string().min(1).optional(),
+  anonymousRole: roleName.optional(),
+  timeout: durationBetween('10ms', '30s').default(3_000),
+}).refine(
+  ({ role, roleClaim, anonymousRole }) => (role ?? roleClaim ?? anonymousRole) !== undefined,
+  'expected a role, a roleClaim or an anonymousRole',
+);
+
 const limitsSchema = options({
   connections: count(20_000),
   connectionsPerUser: count(50),
@@ -118,6 +144,7 @@ const gatewaySchema = options({
   authorize: z
     .custom<NonNullable<GatewayDefinition['authorize']>>((value) => typeof value === 'function', 'expected a function')
     .optional(),
+  rls: rlsSchema.optional(),
   origins: z
     .array(z.string().refine(isOrigin, 'expected a site such as "https://app.example.com", without a path'))
     .max(100)

@@ -54,4 +54,5 @@ type RefusalCode =
   | 'PGF_SOURCE_UNKNOWN'
   | 'PGF_RUN_UNKNOWN'
   | 'PGF_LEASE_LOST'
+  | 'PGF_LIVE_ROLE'
   | 'PGF_LOCK_LOST';

@@ -259,8 +259,13 @@ export const errorTable = {
   },
   PGF_LIVE_PRIVATE: {
     exit: failure,
-    says: 'The data type "{type}" shows each user other rows, and the gateway does not serve such types yet.',
-    next: 'Read the table itself, or make the visibility of the data type shared.',
+    says: 'The data type "{type}" shows each user other rows, and {problem}.',
+    next: 'Ask whoever runs the server; gateway.rls of its configuration says as whom rows are read.',
+  },
+  PGF_LIVE_ROLE: {
+    exit: config,
+    says: 'Nobody can look with the rights of this role: {problem}',
+    next: 'Ask whoever runs the server; "pgfresh check" says what to do.',
   },
   PGF_LIVE_PROTOCOL: {
     exit: failure,

@@ -29,7 +29,7 @@ export type PgfreshEvent =
   | { type: 'changes.published'; types: number; ms: number }
   | {
       type: 'gateway.failed';
-      step: 'pump' | 'poll' | 'read' | 'admit' | 'check' | 'explain' | 'count' | 'answer';
+      step: 'pump' | 'poll' | 'read' | 'admit' | 'advance' | 'check' | 'explain' | 'count' | 'answer';
       problem: string;
     }
   | { type: 'worker.started'; worker: number; types: readonly string[] }

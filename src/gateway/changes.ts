@@ -4,11 +4,13 @@ import { Service, stopAll } from '../lifecycle/index.ts';
 import { PostgresBus } from './buses/postgres.ts';
 import { Feed } from './feed.ts';
 import { Mirror } from './mirror.ts';
-import { readShared } from './pair.ts';
+import { readPairs } from './pair.ts';
 import { Pump } from './pump.ts';
 
 export interface ChangesOptions {
   readonly db: Queryable;
+  /** Where it is read as users; the same if it is left out. */
+  readonly guests?: Queryable | undefined;
   /** Where LISTEN works; undefined behind a transaction pooler. */
   readonly listenUrl: string | undefined;
   readonly events: Events;
@@ -23,7 +25,7 @@ export class Changes extends Service {
   readonly mirror: Mirror;
   readonly #parts: readonly Service[];
 
-  constructor({ db, listenUrl, events }: ChangesOptions) {
+  constructor({ db, guests = db, listenUrl, events }: ChangesOptions) {
     super();
     const bus = new PostgresBus({ db, listenUrl, events });
     const feed = new Feed({
@@ -34,7 +36,7 @@ export class Changes extends Service {
       onWatching: () => pump.wake(),
     });
     const pump: Pump = new Pump({ db, bus, events, isWanted: () => feed.isWatching });
-    this.mirror = new Mirror({ feed, read: readShared(db), events });
+    this.mirror = new Mirror({ feed, read: readPairs(db, guests), events });
     this.#parts = [bus, feed, pump, this.mirror];
   }
 

@@ -64,9 +64,10 @@ export function doorOf(parts: DoorParts): Door {
       answering(context, async ({ incoming }) => {
         const { type, key } = context.req.param();
         const viewing = await plainReads.read(incoming, { dataType: type, key }, maxAge(context.req.query('maxAge')));
-        const tag = `"${viewing.shown!.digest}"`;
+        const tag = `"${viewing.tag}"`;
         context.header('etag', tag);
-        context.header('cache-control', 'no-cache');
+        context.header('cache-control', viewing.reader ? 'private, no-cache' : 'no-cache');
+        context.header('vary', 'authorization', { append: true });
         if (context.req.header('if-none-match') === tag) return context.body(null, 304);
         context.header('content-type', 'application/json');
         return context.body(viewing.message('snapshot', true).toString('utf8'));

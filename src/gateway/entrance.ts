@@ -2,6 +2,7 @@ import { PgfreshError } from '../errors/index.ts';
 import type { Admitted } from './admission.ts';
 import type { Permission } from './permission.ts';
 import type { Questions } from './questions.ts';
+import type { Readers } from './readers.ts';
 import type { Limits, Pair, User } from './settings.ts';
 import type { Account, Tally } from './tally.ts';
 import type { NamedPair } from './viewing.ts';
@@ -11,6 +12,7 @@ interface EntranceParts {
   readonly limits: Limits;
   readonly permission: Permission;
   readonly questions: Questions;
+  readonly readers: Readers;
   readonly viewings: Viewings;
   readonly tally: Tally;
 }
@@ -23,23 +25,27 @@ const longestKey = 512;
  */
 export async function admitted(pair: Pair, user: User, account: Account, parts: EntranceParts): Promise<NamedPair> {
   requirePlausible(pair);
-  const { dataType, type, key } = parts.viewings.find(pair) ?? (await judged(pair, account, parts));
-  const refusal = await parts.permission.refusal(user, { dataType, key });
+  const reader = parts.readers.known(user);
+  const open = parts.viewings.find(pair) ?? (reader && parts.viewings.find(pair, reader));
+  const named = open ?? (await judged(pair, user, account, parts));
+  const refusal = await parts.permission.refusal(user, { dataType: named.dataType, key: named.key });
   if (refusal) throw refusal;
-  return { dataType, type, key };
+  return { dataType: named.dataType, type: named.type, key: named.key, reader: named.reader };
 }
 
-async function judged(asked: Pair, account: Account, { questions, limits, tally }: EntranceParts): Promise<NamedPair> {
+async function judged(asked: Pair, user: User, account: Account, parts: EntranceParts): Promise<NamedPair> {
+  const { questions, readers, limits, tally } = parts;
   const { dataType } = asked;
   const verdict = await questions.admit(asked);
-  const refusal = refusalOf(verdict, dataType);
+  const refusal = refusalOf(verdict);
   if (refusal) throw refusal;
-  const { type, key, known } = (verdict as { admitted: Admitted }).admitted;
+  const { type, key, known, visibility } = (verdict as { admitted: Admitted }).admitted;
+  const reader = visibility === 'rls' ? await readers.of(user, dataType) : undefined;
   if (!known && !tally.mayAskFor(account, { dataType, key })) {
     const limit = limits.newPairsPerMinute;
     throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', { pair: `${dataType} ${key}`, limit });
   }
-  return { dataType, type, key };
+  return { dataType, type, key, reader };
 }
 
 // What PostgreSQL could not even be asked about, or what could be taken for another pair.

@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { setTimeout as wait } from 'node:timers/promises';
-import type { Queryable } from '../database/index.ts';
+import { Database, type Queryable } from '../database/index.ts';
 import { NodeDemand } from '../demand/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
@@ -10,9 +10,11 @@ import { Changes } from './changes.ts';
 import { doorOf } from './door.ts';
 import { EventStreams } from './event-stream.ts';
 import { Identity } from './identity.ts';
+import { readsAtOnce } from './mirror.ts';
 import { Permission } from './permission.ts';
 import { PlainReads } from './plain-read.ts';
 import { Questions } from './questions.ts';
+import { Readers } from './readers.ts';
 import { Reception } from './reception.ts';
 import { Relief } from './relief.ts';
 import type { Session, SessionParts } from './session.ts';
@@ -23,6 +25,7 @@ import { WebSockets } from './web-socket.ts';
 
 export interface GatewayOptions {
   readonly db: Queryable;
+  readonly url: string;
   readonly events: Events;
   readonly settings: GatewaySettings;
   /** Where LISTEN works; undefined behind a transaction pooler. */
@@ -40,6 +43,8 @@ export class Gateway extends Service {
   readonly door: Door;
   readonly #changes: Changes;
   readonly #demand: NodeDemand;
+  /** Where it is read as users, with what their policies call. */
+  readonly #guests: Database;
   readonly #parts: SessionParts;
   readonly #tally: Tally;
   readonly #reception: Reception;
@@ -49,9 +54,16 @@ export class Gateway extends Service {
 
   constructor(options: GatewayOptions) {
     super();
-    const { db, listenUrl, events, settings } = options;
+    const { db, url, listenUrl, events, settings } = options;
     const { limits } = settings;
-    this.#changes = new Changes({ db, listenUrl, events });
+    this.#guests = new Database({
+      url,
+      events,
+      applicationName: 'pgfresh gateway, as users',
+      poolSize: readsAtOnce,
+      ...(settings.rls ? { statementTimeoutMs: settings.rls.timeout } : {}),
+    });
+    this.#changes = new Changes({ db, guests: this.#guests, listenUrl, events });
     this.#demand = new NodeDemand({ db, events, nodeName: `${hostname()} ${process.pid}` });
     this.#tally = new Tally(limits);
     const questions = new Questions(db);
@@ -61,6 +73,7 @@ export class Gateway extends Service {
       identity: new Identity(settings),
       permission: new Permission(settings.authorize),
       questions,
+      readers: new Readers(settings.rls, db),
       viewings: new Viewings({ mirror, questions, demand: this.#demand, events }),
       events,
       tally: this.#tally,
@@ -96,6 +109,7 @@ export class Gateway extends Service {
     const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
     await Promise.race([ended, tired]);
     patience.abort();
+    await this.#guests.close();
   }
 
   #goRound(): void {

@@ -2,8 +2,12 @@ export { admitPairs, type Admitted, type Refused, type WantedPair } from './admi
 export { type Bus, type Change, type Heard } from './bus.ts';
 export { PostgresBus } from './buses/postgres.ts';
 export { Changes } from './changes.ts';
+export { examineGateway } from './examination.ts';
 export { Feed, type FeedHeard } from './feed.ts';
 export { Gateway } from './gateway.ts';
-export { Mirror, type Watcher } from './mirror.ts';
-export { readShared, type Pair, type PairState } from './pair.ts';
+export { Mirror } from './mirror.ts';
+export { readPairs, type Pair, type PairState } from './pair.ts';
 export { Pump } from './pump.ts';
+export { type Reader } from './readers.ts';
+export { type Watcher } from './shelf.ts';
+export { Turns } from './turns.ts';

@@ -1,11 +1,16 @@
 import { setTimeout as wait } from 'node:timers/promises';
+import { failureOf, type Failure } from '../database/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Service } from '../lifecycle/index.ts';
+import { Bucket } from './bucket.ts';
 import type { Feed, FeedHeard } from './feed.ts';
 import type { MarkedChange } from './marks.ts';
-import { isSame, type Pair, type PairReading, type PairState, type ReadPairs } from './pair.ts';
-import { hasEnded, parseSnapshot, type Snapshot } from './snapshot.ts';
+import type { Pair, ReadPairs } from './pair.ts';
+import type { Reader } from './readers.ts';
+import { apply, largestRead, Shelf, type Loss, type WatchedPair, type Watcher } from './shelf.ts';
+import { hasEnded, type Snapshot } from './snapshot.ts';
+import { Turns, type Lane } from './turns.ts';
 
 export interface MirrorOptions {
   readonly feed: Pick<Feed, 'subscribe' | 'watch' | 'unwatch'>;
@@ -13,44 +18,29 @@ export interface MirrorOptions {
   readonly events: Events;
 }
 
-/** Somebody who watches a pair. Neither function may throw. */
-export interface Watcher {
-  /** Every state that is newer than the last one; states may be skipped, the newest always comes. */
-  readonly onState: (state: PairState) => void;
-  /** The data type is not there any more, and nothing more will come. */
-  readonly onGone: () => void;
-}
-
-interface WatchedPair {
-  readonly key: string;
-  readonly watchers: Set<Watcher>;
-  state: PairState | undefined;
-  /** Which transactions are in the state; undefined if it is not known what their numbers mean. */
-  snapshot: Snapshot | undefined;
-}
-
 interface WatchedType {
   readonly id: number;
-  readonly pairs: Map<string, WatchedPair>;
-  /** Never read yet: somebody waits for these, so they are first. */
-  readonly cold: Set<WatchedPair>;
-  /** May have changed since they were read. */
-  readonly dirty: Set<WatchedPair>;
-  /** Whether somebody reads it, or rests after a failure. */
-  isBusy: boolean;
-  /** How long to rest. */
-  pauseMs: number;
-  /** How many pairs to read at once: fewer after a failure, so that one bad row does not keep back the others. */
-  limit: number;
+  /** By the name of their reader. */
+  readonly shelves: Map<string, Shelf>;
+  /** Of each key, the pair on each shelf that has it. */
+  readonly pairs: Map<string, Map<Shelf, WatchedPair>>;
 }
 
-const largestRead = 500;
-const readsAtOnce = 4;
+export const readsAtOnce = 4;
+/** As readers. One change of a pair with many of them must leave room for everything else. */
+const readsPerSecond = 500;
+const slowMs = 1_000;
+const breathMs = 20;
+const few = 50;
 const shortestPauseMs = 100;
 const longestPauseMs = 5_000;
+const patience = 2;
+
+/** What passes by itself, and says nothing about who may see what. */
+const passing: ReadonlySet<Failure> = new Set(['connection', 'deadlock', 'serialization', 'lock_timeout', 'resources']);
 
 /**
- * The pairs that are watched through this process, each with its newest state, which is read once for all who watch it.
+ * The pairs that are watched through this process, each with its newest state, which is read once for all who see it alike.
  * A pair is registered first and read then. What changes during a read is read again; of one pair there is only one read
  * at a time, so a later one has a later snapshot.
  */
@@ -58,10 +48,11 @@ export class Mirror extends Service {
   readonly name = 'mirror';
   readonly #options: MirrorOptions;
   readonly #types = new Map<number, WatchedType>();
-  /** Types with something to read, which nobody reads now. */
-  readonly #waiting = new Set<WatchedType>();
+  readonly #shared = new Turns<Shelf>(readsAtOnce);
+  readonly #private = new Turns<Shelf>(readsAtOnce);
+  readonly #budget = new Bucket(readsPerSecond, readsPerSecond / 5);
   readonly #working = new Set<Promise<void>>();
-  #reads = 0;
+  #timer: NodeJS.Timeout | undefined;
   #unsubscribe: (() => void) | undefined;
 
   constructor(options: MirrorOptions) {
@@ -69,13 +60,26 @@ export class Mirror extends Service {
     this.#options = options;
   }
 
-  /** Calls the watcher with the state that is known, at once, and with every newer one, until the returned function is called. */
-  watch({ type: id, key }: Pair, watcher: Watcher): () => void {
+  /**
+   * Calls the watcher with the state that is known, at once, and with every newer one, until the returned function is
+   * called. With a reader, the state is what he may see.
+   */
+  watch({ type: id, key }: Pair, watcher: Watcher, reader?: Reader): () => void {
     const type = this.#type(id);
-    const pair = type.pairs.get(key) ?? this.#add(type, key);
+    const shelf = shelfOf(type, reader);
+    const pair = type.pairs.get(key)?.get(shelf) ?? this.#add(type, shelf, key);
     pair.watchers.add(watcher);
     if (pair.state) watcher.onState(pair.state);
     return () => this.#leave(type, pair, watcher);
+  }
+
+  /** Reads again what readers see: what they may see changes without anybody marking that. */
+  reread(): void {
+    for (const type of this.#types.values()) {
+      const [first] = type.shelves.values();
+      if (!first?.reader) continue;
+      for (const pair of pairsOf(type)) if (pair.shelf.reader) this.#soilPair(pair, 'many');
+    }
   }
 
   protected async onStart(): Promise<void> {
@@ -85,63 +89,70 @@ export class Mirror extends Service {
 
   protected async onStop(): Promise<void> {
     this.#unsubscribe?.();
+    clearTimeout(this.#timer);
     await Promise.all(this.#working);
   }
 
   #type(id: number): WatchedType {
     const known = this.#types.get(id);
     if (known) return known;
-    const type: WatchedType = {
-      id,
-      pairs: new Map(),
-      cold: new Set(),
-      dirty: new Set(),
-      isBusy: false,
-      pauseMs: 0,
-      limit: largestRead,
-    };
+    const type: WatchedType = { id, shelves: new Map(), pairs: new Map() };
     this.#types.set(id, type);
     return type;
   }
 
-  #add(type: WatchedType, key: string): WatchedPair {
-    const pair = { key, watchers: new Set<Watcher>(), state: undefined, snapshot: undefined };
-    type.pairs.set(key, pair);
-    type.cold.add(pair);
-    this.#want(type);
+  #add(type: WatchedType, shelf: Shelf, key: string): WatchedPair {
+    const pair = { key, shelf, watchers: new Set<Watcher>(), state: undefined, snapshot: undefined, failures: 0 };
+    const ofKey = type.pairs.get(key);
+    if (ofKey) ofKey.set(shelf, pair);
+    else type.pairs.set(key, new Map([[shelf, pair]]));
+    shelf.size += 1;
+    shelf.cold.add(pair);
+    this.#want(shelf, 'first');
     return pair;
   }
 
   #leave(type: WatchedType, pair: WatchedPair, watcher: Watcher): void {
     pair.watchers.delete(watcher);
-    if (pair.watchers.size > 0 || type.pairs.get(pair.key) !== pair) return;
-    type.pairs.delete(pair.key);
-    type.cold.delete(pair);
-    type.dirty.delete(pair);
-    if (type.pairs.size === 0) this.#forget(type);
+    if (pair.watchers.size === 0) this.#remove(type, pair);
+  }
+
+  #remove(type: WatchedType, pair: WatchedPair): void {
+    const { key, shelf } = pair;
+    const ofKey = type.pairs.get(key);
+    if (ofKey?.get(shelf) !== pair) return;
+    ofKey.delete(shelf);
+    if (ofKey.size === 0) type.pairs.delete(key);
+    shelf.cold.delete(pair);
+    shelf.dirty.delete(pair);
+    shelf.size -= 1;
+    if (shelf.size > 0) return;
+    type.shelves.delete(shelf.reader?.name ?? '');
+    this.#turns(shelf).delete(shelf);
+    if (type.shelves.size === 0) this.#forget(type);
   }
 
   #forget(type: WatchedType): void {
     if (this.#types.get(type.id) !== type) return;
     this.#types.delete(type.id);
-    this.#waiting.delete(type);
+    for (const shelf of type.shelves.values()) this.#turns(shelf).delete(shelf);
     this.#options.feed.unwatch(type.id, this);
   }
 
   #hear(heard: FeedHeard): void {
-    if (heard === 'missed') for (const type of this.#types.values()) this.#soil(type, type.pairs.values(), undefined);
+    if (heard === 'missed') for (const type of this.#types.values()) this.#soil(pairsOf(type), undefined);
     else for (const change of heard) this.#hearOf(change);
   }
 
   #hearOf({ type: id, keys, xids }: MarkedChange): void {
     const type = this.#types.get(id);
     if (!type) return;
-    if (keys === undefined) return this.#soil(type, type.pairs.values(), xids);
-    const pairs = keys.flatMap((key) => type.pairs.get(key) ?? []);
-    this.#soil(type, pairs, xids);
+    const pairs = keys?.flatMap((key) => [...(type.pairs.get(key)?.values() ?? [])]) ?? pairsOf(type);
+    this.#soil(pairs, xids);
   }
 
-  #soil(type: WatchedType, pairs: Iterable<WatchedPair>, xids: readonly number[] | undefined): void {
+  #soil(pairs: readonly WatchedPair[], xids: readonly number[] | undefined): void {
+    const lane = pairs.length > few ? 'many' : 'few';
     // Pairs that were read together have one snapshot.
     const known = new Map<Snapshot, boolean>();
     for (const pair of pairs) {
@@ -149,105 +160,119 @@ export class Mirror extends Service {
       if (xids && pair.snapshot && isIn(pair.snapshot, xids, known)) continue;
       // After a crash, numbers of transactions may come again.
       if (!xids) pair.snapshot = undefined;
-      if (!type.cold.has(pair)) type.dirty.add(pair);
+      this.#soilPair(pair, lane);
     }
-    this.#want(type);
   }
 
-  #want(type: WatchedType): void {
+  #soilPair(pair: WatchedPair, lane: Lane): void {
+    if (!pair.shelf.cold.has(pair)) pair.shelf.dirty.add(pair);
+    this.#want(pair.shelf, lane);
+  }
+
+  #turns(shelf: Shelf): Turns<Shelf> {
+    return shelf.reader ? this.#private : this.#shared;
+  }
+
+  #want(shelf: Shelf, lane: Lane): void {
     // Who reads or rests comes back to it.
-    if (type.isBusy || type.cold.size + type.dirty.size === 0) return;
-    this.#waiting.add(type);
+    if (shelf.isBusy || shelf.cold.size + shelf.dirty.size === 0) return;
+    this.#turns(shelf).add(shelf, lane);
     this.#readOn();
   }
 
   #readOn(): void {
-    for (const type of this.#waiting) {
-      if (this.stopSignal.aborted || this.#reads >= readsAtOnce) return;
-      this.#waiting.delete(type);
-      type.isBusy = true;
-      const work = this.#work(type).finally(() => this.#working.delete(work));
-      this.#working.add(work);
+    if (this.stopSignal.aborted) return;
+    for (let shelf = this.#shared.next(); shelf; shelf = this.#shared.next()) this.#begin(shelf);
+    while (this.#private.hasTurn) {
+      if (!this.#budget.take()) {
+        this.#timer ??= setTimeout(() => ((this.#timer = undefined), this.#readOn()), breathMs);
+        return;
+      }
+      this.#begin(this.#private.next()!);
     }
   }
 
-  async #work(type: WatchedType): Promise<void> {
-    this.#reads++;
-    const isDone = await this.#read(type);
-    this.#reads--;
+  #begin(shelf: Shelf): void {
+    shelf.isBusy = true;
+    const work = this.#work(shelf).finally(() => this.#working.delete(work));
+    this.#working.add(work);
+  }
+
+  async #work(shelf: Shelf): Promise<void> {
+    const since = performance.now();
+    const isDone = await this.#read(shelf);
+    this.#turns(shelf).end(shelf, performance.now() - since > slowMs);
     this.#readOn();
-    type.pauseMs = isDone ? 0 : Math.min(longestPauseMs, Math.max(shortestPauseMs, type.pauseMs * 2));
-    if (!isDone) await wait(type.pauseMs, undefined, { signal: this.stopSignal }).catch(() => {});
-    type.isBusy = false;
-    if (this.#types.get(type.id) === type) this.#want(type);
+    shelf.pauseMs = isDone ? 0 : Math.min(longestPauseMs, Math.max(shortestPauseMs, shelf.pauseMs * 2));
+    if (!isDone) await wait(shelf.pauseMs, undefined, { signal: this.stopSignal }).catch(() => {});
+    shelf.isBusy = false;
+    if (shelf.size > 0) this.#want(shelf, shelf.cold.size > 0 ? 'first' : 'few');
   }
 
   /** Reads some of the pairs; false if that has failed. */
-  async #read(type: WatchedType): Promise<boolean> {
+  async #read(shelf: Shelf): Promise<boolean> {
     const { feed, read, events } = this.#options;
+    const type = this.#types.get(shelf.type)!;
     let batch: WatchedPair[] = [];
     try {
-      await feed.watch(type.id, this);
-      batch = take(type);
+      await feed.watch(shelf.type, this);
+      batch = shelf.take();
       const keys = batch.map(({ key }) => key);
-      apply(batch, keys.length > 0 ? await read(type.id, keys) : []);
-      type.limit = Math.min(largestRead, type.limit * 2);
+      apply(batch, keys.length > 0 ? await read(shelf.type, keys, shelf.reader) : []);
+      shelf.limit = Math.min(largestRead, shelf.limit * 2);
       return true;
     } catch (error) {
-      for (const pair of batch) if (type.pairs.get(pair.key) === pair) type[pair.state ? 'dirty' : 'cold'].add(pair);
-      if (error instanceof PgfreshError && error.code === 'PGF_TYPE_UNKNOWN') {
-        this.#lose(type);
-        return true;
-      }
-      type.limit = Math.max(1, Math.floor(batch.length / 2));
+      shelf.putBack(batch);
+      const code = error instanceof PgfreshError ? (error as PgfreshError).code : undefined;
+      if (code === 'PGF_TYPE_UNKNOWN') this.#loseType(type);
+      if (code === 'PGF_LIVE_ROLE') this.#lose(type, pairsOf(type, shelf), error as PgfreshError);
+      if (code === 'PGF_TYPE_UNKNOWN' || code === 'PGF_LIVE_ROLE') return true;
       events.emit({ type: 'gateway.failed', step: 'read', problem: problemOf(error) });
+      const isFinal = code === undefined && !passing.has(failureOf(error));
+      if (shelf.reader && batch.length === 1 && isFinal) this.#undecided(type, batch[0]!);
+      shelf.limit = Math.max(1, Math.floor(batch.length / 2));
       return false;
     }
   }
 
-  #lose(type: WatchedType): void {
-    this.#forget(type);
-    const watchers = [...type.pairs.values()].flatMap((pair) => [...pair.watchers]);
-    type.pairs.clear();
-    for (const watcher of watchers) watcher.onGone();
+  // Whether he may see it, its policies do not say. What they raised is for the log: it may tell what is in a row.
+  #undecided(type: WatchedType, pair: WatchedPair): void {
+    pair.failures += 1;
+    if (pair.failures >= patience) this.#lose(type, [pair], 'undecided');
   }
+
+  #lose(type: WatchedType, pairs: readonly WatchedPair[], why: Loss): void {
+    for (const pair of pairs) {
+      this.#remove(type, pair);
+      for (const watcher of pair.watchers) watcher.onGone(why);
+    }
+  }
+
+  #loseType(type: WatchedType): void {
+    this.#forget(type);
+    const watchers = pairsOf(type).flatMap((pair) => [...pair.watchers]);
+    for (const shelf of type.shelves.values()) shelf.size = 0;
+    type.pairs.clear();
+    for (const watcher of watchers) watcher.onGone('gone');
+  }
+}
+
+function shelfOf(type: WatchedType, reader: Reader | undefined): Shelf {
+  const name = reader?.name ?? '';
+  const known = type.shelves.get(name);
+  if (known) return known;
+  const shelf = new Shelf(type.id, reader);
+  type.shelves.set(name, shelf);
+  return shelf;
+}
+
+function pairsOf(type: WatchedType, shelf?: Shelf): WatchedPair[] {
+  const all = [...type.pairs.values()].flatMap((ofKey) => [...ofKey.values()]);
+  return shelf ? all.filter((pair) => pair.shelf === shelf) : all;
 }
 
 function isIn(snapshot: Snapshot, xids: readonly number[], known: Map<Snapshot, boolean>): boolean {
   const answer = known.get(snapshot) ?? xids.every((xid) => hasEnded(snapshot, xid));
   known.set(snapshot, answer);
   return answer;
-}
-
-/** Takes pairs to read, first those that were never read. From here on they can become dirty again. */
-function take({ cold, dirty, limit }: WatchedType): WatchedPair[] {
-  const batch: WatchedPair[] = [];
-  for (const set of [cold, dirty]) {
-    for (const pair of set) {
-      if (batch.length >= limit) return batch;
-      set.delete(pair);
-      batch.push(pair);
-    }
-  }
-  return batch;
-}
-
-/** Tells those who watch what is new to them. Whoever has left meanwhile is not there any more. */
-function apply(batch: readonly WatchedPair[], readings: readonly PairReading[]): void {
-  const byKey = new Map(readings.map((reading) => [reading.key, reading]));
-  const snapshot = readings[0] && parseSnapshot(readings[0].snapshot);
-  for (const pair of batch) {
-    const { key, snapshot: _, ...state } = byKey.get(pair.key)!;
-    const had = pair.state;
-    if (had && state.version < had.version) {
-      throw new Error(
-        `the database has gone back: ${key} was read in version ${had.version}, and now in ${state.version}`,
-      );
-    }
-    pair.snapshot = snapshot;
-    // The version stays that of the first read which has shown this, so that who has it has missed nothing.
-    if (had && isSame(had, state)) continue;
-    pair.state = state;
-    for (const watcher of pair.watchers) watcher.onState(state);
-  }
 }

@@ -1,4 +1,5 @@
 import type { Queryable } from '../database/index.ts';
+import type { Reader } from './readers.ts';
 
 /** A pair as the registry spells it. */
 export interface Pair {
@@ -32,20 +33,27 @@ export interface PairReading extends PairState {
   readonly snapshot: string;
 }
 
-/** Reads pairs of one data type, all in one statement. */
-export type ReadPairs = (type: number, keys: readonly string[]) => Promise<PairReading[]>;
+/** Reads pairs of one data type, all in one statement: as they are for everybody, or as one reader sees them. */
+export type ReadPairs = (type: number, keys: readonly string[], reader?: Reader) => Promise<PairReading[]>;
+
+// What no clock will show is no time.
+const columns = `version, snapshot, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(due_at) then due_at end as "dueAt",
+  refreshing, failing, outcome, as_of as "asOf"`;
 
 const read = {
   name: 'pgfresh.read_pairs',
-  // What no clock will show is no time.
-  text: `select version, snapshot, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(due_at) then due_at end as "dueAt",
-      refreshing, failing, outcome, as_of as "asOf"
-    from pgfresh.read_pairs($1::int, $2::text[])`,
+  text: `select ${columns} from pgfresh.read_pairs($1::int, $2::text[])`,
 };
 
-/** How pairs that are the same for everybody are read. */
-export function readShared(db: Queryable): ReadPairs {
-  return (type, keys) => db.query<PairReading>(read, [type, keys]);
+// Without a name: policies may call what prepares a statement of its own under it, and would have us run that.
+const readAs = `select ${columns} from pgfresh.read_pairs_as($1::text, $2::text, $3::jsonb, $4::int, $5::text[])`;
+
+/** How pairs are read. Those with row security by a pool of their own, whose limit of time is for what policies call. */
+export function readPairs(db: Queryable, guests: Queryable): ReadPairs {
+  return (type, keys, reader) =>
+    reader
+      ? guests.query<PairReading>(readAs, [reader.role, reader.user, reader.claims, type, keys])
+      : db.query<PairReading>(read, [type, keys]);
 }
 
 /** Whether two states show the same. */

@@ -39,19 +39,19 @@ export class PlainReads {
   }
 }
 
-/** Whether the pair is shown as it is wanted, now or within some time. */
+/** Whether the pair is shown as it is wanted, now or within some time. Throws why it is not shown any more. */
 function until(viewing: Viewing, isWanted: () => boolean, patienceMs: number): Promise<boolean> {
   if (viewing.shown && isWanted()) return Promise.resolve(true);
-  return new Promise((resolve) => {
-    const settle = (wanted: boolean): void => {
+  return new Promise((resolve, reject) => {
+    const settle = (end: () => void): void => {
       clearTimeout(timer);
       viewing.subscriptions.delete(subscription);
-      resolve(wanted);
+      end();
     };
-    const timer = setTimeout(() => settle(false), patienceMs);
+    const timer = setTimeout(() => settle(() => resolve(false)), patienceMs);
     const viewer = {
-      offer: () => void (isWanted() && settle(true)),
-      lose: () => settle(false),
+      offer: () => void (isWanted() && settle(() => resolve(true))),
+      lose: (_: Subscription, why: PgfreshError) => settle(() => reject(why)),
       counts: false,
       tellViewers: () => {},
     };

@@ -7,7 +7,8 @@ import type { Pair as NumberedPair } from './pair.ts';
 /** What keeps a pair as it is. */
 export interface Explained {
   readonly state: 'fresh' | 'stale' | 'missing' | 'unknown';
-  readonly reason: Reason;
+  /** Nothing if it is not for everybody to know. */
+  readonly reason: Reason | null;
   readonly words: string;
   /** Whether a job waits or runs for it. */
   readonly queued: boolean;
@@ -32,12 +33,14 @@ export class Questions {
   readonly #verdicts: Batch<WantedPair, Verdict>;
   readonly #checks: Batch<WantedPair, void>;
   readonly #explanations: Batch<WantedPair, Explained>;
+  readonly #advances: Batch<void, void>;
 
   constructor(db: Queryable) {
     this.#db = db;
     this.#verdicts = new Batch((pairs) => admitPairs(db, pairs), 1_000, 20_000);
     this.#checks = new Batch((pairs) => this.#check(pairs), 100, 20_000);
     this.#explanations = new Batch((pairs) => db.query<Explained>(explain, columns(pairs)), 100, 20_000);
+    this.#advances = new Batch((asked) => this.#advance(asked), 1_000, 20_000);
   }
 
   /** Whether there can be such a pair. Costs a look, and leaves nothing behind. */
@@ -54,6 +57,11 @@ export class Questions {
     return this.#explanations.ask(pair);
   }
 
+  /** After this, every read has a greater version than all before it. */
+  advance(): Promise<void> {
+    return this.#advances.ask();
+  }
+
   /** Queues the pair although it may be fresh; says what came of it. */
   async refresh({ dataType, key }: WantedPair): Promise<string> {
     const refresh = 'select pgfresh.refresh_pair($1::text, $2::text) as answer';
@@ -68,6 +76,11 @@ export class Questions {
       pairs.map(({ key }) => key),
     ]);
     return row!.viewers;
+  }
+
+  async #advance(asked: readonly void[]): Promise<void[]> {
+    await this.#db.query('select pg_current_xact_id()');
+    return asked.map(() => {});
   }
 
   async #check(pairs: readonly WantedPair[]): Promise<void[]> {

@@ -15,11 +15,12 @@ import {
   type WantedPair,
 } from './protocol.ts';
 import type { Questions } from './questions.ts';
+import type { Reader, Readers } from './readers.ts';
 import { closeCode, refuse } from './refusal.ts';
 import type { Relief } from './relief.ts';
 import type { Limits, Pair, User } from './settings.ts';
 import type { Account, Tally } from './tally.ts';
-import type { NamedPair, Subscription, Viewer } from './viewing.ts';
+import { readVersion, type NamedPair, type Subscription, type Viewer } from './viewing.ts';
 import type { Viewings } from './viewings.ts';
 
 /** One way to a client, whatever it is made of. */
@@ -41,6 +42,7 @@ export interface SessionParts {
   readonly identity: Identity;
   readonly permission: Permission;
   readonly questions: Questions;
+  readonly readers: Readers;
   readonly viewings: Viewings;
   readonly tally: Tally;
   readonly events: Events;
@@ -77,6 +79,8 @@ export class Session implements Viewer {
   /** Whether he wants to know how many look. */
   counts = false;
   #identified: Identified;
+  /** As whom he reads, of one message, what he has seen as somebody else before. */
+  #renewed: Reader | undefined;
   #isGreeted = false;
   #isOpen = true;
   /** Messages are answered one after another. */
@@ -259,6 +263,7 @@ export class Session implements Viewer {
       ),
     );
     // From here in one go: nothing of a pair is sent before it is accepted.
+    this.#renewed = undefined;
     const joined: Subscription[] = [];
     const answers = asked.map(([dataType, key, has], place): PairAnswer => {
       const pair: PairName = [dataType, key];
@@ -286,11 +291,19 @@ export class Session implements Viewer {
       throw new PgfreshError('PGF_LIVE_TOO_MANY_PAIRS', { whose: 'One connection', limit: limits.pairsPerConnection });
     if (account.pairs >= limits.pairsPerUser)
       throw new PgfreshError('PGF_LIVE_TOO_MANY_PAIRS', { whose: 'One user', limit: limits.pairsPerUser });
-    const subscription = viewings.join(pair, this.user.id, this, has);
+    const subscription = viewings.join(this.#reading(pair, has), this.user.id, this, has);
     this.#subscriptions.set(name, subscription);
     if (name !== written) this.#writings.set(written, name);
     account.pairs += 1;
     return [subscription];
+  }
+
+  // What he has from another token may be more than he sees with this one, and newer than what is known here.
+  #reading(pair: NamedPair, has: string | undefined): NamedPair {
+    const { reader } = pair;
+    if (!reader || has === undefined || readVersion(has)?.reader === reader.tag) return pair;
+    if (this.#renewed?.tag !== reader.tag) this.#renewed = this.#parts.readers.renewed(reader);
+    return { ...pair, reader: this.#renewed };
   }
 
   #drop(name: string): void {
@@ -317,11 +330,11 @@ export class Session implements Viewer {
     try {
       if (!subscription) throw new PgfreshError('PGF_LIVE_FORBIDDEN', { pair: pair.join(' ') });
       const { viewing } = subscription;
-      if (performance.now() - viewing.refreshedAt < refreshPauseMs)
+      if (performance.now() - viewing.audience.refreshedAt < refreshPauseMs)
         return this.#say({ type: 'refresh', pair, result: 'recent' });
       if (!this.client.account.refreshes.take())
         throw new PgfreshError('PGF_LIVE_TOO_MANY_REFRESHES', { limit: limits.refreshesPerMinute });
-      viewing.refreshedAt = performance.now();
+      viewing.audience.refreshedAt = performance.now();
       this.#say({ type: 'refresh', pair, result: await questions.refresh(viewing) });
     } catch (error) {
       const { code, message, next } = refuse(error, events);
@@ -339,7 +352,30 @@ export class Session implements Viewer {
       return this.end(new PgfreshError('PGF_LIVE_TOKEN', { problem: 'it is that of another user' }));
     this.#identified = identified;
     this.#say({ type: 'authenticated', expires_at: this.#expiry() });
+    await this.#rejoin();
     return this.recheck();
+  }
+
+  /** What he sees by row security, he sees as his new token says from now on. */
+  async #rejoin(): Promise<void> {
+    const { readers, viewings } = this.#parts;
+    this.#renewed = undefined;
+    const all = [...this.#subscriptions].filter(([, { viewing }]) => viewing.reader !== undefined);
+    for (const [name, subscription] of all) {
+      const { viewing, version, digest, isNew } = subscription;
+      const reader = await readers.of(this.user, viewing.dataType).catch((error: unknown) => error as PgfreshError);
+      if (this.#subscriptions.get(name) !== subscription) continue;
+      if (reader instanceof Error) this.#revoke(viewing, reader);
+      else if (reader.tag !== viewing.reader!.tag) {
+        const { dataType, type, key } = viewing;
+        const pair = this.#reading({ dataType, type, key, reader }, version);
+        const joined = Object.assign(viewings.join(pair, this.user.id, this), { version, digest, isNew });
+        this.#subscriptions.set(name, joined);
+        this.#behind?.delete(subscription);
+        viewings.leave(subscription, this.user.id);
+        this.offer(joined);
+      }
+    }
   }
 
   #sendState(subscription: Subscription): void {

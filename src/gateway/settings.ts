@@ -33,11 +33,19 @@ export interface JwtSettings {
   readonly userClaim: string;
 }
 
+export interface RlsSettings {
+  readonly role?: string | undefined;
+  readonly roleClaim?: string | undefined;
+  readonly anonymousRole?: string | undefined;
+  readonly timeout: number;
+}
+
 /** What `gateway` of the configuration says. */
 export interface GatewaySettings {
   readonly jwt?: JwtSettings | undefined;
   readonly anonymous?: 'loopback' | 'everybody' | undefined;
   readonly authorize?: ((user: User, pair: Pair) => boolean | Promise<boolean>) | undefined;
+  readonly rls?: RlsSettings | undefined;
   readonly origins: readonly string[];
   readonly trustProxy: boolean;
   readonly limits: Limits;

@@ -37,6 +37,23 @@ export function show(state: PairState, turn: number, explained: Explained | unde
   };
 }
 
+/**
+ * What is said of a pair that its viewer sees by row security. Not why: that may tell of rows which he does not see, and of
+ * what is in them.
+ */
+export function privately(state: PairState, sinceMs: number): Explained {
+  const condition = isPlainlyFresh(state, sinceMs) ? 'fresh' : state.rows === '[]' ? 'missing' : 'stale';
+  const { refreshing: queued, failing } = state;
+  const words = failing
+    ? 'Its last refresh has failed.'
+    : queued
+      ? 'It is being refreshed.'
+      : { fresh: 'It is fresh.', stale: 'It is older than it should be.', missing: 'There is nothing to see.' }[
+          condition
+        ];
+  return { state: condition, reason: condition === 'fresh' ? 'fresh' : null, words, queued };
+}
+
 export const plainlyFresh: Explained = { state: 'fresh', reason: 'fresh', words: 'It is fresh.', queued: false };
 
 function conditionOf({ rows, failing, refreshing }: PairState, explained: Explained | undefined): Showing['state'] {

@@ -1,11 +1,16 @@
 import type { PgfreshError } from '../errors/index.ts';
 import type { Pair as NumberedPair, PairState } from './pair.ts';
 import type { Explained } from './questions.ts';
+import type { Audience } from './audience.ts';
+import type { Reader } from './readers.ts';
 import type { Pair } from './settings.ts';
-import { isPlainlyFresh, plainlyFresh, saysTheSame, show, type Showing } from './showing.ts';
+import { isPlainlyFresh, plainlyFresh, privately, saysTheSame, show, type Showing } from './showing.ts';
 
 /** A pair with its names in the configuration and in the database. */
-export type NamedPair = Pair & NumberedPair;
+export interface NamedPair extends Pair, NumberedPair {
+  /** As whom it is read, if not all see the same of it. */
+  readonly reader?: Reader | undefined;
+}
 
 /** Somebody's wish to see a pair. */
 export interface Subscription {
@@ -34,13 +39,15 @@ export interface Viewer {
 // While something is the matter, it is asked again what.
 const askAgainMs = { first: 2_000, last: 30_000 } as const;
 
-/** A pair that somebody looks at through this process, with all who do. */
+/** A pair that somebody looks at through this process, with all who see the same of it. */
 export class Viewing implements NamedPair {
   readonly dataType: string;
   readonly type: number;
   readonly key: string;
+  readonly reader: Reader | undefined;
+  /** All who look at the pair, also those who see something else of it. */
+  readonly audience: Audience;
   readonly subscriptions = new Set<Subscription>();
-  readonly #users = new Map<string, number>();
   readonly #messages = new Map<string, Buffer>();
   readonly #explain: (pair: Pair) => Promise<Explained | undefined>;
   #state: PairState | undefined;
@@ -50,13 +57,18 @@ export class Viewing implements NamedPair {
   #askAt = Infinity;
   #askedMs: number = askAgainMs.first;
   #isAsking = false;
-  /** When it was last asked for although it may have been fresh. */
-  refreshedAt = -Infinity;
+  #looking = 0;
 
-  constructor({ dataType, type, key }: NamedPair, explain: (pair: Pair) => Promise<Explained | undefined>) {
+  constructor(
+    { dataType, type, key, reader }: NamedPair,
+    audience: Audience,
+    explain: (pair: Pair) => Promise<Explained | undefined>,
+  ) {
     this.dataType = dataType;
     this.type = type;
     this.key = key;
+    this.reader = reader;
+    this.audience = audience;
     this.#explain = explain;
   }
 
@@ -73,19 +85,23 @@ export class Viewing implements NamedPair {
       : asOf.getTime() - fetchedAt.getTime() + performance.now() - this.#heardAt;
   }
 
-  /** How many distinct users look. */
-  get users(): number {
-    return this.#users.size;
+  get isEmpty(): boolean {
+    return this.#looking === 0;
+  }
+
+  /** What the rows are known by; equal ones are equal for all who see the same. */
+  get tag(): string {
+    return [this.#shown!.digest, ...(this.reader ? [this.reader.tag] : [])].join('-');
   }
 
   enter(user: string): void {
-    this.#users.set(user, (this.#users.get(user) ?? 0) + 1);
+    this.#looking += 1;
+    this.audience.enter(user);
   }
 
   leave(user: string): void {
-    const left = this.#users.get(user)! - 1;
-    if (left > 0) this.#users.set(user, left);
-    else this.#users.delete(user);
+    this.#looking -= 1;
+    this.audience.leave(user);
   }
 
   /** Takes a newer state. */
@@ -99,7 +115,7 @@ export class Viewing implements NamedPair {
 
   /** Asks what is the matter, if it is time to: what was fresh may have become too old, and nobody has refreshed it. */
   lookAgain(now: number): void {
-    if (now >= this.#askAt && this.users > 0) this.#look();
+    if (now >= this.#askAt && !this.isEmpty) this.#look();
   }
 
   /** Whether anybody wants to know how many look. */
@@ -126,10 +142,14 @@ export class Viewing implements NamedPair {
 
   #look(): void {
     const state = this.#state!;
-    if (isPlainlyFresh(state, performance.now() - this.#heardAt)) {
-      this.#askAt = this.#heardAt + (state.dueAt!.getTime() - state.asOf.getTime()) + askAgainMs.first;
-      this.#show(plainlyFresh);
-    } else if (!this.#isAsking) void this.#ask();
+    const sinceMs = performance.now() - this.#heardAt;
+    const isFresh = isPlainlyFresh(state, sinceMs);
+    this.#askAt = isFresh
+      ? this.#heardAt + (state.dueAt!.getTime() - state.asOf.getTime()) + askAgainMs.first
+      : Infinity;
+    if (this.reader) this.#show(privately(state, sinceMs));
+    else if (isFresh) this.#show(plainlyFresh);
+    else if (!this.#isAsking) void this.#ask();
   }
 
   async #ask(): Promise<void> {
@@ -153,11 +173,11 @@ export class Viewing implements NamedPair {
   }
 
   #write(type: string, withRows: boolean): Buffer {
-    const { version, digest, rows, fetchedAt, dueAt, state, reason, words } = this.#shown!;
+    const { version, rows, fetchedAt, dueAt, state, reason, words } = this.#shown!;
     const head = JSON.stringify({
       type,
       pair: [this.dataType, this.key],
-      version: `${version}-${digest}`,
+      version: `${version}-${this.tag}`,
       state,
       reason,
       words,
@@ -170,7 +190,9 @@ export class Viewing implements NamedPair {
 }
 
 /** The parts of a version as a client has it; nothing if it is none of ours. */
-export function readVersion(text: string | undefined): { version: string; digest: string } | undefined {
-  const match = /^([^-]+)-([^-]+)$/.exec(text ?? '');
-  return match ? { version: match[1]!, digest: match[2]! } : undefined;
+export function readVersion(
+  text: string | undefined,
+): { readonly version: string; readonly digest: string; readonly reader: string | undefined } | undefined {
+  const [, version, digest, reader] = /^([^-]+)-([^-]+)(?:-([^-]+))?$/.exec(text ?? '') ?? [];
+  return version === undefined || digest === undefined ? undefined : { version, digest, reader };
 }

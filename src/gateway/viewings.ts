@@ -2,19 +2,23 @@ import type { NodeDemand } from '../demand/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Verdict } from './admission.ts';
+import { Audience } from './audience.ts';
 import type { Mirror } from './mirror.ts';
+import type { PairState } from './pair.ts';
 import type { Questions } from './questions.ts';
+import type { Reader } from './readers.ts';
 import type { Pair } from './settings.ts';
+import type { Loss } from './shelf.ts';
 import { readVersion, Viewing, type NamedPair, type Subscription, type Viewer } from './viewing.ts';
 
 export interface ViewingsOptions {
-  readonly mirror: Pick<Mirror, 'watch'>;
-  readonly questions: Pick<Questions, 'admit' | 'check' | 'explain' | 'viewers'>;
+  readonly mirror: Pick<Mirror, 'watch' | 'reread'>;
+  readonly questions: Pick<Questions, 'admit' | 'advance' | 'check' | 'explain' | 'viewers'>;
   readonly demand: Pick<NodeDemand, 'set'>;
   readonly events: Events;
 }
 
-type Step = 'admit' | 'check' | 'explain' | 'count';
+type Step = 'admit' | 'advance' | 'check' | 'explain' | 'count';
 
 interface Open {
   readonly viewing: Viewing;
@@ -34,11 +38,14 @@ const lingerMs = 10_000;
 const mostLingering = 10_000;
 const glanceMs = 15_000;
 const mostCounted = 1_000;
+const mostReadmitted = 200;
 
 /** All pairs that are looked at through this process. */
 export class Viewings {
   readonly #options: ViewingsOptions;
   readonly #open = new Map<string, Open>();
+  /** Of pairs of which not all see the same. */
+  readonly #audiences = new Map<string, Audience>();
   readonly #empty = new Set<Open>();
   readonly #glances = new Set<Glance>();
 
@@ -51,8 +58,8 @@ export class Viewings {
   }
 
   /** The pair, if it is open; its key must be written as its data type writes it. */
-  find(pair: Pair): Viewing | undefined {
-    return this.#open.get(nameOf(pair))?.viewing;
+  find(pair: Pair, reader?: Reader): Viewing | undefined {
+    return this.#open.get(nameOf(pair, reader))?.viewing;
   }
 
   /** Somebody looks from now on. He is sent nothing before he is offered it. */
@@ -90,15 +97,13 @@ export class Viewings {
     }
   }
 
-  /** Asks again whether there are such pairs: keys and whole types come and go, and may become private. */
+  /** Asks again whether there are such pairs: keys and whole types come and go, and what their readers may see. */
   async readmit(): Promise<void> {
-    const all = [...this.#open.values()].map(async (open) => {
-      const { dataType, key } = open.viewing;
-      const verdict = await this.#unlessFailed('admit', this.#options.questions.admit({ dataType, key }));
-      const refusal = verdict && refusalOf(verdict, dataType);
-      if (refusal) this.#lose(open, refusal);
-    });
-    await Promise.all(all);
+    this.#options.mirror.reread();
+    const byPair = [...Map.groupBy(this.#open.values(), ({ viewing }) => nameOf(viewing)).values()];
+    // Some at a time, so that who wants a pair meanwhile does not wait for all of them.
+    for (let first = 0; first < byPair.length; first += mostReadmitted)
+      await Promise.all(byPair.slice(first, first + mostReadmitted).map((opens) => this.#readmit(opens)));
   }
 
   /** Tells those who want to know how many look. */
@@ -116,11 +121,14 @@ export class Viewings {
   }
 
   #enter(pair: NamedPair, user: string): Viewing {
-    const name = nameOf(pair);
+    const name = nameOf(pair, pair.reader);
     let open = this.#open.get(name);
     if (!open) {
       const { questions } = this.#options;
-      const viewing = new Viewing(pair, (asked) => this.#unlessFailed('explain', questions.explain(asked)));
+      const viewing = new Viewing(pair, this.#audience(pair), (asked) =>
+        this.#unlessFailed('explain', questions.explain(asked)),
+      );
+      viewing.audience.viewings += 1;
       open = { viewing, unwatch: () => {}, emptySince: Infinity };
       this.#open.set(name, open);
       void this.#watch(open);
@@ -130,16 +138,43 @@ export class Viewings {
     return open.viewing;
   }
 
+  #audience(pair: NamedPair): Audience {
+    if (!pair.reader) return new Audience();
+    const known = this.#audiences.get(nameOf(pair));
+    if (known) return known;
+    const audience = new Audience();
+    this.#audiences.set(nameOf(pair), audience);
+    return audience;
+  }
+
   // First it is queued, if it has to be: then the state that is read says so.
   async #watch(open: Open): Promise<void> {
     const { viewing } = open;
+    const { questions, mirror } = this.#options;
+    const { reader } = viewing;
     // If that fails, the planner finds it by the count of its viewers all the same.
-    await this.#unlessFailed('check', this.#options.questions.check(viewing));
-    if (this.#open.get(nameOf(viewing)) !== open) return;
-    open.unwatch = this.#options.mirror.watch(viewing, {
-      onState: (state) => viewing.hear(state),
-      onGone: () => this.#lose(open, gone(viewing.dataType)),
-    });
+    await this.#unlessFailed('check', questions.check(viewing));
+    if (reader && reader.name !== reader.tag) await this.#unlessFailed('advance', questions.advance());
+    if (!this.#isOpen(open)) return;
+    const watcher = {
+      onState: (state: PairState) => viewing.hear(state),
+      onGone: (why: Loss) => this.#lose(open, lossOf(why, viewing)),
+    };
+    open.unwatch = mirror.watch(viewing, watcher, reader);
+  }
+
+  #isOpen(open: Open): boolean {
+    return this.#open.get(nameOf(open.viewing, open.viewing.reader)) === open;
+  }
+
+  async #readmit(opens: readonly Open[]): Promise<void> {
+    const { dataType, key } = opens[0]!.viewing;
+    const verdict = await this.#unlessFailed('admit', this.#options.questions.admit({ dataType, key }));
+    if (!verdict) return;
+    for (const open of opens) {
+      const refusal = refusalOf(verdict) ?? changeOf(verdict, open.viewing);
+      if (refusal) this.#lose(open, refusal);
+    }
   }
 
   async #unlessFailed<Answer>(step: Step, asking: Promise<Answer>): Promise<Answer | undefined> {
@@ -153,48 +188,59 @@ export class Viewings {
 
   #lose(open: Open, why: PgfreshError): void {
     const { viewing } = open;
-    if (this.#open.get(nameOf(viewing)) !== open) return;
-    this.#options.demand.set(viewing.dataType, viewing.key, 0);
+    if (!this.#isOpen(open)) return;
     this.#close(open);
+    if (viewing.audience.viewings === 0) this.#options.demand.set(viewing.dataType, viewing.key, 0);
     for (const subscription of viewing.subscriptions) subscription.viewer.lose(subscription, why);
   }
 
   #left(viewing: Viewing, user: string): void {
     this.#counted(viewing, () => viewing.leave(user));
-    const open = this.#open.get(nameOf(viewing));
-    if (viewing.users > 0 || open?.viewing !== viewing) return;
+    const open = this.#open.get(nameOf(viewing, viewing.reader));
+    if (!viewing.isEmpty || open?.viewing !== viewing) return;
     open.emptySince = performance.now();
     this.#empty.add(open);
   }
 
-  #counted(viewing: Viewing, change: () => void): void {
-    const before = viewing.users;
+  #counted({ audience, dataType, key }: Viewing, change: () => void): void {
+    const before = audience.size;
     change();
     // One that was lost counts no more; there may be another one by its name.
-    if (viewing.users !== before && this.find(viewing) === viewing)
-      this.#options.demand.set(viewing.dataType, viewing.key, viewing.users);
+    if (audience.size !== before && audience.viewings > 0) this.#options.demand.set(dataType, key, audience.size);
   }
 
   #close(open: Open): void {
+    const { audience, reader } = open.viewing;
     this.#empty.delete(open);
-    this.#open.delete(nameOf(open.viewing));
+    this.#open.delete(nameOf(open.viewing, reader));
+    audience.viewings -= 1;
+    if (reader && audience.viewings === 0) this.#audiences.delete(nameOf(open.viewing));
     open.unwatch();
   }
 }
 
-function nameOf({ dataType, key }: Pair): string {
-  return `${dataType} ${key}`;
+// Neither a data type nor a key has a line break in it.
+function nameOf({ dataType, key }: Pair, reader?: Reader): string {
+  return reader ? `${dataType} ${key}\n${reader.name}` : `${dataType} ${key}`;
 }
 
 /** Why a pair can not be had, if it can not. */
-export function refusalOf(verdict: Verdict, dataType: string): PgfreshError | undefined {
-  if ('refused' in verdict) {
-    const { code, problem } = verdict.refused;
-    return new PgfreshError(code as 'PGF_KEY_UNKNOWN', { problem });
-  }
-  return verdict.admitted.visibility === 'rls' ? new PgfreshError('PGF_LIVE_PRIVATE', { type: dataType }) : undefined;
+export function refusalOf(verdict: Verdict): PgfreshError | undefined {
+  if ('admitted' in verdict) return undefined;
+  const { code, problem } = verdict.refused;
+  return new PgfreshError(code as 'PGF_KEY_UNKNOWN', { problem });
 }
 
-function gone(dataType: string): PgfreshError {
-  return new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `there is no data type '${dataType}' any more` });
+function changeOf(verdict: Verdict, { dataType, key, reader }: Viewing): PgfreshError | undefined {
+  if (!('admitted' in verdict) || (verdict.admitted.visibility === 'rls') === (reader !== undefined)) return undefined;
+  const problem = 'it has just been decided anew whose rows these are';
+  return new PgfreshError('PGF_LIVE_UNDECIDED', { pair: `${dataType} ${key}`, problem });
+}
+
+function lossOf(why: Loss, { dataType, key }: Pair): PgfreshError {
+  if (why === 'gone')
+    return new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `there is no data type '${dataType}' any more` });
+  if (why !== 'undecided') return why;
+  const problem = 'its row security has failed, or taken too long';
+  return new PgfreshError('PGF_LIVE_UNDECIDED', { pair: `${dataType} ${key}`, problem });
 }

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import type { IncomingMessage, Server } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { createAdaptorServer } from '@hono/node-server';
 import { Hono } from 'hono';
@@ -24,6 +24,7 @@ export interface HttpOptions {
 
 const firstPort = 4400;
 const portsToTry = 20;
+const farewellMs = 2_000;
 
 /** The one HTTP server of a process. */
 export class HttpServer extends Service {
@@ -31,6 +32,9 @@ export class HttpServer extends Service {
   readonly #options: HttpOptions;
   #server: Server | undefined;
   #url = '';
+  /** Requests that are not answered yet. */
+  #open = 0;
+  #answered: (() => void) | undefined;
 
   constructor(options: HttpOptions) {
     super();
@@ -47,6 +51,7 @@ export class HttpServer extends Service {
     if (!isLoopback(host) && token === undefined) throw new PgfreshError('PGF_PUBLIC_WITHOUT_TOKEN', { host });
     const app = this.#app(token ?? (await tokenOf(dataDir)));
     this.#server = createAdaptorServer({ fetch: app.fetch }) as Server;
+    this.#server.on('request', (_request: IncomingMessage, response: ServerResponse) => this.#count(response));
     this.#server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) =>
       this.#upgrade(request, socket, head),
     );
@@ -67,12 +72,22 @@ export class HttpServer extends Service {
     if (!server?.listening) return;
     const closed = once(server, 'close');
     server.close();
-    server.closeIdleConnections();
     for (const door of this.#options.doors ?? []) await door.drain();
-    // A request in flight gets a moment; a connection that is kept open gets none.
-    const timer = setTimeout(() => server.closeAllConnections(), 2_000);
-    await closed;
+    // A request in flight gets a moment. A connection that is kept open gets none, nor one that has not asked for anything yet.
+    const answered = new Promise<void>((resolve) => (this.#answered = resolve));
+    const timer = setTimeout(() => this.#answered?.(), farewellMs);
+    if (this.#open > 0) await answered;
     clearTimeout(timer);
+    server.closeAllConnections();
+    await closed;
+  }
+
+  #count(response: ServerResponse): void {
+    this.#open += 1;
+    response.on('close', () => {
+      this.#open -= 1;
+      if (this.#open === 0) this.#answered?.();
+    });
   }
 
   #app(token: string): Hono {

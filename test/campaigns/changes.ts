@@ -1,7 +1,7 @@
 import pg from 'pg';
 import { Database, type Queryable, type Statement } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
-import { Feed, Mirror, PostgresBus, Pump, readShared, type PairState } from '../../src/gateway/index.ts';
+import { Feed, Mirror, PostgresBus, Pump, readPairs, type PairState } from '../../src/gateway/index.ts';
 import { shiftClock } from '../harness/clock.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { seededRandom } from '../harness/random.ts';
@@ -302,7 +302,7 @@ class Side {
       pollMs: listenUrl === undefined ? 20 : 200,
       onWatching: () => this.#pump.wake(),
     });
-    const read = readShared(db);
+    const read = readPairs(db, db);
     this.mirror = new Mirror({
       feed: this.#feed,
       events,

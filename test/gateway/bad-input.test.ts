@@ -5,9 +5,10 @@ import { RegistryScene } from '../registry/scene.ts';
 
 const argument = 'PGF_ARGUMENT_INVALID';
 const type = 'PGF_TYPE_UNKNOWN';
+const role = 'PGF_LIVE_ROLE';
 const notOfThatType = '22P02';
 
-/** Arguments that make no sense, and by which code each is refused. `:type` is a data type that is there. */
+/** Arguments that make no sense, and by which code each is refused. `:type` is a data type that is there, `:hidden` one with row security. */
 const cases: Record<(typeof changeFunctions)[number], readonly (readonly [string, string])[]> = {
   admit_pairs: [
     [`null, '{A}'`, argument],
@@ -31,8 +32,33 @@ const cases: Record<(typeof changeFunctions)[number], readonly (readonly [string
     [`:type, null`, argument],
     [`:type, '{NULL}'`, argument],
     [`:type, array_fill('A'::text, array[10001])`, argument],
-    [`(select type_id from pgfresh.data_type_registry where data_type = 'hidden'), '{A}'`, argument],
+    [`:hidden, '{A}'`, argument],
   ],
+  read_pairs_as: [
+    [`'pgfresh_viewer', 'ada', '{}', null, '{A}'`, type],
+    [`'pgfresh_viewer', 'ada', '{}', 0, '{A}'`, type],
+    [`'pgfresh_viewer', 'ada', '{}', :hidden, null`, argument],
+    [`'pgfresh_viewer', 'ada', '{}', :hidden, '{NULL}'`, argument],
+    [`'pgfresh_viewer', 'ada', '{}', :hidden, array_fill('A'::text, array[10001])`, argument],
+    [`'pgfresh_viewer', 'ada', '{}', :type, '{A}'`, argument],
+    [`'pgfresh_viewer', null, '{}', :hidden, '{A}'`, argument],
+    [`'pgfresh_viewer', 'ada', null, :hidden, '{A}'`, argument],
+    [`'pgfresh_viewer', 'ada', '[]', :hidden, '{A}'`, argument],
+    [`'pgfresh_viewer', 'ada', '{', :hidden, '{A}'`, notOfThatType],
+    [`null, 'ada', '{}', :hidden, '{A}'`, role],
+    [`'no role', 'ada', '{}', :hidden, '{A}'`, role],
+    [`'pgfresh_worker', 'ada', '{}', :hidden, '{A}'`, role],
+    [`current_user::text, 'ada', '{}', :hidden, '{A}'`, role],
+  ],
+  admit_viewer_role: [
+    ['null', role],
+    [`''`, role],
+    [`'pgfresh_worker'`, role],
+    [`repeat('x', 10000)`, role],
+    [`E'a\nb'`, role],
+    ['current_user::text', role],
+  ],
+  viewer_role_problem: [['1', '42883']],
   pump_changes: [
     ['null', argument],
     [`'me'`, notOfThatType],
@@ -54,10 +80,11 @@ const cases: Record<(typeof changeFunctions)[number], readonly (readonly [string
 
 let scene: RegistryScene;
 let quote = 0;
+let hidden = 0;
 beforeAll(async () => {
   scene = await RegistryScene.open();
   quote = await scene.add('quote', { key_pattern: '^[A-Z]+$' });
-  await scene.add('hidden', { visibility: 'rls' });
+  hidden = await scene.add('hidden', { visibility: 'rls' });
   await scene.db.query('select pgfresh.watch_changes($1::int[])', [[quote]]);
   await scene.db.query(`insert into mirror values ('A', now())`);
 });
@@ -65,7 +92,7 @@ beforeAll(async () => {
 const all = Object.entries(cases).flatMap(([name, list]) => list.map(([given, code]) => [name, given, code] as const));
 
 it.each(all)('%s(%s) is refused', async (name, given, code) => {
-  const statement = `select pgfresh.${name}(${given.replaceAll(':type', String(quote))})`;
+  const statement = `select pgfresh.${name}(${given.replaceAll(':type', String(quote)).replaceAll(':hidden', String(hidden))})`;
   await expectNoChange(scene.db, async () => {
     await expect(scene.db.query(statement)).rejects.toMatchObject({ code });
   });

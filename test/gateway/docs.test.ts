@@ -90,7 +90,7 @@ describe('docs/gateway.md', () => {
   it('has configurations that are accepted', async () => {
     const text = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
     const shown = [...text.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, example]) => example!);
-    expect(shown).toHaveLength(2);
+    expect(shown).toHaveLength(3);
     const folder = await temporaryFolder('gateway-docs');
     for (const [place, example] of shown.entries()) {
       const configFile = join(folder, `${place}.config.ts`);

@@ -101,8 +101,8 @@ export class RunningGateway {
       config: { port: 0, token: 'the-token-of-the-console', ...config, gateway: { jwt, ...gateway } },
     });
     this.events.subscribe((event) => this.seen.push(event));
-    const { db, url: listenUrl } = scene;
-    this.gateway = new Gateway({ db, listenUrl, events: this.events, settings: resolved.gateway });
+    const { db, url } = scene;
+    this.gateway = new Gateway({ db, url, listenUrl: url, events: this.events, settings: resolved.gateway });
     this.http = new HttpServer({
       settings: resolved.settings,
       events: this.events,

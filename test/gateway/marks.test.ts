@@ -258,6 +258,24 @@ describe('the triggers', () => {
   });
 });
 
+it('a later snapshot has a greater version, also when only transactions in it have ended', async () => {
+  await scene.db.query('select * from pgfresh.read_pairs($1::int, $2::text[])', [quote, ['A']]);
+  const snapshots = [
+    '10:12:10,11',
+    '10:12:11',
+    '12:12:',
+    '10:13:10',
+    '10:100:10,50,70',
+    '10:100:50',
+    '50:4294967300:50',
+  ];
+  const versions = await scene.value<string[]>(
+    `array(select pgfresh.version_of(s::pg_snapshot) from unnest($1::text[]) with ordinality as u(s, place) order by place)`,
+    [snapshots],
+  );
+  expect(versions).toEqual([...new Set(versions)].toSorted());
+});
+
 describe('reading on', () => {
   type Answer = { snapshot: string; changes: [number, string[] | null, number[]][] };
   const since = (snapshot?: string) =>

@@ -1,6 +1,7 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { Events } from '../../src/events/index.ts';
-import { Mirror, readShared, type FeedHeard } from '../../src/gateway/index.ts';
+import { Mirror, readPairs, type FeedHeard, type Pair, type Reader } from '../../src/gateway/index.ts';
+import { openSession } from '../harness/session.ts';
 import { GatewayScene, sees, Viewer } from './scene.ts';
 
 const scene = await GatewayScene.open();
@@ -9,20 +10,20 @@ const scene = await GatewayScene.open();
 async function openMirror() {
   const reads: string[][] = [];
   let listener: (heard: FeedHeard) => void = () => {};
-  const read = readShared(scene.db);
+  const read = readPairs(scene.db, scene.db);
   const mirror = new Mirror({
     feed: { subscribe: (one) => ((listener = one), () => {}), watch: async () => {}, unwatch: () => {} },
-    read: (type, keys) => (reads.push([...keys]), read(type, keys)),
+    read: (type, keys, reader) => (reads.push([...keys]), read(type, keys, reader)),
     events: new Events(),
   });
   onTestFinished(() => mirror.stop());
   await mirror.start();
-  const look = (key: string): Viewer => {
+  const watch = (...[pair, reader]: [Pair, Reader?]): Viewer => {
     const viewer = new Viewer();
-    viewer.stop = mirror.watch({ type: 1, key }, viewer);
+    viewer.stop = mirror.watch(pair, viewer, reader);
     return viewer;
   };
-  return { look, reads, tell: (heard: FeedHeard) => listener(heard) };
+  return { watch, look: (key: string) => watch({ type: 1, key }), reads, tell: (heard: FeedHeard) => listener(heard) };
 }
 
 it('reads everything again if something may have been missed', async () => {
@@ -72,4 +73,40 @@ it('reads many pairs in few statements, those first that nobody has seen yet', a
   const fresh = look('new');
   await fresh.until(sees(undefined));
   expect(reads[before]![0]).toBe('new');
+});
+
+it('reads as each reader what he watches, in one statement, and only as those of what has changed', async () => {
+  await scene.type('own', { visibility: 'rls' });
+  await scene.db.query('grant select on own to pgfresh_viewer');
+  const [row] = await scene.db.query<{ type: number }>(
+    `select type_id as type from pgfresh.data_type_registry where data_type = 'own'`,
+  );
+  const { watch, tell, reads } = await openMirror();
+  const readers = ['ada', 'ben'].map((user) => ({ role: 'pgfresh_viewer', user, claims: '{}', tag: user, name: user }));
+  const [ada, ben] = readers.map((reader) => (key: string) => watch({ type: row!.type, key }, reader));
+  const viewers = [ada!('A'), ada!('B'), ada!('C'), ben!('C')];
+  await Promise.all(viewers.map((viewer) => viewer.until(sees(undefined))));
+  expect(reads.map((keys) => keys.join(' ')).toSorted()).toEqual(['A B C', 'C']);
+  await scene.price('A', 1, 'own');
+  tell([{ type: row!.type, keys: ['A'] }]);
+  await viewers[0]!.until(sees(1));
+  expect(reads.slice(2)).toEqual([['A']]);
+  await scene.price('C', 2, 'own');
+  tell([{ type: row!.type, keys: ['C'] }]);
+  await Promise.all(viewers.slice(2).map((viewer) => viewer.until(sees(2))));
+  expect(reads.slice(3)).toEqual([['C'], ['C']]);
+});
+
+it('reads again what was not committed yet when it read, although later ones were', async () => {
+  const { look, tell } = await openMirror();
+  const late = await openSession(scene.url);
+  await late.query('begin');
+  const [row] = await late.query<{ xid: number }>(
+    `insert into quote values ('LATE', 1) returning pg_current_xact_id()::text::int as xid`,
+  );
+  await scene.price('EARLY', 1);
+  const viewer = await look('LATE').until(sees(undefined));
+  await late.query('commit');
+  tell([{ type: 1, keys: ['LATE'], xids: [row!.xid] }]);
+  await viewer.until(sees(1));
 });

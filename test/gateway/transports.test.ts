@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { EventClient } from './event-client.ts';
 import { LiveScene, tokenOf, type RunningGateway } from './live-scene.ts';
@@ -62,13 +64,22 @@ describe('an event stream', () => {
     ]);
   });
 
-  it('ends with a reconnect', async () => {
+  it('ends with a reconnect, and nobody is waited for who has asked for nothing', async () => {
     const stream = await EventClient.open(running.http.url, await as('ada'));
-    await stream.next('welcome');
-    const stopped = running.stop();
+    const { session } = await stream.next('welcome');
+    await stream.say(session as string, { type: 'ping' });
+    await stream.next('pong');
+    // As browsers do, in case that they need one.
+    const { port, hostname } = new URL(running.http.url);
+    const spare = connect(Number(port), hostname);
+    await once(spare, 'connect');
+    const since = performance.now();
+    const stopped = running.http.stop();
     await stream.next('reconnect');
     await stopped;
+    expect(performance.now() - since).toBeLessThan(1_000);
     await stream.ended;
+    spare.destroy();
   });
 });
 

@@ -1,5 +1,6 @@
 import { styleText } from 'node:util';
 import type { Command } from 'commander';
+import { examineGateway } from '../../gateway/index.ts';
 import { examineFetchers } from '../../refresh/index.ts';
 import { examineRegistry } from '../../registry/index.ts';
 import { examineJobs } from '../../schedule/index.ts';
@@ -20,6 +21,7 @@ export function addCheck(program: Command): void {
         sources: examineSources,
         worker: examineFetchers,
         jobs: examineJobs,
+        gateway: examineGateway,
       });
       const fatal = findings.filter((finding) => finding.state === 'fatal').length;
       output.result(

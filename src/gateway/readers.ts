@@ -1,0 +1,84 @@
+import { createHash } from 'node:crypto';
+import type { Queryable } from '../database/index.ts';
+import { PgfreshError } from '../errors/index.ts';
+import type { RlsSettings, User } from './settings.ts';
+
+/** As whom rows with row security are read. */
+export interface Reader {
+  readonly role: string;
+  readonly user: string;
+  /** What his token says, as JSON. */
+  readonly claims: string;
+  /** Equal for those who see the same. */
+  readonly tag: string;
+  /** What is read for one name is read together; the tag, unless somebody needs readings of his own. */
+  readonly name: string;
+}
+
+const admit = 'select pgfresh.admit_viewer_role($1::text)';
+const rememberMs = 5_000;
+
+/** Who of the users reads as whom. Of a role it is asked in the database whether that can be, every few seconds. */
+export class Readers {
+  readonly #settings: RlsSettings | undefined;
+  readonly #db: Queryable;
+  readonly #known = new WeakMap<User, Reader>();
+  readonly #roles = new Map<string, { readonly admitted: Promise<unknown>; readonly until: number }>();
+  #count = 0;
+
+  constructor(settings: RlsSettings | undefined, db: Queryable) {
+    this.#settings = settings;
+    this.#db = db;
+  }
+
+  /** As whom a user reads, if he has done so before. */
+  known(user: User): Reader | undefined {
+    return this.#known.get(user);
+  }
+
+  /** As whom a user reads pairs of a data type; refuses who can not. */
+  async of(user: User, dataType: string): Promise<Reader> {
+    const reader = this.#known.get(user) ?? readerOf(user, roleOf(user, dataType, this.#settings));
+    await this.#admitted(reader.role);
+    this.#known.set(user, reader);
+    return reader;
+  }
+
+  /** The same for one who has seen something as somebody else, and must see what is newer than that. */
+  renewed(reader: Reader): Reader {
+    this.#count += 1;
+    return { ...reader, name: `${reader.tag} ${this.#count}` };
+  }
+
+  #admitted(role: string): Promise<unknown> {
+    const asked = this.#roles.get(role);
+    if (asked && asked.until > performance.now()) return asked.admitted;
+    const admitted = this.#db.query(admit, [role]);
+    this.#roles.set(role, { admitted, until: performance.now() + rememberMs });
+    return admitted;
+  }
+}
+
+function roleOf({ anonymous, claims }: User, type: string, settings: RlsSettings | undefined): string {
+  const refused = (problem: string): PgfreshError => new PgfreshError('PGF_LIVE_PRIVATE', { type, problem });
+  if (!settings) throw refused('this gateway is not told how to read them');
+  if (anonymous) {
+    if (settings.anonymousRole === undefined) throw refused('who has no token may see none');
+    return settings.anonymousRole;
+  }
+  const claimed = settings.roleClaim === undefined ? undefined : claims[settings.roleClaim];
+  const role = claimed ?? settings.role;
+  if (typeof role === 'string') return role;
+  throw refused(`the token does not name a role in its claim ${settings.roleClaim ?? 'role'}`);
+}
+
+function readerOf({ id, anonymous, claims: said }: User, role: string): Reader {
+  // People without names are not told apart: their names are made up.
+  const user = anonymous ? '' : id;
+  const claims = JSON.stringify({ role, ...said });
+  const digest = createHash('sha256')
+    .update(JSON.stringify([role, user, claims]))
+    .digest('base64url');
+  const tag = digest.slice(0, 16).replaceAll('-', '.');
+  return { role, user, claims, tag, name: tag };
+}

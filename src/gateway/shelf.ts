@@ -1,0 +1,88 @@
+import type { PgfreshError } from '../errors/index.ts';
+import { isSame, type PairReading, type PairState } from './pair.ts';
+import type { Reader } from './readers.ts';
+import { parseSnapshot, type Snapshot } from './snapshot.ts';
+
+/** Why nothing more comes: there is no such data type any more, row security does not say what its reader may see, or he can not read. */
+export type Loss = 'gone' | 'undecided' | PgfreshError;
+
+/** Somebody who watches a pair. Neither function may throw. */
+export interface Watcher {
+  /** Every state that is newer than the last one; states may be skipped, the newest always comes. */
+  readonly onState: (state: PairState) => void;
+  readonly onGone: (why: Loss) => void;
+}
+
+export interface WatchedPair {
+  readonly key: string;
+  readonly shelf: Shelf;
+  readonly watchers: Set<Watcher>;
+  state: PairState | undefined;
+  /** Which transactions are in the state; undefined if it is not known what their numbers mean. */
+  snapshot: Snapshot | undefined;
+  /** How often in a row it could not be read. */
+  failures: number;
+}
+
+export const largestRead = 500;
+
+/** The pairs of one data type that are read together: those that all see alike, or those of one reader. */
+export class Shelf {
+  readonly type: number;
+  readonly reader: Reader | undefined;
+  /** How many pairs it has. */
+  size = 0;
+  /** Never read yet: somebody waits for these, so they are first. */
+  readonly cold = new Set<WatchedPair>();
+  /** May have changed since they were read. */
+  readonly dirty = new Set<WatchedPair>();
+  /** Whether somebody reads it, or rests after a failure. */
+  isBusy = false;
+  /** How long to rest. */
+  pauseMs = 0;
+  /** How many pairs to read at once: fewer after a failure, so that one bad row does not keep back the others. */
+  limit = largestRead;
+
+  constructor(type: number, reader: Reader | undefined) {
+    this.type = type;
+    this.reader = reader;
+  }
+
+  /** Takes pairs to read, first those that were never read. From here on they can become dirty again. */
+  take(): WatchedPair[] {
+    const batch: WatchedPair[] = [];
+    for (const set of [this.cold, this.dirty]) {
+      for (const pair of set) {
+        if (batch.length >= this.limit) return batch;
+        set.delete(pair);
+        batch.push(pair);
+      }
+    }
+    return batch;
+  }
+
+  putBack(batch: readonly WatchedPair[]): void {
+    for (const pair of batch) if (pair.watchers.size > 0) this[pair.state ? 'dirty' : 'cold'].add(pair);
+  }
+}
+
+/** Tells those who watch what is new to them. Whoever has left meanwhile is not there any more. */
+export function apply(batch: readonly WatchedPair[], readings: readonly PairReading[]): void {
+  const byKey = new Map(readings.map((reading) => [reading.key, reading]));
+  const snapshot = readings[0] && parseSnapshot(readings[0].snapshot);
+  for (const pair of batch) {
+    const { key, snapshot: _, ...state } = byKey.get(pair.key)!;
+    const had = pair.state;
+    if (had && state.version < had.version) {
+      throw new Error(
+        `the database has gone back: ${key} was read in version ${had.version}, and now in ${state.version}`,
+      );
+    }
+    pair.snapshot = snapshot;
+    pair.failures = 0;
+    // The version stays that of the first read which has shown this, so that who has it has missed nothing.
+    if (had && isSame(had, state)) continue;
+    pair.state = state;
+    for (const watcher of pair.watchers) watcher.onState(state);
+  }
+}

@@ -1,0 +1,89 @@
+interface Waiting {
+  readonly type: number;
+}
+
+/** For whom is read: somebody who has seen nothing yet, a few, or so many that others must not wait for all of them. */
+export const lanes = ['first', 'few', 'many'] as const;
+export type Lane = (typeof lanes)[number];
+
+/**
+ * Who reads next, of those that wait. The lanes take turns, and so do the types in a lane. Not more than so many at once;
+ * of a type that has just taken too long only one.
+ */
+export class Turns<Who extends Waiting> {
+  readonly #atOnce: number;
+  readonly #lanes = lanes.map(() => new Map<number, Set<Who>>());
+  readonly #places = new Map<Who, number>();
+  readonly #running = new Map<number, number>();
+  readonly #slow = new Set<number>();
+  #count = 0;
+  #last = lanes.length - 1;
+
+  constructor(atOnce: number) {
+    this.#atOnce = atOnce;
+  }
+
+  /** Whoever waits already keeps the better lane. */
+  add(who: Who, name: Lane): void {
+    const lane = lanes.indexOf(name);
+    if ((this.#places.get(who) ?? Infinity) <= lane) return;
+    this.delete(who);
+    this.#places.set(who, lane);
+    const waiting = this.#lanes[lane]!.get(who.type);
+    if (waiting) waiting.add(who);
+    else this.#lanes[lane]!.set(who.type, new Set([who]));
+  }
+
+  delete(who: Who): void {
+    const lane = this.#places.get(who);
+    if (lane === undefined) return;
+    this.#places.delete(who);
+    const waiting = this.#lanes[lane]!.get(who.type)!;
+    waiting.delete(who);
+    if (waiting.size === 0) this.#lanes[lane]!.delete(who.type);
+  }
+
+  /** Whether there is room for somebody who waits. */
+  get hasTurn(): boolean {
+    return this.#find() !== undefined;
+  }
+
+  /** Whose turn it is, if there is room; it must end. */
+  next(): Who | undefined {
+    const found = this.#find();
+    if (!found) return undefined;
+    const { place, type, waiting } = found;
+    const [who] = waiting;
+    this.delete(who!);
+    // Behind the other types.
+    if (waiting.size > 0) {
+      this.#lanes[place]!.delete(type);
+      this.#lanes[place]!.set(type, waiting);
+    }
+    this.#running.set(type, (this.#running.get(type) ?? 0) + 1);
+    this.#count += 1;
+    this.#last = place;
+    return who;
+  }
+
+  /** A turn has ended, in time or not. */
+  end({ type }: Who, wasSlow: boolean): void {
+    this.#count -= 1;
+    const running = this.#running.get(type)! - 1;
+    if (running > 0) this.#running.set(type, running);
+    else this.#running.delete(type);
+    if (wasSlow) this.#slow.add(type);
+    else this.#slow.delete(type);
+  }
+
+  #find(): { readonly place: number; readonly type: number; readonly waiting: Set<Who> } | undefined {
+    if (this.#count >= this.#atOnce) return undefined;
+    for (let step = 1; step <= lanes.length; step++) {
+      const place = (this.#last + step) % lanes.length;
+      for (const [type, waiting] of this.#lanes[place]!) {
+        if (!this.#slow.has(type) || !this.#running.has(type)) return { place, type, waiting };
+      }
+    }
+    return undefined;
+  }
+}
