@@ -72,6 +72,8 @@ export class Session implements Viewer {
   readonly #subscriptions = new Map<string, Subscription>();
   /** Pairs whose key the client writes in another way than their data type. */
   readonly #writings = new Map<string, string>();
+  /** By which not all are asked for a sign of life in the same round. */
+  readonly turn = Math.floor(Math.random() * 1_000);
   /** When it is to be asked again whether he may see what he sees. */
   recheckAt = performance.now() + recheckEveryMs;
   /** Whether he wants to know how many look. */

@@ -34,6 +34,7 @@ const lingerMs = 10_000;
 const mostLingering = 10_000;
 const glanceMs = 15_000;
 const mostCounted = 1_000;
+const mostReadmitted = 200;
 
 /** All pairs that are looked at through this process. */
 export class Viewings {
@@ -92,13 +93,16 @@ export class Viewings {
 
   /** Asks again whether there are such pairs: keys and whole types come and go, and may become private. */
   async readmit(): Promise<void> {
-    const all = [...this.#open.values()].map(async (open) => {
+    const readmit = async (open: Open): Promise<void> => {
       const { dataType, key } = open.viewing;
       const verdict = await this.#unlessFailed('admit', this.#options.questions.admit({ dataType, key }));
       const refusal = verdict && refusalOf(verdict, dataType);
       if (refusal) this.#lose(open, refusal);
-    });
-    await Promise.all(all);
+    };
+    const all = [...this.#open.values()];
+    // Some at a time, so that who wants a pair meanwhile does not wait for all of them.
+    for (let first = 0; first < all.length; first += mostReadmitted)
+      await Promise.all(all.slice(first, first + mostReadmitted).map(readmit));
   }
 
   /** Tells those who want to know how many look. */
