@@ -25,6 +25,8 @@ import type { Viewings } from './viewings.ts';
 /** One way to a client, whatever it is made of. */
 export interface Outlet {
   send(message: Buffer): void;
+  /** What is sent in this turn goes out at its end, in one piece. */
+  hold(): void;
   /** Bytes that wait for the client to read. */
   readonly buffered: number;
   /** Ends it when what was sent has gone. */
@@ -135,6 +137,8 @@ export class Session implements Viewer {
     if (!this.#messages.take())
       return this.end(new PgfreshError('PGF_LIVE_TOO_FAST', { limit: limits.messagesPerSecond }));
     const message = readMessage(text, limits.messageDepth);
+    // An answer, and the snapshots that follow it.
+    this.client.outlet.hold();
     if (message.type === 'hello') {
       this.counts = message.viewers === true;
       return this.greet(message.protocol);
