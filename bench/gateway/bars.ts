@@ -4,6 +4,7 @@ import type { Plan } from './plan.ts';
 export const coldName = 'wish for a cold pair to its row, p50';
 export const fanOutName = ({ together }: Plan, percentage: number) =>
   `commit to the last of ${showNumber(together)} viewers, p${percentage}`;
+export const comeName = 'viewers who connect, want and see';
 export const residentName = 'memory a viewer';
 export const usedName = 'memory a viewer, without what is free';
 export const joinName = (which: 'idle' | 'busy', percentage: number) =>

@@ -8,7 +8,7 @@ import { startMarket } from '../worker/providers.ts';
 import { Stage } from '../worker/stage.ts';
 import { hello, want } from './conversation.ts';
 import type { Plan } from './plan.ts';
-import { Viewer } from './viewer.ts';
+import { PlainClient } from '../../test/harness/plain-client.ts';
 
 /** Milliseconds from the wish for a pair that nobody has ever seen until its row is there. */
 export function timeColdPairs(server: BenchServer, scope: Scope, plan: Plan['coldPairs']): Promise<number[]> {
@@ -22,7 +22,7 @@ export function timeColdPairs(server: BenchServer, scope: Scope, plan: Plan['col
     const times: number[] = [];
     for (const [turn, symbol] of [...listings.keys()].slice(0, plan.warmUp + plan.samples).entries()) {
       // Not in step with anything that happens at regular times.
-      await sleep(20 + Math.random() * 200);
+      await sleep(20 + Math.random() * 100);
       const ms = await child.orFailure(worker.orFailure(timeOne(value as number, symbol)));
       if (turn >= plan.warmUp) times.push(ms);
     }
@@ -33,7 +33,7 @@ export function timeColdPairs(server: BenchServer, scope: Scope, plan: Plan['col
 function timeOne(port: number, symbol: string): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   let began = 0;
-  const viewer = new Viewer({
+  const viewer = new PlainClient({
     port,
     from: undefined,
     onOpen: () => {

@@ -1,7 +1,7 @@
+import { PlainClient } from '../../test/harness/plain-client.ts';
 import { report, serve } from '../child-side.ts';
 import { now, sleep } from '../clock.ts';
-import { hello, messagesToSnapshot, want } from './conversation.ts';
-import { Viewer } from './viewer.ts';
+import { add, drop, hello, messagesToNext, messagesToSnapshot, want } from './conversation.ts';
 
 // The program of a process with viewers in it.
 
@@ -11,10 +11,9 @@ export interface Come {
 }
 
 export interface Joins {
-  readonly port: number;
+  /** Those who look at this pair look at others besides, one after the other. */
+  readonly who: string;
   readonly perSecond: number;
-  readonly seconds: number;
-  /** In turns. */
   readonly keys: readonly string[];
 }
 
@@ -24,15 +23,7 @@ const addresses = 8;
 const stayMs = 1_000;
 const everyMs = 2;
 
-let staying: Viewer[] = [];
-let heard = 0;
-let problem: string | undefined;
-let reached: { readonly count: number; readonly tell: (at: number) => void; readonly at: Promise<number> } | undefined;
 let turn = 0;
-
-function lost(why: string): void {
-  problem ??= why;
-}
 
 // Other systems have one loopback address only.
 function nextAddress(): string | undefined {
@@ -40,69 +31,91 @@ function nextAddress(): string | undefined {
   return process.platform === 'linux' ? `127.0.${number + 1}.${turn + 1}` : undefined;
 }
 
+/** Somebody who looks at a pair, and stays. */
+class Viewer {
+  readonly key: string;
+  readonly #client: PlainClient;
+  /** Settles when he has the snapshot. */
+  readonly shown: Promise<number>;
+  #waiting: { left: number; readonly tell: (at: number) => void } | undefined;
+
+  constructor(port: number, key: string) {
+    this.key = key;
+    this.shown = this.#after(messagesToSnapshot);
+    this.#client = new PlainClient({
+      port,
+      from: nextAddress(),
+      onOpen: () => this.#client.say(hello, want(key)),
+      onMessage: () => this.#hear(),
+      onLost: (why) => {
+        problem ??= why;
+        throw new Error(why);
+      },
+    });
+  }
+
+  /** Looks at another pair for a while. Settles with the milliseconds until he has its snapshot. */
+  async join(key: string): Promise<number> {
+    const shown = this.#after(messagesToNext);
+    const began = now();
+    this.#client.say(add(key));
+    const ms = (await shown) - began;
+    setTimeout(() => this.#client.say(drop(key)), stayMs);
+    return ms;
+  }
+
+  leave(): void {
+    this.#client.cut();
+  }
+
+  #after(messages: number): Promise<number> {
+    const { promise, resolve } = Promise.withResolvers<number>();
+    this.#waiting = { left: messages, tell: resolve };
+    return promise;
+  }
+
+  #hear(): void {
+    if (!this.#waiting) return hear();
+    if (--this.#waiting.left > 0) return;
+    this.#waiting.tell(now());
+    this.#waiting = undefined;
+  }
+}
+
+let viewers: Viewer[] = [];
+let problem: string | undefined;
+let heard = 0;
+let reached: { readonly count: number; readonly tell: (at: number) => void; readonly at: Promise<number> } | undefined;
+
 function hear(): void {
   heard += 1;
   if (heard === reached?.count) reached.tell(now());
-}
-
-/** Somebody who looks at a pair. Settles with the milliseconds until he has its snapshot. */
-function join(port: number, key: string, onLater: () => void): { viewer: Viewer; shown: Promise<number> } {
-  const { promise: shown, resolve, reject } = Promise.withResolvers<number>();
-  let messages = 0;
-  let began = 0;
-  const viewer = new Viewer({
-    port,
-    from: nextAddress(),
-    onOpen: () => {
-      began = now();
-      viewer.say(hello, want(key));
-    },
-    onMessage: () => {
-      if (++messages < messagesToSnapshot) return;
-      if (messages === messagesToSnapshot) resolve(now() - began);
-      else onLater();
-    },
-    onLost: (why) => {
-      lost(why);
-      reject(new Error(why));
-    },
-  });
-  return { viewer, shown };
 }
 
 async function come({ port, keys }: Come): Promise<void> {
   const left = [...keys];
   const one = async (): Promise<void> => {
     for (let key = left.pop(); key !== undefined; key = left.pop()) {
-      const { viewer, shown } = join(port, key, hear);
-      staying.push(viewer);
-      await shown;
+      const viewer = new Viewer(port, key);
+      viewers.push(viewer);
+      await viewer.shown;
     }
   };
   await Promise.all(Array.from({ length: connectingAtOnce }, one));
 }
 
-/** So many come in a second, whatever becomes of those before them, and each goes after a while. */
-async function joins({ port, perSecond, seconds, keys }: Joins): Promise<number[]> {
+/** So many join in a second, whatever becomes of those before them. */
+async function joins({ who, perSecond, keys }: Joins): Promise<number[]> {
+  const joiners = viewers.filter(({ key }) => key === who);
   const times: Promise<number>[] = [];
-  const leaves: Promise<void>[] = [];
   const began = now();
-  while (times.length < perSecond * seconds) {
-    const due = Math.min(perSecond * seconds, ((now() - began) / 1000) * perSecond);
-    while (times.length < due) {
-      const { viewer, shown } = join(port, keys[times.length % keys.length]!, () => {});
-      times.push(shown);
-      leaves.push(
-        shown.then(async () => {
-          await sleep(stayMs);
-          viewer.leave();
-        }),
-      );
-    }
+  while (times.length < keys.length) {
+    const due = Math.min(keys.length, ((now() - began) / 1000) * perSecond);
+    while (times.length < due) times.push(joiners[times.length % joiners.length]!.join(keys[times.length]!));
     await sleep(everyMs);
   }
   const all = await Promise.all(times);
-  await Promise.all(leaves);
+  await sleep(stayMs);
   return all;
 }
 
@@ -119,8 +132,8 @@ serve({
   heard: () => reached!.at,
   problem: () => problem ?? null,
   leave: () => {
-    for (const viewer of staying) viewer.cut();
-    staying = [];
+    for (const viewer of viewers) viewer.leave();
+    viewers = [];
   },
 });
 report({ type: 'ready', value: undefined });

@@ -23,14 +23,11 @@ export class Crowds {
     await this.#each((child, share) => child.ask('come', { port, keys: share(keys) } satisfies Come));
   }
 
-  /** Milliseconds from wish to snapshot of those who come and go. */
-  async joins(
-    port: number,
-    { perSecond, seconds, keys }: { perSecond: number; seconds: number; keys: readonly string[] },
-  ): Promise<number[]> {
+  /** Milliseconds from wish to snapshot of those who look at one pair, and at another one for a while. */
+  async joins(who: string, perSecond: number, keys: readonly string[]): Promise<number[]> {
     const rate = perSecond / this.#children.length;
     const all = await this.#each((child, share) =>
-      child.ask<number[]>('joins', { port, perSecond: rate, seconds, keys: share(keys) } satisfies Joins),
+      child.ask<number[]>('joins', { who, perSecond: rate, keys: share(keys) } satisfies Joins),
     );
     return all.flat();
   }

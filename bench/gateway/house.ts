@@ -7,7 +7,7 @@ import { Stage } from '../worker/stage.ts';
 import { hello, messagesToSnapshot, want } from './conversation.ts';
 import type { Memory } from './memory.ts';
 import type { Plan } from './plan.ts';
-import { Viewer } from './viewer.ts';
+import { PlainClient } from '../../test/harness/plain-client.ts';
 
 /** A server with the same viewers, gateway or not. */
 export interface Host {
@@ -109,7 +109,7 @@ export interface Conversation {
 export async function listenTo(house: House, port: number): Promise<Conversation> {
   const said: string[] = [];
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const viewer = new Viewer({
+  const viewer = new PlainClient({
     port,
     from: undefined,
     onOpen: () => viewer.say(hello, want(commonKey)),

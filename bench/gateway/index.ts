@@ -5,7 +5,7 @@ import { type Outcome, Samples, showNumber } from '../report.ts';
 import type { Scope } from '../scope.ts';
 import { BenchServer } from '../server.ts';
 import { median, percentile } from '../statistics.ts';
-import { barsOf, coldName, demandName, fanOutName, joinName, residentName, usedName } from './bars.ts';
+import { barsOf, coldName, comeName, demandName, fanOutName, joinName, residentName, usedName } from './bars.ts';
 import { timeColdPairs } from './cold-pair.ts';
 import { Crowds } from './crowds.ts';
 import { buildHouse, commonKey, type Host, type House, listenTo, openBare, openGateway } from './house.ts';
@@ -34,7 +34,7 @@ export async function run({ quick, only, scope, progress }: Run): Promise<Outcom
     const gateway = await openGateway(house, inner);
     const conversation = await listenTo(house, gateway.port);
     const crowds = await measureViewers(bench, gateway, inner);
-    await measureJoins(bench, gateway, crowds);
+    await measureJoins(bench, crowds);
     await measureFanOut(bench, gateway, crowds);
     return conversation;
   });
@@ -68,6 +68,7 @@ async function measureViewers({ plan, house, samples, progress }: Bench, host: H
   const after = await host.memory();
   const resident = (after.resident - before.resident) / viewers;
   const used = (after.used - before.used) / viewers;
+  samples.add(comeName, host.name, 'viewers/s', (viewers / ms) * 1000);
   samples.add(residentName, host.name, 'bytes', resident);
   samples.add(usedName, host.name, 'bytes', used);
   if (host.name === 'gateway')
@@ -78,7 +79,7 @@ async function measureViewers({ plan, house, samples, progress }: Bench, host: H
   return crowds;
 }
 
-async function measureJoins({ plan, house, samples, progress }: Bench, host: Host, crowds: Crowds): Promise<void> {
+async function measureJoins({ plan, house, samples, progress }: Bench, crowds: Crowds): Promise<void> {
   const { perSecond, warmUpSeconds, seconds, idlePerSecond, idleSeconds, newOneIn } = plan.joins;
   const measure = async (rate: number, length: number): Promise<number[]> => {
     const known = house.stayers.slice(-plan.pairs);
@@ -86,11 +87,11 @@ async function measureJoins({ plan, house, samples, progress }: Bench, host: Hos
     const keys = Array.from({ length: rate * length }, (_, place) =>
       place % newOneIn === 0 ? unseen[place / newOneIn]! : known[place % known.length]!,
     );
-    return crowds.joins(host.port, { perSecond: rate, seconds: length, keys });
+    return crowds.joins(commonKey, rate, keys);
   };
   const add = (which: 'idle' | 'busy', times: readonly number[]): void => {
     for (const percentage of [50, 99])
-      samples.add(joinName(which, percentage), host.name, 'ms', percentile(times, percentage));
+      samples.add(joinName(which, percentage), 'gateway', 'ms', percentile(times, percentage));
     progress(`${joinName(which, 99)} · ${showNumber(percentile(times, 99))} ms, p50 ${showNumber(median(times))} ms`);
   };
   add('idle', await measure(idlePerSecond, idleSeconds));

@@ -9,7 +9,7 @@ export interface Plan {
   readonly pairs: number;
   readonly fanOut: { readonly warmUp: number; readonly rounds: number };
   readonly joins: {
-    /** So many come in a second, and as many go. */
+    /** So many viewers begin to look at one more pair in a second, and as many leave one. */
     readonly perSecond: number;
     readonly warmUpSeconds: number;
     readonly seconds: number;
@@ -33,7 +33,7 @@ export const fullPlan: Plan = {
 /** Not fewer viewers: what a pump and a read take is the same for one as for ten thousand. */
 export const quickPlan: Plan = {
   ...sizes,
-  fanOut: { warmUp: 3, rounds: 30 },
-  joins: { perSecond: 2_000, warmUpSeconds: 1, seconds: 4, idlePerSecond: 50, idleSeconds: 5, newOneIn: 20 },
-  coldPairs: { warmUp: 5, samples: 30, latencyMs: 20 },
+  fanOut: { warmUp: 3, rounds: 25 },
+  joins: { perSecond: 2_000, warmUpSeconds: 1, seconds: 5, idlePerSecond: 50, idleSeconds: 5, newOneIn: 20 },
+  coldPairs: { warmUp: 5, samples: 25, latencyMs: 20 },
 };
