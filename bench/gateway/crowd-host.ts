@@ -64,10 +64,6 @@ class Viewer {
     return ms;
   }
 
-  leave(): void {
-    this.#client.cut();
-  }
-
   #after(messages: number): Promise<number> {
     const { promise, resolve } = Promise.withResolvers<number>();
     this.#waiting = { left: messages, tell: resolve };
@@ -82,7 +78,7 @@ class Viewer {
   }
 }
 
-let viewers: Viewer[] = [];
+const viewers: Viewer[] = [];
 let problem: string | undefined;
 let heard = 0;
 let reached: { readonly count: number; readonly tell: (at: number) => void; readonly at: Promise<number> } | undefined;
@@ -131,9 +127,5 @@ serve({
   /** When the last of them came. */
   heard: () => reached!.at,
   problem: () => problem ?? null,
-  leave: () => {
-    for (const viewer of viewers) viewer.leave();
-    viewers = [];
-  },
 });
 report({ type: 'ready', value: undefined });

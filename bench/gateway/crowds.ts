@@ -40,10 +40,6 @@ export class Crowds {
     return Math.max(...(await this.#each((child) => child.ask<number>('heard'))));
   }
 
-  async leave(): Promise<void> {
-    await this.#each((child) => child.ask('leave'));
-  }
-
   /** Fails if anybody was sent away or lost. */
   async requireAll(): Promise<void> {
     for (const problem of await this.#each((child) => child.ask<string | null>('problem')))

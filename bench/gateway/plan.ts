@@ -33,7 +33,7 @@ export const fullPlan: Plan = {
 /** Not fewer viewers: what a pump and a read take is the same for one as for ten thousand. */
 export const quickPlan: Plan = {
   ...sizes,
-  fanOut: { warmUp: 3, rounds: 25 },
+  fanOut: { warmUp: 3, rounds: 20 },
   joins: { perSecond: 2_000, warmUpSeconds: 1, seconds: 5, idlePerSecond: 50, idleSeconds: 5, newOneIn: 20 },
-  coldPairs: { warmUp: 5, samples: 25, latencyMs: 20 },
+  coldPairs: { warmUp: 3, samples: 15, latencyMs: 20 },
 };
