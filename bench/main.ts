@@ -23,6 +23,10 @@ const benches: Record<string, Bench> = {
     about: 'how late 500 jobs of 10,000 start that are due in the same second, and what an idle minute costs',
     load: () => import('./schedule/index.ts'),
   },
+  gateway: {
+    about: 'cold pairs, one change to 10,000 viewers and the memory of 15,000 beside bare ws, joins and leaves',
+    load: () => import('./gateway/index.ts'),
+  },
 };
 
 const help = `Usage: npm run bench -- <name> [options]

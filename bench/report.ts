@@ -11,7 +11,7 @@ export interface Bar {
   readonly ok: boolean;
 }
 
-export type Unit = 'jobs/s' | 'ms' | 'bytes' | 'µs' | '% of a core' | 'calls';
+export type Unit = 'jobs/s' | 'ms' | 'bytes' | 'µs' | '% of a core' | 'calls' | 'rows' | 'viewers/s';
 
 /** One measured number: the median of its repeats, and all of them. */
 export interface Figure {

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
-import { report, serve } from './child-side.ts';
+import { report, serve } from '../child-side.ts';
 
 // The program of a provider that answers at once and does nothing else. The HTTP server of Node.js, or the market
 // example with its meter, would take a share of the two cores that is worth mentioning; a socket takes the least.

@@ -11,6 +11,12 @@ export interface Place {
   readonly limit?: number | undefined;
 }
 
+/** How many jobs a worker has ended, and what it had ended when the first of them did. */
+export interface Ended {
+  readonly jobs: number;
+  readonly first: { readonly at: number; readonly jobs: number };
+}
+
 /** A system that refreshes quotes: one job a key, with one fetch, one validation and one upsert. */
 export interface Contender {
   readonly name: string;

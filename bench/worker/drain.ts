@@ -1,8 +1,8 @@
 import { now, sleep, within } from '../clock.ts';
 import type { Scope } from '../scope.ts';
 import { connect, type Cost } from '../server.ts';
-import type { Child } from './child.ts';
-import type { Contender, Place } from './contender.ts';
+import type { Child } from '../child.ts';
+import type { Contender, Ended, Place } from './contender.ts';
 import { keysFrom, refreshedRows } from './mirror.ts';
 import type { Stage } from './stage.ts';
 
@@ -32,7 +32,7 @@ export function drain(stage: Stage, scope: Scope, provider: Child, jobs: number)
       await worker.ask('start');
       return workOff(stage.contender, place, inner, worker, jobs);
     });
-    const { first } = worker.ended;
+    const { first } = worker.told as Ended;
     const client = await connect(place.url, inner);
     const { rows } = await client.query<{ n: number }>(refreshedRows);
     if (rows[0]!.n !== jobs) throw new Error(`${stage.contender.name} refreshed ${rows[0]!.n} of ${jobs} quotes.`);
@@ -66,7 +66,7 @@ export async function workOff(
 ): Promise<number> {
   const client = await connect(url, scope);
   const done = async () => {
-    while (worker.ended.jobs < jobs) await worker.orFailure(sleep(2));
+    while (((worker.told as Ended | undefined)?.jobs ?? 0) < jobs) await worker.orFailure(sleep(2));
     while (await contender.hasOpenJobs(client)) await worker.orFailure(sleep(1));
     return now();
   };

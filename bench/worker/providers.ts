@@ -2,8 +2,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { Child } from '../child.ts';
 import type { Scope } from '../scope.ts';
-import { Child } from './child.ts';
 
 const market = fileURLToPath(new URL('../../examples/market/provider/main.ts', import.meta.url));
 
@@ -31,6 +31,6 @@ export async function callTimes(provider: string): Promise<number[]> {
 
 /** A provider that answers at once, as cheap as can be. */
 export async function startBare(scope: Scope): Promise<{ address: string; child: Child }> {
-  const { child, value } = await Child.open(scope, './bare-provider.ts');
+  const { child, value } = await Child.open(scope, new URL('./bare-provider.ts', import.meta.url));
   return { address: value as string, child };
 }

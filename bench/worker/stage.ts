@@ -1,6 +1,6 @@
+import { Child } from '../child.ts';
 import type { Scope } from '../scope.ts';
 import { type BenchServer, connect } from '../server.ts';
-import { Child } from './child.ts';
 import type { Contender, Place } from './contender.ts';
 import { oldRows, table } from './mirror.ts';
 
@@ -40,7 +40,12 @@ export class Stage {
 
   /** A worker in a process of its own, that has not begun. */
   async worker(scope: Scope, place: Place, flags: readonly string[] = []): Promise<Child> {
-    const { child } = await Child.open(scope, './worker-host.ts', [this.contender.name, JSON.stringify(place)], flags);
+    const { child } = await Child.open(
+      scope,
+      new URL('./worker-host.ts', import.meta.url),
+      [this.contender.name, JSON.stringify(place)],
+      flags,
+    );
     return child;
   }
 }

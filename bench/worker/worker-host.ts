@@ -1,6 +1,6 @@
+import { report, serve } from '../child-side.ts';
 import { now } from '../clock.ts';
-import { report, serve } from './child-side.ts';
-import type { Place } from './contender.ts';
+import type { Ended, Place } from './contender.ts';
 import { selectContenders } from './contenders/index.ts';
 
 // The program of a worker process: it runs one contender's worker, and tells how many jobs it has ended.
@@ -23,7 +23,7 @@ const worker = await contender!.worker(JSON.parse(place) as Place, (jobs) => {
 setInterval(() => {
   if (told === ended || first.jobs === 0) return;
   told = ended;
-  report({ type: 'ended', ended: { jobs: ended, first } });
+  report({ type: 'told', value: { jobs: ended, first } satisfies Ended });
 }, reportEveryMs);
 
 serve({

@@ -88,6 +88,9 @@ class EventOutlet implements Outlet {
     this.#response.write(`data: ${message.toString('utf8')}\n\n`);
   }
 
+  // Node.js gathers what is written in one turn by itself.
+  hold(): void {}
+
   close(): void {
     this.#response.end();
   }

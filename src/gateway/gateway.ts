@@ -124,7 +124,8 @@ export class Gateway extends Service {
 
   #look(session: Session): void {
     if (session.expiresAt <= Date.now()) session.end(new PgfreshError('PGF_LIVE_TOKEN', { problem: 'it has expired' }));
-    else if (this.#round % rounds.beat === 0 && !session.client.outlet.beat()) session.client.outlet.cut();
+    else if ((this.#round + session.turn) % rounds.beat === 0 && !session.client.outlet.beat())
+      session.client.outlet.cut();
     else if (this.#parts.permission.isAsked && session.recheckAt <= performance.now()) {
       // It sets its next time when it has ended.
       session.recheckAt = Infinity;

@@ -26,6 +26,8 @@ import type { Viewings } from './viewings.ts';
 /** One way to a client, whatever it is made of. */
 export interface Outlet {
   send(message: Buffer): void;
+  /** What is sent in this turn goes out at its end, in one piece. */
+  hold(): void;
   /** Bytes that wait for the client to read. */
   readonly buffered: number;
   /** Ends it when what was sent has gone. */
@@ -74,6 +76,8 @@ export class Session implements Viewer {
   readonly #subscriptions = new Map<string, Subscription>();
   /** Pairs whose key the client writes in another way than their data type. */
   readonly #writings = new Map<string, string>();
+  /** By which not all are asked for a sign of life in the same round. */
+  readonly turn = Math.floor(Math.random() * 1_000);
   /** When it is to be asked again whether he may see what he sees. */
   recheckAt = performance.now() + recheckEveryMs;
   /** Whether he wants to know how many look. */
@@ -137,6 +141,8 @@ export class Session implements Viewer {
     if (!this.#messages.take())
       return this.end(new PgfreshError('PGF_LIVE_TOO_FAST', { limit: limits.messagesPerSecond }));
     const message = readMessage(text, limits.messageDepth);
+    // An answer, and the snapshots that follow it.
+    this.client.outlet.hold();
     if (message.type === 'hello') {
       this.counts = message.viewers === true;
       return this.greet(message.protocol);

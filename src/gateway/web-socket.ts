@@ -45,7 +45,7 @@ export class WebSockets {
       socket.off('error', onError);
       this.#server.handleUpgrade(request, socket, head, (webSocket) => {
         try {
-          this.#attend(webSocket, this.#reception.open(guest, new WebSocketOutlet(webSocket)));
+          this.#attend(webSocket, this.#reception.open(guest, new WebSocketOutlet(webSocket, socket)));
         } catch (error) {
           const { status, code } = refuse(error, this.#events);
           webSocket.on('error', () => {});
@@ -80,10 +80,13 @@ export class WebSockets {
 
 class WebSocketOutlet implements Outlet {
   readonly #webSocket: WebSocket;
+  readonly #socket: Duplex;
   #answered = true;
+  #isHeld = false;
 
-  constructor(webSocket: WebSocket) {
+  constructor(webSocket: WebSocket, socket: Duplex) {
     this.#webSocket = webSocket;
+    this.#socket = socket;
     webSocket.on('pong', () => (this.#answered = true));
   }
 
@@ -93,6 +96,16 @@ class WebSocketOutlet implements Outlet {
 
   send(message: Buffer): void {
     this.#webSocket.send(message, asText);
+  }
+
+  hold(): void {
+    if (this.#isHeld) return;
+    this.#isHeld = true;
+    this.#socket.cork();
+    setImmediate(() => {
+      this.#isHeld = false;
+      this.#socket.uncork();
+    });
   }
 
   close(code: number, reason: string): void {

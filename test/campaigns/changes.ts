@@ -6,8 +6,11 @@ import { shiftClock } from '../harness/clock.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { seededRandom } from '../harness/random.ts';
 import type { Campaign } from './campaign.ts';
+import { inLanes } from './lanes.ts';
 
 const stepsBetweenChecks = 500;
+const stepsOfALane = 50_000;
+const mostLanes = 4;
 const keysOfAType = 12;
 const tables = ['item', 'part'] as const;
 const patienceMs = 20_000;
@@ -36,18 +39,31 @@ export const changes: Campaign = {
     'checks',
   ],
   async run({ url, seed, steps, progress }) {
-    const house = await House.build(url, seededRandom(seed));
-    try {
-      for (let step = 1; step <= steps; step++) {
-        await house.step();
-        if (step % stepsBetweenChecks > 0 && step < steps) continue;
-        await house.check();
-        progress(step);
+    const tally: Record<string, number> = {};
+    // Most of the time everybody waits for somebody, so a long run has several houses.
+    const lanes = steps < stepsOfALane ? 1 : mostLanes;
+    let done = 0;
+    let failed = false;
+    await inLanes(url, lanes, async (laneUrl, lane) => {
+      const house = await House.build(laneUrl, seededRandom(seed + lane * 1_000));
+      const ofThis = Math.ceil(steps / lanes);
+      try {
+        for (let step = 1; step <= ofThis && !failed; step++) {
+          await house.step();
+          if (step % stepsBetweenChecks > 0 && step < ofThis) continue;
+          await house.check();
+          progress((done += stepsBetweenChecks));
+        }
+      } catch (error) {
+        // Whoever fails ends it for all.
+        failed = true;
+        throw error;
+      } finally {
+        await house.close();
+        for (const [what, times] of Object.entries(house.tally)) tally[what] = (tally[what] ?? 0) + times;
       }
-      return house.tally;
-    } finally {
-      await house.close();
-    }
+    });
+    return tally;
   },
 };
 

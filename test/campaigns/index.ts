@@ -1,8 +1,10 @@
 import type { Campaign } from './campaign.ts';
 import { changes } from './changes.ts';
 import { commits } from './commits.ts';
+import { flood } from './flood.ts';
 import { queue } from './queue.ts';
 import { schedule } from './schedule.ts';
+import { storm } from './storm.ts';
 import { transactions } from './transactions.ts';
 import { worker } from './worker.ts';
 
@@ -13,4 +15,6 @@ export const campaigns: Readonly<Record<string, Campaign>> = {
   commits,
   schedule,
   changes,
+  storm,
+  flood,
 };

@@ -9,9 +9,9 @@ import { workerFailpoints } from '../../src/lifecycle/index.ts';
 import { syncRegistry } from '../../src/registry/index.ts';
 import { Worker } from '../../src/worker/index.ts';
 import { shiftClock } from '../harness/clock.ts';
-import { databaseUrl, statement } from '../harness/server.ts';
 import { apiKey, killConfig, killTables, refused, unanswered } from '../worker/kill-types.ts';
 import type { Campaign } from './campaign.ts';
+import { inLanes } from './lanes.ts';
 
 const child = fileURLToPath(new URL('../worker/worker-process.ts', import.meta.url));
 const whileStopping: readonly string[] = ['worker.before-drain', 'worker.before-retire'];
@@ -37,14 +37,9 @@ export const worker: Campaign = {
   mustMeet: ['killed', 'lost', ...workerFailpoints],
   async run({ url, steps, progress }) {
     const tally: Record<string, number> = { killed: 0, lost: 0, 'slowest ms': 0 };
-    const name = new URL(url).pathname.slice(1);
-    // Nobody may be connected to what is copied.
-    const admin = databaseUrl(url, name === 'postgres' ? 'template1' : 'postgres');
-    const others = Array.from({ length: lanes - 1 }, (_, lane) => `${name}_lane${lane + 1}`);
-    for (const other of others) await statement(admin, `create database "${other}" template "${name}"`);
     let next = 0;
-    const walk = async (database: string): Promise<void> => {
-      const lane = await Lane.open(databaseUrl(url, database));
+    await inLanes(url, lanes, async (laneUrl) => {
+      const lane = await Lane.open(laneUrl);
       try {
         while (next < steps) {
           const step = next++;
@@ -61,10 +56,7 @@ export const worker: Campaign = {
         next = steps;
         await lane.close();
       }
-    };
-    const ends = await Promise.allSettled([name, ...others].map(walk));
-    for (const other of others) await statement(admin, `drop database "${other}" with (force)`);
-    for (const end of ends) if (end.status === 'rejected') throw end.reason as Error;
+    });
     return tally;
   },
 };

@@ -40,8 +40,9 @@ export class LiveScene {
     this.db = db;
   }
 
-  static async open(): Promise<LiveScene> {
-    const url = await createDatabase();
+  /** On a database of its own, or on one that is migrated already. */
+  static async open(given?: string): Promise<LiveScene> {
+    const url = given ?? (await createDatabase());
     const db = openDatabase(url);
     await db.query(`
       create table quote (key text primary key, price numeric, fetched_at timestamptz);

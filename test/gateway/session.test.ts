@@ -123,8 +123,11 @@ describe('demand', () => {
 
   it('is the number of distinct users of each pair', async () => {
     const clients = [await running.greet('ada'), await running.greet('ada'), await running.greet('ben')];
-    for (const client of clients) await client.want([['quote', 'A']]);
-    await clients[2]!.want([['quote', 'B']], 'add');
+    for (const client of clients) {
+      await client.want([['quote', 'A']]);
+      await client.next('snapshot');
+    }
+    clients[2]!.say({ type: 'add', pairs: [['quote', 'B']] });
     await said(['quote A 2', 'quote B 1']);
     await clients[0]!.close();
     clients[2]!.webSocket.terminate();

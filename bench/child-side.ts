@@ -1,14 +1,14 @@
 /** What a process that the bench has started tells it. */
 export type Report =
   | { readonly type: 'ready'; readonly value: unknown }
-  | { readonly type: 'ended'; readonly ended: Ended }
+  | { readonly type: 'told'; readonly value: unknown }
   | { readonly type: 'answer'; readonly to: string; readonly value: unknown }
   | { readonly type: 'failed'; readonly problem: string };
 
-/** How many jobs a process has ended, and what it had ended when the first of them did. */
-export interface Ended {
-  readonly jobs: number;
-  readonly first: { readonly at: number; readonly jobs: number };
+/** What the bench asks a process for. */
+export interface Question {
+  readonly name: string;
+  readonly about: unknown;
 }
 
 export function report(message: Report): void {
@@ -16,14 +16,14 @@ export function report(message: Report): void {
 }
 
 /** Answers the bench's questions, and ends with it. */
-export function serve(answers: Readonly<Record<string, () => unknown>>): void {
+export function serve(answers: Readonly<Record<string, (about: never) => unknown>>): void {
   // An interrupt at the terminal reaches the whole group; the bench ends its processes itself.
   for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => {});
   process.on('disconnect', () => process.exit(1));
   process.on('uncaughtException', (error) => {
     process.send!({ type: 'failed', problem: error.stack ?? error.message } satisfies Report, () => process.exit(1));
   });
-  process.on('message', (question: string) => void answer(question, answers[question]!));
+  process.on('message', ({ name, about }: Question) => void answer(name, () => answers[name]!(about as never)));
 }
 
 async function answer(to: string, find: () => unknown): Promise<void> {

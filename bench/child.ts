@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import type { Scope } from '../scope.ts';
-import type { Ended, Report } from './child-side.ts';
+import type { Question, Report } from './child-side.ts';
+import type { Scope } from './scope.ts';
 
 /** A process of the bench, seen from the bench. It ends with its scope. */
 export class Child {
@@ -10,17 +10,18 @@ export class Child {
   readonly #failed = Promise.withResolvers<never>();
   readonly #asked = new Map<string, (value: unknown) => void>();
   #stopping = false;
-  ended: Ended = { jobs: 0, first: { at: 0, jobs: 0 } };
+  /** What it has last told by itself. */
+  told: unknown;
 
-  private constructor(file: string, args: readonly string[], flags: readonly string[]) {
-    const program = fileURLToPath(new URL(file, import.meta.url));
+  private constructor(file: URL, args: readonly string[], flags: readonly string[]) {
+    const program = fileURLToPath(file);
     // What a peer prints must not mix with the result on the standard output.
     const stdio = ['ignore', process.stderr, 'inherit', 'ipc'] as const;
     this.#process = fork(program, [...args], { stdio: [...stdio], execArgv: [...flags] });
     this.#process.on('message', (report: Report) => this.#hear(report));
     this.#process.once('exit', (code, signal) => {
       if (!this.#stopping)
-        this.#failed.reject(new Error(`${file} ${args[0] ?? ''} ended by itself (${signal ?? code})`));
+        this.#failed.reject(new Error(`${program} ${args[0] ?? ''} ended by itself (${signal ?? code})`));
     });
     this.#failed.promise.catch(() => {});
   }
@@ -28,7 +29,7 @@ export class Child {
   /** Starts the program, and waits until it says that it is ready. */
   static async open(
     scope: Scope,
-    file: string,
+    file: URL,
     args: readonly string[] = [],
     flags: readonly string[] = [],
   ): Promise<{ child: Child; value: unknown }> {
@@ -37,10 +38,11 @@ export class Child {
     return { child, value: await child.orFailure(child.#ready.promise) };
   }
 
-  async ask<Answer>(question: string): Promise<Answer> {
+  /** Asks for something. The same thing is not to be asked again before it was answered. */
+  async ask<Answer>(name: string, about?: unknown): Promise<Answer> {
     const answer = Promise.withResolvers<unknown>();
-    this.#asked.set(question, answer.resolve);
-    this.#process.send(question);
+    this.#asked.set(name, answer.resolve);
+    this.#process.send({ name, about } satisfies Question);
     return (await this.orFailure(answer.promise)) as Answer;
   }
 
@@ -53,8 +55,8 @@ export class Child {
     switch (report.type) {
       case 'ready':
         return this.#ready.resolve(report.value);
-      case 'ended':
-        this.ended = report.ended;
+      case 'told':
+        this.told = report.value;
         return;
       case 'answer':
         return this.#asked.get(report.to)?.(report.value);

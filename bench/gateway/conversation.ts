@@ -1,0 +1,22 @@
+/** What a viewer says, and how much he is told before he has what he wants: welcome, answer, snapshot. */
+export const hello = JSON.stringify({ type: 'hello', protocol: 1 });
+export const messagesToSnapshot = 3;
+
+export function want(key: string): string {
+  return said('want', key);
+}
+
+/** What follows when he looks at one more: answer, snapshot. */
+export const messagesToNext = 2;
+
+export function add(key: string): string {
+  return said('add', key);
+}
+
+export function drop(key: string): string {
+  return said('drop', key);
+}
+
+function said(type: string, key: string): string {
+  return JSON.stringify({ type, pairs: [['quote', key]] });
+}
