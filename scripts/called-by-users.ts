@@ -113,7 +113,7 @@ export const scheduleFunctions = [
   'settle_slots',
   'take_waiting_runs',
   'schedule_pause',
-  'fence_run',
+  'do_run',
   'end_run',
 ] as const;
 

@@ -24,7 +24,7 @@ const leadMs = 2_000;
 export async function buildScene(
   server: BenchServer,
   scope: Scope,
-  jobs: number,
+  { jobs, ownJobs }: { readonly jobs: number; readonly ownJobs: boolean },
   progress: (line: string) => void,
 ): Promise<Scene> {
   const url = await server.createDatabase(scope);
@@ -51,6 +51,7 @@ export async function buildScene(
     url,
     events,
     handlers: new Map(),
+    ownJobs,
     concurrency,
     drainMs: 5_000,
   });

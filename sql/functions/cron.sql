@@ -81,7 +81,7 @@ as $$
 declare
   -- What TypeScript takes for white space, whatever the server's locale does.
   v_space constant text := E'[\t\n\u000b\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]';
-  v_text text := regexp_replace(p_schedule, '^' || v_space || '+|' || v_space || '+$', '', 'g');
+  v_text text;
   v_words constant jsonb := '{"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *"}';
   v_fields text[];
   v_problem text;
@@ -90,11 +90,16 @@ declare
   v_weekdays int[] := '{}';
   v_special text[];
   v_plain text;
-  v_first date := (pgfresh.clock() at time zone 'UTC')::date;
+  v_first date;
 begin
+  -- The simple ones, which most are, at once: each field is a number or a star, and no day is one that only some months have.
+  if p_schedule ~ '^(\*(/([1-9]|[1-5][0-9]))?|[1-5]?[0-9]) (\*(/([1-9]|1[0-9]|2[0-4]))?|1?[0-9]|2[0-3]) (\*|[1-9]|1[0-9]|2[0-8]) (\*|[1-9]|1[0-2]) (\*|[0-7])$' then
+    return null;
+  end if;
   if p_schedule is null or length(p_schedule) > 500 then
     return format('expected at most 500 characters, got %s', coalesce(length(p_schedule)::text, 'null'));
   end if;
+  v_text := regexp_replace(p_schedule, '^' || v_space || '+|' || v_space || '+$', '', 'g');
   if v_text like '@%' then
     v_text := v_words ->> lower(v_text collate "C");
     if v_text is null then
@@ -132,8 +137,13 @@ begin
     return v_problem;
   end if;
   v_special := array(select (pgfresh.read_cron_value('day of week', split_part(t, '#', 1))).value % 7 || split_part(t, '#', 2) from unnest(v_special) as t);
-  -- Most expressions come every year. Of the others, the days of eight years are looked at.
-  if v_fields[3] in ('*', '?') and (v_fields[5] in ('*', '?') or cardinality(v_weekdays) > 0) or exists (
+  -- Most expressions come every year, because each month has 28 days and each weekday four times. Of the others, the days of eight years are looked at.
+  if v_fields[3] in ('*', '?') and v_fields[5] in ('*', '?') or v_fields[3] not in ('*', '?') and (28 >= any (v_days) or v_fields[3] ~* '(^|,)L(,|$)')
+    or v_fields[5] not in ('*', '?') and (cardinality(v_weekdays) > 0 or exists (select from unnest(v_special) as t where t !~ '5$')) then
+    return null;
+  end if;
+  v_first := (pgfresh.clock() at time zone 'UTC')::date;
+  if exists (
     select from generate_series(v_first, v_first + interval '8 years', interval '1 day') as d(at),
       lateral (select extract(day from at)::int as day, extract(dow from at)::int as weekday, extract(month from at)::int as month,
         extract(month from at + interval '1 day') <> extract(month from at) as last_day, extract(month from at + interval '7 days') <> extract(month from at) as last_week) as p

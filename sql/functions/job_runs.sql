@@ -12,7 +12,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_signature text := format('pgfresh.run_as_%s(text, text, jsonb)', p_role);
-  v_lends boolean := not has_schema_privilege(p_role, 'pgfresh', 'create') and not (select rolsuper from pg_roles where rolname = current_user);
+  v_lends boolean;
 begin
   for v_turn in 1..2 loop
     if exists (select from pg_proc where oid = to_regprocedure(v_signature) and proowner = p_role and prosecdef and not proisstrict and provolatile = 'v' and proconfig = array['search_path=pg_catalog, pg_temp']
@@ -22,6 +22,7 @@ begin
     -- Whoever else makes one is waited for, and looked at again. Writers of jobs go on.
     lock table pgfresh.scheduled_jobs in share update exclusive mode;
   end loop;
+  v_lends := not has_schema_privilege(p_role, 'pgfresh', 'create') and not (select rolsuper from pg_roles where rolname = current_user);
   execute format('drop function if exists %s', v_signature);
   execute format($create$
     create function pgfresh.run_as_%s(p_call text, p_path text, p_params jsonb) returns jsonb
@@ -89,7 +90,6 @@ as $$
 declare
   v_job pgfresh.scheduled_jobs;
   v_now jsonb;
-  v_stamp text;
   v_result jsonb;
   v_table regclass;
 begin
@@ -101,12 +101,14 @@ begin
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_params must be an object, got %s', coalesce(jsonb_typeof(p_params), 'null')), 'Pass the params of the run.');
   end if;
   v_job.params := p_params;
-  v_now := pgfresh.resolve_job(v_job);
-  if pgfresh.job_change(v_job, v_now) is not null then
-    perform pgfresh.refuse_job(pgfresh.job_change(v_job, v_now), pgfresh.accept_job(v_job.name));
+  v_now := v_job.resolution;
+  if not pgfresh.is_job_as_registered(v_job) then
+    v_now := pgfresh.resolve_job(v_job);
+    if pgfresh.job_change(v_job, v_now) is not null then
+      perform pgfresh.refuse_job(pgfresh.job_change(v_job, v_now), pgfresh.accept_job(v_job.name));
+    end if;
   end if;
   perform pgfresh.make_job_runner(v_job.owner);
-  v_stamp := (select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature'));
 
   execute format('select pgfresh.run_as_%s($1, $2, $3)', v_job.owner::oid) into v_result using v_now ->> 'call', v_now ->> 'path', p_params;
 
@@ -115,8 +117,8 @@ begin
   -- A cursor "with hold" is read to its end by the commit, and not as the role that has declared it.
   execute 'close all';
   -- Somebody else's function may have become another between the look at it and the call.
-  if not (v_now -> 'definer')::boolean and not pgfresh.can_act_as((v_now ->> 'owner')::oid, v_job.owner)
-    and v_stamp is distinct from (select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature')) then
+  if not (v_now -> 'definer')::boolean and (v_now ->> 'owner')::oid <> v_job.owner and not pgfresh.can_act_as((v_now ->> 'owner')::oid, v_job.owner)
+    and v_now ->> 'stamp' is distinct from (select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature')) then
     perform pgfresh.refuse_job(format('%s was changed while it ran', v_now ->> 'signature'), 'See who changed it.');
   end if;
   /*

@@ -23,13 +23,13 @@ declare
   v_me oid := quote_ident(current_user)::regrole;
   v_pgfresh oid := (select nspowner from pg_namespace where nspname = 'pgfresh');
 begin
-  if tg_op <> 'INSERT' and not pgfresh.can_act_as(v_me, old.owner) and not pgfresh.can_act_as(v_me, v_pgfresh) then
+  if tg_op <> 'INSERT' and old.owner <> v_me and not pgfresh.can_act_as(v_me, old.owner) and not pgfresh.can_act_as(v_me, v_pgfresh) then
     perform pgfresh.refuse('PGF_JOB_RIGHT', format('the job %s belongs to %s, and %s is not a member of that role', old.name, old.owner, v_me::regrole), format('Ask %s, or an administrator.', old.owner));
   end if;
   if tg_op = 'DELETE' then
     return old;
   end if;
-  if (tg_op = 'INSERT' or new.owner is distinct from old.owner) and new.owner is not null and not pgfresh.can_act_as(v_me, new.owner) then
+  if (tg_op = 'INSERT' or new.owner is distinct from old.owner) and new.owner <> v_me and not pgfresh.can_act_as(v_me, new.owner) then
     perform pgfresh.refuse('PGF_JOB_RIGHT', format('%s may not register a job that runs as %s', v_me::regrole, new.owner), format('Leave owner out, or run as an administrator: grant %s to %s;', new.owner, v_me::regrole));
   end if;
   -- What a handler does, it does with the rights of the process that runs it.
@@ -40,20 +40,6 @@ begin
 end
 $$;
 comment on function pgfresh.check_job_right() is 'Trigger of scheduled_jobs: a job is written by those who could do themselves what it does.';
-
--- In hours and less, because a day of the server's own zone may have 23 of them.
-create or replace function pgfresh.job_interval(p_column text, p_value interval, p_low interval, p_high interval) returns interval
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if p_value < p_low or p_value > p_high then
-    perform pgfresh.refuse_job(format('%s must be from %s to %s, got %s', p_column, p_low, p_high, p_value), format('Correct %s, for instance ''10 minutes''.', p_column));
-  end if;
-  return make_interval(secs => extract(epoch from p_value)::float8);
-end
-$$;
-comment on function pgfresh.job_interval(text, interval, interval, interval) is 'A time of a job in hours and less; refuses one outside of its bounds.';
 
 create or replace function pgfresh.check_job_schedule(p_job pgfresh.scheduled_jobs) returns void
 language plpgsql stable
@@ -107,11 +93,11 @@ begin
   if cardinality(v_parts) = 1 then
     v_parts := array['public'] || v_parts;
   end if;
-  if cardinality(v_parts) <> 2 or not pgfresh.is_valid_identifier(v_parts[1]) or not pgfresh.is_valid_identifier(v_parts[2]) then
+  if p_job.function_name !~ '^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$' then
     perform pgfresh.refuse_job(format('function_name %s is not a name', left(quote_literal(p_job.function_name), 80)),
       'Expected letters, digits and underscores, at most 63, with the schema and a dot before it if it is not public.');
   end if;
-  select f.oid, f.proowner, f.prosecdef, f.pronargs, n.oid as schema, n.nspname into v_function
+  select f.oid, f.xmin || ' ' || f.ctid as stamp, f.proowner, f.prosecdef, f.pronargs, n.oid as schema, n.nspname into v_function
     from pg_proc as f join pg_namespace as n on n.oid = f.pronamespace
     where n.nspname = v_parts[1] and f.proname = v_parts[2] and oidvectortypes(f.proargtypes) in ('', 'jsonb') and f.prorettype = 'jsonb'::regtype and f.prokind = 'f' and not f.proretset
     order by f.pronargs desc limit 1;
@@ -132,10 +118,10 @@ begin
     perform pgfresh.refuse_job(format('params: %s takes none', v_function.oid::regprocedure), 'Leave params out, or give the function an argument of type jsonb.');
   end if;
   -- The function that runs it belongs to the owner, and only one of his members can make that.
-  if not (pg_has_role(v_pgfresh, p_job.owner, 'usage') and pgfresh.can_act_as(v_pgfresh, p_job.owner)) then
+  if not pg_has_role(v_pgfresh, p_job.owner, 'usage') then
     perform pgfresh.refuse_job(format('owner: pgfresh may not run anything as %s', p_job.owner), format('Run as an administrator: grant %s to %s;', p_job.owner, v_pgfresh::regrole));
   end if;
-  return jsonb_build_object('signature', v_function.oid::regprocedure::text, 'owner', v_function.proowner, 'definer', v_function.prosecdef,
+  return jsonb_build_object('signature', v_function.oid::regprocedure::text, 'function', v_function.oid, 'stamp', v_function.stamp, 'schema', v_function.nspname, 'owner', v_function.proowner, 'definer', v_function.prosecdef,
     'body', case when v_function.nspname <> 'pgfresh' then md5(pg_get_functiondef(v_function.oid)) end,
     'call', format('select %I.%I(%s)', v_parts[1], v_parts[2], case when v_function.pronargs = 1 then '$1' else '' end), 'path', format('%I, public, pg_temp', v_parts[1]));
 end
@@ -158,9 +144,10 @@ begin
   if new.kind = 'handler' then
     new.function_name := coalesce(new.function_name, new.name);
   end if;
-  select key into v_missing from jsonb_each(to_jsonb(new)) where value = 'null' and key in ('name', 'function_name', 'timezone', 'enabled', 'params', 'timeout', 'retries', 'retry_base', 'catch_up', 'catch_up_window', 'catch_up_max',
-    'overlap', 'jitter', 'blackout_dates', 'owner', 'managed_by') order by key limit 1;
-  if v_missing is not null then
+  if num_nulls(new.name, new.function_name, new.timezone, new.enabled, new.params, new.timeout, new.retries, new.retry_base, new.catch_up, new.catch_up_window, new.catch_up_max, new.overlap, new.jitter,
+    new.blackout_dates, new.owner, new.managed_by) > 0 then
+    select key into v_missing from jsonb_each(to_jsonb(new)) where value = 'null' and key in ('name', 'function_name', 'timezone', 'enabled', 'params', 'timeout', 'retries', 'retry_base', 'catch_up', 'catch_up_window',
+      'catch_up_max', 'overlap', 'jitter', 'blackout_dates', 'owner', 'managed_by') order by key limit 1;
     perform pgfresh.refuse_job(format('%s must not be null', v_missing), case when v_missing in ('name', 'function_name') then 'Give it a value.' else 'Leave the column out to have its default.' end);
   end if;
   if new.name !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$' then
@@ -178,7 +165,8 @@ begin
     perform pgfresh.refuse_job(format('params must be an object of at most 65536 bytes, got %s of %s', jsonb_typeof(new.params), octet_length(new.params::text)), 'For instance {"days": 30}.');
   elsif new.retries not between 0 and 100 or new.catch_up_max not between 1 and 10000 then
     perform pgfresh.refuse_job(case when new.retries not between 0 and 100 then format('retries must be from 0 to 100, got %s', new.retries) else format('catch_up_max must be from 1 to 10000, got %s', new.catch_up_max) end, 'Pass a value in that range.');
-  elsif coalesce(array_ndims(new.blackout_dates), 1) <> 1 or cardinality(new.blackout_dates) > 1000 or exists (select from unnest(new.blackout_dates) as d where d is null or not isfinite(d)) then
+  elsif coalesce(array_ndims(new.blackout_dates), 1) <> 1 or cardinality(new.blackout_dates) > 1000 or array_position(new.blackout_dates, null) is not null
+    or 'infinity' = any (new.blackout_dates) or '-infinity' = any (new.blackout_dates) then
     perform pgfresh.refuse_job('blackout_dates must be a list of at most 1000 dates', 'For instance {2026-12-24,2026-12-25}.');
   elsif new.paused_at is null and (new.paused_by is not null or new.paused_reason is not null or new.paused_until is not null) then
     perform pgfresh.refuse_job('paused_by, paused_reason and paused_until need a paused_at', 'Call pgfresh.pause_scheduled_job(name, reason, until).');
@@ -188,14 +176,20 @@ begin
 
   new.every_max := coalesce(new.every_max, new.every_min);
   new.failure_max := coalesce(new.failure_max, new.failure_min);
-  new.every_min := pgfresh.job_interval('every_min', new.every_min, '1 second', '366 days');
-  new.every_max := pgfresh.job_interval('every_max', new.every_max, '1 second', '366 days');
-  new.failure_min := pgfresh.job_interval('failure_min', new.failure_min, '1 second', '366 days');
-  new.failure_max := pgfresh.job_interval('failure_max', new.failure_max, '1 second', '366 days');
-  new.timeout := pgfresh.job_interval('timeout', new.timeout, '1 millisecond', '1 day');
-  new.retry_base := pgfresh.job_interval('retry_base', new.retry_base, '1 second', '1 day');
-  new.catch_up_window := pgfresh.job_interval('catch_up_window', new.catch_up_window, '1 second', '366 days');
-  new.jitter := pgfresh.job_interval('jitter', new.jitter, '0', '1 day');
+  perform pgfresh.refuse_job(format('%s must be from %s to %s, got %s', b.name, b.low, b.high, b.value), format('Correct %s, for instance ''10 minutes''.', b.name))
+    from (values (1, 'every_min', new.every_min, interval '1 second', interval '366 days'), (2, 'every_max', new.every_max, '1 second', '366 days'), (3, 'failure_min', new.failure_min, '1 second', '366 days'),
+      (4, 'failure_max', new.failure_max, '1 second', '366 days'), (5, 'timeout', new.timeout, '1 millisecond', '1 day'), (6, 'retry_base', new.retry_base, '1 second', '1 day'),
+      (7, 'catch_up_window', new.catch_up_window, '1 second', '366 days'), (8, 'jitter', new.jitter, '0', '1 day')) as b(place, name, value, low, high)
+    where b.value < b.low or b.value > b.high order by b.place limit 1;
+  -- In hours and less, because a day of the server's own zone may have 23 of them.
+  new.every_min := make_interval(secs => extract(epoch from new.every_min)::float8);
+  new.every_max := make_interval(secs => extract(epoch from new.every_max)::float8);
+  new.failure_min := make_interval(secs => extract(epoch from new.failure_min)::float8);
+  new.failure_max := make_interval(secs => extract(epoch from new.failure_max)::float8);
+  new.timeout := make_interval(secs => extract(epoch from new.timeout)::float8);
+  new.retry_base := make_interval(secs => extract(epoch from new.retry_base)::float8);
+  new.catch_up_window := make_interval(secs => extract(epoch from new.catch_up_window)::float8);
+  new.jitter := make_interval(secs => extract(epoch from new.jitter)::float8);
   new.updated_at := pgfresh.clock();
   new.created_at := case when tg_op = 'INSERT' then new.updated_at else old.created_at end;
   new.problem := null;
@@ -257,6 +251,25 @@ end
 $$;
 comment on function pgfresh.job_change(pgfresh.scheduled_jobs, jsonb) is 'What of a job''s function is not any more as it was registered, if that matters; null if it does not.';
 
+/*
+  The same row of the catalogue is the same function, with the same owner and for the same roles. What is not in that row is looked
+  at here. This is for the many times at which nothing has changed; resolve_job finds out what has.
+*/
+create or replace function pgfresh.is_job_as_registered(p_job pgfresh.scheduled_jobs) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return exists (
+    select from pg_proc as f join pg_namespace as n on n.oid = f.pronamespace
+    where f.oid = (p_job.resolution ->> 'function')::oid and f.xmin || ' ' || f.ctid = p_job.resolution ->> 'stamp' and n.nspname = p_job.resolution ->> 'schema'
+      and (f.pronargs = 1 or p_job.params = '{}')
+      and has_function_privilege(p_job.owner, f.oid, 'execute') and has_schema_privilege(p_job.owner, n.oid, 'usage')
+  ) and exists (select from pg_roles where oid = p_job.owner) and pg_has_role((select nspowner from pg_namespace where nspname = 'pgfresh'), p_job.owner, 'usage');
+end
+$$;
+comment on function pgfresh.is_job_as_registered(pgfresh.scheduled_jobs) is 'Whether the function of a job is for certain the one that was registered, and can be called. If not, resolve_job says what it is now.';
+
 create or replace function pgfresh.accept_job(p_name text) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
@@ -268,7 +281,7 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_job.kind = 'handler' then
+  if p_job.kind = 'handler' or pgfresh.is_job_as_registered(p_job) then
     return;
   end if;
   begin

@@ -19,6 +19,10 @@ comment on function pgfresh.require_scheduler(bigint) is 'The name of a schedule
 create or replace function pgfresh.active_run(p_job_id int, out id bigint, out triggered_by text, out queued bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+-- A plan is kept for as long as its session, and may have been made when the table was empty.
+set enable_seqscan = off
+set jit = off
 as $$
 begin
   select r.id, r.triggered_by, count(*) filter (where r.run_at = 'infinity') over () into id, triggered_by, queued
@@ -35,6 +39,9 @@ comment on function pgfresh.active_run(int) is 'The run of a job that is under w
 create or replace function pgfresh.close_run(p_run pgfresh.scheduled_job_runs, p_verdict text, p_message text, p_details jsonb) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
@@ -93,6 +100,8 @@ create or replace function pgfresh.take_waiting_runs(p_scheduler bigint, p_handl
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
@@ -130,23 +139,12 @@ end
 $$;
 comment on function pgfresh.take_waiting_runs(bigint, text[], int) is 'Starts runs whose wait is over: asked for by hand, queued, or the next attempt. Returns them. A part of the scheduler.';
 
-create or replace function pgfresh.fence_run(p_run_id bigint, p_scheduler bigint) returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-as $$
-begin
-  -- Weak enough to let the wish to cancel it be written, and strong enough to keep everybody from taking it over.
-  perform from pgfresh.scheduled_job_runs where id = p_run_id and scheduler = p_scheduler and state = 'running' for key share;
-  return found;
-end
-$$;
-comment on function pgfresh.fence_run(bigint, bigint) is 'Whether a run is still the scheduler''s; if so, nobody takes it over before the transaction ends.';
-
 create or replace function pgfresh.end_run(p_run_id bigint, p_scheduler bigint, p_verdict text, p_message text, p_details jsonb default null) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
 as $$
 declare
   v_run pgfresh.scheduled_job_runs;
@@ -154,8 +152,8 @@ begin
   if p_verdict is null or p_verdict not in ('succeeded', 'failed', 'lost', 'cancelled') then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_verdict must be succeeded, failed, lost or cancelled, got %s', coalesce(left(quote_literal(p_verdict), 40), 'null')), 'Pass one of them.');
   end if;
-  -- Waits for a transaction whose commit was never confirmed.
-  select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id and scheduler = p_scheduler and state = 'running' for update;
+  -- Waits for a transaction whose commit was never confirmed. In words that leave no index but that of the number: the others are full of what has ended.
+  select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id and (scheduler, state) is not distinct from (p_scheduler, 'running') for update;
   if not found then
     return false;
   end if;
@@ -164,6 +162,51 @@ begin
 end
 $$;
 comment on function pgfresh.end_run(bigint, bigint, text, text, jsonb) is 'Ends a run of a scheduler. False if it is not its own any more: then nothing was changed.';
+
+create or replace function pgfresh.fence_run(p_run_id bigint, p_scheduler bigint, out job_id int, out params jsonb)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+begin
+  -- Weak enough to let the wish to cancel it be written, and strong enough to keep everybody from taking it over.
+  select r.job_id, r.params into job_id, params from pgfresh.scheduled_job_runs as r where r.id = p_run_id and (r.scheduler, r.state) is not distinct from (p_scheduler, 'running') for key share;
+end
+$$;
+comment on function pgfresh.fence_run(bigint, bigint) is 'The job of a run that is still the scheduler''s, and the parameters that the run has of its own; then nobody takes it over before the transaction ends. A part of do_run.';
+
+/*
+  That the run is ours, what the function does and its success stand or fall together, and take one way to the server. Without the
+  settings that our other functions have for their plans: the function of the job would run with them.
+*/
+create or replace function pgfresh.do_run(p_run_id bigint, p_scheduler bigint) returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_run record;
+  v_params jsonb;
+  v_result jsonb;
+begin
+  v_run := pgfresh.fence_run(p_run_id, p_scheduler);
+  if v_run.job_id is null then
+    return null;
+  end if;
+  select coalesce(v_run.params, params) into v_params from pgfresh.scheduled_jobs where id = v_run.job_id;
+  v_result := pgfresh.call_job_function(v_run.job_id, v_params);
+  -- The function may have set it for the whole session.
+  set local search_path = pg_catalog, pg_temp;
+  if (v_result -> 'success')::boolean and not pgfresh.end_run(p_run_id, p_scheduler, 'succeeded', v_result ->> 'message', v_result -> 'details') then
+    return null;
+  end if;
+  return v_result;
+end
+$$;
+comment on function pgfresh.do_run(bigint, bigint) is
+  'Runs the function of a run as its job''s owner, and ends the run if it succeeds. Returns the result, or null if the run is not the scheduler''s any more; what has not succeeded is to be rolled back. '
+  'To be called as call_job_function is.';
 
 create or replace function pgfresh.prune_scheduled_runs(p_keep interval default '30 days', p_keep_runs int default 1000, p_jobs int default 100) returns jsonb
 language plpgsql

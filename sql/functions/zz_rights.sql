@@ -29,7 +29,7 @@ begin
         'reset_job_immediate', 'cancel_queue_jobs', 'retry_failed_jobs', 'heartbeat_jobs', 'register_worker', 'heartbeat_worker', 'retire_worker', 'recover_stuck_jobs', 'maintain_queue_partitions',
         'is_quota_exceeded', 'correct_data_usage', 'take_call', 'count_calls', 'hold_source', 'pause_source', 'resume_source', 'calibrate_source', 'stop_spending', 'resume_spending', 'calls_now', 'source_budget',
         'fence_jobs', 'release_claim', 'keep_refused_answer', 'call_job_function',
-        'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs', 'due_slots', 'settle_slots', 'take_waiting_runs', 'schedule_pause', 'fence_run', 'end_run',
+        'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs', 'due_slots', 'settle_slots', 'take_waiting_runs', 'schedule_pause', 'do_run', 'end_run',
         'prune_scheduled_runs', 'check_cron_job_health', 'job_problem', 'job_of_run', 'sync_own_jobs',
         'acquire_refresh_lock', 'renew_refresh_lock', 'release_refresh_lock', 'fence_refresh_lock']),
       ('pgfresh_scheduler', array['check_cron_job_health', 'job_problem', 'job_of_run',

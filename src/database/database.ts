@@ -3,7 +3,7 @@ import pg from 'pg';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { clientConfig } from './address.ts';
-import { runGuestTransaction, type GuestTransaction } from './guest-transaction.ts';
+import { runGuest, type Guest } from './guest.ts';
 import { codedOr, type Queryable, send, type Statement } from './query.ts';
 import { connected, runTransaction, type TransactionOptions } from './transaction.ts';
 
@@ -16,6 +16,8 @@ export interface DatabaseOptions {
   statementTimeoutMs?: number;
   /** How long a server may say nothing, after it should have cancelled a statement or said goodbye. */
   silenceMs?: number;
+  /** Whether a connection sends statements without waiting for the answers to those before. */
+  pipelined?: boolean;
   /** Source of jitter between retries, in [0, 1). */
   random?: () => number;
 }
@@ -49,6 +51,7 @@ export class Database implements Queryable {
       ...this.#client,
       max: poolSize,
       types: numbers,
+      pipeline: options.pipelined ?? false,
       connectionTimeoutMillis: 10_000,
       query_timeout: statementTimeoutMs + silenceMs,
       stream: () => this.#newSocket(),
@@ -93,11 +96,11 @@ export class Database implements Queryable {
   }
 
   /**
-   * Runs `work` once in a transaction in which it may run code that is not ours. Use a pool of its own for this: sessions lose their
-   * prepared statements by it.
+   * Runs code that is not ours, once, in a transaction of its own. Use a pool of its own for this, which is `pipelined`: sessions
+   * lose their prepared statements by it.
    */
-  async transactGuest<T>(work: (tx: GuestTransaction) => Promise<T>): Promise<T> {
-    return runGuestTransaction(work, {
+  host<Row extends object>(guest: Guest<Row>): Promise<Row[]> {
+    return runGuest(guest, {
       connect: () => this.#pool.connect(),
       end: (pid, how) => this.#endSession(pid, how),
       statementTimeoutMs: this.#statementTimeoutMs,

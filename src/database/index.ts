@@ -3,7 +3,7 @@ export { makeDataDir } from './data-dir.ts';
 export { Database, type DatabaseOptions } from './database.ts';
 export { EmbeddedServer, embeddedStatus, runningEmbedded } from './embedded/index.ts';
 export { failureOf, type Failure } from './failure.ts';
-export { GuestCut, type GuestTransaction } from './guest-transaction.ts';
+export { GuestCut } from './guest.ts';
 export { Listener } from './listener.ts';
 export { readSqlFiles, type SqlFile, type SqlFiles } from './migration-files.ts';
 export { type AppliedFile, type MigrationStep } from './migration-plan.ts';

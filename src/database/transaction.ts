@@ -91,7 +91,8 @@ export async function connected(shell: Pick<Shell, 'connect'>): Promise<pg.PoolC
   }
 }
 
-export async function commit(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
+/** Commits, after a last word if there is one. */
+export async function commit(client: pg.PoolClient, options: TransactionOptions, last?: string): Promise<void> {
   const warnings: string[] = [];
   const onNotice = (notice: { code?: string | undefined; message?: string | undefined }): void => {
     // Not by the severity, which comes in the server's language.
@@ -100,7 +101,8 @@ export async function commit(client: pg.PoolClient, options: TransactionOptions)
   client.on('notice', onNotice);
   let command: string;
   try {
-    ({ command } = await send(client, 'commit', [], options));
+    const answer = await send(client, last === undefined ? 'commit' : `${last}; commit`, [], options);
+    ({ command } = ([answer].flat() as (typeof answer)[]).at(-1)!);
   } catch (error) {
     // Only what PostgreSQL itself answered is certain.
     if (error instanceof pg.DatabaseError && failureOf(error) !== 'connection') throw error;

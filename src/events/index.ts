@@ -37,7 +37,7 @@ export type PgfreshEvent =
   | { type: 'worker.lease_lost'; worker: number }
   | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
   | { type: 'scheduler.started'; scheduler: number; handlers: readonly string[] }
-  | { type: 'scheduler.failed'; step: 'slots' | 'end' | 'heartbeat' | 'listen' | 'tidying'; problem: string }
+  | { type: 'scheduler.failed'; step: 'slots' | 'end' | 'heartbeat' | 'listen'; problem: string }
   | { type: 'scheduler.lease_lost'; scheduler: number }
   | { type: 'scheduler.recovered'; runs: number }
   | { type: 'scheduler.drained'; finished: number; handedOver: number; ms: number }

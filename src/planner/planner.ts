@@ -76,9 +76,7 @@ export class Planner extends Service {
       let answer: Answer;
       do answer = add(await call(db, 'check_and_queue_stale_data'));
       while (!answer.done && !this.stopSignal.aborted && performance.now() < deadline && (await this.#isOnDuty()));
-      await db.query(
-        'select pgfresh.clear_old_warnings(), pgfresh.clear_planner_runs(), pgfresh.clear_unwatched_changes()',
-      );
+      await db.query('select pgfresh.clear_unwatched_changes()');
     });
   }
 

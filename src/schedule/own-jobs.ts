@@ -1,4 +1,5 @@
 import type { JobHandler } from '../config/index.ts';
+import { problemOf } from '../errors/index.ts';
 
 /** What pgfresh itself does at set times. `pgfresh.sync_own_jobs` writes the jobs that name these. */
 export const ownHandlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
@@ -25,4 +26,24 @@ export const ownHandlers: ReadonlyMap<string, JobHandler> = new Map<string, JobH
       };
     },
   ],
+  [
+    'pgfresh.tidy',
+    async ({ db }) => {
+      // Each by itself: what can not be done must not keep the others from it.
+      const results = await Promise.allSettled(Object.values(chores).map((text) => db.query<{ count: number }>(text)));
+      const counts = results.map((result) => (result.status === 'fulfilled' ? result.value[0]!.count : null));
+      const details = Object.fromEntries(Object.keys(chores).map((name, place) => [name, counts[place]]));
+      const failed = results.find((result) => result.status === 'rejected');
+      return { success: !failed, message: failed ? problemOf(failed.reason) : 'done', details };
+    },
+  ],
 ]);
+
+/** What is done every minute, and tells how much there was of it. */
+const chores = {
+  // Data types come and go.
+  jobs_changed: 'select pgfresh.sync_own_jobs() as count',
+  runs_forgotten: `select (pgfresh.prune_scheduled_runs() -> 'deleted')::int as count`,
+  warnings_forgotten: 'select pgfresh.clear_old_warnings() as count',
+  planner_runs_forgotten: 'select pgfresh.clear_planner_runs() as count',
+} as const;

@@ -2,7 +2,7 @@ import type { JobHandler, JobResult } from '../config/index.ts';
 import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import { runHandler } from './handler-run.ts';
-import { fenceRun, type RunVerdict, type SlotStore, type TakenRun } from './slot-store.ts';
+import type { RunVerdict, TakenRun } from './slot-store.ts';
 import { runSqlJob } from './sql-job.ts';
 
 /** Why a run is stopped before its end. */
@@ -16,7 +16,6 @@ export interface RunEnd {
 }
 
 export interface RunOptions {
-  readonly store: SlotStore;
   /** Where functions of users run. */
   readonly guests: Database;
   readonly db: Database;
@@ -48,16 +47,9 @@ export class Run {
     return { ...end, verdict: this.#stopReason };
   }
 
-  async #doSql({ store, guests }: RunOptions): Promise<RunEnd> {
-    const { run, job: jobId, params, timeoutMs } = this.taken;
-    const end = await runSqlJob(
-      guests,
-      { jobId, params, timeoutMs, signal: this.#stop.signal },
-      {
-        fence: (tx) => fenceRun(tx, run, this.scheduler),
-        succeed: (tx, result) => store.end(run, this.scheduler, 'succeeded', result, tx),
-      },
-    );
+  async #doSql({ guests }: RunOptions): Promise<RunEnd> {
+    const { run, timeoutMs } = this.taken;
+    const end = await runSqlJob(guests, { run, scheduler: this.scheduler, timeoutMs, signal: this.#stop.signal });
     switch (end.kind) {
       case 'succeeded':
         return { verdict: 'succeeded', result: end.result, recorded: true };

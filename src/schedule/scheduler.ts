@@ -30,7 +30,6 @@ const keptMs = 1_000;
 const gatherMs = 5;
 const pollMs = { listening: 10_000, deaf: 1_000, contended: 20 };
 const heartbeatMs = 4_000;
-const tidyMs = 60_000;
 const patienceMs = 1_500;
 const longestPauseMs = 1_000;
 
@@ -61,7 +60,13 @@ export class Scheduler extends Service {
     this.#options = options;
     this.#handlers = new Map([...options.handlers, ...(options.ownJobs ? ownHandlers : [])]);
     this.#store = new SlotStore(db, [...this.#handlers.keys()]);
-    this.#guests = new Database({ url, events, applicationName: 'pgfresh jobs', poolSize: concurrency });
+    this.#guests = new Database({
+      url,
+      events,
+      applicationName: 'pgfresh jobs',
+      poolSize: concurrency,
+      pipelined: true,
+    });
     this.#listener = new Listener({
       url,
       events,
@@ -78,7 +83,7 @@ export class Scheduler extends Service {
       () => (this.#pollMs = pollMs.listening),
       (error: unknown) => this.#failed('listen', error),
     );
-    this.#loops = Promise.all([this.#scheduleUntilStopped(), this.#beatUntilStopped(), this.#tidyUntilStopped()]);
+    this.#loops = Promise.all([this.#scheduleUntilStopped(), this.#beatUntilStopped()]);
   }
 
   /** Finishes what is under way, or hands it over when the time is up. */
@@ -177,7 +182,7 @@ export class Scheduler extends Service {
     this.#runs.set(taken.run, run);
     try {
       const { db, events } = this.#options;
-      const options: RunOptions = { store: this.#store, guests: this.#guests, db, events, handlers: this.#handlers };
+      const options: RunOptions = { guests: this.#guests, db, events, handlers: this.#handlers };
       const end = await run.do(options);
       const isOurs = end.recorded || (await this.#record(run, end));
       const ms = performance.now() - since;
@@ -234,21 +239,6 @@ export class Scheduler extends Service {
     for (const run of this.#runs.values()) if (run.scheduler === this.#id) run.stop('lost');
     this.#id = undefined;
     this.#work.wake();
-  }
-
-  async #tidyUntilStopped(): Promise<void> {
-    const { db, ownJobs } = this.#options;
-    while (!this.stopSignal.aborted) {
-      await wait(tidyMs * (0.9 + Math.random() / 5), undefined, { signal: this.stopSignal }).catch(() => {});
-      if (this.stopSignal.aborted) return;
-      try {
-        await db.query('select pgfresh.prune_scheduled_runs()');
-        // Data types come and go.
-        if (ownJobs) await db.query('select pgfresh.sync_own_jobs()');
-      } catch (error) {
-        this.#failed('tidying', error);
-      }
-    }
   }
 
   async #idle(): Promise<void> {

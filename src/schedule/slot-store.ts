@@ -56,7 +56,6 @@ const statements = {
   },
   pause: { name: 'pgfresh.schedule_pause', text: 'select pgfresh.schedule_pause($1::text[]) as ms' },
   heartbeat: { name: 'pgfresh.heartbeat_scheduler', text: 'select pgfresh.heartbeat_scheduler($1::bigint) as answer' },
-  fence: { name: 'pgfresh.fence_run', text: 'select pgfresh.fence_run($1::bigint, $2::bigint) as ours' },
   end: {
     name: 'pgfresh.end_run',
     text: 'select pgfresh.end_run($1::bigint, $2::bigint, $3::text, $4::text, $5::jsonb) as ours',
@@ -113,22 +112,15 @@ export class SlotStore {
     return row!.ms ?? Infinity;
   }
 
-  /** Ends a run, also inside of a transaction; false if it is not ours any more. */
+  /** Ends a run; false if it is not ours any more. */
   async end(
     run: number,
     scheduler: number,
     verdict: RunVerdict,
     { message, details }: { readonly message: string; readonly details?: unknown },
-    db: Queryable = this.#db,
   ): Promise<boolean> {
     const values = [run, scheduler, verdict, message, details === undefined ? null : JSON.stringify(details)];
-    const [row] = await db.query<{ ours: boolean }>(statements.end, values);
+    const [row] = await this.#db.query<{ ours: boolean }>(statements.end, values);
     return row!.ours;
   }
-}
-
-/** Whether a run is still ours; if so, it stays ours until the transaction ends. */
-export async function fenceRun(tx: Queryable, run: number, scheduler: number): Promise<boolean> {
-  const [row] = await tx.query<{ ours: boolean }>(statements.fence, [run, scheduler]);
-  return row!.ours;
 }

@@ -1,21 +1,15 @@
-import { GuestCut, type Database, type Queryable } from '../database/index.ts';
+import { GuestCut, type Database } from '../database/index.ts';
 import type { JobResult } from '../config/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 
 export interface SqlJobRun {
-  readonly jobId: number;
-  readonly params: Readonly<Record<string, unknown>>;
+  readonly run: number;
+  readonly scheduler: number;
   readonly timeoutMs: number;
   /** Aborted when nobody wants its end any more. */
   readonly signal?: AbortSignal | undefined;
   /** How long it may go on after it was told to end, before its session is ended. */
   readonly graceMs?: number | undefined;
-}
-
-/** What is recorded in the transaction of the run. Each answers false if the run is not ours any more. */
-export interface SqlJobSteps {
-  fence(tx: Queryable): Promise<boolean>;
-  succeed(tx: Queryable, result: JobResult): Promise<boolean>;
 }
 
 /**
@@ -28,40 +22,29 @@ export type SqlJobEnd =
   | { readonly kind: 'unknown'; readonly problem: string };
 
 /**
- * Runs the function of a job as the job's owner. The fence, what the function does and its success are one transaction, so a function
- * that says it has failed has done nothing.
+ * Runs the function of a job as the job's owner. That the run is still ours, what the function does and its success are one
+ * transaction, so a function that says it has failed has done nothing.
  */
-export async function runSqlJob(guests: Database, run: SqlJobRun, steps: SqlJobSteps): Promise<SqlJobEnd> {
+export async function runSqlJob(guests: Database, job: SqlJobRun): Promise<SqlJobEnd> {
+  const { run, scheduler, timeoutMs, signal, graceMs } = job;
   try {
-    return await guests.transactGuest(async (tx): Promise<SqlJobEnd> => {
-      if (!(await steps.fence(tx))) throw new Undone({ kind: 'lost' });
-      const [row] = await tx.host<{ result: JobResult }>(
-        'select pgfresh.call_job_function($1::int, $2::jsonb) as result',
-        [run.jobId, JSON.stringify(run.params)],
-        run,
-      );
-      const { result } = row!;
-      if (!result.success) throw new Undone({ kind: 'failed', result });
-      if (!(await steps.succeed(tx, result))) throw new Undone({ kind: 'lost' });
-      return { kind: 'succeeded', result };
+    const [row] = await guests.host<{ result: JobResult | null }>({
+      statement: 'select pgfresh.do_run($1::bigint, $2::bigint) as result',
+      values: [run, scheduler],
+      timeoutMs,
+      signal,
+      graceMs,
+      isKept: ([kept]) => kept!.result?.success === true,
     });
+    const { result } = row!;
+    if (result === null) return { kind: 'lost' };
+    return { kind: result.success ? 'succeeded' : 'failed', result };
   } catch (error) {
-    return endOf(error, run);
-  }
-}
-
-/** Leaves the transaction, which is rolled back, with an end that is none of an error. */
-class Undone extends Error {
-  readonly end: SqlJobEnd;
-
-  constructor(end: SqlJobEnd) {
-    super(end.kind);
-    this.end = end;
+    return endOf(error, job);
   }
 }
 
 function endOf(error: unknown, { timeoutMs }: SqlJobRun): SqlJobEnd {
-  if (error instanceof Undone) return error.end;
   if (error instanceof PgfreshError && error.code === 'PGF_COMMIT_UNKNOWN')
     return { kind: 'unknown', problem: problemOf(error) };
   if (error instanceof GuestCut) {

@@ -1,22 +1,19 @@
-import { beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { CronExplanation } from '../../src/schedule/index.ts';
+import { runCommand } from '../harness/command-line.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { runCli } from '../harness/process.ts';
 
-let cwd = '';
-beforeAll(async () => {
-  cwd = await temporaryFolder('cron');
-});
-
 // No database: this address would be refused.
-const pgfresh = (...args: string[]) =>
-  runCli(['cron', ...args], { cwd, env: { DATABASE_URL: 'postgres://127.0.0.1:1/none', TZ: 'Asia/Kathmandu' } });
+const env = { DATABASE_URL: 'postgres://127.0.0.1:1/none', TZ: 'Asia/Kathmandu' };
+const pgfresh = (...args: string[]) => runCommand(['cron', ...args], env);
 
 const newYork = ['--zone', 'America/New_York', '--from', '2026-03-07T12:00:00Z'];
 
 describe('pgfresh cron next', () => {
   it('prints instants, as lines and as a JSON array', async () => {
-    const { code, stdout } = await pgfresh('next', '30 2 * * *', ...newYork, '--count', '2', '--json');
+    const args = ['cron', 'next', '30 2 * * *', ...newYork, '--count', '2', '--json'];
+    const { code, stdout } = await runCli(args, { cwd: await temporaryFolder('cron'), env });
     expect(code).toBe(0);
     expect(JSON.parse(stdout)).toEqual(['2026-03-08T07:00:00Z', '2026-03-09T06:30:00Z']);
     const { stdout: text } = await pgfresh('next', '30 2 * * *', ...newYork, '--count', '2');
@@ -46,9 +43,8 @@ describe('pgfresh cron next', () => {
       [['next', '*', '*', '*', '*', '*'], /PGF_USAGE too many arguments/],
       [['nxt', '@daily'], /unknown command 'nxt' \(Did you mean next\?\)/],
     ];
-    const refused = await Promise.all(cases.map(([args]) => pgfresh(...args)));
-    for (const [index, { code, stdout, stderr }] of refused.entries()) {
-      const [args, message] = cases[index]!;
+    for (const [args, message] of cases) {
+      const { code, stdout, stderr } = await pgfresh(...args);
       expect([args, code, stdout]).toEqual([args, 2, '']);
       expect(stderr).toMatch(message);
       expect(stderr).toMatch(/\nNext: /);

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Backfill, BackfillProgress, Cancelled, JobDetails, JobRun, JobStatus } from '../../src/schedule/index.ts';
+import { runCommand } from '../harness/command-line.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { CliProcess, runCli } from '../harness/process.ts';
 import { ScheduleScene, until } from '../schedule/scene.ts';
@@ -26,7 +27,7 @@ beforeAll(async () => {
 });
 
 const env = () => ({ DATABASE_URL: scene.url });
-const pgfresh = (...args: string[]) => runCli(['jobs', ...args], { cwd, env: env() });
+const pgfresh = (...args: string[]) => runCommand(['jobs', ...args], env());
 const json = async <T>(...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout) as T;
 
 describe('pgfresh jobs, before there is a scheduler', () => {
@@ -69,7 +70,7 @@ describe('pgfresh jobs', () => {
   });
 
   it('list shows all of them', async () => {
-    const { code, stdout } = await pgfresh('list');
+    const { code, stdout } = await runCli(['jobs', 'list'], { cwd, env: env() });
     expect(code).toBe(0);
     expect(stdout).toMatch(/^job +state +when +next run +last run +success +p95 +message\n/);
     expect(stdout).toMatch(/^nightly +ok +0 3 \* \* \* America\/New_York +2026-01-06T08:00:00Z +never +– +–$/m);
@@ -183,11 +184,11 @@ it('docs/schedules.md shows commands that work', async () => {
   expect(subcommands).toEqual(['list', 'show', 'next', 'history', 'run', 'cancel', 'pause', 'resume', 'backfill']);
   const words = (line: string) =>
     line.match(/'[^']*'|"[^"]*"|\S+/g)!.map((word) => word.replace(/^(['"])(.*)\1$/, '$2'));
-  const run = (line: string) => runCli(words(line), { cwd, env: env() });
-  // What is run is not to be cancelled.
-  const isFirst = (_line: string, index: number) => index < subcommands.indexOf('cancel');
-  const first = await Promise.all(lines.filter(isFirst).map(run));
-  const ended = [...first, ...(await Promise.all(lines.slice(first.length).map(run)))];
+  const ended = [];
+  for (const line of lines) {
+    ended.push(await runCommand(words(line), env()));
+    await scene.idle();
+  }
   expect(ended.map(({ code }, index) => [lines[index], code])).toEqual(lines.map((line) => [line, 0]));
 });
 
@@ -216,9 +217,8 @@ describe('pgfresh jobs refuses', () => {
   ];
 
   it('what makes no sense, and says what to do', async () => {
-    const refused = await Promise.all(cases.map(([args]) => pgfresh(...args)));
-    for (const [index, { code, stdout, stderr }] of refused.entries()) {
-      const [args, exit, message] = cases[index]!;
+    for (const [args, exit, message] of cases) {
+      const { code, stdout, stderr } = await pgfresh(...args);
       expect([args, code, stdout]).toEqual([args, exit, '']);
       expect(stderr).toMatch(message);
       expect(stderr).toMatch(/\nNext: /);

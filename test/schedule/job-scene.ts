@@ -1,5 +1,5 @@
 import type { Database, Queryable } from '../../src/database/index.ts';
-import { runSqlJob, type SqlJobEnd, type SqlJobRun, type SqlJobSteps } from '../../src/schedule/sql-job.ts';
+import { runSqlJob, type SqlJobEnd, type SqlJobRun } from '../../src/schedule/sql-job.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
 import { openSession } from '../harness/session.ts';
@@ -10,6 +10,9 @@ export interface Person {
   readonly url: string;
   readonly session: Queryable;
 }
+
+/** The number of whoever runs the jobs here. */
+const scheduler = 1;
 
 /** A database with a person in it, short words for jobs, and one session in which they run, one after the other. */
 export class JobScene {
@@ -28,8 +31,11 @@ export class JobScene {
   static async open(): Promise<JobScene> {
     const url = await createDatabase();
     const db = openDatabase(url);
-    await db.query(`create table public.recorded (job int, result jsonb, path text)`);
-    const guests = openDatabase(url, { poolSize: 1, applicationName: 'pgfresh test guests' });
+    await db.query(`
+      create function public.start_run(p_job int, p_scheduler bigint, p_params jsonb) returns bigint language sql as $$
+        insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, started_at, scheduler, params)
+        values (p_job, 'running', 'manual', pgfresh.clock(), pgfresh.clock(), p_scheduler, p_params) returning id $$`);
+    const guests = openDatabase(url, { poolSize: 1, applicationName: 'pgfresh test guests', pipelined: true });
     return new JobScene(url, db, guests, await person(url, db, 'ann'));
   }
 
@@ -61,28 +67,29 @@ export class JobScene {
     return row!.id;
   }
 
-  /** Runs it as a scheduler would, and records its success beside it. */
-  run(jobId: number, run: Partial<SqlJobRun> = {}, steps: Partial<SqlJobSteps> = {}): Promise<SqlJobEnd> {
-    return runSqlJob(
-      this.guests,
-      { jobId, params: {}, timeoutMs: 10_000, ...run },
-      {
-        fence: async (tx) => (await tx.query('select 1')).length === 1,
-        succeed: async (tx, result) => {
-          await tx.query(
-            `insert into public.recorded select j.id, $2::pg_catalog.jsonb, pg_catalog.current_setting('search_path') from pgfresh.scheduled_jobs as j where j.id = $1::int`,
-            [jobId, JSON.stringify(result)],
-          );
-          return true;
-        },
-        ...steps,
-      },
-    );
+  /** Runs it as a scheduler would that has just started the run. */
+  async run(
+    jobId: number,
+    {
+      params = null,
+      guests = this.guests,
+      ...run
+    }: Partial<SqlJobRun> & { params?: object | null; guests?: Database } = {},
+  ): Promise<SqlJobEnd> {
+    const id = await this.value<number>(`public.start_run($1::int, $2::bigint, $3::jsonb)`, [
+      jobId,
+      scheduler,
+      params && JSON.stringify(params),
+    ]);
+    return runSqlJob(guests, { run: id, scheduler, timeoutMs: 10_000, ...run });
   }
 
-  async recorded(jobId: number): Promise<number> {
-    const rows = await this.db.query('select 1 from public.recorded where job = $1::int', [jobId]);
-    return rows.length;
+  /** How many of its runs have succeeded. */
+  recorded(jobId: number): Promise<number> {
+    return this.value<number>(
+      `(select count(*)::int from pgfresh.scheduled_job_runs where job_id = $1::int and state = 'succeeded')`,
+      [jobId],
+    );
   }
 
   async problem(jobId: number): Promise<{ problem: string; next_step: string } | undefined> {

@@ -17,6 +17,7 @@ it('opens a round of each scheduled data type by its schedule, and keeps the his
   ).toEqual(['12:05']);
   expect(await scene.story('pgfresh.refresh.item')).toEqual(['12:05 catchup succeeded']);
   expect(await scene.story('pgfresh.maintain')).toEqual(['12:07 succeeded']);
+  expect(await scene.story('pgfresh.tidy')).toEqual(['12:01-12:06 6 missed', '12:07 succeeded']);
   const sync = () => scene.value<number>('pgfresh.sync_own_jobs()');
   expect(await sync()).toBe(0);
   await scene.db.query(
@@ -28,8 +29,39 @@ it('opens a round of each scheduled data type by its schedule, and keeps the his
   ).toEqual([{ schedule: '*/5 * * * *', enabled: false }]);
   await scene.db.query(`delete from pgfresh.data_type_registry`);
   expect(await sync()).toBe(1);
-  expect(await scene.value(`array(select name::text from pgfresh.scheduled_jobs)`)).toEqual(['pgfresh.maintain']);
+  expect(await scene.value(`array(select name::text from pgfresh.scheduled_jobs)`)).toEqual([
+    'pgfresh.maintain',
+    'pgfresh.tidy',
+  ]);
   expect(scene.problems).toEqual([]);
+});
+
+it('tidies up every minute, and one thing that fails keeps nothing else from it', async () => {
+  const scene = await ScheduleScene.open();
+  const job = await scene.job('old', { enabled: false });
+  await scene.db.query(
+    `insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, started_at, completed_at, success)
+     select $1::int, 'succeeded', 'scheduler', t, t, t, true from (select pgfresh.clock() - interval '31 days' as t) as old`,
+    [job],
+  );
+  await scene.value(`pgfresh.warn('old', 'a', 'b', 'c', 1)`);
+  await scene.db.query(`update pgfresh.warnings set last_at = last_at - interval '31 days'`);
+  await scene.db.query(`alter function pgfresh.clear_planner_runs(interval) rename to away`);
+  await scene.scheduler({}, { ownJobs: true });
+  await scene.idle();
+  const tidied = async () => {
+    await scene.advance('1 minute');
+    await scene.idle();
+    return (await scene.runs('pgfresh.tidy')).at(-1);
+  };
+  expect(await tidied()).toMatchObject({
+    state: 'failed',
+    message: expect.stringContaining('clear_planner_runs') as string,
+    details: { jobs_changed: 0, runs_forgotten: 1, warnings_forgotten: 1, planner_runs_forgotten: null },
+  });
+  expect(await scene.value('(select count(*)::int from pgfresh.warnings)')).toBe(0);
+  await scene.db.query(`alter function pgfresh.away(interval) rename to clear_planner_runs`);
+  expect(await tidied()).toMatchObject({ state: 'succeeded', details: { planner_runs_forgotten: 0 } });
 });
 
 it('forgets what is old, and what is more than enough, and nothing that is open', async () => {

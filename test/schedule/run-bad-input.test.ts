@@ -98,10 +98,11 @@ const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [stri
     [`:scheduler, '{}', -1`, { sqlState: '2201W' }],
   ],
   schedule_pause: [[`array['x']::int[]`, notOfThatType]],
-  fence_run: [
-    ['null, null', answers(false)],
-    [':run, 0', answers(false)],
-    ['0, :scheduler', answers(false)],
+  do_run: [
+    ['null, null', answers(null)],
+    [':run, 0', answers(null)],
+    [':run, null', answers(null)],
+    ['0, :scheduler', answers(null)],
   ],
   end_run: [
     [`:run, :scheduler, null, ''`, argument],

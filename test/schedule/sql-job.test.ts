@@ -1,14 +1,16 @@
 import { once } from 'node:events';
 import pg from 'pg';
-import { beforeAll, describe, expect, it } from 'vitest';
-import type { Queryable } from '../../src/database/index.ts';
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { blocked } from '../harness/blocked.ts';
+import { openDatabase } from '../harness/database.ts';
+import { Proxy } from '../harness/proxy.ts';
 import { openSession } from '../harness/session.ts';
 import { done, JobScene, plpgsql } from './job-scene.ts';
 
 let scene: JobScene;
 beforeAll(async () => {
   scene = await JobScene.open();
+  await scene.db.query('create table public.not_hers (at int)');
   await scene.ann.session.query(`
     create table ann.work (at int);
     create table ann.parents (at int primary key);
@@ -89,7 +91,7 @@ describe('a function that', () => {
     ],
     ['drops scheduled_jobs', `drop table pgfresh.scheduled_jobs cascade; ${done()}`, failed('42501')],
     ['empties scheduled_jobs', `truncate pgfresh.scheduled_jobs; ${done()}`, failed('42501')],
-    ['reads what is not its own', `perform * from public.recorded; ${done()}`, failed('42501')],
+    ['reads what is not its own', `perform * from public.not_hers; ${done()}`, failed('42501')],
     [
       'makes something in the schema pgfresh',
       `create function pgfresh.mine() returns int language sql as 'select 1'; ${done()}`,
@@ -157,7 +159,7 @@ describe('a function that', () => {
     expect(await scene.run(await scene.add('after_stubborn', done()))).toMatchObject({ kind: 'succeeded' });
     expect(
       await scene.value(
-        `(select count(*)::int from pg_stat_activity where query ~ 'call_job_function' and state = 'active' and pid <> pg_backend_pid() and datname = current_database())`,
+        `(select count(*)::int from pg_stat_activity where query ~ 'do_run' and state = 'active' and pid <> pg_backend_pid() and datname = current_database())`,
       ),
     ).toBe(0);
   });
@@ -265,9 +267,24 @@ describe('the run', () => {
   it('does nothing if it is not ours at the beginning, and nothing stays if it is not at the end', async () => {
     const before = await rowsOf('ann.work');
     const id = await scene.add('fenced', `insert into ann.work values (1); ${done()}`);
-    expect(await scene.run(id, {}, { fence: async () => false })).toEqual({ kind: 'lost' });
-    expect(await scene.run(id, {}, { succeed: async () => false })).toEqual({ kind: 'lost' });
+    expect(await scene.run(id, { scheduler: 2 })).toEqual({ kind: 'lost' });
+    const root = { name: 'postgres', url: scene.url, session: scene.db };
+    const moves = `update pgfresh.scheduled_job_runs set scheduler = 2 where state = 'running'; insert into ann.work values (1); ${done()}`;
+    expect(await scene.run(await scene.add('moves', moves, {}, root, 'public'))).toEqual({ kind: 'lost' });
     expect(await rowsOf('ann.work')).toBe(before);
+  });
+
+  it('keeps everybody from taking it over, and nobody from asking for its end', async () => {
+    const id = await scene.add('held', `perform pg_advisory_xact_lock(815); ${done()}`);
+    const other = await openSession(scene.url);
+    await other.query('begin; select pg_advisory_xact_lock(815)');
+    const end = scene.run(id);
+    await blocked(scene.db);
+    const running = `pgfresh.scheduled_job_runs where job_id = ${id} and state = 'running'`;
+    expect(await scene.db.query(`select id from ${running} for update skip locked`)).toEqual([]);
+    expect(await scene.db.query(`select id from ${running} for no key update skip locked`)).toHaveLength(1);
+    await other.query('commit');
+    expect(await end).toMatchObject({ kind: 'succeeded' });
   });
 
   it('fails if the server loses it, and is unknown if that happens to its commit', async () => {
@@ -282,12 +299,11 @@ describe('the run', () => {
       .toBe(1);
     expect(await end).toMatchObject({ kind: 'failed', result: { details: { code: 'PGF_DATABASE_LOST' } } });
     const ends = await scene.add('ends', done());
-    const succeed = async (tx: Queryable) => {
-      const [session] = await tx.query<{ pid: number }>('select pg_catalog.pg_backend_pid() as pid');
-      await scene.db.query('select pg_terminate_backend($1::int, 5000)', [session!.pid]);
-      return true;
-    };
-    expect(await scene.run(ends, {}, { succeed })).toMatchObject({ kind: 'unknown' });
+    const { proxy, url } = await Proxy.before(scene.url);
+    onTestFinished(() => proxy.close());
+    const guests = openDatabase(url, { pipelined: true });
+    proxy.judge = (chunk, way) => (way === 'to server' && chunk.includes('commit') ? 'cut' : 'pass');
+    expect(await scene.run(ends, { guests })).toMatchObject({ kind: 'unknown' });
     expect(await scene.run(ends)).toMatchObject({ kind: 'succeeded' });
   });
 
@@ -338,6 +354,20 @@ describe("somebody else's function", () => {
     expect(await scene.run(id)).toMatchObject({ result: { details: ben.name } });
     await scene.db.query(`alter function ben.shared() owner to ${scene.ann.name}`);
     expect(await scene.problem(id)).toMatchObject({ problem: expect.stringContaining('to another role when') });
+  });
+
+  it('is not taken for another one in a schema of the same name', async () => {
+    const dan = await scene.person('dan');
+    await dan.session.query(plpgsql('dan.named()', done()));
+    const id = await scene.register({ name: 'named', function_name: 'dan.named', schedule: '@daily' });
+    await scene.db.query('alter schema dan rename to dan_before');
+    expect(await scene.run(id)).toMatchObject({ kind: 'failed', result: { details: { code: 'PGF_JOB_INVALID' } } });
+    const eve = await scene.person('dan');
+    await eve.session.query(plpgsql('dan.named()', `insert into ann.work values (666); ${done()}`));
+    expect(await scene.run(id)).toMatchObject({
+      kind: 'failed',
+      result: { message: expect.stringContaining('to another role when') },
+    });
   });
 
   it("may change as its owner likes where that is the job's", async () => {

@@ -2,7 +2,6 @@ import { readFile } from 'node:fs/promises';
 import { beforeAll, expect, it } from 'vitest';
 import type { Database } from '../../../src/database/index.ts';
 import { nextSlots, parseCron } from '../../../src/schedule/index.ts';
-import { runSqlJob } from '../../../src/schedule/sql-job.ts';
 import { createDatabase, openDatabase } from '../../harness/database.ts';
 
 let db: Database;
@@ -35,19 +34,20 @@ it('cleans up every night at three in New York, and removes what is gone and old
       select symbol, current_date, 'rising', 100, 102, 2, fetched_at from profiles where symbol in ('AAPL', 'IBM');
     insert into exchange_holidays values ('XNYS', '2019-01-01', 'long ago')`);
   const before = await count('exchange_holidays');
-  const recorded = { fence: async () => true, succeed: async () => true };
-  const run = () => runSqlJob(db, { jobId: job!.id, params: job!.params, timeoutMs: 10_000 }, recorded);
-  expect(await run()).toMatchObject({
-    kind: 'succeeded',
-    result: {
-      message: 'Removed 1 symbols, 1 signals and 1 holidays',
-      details: { symbols: ['MSFT'], signals: 1, holidays: 1 },
-    },
+  const run = async () => {
+    const call = 'select pgfresh.call_job_function($1::int, $2::jsonb) as result';
+    const [row] = await db.query<{ result: unknown }>(call, [job!.id, JSON.stringify(job!.params)]);
+    return row!.result;
+  };
+  expect(await run()).toEqual({
+    success: true,
+    message: 'Removed 1 symbols, 1 signals and 1 holidays',
+    details: { symbols: ['MSFT'], signals: 1, holidays: 1 },
   });
   expect([await count('profiles'), await count('quotes'), await count('exchange_holidays')]).toEqual([
     2,
     2,
     before - 1,
   ]);
-  expect(await run()).toMatchObject({ result: { message: 'Removed 0 symbols, 0 signals and 0 holidays' } });
+  expect(await run()).toMatchObject({ message: 'Removed 0 symbols, 0 signals and 0 holidays' });
 });

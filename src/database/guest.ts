@@ -1,18 +1,17 @@
 import pg from 'pg';
-import { codedOr, send, type Queryable, type Statement } from './query.ts';
+import { codedOr, send } from './query.ts';
 import { commit, connected, isLost } from './transaction.ts';
 
-export interface GuestLimits {
+/** A statement that runs code which is not ours. */
+export interface Guest<Row extends object> {
+  readonly statement: string;
+  readonly values: readonly unknown[];
   readonly timeoutMs: number;
   readonly signal?: AbortSignal | undefined;
-  /** How long a statement may go on after it was told to end, before its session is ended. */
+  /** How long it may go on after it was told to end, before its session is ended. */
   readonly graceMs?: number | undefined;
-}
-
-/** A transaction in which code runs that is not ours. */
-export interface GuestTransaction extends Queryable {
-  /** Runs such code, no longer than its limit. What it does about being cancelled does not matter. */
-  host<Row extends object>(statement: string, values: readonly unknown[], limits: GuestLimits): Promise<Row[]>;
+  /** Whether what it did is to stay. */
+  isKept(rows: readonly Row[]): boolean;
 }
 
 /** Code of a guest that was cut off: its time was over, or nobody wants its end any more. */
@@ -26,10 +25,12 @@ export class GuestCut extends Error {
   }
 }
 
+type Ending = 'pg_cancel_backend' | 'pg_terminate_backend';
+
 interface Shell {
   connect(): Promise<pg.PoolClient>;
   /** On a connection of its own: those of the pool may all be busy with guests. */
-  end(pid: number, how: 'pg_cancel_backend' | 'pg_terminate_backend'): Promise<void>;
+  end(pid: number, how: Ending): Promise<void>;
   readonly statementTimeoutMs: number;
 }
 
@@ -38,64 +39,56 @@ interface Shell {
 const cleaning =
   'close all; reset session authorization; reset all; deallocate all; unlisten *; select pg_catalog.pg_advisory_unlock_all(); discard temp; discard sequences';
 
-/** Runs `work` once in a transaction, after which nothing that guests did to the session is left in it. */
-export async function runGuestTransaction<T>(work: (tx: GuestTransaction) => Promise<T>, shell: Shell): Promise<T> {
+/**
+ * Runs one statement in a transaction of its own, no longer than its limit, whatever its code does about being cancelled. Nothing
+ * that it did to the session is left in it. What can be sent together is: a run is short, and each way to the server counts.
+ */
+export async function runGuest<Row extends object>(guest: Guest<Row>, shell: Shell): Promise<Row[]> {
   const client = await connected(shell);
+  const clean = `${cleaning}; set statement_timeout = ${shell.statementTimeoutMs}`;
   let broken: Error | undefined;
   const onError = (error: Error): void => void (broken ??= error);
   client.on('error', onError);
-  const query = async <Row extends object>(statement: Statement, values?: readonly unknown[]): Promise<Row[]> => {
-    try {
-      // Never by a name, which a guest may have taken for a statement of his own.
-      const text = typeof statement === 'string' ? statement : statement.text;
-      return (await send<Row>(client, text, values)).rows;
-    } catch (error) {
-      throw codedOr(error, 'PGF_DATABASE_LOST');
-    }
-  };
   try {
-    // In one way, because a run is short and each way counts.
-    const [, session] = (await send(client, 'begin; select pg_catalog.pg_backend_pid() as pid').catch(
-      (error: unknown) => {
-        throw codedOr(error, 'PGF_DATABASE_LOST');
-      },
-    )) as unknown as readonly { readonly rows: readonly { readonly pid: number }[] }[];
-    const { pid } = session!.rows[0]!;
-    const host: GuestTransaction['host'] = async (statement, values, limits) => {
-      await query(`set local statement_timeout = ${limitOf(limits)}`);
-      const rows = await hosted(
-        () => send(client, statement, values, { unlimited: true }),
-        limits,
-        (how) => shell.end(pid, how),
-      );
-      await query(
-        `set local search_path = pg_catalog, pg_temp; set local statement_timeout = ${shell.statementTimeoutMs}`,
-      );
-      return rows.rows as never;
-    };
-    const result = await work({ query, host });
-    await commit(client, {});
-    return result;
+    const opened = open(client, guest.timeoutMs);
+    const run = (): Promise<pg.QueryResult<Row>> =>
+      send<Row>(client, guest.statement, guest.values, { unlimited: true });
+    const { rows } = await hosted(run, guest, async (how) => shell.end(await opened, how));
+    if (guest.isKept(rows)) {
+      // What was his limit, and what he has set, is not for the commit.
+      const last = `set local search_path = pg_catalog, pg_temp; set local statement_timeout = ${shell.statementTimeoutMs}`;
+      const committed = commit(client, {}, last);
+      await Promise.all([committed, client.query(clean).catch(onError)]);
+    } else await client.query(`rollback; ${clean}`).catch(onError);
+    return rows;
   } catch (error) {
     if (isLost(error)) broken ??= error;
-    else await client.query('rollback').catch(onError);
+    else await client.query(`rollback; ${clean}`).catch(onError);
     throw error;
   } finally {
-    if (!broken) await client.query(`${cleaning}; set statement_timeout = ${shell.statementTimeoutMs}`).catch(onError);
     client.off('error', onError);
     client.release(broken ?? false);
   }
 }
 
-function limitOf({ timeoutMs }: GuestLimits): number {
-  return Math.max(1, Math.round(timeoutMs));
+/** Begins a transaction; settles to the server process that has it. */
+function open(client: pg.PoolClient, timeoutMs: number): Promise<number> {
+  const limit = Math.max(1, Math.round(timeoutMs));
+  const text = `begin; set local statement_timeout = ${limit}; select pg_catalog.pg_backend_pid() as pid`;
+  const opened = send(client, text).then((results) => {
+    const [, , session] = results as unknown as readonly pg.QueryResult<{ pid: number }>[];
+    return session!.rows[0]!.pid;
+  });
+  // If it fails, so does what was sent behind it.
+  opened.catch(() => {});
+  return opened;
 }
 
 /** The server's own limit is the first; this is for code that survives it, and for whoever asks earlier. */
 async function hosted<T>(
   run: () => Promise<T>,
-  { timeoutMs, signal, graceMs = 2_000 }: GuestLimits,
-  end: (how: 'pg_cancel_backend' | 'pg_terminate_backend') => Promise<void>,
+  { timeoutMs, signal, graceMs = 2_000 }: Pick<Guest<never>, 'timeoutMs' | 'signal' | 'graceMs'>,
+  end: (how: Ending) => Promise<void>,
 ): Promise<T> {
   let reason: GuestCut['reason'] | undefined;
   const ends: Promise<void>[] = [];
