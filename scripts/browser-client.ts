@@ -1,10 +1,17 @@
-/** Builds the client as one file that a page can import without a build of its own; the gateway serves it. */
+/**
+ * Builds the client as one file that a page can import without a build of its own; the gateway serves it.
+ *
+ *   node scripts/browser-client.ts [--if-outdated]
+ */
+import { globSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { build } from 'vite';
 
 const root = join(import.meta.dirname, '..');
+const folder = join(root, 'dist/live');
 
-export async function buildBrowserClient(outDir = join(root, 'dist/live')): Promise<string> {
+export async function buildBrowserClient(outDir = folder): Promise<string> {
+  // Only now, because most starts need no build.
+  const { build } = await import('vite');
   await build({
     root,
     configFile: false,
@@ -15,7 +22,7 @@ export async function buildBrowserClient(outDir = join(root, 'dist/live')): Prom
       emptyOutDir: false,
       target: 'es2022',
       modulePreload: { polyfill: false },
-      // Not as a library: those are left with their spaces.
+      // Not as a library: those keep their spaces.
       rolldownOptions: {
         input: join(root, 'client/index.ts'),
         preserveEntrySignatures: 'strict',
@@ -26,4 +33,9 @@ export async function buildBrowserClient(outDir = join(root, 'dist/live')): Prom
   return join(outDir, 'client.js');
 }
 
-if (import.meta.main) await buildBrowserClient();
+function isOutdated(): boolean {
+  const built = statSync(join(folder, 'client.js'), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  return globSync('client/*.ts', { cwd: root }).some((file) => statSync(join(root, file)).mtimeMs > built);
+}
+
+if (import.meta.main && (!process.argv.includes('--if-outdated') || isOutdated())) await buildBrowserClient();
