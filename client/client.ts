@@ -129,8 +129,7 @@ export function createClient<Types extends object = RegisteredTypes>(options: Cl
       look();
       return promise.finally(() => stops.forEach((stop) => stop()));
     },
-    refreshNow: async (type: string, key: string): Promise<RefreshResult> =>
-      connection.refreshNow(pairOf(type, key)),
+    refreshNow: async (type: string, key: string): Promise<RefreshResult> => connection.refreshNow(pairOf(type, key)),
     onViewers(type: string, key: string, listener: (viewers: number | undefined) => void): () => void {
       const stop = follow(type, key, ({ viewers }) => viewers, listener);
       connection.count();

@@ -1,7 +1,14 @@
 import { FreshError } from './fresh-error.ts';
 import { freshOf } from './fresh.ts';
 import { nameOf, type Pair, type Pairs } from './pairs.ts';
-import { protocol, type ClientMessage, type PairAnswer, type PairName, type ServerMessage, type WantedPair } from './protocol.ts';
+import {
+  protocol,
+  type ClientMessage,
+  type PairAnswer,
+  type PairName,
+  type ServerMessage,
+  type WantedPair,
+} from './protocol.ts';
 
 /** What is said over one connection about pairs: what this side has asked for, and what came of it. */
 export class Conversation {

@@ -42,7 +42,9 @@ export function openEventStream(url: string, token: string | undefined, { hear, 
     send(message) {
       // One after another, because requests may overtake each other.
       sent = sent
-        .then(() => fetch(`${url}/events/${session}`, { method: 'POST', headers, signal, body: JSON.stringify(message) }))
+        .then(() =>
+          fetch(`${url}/events/${session}`, { method: 'POST', headers, signal, body: JSON.stringify(message) }),
+        )
         .then(async (response) => {
           await response.arrayBuffer();
           if (response.status === 404 || response.status === 401) finish(1006);

@@ -23,7 +23,9 @@ beforeAll(async () => {
 beforeEach(async () => {
   await scene.clear();
   running = await scene.gateway(market.gateway, {}, (app) => {
-    app.get('/cards.html', (context) => context.html(pageWith(context.req.query('rendered') === undefined ? '' : rendered)));
+    app.get('/cards.html', (context) =>
+      context.html(pageWith(context.req.query('rendered') === undefined ? '' : rendered)),
+    );
     app.get('/cards.js', (context) => context.body(script, 200, { 'content-type': 'text/javascript' }));
   });
   url = running.http.url;
@@ -72,7 +74,10 @@ describe('cards in a page', () => {
     const page = await openCards(await openContext());
     const random = seededRandom(8);
     for (let turn = 0; turn < 40; turn++) {
-      await show(page, Array.from({ length: 10 }, (_, card) => card).filter(() => random() < 0.5));
+      await show(
+        page,
+        Array.from({ length: 10 }, (_, card) => card).filter(() => random() < 0.5),
+      );
       if (turn % 10 === 0) await scene.quote('AAPL', 2 + turn);
       expect((await scene.demand()).length).toBeLessThan(2);
     }
@@ -116,11 +121,10 @@ describe('cards in a page', () => {
     const { proxy, url: address } = await Proxy.before(url);
     onTestFinished(() => proxy.close());
     const context = await openContext();
-    const page = await openCards(context, address);
+    await context.clock.install();
+    const page = await openCards(context, new URL(address).origin);
     await show(page, [1]);
     await expect.poll(() => cardsOf(page)).toEqual(['fresh 1']);
-    const control = await context.newCDPSession(page);
-    await control.send('Page.setWebLifecycleState', { state: 'frozen' });
     // Nothing comes through any more by the connection that was there, not even that it has ended.
     proxy.judge = (chunk) => {
       if (!chunk.toString('latin1').startsWith('GET /live')) return 'hold';
@@ -128,7 +132,11 @@ describe('cards in a page', () => {
       return 'pass';
     };
     await scene.quote('AAPL', 2);
-    await control.send('Page.setWebLifecycleState', { state: 'active' });
+    await page.clock.fastForward('10:00');
+    // It wakes, asks for a sign of life, and gets none.
+    await page.evaluate("document.dispatchEvent(new Event('resume'))");
+    await page.clock.fastForward(3_001);
+    await page.clock.fastForward(1_001);
     await expect.poll(() => cardsOf(page)).toEqual(['fresh 2']);
   });
 

@@ -3,7 +3,10 @@ import { once } from 'node:events';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
+
+// A compiler takes both cores for seconds, and on a busy machine for many.
+vi.setConfig({ testTimeout: 120_000 });
 
 const root = join(import.meta.dirname, '../..');
 
