@@ -2,7 +2,14 @@ import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
   // A clone is no installed package, and may not be built.
-  resolve: { alias: { pgfresh: new URL('src/index.ts', import.meta.url).pathname } },
+  resolve: {
+    alias: [
+      { find: /^pgfresh$/, replacement: new URL('src/index.ts', import.meta.url).pathname },
+      { find: /^pgfresh\/client$/, replacement: new URL('client/index.ts', import.meta.url).pathname },
+      { find: /^pgfresh\/react$/, replacement: new URL('client/react.ts', import.meta.url).pathname },
+      { find: /^pgfresh\/client\/heartbeat$/, replacement: new URL('client/heartbeat.ts', import.meta.url).pathname },
+    ],
+  },
   test: {
     include: ['test/**/*.test.ts'],
     globalSetup: ['test/harness/server.ts'],

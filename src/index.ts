@@ -11,6 +11,7 @@ export {
   type Bounds,
   type Config,
   type DataTypeDefinition,
+  type DefinedDataType,
   type Dev,
   type DevContext,
   type DevSupport,

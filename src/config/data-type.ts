@@ -148,11 +148,19 @@ export const dataTypeSchema = options({
 /** A data type as the program uses it: times in milliseconds, sizes in bytes, its source by name. */
 export type DataType = z.output<typeof dataTypeSchema>;
 
+/** A data type as it was defined: clients know it by its name, and its rows by their schema. */
+export type DefinedDataType<Name extends string, Row extends RowSchema> = DataTypeDefinition & {
+  readonly name: Name;
+  readonly row?: Row | undefined;
+};
+
 /** Does nothing but give the editor the types; what is wrong is said when the configuration is loaded. */
-export function defineDataType<Answer extends RowSchema = RowSchema, Row extends RowSchema = RowSchema>(
-  type: DataTypeDefinition<Answer, Row>,
-): DataTypeDefinition {
-  return type as unknown as DataTypeDefinition;
+export function defineDataType<
+  const Name extends string,
+  Answer extends RowSchema = RowSchema,
+  Row extends RowSchema = RowSchema,
+>(type: DataTypeDefinition<Answer, Row> & { readonly name: Name }): DefinedDataType<Name, Row> {
+  return type as unknown as DefinedDataType<Name, Row>;
 }
 
 function isNamed(source: unknown): boolean {

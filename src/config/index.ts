@@ -1,6 +1,6 @@
 export { bytes } from './bytes.ts';
 export { isFreeHeader, type ClientDefinition } from './client-options.ts';
-export { defineDataType, type DataType, type DataTypeDefinition } from './data-type.ts';
+export { defineDataType, type DataType, type DataTypeDefinition, type DefinedDataType } from './data-type.ts';
 export {
   mergeWhenGreater,
   type AnswerContext,

@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Context, Hono } from 'hono';
@@ -26,8 +27,10 @@ interface Raw {
 
 const path = '/live';
 const farewellMs = 2_000;
+/** The client of `client/` as one file; the way to it is the same from the sources and from what is built of them. */
+const browserClient = new URL('../../dist/live/client.js', import.meta.url);
 
-/** Everything below /live: the WebSocket itself, event streams, and plain reads. */
+/** Everything below /live: the WebSocket itself, event streams, plain reads, and the script that speaks to them. */
 export function doorOf(parts: DoorParts): Door {
   const { reception, webSockets, eventStreams, plainReads, events } = parts;
   /** Answers a request, and says what is wrong with it if something is. */
@@ -48,6 +51,15 @@ export function doorOf(parts: DoorParts): Door {
         throw new PgfreshError('PGF_LIVE_MESSAGE', { problem: 'this address expects a WebSocket' });
       }),
     );
+    app.get(`${path}/client.js`, async (context) => {
+      const script = await readFile(browserClient, 'utf8').catch(() => undefined);
+      // The same for everybody, and of no use without a connection.
+      context.header('access-control-allow-origin', '*');
+      context.header('cache-control', 'no-cache');
+      if (script !== undefined) return context.body(script, 200, { 'content-type': 'text/javascript; charset=utf-8' });
+      const message = 'The client is not built; run "npm run build".';
+      return context.json({ error: { code: 'not_found', message } }, 404);
+    });
     app.get(`${path}/events`, (context) =>
       answering(context, async ({ incoming, outgoing }) => {
         await eventStreams.open(incoming, outgoing, crossOrigin(context, parts.origins));

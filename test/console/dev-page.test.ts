@@ -102,5 +102,8 @@ it('reads the overview once for all who ask at the same time, and says when it c
 
   const broken = await serve({ db: { query: () => Promise.reject(new Error('away')) } as unknown as Queryable });
   const answer = await fetch(`${broken}/api/overview`);
-  expect([answer.status, await answer.json()]).toEqual([503, { error: expect.objectContaining({ code: 'unavailable' }) }]);
+  expect([answer.status, await answer.json()]).toEqual([
+    503,
+    { error: expect.objectContaining({ code: 'unavailable' }) },
+  ]);
 });

@@ -66,7 +66,15 @@ export function BreakMenu({ trouble, onChange }: BreakMenuProps) {
         </svg>
       </button>
       {isOpen && (
-        <div id={id} ref={menu} className="menu" role="menu" aria-label="Break the provider" onKeyDown={move} tabIndex={-1}>
+        <div
+          id={id}
+          ref={menu}
+          className="menu"
+          role="menu"
+          aria-label="Break the provider"
+          onKeyDown={move}
+          tabIndex={-1}
+        >
           {troubles.map(([name, label, what]) => (
             <button
               key={name}

@@ -31,8 +31,8 @@ export function Notice({ connection, trouble, overview, onChange }: NoticeProps)
     return (
       <div className="notice bad" role="alert">
         <p>
-          <b>{connection === 'offline' ? 'You are offline.' : 'The server is away.'}</b> What is below is the last that was
-          known, and grows old. The page comes back by itself.
+          <b>{connection === 'offline' ? 'You are offline.' : 'The server is away.'}</b> What is below is the last that
+          was known, and grows old. The page comes back by itself.
         </p>
       </div>
     );
@@ -54,7 +54,11 @@ export function Notice({ connection, trouble, overview, onChange }: NoticeProps)
       </p>
       <div className="notice-acts">
         {trouble !== 'none' && (
-          <button type="button" className="button" onClick={() => void act('PUT', '/dev/provider', { trouble: 'none' })}>
+          <button
+            type="button"
+            className="button"
+            onClick={() => void act('PUT', '/dev/provider', { trouble: 'none' })}
+          >
             Back to normal
           </button>
         )}

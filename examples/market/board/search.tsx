@@ -118,7 +118,13 @@ function search({ symbols, exchanges }: Listing, text: string): readonly Found[]
     const ticker = symbol.toLowerCase();
     if (ticker === wanted) return 0;
     if (ticker.startsWith(wanted)) return 1;
-    if (name?.toLowerCase().split(' ').some((word) => word.startsWith(wanted))) return 2;
+    if (
+      name
+        ?.toLowerCase()
+        .split(' ')
+        .some((word) => word.startsWith(wanted))
+    )
+      return 2;
     if (ticker.includes(wanted)) return 3;
     return `${name} ${exchange}`.toLowerCase().includes(wanted) ? 4 : Infinity;
   };

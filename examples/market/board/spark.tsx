@@ -15,7 +15,12 @@ export function Spark({ values, from, tone }: SparkProps) {
       `${((index / Math.max(1, values.length - 1)) * 100).toFixed(2)},${(flat ? 14 : 26 - ((value - low) / (high - low)) * 24).toFixed(2)}`,
   );
   return (
-    <svg className={tone ? `spark ${tone}` : 'spark'} viewBox="0 0 100 28" preserveAspectRatio="none" aria-hidden="true">
+    <svg
+      className={tone ? `spark ${tone}` : 'spark'}
+      viewBox="0 0 100 28"
+      preserveAspectRatio="none"
+      aria-hidden="true"
+    >
       {points.length > 1 && <polyline points={points.join(' ')} />}
     </svg>
   );

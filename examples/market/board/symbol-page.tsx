@@ -41,7 +41,9 @@ export function SymbolPage({ symbol, watchlist }: SymbolPageProps) {
                 {' '}
                 · {exchange.name} ·{' '}
                 <span className={exchange.open ? 'open' : ''}>
-                  {exchange.open ? 'open' : `closed${exchange.opens_at ? ` until ${soon(exchange.opens_at, now)}` : ''}`}
+                  {exchange.open
+                    ? 'open'
+                    : `closed${exchange.opens_at ? ` until ${soon(exchange.opens_at, now)}` : ''}`}
                 </span>
               </>
             )}

@@ -26,7 +26,9 @@ export async function startBoard(databaseUrl: string, port = '0'): Promise<Board
 }
 
 /** A person's browser, and everything that it complains about. */
-export async function openPerson(options: BrowserContextOptions = {}): Promise<{ person: BrowserContext; complaints: string[] }> {
+export async function openPerson(
+  options: BrowserContextOptions = {},
+): Promise<{ person: BrowserContext; complaints: string[] }> {
   const person = await (await openBrowser()).newContext({ viewport: { width: 1440, height: 1000 }, ...options });
   atEnd(() => person.close());
   const complaints: string[] = [];
@@ -62,7 +64,9 @@ declare global {
 
 function noteVersions(): void {
   globalThis.noted = [];
-  const document = (globalThis as unknown as { document: { querySelector(text: string): { dataset: Record<string, string> } | null } }).document;
+  const document = (
+    globalThis as unknown as { document: { querySelector(text: string): { dataset: Record<string, string> } | null } }
+  ).document;
   const look = (): void => {
     const version = document.querySelector('.card.quote')?.dataset['version'];
     if (version && globalThis.noted.at(-1)?.version !== version) globalThis.noted.push({ at: Date.now(), version });

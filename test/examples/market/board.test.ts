@@ -26,7 +26,8 @@ it('two pages cost one call, and both come back by themselves when the server wa
   await card(pages[0]!, 'Quote').getByRole('button', { name: 'Refresh quote now' }).click();
   for (const page of pages) {
     await page.waitForFunction(
-      ([old]) => (globalThis as unknown as { document: Document }).document.querySelector('.price .pulse')?.textContent !== old,
+      ([old]) =>
+        (globalThis as unknown as { document: Document }).document.querySelector('.price .pulse')?.textContent !== old,
       [price],
     );
   }
@@ -68,9 +69,15 @@ it('shows what a slow, dead or lying provider does to values: nothing but age', 
   const make = async (trouble: string): Promise<void> => {
     await page.getByRole('button', { name: 'Break the provider' }).click();
     await page.getByRole('menuitemradio', { name: trouble }).click();
-    await page.getByRole('status').getByText(/^The provider (is|lies)/).waitFor();
+    await page
+      .getByRole('status')
+      .getByText(/^The provider (is|lies)/)
+      .waitFor();
   };
-  const refresh = (title: string) => card(page, title).getByRole('button', { name: /^Refresh/ }).click();
+  const refresh = (title: string) =>
+    card(page, title)
+      .getByRole('button', { name: /^Refresh/ })
+      .click();
   const ageOf = async (): Promise<number> => {
     const time = await quote.locator('time').getAttribute('datetime');
     return Date.now() - Date.parse(time!);
@@ -84,13 +91,18 @@ it('shows what a slow, dead or lying provider does to values: nothing but age', 
   await quote.getByText('being refreshed').waitFor();
   for (const title of ['Quote', 'Ratios']) {
     await card(page, title).getByText('failing', { exact: true }).waitFor();
-    await card(page, title).getByText(/timeout/).waitFor();
+    await card(page, title)
+      .getByText(/timeout/)
+      .waitFor();
   }
 
   // Five failures in a row, and it is left alone.
   await make('Take it down');
   for (const title of titles.slice(2)) await refresh(title);
-  await page.getByRole('status').getByText(/5 failures in a row pgfresh leaves it alone, and tries one call at/).waitFor();
+  await page
+    .getByRole('status')
+    .getByText(/5 failures in a row pgfresh leaves it alone, and tries one call at/)
+    .waitFor();
   for (const title of titles) expect(await card(page, title).locator('.bone').count()).toBe(0);
   await quote.getByText(/left alone/).waitFor();
   expect(await priceOf()).toBe(price);

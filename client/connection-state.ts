@@ -1,0 +1,89 @@
+/** Where the connection is. docs/client.md draws it. */
+export type ConnectionState =
+  | 'idle'
+  | 'connecting'
+  | 'live'
+  | 'waiting'
+  | 'following'
+  | 'offline'
+  | 'resting'
+  | 'refused'
+  | 'closed';
+
+/** What can happen to it. */
+export type ConnectionEvent =
+  /** Somebody looks at a pair. */
+  | 'want'
+  /** Nobody does any more. */
+  | 'leave'
+  /** Another tab has the connection, */
+  | 'follow'
+  /** and now this one is to have it. */
+  | 'lead'
+  /** The server has said welcome. */
+  | 'open'
+  /** The connection broke, or could not be made. */
+  | 'lose'
+  /** The server does not want this client, now or later. */
+  | 'refuse'
+  /** The pause before the next attempt is over. */
+  | 'retry'
+  | 'offline'
+  | 'online'
+  /** The page has been hidden for long enough. */
+  | 'hide'
+  | 'show'
+  | 'close';
+
+const staying = (state: ConnectionState): Record<ConnectionEvent, ConnectionState> => ({
+  want: state,
+  leave: state,
+  follow: state,
+  lead: state,
+  open: state,
+  lose: state,
+  refuse: state,
+  retry: state,
+  offline: state,
+  online: state,
+  hide: state,
+  show: state,
+  close: 'closed',
+});
+
+/** Every state with everything that can happen in it. */
+export const transitions: Readonly<Record<ConnectionState, Readonly<Record<ConnectionEvent, ConnectionState>>>> = {
+  idle: { ...staying('idle'), want: 'connecting' },
+  connecting: {
+    ...staying('connecting'),
+    leave: 'idle',
+    follow: 'following',
+    open: 'live',
+    lose: 'waiting',
+    refuse: 'refused',
+    offline: 'offline',
+    hide: 'resting',
+  },
+  live: {
+    ...staying('live'),
+    leave: 'idle',
+    lose: 'waiting',
+    refuse: 'refused',
+    offline: 'offline',
+    hide: 'resting',
+  },
+  waiting: {
+    ...staying('waiting'),
+    leave: 'idle',
+    retry: 'connecting',
+    online: 'connecting',
+    show: 'connecting',
+    offline: 'offline',
+    hide: 'resting',
+  },
+  following: { ...staying('following'), leave: 'idle', lead: 'connecting', offline: 'offline', hide: 'resting' },
+  offline: { ...staying('offline'), leave: 'idle', online: 'connecting', hide: 'resting' },
+  resting: { ...staying('resting'), leave: 'idle', show: 'connecting' },
+  refused: { ...staying('refused'), leave: 'idle' },
+  closed: staying('closed'),
+};

@@ -1,0 +1,14 @@
+import type { Refusal } from './fresh.ts';
+
+/** What the client throws and rejects with. */
+export class FreshError extends Error implements Refusal {
+  override readonly name = 'FreshError';
+  readonly code: string;
+  readonly next: string;
+
+  constructor({ code, message, next }: Refusal, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+    this.next = next;
+  }
+}

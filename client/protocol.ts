@@ -1,0 +1,56 @@
+import type { JsonRow } from './data-types.ts';
+import type { Fresh, Refusal } from './fresh.ts';
+
+/** The version that this client speaks; docs/protocol.md describes it. */
+export const protocol = 1;
+
+export type PairName = readonly [type: string, key: string];
+export type WantedPair = PairName | readonly [type: string, key: string, version: string];
+
+export type ClientMessage =
+  | { readonly type: 'hello'; readonly protocol: number; readonly viewers?: boolean }
+  | { readonly type: 'want' | 'add'; readonly pairs: readonly WantedPair[] }
+  | { readonly type: 'drop'; readonly pairs: readonly PairName[] }
+  | { readonly type: 'refresh'; readonly pair: PairName }
+  | { readonly type: 'auth'; readonly token: string }
+  | { readonly type: 'ping' };
+
+export interface StateMessage {
+  readonly type: 'snapshot' | 'change';
+  readonly pair: PairName;
+  readonly version: string;
+  readonly state: Exclude<Fresh['state'], 'loading' | 'refused'>;
+  readonly reason: string | null;
+  readonly words: string;
+  readonly fetched_at: string | null;
+  readonly due_at: string | null;
+  readonly rows?: readonly JsonRow[];
+}
+
+export type PairAnswer =
+  | { readonly pair: PairName; readonly result: 'accepted'; readonly key?: string }
+  | ({ readonly pair: PairName; readonly result: 'refused' } & Refusal);
+
+/** What came of asking for a refresh. */
+export type RefreshResult = 'queued' | 'merged' | 'running' | 'busy' | 'recent';
+
+export interface WelcomeMessage {
+  readonly type: 'welcome';
+  readonly session?: string;
+  readonly expires_at: string | null;
+  readonly now: string;
+  readonly limits: { readonly message_bytes: number };
+}
+
+export type ServerMessage =
+  | WelcomeMessage
+  | StateMessage
+  | { readonly type: 'answer'; readonly pairs: readonly PairAnswer[] }
+  | ({ readonly type: 'revoked'; readonly pair: PairName } & Refusal)
+  | { readonly type: 'refresh'; readonly pair: PairName; readonly result: RefreshResult }
+  | ({ readonly type: 'refresh'; readonly pair: PairName; readonly result: 'refused' } & Refusal)
+  | { readonly type: 'authenticated'; readonly expires_at: string | null }
+  | { readonly type: 'viewers'; readonly pair: PairName; readonly viewers: number }
+  | { readonly type: 'reconnect'; readonly after_ms: number }
+  | { readonly type: 'resync' | 'pong' }
+  | ({ readonly type: 'error' } & Refusal);

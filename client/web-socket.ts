@@ -1,0 +1,26 @@
+import type { Link, LinkListener } from './link.ts';
+import { protocol, type ServerMessage } from './protocol.ts';
+
+export function openWebSocket(url: string, token: string | undefined, { hear, end }: LinkListener): Link {
+  // A browser can not set headers of a WebSocket, but it can name protocols.
+  const names = token === undefined ? ['pgfresh.v1'] : ['pgfresh.v1', `pgfresh.token.${token}`];
+  const socket = new WebSocket(url.replace(/^http/, 'ws'), names);
+  let isOpen = true;
+  const send: Link['send'] = (message) => {
+    if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+  };
+  socket.onopen = () => send({ type: 'hello', protocol });
+  socket.onmessage = ({ data }) => {
+    if (isOpen) hear(JSON.parse(data as string) as ServerMessage);
+  };
+  socket.onclose = ({ code }) => {
+    if (isOpen) end(code);
+  };
+  return {
+    send,
+    close() {
+      isOpen = false;
+      socket.close();
+    },
+  };
+}

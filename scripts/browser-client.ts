@@ -1,0 +1,29 @@
+/** Builds the client as one file that a page can import without a build of its own; the gateway serves it. */
+import { join } from 'node:path';
+import { build } from 'vite';
+
+const root = join(import.meta.dirname, '..');
+
+export async function buildBrowserClient(outDir = join(root, 'dist/live')): Promise<string> {
+  await build({
+    root,
+    configFile: false,
+    publicDir: false,
+    logLevel: 'warn',
+    build: {
+      outDir,
+      emptyOutDir: false,
+      target: 'es2022',
+      modulePreload: { polyfill: false },
+      // Not as a library: those are left with their spaces.
+      rolldownOptions: {
+        input: join(root, 'client/index.ts'),
+        preserveEntrySignatures: 'strict',
+        output: { entryFileNames: 'client.js' },
+      },
+    },
+  });
+  return join(outDir, 'client.js');
+}
+
+if (import.meta.main) await buildBrowserClient();
