@@ -7,7 +7,7 @@ import { Site } from './site/site.ts';
 import { Viewers } from './viewers.ts';
 
 // Fewer, or none, for whoever wants to see what his own page costs.
-const viewerCount = Number(process.env['MARKET_VIEWERS'] ?? 100);
+const viewerCount = Number(process.env['MARKET_VIEWERS'] ?? 60);
 
 /** What `npm start` needs besides pgfresh: the provider in a process of its own, the tables, and people who look at them. */
 export async function startMarket({ databaseUrl }: DevContext): Promise<DevSupport> {

@@ -61,8 +61,7 @@ export function Board() {
         </main>
       </div>
       <footer className="foot">
-        Tickers are real, figures are made up. 100 simulated people look at this market too, and share every call with
-        you.
+        Tickers are real, figures are made up. Simulated people look at this market too, and share every call with you.
       </footer>
     </ListingContext>
   );

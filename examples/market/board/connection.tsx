@@ -12,7 +12,6 @@ export function useConnection(): Connection {
   }, [status]);
   switch (status) {
     case 'live':
-    case 'following':
       return 'live';
     case 'offline':
     case 'resting':

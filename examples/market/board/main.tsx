@@ -1,4 +1,3 @@
-import '@fontsource-variable/inter/wght.css';
 import './style.css';
 import { createClient } from 'pgfresh/client';
 import { FreshProvider } from 'pgfresh/react';

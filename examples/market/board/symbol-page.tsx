@@ -35,11 +35,10 @@ export function SymbolPage({ symbol, watchlist }: SymbolPageProps) {
         <div>
           <h2>{profile.data?.company_name ?? symbol}</h2>
           <p className="soft">
-            <b>{symbol}</b>
+            {profile.data && <b>{symbol} · </b>}
             {exchange && (
               <>
-                {' '}
-                · {exchange.name} ·{' '}
+                {exchange.name} ·{' '}
                 <span className={exchange.open ? 'open' : ''}>
                   {exchange.open
                     ? 'open'
