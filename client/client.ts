@@ -1,15 +1,12 @@
 import { closed, Connection } from './connection.ts';
-import type { ConnectionState } from './connection-state.ts';
+import type { Status } from './connection-state.ts';
 import type { NameOf, RegisteredTypes, RowOf } from './data-types.ts';
 import { FreshError } from './fresh-error.ts';
 import { loading, type Fresh, type Refusal } from './fresh.ts';
-import { Pairs, type Pair } from './pairs.ts';
+import { Pairs, tellAll, type Pair } from './pairs.ts';
 import type { RefreshResult } from './protocol.ts';
 import { ownOrigin } from './surroundings.ts';
 import { Tabs } from './tabs.ts';
-
-/** Where the connection is; docs/client.md says what each means. */
-export type Status = Exclude<ConnectionState, 'following'>;
 
 export interface ClientOptions {
   /** Where the gateway is, such as "https://live.example.com". The server of the page if it is left out. */
@@ -70,7 +67,7 @@ export function createClient<Types extends object = RegisteredTypes>(options: Cl
     onStatus() {
       if (connection.status === told) return;
       told = connection.status;
-      for (const listener of [...listeners]) listener(told);
+      tellAll(listeners, told);
     },
   });
 

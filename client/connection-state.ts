@@ -1,14 +1,8 @@
-/** Where the connection is. docs/client.md draws it. */
-export type ConnectionState =
-  | 'idle'
-  | 'connecting'
-  | 'live'
-  | 'waiting'
-  | 'following'
-  | 'offline'
-  | 'resting'
-  | 'refused'
-  | 'closed';
+/** Where the connection is; docs/client.md says what each means. */
+export type Status = 'idle' | 'connecting' | 'live' | 'waiting' | 'offline' | 'resting' | 'refused' | 'closed';
+
+/** The same, as one tab among several sees it: another one may have the connection. */
+export type ConnectionState = Status | 'following';
 
 /** What can happen to it. */
 export type ConnectionEvent =

@@ -1,4 +1,4 @@
-import { transitions, type ConnectionEvent, type ConnectionState } from './connection-state.ts';
+import { transitions, type ConnectionEvent, type ConnectionState, type Status } from './connection-state.ts';
 import { Conversation } from './conversation.ts';
 import { openEventStream } from './event-stream.ts';
 import { FreshError } from './fresh-error.ts';
@@ -26,7 +26,7 @@ const welcomeMs = 10_000;
 const [firstPauseMs, longestPauseMs] = [500, 30_000];
 /** A connection that ends sooner is as good as none. */
 const steadyMs = 5_000;
-const beatMs = 15_000;
+const beatMs = 10_000;
 const wakingMs = 3_000;
 const askAgainMs = 60_000;
 /** Between two messages about what is wanted; the server takes twenty a second. */
@@ -52,8 +52,10 @@ export class Connection {
   #hadEvents = false;
   #wantsCounts = false;
   #liveSince = 0;
-  #heardAt = 0;
-  #beatAt = 0;
+  /** Whether something was heard since it was last looked at, */
+  #isHeard = false;
+  /** and whether a sign of life was asked for. */
+  #isAsked = false;
   #updatedAt = 0;
   #askedToWaitMs: number | undefined;
   readonly #timers: Partial<Record<TimerName, ReturnType<typeof setTimeout>>> = {};
@@ -73,7 +75,7 @@ export class Connection {
   }
 
   /** As another tab says, if that one has the connection. */
-  get status(): Exclude<ConnectionState, 'following'> {
+  get status(): Status {
     if (this.#state !== 'following') return this.#state;
     const { status } = this.#options.tabs!.report;
     return status === 'following' ? 'connecting' : status;
@@ -182,7 +184,7 @@ export class Connection {
   }
 
   #hear(message: ServerMessage): void {
-    this.#heardAt = Date.now();
+    this.#isHeard = true;
     switch (message.type) {
       case 'welcome':
         this.#aheadMs = Date.parse(message.now) - Date.now();
@@ -212,6 +214,7 @@ export class Connection {
     this.#conversation = conversation;
     conversation.begin();
     if (this.#wantsCounts) conversation.count();
+    this.#isAsked = false;
     this.#beat();
     this.#askAgain();
     this.#happen('open');
@@ -238,19 +241,20 @@ export class Connection {
     return asked ?? Math.random() * Math.min(longestPauseMs, firstPauseMs * 2 ** this.#failures);
   }
 
-  /** Asks for a sign of life where nothing was heard. Two rounds, because a hidden page's timers come late. */
+  /** Asks for a sign of life where nothing was heard, and gives up if there is none. */
   #beat(): void {
     this.#after('beat', beatMs, () => {
-      if (this.#beatAt > this.#heardAt) return this.#lose();
-      if (Date.now() - this.#heardAt >= beatMs) this.#ping();
+      if (this.#isHeard) this.#isAsked = false;
+      else if (this.#isAsked) return this.#lose();
+      else this.#ping();
+      this.#isHeard = false;
       return this.#beat();
     });
   }
 
   #ping(): void {
-    this.#beatAt = Date.now();
-    // A clock's tick is as long as a good connection needs.
-    this.#heardAt = Math.min(this.#heardAt, this.#beatAt - 1);
+    this.#isHeard = false;
+    this.#isAsked = true;
     this.#link?.send({ type: 'ping' });
   }
 
@@ -302,7 +306,7 @@ export class Connection {
     if (this.#state !== 'live') return;
     this.#ping();
     this.#after('waking', wakingMs, () => {
-      if (this.#beatAt > this.#heardAt) this.#lose();
+      if (this.#isAsked && !this.#isHeard) this.#lose();
     });
   }
 

@@ -1,4 +1,5 @@
-export { createClient, type ClientOptions, type FreshClient, type Status } from './client.ts';
+export { createClient, type ClientOptions, type FreshClient } from './client.ts';
+export type { Status } from './connection-state.ts';
 export type { DataTypeLike, JsonRow, NameOf, Register, RegisteredTypes, RowOf } from './data-types.ts';
 export { FreshError } from './fresh-error.ts';
 export type { Fresh, Refusal } from './fresh.ts';

@@ -58,9 +58,20 @@ export class Pair {
     this.refreshes.splice(0).forEach(answer);
   }
 
-  readonly tell = (): void => {
-    for (const listener of [...this.listeners]) listener();
-  };
+  readonly tell = (): void => tellAll(this.listeners);
+}
+
+/** Tells all, also if one of them throws; that is for whoever listens to errors of the page. */
+export function tellAll<Given extends unknown[]>(listeners: Set<(...given: Given) => void>, ...given: Given): void {
+  for (const listener of [...listeners]) {
+    try {
+      listener(...given);
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  }
 }
 
 /** All pairs of this page, each once, however many look at it. */

@@ -1,7 +1,7 @@
 import { createContext, createElement, useCallback, useContext, useMemo, useSyncExternalStore } from 'react';
 import type { ReactNode } from 'react';
 import { loading } from './fresh.ts';
-import type { Fresh, FreshClient, NameOf, RefreshResult, RegisteredTypes, RowOf, Status } from './index.ts';
+import type { Fresh, FreshClient, JsonRow, NameOf, RefreshResult, RegisteredTypes, RowOf, Status } from './index.ts';
 
 const Context = createContext<FreshClient | undefined>(undefined);
 
@@ -27,12 +27,12 @@ export function useFresh<Name extends NameOf<RegisteredTypes>>(
   type: Name,
   key: string,
 ): UseFresh<RowOf<RegisteredTypes, Name>> {
-  const client = useFreshClient();
+  const client = useUntyped();
   const subscribe = useCallback((tell: () => void) => client.subscribe(type, key, tell), [client, type, key]);
-  const read = (): Fresh<RowOf<RegisteredTypes, Name>> => client.peek(type, key);
-  const fresh = useSyncExternalStore(subscribe, read, onServer<RowOf<RegisteredTypes, Name>>);
+  const fresh = useSyncExternalStore(subscribe, () => client.peek(type, key), onServer);
   const refreshNow = useCallback(() => client.refreshNow(type, key), [client, type, key]);
-  return useMemo(() => ({ ...fresh, refreshNow }), [fresh, refreshNow]);
+  const used: UseFresh<JsonRow> = useMemo(() => ({ ...fresh, refreshNow }), [fresh, refreshNow]);
+  return used as UseFresh<RowOf<RegisteredTypes, Name>>;
 }
 
 /** What is known of one of many pairs. */
@@ -45,16 +45,17 @@ export function useFreshMany<Name extends NameOf<RegisteredTypes>>(
   type: Name,
   keys: readonly string[],
 ): readonly KeyedFresh<RowOf<RegisteredTypes, Name>>[] {
-  const client = useFreshClient();
+  const client = useUntyped();
   // A list of the same keys is the same list.
   const named = JSON.stringify(keys);
   const store = useMemo(() => manyOf(client, type, JSON.parse(named) as string[]), [client, type, named]);
-  return useSyncExternalStore(store.subscribe, store.read, store.readOnServer);
+  const shown = useSyncExternalStore(store.subscribe, store.read, store.readOnServer);
+  return shown as readonly KeyedFresh<RowOf<RegisteredTypes, Name>>[];
 }
 
 /** How many people look at a pair, through all gateways; this component is one of them. */
 export function usePresence(type: NameOf<RegisteredTypes>, key: string): number | undefined {
-  const client = useFreshClient();
+  const client = useUntyped();
   const subscribe = useCallback((tell: () => void) => client.onViewers(type, key, tell), [client, type, key]);
   return useSyncExternalStore(
     subscribe,
@@ -73,23 +74,29 @@ export function useFreshStatus(): Status {
   );
 }
 
+type Untyped = FreshClient<Record<string, JsonRow>>;
+
+// What a row looks like is known to whoever registers types, and to nobody here.
+function useUntyped(): Untyped {
+  return useFreshClient() as unknown as Untyped;
+}
+
 // A server shows what a page shows before anything has come.
-function onServer<Row>(): Fresh<Row> {
-  return loading as Fresh<Row>;
+function onServer(): Fresh {
+  return loading;
 }
 
 /** Many pairs as one thing to look at, which is the same object until one of them changes. */
-function manyOf<Name extends NameOf<RegisteredTypes>>(client: FreshClient, type: Name, keys: readonly string[]) {
-  type Row = RowOf<RegisteredTypes, Name>;
-  const before = keys.map((key): KeyedFresh<Row> => ({ ...onServer<Row>(), key }));
-  let seen: readonly Fresh<Row>[] = keys.map(onServer<Row>);
-  let shown: readonly KeyedFresh<Row>[] = before;
+function manyOf(client: Untyped, type: string, keys: readonly string[]) {
+  const before = keys.map((key): KeyedFresh<JsonRow> => ({ ...loading, key }));
+  let seen: readonly Fresh[] = keys.map(onServer);
+  let shown: readonly KeyedFresh<JsonRow>[] = before;
   return {
     subscribe(tell: () => void): () => void {
       const stops = keys.map((key) => client.subscribe(type, key, tell));
       return () => stops.forEach((stop) => stop());
     },
-    read(): readonly KeyedFresh<Row>[] {
+    read(): readonly KeyedFresh<JsonRow>[] {
       const now = keys.map((key) => client.peek(type, key));
       if (now.every((fresh, place) => fresh === seen[place])) return shown;
       shown = now.map((fresh, place) => (fresh === seen[place] ? shown[place]! : { ...fresh, key: keys[place]! }));

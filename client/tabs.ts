@@ -52,7 +52,7 @@ export class Tabs {
   /** Of the pairs that other tabs want: how many do, and how they are told. */
   readonly #told = new Map<Pair, { guests: number; readonly post: () => void }>();
   #host!: Host;
-  #channel: BroadcastChannel | undefined;
+  #channel: InstanceType<typeof BroadcastChannel> | undefined;
   #tab = '';
   #leader = '';
   #isPresent = false;
@@ -81,7 +81,7 @@ export class Tabs {
     this.#leaving = new AbortController();
     this.#tab = crypto.randomUUID();
     this.#channel = new BroadcastChannel(this.#name);
-    this.#channel.onmessage = ({ data }) => this.#hear(data as TabMessage);
+    this.#channel.onmessage = ({ data }: { data: unknown }) => this.#hear(data as TabMessage);
     // By this lock the tab with the connection learns that this one is gone, so it comes before any wish.
     this.#hold(`${this.#name} ${this.#tab}`, () => {
       this.#isPresent = true;

@@ -61,7 +61,7 @@ export interface GatewayDefinition {
   readonly anonymous?: 'loopback' | 'everybody' | undefined;
   /** Whether a user may look at a pair. Asked again every few seconds while he does; everybody may if it is left out. */
   readonly authorize?: ((user: GatewayUser, pair: GatewayPair) => boolean | Promise<boolean>) | undefined;
-  /** Further sites whose pages may connect, such as "https://app.example.com". */
+  /** Further sites whose pages may connect, such as "https://app.example.com"; "null" is a page that is a file. */
   readonly origins?: readonly string[] | undefined;
   /** Whether the last address of X-Forwarded-For is that of the client; only behind a proxy that sets it. */
   readonly trustProxy?: boolean | undefined;
@@ -134,6 +134,8 @@ export function readGateway(value: unknown, file: string): GatewayOptions {
 }
 
 function isOrigin(text: string): boolean {
+  // What browsers say of a page that is a file.
+  if (text === 'null') return true;
   const url = URL.parse(text);
   return url !== null && /^https?:$/.test(url.protocol) && url.origin === text;
 }

@@ -150,6 +150,7 @@ describe('the types', () => {
       rows: (value) => value,
     });
     expectTypeOf([one, two]).toExtend<NonNullable<Config['dataTypes']>>();
-    expectTypeOf(one).toEqualTypeOf<DataTypeDefinition>();
+    expectTypeOf(one).toExtend<DataTypeDefinition>();
+    expectTypeOf(two.name).toEqualTypeOf<'two'>();
   });
 });

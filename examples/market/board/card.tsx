@@ -39,7 +39,7 @@ export function Card({ title, type, symbol, fresh, lines = 4, children }: CardPr
           </svg>
         </button>
       </header>
-      {fresh.rows.length === 0 && condition !== 'fresh' && condition !== 'stale' ? <Bones lines={lines} /> : children}
+      {fresh.rows.length === 0 && condition !== 'empty' ? <Bones lines={lines} /> : children}
       <footer>
         <p className="why">{condition === 'fresh' ? '' : why}</p>
         {viewers !== undefined && viewers > 0 && <Viewers count={viewers} />}

@@ -21,7 +21,12 @@ export function Spark({ values, from, tone }: SparkProps) {
       preserveAspectRatio="none"
       aria-hidden="true"
     >
-      {points.length > 1 && <polyline points={points.join(' ')} />}
+      {points.length > 1 && (
+        <>
+          <polygon points={`0,28 ${points.join(' ')} 100,28`} />
+          <polyline points={points.join(' ')} />
+        </>
+      )}
     </svg>
   );
 }

@@ -22,7 +22,7 @@ export function Strip({ overview }: { readonly overview: Overview | undefined })
         <Meter name="Bytes of the quota" share={cap === undefined ? 0 : used / cap} />
       </Tile>
       <Tile name="Views" value={whole(freshness?.viewers ?? 0)}>
-        <Spark values={viewers} from={0} />
+        <Spark values={viewers} from={Math.min(...viewers) * 0.8} />
       </Tile>
       <Tile name="Pairs they share" value={whole(freshness?.pairs ?? 0)}>
         <Shares {...freshness} />

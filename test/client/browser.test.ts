@@ -1,0 +1,182 @@
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { Browser, BrowserContext, Page } from 'playwright-core';
+import { build } from 'vite';
+import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import market from '../../examples/market/pgfresh.config.ts';
+import { buildBrowserClient } from '../../scripts/browser-client.ts';
+import { LiveScene, type RunningGateway } from '../gateway/live-scene.ts';
+import { openBrowser } from '../harness/browser.ts';
+import { temporaryFolder } from '../harness/folder.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { seededRandom } from '../harness/random.ts';
+
+let browser: Browser;
+let script: string;
+let scene: LiveScene;
+let running: RunningGateway;
+let url: string;
+beforeAll(async () => {
+  [browser, script, scene] = await Promise.all([openBrowser(), bundled('pages/cards.ts'), LiveScene.open()]);
+});
+beforeEach(async () => {
+  await scene.clear();
+  running = await scene.gateway(market.gateway);
+  url = running.http.url;
+});
+
+interface TestWindow {
+  client: { get(type: string, key: string): Promise<unknown>; status: string };
+  show: (cards: number[]) => void;
+  look: (keys: string[]) => void;
+  torn: string[];
+}
+
+/** What a page has to say for itself besides what it shows. */
+function complaintsOf(page: Page): string[] {
+  const complaints: string[] = [];
+  page.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
+  page.on('pageerror', (error) => complaints.push(error.message));
+  return complaints;
+}
+
+async function openContext(): Promise<BrowserContext> {
+  const context = await browser.newContext();
+  onTestFinished(() => context.close());
+  return context;
+}
+
+/** The page of cards, as if the server had it. */
+async function openCards(context: BrowserContext, at = url, query = ''): Promise<Page> {
+  const page = await context.newPage();
+  const html = '<!doctype html><title>cards</title><link rel="icon" href="data:,"><div id="root"></div><script type="module" src="/cards.js"></script>';
+  await page.route('**/cards.html*', (route) => route.fulfill({ contentType: 'text/html', body: html }));
+  await page.route('**/cards.js', (route) => route.fulfill({ contentType: 'text/javascript', body: script }));
+  await page.goto(`${at}/cards.html${query}`);
+  return page;
+}
+
+const show = (page: Page, cards: number[]) =>
+  page.evaluate((shown) => (globalThis as unknown as TestWindow).show(shown), cards);
+const cardsOf = (page: Page) => page.locator('.card').allTextContents();
+const statusOf = (page: Page) => page.textContent('#status');
+
+describe('cards in a page', () => {
+  it('ten of them on one pair are one subscription, however they come and go, and none is left at the end', async () => {
+    await scene.quote('AAPL', 1);
+    const page = await openCards(await openContext());
+    const complaints = complaintsOf(page);
+    const random = seededRandom(8);
+    for (let turn = 0; turn < 40; turn++) {
+      await show(page, Array.from({ length: 10 }, (_, card) => card).filter(() => random() < 0.5));
+      if (turn % 10 === 0) await scene.quote('AAPL', 2 + turn);
+      expect((await scene.demand()).length).toBeLessThan(2);
+    }
+    await show(page, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    await scene.quote('AAPL', 100);
+    await expect.poll(() => cardsOf(page)).toEqual(Array.from({ length: 10 }, () => 'fresh 100'));
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
+    expect(running.seen.filter(({ type }) => type === 'gateway.opened')).toHaveLength(1);
+    await scene.db.query('select pgfresh.plan_due_pairs()');
+    await expect.poll(() => page.textContent('#presence')).toBe('1');
+    expect(await page.evaluate(() => (globalThis as unknown as TestWindow).torn)).toEqual([]);
+    await show(page, []);
+    await expect.poll(() => scene.demand()).toEqual([]);
+    await expect.poll(() => statusOf(page)).toBe('idle');
+    expect(complaints).toEqual([]);
+  });
+
+  it('show many pairs in the order of their keys', async () => {
+    await scene.quote('AAPL', 1);
+    await scene.quote('MSFT', 2);
+    const page = await openCards(await openContext());
+    const look = (keys: string[]) => page.evaluate((all) => (globalThis as unknown as TestWindow).look(all), keys);
+    await look(['MSFT', 'AAPL']);
+    await expect.poll(() => page.textContent('#many')).toBe('MSFT 2, AAPL 1');
+    await look(['AAPL', 'NVDA', 'MSFT']);
+    await expect.poll(() => page.textContent('#many')).toBe('AAPL 1, NVDA undefined, MSFT 2');
+    await scene.quote('NVDA', 3);
+    await expect.poll(() => page.textContent('#many')).toBe('AAPL 1, NVDA 3, MSFT 2');
+  });
+
+  it('wake to the newest state after ten minutes asleep', async () => {
+    await scene.quote('AAPL', 1);
+    const { proxy, url: address } = await Proxy.before(url);
+    onTestFinished(() => proxy.close());
+    const context = await openContext();
+    const page = await openCards(context, address);
+    await show(page, [1]);
+    await expect.poll(() => cardsOf(page)).toEqual(['fresh 1']);
+    const control = await context.newCDPSession(page);
+    await control.send('Page.setWebLifecycleState', { state: 'frozen' });
+    // Nothing comes through any more by the connection that was there, not even that it has ended.
+    proxy.judge = (chunk) => {
+      if (!chunk.toString('latin1').startsWith('GET /live')) return 'hold';
+      proxy.judge = () => 'pass';
+      return 'pass';
+    };
+    await scene.quote('AAPL', 2);
+    await control.send('Page.setWebLifecycleState', { state: 'active' });
+    await expect.poll(() => cardsOf(page)).toEqual(['fresh 2']);
+  });
+
+  it('in several tabs share one connection, which outlives a tab that crashes', async () => {
+    await scene.quote('AAPL', 1);
+    const context = await openContext();
+    const [first, second] = [await openCards(context, url, '?share=us'), await openCards(context, url, '?share=us')];
+    await show(first, [1]);
+    await expect.poll(() => cardsOf(first)).toEqual(['fresh 1']);
+    await show(second, [1]);
+    await expect.poll(() => cardsOf(second)).toEqual(['fresh 1']);
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
+    expect(running.seen.filter(({ type }) => type === 'gateway.opened')).toHaveLength(1);
+    const crashed = first.waitForEvent('crash');
+    await first.goto('chrome://crash').catch(() => {});
+    await crashed;
+    await scene.quote('AAPL', 2);
+    await expect.poll(() => cardsOf(second)).toEqual(['fresh 2']);
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
+  });
+});
+
+it('the page of the README works as a file', async () => {
+  await buildBrowserClient();
+  await scene.quote('AAPL', 187.2);
+  const readme = await readFile('README.md', 'utf8');
+  const html = /```html\n([\s\S]*?)```/.exec(readme)![1]!;
+  expect(html.trim().split('\n').length).toBeLessThanOrEqual(20);
+  const file = join(await temporaryFolder('readme'), 'page.html');
+  await writeFile(file, html.replaceAll('http://127.0.0.1:4400', url));
+  const page = await (await openContext()).newPage();
+  const complaints = complaintsOf(page);
+  await page.goto(pathToFileURL(file).href);
+  await expect.poll(() => page.textContent('body')).toContain('187.2');
+  await scene.quote('AAPL', 190.5);
+  await expect.poll(() => page.textContent('body')).toContain('190.5');
+  expect(complaints).toEqual([]);
+});
+
+/** A script of this folder with all that it needs. */
+async function bundled(path: string): Promise<string> {
+  const at = (file: string) => new URL(`../../client/${file}.ts`, import.meta.url).pathname;
+  const built = await build({
+    configFile: false,
+    logLevel: 'warn',
+    define: { 'process.env.NODE_ENV': '"development"' },
+    resolve: {
+      alias: [
+        { find: /^pgfresh\/client$/, replacement: at('index') },
+        { find: /^pgfresh\/react$/, replacement: at('react') },
+      ],
+    },
+    build: {
+      write: false,
+      minify: false,
+      modulePreload: { polyfill: false },
+      rolldownOptions: { input: new URL(path, import.meta.url).pathname },
+    },
+  });
+  const [chunk] = (built as { output: { code: string }[] }).output;
+  return chunk!.code;
+}

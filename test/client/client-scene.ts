@@ -1,0 +1,75 @@
+import { onTestFinished } from 'vitest';
+import { createClient, type ClientOptions, type Fresh, type FreshClient } from 'pgfresh/client';
+import { tokenOf } from '../gateway/live-scene.ts';
+
+/** The rows of the scene's data type. */
+export interface Rows {
+  quote: { key: string; price: number; fetched_at: string };
+}
+
+export type Quote = Fresh<Rows['quote']>;
+
+/** A client that is closed with the test. It has a token of its user, unless the test gives another. */
+export async function clientOf(
+  user: string,
+  options: ClientOptions & { readonly url: string },
+): Promise<FreshClient<Rows>> {
+  const client = createClient<Rows>({ token: await tokenOf(user), ...options });
+  onTestFinished(() => client.close());
+  return client;
+}
+
+/** Looks at a pair and keeps all that was told. */
+export function look(client: FreshClient<Rows>, key: string): { told: Quote[]; prices: () => unknown[]; stop: () => void } {
+  const told: Quote[] = [];
+  const stop = client.subscribe('quote', key, (fresh) => told.push(fresh));
+  return { told, stop, prices: () => [...new Set(told.map(({ data }) => data?.price))] };
+}
+
+/** What clients in this process say by their WebSockets, from now until the test ends. */
+export function recordSent(): { type: string; pairs?: string[][] }[] {
+  const sent: { type: string; pairs?: string[][] }[] = [];
+  const real = globalThis.WebSocket;
+  globalThis.WebSocket = class extends real {
+    override send(data: string): void {
+      sent.push(JSON.parse(data) as { type: string });
+      super.send(data);
+    }
+  };
+  onTestFinished(() => void (globalThis.WebSocket = real));
+  return sent;
+}
+
+/** A page around the clients of this process, until the test ends: it can be hidden, and lose its network. */
+export function pretendPage(): { hidden: boolean; offline: boolean } {
+  const page = new EventTarget();
+  const document = Object.assign(new EventTarget(), { hidden: false });
+  let offline = false;
+  const given = {
+    document,
+    addEventListener: page.addEventListener.bind(page),
+    removeEventListener: page.removeEventListener.bind(page),
+  };
+  Object.assign(globalThis, given);
+  Object.defineProperty(navigator, 'onLine', { get: () => !offline, configurable: true });
+  onTestFinished(() => {
+    for (const name of Object.keys(given)) delete (globalThis as Record<string, unknown>)[name];
+    delete (navigator as unknown as Record<string, unknown>)['onLine'];
+  });
+  return {
+    get hidden() {
+      return document.hidden;
+    },
+    set hidden(value) {
+      document.hidden = value;
+      document.dispatchEvent(new Event('visibilitychange'));
+    },
+    get offline() {
+      return offline;
+    },
+    set offline(value) {
+      offline = value;
+      page.dispatchEvent(new Event(value ? 'offline' : 'online'));
+    },
+  };
+}

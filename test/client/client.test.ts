@@ -1,0 +1,394 @@
+import { createServer, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { once } from 'node:events';
+import { afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { createClient } from 'pgfresh/client';
+import { LiveScene, tokenOf, type RunningGateway } from '../gateway/live-scene.ts';
+import { Proxy } from '../harness/proxy.ts';
+import { clientOf, look, pretendPage, recordSent } from './client-scene.ts';
+
+let scene: LiveScene;
+let running: RunningGateway;
+let url: string;
+beforeAll(async () => {
+  scene = await LiveScene.open();
+});
+beforeEach(async () => {
+  await scene.clear();
+  running = await scene.gateway({}, { allowedHosts: ['0.0.0.0'] });
+  url = running.http.url;
+});
+
+afterEach(() => {
+  vi.useRealTimers();
+  vi.restoreAllMocks();
+});
+
+const connections = () => running.seen.filter(({ type }) => type === 'gateway.opened').length;
+
+describe('a pair', () => {
+  it('is told as it is, and then all that is newer', async () => {
+    await scene.quote('AAPL', 1);
+    const client = await clientOf('ada', { url });
+    expect(client.status).toBe('idle');
+    const { told, prices } = look(client, 'AAPL');
+    await expect.poll(prices).toEqual([1]);
+    expect(client.status).toBe('live');
+    const [first] = told;
+    expect(first).toMatchObject({ state: 'fresh', reason: 'fresh', data: { key: 'AAPL', price: 1 }, error: null });
+    expect(first!.fetchedAt!.getTime()).toBeLessThan(first!.dueAt!.getTime());
+    expect(Math.abs(client.now() - Date.now())).toBeLessThan(2_000);
+    await scene.quote('AAPL', 2);
+    await expect.poll(prices).toEqual([1, 2]);
+    expect(told.at(-1)!.version! > first!.version!).toBe(true);
+    expect(client.peek('quote', 'AAPL')).toBe(told.at(-1));
+  });
+
+  it('is one subscription for ten who look, and none a moment after the last has left', async () => {
+    const sent = recordSent();
+    const client = await clientOf('ada', { url });
+    const lookers = Array.from({ length: 10 }, () => look(client, 'AAPL'));
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
+    lookers.forEach(({ stop }) => stop());
+    // Twice does not count twice.
+    lookers.forEach(({ stop }) => stop());
+    await expect.poll(() => client.status).toBe('idle');
+    await expect.poll(() => scene.demand()).toEqual([]);
+    expect(sent.filter(({ type }) => type === 'want').map(({ pairs }) => pairs)).toEqual([[['quote', 'AAPL']]]);
+    expect(client.peek('quote', 'AAPL').state).toBe('loading');
+  });
+
+  it('costs nothing when a component comes and goes', async () => {
+    const sent = recordSent();
+    const client = await clientOf('ada', { url });
+    const stay = look(client, 'MSFT');
+    await client.get('quote', 'AAPL');
+    for (let turn = 0; turn < 50; turn++) {
+      const { stop } = look(client, 'AAPL');
+      await new Promise(setImmediate);
+      stop();
+    }
+    await expect.poll(() => scene.demand()).toEqual(['quote MSFT 1']);
+    expect(sent.map(({ type }) => type)).toEqual(['hello', 'want', 'drop']);
+    stay.stop();
+  });
+
+  it('is the same however its key is written', async () => {
+    await scene.quote('MSFT', 1);
+    const client = await clientOf('ada', { url });
+    const [small, large] = [look(client, 'msft'), look(client, 'MSFT')];
+    await expect.poll(small.prices).toEqual([1]);
+    await expect.poll(large.prices).toEqual([1]);
+    small.stop();
+    // The moment after which it is let go.
+    await expect.poll(() => client.peek('quote', 'msft').state).toBe('loading');
+    await scene.quote('MSFT', 2);
+    await expect.poll(large.prices).toEqual([1, 2]);
+    expect(await scene.demand()).toEqual(['quote MSFT 1']);
+    large.stop();
+    await expect.poll(() => scene.demand()).toEqual([]);
+  });
+
+  it('that is refused spoils no other, and is asked for again', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    await scene.db.query(`update pgfresh.data_type_registry set key_pattern = '^[A-Z]{4}$'`);
+    await scene.quote('AAPL', 1);
+    const client = await clientOf('ada', { url });
+    const [good, bad] = [look(client, 'AAPL'), look(client, 'X')];
+    await expect.poll(good.prices).toEqual([1]);
+    await expect.poll(() => bad.told.at(-1)).toMatchObject({ state: 'refused', error: { code: 'PGF_KEY_UNKNOWN' } });
+    await expect(client.get('quote', 'X')).rejects.toMatchObject({ name: 'FreshError', code: 'PGF_KEY_UNKNOWN' });
+    await scene.db.query(`update pgfresh.data_type_registry set key_pattern = '^[A-Z]+$'`);
+    await vi.advanceTimersByTimeAsync(60_000);
+    await expect.poll(() => bad.told.at(-1)?.error).toBe(null);
+  });
+
+  it.each([
+    ['', 'AAPL'],
+    ['quote', ''],
+    ['quote', undefined as unknown as string],
+  ])('must be named: %j %j', async (type, key) => {
+    const client = createClient({ url });
+    expect(() => client.subscribe(type, key)).toThrow(expect.objectContaining({ code: 'PGF_CLIENT_PAIR' }));
+    await expect(client.get(type, key)).rejects.toMatchObject({ code: 'PGF_CLIENT_PAIR' });
+    await expect(client.refreshNow(type, key)).rejects.toMatchObject({ code: 'PGF_CLIENT_PAIR' });
+    expect(client.status).toBe('idle');
+  });
+
+  it('is got once', async () => {
+    await scene.quote('AAPL', 7);
+    const client = await clientOf('ada', { url });
+    expect((await client.get('quote', 'AAPL')).data).toMatchObject({ price: 7 });
+    await expect.poll(() => client.status).toBe('idle');
+    client.close();
+    await expect(client.get('quote', 'AAPL')).rejects.toMatchObject({ code: 'PGF_CLIENT_CLOSED' });
+  });
+
+  it('is refreshed now, whether somebody looks or not', async () => {
+    const client = await clientOf('ada', { url });
+    await scene.quote('AAPL', 1);
+    expect(await client.refreshNow('quote', 'aapl')).toBe('queued');
+    expect(await scene.queued()).toEqual(['quote AAPL']);
+    expect(await client.refreshNow('quote', 'AAPL')).toBe('recent');
+    await expect(client.refreshNow('quote', 'no key')).rejects.toMatchObject({ code: 'PGF_KEY_UNKNOWN' });
+  });
+
+  it('tells how many look', async () => {
+    const [ada, bob] = [await clientOf('ada', { url }), await clientOf('bob', { url })];
+    const told: unknown[] = [];
+    ada.onViewers('quote', 'AAPL', (viewers) => told.push(viewers));
+    look(bob, 'AAPL');
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 2']);
+    await scene.db.query('select pgfresh.plan_due_pairs()');
+    await expect.poll(() => told.at(-1)).toBe(2);
+    expect(ada.viewers('quote', 'AAPL')).toBe(2);
+    expect(bob.viewers('quote', 'AAPL')).toBe(undefined);
+  });
+
+  it('whose listener throws does not keep others from being told', async () => {
+    const thrown: unknown[] = [];
+    const real = process.listeners('uncaughtException');
+    process.removeAllListeners('uncaughtException');
+    process.once('uncaughtException', (error) => thrown.push(error.message));
+    onTestFinished(() => void real.forEach((listener) => process.on('uncaughtException', listener)));
+    await scene.quote('AAPL', 1);
+    const client = await clientOf('ada', { url });
+    client.subscribe('quote', 'AAPL', () => {
+      throw new Error('of the page');
+    });
+    const { prices } = look(client, 'AAPL');
+    await expect.poll(prices).toEqual([1]);
+    await expect.poll(() => thrown).toEqual(['of the page']);
+  });
+});
+
+describe('a connection', () => {
+  it('that breaks is made again, and only what was missed is said', async () => {
+    await scene.quote('AAPL', 1);
+    await scene.quote('MSFT', 1);
+    const { proxy, url: address } = await Proxy.before(url);
+    onTestFinished(() => proxy.close());
+    const sent = recordSent();
+    const client = await clientOf('ada', { url: address });
+    const [apple, soft] = [look(client, 'AAPL'), look(client, 'MSFT')];
+    await expect.poll(apple.prices).toEqual([1]);
+    await expect.poll(soft.prices).toEqual([1]);
+    const statuses: string[] = [];
+    client.onStatus((status) => statuses.push(status));
+    proxy.cut();
+    await expect.poll(() => statuses).toContain('waiting');
+    expect(client.error).toMatchObject({ code: 'PGF_CLIENT_UNREACHABLE' });
+    await scene.quote('AAPL', 2);
+    await expect.poll(apple.prices).toEqual([1, 2]);
+    expect(statuses.filter((status, place) => status !== statuses[place - 1]).slice(-3)).toEqual([
+      'waiting',
+      'connecting',
+      'live',
+    ]);
+    expect(client.error).toBe(null);
+    // The rows of MSFT were not sent again: they are the same object.
+    expect(new Set(soft.told.map(({ rows }) => rows)).size).toBe(1);
+    const versions = sent.filter(({ type }) => type === 'want').at(-1)!.pairs!;
+    expect(versions.every((pair) => pair.length === 3)).toBe(true);
+    expect(apple.told.map(({ version }) => version)).toEqual(apple.told.map(({ version }) => version).toSorted());
+  });
+
+  it('goes on with the next server, where it was asked to', async () => {
+    await scene.quote('AAPL', 1);
+    const { port } = new URL(url);
+    const client = await clientOf('ada', { url });
+    const { told, prices } = look(client, 'AAPL');
+    await expect.poll(prices).toEqual([1]);
+    await running.stop();
+    await expect.poll(() => client.status).toBe('waiting');
+    await scene.quote('AAPL', 2);
+    running = await scene.gateway({}, { port: Number(port) });
+    await expect.poll(prices).toEqual([1, 2]);
+    expect(client.status).toBe('live');
+    expect(told.map(({ version }) => version)).toEqual(told.map(({ version }) => version).toSorted());
+    expect(told.at(-1)!.data!.price).toBe(2);
+  });
+
+  it('goes by requests where WebSockets are broken', async () => {
+    vi.spyOn(Math, 'random').mockReturnValue(0);
+    await scene.quote('AAPL', 1);
+    const client = await clientOf('ada', { url: await withoutWebSockets(url) });
+    const { prices, stop } = look(client, 'aapl');
+    await expect.poll(prices).toEqual([1]);
+    await scene.quote('AAPL', 2);
+    await expect.poll(prices).toEqual([1, 2]);
+    expect(running.seen).toContainEqual({ type: 'gateway.opened', transport: 'events' });
+    expect(await client.refreshNow('quote', 'AAPL')).toBe('queued');
+    stop();
+    await expect.poll(() => scene.demand()).toEqual([]);
+  });
+
+  it('says why it is refused', async () => {
+    vi.spyOn(Math, 'random').mockReturnValue(0);
+    const client = await clientOf('ada', { url, token: 'not.a.token' });
+    const got = client.get('quote', 'AAPL');
+    await expect(got).rejects.toMatchObject({ code: 'PGF_LIVE_TOKEN' });
+    expect(client.status).toBe('refused');
+    await expect(client.refreshNow('quote', 'AAPL')).rejects.toMatchObject({ code: 'PGF_LIVE_TOKEN' });
+  });
+
+  it('gets the next token before this one expires, and what it may not see any more is taken away', async () => {
+    let asked = 0;
+    let allowed = true;
+    await running.stop();
+    running = await scene.gateway({ authorize: () => allowed });
+    await scene.quote('AAPL', 1);
+    const token = () => {
+      asked += 1;
+      return tokenOf('ada', { expires: new Date(Date.now() + 3_000) });
+    };
+    const client = await clientOf('ada', { url: running.http.url, token });
+    const { told, prices } = look(client, 'AAPL');
+    await expect.poll(prices).toEqual([1]);
+    await expect.poll(() => asked).toBe(2);
+    allowed = false;
+    await expect.poll(() => asked).toBe(3);
+    await expect.poll(() => told.at(-1)).toMatchObject({
+      state: 'refused',
+      data: undefined,
+      error: { code: 'PGF_LIVE_FORBIDDEN' },
+    });
+    expect(client.status).toBe('live');
+    expect(connections()).toBe(1);
+  });
+
+  it('waits for a token that can not be had now', async () => {
+    vi.spyOn(Math, 'random').mockReturnValue(0);
+    let fails = true;
+    const errors: unknown[] = [];
+    const client = await clientOf('ada', {
+      url,
+      token: () => {
+        if (fails) throw new Error('the login is down');
+        return tokenOf('ada');
+      },
+    });
+    client.onStatus((status) => status === 'waiting' && errors.push(client.error));
+    look(client, 'AAPL');
+    await expect.poll(() => errors[0]).toMatchObject({ code: 'PGF_CLIENT_TOKEN' });
+    expect((errors[0] as Error).message).toContain('the login is down');
+    fails = false;
+    await expect.poll(() => client.status).toBe('live');
+  });
+
+  it('that is dead is noticed', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const { proxy, url: address } = await Proxy.before(url);
+    onTestFinished(() => proxy.close());
+    const client = await clientOf('ada', { url: address });
+    await client.get('quote', 'AAPL');
+    look(client, 'AAPL');
+    // One that only has nothing to say is left alone.
+    for (let round = 0; round < 4; round++) {
+      await vi.advanceTimersByTimeAsync(10_000);
+      expect(await client.refreshNow('quote', 'AAPL')).toBeTypeOf('string');
+    }
+    expect(client.status).toBe('live');
+    proxy.judge = () => 'hold';
+    await vi.advanceTimersByTimeAsync(30_001);
+    expect(client.status).not.toBe('live');
+  });
+
+  it('is let go by a page that stays hidden, and there again with the newest when it is shown', async () => {
+    const page = pretendPage();
+    await scene.quote('AAPL', 1);
+    const client = await clientOf('ada', { url, hiddenFor: 100 });
+    const { prices } = look(client, 'AAPL');
+    await expect.poll(prices).toEqual([1]);
+    page.hidden = true;
+    await expect.poll(() => client.status).toBe('resting');
+    await expect.poll(() => scene.demand()).toEqual([]);
+    await scene.quote('AAPL', 2);
+    page.hidden = false;
+    await expect.poll(prices).toEqual([1, 2]);
+    expect(client.status).toBe('live');
+  });
+
+  it('is kept by a page that is hidden for a moment', async () => {
+    const page = pretendPage();
+    const client = await clientOf('ada', { url, hiddenFor: 10_000 });
+    await client.get('quote', 'AAPL');
+    look(client, 'AAPL');
+    page.hidden = true;
+    page.hidden = false;
+    expect(client.status).toBe('live');
+    expect(connections()).toBe(1);
+  });
+
+  it('is not tried without a network, but on this machine', async () => {
+    const page = pretendPage();
+    page.offline = true;
+    const [near, far] = [
+      await clientOf('ada', { url }),
+      await clientOf('ada', { url: url.replace('127.0.0.1', '0.0.0.0') }),
+    ];
+    look(near, 'AAPL');
+    look(far, 'AAPL');
+    await expect.poll(() => near.status).toBe('live');
+    expect(far.status).toBe('offline');
+    page.offline = false;
+    await expect.poll(() => far.status).toBe('live');
+    page.offline = true;
+    expect([near.status, far.status]).toEqual(['live', 'offline']);
+  });
+
+  it('leaves nothing behind when it is closed', async () => {
+    const client = await clientOf('ada', { url });
+    await client.get('quote', 'AAPL');
+    const { stop } = look(client, 'AAPL');
+    client.close();
+    expect(client.status).toBe('closed');
+    await expect.poll(() => scene.demand()).toEqual([]);
+    stop();
+    expect(look(client, 'MSFT').told).toEqual([]);
+    await expect(client.refreshNow('quote', 'AAPL')).rejects.toMatchObject({ code: 'PGF_CLIENT_CLOSED' });
+  });
+
+  it('wants more pairs than one message has room for', async () => {
+    await running.stop();
+    running = await scene.gateway({ limits: { messageBytes: '1KB' } });
+    const client = await clientOf('ada', { url: running.http.url });
+    const keys = Array.from({ length: 26 * 4 }, (_, n) => `${String.fromCharCode(65 + (n % 26)).repeat(20)}${'ABCD'[n % 4]}`);
+    const all = [...new Set(keys)];
+    await Promise.all(all.map((key) => client.get('quote', key)));
+    await expect.poll(async () => (await scene.demand()).length).toBe(all.length);
+  });
+});
+
+describe('createClient', () => {
+  it.each(['', 'live.example.com', 'ftp://example.com', '/live'])('refuses the address %j', (address) => {
+    expect(() => createClient({ url: address })).toThrow(expect.objectContaining({ code: 'PGF_CLIENT_URL' }));
+  });
+
+  it('needs no address where nobody looks, as on a server that renders', () => {
+    expect(createClient().peek('quote', 'AAPL').state).toBe('loading');
+  });
+});
+
+/** A server between, that knows nothing of WebSockets. */
+async function withoutWebSockets(target: string): Promise<string> {
+  const server = createServer((incoming, outgoing) => {
+    const { host, ...headers } = incoming.headers;
+    const sent = request(`${target}${incoming.url}`, { method: incoming.method!, headers }, (answer) => {
+      outgoing.writeHead(answer.statusCode!, answer.headers);
+      answer.pipe(outgoing);
+      outgoing.on('close', () => sent.destroy());
+    });
+    sent.on('error', () => outgoing.destroy());
+    incoming.pipe(sent);
+  });
+  server.on('upgrade', (_, socket) => socket.destroy());
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(async () => {
+    server.closeAllConnections();
+    server.close();
+    await once(server, 'close');
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}

@@ -1,0 +1,58 @@
+import { createElement as h, StrictMode, useState } from 'react';
+import { createRoot } from 'react-dom/client';
+import { createClient } from 'pgfresh/client';
+import { FreshProvider, useFresh, useFreshMany, useFreshStatus, usePresence } from 'pgfresh/react';
+
+interface TestWindow {
+  client: typeof client;
+  show: (cards: number[]) => void;
+  look: (keys: string[]) => void;
+  /** Every moment in which cards of the same pair said different things. */
+  torn: string[];
+}
+
+const { document, MutationObserver } = globalThis as unknown as {
+  document: { querySelector(name: string): unknown; querySelectorAll(name: string): Iterable<{ textContent: string }> };
+  MutationObserver: new (seen: () => void) => { observe(root: unknown, options: object): void };
+};
+const page = globalThis as unknown as TestWindow;
+const share = new URLSearchParams((globalThis as unknown as { location: { search: string } }).location.search).get('share');
+const client = createClient({ share: share ?? undefined });
+page.client = client;
+page.torn = [];
+
+function Card() {
+  const { data, state } = useFresh('quote', 'AAPL');
+  return h('li', { className: 'card' }, `${state} ${String(data?.['price'])}`);
+}
+
+function Many({ keys }: { readonly keys: readonly string[] }) {
+  const all = useFreshMany('quote', keys);
+  return h('p', { id: 'many' }, all.map(({ key, data }) => `${key} ${String(data?.['price'])}`).join(', '));
+}
+
+function Presence() {
+  return h('p', { id: 'presence' }, String(usePresence('quote', 'AAPL')));
+}
+
+function App() {
+  const [cards, setCards] = useState<number[]>([]);
+  const [keys, setKeys] = useState<string[]>([]);
+  page.show = setCards;
+  page.look = setKeys;
+  return h(
+    'main',
+    null,
+    h('p', { id: 'status' }, useFreshStatus()),
+    h('ul', null, ...cards.map((card) => h(Card, { key: card }))),
+    cards.length > 0 ? h(Presence) : null,
+    h(Many, { keys }),
+  );
+}
+
+const root = document.querySelector('#root');
+new MutationObserver(() => {
+  const said = new Set([...document.querySelectorAll('.card')].map(({ textContent }) => textContent));
+  if (said.size > 1) page.torn.push([...said].join(' | '));
+}).observe(root, { childList: true, subtree: true, characterData: true });
+createRoot(root as never).render(h(StrictMode, null, h(FreshProvider, { client }, h(App))));

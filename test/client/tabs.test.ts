@@ -1,0 +1,93 @@
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { LiveScene, type RunningGateway } from '../gateway/live-scene.ts';
+import { clientOf, look, pretendPage } from './client-scene.ts';
+
+let scene: LiveScene;
+let running: RunningGateway;
+beforeAll(async () => {
+  scene = await LiveScene.open();
+});
+beforeEach(async () => {
+  await scene.clear();
+  running = await scene.gateway();
+});
+
+const openConnections = () =>
+  running.seen.filter(({ type }) => type === 'gateway.opened').length -
+  running.seen.filter(({ type }) => type === 'gateway.closed').length;
+
+/** Clients as in tabs of one browser; test/client/browser.test.ts has real ones. */
+const tabOf = (share = 'ada') => clientOf('ada', { url: running.http.url, share });
+
+describe('tabs that share a connection', () => {
+  it('see the same by one, and are one viewer', async () => {
+    await scene.quote('AAPL', 1);
+    await scene.quote('MSFT', 1);
+    const [one, two, three] = [await tabOf(), await tabOf(), await tabOf()];
+    const looks = [look(one, 'AAPL'), look(two, 'AAPL'), look(two, 'MSFT'), look(three, 'msft')];
+    for (const { prices } of looks) await expect.poll(prices).toEqual([1]);
+    expect([one.status, two.status, three.status]).toEqual(['live', 'live', 'live']);
+    await scene.quote('MSFT', 2);
+    await expect.poll(looks[2]!.prices).toEqual([1, 2]);
+    await expect.poll(looks[3]!.prices).toEqual([1, 2]);
+    expect(openConnections()).toBe(1);
+    expect(await scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1']);
+    expect(Math.abs(two.now() - one.now())).toBeLessThan(1_000);
+    looks.slice(2).forEach(({ stop }) => stop());
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
+  });
+
+  it('go on with another one when the first goes', async () => {
+    await scene.quote('AAPL', 1);
+    const [one, two] = [await tabOf(), await tabOf()];
+    look(one, 'AAPL');
+    await expect.poll(() => one.status).toBe('live');
+    const { told, prices } = look(two, 'AAPL');
+    await expect.poll(prices).toEqual([1]);
+    one.close();
+    await scene.quote('AAPL', 2);
+    await expect.poll(prices).toEqual([1, 2]);
+    expect(two.status).toBe('live');
+    expect(told.map(({ version }) => version)).toEqual(told.map(({ version }) => version).toSorted());
+    expect(openConnections()).toBe(1);
+    two.close();
+    await expect.poll(() => scene.demand()).toEqual([]);
+  });
+
+  it('let go one by one when they are hidden', async () => {
+    const page = pretendPage();
+    const one = await clientOf('ada', { url: running.http.url, share: 'ada', hiddenFor: 50 });
+    look(one, 'AAPL');
+    await expect.poll(() => one.status).toBe('live');
+    page.hidden = true;
+    await expect.poll(() => one.status).toBe('resting');
+    page.hidden = false;
+    const two = await tabOf();
+    look(two, 'MSFT');
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1']);
+    expect(openConnections()).toBe(1);
+  });
+
+  it('ask for a refresh, and are told how many look', async () => {
+    await scene.quote('AAPL', 1);
+    const [one, two] = [await tabOf(), await tabOf()];
+    await one.get('quote', 'AAPL');
+    look(one, 'AAPL');
+    expect(await two.refreshNow('quote', 'AAPL')).toBe('queued');
+    expect(await two.refreshNow('quote', 'AAPL')).toBe('recent');
+    await expect(two.refreshNow('quote', 'no key')).rejects.toMatchObject({ code: 'PGF_KEY_UNKNOWN' });
+    const told: unknown[] = [];
+    two.onViewers('quote', 'AAPL', (viewers) => told.push(viewers));
+    await expect.poll(() => scene.demand()).toContain('quote AAPL 1');
+    await scene.db.query('select pgfresh.plan_due_pairs()');
+    await expect.poll(() => told.at(-1)).toBe(1);
+  });
+
+  it('of other users have their own', async () => {
+    const [ada, bob] = [await tabOf('ada'), await clientOf('bob', { url: running.http.url, share: 'bob' })];
+    look(ada, 'AAPL');
+    look(bob, 'AAPL');
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 2']);
+    expect(openConnections()).toBe(2);
+  });
+});

@@ -1,0 +1,90 @@
+// What must compile, and what must not: tsc fails where an expected error does not come.
+import { createClient, type Fresh, type JsonRow } from 'pgfresh/client';
+import { createHeartbeat } from 'pgfresh/client/heartbeat';
+import { useFresh, useFreshMany, usePresence } from 'pgfresh/react';
+import { defineDataType } from 'pgfresh';
+import { z } from 'zod';
+import type { marketTypes } from '../../../examples/market/types/index.ts';
+
+type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
+const holds = <_Claim extends true>(): void => {};
+
+const client = createClient<typeof marketTypes>({ url: 'http://127.0.0.1:4400' });
+
+client.subscribe('quote', 'AAPL', ({ data, rows, fetchedAt }) => {
+  holds<Same<typeof fetchedAt, Date | null>>();
+  const price: number | undefined = data?.price;
+  // A column of dates is a text when it arrives.
+  const updated: string | undefined = rows[0]?.source_updated_at;
+  // @ts-expect-error It may not be there.
+  const sure: number = data.price;
+  // @ts-expect-error There is no such column.
+  const typo: unknown = data?.prise;
+  // @ts-expect-error Nothing that is told can be changed.
+  rows.push(rows[0]!);
+  return [price, updated, sure, typo];
+});
+client.subscribe('dividend-history', 'AAPL', ({ rows }) => rows.map(({ amount, ex_date }) => `${ex_date} ${amount}`));
+// @ts-expect-error There is no such data type.
+client.subscribe('qoute', 'AAPL');
+// @ts-expect-error A key is a text.
+client.subscribe('quote', 7);
+// @ts-expect-error There is no such data type.
+void client.refreshNow('quotes', 'AAPL');
+// @ts-expect-error There is no such data type.
+client.onViewers('quotes', 'AAPL', () => {});
+const got: Promise<Fresh<{ readonly symbol: string }>> = client.get('profile', 'AAPL');
+// @ts-expect-error A profile has no price.
+export const priceOf = async () => (await client.get('profile', 'AAPL')).data?.price;
+export { got };
+
+// A map of names to rows says the same.
+const mapped = createClient<{ coin: { grade: string } }>();
+mapped.subscribe('coin', '1', ({ data }) => data?.grade);
+// @ts-expect-error There is no such column.
+mapped.subscribe('coin', '1', ({ data }) => data?.grades);
+
+// What a schema does to values is done before they are written; a Date is a text in JSON, and what is left out is null.
+const event = defineDataType({
+  name: 'event',
+  source: 'somewhere',
+  table: 'event',
+  key: 'id',
+  timestamp: 'at',
+  ttl: '1h',
+  row: z.object({ id: z.string(), at: z.date(), size: z.bigint(), note: z.string().optional(), tags: z.array(z.date()) }),
+});
+const plain = defineDataType({ name: 'plain', source: 's', table: 't', key: 'k', timestamp: 'at', ttl: '1h' });
+const types = [event, plain];
+createClient<typeof types>().subscribe('event', '1', ({ data }) => {
+  const row = data!;
+  holds<Same<typeof row.at, string>>();
+  holds<Same<typeof row.size, number>>();
+  holds<Same<typeof row.note, string | null>>();
+  holds<Same<(typeof row.tags)[number], string>>();
+});
+createClient<typeof types>().subscribe('plain', '1', ({ data }) => holds<Same<typeof data, JsonRow | undefined>>());
+
+// Hooks, heartbeats and clients know what is registered.
+declare module 'pgfresh/client' {
+  interface Register {
+    types: typeof marketTypes;
+  }
+}
+export function Card() {
+  const { data, refreshNow } = useFresh('quote', 'AAPL');
+  const many = useFreshMany('ratios-ttm', ['AAPL']);
+  // @ts-expect-error There is no such data type.
+  useFresh('quotes', 'AAPL');
+  // @ts-expect-error There is no such data type.
+  usePresence('quotes', 'AAPL');
+  // @ts-expect-error There is no such column.
+  const typo: unknown = data?.prise;
+  void refreshNow();
+  return [data?.price, many[0]?.key, typo];
+}
+createHeartbeat({ call: () => {} }).subscribe('quote', 'AAPL');
+// @ts-expect-error There is no such data type.
+createHeartbeat({ call: () => {} }).subscribe('quotes', 'AAPL');
+// @ts-expect-error There is no such data type.
+createClient().subscribe('quotes', 'AAPL');
