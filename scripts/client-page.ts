@@ -25,12 +25,13 @@ ${sections.join('\n')}`;
 /** What a module exports, and the file in which it is written. */
 function exportsOf(file: string): { name: string; from: string }[] {
   const text = readFileSync(join(folder, file), 'utf8');
-  const passedOn = [...text.matchAll(/^export (?:type )?\{([^}]*)\} from '\.\/([^']+)';$/gm)].flatMap(([, names, from]) =>
-    names!
-      .split(',')
-      .map((name) => name.replace('type ', '').trim())
-      .filter((name) => name !== '')
-      .map((name) => ({ name, from: from! })),
+  const passedOn = [...text.matchAll(/^export (?:type )?\{([^}]*)\} from '\.\/([^']+)';$/gm)].flatMap(
+    ([, names, from]) =>
+      names!
+        .split(',')
+        .map((name) => name.replace('type ', '').trim())
+        .filter((name) => name !== '')
+        .map((name) => ({ name, from: from! })),
   );
   const own = [...text.matchAll(/^export (?:function|class|interface|type) (\w+)/gm)].map(([, name]) => ({
     name: name!,

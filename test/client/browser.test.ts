@@ -50,7 +50,8 @@ async function openContext(): Promise<BrowserContext> {
 /** The page of cards, as if the server had it. */
 async function openCards(context: BrowserContext, at = url, query = ''): Promise<Page> {
   const page = await context.newPage();
-  const html = '<!doctype html><title>cards</title><link rel="icon" href="data:,"><div id="root"></div><script type="module" src="/cards.js"></script>';
+  const html =
+    '<!doctype html><title>cards</title><link rel="icon" href="data:,"><div id="root"></div><script type="module" src="/cards.js"></script>';
   await page.route('**/cards.html*', (route) => route.fulfill({ contentType: 'text/html', body: html }));
   await page.route('**/cards.js', (route) => route.fulfill({ contentType: 'text/javascript', body: script }));
   await page.goto(`${at}/cards.html${query}`);
@@ -69,7 +70,10 @@ describe('cards in a page', () => {
     const complaints = complaintsOf(page);
     const random = seededRandom(8);
     for (let turn = 0; turn < 40; turn++) {
-      await show(page, Array.from({ length: 10 }, (_, card) => card).filter(() => random() < 0.5));
+      await show(
+        page,
+        Array.from({ length: 10 }, (_, card) => card).filter(() => random() < 0.5),
+      );
       if (turn % 10 === 0) await scene.quote('AAPL', 2 + turn);
       expect((await scene.demand()).length).toBeLessThan(2);
     }

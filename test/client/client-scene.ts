@@ -20,7 +20,10 @@ export async function clientOf(
 }
 
 /** Looks at a pair and keeps all that was told. */
-export function look(client: FreshClient<Rows>, key: string): { told: Quote[]; prices: () => unknown[]; stop: () => void } {
+export function look(
+  client: FreshClient<Rows>,
+  key: string,
+): { told: Quote[]; prices: () => unknown[]; stop: () => void } {
   const told: Quote[] = [];
   const stop = client.subscribe('quote', key, (fresh) => told.push(fresh));
   return { told, stop, prices: () => [...new Set(told.map(({ data }) => data?.price))] };

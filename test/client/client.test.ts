@@ -248,11 +248,13 @@ describe('a connection', () => {
     await expect.poll(() => asked).toBe(2);
     allowed = false;
     await expect.poll(() => asked).toBe(3);
-    await expect.poll(() => told.at(-1)).toMatchObject({
-      state: 'refused',
-      data: undefined,
-      error: { code: 'PGF_LIVE_FORBIDDEN' },
-    });
+    await expect
+      .poll(() => told.at(-1))
+      .toMatchObject({
+        state: 'refused',
+        data: undefined,
+        error: { code: 'PGF_LIVE_FORBIDDEN' },
+      });
     expect(client.status).toBe('live');
     expect(connections()).toBe(1);
   });
@@ -353,7 +355,10 @@ describe('a connection', () => {
     await running.stop();
     running = await scene.gateway({ limits: { messageBytes: '1KB' } });
     const client = await clientOf('ada', { url: running.http.url });
-    const keys = Array.from({ length: 26 * 4 }, (_, n) => `${String.fromCharCode(65 + (n % 26)).repeat(20)}${'ABCD'[n % 4]}`);
+    const keys = Array.from(
+      { length: 26 * 4 },
+      (_, n) => `${String.fromCharCode(65 + (n % 26)).repeat(20)}${'ABCD'[n % 4]}`,
+    );
     const all = [...new Set(keys)];
     await Promise.all(all.map((key) => client.get('quote', key)));
     await expect.poll(async () => (await scene.demand()).length).toBe(all.length);

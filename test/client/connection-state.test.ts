@@ -37,7 +37,9 @@ describe.each(states)('the state %s', (state) => {
 
 it('is live only after a welcome', () => {
   const ways = states.flatMap((state) =>
-    events.filter((event) => state !== 'live' && transitions[state][event] === 'live').map((event) => `${state} ${event}`),
+    events
+      .filter((event) => state !== 'live' && transitions[state][event] === 'live')
+      .map((event) => `${state} ${event}`),
   );
   expect(ways).toEqual(['connecting open']);
 });

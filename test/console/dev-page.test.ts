@@ -52,7 +52,7 @@ it('has the page of development at / and below /dev, and lets it write', async (
   expect(await ask(`${url}/`)).toEqual([200, 'GET /']);
   expect(await ask(`${url}/dev/things`, {}, 'PUT')).toEqual([200, 'PUT /dev/things']);
   expect(await ask(`${url}/dev/things`, { origin: url }, 'PUT')).toEqual([200, 'PUT /dev/things']);
-  expect(await ask(`${url}/status`)).toEqual([200, expect.stringContaining('not ready')]);
+  expect(await ask(`${url}/status`)).toEqual([200, expect.stringContaining('ready</small>')]);
 });
 
 it.each([

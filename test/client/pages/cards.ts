@@ -16,7 +16,9 @@ const { document, MutationObserver } = globalThis as unknown as {
   MutationObserver: new (seen: () => void) => { observe(root: unknown, options: object): void };
 };
 const page = globalThis as unknown as TestWindow;
-const share = new URLSearchParams((globalThis as unknown as { location: { search: string } }).location.search).get('share');
+const share = new URLSearchParams((globalThis as unknown as { location: { search: string } }).location.search).get(
+  'share',
+);
 const client = createClient({ share: share ?? undefined });
 page.client = client;
 page.torn = [];

@@ -52,7 +52,13 @@ const event = defineDataType({
   key: 'id',
   timestamp: 'at',
   ttl: '1h',
-  row: z.object({ id: z.string(), at: z.date(), size: z.bigint(), note: z.string().optional(), tags: z.array(z.date()) }),
+  row: z.object({
+    id: z.string(),
+    at: z.date(),
+    size: z.bigint(),
+    note: z.string().optional(),
+    tags: z.array(z.date()),
+  }),
 });
 const plain = defineDataType({ name: 'plain', source: 's', table: 't', key: 'k', timestamp: 'at', ttl: '1h' });
 const types = [event, plain];
