@@ -4,7 +4,7 @@ import type { NameOf, RegisteredTypes, RowOf } from './data-types.ts';
 import { FreshError } from './fresh-error.ts';
 import { loading, type Fresh, type Refusal } from './fresh.ts';
 import { Pairs, tellAll, type Pair } from './pairs.ts';
-import type { RefreshResult } from './protocol.ts';
+import type { PairName, RefreshResult } from './protocol.ts';
 import { ownOrigin } from './surroundings.ts';
 import { Tabs } from './tabs.ts';
 
@@ -55,11 +55,17 @@ export interface FreshClient<Types extends object = RegisteredTypes> {
 export function createClient<Types extends object = RegisteredTypes>(options: ClientOptions = {}): FreshClient<Types> {
   const { url, token, hiddenFor = 60_000, share, transport = 'auto' } = options;
   if (url !== undefined) liveUrl(url);
+  const place = (): string => liveUrl(url ?? ownOrigin());
+  const pairOf = (type: string, key: string): PairName => {
+    // Where nobody knows a server, say so to whoever wants something of it.
+    place();
+    return [requireText(type, 'type'), requireText(key, 'key')];
+  };
   const pairs = new Pairs();
   const listeners = new Set<(status: Status) => void>();
   let told: Status = 'idle';
   const connection = new Connection(pairs, {
-    url: () => liveUrl(url ?? ownOrigin()),
+    url: place,
     token,
     hiddenFor,
     transport,
@@ -74,7 +80,7 @@ export function createClient<Types extends object = RegisteredTypes>(options: Cl
   /** Tells of a pair when what is read of it changes. */
   const follow = <Value>(type: string, key: string, read: (pair: Pair) => Value, tell: (value: Value) => void) => {
     if (connection.status === 'closed') return () => {};
-    const pair = pairs.hold([requireText(type, 'type'), requireText(key, 'key')]);
+    const pair = pairs.hold(pairOf(type, key));
     let known = read(pair);
     const listener = (): void => {
       const value = read(pair);
@@ -123,8 +129,7 @@ export function createClient<Types extends object = RegisteredTypes>(options: Cl
       look();
       return promise.finally(() => stops.forEach((stop) => stop()));
     },
-    refreshNow: async (type: string, key: string): Promise<RefreshResult> =>
-      connection.refreshNow([requireText(type, 'type'), requireText(key, 'key')]),
+    refreshNow: async (type: string, key: string): Promise<RefreshResult> => connection.refreshNow(pairOf(type, key)),
     onViewers(type: string, key: string, listener: (viewers: number | undefined) => void): () => void {
       const stop = follow(type, key, ({ viewers }) => viewers, listener);
       connection.count();
@@ -151,11 +156,13 @@ function liveUrl(given: string | undefined): string {
   });
 }
 
+const longestText = 512;
+
 function requireText(given: unknown, what: string): string {
-  if (typeof given === 'string' && given !== '') return given;
+  if (typeof given === 'string' && given !== '' && given.length <= longestText) return given;
   throw new FreshError({
     code: 'PGF_CLIENT_PAIR',
-    message: `Expected a text as the ${what} of a pair, got ${JSON.stringify(given)}.`,
+    message: `Expected a text of 1 to ${longestText} characters as the ${what} of a pair, got ${JSON.stringify(given)?.slice(0, 40)}.`,
     next: `Wait until the ${what} is known before you look at the pair.`,
   });
 }

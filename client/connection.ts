@@ -49,7 +49,6 @@ export class Connection {
   /** Attempts that failed, one after another. */
   #failures = 0;
   #hadWebSocket = false;
-  #hadEvents = false;
   #wantsCounts = false;
   #liveSince = 0;
   /** Whether something was heard since it was last looked at, */
@@ -120,13 +119,13 @@ export class Connection {
   #wish(): void {
     if (this.#pairs.size === 0) return this.#happen('leave');
     this.#happen('want');
-    this.#options.tabs?.want();
-    if (!this.#conversation || this.#timers.update !== undefined) return;
+    if (this.#timers.update !== undefined) return;
     // All that a page mounts in one go is said in one message.
     const pauseMs = Math.max(0, this.#updatedAt + updateMs - Date.now());
     this.#after('update', pauseMs, () => {
       this.#updatedAt = Date.now();
       this.#conversation?.update();
+      this.#options.tabs?.want();
     });
   }
 
@@ -177,10 +176,8 @@ export class Connection {
   /** A network that breaks WebSockets lets requests through, and an answer to these says why somebody is refused. */
   #openLink(): OpenLink {
     const { transport } = this.#options;
-    const isKnown = this.#hadEvents && !this.#hadWebSocket && this.#failures === 0;
     const isTime = this.#failures >= (this.#hadWebSocket ? 6 : 2) && this.#failures % 2 === 0;
-    const byEvents = transport === 'auto' ? isKnown || isTime : transport === 'events';
-    return byEvents ? openEventStream : openWebSocket;
+    return transport === 'events' || (transport === 'auto' && isTime) ? openEventStream : openWebSocket;
   }
 
   #hear(message: ServerMessage): void {
@@ -208,8 +205,7 @@ export class Connection {
     this.#stop('welcome');
     this.#error = null;
     this.#liveSince = Date.now();
-    if (byEvents) this.#hadEvents = true;
-    else this.#hadWebSocket = true;
+    if (!byEvents) this.#hadWebSocket = true;
     const conversation = new Conversation(this.#pairs, (message) => link.send(message), messageBytes);
     this.#conversation = conversation;
     conversation.begin();
@@ -221,7 +217,7 @@ export class Connection {
   }
 
   #end(code: number, refusal?: Refusal): void {
-    if (refusal) this.#error = refusal;
+    this.#error = refusal ?? this.#error ?? unreachable(this.#options.url());
     const isFinal = code === 4400 || code === 4403 || (code === 4401 && typeof this.#options.token !== 'function');
     if (isFinal) this.#happen('refuse');
     else this.#lose();
@@ -352,7 +348,7 @@ function unreachable(url: string): Refusal {
   return {
     code: 'PGF_CLIENT_UNREACHABLE',
     message: `There is no connection to ${url}.`,
-    next: 'It is tried again by itself. Is the server running, and is this page one of its origins?',
+    next: 'It is tried again. Does the server run, and is this page one of its origins?',
   };
 }
 
@@ -361,7 +357,7 @@ function noToken(error: unknown): Refusal {
   return {
     code: 'PGF_CLIENT_TOKEN',
     message: `There is no token to connect with: ${problem}`,
-    next: 'It is tried again by itself. Look at the function that you gave as token.',
+    next: 'It is tried again. Look at the token that you gave to createClient.',
   };
 }
 

@@ -108,6 +108,7 @@ export class Pairs {
   }
 
   release(pair: Pair): void {
+    if (this.find(pair.pair) !== pair) return;
     pair.holders -= 1;
     if (pair.holders === 0) pair.leaving = setTimeout(() => this.#remove(pair), lingerMs);
   }

@@ -111,8 +111,9 @@ export class Tabs {
     this.#post({ kind: 'want', tab: this.#tab, pairs, counts: this.#host.counts() });
   }
 
+  /** Has it refreshed by the tab that has the connection, as soon as there is one. */
   refresh({ pair }: Pair): void {
-    this.#post({ kind: 'refresh', pair });
+    if (this.#leader !== '') this.#post({ kind: 'refresh', pair });
   }
 
   /** Tells the others how it is, if this is the tab that has the connection. */
@@ -181,14 +182,15 @@ export class Tabs {
   }
 
   #tellOf(pair: Pair): void {
-    const told = this.#told.get(pair) ?? {
-      guests: 0,
-      post: () => this.#post({ kind: 'state', pair: pair.pair, fresh: pair.fresh, viewers: pair.viewers }),
+    const post = (): void => {
+      const { fresh, viewers } = pair;
+      if (fresh.state !== 'loading') this.#post({ kind: 'state', pair: pair.pair, fresh, viewers });
     };
+    const told = this.#told.get(pair) ?? { guests: 0, post };
     told.guests += 1;
     this.#told.set(pair, told);
     pair.listeners.add(told.post);
-    if (pair.fresh.state !== 'loading') told.post();
+    told.post();
   }
 
   async #refreshFor(pair: PairName): Promise<void> {

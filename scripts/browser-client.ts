@@ -3,8 +3,9 @@ import { join } from 'node:path';
 import { build } from 'vite';
 
 const root = join(import.meta.dirname, '..');
+const folder = join(root, 'dist/live');
 
-export async function buildBrowserClient(outDir = join(root, 'dist/live')): Promise<string> {
+export async function buildBrowserClient(outDir = folder): Promise<string> {
   await build({
     root,
     configFile: false,
@@ -15,7 +16,7 @@ export async function buildBrowserClient(outDir = join(root, 'dist/live')): Prom
       emptyOutDir: false,
       target: 'es2022',
       modulePreload: { polyfill: false },
-      // Not as a library: those are left with their spaces.
+      // Not as a library: those keep their spaces.
       rolldownOptions: {
         input: join(root, 'client/index.ts'),
         preserveEntrySignatures: 'strict',
@@ -25,5 +26,3 @@ export async function buildBrowserClient(outDir = join(root, 'dist/live')): Prom
   });
   return join(outDir, 'client.js');
 }
-
-if (import.meta.main) await buildBrowserClient();

@@ -23,7 +23,7 @@ interface Page {
 const cards = { 'dividend-history': 0.25, 'financial-statements': 0.4, 'ratios-ttm': 0.5 } as const;
 const popularityMs = 60_000;
 /** What everybody has heard of, and what the board shows at first. */
-const famous = ['COST.X', 'DIS.X', 'JPM.X', 'UBER.X', 'NFLX.X', 'GM.X', 'PSN.L', 'AAPL', '7203.T'];
+const famous = ['DIS.X', 'COST.X', 'JPM.X', 'UBER.X', 'NFLX.X', 'GM.X', 'PSN.L', 'AAPL', '7203.T'];
 
 /**
  * People who look at pages about symbols. Each opens one, stays for a while, goes on to the next. A few symbols are

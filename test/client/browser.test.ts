@@ -22,9 +22,20 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   await scene.clear();
-  running = await scene.gateway(market.gateway);
+  running = await scene.gateway(market.gateway, {}, (app) => {
+    app.get('/cards.html', (context) =>
+      context.html(pageWith(context.req.query('rendered') === undefined ? '' : rendered)),
+    );
+    app.get('/cards.js', (context) => context.body(script, 200, { 'content-type': 'text/javascript' }));
+  });
   url = running.http.url;
 });
+
+const pageWith = (content: string) =>
+  `<!doctype html><title>cards</title><link rel="icon" href="data:," /><div id="root">${content}</div><script type="module" src="/cards.js"></script>`;
+// As a server renders the page, see test/client/react-server.test.ts.
+const rendered =
+  '<main><p id="status">idle</p><ul><li class="card">loading undefined</li></ul><p id="presence">undefined</p><p id="many"></p></main>';
 
 interface TestWindow {
   client: { get(type: string, key: string): Promise<unknown>; status: string };
@@ -33,28 +44,22 @@ interface TestWindow {
   torn: string[];
 }
 
-/** What a page has to say for itself besides what it shows. */
-function complaintsOf(page: Page): string[] {
-  const complaints: string[] = [];
-  page.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
-  page.on('pageerror', (error) => complaints.push(error.message));
-  return complaints;
-}
+/** What the pages of a test have to say for themselves besides what they show. */
+let complaints: string[] = [];
 
 async function openContext(): Promise<BrowserContext> {
   const context = await browser.newContext();
+  complaints = [];
+  context.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
+  context.on('weberror', (error) => complaints.push(error.error().message));
   onTestFinished(() => context.close());
   return context;
 }
 
-/** The page of cards, as if the server had it. */
 async function openCards(context: BrowserContext, at = url, query = ''): Promise<Page> {
   const page = await context.newPage();
-  const html =
-    '<!doctype html><title>cards</title><link rel="icon" href="data:,"><div id="root"></div><script type="module" src="/cards.js"></script>';
-  await page.route('**/cards.html*', (route) => route.fulfill({ contentType: 'text/html', body: html }));
-  await page.route('**/cards.js', (route) => route.fulfill({ contentType: 'text/javascript', body: script }));
   await page.goto(`${at}/cards.html${query}`);
+  await page.waitForSelector('#status');
   return page;
 }
 
@@ -67,7 +72,6 @@ describe('cards in a page', () => {
   it('ten of them on one pair are one subscription, however they come and go, and none is left at the end', async () => {
     await scene.quote('AAPL', 1);
     const page = await openCards(await openContext());
-    const complaints = complaintsOf(page);
     const random = seededRandom(8);
     for (let turn = 0; turn < 40; turn++) {
       await show(
@@ -88,6 +92,14 @@ describe('cards in a page', () => {
     await show(page, []);
     await expect.poll(() => scene.demand()).toEqual([]);
     await expect.poll(() => statusOf(page)).toBe('idle');
+    expect(complaints).toEqual([]);
+  });
+
+  it('that a server has rendered come to life', async () => {
+    await scene.quote('AAPL', 1);
+    const context = await openContext();
+    const page = await openCards(context, url, '?rendered');
+    await expect.poll(() => cardsOf(page)).toEqual(['fresh 1']);
     expect(complaints).toEqual([]);
   });
 
@@ -153,7 +165,6 @@ it('the page of the README works as a file', async () => {
   const file = join(await temporaryFolder('readme'), 'page.html');
   await writeFile(file, html.replaceAll('http://127.0.0.1:4400', url));
   const page = await (await openContext()).newPage();
-  const complaints = complaintsOf(page);
   await page.goto(pathToFileURL(file).href);
   await expect.poll(() => page.textContent('body')).toContain('187.2');
   await scene.quote('AAPL', 190.5);

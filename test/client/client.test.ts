@@ -107,7 +107,8 @@ describe('a pair', () => {
     ['', 'AAPL'],
     ['quote', ''],
     ['quote', undefined as unknown as string],
-  ])('must be named: %j %j', async (type, key) => {
+    ['quote', 'x'.repeat(513)],
+  ])('must be named: %j %.10j', async (type, key) => {
     const client = createClient({ url });
     expect(() => client.subscribe(type, key)).toThrow(expect.objectContaining({ code: 'PGF_CLIENT_PAIR' }));
     await expect(client.get(type, key)).rejects.toMatchObject({ code: 'PGF_CLIENT_PAIR' });
@@ -370,8 +371,11 @@ describe('createClient', () => {
     expect(() => createClient({ url: address })).toThrow(expect.objectContaining({ code: 'PGF_CLIENT_URL' }));
   });
 
-  it('needs no address where nobody looks, as on a server that renders', () => {
-    expect(createClient().peek('quote', 'AAPL').state).toBe('loading');
+  it('needs no address where nobody looks, as on a server that renders', async () => {
+    const client = createClient();
+    expect(client.peek('quote', 'AAPL').state).toBe('loading');
+    expect(() => client.subscribe('quote', 'AAPL')).toThrow(expect.objectContaining({ code: 'PGF_CLIENT_URL' }));
+    await expect(client.refreshNow('quote', 'AAPL')).rejects.toMatchObject({ code: 'PGF_CLIENT_URL' });
   });
 });
 

@@ -31,7 +31,7 @@ describe('tabs that share a connection', () => {
     await expect.poll(looks[2]!.prices).toEqual([1, 2]);
     await expect.poll(looks[3]!.prices).toEqual([1, 2]);
     expect(openConnections()).toBe(1);
-    expect(await scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1']);
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1']);
     expect(Math.abs(two.now() - one.now())).toBeLessThan(1_000);
     looks.slice(2).forEach(({ stop }) => stop());
     await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);

@@ -4,7 +4,7 @@ import { resolveConfig, type Config, type GatewayDefinition } from '../../src/co
 import type { Database } from '../../src/database/index.ts';
 import { Events, type PgfreshEvent } from '../../src/events/index.ts';
 import { Gateway } from '../../src/gateway/index.ts';
-import { HttpServer } from '../../src/http/index.ts';
+import { HttpServer, type HttpOptions } from '../../src/http/index.ts';
 import { Health, Metrics } from '../../src/watch/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { LiveClient, type LiveOptions } from './live-client.ts';
@@ -53,8 +53,12 @@ export class LiveScene {
   }
 
   /** Starts a gateway with an HTTP server. It takes tokens of `tokenOf`, and more if it is told so. */
-  async gateway(gateway: GatewayDefinition = {}, config: Config = {}): Promise<RunningGateway> {
-    return RunningGateway.start(this, gateway, config);
+  async gateway(
+    gateway: GatewayDefinition = {},
+    config: Config = {},
+    routes?: HttpOptions['routes'],
+  ): Promise<RunningGateway> {
+    return RunningGateway.start(this, gateway, config, routes);
   }
 
   async quote(key: string, price: number, age = '0'): Promise<void> {
@@ -95,7 +99,7 @@ export class RunningGateway {
   readonly http: HttpServer;
   readonly gateway: Gateway;
 
-  private constructor(scene: LiveScene, gateway: GatewayDefinition, config: Config) {
+  private constructor(scene: LiveScene, gateway: GatewayDefinition, config: Config, routes: HttpOptions['routes']) {
     const jwt = { secret: { env: 'TEST_JWT_SECRET' } };
     const resolved = resolveConfig({
       config: { port: 0, token: 'the-token-of-the-console', ...config, gateway: { jwt, ...gateway } },
@@ -109,11 +113,17 @@ export class RunningGateway {
       health: new Health(),
       metrics: new Metrics(this.events),
       doors: [this.gateway.door],
+      ...(routes && { routes }),
     });
   }
 
-  static async start(scene: LiveScene, gateway: GatewayDefinition, config: Config): Promise<RunningGateway> {
-    const running = new RunningGateway(scene, gateway, config);
+  static async start(
+    scene: LiveScene,
+    gateway: GatewayDefinition,
+    config: Config,
+    routes?: HttpOptions['routes'],
+  ): Promise<RunningGateway> {
+    const running = new RunningGateway(scene, gateway, config, routes);
     started.add(running);
     await running.gateway.start();
     await running.http.start();

@@ -20,7 +20,7 @@ export function Board() {
   const provider = usePolled<{ trouble: Trouble }>('/dev/provider', 2_000, isLive);
   const listing = useListing(isLive);
   const watchlist = useWatchlist();
-  const [symbol, go] = usePlace(watchlist.symbols[0] ?? 'COST.X');
+  const [symbol, go] = usePlace(watchlist.symbols[0] ?? 'DIS.X');
   const trouble = provider.value?.trouble ?? 'none';
   const changed = (): void => {
     provider.again();

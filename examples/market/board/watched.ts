@@ -2,7 +2,7 @@ import { useCallback, useState } from 'react';
 
 const place = 'pgfresh.market.watchlist';
 // The first ones are traded day and night; the others show what a closed exchange looks like.
-const usual = ['COST.X', 'DIS.X', 'JPM.X', 'UBER.X', 'NFLX.X', 'GM.X', 'PSN.L', 'AAPL', '7203.T'];
+const usual = ['DIS.X', 'COST.X', 'JPM.X', 'UBER.X', 'NFLX.X', 'GM.X', 'PSN.L', 'AAPL', '7203.T'];
 
 export interface WatchedSymbols {
   readonly symbols: readonly string[];

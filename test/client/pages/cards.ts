@@ -1,5 +1,5 @@
 import { createElement as h, StrictMode, useState } from 'react';
-import { createRoot } from 'react-dom/client';
+import { createRoot, hydrateRoot } from 'react-dom/client';
 import { createClient } from 'pgfresh/client';
 import { FreshProvider, useFresh, useFreshMany, useFreshStatus, usePresence } from 'pgfresh/react';
 
@@ -16,10 +16,8 @@ const { document, MutationObserver } = globalThis as unknown as {
   MutationObserver: new (seen: () => void) => { observe(root: unknown, options: object): void };
 };
 const page = globalThis as unknown as TestWindow;
-const share = new URLSearchParams((globalThis as unknown as { location: { search: string } }).location.search).get(
-  'share',
-);
-const client = createClient({ share: share ?? undefined });
+const query = new URLSearchParams((globalThis as unknown as { location: { search: string } }).location.search);
+const client = createClient({ share: query.get('share') ?? undefined });
 page.client = client;
 page.torn = [];
 
@@ -38,7 +36,7 @@ function Presence() {
 }
 
 function App() {
-  const [cards, setCards] = useState<number[]>([]);
+  const [cards, setCards] = useState<number[]>(query.has('rendered') ? [1] : []);
   const [keys, setKeys] = useState<string[]>([]);
   page.show = setCards;
   page.look = setKeys;
@@ -57,4 +55,6 @@ new MutationObserver(() => {
   const said = new Set([...document.querySelectorAll('.card')].map(({ textContent }) => textContent));
   if (said.size > 1) page.torn.push([...said].join(' | '));
 }).observe(root, { childList: true, subtree: true, characterData: true });
-createRoot(root as never).render(h(StrictMode, null, h(FreshProvider, { client }, h(App))));
+const tree = h(StrictMode, null, h(FreshProvider, { client }, h(App)));
+if (query.has('rendered')) hydrateRoot(root as never, tree);
+else createRoot(root as never).render(tree);

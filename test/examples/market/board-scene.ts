@@ -1,12 +1,13 @@
 import { mkdir } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import type { BrowserContext, BrowserContextOptions, Page } from 'playwright-core';
+import type { Browser, BrowserContext, BrowserContextOptions, Page } from 'playwright-core';
 import { atEnd } from '../../harness/database.ts';
 import { openBrowser } from '../../harness/browser.ts';
 import { temporaryFolder } from '../../harness/folder.ts';
 import { CliProcess } from '../../harness/process.ts';
 
 const config = ['--config', resolve('examples/market/pgfresh.config.ts')];
+let browser: Promise<Browser> | undefined;
 const artefacts = resolve('artefacts/board');
 
 export interface BoardServer {
@@ -29,7 +30,9 @@ export async function startBoard(databaseUrl: string, port = '0'): Promise<Board
 export async function openPerson(
   options: BrowserContextOptions = {},
 ): Promise<{ person: BrowserContext; complaints: string[] }> {
-  const person = await (await openBrowser()).newContext({ viewport: { width: 1440, height: 1000 }, ...options });
+  browser ??= openBrowser();
+  const person = await (await browser).newContext({ viewport: { width: 1440, height: 1000 }, ...options });
+  person.setDefaultTimeout(15_000);
   atEnd(() => person.close());
   const complaints: string[] = [];
   person.on('console', (message) => {
