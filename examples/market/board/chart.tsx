@@ -3,6 +3,8 @@ import { duration, price } from './format.ts';
 import type { Point } from './prices.ts';
 
 const [width, height] = [600, 170];
+/** Nobody looked for longer than that, so nobody knows what was between. */
+const gapMs = 90_000;
 
 interface ChartProps {
   readonly name: string;
@@ -12,7 +14,7 @@ interface ChartProps {
   readonly tone: 'up' | 'down';
 }
 
-/** The price as far as it is known, and since then a dashed line that says: this is how long ago that was. */
+/** The price as far as it is known; dashed where it is not, and since the last quote, which shows how long ago that was. */
 export function Chart({ name, points, currency, previousClose, tone }: ChartProps) {
   const now = useNow();
   const first = points[0];
@@ -27,7 +29,13 @@ export function Chart({ name, points, currency, previousClose, tone }: ChartProp
   const [bottom, top] = [low - room, high + room];
   const x = (at: number): number => ((at - start) / (end - start)) * width;
   const y = (value: number): number => height - ((value - bottom) / (top - bottom)) * height;
-  const line = points.map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(' ');
+  const place = ([at, value]: Point): string => `${x(at).toFixed(1)} ${y(value).toFixed(1)}`;
+  const isGap = (index: number): boolean => points[index]![0] - points[index - 1]![0] > gapMs;
+  const known = points.map((point, index) => `${index === 0 || isGap(index) ? 'M' : 'L'}${place(point)}`).join('');
+  const gaps = points.map((point, index) =>
+    index > 0 && isGap(index) ? `M${place(points[index - 1]!)}L${place(point)}` : '',
+  );
+  const outline = points.map(place).join(' ');
   const isCloseNear = previousClose > bottom && previousClose < top;
   const summary = `Price of ${name} in the last ${duration(end - start)}: from ${price(first[1], currency)} to ${price(last[1], currency)}, between ${price(low, currency)} and ${price(high, currency)}`;
   return (
@@ -42,10 +50,10 @@ export function Chart({ name, points, currency, previousClose, tone }: ChartProp
         {isCloseNear && <path className="close" d={`M0 ${y(previousClose)}H${width}`} />}
         <polygon
           fill="url(#fade)"
-          points={`${x(first[0]).toFixed(1)},${height} ${line} ${x(last[0]).toFixed(1)},${height}`}
+          points={`${x(first[0]).toFixed(1)} ${height} ${outline} ${x(last[0]).toFixed(1)} ${height}`}
         />
-        <polyline className="line" points={line} />
-        <path className="since" d={`M${x(last[0]).toFixed(1)} ${y(last[1]).toFixed(1)}H${width}`} />
+        <path className="line" d={known} />
+        <path className="since" d={`${gaps.join('')}M${place(last)}H${width}`} />
       </svg>
       <i className="tip" style={{ left: `${(x(last[0]) / width) * 100}%`, top: `${(y(last[1]) / height) * 100}%` }} />
       <figcaption aria-hidden="true">

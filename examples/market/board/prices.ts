@@ -9,7 +9,7 @@ interface Quoted {
   readonly source_updated_at: string;
 }
 
-/** Where the price of a symbol has been: what others have seen in the last hour, and then each quote that comes. */
+/** Where the price of a symbol has been: what others have seen in the last quarter of an hour, and then each quote that comes. */
 export function usePrices(symbol: string, quote: Quoted | undefined): readonly Point[] {
   const [points, setPoints] = useState<readonly Point[]>([]);
   useEffect(() => {

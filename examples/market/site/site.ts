@@ -83,11 +83,11 @@ export class Site {
     return { symbols: (await symbols).rows, exchanges: (await exchanges).rows };
   }
 
-  /** The points of the last hour, oldest first, as pairs of a time in milliseconds and a price. */
+  /** The points of the last quarter of an hour, oldest first, as pairs of a time in milliseconds and a price. */
   async #prices(symbol: string): Promise<readonly (readonly [number, number])[]> {
     const { rows } = await this.#pool.query<{ at: Date; price: string }>(
       `select at, price from (
-         select at, price from price_points where symbol = $1::text and at > pgfresh.clock() - interval '1 hour' order by at desc limit 240
+         select at, price from price_points where symbol = $1::text and at > pgfresh.clock() - interval '15 minutes' order by at desc limit 240
        ) as p order by at`,
       [symbol],
     );

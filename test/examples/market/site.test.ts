@@ -70,7 +70,7 @@ it('lists all symbols, with the names that are known, and when exchanges open', 
   });
 });
 
-it('has the points of a chart: one of each quote that was written, the last hour of them', async () => {
+it('has the points of a chart: one of each quote that was written, the last quarter of an hour of them', async () => {
   await db.query(
     `insert into profiles select symbol, 'A', 'XTOK', 'USD', 'US', 's', 'i', null, 1, '2000-01-01', null, '', true, now(), now() from symbols where symbol = 'AAPL.X'`,
   );
@@ -80,7 +80,7 @@ it('has the points of a chart: one of each quote that was written, the last hour
        on conflict (symbol) do update set price = excluded.price, source_updated_at = excluded.source_updated_at`,
       [price, ago],
     );
-  await write(9, '61 minutes');
+  await write(9, '16 minutes');
   await write(10, '20 seconds');
   await write(11, '1 second');
   // Twice the same is one point.
