@@ -1,6 +1,6 @@
 import type { Fresh } from 'pgfresh/client';
 import { useFreshClient, usePresence } from 'pgfresh/react';
-import { useId, type ReactNode } from 'react';
+import { useId, useState, type ReactNode } from 'react';
 import { useNow } from './clock.ts';
 import { conditionOf, Freshness } from './freshness.tsx';
 
@@ -21,6 +21,12 @@ export function Card({ title, type, symbol, fresh, lines = 4, children }: CardPr
   const now = useFreshClient().now();
   const viewers = usePresence(type, symbol);
   const condition = conditionOf(fresh, now);
+  // The version that somebody wanted to be replaced.
+  const [asked, setAsked] = useState<string | null>();
+  const refresh = (): void => {
+    setAsked(fresh.version);
+    fresh.refreshNow().catch(() => setAsked(undefined));
+  };
   const why = fresh.error ? `${fresh.error.message} ${fresh.error.next}` : fresh.words;
   return (
     <section className={`card ${type} ${condition}`} aria-labelledby={id} data-version={fresh.version}>
@@ -29,10 +35,11 @@ export function Card({ title, type, symbol, fresh, lines = 4, children }: CardPr
         <Freshness fresh={fresh} />
         <button
           type="button"
-          className="again"
+          className={asked === fresh.version ? 'again asked' : 'again'}
+          aria-busy={asked === fresh.version}
           aria-label={`Refresh ${title.toLowerCase()} now`}
           title="Refresh now"
-          onClick={() => void fresh.refreshNow().catch(() => {})}
+          onClick={refresh}
         >
           <svg viewBox="0 0 16 16" aria-hidden="true">
             <path d="M13 8a5 5 0 1 1-1.5-3.6M13 2.5v3h-3" />

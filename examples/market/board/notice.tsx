@@ -37,21 +37,28 @@ export function Notice({ connection, trouble, overview, onChange }: NoticeProps)
       </div>
     );
   if (trouble === 'none' && !isLeftAlone && !overview?.stopped) return null;
-  const until = source?.paused_until ? Date.parse(source.paused_until) : undefined;
+  const until = source?.paused_until ? Date.parse(source.paused_until) : 0;
+  const isWaiting = isLeftAlone && until > now;
+  const course = overview?.stopped
+    ? `Nothing is spent now: ${overview.stopped.reason}.`
+    : isWaiting
+      ? `After ${source.pause_reason} pgfresh leaves it alone, and tries one call at ${clock(until)}.`
+      : isLeftAlone
+        ? 'pgfresh tries one call, to see whether it is back.'
+        : trouble === 'lying'
+          ? 'Each answer is checked and refused; nothing of it is stored.'
+          : 'Values that are here stay, and show their age. After five failures it is left alone.';
   return (
-    <div className={trouble === 'none' ? 'notice' : 'notice bad'} role="status">
-      <p>
-        <b>{trouble === 'none' ? 'The provider is back.' : broken[trouble]}</b>{' '}
-        {overview?.stopped
-          ? `Nothing is spent now: ${overview.stopped.reason}.`
-          : isLeftAlone
-            ? until !== undefined && until > now
-              ? `After ${source.pause_reason} pgfresh leaves it alone, and tries one call at ${clock(until)}, in ${countdown(until - now)}.`
-              : 'pgfresh tries one call, to see whether it is back.'
-            : trouble === 'lying'
-              ? 'Each answer is checked and refused; nothing of it is stored.'
-              : 'Values that are here stay, and show their age. After five failures it is left alone.'}
+    <div className={trouble === 'none' ? 'notice' : 'notice bad'}>
+      <p role="status">
+        <b>{trouble === 'none' ? 'The provider is back.' : broken[trouble]}</b> {course}
       </p>
+      {/* Not for screen readers, which would read it every second. */}
+      {isWaiting && (
+        <span className="countdown" aria-hidden="true">
+          {countdown(until - now)}
+        </span>
+      )}
       <div className="notice-acts">
         {trouble !== 'none' && (
           <button
