@@ -1,17 +1,11 @@
-/**
- * Builds the client as one file that a page can import without a build of its own; the gateway serves it.
- *
- *   node scripts/browser-client.ts [--if-outdated]
- */
-import { globSync, statSync } from 'node:fs';
+/** Builds the client as one file that a page can import without a build of its own; the gateway serves it. */
 import { join } from 'node:path';
+import { build } from 'vite';
 
 const root = join(import.meta.dirname, '..');
 const folder = join(root, 'dist/live');
 
 export async function buildBrowserClient(outDir = folder): Promise<string> {
-  // Only now, because most starts need no build.
-  const { build } = await import('vite');
   await build({
     root,
     configFile: false,
@@ -32,10 +26,3 @@ export async function buildBrowserClient(outDir = folder): Promise<string> {
   });
   return join(outDir, 'client.js');
 }
-
-function isOutdated(): boolean {
-  const built = statSync(join(folder, 'client.js'), { throwIfNoEntry: false })?.mtimeMs ?? 0;
-  return globSync('client/*.ts', { cwd: root }).some((file) => statSync(join(root, file)).mtimeMs > built);
-}
-
-if (import.meta.main && (!process.argv.includes('--if-outdated') || isOutdated())) await buildBrowserClient();

@@ -2,14 +2,17 @@ import { readFile } from 'node:fs/promises';
 import pg from 'pg';
 import type { DevContext, DevSupport } from 'pgfresh';
 import { ProviderProcess } from './provider/process.ts';
+import { builtBoard } from './site/board.ts';
+import { Site } from './site/site.ts';
 import { Viewers } from './viewers.ts';
 
-const viewerCount = 100;
+// Fewer, or none, for whoever wants to see what his own page costs.
+const viewerCount = Number(process.env['MARKET_VIEWERS'] ?? 60);
 
 /** What `npm start` needs besides pgfresh: the provider in a process of its own, the tables, and people who look at them. */
 export async function startMarket({ databaseUrl }: DevContext): Promise<DevSupport> {
-  await applySchema(databaseUrl);
-  const provider = await ProviderProcess.start();
+  const [provider, folder] = await Promise.all([ProviderProcess.start(), builtBoard(), applySchema(databaseUrl)]);
+  const site = await Site.open({ databaseUrl, providerUrl: provider.url, folder });
   // Errors are not theirs to report: pgfresh says itself when the database is away.
   const viewers = new Viewers({ url: databaseUrl, seed: 1, count: viewerCount });
   const faults = `${provider.url}/admin/faults`;
@@ -22,9 +25,11 @@ export async function startMarket({ databaseUrl }: DevContext): Promise<DevSuppo
       'Break it': `curl ${faults} -d '{"kind":"error_500"}'`,
       'Mend it': `curl -X DELETE ${faults}; npx pgfresh source resume market`,
     },
+    page: (request) => site.answer(request),
     ready: () => viewers.start(),
     stop: async () => {
       await viewers.stop();
+      await site.close();
       await provider.stop();
     },
   };

@@ -142,6 +142,26 @@ create table if not exists opening_signals (
 );
 select pgfresh.attach_first_seen_at('opening_signals');
 
+-- Where the prices have been, for charts: a point of every quote that was fetched, for a day.
+create table if not exists price_points (
+  symbol text not null,
+  at timestamptz not null,
+  price numeric not null,
+  primary key (symbol, at)
+);
+
+create or replace function note_price() returns trigger
+language plpgsql
+set search_path = pg_catalog, public, pg_temp
+as $$
+begin
+  insert into price_points (symbol, at, price) values (new.symbol, new.source_updated_at, new.price) on conflict do nothing;
+  return null;
+end
+$$;
+comment on function note_price() is 'Keeps the price of a quote as a point of its chart.';
+create or replace trigger note_price after insert or update on quotes for each row execute function note_price();
+
 -- The sessions of an exchange from one of its days to another, as instants.
 create or replace function exchange_sessions(p_exchange text, p_from date, p_to date) returns table (opens_at timestamptz, closes_at timestamptz)
 language sql stable
@@ -227,6 +247,7 @@ declare
   v_signals int;
   v_holidays int;
 begin
+  delete from price_points where at < pgfresh.clock() - interval '1 day';
   delete from opening_signals where symbol = any (v_gone) or updated_at < v_before;
   get diagnostics v_signals = row_count;
   delete from quotes where symbol = any (v_gone);
@@ -241,7 +262,7 @@ begin
     'details', jsonb_build_object('symbols', v_gone, 'signals', v_signals, 'holidays', v_holidays));
 end
 $$;
-comment on function run_daily_cleanup(jsonb) is 'Removes the mirrors of symbols that have not been active for some days, old signals and old holidays.';
+comment on function run_daily_cleanup(jsonb) is 'Removes the mirrors of symbols that have not been active for some days, old signals, points of charts and old holidays.';
 
 -- Whoever has changed the job keeps his change.
 insert into pgfresh.scheduled_jobs (name, function_name, schedule, timezone, params, description)
@@ -254,6 +275,7 @@ grant select on exchanges, exchange_hours, exchange_holidays, symbols, profiles,
 grant select, insert, update, delete on profiles, quotes, financial_statements, ratios_ttm, dividends to pgfresh_worker;
 grant select on exchanges, symbols to pgfresh_worker;
 grant select, insert, update on opening_signals to pgfresh_worker;
+grant insert on price_points to pgfresh_worker;
 grant execute on function exchange_sessions(text, date, date), is_exchange_open(text, text), exchange_opens_at(text, text) to pgfresh_evaluator;
 
 insert into exchanges (exchange, name, zone) values

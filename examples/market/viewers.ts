@@ -22,6 +22,8 @@ interface Page {
 /** What a page about a symbol shows; a quote and a profile are on all of them. */
 const cards = { 'dividend-history': 0.25, 'financial-statements': 0.4, 'ratios-ttm': 0.5 } as const;
 const popularityMs = 60_000;
+/** What everybody has heard of, and what the board shows at first. */
+const famous = ['DIS.X', 'COST.X', 'JPM.X', 'UBER.X', 'NFLX.X', 'GM.X', 'PSN.L', 'AAPL', '7203.T'];
 
 /**
  * People who look at pages about symbols. Each opens one, stays for a while, goes on to the next. A few symbols are
@@ -115,12 +117,13 @@ export class Viewers {
     );
   }
 
-  /** Symbols that are traded now come first; otherwise what is popular is a matter of taste, which is the seed's. */
+  /** Symbols that are traded now come first, then what is famous; otherwise it is a matter of taste, which is the seed's. */
   async #byPopularity(): Promise<readonly string[]> {
     if (performance.now() - this.#popular.at < popularityMs) return this.#popular.symbols;
     const { rows } = await this.#pool.query<{ symbol: string }>(
-      `select symbol from symbols where active order by is_exchange_open(symbol, 'quote') desc, md5(symbol || $1::text)`,
-      [this.#options.seed],
+      `select symbol from symbols where active
+       order by is_exchange_open(symbol, 'quote') desc, symbol = any ($2::text[]) desc, md5(symbol || $1::text)`,
+      [this.#options.seed, famous],
     );
     this.#popular = { at: performance.now(), symbols: rows.map(({ symbol }) => symbol) };
     return this.#popular.symbols;

@@ -1,4 +1,4 @@
-import { readDevSupport, type Dev, type ResolvedConfig } from '../config/index.ts';
+import { readDevSupport, type Dev, type DevSupport, type ResolvedConfig } from '../config/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import { Service } from '../lifecycle/index.ts';
 
@@ -22,6 +22,10 @@ export class DevSupporter extends Service {
   /** The configuration for this run: its sources are where they were started. */
   get config(): ResolvedConfig {
     return this.#config;
+  }
+
+  get page(): DevSupport['page'] {
+    return this.#support?.page;
   }
 
   get notes(): Readonly<Record<string, string>> {

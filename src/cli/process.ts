@@ -104,7 +104,7 @@ async function startRoles(
   const { types } = options;
   if (types) await requireTypes(database, types);
   const brought = options.roles.map((role) =>
-    bringRole(role, { database, url, listenUrl, events, config, types, status }),
+    bringRole(role, { database, url, listenUrl, events, config, types, status, page: supporter?.page }),
   );
   const http = new HttpServer({
     settings,

@@ -1,6 +1,6 @@
 import type { Hono } from 'hono';
-import type { ResolvedConfig } from '../config/index.ts';
-import { consoleRoutes, jobRoutes, type Status } from '../console/index.ts';
+import type { DevSupport, ResolvedConfig } from '../config/index.ts';
+import { consoleRoutes, devDoor, jobRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import { Gateway } from '../gateway/index.ts';
@@ -21,6 +21,8 @@ export interface RoleContext {
   /** The data types that a worker is limited to. */
   readonly types: readonly string[] | undefined;
   readonly status: () => Promise<Status>;
+  /** What the configuration has at `/` for development. */
+  readonly page: DevSupport['page'];
 }
 
 /** What a role brings: something that runs, pages for the HTTP server, a door of it, or several of these. */
@@ -62,9 +64,10 @@ const roles = {
     const gateway = new Gateway({ db, url, listenUrl, events, settings: config.gateway });
     return { service: gateway, door: gateway.door };
   },
-  console: ({ status, database: db, events }) => ({
+  console: ({ status, database: db, events, page, config: { settings } }) => ({
+    ...(page && { door: devDoor(page, settings.host) }),
     routes: (app) => {
-      consoleRoutes(app, status);
+      consoleRoutes(app, { db, status });
       jobRoutes(app, { db, events });
     },
   }),

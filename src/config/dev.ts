@@ -17,6 +17,8 @@ export interface DevSupport {
   readonly baseUrls?: Readonly<Record<string, string>> | undefined;
   /** Further lines of what `pgfresh dev` prints when it is ready. */
   readonly notes?: Readonly<Record<string, string>> | undefined;
+  /** Answers `/` and everything below `/dev/`. It is asked only by pages of its own, and by programs, on this machine. */
+  readonly page?: ((request: Request) => Response | Promise<Response>) | undefined;
   /** Called once everything runs. */
   readonly ready?: (() => void | Promise<void>) | undefined;
   /** Ends what was started. Called after the worker has stopped and before the database does. */
@@ -26,10 +28,13 @@ export interface DevSupport {
 /** Starts what `pgfresh dev` needs besides pgfresh, for instance a provider that costs nothing. */
 export type Dev = (context: DevContext) => DevSupport | Promise<DevSupport>;
 
-const hook = z.custom<() => void | Promise<void>>((value) => typeof value === 'function', 'expected a function');
+const isFunction = (value: unknown): boolean => typeof value === 'function';
+const hook = z.custom<() => void | Promise<void>>(isFunction, 'expected a function');
+const page = z.custom<(request: Request) => Response | Promise<Response>>(isFunction, 'expected a function');
 const supportSchema = options({
   baseUrls: z.record(z.string(), clientOptions.baseUrl.unwrap()).default({}),
   notes: z.record(z.string(), z.string()).default({}),
+  page: page.optional(),
   ready: hook.optional(),
   stop: hook.optional(),
 }) satisfies z.ZodType<unknown, DevSupport>;

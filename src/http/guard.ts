@@ -34,7 +34,7 @@ export function guard({ host, allowedHosts, token, events, doors = [] }: GuardOp
     const name = hostName(context.req.header('host'));
     if (!isOurs(name)) return refuse(context, 403, foreignHost(name));
     if (doors.some((door) => leadsTo(door, context.req.path))) return next();
-    const local = isLoopback(host) && isLoopback(name) && !isForwarded(context);
+    const local = isLocal(host, context.req.raw);
     const health = open.has(context.req.path) && context.req.query('verbose') === undefined;
     const free = reading.has(context.req.method) && (local || health);
     if (!free && !hasToken(context.req.header('authorization'), token)) {
@@ -67,8 +67,10 @@ export function hostName(header: string | undefined): string {
     .replace(/^\[(.*)\]$/, '$1');
 }
 
-function isForwarded(context: Context): boolean {
-  return Object.keys(context.req.header()).some((name) => /^(forwarded$|x-forwarded-)/.test(name));
+/** Whether a request to a server at `host` comes from its own machine, and not through a proxy. */
+export function isLocal(host: string, { headers }: Request): boolean {
+  const isForwarded = [...headers.keys()].some((name) => /^(forwarded$|x-forwarded-)/.test(name));
+  return isLoopback(host) && isLoopback(hostName(headers.get('host') ?? undefined)) && !isForwarded;
 }
 
 function hasToken(header: string | undefined, token: string): boolean {

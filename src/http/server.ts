@@ -104,8 +104,8 @@ export class HttpServer extends Service {
     app.get('/metrics', async (context) =>
       context.body(await metrics.text(), 200, { 'content-type': metrics.contentType }),
     );
-    routes?.(app);
     for (const door of doors) door.routes(app);
+    routes?.(app);
     app.notFound((context) =>
       context.json({ error: { code: 'not_found', message: `There is nothing at ${context.req.path}.` } }, 404),
     );

@@ -8,8 +8,8 @@ export interface Status {
   readonly health: HealthReport;
 }
 
-/** The page at `/`: what runs here, whether it is well, and where to go next. */
-export function startPage({ version, roles, database, health }: Status) {
+/** The page at `/status`: what runs here, whether it is well, and where to go next. */
+export function statusPage({ version, roles, database, health }: Status) {
   return html`<!doctype html>
     <html lang="en">
       <head>
@@ -133,6 +133,10 @@ export function startPage({ version, roles, database, health }: Status) {
             <li>
               <b><a href="/api/status">/api/status</a></b
               ><span>this page as JSON</span>
+            </li>
+            <li>
+              <b><a href="/api/overview">/api/overview</a></b
+              ><span>how fresh everything is, the queue and the limits, as JSON</span>
             </li>
           </ul>
         </main>

@@ -1,0 +1,79 @@
+import type { Fresh } from 'pgfresh/client';
+import { useFreshClient, usePresence } from 'pgfresh/react';
+import { useId, useState, type ReactNode } from 'react';
+import { useNow } from './clock.ts';
+import { conditionOf, Freshness } from './freshness.tsx';
+
+interface CardProps {
+  readonly title: string;
+  readonly type: 'quote' | 'profile' | 'ratios-ttm' | 'financial-statements' | 'dividend-history';
+  readonly symbol: string;
+  readonly fresh: Fresh<unknown> & { readonly refreshNow: () => Promise<unknown> };
+  /** How many lines of nothing stand for what is not there yet. */
+  readonly lines?: number;
+  readonly children: ReactNode;
+}
+
+/** A pair on the page: what it is, how old it is, why it waits, and who else looks. */
+export function Card({ title, type, symbol, fresh, lines = 4, children }: CardProps) {
+  useNow();
+  const id = useId();
+  const now = useFreshClient().now();
+  const viewers = usePresence(type, symbol);
+  const condition = conditionOf(fresh, now);
+  // The version that somebody wanted to be replaced.
+  const [asked, setAsked] = useState<string | null>();
+  const refresh = (): void => {
+    setAsked(fresh.version);
+    fresh.refreshNow().catch(() => setAsked(undefined));
+  };
+  const why = fresh.error ? `${fresh.error.message} ${fresh.error.next}` : fresh.words;
+  return (
+    <section className={`card ${type} ${condition}`} aria-labelledby={id} data-version={fresh.version}>
+      <header>
+        <h3 id={id}>{title}</h3>
+        <Freshness fresh={fresh} />
+        <button
+          type="button"
+          className={asked === fresh.version ? 'again asked' : 'again'}
+          aria-busy={asked === fresh.version}
+          aria-label={`Refresh ${title.toLowerCase()} now`}
+          title="Refresh now"
+          onClick={refresh}
+        >
+          <svg viewBox="0 0 16 16" aria-hidden="true">
+            <path d="M13 8a5 5 0 1 1-1.5-3.6M13 2.5v3h-3" />
+          </svg>
+        </button>
+      </header>
+      {fresh.rows.length === 0 && condition !== 'empty' ? <Bones lines={lines} /> : children}
+      <footer>
+        <p className="why">{condition === 'fresh' ? '' : why}</p>
+        {viewers !== undefined && viewers > 0 && <Viewers count={viewers} />}
+      </footer>
+    </section>
+  );
+}
+
+function Viewers({ count }: { readonly count: number }) {
+  return (
+    <p className="viewers">
+      <svg viewBox="0 0 16 16" aria-hidden="true">
+        <path d="M1.5 8S4 3.5 8 3.5 14.5 8 14.5 8 12 12.5 8 12.5 1.5 8 1.5 8Z" />
+        <circle cx="8" cy="8" r="2" />
+      </svg>
+      {count === 1 ? '1 viewer' : `${count} viewers, one call`}
+    </p>
+  );
+}
+
+/** The shape of what will be here. */
+function Bones({ lines }: { readonly lines: number }) {
+  return (
+    <div className="bones" aria-hidden="true">
+      {Array.from({ length: lines }, (_, line) => (
+        <i key={line} className="bone" />
+      ))}
+    </div>
+  );
+}

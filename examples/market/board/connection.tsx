@@ -1,0 +1,47 @@
+import { useFreshStatus } from 'pgfresh/react';
+import { useEffect, useState } from 'react';
+
+/** How the connection looks to a person, who does not care which attempt this is. */
+export type Connection = 'starting' | 'live' | 'away' | 'offline' | 'resting' | 'refused';
+
+export function useConnection(): Connection {
+  const status = useFreshStatus();
+  const [wasTried, setTried] = useState(false);
+  useEffect(() => {
+    if (status === 'live' || status === 'waiting') setTried(true);
+  }, [status]);
+  switch (status) {
+    case 'live':
+      return 'live';
+    case 'offline':
+    case 'resting':
+      return status;
+    case 'refused':
+    case 'closed':
+      return 'refused';
+    case 'idle':
+    case 'connecting':
+    case 'waiting':
+      return wasTried ? 'away' : 'starting';
+  }
+}
+
+const words: Readonly<Record<Connection, string>> = {
+  starting: 'Connecting',
+  live: 'Live',
+  away: 'Server away',
+  offline: 'Offline',
+  resting: 'Resting',
+  refused: 'Refused',
+};
+
+/** Whether what is on the page is kept up to date. */
+export function ConnectionSign({ connection }: { readonly connection: Connection }) {
+  const tone = connection === 'live' ? 'good' : connection === 'starting' || connection === 'resting' ? '' : 'bad';
+  return (
+    <p className={`connection ${tone}`} role="status">
+      <span className="dot" aria-hidden="true" />
+      {words[connection]}
+    </p>
+  );
+}

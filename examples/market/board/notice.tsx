@@ -1,0 +1,80 @@
+import { useNow } from './clock.ts';
+import type { Connection } from './connection.tsx';
+import { clock, countdown } from './format.ts';
+import { tell, type Overview, type Trouble } from './server.ts';
+
+const broken: Readonly<Record<Trouble, string>> = {
+  none: '',
+  down: 'The provider is down.',
+  slow: 'The provider is slow: it answers after 30 s.',
+  lying: 'The provider lies.',
+  other: 'The provider is broken, by a fault that was ordered by hand.',
+};
+
+interface NoticeProps {
+  readonly connection: Connection;
+  readonly trouble: Trouble;
+  readonly overview: Overview | undefined;
+  readonly onChange: () => void;
+}
+
+/** What is wrong now, what pgfresh does about it, and what you can do. */
+export function Notice({ connection, trouble, overview, onChange }: NoticeProps) {
+  const now = useNow();
+  const source = overview?.sources[0];
+  const isLeftAlone = source?.state === 'breaker' || source?.state === 'probing';
+  const act = async (method: 'PUT' | 'POST', path: string, body?: object): Promise<void> => {
+    await tell(method, path, body);
+    onChange();
+  };
+  if (connection === 'away' || connection === 'offline')
+    return (
+      <div className="notice bad" role="alert">
+        <p>
+          <b>{connection === 'offline' ? 'You are offline.' : 'The server is away.'}</b> What is below is the last that
+          was known, and grows old. The page comes back by itself.
+        </p>
+      </div>
+    );
+  if (trouble === 'none' && !isLeftAlone && !overview?.stopped) return null;
+  const until = source?.paused_until ? Date.parse(source.paused_until) : 0;
+  const isWaiting = isLeftAlone && until > now;
+  const course = overview?.stopped
+    ? `Nothing is spent now: ${overview.stopped.reason}.`
+    : isWaiting
+      ? `After ${source.pause_reason} pgfresh leaves it alone, and tries one call at ${clock(until)}.`
+      : isLeftAlone
+        ? 'pgfresh tries one call, to see whether it is back.'
+        : trouble === 'lying'
+          ? 'Each answer is checked and refused; nothing of it is stored.'
+          : 'Values that are here stay, and show their age. After five failures it is left alone.';
+  return (
+    <div className={trouble === 'none' ? 'notice' : 'notice bad'}>
+      <p role="status">
+        <b>{trouble === 'none' ? 'The provider is back.' : broken[trouble]}</b> {course}
+      </p>
+      {/* Not for screen readers, which would read it every second. */}
+      {isWaiting && (
+        <span className="countdown" aria-hidden="true">
+          {countdown(until - now)}
+        </span>
+      )}
+      <div className="notice-acts">
+        {trouble !== 'none' && (
+          <button
+            type="button"
+            className="button"
+            onClick={() => void act('PUT', '/dev/provider', { trouble: 'none' })}
+          >
+            Back to normal
+          </button>
+        )}
+        {trouble === 'none' && isLeftAlone && (
+          <button type="button" className="button" onClick={() => void act('POST', '/dev/probe')}>
+            Try it now
+          </button>
+        )}
+      </div>
+    </div>
+  );
+}

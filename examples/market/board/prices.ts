@@ -1,0 +1,33 @@
+import { useEffect, useState } from 'react';
+
+export type Point = readonly [at: number, price: number];
+
+const kept = 240;
+
+interface Quoted {
+  readonly price: number;
+  readonly source_updated_at: string;
+}
+
+/** Where the price of a symbol has been: what others have seen in the last quarter of an hour, and then each quote that comes. */
+export function usePrices(symbol: string, quote: Quoted | undefined): readonly Point[] {
+  const [points, setPoints] = useState<readonly Point[]>([]);
+  useEffect(() => {
+    const stop = new AbortController();
+    fetch(`/dev/prices/${encodeURIComponent(symbol)}`, { signal: stop.signal })
+      .then(async (response) => (response.ok ? ((await response.json()) as Point[]) : []))
+      .then((past) => setPoints((later) => merge(past, later)))
+      .catch(() => {});
+    return () => stop.abort();
+  }, [symbol]);
+  const at = quote && Date.parse(quote.source_updated_at);
+  const price = quote?.price;
+  useEffect(() => {
+    if (at !== undefined && price !== undefined) setPoints((before) => merge(before, [[at, price]]));
+  }, [at, price]);
+  return points;
+}
+
+function merge(one: readonly Point[], other: readonly Point[]): readonly Point[] {
+  return [...new Map([...one, ...other])].toSorted(([a], [b]) => a - b).slice(-kept);
+}

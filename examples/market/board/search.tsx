@@ -1,0 +1,138 @@
+import { use, useEffect, useId, useRef, useState, type KeyboardEvent } from 'react';
+import { ListingContext } from './listing.ts';
+import type { Listing } from './server.ts';
+
+const most = 8;
+
+/** Finds one of the symbols by its ticker, its company or its exchange. */
+export function Search({ onPick }: { readonly onPick: (symbol: string) => void }) {
+  const listing = use(ListingContext);
+  const [text, setText] = useState('');
+  const [isOpen, setOpen] = useState(false);
+  const [active, setActive] = useState(0);
+  const input = useRef<HTMLInputElement>(null);
+  const id = useId();
+  const found = search(listing, text);
+  const shown = found.slice(0, most);
+  const isShown = isOpen && text.trim() !== '';
+
+  useEffect(() => {
+    const focus = (event: globalThis.KeyboardEvent): void => {
+      const isTyping = (event.target as HTMLElement).matches('input, textarea, select');
+      if (event.key !== '/' || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      input.current?.focus();
+    };
+    document.addEventListener('keydown', focus);
+    return () => document.removeEventListener('keydown', focus);
+  }, []);
+
+  const pick = (symbol: string): void => {
+    setText('');
+    setOpen(false);
+    onPick(symbol);
+  };
+  const press = (event: KeyboardEvent): void => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step !== undefined && shown.length > 0) {
+      event.preventDefault();
+      setOpen(true);
+      setActive((active + step + shown.length) % shown.length);
+    } else if (event.key === 'Enter' && isShown && shown[active]) pick(shown[active].symbol);
+    else if (event.key === 'Escape') {
+      setText('');
+      setOpen(false);
+    }
+  };
+  return (
+    <div className="search">
+      <svg viewBox="0 0 20 20" aria-hidden="true">
+        <circle cx="9" cy="9" r="5.5" />
+        <path d="m13.2 13.2 3.6 3.6" />
+      </svg>
+      <input
+        ref={input}
+        type="search"
+        role="combobox"
+        aria-label="Search for a symbol"
+        aria-expanded={isShown}
+        aria-controls={`${id}list`}
+        aria-autocomplete="list"
+        aria-activedescendant={isShown && shown[active] ? `${id}${active}` : undefined}
+        placeholder={`Search ${listing.symbols.length || ''} symbols`}
+        autoComplete="off"
+        spellCheck={false}
+        value={text}
+        onChange={(event) => {
+          setText(event.target.value);
+          setActive(0);
+          setOpen(true);
+        }}
+        onKeyDown={press}
+        onFocus={() => setOpen(true)}
+        onBlur={() => setOpen(false)}
+      />
+      <kbd aria-hidden="true">/</kbd>
+      <ul id={`${id}list`} role="listbox" aria-label="Symbols" hidden={!isShown}>
+        {shown.map(({ symbol, name, exchange, open }, index) => (
+          <li
+            key={symbol}
+            id={`${id}${index}`}
+            role="option"
+            aria-selected={index === active}
+            // The field must not lose the focus before the click is done.
+            onPointerDown={(event) => event.preventDefault()}
+            onClick={() => pick(symbol)}
+          >
+            <b>{symbol}</b>
+            <span>{name ?? 'not looked at yet'}</span>
+            <small>
+              {exchange}
+              <i className={open ? 'dot good' : 'dot'} />
+              {open ? 'open' : 'closed'}
+            </small>
+          </li>
+        ))}
+        {found.length === 0 && <li className="none">Nothing is called “{text.trim()}”.</li>}
+      </ul>
+      <p className="hidden" role="status">
+        {isShown && `${found.length} found`}
+      </p>
+    </div>
+  );
+}
+
+interface Found {
+  readonly symbol: string;
+  readonly name: string | null;
+  readonly exchange: string;
+  readonly open: boolean;
+}
+
+/** Tickers that begin so come first, then those that contain it, then companies and exchanges. */
+function search({ symbols, exchanges }: Listing, text: string): readonly Found[] {
+  const wanted = text.trim().toLowerCase();
+  if (wanted === '') return [];
+  const exchangeOf = new Map(exchanges.map((each) => [each.exchange, each]));
+  const rank = (symbol: string, name: string | null, exchange: string): number => {
+    const ticker = symbol.toLowerCase();
+    if (ticker === wanted) return 0;
+    if (ticker.startsWith(wanted)) return 1;
+    if (
+      name
+        ?.toLowerCase()
+        .split(' ')
+        .some((word) => word.startsWith(wanted))
+    )
+      return 2;
+    if (ticker.includes(wanted)) return 3;
+    return `${name} ${exchange}`.toLowerCase().includes(wanted) ? 4 : Infinity;
+  };
+  return symbols
+    .map(({ symbol, name, exchange }) => {
+      const { name: place = exchange, open = false } = exchangeOf.get(exchange) ?? {};
+      return { symbol, name, exchange: place, open, rank: rank(symbol, name, place) };
+    })
+    .filter((each) => each.rank < Infinity)
+    .toSorted((a, b) => a.rank - b.rank);
+}

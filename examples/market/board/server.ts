@@ -1,0 +1,48 @@
+/** What the board reads of `/api/overview`, which has more. */
+export interface Overview {
+  readonly at: string;
+  readonly freshness: {
+    readonly pairs: number;
+    readonly viewers: number;
+    readonly fresh: number;
+    readonly stale: number;
+    readonly missing: number;
+    readonly resting: number;
+    readonly viewer_share: number | null;
+    readonly age_p50: number | null;
+    readonly age_p95: number | null;
+  };
+  readonly sources: readonly {
+    readonly source: string;
+    readonly state: string;
+    readonly paused_until: string | null;
+    readonly pause_reason: string | null;
+    readonly calls_limit: number | null;
+    readonly calls_minute: number | null;
+    readonly quota_cap: number | null;
+    readonly quota_used: number | null;
+    readonly quota_reserved: number | null;
+    readonly ready: number;
+    readonly waiting: number;
+  }[];
+  readonly stopped: { readonly reason: string } | null;
+}
+
+/** What is the matter with the provider; `other` is what somebody has ordered by hand. */
+export type Trouble = 'none' | 'down' | 'slow' | 'lying' | 'other';
+
+export interface Listing {
+  readonly symbols: readonly { readonly symbol: string; readonly exchange: string; readonly name: string | null }[];
+  readonly exchanges: readonly {
+    readonly exchange: string;
+    readonly name: string;
+    readonly open: boolean;
+    readonly opens_at: string | null;
+  }[];
+}
+
+/** Tells the server something. It answers whether that was done. */
+export async function tell(method: 'PUT' | 'POST', path: string, body: object = {}): Promise<boolean> {
+  const sent = await fetch(path, { method, body: JSON.stringify(body) }).catch(() => undefined);
+  return sent?.ok ?? false;
+}

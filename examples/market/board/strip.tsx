@@ -1,0 +1,96 @@
+import type { ReactNode } from 'react';
+import { bytes, percent, whole } from './format.ts';
+import type { Overview } from './server.ts';
+import { Spark } from './spark.tsx';
+import { useTrail } from './trail.ts';
+
+/** What all this costs, and what it brings, now. */
+export function Strip({ overview }: { readonly overview: Overview | undefined }) {
+  const [source] = overview?.sources ?? [];
+  const { freshness } = overview ?? {};
+  const viewers = useTrail(freshness?.viewers, overview?.at);
+  const calls = source?.calls_minute ?? 0;
+  const limit = source?.calls_limit ?? undefined;
+  const used = (source?.quota_used ?? 0) + (source?.quota_reserved ?? 0);
+  const cap = source?.quota_cap ?? undefined;
+  return (
+    <section className="strip" aria-label="What this costs now" aria-busy={!overview}>
+      <Tile name="Calls this minute" value={whole(calls)} of={limit === undefined ? undefined : whole(limit)}>
+        <Meter name="Calls of the limit" share={limit === undefined ? 0 : calls / limit} />
+      </Tile>
+      <Tile name="Bytes this month" value={bytes(used)} of={cap === undefined ? undefined : bytes(cap)}>
+        <Meter name="Bytes of the quota" share={cap === undefined ? 0 : used / cap} />
+      </Tile>
+      <Tile name="Views" value={whole(freshness?.viewers ?? 0)}>
+        <Spark values={viewers} from={Math.min(...viewers) * 0.8} />
+      </Tile>
+      <Tile name="Pairs they share" value={whole(freshness?.pairs ?? 0)}>
+        <Shares {...freshness} />
+      </Tile>
+      <Tile
+        name="Fresh now"
+        value={freshness?.viewer_share == null ? '–' : percent(freshness.viewer_share)}
+        tone={(freshness?.viewer_share ?? 1) < 0.5 ? 'bad' : 'good'}
+      >
+        <p className="soft">
+          {freshness?.age_p50 == null
+            ? 'of what people look at'
+            : `half is younger than ${Math.round(freshness.age_p50)} s`}
+        </p>
+      </Tile>
+    </section>
+  );
+}
+
+interface TileProps {
+  readonly name: string;
+  readonly value: string;
+  readonly of?: string | undefined;
+  readonly tone?: 'good' | 'bad';
+  readonly children: ReactNode;
+}
+
+function Tile({ name, value, of, tone, children }: TileProps) {
+  return (
+    <div className="tile">
+      <h2>{name}</h2>
+      <p className={tone ? `figure ${tone}` : 'figure'}>
+        {value}
+        {of !== undefined && <small> of {of}</small>}
+      </p>
+      {children}
+    </div>
+  );
+}
+
+function Meter({ name, share }: { readonly name: string; readonly share: number }) {
+  const shown = Math.min(1, Math.max(0, share));
+  return (
+    <div
+      className={shown > 0.9 ? 'meter full' : 'meter'}
+      role="meter"
+      aria-label={name}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={Math.round(shown * 100)}
+    >
+      <span style={{ width: `${shown * 100}%` }} />
+    </div>
+  );
+}
+
+/** How the pairs that are looked at are. */
+function Shares({ fresh = 0, stale = 0, missing = 0, resting = 0 }: Partial<Overview['freshness']>) {
+  const parts = { fresh, stale, missing, resting };
+  const words = Object.entries(parts)
+    .filter(([, count]) => count > 0)
+    .map(([name, count]) => `${count} ${name}`)
+    .join(', ');
+  return (
+    <div className="shares" role="img" aria-label={words || 'none'} title={words}>
+      {Object.entries(parts).map(([name, count]) => (
+        <span key={name} className={name} style={{ flexGrow: count }} />
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,217 @@
+import { gzipSync } from 'node:zlib';
+import axe from 'axe-core';
+import type { Page } from 'playwright-core';
+import { expect, it } from 'vitest';
+import { createDatabase, openDatabase } from '../../harness/database.ts';
+import { card, keepPicture, notedBy, openBoard, openPerson, startBoard } from './board-scene.ts';
+
+const symbol = 'DIS.X';
+
+/** What the functions that run in the page use of it. */
+interface Browsing {
+  readonly document: {
+    readonly activeElement: { getAttribute(name: string): string | null; readonly textContent: string } | null;
+    readonly documentElement: { readonly scrollWidth: number; readonly clientWidth: number };
+  };
+}
+
+async function callsOf(provider: string, route: string): Promise<number> {
+  const answer = await fetch(`${provider}/admin/meter/calls`);
+  const { calls } = (await answer.json()) as { calls: { route: string; symbol: string }[] };
+  return calls.filter((call) => call.route === route && call.symbol === symbol).length;
+}
+
+/** When the quote that a page shows was fetched. */
+const fetchedAt = (page: Page) => card(page, 'Quote').locator('time').getAttribute('datetime');
+
+it('two pages cost one call, and both come back by themselves when the server was killed', async () => {
+  const databaseUrl = await createDatabase();
+  const server = await startBoard(databaseUrl);
+  const { person } = await openPerson();
+  const pages = await Promise.all([1, 2].map(() => openBoard(person, server.url, symbol)));
+  for (const page of pages) await card(page, 'Quote').getByText('2 viewers, one call').waitFor();
+  expect(await callsOf(server.provider, 'quote')).toBe(1);
+
+  // One asks for a newer one: one call more, and both have it.
+  const before = await Promise.all(pages.map(notedBy));
+  const fetched = await Promise.all(pages.map(fetchedAt));
+  await card(pages[0]!, 'Quote').getByRole('button', { name: 'Refresh quote now' }).click();
+  for (const [index, page] of pages.entries()) await expect.poll(() => fetchedAt(page)).not.toBe(fetched[index]);
+  expect(await callsOf(server.provider, 'quote')).toBe(2);
+  const [one, two] = (await Promise.all(pages.map(notedBy))).map((noted, index) => noted.slice(before[index]!.length));
+  const shared = one!.filter(({ version }) => two!.some((other) => other.version === version));
+  expect(shared.length).toBeGreaterThan(0);
+  for (const { at, version } of shared)
+    expect(Math.abs(at - two!.find((other) => other.version === version)!.at)).toBeLessThan(200);
+
+  // Killed: both say so at once, and keep what they have.
+  server.child.signal('SIGKILL');
+  await server.child.exit;
+  const killedAt = Date.now();
+  for (const page of pages) await page.getByRole('alert').getByText('The server is away.').waitFor();
+  expect(Date.now() - killedAt).toBeLessThan(1_000);
+  for (const page of pages) expect(await card(page, 'Quote').locator('.price').isVisible()).toBe(true);
+
+  // Back again: both recover, and no version has gone back.
+  await startBoard(databaseUrl, new URL(server.url).port);
+  for (const page of pages) {
+    await page.getByRole('status').getByText('Live').waitFor();
+    await card(page, 'Quote').getByText('fresh').waitFor();
+    expect(await page.getByRole('alert').count()).toBe(0);
+    const versions = (await notedBy(page)).map(({ version }) => version);
+    expect(versions).toEqual(versions.toSorted());
+  }
+}, 60_000);
+
+it('is for everybody, and shows what a slow, dead or lying provider does to values: nothing but age', async () => {
+  const databaseUrl = await createDatabase();
+  const db = openDatabase(databaseUrl);
+  const { url } = await startBoard(databaseUrl);
+  const { person, complaints } = await openPerson();
+  const scripts: Promise<number>[] = [];
+  person.on('response', (response) => {
+    if (response.request().resourceType() === 'script')
+      scripts.push(response.body().then((body) => gzipSync(body).length));
+  });
+  const page = await openBoard(person, url, symbol);
+  const quote = card(page, 'Quote');
+  const titles = ['Quote', 'Ratios', 'Profile', 'Dividends', 'Statements'];
+  const allFresh = async (): Promise<void> => {
+    for (const title of titles) await card(page, title).getByText('fresh', { exact: true }).waitFor();
+  };
+  await allFresh();
+  expect((await Promise.all(scripts)).reduce((sum, size) => sum + size, 0)).toBeLessThan(150_000);
+  await worksByKeyboard(page);
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme });
+    for (const width of [360, 768, 1440]) {
+      await page.setViewportSize({ width, height: 900 });
+      await keepPicture(page, `${width}-${colorScheme}`);
+      expect(await page.evaluate(overflowOf), `the page is wider than ${width} px`).toBeLessThanOrEqual(0);
+    }
+  }
+
+  const make = async (trouble: string, sign: string): Promise<void> => {
+    await page.getByRole('button', { name: 'Break the provider' }).click();
+    await page.getByRole('menuitemradio', { name: trouble }).click();
+    await page.locator('.notice').getByText(sign).waitFor();
+  };
+  const refresh = (title: string) =>
+    card(page, title)
+      .getByRole('button', { name: /^Refresh/ })
+      .click();
+  const failed = async (title: string): Promise<void> => {
+    await card(page, title).getByText('failing', { exact: true }).waitFor();
+    await card(page, title)
+      .getByText(/^It failed and is tried again/)
+      .waitFor();
+  };
+  const ageOf = async (): Promise<number> => Date.now() - Date.parse((await fetchedAt(page))!);
+  const priceOf = () => quote.locator('.price .pulse').textContent();
+
+  // Ten seconds are what a call may take, time to look at the page as a screen reader does.
+  await make('Make it slow', 'The provider is slow');
+  for (const title of ['Quote', 'Ratios']) await refresh(title);
+  const price = await priceOf();
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme });
+    for (const width of [360, 1440]) {
+      await page.setViewportSize({ width, height: 900 });
+      expect(await violationsIn(page), `at ${width} px, ${colorScheme}`).toEqual([]);
+    }
+  }
+  for (const title of ['Quote', 'Ratios']) await failed(title);
+
+  // Five failures in a row, and it is left alone.
+  await make('Take it down', 'The provider is down.');
+  for (const title of titles.slice(2)) await refresh(title);
+  await page
+    .locator('.notice')
+    .getByText(/pgfresh leaves it alone, and tries one call at/)
+    .waitFor();
+  await failed('Profile');
+  for (const title of titles) expect(await card(page, title).locator('.bone').count()).toBe(0);
+  expect(await priceOf()).toBe(price);
+  expect(await ageOf()).toBeGreaterThan(10_000);
+  expect(await violationsIn(page)).toEqual([]);
+  await keepPicture(page, 'provider-down');
+
+  // It is back, and the pause is over: the probe makes it fresh.
+  await page.getByRole('button', { name: 'Back to normal' }).click();
+  await page.getByRole('button', { name: 'Try it now' }).waitFor();
+  await db.query('update pgfresh.source_state set paused_until = pgfresh.clock()');
+  await db.query(`select pgfresh.reset_job_immediate(id) from pgfresh.job where state = 'w'`);
+  await allFresh();
+  await page.locator('.notice').waitFor({ state: 'detached' });
+
+  // A lie is refused, and said to be one.
+  const honest = await priceOf();
+  await make('Make it lie', 'The provider lies.');
+  await refresh('Quote');
+  await failed('Quote');
+  expect(await quote.locator('.why').textContent()).toMatch(/price/);
+  expect(await priceOf()).toBe(honest);
+  expect(complaints).toEqual([]);
+}, 90_000);
+
+/** Finds a symbol, watches it, breaks the provider and mends it, without a mouse. */
+async function worksByKeyboard(page: Page): Promise<void> {
+  const keys = page.keyboard;
+  const tabTo = async (name: RegExp): Promise<void> => {
+    for (let step = 0; step < 80; step++) {
+      await keys.press('Tab');
+      if (name.test(await page.evaluate(nameOfFocused))) return;
+    }
+    throw new Error(`Tab does not reach ${name}`);
+  };
+  await keys.press('/');
+  await keys.type('meta');
+  await page.getByRole('option', { name: /^META/ }).first().waitFor();
+  await keys.press('ArrowDown');
+  await keys.press('Enter');
+  await page.waitForURL(/#META\.X$/);
+  await card(page, 'Quote').locator('.price').waitFor();
+  await tabTo(/^Watch$/);
+  await keys.press('Space');
+  await page.getByRole('button', { name: 'Watched', pressed: true }).waitFor();
+  await tabTo(/^Refresh statements now$/);
+  await tabTo(/^Break the provider/);
+  await keys.press('Enter');
+  await keys.press('ArrowDown');
+  await keys.press('Enter');
+  await page.locator('.notice').getByText('The provider is down.').waitFor();
+  await tabTo(/^Back to normal$/);
+  await keys.press('Enter');
+  await page.locator('.notice').waitFor({ state: 'detached' });
+  await tabTo(/^DIS\.X/);
+  await keys.press('Enter');
+  await page.waitForURL(/#DIS\.X$/);
+  await card(page, 'Quote').locator('.price').waitFor();
+}
+
+/** By how much the page is wider than the window. */
+function overflowOf(): number {
+  const { scrollWidth, clientWidth } = (globalThis as unknown as Browsing).document.documentElement;
+  return scrollWidth - clientWidth;
+}
+
+/** What has the focus, in the page. */
+function nameOfFocused(): string {
+  const focused = (globalThis as unknown as Browsing).document.activeElement;
+  return focused?.getAttribute('aria-label') ?? focused?.textContent ?? '';
+}
+
+interface Violation {
+  readonly id: string;
+  readonly impact: string;
+  readonly nodes: readonly { readonly html: string }[];
+}
+
+/** What axe finds that is serious, with where it is. */
+async function violationsIn(page: Page): Promise<string[]> {
+  // Not as a script of the page, which its policy would refuse.
+  const found = (await page.evaluate(`${axe.source};axe.run().then(({ violations }) => violations)`)) as Violation[];
+  return found
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html}`));
+}
