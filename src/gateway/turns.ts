@@ -3,7 +3,7 @@ interface Waiting {
 }
 
 /** For whom is read: somebody who has seen nothing yet, a few, or so many that others must not wait for all of them. */
-export const lanes = ['first', 'few', 'many'] as const;
+const lanes = ['first', 'few', 'many'] as const;
 export type Lane = (typeof lanes)[number];
 
 /**
