@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { WebSocketServer } from 'ws';
+import { type WebSocket, WebSocketServer } from 'ws';
 import { report, serve } from '../child-side.ts';
 import { now } from '../clock.ts';
 import { want } from './conversation.ts';
@@ -15,7 +15,7 @@ const asText = { binary: false };
 
 const server = createServer();
 const webSockets = new WebSocketServer({ server, perMessageDeflate: false, clientTracking: false });
-const audience = new Set<import('ws').WebSocket>();
+const audience = new Set<WebSocket>();
 webSockets.on('connection', (webSocket) => {
   webSocket.on('message', (data: Buffer) => {
     const text = data.toString('utf8');

@@ -47,9 +47,9 @@ class Viewer {
       from: nextAddress(),
       onOpen: () => this.#client.say(hello, want(key)),
       onMessage: () => this.#hear(),
+      // Ends the process, and with it the bench.
       onLost: (why) => {
-        problem ??= why;
-        throw new Error(why);
+        throw new Error(`a viewer was lost: ${why}`);
       },
     });
   }
@@ -79,7 +79,6 @@ class Viewer {
 }
 
 const viewers: Viewer[] = [];
-let problem: string | undefined;
 let heard = 0;
 let reached: { readonly count: number; readonly tell: (at: number) => void; readonly at: Promise<number> } | undefined;
 
@@ -126,6 +125,5 @@ serve({
   },
   /** When the last of them came. */
   heard: () => reached!.at,
-  problem: () => problem ?? null,
 });
 report({ type: 'ready', value: undefined });

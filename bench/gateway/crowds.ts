@@ -40,12 +40,6 @@ export class Crowds {
     return Math.max(...(await this.#each((child) => child.ask<number>('heard'))));
   }
 
-  /** Fails if anybody was sent away or lost. */
-  async requireAll(): Promise<void> {
-    for (const problem of await this.#each((child) => child.ask<string | null>('problem')))
-      if (problem !== null) throw new Error(`A viewer was lost: ${problem}`);
-  }
-
   #each<Answer>(
     work: (child: Child, share: (keys: readonly string[]) => string[], number: number) => Promise<Answer>,
   ): Promise<Answer[]> {

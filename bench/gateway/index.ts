@@ -97,7 +97,6 @@ async function measureJoins({ plan, house, samples, progress }: Bench, crowds: C
   add('idle', await measure(idlePerSecond, idleSeconds));
   await measure(perSecond, warmUpSeconds);
   add('busy', await measure(perSecond, seconds));
-  await crowds.requireAll();
 }
 
 async function measureFanOut({ plan, house, samples, progress }: Bench, host: Host, crowds: Crowds): Promise<void> {
@@ -111,7 +110,6 @@ async function measureFanOut({ plan, house, samples, progress }: Bench, host: Ho
     });
     if (round >= plan.fanOut.warmUp) times.push(last - began);
   }
-  await crowds.requireAll();
   for (const percentage of [50, 99])
     samples.add(fanOutName(plan, percentage), host.name, 'ms', percentile(times, percentage));
   progress(

@@ -25,9 +25,9 @@ const sizes = { crowds: 3, together: 10_000, apart: 5_000, pairs: 100 };
 
 export const fullPlan: Plan = {
   ...sizes,
-  fanOut: { warmUp: 10, rounds: 200 },
-  joins: { perSecond: 2_000, warmUpSeconds: 5, seconds: 30, idlePerSecond: 50, idleSeconds: 30, newOneIn: 20 },
-  coldPairs: { warmUp: 10, samples: 200, latencyMs: 20 },
+  fanOut: { warmUp: 10, rounds: 100 },
+  joins: { perSecond: 2_000, warmUpSeconds: 5, seconds: 20, idlePerSecond: 50, idleSeconds: 20, newOneIn: 20 },
+  coldPairs: { warmUp: 10, samples: 100, latencyMs: 20 },
 };
 
 /** Not fewer viewers: what a pump and a read take is the same for one as for ten thousand. */

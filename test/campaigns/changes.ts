@@ -43,12 +43,12 @@ export const changes: Campaign = {
     // Most of the time everybody waits for somebody, so a long run has several houses.
     const lanes = steps < stepsOfALane ? 1 : mostLanes;
     let done = 0;
-    let failed = false;
+    const failed = new AbortController();
     await inLanes(url, lanes, async (laneUrl, lane) => {
       const house = await House.build(laneUrl, seededRandom(seed + lane * 1_000));
       const ofThis = Math.ceil(steps / lanes);
       try {
-        for (let step = 1; step <= ofThis && !failed; step++) {
+        for (let step = 1; step <= ofThis && !failed.signal.aborted; step++) {
           await house.step();
           if (step % stepsBetweenChecks > 0 && step < ofThis) continue;
           await house.check();
@@ -56,7 +56,7 @@ export const changes: Campaign = {
         }
       } catch (error) {
         // Whoever fails ends it for all.
-        failed = true;
+        failed.abort();
         throw error;
       } finally {
         await house.close();
