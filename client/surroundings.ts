@@ -5,7 +5,7 @@ interface Page extends Partial<Pick<EventTarget, 'addEventListener' | 'removeEve
   readonly location?: { readonly origin: string };
 }
 
-const page = (): Page => globalThis as Page;
+const page: () => Page = () => globalThis;
 
 export function isOffline(): boolean {
   return page().navigator?.onLine === false;
