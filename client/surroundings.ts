@@ -8,7 +8,8 @@ interface Page extends Partial<Pick<EventTarget, 'addEventListener' | 'removeEve
 const page: () => Page = () => globalThis;
 
 export function isOffline(): boolean {
-  return (page().navigator as { onLine?: boolean } | undefined)?.onLine === false;
+  const navigator: { readonly onLine?: boolean } | undefined = page().navigator;
+  return navigator?.onLine === false;
 }
 
 export function isHidden(): boolean {
