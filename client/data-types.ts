@@ -11,7 +11,6 @@ export type JsonRow = Readonly<Record<string, unknown>>;
  * Where you name your data types once, so that hooks and clients know them:
  * `declare module 'pgfresh/client' { interface Register { types: typeof types } }`.
  */
-// oxlint-disable-next-line typescript/no-empty-object-type -- It is filled by users.
 export interface Register {}
 
 /** The data types that are registered; any names and any rows if none are. */

@@ -50,7 +50,7 @@ export function createHeartbeat<Types extends object = RegisteredTypes>(options:
     pair.called = pair.called
       .then(async () => {
         const answer = (await call(name, pair.values)) as { error?: unknown } | null | undefined;
-        if (typeof answer === 'object' && answer?.error) throw answer.error;
+        if (typeof answer === 'object' && answer?.error) onError(answer.error);
       })
       .catch(onError);
   };

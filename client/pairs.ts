@@ -63,7 +63,7 @@ export class Pair {
 
 /** Tells all, also if one of them throws; that is for whoever listens to errors of the page. */
 export function tellAll<Given extends unknown[]>(listeners: Set<(...given: Given) => void>, ...given: Given): void {
-  for (const listener of [...listeners]) {
+  for (const listener of listeners) {
     try {
       listener(...given);
     } catch (error) {

@@ -68,17 +68,17 @@ export function usePresence(type: NameOf<RegisteredTypes>, key: string): number 
 export function useFreshStatus(): Status {
   const client = useFreshClient();
   return useSyncExternalStore(
-    client.onStatus,
+    useCallback((tell: () => void) => client.onStatus(tell), [client]),
     () => client.status,
     () => 'idle',
   );
 }
 
-type Untyped = FreshClient<Record<string, JsonRow>>;
+type Untyped = FreshClient<{ readonly [name: string]: JsonRow }>;
 
 // What a row looks like is known to whoever registers types, and to nobody here.
 function useUntyped(): Untyped {
-  return useFreshClient() as unknown as Untyped;
+  return useFreshClient() as object as Untyped;
 }
 
 // A server shows what a page shows before anything has come.
@@ -92,11 +92,11 @@ function manyOf(client: Untyped, type: string, keys: readonly string[]) {
   let seen: readonly Fresh[] = keys.map(onServer);
   let shown: readonly KeyedFresh<JsonRow>[] = before;
   return {
-    subscribe(tell: () => void): () => void {
+    subscribe: (tell: () => void): (() => void) => {
       const stops = keys.map((key) => client.subscribe(type, key, tell));
       return () => stops.forEach((stop) => stop());
     },
-    read(): readonly KeyedFresh<JsonRow>[] {
+    read: (): readonly KeyedFresh<JsonRow>[] => {
       const now = keys.map((key) => client.peek(type, key));
       if (now.every((fresh, place) => fresh === seen[place])) return shown;
       shown = now.map((fresh, place) => (fresh === seen[place] ? shown[place]! : { ...fresh, key: keys[place]! }));

@@ -1,14 +1,15 @@
 /** What a page can tell of itself. In Node.js there is none, and nothing ever happens to it. */
 interface Page extends Partial<Pick<EventTarget, 'addEventListener' | 'removeEventListener'>> {
   readonly document?: Pick<EventTarget, 'addEventListener' | 'removeEventListener'> & { readonly hidden: boolean };
-  readonly navigator?: { readonly onLine?: boolean };
+  readonly navigator?: object;
   readonly location?: { readonly origin: string };
 }
 
-const page = (): Page => globalThis as Page;
+const page: () => Page = () => globalThis;
 
 export function isOffline(): boolean {
-  return page().navigator?.onLine === false;
+  const navigator: { readonly onLine?: boolean } | undefined = page().navigator;
+  return navigator?.onLine === false;
 }
 
 export function isHidden(): boolean {

@@ -194,9 +194,10 @@ export class Tabs {
   }
 
   async #refreshFor(pair: PairName): Promise<void> {
-    const result = await this.#host
-      .refreshNow(pair)
-      .catch(({ code, message, next }: FreshError) => ({ code, message, next }));
+    const result = await this.#host.refreshNow(pair).catch((error: unknown) => {
+      const { code, message, next } = error as FreshError;
+      return { code, message, next };
+    });
     this.#post({ kind: 'refreshed', pair, result });
   }
 

@@ -160,7 +160,7 @@ export function defineDataType<
   Answer extends RowSchema = RowSchema,
   Row extends RowSchema = RowSchema,
 >(type: DataTypeDefinition<Answer, Row> & { readonly name: Name }): DefinedDataType<Name, Row> {
-  return type as unknown as DefinedDataType<Name, Row>;
+  return type;
 }
 
 function isNamed(source: unknown): boolean {

@@ -76,3 +76,8 @@ export function pretendPage(): { hidden: boolean; offline: boolean } {
     },
   };
 }
+
+/** Whether no version went back. */
+export function isInOrder(told: readonly Quote[]): boolean {
+  return told.every(({ version }, place) => place === 0 || told[place - 1]!.version! <= version!);
+}
