@@ -83,17 +83,18 @@ it('shows the status at / where there is no such page', async () => {
 
 it('reads the overview once for all who ask at the same time, and says when it can not', async () => {
   let reads = 0;
-  const gate = Promise.withResolvers<void>();
+  const [began, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const counting = {
     query: async (text: string) => {
       reads++;
+      began.resolve();
       await gate.promise;
       return db.query(text);
     },
   } as Queryable;
   const url = await serve({ db: counting });
   const asked = Array.from({ length: 20 }, () => fetch(`${url}/api/overview`).then((answer) => answer.json()));
-  while (reads === 0) await new Promise(setImmediate);
+  await began.promise;
   gate.resolve();
   const answers = await Promise.all(asked);
   expect(answers[0]).toMatchObject({ freshness: { pairs: 0 }, sources: [] });
