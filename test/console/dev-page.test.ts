@@ -84,14 +84,14 @@ it('shows the status at / where there is no such page', async () => {
 it('reads the overview once for all who ask at the same time, and says when it can not', async () => {
   let reads = 0;
   const [began, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-  const counting = {
-    query: async (text: string) => {
+  const counting: Queryable = {
+    query: async (text) => {
       reads++;
       began.resolve();
       await gate.promise;
       return db.query(text);
     },
-  } as Queryable;
+  };
   const url = await serve({ db: counting });
   const asked = Array.from({ length: 20 }, () => fetch(`${url}/api/overview`).then((answer) => answer.json()));
   await began.promise;
@@ -101,7 +101,7 @@ it('reads the overview once for all who ask at the same time, and says when it c
   expect(new Set(answers.map((answer) => JSON.stringify(answer))).size).toBe(1);
   expect(reads).toBe(1);
 
-  const broken = await serve({ db: { query: () => Promise.reject(new Error('away')) } as unknown as Queryable });
+  const broken = await serve({ db: { query: () => Promise.reject(new Error('away')) } });
   const answer = await fetch(`${broken}/api/overview`);
   expect([answer.status, await answer.json()]).toEqual([
     503,
