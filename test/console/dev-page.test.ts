@@ -85,18 +85,18 @@ it('reads the overview once for all who ask at the same time, and says when it c
   let reads = 0;
   const [began, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const counting: Queryable = {
-    query: async (text) => {
+    query: async <Row extends object>(...asked: Parameters<Queryable['query']>) => {
       reads++;
       began.resolve();
       await gate.promise;
-      return db.query(text);
+      return db.query<Row>(...asked);
     },
   };
   const url = await serve({ db: counting });
-  const asked = Array.from({ length: 20 }, () => fetch(`${url}/api/overview`).then((answer) => answer.json()));
+  const wanted = Array.from({ length: 20 }, () => fetch(`${url}/api/overview`).then((answer) => answer.json()));
   await began.promise;
   gate.resolve();
-  const answers = await Promise.all(asked);
+  const answers = await Promise.all(wanted);
   expect(answers[0]).toMatchObject({ freshness: { pairs: 0 }, sources: [] });
   expect(new Set(answers.map((answer) => JSON.stringify(answer))).size).toBe(1);
   expect(reads).toBe(1);
