@@ -83,24 +83,25 @@ it('shows the status at / where there is no such page', async () => {
 
 it('reads the overview once for all who ask at the same time, and says when it can not', async () => {
   let reads = 0;
-  const gate = Promise.withResolvers<void>();
-  const counting = {
-    query: async (text: string) => {
+  const [began, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const counting: Queryable = {
+    query: async <Row extends object>(...asked: Parameters<Queryable['query']>) => {
       reads++;
+      began.resolve();
       await gate.promise;
-      return db.query(text);
+      return db.query<Row>(...asked);
     },
-  } as Queryable;
+  };
   const url = await serve({ db: counting });
-  const asked = Array.from({ length: 20 }, () => fetch(`${url}/api/overview`).then((answer) => answer.json()));
-  while (reads === 0) await new Promise(setImmediate);
+  const wanted = Array.from({ length: 20 }, () => fetch(`${url}/api/overview`).then((answer) => answer.json()));
+  await began.promise;
   gate.resolve();
-  const answers = await Promise.all(asked);
+  const answers = await Promise.all(wanted);
   expect(answers[0]).toMatchObject({ freshness: { pairs: 0 }, sources: [] });
   expect(new Set(answers.map((answer) => JSON.stringify(answer))).size).toBe(1);
   expect(reads).toBe(1);
 
-  const broken = await serve({ db: { query: () => Promise.reject(new Error('away')) } as unknown as Queryable });
+  const broken = await serve({ db: { query: () => Promise.reject(new Error('away')) } });
   const answer = await fetch(`${broken}/api/overview`);
   expect([answer.status, await answer.json()]).toEqual([
     503,

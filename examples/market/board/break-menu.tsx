@@ -20,7 +20,7 @@ export function BreakMenu({ trouble, onChange }: BreakMenuProps) {
   const button = useRef<HTMLButtonElement>(null);
   const menu = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    if (!isOpen) return;
+    if (!isOpen) return undefined;
     menu.current!.querySelector<HTMLElement>('[aria-checked=true]')?.focus();
     const away = (event: PointerEvent): void => {
       const target = event.target as Node;

@@ -1,6 +1,6 @@
 import { useNow } from './clock.ts';
 import { duration, price } from './format.ts';
-import type { Point } from './prices.ts';
+import { directionOf, type Point } from './prices.ts';
 
 const [width, height] = [600, 170];
 /** Nobody looked for longer than that, so nobody knows what was between. */
@@ -11,11 +11,10 @@ interface ChartProps {
   readonly points: readonly Point[];
   readonly currency: string;
   readonly previousClose: number;
-  readonly tone: 'up' | 'down';
 }
 
 /** The price as far as it is known; dashed where it is not, and since the last quote, which shows how long ago that was. */
-export function Chart({ name, points, currency, previousClose, tone }: ChartProps) {
+export function Chart({ name, points, currency, previousClose }: ChartProps) {
   const now = useNow();
   const first = points[0];
   const last = points.at(-1);
@@ -39,7 +38,7 @@ export function Chart({ name, points, currency, previousClose, tone }: ChartProp
   const isCloseNear = previousClose > bottom && previousClose < top;
   const summary = `Price of ${name} in the last ${duration(end - start)}: from ${price(first[1], currency)} to ${price(last[1], currency)}, between ${price(low, currency)} and ${price(high, currency)}`;
   return (
-    <figure className={`chart ${tone}`}>
+    <figure className={`chart ${directionOf(points)}`}>
       <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" role="img" aria-label={summary}>
         <defs>
           <linearGradient id="fade" x1="0" y1="0" x2="0" y2="1">

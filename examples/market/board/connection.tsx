@@ -1,8 +1,20 @@
+import type { Status } from 'pgfresh/client';
 import { useFreshStatus } from 'pgfresh/react';
 import { useEffect, useState } from 'react';
 
 /** How the connection looks to a person, who does not care which attempt this is. */
 export type Connection = 'starting' | 'live' | 'away' | 'offline' | 'resting' | 'refused';
+
+const looks: Readonly<Record<Status, Connection>> = {
+  idle: 'starting',
+  connecting: 'starting',
+  live: 'live',
+  waiting: 'away',
+  offline: 'offline',
+  resting: 'resting',
+  refused: 'refused',
+  closed: 'refused',
+};
 
 export function useConnection(): Connection {
   const status = useFreshStatus();
@@ -10,20 +22,8 @@ export function useConnection(): Connection {
   useEffect(() => {
     if (status === 'live' || status === 'waiting') setTried(true);
   }, [status]);
-  switch (status) {
-    case 'live':
-      return 'live';
-    case 'offline':
-    case 'resting':
-      return status;
-    case 'refused':
-    case 'closed':
-      return 'refused';
-    case 'idle':
-    case 'connecting':
-    case 'waiting':
-      return wasTried ? 'away' : 'starting';
-  }
+  const shown = looks[status];
+  return shown === 'starting' && wasTried ? 'away' : shown;
 }
 
 const words: Readonly<Record<Connection, string>> = {

@@ -1,4 +1,3 @@
-import './style.css';
 import { createClient } from 'pgfresh/client';
 import { FreshProvider } from 'pgfresh/react';
 import { StrictMode } from 'react';

@@ -28,6 +28,11 @@ export function usePrices(symbol: string, quote: Quoted | undefined): readonly P
   return points;
 }
 
+/** Which way it went, over all of these points. */
+export function directionOf(points: readonly Point[]): 'up' | 'down' {
+  return (points.at(-1)?.[1] ?? 0) < (points[0]?.[1] ?? 0) ? 'down' : 'up';
+}
+
 function merge(one: readonly Point[], other: readonly Point[]): readonly Point[] {
   return [...new Map([...one, ...other])].toSorted(([a], [b]) => a - b).slice(-kept);
 }

@@ -8,6 +8,8 @@ import { useTrail } from './trail.ts';
 export function Strip({ overview }: { readonly overview: Overview | undefined }) {
   const [source] = overview?.sources ?? [];
   const { freshness } = overview ?? {};
+  const share = freshness?.viewer_share ?? undefined;
+  const half = freshness?.age_p50 ?? undefined;
   const viewers = useTrail(freshness?.viewers, overview?.at);
   const calls = source?.calls_minute ?? 0;
   const limit = source?.calls_limit ?? undefined;
@@ -29,13 +31,11 @@ export function Strip({ overview }: { readonly overview: Overview | undefined })
       </Tile>
       <Tile
         name="Fresh now"
-        value={freshness?.viewer_share == null ? '–' : percent(freshness.viewer_share)}
-        tone={(freshness?.viewer_share ?? 1) < 0.5 ? 'bad' : 'good'}
+        value={share === undefined ? '–' : percent(share)}
+        tone={(share ?? 1) < 0.5 ? 'bad' : 'good'}
       >
         <p className="soft">
-          {freshness?.age_p50 == null
-            ? 'of what people look at'
-            : `half is younger than ${Math.round(freshness.age_p50)} s`}
+          {half === undefined ? 'of what people look at' : `half is younger than ${Math.round(half)} s`}
         </p>
       </Tile>
     </section>

@@ -1,7 +1,7 @@
 import { useFresh } from 'pgfresh/react';
 import { Freshness } from './freshness.tsx';
 import { percent, price, signed } from './format.ts';
-import { usePrices } from './prices.ts';
+import { directionOf, usePrices } from './prices.ts';
 import { Pulse } from './pulse.tsx';
 import { Spark } from './spark.tsx';
 import type { WatchedSymbols } from './watched.ts';
@@ -34,13 +34,13 @@ interface WatchedProps {
 function Watched({ symbol, isCurrent, onPick }: WatchedProps) {
   const quote = useFresh('quote', symbol);
   const { data } = quote;
-  const points = usePrices(symbol, data);
+  const points = usePrices(symbol, data).slice(-60);
   const isUp = (data?.change_percent ?? 0) >= 0;
   return (
     <button type="button" aria-current={isCurrent ? 'page' : undefined} onClick={() => onPick(symbol)}>
       <span className="ticker">{symbol}</span>
       <Freshness fresh={quote} isShort />
-      <Spark values={points.slice(-60).map(([, value]) => value)} tone={isUp ? 'up' : 'down'} />
+      <Spark values={points.map(([, value]) => value)} tone={directionOf(points)} />
       <span className="last">
         {data ? <Pulse value={data.price}>{price(data.price, data.currency)}</Pulse> : <i className="bone" />}
       </span>

@@ -21,13 +21,7 @@ export function QuoteCard({ symbol }: { readonly symbol: string }) {
               {signed(data.change, decimal)} ({signed(data.change_percent, (size) => percent(size / 100, 2))})
             </span>
           </p>
-          <Chart
-            name={symbol}
-            points={points}
-            currency={data.currency}
-            previousClose={data.previous_close}
-            tone={tone}
-          />
+          <Chart name={symbol} points={points} currency={data.currency} previousClose={data.previous_close} />
           <Facts
             facts={[
               ['Open', price(data.open, data.currency)],
