@@ -102,7 +102,7 @@ export async function commit(client: pg.PoolClient, options: TransactionOptions,
   let command: string;
   try {
     const answer = await send(client, last === undefined ? 'commit' : `${last}; commit`, [], options);
-    ({ command } = ([answer].flat() as (typeof answer)[]).at(-1)!);
+    ({ command } = [answer].flat().at(-1)!);
   } catch (error) {
     // Only what PostgreSQL itself answered is certain.
     if (error instanceof pg.DatabaseError && failureOf(error) !== 'connection') throw error;
