@@ -253,10 +253,11 @@ comment on function pgfresh.job_change(pgfresh.scheduled_jobs, jsonb) is 'What o
 
 /*
   The same row of the catalogue is the same function, with the same owner and for the same roles. What is not in that row is looked
-  at here. This is for the many times at which nothing has changed; resolve_job finds out what has.
+  at here, as the owner of the schema, and of a role that is gone only the number is left. This is for the many times at which
+  nothing has changed; resolve_job finds out what has.
 */
 create or replace function pgfresh.is_job_as_registered(p_job pgfresh.scheduled_jobs) returns boolean
-language plpgsql stable
+language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -265,7 +266,7 @@ begin
     where f.oid = (p_job.resolution ->> 'function')::oid and f.xmin || ' ' || f.ctid = p_job.resolution ->> 'stamp' and n.nspname = p_job.resolution ->> 'schema'
       and (f.pronargs = 1 or p_job.params = '{}')
       and has_function_privilege(p_job.owner, f.oid, 'execute') and has_schema_privilege(p_job.owner, n.oid, 'usage')
-  ) and exists (select from pg_roles where oid = p_job.owner) and pg_has_role((select nspowner from pg_namespace where nspname = 'pgfresh'), p_job.owner, 'usage');
+  ) and pg_get_userbyid(p_job.owner) !~ '^unknown' and pg_has_role(p_job.owner, 'usage');
 end
 $$;
 comment on function pgfresh.is_job_as_registered(pgfresh.scheduled_jobs) is 'Whether the function of a job is for certain the one that was registered, and can be called. If not, resolve_job says what it is now.';

@@ -172,10 +172,11 @@ set jit = off
 as $$
 begin
   -- Weak enough to let the wish to cancel it be written, and strong enough to keep everybody from taking it over.
-  select r.job_id, r.params into job_id, params from pgfresh.scheduled_job_runs as r where r.id = p_run_id and (r.scheduler, r.state) is not distinct from (p_scheduler, 'running') for key share;
+  select r.job_id, coalesce(r.params, j.params) into job_id, params from pgfresh.scheduled_job_runs as r join pgfresh.scheduled_jobs as j on j.id = r.job_id
+  where r.id = p_run_id and (r.scheduler, r.state) is not distinct from (p_scheduler, 'running') for key share of r;
 end
 $$;
-comment on function pgfresh.fence_run(bigint, bigint) is 'The job of a run that is still the scheduler''s, and the parameters that the run has of its own; then nobody takes it over before the transaction ends. A part of do_run.';
+comment on function pgfresh.fence_run(bigint, bigint) is 'The job of a run that is still the scheduler''s, and its parameters; then nobody takes it over before the transaction ends. A part of do_run.';
 
 /*
   That the run is ours, what the function does and its success stand or fall together, and take one way to the server. Without the
@@ -187,15 +188,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_run record;
-  v_params jsonb;
   v_result jsonb;
 begin
   v_run := pgfresh.fence_run(p_run_id, p_scheduler);
   if v_run.job_id is null then
     return null;
   end if;
-  select coalesce(v_run.params, params) into v_params from pgfresh.scheduled_jobs where id = v_run.job_id;
-  v_result := pgfresh.call_job_function(v_run.job_id, v_params);
+  v_result := pgfresh.call_job_function(v_run.job_id, v_run.params);
   -- The function may have set it for the whole session.
   set local search_path = pg_catalog, pg_temp;
   if (v_result -> 'success')::boolean and not pgfresh.end_run(p_run_id, p_scheduler, 'succeeded', v_result ->> 'message', v_result -> 'details') then

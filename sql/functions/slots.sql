@@ -101,6 +101,7 @@ declare
   v_late bigint;
   v_opened boolean;
   v_room int := p_room;
+  v_handlers boolean := false;
 begin
   v_worker := pgfresh.require_scheduler(p_scheduler);
   if jsonb_typeof(p_plans) is distinct from 'array' or jsonb_array_length(p_plans) > 1000 then
@@ -119,10 +120,13 @@ begin
     if v_plan.problem is distinct from v_plan.had_problem then
       update pgfresh.scheduled_jobs set problem = v_plan.problem where id = v_plan.job_id;
     end if;
-    for v_skip in select * from jsonb_to_recordset(v_plan.skips) as s(reason text, "from" timestamptz, "to" timestamptz, count int, cause text) loop
-      perform pgfresh.skip_slots(v_plan.job_id, v_skip.reason, v_skip."from", v_skip."to", v_skip.count, v_skip.cause);
-      return next row(null, v_plan.job_id, v_plan.name, v_plan.kind, null, null, null, v_skip."from", null, v_skip.cause, null, v_skip.reason, v_skip.count)::pgfresh.taken_run;
-    end loop;
+    -- Asked first, because most plans have none, and reading an empty list is a statement too.
+    if v_plan.skips <> '[]' then
+      for v_skip in select * from jsonb_to_recordset(v_plan.skips) as s(reason text, "from" timestamptz, "to" timestamptz, count int, cause text) loop
+        perform pgfresh.skip_slots(v_plan.job_id, v_skip.reason, v_skip."from", v_skip."to", v_skip.count, v_skip.cause);
+        return next row(null, v_plan.job_id, v_plan.name, v_plan.kind, null, null, null, v_skip."from", null, v_skip.cause, null, v_skip.reason, v_skip.count)::pgfresh.taken_run;
+      end loop;
+    end if;
     v_opened := false;
     for v_run in select * from jsonb_to_recordset(v_plan.runs) as r(slot timestamptz, cause text) loop
       select * into v_active from pgfresh.active_run(v_plan.job_id);
@@ -134,6 +138,7 @@ begin
         return next row(v_id, v_plan.job_id, v_plan.name, v_plan.kind, v_plan.function_name, v_plan.params, v_plan.timeout_ms, v_run.slot, 1, v_run.cause, v_late, null, 1)::pgfresh.taken_run;
         v_opened := true;
         v_room := v_room - 1;
+        v_handlers := v_handlers or v_plan.kind = 'handler';
       -- A backfill has to wait for slots, and not they for it; of all that is caught up, each has its turn.
       elsif v_active.queued = 0 and (v_plan.overlap = 'queue' or v_active.triggered_by = 'backfill')
         or v_plan.catch_up = 'all' and (v_active.triggered_by = 'catchup' or v_run.cause = 'catchup') and v_active.queued < v_plan.catch_up_max then
@@ -148,6 +153,10 @@ begin
       due_at = case when v_plan.chained and v_opened then 'infinity' else v_plan.due end, behind = null
     where job_id = v_plan.job_id;
   end loop;
+  -- What a function does is in the log behind its start, and can not outlive it: after a crash the slot is due again, and nothing was done. Handlers do things elsewhere.
+  if not v_handlers then
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
 end
 $$;
 comment on function pgfresh.settle_slots(bigint, jsonb, int) is 'Accounts for slots as a scheduler has decided, and starts their runs, at most p_room. Returns the runs that the scheduler has to do now. A part of the scheduler.';

@@ -27,7 +27,6 @@ export interface SchedulerOptions {
 
 const slotsAtOnce = 500;
 const keptMs = 1_000;
-const gatherMs = 5;
 const pollMs = { listening: 10_000, deaf: 1_000, contended: 20 };
 const heartbeatMs = 4_000;
 const patienceMs = 1_500;
@@ -161,10 +160,9 @@ export class Scheduler extends Service {
     return this.#options.concurrency - this.#runs.size;
   }
 
-  /** Settles when there is room for a run; a moment later if that is little, so that a look is worth its way. */
+  /** Settles when there is room for a run. */
   async #untilRoom(): Promise<void> {
     while (this.#room() <= 0 && !this.stopSignal.aborted) await this.#work.wait(this.#pollMs);
-    if (this.#room() < this.#options.concurrency / 4) await wait(gatherMs);
   }
 
   #startAll(settled: readonly (TakenRun | SkippedSlots)[], scheduler: number): void {
