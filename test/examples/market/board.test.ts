@@ -139,7 +139,7 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
   // It is back, and the pause is over: the probe makes it fresh.
   await page.getByRole('button', { name: 'Back to normal' }).click();
   await page.getByRole('button', { name: 'Try it now' }).waitFor();
-  await db.query('update pgfresh.source_state set paused_until = pgfresh.clock()');
+  await db.query('update pgfresh.sources set paused_until = pgfresh.clock()');
   await db.query(`select pgfresh.reset_job_immediate(id) from pgfresh.job where state = 'w'`);
   await allFresh();
   await page.locator('.notice').waitFor({ state: 'detached' });
