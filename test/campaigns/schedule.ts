@@ -138,13 +138,15 @@ class Stage {
            select generate_series(min(r.scheduled_for), (select c.slot from pgfresh.job_cursor as c where c.job_id = j.id) - interval '1 minute', interval '1 minute') as slot
            from pgfresh.scheduled_job_runs as r where r.job_id = j.id) as s
        )
-       select s.name as job, s.slot, count(r.*) filter (where r.state = 'succeeded')::int as runs, count(distinct r.id) filter (where r.state = 'skipped')::int as skips
-       from slots as s left join pgfresh.scheduled_job_runs as r on r.job_id = s.id and s.slot between r.scheduled_for and coalesce(r.scheduled_to, r.scheduled_for)
+       select s.name as job, s.slot, count(r.id) filter (where r.state = 'succeeded')::int as runs, count(r.id) filter (where r.state = 'skipped')::int as skips
+       from slots as s left join (
+         select r.id, r.job_id, r.state, r.attempt, generate_series(r.scheduled_for, coalesce(r.scheduled_to, r.scheduled_for), interval '1 minute') as slot from pgfresh.scheduled_job_runs as r
+       ) as r on r.job_id = s.id and r.slot = s.slot
        group by s.id, s.name, s.slot
-       having count(distinct r.state) filter (where r.state <> 'skipped' or r.state is null) = 0 and count(r.*) filter (where r.state = 'skipped') <> 1
-         or count(r.*) filter (where r.state = 'succeeded') > 1
-         or (count(r.*) filter (where r.state <> 'skipped') > 0 and count(r.*) filter (where r.state = 'skipped') > 0)
-         or count(r.*) filter (where r.state <> 'skipped') <> coalesce(max(r.attempt) filter (where r.state <> 'skipped'), 0)
+       having count(distinct r.state) filter (where r.state <> 'skipped' or r.state is null) = 0 and count(r.id) filter (where r.state = 'skipped') <> 1
+         or count(r.id) filter (where r.state = 'succeeded') > 1
+         or (count(r.id) filter (where r.state <> 'skipped') > 0 and count(r.id) filter (where r.state = 'skipped') > 0)
+         or count(r.id) filter (where r.state <> 'skipped') <> coalesce(max(r.attempt) filter (where r.state <> 'skipped'), 0)
        order by s.slot limit 1`,
     );
     if (wrong) throw new Error(`a slot is not accounted for once: ${JSON.stringify(wrong)}`);

@@ -140,9 +140,8 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
   await page.getByRole('button', { name: 'Back to normal' }).click();
   await page.getByRole('button', { name: 'Try it now' }).waitFor();
   await db.query('update pgfresh.sources set paused_until = pgfresh.clock()');
-  await db.query(`select pgfresh.reset_job_immediate(id) from pgfresh.job where state = 'w'`);
-  // The others have nothing newer at the provider.
-  for (const title of ['Quote', 'Ratios']) await card(page, title).getByText('fresh', { exact: true }).waitFor();
+  await db.query(`update pgfresh.job set run_at = pgfresh.clock() where state = 'w'`);
+  await allFresh();
   await page.locator('.notice').waitFor({ state: 'detached' });
 
   // A lie is refused, and said to be one.
