@@ -41,27 +41,34 @@ export class NodeDemand extends Service {
 
   /** Says how many distinct users look at a pair through this process now. */
   set(dataType: string, key: string, viewers: number): void {
-    const pair = JSON.stringify([dataType, key]);
     const count = { dataType, key, viewers };
+    const pair = nameOf(count);
     if (viewers > 0) this.#counts.set(pair, count);
     else this.#counts.delete(pair);
     this.#changed.set(pair, count);
   }
 
-  /** Writes what has changed since the last time. What fails is written by the next one. */
+  /** Writes what has changed until now. What changes meanwhile, and what fails, is written by the next one. */
   async flush(): Promise<void> {
-    while (this.#changed.size > 0) {
-      const batch = new Map([...this.#changed].slice(0, largestBatch));
-      for (const pair of batch.keys()) this.#changed.delete(pair);
+    let left = this.#take();
+    while (left.length > 0) {
       try {
-        await this.#write([...batch.values()]);
+        await this.#write(left.slice(0, largestBatch));
+        left = left.slice(largestBatch);
       } catch (error) {
         // What was said meanwhile is newer.
-        this.#changed = new Map([...batch, ...this.#changed]);
+        this.#changed = new Map([...left.map((count) => [nameOf(count), count] as const), ...this.#changed]);
         if (codeOf(error) !== 'PGF_LEASE_LOST') throw error;
         await this.renew();
+        left = this.#take();
       }
     }
+  }
+
+  #take(): Count[] {
+    const changed = [...this.#changed.values()];
+    this.#changed = new Map();
+    return changed;
   }
 
   /** Renews the lease; if it is lost, begins another and says everything again. */
@@ -122,6 +129,10 @@ export class NodeDemand extends Service {
       );
     }
   }
+}
+
+function nameOf({ dataType, key }: Count): string {
+  return JSON.stringify([dataType, key]);
 }
 
 function codeOf(error: unknown): string {

@@ -2,6 +2,8 @@
 export class Audience {
   /** How many viewings of the pair are open. */
   viewings = 0;
+  /** Whether the database has been asked about the pair, so that it can be told how many look. */
+  isKnown = false;
   readonly #users = new Map<string, number>();
   /** When somebody last had it refreshed although it may have been fresh. */
   refreshedAt = -Infinity;

@@ -154,6 +154,7 @@ export class Viewings {
     const { reader } = viewing;
     // If that fails, the planner finds it by the count of its viewers all the same.
     await this.#unlessFailed('check', questions.check(viewing));
+    this.#known(viewing);
     if (reader && reader.name !== reader.tag) await this.#unlessFailed('advance', questions.advance());
     if (!this.#isOpen(open)) return;
     const watcher = {
@@ -206,7 +207,15 @@ export class Viewings {
     const before = audience.size;
     change();
     // One that was lost counts no more; there may be another one by its name.
-    if (audience.size !== before && audience.viewings > 0) this.#options.demand.set(dataType, key, audience.size);
+    if (audience.size !== before && audience.viewings > 0 && audience.isKnown)
+      this.#options.demand.set(dataType, key, audience.size);
+  }
+
+  // Not earlier: both would insert the pair, and the check of everybody else would wait for the disk with one of them.
+  #known({ audience, dataType, key }: Viewing): void {
+    if (audience.isKnown || audience.viewings === 0) return;
+    audience.isKnown = true;
+    if (audience.size > 0) this.#options.demand.set(dataType, key, audience.size);
   }
 
   #close(open: Open): void {

@@ -59,7 +59,7 @@ describe('what dev of the configuration starts', () => {
     [`() => ({ ready: () => { throw new Error('too early') } })`, /PGF_DEV_FAILED .*: too early/],
     [
       `() => {}`,
-      /PGF_CONFIG_INVALID .*what dev returns: expected an object with baseUrls, notes, ready, stop, got nothing/,
+      /PGF_CONFIG_INVALID .*what dev returns: expected an object with baseUrls, notes, page, ready, stop, got nothing/,
     ],
     [`() => ({ stopp: () => {} })`, /what dev returns\.stopp: there is no such option; did you mean "stop"\?/],
     [
