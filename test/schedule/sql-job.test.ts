@@ -382,7 +382,8 @@ describe("somebody else's function", () => {
     const id = await scene.register({ name: 'swift', function_name: 'cat.swift', schedule: '@daily' });
     await cat.session.query('select pg_advisory_lock(99)');
     const end = scene.run(id);
-    await blocked(scene.db);
+    const waits = `exists (select from pg_stat_activity where datname = current_database() and wait_event = 'advisory')`;
+    await expect.poll(() => scene.value(waits)).toBe(true);
     await cat.session.query('alter function cat.swift() cost 101; select pg_advisory_unlock(99)');
     expect(await end).toMatchObject({
       kind: 'failed',
