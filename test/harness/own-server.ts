@@ -4,7 +4,7 @@ import { Events } from '../../src/events/index.ts';
 import { atEnd, openDatabase } from './database.ts';
 import { temporaryFolder } from './folder.ts';
 
-/** A migrated database on a server of its own, for a test that lets it crash. */
+/** A migrated database on a server of its own, for a test that lets it crash: what is committed is there afterwards. */
 export async function startOwnServer(): Promise<string> {
   const events = new Events();
   const dataDir = await temporaryFolder('own');
@@ -15,5 +15,7 @@ export async function startOwnServer(): Promise<string> {
   });
   await server.start();
   await migrate(openDatabase(server.url), { files: await readSqlFiles(), events });
-  return server.url;
+  const url = new URL(server.url);
+  url.searchParams.set('options', '-c synchronous_commit=on');
+  return url.href;
 }

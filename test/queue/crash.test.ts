@@ -6,9 +6,7 @@ import { QueueScene } from './scene.ts';
 const claims = (scene: QueueScene) => scene.value<number>('select count(*)::int from pgfresh.claim');
 
 it('a claim that the database forgot in a crash is made again under another name, and the first one ends nothing', async () => {
-  const url = new URL(await startOwnServer());
-  url.searchParams.set('options', '-c synchronous_commit=on');
-  const scene = await QueueScene.open({ url: url.href, poolSize: 1 });
+  const scene = await QueueScene.open({ url: await startOwnServer(), poolSize: 1 });
   const { db, queue } = scene;
   // What does not wait for the disk stays in memory for so long.
   await db.query(`alter system set wal_writer_delay = '10s'`);

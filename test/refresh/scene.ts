@@ -66,9 +66,10 @@ export class RefreshScene {
     dataTypes: readonly DataTypeDefinition[] = [quoteType()],
     sources: readonly string[] = [],
     timeout = '10s',
+    server?: string,
   ): Promise<RefreshScene> {
     const provider = await Provider.start();
-    const url = await createDatabase();
+    const url = server ?? (await createDatabase());
     const db = openDatabase(url);
     await db.query(tables);
     const config = resolveConfig({

@@ -1,9 +1,10 @@
 import { setTimeout as wait } from 'node:timers/promises';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { resolveConfig } from '../../src/config/index.ts';
 import { shiftClock } from '../harness/clock.ts';
 import { openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
+import { startOwnServer } from '../harness/own-server.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { quoteType, RefreshScene } from '../refresh/scene.ts';
 import { drained, startWorker, until } from './scene.ts';
@@ -441,5 +442,21 @@ describe('without its database', () => {
     await worker.stop();
     await db.close();
     await proxy.close();
+  });
+
+  it('goes on after the server has crashed and come back, at full rate within five seconds', async () => {
+    const scene = await RefreshScene.open([quoteType()], [], '10s', await startOwnServer());
+    const worker = await startWorker(scene);
+    const keys = keysOf(200);
+    for (const key of keys) scene.quote(key, 1);
+    await scene.enqueue('quote', keys.slice(0, 100));
+    process.kill(await scene.value<number>('select pg_backend_pid()'), 'SIGKILL');
+    await vi.waitFor(() => scene.db.query('select 1'), { timeout: 20_000 });
+    const since = performance.now();
+    await scene.enqueue('quote', keys.slice(100));
+    await drained(scene);
+    expect(performance.now() - since).toBeLessThan(5_000);
+    expect(await scene.value('select count(*)::int from quote')).toBe(200);
+    await worker.stop();
   });
 });
