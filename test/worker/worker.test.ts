@@ -448,12 +448,23 @@ describe('without its database', () => {
     const scene = await RefreshScene.open([quoteType()], [], '10s', await startOwnServer());
     const worker = await startWorker(scene);
     const keys = keysOf(200);
-    for (const key of keys) scene.quote(key, 1);
-    await scene.enqueue('quote', keys.slice(0, 100));
-    process.kill(await scene.value<number>('select pg_backend_pid()'), 'SIGKILL');
-    await vi.waitFor(() => scene.db.query('select 1'), { timeout: 20_000 });
+    const crashed = Promise.withResolvers<void>();
+    for (const key of keys) {
+      scene.quote(key, 1);
+      const answer = scene.provider.answers.get(`/quote/${key}`)!;
+      scene.provider.answers.set(`/quote/${key}`, (...call) => void crashed.promise.then(() => answer(...call)));
+    }
+    // Fewer than it may fetch at once, so that it asks for more meanwhile.
+    await scene.enqueue('quote', keys.slice(0, 50));
+    await until(() => scene.provider.asked.length === 50);
+    const failed = (step: string) => scene.seen.some((event) => event.type === 'worker.failed' && event.step === step);
+    do {
+      process.kill(await scene.value<number>('select pg_backend_pid()'), 'SIGKILL');
+      crashed.resolve();
+      await vi.waitFor(() => scene.db.query('select 1'), { timeout: 20_000 });
+    } while (!failed('claim'));
     const since = performance.now();
-    await scene.enqueue('quote', keys.slice(100));
+    await scene.enqueue('quote', keys.slice(50));
     await drained(scene);
     expect(performance.now() - since).toBeLessThan(5_000);
     expect(await scene.value('select count(*)::int from quote')).toBe(200);
