@@ -13,8 +13,6 @@ const market = defineSource({
   allowPrivateAddresses: true,
   apiKeys: [{ env: 'MARKET_API_KEY' }],
   authorize: (_request, { apiKey }) => ({ headers: { 'x-api-key': apiKey! } }),
-  // No two data types read the same answer, and who asks for a newer one is to get it.
-  cacheEntries: 0,
   rateLimitPerMinute: 300,
   quotaBytes: '20GB',
 });

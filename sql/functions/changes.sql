@@ -200,21 +200,23 @@ set enable_seqscan = off
 set jit = off
 as $$
 begin
-  -- More keys than a few messages hold are the whole type.
   return (
-    select coalesce(jsonb_agg(jsonb_build_array(c.type_id, case when c.whole or cardinality(c.keys) > 5000 then null else c.keys end, c.xids) order by c.type_id), '[]') from (
-      select m.type_id, bool_or(m.keys is null or m.keys = '{}') as whole, array_agg(distinct k.key) filter (where k.key is not null) as keys,
+    select coalesce(jsonb_agg(jsonb_build_array(c.type_id, case when not c.whole then c.keys end, c.xids) order by c.type_id), '[]') from (
+      select m.type_id, bool_or(m.many or m.keys is null or m.keys = '{}') as whole, array_agg(distinct k.key) filter (where k.key is not null) as keys,
         case when not coalesce(bool_or(m.keys = '{}'), false) then array_agg(distinct m.xid::text::bigint) end as xids
       from (
-        select c.xid, c.type_id, c.keys from pgfresh.change as c where c.xid >= pg_snapshot_xmax(coalesce(p_since, '1:1:'))
-        union all
-        select c.xid, c.type_id, c.keys from pgfresh.change as c where c.xid = any (array(select pg_snapshot_xip(p_since)))
-      ) as m left join lateral unnest(m.keys) as k(key) on true group by m.type_id
+        -- More keys than a few messages hold are the whole type.
+        select c.*, sum(cardinality(c.keys)) over (partition by c.type_id) > 5000 as many from (
+          select c.xid, c.type_id, c.keys from pgfresh.change as c where c.xid >= pg_snapshot_xmax(coalesce(p_since, '1:1:'))
+          union all
+          select c.xid, c.type_id, c.keys from pgfresh.change as c where c.xid = any (array(select pg_snapshot_xip(p_since)))
+        ) as c
+      ) as m left join lateral unnest(case when not m.many then m.keys end) as k(key) on true group by m.type_id, case when not m.many then m.xid end
     ) as c);
 end
 $$;
 comment on function pgfresh.changes_since(pg_snapshot) is
-  'What is marked now and was not in that snapshot, as [type, keys or null for all, transactions or null if nobody knows] for each type.';
+  'What is marked now and was not in that snapshot, as [type, keys or null for all, transactions or null if nobody knows] for each transaction.';
 
 create or replace function pgfresh.watch_changes(p_types int[], p_since pg_snapshot default null) returns jsonb
 language plpgsql

@@ -3,6 +3,8 @@ export interface Change {
   readonly type: number;
   /** As the registry spells them; undefined where every key of the type may have changed. */
   readonly keys: readonly string[] | undefined;
+  /** The transactions by which; undefined if they are not known. What has seen all of them need not be read again. */
+  readonly xids?: readonly number[] | undefined;
 }
 
 /** Changes, or that some may not have come. */

@@ -3,8 +3,8 @@ import type { Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Service, Wake } from '../lifecycle/index.ts';
-import type { Bus } from './bus.ts';
-import { asChanges, type MarkedChange, type MarkedChanges } from './marks.ts';
+import type { Bus, Heard } from './bus.ts';
+import { asChanges, type MarkedChanges } from './marks.ts';
 
 export interface FeedOptions {
   readonly db: Queryable;
@@ -15,9 +15,6 @@ export interface FeedOptions {
   /** Somebody has begun to watch a type. */
   readonly onWatching: () => void;
 }
-
-/** What a feed tells: as a bus, and of some changes by whom they were made. */
-export type FeedHeard = readonly MarkedChange[] | 'missed';
 
 /** A little less than the time for which marks are kept after they were published. */
 const longestGapMs = 9_000;
@@ -35,7 +32,7 @@ export class Feed extends Service {
   readonly #types = new Map<number, Set<object>>();
   /** Those whose changes are marked by now. */
   readonly #marked = new Set<number>();
-  readonly #listeners = new Set<(heard: FeedHeard) => void>();
+  readonly #listeners = new Set<(heard: Heard) => void>();
   readonly #wake = new Wake();
   /** The snapshot up to which marks were read; undefined if some may be gone since. */
   #since: string | undefined;
@@ -53,7 +50,7 @@ export class Feed extends Service {
     return this.#types.size > 0;
   }
 
-  subscribe(listener: (heard: FeedHeard) => void): () => void {
+  subscribe(listener: (heard: Heard) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
@@ -123,7 +120,7 @@ export class Feed extends Service {
     else if (changes.length > 0) this.#tell(changes);
   }
 
-  #tell(heard: FeedHeard): void {
+  #tell(heard: Heard): void {
     for (const listener of this.#listeners) listener(heard);
   }
 }

@@ -3,7 +3,7 @@ export { type Bus, type Change, type Heard } from './bus.ts';
 export { PostgresBus } from './buses/postgres.ts';
 export { Changes } from './changes.ts';
 export { examineGateway } from './examination.ts';
-export { Feed, type FeedHeard } from './feed.ts';
+export { Feed } from './feed.ts';
 export { Gateway } from './gateway.ts';
 export { Mirror } from './mirror.ts';
 export { readPairs, type Pair, type PairState } from './pair.ts';

@@ -10,11 +10,6 @@ export interface MarkedChanges {
   ])[];
 }
 
-/** A change, and who has made it: what has seen all of these transactions need not be read again. */
-export interface MarkedChange extends Change {
-  readonly xids?: readonly number[] | undefined;
-}
-
-export function asChanges({ changes }: MarkedChanges): MarkedChange[] {
+export function asChanges({ changes }: MarkedChanges): Change[] {
   return changes.map(([type, keys, xids]) => ({ type, keys: keys ?? undefined, xids: xids ?? undefined }));
 }

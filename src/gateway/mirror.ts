@@ -4,8 +4,8 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Service } from '../lifecycle/index.ts';
 import { Bucket } from './bucket.ts';
-import type { Feed, FeedHeard } from './feed.ts';
-import type { MarkedChange } from './marks.ts';
+import type { Change, Heard } from './bus.ts';
+import type { Feed } from './feed.ts';
 import type { Pair, ReadPairs } from './pair.ts';
 import type { Reader } from './readers.ts';
 import { apply, largestRead, Shelf, type Loss, type WatchedPair, type Watcher } from './shelf.ts';
@@ -139,20 +139,21 @@ export class Mirror extends Service {
     this.#options.feed.unwatch(type.id, this);
   }
 
-  #hear(heard: FeedHeard): void {
-    if (heard === 'missed') for (const type of this.#types.values()) this.#soil(pairsOf(type), undefined);
-    else for (const change of heard) this.#hearOf(change);
+  #hear(heard: Heard): void {
+    const changes = heard === 'missed' ? [...this.#types.keys()].map((type) => ({ type, keys: undefined })) : heard;
+    for (const [id, ofType] of Map.groupBy(changes, ({ type }) => type)) {
+      const type = this.#types.get(id);
+      if (type) this.#hearOf(type, ofType);
+    }
   }
 
-  #hearOf({ type: id, keys, xids }: MarkedChange): void {
-    const type = this.#types.get(id);
-    if (!type) return;
-    const pairs = keys?.flatMap((key) => [...(type.pairs.get(key)?.values() ?? [])]) ?? pairsOf(type);
-    this.#soil(pairs, xids);
+  #hearOf(type: WatchedType, changes: readonly Change[]): void {
+    const told = changes.map(({ keys, xids }) => ({ pairs: pairsWith(type, keys), xids }));
+    const lane = told.reduce((sum, { pairs }) => sum + pairs.length, 0) > few ? 'many' : 'few';
+    for (const { pairs, xids } of told) this.#soil(pairs, xids, lane);
   }
 
-  #soil(pairs: readonly WatchedPair[], xids: readonly number[] | undefined): void {
-    const lane = pairs.length > few ? 'many' : 'few';
+  #soil(pairs: readonly WatchedPair[], xids: readonly number[] | undefined, lane: Lane): void {
     // Pairs that were read together have one snapshot.
     const known = new Map<Snapshot, boolean>();
     for (const pair of pairs) {
@@ -160,12 +161,12 @@ export class Mirror extends Service {
       if (xids && pair.snapshot && isIn(pair.snapshot, xids, known)) continue;
       // After a crash, numbers of transactions may come again.
       if (!xids) pair.snapshot = undefined;
-      this.#soilPair(pair, lane);
+      this.#soilPair(pair, lane, xids);
     }
   }
 
-  #soilPair(pair: WatchedPair, lane: Lane): void {
-    if (!pair.shelf.cold.has(pair)) pair.shelf.dirty.add(pair);
+  #soilPair(pair: WatchedPair, lane: Lane, xids?: readonly number[]): void {
+    if (!pair.shelf.cold.has(pair)) pair.shelf.soil(pair, xids);
     this.#want(pair.shelf, lane);
   }
 
@@ -269,6 +270,10 @@ function shelfOf(type: WatchedType, reader: Reader | undefined): Shelf {
 function pairsOf(type: WatchedType, shelf?: Shelf): WatchedPair[] {
   const all = [...type.pairs.values()].flatMap((ofKey) => [...ofKey.values()]);
   return shelf ? all.filter((pair) => pair.shelf === shelf) : all;
+}
+
+function pairsWith(type: WatchedType, keys: readonly string[] | undefined): WatchedPair[] {
+  return keys?.flatMap((key) => [...(type.pairs.get(key)?.values() ?? [])]) ?? pairsOf(type);
 }
 
 function isIn(snapshot: Snapshot, xids: readonly number[], known: Map<Snapshot, boolean>): boolean {

@@ -1,7 +1,7 @@
 import type { PgfreshError } from '../errors/index.ts';
 import { isSame, type PairReading, type PairState } from './pair.ts';
 import type { Reader } from './readers.ts';
-import { parseSnapshot, type Snapshot } from './snapshot.ts';
+import { hasEnded, parseSnapshot, type Snapshot } from './snapshot.ts';
 
 /** Why nothing more comes: there is no such data type any more, row security does not say what its reader may see, or he can not read. */
 export type Loss = 'gone' | 'undecided' | PgfreshError;
@@ -25,6 +25,8 @@ export interface WatchedPair {
 }
 
 export const largestRead = 500;
+/** Of more transactions than these it is not worth to know them. */
+const mostXids = 100;
 
 /** The pairs of one data type that are read together: those that all see alike, or those of one reader. */
 export class Shelf {
@@ -34,8 +36,8 @@ export class Shelf {
   size = 0;
   /** Never read yet: somebody waits for these, so they are first. */
   readonly cold = new Set<WatchedPair>();
-  /** May have changed since they were read. */
-  readonly dirty = new Set<WatchedPair>();
+  /** May have changed since they were read, each with the transactions by which; undefined if they are not known. */
+  readonly dirty = new Map<WatchedPair, readonly number[] | undefined>();
   /** Whether somebody reads it, or rests after a failure. */
   isBusy = false;
   /** How long to rest. */
@@ -48,13 +50,20 @@ export class Shelf {
     this.reader = reader;
   }
 
+  /** The pair is to be read again, unless a read that is under way has all of these transactions in it. */
+  soil(pair: WatchedPair, xids: readonly number[] | undefined): void {
+    const before = this.dirty.has(pair) ? this.dirty.get(pair) : [];
+    const all = before && xids && [...before, ...xids];
+    this.dirty.set(pair, all && all.length <= mostXids ? all : undefined);
+  }
+
   /** Takes pairs to read, first those that were never read. From here on they can become dirty again. */
   take(): WatchedPair[] {
     const batch: WatchedPair[] = [];
-    for (const set of [this.cold, this.dirty]) {
-      for (const pair of set) {
+    for (const pairs of [this.cold, this.dirty]) {
+      for (const pair of pairs.keys()) {
         if (batch.length >= this.limit) return batch;
-        set.delete(pair);
+        pairs.delete(pair);
         batch.push(pair);
       }
     }
@@ -62,7 +71,11 @@ export class Shelf {
   }
 
   putBack(batch: readonly WatchedPair[]): void {
-    for (const pair of batch) if (pair.watchers.size > 0) this[pair.state ? 'dirty' : 'cold'].add(pair);
+    for (const pair of batch) {
+      if (pair.watchers.size === 0) continue;
+      if (pair.state) this.dirty.set(pair, undefined);
+      else this.cold.add(pair);
+    }
   }
 }
 
@@ -80,6 +93,8 @@ export function apply(batch: readonly WatchedPair[], readings: readonly PairRead
     }
     pair.snapshot = snapshot;
     pair.failures = 0;
+    // What was told during the read may be in it already.
+    if (snapshot && pair.shelf.dirty.get(pair)?.every((xid) => hasEnded(snapshot, xid))) pair.shelf.dirty.delete(pair);
     // The version stays that of the first read which has shown this, so that who has it has missed nothing.
     if (had && isSame(had, state)) continue;
     pair.state = state;

@@ -122,8 +122,12 @@ export class SourceClient {
       plain = prepare(request, this.#place);
       const cacheKey = this.#isCached(plain) ? cacheKeyOf(plain) : undefined;
       const maxAge = Math.min(this.#source.cacheTtl, options.cacheTtlMs ?? Infinity);
-      const hit = cacheKey === undefined ? undefined : this.#cache.get(cacheKey, maxAge);
+      const pair = `${options.dataType}/${options.key}`;
+      const found = cacheKey === undefined ? undefined : this.#cache.get(cacheKey, maxAge);
+      // Whoever asks again for a pair wants to know what has happened since.
+      const hit = found?.givenTo.has(pair) ? undefined : found;
       const kept = hit ?? (await this.#fetch(plain, run));
+      kept.givenTo.add(pair);
       if (!hit) run.cost.absorb(this.#unpaid);
       const answer = this.#answerOf(kept, run.cost, begun, hit !== undefined);
       if (cacheKey !== undefined) {
@@ -154,7 +158,7 @@ export class SourceClient {
       );
     }
     if (status >= 400) throw this.#refusalOf(status, headers, body);
-    return { status, headers, body, since: performance.now() };
+    return { status, headers, body, since: performance.now(), givenTo: new Set() };
   }
 
   /** Sends the request, and again where the answer asks for it: elsewhere, or with a new token. */

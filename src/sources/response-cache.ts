@@ -5,6 +5,8 @@ export interface Kept {
   readonly body: Uint8Array;
   /** When it was fetched by the clock that never jumps. */
   readonly since: number;
+  /** The pairs that have had it. */
+  readonly givenTo: Set<string>;
 }
 
 /** What all answers of a source may take in a process. */

@@ -1,7 +1,7 @@
 import { expect, it, onTestFinished } from 'vitest';
 import type { Queryable } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
-import { Feed, type FeedHeard } from '../../src/gateway/index.ts';
+import { Feed, type Heard } from '../../src/gateway/index.ts';
 import { GatewayScene } from './scene.ts';
 
 const scene = await GatewayScene.open();
@@ -17,7 +17,7 @@ it('tells what is marked, and after a poll that has failed that something may be
   const bus = { start: async () => {}, stop: async () => {}, publish: async () => {}, subscribe: () => () => {} };
   const feed = new Feed({ db, bus, events: new Events(), pollMs: 60_000, onWatching: () => {} });
   onTestFinished(() => feed.stop());
-  const heard: FeedHeard[] = [];
+  const heard: Heard[] = [];
   feed.subscribe((one) => heard.push(one));
   // The first one has nothing to go on from.
   await feed.watch(1, scene);

@@ -1,19 +1,24 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { Events } from '../../src/events/index.ts';
-import { Mirror, readPairs, type FeedHeard, type Pair, type Reader } from '../../src/gateway/index.ts';
+import { Mirror, readPairs, type Heard, type Pair, type Reader } from '../../src/gateway/index.ts';
 import { openSession } from '../harness/session.ts';
 import { GatewayScene, sees, Viewer } from './scene.ts';
 
 const scene = await GatewayScene.open();
 
-/** A mirror that hears what the test says, and how often each key was read. */
-async function openMirror() {
+/** A mirror that hears what the test says, and how often each key was read. What was read comes when `held` settles. */
+async function openMirror(held: () => Promise<void> = async () => {}) {
   const reads: string[][] = [];
-  let listener: (heard: FeedHeard) => void = () => {};
+  let listener: (heard: Heard) => void = () => {};
   const read = readPairs(scene.db, scene.db);
   const mirror = new Mirror({
     feed: { subscribe: (one) => ((listener = one), () => {}), watch: async () => {}, unwatch: () => {} },
-    read: (type, keys, reader) => (reads.push([...keys]), read(type, keys, reader)),
+    read: async (type, keys, reader) => {
+      reads.push([...keys]);
+      const readings = await read(type, keys, reader);
+      await held();
+      return readings;
+    },
     events: new Events(),
   });
   onTestFinished(() => mirror.stop());
@@ -23,7 +28,7 @@ async function openMirror() {
     viewer.stop = mirror.watch(pair, viewer, reader);
     return viewer;
   };
-  return { watch, look: (key: string) => watch({ type: 1, key }), reads, tell: (heard: FeedHeard) => listener(heard) };
+  return { watch, look: (key: string) => watch({ type: 1, key }), reads, tell: (heard: Heard) => listener(heard) };
 }
 
 it('reads everything again if something may have been missed', async () => {
@@ -60,6 +65,31 @@ it('reads what was told once, however often and by whom it is told', async () =>
       .flat()
       .filter((key) => key === 'C'),
   ).toEqual(['C']);
+});
+
+it('reads again what is told during a read only if the read does not have it', async () => {
+  let during: () => Promise<void> = async () => {};
+  const { look, tell, reads } = await openMirror(() => during());
+  const viewers = await Promise.all(['E', 'F'].map((key) => look(key).until(sees(undefined))));
+  const write = async (key: string, price: number): Promise<{ type: number; keys: string[]; xids: number[] }> => {
+    const [row] = await scene.db.query<{ xid: number }>(
+      `insert into quote values ($1::text, $2::float8) on conflict (symbol) do update set price = excluded.price
+       returning pg_current_xact_id()::text::bigint as xid`,
+      [key, price],
+    );
+    return { type: 1, keys: [key], xids: [row!.xid] };
+  };
+  const told = [await write('E', 1), await write('F', 1)];
+  const before = reads.length;
+  during = async () => {
+    during = async () => {};
+    tell(told);
+    tell([await write('F', 2)]);
+  };
+  tell(told);
+  await viewers[1]!.until(sees(2));
+  expect(viewers[0]!.rows).toMatchObject([{ price: 1 }]);
+  expect(reads.slice(before)).toEqual([['E', 'F'], ['F']]);
 });
 
 it('reads many pairs in few statements, those first that nobody has seen yet', async () => {

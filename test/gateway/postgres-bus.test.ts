@@ -37,7 +37,9 @@ it('what others notify on its channel is taken for what it is', async () => {
     '[[1,[1],1]]',
     '[[1,"A",1]]',
     '[[1.5,["A"],1]]',
-
+    '[[1,["A"],7]]',
+    '[[1,["A"],["7"]]]',
+    '[[1,["A"],[7.5]]]',
     '[[2,["A"]],[1]]',
   ];
   for (const payload of payloads) await db.query(`select pg_notify('pgfresh_change', $1::text)`, [payload]);

@@ -181,12 +181,14 @@ describe('an answer that was refused', () => {
     const source = scene.config.sources.find(({ name }) => name === 'market')!;
     const client = new SourceClient({ ...source, cacheEntries: 10 }, { events: scene.events });
     const refresher = new Refresher({ clientOf: () => client, now: () => new Date() });
-    const fetch = () => refresher.fetch(type, { key: 'CACHED', metadata: null }, new AbortController().signal);
+    const fetch = (as = type) =>
+      refresher.fetch(as, { key: 'CACHED', metadata: null }, new AbortController().signal);
     scene.quote('CACHED', -1);
     expect(await fetch()).toMatchObject({ refusal: { outcome: 'sanity' }, cost: { calls: 1 } });
     scene.quote('CACHED', 1);
     expect(await fetch()).toMatchObject({ rows: [{ price: 1 }], fromCache: false });
-    expect(await fetch()).toMatchObject({ rows: [{ price: 1 }], fromCache: true, cost: { calls: 0 } });
+    const twin = { ...type, name: 'twin' };
+    expect(await fetch(twin)).toMatchObject({ rows: [{ price: 1 }], fromCache: true, cost: { calls: 0 } });
     await client.close();
   });
 

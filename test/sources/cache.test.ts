@@ -56,6 +56,18 @@ describe('an answer of the cache', () => {
     expect(await scene.call()).toMatchObject({ fromCache: false });
   });
 
+  it('is given to a pair once: whoever asks again wants to know what is new', async () => {
+    const server = await counting();
+    const scene = ClientScene.of(server);
+    const profile = { dataType: 'profile', key: 'A' };
+    expect(textOf(await scene.call('/a', profile))).toBe('{"n":1}');
+    expect(textOf(await scene.call('/a', { dataType: 'ratios', key: 'A' }))).toBe('{"n":1}');
+    expect(textOf(await scene.call('/a', profile))).toBe('{"n":2}');
+    expect(textOf(await scene.call('/a', { dataType: 'ratios', key: 'A' }))).toBe('{"n":2}');
+    expect(textOf(await scene.call('/a', { dataType: 'ratios', key: 'B' }))).toBe('{"n":2}');
+    expect(server.requests).toHaveLength(2);
+  });
+
   it('is not spoilt by who has it', async () => {
     const scene = ClientScene.of(await counting());
     const first = await scene.call();
@@ -121,6 +133,7 @@ describe('the cache', () => {
     headers: new Headers(),
     body: new Uint8Array(size),
     since: performance.now(),
+    givenTo: new Set(),
   });
 
   it('keeps so many answers, those that were used last', () => {

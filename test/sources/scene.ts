@@ -19,6 +19,7 @@ export function sourceOf(definition: Partial<SourceDefinition>): Source {
 export class ClientScene {
   readonly events: PgfreshEvent[] = [];
   readonly client: SourceClient;
+  #calls = 0;
 
   constructor(definition: Partial<SourceDefinition>, options: Omit<ClientOptions, 'events'> = {}) {
     const events = new Events();
@@ -37,7 +38,7 @@ export class ClientScene {
 
   call(request: string | HttpRequest = '/quote', options: Partial<CallOptions> = {}): Promise<HttpAnswer> {
     const described = typeof request === 'string' ? { url: request } : request;
-    return this.client.call(described, { dataType: 'quote', key: 'AAPL', ...options });
+    return this.client.call(described, { dataType: 'quote', key: this.#nextKey(), ...options });
   }
 
   /** The failure of a call that must fail. */
@@ -48,6 +49,12 @@ export class ClientScene {
       },
       (error: unknown) => error as CallFailed,
     );
+  }
+
+  /** Each call is for a pair of its own, so that it may be answered by the cache. */
+  #nextKey(): string {
+    this.#calls += 1;
+    return this.#calls === 1 ? 'AAPL' : `AAPL ${this.#calls}`;
   }
 
   get warnings() {

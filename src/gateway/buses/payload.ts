@@ -2,6 +2,7 @@ import type { Change } from '../bus.ts';
 
 // PostgreSQL takes fewer than 8000 bytes.
 const largest = 7_900;
+const mostXids = 100;
 
 /** Changes as texts that are short enough to be sent. */
 export function payloadsOf(changes: readonly Change[]): string[] {
@@ -33,18 +34,21 @@ export function changesOf(payload: string): Change[] {
   if (!Array.isArray(items)) return [];
   return items.flatMap((item: unknown) => {
     if (!Array.isArray(item)) return [];
-    const [type, keys] = item as unknown[];
+    const [type, keys, xids] = item as unknown[];
     const isKeys = keys === null || (Array.isArray(keys) && keys.every((key) => typeof key === 'string'));
-    if (!Number.isInteger(type) || !isKeys) return [];
-    return [{ type: type as number, keys: keys ?? undefined }];
+    const isXids = xids === undefined || (Array.isArray(xids) && xids.every(Number.isSafeInteger));
+    if (!Number.isInteger(type) || !isKeys || !isXids) return [];
+    return [{ type: type as number, keys: keys ?? undefined, xids: xids as number[] | undefined }];
   });
 }
 
 /** A change in as many pieces as it needs. */
-function itemsOf({ type, keys }: Change): string[] {
-  const item = (list: string): string => `[${type},${list}]`;
+function itemsOf({ type, keys, xids = [] }: Change): string[] {
+  // Of very many it is shorter not to know them.
+  const by = xids.length > 0 && xids.length <= mostXids ? `,[${xids.join()}]` : '';
+  const item = (list: string): string => `[${type},${list}${by}]`;
   if (keys === undefined) return [item('null')];
-  const room = largest - 40;
+  const room = largest - 40 - by.length;
   const items: string[] = [];
   let open: string[] = [];
   let bytes = 0;
