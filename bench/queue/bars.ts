@@ -1,4 +1,5 @@
 import { type Bar, bar, type Figure, showNumber } from '../report.ts';
+import { median } from '../statistics.ts';
 import type { ClaimCosts, ClaimSizes, ClaimState } from './claim-cost.ts';
 import type { Contender } from './contender.ts';
 import { claimName, drainName, idleName, lengthName, setsName } from './measure-name.ts';
@@ -14,19 +15,23 @@ export function peerBars(figures: readonly Figure[], contenders: readonly Conten
   const ours = contenders.find(({ system }) => system === 'pgfresh');
   if (!ours || new Set(peers.map(({ system }) => system)).size < 2) return [];
 
-  const valueOf = (measure: string, contender: Contender) =>
-    figures.find((figure) => figure.measure === measure && figure.contender === contender.name)?.value ?? Number.NaN;
-  // At their fastest: each measure takes whichever settings of whichever peer serve it best.
-  const ofPeers = (measure: string) => peers.map((peer) => valueOf(measure, peer)).filter(Number.isFinite);
-  const timesFastest = (measure: string) => valueOf(measure, ours) / Math.max(...ofPeers(measure));
-  const timesLowest = (measure: string) => valueOf(measure, ours) / Math.min(...ofPeers(measure));
+  const samplesOf = (measure: string, contender: Contender) =>
+    figures.find((figure) => figure.measure === measure && figure.contender === contender.name)?.samples ?? [];
+  // Round by round, because a machine is faster in one minute than in the next: compared is what was measured side by side.
+  // The peers are at their fastest: each round takes whichever settings of whichever of them serve it best.
+  const times = (measure: string, best: (...values: number[]) => number) => {
+    const own = samplesOf(measure, ours);
+    const others = peers.map((peer) => samplesOf(measure, peer)).filter(({ length }) => length === own.length);
+    if (others.length === 0) return Number.NaN;
+    return median(own.map((value, round) => value / best(...others.map((samples) => samples[round]!))));
+  };
 
   const drains = plan.drain.jobs.flatMap((jobs) => plan.drain.processes.map((processes) => drainName(jobs, processes)));
   return [
-    ...drains.map((name) => bar(`${name}, times the faster peer`, timesFastest(name), 'more than', 1, 1.3)),
-    bar(`${setsName}, times the faster peer`, timesFastest(setsName), 'at least', 1.5),
-    bar(`${idleName('p50')}, times the better peer`, timesLowest(idleName('p50')), 'at most', 1.2),
-    bar(`${idleName('p99')}, times the better peer`, timesLowest(idleName('p99')), 'at most', 1.2),
+    ...drains.map((name) => bar(`${name}, times the faster peer`, times(name, Math.max), 'more than', 1, 1.3)),
+    bar(`${setsName}, times the faster peer`, times(setsName, Math.max), 'at least', 1.5),
+    bar(`${idleName('p50')}, times the better peer`, times(idleName('p50'), Math.min), 'at most', 1.2),
+    bar(`${idleName('p99')}, times the better peer`, times(idleName('p99'), Math.min), 'at most', 1.2),
   ];
 }
 
