@@ -201,7 +201,7 @@ set jit = off
 as $$
 begin
   return (
-    select coalesce(jsonb_agg(jsonb_build_array(c.type_id, case when not c.whole then c.keys end, c.xids) order by c.type_id), '[]') from (
+    select coalesce(jsonb_agg(jsonb_build_array(c.type_id, case when not c.whole then c.keys end, c.xids) order by c.type_id, c.xids), '[]') from (
       select m.type_id, bool_or(m.many or m.keys is null or m.keys = '{}') as whole, array_agg(distinct k.key) filter (where k.key is not null) as keys,
         case when not coalesce(bool_or(m.keys = '{}'), false) then array_agg(distinct m.xid::text::bigint) end as xids
       from (

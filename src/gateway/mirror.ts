@@ -140,7 +140,8 @@ export class Mirror extends Service {
   }
 
   #hear(heard: Heard): void {
-    const changes = heard === 'missed' ? [...this.#types.keys()].map((type) => ({ type, keys: undefined })) : heard;
+    const changes: readonly Change[] =
+      heard === 'missed' ? [...this.#types.keys()].map((type) => ({ type, keys: undefined })) : heard;
     for (const [id, ofType] of Map.groupBy(changes, ({ type }) => type)) {
       const type = this.#types.get(id);
       if (type) this.#hearOf(type, ofType);

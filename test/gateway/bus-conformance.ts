@@ -87,7 +87,11 @@ export function testBus(name: string, prepare: () => Promise<BusUnderTest>): voi
 
     it('says by which transactions it was, or that nobody knows', async () => {
       const { bus, until, heard } = await listen(await prepare());
-      const known = [{ ...keyed(1, 'A'), xids: [7, 2 ** 40] }, { type: 2, keys: undefined, xids: [9] }, keyed(3, 'last')];
+      const known = [
+        { ...keyed(1, 'A'), xids: [7, 2 ** 40] },
+        { type: 2, keys: undefined, xids: [9] },
+        keyed(3, 'last'),
+      ];
       await bus.publish(known);
       await until((list) => of(list, 3).length > 0);
       expect(heard.flat()).toEqual(known);

@@ -181,8 +181,7 @@ describe('an answer that was refused', () => {
     const source = scene.config.sources.find(({ name }) => name === 'market')!;
     const client = new SourceClient({ ...source, cacheEntries: 10 }, { events: scene.events });
     const refresher = new Refresher({ clientOf: () => client, now: () => new Date() });
-    const fetch = (as = type) =>
-      refresher.fetch(as, { key: 'CACHED', metadata: null }, new AbortController().signal);
+    const fetch = (as = type) => refresher.fetch(as, { key: 'CACHED', metadata: null }, new AbortController().signal);
     scene.quote('CACHED', -1);
     expect(await fetch()).toMatchObject({ refusal: { outcome: 'sanity' }, cost: { calls: 1 } });
     scene.quote('CACHED', 1);
