@@ -220,7 +220,9 @@ class House {
   // What a crash of the server does: everybody is thrown out, and unlogged tables are empty.
   async #crash(): Promise<void> {
     for (const writer of this.#writers) await writer.end('rollback');
-    await this.#db.query('truncate pgfresh.change, pgfresh.watched_type, pgfresh.change_epoch');
+    // Gateways lock these tables in another order, as nothing but this empties them together.
+    const empty = 'truncate pgfresh.change, pgfresh.watched_type, pgfresh.change_epoch';
+    await this.#db.transact('crash', (tx) => tx.query(empty), { attempts: 10 });
     for (const gateway of this.#gateways) gateway.cut();
     this.#count('crashes');
   }
@@ -376,9 +378,10 @@ class Side {
 
   async close(): Promise<void> {
     for (const part of [this.mirror, this.#pump, this.#feed, this.#bus]) {
-      const stopped = part.stop();
-      this.hurry();
-      await stopped;
+      // Somebody may begin to read slowly after everybody was told to hurry.
+      const hurrying = setInterval(() => this.hurry(), 10);
+      await part.stop();
+      clearInterval(hurrying);
     }
     await this.#proxy.close();
   }
