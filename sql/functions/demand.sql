@@ -38,20 +38,15 @@ create or replace trigger note_added after insert on pgfresh.node_demand referen
 create or replace trigger note_changed after update on pgfresh.node_demand referencing new table as fresh old table as gone for each statement execute function pgfresh.note_demand();
 create or replace trigger note_removed after delete on pgfresh.node_demand referencing old table as gone for each statement execute function pgfresh.note_demand();
 
--- Definer functions do not see who called them, but they see the role that was set, and who logged in.
-create or replace function pgfresh.caller() returns name
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$ select case when current_setting('role') = 'none' then session_user else current_setting('role')::name end $$;
-comment on function pgfresh.caller() is 'The role on whose behalf a function of pgfresh was called.';
-
 create or replace function pgfresh.require_viewer(p_user_id text) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_claims text := nullif(current_setting('request.jwt.claims', true), '');
-  v_caller name := pgfresh.caller();
+  -- Definer functions do not see who called them, but they see the role that was set, and who logged in.
+  v_role text := current_setting('role');
+  v_caller name := case when v_role = 'none' then session_user else v_role end;
   v_own text;
 begin
   if v_claims is not null then
@@ -135,14 +130,12 @@ begin
     perform pgfresh.require_key(p_key);
   end if;
   v_key := case v_normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
-  -- A client beats every minute, and its row says so at every second one: a commit costs more than all else here.
-  update pgfresh.active_subscriptions set last_seen_at = v_now where user_id = v_user and type_id = v_type_id and key = v_key and last_seen_at <= v_now - interval '75 seconds';
-  if found then
-    return jsonb_build_object('result', 'seen', 'data_type', p_data_type, 'key', v_key);
-  end if;
   select last_seen_at into v_seen from pgfresh.active_subscriptions where user_id = v_user and type_id = v_type_id and key = v_key;
-  -- A heartbeat that takes its time is not counted: there are 500 subscriptions at most.
-  if (v_seen <= v_now - interval '30 seconds') is not true then
+  -- A client beats every minute, and its row says so at every second one: a commit costs more than all else here.
+  if v_seen <= v_now - interval '75 seconds' then
+    update pgfresh.active_subscriptions set last_seen_at = v_now where user_id = v_user and type_id = v_type_id and key = v_key;
+  elsif (v_seen <= v_now - interval '30 seconds') is not true then
+    -- A heartbeat that takes its time is not counted: there are 500 subscriptions at most.
     perform pgfresh.count_call(v_user);
   end if;
   if v_seen is not null then
