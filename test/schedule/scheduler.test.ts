@@ -66,14 +66,15 @@ it('keeps nothing of a function that fails, and says why it failed', async () =>
 });
 
 it('tries again with growing pauses, as often as the job says, and skips slots meanwhile', async () => {
-  await scene.job('retried', { function_name: 'fail', retries: 2, retry_base: '40 seconds' });
+  await scene.job('retried', { function_name: 'fail', retries: 2, retry_base: '45 seconds' });
   await scene.idle();
   await minutes(1);
-  await scene.advance('40 seconds');
-  await scene.idle();
-  await scene.advance('20 seconds');
-  await scene.idle();
-  await scene.advance('60 seconds');
+  for (const seconds of [45, 15, 60]) {
+    await scene.advance(`${seconds} seconds`);
+    await scene.idle();
+  }
+  expect(await scene.story('retried')).toContain('12:01 waiting attempt 3');
+  await scene.advance('15 seconds');
   await scene.idle();
   expect(await scene.story('retried')).toEqual([
     '12:01 failed',
@@ -180,7 +181,7 @@ it('records the slots of a job that is disabled or paused, and does not make up 
   await scene.db.query('update pgfresh.scheduled_jobs set enabled = true');
   await scene.idle();
   await minutes(1);
-  await scene.db.query(`select pgfresh.pause_scheduled_job('held', 'not now', '2026-01-05T12:05:30Z')`);
+  await scene.db.query(`select pgfresh.pause_scheduled_job('held', 'not now', '2026-01-05T12:06:00Z')`);
   await minutes(3);
   expect(await scene.story('held')).toEqual([
     '12:01-12:02 2 disabled',
