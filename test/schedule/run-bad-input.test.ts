@@ -146,6 +146,8 @@ it.each(Object.entries(cases))('%s refuses what makes no sense, and nothing chan
       else expect((await call)[0]?.answer).toEqual(expected.answers);
     }
   });
+  // Nor has the function of the job been called.
+  expect(await scene.value('(select count(*)::int from public.done)')).toBe(0);
 });
 
 it('lets nobody ask for a run of a job that is not his, by whatever way', async () => {
