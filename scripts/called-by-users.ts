@@ -104,6 +104,7 @@ export const scheduleFunctions = [
   'backfill_scheduled_job',
   'check_cron_job_health',
   'prune_scheduled_runs',
+  'count_job_statistics',
   'sync_own_jobs',
   'register_scheduler',
   'heartbeat_scheduler',

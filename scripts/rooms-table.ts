@@ -32,7 +32,7 @@ const engine: Readonly<Record<string, Room>> = {
     mayImport: [...ground, 'registry'],
   },
   planner: {
-    owns: 'what is due, and the loop of tick and sweep',
+    owns: 'what is due: the loop of the tick, and the sweep',
     mayImport: [...ground, 'demand', 'queue', 'registry'],
   },
   sources: {

@@ -1,5 +1,6 @@
 import { Database, migrate, readSqlFiles } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
+import { sweepJob } from '../../src/planner/index.ts';
 import { Scheduler } from '../../src/schedule/index.ts';
 import { sleep } from '../clock.ts';
 import type { Scope } from '../scope.ts';
@@ -51,7 +52,7 @@ export async function buildScene(
     url,
     events,
     handlers: new Map(),
-    ownJobs,
+    ownJobs: ownJobs ? { sweep: sweepJob({ db, events }) } : undefined,
     concurrency,
     drainMs: 5_000,
   });

@@ -16,7 +16,9 @@ begin
     select 'pgfresh.maintain'::text as name, 'pgfresh.maintain'::text as handler, '7 * * * *'::text as schedule, 'UTC'::text as timezone, '{}'::jsonb as params,
       'Makes and drops the days of the history.'::text as description
     union all
-    select 'pgfresh.tidy', 'pgfresh.tidy', '* * * * *', 'UTC', '{}', 'Forgets old runs and warnings, and sees which data types have a schedule.'
+    select 'pgfresh.sweep', 'pgfresh.sweep', '* * * * *', 'UTC', '{}', 'Ends silent subscriptions, and asks about everything that somebody looks at.'
+    union all
+    select 'pgfresh.tidy', 'pgfresh.tidy', '* * * * *', 'UTC', '{}', 'Forgets old runs, warnings and marks, and sees which data types have a schedule.'
     union all
     select left('pgfresh.refresh.' || r.data_type, 100), 'pgfresh.refresh', r.refresh_schedule, r.schedule_zone, jsonb_build_object('data_type', r.data_type),
       format('Refreshes all keys of %s.', r.data_type)
@@ -37,4 +39,4 @@ begin
   return v_count + v_gone;
 end
 $$;
-comment on function pgfresh.sync_own_jobs() is 'Writes the jobs of pgfresh itself: one for each scheduled data type, which opens its rounds, one for the history, and one that tidies up. Returns how many were added, changed or removed.';
+comment on function pgfresh.sync_own_jobs() is 'Writes the jobs of pgfresh itself: one for each scheduled data type, which opens its rounds, one for the history, one that sweeps, and one that tidies up. Returns how many were added, changed or removed.';

@@ -139,7 +139,7 @@ end
 $$;
 comment on function pgfresh.take_waiting_runs(bigint, text[], int) is 'Starts runs whose wait is over: asked for by hand, queued, or the next attempt. Returns them. A part of the scheduler.';
 
-create or replace function pgfresh.end_run(p_run_id bigint, p_scheduler bigint, p_verdict text, p_message text, p_details jsonb default null) returns boolean
+create or replace function pgfresh.end_run(p_run_id bigint, p_job_id int, p_scheduler bigint, p_verdict text, p_message text, p_details jsonb default null) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -153,7 +153,8 @@ begin
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_verdict must be succeeded, failed, lost or cancelled, got %s', coalesce(left(quote_literal(p_verdict), 40), 'null')), 'Pass one of them.');
   end if;
   -- Waits for a transaction whose commit was never confirmed. In words that leave no index but that of the number: the others are full of what has ended.
-  select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id and (scheduler, state) is not distinct from (p_scheduler, 'running') for update;
+  -- By its job too: when a crash has taken back a start, its number may be that of another run.
+  select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id and (job_id, scheduler, state) is not distinct from (p_job_id, p_scheduler, 'running') for update;
   if not found then
     return false;
   end if;
@@ -161,7 +162,7 @@ begin
   return true;
 end
 $$;
-comment on function pgfresh.end_run(bigint, bigint, text, text, jsonb) is 'Ends a run of a scheduler. False if it is not its own any more: then nothing was changed.';
+comment on function pgfresh.end_run(bigint, int, bigint, text, text, jsonb) is 'Ends a run of a job by a scheduler. False if it is not its own any more: then nothing was changed.';
 
 create or replace function pgfresh.fence_run(p_run_id bigint, p_scheduler bigint, out job_id int, out params jsonb)
 language plpgsql
@@ -197,7 +198,7 @@ begin
   v_result := pgfresh.call_job_function(v_run.job_id, v_run.params);
   -- The function may have set it for the whole session.
   set local search_path = pg_catalog, pg_temp;
-  if (v_result -> 'success')::boolean and not pgfresh.end_run(p_run_id, p_scheduler, 'succeeded', v_result ->> 'message', v_result -> 'details') then
+  if (v_result -> 'success')::boolean and not pgfresh.end_run(p_run_id, v_run.job_id, p_scheduler, 'succeeded', v_result ->> 'message', v_result -> 'details') then
     return null;
   end if;
   return v_result;

@@ -35,29 +35,45 @@ create or replace trigger follow_update after update on pgfresh.scheduled_jobs r
 create or replace function pgfresh.due_slots(p_handlers text[], p_limit int)
 returns table (job_id int, revision int, slot timestamptz, behind text, schedule text, timezone text, every_min_ms float8, every_max_ms float8, enabled boolean,
   paused_at timestamptz, paused_until timestamptz, blackout_dates text[], catch_up text, catch_up_window_ms float8, catch_up_max int, jitter_ms float8, now timestamptz)
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+-- What is due is little beside all jobs, which the planner of the database can not know.
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_seqscan = off
+set jit = off
 as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := pgfresh.clock();
+begin
+  return query
   select c.job_id, c.revision, c.slot, c.behind, j.schedule, j.timezone, 1000 * extract(epoch from j.every_min)::float8, 1000 * extract(epoch from j.every_max)::float8, j.enabled,
-    j.paused_at, j.paused_until, j.blackout_dates::text[], j.catch_up, 1000 * extract(epoch from j.catch_up_window)::float8, j.catch_up_max, 1000 * extract(epoch from j.jitter)::float8, now.now
-  from (select pgfresh.clock() as now) as now
-  cross join lateral (
-    select * from pgfresh.job_cursor as c where c.due_at <= (select pgfresh.clock()) and (c.handler is null or c.handler = any (p_handlers)) order by c.due_at limit least(p_limit, 1000)
+    j.paused_at, j.paused_until, j.blackout_dates::text[], j.catch_up, 1000 * extract(epoch from j.catch_up_window)::float8, j.catch_up_max, 1000 * extract(epoch from j.jitter)::float8, v_now
+  from (
+    select * from pgfresh.job_cursor as c where c.due_at <= v_now and (c.handler is null or c.handler = any (p_handlers)) order by c.due_at limit least(p_limit, 1000)
   ) as c
   join pgfresh.scheduled_jobs as j on j.id = c.job_id
-  order by c.due_at, c.job_id
+  order by c.due_at, c.job_id;
+end
 $$;
 comment on function pgfresh.due_slots(text[], int) is 'Jobs whose next slot has come or is not known, the longest due first, for a scheduler with these handlers. A part of the scheduler.';
 
 create or replace function pgfresh.schedule_pause(p_handlers text[]) returns float8
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
 as $$
-  select 1000 * extract(epoch from least(
+begin
+  return 1000 * extract(epoch from least(
     (select c.due_at from pgfresh.job_cursor as c where c.due_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers)) order by c.due_at limit 1),
     (select r.run_at from pgfresh.scheduled_job_runs as r join pgfresh.job_cursor as c on c.job_id = r.job_id
      where r.state = 'waiting' and r.run_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers)) order by r.run_at limit 1)
-  ) - pgfresh.clock())
+  ) - pgfresh.clock());
+end
 $$;
 comment on function pgfresh.schedule_pause(text[]) is 'Milliseconds until something is due for a scheduler with these handlers; null if nothing ever is. A part of the scheduler.';
 

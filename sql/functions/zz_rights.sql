@@ -30,7 +30,7 @@ begin
         'is_quota_exceeded', 'correct_data_usage', 'take_call', 'count_calls', 'hold_source', 'pause_source', 'resume_source', 'calibrate_source', 'stop_spending', 'resume_spending', 'calls_now', 'source_budget',
         'fence_jobs', 'release_claim', 'keep_refused_answer', 'call_job_function',
         'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs', 'due_slots', 'settle_slots', 'take_waiting_runs', 'schedule_pause', 'do_run', 'end_run',
-        'prune_scheduled_runs', 'check_cron_job_health', 'job_problem', 'job_of_run', 'sync_own_jobs',
+        'prune_scheduled_runs', 'count_job_statistics', 'check_cron_job_health', 'job_problem', 'job_of_run', 'sync_own_jobs',
         'acquire_refresh_lock', 'renew_refresh_lock', 'release_refresh_lock', 'fence_refresh_lock']),
       ('pgfresh_scheduler', array['check_cron_job_health', 'job_problem', 'job_of_run',
         'acquire_refresh_lock', 'renew_refresh_lock', 'release_refresh_lock', 'fence_refresh_lock'])
@@ -76,7 +76,7 @@ $$;
 grant execute on function pgfresh.pause_scheduled_job(text, text, timestamptz), pgfresh.resume_scheduled_job(text), pgfresh.require_job(text), pgfresh.require_job_right(text),
   pgfresh.can_act_as(oid, oid), pgfresh.clock(), pgfresh.refuse(text, text, text) to pgfresh_scheduler;
 -- Whoever asks for a run is known to the first trigger of the view only as long as nothing before it runs with other rights.
-grant select on pgfresh.scheduled_job_runs, pgfresh.scheduled_job_status, pgfresh.job_cursor, pgfresh.scheduler to pgfresh_worker, pgfresh_scheduler;
+grant select on pgfresh.scheduled_job_runs, pgfresh.scheduled_job_status, pgfresh.job_cursor, pgfresh.job_statistics, pgfresh.scheduler to pgfresh_worker, pgfresh_scheduler;
 grant select, insert on pgfresh.job_request to pgfresh_worker, pgfresh_scheduler;
 grant execute on function pgfresh.trigger_scheduled_job(text, jsonb), pgfresh.cancel_scheduled_run(bigint), pgfresh.backfill_scheduled_job(text, timestamptz[], int) to pgfresh_worker, pgfresh_scheduler;
 grant execute on function pgfresh.require_job(text), pgfresh.require_job_right(text), pgfresh.can_act_as(oid, oid), pgfresh.refuse(text, text, text) to pgfresh_worker;

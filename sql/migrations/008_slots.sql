@@ -47,6 +47,19 @@ create table pgfresh.job_cursor (
 create index on pgfresh.job_cursor (due_at);
 comment on table pgfresh.job_cursor is 'The next slot of each job, and what came of its runs so far.';
 
+-- What takes long to count. Apart from the cursor, which whoever opens a run holds.
+create table pgfresh.job_statistics (
+  job_id int primary key references pgfresh.scheduled_jobs on delete cascade,
+  -- Of a job that has had so many. Where it has had others since, they are counted by whoever asks.
+  runs bigint not null,
+  counted_at timestamptz not null,
+  success_rate_percent_7d numeric,
+  p50_ms float8,
+  p95_ms float8,
+  lateness_p95_ms float8
+) with (fillfactor = 70);
+comment on table pgfresh.job_statistics is 'How the newest runs of each job went, so that looking at all jobs does not read all runs.';
+
 create table pgfresh.scheduled_job_runs (
   id bigint generated always as identity primary key,
   job_id int not null references pgfresh.scheduled_jobs on delete cascade,

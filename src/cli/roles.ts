@@ -6,7 +6,7 @@ import type { Events } from '../events/index.ts';
 import { Gateway } from '../gateway/index.ts';
 import type { Door } from '../http/index.ts';
 import type { Service } from '../lifecycle/index.ts';
-import { Planner } from '../planner/index.ts';
+import { Planner, sweepJob } from '../planner/index.ts';
 import { Scheduler } from '../schedule/index.ts';
 import { Worker } from '../worker/index.ts';
 
@@ -35,7 +35,7 @@ interface Brought {
 /** The roles of a process, each with what it brings. */
 const roles = {
   planner: ({ database: db, events, config: { settings } }) => ({
-    service: new Planner({ db, events, tickMs: settings.tickInterval, sweepMs: settings.sweepInterval }),
+    service: new Planner({ db, events, tickMs: settings.tickInterval }),
   }),
   worker: ({ database: db, url, events, types, config: { settings, sources, dataTypes = [] } }) => ({
     service: new Worker({
@@ -55,7 +55,7 @@ const roles = {
       url,
       events,
       handlers: new Map(jobs.flatMap(({ name, handler }) => (handler ? [[name, handler]] : []))),
-      ownJobs: true,
+      ownJobs: { sweep: sweepJob({ db, events }) },
       concurrency: settings.schedulerConcurrency,
       drainMs: settings.drainTimeout,
     }),

@@ -103,13 +103,6 @@ export const settings = {
     schema: duration,
     default: '1s',
   },
-  sweepInterval: {
-    about: 'how often the planner asks about everything that is looked at',
-    env: 'PGFRESH_SWEEP_INTERVAL',
-    flag: '--sweep-interval <time>',
-    schema: duration,
-    default: '60s',
-  },
   workerConcurrency: {
     about: 'answers that a worker waits for at the most',
     env: 'PGFRESH_WORKER_CONCURRENCY',

@@ -3,7 +3,7 @@ import type { Queryable } from '../database/index.ts';
 import { asPgfreshError } from '../errors/index.ts';
 import { checkedCron } from './cron-slot.ts';
 import { isSettled, previewJobs } from './job-sync.ts';
-import { ownHandlers } from './own-jobs.ts';
+import { isOwnHandler } from './own-jobs.ts';
 
 /** One check of the jobs that was made; `pgfresh check` shows it beside its own. */
 interface JobFinding {
@@ -55,7 +55,7 @@ function problemOfJob(job: RegisteredJob, { jobs }: Pick<Definitions, 'jobs'>, n
   ];
   if (job.problem !== null) return fatal(job.problem, 'PGF_JOB_INVALID', job.next_step!);
   const isKnown =
-    ownHandlers.has(job.function_name) || jobs?.some(({ name, handler }) => name === job.function_name && handler);
+    isOwnHandler(job.function_name) || jobs?.some(({ name, handler }) => name === job.function_name && handler);
   if (job.kind === 'handler' && !isKnown)
     return fatal(
       `this configuration has no handler "${job.function_name}"`,

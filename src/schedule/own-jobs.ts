@@ -1,8 +1,21 @@
 import type { JobHandler } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 
+/** What this room can not do itself. */
+export interface BroughtWork {
+  readonly sweep: JobHandler;
+}
+
 /** What pgfresh itself does at set times. `pgfresh.sync_own_jobs` writes the jobs that name these. */
-export const ownHandlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
+export function ownHandlers({ sweep }: BroughtWork): ReadonlyMap<string, JobHandler> {
+  return new Map([...handlers, ['pgfresh.sweep', sweep]]);
+}
+
+export function isOwnHandler(name: string): boolean {
+  return handlers.has(name) || name === 'pgfresh.sweep';
+}
+
+const handlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
   [
     'pgfresh.refresh',
     async ({ slot, params, db }) => {
@@ -44,6 +57,8 @@ const chores = {
   // Data types come and go.
   jobs_changed: 'select pgfresh.sync_own_jobs() as count',
   runs_forgotten: `select (pgfresh.prune_scheduled_runs() -> 'deleted')::int as count`,
+  jobs_counted: 'select pgfresh.count_job_statistics() as count',
   warnings_forgotten: 'select pgfresh.clear_old_warnings() as count',
   planner_runs_forgotten: 'select pgfresh.clear_planner_runs() as count',
+  changes_forgotten: 'select pgfresh.clear_unwatched_changes() as count',
 } as const;

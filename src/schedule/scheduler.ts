@@ -6,7 +6,7 @@ import { Database, Listener } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { Service, Wake } from '../lifecycle/index.ts';
-import { ownHandlers } from './own-jobs.ts';
+import { ownHandlers, type BroughtWork } from './own-jobs.ts';
 import { Run, type RunEnd, type RunOptions } from './run.ts';
 import { planSlots, type SlotPlan } from './slot-plan.ts';
 import { SlotStore, type SkippedSlots, type TakenRun } from './slot-store.ts';
@@ -18,8 +18,8 @@ export interface SchedulerOptions {
   readonly events: Events;
   /** The handlers of the configuration, by name. */
   readonly handlers: ReadonlyMap<string, JobHandler>;
-  /** Whether it also does what pgfresh itself has to do at set times. */
-  readonly ownJobs?: boolean | undefined;
+  /** If it also does what pgfresh itself has to do at set times: what other rooms do of it. */
+  readonly ownJobs?: BroughtWork | undefined;
   /** Runs at the same time, and by that connections for them. */
   readonly concurrency: number;
   readonly drainMs: number;
@@ -45,7 +45,7 @@ export class Scheduler extends Service {
   readonly #listener: Listener;
   readonly #work = new Wake();
   readonly #beat = new Wake();
-  readonly #runs = new Map<number, Run>();
+  readonly #runs = new Set<Run>();
   /** Aborted when time is up: ends are not recorded any more. */
   readonly #giveUp = new AbortController();
   #id: number | undefined;
@@ -57,7 +57,7 @@ export class Scheduler extends Service {
     super();
     const { db, url, events, concurrency } = options;
     this.#options = options;
-    this.#handlers = new Map([...options.handlers, ...(options.ownJobs ? ownHandlers : [])]);
+    this.#handlers = new Map([...options.handlers, ...(options.ownJobs ? ownHandlers(options.ownJobs) : [])]);
     this.#store = new SlotStore(db, [...this.#handlers.keys()]);
     this.#guests = new Database({
       url,
@@ -94,7 +94,7 @@ export class Scheduler extends Service {
     const held = this.#runs.size;
     await within(this.#options.drainMs, this.#idle());
     const late = this.#runs.size;
-    for (const run of this.#runs.values()) run.stop('lost');
+    for (const run of this.#runs) run.stop('lost');
     if (late > 0) await within(patienceMs, this.#idle());
     this.#giveUp.abort();
     const retiring = this.#id === undefined ? undefined : this.#store.retire(this.#id);
@@ -177,7 +177,7 @@ export class Scheduler extends Service {
   async #run(run: Run): Promise<void> {
     const { taken } = run;
     const since = performance.now();
-    this.#runs.set(taken.run, run);
+    this.#runs.add(run);
     try {
       const { db, events } = this.#options;
       const options: RunOptions = { guests: this.#guests, db, events, handlers: this.#handlers };
@@ -188,7 +188,7 @@ export class Scheduler extends Service {
     } catch (error) {
       this.#failed('end', error);
     } finally {
-      this.#runs.delete(taken.run);
+      this.#runs.delete(run);
       if (this.#runs.size === 0) this.#emptied.resolve();
       this.#work.wake();
     }
@@ -198,7 +198,7 @@ export class Scheduler extends Service {
   async #record({ taken, scheduler }: Run, { verdict, result }: RunEnd): Promise<boolean> {
     for (let pause = 50; ; pause = Math.min(pause * 2, longestPauseMs)) {
       try {
-        return await this.#store.end(taken.run, scheduler, verdict, result);
+        return await this.#store.end(taken, scheduler, verdict, result);
       } catch (error) {
         if (this.#giveUp.signal.aborted) throw error;
         this.#failed('end', error);
@@ -223,7 +223,7 @@ export class Scheduler extends Service {
     if (this.#id === undefined) return;
     const { alive, dead = 0, cancel = [] } = await this.#store.heartbeat(this.#id);
     if (!alive) return this.#loseLease();
-    for (const run of cancel) this.#runs.get(run)?.stop('cancelled');
+    for (const run of this.#runs) if (cancel.includes(run.taken.run)) run.stop('cancelled');
     if (dead === 0) return;
     const runs = await this.#store.recover(this.#id);
     if (runs > 0) this.#options.events.emit({ type: 'scheduler.recovered', runs });
@@ -234,7 +234,7 @@ export class Scheduler extends Service {
   #loseLease(): void {
     if (this.#id === undefined) return;
     this.#options.events.emit({ type: 'scheduler.lease_lost', scheduler: this.#id });
-    for (const run of this.#runs.values()) if (run.scheduler === this.#id) run.stop('lost');
+    for (const run of this.#runs) if (run.scheduler === this.#id) run.stop('lost');
     this.#id = undefined;
     this.#work.wake();
   }

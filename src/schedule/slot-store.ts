@@ -58,7 +58,7 @@ const statements = {
   heartbeat: { name: 'pgfresh.heartbeat_scheduler', text: 'select pgfresh.heartbeat_scheduler($1::bigint) as answer' },
   end: {
     name: 'pgfresh.end_run',
-    text: 'select pgfresh.end_run($1::bigint, $2::bigint, $3::text, $4::text, $5::jsonb) as ours',
+    text: 'select pgfresh.end_run($1::bigint, $2::int, $3::bigint, $4::text, $5::text, $6::jsonb) as ours',
   },
 } as const;
 
@@ -114,12 +114,12 @@ export class SlotStore {
 
   /** Ends a run; false if it is not ours any more. */
   async end(
-    run: number,
+    { run, job }: Pick<TakenRun, 'run' | 'job'>,
     scheduler: number,
     verdict: RunVerdict,
     { message, details }: { readonly message: string; readonly details?: unknown },
   ): Promise<boolean> {
-    const values = [run, scheduler, verdict, message, details === undefined ? null : JSON.stringify(details)];
+    const values = [run, job, scheduler, verdict, message, details === undefined ? null : JSON.stringify(details)];
     const [row] = await this.#db.query<{ ours: boolean }>(statements.end, values);
     return row!.ours;
   }

@@ -80,6 +80,15 @@ describe('pgfresh jobs', () => {
     expect(jobs[1]).toMatchObject({ schedule: '0 * * * *', total_runs: 0, next_run_at: '2026-01-05T13:00:00.000Z' });
   });
 
+  it('list shows more of them than come in one answer of the database', async () => {
+    await scene.db.query(
+      `insert into pgfresh.scheduled_jobs (name, function_name, schedule, enabled) select 'page-' || n, 'work', '@yearly', false from generate_series(1, 1000) as n`,
+    );
+    const { jobs } = await json<{ jobs: JobStatus[] }>('list');
+    expect(new Set(jobs.map(({ name }) => name)).size).toBe(1_005);
+    await scene.db.query(`delete from pgfresh.scheduled_jobs where name like 'page-%'`);
+  });
+
   it('show tells all of one', async () => {
     const { stdout } = await pgfresh('show', 'nightly');
     expect(stdout).toMatch(/^description +Tidies up$/m);
@@ -126,6 +135,8 @@ describe('pgfresh jobs', () => {
     expect((await pgfresh(...newest)).stdout).toMatch(
       /^run +slot +state +by +attempt +started +took +late +message\n\d+ +2026-01-05T12:00:00Z +succeeded +manual +1 +2026-01-05T12:00:00Z +0 ms +0 ms +worked\n$/,
     );
+    const older = await json<{ runs: JobRun[] }>('history', 'hourly', '--before', String(runs[0]!.id));
+    expect(older.runs).toEqual(runs.slice(1));
   });
 
   it('pause and resume', async () => {
@@ -164,6 +175,13 @@ describe('pgfresh jobs', () => {
     ]);
     const again = await json<Backfill & { progress: BackfillProgress | null }>(...args);
     expect(again).toMatchObject({ slots: 4, queued: 0, skipped: 4, schedulers: 1, progress: null });
+  });
+
+  it('backfill of what fails tells it, and its exit code too', async () => {
+    const args = ['jobs', 'backfill', 'failing', '--from', '2025-01-01', '--until', '2025-01-02'];
+    const filling = new CliProcess(args, { cwd, env: env() });
+    expect(await filling.exit).toBe(1);
+    expect(filling.stdout).toMatch(/\n0 succeeded, 1 failed, 0 cancelled, 0 to come\.\n$/);
   });
 
   it('backfill leaves out days on which the job does not run', async () => {

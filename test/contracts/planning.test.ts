@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { expect, test, vi } from 'vitest';
 import { Database, EmbeddedServer, migrate, readSqlFiles, type Queryable } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
-import { Planner } from '../../src/planner/index.ts';
+import { Planner, sweepJob } from '../../src/planner/index.ts';
 import { openDatabase } from '../harness/database.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { runCli } from '../harness/process.ts';
@@ -150,9 +150,9 @@ test('contract 10: a process clock that is off by hours changes nothing', async 
   await scene.look('quote', ['FRESH', 'STALE']);
   vi.useFakeTimers({ toFake: ['Date'], now: Date.parse('2026-01-05T17:00:00Z') });
   try {
-    const planner = new Planner({ db: scene.db, events: new Events(), tickMs: 1_000, sweepMs: 60_000 });
-    await planner.tick();
-    await planner.sweep();
+    const options = { db: scene.db, events: new Events() };
+    await new Planner({ ...options, tickMs: 1_000 }).tick();
+    await sweepJob(options)({ signal: new AbortController().signal });
   } finally {
     vi.useRealTimers();
   }

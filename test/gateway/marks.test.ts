@@ -159,7 +159,7 @@ describe('while nobody watches a type', () => {
     expect(await marked(`insert into quote values ('C')`)).toEqual([]);
   });
 
-  it('but by a transaction that could not know; it is forgotten by the next sweep', async () => {
+  it('but by a transaction that could not know; it is forgotten within a minute', async () => {
     const session = await openSession(scene.url);
     await session.query('begin isolation level repeatable read; select 1');
     await watch(quote);

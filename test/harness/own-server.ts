@@ -1,20 +1,31 @@
 import { rm } from 'node:fs/promises';
-import { EmbeddedServer, migrate, readSqlFiles } from '../../src/database/index.ts';
+import { Database, EmbeddedServer, migrate, readSqlFiles } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
-import { atEnd, openDatabase } from './database.ts';
+import { atEnd } from './database.ts';
 import { temporaryFolder } from './folder.ts';
 
-/** A migrated database on a server of its own, for a test that lets it crash: what is committed is there afterwards. */
+/**
+ * A migrated database on a server of its own, for a test that lets it crash. What is committed is there afterwards; what
+ * did not wait for the disk is not, unless a commit that waits has come after it.
+ */
 export async function startOwnServer(): Promise<string> {
   const events = new Events();
   const dataDir = await temporaryFolder('own');
+  const first = new EmbeddedServer({ dataDir, events, fsync: false });
+  await first.start();
+  const database = new Database({ url: first.url, events, applicationName: 'pgfresh test' });
+  await migrate(database, { files: await readSqlFiles(), events });
+  // Nobody else writes for so long after a start. By a start, because nobody says when another setting is taken over.
+  await database.query(`alter system set wal_writer_delay = '10s'`);
+  await database.query('alter system set autovacuum = off');
+  await database.close();
+  await first.stop();
   const server = new EmbeddedServer({ dataDir, events, fsync: false });
   atEnd(async () => {
     await server.stop();
     await rm(dataDir, { recursive: true, force: true });
   });
   await server.start();
-  await migrate(openDatabase(server.url), { files: await readSqlFiles(), events });
   const url = new URL(server.url);
   url.searchParams.set('options', '-c synchronous_commit=on');
   return url.href;

@@ -1,4 +1,5 @@
 import { expect, test, vi } from 'vitest';
+import type { Queryable } from '../../src/database/index.ts';
 import { Events, type PgfreshEvent } from '../../src/events/index.ts';
 import { Planner, plannerStatement } from '../../src/planner/index.ts';
 import { Metrics, recordWarnings } from '../../src/watch/index.ts';
@@ -11,18 +12,18 @@ interface Watched {
   readonly seen: PgfreshEvent[];
 }
 
-function watched(scene: PlannerScene, { tickMs = 60_000, sweepMs = 60_000 } = {}): Watched {
+function watched(scene: PlannerScene, tickMs = 60_000): Watched {
   const events = new Events();
   const seen: PgfreshEvent[] = [];
   events.subscribe((event) => seen.push(event));
-  return { planner: new Planner({ db: scene.db, events, tickMs, sweepMs }), events, seen };
+  return { planner: new Planner({ db: scene.db, events, tickMs }), events, seen };
 }
 
 test('a planner that runs queues what is looked at, and says what it did', async () => {
   const scene = await PlannerScene.open();
   await scene.type('quote');
   await scene.look('quote', ['A', 'B']);
-  const { planner, seen } = watched(scene, { tickMs: 10, sweepMs: 60_000 });
+  const { planner, seen } = watched(scene, 10);
   await planner.start();
   await vi.waitFor(async () => expect(await scene.open()).toEqual(['quote A 1', 'quote B 1']));
   await planner.stop();
@@ -62,28 +63,23 @@ test('a database that is away for a while is told of, and ends nothing', async (
   expect(await scene.open()).toEqual(['quote A 1']);
 });
 
-test('a sweep walks over all chunks, cleans up, and keeps its time when there is too much', async () => {
+test('a tick waits for its turn while a chunk of a sweep is at work', async () => {
   const scene = await PlannerScene.open();
   await scene.type('quote');
-  const keys = Array.from({ length: 10_200 }, (_, index) => `K${index}`);
-  await scene.rows('quote', keys, '2 minutes');
-  await scene.look('quote', keys);
-  // At most 5,000 changes of demand are taken in at once.
-  for (let part = 0; part < 3; part++) await scene.queue.value('pgfresh.fold_demand(pgfresh.clock())');
-  await watched(scene).planner.sweep();
-  expect(await scene.open()).toHaveLength(10_200);
-
-  const hurried = await PlannerScene.open();
-  await hurried.type('quote');
-  await hurried.rows('quote', keys, '2 minutes');
-  await hurried.look('quote', keys);
-  for (let part = 0; part < 3; part++) await hurried.queue.value('pgfresh.fold_demand(pgfresh.clock())');
-  // No time at all: one chunk a sweep, and the next one goes on from there.
-  const { planner } = watched(hurried, { sweepMs: 0 });
-  for (const open of [10_000, 10_200]) {
-    await planner.sweep();
-    expect(await hurried.open()).toHaveLength(open);
-  }
+  await scene.look('quote', ['A']);
+  const sweeping = await openSession(scene.queue.url);
+  await sweeping.query('begin');
+  await sweeping.query('select pg_advisory_xact_lock(7041, 1)');
+  const db: Queryable = {
+    query: async <Row extends object>(...[statement, values]: Parameters<Queryable['query']>) => {
+      const rows = await scene.db.query<Row>(statement, values);
+      const [{ answer = {} } = {}] = rows as { answer?: { skipped?: string } }[];
+      if (answer.skipped === 'locked') await sweeping.query('commit');
+      return rows;
+    },
+  };
+  await new Planner({ db, events: new Events(), tickMs: 60_000 }).tick();
+  expect(await scene.open()).toEqual(['quote A 1']);
 });
 
 test('a warning of an SQL function becomes one event and a metric; one of the process becomes a row', async () => {

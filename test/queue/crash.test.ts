@@ -8,9 +8,6 @@ const claims = (scene: QueueScene) => scene.value<number>('select count(*)::int 
 it('a claim that the database forgot in a crash is made again under another name, and the first one ends nothing', async () => {
   const scene = await QueueScene.open({ url: await startOwnServer(), poolSize: 1 });
   const { db, queue } = scene;
-  // What does not wait for the disk stays in memory for so long.
-  await db.query(`alter system set wal_writer_delay = '10s'`);
-  await db.query('select pg_reload_conf()');
   const { jobId } = await queue.enqueue(db, 'quote', 'A');
   const crash = async () => {
     process.kill(await scene.value<number>('pg_backend_pid()'), 'SIGKILL');

@@ -68,19 +68,28 @@ it('runs a job without a schedule once after a downtime, and plans on from there
   expect(await scene.value(minutes)).toBeGreaterThanOrEqual(10);
 });
 
-it('accounts for the slots of a job that was disabled and enabled while nobody looked', async () => {
-  await scene.job('toggled');
-  const before = await scene.scheduler();
-  await scene.idle();
-  await before.stop();
-  await scene.db.query('update pgfresh.scheduled_jobs set enabled = false');
-  await scene.advance('5 minutes');
-  await scene.db.query('update pgfresh.scheduled_jobs set enabled = true');
-  const after = await scene.scheduler();
-  await scene.idle();
-  await after.stop();
-  expect(await scene.story('toggled')).toEqual(['12:01-12:05 5 disabled']);
-});
+const changes = {
+  disabled: ['update pgfresh.scheduled_jobs set enabled = false', 'update pgfresh.scheduled_jobs set enabled = true'],
+  paused: [`select pgfresh.pause_scheduled_job('toggled')`, `select pgfresh.resume_scheduled_job('toggled')`],
+} as const;
+
+it.for(['disabled', 'paused'] as const)(
+  'accounts for the slots of a job that was %s while nobody looked',
+  async (reason) => {
+    const [held, free] = changes[reason];
+    await scene.job('toggled');
+    const before = await scene.scheduler();
+    await scene.idle();
+    await before.stop();
+    await scene.db.query(held);
+    await scene.advance('5 minutes');
+    await scene.db.query(free);
+    const after = await scene.scheduler();
+    await scene.idle();
+    await after.stop();
+    expect(await scene.story('toggled')).toEqual([`12:01-12:05 5 ${reason}`]);
+  },
+);
 
 it('gives a job whose times have changed no past', async () => {
   await scene.job('changed');

@@ -127,7 +127,9 @@ it('a search path that a function leaves behind means nothing to what comes afte
   await scene.ann.session.query(`
     create domain ann.jsonb as pg_catalog.jsonb check (ann.evil() = 0);
     create view ann.pg_trigger as select ann.evil() = 1 as tgdeferrable, 0::oid as tgfoid, 0::oid as tgrelid, 0::oid as tgconstrindid;
-    grant select on ann.pg_trigger to public`);
+    grant select on ann.pg_trigger to public;
+    create function ann.arrow(pg_catalog.jsonb, text) returns pg_catalog.jsonb language plpgsql as $$ begin perform ann.evil(); return pg_catalog.jsonb_extract_path($1, $2); end $$;
+    create operator ann.-> (leftarg = pg_catalog.jsonb, rightarg = text, function = ann.arrow)`);
   const id = await scene.add(
     'bends',
     `set search_path = ann, pg_catalog; return pg_catalog.jsonb_build_object('success', true, 'message', 'done');`,

@@ -1,15 +1,50 @@
 import { expect, it } from 'vitest';
+import type { EventOf } from '../../src/events/index.ts';
+import { sweepJob } from '../../src/planner/index.ts';
+import { openDatabase } from '../harness/database.ts';
+import { createLogin } from '../harness/login.ts';
 import { ScheduleScene } from './scene.ts';
+
+/** Starts a scheduler that also does what pgfresh itself has to do, as a process with that role does. */
+async function start(scene: ScheduleScene): Promise<void> {
+  const { db, events } = scene;
+  await scene.scheduler({}, { ownJobs: { sweep: sweepJob({ db, events }) } });
+  await scene.idle();
+}
+
+/** A data type of a table of the same name. */
+async function register(
+  scene: ScheduleScene,
+  name: string,
+  columns: Readonly<Record<string, string>> = {},
+): Promise<void> {
+  const all = {
+    data_type: name,
+    source: 'market',
+    table_name: name,
+    timestamp_column: 'fetched_at',
+    ttl: '1 hour',
+    ...columns,
+  };
+  await scene.db.query(`create table public.${name} (key text primary key, fetched_at timestamptz)`);
+  await scene.db.query(`insert into pgfresh.sources (name) values ('market') on conflict do nothing`);
+  await scene.db.query(
+    `insert into pgfresh.data_type_registry (${Object.keys(all).join(', ')}) values (${Object.values(all)
+      .map((value) => `'${value}'`)
+      .join(', ')})`,
+  );
+}
 
 it('opens a round of each scheduled data type by its schedule, and keeps the history', async () => {
   const scene = await ScheduleScene.open();
-  await scene.db.query(`
-    create table public.item (key text primary key, fetched_at timestamptz);
-    insert into pgfresh.sources (name) values ('market');
-    insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl, key_table, key_table_column, refresh_strategy, refresh_schedule, schedule_zone)
-    values ('item', 'market', 'item', 'fetched_at', '1 hour', 'item', 'key', 'scheduled', '*/5 * * * *', 'America/New_York')`);
-  await scene.scheduler({}, { ownJobs: true });
-  await scene.idle();
+  await register(scene, 'item', {
+    key_table: 'item',
+    key_table_column: 'key',
+    refresh_strategy: 'scheduled',
+    refresh_schedule: '*/5 * * * *',
+    schedule_zone: 'America/New_York',
+  });
+  await start(scene);
   await scene.advance('7 minutes');
   await scene.idle();
   expect(
@@ -31,9 +66,43 @@ it('opens a round of each scheduled data type by its schedule, and keeps the his
   expect(await sync()).toBe(1);
   expect(await scene.value(`array(select name::text from pgfresh.scheduled_jobs)`)).toEqual([
     'pgfresh.maintain',
+    'pgfresh.sweep',
     'pgfresh.tidy',
   ]);
   expect(scene.problems).toEqual([]);
+});
+
+it('sweeps every minute: its counts are the details of the run, and an event', async () => {
+  const scene = await ScheduleScene.open();
+  const ran: EventOf<'planner.ran'>[] = [];
+  scene.events.on('planner.ran', (event) => void ran.push(event));
+  await register(scene, 'quote');
+  await scene.db.query(
+    `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+     select 'u', type_id, 'A', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry`,
+  );
+  await start(scene);
+  await scene.advance('1 minute');
+  await scene.idle();
+  const counts = { checked: 1, missing: 1, queued: 1 };
+  expect(await scene.runs('pgfresh.sweep')).toMatchObject([
+    { slot: '12:01', state: 'succeeded', message: 'all pairs have had their turn', details: counts },
+  ]);
+  expect(ran).toMatchObject([{ kind: 'sweep', counts }]);
+  expect(await scene.value('(select count(*)::int from pgfresh.job)')).toBe(1);
+});
+
+it('a login with pgfresh_worker alone may do all of them', async () => {
+  const scene = await ScheduleScene.open();
+  await register(scene, 'quote');
+  const { url } = await createLogin(scene.url, 'pgfresh_worker');
+  const db = openDatabase(url);
+  await scene.scheduler({}, { db, url, ownJobs: { sweep: sweepJob({ db, events: scene.events }) } });
+  await scene.idle();
+  await scene.advance('7 minutes');
+  await scene.idle();
+  for (const job of ['maintain', 'sweep', 'tidy'])
+    expect((await scene.runs(`pgfresh.${job}`)).at(-1)).toMatchObject({ state: 'succeeded', slot: '12:07' });
 });
 
 it('tidies up every minute, and one thing that fails keeps nothing else from it', async () => {
@@ -47,8 +116,7 @@ it('tidies up every minute, and one thing that fails keeps nothing else from it'
   await scene.value(`pgfresh.warn('old', 'a', 'b', 'c', 1)`);
   await scene.db.query(`update pgfresh.warnings set last_at = last_at - interval '31 days'`);
   await scene.db.query(`alter function pgfresh.clear_planner_runs(interval) rename to away`);
-  await scene.scheduler({}, { ownJobs: true });
-  await scene.idle();
+  await start(scene);
   const tidied = async () => {
     await scene.advance('1 minute');
     await scene.idle();
@@ -57,11 +125,53 @@ it('tidies up every minute, and one thing that fails keeps nothing else from it'
   expect(await tidied()).toMatchObject({
     state: 'failed',
     message: expect.stringContaining('clear_planner_runs') as string,
-    details: { jobs_changed: 0, runs_forgotten: 1, warnings_forgotten: 1, planner_runs_forgotten: null },
+    details: {
+      jobs_changed: 0,
+      runs_forgotten: 1,
+      jobs_counted: expect.any(Number) as number,
+      warnings_forgotten: 1,
+      planner_runs_forgotten: null,
+      changes_forgotten: 0,
+    },
   });
   expect(await scene.value('(select count(*)::int from pgfresh.warnings)')).toBe(0);
   await scene.db.query(`alter function pgfresh.away(interval) rename to clear_planner_runs`);
   expect(await tidied()).toMatchObject({ state: 'succeeded', details: { planner_runs_forgotten: 0 } });
+});
+
+it('counts how jobs went, so that looking at them does not read their runs', async () => {
+  const scene = await ScheduleScene.open();
+  const job = await scene.job('counted', { enabled: false });
+  const run = async (...durations: number[]) => {
+    await scene.db.query(
+      `insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, started_at, completed_at, success, duration_ms, lateness_ms)
+       select $1::int, 'succeeded', 'scheduler', pgfresh.clock() - d * interval '1 second', pgfresh.clock(), pgfresh.clock(), d < 100, d, 2 * d from unnest($2::int[]) as d`,
+      [job, durations],
+    );
+    await scene.db.query(`update pgfresh.job_cursor set runs = runs + $1::int`, [durations.length]);
+  };
+  const shown = async () => {
+    const [status] = await scene.db.query<Record<string, unknown>>(
+      `select success_rate_percent_7d::float8 as rate, p50_ms as p50, p95_ms as p95, lateness_p95_ms as late from pgfresh.scheduled_job_status`,
+    );
+    return status;
+  };
+  const count = () => scene.value<number>('pgfresh.count_job_statistics()');
+  const nothing = { rate: null, p50: null, p95: null, late: null };
+  expect([await count(), await shown()]).toEqual([0, nothing]);
+  await run(10, 20, 30);
+  const three = { rate: 100, p50: 20, p95: 29, late: 58 };
+  expect(await shown()).toEqual(three);
+  expect([await count(), await shown(), await count()]).toEqual([1, three, 0]);
+  await scene.db.query('delete from pgfresh.scheduled_job_runs');
+  expect(await shown()).toEqual(three);
+  // What has run since is seen at once.
+  await run(100);
+  const one = { rate: 0, p50: 100, p95: 100, late: 200 };
+  expect(await shown()).toEqual(one);
+  expect([await count(), await shown()]).toEqual([1, one]);
+  await scene.advance('8 days');
+  expect([await count(), await shown(), await count()]).toEqual([1, nothing, 0]);
 });
 
 it('forgets what is old, and what is more than enough, and nothing that is open', async () => {

@@ -53,6 +53,11 @@ const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [stri
     [`'job', array['2026-01-01']::timestamptz[], 6001`, argument],
   ],
   check_cron_job_health: [[`array['nobody', null]`, answers('(nobody,,,f,"there is no such job")')]],
+  count_job_statistics: [
+    ['null', argument],
+    ['0', argument],
+    ['10001', argument],
+  ],
   prune_scheduled_runs: [
     ['null', argument],
     [`'0'`, argument],
@@ -105,10 +110,12 @@ const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [stri
     ['0, :scheduler', answers(null)],
   ],
   end_run: [
-    [`:run, :scheduler, null, ''`, argument],
-    [`:run, :scheduler, 'done', ''`, argument],
-    [`:run, 0, 'succeeded', ''`, answers(false)],
-    [`null, :scheduler, 'succeeded', ''`, answers(false)],
+    [`:run, :job, :scheduler, null, ''`, argument],
+    [`:run, :job, :scheduler, 'done', ''`, argument],
+    [`:run, :job, 0, 'succeeded', ''`, answers(false)],
+    [`:run, 0, :scheduler, 'succeeded', ''`, answers(false)],
+    [`:run, null, :scheduler, 'succeeded', ''`, answers(false)],
+    [`null, :job, :scheduler, 'succeeded', ''`, answers(false)],
   ],
 };
 
@@ -118,14 +125,16 @@ let fill: (text: string) => string;
 
 beforeAll(async () => {
   scene = await ScheduleScene.open();
-  await scene.job('job', { enabled: false });
+  const job = await scene.job('job', { enabled: false });
   const scheduler = await scene.value<number>(`pgfresh.register_scheduler('test', '{}', '2026a')`);
   await scene.value(`pgfresh.trigger_scheduled_job('job')`);
   const run = await scene.value<number>(`(select run_id from pgfresh.take_waiting_runs($1::bigint, '{}', 1))`, [
     scheduler,
   ]);
   session = await openSession(scene.url);
-  fill = (text) => text.replaceAll(':run', String(run)).replaceAll(':scheduler', String(scheduler));
+  const words = { run, job, scheduler };
+  fill = (text) =>
+    Object.entries(words).reduce((filled, [word, id]) => filled.replaceAll(`:${word}`, String(id)), text);
 });
 
 it.each(Object.entries(cases))('%s refuses what makes no sense, and nothing changes', async (name, calls) => {
@@ -137,6 +146,8 @@ it.each(Object.entries(cases))('%s refuses what makes no sense, and nothing chan
       else expect((await call)[0]?.answer).toEqual(expected.answers);
     }
   });
+  // Nor has the function of the job been called.
+  expect(await scene.value('(select count(*)::int from public.done)')).toBe(0);
 });
 
 it('lets nobody ask for a run of a job that is not his, by whatever way', async () => {

@@ -36,8 +36,8 @@ export class ScheduleScene {
     this.events.on('scheduler.failed', ({ step, problem }) => void this.problems.push(`${step}: ${problem}`));
   }
 
-  static async open(): Promise<ScheduleScene> {
-    const url = await createDatabase();
+  static async open(address?: string): Promise<ScheduleScene> {
+    const url = address ?? (await createDatabase());
     const db = openDatabase(url);
     const clock = await freezeClock(db);
     // Views tell the time to whoever reads them.
