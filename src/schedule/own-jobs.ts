@@ -42,12 +42,18 @@ const handlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
   [
     'pgfresh.tidy',
     async ({ db }) => {
-      // Each by itself: what can not be done must not keep the others from it.
-      const results = await Promise.allSettled(Object.values(chores).map((text) => db.query<{ count: number }>(text)));
-      const counts = results.map((result) => (result.status === 'fulfilled' ? result.value[0]!.count : null));
-      const details = Object.fromEntries(Object.keys(chores).map((name, place) => [name, counts[place]]));
-      const failed = results.find((result) => result.status === 'rejected');
-      return { success: !failed, message: failed ? problemOf(failed.reason) : 'done', details };
+      const details: Record<string, number | null> = {};
+      let problem: string | undefined;
+      // One after the other, because the session that is awake has planned them. What can not be done does not keep the others from it.
+      for (const [name, text] of Object.entries(chores)) {
+        try {
+          details[name] = (await db.query<{ count: number }>(text))[0]!.count;
+        } catch (error) {
+          details[name] = null;
+          problem ??= problemOf(error);
+        }
+      }
+      return { success: problem === undefined, message: problem ?? 'done', details };
     },
   ],
 ]);
