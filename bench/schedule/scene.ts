@@ -47,12 +47,14 @@ export async function buildScene(
     [jobs],
   );
   events.on('scheduler.failed', ({ step, problem }) => progress(`${step}: ${problem}`));
+  const own = new Database({ url, events, applicationName: 'pgfresh scheduler' });
+  scope.defer(() => own.close());
   const scheduler = new Scheduler({
-    db: new Database({ url, events, applicationName: 'pgfresh scheduler' }),
+    db: own,
     url,
     events,
     handlers: new Map(),
-    ownJobs: ownJobs ? { sweep: sweepJob({ db, events }) } : undefined,
+    ownJobs: ownJobs ? { sweep: sweepJob({ db: own, events }) } : undefined,
     concurrency,
     drainMs: 5_000,
   });

@@ -53,6 +53,8 @@ export class Database implements Queryable {
       types: numbers,
       pipeline: options.pipelined ?? false,
       connectionTimeoutMillis: 10_000,
+      // What is done every minute finds a session that knows its statements: a new one plans all of them first.
+      idleTimeoutMillis: 90_000,
       query_timeout: statementTimeoutMs + silenceMs,
       stream: () => this.#newSocket(),
       // As a statement, not as a start-up parameter: poolers refuse parameters that they do not know.
