@@ -146,20 +146,29 @@ describe('a pair', () => {
     expect(bob.viewers('quote', 'AAPL')).toBe(undefined);
   });
 
-  it('whose listener throws does not keep others from being told', async () => {
+  it('whose listener throws does not keep others from being told, and can be left', async () => {
     const thrown: unknown[] = [];
     const real = process.listeners('uncaughtException');
     process.removeAllListeners('uncaughtException');
-    process.once('uncaughtException', (error) => thrown.push(error.message));
-    onTestFinished(() => real.forEach((listener) => process.on('uncaughtException', listener)));
+    process.on('uncaughtException', (error) => thrown.push(error.message));
+    onTestFinished(() => {
+      process.removeAllListeners('uncaughtException');
+      real.forEach((listener) => process.on('uncaughtException', listener));
+    });
     await scene.quote('AAPL', 1);
     const client = await clientOf('ada', { url });
-    client.subscribe('quote', 'AAPL', () => {
+    const throwing = (): never => {
       throw new Error('of the page');
-    });
-    const { prices } = look(client, 'AAPL');
+    };
+    const stops = [client.subscribe('quote', 'AAPL', throwing)];
+    const { prices, stop } = look(client, 'AAPL');
     await expect.poll(prices).toEqual([1]);
     await expect.poll(() => thrown).toEqual(['of the page']);
+    // Also where something is known already.
+    stops.push(client.subscribe('quote', 'AAPL', throwing), stop);
+    await expect.poll(() => thrown).toHaveLength(2);
+    stops.forEach((each) => each());
+    await expect.poll(() => client.status).toBe('idle');
   });
 });
 
@@ -277,6 +286,78 @@ describe('a connection', () => {
     expect((errors[0] as Error).message).toContain('the login is down');
     fails = false;
     await expect.poll(() => client.status).toBe('live');
+  });
+
+  it('by requests gets the next token too, and goes on with it', async () => {
+    const token = () => tokenOf('ada', { expires: new Date(Date.now() + 2_000) });
+    const client = await clientOf('ada', { url, token, transport: 'events' });
+    await scene.quote('AAPL', 1);
+    await scene.quote('MSFT', 2);
+    await client.get('quote', 'AAPL');
+    look(client, 'AAPL');
+    const before = Date.now();
+    // The first token is no good any more.
+    await expect.poll(() => Date.now() - before > 2_200).toBe(true);
+    expect((await client.get('quote', 'MSFT')).data).toMatchObject({ price: 2 });
+    expect(connections()).toBe(1);
+  });
+
+  it('says what is wrong now, and nothing while it is live', async () => {
+    vi.spyOn(Math, 'random').mockReturnValue(0);
+    const { proxy, url: address } = await Proxy.before(url);
+    onTestFinished(() => proxy.close());
+    proxy.judge = () => 'cut';
+    let fails = true;
+    const token = () => {
+      if (fails) throw new Error('the login is down');
+      return tokenOf('ada');
+    };
+    const sockets: WebSocket[] = [];
+    const real = globalThis.WebSocket;
+    globalThis.WebSocket = class extends real {
+      constructor(...given: ConstructorParameters<typeof real>) {
+        super(...given);
+        sockets.push(this);
+      }
+    };
+    onTestFinished(() => void (globalThis.WebSocket = real));
+    const client = await clientOf('ada', { url: address, token, transport: 'websocket' });
+    look(client, 'AAPL');
+    await expect.poll(() => client.error?.code).toBe('PGF_CLIENT_TOKEN');
+    fails = false;
+    await expect.poll(() => client.error?.code).toBe('PGF_CLIENT_UNREACHABLE');
+    proxy.judge = () => 'pass';
+    await expect.poll(() => client.status).toBe('live');
+    expect(client.error).toBe(null);
+    // Something that the server does not understand, and answers.
+    const heard: string[] = [];
+    sockets.at(-1)!.addEventListener('message', ({ data }) => heard.push(data as string));
+    sockets.at(-1)!.send('{"type":"wish"}');
+    await expect.poll(() => heard.join()).toContain('PGF_LIVE_MESSAGE');
+    expect([client.status, client.error]).toEqual(['live', null]);
+  });
+
+  it('that is asked for a sign of life when the page is shown has time to give it', async () => {
+    const page = pretendPage();
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const sent = recordSent();
+    const client = await clientOf('ada', { url });
+    await client.get('quote', 'AAPL');
+    look(client, 'AAPL');
+    const statuses: string[] = [];
+    client.onStatus((status) => statuses.push(status));
+    // All that came was heard, and a moment later it is looked at again.
+    await vi.advanceTimersByTimeAsync(19_999);
+    page.hidden = true;
+    page.hidden = false;
+    expect(sent.at(-1)).toEqual({ type: 'ping' });
+    vi.advanceTimersByTime(1);
+    expect(client.status).toBe('live');
+    // A refresh is answered after the ping was.
+    await client.refreshNow('quote', 'AAPL');
+    await vi.advanceTimersByTimeAsync(3_000);
+    expect(statuses).toEqual([]);
+    expect(connections()).toBe(1);
   });
 
   it('that is dead is noticed', async () => {

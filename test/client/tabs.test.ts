@@ -68,6 +68,27 @@ describe('tabs that share a connection', () => {
     expect(openConnections()).toBe(1);
   });
 
+  it('hand it on from one to the next, and want nothing for those who have gone', async () => {
+    const page = pretendPage();
+    const first = await clientOf('ada', { url: running.http.url, share: 'ada', hiddenFor: 50 });
+    const [second, third] = [await tabOf(), await tabOf()];
+    look(first, 'AAPL');
+    await expect.poll(() => first.status).toBe('live');
+    look(second, 'MSFT');
+    look(third, 'NVDA');
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1', 'quote NVDA 1']);
+    page.hidden = true;
+    await expect.poll(() => scene.demand()).toEqual(['quote MSFT 1', 'quote NVDA 1']);
+    page.hidden = false;
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1', 'quote NVDA 1']);
+    second.close();
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1', 'quote NVDA 1']);
+    third.close();
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
+    expect(first.status).toBe('live');
+    expect(openConnections()).toBe(1);
+  });
+
   it('ask for a refresh, and are told how many look', async () => {
     await scene.quote('AAPL', 1);
     const [one, two] = [await tabOf(), await tabOf()];

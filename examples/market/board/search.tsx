@@ -1,6 +1,6 @@
 import { use, useEffect, useId, useRef, useState, type KeyboardEvent } from 'react';
 import { ListingContext } from './listing.ts';
-import type { Listing } from './server.ts';
+import { searchSymbols } from './symbol-search.ts';
 
 const most = 8;
 
@@ -12,7 +12,7 @@ export function Search({ onPick }: { readonly onPick: (symbol: string) => void }
   const [active, setActive] = useState(0);
   const input = useRef<HTMLInputElement>(null);
   const id = useId();
-  const found = search(listing, text);
+  const found = searchSymbols(listing, text);
   const shown = found.slice(0, most);
   const isShown = isOpen && text.trim() !== '';
 
@@ -100,39 +100,4 @@ export function Search({ onPick }: { readonly onPick: (symbol: string) => void }
       </p>
     </div>
   );
-}
-
-interface Found {
-  readonly symbol: string;
-  readonly name: string | null;
-  readonly exchange: string;
-  readonly open: boolean;
-}
-
-/** Tickers that begin so come first, then those that contain it, then companies and exchanges. */
-function search({ symbols, exchanges }: Listing, text: string): readonly Found[] {
-  const wanted = text.trim().toLowerCase();
-  if (wanted === '') return [];
-  const exchangeOf = new Map(exchanges.map((each) => [each.exchange, each]));
-  const rank = (symbol: string, name: string | null, exchange: string): number => {
-    const ticker = symbol.toLowerCase();
-    if (ticker === wanted) return 0;
-    if (ticker.startsWith(wanted)) return 1;
-    if (
-      name
-        ?.toLowerCase()
-        .split(' ')
-        .some((word) => word.startsWith(wanted))
-    )
-      return 2;
-    if (ticker.includes(wanted)) return 3;
-    return `${name} ${exchange}`.toLowerCase().includes(wanted) ? 4 : Infinity;
-  };
-  return symbols
-    .map(({ symbol, name, exchange }) => {
-      const { name: place = exchange, open = false } = exchangeOf.get(exchange) ?? {};
-      return { symbol, name, exchange: place, open, rank: rank(symbol, name, place) };
-    })
-    .filter((each) => each.rank < Infinity)
-    .toSorted((a, b) => a.rank - b.rank);
 }

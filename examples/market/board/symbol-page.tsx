@@ -31,6 +31,7 @@ export function SymbolPage({ symbol, watchlist }: SymbolPageProps) {
     );
   return (
     <>
+      <title>{`${symbol} · pgfresh market`}</title>
       <header className="symbol">
         <div>
           <h2>{profile.data?.company_name ?? symbol}</h2>
