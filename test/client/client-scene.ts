@@ -1,4 +1,7 @@
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
 import { onTestFinished } from 'vitest';
+import { WebSocketServer, type WebSocket as Socket } from 'ws';
 import { createClient, type ClientOptions, type Fresh, type FreshClient } from 'pgfresh/client';
 import { tokenOf } from '../gateway/live-scene.ts';
 
@@ -41,6 +44,26 @@ export function recordSent(): { type: string; pairs?: string[][] }[] {
   };
   onTestFinished(() => void (globalThis.WebSocket = real));
   return sent;
+}
+
+/** A server that welcomes whoever comes, and then does what the test wants. */
+export async function openScript(): Promise<{ url: string; sockets: Socket[] }> {
+  const server = new WebSocketServer({ port: 0, host: '127.0.0.1', handleProtocols: () => 'pgfresh.v1' });
+  await once(server, 'listening');
+  onTestFinished(() => {
+    for (const socket of server.clients) socket.terminate();
+    server.close();
+  });
+  const sockets: Socket[] = [];
+  server.on('connection', (socket) => {
+    socket.once('message', () => {
+      const limits = { pairs: 500, message_bytes: 128_000 };
+      const now = new Date().toISOString();
+      socket.send(JSON.stringify({ type: 'welcome', protocol: 1, user: 'ada', expires_at: null, now, limits }));
+      sockets.push(socket);
+    });
+  });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, sockets };
 }
 
 /** A page around the clients of this process, until the test ends: it can be hidden, and lose its network. */

@@ -2,10 +2,10 @@ import { createServer, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import { afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { createClient } from 'pgfresh/client';
+import { createClient, type FreshClient } from 'pgfresh/client';
 import { LiveScene, tokenOf, type RunningGateway } from '../gateway/live-scene.ts';
 import { Proxy } from '../harness/proxy.ts';
-import { clientOf, isInOrder, look, pretendPage, recordSent } from './client-scene.ts';
+import { clientOf, isInOrder, look, openScript, pretendPage, recordSent, type Rows } from './client-scene.ts';
 
 let scene: LiveScene;
 let running: RunningGateway;
@@ -23,6 +23,12 @@ afterEach(() => {
   vi.useRealTimers();
   vi.restoreAllMocks();
 });
+
+/** Lets ten seconds of the client pass, and then waits until the server has said something. */
+async function pass10s(client: FreshClient<Rows>): Promise<void> {
+  await vi.advanceTimersByTimeAsync(10_000);
+  await client.refreshNow('quote', 'AAPL').catch(() => {});
+}
 
 const connections = () => running.seen.filter(({ type }) => type === 'gateway.opened').length;
 
@@ -80,6 +86,9 @@ describe('a pair', () => {
     await expect.poll(small.prices).toEqual([1]);
     await expect.poll(large.prices).toEqual([1]);
     small.stop();
+    // Who leaves twice does not take another along.
+    const { stop } = look(client, 'MSFT');
+    for (let turn = 0; turn < 5; turn++) stop();
     // The moment after which it is let go.
     await expect.poll(() => client.peek('quote', 'msft').state).toBe('loading');
     await scene.quote('MSFT', 2);
@@ -99,8 +108,9 @@ describe('a pair', () => {
     await expect.poll(() => bad.told.at(-1)).toMatchObject({ state: 'refused', error: { code: 'PGF_KEY_UNKNOWN' } });
     await expect(client.get('quote', 'X')).rejects.toMatchObject({ name: 'FreshError', code: 'PGF_KEY_UNKNOWN' });
     await scene.db.query(`update pgfresh.data_type_registry set key_pattern = '^[A-Z]+$'`);
-    await vi.advanceTimersByTimeAsync(60_000);
+    for (let round = 0; round < 6; round++) await pass10s(client);
     await expect.poll(() => bad.told.at(-1)?.error).toBe(null);
+    expect(connections()).toBe(1);
   });
 
   it.each([
@@ -184,10 +194,13 @@ describe('a connection', () => {
     await expect.poll(apple.prices).toEqual([1]);
     await expect.poll(soft.prices).toEqual([1]);
     const statuses: string[] = [];
-    client.onStatus((status) => statuses.push(status));
+    const errors: unknown[] = [];
+    client.onStatus((status) => {
+      statuses.push(status);
+      if (status === 'waiting') errors.push(client.error);
+    });
     proxy.cut();
-    await expect.poll(() => statuses).toContain('waiting');
-    expect(client.error).toMatchObject({ code: 'PGF_CLIENT_UNREACHABLE' });
+    await expect.poll(() => errors[0]).toMatchObject({ code: 'PGF_CLIENT_UNREACHABLE' });
     await scene.quote('AAPL', 2);
     await expect.poll(apple.prices).toEqual([1, 2]);
     expect(statuses.filter((status, place) => status !== statuses[place - 1]).slice(-3)).toEqual([
@@ -219,16 +232,49 @@ describe('a connection', () => {
     expect(told.at(-1)!.data!.price).toBe(2);
   });
 
+  it('is made again later each time that it fails, soon after one that was steady, or when the server has asked', async () => {
+    vi.spyOn(Math, 'random').mockReturnValue(1);
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });
+    const { url: address, sockets } = await openScript();
+    const client = await clientOf('ada', { url: address });
+    const since: Partial<Record<string, number>> = {};
+    client.onStatus((status) => (since[status] = Date.now()));
+    look(client, 'AAPL');
+    const pauseAfter = async (liveMs: number, lastWord = '{"type":"resync"}'): Promise<number> => {
+      const place = sockets.length;
+      await expect.poll(() => [client.status, sockets.length]).toEqual(['live', place + 1]);
+      vi.setSystemTime(Date.now() + liveMs);
+      sockets[place]!.send(lastWord);
+      sockets[place]!.close();
+      await expect.poll(() => client.status).toBe('waiting');
+      vi.advanceTimersByTime(10_000);
+      return since['connecting']! - since['waiting']!;
+    };
+    expect(await pauseAfter(0)).toBe(1_000);
+    expect(await pauseAfter(3_000)).toBe(2_000);
+    expect(await pauseAfter(5_001)).toBe(500);
+    expect(await pauseAfter(0)).toBe(1_000);
+    expect(await pauseAfter(0, '{"type":"reconnect","after_ms":7000}')).toBe(7_000);
+  });
+
   it('goes by requests where WebSockets are broken', async () => {
     vi.spyOn(Math, 'random').mockReturnValue(0);
     await scene.quote('AAPL', 1);
-    const client = await clientOf('ada', { url: await withoutWebSockets(url) });
+    await scene.quote('MSFT', 5);
+    const between = await withoutWebSockets(url);
+    const client = await clientOf('ada', { url: between.url });
     const { prices, stop } = look(client, 'aapl');
     await expect.poll(prices).toEqual([1]);
     await scene.quote('AAPL', 2);
     await expect.poll(prices).toEqual([1, 2]);
     expect(running.seen).toContainEqual({ type: 'gateway.opened', transport: 'events' });
-    expect(await client.refreshNow('quote', 'AAPL')).toBe('queued');
+    // It asks for the pair and then for its refresh, and one does not overtake the other.
+    expect(await client.refreshNow('quote', 'NVDA')).toBeTypeOf('string');
+    expect(between.most).toBe(1);
+    // What the server could not take is said again.
+    between.refusesNext = true;
+    expect((await client.get('quote', 'MSFT')).data).toMatchObject({ price: 5 });
+    expect(between.refusesNext).toBe(false);
     stop();
     await expect.poll(() => scene.demand()).toEqual([]);
   });
@@ -368,10 +414,7 @@ describe('a connection', () => {
     await client.get('quote', 'AAPL');
     look(client, 'AAPL');
     // One that only has nothing to say is left alone.
-    for (let round = 0; round < 4; round++) {
-      await vi.advanceTimersByTimeAsync(10_000);
-      expect(await client.refreshNow('quote', 'AAPL')).toBeTypeOf('string');
-    }
+    for (let round = 0; round < 4; round++) await pass10s(client);
     expect(client.status).toBe('live');
     proxy.judge = () => 'hold';
     await vi.advanceTimersByTimeAsync(30_001);
@@ -460,10 +503,30 @@ describe('createClient', () => {
   });
 });
 
-/** A server between, that knows nothing of WebSockets. */
-async function withoutWebSockets(target: string): Promise<string> {
-  const server = createServer((incoming, outgoing) => {
+interface Between {
+  readonly url: string;
+  /** How many messages were on their way at the same time. */
+  most: number;
+  /** Whether the next message is not taken. */
+  refusesNext: boolean;
+}
+
+/** A server between, that knows nothing of WebSockets, and takes its time. */
+async function withoutWebSockets(target: string): Promise<Between> {
+  let underway = 0;
+  const server = createServer(async (incoming, outgoing) => {
     const { host: _host, ...headers } = incoming.headers;
+    if (incoming.method === 'POST') {
+      underway += 1;
+      between.most = Math.max(between.most, underway);
+      outgoing.on('close', () => (underway -= 1));
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      if (between.refusesNext) {
+        between.refusesNext = false;
+        outgoing.writeHead(503).end();
+        return;
+      }
+    }
     const sent = request(`${target}${incoming.url}`, { method: incoming.method!, headers }, (answer) => {
       outgoing.writeHead(answer.statusCode!, answer.headers);
       answer.pipe(outgoing);
@@ -480,5 +543,6 @@ async function withoutWebSockets(target: string): Promise<string> {
     server.close();
     await once(server, 'close');
   });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const between = { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, most: 0, refusesNext: false };
+  return between;
 }

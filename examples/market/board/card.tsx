@@ -10,25 +10,28 @@ interface CardProps {
   readonly type: 'quote' | 'profile' | 'ratios-ttm' | 'financial-statements' | 'dividend-history';
   readonly symbol: string;
   readonly fresh: Refreshable;
+  /** Whether nobody trades it now. */
+  readonly isClosed?: boolean | undefined;
   /** How many lines of nothing stand for what is not there yet. */
   readonly lines?: number;
   readonly children: ReactNode;
 }
 
 /** A pair on the page: what it is, how old it is, why it waits, and who else looks. */
-export function Card({ title, type, symbol, fresh, lines = 4, children }: CardProps) {
+export function Card({ title, type, symbol, fresh, isClosed, lines = 4, children }: CardProps) {
   useNow();
   const id = useId();
   const now = useFreshClient().now();
   const viewers = usePresence(type, symbol);
-  const condition = conditionOf(fresh, now);
+  const condition = conditionOf(fresh, now, isClosed);
   const { isAsked, answer, ask } = useRefresh(fresh);
-  const why = fresh.error ? `${fresh.error.message} ${fresh.error.next}` : fresh.words;
+  const why =
+    condition === 'resting' ? 'Its exchange is closed, so there is nothing newer.' : (fresh.error?.message ?? fresh.words);
   return (
     <section className={`card ${type} ${condition}`} aria-labelledby={id} data-version={fresh.version}>
       <header>
         <h3 id={id}>{title}</h3>
-        <Freshness fresh={fresh} />
+        <Freshness fresh={fresh} isClosed={isClosed} />
         <button
           type="button"
           className={isAsked ? 'again asked' : 'again'}

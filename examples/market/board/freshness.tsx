@@ -16,16 +16,18 @@ const words: Readonly<Record<Condition, string>> = {
 
 interface FreshnessProps {
   readonly fresh: Fresh<unknown>;
+  /** Whether nobody trades it now. */
+  readonly isClosed?: boolean | undefined;
   /** Only the ring and the age, where there is no room. */
   readonly isShort?: boolean;
 }
 
 /** The age of a value, and a ring that empties until it is due. */
-export function Freshness({ fresh, isShort = false }: FreshnessProps) {
+export function Freshness({ fresh, isClosed, isShort = false }: FreshnessProps) {
   useNow();
   const now = useFreshClient().now();
   const isAway = useFreshStatus() !== 'live';
-  const condition = conditionOf(fresh, now);
+  const condition = conditionOf(fresh, now, isClosed);
   const { fetchedAt, dueAt } = fresh;
   const age = fetchedAt && now - fetchedAt.getTime();
   const left = fetchedAt && dueAt ? (dueAt.getTime() - now) / (dueAt.getTime() - fetchedAt.getTime()) : 0;

@@ -85,11 +85,10 @@ export function Search({ onPick }: { readonly onPick: (symbol: string) => void }
             onClick={() => pick(symbol)}
           >
             <b>{symbol}</b>
-            <span>{name ?? 'not looked at yet'}</span>
+            {name === null ? <span className="soft">nobody has looked yet</span> : <span>{name}</span>}
             <small>
-              {exchange}
               <i className={open ? 'dot good' : 'dot'} />
-              {open ? 'open' : 'closed'}
+              {open ? 'open' : 'closed'} · {exchange}
             </small>
           </li>
         ))}

@@ -2,11 +2,10 @@ interface SparkProps {
   readonly values: readonly number[];
   /** The lowest value that is drawn; that of the values, if it is left out. */
   readonly from?: number;
-  readonly tone?: 'up' | 'down';
 }
 
 /** A line without words, for what is said in words beside it. */
-export function Spark({ values, from, tone }: SparkProps) {
+export function Spark({ values, from }: SparkProps) {
   const low = Math.min(from ?? Infinity, ...values);
   const high = Math.max(...values, low + Number.EPSILON);
   const flat = high - low < 1e-12;
@@ -16,7 +15,7 @@ export function Spark({ values, from, tone }: SparkProps) {
   );
   return (
     <svg
-      className={tone ? `spark ${tone}` : 'spark'}
+      className="spark"
       viewBox="0 0 100 28"
       preserveAspectRatio="none"
       aria-hidden="true"

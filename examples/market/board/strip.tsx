@@ -1,5 +1,5 @@
 import type { ReactNode } from 'react';
-import { bytes, percent, whole } from './format.ts';
+import { bytes, duration, percent, whole } from './format.ts';
 import type { Overview } from './server.ts';
 import { Spark } from './spark.tsx';
 import { useTrail } from './trail.ts';
@@ -33,21 +33,26 @@ export function Strip({ overview, isLive }: { readonly overview: Overview | unde
       <Tile
         name="Fresh now"
         value={share === undefined ? '–' : percent(share)}
-        tone={(share ?? 1) < 0.5 ? 'bad' : 'good'}
+        tone={toneOf(share ?? 1)}
       >
         <p className="soft">
-          {half === undefined ? 'of what people look at' : `half is younger than ${Math.round(half)} s`}
+          {half === undefined ? 'of what people look at' : `half is younger than ${duration(half * 1_000)}`}
         </p>
       </Tile>
     </section>
   );
 }
 
+function toneOf(share: number): 'good' | 'fair' | 'bad' {
+  if (share >= 0.8) return 'good';
+  return share >= 0.5 ? 'fair' : 'bad';
+}
+
 interface TileProps {
   readonly name: string;
   readonly value: string;
   readonly of?: string | undefined;
-  readonly tone?: 'good' | 'bad';
+  readonly tone?: 'good' | 'fair' | 'bad';
   readonly children: ReactNode;
 }
 
