@@ -47,7 +47,9 @@ export function recordSent(): { type: string; pairs?: string[][] }[] {
 }
 
 /** A server that welcomes whoever comes, and then does what the test wants. */
-export async function openScript(): Promise<{ url: string; sockets: Socket[] }> {
+export async function openScript(
+  expiresAt: Date | null = null,
+): Promise<{ url: string; sockets: Socket[]; heard: unknown[] }> {
   const server = new WebSocketServer({ port: 0, host: '127.0.0.1', handleProtocols: () => 'pgfresh.v1' });
   await once(server, 'listening');
   onTestFinished(() => {
@@ -55,27 +57,32 @@ export async function openScript(): Promise<{ url: string; sockets: Socket[] }> 
     server.close();
   });
   const sockets: Socket[] = [];
+  const heard: unknown[] = [];
   server.on('connection', (socket) => {
+    socket.on('message', (data: Buffer) => heard.push(JSON.parse(data.toString())));
     socket.once('message', () => {
       const limits = { pairs: 500, message_bytes: 128_000 };
       const now = new Date().toISOString();
-      socket.send(JSON.stringify({ type: 'welcome', protocol: 1, user: 'ada', expires_at: null, now, limits }));
+      socket.send(JSON.stringify({ type: 'welcome', protocol: 1, user: 'ada', expires_at: expiresAt, now, limits }));
       sockets.push(socket);
     });
   });
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, sockets };
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, sockets, heard };
 }
 
 /** A page around the clients of this process, until the test ends: it can be hidden, and lose its network. */
-export function pretendPage(): { hidden: boolean; offline: boolean } {
-  const page = new EventTarget();
-  const document = Object.assign(new EventTarget(), { hidden: false });
+export function pretendPage(): { hidden: boolean; offline: boolean; readonly listeners: number } {
+  const signals: AbortSignal[] = [];
+  class Target extends EventTarget {
+    override addEventListener(name: string, listener: () => void, options: { signal: AbortSignal }): void {
+      signals.push(options.signal);
+      super.addEventListener(name, listener, options);
+    }
+  }
+  const page = new Target();
+  const document = Object.assign(new Target(), { hidden: false });
   let offline = false;
-  const given = {
-    document,
-    addEventListener: page.addEventListener.bind(page),
-    removeEventListener: page.removeEventListener.bind(page),
-  };
+  const given = { document, addEventListener: page.addEventListener.bind(page) };
   Object.assign(globalThis, given);
   Object.defineProperty(navigator, 'onLine', { get: () => !offline, configurable: true });
   onTestFinished(() => {
@@ -83,6 +90,9 @@ export function pretendPage(): { hidden: boolean; offline: boolean } {
     delete (navigator as unknown as Record<string, unknown>)['onLine'];
   });
   return {
+    get listeners() {
+      return signals.filter(({ aborted }) => !aborted).length;
+    },
     get hidden() {
       return document.hidden;
     },

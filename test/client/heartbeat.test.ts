@@ -86,6 +86,22 @@ it('tells what failed, and tries again with the next beat', async () => {
   await expect.poll(() => errors[1]).toMatchObject({ code: 'PGF_KEY_UNKNOWN' });
 });
 
+it('says one thing after another, so that no heartbeat overtakes a leave', async () => {
+  const called: string[] = [];
+  const answers: (() => void)[] = [];
+  const call = (name: string): Promise<void> => {
+    called.push(name.split('_', 1)[0]!);
+    return new Promise((resolve) => answers.push(resolve));
+  };
+  const heartbeat = createHeartbeat({ call });
+  const stop = heartbeat.subscribe('quote', 'AAPL');
+  stop();
+  await vi.advanceTimersByTimeAsync(1_000);
+  expect(called).toEqual(['upsert']);
+  answers[0]!();
+  await expect.poll(() => called).toEqual(['upsert', 'remove']);
+});
+
 it('takes an answer with an error for a failure, as Supabase gives it', async () => {
   const errors: unknown[] = [];
   const call = () => Promise.resolve({ data: null, error: { message: 'denied' } });
