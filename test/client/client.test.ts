@@ -1,4 +1,4 @@
-import { createServer, request } from 'node:http';
+import { createServer, request, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import { afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -601,19 +601,17 @@ interface Between {
 /** A server between, that knows nothing of WebSockets, and takes its time. */
 async function withoutWebSockets(target: string): Promise<Between> {
   let underway = 0;
-  const server = createServer(async (incoming, outgoing) => {
+  const server = createServer((incoming, outgoing) => {
+    if (incoming.method === 'GET') return passOn(incoming, outgoing);
+    underway += 1;
+    between.most = Math.max(between.most, underway);
+    outgoing.on('close', () => (underway -= 1));
+    if (!between.refusesNext) return void setTimeout(() => passOn(incoming, outgoing), 20);
+    between.refusesNext = false;
+    return void outgoing.writeHead(503).end();
+  });
+  const passOn = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
     const { host: _host, ...headers } = incoming.headers;
-    if (incoming.method === 'POST') {
-      underway += 1;
-      between.most = Math.max(between.most, underway);
-      outgoing.on('close', () => (underway -= 1));
-      await new Promise((resolve) => setTimeout(resolve, 20));
-      if (between.refusesNext) {
-        between.refusesNext = false;
-        outgoing.writeHead(503).end();
-        return;
-      }
-    }
     const sent = request(`${target}${incoming.url}`, { method: incoming.method!, headers }, (answer) => {
       outgoing.writeHead(answer.statusCode!, answer.headers);
       answer.pipe(outgoing);
@@ -621,7 +619,7 @@ async function withoutWebSockets(target: string): Promise<Between> {
     });
     sent.on('error', () => outgoing.destroy());
     incoming.pipe(sent);
-  });
+  };
   server.on('upgrade', (_, socket) => socket.destroy());
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -26,7 +26,9 @@ export function Card({ title, type, symbol, fresh, isClosed, lines = 4, children
   const condition = conditionOf(fresh, now, isClosed);
   const { isAsked, answer, ask } = useRefresh(fresh);
   const why =
-    condition === 'resting' ? 'Its exchange is closed, so there is nothing newer.' : (fresh.error?.message ?? fresh.words);
+    condition === 'resting'
+      ? 'Its exchange is closed, so there is nothing newer.'
+      : (fresh.error?.message ?? fresh.words);
   return (
     <section className={`card ${type} ${condition}`} aria-labelledby={id} data-version={fresh.version}>
       <header>

@@ -31,21 +31,23 @@ export function Freshness({ fresh, isClosed, isShort = false }: FreshnessProps) 
   const { fetchedAt, dueAt } = fresh;
   const age = fetchedAt && now - fetchedAt.getTime();
   const left = fetchedAt && dueAt ? (dueAt.getTime() - now) / (dueAt.getTime() - fetchedAt.getTime()) : 0;
-  const tone = isAway && condition !== 'missing' ? 'stale' : condition;
+  // While nobody tells, nobody knows.
+  const isLast = isAway && condition !== 'missing';
+  const word = isLast ? 'last known' : words[condition];
   return (
-    <span className={`freshness ${tone}`}>
+    <span className={`freshness ${isLast ? 'stale' : condition}`}>
       <svg viewBox="0 0 16 16" aria-hidden="true">
         <circle cx="8" cy="8" r="6" pathLength="1" />
         <circle cx="8" cy="8" r="6" pathLength="1" className="left" strokeDasharray={`${clamp(left)} 1`} />
       </svg>
-      {!isShort && <span className="word">{words[condition]}</span>}
+      {!isShort && <span className="word">{word}</span>}
       {age !== null && (
         <time dateTime={fetchedAt!.toISOString()}>
-          <span className="hidden">{isShort ? `${words[condition]}, ` : ''}age </span>
+          <span className="hidden">{isShort ? `${word}, ` : ''}age </span>
           {duration(age)}
         </time>
       )}
-      {age === null && isShort && <span className="hidden">{words[condition]}</span>}
+      {age === null && isShort && <span className="hidden">{word}</span>}
     </span>
   );
 }

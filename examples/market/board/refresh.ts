@@ -24,7 +24,7 @@ export function useRefresh({ version, refreshNow }: Refreshable): {
       (result) => {
         if (result === 'recent') setAsked({ version, answer: 'Somebody has asked for it just now.' });
       },
-      (error: FreshError) => setAsked({ version, answer: error.message }),
+      (error: unknown) => setAsked({ version, answer: (error as FreshError).message }),
     );
   };
   return { isAsked: current !== undefined && current.answer === undefined, answer: current?.answer, ask };

@@ -14,12 +14,7 @@ export function Spark({ values, from }: SparkProps) {
       `${((index / Math.max(1, values.length - 1)) * 100).toFixed(2)},${(flat ? 14 : 26 - ((value - low) / (high - low)) * 24).toFixed(2)}`,
   );
   return (
-    <svg
-      className="spark"
-      viewBox="0 0 100 28"
-      preserveAspectRatio="none"
-      aria-hidden="true"
-    >
+    <svg className="spark" viewBox="0 0 100 28" preserveAspectRatio="none" aria-hidden="true">
       {points.length > 1 && (
         <>
           <polygon points={`0,28 ${points.join(' ')} 100,28`} />

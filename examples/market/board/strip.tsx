@@ -30,11 +30,7 @@ export function Strip({ overview, isLive }: { readonly overview: Overview | unde
       <Tile name="Pairs they share" value={known(whole(freshness?.pairs ?? 0))}>
         <Shares {...freshness} />
       </Tile>
-      <Tile
-        name="Fresh now"
-        value={share === undefined ? '–' : percent(share)}
-        tone={toneOf(share ?? 1)}
-      >
+      <Tile name="Fresh now" value={share === undefined ? '–' : percent(share)} tone={toneOf(share ?? 1)}>
         <p className="soft">
           {half === undefined ? 'of what people look at' : `half is younger than ${duration(half * 1_000)}`}
         </p>

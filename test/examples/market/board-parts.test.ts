@@ -37,6 +37,17 @@ describe('a pair looks to a person', () => {
   ])('%s when it is %o', (condition, change) => {
     expect(conditionOf({ ...fresh, ...change }, now)).toBe(condition);
   });
+
+  it.each<[string, Partial<Fresh<unknown>>]>([
+    ['fresh', {}],
+    ['resting', { dueAt: new Date(now - 1) }],
+    ['resting', { state: 'stale', reason: 'rate' }],
+    ['resting', { state: 'failing' }],
+    ['failing', { state: 'refused' }],
+    ['missing', { ...nothing, state: 'missing' }],
+  ])('%s on a closed exchange when it is %o', (condition, change) => {
+    expect(conditionOf({ ...fresh, ...change }, now, true)).toBe(condition);
+  });
 });
 
 describe('the search', () => {
