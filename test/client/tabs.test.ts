@@ -24,9 +24,12 @@ describe('tabs that share a connection', () => {
     await scene.quote('AAPL', 1);
     await scene.quote('MSFT', 1);
     const [one, two, three] = [await tabOf(), await tabOf(), await tabOf()];
+    const statuses: string[] = [];
+    two.onStatus((status) => statuses.push(status));
     const looks = [look(one, 'AAPL'), look(two, 'AAPL'), look(two, 'MSFT'), look(three, 'msft')];
     for (const { prices } of looks) await expect.poll(prices).toEqual([1]);
     expect([one.status, two.status, three.status]).toEqual(['live', 'live', 'live']);
+    expect(statuses).toEqual(['connecting', 'live']);
     await scene.quote('MSFT', 2);
     await expect.poll(looks[2]!.prices).toEqual([1, 2]);
     await expect.poll(looks[3]!.prices).toEqual([1, 2]);

@@ -45,7 +45,15 @@ it('two pages cost one call, and both come back by themselves when the server wa
     .poll(async () => (await figures(first))['Calls this minute'])
     .toBe(`${(await callsOf(server.provider)).length} of 300`);
 
+  await expect
+    .poll(() => figures(first))
+    .toMatchObject({
+      'Bytes this month': expect.stringMatching(/^[1-9][\d.]* KB of 19\.0 GB$/) as string,
+      'Fresh now': expect.stringMatching(/^\d+\.\d %$/) as string,
+    });
+
   // One asks for a newer one: one call more, and both have it.
+  const points = await pointsOf(first);
   const before = await Promise.all(pages.map(notedBy));
   const fetched = await Promise.all(pages.map(fetchedAt));
   await card(pages[0]!, 'Quote').getByRole('button', { name: 'Refresh quote now' }).click();
@@ -61,6 +69,9 @@ it('two pages cost one call, and both come back by themselves when the server wa
   expect(shared.length).toBeGreaterThan(0);
   for (const { at, version } of shared)
     expect(Math.abs(at - two!.find((other) => other.version === version)!.at)).toBeLessThan(200);
+
+  // The chart has grown by it.
+  expect(await pointsOf(first)).toBe(points + 1);
 
   // Who asks again so soon is told why nothing comes.
   await card(first, 'Quote').getByRole('button', { name: 'Refresh quote now' }).click();
@@ -163,6 +174,7 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
   for (const title of titles) expect(await card(page, title).locator('.bone').count()).toBe(0);
   expect(await priceOf()).toBe(price);
   expect(await ageOf()).toBeGreaterThan(10_000);
+  expect(await quote.locator('time').innerText()).toMatch(/[1-9]\d s$|min$/);
   expect(await violationsIn(page)).toEqual([]);
   await keepPicture(page, 'provider-down');
 
@@ -264,6 +276,10 @@ async function figures(page: Page): Promise<Record<string, string>> {
   ]);
   return Object.fromEntries(await Promise.all(entries)) as Record<string, string>;
 }
+
+/** How many quotes the chart shows. */
+const pointsOf = async (page: Page): Promise<number> =>
+  (await card(page, 'Quote').locator('.chart .line').getAttribute('d'))!.match(/[ML]/g)!.length;
 
 const colourOf = (region: Locator): Promise<string> =>
   region
