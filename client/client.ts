@@ -1,10 +1,11 @@
-import { closed, Connection } from './connection.ts';
+import { Connection } from './connection.ts';
 import type { Status } from './connection-state.ts';
 import type { NameOf, RegisteredTypes, RowOf } from './data-types.ts';
 import { FreshError } from './fresh-error.ts';
 import { loading, type Fresh, type Refusal } from './fresh.ts';
 import { Pairs, tellAll, type Pair } from './pairs.ts';
 import type { PairName, RefreshResult } from './protocol.ts';
+import { closed } from './refusals.ts';
 import { ownOrigin } from './surroundings.ts';
 import { Tabs } from './tabs.ts';
 
@@ -97,7 +98,7 @@ export function createClient<Types extends object = RegisteredTypes>(options: Cl
   const subscribe = (type: string, key: string, listener: (fresh: Fresh) => void = () => {}): (() => void) => {
     const stop = follow(type, key, ({ fresh }) => fresh, listener);
     const known = peek(type, key);
-    if (known !== loading) listener(known);
+    if (known !== loading) tellAll([listener], known);
     return stop;
   };
   const peek = (type: string, key: string): Fresh => pairs.find([type, key])?.fresh ?? loading;
@@ -136,7 +137,7 @@ export function createClient<Types extends object = RegisteredTypes>(options: Cl
       return stop;
     },
     viewers: (type: string, key: string): number | undefined => pairs.find([type, key])?.viewers,
-    now: () => connection.now(),
+    now: () => connection.clock.now(),
     close(): void {
       connection.close();
       pairs.clear();
@@ -163,6 +164,6 @@ function requireText(given: unknown, what: string): string {
   throw new FreshError({
     code: 'PGF_CLIENT_PAIR',
     message: `Expected a text of 1 to ${longestText} characters as the ${what} of a pair, got ${JSON.stringify(given)?.slice(0, 40)}.`,
-    next: `Wait until the ${what} is known before you look at the pair.`,
+    next: `Wait until the ${what} is known.`,
   });
 }

@@ -45,38 +45,22 @@ const staying = (state: ConnectionState): Record<ConnectionEvent, ConnectionStat
   close: 'closed',
 });
 
+/** As long as somebody looks, there is a network and the page is seen. */
+const trying = (state: ConnectionState): Record<ConnectionEvent, ConnectionState> => ({
+  ...staying(state),
+  leave: 'idle',
+  offline: 'offline',
+  hide: 'resting',
+});
+
 /** Every state with everything that can happen in it. */
 export const transitions: Readonly<Record<ConnectionState, Readonly<Record<ConnectionEvent, ConnectionState>>>> = {
   idle: { ...staying('idle'), want: 'connecting' },
-  connecting: {
-    ...staying('connecting'),
-    leave: 'idle',
-    follow: 'following',
-    open: 'live',
-    lose: 'waiting',
-    refuse: 'refused',
-    offline: 'offline',
-    hide: 'resting',
-  },
-  live: {
-    ...staying('live'),
-    leave: 'idle',
-    lose: 'waiting',
-    refuse: 'refused',
-    offline: 'offline',
-    hide: 'resting',
-  },
-  waiting: {
-    ...staying('waiting'),
-    leave: 'idle',
-    retry: 'connecting',
-    online: 'connecting',
-    show: 'connecting',
-    offline: 'offline',
-    hide: 'resting',
-  },
-  following: { ...staying('following'), leave: 'idle', lead: 'connecting', offline: 'offline', hide: 'resting' },
-  offline: { ...staying('offline'), leave: 'idle', online: 'connecting', hide: 'resting' },
+  connecting: { ...trying('connecting'), follow: 'following', open: 'live', lose: 'waiting', refuse: 'refused' },
+  live: { ...trying('live'), lose: 'waiting', refuse: 'refused' },
+  waiting: { ...trying('waiting'), retry: 'connecting', online: 'connecting', show: 'connecting' },
+  following: { ...trying('following'), lead: 'connecting' },
+  offline: { ...trying('offline'), online: 'connecting' },
   resting: { ...staying('resting'), leave: 'idle', show: 'connecting' },
   refused: { ...staying('refused'), leave: 'idle' },
   closed: staying('closed'),

@@ -17,8 +17,6 @@ export class Conversation {
   readonly #limit: number;
   /** What the server was asked for, and whether it has answered. */
   readonly #asked = new Map<string, { readonly pair: PairName; answered: boolean }>();
-  /** What it has refused. */
-  readonly #refused = new Set<string>();
   #counts = false;
 
   constructor(pairs: Pairs, send: (message: ClientMessage) => void, messageBytes: number) {
@@ -29,10 +27,7 @@ export class Conversation {
 
   /** Says all that is wanted, with the versions that are here. */
   begin(): void {
-    this.#ask('want');
-    for (const pair of this.#pairs) {
-      if (pair.meant) pair.meant.refreshes.push(...pair.refreshes.splice(0));
-    }
+    this.#ask('want', true);
     for (const pair of this.#pairs) if (pair.refreshes.length > 0) this.refresh(pair);
   }
 
@@ -47,11 +42,12 @@ export class Conversation {
 
   /** Asks again for what was refused: a key may be there now, and a server less busy. */
   askAgain(): void {
-    this.#refused.clear();
-    this.#ask('add');
+    this.#ask('add', true);
   }
 
   refresh(pair: Pair): void {
+    // What was never asked for can not be refreshed.
+    this.update();
     this.#send({ type: 'refresh', pair: pair.pair });
   }
 
@@ -74,14 +70,13 @@ export class Conversation {
       }
       case 'revoked':
         this.#asked.delete(nameOf(message.pair));
-        this.#refused.add(nameOf(message.pair));
         return this.#pairs.find(message.pair)?.refuse(message);
       case 'viewers':
         return this.#pairs.find(message.pair)?.count(message.viewers);
       case 'refresh':
-        return this.#pairs.find(message.pair)?.settle((refresh) => {
-          if (message.result === 'refused') refresh.reject(new FreshError(message));
-          else refresh.resolve(message.result);
+        return this.#pairs.find(message.pair)?.settle(({ resolve, reject }) => {
+          if (message.result === 'refused') reject(new FreshError(message));
+          else resolve(message.result);
         });
       default:
     }
@@ -92,7 +87,6 @@ export class Conversation {
     const pair = this.#pairs.find(answer.pair);
     if (answer.result === 'refused') {
       this.#asked.delete(name);
-      this.#refused.add(name);
       pair?.refuse(answer);
     } else if (answer.key === undefined) {
       this.#asked.set(name, { pair: answer.pair, answered: true });
@@ -104,12 +98,14 @@ export class Conversation {
     }
   }
 
-  #ask(type: 'want' | 'add'): void {
+  #ask(type: 'want' | 'add', again = false): void {
     const wanted: WantedPair[] = [];
     for (const { pair, name, meant, fresh } of this.#pairs) {
-      if (meant || this.#asked.has(name) || this.#refused.has(name)) continue;
+      const isRefused = fresh.state === 'refused';
+      if (meant || this.#asked.has(name) || (isRefused && !again)) continue;
       this.#asked.set(name, { pair, answered: false });
-      wanted.push(fresh.version === null ? pair : [...pair, fresh.version]);
+      // What was refused is said whole, also if it is as old as what is here.
+      wanted.push(isRefused || fresh.version === null ? pair : [...pair, fresh.version]);
     }
     let kind = type;
     for (const pairs of portions(wanted, this.#limit - 100)) {
@@ -124,7 +120,8 @@ function portions(pairs: readonly WantedPair[], limit: number): WantedPair[][] {
   const all: WantedPair[][] = [];
   let size = Infinity;
   for (const pair of pairs) {
-    const bytes = new TextEncoder().encode(JSON.stringify(pair)).length + 1;
+    // No character has more than three.
+    const bytes = JSON.stringify(pair).length * 3;
     if (size + bytes > limit) {
       all.push([]);
       size = 0;

@@ -40,6 +40,7 @@ export function openEventStream(url: string, token: string | undefined, { hear, 
 
   return {
     send(message) {
+      if (message.type === 'auth') headers['authorization'] = `Bearer ${message.token}`;
       // One after another, because requests may overtake each other.
       sent = sent
         .then(() =>
@@ -47,7 +48,8 @@ export function openEventStream(url: string, token: string | undefined, { hear, 
         )
         .then(async (response) => {
           await response.arrayBuffer();
-          if (response.status === 404 || response.status === 401) finish(1006);
+          // What was not taken can not be said again, but a new connection says all.
+          if (!response.ok) finish(1006);
         })
         .catch(() => finish(1006));
     },

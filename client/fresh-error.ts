@@ -6,8 +6,8 @@ export class FreshError extends Error implements Refusal {
   readonly code: string;
   readonly next: string;
 
-  constructor({ code, message, next }: Refusal, options?: ErrorOptions) {
-    super(message, options);
+  constructor({ code, message, next }: Refusal) {
+    super(message);
     this.code = code;
     this.next = next;
   }

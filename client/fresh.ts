@@ -59,9 +59,14 @@ export function freshOf(said: StateMessage, before: Fresh): Fresh {
 }
 
 /** The server says no. What somebody may not see any more is taken away; else what was there stays. */
-export function refusedOf({ code, message, next }: Refusal, before: Fresh): Fresh {
-  const kept = /FORBIDDEN|PRIVATE/.test(code) ? loading : before;
-  return { ...kept, state: 'refused', reason: null, words: message, error: { code, message, next } };
+export function refusedOf(refusal: Refusal, before: Fresh): Fresh {
+  const kept = /FORBIDDEN|PRIVATE/.test(refusal.code) ? loading : before;
+  return { ...kept, state: 'refused', reason: null, words: refusal.message, error: refusalOf(refusal) };
+}
+
+/** Only the refusal, of a message or an error that has more. */
+export function refusalOf({ code, message, next }: Refusal): Refusal {
+  return { code, message, next };
 }
 
 function dateOf(text: string | null): Date | null {

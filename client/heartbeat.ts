@@ -92,7 +92,8 @@ export function createHeartbeat<Types extends object = RegisteredTypes>(options:
       clearTimeout(held.leaving);
       let isHeld = true;
       return () => {
-        if (!isHeld) return;
+        // What was closed is let go already.
+        if (!isHeld || pairs.get(name) !== held) return;
         isHeld = false;
         held.holders -= 1;
         if (held.holders === 0) held.leaving = setTimeout(() => remove(held), lingerMs);

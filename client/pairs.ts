@@ -50,19 +50,22 @@ export class Pair {
 
   refuse(refusal: Refusal): void {
     this.become(refusedOf(refusal, this.#fresh));
-    this.settle((refresh) => refresh.reject(new FreshError(refusal)));
+    this.settle(({ reject }) => reject(new FreshError(refusal)));
   }
 
   /** Answers all who have asked for a refresh. */
   settle(answer: (refresh: PromiseWithResolvers<RefreshResult>) => void): void {
-    this.refreshes.splice(0).forEach(answer);
+    (this.meant ?? this).refreshes.splice(0).forEach(answer);
   }
 
   readonly tell = (): void => tellAll(this.listeners);
 }
 
 /** Tells all, also if one of them throws; that is for whoever listens to errors of the page. */
-export function tellAll<Given extends unknown[]>(listeners: Set<(...given: Given) => void>, ...given: Given): void {
+export function tellAll<Given extends unknown[]>(
+  listeners: Iterable<(...given: Given) => void>,
+  ...given: Given
+): void {
   for (const listener of listeners) {
     try {
       listener(...given);
@@ -117,6 +120,7 @@ export class Pairs {
   identify(pair: Pair, key: string): void {
     if (pair.meant) return;
     const meant = this.hold([pair.pair[0], key]);
+    meant.refreshes.push(...pair.refreshes.splice(0));
     pair.meant = meant;
     meant.listeners.add(pair.tell);
     pair.tell();

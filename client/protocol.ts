@@ -52,5 +52,6 @@ export type ServerMessage =
   | { readonly type: 'authenticated'; readonly expires_at: string | null }
   | { readonly type: 'viewers'; readonly pair: PairName; readonly viewers: number }
   | { readonly type: 'reconnect'; readonly after_ms: number }
-  | { readonly type: 'resync' | 'pong' }
+  | { readonly type: 'pong'; readonly now: string }
+  | { readonly type: 'resync' }
   | ({ readonly type: 'error' } & Refusal);

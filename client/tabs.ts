@@ -1,11 +1,12 @@
 import type { ConnectionState } from './connection-state.ts';
 import { FreshError } from './fresh-error.ts';
-import type { Fresh, Refusal } from './fresh.ts';
+import { refusalOf, type Fresh, type Refusal } from './fresh.ts';
+import { guestsOf, type Guests } from './guests.ts';
 import type { Pair, Pairs } from './pairs.ts';
 import type { PairName, RefreshResult } from './protocol.ts';
 
 /** How the tab with the connection is. */
-interface Report {
+export interface Report {
   readonly status: ConnectionState;
   readonly error: Refusal | null;
   readonly aheadMs: number;
@@ -18,20 +19,23 @@ type TabMessage =
   | { readonly kind: 'refresh'; readonly pair: PairName }
   | { readonly kind: 'refreshed'; readonly pair: PairName; readonly result: RefreshResult | Refusal };
 
-interface Host {
-  readonly lead: () => void;
-  /** The tab with the connection has said how it is. */
-  readonly hear: () => void;
-  readonly report: () => Report;
+/** What is shared: the connection that this tab has or would have. */
+export interface Host {
+  /** It is this tab's turn to have it. */
+  lead(): void;
+  /** The tab that has it has said how it is. */
+  hear(report: Report): void;
+  /** How it is here. */
+  tell(): Report;
   /** Whether somebody here wants to know how many look. */
-  readonly counts: () => boolean;
+  readonly wantsCounts: boolean;
   /** Somebody in another tab does. */
-  readonly count: () => void;
-  readonly refreshNow: (pair: PairName) => Promise<RefreshResult>;
+  count(): void;
+  refreshNow(pair: PairName): Promise<RefreshResult>;
 }
 
 interface Locks {
-  request(name: string, options: { signal?: AbortSignal }, held: () => Promise<void> | undefined): Promise<unknown>;
+  request(name: string, options: { signal?: AbortSignal }, held: () => Promise<unknown> | undefined): Promise<unknown>;
 }
 
 const unknown: Report = { status: 'connecting', error: null, aheadMs: 0 };
@@ -47,10 +51,7 @@ export class Tabs {
   readonly #name: string;
   readonly #pairs: Pairs;
   readonly #locks: Locks;
-  /** What other tabs want of this one. */
-  readonly #guests = new Map<string, Pair[]>();
-  /** Of the pairs that other tabs want: how many do, and how they are told. */
-  readonly #told = new Map<Pair, { guests: number; readonly post: () => void }>();
+  readonly #guests: Guests;
   #host!: Host;
   #channel: InstanceType<typeof BroadcastChannel> | undefined;
   #tab = '';
@@ -62,13 +63,15 @@ export class Tabs {
     this.#name = name;
     this.#pairs = pairs;
     this.#locks = locks;
+    this.#guests = guestsOf(pairs, ({ pair, fresh, viewers }) => {
+      if (fresh.state !== 'loading') this.#post({ kind: 'state', pair, fresh, viewers });
+    });
   }
 
   /** Nothing where there are no locks; each tab then has a connection of its own. */
   static of(name: string | undefined, pairs: Pairs): Tabs | undefined {
-    const { locks } = (globalThis.navigator ?? {}) as { locks?: Locks };
-    if (name === undefined || !locks || typeof BroadcastChannel === 'undefined') return undefined;
-    return new Tabs(`pgfresh ${name}`, pairs, locks);
+    const { locks }: { readonly locks?: Locks } = globalThis.navigator ?? {};
+    return name !== undefined && locks ? new Tabs(`pgfresh ${name}`, pairs, locks) : undefined;
   }
 
   begin(host: Host): void {
@@ -95,7 +98,7 @@ export class Tabs {
 
   leave(): void {
     if (!this.#channel) return;
-    for (const guest of this.#guests.keys()) this.#serve(guest, []);
+    this.#guests.forgetAll();
     this.#leaving.abort();
     this.#channel.close();
     this.#channel = undefined;
@@ -108,7 +111,7 @@ export class Tabs {
   want(): void {
     if (this.leads || !this.#isPresent) return;
     const pairs = [...this.#pairs].map(({ pair }) => pair);
-    this.#post({ kind: 'want', tab: this.#tab, pairs, counts: this.#host.counts() });
+    this.#post({ kind: 'want', tab: this.#tab, pairs, counts: this.#host.wantsCounts });
   }
 
   /** Has it refreshed by the tab that has the connection, as soon as there is one. */
@@ -118,7 +121,7 @@ export class Tabs {
 
   /** Tells the others how it is, if this is the tab that has the connection. */
   tell(): void {
-    if (this.leads) this.#post({ kind: 'lead', tab: this.#tab, ...this.#host.report() });
+    if (this.leads) this.#post({ kind: 'lead', tab: this.#tab, ...this.#host.tell() });
   }
 
   #hear(message: TabMessage): void {
@@ -127,22 +130,22 @@ export class Tabs {
       if (message.kind === 'refresh') return void this.#refreshFor(message.pair);
       if (message.counts) this.#host.count();
       this.#welcome(message.tab);
-      return this.#serve(message.tab, message.pairs);
+      return this.#guests.serve(message.tab, message.pairs);
     }
     if (this.leads) return;
     if (message.kind === 'lead') {
       this.report = message;
       if (message.tab !== this.#leader) this.#greet(message.tab);
-      return this.#host.hear();
+      return this.#host.hear(message);
     }
     const pair = this.#pairs.find(message.pair);
     if (message.kind === 'state') {
       pair?.become(message.fresh);
       return pair?.count(message.viewers);
     }
-    return pair?.settle((refresh) => {
-      if (typeof message.result === 'string') refresh.resolve(message.result);
-      else refresh.reject(new FreshError(message.result));
+    return pair?.settle(({ resolve, reject }) => {
+      if (typeof message.result === 'string') resolve(message.result);
+      else reject(new FreshError(message.result));
     });
   }
 
@@ -156,55 +159,22 @@ export class Tabs {
   #welcome(guest: string): void {
     this.tell();
     if (this.#guests.has(guest)) return;
-    this.#guests.set(guest, []);
     // Granted when that tab is gone.
     this.#hold(`${this.#name} ${guest}`, () => {
-      this.#serve(guest, []);
-      this.#guests.delete(guest);
+      this.#guests.forget(guest);
       return true;
     });
   }
 
-  #serve(guest: string, named: readonly PairName[]): void {
-    const before = this.#guests.get(guest)!;
-    const held = named.map((pair) => this.#pairs.hold(pair));
-    this.#guests.set(guest, held);
-    for (const pair of held) this.#tellOf(pair);
-    for (const pair of before) {
-      const told = this.#told.get(pair)!;
-      told.guests -= 1;
-      if (told.guests === 0) {
-        pair.listeners.delete(told.post);
-        this.#told.delete(pair);
-      }
-      this.#pairs.release(pair);
-    }
-  }
-
-  #tellOf(pair: Pair): void {
-    const post = (): void => {
-      const { fresh, viewers } = pair;
-      if (fresh.state !== 'loading') this.#post({ kind: 'state', pair: pair.pair, fresh, viewers });
-    };
-    const told = this.#told.get(pair) ?? { guests: 0, post };
-    told.guests += 1;
-    this.#told.set(pair, told);
-    pair.listeners.add(told.post);
-    told.post();
-  }
-
   async #refreshFor(pair: PairName): Promise<void> {
-    const result = await this.#host.refreshNow(pair).catch((error: unknown) => {
-      const { code, message, next } = error as FreshError;
-      return { code, message, next };
-    });
+    const result = await this.#host.refreshNow(pair).catch((error: unknown) => refusalOf(error as FreshError));
     this.#post({ kind: 'refreshed', pair, result });
   }
 
   /** Holds a lock until this tab leaves, or only for a moment if `held` says true. */
   #hold(name: string, held: () => boolean | void): void {
     const { signal } = this.#leaving;
-    const left = new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+    const left = new Promise<unknown>((resolve) => signal.addEventListener('abort', resolve));
     this.#locks
       .request(name, { signal }, () => (signal.aborted || held() === true ? undefined : left))
       // It was given up before it was granted.

@@ -3,11 +3,12 @@ import { protocol, type ServerMessage } from './protocol.ts';
 
 export function openWebSocket(url: string, token: string | undefined, { hear, end }: LinkListener): Link {
   // A browser can not set headers of a WebSocket, but it can name protocols.
-  const names = token === undefined ? ['pgfresh.v1'] : ['pgfresh.v1', `pgfresh.token.${token}`];
+  const names = ['pgfresh.v1'];
+  if (token !== undefined) names.push(`pgfresh.token.${token}`);
   const socket = new WebSocket(url.replace(/^http/, 'ws'), names);
   let isOpen = true;
   const send: Link['send'] = (message) => {
-    if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+    if (socket.readyState === socket.OPEN) socket.send(JSON.stringify(message));
   };
   socket.onopen = () => send({ type: 'hello', protocol });
   socket.onmessage = ({ data }) => {

@@ -1,5 +1,8 @@
-/** Starts the product as a newcomer would, looks at it, stops it as Ctrl-C does, and sees that nothing is left. Twice. */
-import { spawn, type ChildProcess } from 'node:child_process';
+/**
+ * Starts the product as a newcomer would, looks at it, stops it as Ctrl-C does, and sees that nothing is left. Twice from
+ * the sources, and once from the package as it would be published, in an empty folder.
+ */
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,13 +11,18 @@ import { temporaryFolder } from '../test/harness/folder.ts';
 
 const dataDir = await temporaryFolder('smoke');
 let child: ChildProcess | undefined;
-await liveOnce('first start', 15);
-await liveOnce('second start', 2);
+await liveOnce('first start', 15, ['npm', 'start']);
+await liveOnce('second start', 2, ['npm', 'start']);
+rmSync(dataDir, { recursive: true, force: true });
+const installed = await installPackage();
+await liveOnce('start of the package', 15, ['npx', 'pgfresh', 'demo'], installed);
+rmSync(installed, { recursive: true, force: true });
 rmSync(dataDir, { recursive: true, force: true });
 console.log('stopped with exit code 0, and nothing is left running');
 
-async function liveOnce(name: string, seconds: number): Promise<void> {
-  child = spawn('npm', ['start'], {
+async function liveOnce(name: string, seconds: number, [program, ...words]: string[], cwd = '.'): Promise<void> {
+  child = spawn(program!, words, {
+    cwd,
     env: { ...process.env, DATABASE_URL: '', PGFRESH_DATA_DIR: dataDir },
     stdio: ['ignore', 'pipe', 'inherit'],
     // A group of its own, so that the signal reaches npm and what it started, as a terminal does it.
@@ -29,10 +37,10 @@ async function liveOnce(name: string, seconds: number): Promise<void> {
   if (taken > seconds) fail(`the ${name} took ${taken} s, and ${seconds} s is the most`);
   console.log(`${name}: ready in ${taken} s at ${url}`);
 
-  for (const path of ['/readyz', '/livez', '/metrics', '/']) {
-    const { status } = await fetch(url + path);
-    if (status !== 200) fail(`${path} answered ${status}`);
-  }
+  for (const path of ['/readyz', '/livez', '/metrics', '/live/client.js']) await read(url + path);
+  const parts = [...(await read(`${url}/`)).matchAll(/(?:src|href)="([^"]+)"/g)].map(([, path]) => path!);
+  if (parts.length < 3) fail(`the board has no parts:\n${parts.join('\n')}`);
+  for (const path of parts) await read(url + path);
   const { postmaster } = JSON.parse(readFileSync(join(dataDir, 'server.json'), 'utf8')) as { postmaster: number };
   if (!alive(postmaster)) fail(`the postmaster ${postmaster} does not run`);
 
@@ -41,6 +49,22 @@ async function liveOnce(name: string, seconds: number): Promise<void> {
   clearTimeout(timer);
   if (code !== 0) fail(`it ended with ${code ?? killer} instead of 0`);
   if (alive(postmaster)) fail(`the postmaster ${postmaster} still runs`);
+}
+
+/** What was packed, installed into an empty folder. */
+async function installPackage(): Promise<string> {
+  const folder = await temporaryFolder('package');
+  const [{ filename }] = JSON.parse(
+    execFileSync('npm', ['pack', '--json', '--silent', '--pack-destination', folder], { encoding: 'utf8' }),
+  ) as [{ filename: string }];
+  execFileSync('npm', ['install', '--no-audit', '--no-fund', '--silent', `./${filename}`], { cwd: folder });
+  return folder;
+}
+
+async function read(url: string): Promise<string> {
+  const response = await fetch(url);
+  if (!response.ok) fail(`${url} answered ${response.status}`);
+  return response.text();
 }
 
 async function bannerOf({ stdout }: ChildProcess): Promise<string> {

@@ -35,11 +35,14 @@ export async function startMarket({ databaseUrl }: DevContext): Promise<DevSuppo
   };
 }
 
+// The way to it is the same from here and from what is built of this file.
+const schema = new URL('../../examples/market/schema.sql', import.meta.url);
+
 async function applySchema(url: string): Promise<void> {
   const client = new pg.Client(url);
   await client.connect();
   try {
-    await client.query(await readFile(new URL('schema.sql', import.meta.url), 'utf8'));
+    await client.query(await readFile(schema, 'utf8'));
   } finally {
     await client.end();
   }

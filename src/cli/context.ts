@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { loadConfig, settingNames, type ResolvedConfig, type SettingName } from '../config/index.ts';
+import { loadConfig, settingNames, type LoadOptions, type ResolvedConfig, type SettingName } from '../config/index.ts';
 import { Connection, type Queryable } from '../database/index.ts';
 import { Events } from '../events/index.ts';
 import { thenStop } from '../lifecycle/index.ts';
@@ -19,7 +19,11 @@ interface GlobalOptions extends Partial<Record<SettingName, string>> {
   debug?: boolean;
 }
 
-export function contextOf(command: Command): CommandContext {
+/** With the configuration that the command line names, or with one that it can not choose. */
+export function contextOf(
+  command: Command,
+  given: Partial<Pick<LoadOptions, 'configFile' | 'env'>> = {},
+): CommandContext {
   const options = command.optsWithGlobals<GlobalOptions>();
   const flags = Object.fromEntries(
     settingNames.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])),
@@ -27,7 +31,7 @@ export function contextOf(command: Command): CommandContext {
   return {
     output: new Output(options),
     events: new Events(),
-    config: () => loadConfig({ folder: process.cwd(), configFile: options.config, flags, env: process.env }),
+    config: () => loadConfig({ folder: process.cwd(), configFile: options.config, flags, env: process.env, ...given }),
   };
 }
 

@@ -3,6 +3,7 @@ import { settingNames, settings } from '../config/index.ts';
 import { exitCodes } from '../errors/index.ts';
 import { addCheck } from './commands/check.ts';
 import { addConfig } from './commands/config.ts';
+import { addDemo } from './commands/demo.ts';
 import { addCron } from './commands/cron.ts';
 import { addExplain } from './commands/explain.ts';
 import { addJobs } from './commands/jobs.ts';
@@ -19,6 +20,7 @@ import { version } from './version.ts';
 
 const examples = `
 Examples:
+  pgfresh demo                               a made-up market and its live board, in an empty folder
   pgfresh dev                                everything, on an embedded PostgreSQL
   DATABASE_URL=postgres://… pgfresh migrate  prepare your own PostgreSQL
   DATABASE_URL=postgres://… pgfresh run      run against it
@@ -44,6 +46,7 @@ Exit codes:
   ${exitCodes.newer}  the database is newer than this pgfresh`;
 
 const commands = [
+  addDemo,
   addDev,
   addRun,
   addWorker,

@@ -31,7 +31,7 @@ export type {
 } from './http-request.ts';
 export { hintFor, invalid } from './invalid.ts';
 export { defineJob, type Job, type JobContext, type JobDefinition, type JobHandler, type JobResult } from './job.ts';
-export { defineConfig, loadConfig, type LoadOptions } from './load.ts';
+export { defineConfig, findConfigFile, loadConfig, type LoadOptions } from './load.ts';
 export { isLoopback } from './loopback.ts';
 export { nearMiss } from './near-miss.ts';
 export { resolveConfig, type Config, type Origin, type ResolvedConfig } from './resolve.ts';

@@ -21,7 +21,7 @@ export interface LoadOptions extends Pick<ConfigInputs, 'flags' | 'env'> {
 
 /** Reads the configuration file, if there is one, and resolves every setting. */
 export async function loadConfig({ folder, configFile, flags = {}, env = {} }: LoadOptions): Promise<ResolvedConfig> {
-  const file = configFile === undefined ? findFile(folder) : resolve(folder, configFile);
+  const file = configFile === undefined ? findConfigFile(folder) : resolve(folder, configFile);
   const config = file === undefined ? {} : await importFile(file);
   return resolveConfig({ flags, env, config, file });
 }
@@ -31,7 +31,8 @@ export function defineConfig(config: Config): Config {
   return config;
 }
 
-function findFile(folder: string): string | undefined {
+/** The configuration that a folder has, if it has one. */
+export function findConfigFile(folder: string): string | undefined {
   return fileNames.map((name) => resolve(folder, name)).find((path) => existsSync(path));
 }
 

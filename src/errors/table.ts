@@ -41,6 +41,11 @@ export const errorTable = {
     says: 'There is no role "{role}"{hint}',
     next: 'Choose from: {roles}.',
   },
+  PGF_DEMO_FOLDER: {
+    exit: usage,
+    says: 'This folder has a configuration of its own, {file}, and the demo would move into its database.',
+    next: 'Run "npx pgfresh demo" in an empty folder, or "pgfresh dev" for what is configured here.',
+  },
   PGF_CONFIG_MISSING: {
     exit: config,
     says: 'The configuration file {file} does not exist.',

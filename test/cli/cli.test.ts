@@ -115,6 +115,10 @@ it('the configuration that the README shows works in any folder', async () => {
   expect(file).toBe(join(folder, 'pgfresh.config.ts'));
   expect(settings).toContainEqual(expect.objectContaining({ name: 'port', value: 4500, from: 'file' }));
   expect(settings).toContainEqual(expect.objectContaining({ name: 'statementTimeout', value: 10_000, from: 'file' }));
+  // The demo does not move in with it.
+  const demo = await runCli(['demo'], { cwd: folder });
+  expect(demo).toMatchObject({ code: 2, stderr: expect.stringContaining('PGF_DEMO_FOLDER') as string });
+  expect(await readdir(folder)).toEqual(['pgfresh.config.ts']);
 });
 
 describe('migrate', () => {

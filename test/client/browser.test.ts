@@ -40,8 +40,10 @@ const rendered =
 interface TestWindow {
   client: { get(type: string, key: string): Promise<unknown>; status: string };
   show: (cards: number[]) => void;
+  showSlowly: (cards: number[]) => void;
   look: (keys: string[]) => void;
   torn: string[];
+  rendered: unknown[];
 }
 
 /** What the pages of a test have to say for themselves besides what they show. */
@@ -92,6 +94,29 @@ describe('cards in a page', () => {
     await show(page, []);
     await expect.poll(() => scene.demand()).toEqual([]);
     await expect.poll(() => statusOf(page)).toBe('idle');
+    expect(complaints).toEqual([]);
+  });
+
+  it('say the same at every moment, also when a change comes in the middle of a long rendering', async () => {
+    let price = 1;
+    await scene.quote('AAPL', price);
+    const page = await openCards(await openContext());
+    let seen: unknown[] = [];
+    // Until it came in the middle.
+    while (!seen.includes(price) || !seen.includes(price - 1)) {
+      await show(page, [0]);
+      await expect.poll(() => cardsOf(page)).toEqual([`fresh ${price}`]);
+      price += 1;
+      await page.evaluate(() => {
+        const test = globalThis as unknown as TestWindow;
+        test.rendered = [];
+        test.showSlowly([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+      });
+      await scene.quote('AAPL', price);
+      await expect.poll(() => cardsOf(page)).toEqual(Array.from({ length: 10 }, () => `fresh ${price}`));
+      seen = await page.evaluate(() => (globalThis as unknown as TestWindow).rendered);
+    }
+    expect(await page.evaluate(() => (globalThis as unknown as TestWindow).torn)).toEqual([]);
     expect(complaints).toEqual([]);
   });
 

@@ -1,4 +1,7 @@
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
 import { onTestFinished } from 'vitest';
+import { WebSocketServer, type WebSocket as Socket } from 'ws';
 import { createClient, type ClientOptions, type Fresh, type FreshClient } from 'pgfresh/client';
 import { tokenOf } from '../gateway/live-scene.ts';
 
@@ -43,16 +46,43 @@ export function recordSent(): { type: string; pairs?: string[][] }[] {
   return sent;
 }
 
+/** A server that welcomes whoever comes, and then does what the test wants. */
+export async function openScript(
+  expiresAt: Date | null = null,
+): Promise<{ url: string; sockets: Socket[]; heard: unknown[] }> {
+  const server = new WebSocketServer({ port: 0, host: '127.0.0.1', handleProtocols: () => 'pgfresh.v1' });
+  await once(server, 'listening');
+  onTestFinished(() => {
+    for (const socket of server.clients) socket.terminate();
+    server.close();
+  });
+  const sockets: Socket[] = [];
+  const heard: unknown[] = [];
+  server.on('connection', (socket) => {
+    socket.on('message', (data: Buffer) => heard.push(JSON.parse(data.toString())));
+    socket.once('message', () => {
+      const limits = { pairs: 500, message_bytes: 128_000 };
+      const now = new Date().toISOString();
+      socket.send(JSON.stringify({ type: 'welcome', protocol: 1, user: 'ada', expires_at: expiresAt, now, limits }));
+      sockets.push(socket);
+    });
+  });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, sockets, heard };
+}
+
 /** A page around the clients of this process, until the test ends: it can be hidden, and lose its network. */
-export function pretendPage(): { hidden: boolean; offline: boolean } {
-  const page = new EventTarget();
-  const document = Object.assign(new EventTarget(), { hidden: false });
+export function pretendPage(): { hidden: boolean; offline: boolean; readonly listeners: number } {
+  const signals: AbortSignal[] = [];
+  class Target extends EventTarget {
+    override addEventListener(name: string, listener: () => void, options: { signal: AbortSignal }): void {
+      signals.push(options.signal);
+      super.addEventListener(name, listener, options);
+    }
+  }
+  const page = new Target();
+  const document = Object.assign(new Target(), { hidden: false });
   let offline = false;
-  const given = {
-    document,
-    addEventListener: page.addEventListener.bind(page),
-    removeEventListener: page.removeEventListener.bind(page),
-  };
+  const given = { document, addEventListener: page.addEventListener.bind(page) };
   Object.assign(globalThis, given);
   Object.defineProperty(navigator, 'onLine', { get: () => !offline, configurable: true });
   onTestFinished(() => {
@@ -60,6 +90,9 @@ export function pretendPage(): { hidden: boolean; offline: boolean } {
     delete (navigator as unknown as Record<string, unknown>)['onLine'];
   });
   return {
+    get listeners() {
+      return signals.filter(({ aborted }) => !aborted).length;
+    },
     get hidden() {
       return document.hidden;
     },

@@ -1,11 +1,11 @@
-import { createServer, request } from 'node:http';
+import { createServer, request, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import { afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import { createClient } from 'pgfresh/client';
+import { createClient, type FreshClient } from 'pgfresh/client';
 import { LiveScene, tokenOf, type RunningGateway } from '../gateway/live-scene.ts';
 import { Proxy } from '../harness/proxy.ts';
-import { clientOf, isInOrder, look, pretendPage, recordSent } from './client-scene.ts';
+import { clientOf, isInOrder, look, openScript, pretendPage, recordSent, type Rows } from './client-scene.ts';
 
 let scene: LiveScene;
 let running: RunningGateway;
@@ -23,6 +23,12 @@ afterEach(() => {
   vi.useRealTimers();
   vi.restoreAllMocks();
 });
+
+/** Lets ten seconds of the client pass, and then waits until the server has said something. */
+async function pass10s(client: FreshClient<Rows>): Promise<void> {
+  await vi.advanceTimersByTimeAsync(10_000);
+  await client.refreshNow('quote', 'AAPL').catch(() => {});
+}
 
 const connections = () => running.seen.filter(({ type }) => type === 'gateway.opened').length;
 
@@ -80,6 +86,9 @@ describe('a pair', () => {
     await expect.poll(small.prices).toEqual([1]);
     await expect.poll(large.prices).toEqual([1]);
     small.stop();
+    // Who leaves twice does not take another along.
+    const { stop } = look(client, 'MSFT');
+    for (let turn = 0; turn < 5; turn++) stop();
     // The moment after which it is let go.
     await expect.poll(() => client.peek('quote', 'msft').state).toBe('loading');
     await scene.quote('MSFT', 2);
@@ -99,8 +108,9 @@ describe('a pair', () => {
     await expect.poll(() => bad.told.at(-1)).toMatchObject({ state: 'refused', error: { code: 'PGF_KEY_UNKNOWN' } });
     await expect(client.get('quote', 'X')).rejects.toMatchObject({ name: 'FreshError', code: 'PGF_KEY_UNKNOWN' });
     await scene.db.query(`update pgfresh.data_type_registry set key_pattern = '^[A-Z]+$'`);
-    await vi.advanceTimersByTimeAsync(60_000);
+    for (let round = 0; round < 6; round++) await pass10s(client);
     await expect.poll(() => bad.told.at(-1)?.error).toBe(null);
+    expect(connections()).toBe(1);
   });
 
   it.each([
@@ -134,6 +144,16 @@ describe('a pair', () => {
     await expect(client.refreshNow('quote', 'no key')).rejects.toMatchObject({ code: 'PGF_KEY_UNKNOWN' });
   });
 
+  it('that somebody looks at is not let go after a refresh', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const client = await clientOf('ada', { url });
+    const { told } = look(client, 'AAPL');
+    await expect.poll(() => told.length).toBeGreaterThan(0);
+    await client.refreshNow('quote', 'AAPL');
+    vi.advanceTimersByTime(1_000);
+    expect(client.peek('quote', 'AAPL').state).not.toBe('loading');
+  });
+
   it('tells how many look', async () => {
     const [ada, bob] = [await clientOf('ada', { url }), await clientOf('bob', { url })];
     const told: unknown[] = [];
@@ -146,20 +166,29 @@ describe('a pair', () => {
     expect(bob.viewers('quote', 'AAPL')).toBe(undefined);
   });
 
-  it('whose listener throws does not keep others from being told', async () => {
+  it('whose listener throws does not keep others from being told, and can be left', async () => {
     const thrown: unknown[] = [];
     const real = process.listeners('uncaughtException');
     process.removeAllListeners('uncaughtException');
-    process.once('uncaughtException', (error) => thrown.push(error.message));
-    onTestFinished(() => real.forEach((listener) => process.on('uncaughtException', listener)));
+    process.on('uncaughtException', (error) => thrown.push(error.message));
+    onTestFinished(() => {
+      process.removeAllListeners('uncaughtException');
+      real.forEach((listener) => process.on('uncaughtException', listener));
+    });
     await scene.quote('AAPL', 1);
     const client = await clientOf('ada', { url });
-    client.subscribe('quote', 'AAPL', () => {
+    const throwing = (): never => {
       throw new Error('of the page');
-    });
-    const { prices } = look(client, 'AAPL');
+    };
+    const stops = [client.subscribe('quote', 'AAPL', throwing)];
+    const { prices, stop } = look(client, 'AAPL');
     await expect.poll(prices).toEqual([1]);
     await expect.poll(() => thrown).toEqual(['of the page']);
+    // Also where something is known already.
+    stops.push(client.subscribe('quote', 'AAPL', throwing), stop);
+    await expect.poll(() => thrown).toHaveLength(2);
+    stops.forEach((each) => each());
+    await expect.poll(() => client.status).toBe('idle');
   });
 });
 
@@ -175,17 +204,16 @@ describe('a connection', () => {
     await expect.poll(apple.prices).toEqual([1]);
     await expect.poll(soft.prices).toEqual([1]);
     const statuses: string[] = [];
-    client.onStatus((status) => statuses.push(status));
+    const errors: unknown[] = [];
+    client.onStatus((status) => {
+      statuses.push(status);
+      if (status === 'waiting') errors.push(client.error);
+    });
     proxy.cut();
-    await expect.poll(() => statuses).toContain('waiting');
-    expect(client.error).toMatchObject({ code: 'PGF_CLIENT_UNREACHABLE' });
+    await expect.poll(() => errors[0]).toMatchObject({ code: 'PGF_CLIENT_UNREACHABLE' });
     await scene.quote('AAPL', 2);
     await expect.poll(apple.prices).toEqual([1, 2]);
-    expect(statuses.filter((status, place) => status !== statuses[place - 1]).slice(-3)).toEqual([
-      'waiting',
-      'connecting',
-      'live',
-    ]);
+    expect(statuses.slice(-3)).toEqual(['waiting', 'connecting', 'live']);
     expect(client.error).toBe(null);
     // The rows of MSFT were not sent again: they are the same object.
     expect(new Set(soft.told.map(({ rows }) => rows)).size).toBe(1);
@@ -210,16 +238,49 @@ describe('a connection', () => {
     expect(told.at(-1)!.data!.price).toBe(2);
   });
 
+  it('is made again later each time that it fails, soon after one that was steady, or when the server has asked', async () => {
+    vi.spyOn(Math, 'random').mockReturnValue(1);
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });
+    const { url: address, sockets } = await openScript();
+    const client = await clientOf('ada', { url: address });
+    const since: Partial<Record<string, number>> = {};
+    client.onStatus((status) => (since[status] = Date.now()));
+    look(client, 'AAPL');
+    const pauseAfter = async (liveMs: number, lastWord = '{"type":"resync"}'): Promise<number> => {
+      const place = sockets.length;
+      await expect.poll(() => [client.status, sockets.length]).toEqual(['live', place + 1]);
+      vi.setSystemTime(Date.now() + liveMs);
+      sockets[place]!.send(lastWord);
+      sockets[place]!.close();
+      await expect.poll(() => client.status).toBe('waiting');
+      vi.advanceTimersByTime(10_000);
+      return since['connecting']! - since['waiting']!;
+    };
+    expect(await pauseAfter(0)).toBe(1_000);
+    expect(await pauseAfter(3_000)).toBe(2_000);
+    expect(await pauseAfter(5_001)).toBe(500);
+    expect(await pauseAfter(0)).toBe(1_000);
+    expect(await pauseAfter(0, '{"type":"reconnect","after_ms":7000}')).toBe(7_000);
+  });
+
   it('goes by requests where WebSockets are broken', async () => {
     vi.spyOn(Math, 'random').mockReturnValue(0);
     await scene.quote('AAPL', 1);
-    const client = await clientOf('ada', { url: await withoutWebSockets(url) });
+    await scene.quote('MSFT', 5);
+    const between = await withoutWebSockets(url);
+    const client = await clientOf('ada', { url: between.url });
     const { prices, stop } = look(client, 'aapl');
     await expect.poll(prices).toEqual([1]);
     await scene.quote('AAPL', 2);
     await expect.poll(prices).toEqual([1, 2]);
     expect(running.seen).toContainEqual({ type: 'gateway.opened', transport: 'events' });
-    expect(await client.refreshNow('quote', 'AAPL')).toBe('queued');
+    // It asks for the pair and then for its refresh, and one does not overtake the other.
+    expect(await client.refreshNow('quote', 'NVDA')).toBeTypeOf('string');
+    expect(between.most).toBe(1);
+    // What the server could not take is said again.
+    between.refusesNext = true;
+    expect((await client.get('quote', 'MSFT')).data).toMatchObject({ price: 5 });
+    expect(between.refusesNext).toBe(false);
     stop();
     await expect.poll(() => scene.demand()).toEqual([]);
   });
@@ -260,6 +321,31 @@ describe('a connection', () => {
     expect(connections()).toBe(1);
   });
 
+  it('asks for the next token again, if that can not be had now', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });
+    const script = await openScript(new Date(Date.now() + 60_000));
+    let asked = 0;
+    const token = () => {
+      asked += 1;
+      if (asked === 2) throw new Error('the login is down');
+      return `token.${asked}`;
+    };
+    const client = await clientOf('ada', { url: script.url, token });
+    look(client, 'AAPL');
+    await expect.poll(() => client.status).toBe('live');
+    const [socket] = script.sockets;
+    for (let left = 55_000; left > 0; left -= 5_000) {
+      // It hears something, and is therefore not taken for dead.
+      socket!.send('{"type":"resync"}');
+      socket!.ping();
+      await once(socket!, 'pong');
+      await vi.advanceTimersByTimeAsync(5_000);
+    }
+    expect(asked).toBe(3);
+    await expect.poll(() => script.heard).toContainEqual({ type: 'auth', token: 'token.3' });
+    expect(script.sockets).toHaveLength(1);
+  });
+
   it('waits for a token that can not be had now', async () => {
     vi.spyOn(Math, 'random').mockReturnValue(0);
     let fails = true;
@@ -279,6 +365,78 @@ describe('a connection', () => {
     await expect.poll(() => client.status).toBe('live');
   });
 
+  it('by requests gets the next token too, and goes on with it', async () => {
+    const token = () => tokenOf('ada', { expires: new Date(Date.now() + 2_000) });
+    const client = await clientOf('ada', { url, token, transport: 'events' });
+    await scene.quote('AAPL', 1);
+    await scene.quote('MSFT', 2);
+    await client.get('quote', 'AAPL');
+    look(client, 'AAPL');
+    const before = Date.now();
+    // The first token is no good any more.
+    await expect.poll(() => Date.now() - before > 2_200).toBe(true);
+    expect((await client.get('quote', 'MSFT')).data).toMatchObject({ price: 2 });
+    expect(connections()).toBe(1);
+  });
+
+  it('says what is wrong now, and nothing while it is live', async () => {
+    vi.spyOn(Math, 'random').mockReturnValue(0);
+    const { proxy, url: address } = await Proxy.before(url);
+    onTestFinished(() => proxy.close());
+    proxy.judge = () => 'cut';
+    let fails = true;
+    const token = () => {
+      if (fails) throw new Error('the login is down');
+      return tokenOf('ada');
+    };
+    const sockets: WebSocket[] = [];
+    const real = globalThis.WebSocket;
+    globalThis.WebSocket = class extends real {
+      constructor(...given: ConstructorParameters<typeof real>) {
+        super(...given);
+        sockets.push(this);
+      }
+    };
+    onTestFinished(() => void (globalThis.WebSocket = real));
+    const client = await clientOf('ada', { url: address, token, transport: 'websocket' });
+    look(client, 'AAPL');
+    await expect.poll(() => client.error?.code).toBe('PGF_CLIENT_TOKEN');
+    fails = false;
+    await expect.poll(() => client.error?.code).toBe('PGF_CLIENT_UNREACHABLE');
+    proxy.judge = () => 'pass';
+    await expect.poll(() => client.status).toBe('live');
+    expect(client.error).toBe(null);
+    // Something that the server does not understand, and answers.
+    const heard: string[] = [];
+    sockets.at(-1)!.addEventListener('message', ({ data }) => heard.push(data as string));
+    sockets.at(-1)!.send('{"type":"wish"}');
+    await expect.poll(() => heard.join()).toContain('PGF_LIVE_MESSAGE');
+    expect([client.status, client.error]).toEqual(['live', null]);
+  });
+
+  it('that is asked for a sign of life when the page is shown has time to give it', async () => {
+    const page = pretendPage();
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const sent = recordSent();
+    const client = await clientOf('ada', { url });
+    await client.get('quote', 'AAPL');
+    look(client, 'AAPL');
+    const statuses: string[] = [];
+    client.onStatus((status) => statuses.push(status));
+    // All that came was heard, and a moment later it is looked at again.
+    await vi.advanceTimersByTimeAsync(19_999);
+    page.hidden = true;
+    page.hidden = false;
+    expect(sent.at(-1)).toEqual({ type: 'ping' });
+    vi.advanceTimersByTime(1);
+    expect(client.status).toBe('live');
+    // A refresh is answered after the ping was.
+    await client.refreshNow('quote', 'AAPL');
+    await vi.advanceTimersByTimeAsync(3_000);
+    expect(statuses).toEqual([]);
+    expect(connections()).toBe(1);
+  });
+
   it('that is dead is noticed', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     const { proxy, url: address } = await Proxy.before(url);
@@ -287,10 +445,7 @@ describe('a connection', () => {
     await client.get('quote', 'AAPL');
     look(client, 'AAPL');
     // One that only has nothing to say is left alone.
-    for (let round = 0; round < 4; round++) {
-      await vi.advanceTimersByTimeAsync(10_000);
-      expect(await client.refreshNow('quote', 'AAPL')).toBeTypeOf('string');
-    }
+    for (let round = 0; round < 4; round++) await pass10s(client);
     expect(client.status).toBe('live');
     proxy.judge = () => 'hold';
     await vi.advanceTimersByTimeAsync(30_001);
@@ -312,14 +467,23 @@ describe('a connection', () => {
     expect(client.status).toBe('live');
   });
 
-  it('is kept by a page that is hidden for a moment', async () => {
+  it.each([1_000, Infinity])('is kept by a page that is hidden for less than %s ms', async (hiddenFor) => {
     const page = pretendPage();
-    const client = await clientOf('ada', { url, hiddenFor: 10_000 });
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const client = await clientOf('ada', { url, hiddenFor });
     await client.get('quote', 'AAPL');
     look(client, 'AAPL');
     page.hidden = true;
+    vi.advanceTimersByTime(999);
     page.hidden = false;
     expect(client.status).toBe('live');
+    // The time begins anew with the next one.
+    vi.advanceTimersByTime(999);
+    page.hidden = true;
+    vi.advanceTimersByTime(999);
+    expect(client.status).toBe('live');
+    vi.advanceTimersByTime(1);
+    expect(client.status).toBe(hiddenFor === Infinity ? 'live' : 'resting');
     expect(connections()).toBe(1);
   });
 
@@ -341,15 +505,62 @@ describe('a connection', () => {
   });
 
   it('leaves nothing behind when it is closed', async () => {
+    const page = pretendPage();
     const client = await clientOf('ada', { url });
     await client.get('quote', 'AAPL');
     const { stop } = look(client, 'AAPL');
+    expect(page.listeners).toBeGreaterThan(0);
+    const pending = client.refreshNow('quote', 'AAPL');
     client.close();
     expect(client.status).toBe('closed');
+    expect(page.listeners).toBe(0);
+    await expect(pending).rejects.toMatchObject({ code: 'PGF_CLIENT_CLOSED' });
     await expect.poll(() => scene.demand()).toEqual([]);
     stop();
     expect(look(client, 'MSFT').told).toEqual([]);
     await expect(client.refreshNow('quote', 'AAPL')).rejects.toMatchObject({ code: 'PGF_CLIENT_CLOSED' });
+  });
+
+  it('asks again for a refresh that was not answered before it broke', async () => {
+    const { url: address, sockets, heard } = await openScript();
+    const client = await clientOf('ada', { url: address });
+    const refresh = client.refreshNow('quote', 'AAPL');
+    const asked = () => heard.filter((message) => (message as { type: string }).type === 'refresh');
+    await expect.poll(asked).toHaveLength(1);
+    sockets[0]!.close();
+    await expect.poll(asked).toHaveLength(2);
+    sockets[1]!.send('{"type":"refresh","pair":["quote","AAPL"],"result":"queued"}');
+    expect(await refresh).toBe('queued');
+  });
+
+  it('knows the clock of the server', async () => {
+    const { url: address, sockets } = await openScript();
+    const client = await clientOf('ada', { url: address });
+    look(client, 'AAPL');
+    await expect.poll(() => client.status).toBe('live');
+    const hoursAhead = () => Math.round((client.now() - Date.now()) / 3_600_000);
+    const say = (type: string, hours: number) => {
+      const now = new Date(Date.now() + hours * 3_600_000).toISOString();
+      sockets[0]!.send(JSON.stringify({ type, now, expires_at: null, limits: { message_bytes: 1_000 } }));
+    };
+    expect(hoursAhead()).toBe(0);
+    say('welcome', 1);
+    await expect.poll(hoursAhead).toBe(1);
+    say('pong', 2);
+    await expect.poll(hoursAhead).toBe(2);
+  });
+
+  it('says what is looked at in few messages, however it comes', async () => {
+    const sent = recordSent();
+    const client = await clientOf('ada', { url });
+    await client.get('quote', 'AAPL');
+    const keys = Array.from({ length: 26 }, (_, place) => String.fromCharCode(65 + place));
+    for (const key of keys) {
+      look(client, key);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+    await expect.poll(async () => (await scene.demand()).length).toBeGreaterThanOrEqual(26);
+    expect(sent.filter(({ type }) => type === 'add').length).toBeLessThan(8);
   });
 
   it('wants more pairs than one message has room for', async () => {
@@ -379,9 +590,27 @@ describe('createClient', () => {
   });
 });
 
-/** A server between, that knows nothing of WebSockets. */
-async function withoutWebSockets(target: string): Promise<string> {
+interface Between {
+  readonly url: string;
+  /** How many messages were on their way at the same time. */
+  most: number;
+  /** Whether the next message is not taken. */
+  refusesNext: boolean;
+}
+
+/** A server between, that knows nothing of WebSockets, and takes its time. */
+async function withoutWebSockets(target: string): Promise<Between> {
+  let underway = 0;
   const server = createServer((incoming, outgoing) => {
+    if (incoming.method === 'GET') return passOn(incoming, outgoing);
+    underway += 1;
+    between.most = Math.max(between.most, underway);
+    outgoing.on('close', () => (underway -= 1));
+    if (!between.refusesNext) return void setTimeout(() => passOn(incoming, outgoing), 20);
+    between.refusesNext = false;
+    return void outgoing.writeHead(503).end();
+  });
+  const passOn = (incoming: IncomingMessage, outgoing: ServerResponse): void => {
     const { host: _host, ...headers } = incoming.headers;
     const sent = request(`${target}${incoming.url}`, { method: incoming.method!, headers }, (answer) => {
       outgoing.writeHead(answer.statusCode!, answer.headers);
@@ -390,7 +619,7 @@ async function withoutWebSockets(target: string): Promise<string> {
     });
     sent.on('error', () => outgoing.destroy());
     incoming.pipe(sent);
-  });
+  };
   server.on('upgrade', (_, socket) => socket.destroy());
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -399,5 +628,6 @@ async function withoutWebSockets(target: string): Promise<string> {
     server.close();
     await once(server, 'close');
   });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const between = { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, most: 0, refusesNext: false };
+  return between;
 }

@@ -20,58 +20,86 @@ function beating(userId: string) {
   const called: string[] = [];
   const errors: unknown[] = [];
   let isDown = false;
+  let underway = 0;
   const heartbeat = createHeartbeat({
     userId,
     call: async (name: string, { p_user_id, p_key, p_data_type }: HeartbeatArguments) => {
       called.push(`${name.split('_', 1)[0]} ${p_key}`);
       if (isDown) throw new Error('no network');
-      await scene.db.query(`select pgfresh.${name}($1::text, $2::text, $3::text)`, [p_user_id, p_key, p_data_type]);
+      underway += 1;
+      await scene.db
+        .query(`select pgfresh.${name}($1::text, $2::text, $3::text)`, [p_user_id, p_key, p_data_type])
+        .finally(() => (underway -= 1));
     },
     onError: (error) => errors.push(error),
   });
   made.push(heartbeat);
-  return { heartbeat, called, errors, setDown: (down: boolean) => void (isDown = down) };
+  /** Lets time pass. It is also that of queries, which must not seem to take so long. */
+  const pass = async (ms: number): Promise<void> => {
+    for (let left = ms; left > 0; left -= 60_000) {
+      await expect.poll(() => underway).toBe(0);
+      await vi.advanceTimersByTimeAsync(Math.min(left, 60_000));
+    }
+    await expect.poll(() => underway).toBe(0);
+  };
+  return { heartbeat, called, errors, pass, setDown: (down: boolean) => void (isDown = down) };
 }
 
 const subscribed = () =>
   scene.value<string[]>(`array(select user_id || ' ' || key from pgfresh.active_subscriptions order by 1)`);
 
 it('adds at once, beats every minute and removes, once for all who look', async () => {
-  const { heartbeat, called } = beating('ada');
+  const { heartbeat, called, pass } = beating('ada');
   const stops = [1, 2, 3].map(() => heartbeat.subscribe('quote', 'AAPL'));
   await expect.poll(subscribed).toEqual(['ada AAPL']);
   expect(called).toEqual(['upsert AAPL']);
-  await vi.advanceTimersByTimeAsync(120_000);
+  await pass(120_000);
   expect(called).toEqual(['upsert AAPL', 'upsert AAPL', 'upsert AAPL']);
   stops.forEach((stop) => stop());
   stops.forEach((stop) => stop());
   expect(called).toHaveLength(3);
-  await vi.advanceTimersByTimeAsync(1_000);
-  await expect.poll(subscribed).toEqual([]);
+  await pass(1_000);
+  expect(await subscribed()).toEqual([]);
   expect(called.at(-1)).toBe('remove AAPL');
-  await vi.advanceTimersByTimeAsync(600_000);
+  await pass(600_000);
   expect(called).toHaveLength(4);
 });
 
 it('costs nothing when a component comes and goes', async () => {
-  const { heartbeat, called } = beating('ada');
+  const { heartbeat, called, pass } = beating('ada');
   for (let turn = 0; turn < 20; turn++) heartbeat.subscribe('quote', 'AAPL')();
   const stop = heartbeat.subscribe('quote', 'AAPL');
-  await vi.advanceTimersByTimeAsync(5_000);
+  await pass(5_000);
   expect(called).toEqual(['upsert AAPL']);
   stop();
 });
 
 it('tells what failed, and tries again with the next beat', async () => {
-  const { heartbeat, errors, setDown } = beating('ada');
+  const { heartbeat, errors, pass, setDown } = beating('ada');
   setDown(true);
   heartbeat.subscribe('quote', 'AAPL');
   await expect.poll(() => errors).toEqual([new Error('no network')]);
   setDown(false);
-  await vi.advanceTimersByTimeAsync(60_000);
+  await pass(60_000);
   await expect.poll(subscribed).toEqual(['ada AAPL']);
   heartbeat.subscribe('quote', 'no key');
   await expect.poll(() => errors[1]).toMatchObject({ code: 'PGF_KEY_UNKNOWN' });
+});
+
+it('says one thing after another, so that no heartbeat overtakes a leave', async () => {
+  const called: string[] = [];
+  const answers: (() => void)[] = [];
+  const call = (name: string): Promise<void> => {
+    called.push(name.split('_', 1)[0]!);
+    return new Promise((resolve) => answers.push(resolve));
+  };
+  const heartbeat = createHeartbeat({ call });
+  const stop = heartbeat.subscribe('quote', 'AAPL');
+  stop();
+  await vi.advanceTimersByTimeAsync(1_000);
+  expect(called).toEqual(['upsert']);
+  answers[0]!();
+  await expect.poll(() => called).toEqual(['upsert', 'remove']);
 });
 
 it('takes an answer with an error for a failure, as Supabase gives it', async () => {
@@ -85,19 +113,24 @@ it('takes an answer with an error for a failure, as Supabase gives it', async ()
 
 it('is silent while the page is hidden, and beats when it is shown', async () => {
   const page = pretendPage();
-  const { heartbeat, called } = beating('ada');
+  const { heartbeat, called, pass } = beating('ada');
   heartbeat.subscribe('quote', 'AAPL');
   page.hidden = true;
-  await vi.advanceTimersByTimeAsync(300_000);
+  await pass(300_000);
   expect(called).toEqual(['upsert AAPL']);
   page.hidden = false;
   await expect.poll(() => called).toEqual(['upsert AAPL', 'upsert AAPL']);
 });
 
-it('ends all when it is closed', async () => {
-  const { heartbeat } = beating('ada');
-  heartbeat.subscribe('quote', 'AAPL');
+it('ends all when it is closed, and components that go later end nothing', async () => {
+  const { heartbeat, called, errors, pass } = beating('ada');
+  const stop = heartbeat.subscribe('quote', 'AAPL');
   heartbeat.subscribe('quote', 'MSFT');
   await heartbeat.close();
+  expect(errors).toEqual([]);
   expect(await subscribed()).toEqual([]);
+  heartbeat.subscribe('quote', 'AAPL');
+  stop();
+  await pass(1_000);
+  expect(called).toEqual(['upsert AAPL', 'upsert MSFT', 'remove AAPL', 'remove MSFT', 'upsert AAPL']);
 });

@@ -49,7 +49,7 @@ export function Board() {
         </nav>
         <BreakMenu trouble={trouble} onChange={changed} />
       </header>
-      <Strip overview={overview.value} />
+      <Strip overview={overview.value} isLive={isLive} />
       <Notice connection={connection} trouble={trouble} overview={overview.value} onChange={changed} />
       <div className="desk">
         <aside aria-label="Watchlist">

@@ -1,45 +1,46 @@
-import type { Fresh } from 'pgfresh/client';
 import { useFreshClient, usePresence } from 'pgfresh/react';
-import { useId, useState, type ReactNode } from 'react';
+import { useId, type ReactNode } from 'react';
 import { useNow } from './clock.ts';
-import { conditionOf, Freshness } from './freshness.tsx';
+import { conditionOf } from './condition.ts';
+import { Freshness } from './freshness.tsx';
+import { useRefresh, type Refreshable } from './refresh.ts';
 
 interface CardProps {
   readonly title: string;
   readonly type: 'quote' | 'profile' | 'ratios-ttm' | 'financial-statements' | 'dividend-history';
   readonly symbol: string;
-  readonly fresh: Fresh<unknown> & { readonly refreshNow: () => Promise<unknown> };
+  readonly fresh: Refreshable;
+  /** Whether nobody trades it now. */
+  readonly isClosed?: boolean | undefined;
   /** How many lines of nothing stand for what is not there yet. */
   readonly lines?: number;
   readonly children: ReactNode;
 }
 
 /** A pair on the page: what it is, how old it is, why it waits, and who else looks. */
-export function Card({ title, type, symbol, fresh, lines = 4, children }: CardProps) {
+export function Card({ title, type, symbol, fresh, isClosed, lines = 4, children }: CardProps) {
   useNow();
   const id = useId();
   const now = useFreshClient().now();
   const viewers = usePresence(type, symbol);
-  const condition = conditionOf(fresh, now);
-  // The version that somebody wanted to be replaced.
-  const [asked, setAsked] = useState<string | null>();
-  const refresh = (): void => {
-    setAsked(fresh.version);
-    fresh.refreshNow().catch(() => setAsked(undefined));
-  };
-  const why = fresh.error ? `${fresh.error.message} ${fresh.error.next}` : fresh.words;
+  const condition = conditionOf(fresh, now, isClosed);
+  const { isAsked, answer, ask } = useRefresh(fresh);
+  const why =
+    condition === 'resting'
+      ? 'Its exchange is closed, so there is nothing newer.'
+      : (fresh.error?.message ?? fresh.words);
   return (
     <section className={`card ${type} ${condition}`} aria-labelledby={id} data-version={fresh.version}>
       <header>
         <h3 id={id}>{title}</h3>
-        <Freshness fresh={fresh} />
+        <Freshness fresh={fresh} isClosed={isClosed} />
         <button
           type="button"
-          className={asked === fresh.version ? 'again asked' : 'again'}
-          aria-busy={asked === fresh.version}
+          className={isAsked ? 'again asked' : 'again'}
+          aria-busy={isAsked}
           aria-label={`Refresh ${title.toLowerCase()} now`}
           title="Refresh now"
-          onClick={refresh}
+          onClick={ask}
         >
           <svg viewBox="0 0 16 16" aria-hidden="true">
             <path d="M13 8a5 5 0 1 1-1.5-3.6M13 2.5v3h-3" />
@@ -48,7 +49,7 @@ export function Card({ title, type, symbol, fresh, lines = 4, children }: CardPr
       </header>
       {fresh.rows.length === 0 && condition !== 'empty' ? <Bones lines={lines} /> : children}
       <footer>
-        <p className="why">{condition === 'fresh' ? '' : why}</p>
+        <p className="why">{answer ?? (condition === 'fresh' ? '' : why)}</p>
         {viewers !== undefined && viewers > 0 && <Viewers count={viewers} />}
       </footer>
     </section>

@@ -57,7 +57,7 @@ export function Chart({ name, points, currency, previousClose }: ChartProps) {
       <i className="tip" style={{ left: `${(x(last[0]) / width) * 100}%`, top: `${(y(last[1]) / height) * 100}%` }} />
       <figcaption aria-hidden="true">
         <span className="high">{price(high, currency)}</span>
-        <span className="low">{price(low, currency)}</span>
+        {low < high && <span className="low">{price(low, currency)}</span>}
         <span className="from">{duration(end - start)} ago</span>
         <span className="to">now</span>
       </figcaption>

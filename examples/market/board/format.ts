@@ -10,7 +10,11 @@ export function price(value: number, currency: string): string {
   return format.format(value);
 }
 
-const compactFormat = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });
+const compactFormat = new Intl.NumberFormat('en-US', {
+  notation: 'compact',
+  minimumFractionDigits: 1,
+  maximumFractionDigits: 1,
+});
 const wholeFormat = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const twoDigits = new Intl.NumberFormat('en-US', { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 

@@ -1,20 +1,8 @@
 import type { Fresh } from 'pgfresh/client';
 import { useFreshClient, useFreshStatus } from 'pgfresh/react';
 import { useNow } from './clock.ts';
+import { conditionOf, type Condition } from './condition.ts';
 import { duration } from './format.ts';
-
-export type Condition = 'fresh' | 'stale' | 'fetching' | 'failing' | 'missing' | 'resting' | 'empty';
-
-/** How a pair looks to a person. The server says it when something changes; that time passes, the page sees itself. */
-export function conditionOf({ state, reason, dueAt, rows }: Fresh<unknown>, now: number): Condition {
-  if (reason === 'gate' && rows.length > 0) return 'resting';
-  if (state === 'failing' || state === 'refused') return 'failing';
-  // It was asked for, and there is nothing.
-  if (state === 'missing' && reason === 'held') return 'empty';
-  if (state === 'loading' || state === 'missing') return 'missing';
-  if (state === 'refreshing') return rows.length === 0 ? 'missing' : 'fetching';
-  return state === 'stale' || (dueAt !== null && dueAt.getTime() < now) ? 'stale' : 'fresh';
-}
 
 const words: Readonly<Record<Condition, string>> = {
   fresh: 'fresh',
@@ -28,34 +16,38 @@ const words: Readonly<Record<Condition, string>> = {
 
 interface FreshnessProps {
   readonly fresh: Fresh<unknown>;
+  /** Whether nobody trades it now. */
+  readonly isClosed?: boolean | undefined;
   /** Only the ring and the age, where there is no room. */
   readonly isShort?: boolean;
 }
 
 /** The age of a value, and a ring that empties until it is due. */
-export function Freshness({ fresh, isShort = false }: FreshnessProps) {
+export function Freshness({ fresh, isClosed, isShort = false }: FreshnessProps) {
   useNow();
   const now = useFreshClient().now();
   const isAway = useFreshStatus() !== 'live';
-  const condition = conditionOf(fresh, now);
+  const condition = conditionOf(fresh, now, isClosed);
   const { fetchedAt, dueAt } = fresh;
   const age = fetchedAt && now - fetchedAt.getTime();
   const left = fetchedAt && dueAt ? (dueAt.getTime() - now) / (dueAt.getTime() - fetchedAt.getTime()) : 0;
-  const tone = isAway && condition !== 'missing' ? 'stale' : condition;
+  // While nobody tells, nobody knows.
+  const isLast = isAway && condition !== 'missing';
+  const word = isLast ? 'last known' : words[condition];
   return (
-    <span className={`freshness ${tone}`}>
+    <span className={`freshness ${isLast ? 'stale' : condition}`}>
       <svg viewBox="0 0 16 16" aria-hidden="true">
         <circle cx="8" cy="8" r="6" pathLength="1" />
         <circle cx="8" cy="8" r="6" pathLength="1" className="left" strokeDasharray={`${clamp(left)} 1`} />
       </svg>
-      {!isShort && <span className="word">{words[condition]}</span>}
+      {!isShort && <span className="word">{word}</span>}
       {age !== null && (
         <time dateTime={fetchedAt!.toISOString()}>
-          <span className="hidden">{isShort ? `${words[condition]}, ` : ''}age </span>
+          <span className="hidden">{isShort ? `${word}, ` : ''}age </span>
           {duration(age)}
         </time>
       )}
-      {age === null && isShort && <span className="hidden">{words[condition]}</span>}
+      {age === null && isShort && <span className="hidden">{word}</span>}
     </span>
   );
 }

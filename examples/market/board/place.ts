@@ -5,7 +5,16 @@ function subscribe(listener: () => void): () => void {
   return () => removeEventListener('hashchange', listener);
 }
 
-const place = (): string => decodeURIComponent(location.hash.slice(1));
+const longest = 20;
+
+/** What the address says, which anybody can have written. */
+function place(): string {
+  try {
+    return decodeURIComponent(location.hash.slice(1)).slice(0, longest).toUpperCase();
+  } catch {
+    return '';
+  }
+}
 
 /** The symbol that is looked at. It is in the address, so that it can be sent to somebody. */
 export function usePlace(usual: string): [string, (symbol: string) => void] {
@@ -13,5 +22,5 @@ export function usePlace(usual: string): [string, (symbol: string) => void] {
   const go = useCallback((next: string) => {
     location.hash = encodeURIComponent(next);
   }, []);
-  return [symbol === '' ? usual : symbol.toUpperCase(), go];
+  return [symbol === '' ? usual : symbol, go];
 }

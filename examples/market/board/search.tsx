@@ -1,6 +1,6 @@
 import { use, useEffect, useId, useRef, useState, type KeyboardEvent } from 'react';
 import { ListingContext } from './listing.ts';
-import type { Listing } from './server.ts';
+import { searchSymbols } from './symbol-search.ts';
 
 const most = 8;
 
@@ -12,7 +12,7 @@ export function Search({ onPick }: { readonly onPick: (symbol: string) => void }
   const [active, setActive] = useState(0);
   const input = useRef<HTMLInputElement>(null);
   const id = useId();
-  const found = search(listing, text);
+  const found = searchSymbols(listing, text);
   const shown = found.slice(0, most);
   const isShown = isOpen && text.trim() !== '';
 
@@ -85,11 +85,10 @@ export function Search({ onPick }: { readonly onPick: (symbol: string) => void }
             onClick={() => pick(symbol)}
           >
             <b>{symbol}</b>
-            <span>{name ?? 'not looked at yet'}</span>
+            {name === null ? <span className="soft">nobody has looked yet</span> : <span>{name}</span>}
             <small>
-              {exchange}
               <i className={open ? 'dot good' : 'dot'} />
-              {open ? 'open' : 'closed'}
+              {open ? 'open' : 'closed'} · {exchange}
             </small>
           </li>
         ))}
@@ -100,39 +99,4 @@ export function Search({ onPick }: { readonly onPick: (symbol: string) => void }
       </p>
     </div>
   );
-}
-
-interface Found {
-  readonly symbol: string;
-  readonly name: string | null;
-  readonly exchange: string;
-  readonly open: boolean;
-}
-
-/** Tickers that begin so come first, then those that contain it, then companies and exchanges. */
-function search({ symbols, exchanges }: Listing, text: string): readonly Found[] {
-  const wanted = text.trim().toLowerCase();
-  if (wanted === '') return [];
-  const exchangeOf = new Map(exchanges.map((each) => [each.exchange, each]));
-  const rank = (symbol: string, name: string | null, exchange: string): number => {
-    const ticker = symbol.toLowerCase();
-    if (ticker === wanted) return 0;
-    if (ticker.startsWith(wanted)) return 1;
-    if (
-      name
-        ?.toLowerCase()
-        .split(' ')
-        .some((word) => word.startsWith(wanted))
-    )
-      return 2;
-    if (ticker.includes(wanted)) return 3;
-    return `${name} ${exchange}`.toLowerCase().includes(wanted) ? 4 : Infinity;
-  };
-  return symbols
-    .map(({ symbol, name, exchange }) => {
-      const { name: place = exchange, open = false } = exchangeOf.get(exchange) ?? {};
-      return { symbol, name, exchange: place, open, rank: rank(symbol, name, place) };
-    })
-    .filter((each) => each.rank < Infinity)
-    .toSorted((a, b) => a.rank - b.rank);
 }

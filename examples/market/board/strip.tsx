@@ -1,11 +1,11 @@
 import type { ReactNode } from 'react';
-import { bytes, percent, whole } from './format.ts';
+import { bytes, duration, percent, whole } from './format.ts';
 import type { Overview } from './server.ts';
 import { Spark } from './spark.tsx';
 import { useTrail } from './trail.ts';
 
 /** What all this costs, and what it brings, now. */
-export function Strip({ overview }: { readonly overview: Overview | undefined }) {
+export function Strip({ overview, isLive }: { readonly overview: Overview | undefined; readonly isLive: boolean }) {
   const [source] = overview?.sources ?? [];
   const { freshness } = overview ?? {};
   const share = freshness?.viewer_share ?? undefined;
@@ -15,38 +15,40 @@ export function Strip({ overview }: { readonly overview: Overview | undefined })
   const limit = source?.calls_limit ?? undefined;
   const used = (source?.quota_used ?? 0) + (source?.quota_reserved ?? 0);
   const cap = source?.quota_cap ?? undefined;
+  const known = (text: string): string => (overview ? text : '–');
   return (
-    <section className="strip" aria-label="What this costs now" aria-busy={!overview}>
-      <Tile name="Calls this minute" value={whole(calls)} of={limit === undefined ? undefined : whole(limit)}>
+    <section className={isLive ? 'strip' : 'strip old'} aria-label="What this costs now" aria-busy={!overview}>
+      <Tile name="Calls this minute" value={known(whole(calls))} of={limit === undefined ? undefined : whole(limit)}>
         <Meter name="Calls of the limit" share={limit === undefined ? 0 : calls / limit} />
       </Tile>
-      <Tile name="Bytes this month" value={bytes(used)} of={cap === undefined ? undefined : bytes(cap)}>
+      <Tile name="Bytes this month" value={known(bytes(used))} of={cap === undefined ? undefined : bytes(cap)}>
         <Meter name="Bytes of the quota" share={cap === undefined ? 0 : used / cap} />
       </Tile>
-      <Tile name="Views" value={whole(freshness?.viewers ?? 0)}>
+      <Tile name="Views" value={known(whole(freshness?.viewers ?? 0))}>
         <Spark values={viewers} from={Math.min(...viewers) * 0.8} />
       </Tile>
-      <Tile name="Pairs they share" value={whole(freshness?.pairs ?? 0)}>
+      <Tile name="Pairs they share" value={known(whole(freshness?.pairs ?? 0))}>
         <Shares {...freshness} />
       </Tile>
-      <Tile
-        name="Fresh now"
-        value={share === undefined ? '–' : percent(share)}
-        tone={(share ?? 1) < 0.5 ? 'bad' : 'good'}
-      >
+      <Tile name="Fresh now" value={share === undefined ? '–' : percent(share)} tone={toneOf(share ?? 1)}>
         <p className="soft">
-          {half === undefined ? 'of what people look at' : `half is younger than ${Math.round(half)} s`}
+          {half === undefined ? 'of what people look at' : `half is younger than ${duration(half * 1_000)}`}
         </p>
       </Tile>
     </section>
   );
 }
 
+function toneOf(share: number): 'good' | 'fair' | 'bad' {
+  if (share >= 0.8) return 'good';
+  return share >= 0.5 ? 'fair' : 'bad';
+}
+
 interface TileProps {
   readonly name: string;
   readonly value: string;
   readonly of?: string | undefined;
-  readonly tone?: 'good' | 'bad';
+  readonly tone?: 'good' | 'fair' | 'bad';
   readonly children: ReactNode;
 }
 

@@ -25,12 +25,15 @@ export function SymbolPage({ symbol, watchlist }: SymbolPageProps) {
       <div className="refused" role="alert">
         <h2>{symbol}</h2>
         <p>
-          {profile.error?.message} {profile.error?.next}
+          {profile.error?.code === 'PGF_KEY_UNKNOWN'
+            ? 'There is no such symbol. Search for one by its ticker or its company.'
+            : profile.error?.message}
         </p>
       </div>
     );
   return (
     <>
+      <title>{`${symbol} · pgfresh market`}</title>
       <header className="symbol">
         <div>
           <h2>{profile.data?.company_name ?? symbol}</h2>

@@ -26,10 +26,12 @@ export function useWatchlist(): WatchedSymbols {
   return { symbols, toggle };
 }
 
+const isTicker = (text: string): boolean => /^\S{1,20}$/.test(text);
+
 function kept(): readonly string[] {
   try {
     const value: unknown = JSON.parse(localStorage.getItem(place) ?? 'null');
-    if (Array.isArray(value) && value.every((each) => typeof each === 'string')) return value;
+    if (Array.isArray(value)) return value.filter((each): each is string => typeof each === 'string' && isTicker(each));
   } catch {
     // What is not ours is not read.
   }

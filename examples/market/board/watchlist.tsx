@@ -1,7 +1,8 @@
 import { useFresh } from 'pgfresh/react';
 import { Freshness } from './freshness.tsx';
 import { percent, price, signed } from './format.ts';
-import { directionOf, usePrices } from './prices.ts';
+import { useExchange } from './listing.ts';
+import { usePrices } from './prices.ts';
 import { Pulse } from './pulse.tsx';
 import { Spark } from './spark.tsx';
 import type { WatchedSymbols } from './watched.ts';
@@ -35,12 +36,13 @@ function Watched({ symbol, isCurrent, onPick }: WatchedProps) {
   const quote = useFresh('quote', symbol);
   const { data } = quote;
   const points = usePrices(symbol, data).slice(-60);
+  const exchange = useExchange(symbol);
   const isUp = (data?.change_percent ?? 0) >= 0;
   return (
     <button type="button" aria-current={isCurrent ? 'page' : undefined} onClick={() => onPick(symbol)}>
       <span className="ticker">{symbol}</span>
-      <Freshness fresh={quote} isShort />
-      <Spark values={points.map(([, value]) => value)} tone={directionOf(points)} />
+      <Freshness fresh={quote} isClosed={exchange?.open === false} isShort />
+      <Spark values={points.map(([, value]) => value)} />
       <span className="last">
         {data ? <Pulse value={data.price}>{price(data.price, data.currency)}</Pulse> : <i className="bone" />}
       </span>

@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { extname } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
@@ -21,7 +22,7 @@ export class ProviderProcess {
   }
 
   static async #on(port: number): Promise<ProviderProcess | undefined> {
-    const main = fileURLToPath(new URL('main.ts', import.meta.url));
+    const main = fileURLToPath(new URL(`main${extname(import.meta.filename)}`, import.meta.url));
     const child = spawn(process.execPath, [main, '--attached', '--port', String(port)], {
       stdio: ['pipe', 'pipe', port === 0 ? 'inherit' : 'ignore'],
       // Ctrl-C in a terminal is for everybody of the group, and calls that are on their way want an answer.

@@ -1,4 +1,4 @@
-import { createElement as h, StrictMode, useState } from 'react';
+import { createElement as h, startTransition, StrictMode, useState } from 'react';
 import { createRoot, hydrateRoot } from 'react-dom/client';
 import { createClient } from 'pgfresh/client';
 import { FreshProvider, useFresh, useFreshMany, useFreshStatus, usePresence } from 'pgfresh/react';
@@ -6,9 +6,13 @@ import { FreshProvider, useFresh, useFreshMany, useFreshStatus, usePresence } fr
 interface TestWindow {
   client: typeof client;
   show: (cards: number[]) => void;
+  /** The same, as what takes a while to render, in many small steps. */
+  showSlowly: (cards: number[]) => void;
   look: (keys: string[]) => void;
   /** Every moment in which cards of the same pair said different things. */
   torn: string[];
+  /** What was known each time when a card was rendered. */
+  rendered: unknown[];
 }
 
 const { document, MutationObserver } = globalThis as unknown as {
@@ -20,9 +24,13 @@ const query = new URLSearchParams((globalThis as unknown as { location: { search
 const client = createClient({ share: query.get('share') ?? undefined });
 page.client = client;
 page.torn = [];
+page.rendered = [];
 
-function Card() {
+function Card({ isSlow }: { readonly isSlow: boolean }) {
   const { data, state } = useFresh('quote', 'AAPL');
+  page.rendered.push(data?.['price']);
+  const until = performance.now() + (isSlow ? 20 : 0);
+  while (performance.now() < until);
   return h('li', { className: 'card' }, `${state} ${String(data?.['price'])}`);
 }
 
@@ -38,13 +46,23 @@ function Presence() {
 function App() {
   const [cards, setCards] = useState<number[]>(query.has('rendered') ? [1] : []);
   const [keys, setKeys] = useState<string[]>([]);
-  page.show = setCards;
+  const [isSlow, setSlow] = useState(false);
+  page.show = (shown) => {
+    setSlow(false);
+    setCards(shown);
+  };
+  page.showSlowly = (shown) => {
+    startTransition(() => {
+      setSlow(true);
+      setCards(shown);
+    });
+  };
   page.look = setKeys;
   return h(
     'main',
     null,
     h('p', { id: 'status' }, useFreshStatus()),
-    h('ul', null, ...cards.map((card) => h(Card, { key: card }))),
+    h('ul', null, ...cards.map((card) => h(Card, { key: card, isSlow }))),
     cards.length > 0 ? h(Presence) : null,
     h(Many, { keys }),
   );

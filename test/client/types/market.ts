@@ -33,6 +33,14 @@ client.subscribe('quote', 7);
 void client.refreshNow('quotes', 'AAPL');
 // @ts-expect-error There is no such data type.
 client.onViewers('quotes', 'AAPL', () => {});
+// @ts-expect-error There is no such data type.
+client.peek('quotes', 'AAPL');
+// @ts-expect-error There is no such data type.
+client.viewers('quotes', 'AAPL');
+// @ts-expect-error There is no such data type.
+void client.get('quotes', 'AAPL');
+// @ts-expect-error There is no such column.
+export const peeked: unknown = client.peek('quote', 'AAPL').data?.prise;
 const got: Promise<Fresh<{ readonly symbol: string }>> = client.get('profile', 'AAPL');
 // @ts-expect-error A profile has no price.
 export const priceOf = async () => (await client.get('profile', 'AAPL')).data?.price;
@@ -83,11 +91,15 @@ export function Card() {
   // @ts-expect-error There is no such data type.
   useFresh('quotes', 'AAPL');
   // @ts-expect-error There is no such data type.
+  useFreshMany('quotes', ['AAPL']);
+  // @ts-expect-error There is no such data type.
   usePresence('quotes', 'AAPL');
+  // @ts-expect-error There is no such column.
+  const ratio: unknown = many[0]?.data?.pe_ration;
   // @ts-expect-error There is no such column.
   const typo: unknown = data?.prise;
   void refreshNow();
-  return [data?.price, many[0]?.key, typo];
+  return [data?.price, many[0]?.key, typo, ratio];
 }
 createHeartbeat({ call: () => {} }).subscribe('quote', 'AAPL');
 // @ts-expect-error There is no such data type.

@@ -1,6 +1,6 @@
 import { gzipSync } from 'node:zlib';
 import axe from 'axe-core';
-import type { Page } from 'playwright-core';
+import type { Locator, Page } from 'playwright-core';
 import { expect, it } from 'vitest';
 import { createDatabase, openDatabase } from '../../harness/database.ts';
 import { card, keepPicture, notedBy, openBoard, openPerson, startBoard } from './board-scene.ts';
@@ -12,14 +12,19 @@ interface Browsing {
   readonly document: {
     readonly activeElement: { getAttribute(name: string): string | null; readonly textContent: string } | null;
     readonly documentElement: { readonly scrollWidth: number; readonly clientWidth: number };
+    getAnimations(): readonly object[];
   };
+  readonly location: { hash: string };
 }
 
-async function callsOf(provider: string, route: string): Promise<number> {
+/** What the provider was asked, as "quote DIS.X". */
+async function callsOf(provider: string): Promise<string[]> {
   const answer = await fetch(`${provider}/admin/meter/calls`);
   const { calls } = (await answer.json()) as { calls: { route: string; symbol: string }[] };
-  return calls.filter((call) => call.route === route && call.symbol === symbol).length;
+  return calls.map((call) => `${call.route} ${call.symbol}`);
 }
+const quotesOf = async (provider: string): Promise<number> =>
+  (await callsOf(provider)).filter((call) => call === `quote ${symbol}`).length;
 
 /** When the quote that a page shows was fetched. */
 const fetchedAt = (page: Page) => card(page, 'Quote').locator('time').getAttribute('datetime');
@@ -28,21 +33,49 @@ it('two pages cost one call, and both come back by themselves when the server wa
   const databaseUrl = await createDatabase();
   const server = await startBoard(databaseUrl);
   const { person } = await openPerson();
-  const pages = await Promise.all([1, 2].map(() => openBoard(person, server.url, symbol)));
+  // Nine quotes of the watchlist, of which one is the symbol's, and its four other cards.
+  const first = await openBoard(person, server.url, symbol);
+  await expect.poll(() => figures(first)).toMatchObject({ Views: '13', 'Pairs they share': '13' });
+  const pages = [first, await openBoard(person, server.url, symbol)];
   for (const page of pages) await card(page, 'Quote').getByText('2 viewers, one call').waitFor();
-  expect(await callsOf(server.provider, 'quote')).toBe(1);
+  await expect.poll(() => figures(first)).toMatchObject({ Views: '26', 'Pairs they share': '13' });
+  expect(await quotesOf(server.provider)).toBe(1);
+  // What the strip says is what the provider has counted.
+  await expect
+    .poll(async () => (await figures(first))['Calls this minute'])
+    .toBe(`${(await callsOf(server.provider)).length} of 300`);
+
+  await expect
+    .poll(() => figures(first))
+    .toMatchObject({
+      'Bytes this month': expect.stringMatching(/^[1-9][\d.]* KB of 19\.0 GB$/) as string,
+      'Fresh now': expect.stringMatching(/^\d+\.\d %$/) as string,
+    });
 
   // One asks for a newer one: one call more, and both have it.
+  const points = await pointsOf(first);
   const before = await Promise.all(pages.map(notedBy));
   const fetched = await Promise.all(pages.map(fetchedAt));
   await card(pages[0]!, 'Quote').getByRole('button', { name: 'Refresh quote now' }).click();
   for (const [index, page] of pages.entries()) await expect.poll(() => fetchedAt(page)).not.toBe(fetched[index]);
-  expect(await callsOf(server.provider, 'quote')).toBe(2);
+  expect(await quotesOf(server.provider)).toBe(2);
+  // What has changed lights up, and nothing else.
+  for (const page of pages) await card(page, 'Quote').locator('.pulse:is(.rose, .fell)').waitFor();
+  expect(
+    await card(first, 'Quote').getByText('Previous close').locator('..').locator('.pulse').getAttribute('class'),
+  ).toBe('pulse ');
   const [one, two] = (await Promise.all(pages.map(notedBy))).map((noted, index) => noted.slice(before[index]!.length));
   const shared = one!.filter(({ version }) => two!.some((other) => other.version === version));
   expect(shared.length).toBeGreaterThan(0);
   for (const { at, version } of shared)
     expect(Math.abs(at - two!.find((other) => other.version === version)!.at)).toBeLessThan(200);
+
+  // The chart has grown by it.
+  expect(await pointsOf(first)).toBe(points + 1);
+
+  // Who asks again so soon is told why nothing comes.
+  await card(first, 'Quote').getByRole('button', { name: 'Refresh quote now' }).click();
+  await card(first, 'Quote').getByText('Somebody has asked for it just now.').waitFor();
 
   // Killed: both say so at once, and keep what they have.
   server.child.signal('SIGKILL');
@@ -50,7 +83,12 @@ it('two pages cost one call, and both come back by themselves when the server wa
   const killedAt = Date.now();
   for (const page of pages) await page.getByRole('alert').getByText('The server is away.').waitFor();
   expect(Date.now() - killedAt).toBeLessThan(1_000);
-  for (const page of pages) expect(await card(page, 'Quote').locator('.price').isVisible()).toBe(true);
+  for (const page of pages) {
+    expect(await card(page, 'Quote').locator('.price').isVisible()).toBe(true);
+    // Nobody knows whether that is still so.
+    expect(await card(page, 'Quote').locator('.freshness').getAttribute('class')).toBe('freshness stale');
+    expect(await page.locator('.strip.old').count()).toBe(1);
+  }
 
   // Back again: both recover, and no version has gone back.
   await startBoard(databaseUrl, new URL(server.url).port);
@@ -82,6 +120,8 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
   await allFresh();
   expect((await Promise.all(scripts)).reduce((sum, size) => sum + size, 0)).toBeLessThan(150_000);
   await worksByKeyboard(page);
+  await worksByMouse(page);
+  await takesAnyAddress(page);
   for (const colorScheme of ['light', 'dark'] as const) {
     await page.emulateMedia({ colorScheme });
     for (const width of [360, 768, 1440]) {
@@ -121,6 +161,7 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
     }
   }
   for (const title of ['Quote', 'Ratios']) await failed(title);
+  expect(await colourOf(quote)).not.toBe(await colourOf(card(page, 'Profile')));
 
   // Five failures in a row, and it is left alone.
   await make('Take it down', 'The provider is down.');
@@ -133,6 +174,7 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
   for (const title of titles) expect(await card(page, title).locator('.bone').count()).toBe(0);
   expect(await priceOf()).toBe(price);
   expect(await ageOf()).toBeGreaterThan(10_000);
+  expect(await quote.locator('time').innerText()).toMatch(/[1-9]\d s$|min$/);
   expect(await violationsIn(page)).toEqual([]);
   await keepPicture(page, 'provider-down');
 
@@ -188,6 +230,64 @@ async function worksByKeyboard(page: Page): Promise<void> {
   await page.waitForURL(/#DIS\.X$/);
   await card(page, 'Quote').locator('.price').waitFor();
 }
+
+/** The same with a mouse, as far as it is another way. */
+async function worksByMouse(page: Page): Promise<void> {
+  const menu = page.getByRole('menu', { name: 'Break the provider' });
+  const button = page.getByRole('button', { name: 'Break the provider' });
+  await button.click();
+  await menu.waitFor();
+  await page.keyboard.press('Escape');
+  await menu.waitFor({ state: 'detached' });
+  expect(await page.evaluate(nameOfFocused)).toBe('Break the provider');
+  await button.click();
+  await page.locator('.strip').click();
+  await menu.waitFor({ state: 'detached' });
+  const search = page.getByRole('combobox', { name: 'Search for a symbol' });
+  await search.fill('costco? no');
+  await page.getByText('Nothing is called “costco? no”.').waitFor();
+  await search.fill('cost');
+  await page.getByRole('option', { name: /^COST\.X/ }).click();
+  await page.waitForURL(/#COST\.X$/);
+  expect(await page.title()).toBe('COST.X · pgfresh market');
+  await page.emulateMedia({ reducedMotion: 'reduce' });
+  expect(await page.evaluate(() => (globalThis as unknown as Browsing).document.getAnimations().length)).toBe(0);
+  await page.emulateMedia({ reducedMotion: 'no-preference' });
+}
+
+/** What is behind # in the address, anybody can have written. */
+async function takesAnyAddress(page: Page): Promise<void> {
+  const go = (hash: string) =>
+    page.evaluate((text) => void ((globalThis as unknown as Browsing).location.hash = text), hash);
+  await go('%E0%A4%A');
+  await page.waitForFunction(`document.title === 'META.X · pgfresh market'`);
+  await go('x'.repeat(600));
+  await page.getByRole('alert').getByText(/XXXX/).first().waitFor();
+  await go(symbol.toLowerCase());
+  await card(page, 'Quote').locator('.price').waitFor();
+}
+
+/** What the strip says, by its names. */
+async function figures(page: Page): Promise<Record<string, string>> {
+  const tiles = await page.locator('.tile').all();
+  const entries = tiles.map(async (tile) => [
+    await tile.locator('h2').innerText(),
+    await tile.locator('.figure').innerText(),
+  ]);
+  return Object.fromEntries(await Promise.all(entries)) as Record<string, string>;
+}
+
+/** How many quotes the chart shows. */
+const pointsOf = async (page: Page): Promise<number> =>
+  (await card(page, 'Quote').locator('.chart .line').getAttribute('d'))!.match(/[ML]/g)!.length;
+
+const colourOf = (region: Locator): Promise<string> =>
+  region
+    .locator('.freshness')
+    .evaluate(
+      (element) =>
+        (globalThis as unknown as { getComputedStyle(of: unknown): { color: string } }).getComputedStyle(element).color,
+    );
 
 /** By how much the page is wider than the window. */
 function overflowOf(): number {

@@ -19,8 +19,11 @@ interface Ready {
   readonly notes: Readonly<Record<string, string>>;
 }
 
-async function start(options: CliOptions): Promise<{ child: CliProcess; ready: Ready; provider: string }> {
-  const child = new CliProcess(['dev', '--json', ...config], options);
+async function start(
+  options: CliOptions,
+  command = ['dev', ...config],
+): Promise<{ child: CliProcess; ready: Ready; provider: string }> {
+  const child = new CliProcess([...command, '--json'], options);
   await child.printed(/"Mend it": .*\n.*\}\n\}/);
   const ready = JSON.parse(child.stdout) as Ready;
   return { child, ready, provider: /^http:\S+(?=,)/.exec(ready.notes['Provider']!)![0] };
@@ -43,7 +46,9 @@ async function answers(url: string): Promise<boolean> {
 
 it('shows a newcomer demand, refreshes and budgets, what a broken provider does, and leaves nothing behind', async () => {
   const options = { cwd, env };
-  const { child, ready, provider } = await start(options);
+  // As from the package, and whatever database is named around it.
+  const elsewhere = { cwd, env: { ...env, DATABASE_URL: 'postgres://nobody@127.0.0.1:1/nothing' } };
+  const { child, ready, provider } = await start(elsewhere, ['demo']);
   expect((await fetch(`${ready.url}/readyz`)).status).toBe(200);
   const page = await readFile('docs/market.md', 'utf8');
   for (const [name, note] of Object.entries(ready.notes))

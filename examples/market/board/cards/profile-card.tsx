@@ -18,7 +18,7 @@ export function ProfileCard({ symbol }: { readonly symbol: string }) {
               ['Chief', data.ceo ?? 'nobody now'],
               ['Employees', whole(data.employees)],
               ['Listed since', day(data.ipo_date)],
-              ['Website', data.website === null ? 'none' : data.website.replace('https://', '')],
+              ['Website', <span className="words">{data.website?.replace('https://', '') ?? 'none'}</span>],
             ]}
           />
         </>

@@ -3,6 +3,7 @@ import { Card } from '../card.tsx';
 import { Chart } from '../chart.tsx';
 import { Facts } from '../facts.tsx';
 import { compact, decimal, percent, price, signed } from '../format.ts';
+import { useExchange } from '../listing.ts';
 import { usePrices } from '../prices.ts';
 import { Pulse } from '../pulse.tsx';
 
@@ -10,9 +11,10 @@ export function QuoteCard({ symbol }: { readonly symbol: string }) {
   const quote = useFresh('quote', symbol);
   const { data } = quote;
   const points = usePrices(symbol, data);
+  const exchange = useExchange(symbol);
   const tone = (data?.change ?? 0) < 0 ? 'down' : 'up';
   return (
-    <Card title="Quote" type="quote" symbol={symbol} fresh={quote} lines={6}>
+    <Card title="Quote" type="quote" symbol={symbol} fresh={quote} isClosed={exchange?.open === false} lines={6}>
       {data && (
         <>
           <p className="price">

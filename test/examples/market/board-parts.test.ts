@@ -1,0 +1,101 @@
+import type { Fresh } from 'pgfresh/client';
+import { describe, expect, it } from 'vitest';
+import { conditionOf } from '../../../examples/market/board/condition.ts';
+import { bytes, countdown, duration, percent, price, signed } from '../../../examples/market/board/format.ts';
+import { searchSymbols } from '../../../examples/market/board/symbol-search.ts';
+
+describe('a pair looks to a person', () => {
+  const now = 1_000_000;
+  const row = { price: 1 };
+  const fresh: Fresh<unknown> = {
+    data: row,
+    rows: [row],
+    state: 'fresh',
+    reason: 'fresh',
+    words: '',
+    fetchedAt: new Date(now - 10_000),
+    dueAt: new Date(now + 10_000),
+    version: '1',
+    error: null,
+  };
+  const nothing = { data: undefined, rows: [], fetchedAt: null, dueAt: null } as const;
+  it.each<[string, Partial<Fresh<unknown>>]>([
+    ['fresh', {}],
+    ['fresh', { dueAt: null }],
+    // The server does not say that time passes.
+    ['stale', { dueAt: new Date(now - 1) }],
+    ['stale', { state: 'stale' }],
+    ['fetching', { state: 'refreshing', reason: 'running' }],
+    ['failing', { state: 'failing', dueAt: new Date(now - 1) }],
+    ['failing', { state: 'refused' }],
+    ['resting', { state: 'stale', reason: 'gate' }],
+    ['missing', { ...nothing, state: 'loading' }],
+    ['missing', { ...nothing, state: 'missing', reason: 'queued' }],
+    ['missing', { ...nothing, state: 'missing', reason: 'gate' }],
+    ['missing', { ...nothing, state: 'refreshing' }],
+    ['empty', { ...nothing, state: 'missing', reason: 'held' }],
+  ])('%s when it is %o', (condition, change) => {
+    expect(conditionOf({ ...fresh, ...change }, now)).toBe(condition);
+  });
+
+  it.each<[string, Partial<Fresh<unknown>>]>([
+    ['fresh', {}],
+    ['resting', { dueAt: new Date(now - 1) }],
+    ['resting', { state: 'stale', reason: 'rate' }],
+    ['resting', { state: 'failing' }],
+    ['failing', { state: 'refused' }],
+    ['missing', { ...nothing, state: 'missing' }],
+  ])('%s on a closed exchange when it is %o', (condition, change) => {
+    expect(conditionOf({ ...fresh, ...change }, now, true)).toBe(condition);
+  });
+});
+
+describe('the search', () => {
+  const listing = {
+    symbols: [
+      { symbol: 'AMETA', exchange: 'XNYS', name: null },
+      { symbol: 'META.X', exchange: 'XTOK', name: 'Meta Works' },
+      { symbol: 'META', exchange: 'XNAS', name: 'Other' },
+      { symbol: 'Z', exchange: 'XNYS', name: 'The Metal Company' },
+      { symbol: 'Y', exchange: 'XNYS', name: 'Plain' },
+    ],
+    exchanges: [
+      { exchange: 'XNYS', name: 'New York', open: false, opens_at: null },
+      { exchange: 'XTOK', name: 'Tokens, day and night', open: true, opens_at: null },
+    ],
+  };
+  const found = (text: string) => searchSymbols(listing, text).map(({ symbol }) => symbol);
+
+  it('has the ticker first, then those that begin so, companies, and tickers that contain it', () => {
+    expect(found(' meta ')).toEqual(['META', 'META.X', 'Z', 'AMETA']);
+  });
+
+  it('finds exchanges too, says whether they are open, and finds nothing for nothing', () => {
+    expect(found('york')).toEqual(['AMETA', 'Z', 'Y']);
+    expect(searchSymbols(listing, 'tokens')).toEqual([
+      expect.objectContaining({ symbol: 'META.X', exchange: 'Tokens, day and night', open: true }),
+    ]);
+    // An exchange that is not listed is called by its code.
+    expect(searchSymbols(listing, 'other')[0]).toMatchObject({ exchange: 'XNAS', open: false });
+    expect([...found(''), ...found('  '), ...found('null'), ...found('nobody')]).toEqual([]);
+  });
+});
+
+it('numbers are written as people read them', () => {
+  expect([0, 999, 1_000, 267_400, 19e9, 3e15].map(bytes)).toEqual([
+    '0 B',
+    '999 B',
+    '1.0 KB',
+    '267 KB',
+    '19.0 GB',
+    '3000 TB',
+  ]);
+  expect([-5, 59_499, 60_000, 3_600_000, 172_800_000].map(duration)).toEqual(['0 s', '59 s', '1 min', '1 h', '2 d']);
+  expect([247_000, 246_001, -1].map(countdown)).toEqual(['4:07', '4:07', '0:00']);
+  expect([price(187.2, 'USD'), price(3_205, 'JPY')]).toEqual(['$187.20', '¥3,205']);
+  expect([0.42, -1.1, 0].map((value) => signed(value, (size) => percent(size / 100, 2)))).toEqual([
+    '+0.42 %',
+    '−1.10 %',
+    '+0.00 %',
+  ]);
+});
