@@ -14,20 +14,22 @@ begin
   perform pgfresh.require_primary();
   with wanted as (
     select 'pgfresh.maintain'::text as name, 'pgfresh.maintain'::text as handler, '7 * * * *'::text as schedule, 'UTC'::text as timezone, '{}'::jsonb as params,
-      'Makes and drops the days of the history.'::text as description
+      'Makes and drops the days of the history.'::text as description, interval '0' as jitter
     union all
-    select 'pgfresh.sweep', 'pgfresh.sweep', '* * * * *', 'UTC', '{}', 'Ends silent subscriptions, and asks about everything that somebody looks at.'
+    select 'pgfresh.sweep', 'pgfresh.sweep', '* * * * *', 'UTC', '{}', 'Ends silent subscriptions, and asks about everything that somebody looks at.', '0'
     union all
-    select 'pgfresh.tidy', 'pgfresh.tidy', '* * * * *', 'UTC', '{}', 'Forgets old runs, warnings and marks, and sees which data types have a schedule.'
+    select 'pgfresh.tidy', 'pgfresh.tidy', '* * * * *', 'UTC', '{}', 'Forgets old runs, warnings and marks, and sees which data types have a schedule.',
+      -- Not when a minute begins: that is when the jobs of most people are due.
+      '20 seconds'
     union all
     select left('pgfresh.refresh.' || r.data_type, 100), 'pgfresh.refresh', r.refresh_schedule, r.schedule_zone, jsonb_build_object('data_type', r.data_type),
-      format('Refreshes all keys of %s.', r.data_type)
+      format('Refreshes all keys of %s.', r.data_type), '0'
     from pgfresh.data_type_registry as r where r.refresh_strategy = 'scheduled' and r.refresh_schedule is not null
       -- One that can not be read must not keep the others from being written.
       and pgfresh.cron_problem(r.refresh_schedule) is null and pgfresh.is_time_zone(r.schedule_zone)
   ), written as (
-    insert into pgfresh.scheduled_jobs as j (name, kind, function_name, schedule, timezone, params, description, timeout)
-    select name, 'handler', handler, schedule, timezone, params, description, interval '1 minute' from wanted
+    insert into pgfresh.scheduled_jobs as j (name, kind, function_name, schedule, timezone, params, description, timeout, jitter)
+    select name, 'handler', handler, schedule, timezone, params, description, interval '1 minute', jitter from wanted
     on conflict (name) do update set schedule = excluded.schedule, timezone = excluded.timezone, params = excluded.params, every_min = null, every_max = null, kind = 'handler', function_name = excluded.function_name
       where (j.schedule, j.timezone, j.params, j.kind, j.function_name) is distinct from (excluded.schedule, excluded.timezone, excluded.params, excluded.kind, excluded.function_name)
     returning 1

@@ -150,13 +150,16 @@ class Stage {
        order by s.slot limit 1`,
     );
     if (wrong) throw new Error(`a slot is not accounted for once: ${JSON.stringify(wrong)}`);
-    const [short] = await this.#query<{ job: string; counted: number }>(
-      `select j.name as job, sum(case when r.state = 'skipped' then r.occurrences when r.attempt = 1 then 1 else 0 end)::int as counted
-       from pgfresh.scheduled_jobs as j left join pgfresh.scheduled_job_runs as r on r.job_id = j.id group by j.id
-       having sum(case when r.state = 'skipped' then r.occurrences when r.attempt = 1 then 1 else 0 end) not between $1::int - 1 and $1::int + 1 limit 1`,
+    // A long campaign takes minutes itself, and they have slots too.
+    const [short] = await this.#query<{ job: string; counted: number; passed: number }>(
+      `select j.name as job, n.counted, n.passed from pgfresh.scheduled_jobs as j join pgfresh.job_cursor as c on c.job_id = j.id cross join lateral (
+         select coalesce(sum(case when r.state = 'skipped' then r.occurrences when r.attempt = 1 then 1 else 0 end), 0)::int as counted,
+           (extract(epoch from c.slot - min(r.scheduled_for)) / 60)::int as passed
+         from pgfresh.scheduled_job_runs as r where r.job_id = j.id
+       ) as n where n.counted is distinct from n.passed or n.counted < $1::int - 1 limit 1`,
       [minutes],
     );
-    if (short) throw new Error(`expected ${minutes} slots of each job, got ${JSON.stringify(short)}`);
+    if (short) throw new Error(`expected a slot of each minute, ${minutes} or more: ${JSON.stringify(short)}`);
     const [twice] = await this.#query<{ job: string }>(
       `select j.name as job, count(r.*)::int as succeeded, (select count(*) from public.effect as e where e.job = j.name)::int as effects
        from pgfresh.scheduled_jobs as j left join pgfresh.scheduled_job_runs as r on r.job_id = j.id and r.state = 'succeeded' where j.kind = 'sql'

@@ -45,7 +45,7 @@ it('opens a round of each scheduled data type by its schedule, and keeps the his
     schedule_zone: 'America/New_York',
   });
   await start(scene);
-  await scene.advance('7 minutes');
+  await scene.advance('7 minutes 20 seconds');
   await scene.idle();
   expect(
     await scene.value(`array(select to_char(slot at time zone 'UTC', 'HH24:MI') from pgfresh.refresh_cycle)`),
@@ -99,7 +99,7 @@ it('a login with pgfresh_worker alone may do all of them', async () => {
   const db = openDatabase(url);
   await scene.scheduler({}, { db, url, ownJobs: { sweep: sweepJob({ db, events: scene.events }) } });
   await scene.idle();
-  await scene.advance('7 minutes');
+  await scene.advance('7 minutes 20 seconds');
   await scene.idle();
   for (const job of ['maintain', 'sweep', 'tidy'])
     expect((await scene.runs(`pgfresh.${job}`)).at(-1)).toMatchObject({ state: 'succeeded', slot: '12:07' });
@@ -117,6 +117,8 @@ it('tidies up every minute, and one thing that fails keeps nothing else from it'
   await scene.db.query(`update pgfresh.warnings set last_at = last_at - interval '31 days'`);
   await scene.db.query(`alter function pgfresh.clear_planner_runs(interval) rename to away`);
   await start(scene);
+  // It is a little later than the minute.
+  await scene.advance('20 seconds');
   const tidied = async () => {
     await scene.advance('1 minute');
     await scene.idle();
