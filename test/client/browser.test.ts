@@ -139,6 +139,8 @@ describe('cards in a page', () => {
     await expect.poll(() => page.textContent('#many')).toBe('AAPL 1, NVDA undefined, MSFT 2');
     await scene.quote('NVDA', 3);
     await expect.poll(() => page.textContent('#many')).toBe('AAPL 1, NVDA 3, MSFT 2');
+    await look([]);
+    await expect.poll(() => scene.demand()).toEqual([]);
   });
 
   it('wake to the newest state after ten minutes asleep', async () => {
