@@ -109,7 +109,6 @@ declare
   v_run pgfresh.scheduled_job_runs;
   v_job pgfresh.scheduled_jobs;
   v_late bigint;
-  v_handlers boolean := false;
 begin
   v_worker := pgfresh.require_scheduler(p_scheduler);
   for v_run in
@@ -133,12 +132,11 @@ begin
     end if;
     v_late := 1000 * extract(epoch from v_now - v_run.run_at);
     update pgfresh.scheduled_job_runs set state = 'running', started_at = v_now, lateness_ms = v_late, scheduler = p_scheduler, worker = v_worker, run_at = null where id = v_run.id;
-    v_handlers := v_handlers or v_job.kind = 'handler';
     return next row(v_run.id, v_run.job_id, v_job.name, v_job.kind, v_job.function_name, coalesce(v_run.params, v_job.params), 1000 * extract(epoch from v_job.timeout)::float8,
       case when v_run.triggered_by <> 'manual' then v_run.scheduled_for end, v_run.attempt, v_run.triggered_by, v_late, null, 1)::pgfresh.taken_run;
   end loop;
-  -- As in settle_slots; and mostly there is nothing.
-  if not v_handlers then
+  -- Mostly there is nothing, and nothing has to be on disk.
+  if not found then
     perform set_config('synchronous_commit', 'off', true);
   end if;
 end

@@ -154,7 +154,7 @@ it('a start that was on disk is tried again, and what its function did is gone w
   expect(await effects()).toEqual(oneEach);
 });
 
-it('the start of a run by hand that a crash has taken back is made again too', async () => {
+it('the start of a run by hand waits for the disk, and its next attempt has its effect once', async () => {
   await scene.job('manual', { function_name: 'pass', params: { job: 'manual' }, schedule: '@yearly' });
   await start();
   const gate = await connect();
@@ -163,7 +163,7 @@ it('the start of a run by hand that a crash has taken back is made again too', a
   await waiting('advisory', 1);
   await crash();
   await scene.idle();
-  expect(await scene.story('manual')).toEqual(['12:00 manual succeeded']);
+  expect(await scene.story('manual')).toEqual(['12:00 manual failed', '12:00 manual succeeded attempt 2']);
   expect(await effects()).toEqual({ manual: 1 });
 });
 
