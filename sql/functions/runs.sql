@@ -135,6 +135,10 @@ begin
     return next row(v_run.id, v_run.job_id, v_job.name, v_job.kind, v_job.function_name, coalesce(v_run.params, v_job.params), 1000 * extract(epoch from v_job.timeout)::float8,
       case when v_run.triggered_by <> 'manual' then v_run.scheduled_for end, v_run.attempt, v_run.triggered_by, v_late, null, 1)::pgfresh.taken_run;
   end loop;
+  -- Mostly there is nothing, and nothing has to be on disk.
+  if not found then
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
 end
 $$;
 comment on function pgfresh.take_waiting_runs(bigint, text[], int) is 'Starts runs whose wait is over: asked for by hand, queued, or the next attempt. Returns them. A part of the scheduler.';

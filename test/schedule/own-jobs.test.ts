@@ -171,9 +171,11 @@ it('counts how jobs went, so that looking at them does not read their runs', asy
   await run(100);
   const one = { rate: 0, p50: 100, p95: 100, late: 200 };
   expect(await shown()).toEqual(one);
-  expect([await count(), await shown()]).toEqual([1, one]);
+  expect([await count(), await shown(), await count()]).toEqual([1, one, 0]);
   await scene.advance('8 days');
-  expect([await count(), await shown(), await count()]).toEqual([1, nothing, 0]);
+  expect([await count(), await shown()]).toEqual([1, nothing]);
+  await scene.advance('2 days');
+  expect(await count()).toBe(0);
 });
 
 it('forgets what is old, and what is more than enough, and nothing that is open', async () => {
