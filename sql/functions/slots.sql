@@ -67,12 +67,15 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
 as $$
-begin
-  return 1000 * extract(epoch from least(
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_next timestamptz := least(
     (select c.due_at from pgfresh.job_cursor as c where c.due_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers)) order by c.due_at limit 1),
     (select r.run_at from pgfresh.scheduled_job_runs as r join pgfresh.job_cursor as c on c.job_id = r.job_id
-     where r.state = 'waiting' and r.run_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers)) order by r.run_at limit 1)
-  ) - pgfresh.clock());
+     where r.state = 'waiting' and r.run_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers)) order by r.run_at limit 1));
+begin
+  -- What has no time yet is due at minus infinity, from which nothing can be subtracted before PostgreSQL 17.
+  return case when v_next <= v_now then 0 else 1000 * extract(epoch from v_next - v_now) end;
 end
 $$;
 comment on function pgfresh.schedule_pause(text[]) is 'Milliseconds until something is due for a scheduler with these handlers; null if nothing ever is. A part of the scheduler.';
