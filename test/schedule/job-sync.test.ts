@@ -166,6 +166,8 @@ describe('a sync of jobs', () => {
 
 it('pgfresh check looks at functions, handlers, times and zones, and names each job', async () => {
   await sync([clean, handled]);
+  // Their handlers are in no configuration.
+  await db.query('select pgfresh.sync_own_jobs()');
   const good = await examineJobs(db, wanted([clean, handled]));
   expect(good.filter(({ state }) => state !== 'ok')).toEqual([]);
   await db.query(`
