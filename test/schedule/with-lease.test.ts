@@ -137,7 +137,7 @@ describe('the lease', () => {
   });
 
   it('outlives a renewal that fails', async () => {
-    const { began, run, end } = startWork('outlives', { lease: '1s' });
+    const { began, run, end } = startWork('outlives', { lease: '4s' });
     await began;
     // A sequence counts also what is rolled back.
     await db.query(`
