@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import { onTestFinished } from 'vitest';
+import { afterEach, beforeAll, beforeEach, onTestFinished, vi } from 'vitest';
 import { WebSocketServer, type WebSocket as Socket } from 'ws';
 import { createClient, type ClientOptions, type Fresh, type FreshClient } from 'pgfresh/client';
-import { tokenOf } from '../gateway/live-scene.ts';
+import { LiveScene, tokenOf, type RunningGateway } from '../gateway/live-scene.ts';
 
 /** The rows of the scene's data type. */
 export interface Rows {
@@ -11,6 +11,53 @@ export interface Rows {
 }
 
 export type Quote = Fresh<Rows['quote']>;
+
+/** Where the tests of a file are: each has a gateway, and its timers and mocks end with it. */
+export interface Live {
+  readonly scene: LiveScene;
+  running: RunningGateway;
+  readonly url: string;
+  /** How many connections the gateway has seen. */
+  connections(): number;
+}
+
+export function useGateway(): Live {
+  let scene: LiveScene;
+  let running: RunningGateway;
+  beforeAll(async () => {
+    scene = await LiveScene.open();
+  });
+  beforeEach(async () => {
+    await scene.clear();
+    running = await scene.gateway({}, { allowedHosts: ['0.0.0.0'] });
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+    vi.restoreAllMocks();
+  });
+  return {
+    get scene() {
+      return scene;
+    },
+    get running() {
+      return running;
+    },
+    /** Another one, which the test has started. */
+    set running(started) {
+      running = started;
+    },
+    get url() {
+      return running.http.url;
+    },
+    connections: () => running.seen.filter(({ type }) => type === 'gateway.opened').length,
+  };
+}
+
+/** Lets ten seconds of the client pass, and then waits until the server has said something. */
+export async function pass10s(client: FreshClient<Rows>): Promise<void> {
+  await vi.advanceTimersByTimeAsync(10_000);
+  await client.refreshNow('quote', 'AAPL').catch(() => {});
+}
 
 /** A client that is closed with the test. It has a token of its user, unless the test gives another. */
 export async function clientOf(

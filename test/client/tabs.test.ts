@@ -1,28 +1,19 @@
-import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { LiveScene, type RunningGateway } from '../gateway/live-scene.ts';
-import { clientOf, isInOrder, look, openScript, pretendPage } from './client-scene.ts';
+import { describe, expect, it } from 'vitest';
+import { clientOf, isInOrder, look, openScript, pretendPage, useGateway } from './client-scene.ts';
 
-let scene: LiveScene;
-let running: RunningGateway;
-beforeAll(async () => {
-  scene = await LiveScene.open();
-});
-beforeEach(async () => {
-  await scene.clear();
-  running = await scene.gateway();
-});
+const live = useGateway();
 
 const openConnections = () =>
-  running.seen.filter(({ type }) => type === 'gateway.opened').length -
-  running.seen.filter(({ type }) => type === 'gateway.closed').length;
+  live.running.seen.filter(({ type }) => type === 'gateway.opened').length -
+  live.running.seen.filter(({ type }) => type === 'gateway.closed').length;
 
 /** Clients as in tabs of one browser; test/client/browser.test.ts has real ones. */
-const tabOf = (share = 'ada') => clientOf('ada', { url: running.http.url, share });
+const tabOf = (share = 'ada') => clientOf('ada', { url: live.url, share });
 
 describe('tabs that share a connection', () => {
   it('see the same by one, and are one viewer', async () => {
-    await scene.quote('AAPL', 1);
-    await scene.quote('MSFT', 1);
+    await live.scene.quote('AAPL', 1);
+    await live.scene.quote('MSFT', 1);
     const [one, two, three] = [await tabOf(), await tabOf(), await tabOf()];
     const statuses: string[] = [];
     two.onStatus((status) => statuses.push(status));
@@ -30,35 +21,35 @@ describe('tabs that share a connection', () => {
     for (const { prices } of looks) await expect.poll(prices).toEqual([1]);
     expect([one.status, two.status, three.status]).toEqual(['live', 'live', 'live']);
     expect(statuses).toEqual(['connecting', 'live']);
-    await scene.quote('MSFT', 2);
+    await live.scene.quote('MSFT', 2);
     await expect.poll(looks[2]!.prices).toEqual([1, 2]);
     await expect.poll(looks[3]!.prices).toEqual([1, 2]);
     expect(openConnections()).toBe(1);
-    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1']);
+    await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1']);
     looks.slice(2).forEach(({ stop }) => stop());
-    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
+    await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1']);
   });
 
   it('go on with another one when the first goes', async () => {
-    await scene.quote('AAPL', 1);
+    await live.scene.quote('AAPL', 1);
     const [one, two] = [await tabOf(), await tabOf()];
     look(one, 'AAPL');
     await expect.poll(() => one.status).toBe('live');
     const { told, prices } = look(two, 'AAPL');
     await expect.poll(prices).toEqual([1]);
     one.close();
-    await scene.quote('AAPL', 2);
+    await live.scene.quote('AAPL', 2);
     await expect.poll(prices).toEqual([1, 2]);
     expect(two.status).toBe('live');
     expect(isInOrder(told)).toBe(true);
     expect(openConnections()).toBe(1);
     two.close();
-    await expect.poll(() => scene.demand()).toEqual([]);
+    await expect.poll(() => live.scene.demand()).toEqual([]);
   });
 
   it('let go one by one when they are hidden', async () => {
     const page = pretendPage();
-    const one = await clientOf('ada', { url: running.http.url, share: 'ada', hiddenFor: 50 });
+    const one = await clientOf('ada', { url: live.url, share: 'ada', hiddenFor: 50 });
     look(one, 'AAPL');
     await expect.poll(() => one.status).toBe('live');
     page.hidden = true;
@@ -66,33 +57,33 @@ describe('tabs that share a connection', () => {
     page.hidden = false;
     const two = await tabOf();
     look(two, 'MSFT');
-    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1']);
+    await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1']);
     expect(openConnections()).toBe(1);
   });
 
   it('hand it on from one to the next, and want nothing for those who have gone', async () => {
     const page = pretendPage();
-    const first = await clientOf('ada', { url: running.http.url, share: 'ada', hiddenFor: 50 });
+    const first = await clientOf('ada', { url: live.url, share: 'ada', hiddenFor: 50 });
     const [second, third] = [await tabOf(), await tabOf()];
     look(first, 'AAPL');
     await expect.poll(() => first.status).toBe('live');
     look(second, 'MSFT');
     look(third, 'NVDA');
-    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1', 'quote NVDA 1']);
+    await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1', 'quote NVDA 1']);
     page.hidden = true;
-    await expect.poll(() => scene.demand()).toEqual(['quote MSFT 1', 'quote NVDA 1']);
+    await expect.poll(() => live.scene.demand()).toEqual(['quote MSFT 1', 'quote NVDA 1']);
     page.hidden = false;
-    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1', 'quote NVDA 1']);
+    await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1', 'quote NVDA 1']);
     second.close();
-    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1', 'quote NVDA 1']);
+    await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1', 'quote NVDA 1']);
     third.close();
-    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
+    await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1']);
     expect(first.status).toBe('live');
     expect(openConnections()).toBe(1);
   });
 
   it('ask for a refresh, and are told how many look', async () => {
-    await scene.quote('AAPL', 1);
+    await live.scene.quote('AAPL', 1);
     const [one, two] = [await tabOf(), await tabOf()];
     await one.get('quote', 'AAPL');
     look(one, 'AAPL');
@@ -101,8 +92,8 @@ describe('tabs that share a connection', () => {
     await expect(two.refreshNow('quote', 'no key')).rejects.toMatchObject({ code: 'PGF_KEY_UNKNOWN' });
     const told: unknown[] = [];
     two.onViewers('quote', 'AAPL', (viewers) => told.push(viewers));
-    await expect.poll(() => scene.demand()).toContain('quote AAPL 1');
-    await scene.db.query('select pgfresh.plan_due_pairs()');
+    await expect.poll(() => live.scene.demand()).toContain('quote AAPL 1');
+    await live.scene.db.query('select pgfresh.plan_due_pairs()');
     await expect.poll(() => told.at(-1)).toBe(1);
   });
 
@@ -119,10 +110,10 @@ describe('tabs that share a connection', () => {
   });
 
   it('of other users have their own', async () => {
-    const [ada, bob] = [await tabOf('ada'), await clientOf('bob', { url: running.http.url, share: 'bob' })];
+    const [ada, bob] = [await tabOf('ada'), await clientOf('bob', { url: live.url, share: 'bob' })];
     look(ada, 'AAPL');
     look(bob, 'AAPL');
-    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 2']);
+    await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 2']);
     expect(openConnections()).toBe(2);
   });
 });
