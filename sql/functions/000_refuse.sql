@@ -5,7 +5,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   -- What was passed is quoted in the message, which must stay one line all the same.
-  raise exception using errcode = 'PGF01', message = p_code || ': ' || regexp_replace(p_message, '[[:cntrl:]]', '?', 'g'), hint = p_hint;
+  raise exception using errcode = 'PGF01',
+    message = p_code || ': ' || regexp_replace(p_message, '[[:cntrl:]]', '?', 'g'), hint = p_hint;
 end
 $$;
 comment on function pgfresh.refuse(text, text, text) is
@@ -18,7 +19,8 @@ as $$
 begin
   if p_key is null or p_key = '' or octet_length(p_key) > 512 or p_key ~ '[[:cntrl:]]' then
     perform pgfresh.refuse('PGF_KEY_INVALID',
-      format('a key has 1 to 512 bytes and no control characters, got %s', coalesce(left(quote_literal(p_key), 60), 'null')),
+      format('a key has 1 to 512 bytes and no control characters, got %s',
+        coalesce(left(quote_literal(p_key), 60), 'null')),
       'Pass the key as the provider writes it, for instance AAPL.');
   end if;
 end
@@ -68,14 +70,16 @@ as $$
 begin
   if p_outcome is null or p_outcome !~ '^[a-z][a-z0-9_]{0,59}$' then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      format('p_outcome must be a word of 1 to 60 lower-case letters, digits and underscores, got %s', coalesce(left(quote_literal(p_outcome), 60), 'null')),
+      format('p_outcome must be a word of 1 to 60 lower-case letters, digits and underscores, got %s',
+        coalesce(left(quote_literal(p_outcome), 60), 'null')),
       'For instance fresh, unchanged or empty.');
   end if;
 end
 $$;
 comment on function pgfresh.require_outcome(text) is 'Refuses what can not be the name of an outcome.';
 
-create or replace function pgfresh.require_range(p_name text, p_value numeric, p_low numeric, p_high numeric) returns void
+create or replace function pgfresh.require_range(p_name text, p_value numeric, p_low numeric, p_high numeric)
+returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -87,4 +91,5 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.require_range(text, numeric, numeric, numeric) is 'Refuses a number outside of its range, null included.';
+comment on function pgfresh.require_range(text, numeric, numeric, numeric) is
+  'Refuses a number outside of its range, null included.';

@@ -1,5 +1,6 @@
 /*
-  Who may do what is said in zz_rights.sql. Roles belong to the whole server, so another database may have made them already.
+  Who may do what is said in zz_rights.sql.
+  Roles belong to the whole server, so another database may have made them already.
     pgfresh_worker     plans, claims, fetches and ends jobs
     pgfresh_gateway    says who looks at what, for all of its users
     pgfresh_scheduler  registers jobs that run at set times, triggers and pauses them
@@ -10,7 +11,9 @@ do $$
 declare
   v_role text;
 begin
-  foreach v_role in array array['pgfresh_worker', 'pgfresh_gateway', 'pgfresh_scheduler', 'pgfresh_viewer', 'pgfresh_evaluator'] loop
+  foreach v_role in array array[
+    'pgfresh_worker', 'pgfresh_gateway', 'pgfresh_scheduler', 'pgfresh_viewer', 'pgfresh_evaluator'
+  ] loop
     begin
       if to_regrole(v_role) is null then
         execute format('create role %I nologin', v_role);

@@ -1,42 +1,65 @@
 /*
-  Who looks at what. Subscriptions of SQL clients and the counts of gateway nodes are the truth; every change of them is appended
-  to demand_change in the same transaction, and the planner adds those up in pairs.viewers. So the viewers of one pair never wait
-  for each other, and what the planner does follows what has changed.
+  Who looks at what. Subscriptions of SQL clients and the counts of gateway nodes are the truth; every change of them is
+  appended to demand_change in the same transaction, and the planner adds those up in pairs.viewers. So the viewers of
+  one pair never wait for each other, and what the planner does follows what has changed.
 */
 create or replace function pgfresh.note_demand() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- An insert waits for whoever is just changing a pair that is there, also if it does nothing on conflict. So only what is not.
+  -- An insert waits for whoever is just changing a pair that is there, also if it does nothing on conflict.
+  -- So only what is not.
   if tg_table_name = 'node_demand' then
     if tg_op = 'INSERT' then
-      insert into pgfresh.pairs (type_id, key) select distinct type_id, key from fresh as f
-        where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key) order by type_id, key on conflict do nothing;
+      insert into pgfresh.pairs (type_id, key)
+        select distinct type_id, key from fresh as f
+        where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key)
+        order by type_id, key
+        on conflict do nothing;
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, viewers from fresh;
     elsif tg_op = 'UPDATE' then
       insert into pgfresh.demand_change (type_id, key, delta)
-        select f.type_id, f.key, f.viewers - g.viewers from fresh as f join gone as g using (node_id, type_id, key) where f.viewers <> g.viewers;
+        select f.type_id, f.key, f.viewers - g.viewers
+        from fresh as f
+        join gone as g using (node_id, type_id, key)
+        where f.viewers <> g.viewers;
     else
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, -viewers from gone;
     end if;
   elsif tg_op = 'INSERT' then
-    insert into pgfresh.pairs (type_id, key) select distinct type_id, key from fresh as f
-        where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key) order by type_id, key on conflict do nothing;
-    insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, count(*) from fresh group by type_id, key;
+    insert into pgfresh.pairs (type_id, key)
+      select distinct type_id, key from fresh as f
+      where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key)
+      order by type_id, key
+      on conflict do nothing;
+    insert into pgfresh.demand_change (type_id, key, delta)
+      select type_id, key, count(*) from fresh group by type_id, key;
   else
-    insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, -count(*) from gone group by type_id, key;
+    insert into pgfresh.demand_change (type_id, key, delta)
+      select type_id, key, -count(*) from gone group by type_id, key;
   end if;
   return null;
 end
 $$;
-comment on function pgfresh.note_demand() is 'Trigger of active_subscriptions and node_demand: notes every change for the planner, and makes the pair.';
+comment on function pgfresh.note_demand() is
+  'Trigger of active_subscriptions and node_demand: notes every change for the planner, and makes the pair.';
 
-create or replace trigger note_added after insert on pgfresh.active_subscriptions referencing new table as fresh for each statement execute function pgfresh.note_demand();
-create or replace trigger note_removed after delete on pgfresh.active_subscriptions referencing old table as gone for each statement execute function pgfresh.note_demand();
-create or replace trigger note_added after insert on pgfresh.node_demand referencing new table as fresh for each statement execute function pgfresh.note_demand();
-create or replace trigger note_changed after update on pgfresh.node_demand referencing new table as fresh old table as gone for each statement execute function pgfresh.note_demand();
-create or replace trigger note_removed after delete on pgfresh.node_demand referencing old table as gone for each statement execute function pgfresh.note_demand();
+create or replace trigger note_added after insert on pgfresh.active_subscriptions
+  referencing new table as fresh
+  for each statement execute function pgfresh.note_demand();
+create or replace trigger note_removed after delete on pgfresh.active_subscriptions
+  referencing old table as gone
+  for each statement execute function pgfresh.note_demand();
+create or replace trigger note_added after insert on pgfresh.node_demand
+  referencing new table as fresh
+  for each statement execute function pgfresh.note_demand();
+create or replace trigger note_changed after update on pgfresh.node_demand
+  referencing new table as fresh old table as gone
+  for each statement execute function pgfresh.note_demand();
+create or replace trigger note_removed after delete on pgfresh.node_demand
+  referencing old table as gone
+  for each statement execute function pgfresh.note_demand();
 
 create or replace function pgfresh.require_viewer(p_user_id text) returns text
 language plpgsql stable
@@ -56,23 +79,36 @@ begin
       perform pgfresh.refuse('PGF_VIEWER_UNKNOWN', 'request.jwt.claims is not JSON', 'Let the API gateway set it.');
     end;
   end if;
-  v_own := coalesce(v_own, nullif(current_setting('request.jwt.claim.sub', true), ''), nullif(current_setting('pgfresh.user_id', true), ''));
+  v_own := coalesce(
+    v_own,
+    nullif(current_setting('request.jwt.claim.sub', true), ''),
+    nullif(current_setting('pgfresh.user_id', true), ''));
   -- Gateways, workers and the owner, who is the current user here, speak for everybody; anybody else for himself.
-  if pg_has_role(v_caller, 'pgfresh_gateway', 'member') or pg_has_role(v_caller, 'pgfresh_worker', 'member') or pg_has_role(v_caller, current_user, 'member') then
+  if pg_has_role(v_caller, 'pgfresh_gateway', 'member') or pg_has_role(v_caller, 'pgfresh_worker', 'member')
+      or pg_has_role(v_caller, current_user, 'member') then
     v_own := coalesce(p_user_id, v_own);
   end if;
   if v_own is null then
-    perform pgfresh.refuse('PGF_VIEWER_UNKNOWN', 'the session does not say who is looking', 'Log in, so that request.jwt.claims has a sub, or set pgfresh.user_id where the session is trusted.');
+    perform pgfresh.refuse('PGF_VIEWER_UNKNOWN',
+      'the session does not say who is looking',
+      'Log in, so that request.jwt.claims has a sub, or set pgfresh.user_id where the session is trusted.');
   elsif p_user_id is not null and p_user_id <> v_own then
-    perform pgfresh.refuse('PGF_VIEWER_OTHER', 'the session belongs to another user', 'Leave p_user_id out: it is taken from the session.');
+    perform pgfresh.refuse('PGF_VIEWER_OTHER',
+      'the session belongs to another user',
+      'Leave p_user_id out: it is taken from the session.');
   end if;
   if coalesce(v_own, '') = '' or octet_length(v_own) > 200 or v_own ~ '[[:cntrl:]]' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_user_id must have 1 to 200 bytes and no control characters, got %s', coalesce(left(quote_literal(v_own), 60), 'null')), 'Pass the id of the user who looks.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format(
+        'p_user_id must have 1 to 200 bytes and no control characters, got %s',
+        coalesce(left(quote_literal(v_own), 60), 'null')),
+      'Pass the id of the user who looks.');
   end if;
   return v_own;
 end
 $$;
-comment on function pgfresh.require_viewer(text) is 'The user on whose behalf the session speaks, by its claims or settings; refuses another''s id.';
+comment on function pgfresh.require_viewer(text) is
+  'The user on whose behalf the session speaks, by its claims or settings; refuses another''s id.';
 
 create or replace function pgfresh.count_call(p_user_id text) returns void
 language plpgsql
@@ -86,22 +122,31 @@ declare
   v_minute timestamptz := date_trunc('minute', pgfresh.clock());
   v_calls int;
 begin
-  update pgfresh.viewer_calls as v set minute = v_minute, calls = case when v.minute = v_minute then v.calls + 1 else 1 end where v.user_id = p_user_id returning v.calls into v_calls;
+  update pgfresh.viewer_calls as v
+    set minute = v_minute, calls = case when v.minute = v_minute then v.calls + 1 else 1 end
+    where v.user_id = p_user_id
+    returning v.calls into v_calls;
   if not found then
     insert into pgfresh.viewer_calls as v (user_id, minute, calls) values (p_user_id, v_minute, 1)
     on conflict (user_id) do update set calls = v.calls + 1;
   end if;
   if v_calls > 1200 then
-    perform pgfresh.refuse('PGF_TOO_MANY_CALLS', 'more than 1200 calls in one minute', 'One heartbeat a minute and pair is enough.');
+    perform pgfresh.refuse('PGF_TOO_MANY_CALLS',
+      'more than 1200 calls in one minute',
+      'One heartbeat a minute and pair is enough.');
   end if;
 end
 $$;
-comment on function pgfresh.count_call(text) is 'Counts a call of a user and refuses more than 1200 a minute. A heartbeat that comes 30 s or more after the last one is not counted.';
+comment on function pgfresh.count_call(text) is
+  'Counts a call of a user and refuses more than 1200 a minute. '
+  'A heartbeat that comes 30 s or more after the last one is not counted.';
 
-create or replace function pgfresh.upsert_active_subscription(p_user_id text, p_key text, p_data_type text) returns jsonb
+create or replace function pgfresh.upsert_active_subscription(p_user_id text, p_key text, p_data_type text)
+returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
--- Planned once and by the index, also on a table that is empty now. Else each call would plan its one row anew, for longer than it takes to write it.
+-- Planned once and by the index, also on a table that is empty now.
+-- Else each call would plan its one row anew, for longer than it takes to write it.
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -130,10 +175,12 @@ begin
     perform pgfresh.require_key(p_key);
   end if;
   v_key := case v_normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
-  select last_seen_at into v_seen from pgfresh.active_subscriptions where user_id = v_user and type_id = v_type_id and key = v_key;
+  select last_seen_at into v_seen from pgfresh.active_subscriptions
+    where user_id = v_user and type_id = v_type_id and key = v_key;
   -- A client beats every minute, and its row says so at every second one: a commit costs more than all else here.
   if v_seen <= v_now - interval '75 seconds' then
-    update pgfresh.active_subscriptions set last_seen_at = v_now where user_id = v_user and type_id = v_type_id and key = v_key;
+    update pgfresh.active_subscriptions set last_seen_at = v_now
+      where user_id = v_user and type_id = v_type_id and key = v_key;
   elsif (v_seen <= v_now - interval '30 seconds') is not true then
     -- A heartbeat that takes its time is not counted: there are 500 subscriptions at most.
     perform pgfresh.count_call(v_user);
@@ -143,25 +190,36 @@ begin
   end if;
   v_type := pgfresh.require_type(p_data_type);
   v_key := (pgfresh.admit_keys(v_type, array[v_key]))[1];
-  if (select count(*) from (select from pgfresh.active_subscriptions where user_id = v_user limit 500) as held) = 500 then
-    perform pgfresh.refuse('PGF_TOO_MANY_SUBSCRIPTIONS', 'more than 500 subscriptions of one user', 'Remove those that are not on the screen any more.');
+  if (
+    select count(*) from (select from pgfresh.active_subscriptions where user_id = v_user limit 500) as held
+  ) = 500 then
+    perform pgfresh.refuse('PGF_TOO_MANY_SUBSCRIPTIONS',
+      'more than 500 subscriptions of one user',
+      'Remove those that are not on the screen any more.');
   end if;
-  insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at) values (v_user, v_type.type_id, v_key, v_now, v_now)
+  insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+    values (v_user, v_type.type_id, v_key, v_now, v_now)
     on conflict (user_id, type_id, key) do update set last_seen_at = excluded.last_seen_at;
-  -- The first who looks does not wait for the planner. Who finds the pair locked leaves it to the one who is just doing that.
+  -- The first who looks does not wait for the planner.
+  -- Who finds the pair locked leaves it to the one who is just doing that.
   perform from pgfresh.pairs where type_id = v_type.type_id and key = v_key and not demanded for update skip locked;
   if found then
-    update pgfresh.pairs set demanded = true, warm_until = v_now + interval '15 seconds', due_at = v_now where type_id = v_type.type_id and key = v_key;
+    update pgfresh.pairs set demanded = true, warm_until = v_now + interval '15 seconds', due_at = v_now
+      where type_id = v_type.type_id and key = v_key;
     v_counts := pgfresh.plan_looks(pgfresh.looks_at(v_type.type_id, array[v_key]), v_now);
   end if;
-  return jsonb_build_object('result', 'subscribed', 'data_type', v_type.data_type, 'key', v_key) || case when v_counts is null then '{}' else jsonb_build_object('planned', v_counts) end;
+  return jsonb_build_object('result', 'subscribed', 'data_type', v_type.data_type, 'key', v_key)
+    || case when v_counts is null then '{}' else jsonb_build_object('planned', v_counts) end;
 end
 $$;
 comment on function pgfresh.upsert_active_subscription(text, text, text) is
-  'Says that a user looks at a pair: adds the subscription and is its heartbeat, at least once in five minutes. The user is taken from the session; '
-  'p_user_id may be null. A pair at which nobody looked before is checked at once. Returns {"result": "subscribed" or "seen", …}.';
+  'Says that a user looks at a pair: adds the subscription and is its heartbeat, at least once in five minutes. '
+  'The user is taken from the session; p_user_id may be null. '
+  'A pair at which nobody looked before is checked at once. '
+  'Returns {"result": "subscribed" or "seen", …}.';
 
-create or replace function pgfresh.remove_active_subscription(p_user_id text, p_key text, p_data_type text) returns boolean
+create or replace function pgfresh.remove_active_subscription(p_user_id text, p_key text, p_data_type text)
+returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -177,16 +235,19 @@ begin
   return found;
 end
 $$;
-comment on function pgfresh.remove_active_subscription(text, text, text) is 'Says that a user does not look at a pair any more. Returns whether he did.';
+comment on function pgfresh.remove_active_subscription(text, text, text) is
+  'Says that a user does not look at a pair any more. Returns whether he did.';
 
 -- Five minutes, and the 75 seconds for which a heartbeat may not have been written.
 create or replace function pgfresh.longest_silence() returns interval
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$ select interval '375 seconds' $$;
-comment on function pgfresh.longest_silence() is 'How old the last heartbeat that was written may be: nobody is given up before five silent minutes.';
+comment on function pgfresh.longest_silence() is
+  'How old the last heartbeat that was written may be: nobody is given up before five silent minutes.';
 
--- A tracker that restarts looks like an empty house. So when all fall silent in one step, they are believed only after a while.
+-- A tracker that restarts looks like an empty house.
+-- So when all fall silent in one step, they are believed only after a while.
 create or replace function pgfresh.is_loss_held(p_now timestamptz) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -195,25 +256,39 @@ declare
   v_held_until timestamptz := (select demand_held_until from pgfresh.planner_state);
 begin
   if exists (select from pgfresh.active_subscriptions where last_seen_at >= p_now - pgfresh.longest_silence())
-    or exists (select from pgfresh.nodes as n where n.lease_until > p_now and exists (select from pgfresh.node_demand as d where d.node_id = n.id)) then
+      or exists (
+        select from pgfresh.nodes as n
+        where n.lease_until > p_now and exists (select from pgfresh.node_demand as d where d.node_id = n.id)
+      ) then
     if v_held_until is not null then
       update pgfresh.planner_state set demand_held_until = null;
     end if;
     return false;
   end if;
   if v_held_until is null then
-    if (select count(*) from (select distinct type_id, key from (
-        select type_id, key from pgfresh.active_subscriptions union all select type_id, key from pgfresh.node_demand) as silent limit 10) as pairs) < 10 then
+    if (
+      select count(*) from (
+        select distinct type_id, key from (
+          select type_id, key from pgfresh.active_subscriptions
+          union all
+          select type_id, key from pgfresh.node_demand
+        ) as silent
+        limit 10
+      ) as pairs
+    ) < 10 then
       return false;
     end if;
     v_held_until := p_now + interval '120 seconds';
     update pgfresh.planner_state set demand_held_until = v_held_until;
-    perform pgfresh.warn('demand_lost', 'all', 'everybody stopped looking at once; their pairs are kept fresh for 120 s more', 'See whether the gateways or the clients'' network had a failure.');
+    perform pgfresh.warn('demand_lost', 'all',
+      'everybody stopped looking at once; their pairs are kept fresh for 120 s more',
+      'See whether the gateways or the clients'' network had a failure.');
   end if;
   return p_now < v_held_until;
 end
 $$;
-comment on function pgfresh.is_loss_held(timestamptz) is 'Whether all demand (10 pairs or more) has just fallen silent at once, which is believed only after 120 s.';
+comment on function pgfresh.is_loss_held(timestamptz) is
+  'Whether all demand (10 pairs or more) has just fallen silent at once, which is believed only after 120 s.';
 
 create or replace function pgfresh.cleanup_stale_subscriptions() returns jsonb
 language plpgsql security definer
@@ -228,7 +303,8 @@ begin
   if not pg_try_advisory_xact_lock(7041, 2) then
     return jsonb_build_object('skipped', 'locked');
   end if;
-  if exists (select from pgfresh.active_subscriptions where last_seen_at < v_now - pgfresh.longest_silence()) or exists (select from pgfresh.nodes where lease_until <= v_now) then
+  if exists (select from pgfresh.active_subscriptions where last_seen_at < v_now - pgfresh.longest_silence())
+      or exists (select from pgfresh.nodes where lease_until <= v_now) then
     if pgfresh.is_loss_held(v_now) then
       return jsonb_build_object('skipped', 'held');
     end if;
@@ -243,7 +319,9 @@ begin
 end
 $$;
 comment on function pgfresh.cleanup_stale_subscriptions() is
-  'Removes subscriptions that have been silent for more than five minutes, at the latest after six and a quarter, and nodes whose lease has ended. Run it every minute. Returns {"removed", "nodes"} or {"skipped"}.';
+  'Removes subscriptions that have been silent for more than five minutes, at the latest after six and a quarter, '
+  'and nodes whose lease has ended. Run it every minute. '
+  'Returns {"removed", "nodes"} or {"skipped"}.';
 
 create or replace function pgfresh.expire_nodes(p_now timestamptz) returns int
 language plpgsql
@@ -260,7 +338,8 @@ begin
   return cardinality(v_nodes);
 end
 $$;
-comment on function pgfresh.expire_nodes(timestamptz) is 'Removes nodes whose lease has ended, with their counts. A part of the planner and of the cleanup.';
+comment on function pgfresh.expire_nodes(timestamptz) is
+  'Removes nodes whose lease has ended, with their counts. A part of the planner and of the cleanup.';
 
 create or replace function pgfresh.register_node(p_name text) returns bigint
 language plpgsql security definer
@@ -271,24 +350,32 @@ declare
 begin
   perform pgfresh.require_primary();
   if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_name must have 1 to 200 characters, and no control characters', 'For instance the host and the process id.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_name must have 1 to 200 characters, and no control characters',
+      'For instance the host and the process id.');
   end if;
-  insert into pgfresh.nodes (name, started_at, lease_until) values (p_name, pgfresh.clock(), pgfresh.clock() + interval '30 seconds') returning id into v_id;
+  insert into pgfresh.nodes (name, started_at, lease_until)
+    values (p_name, pgfresh.clock(), pgfresh.clock() + interval '30 seconds')
+    returning id into v_id;
   return v_id;
 end
 $$;
-comment on function pgfresh.register_node(text) is 'Begins the lease of a gateway process, 30 s that heartbeat_node renews. Returns its number.';
+comment on function pgfresh.register_node(text) is
+  'Begins the lease of a gateway process, 30 s that heartbeat_node renews. Returns its number.';
 
 create or replace function pgfresh.heartbeat_node(p_node bigint) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  update pgfresh.nodes set lease_until = pgfresh.clock() + interval '30 seconds' where id = p_node and lease_until > (select pgfresh.clock());
+  update pgfresh.nodes set lease_until = pgfresh.clock() + interval '30 seconds'
+    where id = p_node and lease_until > (select pgfresh.clock());
   return found;
 end
 $$;
-comment on function pgfresh.heartbeat_node(bigint) is 'Renews the lease of a node. False if it has ended: then its counts are gone, and it must register and send them again.';
+comment on function pgfresh.heartbeat_node(bigint) is
+  'Renews the lease of a node. '
+  'False if it has ended: then its counts are gone, and it must register and send them again.';
 
 create or replace function pgfresh.retire_node(p_node bigint) returns boolean
 language plpgsql security definer
@@ -300,9 +387,11 @@ begin
   return found;
 end
 $$;
-comment on function pgfresh.retire_node(bigint) is 'Ends the lease of a node, and its counts with it: its users have left. Returns whether it was there.';
+comment on function pgfresh.retire_node(bigint) is
+  'Ends the lease of a node, and its counts with it: its users have left. Returns whether it was there.';
 
-create or replace function pgfresh.set_node_demand(p_node bigint, p_data_types text[], p_keys text[], p_viewers int[]) returns int
+create or replace function pgfresh.set_node_demand(p_node bigint, p_data_types text[], p_keys text[], p_viewers int[])
+returns int
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -314,18 +403,30 @@ declare
   v_type record;
 begin
   perform pgfresh.require_primary();
-  if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) = cardinality(p_viewers) and cardinality(p_keys) <= 10000) is not true
-    or exists (select from unnest(p_viewers) as v(count) where (v.count between 0 and 10000000) is not true) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'data types, keys and viewers must be three arrays of one length, at most 10000, and each count from 0 to 10000000', 'Pass the number of distinct users for each pair, 0 for those who left.');
+  if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) = cardinality(p_viewers)
+        and cardinality(p_keys) <= 10000) is not true
+      or exists (select from unnest(p_viewers) as v(count) where (v.count between 0 and 10000000) is not true) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'data types, keys and viewers must be three arrays of one length, at most 10000, '
+      'and each count from 0 to 10000000',
+      'Pass the number of distinct users for each pair, 0 for those who left.');
   end if;
   if not exists (select from pgfresh.nodes where id = p_node and lease_until > (select pgfresh.clock()) for share) then
-    perform pgfresh.refuse('PGF_LEASE_LOST', format('node %s has no lease', coalesce(p_node::text, 'null')), 'Register again with register_node and send all counts.');
+    perform pgfresh.refuse('PGF_LEASE_LOST',
+      format('node %s has no lease', coalesce(p_node::text, 'null')),
+      'Register again with register_node and send all counts.');
   end if;
   perform pgfresh.require_type(unknown.data_type) from (
-    select distinct named.data_type from unnest(p_data_types) as named(data_type) where not exists (select from pgfresh.data_type_registry as r where r.data_type = named.data_type)) as unknown;
+    select distinct named.data_type from unnest(p_data_types) as named(data_type)
+    where not exists (select from pgfresh.data_type_registry as r where r.data_type = named.data_type)
+  ) as unknown;
   for v_type in
-    select r as registered, array_agg(named.key order by named.place) as keys, array_agg(named.place order by named.place) as places
-    from unnest(p_data_types, p_keys) with ordinality as named(data_type, key, place) join pgfresh.data_type_registry as r using (data_type) group by r
+    select r as registered,
+      array_agg(named.key order by named.place) as keys,
+      array_agg(named.place order by named.place) as places
+    from unnest(p_data_types, p_keys) with ordinality as named(data_type, key, place)
+    join pgfresh.data_type_registry as r using (data_type)
+    group by r
   loop
     v_type.keys := pgfresh.admit_keys(v_type.registered, v_type.keys);
     for i in 1..cardinality(v_type.keys) loop
@@ -334,7 +435,10 @@ begin
     end loop;
   end loop;
   with wanted as (
-    select w.type_id, w.key, max(w.viewers) as viewers from unnest(v_types, v_keys, p_viewers) as w(type_id, key, viewers) where w.viewers > 0 group by w.type_id, w.key
+    select w.type_id, w.key, max(w.viewers) as viewers
+    from unnest(v_types, v_keys, p_viewers) as w(type_id, key, viewers)
+    where w.viewers > 0
+    group by w.type_id, w.key
   )
   insert into pgfresh.node_demand as d (node_id, type_id, key, viewers)
     select p_node, w.type_id, w.key, w.viewers from wanted as w order by w.type_id, w.key
@@ -347,32 +451,41 @@ begin
 end
 $$;
 comment on function pgfresh.set_node_demand(bigint, text[], text[], int[]) is
-  'Says how many distinct users look at each of these pairs through a node; 0 for pairs that all have left. Pairs that are not named keep their count. Returns how many changed.';
+  'Says how many distinct users look at each of these pairs through a node; 0 for pairs that all have left. '
+  'Pairs that are not named keep their count. Returns how many changed.';
 
-create or replace function pgfresh.get_active_subscriptions() returns table (data_type text, key text, viewers bigint, adapters text[])
+create or replace function pgfresh.get_active_subscriptions()
+returns table (data_type text, key text, viewers bigint, adapters text[])
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select r.data_type, d.key, sum(d.viewers), array_agg(distinct d.adapter)
   from (
-    select type_id, key, count(*) as viewers, 'heartbeat' as adapter from pgfresh.active_subscriptions group by type_id, key
+    select type_id, key, count(*) as viewers, 'heartbeat' as adapter
+    from pgfresh.active_subscriptions
+    group by type_id, key
     union all
-    select type_id, key, sum(viewers), 'gateway' from pgfresh.node_demand group by type_id, key
+    select type_id, key, sum(viewers), 'gateway'
+    from pgfresh.node_demand
+    group by type_id, key
   ) as d
   join pgfresh.data_type_registry as r on r.type_id = d.type_id
   group by r.data_type, d.key
 $$;
 comment on function pgfresh.get_active_subscriptions() is
-  'What is being looked at, by how many, and through which adapters. A user who looks through two nodes, or through a node and by SQL, counts twice.';
+  'What is being looked at, by how many, and through which adapters. '
+  'A user who looks through two nodes, or through a node and by SQL, counts twice.';
 
 /*
-  Adds what has changed to the pairs. A pair that somebody else has locked keeps its changes for the next time, so this waits for nobody.
+  Adds what has changed to the pairs. A pair that somebody else has locked keeps its changes for the next time,
+  so this waits for nobody.
   A pair whose last viewer has left stays warm for 15 s.
 */
 create or replace function pgfresh.fold_demand(p_now timestamptz) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- Pairs and changes are reached by their keys, whatever the statistics say: both tables may have been filled a moment ago.
+-- Pairs and changes are reached by their keys, whatever the statistics say:
+-- both tables may have been filled a moment ago.
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -388,40 +501,64 @@ begin
   end if;
   with noted as (
     select c.type_id, c.key, sum(c.delta)::int as delta, array_agg(c.id) as ids
-    from (select id, type_id, key, delta from pgfresh.demand_change order by id limit 5000) as c group by c.type_id, c.key
+    from (select id, type_id, key, delta from pgfresh.demand_change order by id limit 5000) as c
+    group by c.type_id, c.key
   ), locked as (
     select noted.* from noted
-    cross join lateral (select from pgfresh.pairs as p where p.type_id = noted.type_id and p.key = noted.key for update skip locked) as p
+    cross join lateral (
+      select from pgfresh.pairs as p
+      where p.type_id = noted.type_id and p.key = noted.key
+      for update skip locked
+    ) as p
   )
-  select (select array_agg(type_id) from locked), (select array_agg(key) from locked), (select array_agg(delta) from locked), (select array_agg(i.id) from locked cross join unnest(locked.ids) as i(id))
+  select
+      (select array_agg(type_id) from locked),
+      (select array_agg(key) from locked),
+      (select array_agg(delta) from locked),
+      (select array_agg(i.id) from locked cross join unnest(locked.ids) as i(id))
     into v_types, v_keys, v_deltas, v_ids;
   delete from pgfresh.demand_change where id = any (v_ids);
   with folded as (
     update pgfresh.pairs as p set
       viewers = greatest(0, p.viewers + net.delta),
       demanded = p.demanded or p.viewers + net.delta > 0,
-      warm_until = case when p.viewers + net.delta > 0 then null when p.viewers > 0 then p_now + interval '15 seconds' else p.warm_until end,
+      warm_until = case
+        when p.viewers + net.delta > 0 then null
+        when p.viewers > 0 then p_now + interval '15 seconds'
+        else p.warm_until
+      end,
       due_at = case when not p.demanded and p.viewers + net.delta > 0 and p.job_id is null then p_now else p.due_at end
-    from unnest(v_types, v_keys, v_deltas) as net(type_id, key, delta) where p.type_id = net.type_id and p.key = net.key
+    from unnest(v_types, v_keys, v_deltas) as net(type_id, key, delta)
+    where p.type_id = net.type_id and p.key = net.key
     returning p.type_id, p.key, p.job_id, p.viewers, p.demanded, p.due_at, net.delta
   ), wanted as (
-    insert into pgfresh.due (due_at, type_id, key) select p_now, f.type_id, f.key from folded as f where f.demanded and f.due_at = p_now on conflict do nothing
+    insert into pgfresh.due (due_at, type_id, key)
+    select p_now, f.type_id, f.key from folded as f where f.demanded and f.due_at = p_now
+    on conflict do nothing
   )
-  select count(*), array_agg(f.job_id order by f.job_id) filter (where f.job_id is not null and f.delta > 0),
+  select count(*),
+      array_agg(f.job_id order by f.job_id) filter (where f.job_id is not null and f.delta > 0),
       array_agg(pgfresh.priority_of(r, f.viewers) order by f.job_id) filter (where f.job_id is not null and f.delta > 0)
-    into v_count, v_raised, v_priorities from folded as f join pgfresh.data_type_registry as r on r.type_id = f.type_id;
+    into v_count, v_raised, v_priorities
+    from folded as f join pgfresh.data_type_registry as r on r.type_id = f.type_id;
   if v_raised is not null then
     -- More demand for a job that waits raises its priority.
     update pgfresh.job as j set priority = w.priority, band = pgfresh.band_of(w.priority)
     from (
       select raised.id, raised.priority from unnest(v_raised, v_priorities) as raised(id, priority)
-      cross join lateral (select from pgfresh.job as j where j.id = raised.id and j.state <> 'x' and j.priority < raised.priority for update skip locked) as waiting
-    ) as w where j.id = w.id;
+      cross join lateral (
+        select from pgfresh.job as j
+        where j.id = raised.id and j.state <> 'x' and j.priority < raised.priority
+        for update skip locked
+      ) as waiting
+    ) as w
+    where j.id = w.id;
   end if;
   return v_count;
 end
 $$;
-comment on function pgfresh.fold_demand(timestamptz) is 'Adds the changes of demand to the pairs, at most those of 5000 entries. A part of the planner.';
+comment on function pgfresh.fold_demand(timestamptz) is
+  'Adds the changes of demand to the pairs, at most those of 5000 entries. A part of the planner.';
 
 create or replace function pgfresh.cool_down(p_now timestamptz) returns void
 language plpgsql
@@ -435,10 +572,16 @@ as $$
 begin
   with cooled as (
     update pgfresh.pairs as p set demanded = false, warm_until = null, due_at = 'infinity'
-    from (select type_id, key, due_at from pgfresh.pairs where warm_until <= p_now order by warm_until limit 5000 for update skip locked) as cold
-    where p.type_id = cold.type_id and p.key = cold.key returning cold.due_at, cold.type_id, cold.key
+    from (
+      select type_id, key, due_at from pgfresh.pairs
+      where warm_until <= p_now
+      order by warm_until limit 5000 for update skip locked
+    ) as cold
+    where p.type_id = cold.type_id and p.key = cold.key
+    returning cold.due_at, cold.type_id, cold.key
   )
   delete from pgfresh.due as d using cooled as c where d.due_at = c.due_at and d.type_id = c.type_id and d.key = c.key;
 end
 $$;
-comment on function pgfresh.cool_down(timestamptz) is 'Lets go of pairs at which nobody has looked for 15 s. A part of the planner.';
+comment on function pgfresh.cool_down(timestamptz) is
+  'Lets go of pairs at which nobody has looked for 15 s. A part of the planner.';

@@ -4,7 +4,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if coalesce(p_name, '') !~ '^[a-z][a-z0-9_]{0,59}$' or p_holder is null then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'a duty needs a name in lower case and a holder', 'Pass a uuid of your own making, the same for each renewal.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'a duty needs a name in lower case and a holder',
+      'Pass a uuid of your own making, the same for each renewal.');
   end if;
   perform pgfresh.require_range('p_lease in seconds', extract(epoch from p_lease), 1, 3600);
   insert into pgfresh.duty as d (name, holder, lease_until) values (p_name, p_holder, pgfresh.clock() + p_lease)
@@ -13,7 +15,8 @@ begin
   return found;
 end
 $$;
-comment on function pgfresh.hold_duty(text, uuid, interval) is 'Takes or renews a duty that only one process at a time may do. False while another one has it.';
+comment on function pgfresh.hold_duty(text, uuid, interval) is
+  'Takes or renews a duty that only one process at a time may do. False while another one has it.';
 
 create or replace function pgfresh.release_duty(p_name text, p_holder uuid) returns boolean
 language plpgsql security definer

@@ -1,13 +1,15 @@
 /*
-  The end of jobs, one data type a call, in one transaction with whatever the caller did before. Fence first: only a job that
-  still runs in the given attempt is ended. Then its history, its pair, the ledger, the size it taught us.
+  The end of jobs, one data type a call, in one transaction with whatever the caller did before. Fence first: only a job
+  that still runs in the given attempt is ended. Then its history, its pair, the ledger, the size it taught us.
 
-  The table of open jobs is empty one minute and full the next, so its statistics are never right. Every table is therefore
-  reached by an array of keys, which leaves nothing to choose but the index; what comes with a job is joined to it by a hash.
+  The table of open jobs is empty one minute and full the next, so its statistics are never right. Every table is
+  therefore reached by an array of keys, which leaves nothing to choose but the index; what comes with a job is joined
+  to it by a hash.
 */
 create or replace function pgfresh.complete_jobs(
   p_ids bigint[], p_attempts int[], p_bytes bigint[], p_outcomes text[] default null, p_calls int[] default null,
-  p_fetch_ms int[] default null, p_validate_ms int[] default null, p_commit_ms int[] default null, p_requests uuid[] default null)
+  p_fetch_ms int[] default null, p_validate_ms int[] default null, p_commit_ms int[] default null,
+  p_requests uuid[] default null)
 returns bigint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -16,7 +18,8 @@ set enable_seqscan = off
 set jit = off
 set enable_nestloop = off
 set enable_mergejoin = off
--- The index walks the jobs in the order of their ids, as everybody else locks them; a bitmap would go by their place in the table.
+-- The index walks the jobs in the order of their ids, as everybody else locks them;
+-- a bitmap would go by their place in the table.
 set enable_bitmapscan = off
 as $$
 declare
@@ -41,58 +44,107 @@ begin
   end if;
   if p_outcomes is not null then
     if cardinality(p_outcomes) <> cardinality(p_ids) then
-      perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_outcomes must be as long as p_ids', 'Pass an outcome for each job, or leave it out where all are fresh.');
+      perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+        'p_outcomes must be as long as p_ids',
+        'Pass an outcome for each job, or leave it out where all are fresh.');
     end if;
-    perform pgfresh.require_outcome(said.outcome) from (select distinct outcome from unnest(p_outcomes) as outcome) as said;
+    perform pgfresh.require_outcome(said.outcome)
+      from (select distinct outcome from unnest(p_outcomes) as outcome) as said;
     v_outcome := case when p_outcomes[1] = all (p_outcomes) then p_outcomes[1] end;
   end if;
   with ended as (
     delete from pgfresh.job as j
     where j.id = any (p_ids) and j.state = 'x'
-      and pgfresh.token_of(j.id, j.attempt, case when p_requests is not null then j.request end)
-        = any (array(select pgfresh.token_of(e.id, e.attempt, e.request) from unnest(p_ids, p_attempts, p_requests) as e(id, attempt, request)))
+      and pgfresh.token_of(j.id, j.attempt, case when p_requests is not null then j.request end) = any (array(
+        select pgfresh.token_of(e.id, e.attempt, e.request)
+        from unnest(p_ids, p_attempts, p_requests) as e(id, attempt, request)
+      ))
     returning j.*
   ), measured as (
-    select ended.*, e.bytes, coalesce(v_outcome, e.outcome) as outcome, coalesce(e.calls, 1) as calls, e.fetch_ms, e.validate_ms, e.commit_ms from ended
-    join unnest(p_ids, p_attempts, p_bytes, p_outcomes, p_calls, p_fetch_ms, p_validate_ms, p_commit_ms) as e(id, attempt, bytes, outcome, calls, fetch_ms, validate_ms, commit_ms)
+    select ended.*, e.bytes, coalesce(v_outcome, e.outcome) as outcome, coalesce(e.calls, 1) as calls,
+      e.fetch_ms, e.validate_ms, e.commit_ms
+    from ended
+    join unnest(p_ids, p_attempts, p_bytes, p_outcomes, p_calls, p_fetch_ms, p_validate_ms, p_commit_ms)
+        as e(id, attempt, bytes, outcome, calls, fetch_ms, validate_ms, commit_ms)
       on e.id = ended.id and e.attempt = ended.attempt
   ), history as (
-    insert into pgfresh.history_succeeded (id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost, fetch_ms, validate_ms, commit_ms, status, outcome, key, metadata)
-    select id, v_now, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost, fetch_ms, validate_ms, commit_ms, 'succeeded', outcome, key, metadata from measured
+    insert into pgfresh.history_succeeded (
+      id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost,
+      fetch_ms, validate_ms, commit_ms, status, outcome, key, metadata)
+    select
+      id, v_now, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost,
+      fetch_ms, validate_ms, commit_ms, 'succeeded', outcome, key, metadata
+    from measured
   )
   -- What was known already has asked nobody, so it says nothing about the source and about the size of an answer.
-  select array_agg(id), array_agg(key), array_agg(bytes) filter (where calls > 0), array_agg(outcome) filter (where v_outcome is null), array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
-      min(type_id), max(type_id), min(source_id), sum(reserved), sum(bytes), sum(calls), (select count(*) from ended)
-    into v_done, v_keys, v_sizes, v_outcomes, v_called, v_again, v_type_low, v_type_high, v_source, v_reserved, v_bytes, v_calls, v_ended from measured;
+  select array_agg(id), array_agg(key), array_agg(bytes) filter (where calls > 0),
+      array_agg(outcome) filter (where v_outcome is null),
+      array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
+      min(type_id), max(type_id), min(source_id),
+      sum(reserved), sum(bytes), sum(calls), (select count(*) from ended)
+    into v_done, v_keys, v_sizes,
+      v_outcomes,
+      v_called, v_again,
+      v_type_low, v_type_high, v_source,
+      v_reserved, v_bytes, v_calls, v_ended
+    from measured;
   -- More than was ended: one job twice. Less: attempts that make no sense and are the token of another job.
   if v_type_low <> v_type_high or v_ended <> coalesce(cardinality(v_done), 0) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'jobs of several data types in one call, or one job twice', 'End one data type a call, and each job once.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'jobs of several data types in one call, or one job twice',
+      'End one data type a call, and each job once.');
   end if;
   if v_done is null then
     return '{}';
   end if;
   -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
-  select case when r.ttl_column is null and r.staleness_function = 'pgfresh.is_data_stale' then r.ttl else interval '0' end, coalesce(r.empty_ttl, r.ttl),
+  select
+      case
+        when r.ttl_column is null and r.staleness_function = 'pgfresh.is_data_stale' then r.ttl
+        else interval '0'
+      end,
+      coalesce(r.empty_ttl, r.ttl),
       -- Most ends change nothing about their source, and then its row is not written.
-      (select s.failure_streak > 0 or s.breaker_opened_at is not null or s.last_success_at > v_now - interval '10 seconds' is not true from pgfresh.sources as s where s.id = v_source)
-    into v_ttl, v_empty_ttl, v_noteworthy from pgfresh.data_type_registry as r where r.type_id = v_type_low;
+      (
+        select s.failure_streak > 0 or s.breaker_opened_at is not null
+          or s.last_success_at > v_now - interval '10 seconds' is not true
+        from pgfresh.sources as s
+        where s.id = v_source
+      )
+    into v_ttl, v_empty_ttl, v_noteworthy
+    from pgfresh.data_type_registry as r where r.type_id = v_type_low;
   -- A time that is nearer has its entry already, and a look too early does no harm.
   if v_outcome is not null then
     v_due := v_now + case when v_outcome = 'empty' then v_empty_ttl else v_ttl end;
     with freed as (
-      update pgfresh.pairs set last_job = job_id, ok_job = job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = v_outcome, fails = 0,
-        not_before = case when v_outcome = 'empty' then v_due end, due_at = case when demanded then least(due_at, v_due) else due_at end
-      where type_id = v_type_low and key = any (v_keys) returning key, demanded, due_at
+      update pgfresh.pairs
+      set last_job = job_id, ok_job = job_id, job_id = null,
+        checked_at = v_now, ok_at = v_now, outcome = v_outcome, fails = 0,
+        not_before = case when v_outcome = 'empty' then v_due end,
+        due_at = case when demanded then least(due_at, v_due) else due_at end
+      where type_id = v_type_low and key = any (v_keys)
+      returning key, demanded, due_at
     )
-    insert into pgfresh.due (due_at, type_id, key) select v_due, v_type_low, f.key from freed as f where f.demanded and f.due_at = v_due on conflict do nothing;
+    insert into pgfresh.due (due_at, type_id, key)
+    select v_due, v_type_low, f.key from freed as f where f.demanded and f.due_at = v_due
+    on conflict do nothing;
   else
     with freed as (
-      update pgfresh.pairs as p set last_job = p.job_id, ok_job = p.job_id, job_id = null, checked_at = v_now, ok_at = v_now, outcome = e.outcome, fails = 0,
-        not_before = case when e.outcome = 'empty' then e.due_at end, due_at = case when p.demanded then least(p.due_at, e.due_at) else p.due_at end
-      from (select e.key, e.outcome, v_now + case when e.outcome = 'empty' then v_empty_ttl else v_ttl end as due_at from unnest(v_keys, v_outcomes) as e(key, outcome)) as e
-      where p.type_id = v_type_low and p.key = any (v_keys) and p.key = e.key returning p.key, p.demanded, p.due_at, e.due_at as said
+      update pgfresh.pairs as p
+      set last_job = p.job_id, ok_job = p.job_id, job_id = null,
+        checked_at = v_now, ok_at = v_now, outcome = e.outcome, fails = 0,
+        not_before = case when e.outcome = 'empty' then e.due_at end,
+        due_at = case when p.demanded then least(p.due_at, e.due_at) else p.due_at end
+      from (
+        select e.key, e.outcome, v_now + case when e.outcome = 'empty' then v_empty_ttl else v_ttl end as due_at
+        from unnest(v_keys, v_outcomes) as e(key, outcome)
+      ) as e
+      where p.type_id = v_type_low and p.key = any (v_keys) and p.key = e.key
+      returning p.key, p.demanded, p.due_at, e.due_at as said
     )
-    insert into pgfresh.due (due_at, type_id, key) select f.said, v_type_low, f.key from freed as f where f.demanded and f.due_at = f.said on conflict do nothing;
+    insert into pgfresh.due (due_at, type_id, key)
+    select f.said, v_type_low, f.key from freed as f where f.demanded and f.due_at = f.said
+    on conflict do nothing;
   end if;
   -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
   if exists (select from pgfresh.type_dependency where needs_id = v_type_low) then
@@ -101,13 +153,22 @@ begin
       union
       select d.type_id from dependent as n join pgfresh.type_dependency as d on d.needs_id = n.type_id
     ), woken as (
-      update pgfresh.pairs as p set due_at = v_now from (
+      update pgfresh.pairs as p
+      set due_at = v_now
+      from (
         select w.type_id, w.key from dependent as d
-        cross join lateral (select w.type_id, w.key from pgfresh.pairs as w where w.type_id = d.type_id and w.key = any (v_keys) and w.demanded and w.job_id is null for update skip locked) as w
+        cross join lateral (
+          select w.type_id, w.key from pgfresh.pairs as w
+          where w.type_id = d.type_id and w.key = any (v_keys) and w.demanded and w.job_id is null
+          for update skip locked
+        ) as w
       ) as waiting
-      where p.type_id = waiting.type_id and p.key = waiting.key returning p.type_id, p.key
+      where p.type_id = waiting.type_id and p.key = waiting.key
+      returning p.type_id, p.key
     )
-    insert into pgfresh.due (due_at, type_id, key) select v_now, w.type_id, w.key from woken as w on conflict do nothing;
+    insert into pgfresh.due (due_at, type_id, key)
+    select v_now, w.type_id, w.key from woken as w
+    on conflict do nothing;
   end if;
   if v_again is not null then
     perform pgfresh.run_again(v_again, v_now);
@@ -124,18 +185,23 @@ begin
 end
 $$;
 comment on function pgfresh.complete_jobs(bigint[], int[], bigint[], text[], int[], int[], int[], int[], uuid[]) is
-  'Ends jobs of one data type as succeeded. For each: the bytes that it used; its outcome, fresh if none is given; how often the provider was called for it, once if nothing is said, '
-  'and never if the answer was known already; how long fetching, validating and writing took; and by which claim it is held, which who claims with p_alone has to say. '
-  'Returns the ids of those that were still running in the given attempt; the others were taken back or cancelled meanwhile, and nothing of them is changed.';
+  'Ends jobs of one data type as succeeded. For each: the bytes that it used; its outcome, fresh if none is given; '
+  'how often the provider was called for it, once if nothing is said, and never if the answer was known already; '
+  'how long fetching, validating and writing took; and by which claim it is held, '
+  'which who claims with p_alone has to say. '
+  'Returns the ids of those that were still running in the given attempt; '
+  'the others were taken back or cancelled meanwhile, and nothing of them is changed.';
 
 /*
-  Job and attempt as one number, so that a set of both can be asked for at once. What did not wait for the disk can be forgotten in a
-  crash, and the same numbers be given again; the name of the claim can not, so it is a part of the token of who has claimed in that way.
+  Job and attempt as one number, so that a set of both can be asked for at once. What did not wait for the disk can be
+  forgotten in a crash, and the same numbers be given again; the name of the claim can not, so it is a part of the token
+  of who has claimed in that way.
 */
 create or replace function pgfresh.token_of(p_id bigint, p_attempt int, p_request uuid) returns bigint
 language sql immutable parallel safe
 as $$ select (p_id * 1048576 + p_attempt) # coalesce(uuid_hash_extended(p_request, 0), 0) $$;
-comment on function pgfresh.token_of(bigint, int, uuid) is 'The fencing token of an attempt, or of an attempt under a claim: no two have the same.';
+comment on function pgfresh.token_of(bigint, int, uuid) is
+  'The fencing token of an attempt, or of an attempt under a claim: no two have the same.';
 
 -- A refresh was forced while the job ran: its pair gets a new one, with what the ended one had.
 create or replace function pgfresh.run_again(p_ended bigint[], p_now timestamptz) returns void
@@ -144,56 +210,96 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   with ended as (
-    select h.*, nextval('pgfresh.job_id') as next_id from (
-      select id, type_id, source_id, key, priority, metadata from pgfresh.history_succeeded where id = any (p_ended) and ended_at = p_now
+    select h.*, nextval('pgfresh.job_id') as next_id
+    from (
+      select id, type_id, source_id, key, priority, metadata from pgfresh.history_succeeded
+      where id = any (p_ended) and ended_at = p_now
       union all
-      select id, type_id, source_id, key, priority, metadata from pgfresh.history_other where id = any (p_ended) and ended_at = p_now
+      select id, type_id, source_id, key, priority, metadata from pgfresh.history_other
+      where id = any (p_ended) and ended_at = p_now
     ) as h
   ), opened as (
-    update pgfresh.pairs as p set job_id = e.next_id, due_at = 'infinity', not_before = null from ended as e where p.type_id = e.type_id and p.key = e.key
+    update pgfresh.pairs as p
+    set job_id = e.next_id, due_at = 'infinity', not_before = null
+    from ended as e
+    where p.type_id = e.type_id and p.key = e.key
   )
-  insert into pgfresh.job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, size_class, state, key, metadata)
-  select e.next_id, e.next_id, p_now, p_now, bytes.estimate, e.type_id, e.source_id, e.priority, pgfresh.band_of(e.priority),
-    pgfresh.size_class_of(bytes.estimate, exists (select from pgfresh.source_state as s where s.source_id = e.source_id)), 'r', e.key, e.metadata
+  insert into pgfresh.job (
+    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band,
+    size_class, state, key, metadata)
+  select
+    e.next_id, e.next_id, p_now, p_now, bytes.estimate, e.type_id, e.source_id, e.priority, pgfresh.band_of(e.priority),
+    pgfresh.size_class_of(
+      bytes.estimate, exists (select from pgfresh.source_state as s where s.source_id = e.source_id)),
+    'r', e.key, e.metadata
   from ended as e
-  cross join lateral (select coalesce((select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = e.type_id),
-    (select r.estimated_data_size_bytes from pgfresh.data_type_registry as r where r.type_id = e.type_id), 0) as estimate) as bytes;
+  cross join lateral (
+    select coalesce(
+      (select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = e.type_id),
+      (select r.estimated_data_size_bytes from pgfresh.data_type_registry as r where r.type_id = e.type_id),
+      0) as estimate
+  ) as bytes;
 end
 $$;
-comment on function pgfresh.run_again(bigint[], timestamptz) is 'Opens a new job for pairs whose refresh was forced while they were being refreshed. A part of every end.';
+comment on function pgfresh.run_again(bigint[], timestamptz) is
+  'Opens a new job for pairs whose refresh was forced while they were being refreshed. A part of every end.';
 
-create or replace function pgfresh.require_ends(p_ids bigint[], p_attempts int[], p_bytes bigint[], p_requests uuid[]) returns void
+create or replace function pgfresh.require_ends(
+  p_ids bigint[], p_attempts int[], p_bytes bigint[], p_requests uuid[])
+returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_ids is null or p_attempts is null or p_bytes is null or cardinality(p_ids) <> cardinality(p_attempts) or cardinality(p_ids) <> cardinality(p_bytes) or cardinality(p_ids) > 10000 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'ids, attempts and bytes must be arrays of one length, at most 10000', 'Pass one attempt and one size for each job.');
+  if p_ids is null or p_attempts is null or p_bytes is null
+      or cardinality(p_ids) <> cardinality(p_attempts) or cardinality(p_ids) <> cardinality(p_bytes)
+      or cardinality(p_ids) > 10000 then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'ids, attempts and bytes must be arrays of one length, at most 10000',
+      'Pass one attempt and one size for each job.');
   end if;
   if cardinality(p_requests) <> cardinality(p_ids) or array_position(p_requests, null) is not null then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_requests must be as long as p_ids, and none may be null', 'Pass the name of its claim for each job, or leave it out.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_requests must be as long as p_ids, and none may be null',
+      'Pass the name of its claim for each job, or leave it out.');
   end if;
   -- A larger id has no token.
-  if exists (select from unnest(p_ids, p_attempts, p_bytes) as e(id, attempt, bytes)
-      where (e.id between 1 and 8796093022207 and e.attempt >= 0 and e.bytes between 0 and 1000000000000000) is not true) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'ids must be from 1 to 8796093022207, attempts not negative, and bytes from 0 to 1e15; none may be null', 'Pass id and attempt as the claim returned them, and the real size of each answer.');
+  if exists (
+    select from unnest(p_ids, p_attempts, p_bytes) as e(id, attempt, bytes)
+    where (
+      e.id between 1 and 8796093022207 and e.attempt >= 0 and e.bytes between 0 and 1000000000000000
+    ) is not true
+  ) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'ids must be from 1 to 8796093022207, attempts not negative, and bytes from 0 to 1e15; none may be null',
+      'Pass id and attempt as the claim returned them, and the real size of each answer.');
   end if;
 end
 $$;
-comment on function pgfresh.require_ends(bigint[], int[], bigint[], uuid[]) is 'Refuses arrays that do not describe ends of jobs.';
+comment on function pgfresh.require_ends(bigint[], int[], bigint[], uuid[]) is
+  'Refuses arrays that do not describe ends of jobs.';
 
-create or replace function pgfresh.require_measures(p_count int, p_calls int[], p_fetch_ms int[], p_validate_ms int[], p_commit_ms int[]) returns void
+create or replace function pgfresh.require_measures(
+  p_count int, p_calls int[], p_fetch_ms int[], p_validate_ms int[], p_commit_ms int[])
+returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if cardinality(p_calls) <> p_count or array_position(p_calls, null) is not null or 0 > any (p_calls) or 1000000 < any (p_calls) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_calls must be as long as p_ids, and each from 0 to 1000000', 'Pass how often the provider was called for each job, redirects included.');
+  if cardinality(p_calls) <> p_count or array_position(p_calls, null) is not null
+      or 0 > any (p_calls) or 1000000 < any (p_calls) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_calls must be as long as p_ids, and each from 0 to 1000000',
+      'Pass how often the provider was called for each job, redirects included.');
   end if;
-  if cardinality(p_fetch_ms) <> p_count or 0 > any (p_fetch_ms) or cardinality(p_validate_ms) <> p_count or 0 > any (p_validate_ms)
+  if cardinality(p_fetch_ms) <> p_count or 0 > any (p_fetch_ms)
+      or cardinality(p_validate_ms) <> p_count or 0 > any (p_validate_ms)
       or cardinality(p_commit_ms) <> p_count or 0 > any (p_commit_ms) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'times must be arrays as long as p_ids, and none negative', 'Pass null for a time that is not known.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'times must be arrays as long as p_ids, and none negative',
+      'Pass null for a time that is not known.');
   end if;
 end
 $$;
-comment on function pgfresh.require_measures(int, int[], int[], int[], int[]) is 'Refuses calls and times that do not go with so many jobs.';
+comment on function pgfresh.require_measures(int, int[], int[], int[], int[]) is
+  'Refuses calls and times that do not go with so many jobs.';

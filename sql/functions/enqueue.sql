@@ -1,15 +1,22 @@
 -- Claims go by band, not by priority: a raise within a band rewrites no index entry. Nobody's work is -1.
 create or replace function pgfresh.band_of(p_priority int) returns smallint
 language sql immutable parallel safe
-as $$ select (pg_catalog.width_bucket(p_priority, '{0,1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,16384,32768,65536,131072,262144,524288}'::int[]) - 1)::smallint $$;
-comment on function pgfresh.band_of(int) is 'The band of a priority: -1 for background, 0 for 0, then one for each power of two up to 20.';
+as $$
+  select (pg_catalog.width_bucket(
+    p_priority,
+    '{0,1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,16384,32768,65536,131072,262144,524288}'::int[]) - 1)::smallint
+$$;
+comment on function pgfresh.band_of(int) is
+  'The band of a priority: -1 for background, 0 for 0, then one for each power of two up to 20.';
 
--- Where bytes are limited, small jobs must be found behind large ones without reading those; elsewhere there is one class.
+-- Where bytes are limited, small jobs must be found behind large ones without reading those;
+-- elsewhere there is one class.
 create or replace function pgfresh.size_class_of(p_bytes bigint, p_limited boolean) returns smallint
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$ select case when p_limited and p_bytes > 0 then ceil(log(4.0, p_bytes)) else 0 end::smallint $$;
-comment on function pgfresh.size_class_of(bigint, boolean) is 'The power of four that an estimate fits into; 0 for sources without a quota.';
+comment on function pgfresh.size_class_of(bigint, boolean) is
+  'The power of four that an estimate fits into; 0 for sources without a quota.';
 
 -- Wakes workers that wait. Under load none does, and then the commit is spared the lock that a notification takes.
 create or replace function pgfresh.wake_workers() returns void
@@ -22,12 +29,13 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.wake_workers() is 'Notifies the channel pgfresh_job at commit, if any worker waits for work.';
+comment on function pgfresh.wake_workers() is
+  'Notifies the channel pgfresh_job at commit, if any worker waits for work.';
 
 /*
-  Lock order: pairs, then jobs. Nothing here waits for a completion: pairs that exist are found by the snapshot and locked
-  only while they have no open job, and what is locked by somebody else is left to that one. A pair that is new can make
-  us wait only for another transaction that inserts the very same pair.
+  Lock order: pairs, then jobs. Nothing here waits for a completion: pairs that exist are found by the snapshot and
+  locked only while they have no open job, and what is locked by somebody else is left to that one. A pair that is new
+  can make us wait only for another transaction that inserts the very same pair.
 */
 create or replace function pgfresh.queue_refreshes(
   p_data_type text, p_keys text[], p_priority int default 0, p_estimated_size bigint default null,
@@ -64,22 +72,30 @@ declare
   v_rerun_ids bigint[];
 begin
   select r.type_id, r.source_id,
-      coalesce(p_estimated_size, (select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = r.type_id), r.estimated_data_size_bytes),
+      coalesce(
+        p_estimated_size,
+        (select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = r.type_id),
+        r.estimated_data_size_bytes),
       (select true from pgfresh.source_state as s where s.source_id = r.source_id),
       r.normalise <> 'none' or r.key_pattern is not null or r.key_table is not null or cardinality(r.key_columns) > 1
-    into v_type, v_source, v_bytes, v_limited, v_choosy from pgfresh.data_type_registry as r where r.data_type = p_data_type;
+    into v_type, v_source, v_bytes, v_limited, v_choosy
+    from pgfresh.data_type_registry as r where r.data_type = p_data_type;
   if not found then
     perform pgfresh.require_type(p_data_type);
   end if;
   if p_keys is null or cardinality(p_keys) > 100000 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_keys must have at most 100000 keys, got %s', coalesce(cardinality(p_keys)::text, 'null')), 'Enqueue in smaller sets.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('p_keys must have at most 100000 keys, got %s', coalesce(cardinality(p_keys)::text, 'null')),
+      'Enqueue in smaller sets.');
   end if;
   -- A function call costs more than a comparison, so the functions are only called to refuse.
   if (p_priority >= -1) is not true then
     perform pgfresh.require_range('p_priority', p_priority, -1, 2147483647);
   end if;
   if p_force is null then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_force must be true or false, got null', 'Leave it out if the refresh is not forced.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_force must be true or false, got null',
+      'Leave it out if the refresh is not forced.');
   end if;
   if p_estimated_size not between 0 and 1000000000000000 then
     perform pgfresh.require_range('p_estimated_size', p_estimated_size, 0, 1e15);
@@ -88,7 +104,9 @@ begin
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_run_at is more than 366 days ahead', 'Pass a nearer time.');
   end if;
   if octet_length(p_metadata::text) > 65536 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_metadata has more than 65536 bytes', 'Keep large things in a table of yours and pass their key.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_metadata has more than 65536 bytes',
+      'Keep large things in a table of yours and pass their key.');
   end if;
   if v_choosy then
     p_keys := pgfresh.admit_keys(pgfresh.require_type(p_data_type), p_keys);
@@ -96,7 +114,8 @@ begin
   -- In key order and once each, so that two sets can not wait for each other in a circle.
   select array_agg(wanted.key order by wanted.key), max(octet_length(wanted.key)) into v_keys, v_longest
     from (select distinct wanted.key collate "C" as key from unnest(p_keys) as wanted(key)) as wanted;
-  if v_longest > 512 or array_position(v_keys, null) is not null or '' = any (v_keys) or array_to_string(v_keys, '') ~ '[[:cntrl:]]' then
+  if v_longest > 512 or array_position(v_keys, null) is not null or '' = any (v_keys)
+      or array_to_string(v_keys, '') ~ '[[:cntrl:]]' then
     perform pgfresh.require_key(bad.key) from unnest(p_keys) as bad(key);
   end if;
 
@@ -105,7 +124,8 @@ begin
     v_size_class := pgfresh.size_class_of(v_bytes, true);
   end if;
 
-  -- The whole set in one walk of the index. Before version 17 the planner may walk all keys of the type instead, and is not asked.
+  -- The whole set in one walk of the index.
+  -- Before version 17 the planner may walk all keys of the type instead, and is not asked.
   if current_setting('server_version_num')::int >= 170000 then
     v_known := (select count(*) from pgfresh.pairs as p where p.type_id = v_type and p.key = any (v_keys));
   end if;
@@ -113,7 +133,8 @@ begin
     v_new_keys := v_keys;
   elsif v_known is distinct from cardinality(v_keys) then
     -- A subquery for each key, and no join: whatever the statistics say, a key is looked up by its index.
-    v_new_keys := array(select wanted.key from unnest(v_keys) as wanted(key)
+    v_new_keys := array(
+      select wanted.key from unnest(v_keys) as wanted(key)
       where (select true from pgfresh.pairs as p where p.type_id = v_type and p.key = wanted.key) is null);
   end if;
 
@@ -146,10 +167,13 @@ begin
     select array_agg(opened.key), array_agg(opened.job_id) into v_old_keys, v_old_ids from opened;
     v_new_keys := v_new_keys || v_old_keys;
     v_new_ids := v_new_ids || v_old_ids;
-    v_open_ids := array(select p.job_id from pgfresh.pairs as p
-      where p.type_id = v_type and p.key = any (v_keys) and p.job_id is not null and (v_old_ids is null or not p.job_id = any (v_old_ids)));
+    v_open_ids := array(
+      select p.job_id from pgfresh.pairs as p
+      where p.type_id = v_type and p.key = any (v_keys)
+        and p.job_id is not null and (v_old_ids is null or not p.job_id = any (v_old_ids)));
 
-    -- Those that wait already: a higher priority or an earlier time is taken over. A claim in flight keeps its lock and its job.
+    -- Those that wait already: a higher priority or an earlier time is taken over.
+    -- A claim in flight keeps its lock and its job.
     update pgfresh.job as j set
       priority = greatest(j.priority, p_priority),
       band = greatest(j.band, v_band),
@@ -158,7 +182,8 @@ begin
     where j.id = any (array(
       select waiting.id from pgfresh.job as waiting
       where waiting.id = any (v_open_ids) and waiting.state <> 'x'
-        and (waiting.priority < p_priority or (waiting.state = 'w' and waiting.retries = 0 and waiting.run_at > v_run_at))
+        and (waiting.priority < p_priority
+          or (waiting.state = 'w' and waiting.retries = 0 and waiting.run_at > v_run_at))
       order by waiting.id for update skip locked));
 
     if p_force then
@@ -173,8 +198,12 @@ begin
     end if;
   end if;
 
-  insert into pgfresh.job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, size_class, state, key, metadata)
-  select added.id, added.id, v_run_at, v_now, v_bytes, v_type, v_source, p_priority, v_band, v_size_class, v_state, added.key, p_metadata
+  insert into pgfresh.job (
+    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, size_class, state,
+    key, metadata)
+  select
+    added.id, added.id, v_run_at, v_now, v_bytes, v_type, v_source, p_priority, v_band, v_size_class, v_state,
+    added.key, p_metadata
   from (select unnest(v_new_ids) as id, unnest(v_new_keys) as key) as added;
 
   if cardinality(v_new_ids) > 0 and v_state = 'r' then
@@ -186,15 +215,22 @@ begin
     return query
       select p.key, p.job_id, case
         when p.job_id = any (v_rerun_ids) then 'rerun'
-        else coalesce((select case when j.state <> 'x' then 'merged' when p_force then 'busy' else 'running' end from pgfresh.job as j where j.id = p.job_id), 'busy') end
+        else coalesce((
+          select case when j.state <> 'x' then 'merged' when p_force then 'busy' else 'running' end
+          from pgfresh.job as j
+          where j.id = p.job_id
+        ), 'busy')
+      end
       from pgfresh.pairs as p
       where p.type_id = v_type and p.key = any (v_keys) and (v_new_keys is null or not p.key = any (v_new_keys));
   end if;
 end
 $$;
 comment on function pgfresh.queue_refreshes(text, text[], int, bigint, jsonb, timestamptz, boolean) is
-  'Enqueues a job for each key of a data type that has none open, in the caller''s transaction. Says for each key what came of it: '
-  'queued; merged (it waits already; a higher priority or an earlier time was taken over); running; rerun (it runs, was forced, and will run again); '
+  'Enqueues a job for each key of a data type that has none open, in the caller''s transaction. '
+  'Says for each key what came of it: '
+  'queued; merged (it waits already; a higher priority or an earlier time was taken over); running; '
+  'rerun (it runs, was forced, and will run again); '
   'busy (it is being ended or enqueued by somebody else this moment).';
 
 create or replace function pgfresh.queue_refresh_if_not_exists(
@@ -205,7 +241,9 @@ language sql
 set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object('job_id', q.job_id, 'result', q.result)
-  from pgfresh.queue_refreshes(p_data_type, array[p_key], p_priority, p_estimated_size, p_metadata, p_run_at, p_force) as q
+  from pgfresh.queue_refreshes(
+    p_data_type, array[p_key], p_priority, p_estimated_size, p_metadata, p_run_at, p_force) as q
 $$;
 comment on function pgfresh.queue_refresh_if_not_exists(text, text, int, bigint, jsonb, timestamptz, boolean) is
-  'Enqueues a job for one pair unless it has one open. Returns {"job_id", "result"}; see queue_refreshes for the results.';
+  'Enqueues a job for one pair unless it has one open. '
+  'Returns {"job_id", "result"}; see queue_refreshes for the results.';

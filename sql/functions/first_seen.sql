@@ -1,4 +1,5 @@
--- With the rights of its owner, because who writes the table need not have any on this schema. It touches nothing but the row.
+-- With the rights of its owner, because who writes the table need not have any on this schema.
+-- It touches nothing but the row.
 create or replace function pgfresh.preserve_first_seen_at() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -12,7 +13,8 @@ begin
   return new;
 end
 $$;
-comment on function pgfresh.preserve_first_seen_at() is 'Trigger of attach_first_seen_at: sets first_seen_at of a new row, and keeps it ever after.';
+comment on function pgfresh.preserve_first_seen_at() is
+  'Trigger of attach_first_seen_at: sets first_seen_at of a new row, and keeps it ever after.';
 
 create or replace function pgfresh.attach_first_seen_at(p_table regclass) returns boolean
 language plpgsql
@@ -26,18 +28,29 @@ declare
 begin
   select relkind into v_kind from pg_class where oid = p_table;
   if v_kind is null or v_kind not in ('r', 'p') then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_table must be a table, got %s', coalesce(left(p_table::text, 130), 'null')), 'Pass its name, for instance ''public.opening_signals''.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('p_table must be a table, got %s', coalesce(left(p_table::text, 130), 'null')),
+      'Pass its name, for instance ''public.opening_signals''.');
   end if;
-  select format_type(atttypid, null), attgenerated into v_type, v_generated from pg_attribute where attrelid = p_table and attname = 'first_seen_at' and not attisdropped;
+  select format_type(atttypid, null), attgenerated into v_type, v_generated
+    from pg_attribute
+    where attrelid = p_table and attname = 'first_seen_at' and not attisdropped;
   if v_type is distinct from 'timestamp with time zone' or v_generated <> '' then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      format('%s must have a column first_seen_at of type timestamptz, got %s', left(p_table::text, 130), case when v_generated <> '' then 'a generated one' else coalesce('one of type ' || v_type, 'none') end),
+      format('%s must have a column first_seen_at of type timestamptz, got %s', left(p_table::text, 130),
+        case when v_generated <> '' then 'a generated one' else coalesce('one of type ' || v_type, 'none') end),
       format('Add it: alter table %s add column first_seen_at timestamptz.', left(p_table::text, 130)));
   end if;
-  v_known := exists (select from pg_trigger where tgrelid = p_table and tgname = 'preserve_first_seen_at' and tgfoid = 'pgfresh.preserve_first_seen_at()'::regprocedure);
-  execute format('create or replace trigger preserve_first_seen_at before insert or update on %s for each row execute function pgfresh.preserve_first_seen_at()', p_table);
+  v_known := exists (
+    select from pg_trigger
+    where tgrelid = p_table and tgname = 'preserve_first_seen_at'
+      and tgfoid = 'pgfresh.preserve_first_seen_at()'::regprocedure
+  );
+  execute format('create or replace trigger preserve_first_seen_at before insert or update on %s '
+    'for each row execute function pgfresh.preserve_first_seen_at()', p_table);
   return not v_known;
 end
 $$;
 comment on function pgfresh.attach_first_seen_at(regclass) is
-  'Lets a table keep first_seen_at: set when a row is inserted, and never changed by an update or an upsert. Needs the rights of the table''s owner. Returns whether it did not do so before.';
+  'Lets a table keep first_seen_at: set when a row is inserted, and never changed by an update or an upsert. '
+  'Needs the rights of the table''s owner. Returns whether it did not do so before.';

@@ -1,10 +1,11 @@
 /*
-  The functions of users run as the owner of their job and can not get out of that: "set role" is refused inside of a function that runs
-  with its owner's rights, and "reset role" too. So each such role has one, run_as_ and its number, made here.
+  The functions of users run as the owner of their job and can not get out of that: "set role" is refused inside of a
+  function that runs with its owner's rights, and "reset role" too. So each such role has one, run_as_ and its number,
+  made here.
 
-  It belongs to the role, which may alter it to run with the caller's rights. So its first words ask as whom it runs, in names that no
-  search path can bend, and it is called from another function of this kind, in which no setting of it can choose a role either. Its
-  text can not be replaced: that needs the right to create in this schema.
+  It belongs to the role, which may alter it to run with the caller's rights. So its first words ask as whom it runs, in
+  names that no search path can bend, and it is called from another function of this kind, in which no setting of it can
+  choose a role either. Its text can not be replaced: that needs the right to create in this schema.
 */
 create or replace function pgfresh.make_job_runner(p_role oid) returns void
 language plpgsql security definer
@@ -15,14 +16,20 @@ declare
   v_lends boolean;
 begin
   for v_turn in 1..2 loop
-    if exists (select from pg_proc where oid = to_regprocedure(v_signature) and proowner = p_role and prosecdef and not proisstrict and provolatile = 'v' and proconfig = array['search_path=pg_catalog, pg_temp']
-      and has_function_privilege(current_user, oid, 'execute')) then
+    if exists (
+      select from pg_proc
+      where oid = to_regprocedure(v_signature) and proowner = p_role
+        and prosecdef and not proisstrict and provolatile = 'v'
+        and proconfig = array['search_path=pg_catalog, pg_temp']
+        and has_function_privilege(current_user, oid, 'execute')
+    ) then
       return;
     end if;
     -- Whoever else makes one is waited for, and looked at again. Writers of jobs go on.
     lock table pgfresh.scheduled_jobs in share update exclusive mode;
   end loop;
-  v_lends := not has_schema_privilege(p_role, 'pgfresh', 'create') and not (select rolsuper from pg_roles where rolname = current_user);
+  v_lends := not has_schema_privilege(p_role, 'pgfresh', 'create')
+    and not (select rolsuper from pg_roles where rolname = current_user);
   execute format('drop function if exists %s', v_signature);
   execute format($create$
     create function pgfresh.run_as_%s(p_call text, p_path text, p_params jsonb) returns jsonb
@@ -32,8 +39,10 @@ begin
     declare
       v_result pg_catalog.jsonb;
     begin
-      if pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid operator(pg_catalog.<>) %s::pg_catalog.oid then
-        raise exception using errcode = '42501', message = 'this function was altered, and does not run as its owner any more';
+      if pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid
+        operator(pg_catalog.<>) %s::pg_catalog.oid then
+        raise exception using errcode = '42501',
+          message = 'this function was altered, and does not run as its owner any more';
       end if;
       perform pg_catalog.set_config('search_path', p_path, true);
       execute p_call into v_result using p_params;
@@ -42,7 +51,8 @@ begin
       return v_result;
     end
     $run$ $create$, p_role, p_role);
-  execute format('comment on function %s is %L', v_signature, 'Runs the jobs of one role. Written when a job is registered.');
+  execute format('comment on function %s is %L',
+    v_signature, 'Runs the jobs of one role. Written when a job is registered.');
   execute format('revoke all on function %s from public', v_signature);
   if p_role <> quote_ident(current_user)::regrole then
     -- The new owner must be allowed to create here for the moment in which it becomes one.
@@ -57,7 +67,8 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.make_job_runner(oid) is 'Makes the function that runs the jobs of a role, if it is not there or was altered.';
+comment on function pgfresh.make_job_runner(oid) is
+  'Makes the function that runs the jobs of a role, if it is not there or was altered.';
 
 create or replace function pgfresh.job_result(p_result jsonb) returns jsonb
 language plpgsql immutable
@@ -65,23 +76,38 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_problem text;
-  v_expected constant text := 'expected {"success": true or false, "message": "a text", "details": anything}, of which details may be left out';
+  v_expected constant text :=
+    'expected {"success": true or false, "message": "a text", "details": anything}, of which details may be left out';
 begin
   v_problem := case
     when p_result is null then 'got null'
-    when jsonb_typeof(p_result) <> 'object' then 'got ' || case jsonb_typeof(p_result) when 'array' then 'an array' when 'null' then 'null' else 'a ' || jsonb_typeof(p_result) end
-    when p_result -> 'success' is null or jsonb_typeof(p_result -> 'success') <> 'boolean' then 'got ' || coalesce('a success that is ' || left(p_result ->> 'success', 40), 'no success')
-    when p_result -> 'message' is null or jsonb_typeof(p_result -> 'message') <> 'string' then 'got ' || coalesce('a message that is a ' || jsonb_typeof(p_result -> 'message'), 'no message')
+    when jsonb_typeof(p_result) <> 'object' then
+      'got ' || case jsonb_typeof(p_result)
+        when 'array' then 'an array'
+        when 'null' then 'null'
+        else 'a ' || jsonb_typeof(p_result)
+      end
+    when p_result -> 'success' is null or jsonb_typeof(p_result -> 'success') <> 'boolean' then
+      'got ' || coalesce('a success that is ' || left(p_result ->> 'success', 40), 'no success')
+    when p_result -> 'message' is null or jsonb_typeof(p_result -> 'message') <> 'string' then
+      'got ' || coalesce('a message that is a ' || jsonb_typeof(p_result -> 'message'), 'no message')
     when p_result - array['success', 'message', 'details'] <> '{}' then
-      format('got %s besides; put it into details', (select left(string_agg(quote_literal(key), ', '), 100) from jsonb_object_keys(p_result - array['success', 'message', 'details']) as key))
-    when octet_length((p_result -> 'details')::text) > 1048576 then 'got more than a megabyte of details' end;
+      format('got %s besides; put it into details', (
+        select left(string_agg(quote_literal(key), ', '), 100)
+        from jsonb_object_keys(p_result - array['success', 'message', 'details']) as key
+      ))
+    when octet_length((p_result -> 'details')::text) > 1048576 then 'got more than a megabyte of details'
+  end;
   if v_problem is not null then
-    perform pgfresh.refuse('PGF_JOB_RESULT', format('%s; %s', v_expected, v_problem), 'Return jsonb_build_object(''success'', true, ''message'', ''Deleted 5 rows'').');
+    perform pgfresh.refuse('PGF_JOB_RESULT',
+      format('%s; %s', v_expected, v_problem),
+      'Return jsonb_build_object(''success'', true, ''message'', ''Deleted 5 rows'').');
   end if;
   return jsonb_set(p_result, '{message}', to_jsonb(left(p_result ->> 'message', 4000)));
 end
 $$;
-comment on function pgfresh.job_result(jsonb) is 'What a job has returned; refuses what is not of the form that was agreed.';
+comment on function pgfresh.job_result(jsonb) is
+  'What a job has returned; refuses what is not of the form that was agreed.';
 
 create or replace function pgfresh.call_job_function(p_job_id int, p_params jsonb) returns jsonb
 language plpgsql security definer
@@ -95,10 +121,14 @@ declare
 begin
   select * into v_job from pgfresh.scheduled_jobs where id = p_job_id and kind = 'sql';
   if not found then
-    perform pgfresh.refuse('PGF_JOB_UNKNOWN', format('there is no job with the number %s that calls a function', coalesce(p_job_id::text, 'null')), 'Pass the id of a row of pgfresh.scheduled_jobs.');
+    perform pgfresh.refuse('PGF_JOB_UNKNOWN',
+      format('there is no job with the number %s that calls a function', coalesce(p_job_id::text, 'null')),
+      'Pass the id of a row of pgfresh.scheduled_jobs.');
   end if;
   if p_params is null or jsonb_typeof(p_params) <> 'object' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_params must be an object, got %s', coalesce(jsonb_typeof(p_params), 'null')), 'Pass the params of the run.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('p_params must be an object, got %s', coalesce(jsonb_typeof(p_params), 'null')),
+      'Pass the params of the run.');
   end if;
   v_job.params := p_params;
   v_now := v_job.resolution;
@@ -110,29 +140,52 @@ begin
   end if;
   perform pgfresh.make_job_runner(v_job.owner);
 
-  execute format('select pgfresh.run_as_%s($1, $2, $3)', v_job.owner::oid) into v_result using v_now ->> 'call', v_now ->> 'path', p_params;
+  execute format('select pgfresh.run_as_%s($1, $2, $3)', v_job.owner::oid)
+    into v_result
+    using v_now ->> 'call', v_now ->> 'path', p_params;
 
   -- The function may have set these. What comes after it is not for it to decide.
   set local search_path = pg_catalog, pg_temp;
   -- A cursor "with hold" is read to its end by the commit, and not as the role that has declared it.
   execute 'close all';
   -- Somebody else's function may have become another between the look at it and the call.
-  if not (v_now -> 'definer')::boolean and (v_now ->> 'owner')::oid <> v_job.owner and not pgfresh.can_act_as((v_now ->> 'owner')::oid, v_job.owner)
-    and v_now ->> 'stamp' is distinct from (select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature')) then
+  if not (v_now -> 'definer')::boolean and (v_now ->> 'owner')::oid <> v_job.owner
+    and not pgfresh.can_act_as((v_now ->> 'owner')::oid, v_job.owner)
+    and v_now ->> 'stamp' is distinct from (
+      select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature')
+    ) then
     perform pgfresh.refuse_job(format('%s was changed while it ran', v_now ->> 'signature'), 'See who changed it.');
   end if;
   /*
-    So would what a trigger has put off until the commit. Foreign keys are safe, and those alone. Which triggers wait is not told to
-    anybody, but they are of a table that was written, and that is still locked.
+    So would what a trigger has put off until the commit. Foreign keys are safe, and those alone. Which triggers wait is
+    not told to anybody, but they are of a table that was written, and that is still locked.
   */
-  if not pg_has_role(v_job.owner, session_user, 'usage') and not pgfresh.can_act_as(v_job.owner, quote_ident(session_user)::regrole) and exists (select from pg_trigger where tgdeferrable and tgfoid not in (select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace)) then
-    select t.tgrelid into v_table from pg_trigger as t
-      join pg_locks as l on l.locktype = 'relation' and l.relation = t.tgrelid and l.pid = pg_backend_pid() and l.mode ~ '^(Row|ShareRow|Access)?Exclusive'
-      where t.tgdeferrable and t.tgfoid not in (select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace)
-        and not exists (select from pg_index as i where i.indexrelid = t.tgconstrindid and t.tgfoid = 'pg_catalog.unique_key_recheck()'::regprocedure and i.indexprs is null and i.indpred is null)
+  if not pg_has_role(v_job.owner, session_user, 'usage')
+    and not pgfresh.can_act_as(v_job.owner, quote_ident(session_user)::regrole)
+    and exists (
+      select from pg_trigger
+      where tgdeferrable and tgfoid not in (
+        select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace
+      )
+    ) then
+    select t.tgrelid into v_table
+      from pg_trigger as t
+      join pg_locks as l on l.locktype = 'relation' and l.relation = t.tgrelid
+        and l.pid = pg_backend_pid() and l.mode ~ '^(Row|ShareRow|Access)?Exclusive'
+      where t.tgdeferrable
+        and t.tgfoid not in (
+          select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace
+        )
+        and not exists (
+          select from pg_index as i
+          where i.indexrelid = t.tgconstrindid and t.tgfoid = 'pg_catalog.unique_key_recheck()'::regprocedure
+            and i.indexprs is null and i.indpred is null
+        )
       limit 1;
     if found then
-      perform pgfresh.refuse_job(format('a job of %s may not write %s, which has a trigger that can be put off until the commit', v_job.owner, v_table),
+      perform pgfresh.refuse_job(
+        format('a job of %s may not write %s, which has a trigger that can be put off until the commit',
+          v_job.owner, v_table),
         'Make that constraint not deferrable.');
     end if;
   end if;
@@ -140,5 +193,7 @@ begin
 end
 $$;
 comment on function pgfresh.call_job_function(int, jsonb) is
-  'Runs the function of a job as the job''s owner, and returns its result. Raises what it raises, and refuses a result of another form. '
-  'To be called at the top of a transaction, under a statement_timeout; what the function has set lasts until the session is reset.';
+  'Runs the function of a job as the job''s owner, and returns its result. '
+  'Raises what it raises, and refuses a result of another form. '
+  'To be called at the top of a transaction, under a statement_timeout; '
+  'what the function has set lasts until the session is reset.';

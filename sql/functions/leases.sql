@@ -5,11 +5,14 @@ as $$
 begin
   if p_value is null or p_value = '' or octet_length(p_value) > 200 or p_value ~ '[[:cntrl:]]' then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      format('%s must have 1 to 200 bytes and no control characters, got %s', p_name, coalesce(left(quote_literal(p_value), 60), 'null')), p_hint);
+      format('%s must have 1 to 200 bytes and no control characters, got %s',
+        p_name, coalesce(left(quote_literal(p_value), 60), 'null')),
+      p_hint);
   end if;
 end
 $$;
-comment on function pgfresh.require_label(text, text, text) is 'Refuses what can not be the name of a lease or of its holder.';
+comment on function pgfresh.require_label(text, text, text) is
+  'Refuses what can not be the name of a lease or of its holder.';
 
 create or replace function pgfresh.require_lease(p_name text, p_token bigint) returns void
 language plpgsql immutable
@@ -18,7 +21,9 @@ as $$
 begin
   perform pgfresh.require_label('p_name', p_name, 'Pass the name of the work, for instance refresh_opening_signals.');
   if p_token is null then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_token must be a number, got null', 'Pass the token that acquire_refresh_lock has answered with the reason acquired.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_token must be a number, got null',
+      'Pass the token that acquire_refresh_lock has answered with the reason acquired.');
   end if;
 end
 $$;
@@ -35,12 +40,14 @@ as $$
   end
   from pgfresh.clock() as now(now)
 $$;
-comment on function pgfresh.why_not_now(pgfresh.refresh_schedule, boolean) is 'Why a lease can not be taken this moment; null if it can.';
+comment on function pgfresh.why_not_now(pgfresh.refresh_schedule, boolean) is
+  'Why a lease can not be taken this moment; null if it can.';
 
 /*
   Waits for nobody, so that any number of callers can not stand in each other's way, and none of them in a deadlock.
-  Those who come while it is held only read a row. The row is locked by the few who saw it free at the same moment; of them, who
-  finds it locked has lost. It may also be locked by a fence: then somebody who had the lease is committing what he did under it.
+  Those who come while it is held only read a row. The row is locked by the few who saw it free at the same moment; of
+  them, who finds it locked has lost. It may also be locked by a fence: then somebody who had the lease is committing
+  what he did under it.
 */
 create or replace function pgfresh.acquire_refresh_lock(
   p_name text, p_holder text, p_lease interval default '5 minutes', p_manual boolean default false,
@@ -53,10 +60,13 @@ declare
   v_row pgfresh.refresh_schedule;
 begin
   perform pgfresh.require_label('p_name', p_name, 'Pass the name of the work, for instance refresh_opening_signals.');
-  perform pgfresh.require_label('p_holder', p_holder, 'Pass something by which people find who it is, for instance the host and the process id.');
+  perform pgfresh.require_label('p_holder', p_holder,
+    'Pass something by which people find who it is, for instance the host and the process id.');
   perform pgfresh.require_range('p_lease in seconds', extract(epoch from p_lease), 1, 86400);
   if p_manual is null then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_manual must be true or false, got null', 'Leave it out to run only what is due.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_manual must be true or false, got null',
+      'Leave it out to run only what is due.');
   end if;
   perform pgfresh.require_primary();
 
@@ -73,13 +83,17 @@ begin
   end if;
 
   if reason is null then
-    select * into v_row from pgfresh.refresh_schedule as s where s.function_name = p_name collate "C" for no key update skip locked;
+    select * into v_row
+    from pgfresh.refresh_schedule as s
+    where s.function_name = p_name collate "C"
+    for no key update skip locked;
     -- What was free a moment ago may be taken, or have been given back, by now.
     reason := case when found then coalesce(pgfresh.why_not_now(v_row, p_manual), 'acquired') else 'locked' end;
   end if;
   if reason = 'acquired' then
     update pgfresh.refresh_schedule as s
-    set locked_until = now.now + make_interval(secs => extract(epoch from p_lease)::float8), locked_by = p_holder, locked_at = now.now, lock_token = nextval('pgfresh.lock_token')
+    set locked_until = now.now + make_interval(secs => extract(epoch from p_lease)::float8),
+      locked_by = p_holder, locked_at = now.now, lock_token = nextval('pgfresh.lock_token')
     from pgfresh.clock() as now(now)
     where s.function_name = p_name collate "C"
     returning s.* into v_row;
@@ -92,7 +106,9 @@ begin
 end
 $$;
 comment on function pgfresh.acquire_refresh_lock(text, text, interval, boolean) is
-  'Takes the lease of a piece of work. The reason is acquired, locked (until when), not_due (until when) or disabled; only the first has a token. The first call of a name makes its row. A manual call need not be due.';
+  'Takes the lease of a piece of work. '
+  'The reason is acquired, locked (until when), not_due (until when) or disabled; only the first has a token. '
+  'The first call of a name makes its row. A manual call need not be due.';
 
 create or replace function pgfresh.lock_lease(p_name text, p_token bigint) returns pgfresh.refresh_schedule
 language plpgsql
@@ -110,7 +126,8 @@ begin
   return null;
 end
 $$;
-comment on function pgfresh.lock_lease(text, bigint) is 'The row of a lease that is held by this token, locked; null if it is lost.';
+comment on function pgfresh.lock_lease(text, bigint) is
+  'The row of a lease that is held by this token, locked; null if it is lost.';
 
 create or replace function pgfresh.renew_refresh_lock(
   p_name text, p_token bigint, p_lease interval default '5 minutes',
@@ -123,13 +140,16 @@ begin
   perform pgfresh.require_range('p_lease in seconds', extract(epoch from p_lease), 1, 86400);
   reason := 'lost';
   if (pgfresh.lock_lease(p_name, p_token)).function_name is not null then
-    update pgfresh.refresh_schedule as s set locked_until = pgfresh.clock() + make_interval(secs => extract(epoch from p_lease)::float8)
-    where s.function_name = p_name collate "C" returning 'renewed', s.locked_until into reason, locked_until;
+    update pgfresh.refresh_schedule as s
+    set locked_until = pgfresh.clock() + make_interval(secs => extract(epoch from p_lease)::float8)
+    where s.function_name = p_name collate "C"
+    returning 'renewed', s.locked_until into reason, locked_until;
   end if;
 end
 $$;
 comment on function pgfresh.renew_refresh_lock(text, bigint, interval) is
-  'Holds a lease for longer, from now on. The reason is renewed, or lost if it had ended or was taken by somebody else: then stop the work.';
+  'Holds a lease for longer, from now on. '
+  'The reason is renewed, or lost if it had ended or was taken by somebody else: then stop the work.';
 
 create or replace function pgfresh.release_refresh_lock(
   p_name text, p_token bigint, p_success boolean default null, p_next_in interval default null,
@@ -168,18 +188,22 @@ begin
     v_row.last_run_at := v_now;
     -- Who ran ahead of the time, by hand, leaves it as it was planned.
     if v_row.next_run_at is null or v_row.next_run_at <= v_row.locked_at then
-      v_row.next_run_at := v_now + make_interval(secs => extract(epoch from v_low + random() * (v_high - v_low))::float8);
+      v_row.next_run_at := v_now
+        + make_interval(secs => extract(epoch from v_low + random() * (v_high - v_low))::float8);
     end if;
   end if;
   update pgfresh.refresh_schedule as s
-  set locked_until = null, locked_by = null, locked_at = null, last_run_at = v_row.last_run_at, last_status = v_row.last_status,
+  set locked_until = null, locked_by = null, locked_at = null,
+    last_run_at = v_row.last_run_at, last_status = v_row.last_status,
     failures_in_row = v_row.failures_in_row, next_run_at = v_row.next_run_at
   where s.function_name = p_name collate "C"
   returning 'released', s.next_run_at into reason, next_run_at;
 end
 $$;
 comment on function pgfresh.release_refresh_lock(text, bigint, boolean, interval) is
-  'Ends a run: gives its lease back, records success or failure and plans the next run, after the time that is passed or one within the waits of the row. Null instead of a success only gives it back. The reason is released, or lost: then nothing was recorded.';
+  'Ends a run: gives its lease back, records success or failure and plans the next run, '
+  'after the time that is passed or one within the waits of the row. '
+  'Null instead of a success only gives it back. The reason is released, or lost: then nothing was recorded.';
 
 create or replace function pgfresh.fence_refresh_lock(p_name text, p_token bigint) returns void
 language plpgsql
@@ -190,7 +214,8 @@ declare
   v_now timestamptz;
 begin
   perform pgfresh.require_lease(p_name, p_token);
-  -- Shared, so that several transactions of one holder do not wait for each other, and until the commit, so that nobody takes the lease before it.
+  -- Shared, so that several transactions of one holder do not wait for each other,
+  -- and until the commit, so that nobody takes the lease before it.
   select * into v_row from pgfresh.refresh_schedule as s where s.function_name = p_name collate "C" for share;
   v_now := pgfresh.clock();
   if v_row.lock_token = p_token and v_row.locked_until > v_now then
@@ -206,4 +231,5 @@ begin
 end
 $$;
 comment on function pgfresh.fence_refresh_lock(text, bigint) is
-  'To be called last in a transaction that writes what was done under a lease: raises if the lease is lost, and lets nobody take it before the commit.';
+  'To be called last in a transaction that writes what was done under a lease: '
+  'raises if the lease is lost, and lets nobody take it before the commit.';

@@ -5,9 +5,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if new.quota_bytes is null then
-    -- Jobs first and by their ids, as every end does it, which then waits for the state row. Without a quota there is one class.
+    -- Jobs first and by their ids, as every end does it, which then waits for the state row.
+    -- Without a quota there is one class.
     update pgfresh.job set reserved = 0, size_class = 0
-      where id = any (array(select id from pgfresh.job where source_id = new.id and (reserved > 0 or size_class > 0) order by id for update));
+      where id = any (array(
+        select id from pgfresh.job
+        where source_id = new.id and (reserved > 0 or size_class > 0)
+        order by id for update));
     delete from pgfresh.source_state where source_id = new.id;
   else
     insert into pgfresh.source_state (source_id, level_at) values (new.id, pgfresh.clock()) on conflict do nothing;
@@ -15,15 +19,17 @@ begin
   return null;
 end
 $$;
-comment on function pgfresh.keep_source_state() is 'Trigger of sources: gives a source with a quota its state row, and takes it away with the quota.';
+comment on function pgfresh.keep_source_state() is
+  'Trigger of sources: gives a source with a quota its state row, and takes it away with the quota.';
 
 create or replace trigger keep_source_state after insert or update of quota_bytes on pgfresh.sources
   for each row execute function pgfresh.keep_source_state();
 
 /*
-  Ends have their jobs first and then the row of their source, which whoever changes it has before any trigger of the row can ask for
-  jobs. So they are taken before that, those of all sources with a quota, because which one it is nobody says yet; and until no more
-  came while some were waited for. Not the whole table: claims have the row of a source with an open breaker before they need it.
+  Ends have their jobs first and then the row of their source, which whoever changes it has before any trigger of the
+  row can ask for jobs. So they are taken before that, those of all sources with a quota, because which one it is nobody
+  says yet; and until no more came while some were waited for. Not the whole table: claims have the row of a source with
+  an open breaker before they need it.
 */
 create or replace function pgfresh.wait_for_jobs() returns trigger
 language plpgsql
@@ -35,13 +41,15 @@ declare
 begin
   loop
     v_before := v_held;
-    select count(*) into v_held from (select from pgfresh.job where reserved > 0 or size_class > 0 order by id for update) as held;
+    select count(*) into v_held
+      from (select from pgfresh.job where reserved > 0 or size_class > 0 order by id for update) as held;
     exit when v_held <= v_before;
   end loop;
   return null;
 end
 $$;
-comment on function pgfresh.wait_for_jobs() is 'Trigger of sources: a quota is changed when nobody ends jobs that have reserved some of it.';
+comment on function pgfresh.wait_for_jobs() is
+  'Trigger of sources: a quota is changed when nobody ends jobs that have reserved some of it.';
 
 create or replace trigger wait_for_jobs before update of quota_bytes on pgfresh.sources
   for each statement execute function pgfresh.wait_for_jobs();
@@ -49,12 +57,15 @@ create or replace trigger wait_for_jobs before update of quota_bytes on pgfresh.
 /*
   What a source may still use now. The cap is the quota times its buffer. Two limits hold together:
   - the cap itself: what was used in the rolling window, plus what is reserved;
-  - the pace: a bucket that drains evenly, so that a window never ends in a blackout. It is one day of the quota deep, at most
-    half of it, and drains at what is left of the cap over the window, so that a full bucket and a window of draining are
-    together just the cap. A job that is larger than the bucket may start when it is empty, and is paid back by waiting.
+  - the pace: a bucket that drains evenly, so that a window never ends in a blackout. It is one day of the quota deep,
+    at most half of it, and drains at what is left of the cap over the window, so that a full bucket and a window of
+    draining are together just the cap. A job that is larger than the bucket may start when it is empty, and is paid
+    back by waiting.
 */
 create or replace function pgfresh.source_budget(p_source_id int)
-returns table (cap bigint, used bigint, reserved bigint, depth bigint, rate double precision, level double precision, saved bigint, saving_job bigint, free bigint)
+returns table (
+  cap bigint, used bigint, reserved bigint, depth bigint, rate double precision, level double precision,
+  saved bigint, saving_job bigint, free bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -72,7 +83,8 @@ begin
   end if;
   v_seconds := extract(epoch from v_source.quota_window);
   cap := floor(v_source.quota_bytes * v_source.quota_buffer);
-  -- The oldest hour counts whole, so the window is never shorter than the provider's. A correction of what has left it counts no more.
+  -- The oldest hour counts whole, so the window is never shorter than the provider's.
+  -- A correction of what has left it counts no more.
   select greatest(0, coalesce(sum(bytes), 0)) into used from pgfresh.usage
     where source_id = p_source_id and hour > v_now - v_source.quota_window - interval '1 hour';
   reserved := v_state.reserved;
@@ -81,8 +93,10 @@ begin
   -- What has left the window has left the bucket too.
   level := least(used + reserved, greatest(0, v_state.level - rate * extract(epoch from v_now - v_state.level_at)));
   saving_job := v_state.saving_job;
-  saved := case when v_state.saving_job is null then 0
-    else floor(least(depth, v_state.saving_bytes, rate / 2 * extract(epoch from v_now - v_state.saving_since))) end;
+  saved := case
+    when v_state.saving_job is null then 0
+    else floor(least(depth, v_state.saving_bytes, rate / 2 * extract(epoch from v_now - v_state.saving_since)))
+  end;
   free := floor(greatest(0, least(cap - used - reserved, depth - level)));
   return next;
 end
@@ -94,10 +108,13 @@ create or replace function pgfresh.is_quota_exceeded(p_source text) returns bool
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select coalesce((select b.used + b.reserved >= b.cap from pgfresh.source_budget((pgfresh.require_source(p_source)).id) as b), false)
+  select coalesce(
+    (select b.used + b.reserved >= b.cap from pgfresh.source_budget((pgfresh.require_source(p_source)).id) as b),
+    false)
 $$;
 comment on function pgfresh.is_quota_exceeded(text) is
-  'Whether a source has used or reserved all of its buffered quota in the rolling window. Planners ask before they queue.';
+  'Whether a source has used or reserved all of its buffered quota in the rolling window. '
+  'Planners ask before they queue.';
 
 create or replace function pgfresh.add_usage(p_source_id int, p_bytes bigint, p_calls bigint) returns void
 language plpgsql
@@ -105,28 +122,39 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into pgfresh.usage as u (source_id, hour, shard, bytes, calls)
-  values (p_source_id, date_trunc('hour', pgfresh.clock(), 'UTC'),
-    -- A source with a quota is summed at every claim and waits for its state row anyway: one row an hour is right for it.
-    case when exists (select from pgfresh.source_state where source_id = p_source_id) then 0 else pg_backend_pid() % 16 end, p_bytes, p_calls)
+  values (
+    p_source_id,
+    date_trunc('hour', pgfresh.clock(), 'UTC'),
+    -- A source with a quota is summed at every claim and waits for its state row anyway:
+    -- one row an hour is right for it.
+    case
+      when exists (select from pgfresh.source_state where source_id = p_source_id) then 0
+      else pg_backend_pid() % 16
+    end,
+    p_bytes,
+    p_calls)
   on conflict (source_id, hour, shard) do update set bytes = u.bytes + excluded.bytes, calls = u.calls + excluded.calls;
 end
 $$;
 comment on function pgfresh.add_usage(int, bigint, bigint) is 'Adds bytes and calls to the ledger of this hour.';
 
 -- Reservations end with what was really used, and the bucket learns the difference.
-create or replace function pgfresh.settle_usage(p_source_id int, p_reserved bigint, p_bytes bigint, p_calls bigint) returns void
+create or replace function pgfresh.settle_usage(p_source_id int, p_reserved bigint, p_bytes bigint, p_calls bigint)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  update pgfresh.source_state set reserved = greatest(0, reserved - p_reserved), level = greatest(0, level + p_bytes - p_reserved)
+  update pgfresh.source_state
+    set reserved = greatest(0, reserved - p_reserved), level = greatest(0, level + p_bytes - p_reserved)
     where source_id = p_source_id;
   if p_bytes <> 0 or p_calls <> 0 then
     perform pgfresh.add_usage(p_source_id, p_bytes, p_calls);
   end if;
 end
 $$;
-comment on function pgfresh.settle_usage(int, bigint, bigint, bigint) is 'Turns a reservation into what was really used.';
+comment on function pgfresh.settle_usage(int, bigint, bigint, bigint) is
+  'Turns a reservation into what was really used.';
 
 create or replace function pgfresh.count_calls(p_source_id int, p_calls int, p_bytes bigint) returns void
 language plpgsql
@@ -136,13 +164,16 @@ begin
   perform pgfresh.require_range('p_calls', p_calls, 0, 1000000);
   perform pgfresh.require_range('p_bytes', p_bytes, 0, 1e15);
   if not exists (select from pgfresh.sources where id = p_source_id) then
-    perform pgfresh.refuse('PGF_SOURCE_UNKNOWN', format('there is no source %s', coalesce(p_source_id::text, 'null')), 'Pass the source_id of the data type.');
+    perform pgfresh.refuse('PGF_SOURCE_UNKNOWN',
+      format('there is no source %s', coalesce(p_source_id::text, 'null')),
+      'Pass the source_id of the data type.');
   end if;
   perform pgfresh.settle_usage(p_source_id, 0, p_bytes, p_calls);
 end
 $$;
 comment on function pgfresh.count_calls(int, int, bigint) is
-  'Adds calls that no job has made, such as that of pgfresh try, to the ledger of a source, and the bytes that they used. take_call asks for them before.';
+  'Adds calls that no job has made, such as that of pgfresh try, to the ledger of a source, '
+  'and the bytes that they used. take_call asks for them before.';
 
 create or replace function pgfresh.correct_data_usage(p_source text, p_bytes bigint, p_reason text) returns bigint
 language plpgsql
@@ -154,9 +185,12 @@ declare
 begin
   perform pgfresh.require_range('p_bytes', p_bytes, -1e15, 1e15);
   if p_bytes = 0 or coalesce(p_reason, '') = '' or length(p_reason) > 1000 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'a correction needs bytes other than 0 and a reason of 1 to 1000 characters', 'Say where the figure comes from.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'a correction needs bytes other than 0 and a reason of 1 to 1000 characters',
+      'Say where the figure comes from.');
   end if;
-  insert into pgfresh.usage_correction (source_id, at, bytes, reason) values (v_source.id, pgfresh.clock(), p_bytes, p_reason)
+  insert into pgfresh.usage_correction (source_id, at, bytes, reason)
+    values (v_source.id, pgfresh.clock(), p_bytes, p_reason)
     returning id into v_id;
   -- It tells about the past, so it counts against the cap and not against the pace.
   perform pgfresh.add_usage(v_source.id, p_bytes, 0);
@@ -164,9 +198,11 @@ begin
 end
 $$;
 comment on function pgfresh.correct_data_usage(text, bigint, text) is
-  'Adds a signed entry to the ledger of a source, for instance the gap to the provider''s own figure. Returns its number.';
+  'Adds a signed entry to the ledger of a source, for instance the gap to the provider''s own figure. '
+  'Returns its number.';
 
--- Every completion counts: a zero estimate jumps to the first real size, after that 0.9 old + 0.1 new, one size after the other.
+-- Every completion counts: a zero estimate jumps to the first real size,
+-- after that 0.9 old + 0.1 new, one size after the other.
 -- Somebody who is just doing the same is not waited for; these sizes are then left out.
 create or replace function pgfresh.learn_size(p_type_id int, p_bytes bigint[]) returns void
 language plpgsql
@@ -196,4 +232,5 @@ begin
   update pgfresh.type_stats set estimated_bytes = round(v_old), samples = samples + v_count where type_id = p_type_id;
 end
 $$;
-comment on function pgfresh.learn_size(int, bigint[]) is 'Corrects the estimate of a data type by sizes that were really answered.';
+comment on function pgfresh.learn_size(int, bigint[]) is
+  'Corrects the estimate of a data type by sizes that were really answered.';

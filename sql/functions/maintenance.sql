@@ -1,8 +1,11 @@
 /*
-  Days ahead are made, days behind are dropped. A new day is made apart and then attached, which takes no lock that a reader or
-  an end would wait for. Dropping does, so it waits for a moment only, and gives up with a warning while a long reader is there.
+  Days ahead are made, days behind are dropped. A new day is made apart and then attached, which takes no lock that a
+  reader or an end would wait for. Dropping does, so it waits for a moment only, and gives up with a warning while a
+  long reader is there.
 */
-create or replace function pgfresh.maintain_queue_partitions(p_keep_succeeded_days int default 7, p_keep_other_days int default 30) returns jsonb
+create or replace function pgfresh.maintain_queue_partitions(
+  p_keep_succeeded_days int default 7, p_keep_other_days int default 30
+) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '200ms'
@@ -30,8 +33,11 @@ begin
       end;
     end loop;
     for v_name in
-      select c.relname from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
-      where i.inhparent = ('pgfresh.' || v_tree)::regclass and c.relname ~ '_\d{8}$' and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - v_keep
+      select c.relname
+      from pg_inherits as i
+      join pg_class as c on c.oid = i.inhrelid
+      where i.inhparent = ('pgfresh.' || v_tree)::regclass
+        and c.relname ~ '_\d{8}$' and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - v_keep
     loop
       begin
         execute format('drop table pgfresh.%I', v_name);
@@ -41,13 +47,15 @@ begin
         raise warning 'partition % is in use and stays until the next run', v_name;
       end;
     end loop;
-    execute format('delete from pgfresh.%I where ended_at < %L', v_tree || '_default', pgfresh.clock() - make_interval(days => v_keep + 1));
+    execute format('delete from pgfresh.%I where ended_at < %L',
+      v_tree || '_default', pgfresh.clock() - make_interval(days => v_keep + 1));
   end loop;
   return jsonb_build_object('made', v_made, 'dropped', v_dropped, 'busy', v_busy);
 end
 $$;
 comment on function pgfresh.maintain_queue_partitions(int, int) is
-  'Makes the history''s partitions of today and the next three days and drops those older than the days to keep. Never waits long for a lock: '
-  'what is in use is left, with a warning, for the next run. Returns {"made", "dropped", "busy"}.';
+  'Makes the history''s partitions of today and the next three days and drops those older than the days to keep. '
+  'Never waits long for a lock: what is in use is left, with a warning, for the next run. '
+  'Returns {"made", "dropped", "busy"}.';
 
 select pgfresh.maintain_queue_partitions();

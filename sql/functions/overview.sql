@@ -1,6 +1,7 @@
 /*
-  What a person wants to see at a glance, in one read. It looks at every pair that is viewed, at the types and at the sources, and at
-  nothing that grows with the past: no history, no pair that nobody looks at. Of the queue it counts at most 10000 jobs a source.
+  What a person wants to see at a glance, in one read. It looks at every pair that is viewed, at the types and at the
+  sources, and at nothing that grows with the past: no history, no pair that nobody looks at. Of the queue it counts at
+  most 10000 ready jobs a source, and 10000 in all that wait for a time.
 */
 create or replace function pgfresh.overview() returns jsonb
 language plpgsql stable
@@ -21,89 +22,159 @@ begin
   ), viewed as (
     select p.type_id, p.viewers, p.outcome, p.ok_at,
       case
-        when p.ok_at + case when p.outcome = 'empty' then coalesce(r.empty_ttl, r.ttl) else r.ttl end > v_now then 'fresh'
-        -- The planner has looked at it and will not before that time. If it is not the source that keeps it, it is as it should be.
+        when p.ok_at + case when p.outcome = 'empty' then coalesce(r.empty_ttl, r.ttl) else r.ttl end > v_now
+          then 'fresh'
+        -- The planner has looked at it and will not before that time. If it is not the source that keeps it, it is as
+        -- it should be.
         when p.job_id is null and p.due_at > v_now and p.fails = 0 and s.state in ('ok', 'rate') then
-          case when r.ttl_column is not null or r.staleness_function <> 'pgfresh.is_data_stale' then 'fresh'
-            when p.ok_at is not null and (r.gate_function is not null or r.refresh_strategy = 'scheduled') then 'resting'
+          case
+            when r.ttl_column is not null or r.staleness_function <> 'pgfresh.is_data_stale' then 'fresh'
+            when p.ok_at is not null and (r.gate_function is not null or r.refresh_strategy = 'scheduled')
+              then 'resting'
             when p.ok_at is not null then 'stale'
             -- Somebody else has written it, or it waits for what must be there first.
-            when exists (select from pgfresh.type_dependency as d left join pgfresh.pairs as n on n.type_id = d.needs_id and n.key = p.key where d.type_id = p.type_id and n.ok_at is null) then 'missing'
-            else 'resting' end
+            when exists (
+              select from pgfresh.type_dependency as d
+              left join pgfresh.pairs as n on n.type_id = d.needs_id and n.key = p.key
+              where d.type_id = p.type_id and n.ok_at is null
+            ) then 'missing'
+            else 'resting'
+          end
         when p.ok_at is null then 'missing'
-        else 'stale' end as state
+        else 'stale'
+      end as state
     from pgfresh.pairs as p
     join pgfresh.data_type_registry as r on r.type_id = p.type_id
     join source as s on s.id = r.source_id
     where p.demanded and p.viewers > 0
   ), aged as (
     select v.*, a.age, case when a.age is null then 0 else v.viewers end as weight
-    from viewed as v cross join lateral (select case when v.state in ('fresh', 'stale') then extract(epoch from v_now - v.ok_at) end as age) as a
+    from viewed as v
+    cross join lateral (
+      select case when v.state in ('fresh', 'stale') then extract(epoch from v_now - v.ok_at) end as age
+    ) as a
   ), placed as (
     -- Percentiles of what viewers see, so a pair counts as often as it is looked at.
-    select a.*, sum(a.weight) over (partition by a.type_id order by a.age rows unbounded preceding) as place, sum(a.weight) over (partition by a.type_id) as places,
-      sum(a.weight) over (order by a.age rows unbounded preceding) as place_of_all, sum(a.weight) over () as places_of_all
+    select a.*,
+      sum(a.weight) over (partition by a.type_id order by a.age rows unbounded preceding) as place,
+      sum(a.weight) over (partition by a.type_id) as places,
+      sum(a.weight) over (order by a.age rows unbounded preceding) as place_of_all,
+      sum(a.weight) over () as places_of_all
     from aged as a
   ), counted as (
     select type_id, count(*) as pairs, coalesce(sum(viewers), 0) as viewers,
       count(*) filter (where state = 'fresh') as fresh, count(*) filter (where state = 'stale') as stale,
       count(*) filter (where state = 'missing') as missing, count(*) filter (where state = 'resting') as resting,
       count(*) filter (where ok_at > v_now - interval '1 minute') as refreshed,
-      round(count(*) filter (where state = 'fresh')::numeric / nullif(count(*) filter (where state <> 'resting'), 0), 4) as share,
-      round(coalesce(sum(viewers) filter (where state = 'fresh'), 0)::numeric / nullif(sum(viewers) filter (where state <> 'resting'), 0), 4) as viewer_share,
-      round(case when grouping(type_id) = 0 then min(age) filter (where place >= 0.5 * places) else min(age) filter (where place_of_all >= 0.5 * places_of_all) end, 1) as age_p50,
-      round(case when grouping(type_id) = 0 then min(age) filter (where place >= 0.95 * places) else min(age) filter (where place_of_all >= 0.95 * places_of_all) end, 1) as age_p95
+      round(
+        count(*) filter (where state = 'fresh')::numeric
+          / nullif(count(*) filter (where state <> 'resting'), 0), 4) as share,
+      round(
+        coalesce(sum(viewers) filter (where state = 'fresh'), 0)::numeric
+          / nullif(sum(viewers) filter (where state <> 'resting'), 0), 4) as viewer_share,
+      round(
+        case
+          when grouping(type_id) = 0 then min(age) filter (where place >= 0.5 * places)
+          else min(age) filter (where place_of_all >= 0.5 * places_of_all)
+        end, 1) as age_p50,
+      round(
+        case
+          when grouping(type_id) = 0 then min(age) filter (where place >= 0.95 * places)
+          else min(age) filter (where place_of_all >= 0.95 * places_of_all)
+        end, 1) as age_p95
     from placed group by grouping sets ((type_id), ())
   ), outcomes as (
     select o.type_id, jsonb_object_agg(o.outcome, o.pairs) as outcomes
-    from (select type_id, outcome, count(*) as pairs from viewed where outcome is not null group by type_id, outcome) as o group by o.type_id
+    from (
+      select type_id, outcome, count(*) as pairs from viewed where outcome is not null group by type_id, outcome
+    ) as o
+    group by o.type_id
   ), open as materialized (
-    select j.source_id, j.type_id, 'ready' as state, null as error from source as s
+    select j.source_id, j.type_id, 'ready' as state, null as error
+    from source as s
     cross join lateral (
-      select q.source_id, q.type_id from pgfresh.job as q where q.source_id = s.id and q.state = 'r' order by q.size_class, q.band desc, q.seq limit v_most
+      select q.source_id, q.type_id
+      from pgfresh.job as q
+      where q.source_id = s.id and q.state = 'r'
+      order by q.size_class, q.band desc, q.seq
+      limit v_most
     ) as j
     union all
-    select j.source_id, j.type_id, 'waiting', j.error from (
-      select w.source_id, w.type_id, w.error from pgfresh.job as w where w.state = 'w' order by w.run_at limit v_most
+    select j.source_id, j.type_id, 'waiting', j.error
+    from (
+      select w.source_id, w.type_id, w.error
+      from pgfresh.job as w
+      where w.state = 'w'
+      order by w.run_at
+      limit v_most
     ) as j
     union all
-    select j.source_id, j.type_id, 'running', null from pgfresh.job as j
+    select j.source_id, j.type_id, 'running', null
+    from pgfresh.job as j
     where j.id = any (array(select unnest(c.job_ids) from pgfresh.claim as c)) and j.state = 'x'
   ), open_by_type as (
-    select type_id, count(*) filter (where state = 'ready') as ready, count(*) filter (where state = 'waiting') as waiting, count(*) filter (where state = 'running') as running, max(error) as error
+    select type_id,
+      count(*) filter (where state = 'ready') as ready, count(*) filter (where state = 'waiting') as waiting,
+      count(*) filter (where state = 'running') as running, max(error) as error
     from open group by type_id
   ), open_by_source as (
-    select source_id, count(*) filter (where state = 'ready') as ready, count(*) filter (where state = 'waiting') as waiting, count(*) filter (where state = 'running') as running
+    select source_id,
+      count(*) filter (where state = 'ready') as ready, count(*) filter (where state = 'waiting') as waiting,
+      count(*) filter (where state = 'running') as running
     from open group by source_id
   )
   select
     (select to_jsonb(c) - 'type_id' from counted as c where c.type_id is null),
-    (select coalesce(jsonb_agg(jsonb_build_object(
+    (
+      select coalesce(jsonb_agg(jsonb_build_object(
         'data_type', r.data_type, 'source', r.source, 'ttl_seconds', extract(epoch from r.ttl),
-        'pairs', coalesce(c.pairs, 0), 'viewers', coalesce(c.viewers, 0), 'fresh', coalesce(c.fresh, 0), 'stale', coalesce(c.stale, 0), 'missing', coalesce(c.missing, 0), 'resting', coalesce(c.resting, 0),
-        'share', c.share, 'viewer_share', c.viewer_share, 'age_p50', c.age_p50, 'age_p95', c.age_p95, 'refreshed', coalesce(c.refreshed, 0),
+        'pairs', coalesce(c.pairs, 0), 'viewers', coalesce(c.viewers, 0),
+        'fresh', coalesce(c.fresh, 0), 'stale', coalesce(c.stale, 0),
+        'missing', coalesce(c.missing, 0), 'resting', coalesce(c.resting, 0),
+        'share', c.share, 'viewer_share', c.viewer_share, 'age_p50', c.age_p50, 'age_p95', c.age_p95,
+        'refreshed', coalesce(c.refreshed, 0),
         'ready', coalesce(j.ready, 0), 'waiting', coalesce(j.waiting, 0), 'running', coalesce(j.running, 0),
-        'outcomes', coalesce(o.outcomes, '{}'), 'error', j.error) order by r.data_type), '[]')
+        'outcomes', coalesce(o.outcomes, '{}'), 'error', j.error
+      ) order by r.data_type), '[]')
       from pgfresh.data_type_registry as r
-      left join counted as c on c.type_id = r.type_id left join outcomes as o on o.type_id = r.type_id left join open_by_type as j on j.type_id = r.type_id),
-    (select coalesce(jsonb_agg(jsonb_build_object(
-        'source', s.source, 'state', s.state, 'paused_until', s.paused_until, 'pause_reason', s.pause_reason, 'failure_streak', s.failure_streak, 'last_success_at', s.last_success_at,
+      left join counted as c on c.type_id = r.type_id
+      left join outcomes as o on o.type_id = r.type_id
+      left join open_by_type as j on j.type_id = r.type_id
+    ),
+    (
+      select coalesce(jsonb_agg(jsonb_build_object(
+        'source', s.source, 'state', s.state, 'paused_until', s.paused_until, 'pause_reason', s.pause_reason,
+        'failure_streak', s.failure_streak, 'last_success_at', s.last_success_at,
         'calls_limit', s.rate_limit_per_minute * s.api_keys,
-        'calls_minute', case when s.rate_limit_per_minute is not null then (select count(*) from pgfresh.rate_slot as t where t.source_id = s.id and t.free_at > v_minute) end,
-        'calls_hour', u.calls, 'bytes_hour', u.bytes, 'quota_cap', s.quota_cap, 'quota_used', s.quota_used, 'quota_reserved', s.quota_reserved, 'quota_free', s.quota_free,
-        'ready', coalesce(j.ready, 0), 'waiting', coalesce(j.waiting, 0), 'running', coalesce(j.running, 0)) order by s.source), '[]')
-      from source as s left join open_by_source as j on j.source_id = s.id
+        'calls_minute', case
+          when s.rate_limit_per_minute is not null
+            then (select count(*) from pgfresh.rate_slot as t where t.source_id = s.id and t.free_at > v_minute)
+        end,
+        'calls_hour', u.calls, 'bytes_hour', u.bytes,
+        'quota_cap', s.quota_cap, 'quota_used', s.quota_used,
+        'quota_reserved', s.quota_reserved, 'quota_free', s.quota_free,
+        'ready', coalesce(j.ready, 0), 'waiting', coalesce(j.waiting, 0), 'running', coalesce(j.running, 0)
+      ) order by s.source), '[]')
+      from source as s
+      left join open_by_source as j on j.source_id = s.id
       cross join lateral (
-        select coalesce(sum(u.calls), 0) as calls, coalesce(sum(u.bytes), 0) as bytes from pgfresh.usage as u where u.source_id = s.id and u.hour = date_trunc('hour', v_now, 'UTC')
-      ) as u)
+        select coalesce(sum(u.calls), 0) as calls, coalesce(sum(u.bytes), 0) as bytes
+        from pgfresh.usage as u
+        where u.source_id = s.id and u.hour = date_trunc('hour', v_now, 'UTC')
+      ) as u
+    )
     into v_freshness, v_types, v_sources;
   return jsonb_build_object(
     'at', v_now, 'freshness', v_freshness, 'types', v_types, 'sources', v_sources,
     'stopped', (select jsonb_build_object('since', s.stopped_at, 'reason', s.reason) from pgfresh.spending_stop as s),
     'workers', (select count(*) from pgfresh.worker as w where w.lease_until > v_now),
-    'planned_at', (select r.last_at from pgfresh.planner_run as r where r.kind = 'tick' order by r.started_at desc limit 1));
+    'planned_at', (
+      select r.last_at from pgfresh.planner_run as r where r.kind = 'tick' order by r.started_at desc limit 1
+    ));
 end
 $$;
 comment on function pgfresh.overview() is
-  'What pgfresh top shows: how fresh what people look at is, the queue, and what each source has used of its limits. Reads what is viewed, never what is past. '
-  'fresh is younger than its TTL; resting is what has nothing to be refreshed for now, because its gate is closed or somebody else keeps it; shares leave that out.';
+  'What pgfresh top shows: how fresh what people look at is, the queue, and what each source has used of its limits. '
+  'Reads what is viewed, never what is past. '
+  'fresh is younger than its TTL; resting is what has nothing to be refreshed for now, because its gate is closed '
+  'or somebody else keeps it; shares leave that out.';

@@ -1,9 +1,10 @@
 /*
-  Rows of data types with row security, as one who looks at them sees them. They are read by a function that belongs to his role, and
-  not after "set role": what policies call could reset that, and would go on with the rights of whoever is connected.
+  Rows of data types with row security, as one who looks at them sees them. They are read by a function that belongs to
+  his role, and not after "set role": what policies call could reset that, and would go on with the rights of whoever is
+  connected.
 
-  Everything is read in a subtransaction that is rolled back, and what was read is kept in variables, which are not. So nothing that a
-  policy sets, declares or listens to is there when the next one looks.
+  Everything is read in a subtransaction that is rolled back, and what was read is kept in variables, which are not. So
+  nothing that a policy sets, declares or listens to is there when the next one looks.
 */
 create or replace function pgfresh.viewer_role_problem(p_role text) returns table (problem text, next_step text)
 language plpgsql stable
@@ -16,8 +17,14 @@ begin
   select r.oid, r.rolname, r.rolsuper, r.rolbypassrls into v_role from pg_roles as r where r.rolname = p_role;
   if not found then
     problem := format('there is no role %s', coalesce(left(quote_literal(p_role), 80), 'null'));
-    next_step := coalesce('Those that viewers may have: ' || (select string_agg(r.rolname, ', ' order by r.rolname) from pg_roles as r
-      where pg_has_role(r.oid, 'pgfresh_viewer', 'member') and not r.rolsuper and not r.rolbypassrls and r.rolname <> 'pgfresh_viewer') || '.', 'Create it, or correct gateway.rls of the configuration.');
+    next_step := coalesce(
+      'Those that viewers may have: ' || (
+        select string_agg(r.rolname, ', ' order by r.rolname)
+        from pg_roles as r
+        where pg_has_role(r.oid, 'pgfresh_viewer', 'member') and not r.rolsuper and not r.rolbypassrls
+          and r.rolname <> 'pgfresh_viewer'
+      ) || '.',
+      'Create it, or correct gateway.rls of the configuration.');
   elsif v_role.rolsuper or v_role.rolbypassrls or pgfresh.can_act_as(v_role.oid, v_owner) then
     problem := format('row security does not hold for the role %I', v_role.rolname);
     next_step := format('Use a role that is no superuser, has no BYPASSRLS and is no member of %s.', v_owner::regrole);
@@ -33,17 +40,24 @@ begin
   return next;
 end
 $$;
-comment on function pgfresh.viewer_role_problem(text) is 'Why nobody can look as a role, and what to do; no row if one can.';
+comment on function pgfresh.viewer_role_problem(text) is
+  'Why nobody can look as a role, and what to do; no row if one can.';
 
 create or replace function pgfresh.has_reader(p_role oid) returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   -- Its owner may have altered it.
-  select exists (select from pg_proc where oid = to_regprocedure(format('pgfresh.read_as_%s(text, text[])', p_role)) and proowner = p_role and prosecdef and not proisstrict and provolatile = 's'
-    and proconfig = array['search_path=pg_catalog, public, pg_temp', 'plan_cache_mode=auto', 'enable_seqscan=on'] and has_function_privilege(current_user, oid, 'execute'))
+  select exists (
+    select from pg_proc
+    where oid = to_regprocedure(format('pgfresh.read_as_%s(text, text[])', p_role))
+      and proowner = p_role and prosecdef and not proisstrict and provolatile = 's'
+      and proconfig = array['search_path=pg_catalog, public, pg_temp', 'plan_cache_mode=auto', 'enable_seqscan=on']
+      and has_function_privilege(current_user, oid, 'execute')
+  )
 $$;
-comment on function pgfresh.has_reader(oid) is 'Whether the function that reads as a role is there, and as it was made.';
+comment on function pgfresh.has_reader(oid) is
+  'Whether the function that reads as a role is there, and as it was made.';
 
 create or replace function pgfresh.admit_viewer_role(p_role text) returns void
 language plpgsql security definer
@@ -52,7 +66,8 @@ as $$
 declare
   v_role oid := (select oid from pg_roles where rolname = p_role);
   v_signature text := format('pgfresh.read_as_%s(text, text[])', v_role);
-  v_lends boolean := not has_schema_privilege(v_role, 'pgfresh', 'create') and not (select rolsuper from pg_roles where rolname = current_user);
+  v_lends boolean := not has_schema_privilege(v_role, 'pgfresh', 'create')
+    and not (select rolsuper from pg_roles where rolname = current_user);
 begin
   perform pgfresh.require_primary();
   perform pgfresh.refuse('PGF_LIVE_ROLE', p.problem, p.next_step) from pgfresh.viewer_role_problem(p_role) as p;
@@ -65,7 +80,8 @@ begin
   end loop;
   execute format('drop function if exists %s', v_signature);
   execute format($create$
-    create function pgfresh.read_as_%1$s(p_sql text, p_keys text[]) returns table (key text, rows text, fetched_at timestamptz, ttl interval)
+    create function pgfresh.read_as_%1$s(p_sql text, p_keys text[])
+    returns table (key text, rows text, fetched_at timestamptz, ttl interval)
     language plpgsql stable security definer
     set search_path = pg_catalog, public, pg_temp
     set plan_cache_mode = auto
@@ -73,13 +89,16 @@ begin
     as $read$
     #variable_conflict use_column
     begin
-      if pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid operator(pg_catalog.<>) %1$s::pg_catalog.oid then
-        raise exception using errcode = '42501', message = 'this function was altered, and does not run as its owner any more';
+      if pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid
+        operator(pg_catalog.<>) %1$s::pg_catalog.oid then
+        raise exception using errcode = '42501',
+          message = 'this function was altered, and does not run as its owner any more';
       end if;
       return query execute p_sql using p_keys;
     end
     $read$ $create$, v_role);
-  execute format('comment on function %s is %L', v_signature, 'Reads rows as one role of viewers. Written when the first of them looks.');
+  execute format('comment on function %s is %L', v_signature,
+    'Reads rows as one role of viewers. Written when the first of them looks.');
   execute format('revoke all on function %s from public', v_signature);
   -- The new owner must be allowed to create here for the moment in which it becomes one.
   if v_lends then
@@ -94,7 +113,8 @@ begin
 end
 $$;
 comment on function pgfresh.admit_viewer_role(text) is
-  'Prepares that rows are read as a role, which must be a member of pgfresh_viewer; refuses one as which nobody can look.';
+  'Prepares that rows are read as a role, which must be a member of pgfresh_viewer; '
+  'refuses one as which nobody can look.';
 
 create or replace function pgfresh.ask_rows_as(p_role oid, p_user_id text, p_claims text, p_sql text, p_keys text[])
 returns table (key text, rows text, fetched_at timestamptz, ttl interval)
@@ -106,10 +126,13 @@ declare
   v_keys text[]; v_rows text[]; v_at timestamptz[]; v_ttl interval[];
 begin
   begin
-    perform set_config('transaction_read_only', 'on', true), set_config('pgfresh.user_id', p_user_id, true), set_config('request.jwt.claims', p_claims, true),
+    perform set_config('transaction_read_only', 'on', true),
+      set_config('pgfresh.user_id', p_user_id, true), set_config('request.jwt.claims', p_claims, true),
       -- What older versions of PostgREST set, and what nobody must find here.
       set_config('request.jwt.claim.sub', '', true), set_config('request.jwt.claim.role', '', true);
-    execute format('select array_agg(r.key), array_agg(r.rows), array_agg(r.fetched_at), array_agg(r.ttl) from pgfresh.read_as_%s($1, $2) as r', p_role)
+    execute format(
+        'select array_agg(r.key), array_agg(r.rows), array_agg(r.fetched_at), array_agg(r.ttl) '
+        'from pgfresh.read_as_%s($1, $2) as r', p_role)
       into v_keys, v_rows, v_at, v_ttl using p_sql, p_keys;
     raise exception using errcode = 'PGF00', message = 'this is undone';
   exception
@@ -126,10 +149,16 @@ begin
   return query select r.* from unnest(v_keys, v_rows, v_at, v_ttl) as r;
 end
 $$;
-comment on function pgfresh.ask_rows_as(oid, text, text, text, text[]) is 'Reads rows as a viewer, and leaves nothing of that behind. A part of read_pairs_as.';
+comment on function pgfresh.ask_rows_as(oid, text, text, text, text[]) is
+  'Reads rows as a viewer, and leaves nothing of that behind. A part of read_pairs_as.';
 
-create or replace function pgfresh.read_pairs_as(p_role text, p_user_id text, p_claims jsonb, p_type_id int, p_keys text[])
-returns table (version text, snapshot text, key text, rows text, fetched_at timestamptz, due_at timestamptz, refreshing boolean, failing boolean, outcome text, as_of timestamptz)
+create or replace function pgfresh.read_pairs_as(
+  p_role text, p_user_id text, p_claims jsonb, p_type_id int, p_keys text[]
+)
+returns table (
+  version text, snapshot text, key text, rows text, fetched_at timestamptz, due_at timestamptz,
+  refreshing boolean, failing boolean, outcome text, as_of timestamptz
+)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -145,10 +174,15 @@ declare
   v_sql text;
 begin
   if v_type.visibility <> 'rls' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('the rows of %s are the same for everybody', v_type.data_type), 'Read them with read_pairs.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('the rows of %s are the same for everybody', v_type.data_type),
+      'Read them with read_pairs.');
   end if;
   if p_user_id is null or p_claims is null or jsonb_typeof(p_claims) <> 'object' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_user_id must not be null and p_claims must be an object, got %s', coalesce(jsonb_typeof(p_claims), 'null')), 'Pass who looks, and what his token says.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('p_user_id must not be null and p_claims must be an object, got %s',
+        coalesce(jsonb_typeof(p_claims), 'null')),
+      'Pass who looks, and what his token says.');
   end if;
   perform pgfresh.refuse('PGF_LIVE_ROLE', p.problem, p.next_step) from pgfresh.viewer_role_problem(p_role) as p;
   if not pgfresh.has_reader(v_role) then
@@ -158,15 +192,30 @@ begin
   -- As in read_pairs. Who sees no row is told nothing of when it was fetched and how.
   return query
     select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
-      case when a.rows is not null then least(greatest(a.fetched_at, (p.pair).checked_at), '9999-12-31') + coalesce(a.ttl, v_type.ttl) end,
-      (p.pair).job_id is not null, coalesce((p.pair).fails > 0 or (select j.retries > 0 from pgfresh.job as j where j.id = (p.pair).job_id), false), null::text, s.as_of
-    from (select pgfresh.clock() as as_of, pgfresh.version_of(pg_current_snapshot()) as version, pg_current_snapshot()::text as snapshot offset 0) as s
+      case
+        when a.rows is not null
+          then least(greatest(a.fetched_at, (p.pair).checked_at), '9999-12-31') + coalesce(a.ttl, v_type.ttl)
+      end,
+      (p.pair).job_id is not null,
+      coalesce(
+        (p.pair).fails > 0 or (select j.retries > 0 from pgfresh.job as j where j.id = (p.pair).job_id), false),
+      null::text, s.as_of
+    from (
+      select pgfresh.clock() as as_of, pgfresh.version_of(pg_current_snapshot()) as version,
+        pg_current_snapshot()::text as snapshot
+      offset 0
+    ) as s
     cross join pgfresh.ask_rows_as(v_role, p_user_id, p_claims::text, v_sql, p_keys) as a
-    cross join lateral (select (select p from pgfresh.pairs as p where p.type_id = p_type_id and p.key = a.key collate "C") as pair offset 0) as p;
+    cross join lateral (
+      select (select p from pgfresh.pairs as p where p.type_id = p_type_id and p.key = a.key collate "C") as pair
+      offset 0
+    ) as p;
   -- Again, by a later snapshot: the role may have become one that sees everything between the look at it and the read.
   perform pgfresh.refuse('PGF_LIVE_ROLE', p.problem, p.next_step) from pgfresh.viewer_role_problem(p_role) as p;
 end
 $$;
 comment on function pgfresh.read_pairs_as(text, text, jsonb, int, text[]) is
-  'The rows and the state of pairs of a data type with row security, as a user sees them: read with the rights of a role that is a member of pgfresh_viewer, with the user in the setting pgfresh.user_id '
-  'and what his token says in request.jwt.claims. Where he sees no row, it says nothing of one. Versions are those of read_pairs. Advisory locks of the session are released.';
+  'The rows and the state of pairs of a data type with row security, as a user sees them: '
+  'read with the rights of a role that is a member of pgfresh_viewer, with the user in the setting pgfresh.user_id '
+  'and what his token says in request.jwt.claims. Where he sees no row, it says nothing of one. '
+  'Versions are those of read_pairs. Advisory locks of the session are released.';

@@ -6,17 +6,22 @@ declare
   v_id bigint;
 begin
   if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_name must have 1 to 200 characters, and no control characters', 'For instance the host and the process id.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_name must have 1 to 200 characters, and no control characters',
+      'For instance the host and the process id.');
   end if;
-  insert into pgfresh.worker (name, started_at, lease_until) values (p_name, pgfresh.clock(), pgfresh.clock() + interval '12 seconds') returning id into v_id;
+  insert into pgfresh.worker (name, started_at, lease_until)
+    values (p_name, pgfresh.clock(), pgfresh.clock() + interval '12 seconds')
+    returning id into v_id;
   return v_id;
 end
 $$;
-comment on function pgfresh.register_worker(text) is 'Begins an incarnation of a worker process: its number, with a lease of 12 s that heartbeat_worker renews.';
+comment on function pgfresh.register_worker(text) is
+  'Begins an incarnation of a worker process: its number, with a lease of 12 s that heartbeat_worker renews.';
 
 /*
-  A claim whose answer was lost on its way is known to us and not to the worker. So the worker says which claims it knows; of
-  those that it does not, once they are five seconds old, what still runs is ready again.
+  A claim whose answer was lost on its way is known to us and not to the worker. So the worker says which claims it
+  knows; of those that it does not, once they are five seconds old, what still runs is ready again.
 */
 create or replace function pgfresh.heartbeat_worker(p_worker bigint, p_known uuid[]) returns boolean
 language plpgsql
@@ -28,32 +33,43 @@ declare
 begin
   -- Null would read as "knows of none", and everything that the worker holds would be put back.
   if p_known is null or array_position(p_known, null) is not null then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_known must not be null, and no claim in it', 'Pass every claim with jobs that have not ended, or an empty array.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_known must not be null, and no claim in it',
+      'Pass every claim with jobs that have not ended, or an empty array.');
   end if;
   if not exists (select from pgfresh.worker where id = p_worker and lease_until > v_now) then
     return false;
   end if;
   select coalesce(array_agg(held.id), '{}') as ids, coalesce(array_agg(held.attempt), '{}') as attempts into v_stranded
   from (
-    select j.id, j.attempt from pgfresh.claim as c cross join unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request
-    where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < v_now - interval '5 seconds' and j.state = 'x'
+    select j.id, j.attempt from pgfresh.claim as c
+    cross join unnest(c.job_ids) as job(id)
+    join pgfresh.job as j on j.id = job.id and j.request = c.request
+    where c.worker = p_worker and not c.request = any (p_known)
+      and c.claimed_at < v_now - interval '5 seconds' and j.state = 'x'
     order by j.id for update of j skip locked
   ) as held;
   if cardinality(v_stranded.ids) > 0 then
-    perform pgfresh.turn_back_jobs(v_stranded.ids, v_stranded.attempts, array_fill(0::bigint, array[cardinality(v_stranded.ids)]), 'put_back');
+    perform pgfresh.turn_back_jobs(
+      v_stranded.ids, v_stranded.attempts, array_fill(0::bigint, array[cardinality(v_stranded.ids)]), 'put_back');
   end if;
   -- As claims and recovery take them: the ledger of the sources, then the worker, then what it has claimed.
   update pgfresh.worker set lease_until = v_now + interval '12 seconds' where id = p_worker and lease_until > v_now;
   if not found then
     return false;
   end if;
-  delete from pgfresh.claim as c where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < v_now - interval '5 seconds'
-    and not exists (select from unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request);
+  delete from pgfresh.claim as c
+    where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < v_now - interval '5 seconds'
+      and not exists (
+        select from unnest(c.job_ids) as job(id)
+        join pgfresh.job as j on j.id = job.id and j.request = c.request
+      );
   return true;
 end
 $$;
 comment on function pgfresh.heartbeat_worker(bigint, uuid[]) is
-  'Renews the lease of a worker and puts back what it was given but does not know of. False if the lease is lost: then nothing that the worker holds is its own any more.';
+  'Renews the lease of a worker and puts back what it was given but does not know of. '
+  'False if the lease is lost: then nothing that the worker holds is its own any more.';
 
 create or replace function pgfresh.retire_worker(p_worker bigint) returns int
 language plpgsql
@@ -63,11 +79,14 @@ declare
   v_count int;
 begin
   v_count := pgfresh.take_back(p_worker, 'put_back', null);
-  delete from pgfresh.worker where id = p_worker;
+  delete from pgfresh.worker where id = p_worker and not exists (select from pgfresh.claim where worker = p_worker);
+  -- What is being ended this moment was left out. If it is not, recovery finds it.
+  update pgfresh.worker set lease_until = pgfresh.clock() where id = p_worker;
   return v_count;
 end
 $$;
-comment on function pgfresh.retire_worker(bigint) is 'Ends an incarnation: what it still holds is ready again at once. Returns how many jobs that were.';
+comment on function pgfresh.retire_worker(bigint) is
+  'Ends an incarnation: what it still holds is ready again at once. Returns how many jobs that were.';
 
 create or replace function pgfresh.take_back(p_worker bigint, p_verdict text, p_error text) returns int
 language plpgsql
@@ -79,19 +98,28 @@ declare
 begin
   select array_agg(held.id), array_agg(held.attempt) into v_ids, v_attempts
   from (
-    select j.id, j.attempt from pgfresh.claim as c cross join unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request
-    where c.worker = p_worker and j.state = 'x' order by j.id limit 10000 for update of j skip locked
+    select j.id, j.attempt from pgfresh.claim as c
+    cross join unnest(c.job_ids) as job(id)
+    join pgfresh.job as j on j.id = job.id and j.request = c.request
+    where c.worker = p_worker and j.state = 'x'
+    order by j.id limit 10000 for update of j skip locked
   ) as held;
   if v_ids is not null then
-    perform pgfresh.turn_back_jobs(v_ids, v_attempts, array_fill(0::bigint, array[cardinality(v_ids)]), p_verdict, null, p_error);
+    perform pgfresh.turn_back_jobs(
+      v_ids, v_attempts, array_fill(0::bigint, array[cardinality(v_ids)]), p_verdict, null, p_error);
   end if;
   perform from pgfresh.worker where id = p_worker for update;
-  delete from pgfresh.claim as c where c.worker = p_worker
-    and not exists (select from unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request);
+  delete from pgfresh.claim as c
+    where c.worker = p_worker
+      and not exists (
+        select from unnest(c.job_ids) as job(id)
+        join pgfresh.job as j on j.id = job.id and j.request = c.request
+      );
   return coalesce(cardinality(v_ids), 0);
 end
 $$;
-comment on function pgfresh.take_back(bigint, text, text) is 'Takes back what a worker holds, except what is being ended this moment. A part of recovery.';
+comment on function pgfresh.take_back(bigint, text, text) is
+  'Takes back what a worker holds, except what is being ended this moment. A part of recovery.';
 
 create or replace function pgfresh.heartbeat_jobs(p_job_ids bigint[], p_attempts int[] default null) returns bigint[]
 language plpgsql
@@ -101,7 +129,9 @@ declare
   v_alive bigint[];
 begin
   if p_job_ids is null or cardinality(p_job_ids) > 10000 or cardinality(p_attempts) <> cardinality(p_job_ids) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_job_ids must be an array of at most 10000 ids, and p_attempts as long as it', 'Pass the ids that the claim returned.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_job_ids must be an array of at most 10000 ids, and p_attempts as long as it',
+      'Pass the ids that the claim returned.');
   end if;
   with alive as (
     update pgfresh.job set progress_at = pgfresh.clock()
@@ -116,7 +146,8 @@ begin
 end
 $$;
 comment on function pgfresh.heartbeat_jobs(bigint[], int[]) is
-  'Reports progress of running jobs, so that they are not taken back as silent. Returns those that still run; stop working on the others.';
+  'Reports progress of running jobs, so that they are not taken back as silent. '
+  'Returns those that still run; stop working on the others.';
 
 create or replace function pgfresh.recover_silent_jobs(p_limit int) returns int
 language plpgsql
@@ -131,31 +162,40 @@ begin
   if not exists (select from pgfresh.claim where claimed_at < v_now - v_shortest) then
     return 0;
   end if;
-  -- Each holder is settled by itself, so the ledgers are taken before, in the order in which ends of several sources take them.
+  -- Each holder is settled by itself, so the ledgers are taken before,
+  -- in the order in which ends of several sources take them.
   perform from pgfresh.source_state order by source_id for update;
   for v_silent in
     select held.worker, array_agg(held.id) as ids, array_agg(held.attempt) as attempts
     from (
-      select j.id, j.attempt, j.worker from pgfresh.claim as c cross join unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request
+      select j.id, j.attempt, j.worker from pgfresh.claim as c
+      cross join unnest(c.job_ids) as job(id)
+      join pgfresh.job as j on j.id = job.id and j.request = c.request
       join pgfresh.data_type_registry as r on r.type_id = j.type_id
       where c.claimed_at < v_now - v_shortest and j.state = 'x' and j.progress_at < v_now - r.max_run
       order by j.id limit p_limit for update of j skip locked
-    ) as held group by held.worker
+    ) as held
+    group by held.worker
   loop
-    perform pgfresh.turn_back_jobs(v_silent.ids, v_silent.attempts, array_fill(0::bigint, array[cardinality(v_silent.ids)]), 'lost', null,
+    perform pgfresh.turn_back_jobs(
+      v_silent.ids, v_silent.attempts, array_fill(0::bigint, array[cardinality(v_silent.ids)]), 'lost', null,
       format('no progress for its maximum, held by %s', coalesce('worker ' || v_silent.worker, 'an SQL client')));
     v_count := v_count + cardinality(v_silent.ids);
   end loop;
   return v_count;
 end
 $$;
-comment on function pgfresh.recover_silent_jobs(int) is 'Takes back running jobs without progress for their type''s max_run, at most p_limit. A part of recovery.';
+comment on function pgfresh.recover_silent_jobs(int) is
+  'Takes back running jobs without progress for their type''s max_run, at most p_limit. A part of recovery.';
 
 /*
-  One at a time, and it waits for nobody. After a pause of the database every lease has run out although every worker lives;
-  a gap since the last run, or a server that has just started, tells that, and then leases are not believed for one more lease.
+  One at a time, and it waits for nobody. After a pause of the database every lease has run out although every worker
+  lives; a gap since the last run, or a server that has just started, tells that, and then leases are not believed for
+  one more lease.
 */
-create or replace function pgfresh.recover_stuck_jobs(p_expected_gap interval default '90 seconds', p_limit int default 500) returns jsonb
+create or replace function pgfresh.recover_stuck_jobs(
+  p_expected_gap interval default '90 seconds', p_limit int default 500)
+returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -173,26 +213,39 @@ begin
   if not found then
     return jsonb_build_object('skipped', true, 'reason', 'locked');
   end if;
-  if (v_recovery.ran_at > '-infinity' and v_recovery.ran_at < v_now - p_expected_gap) or v_now - pg_postmaster_start_time() between interval '0' and interval '15 seconds' then
+  if (v_recovery.ran_at > '-infinity' and v_recovery.ran_at < v_now - p_expected_gap)
+      or v_now - pg_postmaster_start_time() between interval '0' and interval '15 seconds' then
     v_recovery.trust_leases_from := v_now + interval '15 seconds';
   end if;
   update pgfresh.recovery set ran_at = v_now, trust_leases_from = v_recovery.trust_leases_from;
   if v_now >= v_recovery.trust_leases_from and exists (select from pgfresh.worker where lease_until <= v_now) then
-    -- Each worker is settled by itself, so the ledgers of all sources are taken before, in their order: ends take them so too.
+    -- Each worker is settled by itself, so the ledgers of all sources are taken before, in their order:
+    -- ends take them so too.
     perform from pgfresh.source_state order by source_id for update;
-    for v_worker in select id, name from pgfresh.worker where lease_until <= v_now order by id limit 100 for update skip locked loop
-      v_lost := v_lost + pgfresh.take_back(v_worker.id, 'lost', format('worker %s (%s) is gone', v_worker.id, v_worker.name));
-      delete from pgfresh.worker where id = v_worker.id and not exists (select from pgfresh.claim where worker = v_worker.id);
+    for v_worker in
+      select id, name from pgfresh.worker where lease_until <= v_now order by id limit 100 for update skip locked
+    loop
+      v_lost := v_lost + pgfresh.take_back(
+        v_worker.id, 'lost', format('worker %s (%s) is gone', v_worker.id, v_worker.name));
+      delete from pgfresh.worker
+        where id = v_worker.id and not exists (select from pgfresh.claim where worker = v_worker.id);
       v_workers := v_workers + 1;
     end loop;
   end if;
   v_silent := pgfresh.recover_silent_jobs(p_limit);
   -- Claims of SQL clients have no worker whose heartbeat would tidy them up.
-  delete from pgfresh.claim as c where c.worker is null and c.claimed_at < v_now - interval '1 minute'
-    and not exists (select from unnest(c.job_ids) as job(id) join pgfresh.job as j on j.id = job.id and j.request = c.request);
-  return jsonb_build_object('skipped', false, 'dead_workers', v_workers, 'lost', v_lost, 'silent', v_silent, 'leases_trusted', v_now >= v_recovery.trust_leases_from);
+  delete from pgfresh.claim as c
+    where c.worker is null and c.claimed_at < v_now - interval '1 minute'
+      and not exists (
+        select from unnest(c.job_ids) as job(id)
+        join pgfresh.job as j on j.id = job.id and j.request = c.request
+      );
+  return jsonb_build_object(
+    'skipped', false, 'dead_workers', v_workers, 'lost', v_lost, 'silent', v_silent,
+    'leases_trusted', v_now >= v_recovery.trust_leases_from);
 end
 $$;
 comment on function pgfresh.recover_stuck_jobs(interval, int) is
-  'Takes back the jobs of workers whose lease has ended and jobs without progress. Run it every few seconds, or every minute from cron; '
+  'Takes back the jobs of workers whose lease has ended and jobs without progress. '
+  'Run it every few seconds, or every minute from cron; '
   'p_expected_gap is how long the pause between two runs may be before it is taken for a pause of the database.';

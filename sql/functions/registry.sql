@@ -4,14 +4,21 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   -- By name or by number; the name decides if both are there and differ.
-  if new.source is null or (tg_op = 'UPDATE' and new.source_id is distinct from old.source_id and new.source is not distinct from old.source) then
+  if new.source is null
+    or (tg_op = 'UPDATE'
+      and new.source_id is distinct from old.source_id
+      and new.source is not distinct from old.source)
+  then
     select name into new.source from pgfresh.sources where id = new.source_id;
   else
     select id into new.source_id from pgfresh.sources where name = new.source;
   end if;
   if new.source_id is null then
-    perform pgfresh.refuse_registry(format('source: there is no source %s', coalesce(left(quote_literal(new.source), 80), 'null')),
-      coalesce('The known ones: ' || (select string_agg(name, ', ' order by name) from pgfresh.sources) || '.', 'Insert one into pgfresh.sources first.'));
+    perform pgfresh.refuse_registry(
+      format('source: there is no source %s', coalesce(left(quote_literal(new.source), 80), 'null')),
+      coalesce(
+        'The known ones: ' || (select string_agg(name, ', ' order by name) from pgfresh.sources) || '.',
+        'Insert one into pgfresh.sources first.'));
   end if;
   new.fetcher := coalesce(new.fetcher, new.data_type);
   return new;
@@ -20,32 +27,41 @@ $$;
 comment on function pgfresh.complete_registry_row() is 'Trigger of the registry: a source is given by its name.';
 
 /*
-  Whether pairs are stale is asked all the time, so each data type has a function of its own for it, whose plan is kept. It is made by the
-  schema's owner, whoever writes the row, and runs with the rights of its caller, who is the evaluator.
+  Whether pairs are stale is asked all the time, so each data type has a function of its own for it, whose plan is kept.
+  It is made by the schema's owner, whoever writes the row, and runs with the rights of its caller,
+  who is the evaluator.
 */
 create or replace function pgfresh.write_check(p_type_id int, p_sql text, p_calls_users boolean) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_signature text := format('pgfresh.check_%s(text[], timestamptz[], timestamptz[], interval, timestamptz)', p_type_id);
+  v_signature text := format(
+    'pgfresh.check_%s(text[], timestamptz[], timestamptz[], interval, timestamptz)', p_type_id);
 begin
   if p_sql is null then
     execute format('drop function if exists %s', v_signature);
     return;
   end if;
-  execute format('create or replace function pgfresh.check_%s(text[], timestamptz[], timestamptz[], interval, timestamptz) '
+  execute format('create or replace function '
+    'pgfresh.check_%s(text[], timestamptz[], timestamptz[], interval, timestamptz) '
     'returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, due_at timestamptz) '
-    'language plpgsql %s as %L', p_type_id,
+    'language plpgsql %s as %L',
+    p_type_id,
     -- Planned once, for the index and a hash. What users' functions do is not to be planned like that.
-    case when not p_calls_users then 'set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off' else '' end,
+    case when not p_calls_users then
+      'set plan_cache_mode = force_generic_plan '
+      'set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off'
+    else '' end,
     format(E'#variable_conflict use_column\nbegin\n  return query %s;\nend', p_sql));
-  execute format('comment on function %s is %L', v_signature, 'Whether pairs of a data type are stale. Written by the registry.');
+  execute format('comment on function %s is %L',
+    v_signature, 'Whether pairs of a data type are stale. Written by the registry.');
   execute format('revoke all on function %s from public', v_signature);
   execute format('grant execute on function %s to pgfresh_evaluator', v_signature);
 end
 $$;
-comment on function pgfresh.write_check(int, text, boolean) is 'Makes the function that asks whether pairs of a data type are stale, or drops it. A part of the registry.';
+comment on function pgfresh.write_check(int, text, boolean) is
+  'Makes the function that asks whether pairs of a data type are stale, or drops it. A part of the registry.';
 
 create or replace function pgfresh.keep_resolution() returns trigger
 language plpgsql
@@ -57,18 +73,31 @@ declare
 begin
   delete from pgfresh.type_resolution where type_id = new.type_id;
   insert into pgfresh.type_resolution select (v_resolution).*;
-  perform pgfresh.write_check(new.type_id, v_resolution.check_sql, v_resolution.fingerprint #>> '{staleness_function,signature}' <> 'pgfresh.is_data_stale(timestamp with time zone,interval)');
+  perform pgfresh.write_check(
+    new.type_id,
+    v_resolution.check_sql,
+    v_resolution.fingerprint #>> '{staleness_function,signature}'
+      <> 'pgfresh.is_data_stale(timestamp with time zone,interval)');
   -- Before the stamp, because the first trigger of a table changes its row in the catalog.
   perform pgfresh.keep_change_triggers(new);
-  update pgfresh.type_resolution as r set stamp = s.stamp from pgfresh.catalog_stamps(array[new.type_id]) as s where r.type_id = new.type_id;
+  update pgfresh.type_resolution as r
+  set stamp = s.stamp
+  from pgfresh.catalog_stamps(array[new.type_id]) as s
+  where r.type_id = new.type_id;
 
-  select name into v_unknown from unnest(new.depends_on) as name where not exists (select from pgfresh.data_type_registry as r where r.data_type = name) or name = new.data_type;
+  select name into v_unknown
+  from unnest(new.depends_on) as name
+  where not exists (select from pgfresh.data_type_registry as r where r.data_type = name) or name = new.data_type;
   if found then
-    perform pgfresh.refuse_registry(format('depends_on: there is no other data type %s', coalesce(left(quote_literal(v_unknown), 80), 'null')), 'Add the data types that it needs first.');
+    perform pgfresh.refuse_registry(
+      format('depends_on: there is no other data type %s', coalesce(left(quote_literal(v_unknown), 80), 'null')),
+      'Add the data types that it needs first.');
   end if;
   delete from pgfresh.type_dependency where type_id = new.type_id;
   insert into pgfresh.type_dependency (type_id, needs_id)
-    select distinct new.type_id, r.type_id from unnest(new.depends_on) as name join pgfresh.data_type_registry as r on r.data_type = name;
+  select distinct new.type_id, r.type_id
+  from unnest(new.depends_on) as name
+  join pgfresh.data_type_registry as r on r.data_type = name;
   if exists (
     with recursive needed (type_id) as (
       select needs_id from pgfresh.type_dependency where type_id = new.type_id
@@ -76,12 +105,15 @@ begin
       select d.needs_id from needed as n join pgfresh.type_dependency as d on d.type_id = n.type_id
     ) select from needed where type_id = new.type_id
   ) then
-    perform pgfresh.refuse_registry(format('depends_on: %s needs itself by way of another', new.data_type), 'Break the circle.');
+    perform pgfresh.refuse_registry(
+      format('depends_on: %s needs itself by way of another', new.data_type),
+      'Break the circle.');
   end if;
   return null;
 end
 $$;
-comment on function pgfresh.keep_resolution() is 'Trigger of the registry: looks up what a row names and refuses what does not resolve.';
+comment on function pgfresh.keep_resolution() is
+  'Trigger of the registry: looks up what a row names and refuses what does not resolve.';
 
 -- What nobody can name any more is not fetched any more either; what its calls have cost stays in the ledger.
 create or replace function pgfresh.forget_type() returns trigger
@@ -96,7 +128,11 @@ begin
   delete from pgfresh.node_demand where type_id = old.type_id;
   -- Without their pairs nobody would ever take them, and they would be in the way of others.
   delete from pgfresh.demand_change where type_id = old.type_id;
-  perform pgfresh.turn_back_jobs(v_jobs[first:first + 9999], null, array_fill(0::bigint, array[least(10000, cardinality(v_jobs) - first + 1)]), 'cancel')
+  perform pgfresh.turn_back_jobs(
+      v_jobs[first:first + 9999],
+      null,
+      array_fill(0::bigint, array[least(10000, cardinality(v_jobs) - first + 1)]),
+      'cancel')
     from generate_series(1, cardinality(v_jobs), 10000) as first;
   delete from pgfresh.due where type_id = old.type_id;
   delete from pgfresh.pairs where type_id = old.type_id;
@@ -106,7 +142,8 @@ begin
   return old;
 end
 $$;
-comment on function pgfresh.forget_type() is 'Trigger of the registry: cancels the open jobs of a data type that is removed, and forgets its pairs.';
+comment on function pgfresh.forget_type() is
+  'Trigger of the registry: cancels the open jobs of a data type that is removed, and forgets its pairs.';
 
 create or replace trigger forget_type before delete on pgfresh.data_type_registry
   for each row execute function pgfresh.forget_type();
@@ -127,17 +164,28 @@ begin
   perform pgfresh.require_key(bad.key) from unnest(p_keys) as bad(key)
     where bad.key is null or bad.key = '' or octet_length(bad.key) > 512 or bad.key ~ '[[:cntrl:]]';
   if p_type.normalise <> 'none' then
-    v_keys := array(select case p_type.normalise when 'upper' then upper(k.key) else lower(k.key) end from unnest(p_keys) with ordinality as k(key, place) order by k.place);
+    v_keys := array(
+      select case p_type.normalise when 'upper' then upper(k.key) else lower(k.key) end
+      from unnest(p_keys) with ordinality as k(key, place)
+      order by k.place
+    );
   end if;
   if v_parts > 0 then
-    select k.key into v_outside from unnest(v_keys) as k(key) where length(k.key) - length(replace(k.key, '|', '')) <> v_parts limit 1;
+    select k.key into v_outside
+    from unnest(v_keys) as k(key)
+    where length(k.key) - length(replace(k.key, '|', '')) <> v_parts
+    limit 1;
   end if;
   if v_outside is null and p_type.key_pattern is not null then
     select k.key into v_outside from unnest(v_keys) as k(key) where k.key !~ p_type.key_pattern limit 1;
   end if;
   if v_outside is null and p_type.key_table is not null then
     begin
-      select k.key into v_outside from pgfresh.ask_keys((select unknown_sql from pgfresh.type_resolution where type_id = p_type.type_id), v_keys) as k(key) limit 1;
+      select k.key into v_outside
+      from pgfresh.ask_keys(
+        (select unknown_sql from pgfresh.type_resolution where type_id = p_type.type_id), v_keys
+      ) as k(key)
+      limit 1;
     exception
       when data_exception then
         -- A key that is not even of the column's type.
@@ -149,12 +197,17 @@ begin
     end;
   end if;
   if v_outside is not null then
-    perform pgfresh.refuse('PGF_KEY_UNKNOWN', format('%s is not a key of %s', left(quote_literal(v_outside), 80), p_type.data_type),
-      case when v_parts > 0 and p_type.key_pattern is null and p_type.key_table is null then format('It has %s parts, with | between them.', v_parts + 1)
+    perform pgfresh.refuse('PGF_KEY_UNKNOWN',
+      format('%s is not a key of %s', left(quote_literal(v_outside), 80), p_type.data_type),
+      case
+        when v_parts > 0 and p_type.key_pattern is null and p_type.key_table is null then
+          format('It has %s parts, with | between them.', v_parts + 1)
         when p_type.key_pattern is not null then format('Its keys match %s.', p_type.key_pattern)
-        else format('Its keys are those of %s.', p_type.key_table) end);
+        else format('Its keys are those of %s.', p_type.key_table)
+      end);
   end if;
   return v_keys;
 end
 $$;
-comment on function pgfresh.admit_keys(pgfresh.data_type_registry, text[]) is 'Keys as the data type writes them; refuses those that it can not have.';
+comment on function pgfresh.admit_keys(pgfresh.data_type_registry, text[]) is
+  'Keys as the data type writes them; refuses those that it can not have.';

@@ -1,8 +1,10 @@
 /*
-  What the names of a registry row mean now, and the statements that are made of them; refuses a row with which that does not work.
+  What the names of a registry row mean now, and the statements that are made of them;
+  refuses a row with which that does not work.
   Every name in a statement was looked up in the catalog before and is quoted.
 */
-create or replace function pgfresh.resolve_type(p_type pgfresh.data_type_registry, p_may_grant boolean) returns pgfresh.type_resolution
+create or replace function pgfresh.resolve_type(p_type pgfresh.data_type_registry, p_may_grant boolean)
+returns pgfresh.type_resolution
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -14,7 +16,8 @@ declare
   v_type oid;
   v_is_key text;
   v_ttl text := '$4';
-  v_function oid := pgfresh.find_function('staleness_function', p_type.staleness_function, 'boolean', 'timestamp with time zone, interval', 'timestamp with time zone, integer');
+  v_function oid := pgfresh.find_function('staleness_function', p_type.staleness_function, 'boolean',
+    'timestamp with time zone, interval', 'timestamp with time zone, integer');
   v_by_minutes boolean := (select proargtypes[1] = 'integer'::regtype from pg_proc where oid = v_function);
   v_own boolean;
   v_text boolean;
@@ -34,12 +37,19 @@ begin
   if cardinality(p_type.key_columns) <> (select count(distinct name) from unnest(p_type.key_columns) as name) then
     perform pgfresh.refuse_registry('key_columns names a column twice', 'Name each column of the key once.');
   end if;
-  select string_agg(format('x.%I = %s::%s', k.name, case when cardinality(v_types) = 1 then 'k.key' else format('split_part(k.key, ''|'', %s)', k.place) end, v_types[k.place]), ' and ' order by k.place)
-    into v_is_key from unnest(p_type.key_columns) with ordinality as k(name, place);
+  select string_agg(
+    format('x.%I = %s::%s', k.name,
+      case when cardinality(v_types) = 1 then 'k.key' else format('split_part(k.key, ''|'', %s)', k.place) end,
+      v_types[k.place]),
+    ' and ' order by k.place)
+  into v_is_key
+  from unnest(p_type.key_columns) with ordinality as k(name, place);
 
   v_type := pgfresh.find_column('timestamp_column', v_table, p_type.timestamp_column);
   if v_type <> 'timestamptz'::regtype then
-    perform pgfresh.refuse_registry(format('timestamp_column: %I of %s is %s, expected timestamp with time zone', p_type.timestamp_column, v_from, format_type(v_type, null)),
+    perform pgfresh.refuse_registry(
+      format('timestamp_column: %I of %s is %s, expected timestamp with time zone',
+        p_type.timestamp_column, v_from, format_type(v_type, null)),
       format('Run: alter table %s alter column %I type timestamptz;', v_from, p_type.timestamp_column));
   end if;
   if p_type.ttl_column is not null then
@@ -49,56 +59,87 @@ begin
     elsif v_type in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then
       v_ttl := format('coalesce(make_interval(mins => x.%I::int), $4)', p_type.ttl_column);
     else
-      perform pgfresh.refuse_registry(format('ttl_column: %I of %s is %s, expected interval or integer (minutes)', p_type.ttl_column, v_from, format_type(v_type, null)),
+      perform pgfresh.refuse_registry(
+        format('ttl_column: %I of %s is %s, expected interval or integer (minutes)',
+          p_type.ttl_column, v_from, format_type(v_type, null)),
         'Use another column, or change its type.');
     end if;
     v_types := v_types || format_type(v_type, null);
   end if;
   if v_by_minutes and p_type.ttl <> date_trunc('minute', p_type.ttl) then
-    perform pgfresh.refuse_registry(format('ttl: %s counts whole minutes, got %s', v_function::regprocedure, p_type.ttl), 'Give the function an interval as its second argument, or round the ttl.');
+    perform pgfresh.refuse_registry(
+      format('ttl: %s counts whole minutes, got %s', v_function::regprocedure, p_type.ttl),
+      'Give the function an interval as its second argument, or round the ttl.');
   end if;
   v_own := v_function = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure;
   -- What the last outcome has told counts as if the row had been written then; for planning only.
   v_stale := case
     when v_own then
       'case when t.ttl > interval ''0'' then t.known + t.ttl <= $5 else pgfresh.is_data_stale(t.known, t.ttl) end'
-    -- A single row's TTL of 0 or less is refused whoever is asked; less than a minute is one for those who count minutes.
-    else format('case when t.ttl > interval ''0'' then %s(t.known, %s) else pgfresh.is_data_stale(t.known, t.ttl) end', v_function::regproc,
-      case when v_by_minutes then 'ceil(extract(epoch from t.ttl) / 60)::int' else 't.ttl' end) end;
+    -- A single row's TTL of 0 or less is refused whoever is asked;
+    -- less than a minute is one for those who count minutes.
+    else
+      format('case when t.ttl > interval ''0'' then %s(t.known, %s) else pgfresh.is_data_stale(t.known, t.ttl) end',
+        v_function::regproc,
+        case when v_by_minutes then 'ceil(extract(epoch from t.ttl) / 60)::int' else 't.ttl' end)
+  end;
   v_text := cardinality(v_types) = 1 and v_types[1] in ('text', 'character varying');
   /*
-    Texts are looked up all at once, for half of what it costs one by one; other types of keys have several spellings of one value.
-    Where the plan is ours to choose, see write_check, and a key has one row, that row is joined to it. Else they are put together without
-    a join: planned for any number of keys, that could be a loop over both sides.
+    Texts are looked up all at once, for half of what it costs one by one; other types of keys have several spellings
+    of one value. Where the plan is ours to choose, see write_check, and a key has one row, that row is joined to it.
+    Else they are put together without a join: planned for any number of keys, that could be a loop over both sides.
   */
   v_newest := case
-    when v_text and v_own and exists (select from pg_index as i join pg_attribute as a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
-        where i.indrelid = v_table and i.indisunique and i.indisvalid and i.indimmediate and i.indnkeyatts = 1 and i.indpred is null and a.attname = p_type.key_columns[1]) then
-      format('select k.key, x.%1$I is not null as found, x.%2$I as at, greatest(x.%2$I, k.checked_at) as known, k.due_at, $4 as ttl from unnest($1, $2, $3) as k(key, checked_at, due_at) '
-        'left join (select x.%1$I, x.%2$I from %3$s as x where x.%1$I = any ($1)) as x on x.%1$I = k.key', p_type.key_columns[1], p_type.timestamp_column, v_from)
+    when v_text and v_own and exists (
+      select from pg_index as i
+      join pg_attribute as a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
+      where i.indrelid = v_table and i.indisunique and i.indisvalid and i.indimmediate
+        and i.indnkeyatts = 1 and i.indpred is null and a.attname = p_type.key_columns[1]
+    ) then
+      format('select k.key, x.%1$I is not null as found, x.%2$I as at, '
+        'greatest(x.%2$I, k.checked_at) as known, k.due_at, $4 as ttl '
+        'from unnest($1, $2, $3) as k(key, checked_at, due_at) '
+        'left join (select x.%1$I, x.%2$I from %3$s as x where x.%1$I = any ($1)) as x on x.%1$I = k.key',
+        p_type.key_columns[1], p_type.timestamp_column, v_from)
     when v_text then
-      format('select n.key, bool_or(n.found) as found, max(n.at) as at, greatest(max(n.at), max(n.checked_at)) as known, max(n.due_at) as due_at, $4 as ttl from ('
-        'select k.key collate "C" as key, false as found, null::timestamptz as at, k.checked_at, k.due_at from unnest($1, $2, $3) as k(key, checked_at, due_at) '
-        'union all select x.%1$I::text collate "C", true, x.%2$I, null, null from %3$s as x where x.%1$I = any ($1)) as n group by n.key',
+      format('select n.key, bool_or(n.found) as found, max(n.at) as at, '
+        'greatest(max(n.at), max(n.checked_at)) as known, max(n.due_at) as due_at, $4 as ttl from ('
+        'select k.key collate "C" as key, false as found, null::timestamptz as at, k.checked_at, k.due_at '
+        'from unnest($1, $2, $3) as k(key, checked_at, due_at) '
+        'union all '
+        'select x.%1$I::text collate "C", true, x.%2$I, null, null from %3$s as x where x.%1$I = any ($1)'
+        ') as n group by n.key',
         p_type.key_columns[1], p_type.timestamp_column, v_from)
     else
-      format('select k.key, r.found is true as found, r.at, greatest(r.at, k.checked_at) as known, k.due_at, coalesce(r.ttl, $4) as ttl from unnest($1, $2, $3) as k(key, checked_at, due_at) '
-        'left join lateral (select true as found, x.%1$I as at, %2$s as ttl from %3$s as x where %4$s order by x.%1$I desc nulls last limit 1) as r on true',
-        p_type.timestamp_column, v_ttl, v_from, v_is_key) end;
+      format('select k.key, r.found is true as found, r.at, '
+        'greatest(r.at, k.checked_at) as known, k.due_at, coalesce(r.ttl, $4) as ttl '
+        'from unnest($1, $2, $3) as k(key, checked_at, due_at) '
+        'left join lateral (select true as found, x.%1$I as at, %2$s as ttl from %3$s as x where %4$s '
+        'order by x.%1$I desc nulls last limit 1) as r on true',
+        p_type.timestamp_column, v_ttl, v_from, v_is_key)
+  end;
   -- Most are fresh, and due when they were said to be. Nobody need hear of those.
-  v_resolution.check_sql := format('select c.* from (select t.key, t.found, t.known is null or coalesce(%s, true) as stale, t.known + t.ttl as next_at, t.at, t.due_at from (%s) as t offset 0) as c '
-    'where c.stale or c.next_at is distinct from c.due_at', v_stale, v_newest);
+  v_resolution.check_sql := format('select c.* from ('
+    'select t.key, t.found, t.known is null or coalesce(%s, true) as stale, t.known + t.ttl as next_at, t.at, t.due_at '
+    'from (%s) as t offset 0) as c '
+    'where c.stale or c.next_at is distinct from c.due_at',
+    v_stale, v_newest);
   -- A subquery for each key and no join: a few keys are looked up by the index, whatever the statistics say.
-  v_resolution.missing_sql := format('select k.key from unnest($1::text[]) as k(key) where (select true from %s as x where %s limit 1) is null', v_from, v_is_key);
+  v_resolution.missing_sql := format('select k.key from unnest($1::text[]) as k(key) '
+    'where (select true from %s as x where %s limit 1) is null',
+    v_from, v_is_key);
 
   if p_type.gate_function is not null then
     v_gate := pgfresh.find_function('gate_function', p_type.gate_function, 'boolean', 'text, text');
     v_marks := v_marks || jsonb_build_object('gate_function', pgfresh.function_mark(v_gate));
-    v_resolution.gate_sql := format('select k.key, %s(k.key, $2), null::timestamptz from unnest($1::text[]) as k(key)', v_gate::regproc);
+    v_resolution.gate_sql := format('select k.key, %s(k.key, $2), null::timestamptz from unnest($1::text[]) as k(key)',
+      v_gate::regproc);
     if p_type.gate_opens_function is not null then
-      v_function := pgfresh.find_function('gate_opens_function', p_type.gate_opens_function, 'timestamptz', 'text, text');
+      v_function := pgfresh.find_function('gate_opens_function', p_type.gate_opens_function,
+        'timestamptz', 'text, text');
       v_marks := v_marks || jsonb_build_object('gate_opens_function', pgfresh.function_mark(v_function));
-      v_resolution.gate_sql := format('select k.key, g.open, case when not g.open then %s(k.key, $2) end from unnest($1::text[]) as k(key) cross join lateral (select %s(k.key, $2) as open) as g',
+      v_resolution.gate_sql := format('select k.key, g.open, case when not g.open then %s(k.key, $2) end '
+        'from unnest($1::text[]) as k(key) cross join lateral (select %s(k.key, $2) as open) as g',
         v_function::regproc, v_gate::regproc);
     end if;
   end if;
@@ -109,14 +150,20 @@ begin
     if p_type.key_active_column is not null then
       v_type := pgfresh.find_column('key_active_column', v_keys, p_type.key_active_column);
       if v_type <> 'boolean'::regtype then
-        perform pgfresh.refuse_registry(format('key_active_column: %I of %s is %s, expected boolean', p_type.key_active_column, v_keys::regclass, format_type(v_type, null)), 'Use a boolean column, or leave it out.');
+        perform pgfresh.refuse_registry(
+          format('key_active_column: %I of %s is %s, expected boolean',
+            p_type.key_active_column, v_keys::regclass, format_type(v_type, null)),
+          'Use a boolean column, or leave it out.');
       end if;
       v_active := format(' and x.%I', p_type.key_active_column);
     end if;
-    v_resolution.keys_sql := format('select x.%1$I::text from %2$s as x where (case when $1 is null then x.%1$I is not null else x.%1$I > $1::%3$s end)%4$s order by x.%1$I limit $2',
+    v_resolution.keys_sql := format('select x.%1$I::text from %2$s as x '
+      'where (case when $1 is null then x.%1$I is not null else x.%1$I > $1::%3$s end)%4$s '
+      'order by x.%1$I limit $2',
       p_type.key_table_column, v_keys::regclass, format_type(v_key_type, -1), v_active);
     -- As text too: 7 and 007 are one number but would be two pairs, and be paid twice.
-    v_resolution.unknown_sql := format('select k.key from unnest($1::text[]) as k(key) where (select true from %2$s as x where x.%1$I = k.key::%3$s and x.%1$I::text = k.key%4$s limit 1) is null',
+    v_resolution.unknown_sql := format('select k.key from unnest($1::text[]) as k(key) '
+      'where (select true from %2$s as x where x.%1$I = k.key::%3$s and x.%1$I::text = k.key%4$s limit 1) is null',
       p_type.key_table_column, v_keys::regclass, format_type(v_key_type, -1), v_active);
     v_types := v_types || format_type(v_key_type, -1);
   end if;
@@ -124,23 +171,35 @@ begin
     begin
       perform '' ~ p_type.key_pattern;
     exception when invalid_regular_expression then
-      perform pgfresh.refuse_registry(format('key_pattern %s is not a regular expression: %s', left(quote_literal(p_type.key_pattern), 80), sqlerrm), 'Correct the pattern, for instance ^[A-Z]{1,5}$.');
+      perform pgfresh.refuse_registry(
+        format('key_pattern %s is not a regular expression: %s', left(quote_literal(p_type.key_pattern), 80), sqlerrm),
+        'Correct the pattern, for instance ^[A-Z]{1,5}$.');
     end;
   end if;
 
   v_resolution.type_id := p_type.type_id;
   v_resolution.tables := array_remove(array[v_table, v_keys], null);
-  v_resolution.columns := array_remove(p_type.key_columns || array[p_type.timestamp_column, p_type.ttl_column, p_type.key_table_column, p_type.key_active_column], null);
-  v_resolution.functions := array(select reverse(split_part(reverse(f), '.', 1))::name from unnest(array[p_type.staleness_function, p_type.gate_function, p_type.gate_opens_function]) as f where f is not null);
-  v_resolution.fingerprint := v_marks || jsonb_build_object('table_name', v_table, 'key_table', v_keys, 'columns', v_types);
+  v_resolution.columns := array_remove(
+    p_type.key_columns
+      || array[p_type.timestamp_column, p_type.ttl_column, p_type.key_table_column, p_type.key_active_column],
+    null);
+  v_resolution.functions := array(
+    select reverse(split_part(reverse(f), '.', 1))::name
+    from unnest(array[p_type.staleness_function, p_type.gate_function, p_type.gate_opens_function]) as f
+    where f is not null
+  );
+  v_resolution.fingerprint := v_marks
+    || jsonb_build_object('table_name', v_table, 'key_table', v_keys, 'columns', v_types);
   return v_resolution;
 end
 $$;
-comment on function pgfresh.resolve_type(pgfresh.data_type_registry, boolean) is 'Looks up what a registry row names; refuses it if that is missing or does not fit.';
+comment on function pgfresh.resolve_type(pgfresh.data_type_registry, boolean) is
+  'Looks up what a registry row names; refuses it if that is missing or does not fit.';
 
 /*
-  Which versions of which rows of the catalog resolutions were made of, and what the evaluator may do with them. As long as these are
-  the same, resolving again gives the same. Null where row security is on, because what that hides depends on more than these rows.
+  Which versions of which rows of the catalog resolutions were made of, and what the evaluator may do with them.
+  As long as these are the same, resolving again gives the same.
+  Null where row security is on, because what that hides depends on more than these rows.
 */
 create or replace function pgfresh.catalog_stamps(p_types int[]) returns table (type_id int, stamp text)
 language plpgsql stable
@@ -150,26 +209,44 @@ as $$
 #variable_conflict use_column
 begin
   return query select res.type_id, (
-    select case when not bool_or(c.relrowsecurity) then string_agg(concat_ws(' ', c.oid, c.xmin, c.ctid, n.xmin, n.ctid,
-      has_table_privilege('pgfresh_evaluator', c.oid, 'select'), has_schema_privilege('pgfresh_evaluator', n.oid, 'usage')), ',' order by c.oid) end
-    from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = any (res.tables)
+    select case when not bool_or(c.relrowsecurity) then
+      string_agg(
+        concat_ws(' ', c.oid, c.xmin, c.ctid, n.xmin, n.ctid,
+          has_table_privilege('pgfresh_evaluator', c.oid, 'select'),
+          has_schema_privilege('pgfresh_evaluator', n.oid, 'usage')),
+        ',' order by c.oid)
+    end
+    from pg_class as c
+    join pg_namespace as n on n.oid = c.relnamespace
+    where c.oid = any (res.tables)
   ) || ';' || (
-    select string_agg(concat_ws(' ', a.attrelid, a.xmin, a.ctid), ',' order by a.attrelid, a.attnum) from pg_attribute as a where a.attrelid = any (res.tables) and a.attname = any (res.columns)
+    select string_agg(concat_ws(' ', a.attrelid, a.xmin, a.ctid), ',' order by a.attrelid, a.attnum)
+    from pg_attribute as a
+    where a.attrelid = any (res.tables) and a.attname = any (res.columns)
   ) || ';' || (
     -- By name: one that is new may be meant from now on.
-    select string_agg(concat_ws(' ', f.oid, f.xmin, f.ctid, has_function_privilege('pgfresh_evaluator', f.oid, 'execute'), has_schema_privilege('pgfresh_evaluator', f.pronamespace, 'usage')), ',' order by f.oid)
-    from pg_proc as f where f.proname = any (res.functions)
+    select string_agg(
+      concat_ws(' ', f.oid, f.xmin, f.ctid,
+        has_function_privilege('pgfresh_evaluator', f.oid, 'execute'),
+        has_schema_privilege('pgfresh_evaluator', f.pronamespace, 'usage')),
+      ',' order by f.oid)
+    from pg_proc as f
+    where f.proname = any (res.functions)
   )
-  from pgfresh.type_resolution as res where res.type_id = any (p_types);
+  from pgfresh.type_resolution as res
+  where res.type_id = any (p_types);
 end
 $$;
-comment on function pgfresh.catalog_stamps(int[]) is 'By what it is seen, for less than resolving costs, that what registry rows name has not changed.';
+comment on function pgfresh.catalog_stamps(int[]) is
+  'By what it is seen, for less than resolving costs, that what registry rows name has not changed.';
 
 /*
-  What was registered is compared with what is there now: a table may have been dropped, a function replaced by another body.
+  What was registered is compared with what is there now:
+  a table may have been dropped, a function replaced by another body.
   Then the type is left alone, and the row says what to do, until it is written again.
 */
-create or replace function pgfresh.type_problem(p_type pgfresh.data_type_registry) returns table (problem text, next_step text)
+create or replace function pgfresh.type_problem(p_type pgfresh.data_type_registry)
+returns table (problem text, next_step text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -191,9 +268,17 @@ begin
     return;
   end;
   if v_now is distinct from v_known.fingerprint then
-    problem := coalesce((select format('%s is not what was registered', string_agg(coalesce(a.key, b.key), ', ' order by coalesce(a.key, b.key)))
-      from jsonb_each(v_known.fingerprint) as a full join jsonb_each(v_now) as b on a.key = b.key where a.value is distinct from b.value), 'it was never resolved');
-    next_step := format('See whether the change is meant, then accept it: update pgfresh.data_type_registry set data_type = data_type where data_type = %L;', p_type.data_type);
+    problem := coalesce(
+      (
+        select format('%s is not what was registered',
+          string_agg(coalesce(a.key, b.key), ', ' order by coalesce(a.key, b.key)))
+        from jsonb_each(v_known.fingerprint) as a
+        full join jsonb_each(v_now) as b on a.key = b.key
+        where a.value is distinct from b.value
+      ),
+      'it was never resolved');
+    next_step := format('See whether the change is meant, then accept it: '
+      'update pgfresh.data_type_registry set data_type = data_type where data_type = %L;', p_type.data_type);
     return next;
   elsif v_stamp is not null and current_setting('transaction_read_only') = 'off' then
     -- Changed, and means the same all the same: a right that was given, a comment of the catalog's own.
@@ -204,4 +289,5 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.type_problem(pgfresh.data_type_registry) is 'Why a data type can not be planned now, and what to do; no row if it can.';
+comment on function pgfresh.type_problem(pgfresh.data_type_registry) is
+  'Why a data type can not be planned now, and what to do; no row if it can.';

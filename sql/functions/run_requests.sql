@@ -1,10 +1,15 @@
 /*
-  What people ask of jobs. Whether they may is a question to whoever asks, and inside of a function with other rights nobody can
-  tell who that is. So the request is a row of a view: one trigger looks at it as the one who asks, the next one does it.
+  What people ask of jobs. Whether they may is a question to whoever asks, and inside of a function with other rights
+  nobody can tell who that is. So the request is a row of a view: one trigger looks at it as the one who asks, the next
+  one does it.
 */
 create or replace view pgfresh.job_request as
-select null::text as asks, null::text as job_name, null::jsonb as params, null::bigint as run_id, null::timestamptz[] as slots, null::int as per_minute, null::text as requested_by, null::jsonb as answer where false;
-comment on view pgfresh.job_request is 'Where trigger_scheduled_job, cancel_scheduled_run and backfill_scheduled_job put what they were asked for; it has no rows.';
+select null::text as asks, null::text as job_name, null::jsonb as params, null::bigint as run_id,
+  null::timestamptz[] as slots, null::int as per_minute, null::text as requested_by, null::jsonb as answer
+where false;
+comment on view pgfresh.job_request is
+  'Where trigger_scheduled_job, cancel_scheduled_run and backfill_scheduled_job put what they were asked for; '
+  'it has no rows.';
 
 create or replace function pgfresh.job_of_run(p_run_id bigint) returns text
 language plpgsql stable security definer
@@ -13,9 +18,13 @@ as $$
 declare
   v_name text;
 begin
-  select j.name into v_name from pgfresh.scheduled_job_runs as r join pgfresh.scheduled_jobs as j on j.id = r.job_id where r.id = p_run_id;
+  select j.name into v_name
+  from pgfresh.scheduled_job_runs as r join pgfresh.scheduled_jobs as j on j.id = r.job_id
+  where r.id = p_run_id;
   if not found then
-    perform pgfresh.refuse('PGF_RUN_UNKNOWN', format('there is no run %s', coalesce(p_run_id::text, 'null')), 'The open ones: select id from pgfresh.scheduled_job_runs where completed_at is null.');
+    perform pgfresh.refuse('PGF_RUN_UNKNOWN',
+      format('there is no run %s', coalesce(p_run_id::text, 'null')),
+      'The open ones: select id from pgfresh.scheduled_job_runs where completed_at is null.');
   end if;
   return v_name;
 end
@@ -50,15 +59,19 @@ begin
 end
 $$;
 comment on function pgfresh.do_job_request() is 'Does what was asked for and was not refused.';
-create or replace trigger a_check instead of insert on pgfresh.job_request for each row execute function pgfresh.check_job_request();
-create or replace trigger b_do instead of insert on pgfresh.job_request for each row execute function pgfresh.do_job_request();
+create or replace trigger a_check instead of insert on pgfresh.job_request
+  for each row execute function pgfresh.check_job_request();
+create or replace trigger b_do instead of insert on pgfresh.job_request
+  for each row execute function pgfresh.do_job_request();
 
 create or replace function pgfresh.trigger_scheduled_job(p_name text, p_params jsonb default null) returns jsonb
 language sql
 set search_path = pg_catalog, pg_temp
 as $$ insert into pgfresh.job_request (asks, job_name, params) values ('run', p_name, p_params) returning answer $$;
 comment on function pgfresh.trigger_scheduled_job(text, jsonb) is
-  'Runs a job now, besides its schedule, with its own parameters or these. Returns {"success", "run_id", "job_name", …} once the run is written down; success is false if another run is under way and its overlap says skip. '
+  'Runs a job now, besides its schedule, with its own parameters or these. '
+  'Returns {"success", "run_id", "job_name", …} once the run is written down; '
+  'success is false if another run is under way and its overlap says skip. '
   'Disabled and paused jobs run too: who asks by hand means it.';
 
 create or replace function pgfresh.cancel_scheduled_run(p_run_id bigint) returns jsonb
@@ -66,14 +79,22 @@ language sql
 set search_path = pg_catalog, pg_temp
 as $$ insert into pgfresh.job_request (asks, run_id) values ('cancel', p_run_id) returning answer $$;
 comment on function pgfresh.cancel_scheduled_run(bigint) is
-  'Cancels a run: one that waits never begins, one that runs is stopped, and neither is tried again. Returns {"success", "run_id", "job_name", "state", "message"}.';
+  'Cancels a run: one that waits never begins, one that runs is stopped, and neither is tried again. '
+  'Returns {"success", "run_id", "job_name", "state", "message"}.';
 
-create or replace function pgfresh.backfill_scheduled_job(p_name text, p_slots timestamptz[], p_per_minute int default 60) returns jsonb
+create or replace function pgfresh.backfill_scheduled_job(
+  p_name text, p_slots timestamptz[], p_per_minute int default 60
+) returns jsonb
 language sql
 set search_path = pg_catalog, pg_temp
-as $$ insert into pgfresh.job_request (asks, job_name, slots, per_minute) values ('backfill', p_name, p_slots, p_per_minute) returning answer $$;
+as $$
+  insert into pgfresh.job_request (asks, job_name, slots, per_minute)
+  values ('backfill', p_name, p_slots, p_per_minute)
+  returning answer
+$$;
 comment on function pgfresh.backfill_scheduled_job(text, timestamptz[], int) is
-  'Runs slots of the past, one after the other, at most so many a minute; slots that come meanwhile go first. What has succeeded or is open is left alone. Returns {"success", "job_name", "queued", "skipped"}.';
+  'Runs slots of the past, one after the other, at most so many a minute; slots that come meanwhile go first. '
+  'What has succeeded or is open is left alone. Returns {"success", "job_name", "queued", "skipped"}.';
 
 create or replace function pgfresh.start_requested_run(p_name text, p_params jsonb, p_by text) returns jsonb
 language plpgsql
@@ -90,23 +111,38 @@ begin
   perform pgfresh.require_primary();
   v_job := pgfresh.require_job(p_name);
   if p_params is not null and (jsonb_typeof(p_params) <> 'object' or octet_length(p_params::text) > 65536) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_params must be an object of at most 64 kB, got %s', left(p_params::text, 40)), 'Leave it out to run with the job''s own.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('p_params must be an object of at most 64 kB, got %s', left(p_params::text, 40)),
+      'Leave it out to run with the job''s own.');
   end if;
   perform from pgfresh.job_cursor where job_id = v_job.id for update;
   select * into v_active from pgfresh.active_run(v_job.id);
   v_queued := v_active.id is not null;
   if v_queued and (v_active.queued > 0 or (v_job.overlap = 'skip' and v_active.triggered_by <> 'backfill')) then
     return jsonb_build_object('success', false, 'reason', 'overlap', 'run_id', v_active.id, 'job_name', v_job.name,
-      'message', case when v_job.overlap = 'skip' then 'a run of it is under way' else 'a run of it is under way, and another one waits already' end);
+      'message', case
+        when v_job.overlap = 'skip' then 'a run of it is under way'
+        else 'a run of it is under way, and another one waits already'
+      end);
   end if;
   insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, run_at, params, requested_by)
-  values (v_job.id, 'waiting', 'manual', v_now, case when v_queued then 'infinity' else v_now end, p_params, p_by) returning id into v_id;
+  values (v_job.id, 'waiting', 'manual', v_now, case when v_queued then 'infinity' else v_now end, p_params, p_by)
+  returning id into v_id;
   perform pg_notify('pgfresh_schedule', '');
-  v_schedulers := (select count(*) from pgfresh.scheduler where lease_until > v_now and (v_job.kind = 'sql' or v_job.function_name = any (handlers)));
-  return jsonb_build_object('success', true, 'run_id', v_id, 'job_name', v_job.name, 'state', 'waiting', 'queued', v_queued, 'schedulers', v_schedulers,
-    'message', case when v_schedulers = 0 and v_job.kind = 'sql' then 'accepted, but no scheduler runs now: it starts when one does'
-      when v_schedulers = 0 then format('accepted, but no scheduler with the handler %s runs now: it starts when one does', v_job.function_name)
-      when v_queued then 'accepted; it starts when the run that is under way has ended' else 'accepted' end);
+  v_schedulers := (
+    select count(*) from pgfresh.scheduler
+    where lease_until > v_now and (v_job.kind = 'sql' or v_job.function_name = any (handlers))
+  );
+  return jsonb_build_object('success', true, 'run_id', v_id, 'job_name', v_job.name,
+    'state', 'waiting', 'queued', v_queued, 'schedulers', v_schedulers,
+    'message', case
+      when v_schedulers = 0 and v_job.kind = 'sql' then
+        'accepted, but no scheduler runs now: it starts when one does'
+      when v_schedulers = 0 then
+        format('accepted, but no scheduler with the handler %s runs now: it starts when one does', v_job.function_name)
+      when v_queued then 'accepted; it starts when the run that is under way has ended'
+      else 'accepted'
+    end);
 end
 $$;
 comment on function pgfresh.start_requested_run(text, jsonb, text) is 'Does what trigger_scheduled_job was asked for.';
@@ -126,18 +162,23 @@ begin
   if v_run.state = 'waiting' then
     v_run.cancel_asked := true;
     perform pgfresh.close_run(v_run, 'cancelled', format('cancelled by %s', p_by), null);
-    return jsonb_build_object('success', true, 'run_id', p_run_id, 'job_name', v_job.name, 'state', 'cancelled', 'message', 'it had not begun');
+    return jsonb_build_object('success', true, 'run_id', p_run_id, 'job_name', v_job.name,
+      'state', 'cancelled', 'message', 'it had not begun');
   elsif v_run.state = 'running' then
     update pgfresh.scheduled_job_runs set cancel_asked = true where id = p_run_id;
     perform pg_notify('pgfresh_schedule', 'cancel');
-    return jsonb_build_object('success', true, 'run_id', p_run_id, 'job_name', v_job.name, 'state', 'cancelling', 'message', 'its scheduler is told to stop it');
+    return jsonb_build_object('success', true, 'run_id', p_run_id, 'job_name', v_job.name,
+      'state', 'cancelling', 'message', 'its scheduler is told to stop it');
   end if;
-  return jsonb_build_object('success', false, 'run_id', p_run_id, 'job_name', v_job.name, 'state', v_run.state, 'message', 'it has ended already');
+  return jsonb_build_object('success', false, 'run_id', p_run_id, 'job_name', v_job.name,
+    'state', v_run.state, 'message', 'it has ended already');
 end
 $$;
 comment on function pgfresh.cancel_requested_run(bigint, text) is 'Does what cancel_scheduled_run was asked for.';
 
-create or replace function pgfresh.queue_requested_slots(p_name text, p_slots timestamptz[], p_per_minute int, p_by text) returns jsonb
+create or replace function pgfresh.queue_requested_slots(
+  p_name text, p_slots timestamptz[], p_per_minute int, p_by text
+) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -150,24 +191,41 @@ begin
   v_job := pgfresh.require_job(p_name);
   perform pgfresh.require_range('p_per_minute', p_per_minute, 1, 6000);
   if p_slots is null or cardinality(p_slots) not between 1 and 10000 or array_position(p_slots, null) is not null then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_slots must be an array of 1 to 10000 slots', 'Backfill a longer time in several calls.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_slots must be an array of 1 to 10000 slots',
+      'Backfill a longer time in several calls.');
   end if;
   if exists (select from unnest(p_slots) as s where not isfinite(s) or s > v_now or s <> date_trunc('minute', s)) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'a slot of p_slots is to come, or not on a whole minute', 'Pass slots of the past, as "pgfresh cron next" prints them.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'a slot of p_slots is to come, or not on a whole minute',
+      'Pass slots of the past, as "pgfresh cron next" prints them.');
   end if;
   perform from pgfresh.job_cursor where job_id = v_job.id for update;
   with wanted as (
-    select s.slot, coalesce(max(r.attempt), 0) as attempts from (select distinct unnest(p_slots) as slot) as s
-    left join pgfresh.scheduled_job_runs as r on r.job_id = v_job.id and r.scheduled_for = s.slot and r.triggered_by <> 'manual' and r.state <> 'skipped'
-    group by s.slot having not coalesce(bool_or(r.state in ('succeeded', 'waiting', 'running')), false)
+    select s.slot, coalesce(max(r.attempt), 0) as attempts
+    from (select distinct unnest(p_slots) as slot) as s
+    left join pgfresh.scheduled_job_runs as r on r.job_id = v_job.id and r.scheduled_for = s.slot
+      and r.triggered_by <> 'manual' and r.state <> 'skipped'
+    group by s.slot
+    having not coalesce(bool_or(r.state in ('succeeded', 'waiting', 'running')), false)
   )
-  insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, attempt, lost, run_at, requested_by, pause)
-  select v_job.id, 'waiting', 'backfill', slot, attempts + 1, attempts, 'infinity', p_by, make_interval(secs => 60.0 / p_per_minute) from wanted order by slot;
+  insert into pgfresh.scheduled_job_runs
+    (job_id, state, triggered_by, scheduled_for, attempt, lost, run_at, requested_by, pause)
+  select v_job.id, 'waiting', 'backfill', slot, attempts + 1, attempts, 'infinity', p_by,
+    make_interval(secs => 60.0 / p_per_minute)
+  from wanted
+  order by slot;
   get diagnostics v_queued = row_count;
   update pgfresh.scheduled_job_runs set run_at = v_now
-  where id = (select id from pgfresh.scheduled_job_runs where job_id = v_job.id and state = 'waiting' and triggered_by = 'backfill' order by run_at, scheduled_for limit 1) and run_at = 'infinity';
+  where id = (
+    select id from pgfresh.scheduled_job_runs
+    where job_id = v_job.id and state = 'waiting' and triggered_by = 'backfill'
+    order by run_at, scheduled_for limit 1
+  ) and run_at = 'infinity';
   perform pg_notify('pgfresh_schedule', '');
-  return jsonb_build_object('success', true, 'job_name', v_job.name, 'queued', v_queued, 'skipped', (select count(distinct s) from unnest(p_slots) as s) - v_queued);
+  return jsonb_build_object('success', true, 'job_name', v_job.name, 'queued', v_queued,
+    'skipped', (select count(distinct s) from unnest(p_slots) as s) - v_queued);
 end
 $$;
-comment on function pgfresh.queue_requested_slots(text, timestamptz[], int, text) is 'Does what backfill_scheduled_job was asked for.';
+comment on function pgfresh.queue_requested_slots(text, timestamptz[], int, text) is
+  'Does what backfill_scheduled_job was asked for.';

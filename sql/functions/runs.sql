@@ -8,12 +8,15 @@ begin
   -- Held, so that it is not taken for dead in the middle of what it does.
   select name into v_name from pgfresh.scheduler where id = p_scheduler and lease_until > '-infinity' for key share;
   if not found then
-    perform pgfresh.refuse('PGF_LEASE_LOST', format('scheduler %s is not registered any more', coalesce(p_scheduler::text, 'null')), 'Register it again.');
+    perform pgfresh.refuse('PGF_LEASE_LOST',
+      format('scheduler %s is not registered any more', coalesce(p_scheduler::text, 'null')),
+      'Register it again.');
   end if;
   return v_name;
 end
 $$;
-comment on function pgfresh.require_scheduler(bigint) is 'The name of a scheduler; refuses one whose lease is lost. A part of the scheduler.';
+comment on function pgfresh.require_scheduler(bigint) is
+  'The name of a scheduler; refuses one whose lease is lost. A part of the scheduler.';
 
 -- Not in SQL, whose functions are planned anew for each call before PostgreSQL 18.
 create or replace function pgfresh.active_run(p_job_id int, out id bigint, out triggered_by text, out queued bigint)
@@ -26,17 +29,24 @@ set jit = off
 as $$
 begin
   select r.id, r.triggered_by, count(*) filter (where r.run_at = 'infinity') over () into id, triggered_by, queued
-  from pgfresh.scheduled_job_runs as r where r.job_id = p_job_id and r.state in ('waiting', 'running') and (r.triggered_by <> 'backfill' or r.state = 'running')
-  order by coalesce(r.run_at, '-infinity'), r.id limit 1;
+  from pgfresh.scheduled_job_runs as r
+  where r.job_id = p_job_id and r.state in ('waiting', 'running')
+    and (r.triggered_by <> 'backfill' or r.state = 'running')
+  order by coalesce(r.run_at, '-infinity'), r.id
+  limit 1;
 end
 $$;
-comment on function pgfresh.active_run(int) is 'The run of a job that is under way, or waits for its next attempt, and how many wait for its end. A part of the scheduler.';
+comment on function pgfresh.active_run(int) is
+  'The run of a job that is under way, or waits for its next attempt, and how many wait for its end. '
+  'A part of the scheduler.';
 
 /*
-  Every run that ends goes through here. After the run comes the job's cursor, which has waited for nobody by then who waits for
-  this run; then whoever waited for the end of it.
+  Every run that ends goes through here. After the run comes the job's cursor, which has waited for nobody by then who
+  waits for this run; then whoever waited for the end of it.
 */
-create or replace function pgfresh.close_run(p_run pgfresh.scheduled_job_runs, p_verdict text, p_message text, p_details jsonb) returns void
+create or replace function pgfresh.close_run(
+  p_run pgfresh.scheduled_job_runs, p_verdict text, p_message text, p_details jsonb
+) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -53,9 +63,14 @@ declare
   v_slot timestamptz;
 begin
   select * into v_job from pgfresh.scheduled_jobs where id = p_run.job_id;
-  update pgfresh.scheduled_job_runs set completed_at = v_now, duration_ms = 1000 * extract(epoch from v_now - p_run.started_at), success = p_verdict = 'succeeded',
-    state = case p_verdict when 'lost' then 'failed' else p_verdict end, message = left(p_message, 4000), scheduler = null, run_at = null,
-    details = case when octet_length(p_details::text) <= 65536 then p_details when p_details is not null then jsonb_build_object('left_out', 'more than 64 kB') end
+  update pgfresh.scheduled_job_runs
+  set completed_at = v_now, duration_ms = 1000 * extract(epoch from v_now - p_run.started_at),
+    success = p_verdict = 'succeeded', state = case p_verdict when 'lost' then 'failed' else p_verdict end,
+    message = left(p_message, 4000), scheduler = null, run_at = null,
+    details = case
+      when octet_length(p_details::text) <= 65536 then p_details
+      when p_details is not null then jsonb_build_object('left_out', 'more than 64 kB')
+    end
   where id = p_run.id;
   if not p_run.cancel_asked and v_job.enabled then
     if p_verdict = 'failed' and v_failures <= v_job.retries then
@@ -65,38 +80,65 @@ begin
     end if;
   end if;
   if v_again is not null then
-    insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, attempt, lost, run_at, params, requested_by, pause)
-    values (p_run.job_id, 'waiting', p_run.triggered_by, p_run.scheduled_for, p_run.attempt + 1, p_run.lost + (p_verdict = 'lost')::int, v_again, p_run.params, p_run.requested_by, p_run.pause);
+    insert into pgfresh.scheduled_job_runs
+      (job_id, state, triggered_by, scheduled_for, attempt, lost, run_at, params, requested_by, pause)
+    values (p_run.job_id, 'waiting', p_run.triggered_by, p_run.scheduled_for, p_run.attempt + 1,
+      p_run.lost + (p_verdict = 'lost')::int, v_again, p_run.params, p_run.requested_by, p_run.pause);
   end if;
   if v_again is null and v_job.every_min is not null and p_run.triggered_by in ('scheduler', 'catchup') then
-    v_low := case when p_verdict = 'succeeded' then v_job.every_min else coalesce(v_job.failure_min, v_job.every_min) end;
-    v_high := case when p_verdict = 'succeeded' then v_job.every_max else coalesce(v_job.failure_max, v_job.every_max) end;
+    v_low := case
+      when p_verdict = 'succeeded' then v_job.every_min
+      else coalesce(v_job.failure_min, v_job.every_min)
+    end;
+    v_high := case
+      when p_verdict = 'succeeded' then v_job.every_max
+      else coalesce(v_job.failure_max, v_job.every_max)
+    end;
     -- By a number of this run's own. In milliseconds, which is all that schedulers can see.
-    v_slot := date_trunc('milliseconds', v_now + v_low + (v_high - v_low) * ((hashint8extended(p_run.id, p_run.job_id) & 1048575) / 1048575.0));
+    v_slot := date_trunc('milliseconds',
+      v_now + v_low + (v_high - v_low) * ((hashint8extended(p_run.id, p_run.job_id) & 1048575) / 1048575.0));
   end if;
-  update pgfresh.job_cursor set
-    runs = runs + (p_run.started_at is not null)::int, successes = successes + (p_verdict = 'succeeded')::int,
-    failures_in_a_row = case when p_verdict = 'succeeded' then 0 when p_verdict = 'failed' or (p_verdict = 'lost' and v_again is null) then failures_in_a_row + 1 else failures_in_a_row end,
-    last_run_at = coalesce(p_run.started_at, last_run_at), last_run_success = case when p_run.started_at is null then last_run_success else p_verdict = 'succeeded' end,
+  update pgfresh.job_cursor
+  set runs = runs + (p_run.started_at is not null)::int, successes = successes + (p_verdict = 'succeeded')::int,
+    failures_in_a_row = case
+      when p_verdict = 'succeeded' then 0
+      when p_verdict = 'failed' or (p_verdict = 'lost' and v_again is null) then failures_in_a_row + 1
+      else failures_in_a_row
+    end,
+    last_run_at = coalesce(p_run.started_at, last_run_at),
+    last_run_success = case when p_run.started_at is null then last_run_success else p_verdict = 'succeeded' end,
     last_success_at = case when p_verdict = 'succeeded' then v_now else last_success_at end,
     -- Unless the job was changed meanwhile: then it has a slot already, or a scheduler gives it one.
     slot = case when due_at = 'infinity' and slot is null then v_slot else slot end,
     due_at = case when due_at = 'infinity' and slot is null then coalesce(v_slot, due_at) else due_at end
   where job_id = p_run.job_id;
   if v_again is null then
-    update pgfresh.scheduled_job_runs as r set run_at = greatest(v_now, case when r.triggered_by = 'backfill' and p_run.triggered_by = 'backfill' then p_run.started_at + r.pause end)
+    update pgfresh.scheduled_job_runs as r
+    set run_at = greatest(
+      v_now,
+      case when r.triggered_by = 'backfill' and p_run.triggered_by = 'backfill' then p_run.started_at + r.pause end
+    )
     where r.id = (
-      select w.id from pgfresh.scheduled_job_runs as w where w.job_id = p_run.job_id and w.state = 'waiting' and w.run_at = 'infinity'
+      select w.id
+      from pgfresh.scheduled_job_runs as w
+      where w.job_id = p_run.job_id and w.state = 'waiting' and w.run_at = 'infinity'
         -- One of a backfill at a time, or there would be no rate.
-        and (w.triggered_by <> 'backfill' or not exists (select from pgfresh.scheduled_job_runs as o where o.job_id = w.job_id and o.state = 'waiting' and o.run_at < 'infinity'))
-      order by w.triggered_by = 'backfill', w.scheduled_for, w.id limit 1);
+        and (w.triggered_by <> 'backfill' or not exists (
+          select from pgfresh.scheduled_job_runs as o
+          where o.job_id = w.job_id and o.state = 'waiting' and o.run_at < 'infinity'
+        ))
+      order by w.triggered_by = 'backfill', w.scheduled_for, w.id
+      limit 1
+    );
   end if;
 end
 $$;
 comment on function pgfresh.close_run(pgfresh.scheduled_job_runs, text, text, jsonb) is
-  'Ends a run as succeeded, failed, lost or cancelled: starts its next attempt, or plans the next slot and lets go what waited for the end. A part of the scheduler.';
+  'Ends a run as succeeded, failed, lost or cancelled: '
+  'starts its next attempt, or plans the next slot and lets go what waited for the end. A part of the scheduler.';
 
-create or replace function pgfresh.take_waiting_runs(p_scheduler bigint, p_handlers text[], p_limit int) returns setof pgfresh.taken_run
+create or replace function pgfresh.take_waiting_runs(p_scheduler bigint, p_handlers text[], p_limit int)
+returns setof pgfresh.taken_run
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -117,8 +159,12 @@ begin
     order by r.run_at limit least(p_limit, 1000) for update of r skip locked
   loop
     select * into v_job from pgfresh.scheduled_jobs where id = v_run.job_id;
-    if v_run.triggered_by in ('scheduler', 'catchup') and (not v_job.enabled or (v_job.paused_at <= v_now and coalesce(v_job.paused_until > v_now, true))) then
-      perform pgfresh.close_run(v_run, 'cancelled', case when v_job.enabled then 'the job was paused before it came to this run' else 'the job was disabled before it came to this run' end, null);
+    if v_run.triggered_by in ('scheduler', 'catchup')
+      and (not v_job.enabled or (v_job.paused_at <= v_now and coalesce(v_job.paused_until > v_now, true))) then
+      perform pgfresh.close_run(v_run, 'cancelled', case
+        when v_job.enabled then 'the job was paused before it came to this run'
+        else 'the job was disabled before it came to this run'
+      end, null);
       continue;
     end if;
     if v_run.triggered_by = 'backfill' then
@@ -131,9 +177,14 @@ begin
       end if;
     end if;
     v_late := 1000 * extract(epoch from v_now - v_run.run_at);
-    update pgfresh.scheduled_job_runs set state = 'running', started_at = v_now, lateness_ms = v_late, scheduler = p_scheduler, worker = v_worker, run_at = null where id = v_run.id;
-    return next row(v_run.id, v_run.job_id, v_job.name, v_job.kind, v_job.function_name, coalesce(v_run.params, v_job.params), 1000 * extract(epoch from v_job.timeout)::float8,
-      case when v_run.triggered_by <> 'manual' then v_run.scheduled_for end, v_run.attempt, v_run.triggered_by, v_late, null, 1)::pgfresh.taken_run;
+    update pgfresh.scheduled_job_runs
+    set state = 'running', started_at = v_now, lateness_ms = v_late,
+      scheduler = p_scheduler, worker = v_worker, run_at = null
+    where id = v_run.id;
+    return next row(v_run.id, v_run.job_id, v_job.name, v_job.kind, v_job.function_name,
+      coalesce(v_run.params, v_job.params), 1000 * extract(epoch from v_job.timeout)::float8,
+      case when v_run.triggered_by <> 'manual' then v_run.scheduled_for end, v_run.attempt, v_run.triggered_by,
+      v_late, null, 1)::pgfresh.taken_run;
   end loop;
   -- Mostly there is nothing, and nothing has to be on disk.
   if not found then
@@ -141,9 +192,13 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.take_waiting_runs(bigint, text[], int) is 'Starts runs whose wait is over: asked for by hand, queued, or the next attempt. Returns them. A part of the scheduler.';
+comment on function pgfresh.take_waiting_runs(bigint, text[], int) is
+  'Starts runs whose wait is over: asked for by hand, queued, or the next attempt. '
+  'Returns them. A part of the scheduler.';
 
-create or replace function pgfresh.end_run(p_run_id bigint, p_job_id int, p_scheduler bigint, p_verdict text, p_message text, p_details jsonb default null) returns boolean
+create or replace function pgfresh.end_run(
+  p_run_id bigint, p_job_id int, p_scheduler bigint, p_verdict text, p_message text, p_details jsonb default null
+) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -154,11 +209,18 @@ declare
   v_run pgfresh.scheduled_job_runs;
 begin
   if p_verdict is null or p_verdict not in ('succeeded', 'failed', 'lost', 'cancelled') then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_verdict must be succeeded, failed, lost or cancelled, got %s', coalesce(left(quote_literal(p_verdict), 40), 'null')), 'Pass one of them.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('p_verdict must be succeeded, failed, lost or cancelled, got %s',
+        coalesce(left(quote_literal(p_verdict), 40), 'null')),
+      'Pass one of them.');
   end if;
-  -- Waits for a transaction whose commit was never confirmed. In words that leave no index but that of the number: the others are full of what has ended.
+  -- Waits for a transaction whose commit was never confirmed.
+  -- In words that leave no index but that of the number: the others are full of what has ended.
   -- By its job too: when a crash has taken back a start, its number may be that of another run.
-  select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id and (job_id, scheduler, state) is not distinct from (p_job_id, p_scheduler, 'running') for update;
+  select * into v_run
+  from pgfresh.scheduled_job_runs
+  where id = p_run_id and (job_id, scheduler, state) is not distinct from (p_job_id, p_scheduler, 'running')
+  for update;
   if not found then
     return false;
   end if;
@@ -166,7 +228,8 @@ begin
   return true;
 end
 $$;
-comment on function pgfresh.end_run(bigint, int, bigint, text, text, jsonb) is 'Ends a run of a job by a scheduler. False if it is not its own any more: then nothing was changed.';
+comment on function pgfresh.end_run(bigint, int, bigint, text, text, jsonb) is
+  'Ends a run of a job by a scheduler. False if it is not its own any more: then nothing was changed.';
 
 create or replace function pgfresh.fence_run(p_run_id bigint, p_scheduler bigint, out job_id int, out params jsonb)
 language plpgsql
@@ -177,15 +240,20 @@ set jit = off
 as $$
 begin
   -- Weak enough to let the wish to cancel it be written, and strong enough to keep everybody from taking it over.
-  select r.job_id, coalesce(r.params, j.params) into job_id, params from pgfresh.scheduled_job_runs as r join pgfresh.scheduled_jobs as j on j.id = r.job_id
-  where r.id = p_run_id and (r.scheduler, r.state) is not distinct from (p_scheduler, 'running') for key share of r;
+  select r.job_id, coalesce(r.params, j.params) into job_id, params
+  from pgfresh.scheduled_job_runs as r
+  join pgfresh.scheduled_jobs as j on j.id = r.job_id
+  where r.id = p_run_id and (r.scheduler, r.state) is not distinct from (p_scheduler, 'running')
+  for key share of r;
 end
 $$;
-comment on function pgfresh.fence_run(bigint, bigint) is 'The job of a run that is still the scheduler''s, and its parameters; then nobody takes it over before the transaction ends. A part of do_run.';
+comment on function pgfresh.fence_run(bigint, bigint) is
+  'The job of a run that is still the scheduler''s, and its parameters; '
+  'then nobody takes it over before the transaction ends. A part of do_run.';
 
 /*
-  That the run is ours, what the function does and its success stand or fall together, and take one way to the server. Without the
-  settings that our other functions have for their plans: the function of the job would run with them.
+  That the run is ours, what the function does and its success stand or fall together, and take one way to the server.
+  Without the settings that our other functions have for their plans: the function of the job would run with them.
 */
 create or replace function pgfresh.do_run(p_run_id bigint, p_scheduler bigint) returns jsonb
 language plpgsql
@@ -202,17 +270,23 @@ begin
   v_result := pgfresh.call_job_function(v_run.job_id, v_run.params);
   -- The function may have set it for the whole session.
   set local search_path = pg_catalog, pg_temp;
-  if (v_result -> 'success')::boolean and not pgfresh.end_run(p_run_id, v_run.job_id, p_scheduler, 'succeeded', v_result ->> 'message', v_result -> 'details') then
+  if (v_result -> 'success')::boolean
+    and not pgfresh.end_run(
+      p_run_id, v_run.job_id, p_scheduler, 'succeeded', v_result ->> 'message', v_result -> 'details'
+    ) then
     return null;
   end if;
   return v_result;
 end
 $$;
 comment on function pgfresh.do_run(bigint, bigint) is
-  'Runs the function of a run as its job''s owner, and ends the run if it succeeds. Returns the result, or null if the run is not the scheduler''s any more; what has not succeeded is to be rolled back. '
-  'To be called as call_job_function is.';
+  'Runs the function of a run as its job''s owner, and ends the run if it succeeds. '
+  'Returns the result, or null if the run is not the scheduler''s any more; '
+  'what has not succeeded is to be rolled back. To be called as call_job_function is.';
 
-create or replace function pgfresh.prune_scheduled_runs(p_keep interval default '30 days', p_keep_runs int default 1000, p_jobs int default 100) returns jsonb
+create or replace function pgfresh.prune_scheduled_runs(
+  p_keep interval default '30 days', p_keep_runs int default 1000, p_jobs int default 100
+) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -234,10 +308,15 @@ begin
   end if;
   for v_job in select id from pgfresh.scheduled_jobs where id > v_last order by id limit p_jobs loop
     -- The oldest of the job, and not many at a time: what is left has its turn in the next round.
-    delete from pgfresh.scheduled_job_runs where id in (
-      select o.id from (select id, completed_at from pgfresh.scheduled_job_runs where job_id = v_job order by id limit 1000) as o
-      where o.completed_at < v_before or (o.completed_at is not null
-        and o.id <= (select id from pgfresh.scheduled_job_runs where job_id = v_job order by id desc offset p_keep_runs limit 1)));
+    delete from pgfresh.scheduled_job_runs
+    where id in (
+      select o.id
+      from (select id, completed_at from pgfresh.scheduled_job_runs where job_id = v_job order by id limit 1000) as o
+      where o.completed_at < v_before
+        or (o.completed_at is not null and o.id <= (
+          select id from pgfresh.scheduled_job_runs where job_id = v_job order by id desc offset p_keep_runs limit 1
+        ))
+    );
     get diagnostics v_count = row_count;
     v_deleted := v_deleted + v_count;
     v_jobs := v_jobs + 1;
@@ -248,4 +327,5 @@ begin
 end
 $$;
 comment on function pgfresh.prune_scheduled_runs(interval, int, int) is
-  'Forgets runs that ended so long ago, and all but the newest of each job; at most 1000 rows of each of the next p_jobs jobs. Returns {"jobs", "deleted", "done"}: done when all jobs have had their turn.';
+  'Forgets runs that ended so long ago, and all but the newest of each job; at most 1000 rows of each '
+  'of the next p_jobs jobs. Returns {"jobs", "deleted", "done"}: done when all jobs have had their turn.';

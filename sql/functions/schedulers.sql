@@ -8,31 +8,44 @@ declare
 begin
   perform pgfresh.require_primary();
   if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_name must have 1 to 200 characters, and no control characters', 'For instance the host and the process id.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_name must have 1 to 200 characters, and no control characters',
+      'For instance the host and the process id.');
   end if;
   if p_handlers is null or array_position(p_handlers, null) is not null or cardinality(p_handlers) > 10000 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_handlers must be an array of at most 10000 names', 'Pass the handlers that this process can run, or an empty array.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_handlers must be an array of at most 10000 names',
+      'Pass the handlers that this process can run, or an empty array.');
   end if;
   if coalesce(p_zone_data, '') !~ '^\d{4}[a-z]{1,3}$' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_zone_data must be a version of the time zone data, got %s', coalesce(left(quote_literal(p_zone_data), 40), 'null')),
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('p_zone_data must be a version of the time zone data, got %s',
+        coalesce(left(quote_literal(p_zone_data), 40), 'null')),
       'For instance 2026a; Node.js has it as process.versions.tz.');
   end if;
-  insert into pgfresh.scheduler (name, started_at, steady_since, lease_until, handlers) values (p_name, v_now, v_now, v_now + interval '12 seconds', p_handlers) returning id into v_id;
+  insert into pgfresh.scheduler (name, started_at, steady_since, lease_until, handlers)
+  values (p_name, v_now, v_now, v_now + interval '12 seconds', p_handlers)
+  returning id into v_id;
   -- Slots that have come stay what they were; those to come are computed again by newer data, and never again by older.
-  update pgfresh.schedule_state set zone_data = p_zone_data where zone_data is null or zone_data < p_zone_data collate "C";
+  update pgfresh.schedule_state
+  set zone_data = p_zone_data
+  where zone_data is null or zone_data < p_zone_data collate "C";
   if found then
-    update pgfresh.job_cursor as c set revision = revision + 1, slot = null, due_at = '-infinity' from pgfresh.scheduled_jobs as j
+    update pgfresh.job_cursor as c
+    set revision = revision + 1, slot = null, due_at = '-infinity'
+    from pgfresh.scheduled_jobs as j
     where j.id = c.job_id and j.schedule is not null and (c.slot > v_now or c.slot is null);
   end if;
   return v_id;
 end
 $$;
 comment on function pgfresh.register_scheduler(text, text[], text) is
-  'Begins an incarnation of a scheduler process: its number, with a lease of 12 s that heartbeat_scheduler renews. Newer time zone data has future slots computed again.';
+  'Begins an incarnation of a scheduler process: its number, with a lease of 12 s that heartbeat_scheduler renews. '
+  'Newer time zone data has future slots computed again.';
 
 /*
-  A late renewal is as good as one in time while nobody has taken over: the runs are fenced by themselves. After a pause of the
-  database everybody is late, and nobody is taken for dead before he has had a whole lease to say so.
+  A late renewal is as good as one in time while nobody has taken over: the runs are fenced by themselves. After a pause
+  of the database everybody is late, and nobody is taken for dead before he has had a whole lease to say so.
 */
 create or replace function pgfresh.heartbeat_scheduler(p_scheduler bigint) returns jsonb
 language plpgsql
@@ -42,18 +55,26 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_steady boolean;
 begin
-  update pgfresh.scheduler set steady_since = case when lease_until < v_now then v_now else steady_since end, lease_until = v_now + interval '12 seconds'
-  where id = p_scheduler and lease_until > '-infinity' returning steady_since <= v_now - interval '12 seconds' into v_steady;
+  update pgfresh.scheduler
+  set steady_since = case when lease_until < v_now then v_now else steady_since end,
+    lease_until = v_now + interval '12 seconds'
+  where id = p_scheduler and lease_until > '-infinity'
+  returning steady_since <= v_now - interval '12 seconds' into v_steady;
   if not found then
     return jsonb_build_object('alive', false);
   end if;
   return jsonb_build_object('alive', true,
     'dead', case when v_steady then (select count(*) from pgfresh.scheduler where lease_until <= v_now) else 0 end,
-    'cancel', (select coalesce(jsonb_agg(id), '[]') from pgfresh.scheduled_job_runs where scheduler = p_scheduler and state = 'running' and cancel_asked));
+    'cancel', (
+      select coalesce(jsonb_agg(id), '[]')
+      from pgfresh.scheduled_job_runs
+      where scheduler = p_scheduler and state = 'running' and cancel_asked
+    ));
 end
 $$;
 comment on function pgfresh.heartbeat_scheduler(bigint) is
-  'Renews the lease of a scheduler. Answers {"alive", "dead", "cancel"}: whether it still has it, how many others have lost theirs, and which of its runs are to be cancelled.';
+  'Renews the lease of a scheduler. Answers {"alive", "dead", "cancel"}: '
+  'whether it still has it, how many others have lost theirs, and which of its runs are to be cancelled.';
 
 create or replace function pgfresh.retire_scheduler(p_scheduler bigint) returns int
 language plpgsql
@@ -64,20 +85,28 @@ declare
   v_count int := 0;
 begin
   perform from pgfresh.scheduler where id = p_scheduler for update;
-  for v_run in select * from pgfresh.scheduled_job_runs where scheduler = p_scheduler and state = 'running' order by id for update skip locked loop
+  for v_run in
+    select * from pgfresh.scheduled_job_runs
+    where scheduler = p_scheduler and state = 'running'
+    order by id
+    for update skip locked
+  loop
     perform pgfresh.close_run(v_run, 'lost', 'its scheduler has stopped', null);
     v_count := v_count + 1;
   end loop;
   -- What is being ended this moment is ended, or taken over when the lease would have run out.
   update pgfresh.scheduler set lease_until = '-infinity' where id = p_scheduler;
-  delete from pgfresh.scheduler where id = p_scheduler and not exists (select from pgfresh.scheduled_job_runs where scheduler = p_scheduler and state = 'running');
+  delete from pgfresh.scheduler
+  where id = p_scheduler
+    and not exists (select from pgfresh.scheduled_job_runs where scheduler = p_scheduler and state = 'running');
   if v_count > 0 then
     perform pg_notify('pgfresh_schedule', '');
   end if;
   return v_count;
 end
 $$;
-comment on function pgfresh.retire_scheduler(bigint) is 'Ends an incarnation: the next attempt of what it still runs starts elsewhere. Returns how many runs that were.';
+comment on function pgfresh.retire_scheduler(bigint) is
+  'Ends an incarnation: the next attempt of what it still runs starts elsewhere. Returns how many runs that were.';
 
 create or replace function pgfresh.recover_scheduled_runs(p_scheduler bigint) returns int
 language plpgsql
@@ -89,21 +118,35 @@ declare
   v_run pgfresh.scheduled_job_runs;
   v_count int := 0;
 begin
-  perform from pgfresh.scheduler where id = p_scheduler and lease_until > v_now and steady_since <= v_now - interval '12 seconds';
+  perform from pgfresh.scheduler
+  where id = p_scheduler and lease_until > v_now and steady_since <= v_now - interval '12 seconds';
   if not found then
     return 0;
   end if;
-  for v_dead in select id, name from pgfresh.scheduler where lease_until <= v_now and id <> p_scheduler order by id for update skip locked loop
+  for v_dead in
+    select id, name from pgfresh.scheduler
+    where lease_until <= v_now and id <> p_scheduler
+    order by id
+    for update skip locked
+  loop
     -- A function that the dead process has left running holds its row; it is taken over when it has ended.
-    for v_run in select * from pgfresh.scheduled_job_runs where scheduler = v_dead.id and state = 'running' order by id for update skip locked loop
+    for v_run in
+      select * from pgfresh.scheduled_job_runs
+      where scheduler = v_dead.id and state = 'running'
+      order by id
+      for update skip locked
+    loop
       perform pgfresh.close_run(v_run, 'lost', format('scheduler %s (%s) is gone', v_dead.id, v_dead.name), null);
       v_count := v_count + 1;
     end loop;
     update pgfresh.scheduler set lease_until = '-infinity' where id = v_dead.id;
-    delete from pgfresh.scheduler where id = v_dead.id and not exists (select from pgfresh.scheduled_job_runs where scheduler = v_dead.id and state = 'running');
+    delete from pgfresh.scheduler
+    where id = v_dead.id
+      and not exists (select from pgfresh.scheduled_job_runs where scheduler = v_dead.id and state = 'running');
   end loop;
   return v_count;
 end
 $$;
 comment on function pgfresh.recover_scheduled_runs(bigint) is
-  'Closes the runs of schedulers whose lease has ended and starts the next attempts of their slots. For a scheduler that has itself been steady for a whole lease. Returns how many runs.';
+  'Closes the runs of schedulers whose lease has ended and starts the next attempts of their slots. '
+  'For a scheduler that has itself been steady for a whole lease. Returns how many runs.';

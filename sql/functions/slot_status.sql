@@ -1,41 +1,71 @@
 create or replace view pgfresh.scheduled_job_status with (security_invoker = true) as
 select j.id as job_id, j.name, j.description, j.kind, j.enabled, j.managed_by,
-  case when p.problem is not null then 'problem' when not j.enabled then 'disabled' when k.paused then 'paused' when o.running_since is not null then 'running' when o.waiting > 0 then 'waiting' else 'ok' end as state,
+  case
+    when p.problem is not null then 'problem'
+    when not j.enabled then 'disabled'
+    when k.paused then 'paused'
+    when o.running_since is not null then 'running'
+    when o.waiting > 0 then 'waiting'
+    else 'ok'
+  end as state,
   p.problem, p.next_step,
-  case when j.enabled and isfinite(c.due_at) then case when k.paused and c.due_at < j.paused_until then j.paused_until when not k.paused then c.due_at end end as next_run_at,
+  case
+    when j.enabled and isfinite(c.due_at) and (not k.paused or isfinite(j.paused_until))
+      then greatest(c.due_at, case when k.paused then j.paused_until end)
+  end as next_run_at,
   c.slot as next_slot, o.running_since, o.waiting,
   c.last_run_at, c.last_run_success, l.message as last_message, c.last_success_at, c.runs as total_runs,
   round(100.0 * c.successes / nullif(c.runs, 0), 1) as success_rate_percent,
   case when k.counted then t.success_rate_percent_7d else w.success_rate_percent_7d end as success_rate_percent_7d,
-  case when k.counted then t.p50_ms else w.p50_ms end as p50_ms, case when k.counted then t.p95_ms else w.p95_ms end as p95_ms,
-  case when k.counted then t.lateness_p95_ms else w.lateness_p95_ms end as lateness_p95_ms, l.lateness_ms as last_lateness_ms, c.failures_in_a_row
+  case when k.counted then t.p50_ms else w.p50_ms end as p50_ms,
+  case when k.counted then t.p95_ms else w.p95_ms end as p95_ms,
+  case when k.counted then t.lateness_p95_ms else w.lateness_p95_ms end as lateness_p95_ms,
+  l.lateness_ms as last_lateness_ms, c.failures_in_a_row
 from pgfresh.scheduled_jobs as j
 join pgfresh.job_cursor as c on c.job_id = j.id
 left join pgfresh.job_statistics as t on t.job_id = j.id
-cross join lateral (select j.paused_at is not null and coalesce(j.paused_until > (select pgfresh.clock()), true) as paused, c.runs = coalesce(t.runs, 0) as counted) as k
+cross join lateral (
+  select j.paused_at is not null and coalesce(j.paused_until > (select pgfresh.clock()), true) as paused,
+    c.runs = coalesce(t.runs, 0) as counted
+) as k
 left join lateral (
   select q.problem, q.next_step from pgfresh.job_problem(j) as q
-  union all select j.problem, 'Correct the job; "pgfresh jobs show" says more.' where j.problem is not null
-  union all select format('no scheduler that runs has the handler %s', j.function_name), 'Start one with a configuration that has it.'
-    where j.kind = 'handler' and not exists (select from pgfresh.scheduler as s where s.lease_until > (select pgfresh.clock()) and j.function_name = any (s.handlers))
+  union all
+  select j.problem, 'Correct the job; "pgfresh jobs show" says more.' where j.problem is not null
+  union all
+  select format('no scheduler that runs has the handler %s', j.function_name),
+    'Start one with a configuration that has it.'
+  where j.kind = 'handler' and not exists (
+    select from pgfresh.scheduler as s
+    where s.lease_until > (select pgfresh.clock()) and j.function_name = any (s.handlers)
+  )
   limit 1
 ) as p on true
 cross join lateral (
-  select max(r.started_at) filter (where r.state = 'running') as running_since, count(*) filter (where r.state = 'waiting') as waiting
-  from pgfresh.scheduled_job_runs as r where r.job_id = j.id and r.state in ('waiting', 'running')
+  select max(r.started_at) filter (where r.state = 'running') as running_since,
+    count(*) filter (where r.state = 'waiting') as waiting
+  from pgfresh.scheduled_job_runs as r
+  where r.job_id = j.id and r.state in ('waiting', 'running')
 ) as o
 left join lateral (
-  select r.message, r.lateness_ms from pgfresh.scheduled_job_runs as r where r.job_id = j.id and r.started_at is not null and r.completed_at is not null order by r.id desc limit 1
+  select r.message, r.lateness_ms
+  from pgfresh.scheduled_job_runs as r
+  where r.job_id = j.id and r.started_at is not null and r.completed_at is not null
+  order by r.id desc
+  limit 1
 ) as l on true
 cross join lateral (
   select round(100.0 * count(*) filter (where r.success) / nullif(count(*), 0), 1) as success_rate_percent_7d,
-    percentile_cont(0.5) within group (order by r.duration_ms) as p50_ms, percentile_cont(0.95) within group (order by r.duration_ms) as p95_ms,
-    percentile_cont(0.95) within group (order by r.lateness_ms) filter (where r.triggered_by = 'scheduler' and r.attempt = 1) as lateness_p95_ms
+    percentile_cont(0.5) within group (order by r.duration_ms) as p50_ms,
+    percentile_cont(0.95) within group (order by r.duration_ms) as p95_ms,
+    percentile_cont(0.95) within group (order by r.lateness_ms)
+      filter (where r.triggered_by = 'scheduler' and r.attempt = 1) as lateness_p95_ms
   from (select * from pgfresh.scheduled_job_runs as n where n.job_id = j.id order by n.id desc limit 1000) as r
   where not k.counted and r.started_at > (select pgfresh.clock()) - interval '7 days' and r.completed_at is not null
 ) as w;
 comment on view pgfresh.scheduled_job_status is
-  'Each job at a glance: its state, when it runs next, what came of it last and ever, and how long and how late its runs of the last 7 days were, of the newest 1000.';
+  'Each job at a glance: its state, when it runs next, what came of it last and ever, '
+  'and how long and how late its runs of the last 7 days were, of the newest 1000.';
 
 create or replace function pgfresh.count_job_statistics(p_jobs int default 2000) returns int
 language plpgsql
@@ -47,11 +77,27 @@ declare
 begin
   perform pgfresh.require_range('p_jobs', p_jobs, 1, 10000);
   -- Of a job that has not run since, runs have left the seven days.
-  delete from pgfresh.job_statistics where job_id in (select t.job_id from pgfresh.job_statistics as t where t.counted_at < v_now - interval '1 day' and t.p50_ms is not null limit p_jobs);
-  insert into pgfresh.job_statistics as t (job_id, runs, counted_at, success_rate_percent_7d, p50_ms, p95_ms, lateness_p95_ms)
-  select s.job_id, s.total_runs, v_now, s.success_rate_percent_7d, s.p50_ms, s.p95_ms, s.lateness_p95_ms from pgfresh.scheduled_job_status as s
-  where s.job_id = any (array(select c.job_id from pgfresh.job_cursor as c left join pgfresh.job_statistics as t on t.job_id = c.job_id where c.runs <> coalesce(t.runs, 0) limit p_jobs))
-  on conflict (job_id) do update set runs = excluded.runs, counted_at = excluded.counted_at, success_rate_percent_7d = excluded.success_rate_percent_7d,
+  delete from pgfresh.job_statistics
+  where job_id in (
+    select t.job_id
+    from pgfresh.job_statistics as t
+    where t.counted_at < v_now - interval '1 day' and t.p50_ms is not null
+    limit p_jobs
+  );
+  insert into pgfresh.job_statistics as t
+    (job_id, runs, counted_at, success_rate_percent_7d, p50_ms, p95_ms, lateness_p95_ms)
+  select s.job_id, s.total_runs, v_now, s.success_rate_percent_7d, s.p50_ms, s.p95_ms, s.lateness_p95_ms
+  from pgfresh.scheduled_job_status as s
+  where s.job_id = any (array(
+    select c.job_id
+    from pgfresh.job_cursor as c
+    left join pgfresh.job_statistics as t on t.job_id = c.job_id
+    where c.runs <> coalesce(t.runs, 0)
+    limit p_jobs
+  ))
+  on conflict (job_id) do update
+  set runs = excluded.runs, counted_at = excluded.counted_at,
+    success_rate_percent_7d = excluded.success_rate_percent_7d,
     p50_ms = excluded.p50_ms, p95_ms = excluded.p95_ms, lateness_p95_ms = excluded.lateness_p95_ms;
   get diagnostics v_count = row_count;
   return v_count;
@@ -60,7 +106,9 @@ exception when foreign_key_violation then
   return 0;
 end
 $$;
-comment on function pgfresh.count_job_statistics(int) is 'Counts how the newest runs of jobs went that have run since they were last counted, of at most p_jobs. Returns of how many. A part of pgfresh.tidy.';
+comment on function pgfresh.count_job_statistics(int) is
+  'Counts how the newest runs of jobs went that have run since they were last counted, of at most p_jobs. '
+  'Returns of how many. A part of pgfresh.tidy.';
 
 create or replace function pgfresh.check_cron_job_health(p_critical_jobs text[] default null)
 returns table (jobname text, last_run timestamptz, last_success timestamptz, healthy boolean, problem text)
@@ -75,16 +123,23 @@ as $$
   left join pgfresh.scheduled_job_status as s on s.name = named.name collate "C"
   left join pgfresh.job_cursor as c on c.job_id = s.job_id
   left join pgfresh.scheduled_jobs as j on j.id = s.job_id
-  cross join lateral (select case
-    when s.name is null then 'there is no such job'
-    when s.problem is not null then s.problem
-    when not s.enabled then 'it is disabled'
-    when s.state = 'paused' then 'it is paused'
-    -- Whoever asks from outside asks for this: nothing inside can tell that nothing runs.
-    when c.due_at = '-infinity' then case when j.updated_at < pgfresh.clock() - interval '1 minute' then 'no scheduler has looked at it yet' end
-    when c.due_at < pgfresh.clock() - interval '1 minute' then format('no scheduler has come to its slot, which is %s late', date_trunc('second', pgfresh.clock() - c.due_at))
-    when s.failures_in_a_row > 0 then format('its last %s runs have failed', s.failures_in_a_row) end as problem) as v
+  cross join lateral (
+    select case
+      when s.name is null then 'there is no such job'
+      when s.problem is not null then s.problem
+      when not s.enabled then 'it is disabled'
+      when s.state = 'paused' then 'it is paused'
+      -- Whoever asks from outside asks for this: nothing inside can tell that nothing runs.
+      when c.due_at = '-infinity' then
+        case when j.updated_at < pgfresh.clock() - interval '1 minute' then 'no scheduler has looked at it yet' end
+      when c.due_at < pgfresh.clock() - interval '1 minute' then
+        format('no scheduler has come to its slot, which is %s late',
+          date_trunc('second', pgfresh.clock() - c.due_at))
+      when s.failures_in_a_row > 0 then format('its last %s runs have failed', s.failures_in_a_row)
+    end as problem
+  ) as v
   order by named.name
 $$;
 comment on function pgfresh.check_cron_job_health(text[]) is
-  'Whether these jobs, or all that are enabled, are well: when each last ran and succeeded, and what is wrong. For a monitor that asks from outside, because nothing inside notices that nothing runs.';
+  'Whether these jobs, or all that are enabled, are well: when each last ran and succeeded, and what is wrong. '
+  'For a monitor that asks from outside, because nothing inside notices that nothing runs.';

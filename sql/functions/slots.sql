@@ -1,6 +1,7 @@
 /*
-  A job that is new, or whose times have changed, has no past: its first slot is the next one after now, which a scheduler computes.
-  One that was disabled or paused until now keeps its place, so that the slots in between are accounted for.
+  A job that is new, or whose times have changed, has no past: its first slot is the next one after now, which a
+  scheduler computes. One that was disabled or paused until now keeps its place, so that the slots in between are
+  accounted for.
 */
 create or replace function pgfresh.follow_job_changes() returns trigger
 language plpgsql security definer
@@ -8,15 +9,27 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if tg_op = 'INSERT' then
-    insert into pgfresh.job_cursor (job_id, due_at, handler) select id, '-infinity', case when kind = 'handler' then function_name end from changed;
+    insert into pgfresh.job_cursor (job_id, due_at, handler)
+    select id, '-infinity', case when kind = 'handler' then function_name end from changed;
   else
     update pgfresh.job_cursor as c
     -- The end of its run plans the next slot of a job without a schedule; nobody else may.
-    set revision = revision + 1, due_at = case when c.due_at = 'infinity' and not d.times then c.due_at else '-infinity' end, handler = case when n.kind = 'handler' then n.function_name end,
+    set revision = revision + 1,
+      due_at = case when c.due_at = 'infinity' and not d.times then c.due_at else '-infinity' end,
+      handler = case when n.kind = 'handler' then n.function_name end,
       slot = case when d.times then null else c.slot end,
-      behind = case when d.times then null when n.enabled and not o.enabled then 'disabled' when o.paused_at is not null and n.paused_at is null then coalesce(c.behind, 'paused') else c.behind end
-    from changed as n join before as o on o.id = n.id
-    cross join lateral (select (n.schedule, n.timezone, n.every_min, n.every_max) is distinct from (o.schedule, o.timezone, o.every_min, o.every_max) as times) as d
+      behind = case
+        when d.times then null
+        when n.enabled and not o.enabled then 'disabled'
+        when o.paused_at is not null and n.paused_at is null then coalesce(c.behind, 'paused')
+        else c.behind
+      end
+    from changed as n
+    join before as o on o.id = n.id
+    cross join lateral (
+      select (n.schedule, n.timezone, n.every_min, n.every_max)
+        is distinct from (o.schedule, o.timezone, o.every_min, o.every_max) as times
+    ) as d
     where c.job_id = n.id
       and (d.times or (n.enabled, n.kind, n.function_name, n.jitter, n.blackout_dates, n.paused_at, n.paused_until)
         is distinct from (o.enabled, o.kind, o.function_name, o.jitter, o.blackout_dates, o.paused_at, o.paused_until));
@@ -28,13 +41,22 @@ begin
   return null;
 end
 $$;
-comment on function pgfresh.follow_job_changes() is 'Has schedulers look at jobs that were added or changed. A part of the scheduler.';
-create or replace trigger follow_insert after insert on pgfresh.scheduled_jobs referencing new table as changed for each statement execute function pgfresh.follow_job_changes();
-create or replace trigger follow_update after update on pgfresh.scheduled_jobs referencing old table as before new table as changed for each statement execute function pgfresh.follow_job_changes();
+comment on function pgfresh.follow_job_changes() is
+  'Has schedulers look at jobs that were added or changed. A part of the scheduler.';
+create or replace trigger follow_insert after insert on pgfresh.scheduled_jobs
+  referencing new table as changed
+  for each statement execute function pgfresh.follow_job_changes();
+create or replace trigger follow_update after update on pgfresh.scheduled_jobs
+  referencing old table as before new table as changed
+  for each statement execute function pgfresh.follow_job_changes();
 
 create or replace function pgfresh.due_slots(p_handlers text[], p_limit int)
-returns table (job_id int, revision int, slot timestamptz, behind text, schedule text, timezone text, every_min_ms float8, every_max_ms float8, enabled boolean,
-  paused_at timestamptz, paused_until timestamptz, blackout_dates text[], catch_up text, catch_up_window_ms float8, catch_up_max int, jitter_ms float8, now timestamptz)
+returns table (
+  job_id int, revision int, slot timestamptz, behind text, schedule text, timezone text,
+  every_min_ms float8, every_max_ms float8, enabled boolean,
+  paused_at timestamptz, paused_until timestamptz, blackout_dates text[],
+  catch_up text, catch_up_window_ms float8, catch_up_max int, jitter_ms float8, now timestamptz
+)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -49,16 +71,24 @@ declare
   v_now timestamptz := pgfresh.clock();
 begin
   return query
-  select c.job_id, c.revision, c.slot, c.behind, j.schedule, j.timezone, 1000 * extract(epoch from j.every_min)::float8, 1000 * extract(epoch from j.every_max)::float8, j.enabled,
-    j.paused_at, j.paused_until, j.blackout_dates::text[], j.catch_up, 1000 * extract(epoch from j.catch_up_window)::float8, j.catch_up_max, 1000 * extract(epoch from j.jitter)::float8, v_now
+  select c.job_id, c.revision, c.slot, c.behind, j.schedule, j.timezone,
+    1000 * extract(epoch from j.every_min)::float8, 1000 * extract(epoch from j.every_max)::float8, j.enabled,
+    j.paused_at, j.paused_until, j.blackout_dates::text[],
+    j.catch_up, 1000 * extract(epoch from j.catch_up_window)::float8, j.catch_up_max,
+    1000 * extract(epoch from j.jitter)::float8, v_now
   from (
-    select * from pgfresh.job_cursor as c where c.due_at <= v_now and (c.handler is null or c.handler = any (p_handlers)) order by c.due_at limit least(p_limit, 1000)
+    select * from pgfresh.job_cursor as c
+    where c.due_at <= v_now and (c.handler is null or c.handler = any (p_handlers))
+    order by c.due_at
+    limit least(p_limit, 1000)
   ) as c
   join pgfresh.scheduled_jobs as j on j.id = c.job_id
   order by c.due_at, c.job_id;
 end
 $$;
-comment on function pgfresh.due_slots(text[], int) is 'Jobs whose next slot has come or is not known, the longest due first, for a scheduler with these handlers. A part of the scheduler.';
+comment on function pgfresh.due_slots(text[], int) is
+  'Jobs whose next slot has come or is not known, the longest due first, for a scheduler with these handlers. '
+  'A part of the scheduler.';
 
 create or replace function pgfresh.schedule_pause(p_handlers text[]) returns float8
 language plpgsql stable
@@ -70,36 +100,58 @@ as $$
 declare
   v_now timestamptz := pgfresh.clock();
   v_next timestamptz := least(
-    (select c.due_at from pgfresh.job_cursor as c where c.due_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers)) order by c.due_at limit 1),
-    (select r.run_at from pgfresh.scheduled_job_runs as r join pgfresh.job_cursor as c on c.job_id = r.job_id
-     where r.state = 'waiting' and r.run_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers)) order by r.run_at limit 1));
+    (
+      select c.due_at from pgfresh.job_cursor as c
+      where c.due_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers))
+      order by c.due_at
+      limit 1
+    ),
+    (
+      select r.run_at
+      from pgfresh.scheduled_job_runs as r
+      join pgfresh.job_cursor as c on c.job_id = r.job_id
+      where r.state = 'waiting' and r.run_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers))
+      order by r.run_at
+      limit 1
+    )
+  );
 begin
   -- What has no time yet is due at minus infinity, from which nothing can be subtracted before PostgreSQL 17.
   return case when v_next <= v_now then 0 else 1000 * extract(epoch from v_next - v_now) end;
 end
 $$;
-comment on function pgfresh.schedule_pause(text[]) is 'Milliseconds until something is due for a scheduler with these handlers; null if nothing ever is. A part of the scheduler.';
+comment on function pgfresh.schedule_pause(text[]) is
+  'Milliseconds until something is due for a scheduler with these handlers; null if nothing ever is. '
+  'A part of the scheduler.';
 
-create or replace function pgfresh.skip_slots(p_job_id int, p_reason text, p_from timestamptz, p_to timestamptz, p_count int, p_by text) returns void
+create or replace function pgfresh.skip_slots(
+  p_job_id int, p_reason text, p_from timestamptz, p_to timestamptz, p_count int, p_by text
+) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  update pgfresh.scheduled_job_runs set scheduled_to = p_to, occurrences = occurrences + p_count, completed_at = pgfresh.clock()
-  where id = (select id from pgfresh.scheduled_job_runs where job_id = p_job_id order by id desc limit 1) and state = 'skipped' and reason = p_reason and scheduled_to < p_from;
+  update pgfresh.scheduled_job_runs
+  set scheduled_to = p_to, occurrences = occurrences + p_count, completed_at = pgfresh.clock()
+  where id = (select id from pgfresh.scheduled_job_runs where job_id = p_job_id order by id desc limit 1)
+    and state = 'skipped' and reason = p_reason and scheduled_to < p_from;
   if not found then
-    insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, scheduled_to, occurrences, completed_at, reason)
+    insert into pgfresh.scheduled_job_runs
+      (job_id, state, triggered_by, scheduled_for, scheduled_to, occurrences, completed_at, reason)
     values (p_job_id, 'skipped', p_by, p_from, p_to, p_count, pgfresh.clock(), p_reason);
   end if;
 end
 $$;
-comment on function pgfresh.skip_slots(int, text, timestamptz, timestamptz, int, text) is 'Records slots that did not run; those that follow others of the same reason go into their row. A part of the scheduler.';
+comment on function pgfresh.skip_slots(int, text, timestamptz, timestamptz, int, text) is
+  'Records slots that did not run; those that follow others of the same reason go into their row. '
+  'A part of the scheduler.';
 
 /*
-  What a scheduler has decided about slots that it had read, each unless somebody was faster: cursor and run rows commit together,
-  before anything runs. Whether another run is open is seen here, where nobody else can open one.
+  What a scheduler has decided about slots that it had read, each unless somebody was faster: cursor and run rows commit
+  together, before anything runs. Whether another run is open is seen here, where nobody else can open one.
 */
-create or replace function pgfresh.settle_slots(p_scheduler bigint, p_plans jsonb, p_room int) returns setof pgfresh.taken_run
+create or replace function pgfresh.settle_slots(p_scheduler bigint, p_plans jsonb, p_room int)
+returns setof pgfresh.taken_run
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -124,13 +176,20 @@ declare
 begin
   v_worker := pgfresh.require_scheduler(p_scheduler);
   if jsonb_typeof(p_plans) is distinct from 'array' or jsonb_array_length(p_plans) > 1000 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_plans must be an array of at most 1000 plans', 'See src/schedule/slot-plan.ts.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_plans must be an array of at most 1000 plans',
+      'See src/schedule/slot-plan.ts.');
   end if;
   for v_plan in
-    select c.job_id, c.due_at, p.next, coalesce(p.due, v_now + interval '1 hour') as due, p.skips, p.runs, p.problem, j.schedule is null as chained, j.overlap, j.catch_up, j.catch_up_max, j.problem as had_problem,
+    select c.job_id, c.due_at, p.next, coalesce(p.due, v_now + interval '1 hour') as due, p.skips, p.runs, p.problem,
+      j.schedule is null as chained, j.overlap, j.catch_up, j.catch_up_max, j.problem as had_problem,
       j.name, j.kind, j.function_name, j.params, 1000 * extract(epoch from j.timeout)::float8 as timeout_ms
-    from jsonb_to_recordset(p_plans) as p(job int, revision int, slot timestamptz, next timestamptz, due timestamptz, skips jsonb, runs jsonb, problem text)
-    join pgfresh.job_cursor as c on c.job_id = p.job and c.revision = p.revision and c.slot is not distinct from p.slot and c.due_at <= v_now
+    from jsonb_to_recordset(p_plans) as p(
+      job int, revision int, slot timestamptz, next timestamptz, due timestamptz,
+      skips jsonb, runs jsonb, problem text
+    )
+    join pgfresh.job_cursor as c on c.job_id = p.job and c.revision = p.revision
+      and c.slot is not distinct from p.slot and c.due_at <= v_now
     join pgfresh.scheduled_jobs as j on j.id = c.job_id
     order by c.job_id for update of c skip locked
   loop
@@ -141,9 +200,15 @@ begin
     end if;
     -- Asked first, because most plans have none, and reading an empty list is a statement too.
     if v_plan.skips <> '[]' then
-      for v_skip in select * from jsonb_to_recordset(v_plan.skips) as s(reason text, "from" timestamptz, "to" timestamptz, count int, cause text) loop
-        perform pgfresh.skip_slots(v_plan.job_id, v_skip.reason, v_skip."from", v_skip."to", v_skip.count, v_skip.cause);
-        return next row(null, v_plan.job_id, v_plan.name, v_plan.kind, null, null, null, v_skip."from", null, v_skip.cause, null, v_skip.reason, v_skip.count)::pgfresh.taken_run;
+      for v_skip in
+        select * from jsonb_to_recordset(v_plan.skips)
+          as s(reason text, "from" timestamptz, "to" timestamptz, count int, cause text)
+      loop
+        perform pgfresh.skip_slots(
+          v_plan.job_id, v_skip.reason, v_skip."from", v_skip."to", v_skip.count, v_skip.cause
+        );
+        return next row(null, v_plan.job_id, v_plan.name, v_plan.kind, null, null, null,
+          v_skip."from", null, v_skip.cause, null, v_skip.reason, v_skip.count)::pgfresh.taken_run;
       end loop;
     end if;
     v_opened := false;
@@ -151,31 +216,45 @@ begin
       select * into v_active from pgfresh.active_run(v_plan.job_id);
       if v_active.id is null then
         -- Late is what comes after its time and its jitter; the time of what was missed is its slot.
-        v_late := 1000 * extract(epoch from v_now - case when v_run.cause = 'scheduler' and isfinite(v_plan.due_at) then v_plan.due_at else v_run.slot end);
-        insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, started_at, lateness_ms, scheduler, worker)
-        values (v_plan.job_id, 'running', v_run.cause, v_run.slot, v_now, v_late, p_scheduler, v_worker) returning id into v_id;
-        return next row(v_id, v_plan.job_id, v_plan.name, v_plan.kind, v_plan.function_name, v_plan.params, v_plan.timeout_ms, v_run.slot, 1, v_run.cause, v_late, null, 1)::pgfresh.taken_run;
+        v_late := 1000 * extract(epoch from v_now - case
+          when v_run.cause = 'scheduler' and isfinite(v_plan.due_at) then v_plan.due_at
+          else v_run.slot
+        end);
+        insert into pgfresh.scheduled_job_runs
+          (job_id, state, triggered_by, scheduled_for, started_at, lateness_ms, scheduler, worker)
+        values (v_plan.job_id, 'running', v_run.cause, v_run.slot, v_now, v_late, p_scheduler, v_worker)
+        returning id into v_id;
+        return next row(v_id, v_plan.job_id, v_plan.name, v_plan.kind, v_plan.function_name, v_plan.params,
+          v_plan.timeout_ms, v_run.slot, 1, v_run.cause, v_late, null, 1)::pgfresh.taken_run;
         v_opened := true;
         v_room := v_room - 1;
         v_handlers := v_handlers or v_plan.kind = 'handler';
       -- A backfill has to wait for slots, and not they for it; of all that is caught up, each has its turn.
       elsif v_active.queued = 0 and (v_plan.overlap = 'queue' or v_active.triggered_by = 'backfill')
-        or v_plan.catch_up = 'all' and (v_active.triggered_by = 'catchup' or v_run.cause = 'catchup') and v_active.queued < v_plan.catch_up_max then
-        insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, run_at) values (v_plan.job_id, 'waiting', v_run.cause, v_run.slot, 'infinity');
+        or v_plan.catch_up = 'all' and (v_active.triggered_by = 'catchup' or v_run.cause = 'catchup')
+          and v_active.queued < v_plan.catch_up_max then
+        insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, run_at)
+        values (v_plan.job_id, 'waiting', v_run.cause, v_run.slot, 'infinity');
         v_opened := true;
       else
         perform pgfresh.skip_slots(v_plan.job_id, 'overlap', v_run.slot, v_run.slot, 1, v_run.cause);
-        return next row(null, v_plan.job_id, v_plan.name, v_plan.kind, null, null, null, v_run.slot, null, v_run.cause, null, 'overlap', 1)::pgfresh.taken_run;
+        return next row(null, v_plan.job_id, v_plan.name, v_plan.kind, null, null, null,
+          v_run.slot, null, v_run.cause, null, 'overlap', 1)::pgfresh.taken_run;
       end if;
     end loop;
-    update pgfresh.job_cursor set slot = case when v_plan.chained and v_opened then null else v_plan.next end,
-      due_at = case when v_plan.chained and v_opened then 'infinity' else v_plan.due end, behind = null
+    update pgfresh.job_cursor
+    set slot = case when v_plan.chained and v_opened then null else v_plan.next end,
+      due_at = case when v_plan.chained and v_opened then 'infinity' else v_plan.due end,
+      behind = null
     where job_id = v_plan.job_id;
   end loop;
-  -- What a function does is in the log behind its start, and can not outlive it: after a crash the slot is due again, and nothing was done. Handlers do things elsewhere.
+  -- What a function does is in the log behind its start, and can not outlive it: after a crash the slot is due again,
+  -- and nothing was done. Handlers do things elsewhere.
   if not v_handlers then
     perform set_config('synchronous_commit', 'off', true);
   end if;
 end
 $$;
-comment on function pgfresh.settle_slots(bigint, jsonb, int) is 'Accounts for slots as a scheduler has decided, and starts their runs, at most p_room. Returns the runs that the scheduler has to do now. A part of the scheduler.';
+comment on function pgfresh.settle_slots(bigint, jsonb, int) is
+  'Accounts for slots as a scheduler has decided, and starts their runs, at most p_room. '
+  'Returns the runs that the scheduler has to do now. A part of the scheduler.';

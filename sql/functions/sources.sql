@@ -1,26 +1,31 @@
 /*
-  Rate. A source may be called N times in any minute with each of its API keys, as the provider counts. So there are N rows a key,
-  and a call takes one. It must be sent by use_by, or not at all; the row is free again a minute after that, plus what the way to
-  the provider may differ from call to call. So two calls by one row are a minute apart where they arrive, whatever became of who
-  took it. 1.25 s to send, 0.75 s of difference and 1.15 s until somebody takes the row again make 285 of 300 calls a minute.
+  Rate. A source may be called N times in any minute with each of its API keys, as the provider counts. So there are N
+  rows a key, and a call takes one. It must be sent by use_by, or not at all; the row is free again a minute after that,
+  plus what the way to the provider may differ from call to call. So two calls by one row are a minute apart where they
+  arrive, whatever became of who took it. 1.25 s to send, 0.75 s of difference and 1.15 s until somebody takes the row
+  again make 285 of 300 calls a minute.
 */
 create or replace function pgfresh.use_by_of(p_now timestamptz) returns timestamptz
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$ select p_now + interval '1.25 seconds' $$;
-comment on function pgfresh.use_by_of(timestamptz) is 'Until when a call must be sent for which a place in the rate was taken now.';
+comment on function pgfresh.use_by_of(timestamptz) is
+  'Until when a call must be sent for which a place in the rate was taken now.';
 
 create or replace function pgfresh.slot_free_at(p_use_by timestamptz) returns timestamptz
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$ select p_use_by + interval '60.75 seconds' $$;
-comment on function pgfresh.slot_free_at(timestamptz) is 'When the place of a call that is sent by then may be taken again.';
+comment on function pgfresh.slot_free_at(timestamptz) is
+  'When the place of a call that is sent by then may be taken again.';
 
 /*
-  How many calls a source with a rate may make now, for people and for nobody. Calls that come together come together again a minute
-  later, and in between who begins to look waits. So they are spread: in ten seconds a little more than a sixth of the minute's, or ten.
+  How many calls a source with a rate may make now, for people and for nobody. Calls that come together come together
+  again a minute later, and in between who begins to look waits. So they are spread: in ten seconds a little more than a
+  sixth of the minute's, or ten.
 */
-create or replace function pgfresh.calls_now(p_source pgfresh.sources, p_now timestamptz) returns table (viewed int, background int, next_at timestamptz)
+create or replace function pgfresh.calls_now(p_source pgfresh.sources, p_now timestamptz)
+returns table (viewed int, background int, next_at timestamptz)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -31,15 +36,23 @@ declare
   v_lately timestamptz := pgfresh.slot_free_at(pgfresh.use_by_of(p_now - interval '10 seconds'));
   v_free int; v_taken int; v_first_free timestamptz; v_first_taken timestamptz;
 begin
-  select count(*) filter (where s.free_at <= p_now), count(*) filter (where s.free_at > v_lately), min(s.free_at) filter (where s.free_at > p_now), min(s.free_at) filter (where s.free_at > v_lately)
-    into v_free, v_taken, v_first_free, v_first_taken from pgfresh.rate_slot as s where s.source_id = p_source.id;
+  select count(*) filter (where s.free_at <= p_now), count(*) filter (where s.free_at > v_lately),
+    min(s.free_at) filter (where s.free_at > p_now), min(s.free_at) filter (where s.free_at > v_lately)
+  into v_free, v_taken, v_first_free, v_first_taken
+  from pgfresh.rate_slot as s
+  where s.source_id = p_source.id;
   viewed := greatest(0, least(v_free, v_pace - v_taken));
-  background := greatest(0, least(v_free - floor(p_source.viewed_share * v_total), ceil(v_pace * (1 - p_source.viewed_share)) - v_taken));
+  background := greatest(0, least(
+    v_free - floor(p_source.viewed_share * v_total),
+    ceil(v_pace * (1 - p_source.viewed_share)) - v_taken
+  ));
   next_at := case when v_free = 0 then v_first_free when v_taken >= v_pace then p_now + (v_first_taken - v_lately) end;
   return next;
 end
 $$;
-comment on function pgfresh.calls_now(pgfresh.sources, timestamptz) is 'How many calls the rate of a source leaves now for what people look at and for the rest, and if none, when the next is free.';
+comment on function pgfresh.calls_now(pgfresh.sources, timestamptz) is
+  'How many calls the rate of a source leaves now for what people look at and for the rest, '
+  'and if none, when the next is free.';
 
 create or replace function pgfresh.keep_rate_slots() returns trigger
 language plpgsql
@@ -47,30 +60,43 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   -- Nobody counted the calls of a source that had no limit, so they may all have been in this minute.
-  v_free_at timestamptz := case when tg_op = 'UPDATE' and old.rate_limit_per_minute is null then pgfresh.slot_free_at(pgfresh.use_by_of(pgfresh.clock())) else '-infinity' end;
+  v_free_at timestamptz := case
+    when tg_op = 'UPDATE' and old.rate_limit_per_minute is null
+      then pgfresh.slot_free_at(pgfresh.use_by_of(pgfresh.clock()))
+    else '-infinity'
+  end;
 begin
-  -- Whoever is taking some is waited for. The next statement then sees what was used last, and that is kept: when it is free again,
-  -- what goes now would have been free before.
+  -- Whoever is taking some is waited for. The next statement then sees what was used last, and that is kept: when it is
+  -- free again, what goes now would have been free before.
   perform from pgfresh.rate_slot where source_id = new.id order by api_key, slot for update;
-  delete from pgfresh.rate_slot as s using (
-    select api_key, slot, row_number() over (partition by api_key order by free_at desc, slot) as place from pgfresh.rate_slot where source_id = new.id
+  delete from pgfresh.rate_slot as s
+  using (
+    select api_key, slot, row_number() over (partition by api_key order by free_at desc, slot) as place
+    from pgfresh.rate_slot
+    where source_id = new.id
   ) as ranked
   where s.source_id = new.id and s.api_key = ranked.api_key and s.slot = ranked.slot
     and (new.rate_limit_per_minute is null or s.api_key > new.api_keys or ranked.place > new.rate_limit_per_minute);
   insert into pgfresh.rate_slot (source_id, api_key, slot, free_at)
   select new.id, k.api_key, coalesce(there.last, 0) + n, v_free_at
   from generate_series(1, new.api_keys) as k(api_key)
-  cross join lateral (select max(slot) as last, count(*) as count from pgfresh.rate_slot where source_id = new.id and api_key = k.api_key) as there
+  cross join lateral (
+    select max(slot) as last, count(*) as count
+    from pgfresh.rate_slot
+    where source_id = new.id and api_key = k.api_key
+  ) as there
   cross join lateral generate_series(1, new.rate_limit_per_minute - there.count) as n;
   return null;
 end
 $$;
-comment on function pgfresh.keep_rate_slots() is 'Trigger of sources: as many rows in rate_slot as the source may be called in a minute, for each of its API keys.';
+comment on function pgfresh.keep_rate_slots() is
+  'Trigger of sources: as many rows in rate_slot as the source may be called in a minute, for each of its API keys.';
 
 create or replace trigger keep_rate_slots after insert or update of rate_limit_per_minute, api_keys on pgfresh.sources
   for each row execute function pgfresh.keep_rate_slots();
 
-create or replace function pgfresh.take_slots(p_source_id int, p_api_key smallint, p_count int, p_now timestamptz) returns smallint[]
+create or replace function pgfresh.take_slots(p_source_id int, p_api_key smallint, p_count int, p_now timestamptz)
+returns smallint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -90,7 +116,8 @@ begin
   return v_keys;
 end
 $$;
-comment on function pgfresh.take_slots(int, smallint, int, timestamptz) is 'Takes up to so many calls of a source''s rate, of one API key or of any; returns the key of each.';
+comment on function pgfresh.take_slots(int, smallint, int, timestamptz) is
+  'Takes up to so many calls of a source''s rate, of one API key or of any; returns the key of each.';
 
 create or replace function pgfresh.take_call(p_source_id int, p_api_key smallint default null) returns timestamptz
 language plpgsql
@@ -102,26 +129,32 @@ declare
 begin
   select * into v_source from pgfresh.sources where id = p_source_id;
   if not found then
-    perform pgfresh.refuse('PGF_SOURCE_UNKNOWN', format('there is no source %s', coalesce(p_source_id::text, 'null')), 'Pass the source_id of the claimed job.');
+    perform pgfresh.refuse('PGF_SOURCE_UNKNOWN',
+      format('there is no source %s', coalesce(p_source_id::text, 'null')),
+      'Pass the source_id of the claimed job.');
   end if;
   if p_api_key not between 1 and v_source.api_keys then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_api_key must be from 1 to %s, got %s', v_source.api_keys, p_api_key), 'Pass the api_key of the claimed job.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('p_api_key must be from 1 to %s, got %s', v_source.api_keys, p_api_key),
+      'Pass the api_key of the claimed job.');
   end if;
   if exists (select from pgfresh.spending_stop) or not v_source.enabled or v_source.paused_until > v_now then
     return null;
   end if;
-  if v_source.rate_limit_per_minute is not null and cardinality(pgfresh.take_slots(p_source_id, p_api_key, 1, v_now)) = 0 then
+  if v_source.rate_limit_per_minute is not null
+    and cardinality(pgfresh.take_slots(p_source_id, p_api_key, 1, v_now)) = 0 then
     return null;
   end if;
   return pgfresh.use_by_of(v_now);
 end
 $$;
 comment on function pgfresh.take_call(int, smallint) is
-  'Asks for one more call than the claim has allowed, for instance for a redirect. Returns until when it must be sent, or null if it may not be made now.';
+  'Asks for one more call than the claim has allowed, for instance for a redirect. '
+  'Returns until when it must be sent, or null if it may not be made now.';
 
 /*
-  All that a claim of a limited source takes with it, after it was decided which jobs it is: calls, bytes, places, the probe.
-  Returns those for which there still was a call.
+  All that a claim of a limited source takes with it, after it was decided which jobs it is: calls, bytes, places, the
+  probe. Returns those for which there still was a call.
 */
 create or replace function pgfresh.take_limits(p_source_id int, p_ids bigint[], p_now timestamptz)
 returns table (id bigint, api_key smallint)
@@ -144,8 +177,10 @@ begin
     return;
   end if;
   if v_source.quota_bytes is not null then
-    update pgfresh.source_state as s set reserved = s.reserved + taken.bytes, level = b.level + taken.bytes, level_at = p_now
-    from (select sum(j.est_bytes) as bytes from pgfresh.job as j where j.id = any (v_ids)) as taken, pgfresh.source_budget(p_source_id) as b
+    update pgfresh.source_state as s
+    set reserved = s.reserved + taken.bytes, level = b.level + taken.bytes, level_at = p_now
+    from (select sum(j.est_bytes) as bytes from pgfresh.job as j where j.id = any (v_ids)) as taken,
+      pgfresh.source_budget(p_source_id) as b
     where s.source_id = p_source_id;
   end if;
   if v_source.max_concurrency is not null or v_source.one_key_at_a_time then
@@ -155,19 +190,25 @@ begin
   end if;
   -- One that has opened since they were picked is paused.
   if v_source.breaker_opened_at is not null and (v_source.paused_until > p_now) is not true then
-    update pgfresh.sources as s set probe_job = v_ids[1], probe_attempt = (select j.attempt + 1 from pgfresh.job as j where j.id = v_ids[1]) where s.id = p_source_id;
+    update pgfresh.sources as s
+    set probe_job = v_ids[1],
+      probe_attempt = (select j.attempt + 1 from pgfresh.job as j where j.id = v_ids[1])
+    where s.id = p_source_id;
   end if;
   return query select t.id, t.api_key from unnest(v_ids, v_keys) as t(id, api_key);
 end
 $$;
-comment on function pgfresh.take_limits(int, bigint[], timestamptz) is 'Takes calls, bytes and places for jobs of one source that are being claimed. A part of claim_jobs.';
+comment on function pgfresh.take_limits(int, bigint[], timestamptz) is
+  'Takes calls, bytes and places for jobs of one source that are being claimed. A part of claim_jobs.';
 
 /*
-  The breaker. A source that fails five times in a row, or for which ten jobs were put off within ten minutes, is left alone for
-  five minutes. Then one job at a time is let through: when one succeeds the breaker closes, and when it fails it is open for five
-  minutes more. A probe that is neither, because its worker is gone, is not out any more when its job does not run.
+  The breaker. A source that fails five times in a row, or for which ten jobs were put off within ten minutes, is left
+  alone for five minutes. Then one job at a time is let through: when one succeeds the breaker closes, and when it fails
+  it is open for five minutes more. A probe that is neither, because its worker is gone, is not out any more when its
+  job does not run.
 */
-create or replace function pgfresh.note_failure(p_source_id int, p_ids bigint[], p_retries int, p_now timestamptz) returns void
+create or replace function pgfresh.note_failure(p_source_id int, p_ids bigint[], p_retries int, p_now timestamptz)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -181,11 +222,18 @@ begin
   v_source.recent_retries := v_source.recent_retries || array_fill(p_now, array[least(p_retries, 10)]);
   v_source.recent_retries := v_source.recent_retries[greatest(1, cardinality(v_source.recent_retries) - 9):];
   v_probe_failed := v_source.breaker_opened_at is not null and v_source.probe_job = any (p_ids);
-  if v_probe_failed or (v_source.breaker_opened_at is null and (v_source.failure_streak >= 5
-      or (cardinality(v_source.recent_retries) = 10 and v_source.recent_retries[1] >= p_now - interval '10 minutes'))) then
+  if v_probe_failed
+    or (v_source.breaker_opened_at is null
+      and (v_source.failure_streak >= 5
+        or (cardinality(v_source.recent_retries) = 10
+          and v_source.recent_retries[1] >= p_now - interval '10 minutes'))) then
     v_source.breaker_opened_at := coalesce(v_source.breaker_opened_at, p_now);
     v_source.probe_job := null;
-    v_why := case when v_probe_failed then 'the probe failed' when v_source.failure_streak >= 5 then format('%s failures in a row', v_source.failure_streak) else '10 retries in 10 minutes' end;
+    v_why := case
+      when v_probe_failed then 'the probe failed'
+      when v_source.failure_streak >= 5 then format('%s failures in a row', v_source.failure_streak)
+      else '10 retries in 10 minutes'
+    end;
     -- Somebody may have paused it for longer.
     if v_source.paused_until is null or v_source.paused_until < p_now + interval '5 minutes' then
       v_source.paused_until := p_now + interval '5 minutes';
@@ -193,17 +241,20 @@ begin
       v_source.pause_reason := v_why;
     end if;
   end if;
-  update pgfresh.sources set failure_streak = v_source.failure_streak, recent_retries = v_source.recent_retries, last_failure_at = p_now,
-      breaker_opened_at = v_source.breaker_opened_at, probe_job = v_source.probe_job,
-      paused_until = v_source.paused_until, paused_by = v_source.paused_by, pause_reason = v_source.pause_reason
-    where id = p_source_id;
+  update pgfresh.sources
+  set failure_streak = v_source.failure_streak, recent_retries = v_source.recent_retries, last_failure_at = p_now,
+    breaker_opened_at = v_source.breaker_opened_at, probe_job = v_source.probe_job,
+    paused_until = v_source.paused_until, paused_by = v_source.paused_by, pause_reason = v_source.pause_reason
+  where id = p_source_id;
   if v_source.breaker_opened_at = p_now then
-    perform pgfresh.warn('breaker_opened', v_source.name, format('The source %s is left alone for 5 minutes: %s.', v_source.name, v_why),
+    perform pgfresh.warn('breaker_opened', v_source.name,
+      format('The source %s is left alone for 5 minutes: %s.', v_source.name, v_why),
       'Nothing has to be done: one job tries in 5 minutes whether it is back. "pgfresh source resume" tries now.');
   end if;
 end
 $$;
-comment on function pgfresh.note_failure(int, bigint[], int, timestamptz) is 'Counts failures of a source, and opens its breaker where they are too many. A part of every end that is one.';
+comment on function pgfresh.note_failure(int, bigint[], int, timestamptz) is
+  'Counts failures of a source, and opens its breaker where they are too many. A part of every end that is one.';
 
 create or replace function pgfresh.note_success(p_source_id int, p_ids bigint[], p_now timestamptz) returns void
 language plpgsql
@@ -212,23 +263,31 @@ as $$
 declare
   v_source record;
 begin
-  select s.failure_streak, s.last_success_at, s.breaker_opened_at is not null and s.probe_job = any (p_ids) as probed into v_source
-    from pgfresh.sources as s where s.id = p_source_id;
+  select s.failure_streak, s.last_success_at, s.breaker_opened_at is not null and s.probe_job = any (p_ids) as probed
+  into v_source
+  from pgfresh.sources as s
+  where s.id = p_source_id;
   if v_source.probed then
-    update pgfresh.sources set failure_streak = 0, last_success_at = p_now, recent_retries = '{}', breaker_opened_at = null, probe_job = null,
-        paused_until = case when paused_by is distinct from 'breaker' then paused_until end, paused_by = nullif(paused_by, 'breaker'),
-        pause_reason = case when paused_by is distinct from 'breaker' then pause_reason end
-      where id = p_source_id;
+    update pgfresh.sources
+    set failure_streak = 0, last_success_at = p_now, recent_retries = '{}', breaker_opened_at = null, probe_job = null,
+      paused_until = case when paused_by is distinct from 'breaker' then paused_until end,
+      paused_by = nullif(paused_by, 'breaker'),
+      pause_reason = case when paused_by is distinct from 'breaker' then pause_reason end
+    where id = p_source_id;
     perform pgfresh.wake_workers();
   elsif v_source.failure_streak > 0 then
     update pgfresh.sources set failure_streak = 0, last_success_at = p_now where id = p_source_id;
   elsif v_source.last_success_at is null or v_source.last_success_at < p_now - interval '10 seconds' then
     -- Only for people to see, so nobody waits for it, and it is written now and then.
-    update pgfresh.sources set last_success_at = p_now where id = (select s.id from pgfresh.sources as s where s.id = p_source_id for no key update skip locked);
+    update pgfresh.sources
+    set last_success_at = p_now
+    where id = (select s.id from pgfresh.sources as s where s.id = p_source_id for no key update skip locked);
   end if;
 end
 $$;
-comment on function pgfresh.note_success(int, bigint[], timestamptz) is 'Notes that a source has answered: failures start anew, and a probe closes the breaker. A part of every end that is one.';
+comment on function pgfresh.note_success(int, bigint[], timestamptz) is
+  'Notes that a source has answered: failures start anew, and a probe closes the breaker. '
+  'A part of every end that is one.';
 
 create or replace function pgfresh.require_reason(p_name text, p_reason text) returns void
 language plpgsql immutable
@@ -236,7 +295,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if coalesce(p_reason, '') = '' or length(p_reason) > 1000 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('%s must have 1 to 1000 characters, got %s', p_name, coalesce(left(quote_literal(p_reason), 60), 'null')), 'Say why, in a sentence that others understand.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('%s must have 1 to 1000 characters, got %s', p_name, coalesce(left(quote_literal(p_reason), 60), 'null')),
+      'Say why, in a sentence that others understand.');
   end if;
 end
 $$;
@@ -254,11 +315,15 @@ declare
 begin
   perform pgfresh.require_reason('p_reason', p_reason);
   if p_until is null then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_until must not be null', 'Pass the time before which the provider does not want to be called.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_until must not be null',
+      'Pass the time before which the provider does not want to be called.');
   end if;
   select paused_until into v_paused from pgfresh.sources where id = p_source_id;
   if not found then
-    perform pgfresh.refuse('PGF_SOURCE_UNKNOWN', format('there is no source %s', coalesce(p_source_id::text, 'null')), 'Pass the source_id of the claimed job.');
+    perform pgfresh.refuse('PGF_SOURCE_UNKNOWN',
+      format('there is no source %s', coalesce(p_source_id::text, 'null')),
+      'Pass the source_id of the claimed job.');
   end if;
   if v_until > greatest(v_now, v_paused) then
     update pgfresh.sources set paused_until = v_until, paused_by = 'provider', pause_reason = p_reason
@@ -269,9 +334,12 @@ begin
 end
 $$;
 comment on function pgfresh.hold_source(int, timestamptz, text) is
-  'The provider asked to be left alone until then (Retry-After, x-ratelimit): nobody calls the source earlier. At most a day from now; never shortens a pause. Returns until when it is paused.';
+  'The provider asked to be left alone until then (Retry-After, x-ratelimit): nobody calls the source earlier. '
+  'At most a day from now; never shortens a pause. Returns until when it is paused.';
 
-create or replace function pgfresh.pause_source(p_source text, p_until timestamptz default 'infinity', p_reason text default 'paused by hand') returns timestamptz
+create or replace function pgfresh.pause_source(
+  p_source text, p_until timestamptz default 'infinity', p_reason text default 'paused by hand'
+) returns timestamptz
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -280,13 +348,18 @@ declare
 begin
   perform pgfresh.require_reason('p_reason', p_reason);
   if (p_until > pgfresh.clock()) is not true then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_until must be in the future, got %s', coalesce(p_until::text, 'null')), 'Leave it out to pause the source until resume_source.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('p_until must be in the future, got %s', coalesce(p_until::text, 'null')),
+      'Leave it out to pause the source until resume_source.');
   end if;
-  update pgfresh.sources set paused_until = p_until, paused_by = 'person', pause_reason = p_reason where id = v_source.id;
+  update pgfresh.sources
+  set paused_until = p_until, paused_by = 'person', pause_reason = p_reason
+  where id = v_source.id;
   return p_until;
 end
 $$;
-comment on function pgfresh.pause_source(text, timestamptz, text) is 'Claims nothing of a source until then, or until resume_source. What runs goes on.';
+comment on function pgfresh.pause_source(text, timestamptz, text) is
+  'Claims nothing of a source until then, or until resume_source. What runs goes on.';
 
 create or replace function pgfresh.resume_source(p_source text) returns boolean
 language plpgsql
@@ -295,14 +368,18 @@ as $$
 declare
   v_source pgfresh.sources := pgfresh.require_source(p_source);
 begin
-  update pgfresh.sources set paused_until = null, paused_by = null, pause_reason = null, breaker_opened_at = null, probe_job = null, failure_streak = 0, recent_retries = '{}'
-    where id = v_source.id and (paused_until is not null or breaker_opened_at is not null or failure_streak > 0 or recent_retries <> '{}');
+  update pgfresh.sources
+  set paused_until = null, paused_by = null, pause_reason = null,
+    breaker_opened_at = null, probe_job = null, failure_streak = 0, recent_retries = '{}'
+  where id = v_source.id
+    and (paused_until is not null or breaker_opened_at is not null or failure_streak > 0 or recent_retries <> '{}');
   perform pgfresh.wake_workers();
   return coalesce(v_source.paused_until > pgfresh.clock(), false) or v_source.breaker_opened_at is not null;
 end
 $$;
 comment on function pgfresh.resume_source(text) is
-  'Lets a source be called again at once, whoever has paused it: a person, the provider or the breaker, whose count starts anew. Returns whether it was paused.';
+  'Lets a source be called again at once, whoever has paused it: '
+  'a person, the provider or the breaker, whose count starts anew. Returns whether it was paused.';
 
 create or replace function pgfresh.stop_spending(p_reason text) returns boolean
 language plpgsql
@@ -314,7 +391,9 @@ begin
   return found;
 end
 $$;
-comment on function pgfresh.stop_spending(text) is 'Spends nothing from now on: no source is claimed from or planned for. What runs goes on. False if it was stopped already.';
+comment on function pgfresh.stop_spending(text) is
+  'Spends nothing from now on: no source is claimed from or planned for. '
+  'What runs goes on. False if it was stopped already.';
 
 create or replace function pgfresh.resume_spending() returns boolean
 language plpgsql
@@ -331,8 +410,10 @@ end
 $$;
 comment on function pgfresh.resume_spending() is 'Undoes stop_spending. False if nothing was stopped.';
 
-create or replace function pgfresh.calibrate_source(p_source text, p_used_bytes bigint, p_since timestamptz default null, p_reason text default 'the provider''s own figure', p_dry_run boolean default false)
-returns jsonb
+create or replace function pgfresh.calibrate_source(
+  p_source text, p_used_bytes bigint, p_since timestamptz default null,
+  p_reason text default 'the provider''s own figure', p_dry_run boolean default false
+) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -346,20 +427,27 @@ begin
   perform pgfresh.require_range('p_used_bytes', p_used_bytes, 0, 1e15);
   perform pgfresh.require_reason('p_reason', p_reason);
   if p_dry_run is null or v_since >= v_now or v_since < v_now - interval '366 days' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_since must lie in the past, at most 366 days, and p_dry_run be true or false', 'Pass when the provider began to count, or leave it out for the window of the quota.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_since must lie in the past, at most 366 days, and p_dry_run be true or false',
+      'Pass when the provider began to count, or leave it out for the window of the quota.');
   end if;
-  select coalesce(sum(u.bytes), 0) into v_ledger from pgfresh.usage as u where u.source_id = v_source.id and u.hour > v_since - interval '1 hour';
+  select coalesce(sum(u.bytes), 0) into v_ledger
+  from pgfresh.usage as u
+  where u.source_id = v_source.id and u.hour > v_since - interval '1 hour';
   if not p_dry_run and p_used_bytes <> v_ledger then
     v_entry := pgfresh.correct_data_usage(p_source, p_used_bytes - v_ledger, p_reason);
   end if;
-  return jsonb_build_object('source', v_source.name, 'since', v_since, 'provider_bytes', p_used_bytes, 'ledger_bytes', v_ledger, 'gap_bytes', p_used_bytes - v_ledger, 'correction', v_entry);
+  return jsonb_build_object('source', v_source.name, 'since', v_since, 'provider_bytes', p_used_bytes,
+    'ledger_bytes', v_ledger, 'gap_bytes', p_used_bytes - v_ledger, 'correction', v_entry);
 end
 $$;
 comment on function pgfresh.calibrate_source(text, bigint, timestamptz, text, boolean) is
-  'Compares the ledger of a source with what the provider says was used since a time (the window of its quota if left out), and enters the gap as a signed correction. '
+  'Compares the ledger of a source with what the provider says was used since a time '
+  '(the window of its quota if left out), and enters the gap as a signed correction. '
   'With p_dry_run only says what the gap is.';
 
-create or replace function pgfresh.source_obstacle(p_source_id int, p_now timestamptz) returns table (reason text, until timestamptz)
+create or replace function pgfresh.source_obstacle(p_source_id int, p_now timestamptz)
+returns table (reason text, until timestamptz)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -372,7 +460,8 @@ begin
   elsif not v_source.enabled then
     return query select 'paused', p_now + interval '1 minute';
   elsif v_source.paused_until > p_now then
-    return query select case v_source.paused_by when 'breaker' then 'breaker' when 'provider' then 'rate' else 'paused' end,
+    return query
+    select case v_source.paused_by when 'breaker' then 'breaker' when 'provider' then 'rate' else 'paused' end,
       case when isfinite(v_source.paused_until) then v_source.paused_until else p_now + interval '1 minute' end;
   elsif v_source.quota_bytes is not null and pgfresh.is_quota_exceeded(v_source.name) then
     return query select 'quota', p_now + interval '1 minute';
@@ -380,4 +469,5 @@ begin
 end
 $$;
 comment on function pgfresh.source_obstacle(int, timestamptz) is
-  'What keeps a source from being planned for, and until when: stopped, paused, breaker, rate or quota. No row if nothing does.';
+  'What keeps a source from being planned for, and until when: stopped, paused, breaker, rate or quota. '
+  'No row if nothing does.';

@@ -4,13 +4,16 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_ttl is null or p_ttl <= interval '0' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('a TTL must be positive, got %s', coalesce(p_ttl::text, 'null')), 'Pass the TTL of the registry.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('a TTL must be positive, got %s', coalesce(p_ttl::text, 'null')),
+      'Pass the TTL of the registry.');
   end if;
   return p_fetched_at is null or p_fetched_at + p_ttl <= pgfresh.clock();
 end
 $$;
 comment on function pgfresh.is_data_stale(timestamptz, interval) is
-  'Whether data of that time is older than its TTL. No time at all is stale. The TTL has no default and must be positive.';
+  'Whether data of that time is older than its TTL. No time at all is stale. '
+  'The TTL has no default and must be positive.';
 
 create or replace function pgfresh.is_data_stale(p_fetched_at timestamptz, p_ttl_minutes int) returns boolean
 language plpgsql stable
@@ -18,7 +21,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_ttl_minutes is null or p_ttl_minutes <= 0 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('a TTL must be positive, got %s', coalesce(p_ttl_minutes::text, 'null')), 'Pass the TTL of the registry.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('a TTL must be positive, got %s', coalesce(p_ttl_minutes::text, 'null')),
+      'Pass the TTL of the registry.');
   end if;
   return pgfresh.is_data_stale(p_fetched_at, make_interval(mins => p_ttl_minutes));
 end
@@ -26,9 +31,10 @@ $$;
 comment on function pgfresh.is_data_stale(timestamptz, int) is 'The same with the TTL in minutes.';
 
 /*
-  What a user's function leaves behind must not work for it. A cursor "with hold" is read to its end by the commit, as whoever commits and
-  in a transaction that may write. A search path that was set without "local" outlives the function that has one of its own, and would be
-  that of the planner's next statement; so this is called with names that have their schema, and sets another one in the same way.
+  What a user's function leaves behind must not work for it. A cursor "with hold" is read to its end by the commit,
+  as whoever commits and in a transaction that may write. A search path that was set without "local" outlives
+  the function that has one of its own, and would be that of the planner's next statement;
+  so this is called with names that have their schema, and sets another one in the same way.
 */
 create or replace function pgfresh.clear_leftovers(p_search_path text) returns void
 language plpgsql
@@ -39,22 +45,33 @@ begin
   if p_search_path operator(pg_catalog.<>) 'pg_catalog, public, pg_temp' then
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
   end if;
-  for v_name in select name from pg_catalog.pg_cursors where is_holdable and creation_time operator(pg_catalog.>=) pg_catalog.statement_timestamp() loop
+  for v_name in
+    select name
+    from pg_catalog.pg_cursors
+    where is_holdable and creation_time operator(pg_catalog.>=) pg_catalog.statement_timestamp()
+  loop
     execute pg_catalog.format('close %I', v_name);
   end loop;
 end
 $$;
-comment on function pgfresh.clear_leftovers(text) is 'Undoes what a user''s function has left in the session by which it could act as another role.';
+comment on function pgfresh.clear_leftovers(text) is
+  'Undoes what a user''s function has left in the session by which it could act as another role.';
 
 /*
-  The statements of type_resolution run as pgfresh_evaluator and with no other rights: what users' functions do, they do as this role.
+  The statements of type_resolution run as pgfresh_evaluator and with no other rights:
+  what users' functions do, they do as this role.
   The search path is for the bodies of those functions; the names in the statements themselves have their schema.
-  Read-only, because what runs as the owner of these four functions could otherwise drop them, or alter them to run with all rights.
+  Read-only, because what runs as the owner of these four functions could otherwise drop them,
+  or alter them to run with all rights.
   PostgreSQL 15 still lets a function reset that; later ones do not.
   What the planner has set for its own statements is not meant for users' tables.
 */
-create or replace function pgfresh.ask_stale(p_type_id int, p_keys text[], p_checked timestamptz[], p_due timestamptz[], p_ttl interval, p_now timestamptz)
-returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, due_at timestamptz, raised text)
+create or replace function pgfresh.ask_stale(
+  p_type_id int, p_keys text[], p_checked timestamptz[], p_due timestamptz[], p_ttl interval, p_now timestamptz
+)
+returns table (
+  key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, due_at timestamptz, raised text
+)
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 set plan_cache_mode = auto
@@ -77,7 +94,11 @@ begin
       if v_size >= v_count then
         return query execute v_check using p_keys, p_checked, p_due, p_ttl, p_now;
       else
-        return query execute v_check using p_keys[v_from:v_from + v_size - 1], p_checked[v_from:v_from + v_size - 1], p_due[v_from:v_from + v_size - 1], p_ttl, p_now;
+        return query execute v_check using
+          p_keys[v_from:v_from + v_size - 1],
+          p_checked[v_from:v_from + v_size - 1],
+          p_due[v_from:v_from + v_size - 1],
+          p_ttl, p_now;
       end if;
       perform pgfresh.clear_leftovers(pg_catalog.current_setting('search_path'));
       v_from := v_from + v_size;
@@ -87,19 +108,27 @@ begin
       if v_size > 1 then
         v_size := greatest(least(v_size, v_count - v_from + 1) / 2, 1);
       else
-        return query select p_keys[v_from], null::boolean, coalesce(p_checked[v_from] + p_ttl <= p_now, true), p_checked[v_from] + p_ttl, null::timestamptz, p_due[v_from], sqlerrm;
+        return query select
+          p_keys[v_from], null::boolean, coalesce(p_checked[v_from] + p_ttl <= p_now, true),
+          p_checked[v_from] + p_ttl, null::timestamptz, p_due[v_from], sqlerrm;
         v_from := v_from + 1;
       end if;
     end;
   end loop;
-  return query select k.key, null::boolean, null::boolean, null::timestamptz, null::timestamptz, k.due_at, null::text from unnest(p_keys[v_from:], p_due[v_from:]) as k(key, due_at) where v_from <= v_count;
+  return query
+    select k.key, null::boolean, null::boolean, null::timestamptz, null::timestamptz, k.due_at, null::text
+    from unnest(p_keys[v_from:], p_due[v_from:]) as k(key, due_at)
+    where v_from <= v_count;
 end
 $$;
 comment on function pgfresh.ask_stale(int, text[], timestamptz[], timestamptz[], interval, timestamptz) is
-  'Asks as the evaluator whether pairs of a data type are stale. Says nothing of those that are fresh and due at the time that was passed. '
-  'A pair whose check raises counts as stale, once a TTL. At most 50 subtransactions a call; of what is not decided by then it says neither.';
+  'Asks as the evaluator whether pairs of a data type are stale. '
+  'Says nothing of those that are fresh and due at the time that was passed. '
+  'A pair whose check raises counts as stale, once a TTL. '
+  'At most 50 subtransactions a call; of what is not decided by then it says neither.';
 
-create or replace function pgfresh.ask_gate(p_sql text, p_keys text[], p_data_type text) returns table (key text, open boolean, opens_at timestamptz)
+create or replace function pgfresh.ask_gate(p_sql text, p_keys text[], p_data_type text)
+returns table (key text, open boolean, opens_at timestamptz)
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 set plan_cache_mode = auto
@@ -129,7 +158,8 @@ begin
 exception when sqlstate 'PGF00' then raise;
 end
 $$;
-comment on function pgfresh.ask_keys(text, text[]) is 'Runs missing_sql or unknown_sql of a data type as the evaluator: those of the keys that it returns.';
+comment on function pgfresh.ask_keys(text, text[]) is
+  'Runs missing_sql or unknown_sql of a data type as the evaluator: those of the keys that it returns.';
 
 create or replace function pgfresh.ask_next_keys(p_sql text, p_after text, p_limit int) returns setof text
 language plpgsql security definer
@@ -145,4 +175,5 @@ begin
 exception when sqlstate 'PGF00' then raise;
 end
 $$;
-comment on function pgfresh.ask_next_keys(text, text, int) is 'Runs keys_sql of a data type as the evaluator: the next keys after one.';
+comment on function pgfresh.ask_next_keys(text, text, int) is
+  'Runs keys_sql of a data type as the evaluator: the next keys after one.';

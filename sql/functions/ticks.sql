@@ -1,15 +1,22 @@
-create or replace function pgfresh.record_run(p_kind text, p_started_at timestamptz, p_ms double precision, p_counts jsonb) returns void
+create or replace function pgfresh.record_run(
+  p_kind text, p_started_at timestamptz, p_ms double precision, p_counts jsonb
+) returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
-  insert into pgfresh.planner_run as r (kind, started_at, last_at, calls, ms, counts) values (p_kind, p_started_at, pgfresh.clock(), 1, p_ms, p_counts)
-  on conflict (kind, started_at) do update set last_at = excluded.last_at, calls = r.calls + 1, ms = r.ms + excluded.ms, counts = pgfresh.add_counts(r.counts, excluded.counts)
+  insert into pgfresh.planner_run as r (kind, started_at, last_at, calls, ms, counts)
+  values (p_kind, p_started_at, pgfresh.clock(), 1, p_ms, p_counts)
+  on conflict (kind, started_at) do update
+  set last_at = excluded.last_at, calls = r.calls + 1, ms = r.ms + excluded.ms,
+    counts = pgfresh.add_counts(r.counts, excluded.counts)
 $$;
-comment on function pgfresh.record_run(text, timestamptz, double precision, jsonb) is 'Adds a call of the planner to its record.';
+comment on function pgfresh.record_run(text, timestamptz, double precision, jsonb) is
+  'Adds a call of the planner to its record.';
 
 /*
-  Pairs that somebody else has locked keep their entries, and do not take the place of others: then it reads on. An entry whose pair says
-  another time is taken away too, and means nothing. Pairs are read by the keys of a data type, because one walk of the index finds many.
+  Pairs that somebody else has locked keep their entries, and do not take the place of others: then it reads on.
+  An entry whose pair says another time is taken away too, and means nothing.
+  Pairs are read by the keys of a data type, because one walk of the index finds many.
 */
 create or replace function pgfresh.take_due(p_now timestamptz, p_limit int, out looks pgfresh.looks[], out taken int)
 language plpgsql
@@ -30,33 +37,57 @@ begin
   looks := '{}';
   taken := 0;
   loop
-    select array_agg(d.ctid) as entries, array_agg(d.due_at) as due, array_agg(d.type_id) as types, array_agg(d.key) as keys, count(*)::int as count
-      into v_read from (
-        select d.ctid, d.* from pgfresh.due as d
-        where d.due_at <= p_now and (d.due_at, d.type_id, d.key) > (v_after, v_after_type, v_after_key) order by d.due_at, d.type_id, d.key limit p_limit - taken
-      ) as d;
+    select array_agg(d.ctid) as entries, array_agg(d.due_at) as due, array_agg(d.type_id) as types,
+      array_agg(d.key) as keys, count(*)::int as count
+    into v_read
+    from (
+      select d.ctid, d.*
+      from pgfresh.due as d
+      where d.due_at <= p_now and (d.due_at, d.type_id, d.key) > (v_after, v_after_type, v_after_key)
+      order by d.due_at, d.type_id, d.key
+      limit p_limit - taken
+    ) as d;
     exit when v_read.count = 0;
     with locked as materialized (
       select d.entry, p.*, p.demanded and p.due_at = d.due_at as meant
-      from (select t.type_id, array_agg(t.key) as keys from unnest(v_read.types, v_read.keys) as t(type_id, key) group by t.type_id) as t
-      cross join lateral (select p.*, p.ctid as place from pgfresh.pairs as p where p.type_id = t.type_id and p.key = any (t.keys) for update skip locked) as p
-      join unnest(v_read.entries, v_read.due, v_read.types, v_read.keys) as d(entry, due_at, type_id, key) on d.type_id = p.type_id and d.key = p.key
+      from (
+        select t.type_id, array_agg(t.key) as keys
+        from unnest(v_read.types, v_read.keys) as t(type_id, key)
+        group by t.type_id
+      ) as t
+      cross join lateral (
+        select p.*, p.ctid as place
+        from pgfresh.pairs as p
+        where p.type_id = t.type_id and p.key = any (t.keys)
+        for update skip locked
+      ) as p
+      join unnest(v_read.entries, v_read.due, v_read.types, v_read.keys) as d(entry, due_at, type_id, key)
+        on d.type_id = p.type_id and d.key = p.key
     ), gone as (
       delete from pgfresh.due where ctid = any (array(select l.entry from locked as l))
     )
-    select (select count(*)::int from locked) as count, array(
-        select row(l.type_id, bool_or(l.job_id is not null or l.not_before > p_now), array_agg(l.key), array_agg(l.place), array_agg(l.job_id), array_agg(l.not_before),
-          array_agg(l.checked_at), array_agg(l.due_at), null)::pgfresh.looks
-        from locked as l where l.meant group by l.type_id
-      ) as looks into v_locked;
+    select (select count(*)::int from locked) as count,
+      array(
+        select row(
+          l.type_id, bool_or(l.job_id is not null or l.not_before > p_now), array_agg(l.key), array_agg(l.place),
+          array_agg(l.job_id), array_agg(l.not_before), array_agg(l.checked_at), array_agg(l.due_at), null
+        )::pgfresh.looks
+        from locked as l
+        where l.meant
+        group by l.type_id
+      ) as looks
+    into v_locked;
     looks := looks || v_locked.looks;
     taken := taken + v_locked.count;
     exit when v_read.count = v_locked.count or taken >= p_limit;
-    v_after := v_read.due[v_read.count]; v_after_type := v_read.types[v_read.count]; v_after_key := v_read.keys[v_read.count];
+    v_after := v_read.due[v_read.count];
+    v_after_type := v_read.types[v_read.count];
+    v_after_key := v_read.keys[v_read.count];
   end loop;
 end
 $$;
-comment on function pgfresh.take_due(timestamptz, int) is 'Takes the entries that are due, and locks and reads their pairs. A part of the tick.';
+comment on function pgfresh.take_due(timestamptz, int) is
+  'Takes the entries that are due, and locks and reads their pairs. A part of the tick.';
 
 create or replace function pgfresh.plan_due_pairs(p_limit int default 2000) returns jsonb
 language plpgsql security definer
@@ -84,13 +115,15 @@ begin
     v_counts := pgfresh.plan_looks(v_due.looks, v_now);
   end if;
   if v_due.looks <> '{}' or v_folded > 0 then
-    perform pgfresh.record_run('tick', date_trunc('minute', v_now), 1000 * extract(epoch from clock_timestamp() - v_began), v_counts);
+    perform pgfresh.record_run('tick', date_trunc('minute', v_now),
+      1000 * extract(epoch from clock_timestamp() - v_began), v_counts);
   end if;
   return v_counts || jsonb_build_object('more', v_due.taken = p_limit);
 end
 $$;
 comment on function pgfresh.plan_due_pairs(int) is
-  'The tick: takes note of who came and went, and looks at the demanded pairs that are due, at most p_limit. Call it every second, and again at once while it says {"more": true}.';
+  'The tick: takes note of who came and went, and looks at the demanded pairs that are due, at most p_limit. '
+  'Call it every second, and again at once while it says {"more": true}.';
 
 create or replace function pgfresh.check_and_queue_stale_data(p_limit int default 10000) returns jsonb
 language plpgsql security definer
@@ -117,25 +150,43 @@ begin
   perform pgfresh.fold_demand(v_now);
   perform pgfresh.cool_down(v_now);
   select * into v_state from pgfresh.planner_state;
-  select coalesce(array_agg(row(t.type_id, t.rests, t.keys, null, t.jobs, t.not_before, t.checked, t.due, null)::pgfresh.looks order by t.type_id), '{}'), coalesce(sum(t.count), 0)
-    into v_looks, v_read from (
-      select p.type_id, count(*)::int as count, bool_or(p.job_id is not null or p.not_before > v_now) as rests, array_agg(p.key) as keys, array_agg(p.job_id) as jobs,
-        array_agg(p.not_before) as not_before, array_agg(p.checked_at) as checked, array_agg(p.due_at) as due
-      from (select p.* from pgfresh.pairs as p where p.demanded and (p.type_id, p.key) > (v_state.sweep_type, v_state.sweep_key) order by p.type_id, p.key limit p_limit) as p
-      group by p.type_id
-    ) as t;
+  select
+    coalesce(array_agg(
+      row(t.type_id, t.rests, t.keys, null, t.jobs, t.not_before, t.checked, t.due, null)::pgfresh.looks
+      order by t.type_id
+    ), '{}'),
+    coalesce(sum(t.count), 0)
+  into v_looks, v_read
+  from (
+    select p.type_id, count(*)::int as count, bool_or(p.job_id is not null or p.not_before > v_now) as rests,
+      array_agg(p.key) as keys, array_agg(p.job_id) as jobs, array_agg(p.not_before) as not_before,
+      array_agg(p.checked_at) as checked, array_agg(p.due_at) as due
+    from (
+      select p.*
+      from pgfresh.pairs as p
+      where p.demanded and (p.type_id, p.key) > (v_state.sweep_type, v_state.sweep_key)
+      order by p.type_id, p.key
+      limit p_limit
+    ) as p
+    group by p.type_id
+  ) as t;
   v_done := v_read < p_limit;
   v_last := v_looks[cardinality(v_looks)];
   v_counts := pgfresh.plan_looks(v_looks, v_now);
-  perform pgfresh.record_run('sweep', coalesce(v_state.sweep_started_at, v_now), 1000 * extract(epoch from clock_timestamp() - v_began), v_counts);
-  update pgfresh.planner_state set sweep_started_at = case when not v_done then coalesce(v_state.sweep_started_at, v_now) end,
-    sweep_type = case when v_done then 0 else v_last.type_id end, sweep_key = case when v_done then '' else v_last.keys[cardinality(v_last.keys)] end;
+  perform pgfresh.record_run('sweep', coalesce(v_state.sweep_started_at, v_now),
+    1000 * extract(epoch from clock_timestamp() - v_began), v_counts);
+  update pgfresh.planner_state
+  set sweep_started_at = case when not v_done then coalesce(v_state.sweep_started_at, v_now) end,
+    sweep_type = case when v_done then 0 else v_last.type_id end,
+    sweep_key = case when v_done then '' else v_last.keys[cardinality(v_last.keys)] end;
   return v_counts || jsonb_build_object('done', v_done);
 end
 $$;
 comment on function pgfresh.check_and_queue_stale_data(int) is
-  'The sweep: asks the staleness functions about the next p_limit demanded pairs, so that rows which others wrote are seen, and queues what is missing or stale. '
-  'Goes on where the last call stopped; {"done": true} says that all have had their turn. Returns how many were checked, stale, missing, queued, merged, gated, failed and skipped, and why.';
+  'The sweep: asks the staleness functions about the next p_limit demanded pairs, '
+  'so that rows which others wrote are seen, and queues what is missing or stale. '
+  'Goes on where the last call stopped; {"done": true} says that all have had their turn. '
+  'Returns how many were checked, stale, missing, queued, merged, gated, failed and skipped, and why.';
 
 create or replace function pgfresh.check_and_queue_stale_batch(p_key text, p_data_types text[]) returns jsonb
 language plpgsql security definer
@@ -151,19 +202,32 @@ begin
   perform pgfresh.count_call(v_user);
   perform pgfresh.require_key(p_key);
   if p_data_types is null or cardinality(p_data_types) not between 1 and 50 then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_data_types must name 1 to 50 data types', 'Pass the data types that are on the screen.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_data_types must name 1 to 50 data types',
+      'Pass the data types that are on the screen.');
   end if;
-  for v_type in select pgfresh.require_type(named.data_type) as registered from (select distinct data_type from unnest(p_data_types) as data_type order by data_type) as named loop
+  for v_type in
+    select pgfresh.require_type(named.data_type) as registered
+    from (select distinct data_type from unnest(p_data_types) as data_type order by data_type) as named
+  loop
     v_keys := pgfresh.admit_keys(v_type.registered, array[p_key]);
-    insert into pgfresh.pairs (type_id, key) select (v_type.registered).type_id, v_keys[1]
-      where not exists (select from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = v_keys[1]) on conflict do nothing;
-    v_counts := v_counts || jsonb_build_object((v_type.registered).data_type, pgfresh.plan_looks(pgfresh.looks_at((v_type.registered).type_id, v_keys), pgfresh.clock()));
+    insert into pgfresh.pairs (type_id, key)
+    select (v_type.registered).type_id, v_keys[1]
+    where not exists (
+      select from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = v_keys[1]
+    )
+    on conflict do nothing;
+    v_counts := v_counts || jsonb_build_object(
+      (v_type.registered).data_type,
+      pgfresh.plan_looks(pgfresh.looks_at((v_type.registered).type_id, v_keys), pgfresh.clock())
+    );
   end loop;
   return v_counts;
 end
 $$;
 comment on function pgfresh.check_and_queue_stale_batch(text, text[]) is
-  'Looks at one key in several data types at once and queues what is missing or stale: for the moment of subscribing. The priority is that of the viewers; the caller can not choose it.';
+  'Looks at one key in several data types at once and queues what is missing or stale: for the moment of subscribing. '
+  'The priority is that of the viewers; the caller can not choose it.';
 
 create or replace function pgfresh.clear_planner_runs(p_keep interval default '7 days') returns int
 language plpgsql security definer
@@ -178,4 +242,5 @@ begin
   return v_count;
 end
 $$;
-comment on function pgfresh.clear_planner_runs(interval) is 'Forgets the planner''s runs that are older than this. Returns how many.';
+comment on function pgfresh.clear_planner_runs(interval) is
+  'Forgets the planner''s runs that are older than this. Returns how many.';

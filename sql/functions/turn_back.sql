@@ -2,15 +2,25 @@
 create or replace function pgfresh.retry_delay(p_retries int, p_priority int) returns interval
 language sql volatile
 set search_path = pg_catalog, pg_temp
-as $$ select random() * least(interval '24 hours', (case when p_priority > 0 then interval '15 seconds' else interval '1 minute' end) * power(2, least(p_retries, 20))) $$;
-comment on function pgfresh.retry_delay(int, int) is 'How long a job waits before its next try: up to base * 2^retries (15 s viewed, 1 min background), at most 24 h.';
+as $$
+  select random() * least(
+    interval '24 hours',
+    (case when p_priority > 0 then interval '15 seconds' else interval '1 minute' end) * power(2, least(p_retries, 20)))
+$$;
+comment on function pgfresh.retry_delay(int, int) is
+  'How long a job waits before its next try: up to base * 2^retries (15 s viewed, 1 min background), at most 24 h.';
 
 create or replace function pgfresh.failure_hold(p_ttl interval, p_fails int) returns interval
 language sql immutable
 set search_path = pg_catalog, pg_temp
-as $$ select least(interval '24 hours', greatest(p_ttl, interval '1 minute') * power(2, least(greatest(p_fails, 1), 12) - 1)) $$;
+as $$
+  select least(
+    interval '24 hours',
+    greatest(p_ttl, interval '1 minute') * power(2, least(greatest(p_fails, 1), 12) - 1))
+$$;
 comment on function pgfresh.failure_hold(interval, int) is
-  'How long a pair that failed for good is left alone: its TTL, at least a minute, doubled by each failure in a row, at most 24 h.';
+  'How long a pair that failed for good is left alone: its TTL, at least a minute, '
+  'doubled by each failure in a row, at most 24 h.';
 
 /*
   Every other end, and every way back into the queue. p_verdict:
@@ -21,8 +31,10 @@ comment on function pgfresh.failure_hold(interval, int) is
     cancel     not wanted any more; the only one that also ends jobs that wait, and asks for no attempt
 */
 create or replace function pgfresh.turn_back_jobs(
-  p_ids bigint[], p_attempts int[], p_bytes bigint[], p_verdict text, p_outcome text default null, p_error text default null,
-  p_calls int[] default null, p_counts boolean default false, p_fetch_ms int[] default null, p_validate_ms int[] default null, p_requests uuid[] default null)
+  p_ids bigint[], p_attempts int[], p_bytes bigint[],
+  p_verdict text, p_outcome text default null, p_error text default null,
+  p_calls int[] default null, p_counts boolean default false,
+  p_fetch_ms int[] default null, p_validate_ms int[] default null, p_requests uuid[] default null)
 returns table (id bigint, status text, next_retry_at timestamptz)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -35,38 +47,56 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := pgfresh.clock();
-  v_ids bigint[]; v_statuses text[]; v_times timestamptz[]; v_sources int[]; v_reserved bigint[]; v_bytes bigint[]; v_calls int[]; v_again bigint[];
+  v_ids bigint[]; v_statuses text[]; v_times timestamptz[]; v_sources int[];
+  v_reserved bigint[]; v_bytes bigint[]; v_calls int[]; v_again bigint[];
   v_pairs record;
   v_total record;
 begin
-  perform pgfresh.require_ends(p_ids, coalesce(p_attempts, array_fill(0, array[coalesce(cardinality(p_ids), 0)])), p_bytes, p_requests);
+  perform pgfresh.require_ends(
+    p_ids, coalesce(p_attempts, array_fill(0, array[coalesce(cardinality(p_ids), 0)])), p_bytes, p_requests);
   if p_outcome is not null then perform pgfresh.require_outcome(p_outcome); end if;
-  if p_verdict is null or p_verdict not in ('retry', 'fail', 'put_back', 'lost', 'cancel') or (p_attempts is null and p_verdict <> 'cancel') then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', format('p_verdict must be retry, fail, put_back, lost or cancel, and all but cancel need attempts; got %s', coalesce(left(quote_literal(p_verdict), 60), 'null')), 'See the comment of turn_back_jobs.');
+  if p_verdict is null or p_verdict not in ('retry', 'fail', 'put_back', 'lost', 'cancel')
+      or (p_attempts is null and p_verdict <> 'cancel') then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format(
+        'p_verdict must be retry, fail, put_back, lost or cancel, and all but cancel need attempts; got %s',
+        coalesce(left(quote_literal(p_verdict), 60), 'null')),
+      'See the comment of turn_back_jobs.');
   end if;
   perform pgfresh.require_measures(cardinality(p_ids), p_calls, p_fetch_ms, p_validate_ms, null);
   if p_counts is null or (p_counts and p_verdict not in ('retry', 'fail')) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_counts must be true or false, and only a retry or a failure can be the source''s', 'Leave it out where the source is not to blame.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_counts must be true or false, and only a retry or a failure can be the source''s',
+      'Leave it out where the source is not to blame.');
   end if;
   -- Each step by itself, on the rows that the first one has locked.
   select array_agg(t.id), array_agg(t.status), array_agg(t.next_at), array_agg(t.source_id), array_agg(t.reserved),
       -- Nobody knows whether a lost or cancelled call was made and what it has cost, so it counts as it was reserved.
       array_agg(case when p_verdict in ('lost', 'cancel') then t.reserved else t.said end),
-      array_agg(case when p_verdict not in ('lost', 'cancel') then coalesce(t.calls, (t.said > 0)::int) else t.ran::int end), array_agg(t.id) filter (where t.rerun and t.status = 'failed')
+      array_agg(case
+        when p_verdict not in ('lost', 'cancel') then coalesce(t.calls, (t.said > 0)::int)
+        else t.ran::int
+      end),
+      array_agg(t.id) filter (where t.rerun and t.status = 'failed')
     into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_calls, v_again
   from (
     select j.id, j.source_id, j.reserved, j.rerun, j.state = 'x' as ran, e.bytes as said, e.calls,
       case
         when p_verdict = 'cancel' then 'cancelled'
-        when p_verdict = 'fail' or (p_verdict = 'lost' and j.lost >= 2) or (p_verdict = 'retry' and j.retries >= r.max_retries) then 'failed'
+        when p_verdict = 'fail'
+          or (p_verdict = 'lost' and j.lost >= 2)
+          or (p_verdict = 'retry' and j.retries >= r.max_retries) then 'failed'
         when p_verdict = 'retry' then 'retryable'
         else 'pending'
       end as status,
       case when p_verdict = 'retry' then v_now + pgfresh.retry_delay(j.retries, j.priority) else v_now end as next_at
     from pgfresh.job as j
-    join unnest(p_ids, p_attempts, p_bytes, p_calls, p_requests) as e(id, attempt, bytes, calls, request) on e.id = j.id
+    join unnest(p_ids, p_attempts, p_bytes, p_calls, p_requests) as e(id, attempt, bytes, calls, request)
+      on e.id = j.id
     join pgfresh.data_type_registry as r on r.type_id = j.type_id
-    where j.id = any (p_ids) and (p_verdict = 'cancel' or (j.state = 'x' and j.attempt = e.attempt and j.request = coalesce(e.request, j.request)))
+    where j.id = any (p_ids)
+      and (p_verdict = 'cancel'
+        or (j.state = 'x' and j.attempt = e.attempt and j.request = coalesce(e.request, j.request)))
     order by j.id for update of j
   ) as t;
   if v_ids is null then
@@ -77,47 +107,86 @@ begin
   end if;
 
   if p_verdict <> 'put_back' then
-    perform pgfresh.mark_pairs(j.type_id, array_agg(j.key)) from pgfresh.job as j where j.id = any (v_ids) group by j.type_id;
+    perform pgfresh.mark_pairs(j.type_id, array_agg(j.key))
+      from pgfresh.job as j
+      where j.id = any (v_ids)
+      group by j.type_id;
   end if;
 
   update pgfresh.job as j set
       state = case when t.status = 'retryable' then 'w' else 'r' end::"char", run_at = t.next_at,
       worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0,
-      retries = j.retries + (p_verdict = 'retry')::int, lost = j.lost + (p_verdict = 'lost')::int, error = coalesce(left(p_error, 4000), j.error)
+      retries = j.retries + (p_verdict = 'retry')::int, lost = j.lost + (p_verdict = 'lost')::int,
+      error = coalesce(left(p_error, 4000), j.error)
     from unnest(v_ids, v_statuses, v_times) as t(id, status, next_at)
     where j.id = any (v_ids) and j.id = t.id and t.status in ('retryable', 'pending');
 
   with gone as (
     delete from pgfresh.job as j using unnest(v_ids, v_statuses, v_bytes, v_calls) as t(id, status, bytes, calls)
     where j.id = any (v_ids) and j.id = t.id and t.status in ('failed', 'cancelled')
-    returning j.*, t.status, t.bytes, t.calls, p_fetch_ms[array_position(p_ids, j.id)] as fetch_ms, p_validate_ms[array_position(p_ids, j.id)] as validate_ms
+    returning j.*, t.status, t.bytes, t.calls,
+      p_fetch_ms[array_position(p_ids, j.id)] as fetch_ms,
+      p_validate_ms[array_position(p_ids, j.id)] as validate_ms
   ), history as (
-    insert into pgfresh.history_other (id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost, fetch_ms, validate_ms, status, outcome, key, error, metadata)
-    select id, v_now, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost + (p_verdict = 'lost')::int, fetch_ms, validate_ms, status,
-      coalesce(p_outcome, case when p_verdict = 'lost' then 'worker_lost' else status end), key, coalesce(left(p_error, 4000), error), metadata
+    insert into pgfresh.history_other (
+      id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority,
+      attempt, retries, lost, fetch_ms, validate_ms, status,
+      outcome,
+      key, error, metadata)
+    select
+      id, v_now, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority,
+      attempt, retries, lost + (p_verdict = 'lost')::int, fetch_ms, validate_ms, status,
+      coalesce(p_outcome, case when p_verdict = 'lost' then 'worker_lost' else status end),
+      key, coalesce(left(p_error, 4000), error), metadata
     from gone
   )
   select array_agg(type_id) as types, array_agg(key) as keys into v_pairs from gone;
-  for v_total in select g.type_id, array_agg(g.key) as keys from unnest(v_pairs.types, v_pairs.keys) as g(type_id, key) group by g.type_id order by g.type_id loop
+  for v_total in
+    select g.type_id, array_agg(g.key) as keys
+    from unnest(v_pairs.types, v_pairs.keys) as g(type_id, key)
+    group by g.type_id
+    order by g.type_id
+  loop
     with freed as (
-      update pgfresh.pairs as p set last_job = p.job_id, job_id = null, checked_at = v_now, fails = p.fails + (p_verdict <> 'cancel')::int,
-        outcome = coalesce(p_outcome, case p_verdict when 'lost' then 'worker_lost' when 'cancel' then 'cancelled' else 'failed' end),
-        not_before = hold.until, due_at = case when p.demanded then least(p.due_at, hold.until) else p.due_at end
+      update pgfresh.pairs as p
+      set last_job = p.job_id, job_id = null,
+        checked_at = v_now, fails = p.fails + (p_verdict <> 'cancel')::int,
+        outcome = coalesce(p_outcome, case p_verdict
+          when 'lost' then 'worker_lost'
+          when 'cancel' then 'cancelled'
+          else 'failed'
+        end),
+        not_before = hold.until,
+        due_at = case when p.demanded then least(p.due_at, hold.until) else p.due_at end
       from (
-        select h.key, v_now + case when p_verdict = 'cancel' then r.ttl else pgfresh.failure_hold(r.ttl, h.fails + 1) end as until
-        from pgfresh.pairs as h join pgfresh.data_type_registry as r on r.type_id = h.type_id where h.type_id = v_total.type_id and h.key = any (v_total.keys)
+        select h.key,
+          v_now + case
+            when p_verdict = 'cancel' then r.ttl
+            else pgfresh.failure_hold(r.ttl, h.fails + 1)
+          end as until
+        from pgfresh.pairs as h
+        join pgfresh.data_type_registry as r on r.type_id = h.type_id
+        where h.type_id = v_total.type_id and h.key = any (v_total.keys)
       ) as hold
-      where p.type_id = v_total.type_id and p.key = any (v_total.keys) and p.key = hold.key returning p.key, p.demanded, p.due_at, hold.until
+      where p.type_id = v_total.type_id and p.key = any (v_total.keys) and p.key = hold.key
+      returning p.key, p.demanded, p.due_at, hold.until
     )
-    insert into pgfresh.due (due_at, type_id, key) select f.until, v_total.type_id, f.key from freed as f where f.demanded and f.due_at = f.until on conflict do nothing;
+    insert into pgfresh.due (due_at, type_id, key)
+    select f.until, v_total.type_id, f.key from freed as f where f.demanded and f.due_at = f.until
+    on conflict do nothing;
   end loop;
   if v_again is not null then
     perform pgfresh.run_again(v_again, v_now);
   end if;
 
   for v_total in
-    select s.source_id, sum(s.reserved)::bigint as reserved, sum(s.bytes)::bigint as bytes, sum(s.calls)::bigint as calls, array_agg(s.id) as ids, count(*) filter (where s.status = 'retryable')::int as retries
-    from unnest(v_ids, v_statuses, v_sources, v_reserved, v_bytes, v_calls) as s(id, status, source_id, reserved, bytes, calls) group by s.source_id order by s.source_id
+    select s.source_id, sum(s.reserved)::bigint as reserved, sum(s.bytes)::bigint as bytes,
+      sum(s.calls)::bigint as calls, array_agg(s.id) as ids,
+      count(*) filter (where s.status = 'retryable')::int as retries
+    from unnest(v_ids, v_statuses, v_sources, v_reserved, v_bytes, v_calls)
+      as s(id, status, source_id, reserved, bytes, calls)
+    group by s.source_id
+    order by s.source_id
   loop
     if p_counts then
       perform pgfresh.note_failure(v_total.source_id, v_total.ids, v_total.retries, v_now);
@@ -127,9 +196,14 @@ begin
   if 'pending' = any (v_statuses) then
     perform pgfresh.wake_workers();
   end if;
-  return query select t.id, t.status, case when t.status = 'retryable' then t.next_at end from unnest(v_ids, v_statuses, v_times) as t(id, status, next_at);
+  return query
+    select t.id, t.status, case when t.status = 'retryable' then t.next_at end
+    from unnest(v_ids, v_statuses, v_times) as t(id, status, next_at);
 end
 $$;
-comment on function pgfresh.turn_back_jobs(bigint[], int[], bigint[], text, text, text, int[], boolean, int[], int[], uuid[]) is
-  'Ends jobs other than by success, or puts them back: retry, fail, put_back, lost, cancel. p_calls is how often the provider was called for each (once where bytes were used, if nothing is said); '
-  'p_counts says that it is a failure of the source, which its breaker counts. Returns what became of each that was still running in the given attempt.';
+comment on function pgfresh.turn_back_jobs(
+  bigint[], int[], bigint[], text, text, text, int[], boolean, int[], int[], uuid[]) is
+  'Ends jobs other than by success, or puts them back: retry, fail, put_back, lost, cancel. '
+  'p_calls is how often the provider was called for each (once where bytes were used, if nothing is said); '
+  'p_counts says that it is a failure of the source, which its breaker counts. '
+  'Returns what became of each that was still running in the given attempt.';

@@ -1,6 +1,6 @@
 /*
-  What a gateway asks on behalf of those who are connected to it. It asks in sets, gathered from all connections, so one bad pair
-  must not spoil the others: where admit_keys raises for the first, judge_keys says of each what it is.
+  What a gateway asks on behalf of those who are connected to it. It asks in sets, gathered from all connections, so one
+  bad pair must not spoil the others: where admit_keys raises for the first, judge_keys says of each what it is.
 */
 create or replace function pgfresh.judge_keys(p_type pgfresh.data_type_registry, p_keys text[])
 returns table (place bigint, key text, code text, problem text)
@@ -22,30 +22,56 @@ declare
   v_count int; v_from int := 1; v_size int;
 begin
   select array_agg(k.invalid order by k.place), array_agg(k.key order by k.place),
-      array_agg(k.invalid or length(k.key) - length(replace(k.key, '|', '')) <> v_parts and v_parts > 0 or coalesce(k.key !~ p_type.key_pattern, false) order by k.place)
+      array_agg(
+        k.invalid
+          or length(k.key) - length(replace(k.key, '|', '')) <> v_parts and v_parts > 0
+          or coalesce(k.key !~ p_type.key_pattern, false)
+        order by k.place)
     into v_invalid, v_keys, v_outside
-    from (select case p_type.normalise when 'upper' then upper(k.key) when 'lower' then lower(k.key) else k.key end as key, k.place,
-      (k.key <> '' and octet_length(k.key) <= 512 and k.key !~ '[[:cntrl:]]') is not true as invalid from unnest(p_keys) with ordinality as k(key, place)) as k;
+    from (
+      select
+        case p_type.normalise when 'upper' then upper(k.key) when 'lower' then lower(k.key) else k.key end as key,
+        k.place,
+        (k.key <> '' and octet_length(k.key) <= 512 and k.key !~ '[[:cntrl:]]') is not true as invalid
+      from unnest(p_keys) with ordinality as k(key, place)
+    ) as k;
   select r.unknown_sql,
       -- Numbers, dates and the like have several spellings of one value. A row has one.
-      case when bool_or(a.atttypid not in ('text'::regtype, 'varchar'::regtype)) then format('select %s from unnest($1::text[]) with ordinality as k(key, place) order by k.place',
-        string_agg(format('%s::%s::text', case when v_parts = 0 then 'k.key' else format('split_part(k.key, ''|'', %s)', c.place) end, format_type(a.atttypid, -1)), ' || ''|'' || ' order by c.place)) end
+      case
+        when bool_or(a.atttypid not in ('text'::regtype, 'varchar'::regtype)) then
+          format('select %s from unnest($1::text[]) with ordinality as k(key, place) order by k.place',
+            string_agg(
+              format('%s::%s::text',
+                case when v_parts = 0 then 'k.key' else format('split_part(k.key, ''|'', %s)', c.place) end,
+                format_type(a.atttypid, -1)),
+              ' || ''|'' || ' order by c.place))
+      end
     into v_unknown_sql, v_spell_sql
-    from pgfresh.type_resolution as r cross join unnest(p_type.key_columns) with ordinality as c(name, place) join pg_attribute as a on a.attrelid = r.tables[1] and a.attname = c.name
-    where r.type_id = p_type.type_id group by r.unknown_sql;
+    from pgfresh.type_resolution as r
+    cross join unnest(p_type.key_columns) with ordinality as c(name, place)
+    join pg_attribute as a on a.attrelid = r.tables[1] and a.attname = c.name
+    where r.type_id = p_type.type_id
+    group by r.unknown_sql;
   if v_unknown_sql is not null or v_spell_sql is not null then
     v_places := array(select n from generate_subscripts(v_keys, 1) as n where not v_outside[n]);
     v_count := cardinality(v_places);
     v_size := v_count;
-    -- A key that is not even of the column's type raises for all that are asked with it. Then in halves, until it is known which.
-    -- Nothing is written, so these subtransactions get no numbers, and there may be many of them.
+    -- A key that is not even of the column's type raises for all that are asked with it. Then in halves, until it is
+    -- known which. Nothing is written, so these subtransactions get no numbers, and there may be many of them.
     while v_from <= v_count loop
-      v_asked := array(select v_keys[n] from unnest(v_places[v_from:v_from + v_size - 1]) with ordinality as p(n, place) order by p.place);
+      v_asked := array(
+        select v_keys[n]
+        from unnest(v_places[v_from:v_from + v_size - 1]) with ordinality as p(n, place)
+        order by p.place
+      );
       begin
         if v_spell_sql is not null then
           v_asked := array(select pgfresh.ask_keys(v_spell_sql, v_asked));
         end if;
-        v_unknown := case when v_unknown_sql is null then '{}' else array(select pgfresh.ask_keys(v_unknown_sql, v_asked)) end;
+        v_unknown := case
+          when v_unknown_sql is null then '{}'
+          else array(select pgfresh.ask_keys(v_unknown_sql, v_asked))
+        end;
         for i in 1..cardinality(v_asked) loop
           v_keys[v_places[v_from + i - 1]] := v_asked[i];
           v_outside[v_places[v_from + i - 1]] := v_asked[i] = any (v_unknown);
@@ -66,14 +92,23 @@ begin
     end loop;
   end if;
   return query
-    select n::bigint, v_keys[n], case when v_invalid[n] then 'PGF_KEY_INVALID' when v_outside[n] then 'PGF_KEY_UNKNOWN' end,
+    select n::bigint, v_keys[n],
+      case when v_invalid[n] then 'PGF_KEY_INVALID' when v_outside[n] then 'PGF_KEY_UNKNOWN' end,
       -- What was passed is quoted, and the message must stay one line all the same.
-      regexp_replace(case when v_invalid[n] then format('a key has 1 to 512 bytes and no control characters, got %s', coalesce(left(quote_literal(v_keys[n]), 60), 'null'))
-        when v_outside[n] then format('%s is not a key of %s', left(quote_literal(v_keys[n]), 80), p_type.data_type) end, '[[:cntrl:]]', '?', 'g')
+      regexp_replace(
+        case
+          when v_invalid[n] then
+            format('a key has 1 to 512 bytes and no control characters, got %s',
+              coalesce(left(quote_literal(v_keys[n]), 60), 'null'))
+          when v_outside[n] then
+            format('%s is not a key of %s', left(quote_literal(v_keys[n]), 80), p_type.data_type)
+        end,
+        '[[:cntrl:]]', '?', 'g')
     from generate_subscripts(v_keys, 1) as n;
 end
 $$;
-comment on function pgfresh.judge_keys(pgfresh.data_type_registry, text[]) is 'Keys as the data type spells them, and for those that it can not have, why. A part of admit_pairs.';
+comment on function pgfresh.judge_keys(pgfresh.data_type_registry, text[]) is
+  'Keys as the data type spells them, and for those that it can not have, why. A part of admit_pairs.';
 
 create or replace function pgfresh.admit_pairs(p_data_types text[], p_keys text[])
 returns table (place bigint, type_id int, visibility text, key text, known boolean, code text, problem text)
@@ -86,30 +121,49 @@ declare
 begin
   perform pgfresh.require_primary();
   if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_data_types and p_keys must be arrays of one length, at most 10000', 'Pass a data type for each key.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_data_types and p_keys must be arrays of one length, at most 10000',
+      'Pass a data type for each key.');
   end if;
   for v_type in
-    select r as registered, named.data_type, array_agg(named.key order by named.place) as keys, array_agg(named.place order by named.place) as places
-    from unnest(p_data_types, p_keys) with ordinality as named(data_type, key, place) left join pgfresh.data_type_registry as r using (data_type) group by r, named.data_type
+    select r as registered, named.data_type,
+      array_agg(named.key order by named.place) as keys, array_agg(named.place order by named.place) as places
+    from unnest(p_data_types, p_keys) with ordinality as named(data_type, key, place)
+    left join pgfresh.data_type_registry as r using (data_type)
+    group by r, named.data_type
   loop
     if (v_type.registered).type_id is null then
-      return query select p, null::int, null, null, null::boolean, 'PGF_TYPE_UNKNOWN', regexp_replace(format('there is no data type %s', coalesce(left(quote_literal(v_type.data_type), 80), 'null')), '[[:cntrl:]]', '?', 'g') from unnest(v_type.places) as p;
+      return query
+        select p, null::int, null, null, null::boolean, 'PGF_TYPE_UNKNOWN',
+          regexp_replace(
+            format('there is no data type %s', coalesce(left(quote_literal(v_type.data_type), 80), 'null')),
+            '[[:cntrl:]]', '?', 'g')
+        from unnest(v_type.places) as p;
       continue;
     end if;
     begin
       return query
-        select v_type.places[j.place], (v_type.registered).type_id, (v_type.registered).visibility, case when j.code is null then j.key end,
-          j.code is null and exists (select from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = j.key collate "C"), j.code, j.problem
+        select v_type.places[j.place], (v_type.registered).type_id, (v_type.registered).visibility,
+          case when j.code is null then j.key end,
+          j.code is null and exists (
+            select from pgfresh.pairs as p
+            where p.type_id = (v_type.registered).type_id and p.key = j.key collate "C"
+          ),
+          j.code, j.problem
         from pgfresh.judge_keys(v_type.registered, v_type.keys) as j;
     exception when sqlstate 'PGF01' then
       -- Its registry row does not resolve any more. The pairs of other types are none the worse for it.
-      return query select p, null::int, null, null, null::boolean, 'PGF_REGISTRY_INVALID', regexp_replace(sqlerrm, '^PGF_\w+: ', '') from unnest(v_type.places) as p;
+      return query
+        select p, null::int, null, null, null::boolean, 'PGF_REGISTRY_INVALID',
+          regexp_replace(sqlerrm, '^PGF_\w+: ', '')
+        from unnest(v_type.places) as p;
     end;
   end loop;
 end
 $$;
 comment on function pgfresh.admit_pairs(text[], text[]) is
-  'Pairs as the registry spells them: for each, the number of its data type, who may see it, its key, and whether anybody ever asked for it; or the code of an error and what is wrong. Writes nothing.';
+  'Pairs as the registry spells them: for each, the number of its data type, who may see it, its key, '
+  'and whether anybody ever asked for it; or the code of an error and what is wrong. Writes nothing.';
 
 create or replace function pgfresh.check_pairs(p_data_types text[], p_keys text[]) returns jsonb
 language plpgsql security definer
@@ -123,21 +177,43 @@ declare
 begin
   perform pgfresh.require_primary();
   if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'data types and keys must be two arrays of one length, at most 10000', 'Pass a key for each data type.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'data types and keys must be two arrays of one length, at most 10000',
+      'Pass a key for each data type.');
   end if;
   -- By type and key, as everybody else locks them.
   for v_type in
     select pgfresh.require_type(named.data_type) as registered, named.keys
-    from (select data_type, array_agg(distinct key collate "C" order by key collate "C") as keys from unnest(p_data_types, p_keys) as named(data_type, key) group by data_type) as named
-    left join pgfresh.data_type_registry as r using (data_type) order by r.type_id
+    from (
+      select data_type, array_agg(distinct key collate "C" order by key collate "C") as keys
+      from unnest(p_data_types, p_keys) as named(data_type, key)
+      group by data_type
+    ) as named
+    left join pgfresh.data_type_registry as r using (data_type)
+    order by r.type_id
   loop
     v_keys := pgfresh.admit_keys(v_type.registered, v_type.keys);
-    insert into pgfresh.pairs (type_id, key) select (v_type.registered).type_id, k from unnest(v_keys) as k
-      where not exists (select from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = k collate "C") order by k collate "C" on conflict do nothing;
-    -- Those at which somebody looks already have a time. Who finds one locked leaves it to the one who is just doing this.
-    v_keys := array(select p.key from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = any (v_keys) and not p.demanded order by p.key for update skip locked);
+    insert into pgfresh.pairs (type_id, key)
+      select (v_type.registered).type_id, k
+      from unnest(v_keys) as k
+      where not exists (
+        select from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = k collate "C"
+      )
+      order by k collate "C"
+      on conflict do nothing;
+    -- Those at which somebody looks already have a time. Who finds one locked leaves it to the one who is just doing
+    -- this.
+    v_keys := array(
+      select p.key
+      from pgfresh.pairs as p
+      where p.type_id = (v_type.registered).type_id and p.key = any (v_keys) and not p.demanded
+      order by p.key
+      for update skip locked
+    );
     continue when cardinality(v_keys) = 0;
-    update pgfresh.pairs set demanded = true, warm_until = v_now + interval '15 seconds', due_at = case when job_id is null then v_now else due_at end
+    update pgfresh.pairs
+      set demanded = true, warm_until = v_now + interval '15 seconds',
+        due_at = case when job_id is null then v_now else due_at end
       where type_id = (v_type.registered).type_id and key = any (v_keys);
     v_looks := v_looks || pgfresh.looks_at((v_type.registered).type_id, v_keys);
   end loop;
@@ -145,7 +221,9 @@ begin
 end
 $$;
 comment on function pgfresh.check_pairs(text[], text[]) is
-  'For the moment in which a gateway''s users begin to look: queues those of the pairs that are missing or stale at once, and keeps them for 15 s until the gateway has said how many look. Returns counts.';
+  'For the moment in which a gateway''s users begin to look: '
+  'queues those of the pairs that are missing or stale at once, '
+  'and keeps them for 15 s until the gateway has said how many look. Returns counts.';
 
 create or replace function pgfresh.refresh_pair(p_data_type text, p_key text) returns jsonb
 language plpgsql security definer
@@ -157,11 +235,13 @@ declare
   v_viewers int := (select viewers from pgfresh.pairs where type_id = v_type.type_id and key = v_key collate "C");
 begin
   perform pgfresh.require_primary();
-  return pgfresh.queue_refresh_if_not_exists(v_key, p_data_type, greatest(1, pgfresh.priority_of(v_type, coalesce(v_viewers, 1))));
+  return pgfresh.queue_refresh_if_not_exists(
+    v_key, p_data_type, greatest(1, pgfresh.priority_of(v_type, coalesce(v_viewers, 1))));
 end
 $$;
 comment on function pgfresh.refresh_pair(text, text) is
-  'Queues a pair although it may be fresh, with the priority of its viewers. Returns {"job_id", "result"}; see queue_refreshes for the results.';
+  'Queues a pair although it may be fresh, with the priority of its viewers. '
+  'Returns {"job_id", "result"}; see queue_refreshes for the results.';
 
 create or replace function pgfresh.count_viewers(p_types int[], p_keys text[]) returns int[]
 language plpgsql stable
@@ -172,10 +252,18 @@ set jit = off
 as $$
 begin
   if (cardinality(p_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'p_types and p_keys must be arrays of one length, at most 10000', 'Pass the number of a data type for each key.');
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_types and p_keys must be arrays of one length, at most 10000',
+      'Pass the number of a data type for each key.');
   end if;
-  return array(select coalesce((select p.viewers from pgfresh.pairs as p where p.type_id = w.type_id and p.key = w.key collate "C"), 0)
-    from unnest(p_types, p_keys) with ordinality as w(type_id, key, place) order by w.place);
+  return array(
+    select coalesce((
+      select p.viewers from pgfresh.pairs as p where p.type_id = w.type_id and p.key = w.key collate "C"
+    ), 0)
+    from unnest(p_types, p_keys) with ordinality as w(type_id, key, place)
+    order by w.place
+  );
 end
 $$;
-comment on function pgfresh.count_viewers(int[], text[]) is 'How many look at each of these pairs, through all gateways and from SQL, as of the planner''s last tick.';
+comment on function pgfresh.count_viewers(int[], text[]) is
+  'How many look at each of these pairs, through all gateways and from SQL, as of the planner''s last tick.';

@@ -1,9 +1,16 @@
 create or replace view pgfresh.open_jobs with (security_invoker = true) as
 select j.id, j.key, r.data_type, s.name as source,
-  case j.state when 'x' then 'running' when 'r' then 'pending' else case when j.retries > 0 then 'retryable' else 'pending' end end as status,
-  j.priority, j.est_bytes as estimated_data_size_bytes, j.created_at, j.claimed_at as processed_at, null::timestamptz as completed_at,
-  j.retries as retry_count, j.attempt as attempts, j.lost, j.error as error_message, j.metadata, w.name as locked_by, j.claimed_at as locked_at,
-  j.progress_at as heartbeat_at, case when j.state = 'w' then j.run_at end as next_retry_at, null::text as outcome, null::bigint as data_size_bytes
+  case j.state
+    when 'x' then 'running'
+    when 'r' then 'pending'
+    else case when j.retries > 0 then 'retryable' else 'pending' end
+  end as status,
+  j.priority, j.est_bytes as estimated_data_size_bytes,
+  j.created_at, j.claimed_at as processed_at, null::timestamptz as completed_at,
+  j.retries as retry_count, j.attempt as attempts, j.lost, j.error as error_message, j.metadata,
+  w.name as locked_by, j.claimed_at as locked_at, j.progress_at as heartbeat_at,
+  case when j.state = 'w' then j.run_at end as next_retry_at,
+  null::text as outcome, null::bigint as data_size_bytes
 from pgfresh.job as j
 join pgfresh.data_type_registry as r on r.type_id = j.type_id
 join pgfresh.sources as s on s.id = j.source_id
@@ -11,36 +18,49 @@ left join pgfresh.worker as w on w.id = j.worker;
 comment on view pgfresh.open_jobs is 'Jobs that wait or run.';
 
 create or replace view pgfresh.api_call_queue with (security_invoker = true) as
-select id, key, data_type, status, priority, estimated_data_size_bytes, created_at, processed_at, completed_at, retry_count, attempts, error_message,
-  metadata, locked_by, locked_at, heartbeat_at, next_retry_at, source, outcome, data_size_bytes
+select id, key, data_type, status, priority, estimated_data_size_bytes, created_at, processed_at, completed_at,
+  retry_count, attempts, error_message, metadata, locked_by, locked_at, heartbeat_at, next_retry_at,
+  source, outcome, data_size_bytes
 from pgfresh.open_jobs
 union all
-select h.id, h.key, r.data_type, h.status, h.priority, h.bytes, h.created_at, h.claimed_at, h.ended_at, h.retries, h.attempt, h.error,
-  h.metadata, h.worker::text, h.claimed_at, null, null, s.name, h.outcome, h.bytes
+select h.id, h.key, r.data_type, h.status, h.priority, h.bytes, h.created_at, h.claimed_at, h.ended_at,
+  h.retries, h.attempt, h.error, h.metadata, h.worker::text, h.claimed_at, null, null,
+  s.name, h.outcome, h.bytes
 from (
-  select id, key, type_id, source_id, status, priority, bytes, created_at, claimed_at, ended_at, retries, attempt, error, metadata, worker, outcome from pgfresh.history_succeeded
+  select id, key, type_id, source_id, status, priority, bytes, created_at, claimed_at, ended_at,
+    retries, attempt, error, metadata, worker, outcome
+  from pgfresh.history_succeeded
   union all
-  select id, key, type_id, source_id, status, priority, bytes, created_at, claimed_at, ended_at, retries, attempt, error, metadata, worker, outcome from pgfresh.history_other
+  select id, key, type_id, source_id, status, priority, bytes, created_at, claimed_at, ended_at,
+    retries, attempt, error, metadata, worker, outcome
+  from pgfresh.history_other
 ) as h
 join pgfresh.data_type_registry as r on r.type_id = h.type_id
 join pgfresh.sources as s on s.id = h.source_id;
 comment on view pgfresh.api_call_queue is 'Every job, open or ended, as the one table that it looks like from outside.';
 
 create or replace view pgfresh.failed_jobs with (security_invoker = true) as
-select h.id, h.key, r.data_type, s.name as source, h.outcome, h.error as error_message, h.attempt as attempts, h.retries as retry_count, h.lost, h.priority, h.metadata,
+select h.id, h.key, r.data_type, s.name as source, h.outcome, h.error as error_message,
+  h.attempt as attempts, h.retries as retry_count, h.lost, h.priority, h.metadata,
   h.created_at, h.ended_at, h.redriven_at
 from pgfresh.history_other as h
 join pgfresh.data_type_registry as r on r.type_id = h.type_id
 join pgfresh.sources as s on s.id = h.source_id
 where h.status = 'failed';
-comment on view pgfresh.failed_jobs is 'The dead letters: what failed for good, and whether it was enqueued again by retry_failed_jobs.';
+comment on view pgfresh.failed_jobs is
+  'The dead letters: what failed for good, and whether it was enqueued again by retry_failed_jobs.';
 
 create or replace view pgfresh.stuck_jobs with (security_invoker = true) as
 select q.*, pgfresh.clock() - q.heartbeat_at as time_since_heartbeat
-from pgfresh.open_jobs as q join pgfresh.job as j on j.id = q.id join pgfresh.data_type_registry as r on r.type_id = j.type_id
+from pgfresh.open_jobs as q
+join pgfresh.job as j on j.id = q.id
+join pgfresh.data_type_registry as r on r.type_id = j.type_id
 left join pgfresh.worker as w on w.id = j.worker
-where j.state = 'x' and (j.progress_at < pgfresh.clock() - r.max_run or (j.worker is not null and (w.id is null or w.lease_until <= pgfresh.clock())));
-comment on view pgfresh.stuck_jobs is 'Running jobs that recovery would take back: silent for their maximum, or held by a worker whose lease has ended.';
+where j.state = 'x'
+  and (j.progress_at < pgfresh.clock() - r.max_run
+    or (j.worker is not null and (w.id is null or w.lease_until <= pgfresh.clock())));
+comment on view pgfresh.stuck_jobs is
+  'Running jobs that recovery would take back: silent for their maximum, or held by a worker whose lease has ended.';
 
 create or replace view pgfresh.job_status with (security_invoker = true) as
 select data_type, source, status, count(*) as jobs, min(created_at) as oldest, max(priority) as highest_priority
@@ -57,17 +77,22 @@ select s.name as source,
   case
     when exists (select from pgfresh.spending_stop) then 'stopped'
     when not s.enabled then 'off'
-    when s.paused_until > c.now then case s.paused_by when 'breaker' then 'breaker' when 'provider' then 'held' else 'paused' end
+    when s.paused_until > c.now then
+      case s.paused_by when 'breaker' then 'breaker' when 'provider' then 'held' else 'paused' end
     when s.breaker_opened_at is not null then 'probing'
     when b.used + b.reserved >= b.cap then 'quota'
     when s.rate_limit_per_minute is not null and calls.viewed = 0 then 'rate'
-    else 'ok' end as state,
-  s.enabled, s.failure_streak, s.last_success_at, s.last_failure_at, s.paused_until, s.paused_by, s.pause_reason, s.breaker_opened_at,
+    else 'ok'
+  end as state,
+  s.enabled, s.failure_streak, s.last_success_at, s.last_failure_at,
+  s.paused_until, s.paused_by, s.pause_reason, s.breaker_opened_at,
   s.rate_limit_per_minute, s.api_keys, calls.viewed as calls_free, calls.next_at as next_call_at,
-  s.max_concurrency, s.one_key_at_a_time, b.cap as quota_cap, b.used as quota_used, b.reserved as quota_reserved, b.free as quota_free
+  s.max_concurrency, s.one_key_at_a_time,
+  b.cap as quota_cap, b.used as quota_used, b.reserved as quota_reserved, b.free as quota_free
 from pgfresh.sources as s
 cross join (select pgfresh.clock() as now) as c
 left join lateral pgfresh.calls_now(s, c.now) as calls on s.rate_limit_per_minute is not null
 left join lateral pgfresh.source_budget(s.id) as b on true;
 comment on view pgfresh.source_health is
-  'How each source is: ok, or why it is not called now (stopped, off, paused, held by the provider, breaker, probing, quota, rate), with its last success and failure, calls and bytes that are free.';
+  'How each source is: ok, or why it is not called now (stopped, off, paused, held by the provider, '
+  'breaker, probing, quota, rate), with its last success and failure, calls and bytes that are free.';

@@ -16,8 +16,8 @@ create table pgfresh.sources (
 comment on table pgfresh.sources is 'The providers: who is called, and within which limits.';
 
 /*
-  What a user writes to have a data type kept fresh, by one insert. What the names mean is looked up when the row is written, and
-  kept in type_resolution. A name may have its schema before a dot; without one it means the schema public.
+  What a user writes to have a data type kept fresh, by one insert. What the names mean is looked up when the row is
+  written, and kept in type_resolution. A name may have its schema before a dot; without one it means the schema public.
 */
 create table pgfresh.data_type_registry (
   type_id int generated always as identity unique,
@@ -57,7 +57,8 @@ create table pgfresh.data_type_registry (
   -- A cycle walks over all keys, so it must know them.
   check (refresh_strategy <> 'scheduled' or key_table is not null),
 
-  -- A closed gate holds back refreshes of what is there already: (key text, data_type text) returns boolean, and when it opens.
+  -- A closed gate holds back refreshes of what is there already:
+  -- (key text, data_type text) returns boolean, and when it opens.
   gate_function text,
   gate_opens_function text,
   check (gate_function is not null or gate_opens_function is null),
@@ -73,14 +74,16 @@ create table pgfresh.data_type_registry (
   estimated_data_size_bytes bigint not null default 0 check (estimated_data_size_bytes between 0 and 1000000000000000),
   source_timestamp_field text check (source_timestamp_field <> ''),
   max_retries int not null default 3 check (max_retries between 0 and 100),
-  -- A job without progress for so long is taken back. Bounded, because recovery subtracts it from the time for all types at once.
+  -- A job without progress for so long is taken back.
+  -- Bounded, because recovery subtracts it from the time for all types at once.
   max_run interval not null default '300 seconds' check (max_run > '0' and max_run <= '30 days'),
   visibility text not null default 'shared' check (visibility in ('shared', 'rls')),
   managed_by text not null default 'sql' check (managed_by in ('config', 'sql')),
   created_at timestamptz not null default clock_timestamp()
 );
 create index on pgfresh.data_type_registry (source_id);
-comment on table pgfresh.data_type_registry is 'One row a data type: where it lives, when it is stale, how it is fetched and what it may cost.';
+comment on table pgfresh.data_type_registry is
+  'One row a data type: where it lives, when it is stale, how it is fetched and what it may cost.';
 
 -- What the names of a registry row meant when it was written, to be compared with what they mean when they are used.
 create table pgfresh.type_resolution (
@@ -119,4 +122,5 @@ create table pgfresh.warnings (
   primary key (code, subject)
 );
 create index on pgfresh.warnings (last_at);
-comment on table pgfresh.warnings is 'What is not an error but should not stay unseen: one row for each kind and subject, with how often and when.';
+comment on table pgfresh.warnings is
+  'What is not an error but should not stay unseen: one row for each kind and subject, with how often and when.';

@@ -10,7 +10,8 @@ create table pgfresh.source_state (
   saving_bytes bigint,
   saving_since timestamptz
 ) with (fillfactor = 50);
-comment on table pgfresh.source_state is 'What each source with a quota has reserved and how full its paced allowance is.';
+comment on table pgfresh.source_state is
+  'What each source with a quota has reserved and how full its paced allowance is.';
 
 -- The last word on how large an answer of a type is. Apart from the registry, because every completion writes it.
 create table pgfresh.type_stats (
@@ -45,16 +46,19 @@ create table pgfresh.pairs (
   -- Its last outcome says that there is no sense in asking earlier.
   not_before timestamptz,
   primary key (type_id, key)
--- Room for a second version of every row: pairs that were asked for together are ended together, and stay on their page.
+-- Room for a second version of every row:
+-- pairs that were asked for together are ended together, and stay on their page.
 ) with (fillfactor = 50);
 -- For the sweep. What changes all the time, jobs and due times, is in no index of this table.
 create index pairs_demanded on pgfresh.pairs (type_id, key) where demanded;
 create index pairs_cooling on pgfresh.pairs (warm_until) where warm_until is not null;
-comment on table pgfresh.pairs is 'Every (data type, key) that was ever asked for: who looks at it, when it is due, its open job and its last outcome.';
+comment on table pgfresh.pairs is
+  'Every (data type, key) that was ever asked for: who looks at it, when it is due, its open job and its last outcome.';
 
 /*
-  What the tick looks at, by time. Who gives a demanded pair a time adds an entry, and the tick takes it away; one whose pair says
-  otherwise by then means nothing. Apart from the pair, which would else be rewritten in all of its indexes by every job.
+  What the tick looks at, by time. Who gives a demanded pair a time adds an entry, and the tick takes it away; one whose
+  pair says otherwise by then means nothing. Apart from the pair, which would else be rewritten in all of its indexes by
+  every job.
 */
 create table pgfresh.due (
   due_at timestamptz not null,
@@ -88,7 +92,8 @@ comment on table pgfresh.claim is 'What was claimed together. Goes when its jobs
 
 create table pgfresh.job (
   id bigint primary key,
-  -- The id once more, for the ready index alone: an order that the primary key had too would tempt the planner to walk that.
+  -- The id once more, for the ready index alone:
+  -- an order that the primary key had too would tempt the planner to walk that.
   seq bigint not null,
   run_at timestamptz not null,
   created_at timestamptz not null,
@@ -170,7 +175,8 @@ create table pgfresh.usage_correction (
   bytes bigint not null check (bytes <> 0),
   reason text not null check (reason <> '')
 );
-comment on table pgfresh.usage_correction is 'Signed entries by which the ledger was brought in line with the provider.';
+comment on table pgfresh.usage_correction is
+  'Signed entries by which the ledger was brought in line with the provider.';
 
 -- When recovery last ran, to tell dead workers from a database that was away.
 create table pgfresh.recovery (

@@ -1,5 +1,6 @@
 -- Who looks at what, as told by clients that speak SQL. No index on last_seen_at, so that a heartbeat rewrites none.
--- Ids are compared byte by byte, whatever the collation of the caller's own columns: with another one the index could not be used.
+-- Ids are compared byte by byte, whatever the collation of the caller's own columns:
+-- with another one the index could not be used.
 create table pgfresh.active_subscriptions (
   user_id text collate "C" not null check (user_id <> '' and octet_length(user_id) <= 200),
   type_id int not null references pgfresh.data_type_registry (type_id) on delete cascade,
@@ -9,7 +10,9 @@ create table pgfresh.active_subscriptions (
   primary key (user_id, type_id, key)
 ) with (fillfactor = 70);
 create index on pgfresh.active_subscriptions (type_id, key);
-comment on table pgfresh.active_subscriptions is 'Subscriptions of clients that speak SQL, each alive for five minutes after its last heartbeat. last_seen_at is written at most every 75 seconds.';
+comment on table pgfresh.active_subscriptions is
+  'Subscriptions of clients that speak SQL, each alive for five minutes after its last heartbeat. '
+  'last_seen_at is written at most every 75 seconds.';
 
 -- How often each user called in the current minute. Unlogged: after a crash the minute begins anew.
 create unlogged table pgfresh.viewer_calls (
@@ -37,7 +40,8 @@ create table pgfresh.node_demand (
 create index on pgfresh.node_demand (type_id, key);
 comment on table pgfresh.node_demand is 'How many distinct users look at a pair through each node.';
 
--- Every change of the two above, until the planner has added it to the pair. Appended, so that viewers of one pair do not wait for each other.
+-- Every change of the two above, until the planner has added it to the pair.
+-- Appended, so that viewers of one pair do not wait for each other.
 create table pgfresh.demand_change (
   id bigint generated always as identity primary key,
   type_id int not null,
@@ -68,7 +72,8 @@ create table pgfresh.planner_run (
   counts jsonb not null,
   primary key (kind, started_at)
 );
-comment on table pgfresh.planner_run is 'What the planner did: ticks by minute, sweeps and scheduled refreshes, with their time and counts.';
+comment on table pgfresh.planner_run is
+  'What the planner did: ticks by minute, sweeps and scheduled refreshes, with their time and counts.';
 
 create table pgfresh.refresh_cycle (
   type_id int not null references pgfresh.data_type_registry (type_id) on delete cascade,

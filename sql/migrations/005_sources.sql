@@ -17,36 +17,46 @@ alter table pgfresh.sources
   -- Who wrote paused_until, and why.
   add column paused_by text check (paused_by in ('person', 'provider', 'breaker')),
   add column pause_reason text check (length(pause_reason) <= 1000),
-  -- Not null while the breaker is open: when paused_until has passed, one job at a time tries whether the source is back.
+  -- Not null while the breaker is open:
+  -- when paused_until has passed, one job at a time tries whether the source is back.
   add column breaker_opened_at timestamptz,
   add column probe_job bigint,
   add column probe_attempt int,
   -- When jobs of it were last put off to be tried again, at most ten.
   add column recent_retries timestamptz[] not null default '{}' check (cardinality(recent_retries) <= 10),
   -- A claim has to count something for it. What this is false for touches nothing shared when it is claimed.
-  add column limited boolean not null generated always as
-    (quota_bytes is not null or rate_limit_per_minute is not null or max_concurrency is not null or one_key_at_a_time) stored;
+  add column limited boolean not null generated always as (
+    quota_bytes is not null or rate_limit_per_minute is not null or max_concurrency is not null or one_key_at_a_time
+  ) stored;
 
--- One row for each call that an API key may make in a minute. Who takes it says when it is free again, so it frees itself whatever
--- becomes of who took it.
+-- One row for each call that an API key may make in a minute. Who takes it says when it is free again, so it frees
+-- itself whatever becomes of who took it.
 create table pgfresh.rate_slot (
   source_id int not null references pgfresh.sources on delete cascade,
   api_key smallint not null,
   slot int not null,
   free_at timestamptz not null,
   primary key (source_id, api_key, slot)
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+) with (
+  fillfactor = 50,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
+);
 create index rate_slot_free on pgfresh.rate_slot (source_id, free_at);
-comment on table pgfresh.rate_slot is 'The calls that each source with a rate may make in a minute, and when each of them may be made again.';
+comment on table pgfresh.rate_slot is
+  'The calls that each source with a rate may make in a minute, and when each of them may be made again.';
 
--- What was claimed from sources that count their running jobs. It counts while the job runs in this attempt, so no end has to touch it.
+-- What was claimed from sources that count their running jobs.
+-- It counts while the job runs in this attempt, so no end has to touch it.
 create table pgfresh.source_place (
   source_id int not null references pgfresh.sources on delete cascade,
   job_id bigint not null,
   attempt int not null,
   key text collate "C" not null,
   primary key (source_id, job_id)
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+) with (
+  fillfactor = 50,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
+);
 comment on table pgfresh.source_place is 'Running jobs of sources that limit how many run at once.';
 
 create table pgfresh.spending_stop (
@@ -56,9 +66,13 @@ create table pgfresh.spending_stop (
 );
 comment on table pgfresh.spending_stop is 'Has a row while nothing may be spent.';
 
-alter table pgfresh.history_succeeded add column calls int not null default 1, add column validate_ms int, add column commit_ms int;
-alter table pgfresh.history_other add column calls int not null default 0, add column validate_ms int, add column commit_ms int;
+alter table pgfresh.history_succeeded
+  add column calls int not null default 1, add column validate_ms int, add column commit_ms int;
+alter table pgfresh.history_other
+  add column calls int not null default 0, add column validate_ms int, add column commit_ms int;
 
 -- Sources that had a limit before there were rows for it.
 insert into pgfresh.rate_slot (source_id, api_key, slot, free_at)
-select s.id, 1, n, '-infinity' from pgfresh.sources as s cross join lateral generate_series(1, s.rate_limit_per_minute) as n;
+select s.id, 1, n, '-infinity'
+from pgfresh.sources as s
+cross join lateral generate_series(1, s.rate_limit_per_minute) as n;

@@ -1,4 +1,5 @@
--- Answers that were not good enough to be written, to be looked at and checked again after a correction. Few, and the newest only.
+-- Answers that were not good enough to be written, to be looked at and checked again after a correction.
+-- Few, and the newest only.
 create table pgfresh.refused_answer (
   id bigint generated always as identity primary key,
   type_id int not null references pgfresh.data_type_registry (type_id) on delete cascade,
@@ -17,4 +18,5 @@ create table pgfresh.refused_answer (
 create index on pgfresh.refused_answer (type_id, id);
 -- Bodies are read one at a time, if at all.
 alter table pgfresh.refused_answer alter column body set storage external;
-comment on table pgfresh.refused_answer is 'The newest refused answers of each data type, without secrets; pgfresh refused shows them.';
+comment on table pgfresh.refused_answer is
+  'The newest refused answers of each data type, without secrets; pgfresh refused shows them.';

@@ -1,6 +1,6 @@
 /*
-  What runs at set times, by one insert. Bounds of single values are here; what a name means, and whether a schedule can ever come, is
-  looked up by the triggers of sql/functions/jobs.sql.
+  What runs at set times, by one insert. Bounds of single values are here; what a name means, and whether a schedule can
+  ever come, is looked up by the triggers of sql/functions/jobs.sql.
 */
 create table pgfresh.scheduled_jobs (
   id int generated always as identity primary key,
@@ -8,7 +8,8 @@ create table pgfresh.scheduled_jobs (
   description text check (octet_length(description) <= 4000),
   -- A function of the database, or a handler of the configuration.
   kind text not null default 'sql' check (kind in ('sql', 'handler')),
-  -- The function, with its schema and a dot before it if that is not public; or the handler's name, which is the job's if it is left out.
+  -- The function, with its schema and a dot before it if that is not public;
+  -- or the handler's name, which is the job's if it is left out.
   function_name text not null check (octet_length(function_name) between 1 and 200),
 
   -- Five fields in a time zone, or a time between two bounds after the last run; another one after a failure.
@@ -39,7 +40,8 @@ create table pgfresh.scheduled_jobs (
   jitter interval not null default '0' check (jitter between '0' and '1 day'),
   -- Days of the job's time zone on which it does not run.
   blackout_dates date[] not null default '{}'
-    check (cardinality(blackout_dates) <= 1000 and coalesce(array_ndims(blackout_dates), 1) = 1 and array_position(blackout_dates, null) is null),
+    check (cardinality(blackout_dates) <= 1000 and coalesce(array_ndims(blackout_dates), 1) = 1
+      and array_position(blackout_dates, null) is null),
 
   paused_at timestamptz,
   paused_by text check (octet_length(paused_by) <= 200),
@@ -59,4 +61,5 @@ create table pgfresh.scheduled_jobs (
   updated_at timestamptz not null default clock_timestamp()
 );
 create index on pgfresh.scheduled_jobs (owner);
-comment on table pgfresh.scheduled_jobs is 'One row a job: what runs, when, as whom, and what is done when that does not work.';
+comment on table pgfresh.scheduled_jobs is
+  'One row a job: what runs, when, as whom, and what is done when that does not work.';

@@ -9,7 +9,8 @@ create table pgfresh.scheduler (
   -- The handlers that it can run.
   handlers text[] not null
 ) with (fillfactor = 50);
-comment on table pgfresh.scheduler is 'Scheduler processes, each alive until its lease ends, and the handlers that they know.';
+comment on table pgfresh.scheduler is
+  'Scheduler processes, each alive until its lease ends, and the handlers that they know.';
 
 create table pgfresh.schedule_state (
   single boolean primary key default true check (single),
@@ -22,8 +23,8 @@ insert into pgfresh.schedule_state default values;
 comment on table pgfresh.schedule_state is 'By which time zone data slots were computed, and where pruning stands.';
 
 /*
-  Where each job stands. Apart from the job, so that what is rewritten at every slot is narrow. Its row is the mutex of the job:
-  whoever opens a run holds it.
+  Where each job stands. Apart from the job, so that what is rewritten at every slot is narrow. Its row is the mutex of
+  the job: whoever opens a run holds it.
 */
 create table pgfresh.job_cursor (
   job_id int primary key references pgfresh.scheduled_jobs on delete cascade,
@@ -58,14 +59,16 @@ create table pgfresh.job_statistics (
   p95_ms float8,
   lateness_p95_ms float8
 ) with (fillfactor = 70);
-comment on table pgfresh.job_statistics is 'How the newest runs of each job went, so that looking at all jobs does not read all runs.';
+comment on table pgfresh.job_statistics is
+  'How the newest runs of each job went, so that looking at all jobs does not read all runs.';
 
 create table pgfresh.scheduled_job_runs (
   id bigint generated always as identity primary key,
   job_id int not null references pgfresh.scheduled_jobs on delete cascade,
   state text not null check (state in ('waiting', 'running', 'succeeded', 'failed', 'cancelled', 'skipped')),
   triggered_by text not null check (triggered_by in ('scheduler', 'manual', 'catchup', 'backfill')),
-  -- The slot, which is the time of the schedule before jitter; of a manual run, when it was asked for; of skips, the first slot and the last.
+  -- The slot, which is the time of the schedule before jitter; of a manual run, when it was asked for;
+  -- of skips, the first slot and the last.
   scheduled_for timestamptz not null,
   scheduled_to timestamptz,
   occurrences int not null default 1,
@@ -95,14 +98,19 @@ create table pgfresh.scheduled_job_runs (
   check ((state = 'running') = (scheduler is not null))
 ) with (fillfactor = 80);
 -- A slot that was skipped may be run later, by a backfill.
-create unique index on pgfresh.scheduled_job_runs (job_id, scheduled_for, attempt) where triggered_by <> 'manual' and state <> 'skipped';
+create unique index on pgfresh.scheduled_job_runs (job_id, scheduled_for, attempt)
+  where triggered_by <> 'manual' and state <> 'skipped';
 create index on pgfresh.scheduled_job_runs (job_id, id);
 create index on pgfresh.scheduled_job_runs (job_id) where state in ('waiting', 'running');
 create index on pgfresh.scheduled_job_runs (run_at) where state = 'waiting';
 create index on pgfresh.scheduled_job_runs (scheduler) where state = 'running';
 comment on table pgfresh.scheduled_job_runs is
-  'Every slot of every job: it ran, once an attempt, or it was skipped, with the reason. Skips of one reason that follow each other are one row.';
+  'Every slot of every job: it ran, once an attempt, or it was skipped, with the reason. '
+  'Skips of one reason that follow each other are one row.';
 
-create type pgfresh.taken_run as (run_id bigint, job_id int, name text, kind text, function_name text, params jsonb, timeout_ms float8, slot timestamptz, attempt int, triggered_by text, lateness_ms bigint,
-  skipped text, occurrences int);
-comment on type pgfresh.taken_run is 'A run that a scheduler has just started, with what it needs for it; or slots that were skipped, with the reason.';
+create type pgfresh.taken_run as (
+  run_id bigint, job_id int, name text, kind text, function_name text, params jsonb, timeout_ms float8,
+  slot timestamptz, attempt int, triggered_by text, lateness_ms bigint, skipped text, occurrences int
+);
+comment on type pgfresh.taken_run is
+  'A run that a scheduler has just started, with what it needs for it; or slots that were skipped, with the reason.';

@@ -1,6 +1,6 @@
 /*
-  What was written, until everybody who watches has heard of it. Unlogged: after a crash nobody knows what was in it, and then every
-  watched pair is read again. The watched types go with it, and that is how it is noticed.
+  What was written, until everybody who watches has heard of it. Unlogged: after a crash nobody knows what was in it,
+  and then every watched pair is read again. The watched types go with it, and that is how it is noticed.
 */
 create unlogged table pgfresh.change (
   xid xid8 not null default pg_current_xact_id(),
@@ -22,7 +22,8 @@ create unlogged table pgfresh.watched_type (
 ) with (fillfactor = 50);
 comment on table pgfresh.watched_type is 'Data types that somebody watches. Only their changes are marked.';
 
--- Transaction numbers can go back in a crash, if commits were lost that did not wait for the disk. Where the log stood then can not.
+-- Transaction numbers can go back in a crash, if commits were lost that did not wait for the disk.
+-- Where the log stood then can not.
 create unlogged table pgfresh.change_epoch (
   single boolean primary key default true check (single),
   epoch text collate "C" not null

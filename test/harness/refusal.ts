@@ -8,7 +8,7 @@ export async function expectRefusal(call: Promise<unknown>, code: string): Promi
     (thrown: unknown) => (thrown as Error).cause ?? thrown,
   )) as Error & { hint: string };
   expect(error.message).toMatch(new RegExp(`^${code}: .`));
-  expect(error).toMatchObject({ code: 'PGF01', hint: expect.stringMatching(/[.;]$/) });
+  expect(error).toMatchObject({ code: 'PGF01', hint: expect.stringMatching(/[.;?]$/) });
   // What was passed is shown, but in one line, and not all 10 kB of it.
   expect(error.message).not.toMatch(/\p{Cc}/u);
   expect(error.message.length).toBeLessThan(400);

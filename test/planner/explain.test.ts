@@ -18,7 +18,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.queue.claim();
       await scene.clock.advance('3 seconds');
     },
-    says: /^It is being fetched since 3 s, in attempt 1\.$/,
+    says: /^A worker has been fetching it for 3 s, in attempt 1\.$/,
     also: { state: 'missing', job: { status: 'running', attempt: 1 } },
   },
   retry: {
@@ -92,7 +92,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.db.query(`select pgfresh.stop_spending('the bill is too high')`);
       await scene.clock.advance('3 seconds');
     },
-    says: /^Nothing is spent since 3 s: the bill is too high$/,
+    says: /^Nothing has been spent for 3 s: the bill is too high$/,
   },
   breaker: {
     make: async (scene) => {
@@ -146,7 +146,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.queue.claim();
       await scene.clock.advance('3 seconds');
     },
-    says: /^The profile of the same key is being fetched since 3 s, and the source market takes one job a key at a time\.$/,
+    says: /^A worker has been fetching the profile of the same key for 3 s, and the source market takes one job a key at a time\.$/,
     also: { job: { status: 'pending' } },
   },
   gate: {
@@ -229,7 +229,7 @@ test('pgfresh explain says it in words and as JSON, and refuses what is not ther
   const explain = (...args: string[]) => runCli(['explain', ...args], { cwd, env: { DATABASE_URL: scene.queue.url } });
   const words = await explain('quote', 'A');
   expect(words).toMatchObject({ code: 0, stderr: '' });
-  expect(words.stdout).toMatch(/^quote A: It waits in the queue since .*, at place 1 of its source\.\n/);
+  expect(words.stdout).toMatch(/^quote A: It has waited in the queue for .*, at place 1 of its source\.\n/);
   expect(words.stdout).toMatch(/^viewers +1 \(1 by SQL, 0 through gateways\)$/m);
   const json = JSON.parse((await explain('quote', 'A', '--json')).stdout) as Explanation;
   expect(json).toMatchObject({ reason: 'queued', viewers: 1 });

@@ -129,6 +129,12 @@ test('a closed gate holds back what is there, until it opens; what is missing do
   await scene.look('quote', ['OLD', 'NEW']);
   expect(await scene.tick()).toMatchObject({ stale: 1, missing: 1, gated: 1, queued: 1 });
   expect(await scene.open()).toEqual(['quote NEW 1']);
+  // One at which nobody looks yet gets no time to be looked at.
+  await scene.rows('quote', ['LATER'], '1 hour');
+  await scene.db.query(`set pgfresh.user_id = 'ada'`);
+  const asked = await scene.queue.value(`pgfresh.check_and_queue_stale_batch('LATER', '{quote}')`);
+  expect(asked).toMatchObject({ quote: { gated: 1, queued: 0 } });
+  expect(await scene.queue.value(`array(select key from pgfresh.due)`)).toEqual(['OLD']);
   await scene.clock.advance('19 minutes 59 seconds');
   await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
   expect(await scene.tick()).toEqual({ more: false });

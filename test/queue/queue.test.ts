@@ -597,6 +597,22 @@ describe('by their ids, data type, source, state, key and time', () => {
       await scene.value('select array_agg(id order by id) from pgfresh.failed_jobs where redriven_at is null'),
     ).toEqual([ids[0], ids[2]]);
   });
+
+  it('dead letters are enqueued again, though they are more than one set has room for', async () => {
+    await scene.register();
+    const { jobId } = await queue.enqueue(db, 'quote', 'A');
+    await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'fail');
+    await db.query(
+      `insert into pgfresh.history_other
+       select copy.* from pgfresh.history_other as h cross join generate_series(1, 100000) as n
+       cross join lateral jsonb_populate_record(h, jsonb_build_object('id', -n, 'key', 'K' || n)) as copy
+       where h.id = $1::bigint`,
+      [jobId],
+    );
+    expect(await scene.value(`pgfresh.retry_failed_jobs(p_data_type => 'quote')`)).toBe(100_001);
+    expect(await scene.value('select count(*)::int from pgfresh.open_jobs')).toBe(100_001);
+    expect(await scene.value('select count(*)::int from pgfresh.failed_jobs where redriven_at is null')).toBe(0);
+  });
 });
 
 it('keys are written as their data type writes them, and those that it can not have are refused', async () => {

@@ -113,6 +113,21 @@ describe('a worker that lives', () => {
     expect(await scene.value('select max(lost) from pgfresh.open_jobs')).toBe(0);
     expect(await scene.claim()).toHaveLength(2);
   });
+
+  it('leaves what somebody has locked to recovery when it retires', async () => {
+    const worker = await scene.register('host-1');
+    await queue.enqueueMany(db, 'quote', ['A', 'B']);
+    const [held] = await scene.claim();
+    await db.transact('hold a job', async (tx) => {
+      await tx.query('select from pgfresh.job where id = $1::bigint for update', [held!.id]);
+      expect(await scene.value('pgfresh.retire_worker($1::bigint)', [worker])).toBe(1);
+    });
+    await pass(1);
+    await scene.register('host-2');
+    expect(await scene.claim()).toHaveLength(2);
+    expect(await scene.value('select count(*)::int from pgfresh.claim where worker = $1::bigint', [worker])).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh.worker where id = $1::bigint', [worker])).toBe(0);
+  });
 });
 
 describe('a job without progress', () => {

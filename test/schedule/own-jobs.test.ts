@@ -58,7 +58,15 @@ it('opens a round of each scheduled data type by its schedule, and keeps the his
   await scene.db.query(
     `update pgfresh.scheduled_jobs set schedule = '1 1 1 1 *', enabled = false where name = 'pgfresh.refresh.item'`,
   );
-  expect(await sync()).toBe(1);
+  await scene.db.query(
+    `update pgfresh.scheduled_jobs set description = '', timeout = '1 s', jitter = '0' where name = 'pgfresh.tidy'`,
+  );
+  expect(await sync()).toBe(2);
+  expect(
+    await scene.db.query(
+      `select timeout::text, jitter::text, description <> '' as described from pgfresh.scheduled_jobs where name = 'pgfresh.tidy'`,
+    ),
+  ).toEqual([{ timeout: '00:01:00', jitter: '00:00:20', described: true }]);
   expect(
     await scene.db.query(`select schedule, enabled from pgfresh.scheduled_jobs where name = 'pgfresh.refresh.item'`),
   ).toEqual([{ schedule: '*/5 * * * *', enabled: false }]);

@@ -220,6 +220,19 @@ it('shows what is wrong with a job, and goes on with the others', async () => {
   expect(await scene.value(`(select problem from pgfresh.scheduled_jobs where name = 'bad')`)).toBeNull();
 });
 
+it.for([
+  [`pgfresh.clock() + interval '30 minutes'`, '13:00'],
+  [`pgfresh.clock() + interval '2 hours'`, '14:00'],
+  ['null', null],
+] as const)('says when a job runs that is paused until %s', async ([end, next]) => {
+  await scene.job('daily', { schedule: '0 13 * * *' });
+  await scene.idle();
+  await scene.db.query(`select pgfresh.pause_scheduled_job('daily', 'a test', ${end})`);
+  await scene.idle();
+  const nextRun = `(select to_char(next_run_at at time zone 'UTC', 'HH24:MI') from pgfresh.scheduled_job_status where name = 'daily')`;
+  expect(await scene.value(nextRun)).toBe(next);
+});
+
 it('runs a job with bounds for its period after each end, sooner or later by how it ended', async () => {
   await scene.job('rhythm', {
     kind: 'handler',
