@@ -74,6 +74,8 @@ begin
   v_own := v_function = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure;
   -- What the last outcome has told counts as if the row had been written then; for planning only.
   v_stale := case
+    -- That of the registry is positive.
+    when v_own and p_type.ttl_column is null then 't.known + t.ttl <= $5'
     when v_own then
       'case when t.ttl > interval ''0'' then t.known + t.ttl <= $5 else pgfresh.is_data_stale(t.known, t.ttl) end'
     -- A single row's TTL of 0 or less is refused whoever is asked;
@@ -98,14 +100,14 @@ begin
     ) then
       format('select k.key, x.%1$I is not null as found, x.%2$I as at, '
         'greatest(x.%2$I, k.checked_at) as known, k.due_at, $4 as ttl '
-        'from unnest($1, $2, $3) as k(key, checked_at, due_at) '
+        'from (select unnest($1) as key, unnest($2) as checked_at, unnest($3) as due_at) as k '
         'left join (select x.%1$I, x.%2$I from %3$s as x where x.%1$I = any ($1)) as x on x.%1$I = k.key',
         p_type.key_columns[1], p_type.timestamp_column, v_from)
     when v_text then
       format('select n.key, bool_or(n.found) as found, max(n.at) as at, '
         'greatest(max(n.at), max(n.checked_at)) as known, max(n.due_at) as due_at, $4 as ttl from ('
         'select k.key collate "C" as key, false as found, null::timestamptz as at, k.checked_at, k.due_at '
-        'from unnest($1, $2, $3) as k(key, checked_at, due_at) '
+        'from (select unnest($1) as key, unnest($2) as checked_at, unnest($3) as due_at) as k '
         'union all '
         'select x.%1$I::text collate "C", true, x.%2$I, null, null from %3$s as x where x.%1$I = any ($1)'
         ') as n group by n.key',
@@ -113,7 +115,7 @@ begin
     else
       format('select k.key, r.found is true as found, r.at, '
         'greatest(r.at, k.checked_at) as known, k.due_at, coalesce(r.ttl, $4) as ttl '
-        'from unnest($1, $2, $3) as k(key, checked_at, due_at) '
+        'from (select unnest($1) as key, unnest($2) as checked_at, unnest($3) as due_at) as k '
         'left join lateral (select true as found, x.%1$I as at, %2$s as ttl from %3$s as x where %4$s '
         'order by x.%1$I desc nulls last limit 1) as r on true',
         p_type.timestamp_column, v_ttl, v_from, v_is_key)
