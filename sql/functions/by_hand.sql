@@ -158,8 +158,9 @@ begin
         and (p_source is null or f.source = p_source)
         and (p_since is null or f.ended_at >= p_since)
     ) as f
-    -- In sets that queue_refreshes takes.
-    group by f.data_type, f.priority, f.metadata, f.place / 10000
+    -- In sets, because queue_refreshes refuses more than 100000 keys.
+    group by f.data_type, f.priority, f.metadata, (f.place - 1) / 10000
+    order by min(f.id)
   loop
     v_count := v_count + cardinality(v_group.ids);
     if not p_dry_run then

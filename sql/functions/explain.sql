@@ -106,7 +106,7 @@ begin
     v_words := format('It is refreshed by its schedule, %s in %s.', v_type.refresh_schedule, v_type.schedule_zone);
   elsif v_stop.stopped_at is not null then
     v_reason := 'stopped'; v_since := v_stop.stopped_at;
-    v_words := format('Nothing has been spent for %s: %s', pgfresh.in_words(v_now - v_since), v_stop.reason);
+    v_words := format('Spending was stopped %s ago: %s', pgfresh.in_words(v_now - v_since), v_stop.reason);
   elsif not v_source.enabled then
     v_reason := 'paused';
     v_words := format('The source %s is switched off.', v_source.name);

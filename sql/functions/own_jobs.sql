@@ -38,7 +38,8 @@ begin
     select name, 'handler', handler, schedule, timezone, params, description, interval '1 minute', jitter from wanted
     on conflict (name) do update
       set schedule = excluded.schedule, timezone = excluded.timezone, params = excluded.params,
-        every_min = null, every_max = null, kind = 'handler', function_name = excluded.function_name,
+        every_min = null, every_max = null, failure_min = null, failure_max = null,
+        kind = 'handler', function_name = excluded.function_name,
         description = excluded.description, timeout = excluded.timeout, jitter = excluded.jitter
       where (j.schedule, j.timezone, j.params, j.kind, j.function_name, j.description, j.timeout, j.jitter)
         is distinct from (excluded.schedule, excluded.timezone, excluded.params, excluded.kind, excluded.function_name,

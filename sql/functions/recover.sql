@@ -40,7 +40,8 @@ begin
   if not exists (select from pgfresh.worker where id = p_worker and lease_until > v_now) then
     return false;
   end if;
-  select coalesce(array_agg(held.id), '{}') as ids, coalesce(array_agg(held.attempt), '{}') as attempts into v_stranded
+  select coalesce(array_agg(held.id), '{}') as ids, coalesce(array_agg(held.attempt), '{}') as attempts
+  into v_stranded
   from (
     select j.id, j.attempt from pgfresh.claim as c
     cross join unnest(c.job_ids) as job(id)
@@ -80,13 +81,14 @@ declare
 begin
   v_count := pgfresh.take_back(p_worker, 'put_back', null);
   delete from pgfresh.worker where id = p_worker and not exists (select from pgfresh.claim where worker = p_worker);
-  -- What is being ended this moment was left out. If it is not, recovery finds it.
-  update pgfresh.worker set lease_until = pgfresh.clock() where id = p_worker;
+  -- What somebody has locked this moment was left out, and is left to recovery.
+  update pgfresh.worker set lease_until = '-infinity', idle = false where id = p_worker;
   return v_count;
 end
 $$;
 comment on function pgfresh.retire_worker(bigint) is
-  'Ends an incarnation: what it still holds is ready again at once. Returns how many jobs that were.';
+  'Ends an incarnation: what it still holds is ready again at once, and returned is how many jobs that were. '
+  'What somebody has locked this moment is taken back by recovery.';
 
 create or replace function pgfresh.take_back(p_worker bigint, p_verdict text, p_error text) returns int
 language plpgsql
@@ -203,6 +205,8 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_recovery pgfresh.recovery;
   v_worker record;
+  v_retired bigint[];
+  v_id bigint;
   v_lost int := 0;
   v_workers int := 0;
   v_silent int;
@@ -218,7 +222,13 @@ begin
     v_recovery.trust_leases_from := v_now + interval '15 seconds';
   end if;
   update pgfresh.recovery set ran_at = v_now, trust_leases_from = v_recovery.trust_leases_from;
-  if v_now >= v_recovery.trust_leases_from and exists (select from pgfresh.worker where lease_until <= v_now) then
+  -- One that has retired while a claim of it was on its way has no row any more.
+  v_retired := array(
+    select distinct c.worker from pgfresh.claim as c
+    where c.worker is not null and not exists (select from pgfresh.worker as w where w.id = c.worker)
+  );
+  if v_now >= v_recovery.trust_leases_from
+      and (v_retired <> '{}' or exists (select from pgfresh.worker where lease_until <= v_now)) then
     -- Each worker is settled by itself, so the ledgers of all sources are taken before, in their order:
     -- ends take them so too.
     perform from pgfresh.source_state order by source_id for update;
@@ -230,6 +240,9 @@ begin
       delete from pgfresh.worker
         where id = v_worker.id and not exists (select from pgfresh.claim where worker = v_worker.id);
       v_workers := v_workers + 1;
+    end loop;
+    foreach v_id in array v_retired loop
+      v_lost := v_lost + pgfresh.take_back(v_id, 'lost', format('worker %s has retired', v_id));
     end loop;
   end if;
   v_silent := pgfresh.recover_silent_jobs(p_limit);

@@ -74,7 +74,7 @@ begin
   v_own := v_function = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure;
   -- What the last outcome has told counts as if the row had been written then; for planning only.
   v_stale := case
-    -- That of the registry is positive.
+    -- The type's own TTL is positive, by the registry's check.
     when v_own and p_type.ttl_column is null then 't.known + t.ttl <= $5'
     when v_own then
       'case when t.ttl > interval ''0'' then t.known + t.ttl <= $5 else pgfresh.is_data_stale(t.known, t.ttl) end'

@@ -9,9 +9,9 @@ select j.id as job_id, j.name, j.description, j.kind, j.enabled, j.managed_by,
     else 'ok'
   end as state,
   p.problem, p.next_step,
+  -- A slot before the end of a pause is skipped, and what comes then is not known here.
   case
-    when j.enabled and isfinite(c.due_at) and (not k.paused or isfinite(j.paused_until))
-      then greatest(c.due_at, case when k.paused then j.paused_until end)
+    when j.enabled and isfinite(c.due_at) and (not k.paused or c.slot >= j.paused_until) then c.due_at
   end as next_run_at,
   c.slot as next_slot, o.running_since, o.waiting,
   c.last_run_at, c.last_run_success, l.message as last_message, c.last_success_at, c.runs as total_runs,

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 const sql = join(import.meta.dirname, '../../sql');
 const files = readdirSync(sql, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.sql'));
 
-// The formatter sees to this in TypeScript.
+// As long as the formatter lets those of TypeScript be.
 test.for(files)('%s has no line of more than 120 characters', (file) => {
   const lines = readFileSync(join(sql, file), 'utf8').split('\n');
   expect(lines.flatMap((line, place) => (line.length > 120 ? [`${place + 1}: ${line.length}`] : []))).toEqual([]);

@@ -92,7 +92,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.db.query(`select pgfresh.stop_spending('the bill is too high')`);
       await scene.clock.advance('3 seconds');
     },
-    says: /^Nothing has been spent for 3 s: the bill is too high$/,
+    says: /^Spending was stopped 3 s ago: the bill is too high$/,
   },
   breaker: {
     make: async (scene) => {

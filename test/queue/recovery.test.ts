@@ -118,16 +118,34 @@ describe('a worker that lives', () => {
     const worker = await scene.register('host-1');
     await queue.enqueueMany(db, 'quote', ['A', 'B']);
     const [held] = await scene.claim();
+    await db.query('update pgfresh.worker set idle = true');
     await db.transact('hold a job', async (tx) => {
       await tx.query('select from pgfresh.job where id = $1::bigint for update', [held!.id]);
       expect(await scene.value('pgfresh.retire_worker($1::bigint)', [worker])).toBe(1);
     });
+    // It can not come to life again, nor is it taken for one that waits for work.
+    expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(false);
+    expect(await scene.value('select bool_or(idle) from pgfresh.worker')).toBe(false);
     await pass(1);
     await scene.register('host-2');
     expect(await scene.claim()).toHaveLength(2);
     expect(await scene.value('select count(*)::int from pgfresh.claim where worker = $1::bigint', [worker])).toBe(0);
     expect(await scene.value('select count(*)::int from pgfresh.worker where id = $1::bigint', [worker])).toBe(0);
   });
+});
+
+it('a claim that was on its way while its worker retired is taken back', async () => {
+  const worker = await scene.register('host-1');
+  await queue.enqueue(db, 'quote', 'A');
+  await db.transact('claim late', async (tx) => {
+    expect((await queue.claim(tx, { worker, limit: 1 })).jobs).toHaveLength(1);
+    expect(await scene.value('pgfresh.retire_worker($1::bigint)', [worker])).toBe(0);
+  });
+  expect(await scene.value('select count(*)::int from pgfresh.worker')).toBe(0);
+  expect(await recover()).toMatchObject({ lost: 1 });
+  expect(await scene.value('select count(*)::int from pgfresh.claim')).toBe(0);
+  await scene.register('host-2');
+  expect(await scene.claim()).toMatchObject([{ key: 'A', attempt: 2 }]);
 });
 
 describe('a job without progress', () => {
