@@ -6,8 +6,10 @@ declare
   v_attempt int;
 begin
   perform pgfresh.require_range('p_job_id', p_job_id, 1, 9223372036854775807);
-  select attempt into v_attempt from pgfresh.job
-    where id = p_job_id and state = 'x' and attempt = coalesce(p_attempt, attempt);
+  select attempt
+  into v_attempt
+  from pgfresh.job
+  where id = p_job_id and state = 'x' and attempt = coalesce(p_attempt, attempt);
   if v_attempt is null then
     raise warning 'job % is not running%', p_job_id, coalesce(' in attempt ' || p_attempt, '');
   end if;
@@ -56,7 +58,8 @@ begin
   end if;
   if p_outcome is not null then perform pgfresh.require_outcome(p_outcome); end if;
   if v_attempt is not null then
-    select jsonb_build_object('status', t.status, 'next_retry_at', t.next_retry_at) into v_result
+    select jsonb_build_object('status', t.status, 'next_retry_at', t.next_retry_at)
+    into v_result
     from pgfresh.turn_back_jobs(
       array[p_job_id], array[v_attempt], array[p_data_size_bytes], case when p_permanent then 'fail' else 'retry' end,
       p_outcome, left(p_error_message, 4000), p_counts => not p_permanent) as t;
@@ -107,19 +110,23 @@ begin
       format('p_status must be pending, retryable or running, got %s', left(quote_literal(p_status), 60)),
       'Only open jobs can be cancelled.');
   end if;
-  select array_agg(q.id order by q.id) into v_ids from pgfresh.open_jobs as q
-    where (p_job_ids is null or q.id = any (p_job_ids))
-      and (p_data_type is null or q.data_type = p_data_type)
-      and (p_source is null or q.source = p_source)
-      and (p_status is null or q.status = p_status)
-      and (p_key is null or q.key = p_key);
+  select array_agg(q.id order by q.id)
+  into v_ids
+  from pgfresh.open_jobs as q
+  where (p_job_ids is null or q.id = any (p_job_ids))
+    and (p_data_type is null or q.data_type = p_data_type)
+    and (p_source is null or q.source = p_source)
+    and (p_status is null or q.status = p_status)
+    and (p_key is null or q.key = p_key);
   if p_dry_run or v_ids is null then
     return coalesce(cardinality(v_ids), 0);
   end if;
   return (
-    select coalesce(sum(ended.count), 0) from generate_series(1, cardinality(v_ids), 10000) as chunk(first)
+    select coalesce(sum(ended.count), 0)
+    from generate_series(1, cardinality(v_ids), 10000) as chunk(first)
     cross join lateral (
-      select count(*) as count from pgfresh.turn_back_jobs(v_ids[chunk.first:chunk.first + 9999], null,
+      select count(*) as count
+      from pgfresh.turn_back_jobs(v_ids[chunk.first:chunk.first + 9999], null,
         array_fill(0::bigint, array[least(10000, cardinality(v_ids) - chunk.first + 1)]), 'cancel')
     ) as ended
   );
@@ -165,8 +172,9 @@ begin
     v_count := v_count + cardinality(v_group.ids);
     if not p_dry_run then
       perform pgfresh.queue_refreshes(v_group.data_type, v_group.keys, v_group.priority, null, v_group.metadata);
-      update pgfresh.history_other set redriven_at = pgfresh.clock()
-        where id = any (v_group.ids) and status = 'failed';
+      update pgfresh.history_other
+      set redriven_at = pgfresh.clock()
+      where id = any (v_group.ids) and status = 'failed';
     end if;
   end loop;
   return v_count;

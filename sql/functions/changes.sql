@@ -15,7 +15,7 @@ begin
   -- A transaction with one snapshot for all of its statements would not see that somebody has begun to watch meanwhile,
   -- so it always marks.
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
-    or exists (select from pgfresh.watched_type where type_id = p_type_id and watched_until > pgfresh.clock()) then
+      or exists (select from pgfresh.watched_type where type_id = p_type_id and watched_until > pgfresh.clock()) then
     insert into pgfresh.change (type_id, keys) values (p_type_id, p_keys);
   end if;
 end
@@ -66,8 +66,8 @@ begin
   -- The end of a job marks its pair itself, also where no row is written. What users' own triggers write besides is not
   -- known to it.
   if current_setting('pgfresh.ending', true) = '%1$s' and pg_trigger_depth() = 1
-    -- As in mark_pairs. Every statement of users pays for this, and a call would double it.
-    or (current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+      -- As in mark_pairs. Every statement of users pays for this, and a call would double it.
+      or (current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
       and not exists (select from pgfresh.watched_type where type_id = %1$s and watched_until > pgfresh.clock())) then
     return null;
   end if;
@@ -75,16 +75,20 @@ begin
     begin
       if tg_op = 'INSERT' then
         select count(*), coalesce(array_agg(distinct k.key) filter (where octet_length(k.key) <= 512), '{}')
-          into v_rows, v_keys
-          from (select %2$s as key from fresh as x limit 5001) as k;
+        into v_rows, v_keys
+        from (select %2$s as key from fresh as x limit 5001) as k;
       elsif tg_op = 'DELETE' then
         select count(*), coalesce(array_agg(distinct k.key) filter (where octet_length(k.key) <= 512), '{}')
-          into v_rows, v_keys
-          from (select %2$s as key from gone as x limit 5001) as k;
+        into v_rows, v_keys
+        from (select %2$s as key from gone as x limit 5001) as k;
       else
         select count(*) / 2, coalesce(array_agg(distinct k.key) filter (where octet_length(k.key) <= 512), '{}')
-          into v_rows, v_keys
-          from ((select %2$s as key from fresh as x limit 5001) union all (select %2$s from gone as x limit 5001)) as k;
+        into v_rows, v_keys
+        from (
+          (select %2$s as key from fresh as x limit 5001)
+          union all
+          (select %2$s from gone as x limit 5001)
+        ) as k;
       end if;
       if v_keys = '{}' then
         return null;
@@ -106,16 +110,16 @@ $body$ $f$, v_id, v_key);
 
   -- With -1, because char and bit without a length have the length 1.
   select string_agg(
-      format('x.%I = %s::%s', k.name,
-        case
-          when cardinality(p_type.key_columns) = 1 then 'k.key'
-          else format('split_part(k.key, ''|'', %s)', k.place)
-        end,
-        format_type(a.atttypid, -1)),
-      ' and ' order by k.place)
-    into v_is_key
-    from unnest(p_type.key_columns) with ordinality as k(name, place)
-    join pg_attribute as a on a.attrelid = v_table and a.attname = k.name;
+    format('x.%I = %s::%s', k.name,
+      case
+        when cardinality(p_type.key_columns) = 1 then 'k.key'
+        else format('split_part(k.key, ''|'', %s)', k.place)
+      end,
+      format_type(a.atttypid, -1)),
+    ' and ' order by k.place)
+  into v_is_key
+  from unnest(p_type.key_columns) with ordinality as k(name, place)
+  join pg_attribute as a on a.attrelid = v_table and a.attname = k.name;
   if p_type.ttl_column is not null then
     v_ttl := format(
       case
@@ -204,9 +208,9 @@ declare
     'Then run: update pgfresh.data_type_registry set data_type = data_type where data_type = %L;', p_type.data_type);
 begin
   select c.oid::regclass as name, c.oid, c.relkind
-    into v_table
-    from pg_class as c
-    where c.oid = (select tables[1] from pgfresh.type_resolution where type_id = p_type.type_id);
+  into v_table
+  from pg_class as c
+  where c.oid = (select tables[1] from pgfresh.type_resolution where type_id = p_type.type_id);
   if exists (
     select from pg_trigger
     where tgfoid = to_regproc(format('pgfresh.mark_%s', p_type.type_id)) and tgrelid <> v_table.oid
@@ -279,10 +283,12 @@ begin
         -- More keys than a few messages hold are the whole type.
         select c.*, sum(cardinality(c.keys)) over (partition by c.type_id) > 5000 as many
         from (
-          select c.xid, c.type_id, c.keys from pgfresh.change as c
+          select c.xid, c.type_id, c.keys
+          from pgfresh.change as c
           where c.xid >= pg_snapshot_xmax(coalesce(p_since, '1:1:'))
           union all
-          select c.xid, c.type_id, c.keys from pgfresh.change as c
+          select c.xid, c.type_id, c.keys
+          from pgfresh.change as c
           where c.xid = any (array(select pg_snapshot_xip(p_since)))
         ) as c
       ) as m
@@ -330,15 +336,15 @@ begin
       settled = w.settled and w.watched_until >= v_now + interval '5 seconds';
   end if;
   select jsonb_build_object(
-      'snapshot', pg_current_snapshot()::text,
-      'changes', case when p_since is null then '[]' else pgfresh.changes_since(p_since) end
-        -- That a type is not there any more is a change of all of it.
-        || coalesce((
-          select jsonb_agg(jsonb_build_array(t.id, null, null))
-          from unnest(p_types) as t(id)
-          where not exists (select from pgfresh.data_type_registry as r where r.type_id = t.id)
-        ), '[]'))
-    into v_answer;
+    'snapshot', pg_current_snapshot()::text,
+    'changes', case when p_since is null then '[]' else pgfresh.changes_since(p_since) end
+      -- That a type is not there any more is a change of all of it.
+      || coalesce((
+        select jsonb_agg(jsonb_build_array(t.id, null, null))
+        from unnest(p_types) as t(id)
+        where not exists (select from pgfresh.data_type_registry as r where r.type_id = t.id)
+      ), '[]'))
+  into v_answer;
   return v_answer;
 end
 $$;
@@ -365,21 +371,21 @@ begin
   end if;
   perform set_config('synchronous_commit', 'off', true);
   if not exists (
-      select from pgfresh.duty
-      where name = 'pump' and holder = p_holder and lease_until > v_now + interval '2 seconds'
-    )
-    and not pgfresh.hold_duty('pump', p_holder, interval '3 seconds') then
+        select from pgfresh.duty
+        where name = 'pump' and holder = p_holder and lease_until > v_now + interval '2 seconds'
+      )
+      and not pgfresh.hold_duty('pump', p_holder, interval '3 seconds') then
     return null;
   end if;
   select jsonb_build_object(
-      'snapshot', s.snapshot::text, 'changes', pgfresh.changes_since(p_since), 'unsettled', w.types)
-    into v_answer
-    from (select pg_current_snapshot() as snapshot) as s
-    cross join (
-      select coalesce(jsonb_agg(jsonb_build_array(type_id, since::text)), '[]') as types
-      from pgfresh.watched_type
-      where not settled
-    ) as w;
+    'snapshot', s.snapshot::text, 'changes', pgfresh.changes_since(p_since), 'unsettled', w.types)
+  into v_answer
+  from (select pg_current_snapshot() as snapshot) as s
+  cross join (
+    select coalesce(jsonb_agg(jsonb_build_array(type_id, since::text)), '[]') as types
+    from pgfresh.watched_type
+    where not settled
+  ) as w;
   if v_answer -> 'unsettled' <> '[]' then
     -- Every transaction that has written so far has a number below this one.
     v_answer := v_answer || jsonb_build_object('next', pg_current_xact_id()::text::bigint);
@@ -393,9 +399,9 @@ comment on function pgfresh.pump_changes(uuid, pg_snapshot) is
   'and the first transaction that can not have missed that.';
 
 create or replace function pgfresh.settle_changes(
-  p_from pg_snapshot, p_to pg_snapshot,
-  p_unmarked int[] default '{}', p_types int[] default '{}', p_since timestamptz[] default '{}'
-) returns bigint
+  p_from pg_snapshot, p_to pg_snapshot, p_unmarked int[] default '{}', p_types int[] default '{}',
+  p_since timestamptz[] default '{}')
+returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -408,7 +414,7 @@ declare
 begin
   perform pgfresh.require_primary();
   if p_types is null or p_since is null or cardinality(p_types) <> cardinality(p_since) or cardinality(p_types) > 10000
-    or p_unmarked is null or cardinality(p_unmarked) > 10000 or array_position(p_unmarked, null) is not null then
+      or p_unmarked is null or cardinality(p_unmarked) > 10000 or array_position(p_unmarked, null) is not null then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       'p_unmarked must be types with no null, and p_types and p_since arrays of one length, each at most 10000',
       'Pass them as pump_changes returned them.');
@@ -416,20 +422,21 @@ begin
   perform set_config('synchronous_commit', 'off', true);
   if p_to is not null then
     delete from pgfresh.change as c
-      where c.xid >= pg_snapshot_xmax(coalesce(p_from, '1:1:')) and c.xid < pg_snapshot_xmax(p_to)
-        and pg_visible_in_snapshot(c.xid, p_to);
+    where c.xid >= pg_snapshot_xmax(coalesce(p_from, '1:1:')) and c.xid < pg_snapshot_xmax(p_to)
+      and pg_visible_in_snapshot(c.xid, p_to);
     get diagnostics v_first = row_count;
     delete from pgfresh.change as c
-      where c.xid = any (array(select pg_snapshot_xip(p_from))) and pg_visible_in_snapshot(c.xid, p_to);
+    where c.xid = any (array(select pg_snapshot_xip(p_from))) and pg_visible_in_snapshot(c.xid, p_to);
     get diagnostics v_more = row_count;
   end if;
   if cardinality(p_unmarked) > 0 then
     insert into pgfresh.change (type_id, keys) select t.id, '{}' from unnest(p_unmarked) as t(id);
   end if;
   if cardinality(p_types) > 0 then
-    update pgfresh.watched_type as w set settled = true
-      from unnest(p_types, p_since) as s(type_id, since)
-      where w.type_id = s.type_id and w.since = s.since;
+    update pgfresh.watched_type as w
+    set settled = true
+    from unnest(p_types, p_since) as s(type_id, since)
+    where w.type_id = s.type_id and w.since = s.since;
   end if;
   return v_first + v_more;
 end
@@ -448,10 +455,10 @@ declare
 begin
   -- One statement: who sees a mark in it also sees that somebody has begun to watch before.
   delete from pgfresh.change as c
-    where not exists (
-      select from pgfresh.watched_type as w
-      where w.type_id = c.type_id and w.watched_until > (select pgfresh.clock()) - interval '1 minute'
-    );
+  where not exists (
+    select from pgfresh.watched_type as w
+    where w.type_id = c.type_id and w.watched_until > (select pgfresh.clock()) - interval '1 minute'
+  );
   get diagnostics v_count = row_count;
   return v_count;
 end
@@ -512,9 +519,9 @@ begin
   if not exists (select from pgfresh.change_epoch) then
     -- The timeline grows with every failover, and what is on the disk of the log is there after a crash too.
     insert into pgfresh.change_epoch (epoch)
-      select lpad(lower(ltrim(left(pg_walfile_name(pg_current_wal_lsn()), 8), '0')), 6, '0')
-        || '.' || lpad(to_hex((pg_current_wal_flush_lsn() - '0/0')::bigint), 14, '0')
-      on conflict do nothing;
+    select lpad(lower(ltrim(left(pg_walfile_name(pg_current_wal_lsn()), 8), '0')), 6, '0')
+      || '.' || lpad(to_hex((pg_current_wal_flush_lsn() - '0/0')::bigint), 14, '0')
+    on conflict do nothing;
   end if;
   return v_type;
 end

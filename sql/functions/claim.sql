@@ -16,8 +16,8 @@ comment on type pgfresh.claimed_job is
   yet, because somebody holds an old snapshot, are not walked over again by every claim.
 */
 create or replace function pgfresh.pick_free(
-  p_limit int, p_sources int[], p_types int[], p_max_bytes bigint,
-  p_floor_sources int[], p_floor_bands smallint[], p_floor_ids bigint[])
+  p_limit int, p_sources int[], p_types int[], p_max_bytes bigint, p_floor_sources int[], p_floor_bands smallint[],
+  p_floor_ids bigint[])
 returns table (id bigint, band smallint, source_id int, est_bytes bigint)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -29,28 +29,34 @@ begin
   -- Without floors a look at the first entry costs little, and most sources have nothing ready most of the time.
   if cardinality(p_floor_sources) = 0 then
     v_sources := array(
-      select s.id from unnest(p_sources) as s(id)
+      select s.id
+      from unnest(p_sources) as s(id)
       where (
-        select true from pgfresh.job as j
+        select true
+        from pgfresh.job as j
         where j.state = 'r' and j.source_id = s.id and j.size_class = 0
-        order by j.band desc, j.seq limit 1
+        order by j.band desc, j.seq
+        limit 1
       ));
   end if;
   if cardinality(v_sources) = 1 then
     return query
     select j.id, j.band, j.source_id, j.est_bytes
     from (
-      select b.band, coalesce(f.seq, 0) as floor from generate_series(20, -1, -1) as b(band)
+      select b.band, coalesce(f.seq, 0) as floor
+      from generate_series(20, -1, -1) as b(band)
       left join unnest(p_floor_sources, p_floor_bands, p_floor_ids) as f(source_id, band, seq)
         on f.source_id = v_sources[1] and f.band = b.band
       order by b.band desc
     ) as target
     cross join lateral (
-      select j.id, j.band, j.source_id, j.est_bytes from pgfresh.job as j
+      select j.id, j.band, j.source_id, j.est_bytes
+      from pgfresh.job as j
       where j.state = 'r' and j.source_id = v_sources[1] and j.size_class = 0
         and j.band = target.band and j.seq >= target.floor
         and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
-      order by j.seq limit p_limit for update skip locked
+      order by j.seq
+      limit p_limit for update skip locked
     ) as j
     limit p_limit;
     return;
@@ -66,13 +72,16 @@ begin
     left join unnest(p_floor_sources, p_floor_bands, p_floor_ids) as f(source_id, band, seq)
       on f.source_id = s.source_id and f.band = b.band
     cross join lateral (
-      select j.id, j.band, j.source_id, j.est_bytes, j.seq from pgfresh.job as j
+      select j.id, j.band, j.source_id, j.est_bytes, j.seq
+      from pgfresh.job as j
       where j.state = 'r' and j.source_id = s.source_id and j.size_class = 0
         and j.band = b.band and j.seq >= coalesce(f.seq, 0)
         and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
-      order by j.seq limit p_limit for update skip locked
+      order by j.seq
+      limit p_limit for update skip locked
     ) as j
-    order by j.seq limit p_limit
+    order by j.seq
+    limit p_limit
   ) as picked
   limit p_limit;
 end
@@ -127,16 +136,19 @@ begin
     return;
   end if;
   if v_source.max_concurrency is not null or v_source.one_key_at_a_time then
-    delete from pgfresh.source_place as p where p.source_id = p_source_id
+    delete from pgfresh.source_place as p
+    where p.source_id = p_source_id
       and (select true from pgfresh.job as j where j.id = p.job_id and j.state = 'x' and j.attempt = p.attempt) is null;
     select count(*), case when v_source.one_key_at_a_time then coalesce(array_agg(p.key), '{}') else '{}' end
-      into v_running, v_busy
-      from pgfresh.source_place as p where p.source_id = p_source_id;
+    into v_running, v_busy
+    from pgfresh.source_place as p
+    where p.source_id = p_source_id;
     v_room := least(v_room, v_source.max_concurrency - v_running);
   end if;
   if v_source.rate_limit_per_minute is not null then
-    select least(v_room, c.viewed), c.background into v_room, v_viewed_only
-      from pgfresh.calls_now(v_source, v_now) as c;
+    select least(v_room, c.viewed), c.background
+    into v_room, v_viewed_only
+    from pgfresh.calls_now(v_source, v_now) as c;
     v_lowest := case when v_viewed_only > 0 then -1 else 0 end;
   end if;
   if v_room < 1 then
@@ -160,15 +172,15 @@ begin
     v_small := greatest(0, v_left - v_budget.saved);
 
     if v_saving is not null then
-      select j.id, j.band, j.source_id, j.est_bytes, j.key into v_job from pgfresh.job as j
-        where j.id = v_saving and j.state = 'r'
-          and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
-          and j.band >= v_lowest and j.key <> all (v_busy)
-        for update skip locked;
-      if found and (
-        v_job.est_bytes <= v_left
-        or (v_budget.level = 0 and v_job.est_bytes <= v_budget.cap - v_budget.used - v_budget.reserved)
-      ) then
+      select j.id, j.band, j.source_id, j.est_bytes, j.key
+      into v_job
+      from pgfresh.job as j
+      where j.id = v_saving and j.state = 'r'
+        and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
+        and j.band >= v_lowest and j.key <> all (v_busy)
+      for update skip locked;
+      if found and (v_job.est_bytes <= v_left
+          or (v_budget.level = 0 and v_job.est_bytes <= v_budget.cap - v_budget.used - v_budget.reserved)) then
         id := v_job.id; band := v_job.band; source_id := v_job.source_id; est_bytes := v_job.est_bytes;
         return next;
         v_left := greatest(0, v_left - v_job.est_bytes);
@@ -186,17 +198,20 @@ begin
 
   -- Only classes that can fit are read: a job of class c has more than 4^(c-1) bytes.
   for v_job in
-    select picked.* from generate_series(20, v_lowest, -1) as b(band)
+    select picked.*
+    from generate_series(20, v_lowest, -1) as b(band)
     cross join lateral (
       select j.id, j.band, j.source_id, j.est_bytes, j.key
       from generate_series(0, v_classes) as c(class)
       cross join lateral (
-        select j.* from pgfresh.job as j
+        select j.*
+        from pgfresh.job as j
         where j.state = 'r' and j.source_id = p_source_id and j.size_class = c.class
           and j.band = b.band and j.est_bytes <= v_small
           and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
           and j.key <> all (v_busy) and j.id is distinct from v_saving
-        order by j.seq limit v_room for update skip locked
+        order by j.seq
+        limit v_room for update skip locked
       ) as j
       where c.class = 0 or power(4, c.class - 1) < v_small
       order by j.seq
@@ -216,15 +231,20 @@ begin
   -- A job that has been too large for ten minutes gets half of the pace put aside,
   -- so that small ones can not starve it.
   if v_source.quota_bytes is not null and v_saving is null and v_count < v_room then
-    select j.id, j.est_bytes into v_job
-      from generate_series(25, 1, -1) as c(class)
-      cross join lateral (
-        select j.id, j.created_at, j.est_bytes from pgfresh.job as j
-        where j.state = 'r' and j.source_id = p_source_id and j.size_class = c.class
-          and j.band >= v_lowest and j.est_bytes > v_small
-        order by j.band desc, j.seq limit 1
-      ) as j
-      where j.created_at < v_now - interval '10 minutes' and j.est_bytes <= v_budget.cap order by j.id limit 1;
+    select j.id, j.est_bytes
+    into v_job
+    from generate_series(25, 1, -1) as c(class)
+    cross join lateral (
+      select j.id, j.created_at, j.est_bytes
+      from pgfresh.job as j
+      where j.state = 'r' and j.source_id = p_source_id and j.size_class = c.class
+        and j.band >= v_lowest and j.est_bytes > v_small
+      order by j.band desc, j.seq
+      limit 1
+    ) as j
+    where j.created_at < v_now - interval '10 minutes' and j.est_bytes <= v_budget.cap
+    order by j.id
+    limit 1;
     if found then
       update pgfresh.source_state
       set saving_job = v_job.id, saving_bytes = v_job.est_bytes, saving_since = v_now
@@ -237,10 +257,9 @@ comment on function pgfresh.pick_limited(int, int, int[], bigint) is
   'Locks those ready jobs of a source with limits, or with an open breaker, that may run now. A part of claim_jobs.';
 
 create or replace function pgfresh.claim_jobs(
-  p_worker bigint, p_request uuid, p_limit int,
-  p_sources int[] default null, p_types int[] default null, p_max_bytes bigint default null,
-  p_floor_sources int[] default '{}', p_floor_bands smallint[] default '{}', p_floor_ids bigint[] default '{}',
-  p_alone boolean default false)
+  p_worker bigint, p_request uuid, p_limit int, p_sources int[] default null, p_types int[] default null,
+  p_max_bytes bigint default null, p_floor_sources int[] default '{}', p_floor_bands smallint[] default '{}',
+  p_floor_ids bigint[] default '{}', p_alone boolean default false)
 returns setof pgfresh.claimed_job
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -270,9 +289,8 @@ declare
 begin
   -- One comparison in the usual case;
   -- which refusal it is, and whether several floors are one too many, is asked only then.
-  if (p_limit between 1 and 10000 and p_request is not null and coalesce(p_max_bytes, 0) >= 0
-      and v_floors <= 1 and v_floors = cardinality(p_floor_bands) and v_floors = cardinality(p_floor_ids)) is not true
-  then
+  if (p_limit between 1 and 10000 and p_request is not null and coalesce(p_max_bytes, 0) >= 0 and v_floors <= 1
+      and v_floors = cardinality(p_floor_bands) and v_floors = cardinality(p_floor_ids)) is not true then
     perform pgfresh.require_range('p_limit', p_limit, 1, 10000);
     if p_request is null then
       perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
@@ -299,21 +317,23 @@ begin
   -- All that a claim has to know before it looks for jobs, in one statement,
   -- because each costs more to begin than to run.
   select
-      (select w.idle from pgfresh.worker as w where w.id = p_worker and w.lease_until > v_now),
-      (select true from pgfresh.job as j where j.state = 'w' and j.run_at <= v_now order by j.run_at limit 1),
-      (select true from pgfresh.spending_stop),
-      array(
-        select s.id from pgfresh.sources as s
-        where not s.limited and s.breaker_opened_at is null
-          and s.enabled and (s.paused_until is null or s.paused_until <= v_now)
-          and (p_sources is null or s.id = any (p_sources))),
-      array(
-        select s.id from pgfresh.sources as s
-        where (s.limited or s.breaker_opened_at is not null)
-          and s.enabled and (s.paused_until is null or s.paused_until <= v_now)
-          and (p_sources is null or s.id = any (p_sources))
-        order by s.id)
-    into v_idle, v_due, v_stopped, v_free, v_limited;
+    (select w.idle from pgfresh.worker as w where w.id = p_worker and w.lease_until > v_now),
+    (select true from pgfresh.job as j where j.state = 'w' and j.run_at <= v_now order by j.run_at limit 1),
+    (select true from pgfresh.spending_stop),
+    array(
+      select s.id
+      from pgfresh.sources as s
+      where not s.limited and s.breaker_opened_at is null
+        and s.enabled and (s.paused_until is null or s.paused_until <= v_now)
+        and (p_sources is null or s.id = any (p_sources))),
+    array(
+      select s.id
+      from pgfresh.sources as s
+      where (s.limited or s.breaker_opened_at is not null)
+        and s.enabled and (s.paused_until is null or s.paused_until <= v_now)
+        and (p_sources is null or s.id = any (p_sources))
+      order by s.id)
+  into v_idle, v_due, v_stopped, v_free, v_limited;
   if p_worker is not null and v_idle is null then
     perform pgfresh.refuse('PGF_LEASE_LOST',
       format('worker %s has no lease', p_worker),
@@ -331,10 +351,12 @@ begin
     -- The order of the ready index as it is.
     -- With floors, or several sources, each band has a place of its own to start from.
     v_ids := array(
-      select j.id from pgfresh.job as j
+      select j.id
+      from pgfresh.job as j
       where j.state = 'r' and j.source_id = v_free[1] and j.size_class = 0
         and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
-      order by j.band desc, j.seq limit p_limit for update skip locked);
+      order by j.band desc, j.seq
+      limit p_limit for update skip locked);
   elsif v_limited = '{}' then
     v_ids := array(
       select picked.id
@@ -343,29 +365,35 @@ begin
   else
     -- What was picked from each is put in one order; what is too much is let go when this transaction ends.
     with picked as (
-      select * from pgfresh.pick_free(
+      select *
+      from pgfresh.pick_free(
         p_limit, v_free, p_types, p_max_bytes, p_floor_sources, p_floor_bands, p_floor_ids)
       union all
-      select picked.* from unnest(v_limited) as s(id)
+      select picked.*
+      from unnest(v_limited) as s(id)
       cross join lateral pgfresh.pick_limited(s.id, p_limit, p_types, p_max_bytes) as picked
     ), chosen as (
       select * from picked order by band desc, id limit p_limit
     )
     select coalesce(array_agg(chosen.id), '{}'), coalesce(array_agg(chosen.source_id), '{}')
-      into v_ids, v_sources
-      from chosen;
+    into v_ids, v_sources
+    from chosen;
     foreach v_source in array v_limited loop
       continue when not v_source = any (v_sources);
-      select array_agg(t.id) as ids, array_agg(t.api_key) as api_keys into v_taken
-        from pgfresh.take_limits(
-          v_source,
-          array(
-            select c.id from unnest(v_ids, v_sources) with ordinality as c(id, source_id, place)
-            where c.source_id = v_source
-            order by c.place),
-          v_now) as t;
-      select array_agg(c.id), array_agg(c.source_id) into v_ids, v_sources
-        from unnest(v_ids, v_sources) as c(id, source_id) where c.source_id <> v_source or c.id = any (v_taken.ids);
+      select array_agg(t.id) as ids, array_agg(t.api_key) as api_keys
+      into v_taken
+      from pgfresh.take_limits(
+        v_source,
+        array(
+          select c.id
+          from unnest(v_ids, v_sources) with ordinality as c(id, source_id, place)
+          where c.source_id = v_source
+          order by c.place),
+        v_now) as t;
+      select array_agg(c.id), array_agg(c.source_id)
+      into v_ids, v_sources
+      from unnest(v_ids, v_sources) as c(id, source_id)
+      where c.source_id <> v_source or c.id = any (v_taken.ids);
       v_called := v_called || v_taken.ids;
       v_api_keys := v_api_keys || v_taken.api_keys;
     end loop;
@@ -427,7 +455,9 @@ as $$
 declare
   v_count int;
 begin
-  update pgfresh.job set state = 'r' where id = any (array(
+  update pgfresh.job
+  set state = 'r'
+  where id = any (array(
     select id from pgfresh.job where state = 'w' and run_at <= p_now order by run_at limit 500 for update skip locked));
   get diagnostics v_count = row_count;
   return v_count;
@@ -449,12 +479,14 @@ declare
 begin
   perform pgfresh.require_range('p_batch_size', p_batch_size, 1, 10000);
   if p_sources is not null then
-    select coalesce(array_agg((pgfresh.require_source(name)).id), '{}') into v_sources
-      from unnest(p_sources) as name;
+    select coalesce(array_agg((pgfresh.require_source(name)).id), '{}')
+    into v_sources
+    from unnest(p_sources) as name;
   end if;
   if p_data_types is not null then
-    select coalesce(array_agg((pgfresh.require_type(name)).type_id), '{}') into v_types
-      from unnest(p_data_types) as name;
+    select coalesce(array_agg((pgfresh.require_type(name)).type_id), '{}')
+    into v_types
+    from unnest(p_data_types) as name;
   end if;
   return (
     select coalesce(

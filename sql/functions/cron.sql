@@ -64,15 +64,16 @@ begin
       problem := format('%s %s: expected one range and one step, such as %s-%s/2',
         p_field, quote_literal(left(v_term, 40)), v_low, v_last);
     elsif cardinality(v_step) = 2
-      and not (v_step[2] ~ '^[0-9]{1,4}$' and v_step[2]::int between 1 and v_last - v_low + 1) then
+        and not (v_step[2] ~ '^[0-9]{1,4}$' and v_step[2]::int between 1 and v_last - v_low + 1) then
       problem := format('%s %s: expected a step from 1 to %s',
         p_field, quote_literal(left(v_term, 40)), v_last - v_low + 1);
     elsif v_step[1] in ('*', '?') then
       v_from := v_low;
       v_to := v_last;
     else
-      select r.value, r.problem into v_from, problem
-        from pgfresh.read_cron_value(p_field, coalesce(v_range[1], '')) as r;
+      select r.value, r.problem
+      into v_from, problem
+      from pgfresh.read_cron_value(p_field, coalesce(v_range[1], '')) as r;
       v_to := case when cardinality(v_step) = 2 then greatest(v_from, v_last) else v_from end;
       if problem is null and cardinality(v_range) = 2 then
         select r.value, r.problem into v_to, problem from pgfresh.read_cron_value(p_field, v_range[2]) as r;
@@ -127,7 +128,7 @@ begin
   -- The simple ones, which most are, at once: each field is a number or a star, and no day is one that only some months
   -- have.
   if p_schedule ~ '^(\*(/([1-9]|[1-5][0-9]))?|[1-5]?[0-9]) (\*(/([1-9]|1[0-9]|2[0-4]))?|1?[0-9]|2[0-3]) '
-    '(\*|[1-9]|1[0-9]|2[0-8]) (\*|[1-9]|1[0-2]) (\*|[0-7])$' then
+      '(\*|[1-9]|1[0-9]|2[0-8]) (\*|[1-9]|1[0-2]) (\*|[0-7])$' then
     return null;
   end if;
   if p_schedule is null or length(p_schedule) > 500 then
@@ -164,8 +165,9 @@ begin
   v_plain := array_to_string(
     array(select t from unnest(string_to_array(v_fields[3], ',')) as t where upper(t collate "C") <> 'L'), ',');
   if v_plain <> '' or v_fields[3] !~* '^L(,L)*$' then
-    select f.list, f.problem into v_days, v_problem
-      from pgfresh.read_cron_field('day of month', case when v_plain = '' then v_fields[3] else v_plain end) as f;
+    select f.list, f.problem
+    into v_days, v_problem
+    from pgfresh.read_cron_field('day of month', case when v_plain = '' then v_fields[3] else v_plain end) as f;
   end if;
   if v_problem is null then
     select f.list, f.problem into v_months, v_problem from pgfresh.read_cron_field('month', v_fields[4]) as f;
@@ -175,9 +177,10 @@ begin
   v_plain := array_to_string(
     array(select t from unnest(string_to_array(v_fields[5], ',')) as t where t not like '%#%'), ',');
   if v_problem is null and (v_plain <> '' or cardinality(v_special) = 0 or v_fields[5] ~ '^,|,,|,$') then
-    select f.list, f.problem into v_weekdays, v_problem
-      from pgfresh.read_cron_field(
-        'day of week', case when v_fields[5] ~ '^,|,,|,$' then v_fields[5] else v_plain end) as f;
+    select f.list, f.problem
+    into v_weekdays, v_problem
+    from pgfresh.read_cron_field(
+      'day of week', case when v_fields[5] ~ '^,|,,|,$' then v_fields[5] else v_plain end) as f;
   end if;
   v_problem := coalesce(v_problem, (
     select coalesce(
@@ -200,8 +203,8 @@ begin
   -- Most expressions come every year, because each month has 28 days and each weekday four times. Of the others, the
   -- days of eight years are looked at.
   if v_fields[3] in ('*', '?') and v_fields[5] in ('*', '?')
-    or v_fields[3] not in ('*', '?') and (28 >= any (v_days) or v_fields[3] ~* '(^|,)L(,|$)')
-    or v_fields[5] not in ('*', '?')
+      or v_fields[3] not in ('*', '?') and (28 >= any (v_days) or v_fields[3] ~* '(^|,)L(,|$)')
+      or v_fields[5] not in ('*', '?')
       and (cardinality(v_weekdays) > 0 or exists (select from unnest(v_special) as t where t !~ '5$')) then
     return null;
   end if;
@@ -241,7 +244,7 @@ begin
     return true;
   end if;
   if p_name is null or p_name !~ '^[A-Za-z][A-Za-z0-9_+/-]{0,99}$'
-    or p_name ~* '^(posix|right)/|^(localtime|posixrules|factory)$' then
+      or p_name ~* '^(posix|right)/|^(localtime|posixrules|factory)$' then
     return false;
   end if;
   /*

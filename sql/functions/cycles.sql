@@ -48,8 +48,10 @@ begin
   if not exists (select from pgfresh.refresh_cycle where done_at is null) then
     return v_counts;
   end if;
-  v_room := p_max_depth
-    - (select count(*) from (select from pgfresh.job where state in ('r', 'w') limit p_max_depth) as waiting);
+  v_room := p_max_depth - (
+    select count(*)
+    from (select from pgfresh.job where state in ('r', 'w') limit p_max_depth) as waiting
+  );
   for v_cycle in
     select c.type_id, c.slot, c.cursor_key, r as registered, res.keys_sql
     from pgfresh.refresh_cycle as c
@@ -68,13 +70,15 @@ begin
     begin
       v_keys := array(select k from pgfresh.ask_next_keys(v_cycle.keys_sql, v_cycle.cursor_key, v_room) as k);
       v_good := array(
-        select k from unnest(v_keys) as k
+        select k
+        from unnest(v_keys) as k
         where k <> '' and octet_length(k) <= 512 and k !~ '[[:cntrl:]]'
           and k = case (v_cycle.registered).normalise when 'upper' then upper(k) when 'lower' then lower(k) else k end
           and length(k) - length(replace(k, '|', '')) >= cardinality((v_cycle.registered).key_columns) - 1
       );
       -- Nobody waits for it: -1, whatever the registry says.
-      select count(*) filter (where q.result = 'queued') into v_queued
+      select count(*) filter (where q.result = 'queued')
+      into v_queued
       from pgfresh.queue_refreshes((v_cycle.registered).data_type, v_good, -1) as q;
     exception when others then
       perform pgfresh.warn('keys_raised', (v_cycle.registered).data_type, sqlerrm,

@@ -13,31 +13,33 @@ begin
   if tg_table_name = 'node_demand' then
     if tg_op = 'INSERT' then
       insert into pgfresh.pairs (type_id, key)
-        select distinct type_id, key from fresh as f
-        where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key)
-        order by type_id, key
-        on conflict do nothing;
+      select distinct type_id, key
+      from fresh as f
+      where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key)
+      order by type_id, key
+      on conflict do nothing;
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, viewers from fresh;
     elsif tg_op = 'UPDATE' then
       insert into pgfresh.demand_change (type_id, key, delta)
-        select f.type_id, f.key, f.viewers - g.viewers
-        from fresh as f
-        join gone as g using (node_id, type_id, key)
-        where f.viewers <> g.viewers;
+      select f.type_id, f.key, f.viewers - g.viewers
+      from fresh as f
+      join gone as g using (node_id, type_id, key)
+      where f.viewers <> g.viewers;
     else
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, -viewers from gone;
     end if;
   elsif tg_op = 'INSERT' then
     insert into pgfresh.pairs (type_id, key)
-      select distinct type_id, key from fresh as f
-      where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key)
-      order by type_id, key
-      on conflict do nothing;
+    select distinct type_id, key
+    from fresh as f
+    where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key)
+    order by type_id, key
+    on conflict do nothing;
     insert into pgfresh.demand_change (type_id, key, delta)
-      select type_id, key, count(*) from fresh group by type_id, key;
+    select type_id, key, count(*) from fresh group by type_id, key;
   else
     insert into pgfresh.demand_change (type_id, key, delta)
-      select type_id, key, -count(*) from gone group by type_id, key;
+    select type_id, key, -count(*) from gone group by type_id, key;
   end if;
   return null;
 end
@@ -123,11 +125,12 @@ declare
   v_calls int;
 begin
   update pgfresh.viewer_calls as v
-    set minute = v_minute, calls = case when v.minute = v_minute then v.calls + 1 else 1 end
-    where v.user_id = p_user_id
-    returning v.calls into v_calls;
+  set minute = v_minute, calls = case when v.minute = v_minute then v.calls + 1 else 1 end
+  where v.user_id = p_user_id
+  returning v.calls into v_calls;
   if not found then
-    insert into pgfresh.viewer_calls as v (user_id, minute, calls) values (p_user_id, v_minute, 1)
+    insert into pgfresh.viewer_calls as v (user_id, minute, calls)
+    values (p_user_id, v_minute, 1)
     on conflict (user_id) do update set calls = v.calls + 1;
   end if;
   if v_calls > 1200 then
@@ -175,12 +178,15 @@ begin
     perform pgfresh.require_key(p_key);
   end if;
   v_key := case v_normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
-  select last_seen_at into v_seen from pgfresh.active_subscriptions
-    where user_id = v_user and type_id = v_type_id and key = v_key;
+  select last_seen_at
+  into v_seen
+  from pgfresh.active_subscriptions
+  where user_id = v_user and type_id = v_type_id and key = v_key;
   -- A client beats every minute, and its row says so at every second one: a commit costs more than all else here.
   if v_seen <= v_now - interval '75 seconds' then
-    update pgfresh.active_subscriptions set last_seen_at = v_now
-      where user_id = v_user and type_id = v_type_id and key = v_key;
+    update pgfresh.active_subscriptions
+    set last_seen_at = v_now
+    where user_id = v_user and type_id = v_type_id and key = v_key;
   elsif (v_seen <= v_now - interval '30 seconds') is not true then
     -- A heartbeat that takes its time is not counted: there are 500 subscriptions at most.
     perform pgfresh.count_call(v_user);
@@ -191,21 +197,23 @@ begin
   v_type := pgfresh.require_type(p_data_type);
   v_key := (pgfresh.admit_keys(v_type, array[v_key]))[1];
   if (
-    select count(*) from (select from pgfresh.active_subscriptions where user_id = v_user limit 500) as held
+    select count(*)
+    from (select from pgfresh.active_subscriptions where user_id = v_user limit 500) as held
   ) = 500 then
     perform pgfresh.refuse('PGF_TOO_MANY_SUBSCRIPTIONS',
       'more than 500 subscriptions of one user',
       'Remove those that are not on the screen any more.');
   end if;
   insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
-    values (v_user, v_type.type_id, v_key, v_now, v_now)
-    on conflict (user_id, type_id, key) do update set last_seen_at = excluded.last_seen_at;
+  values (v_user, v_type.type_id, v_key, v_now, v_now)
+  on conflict (user_id, type_id, key) do update set last_seen_at = excluded.last_seen_at;
   -- The first who looks does not wait for the planner.
   -- Who finds the pair locked leaves it to the one who is just doing that.
   perform from pgfresh.pairs where type_id = v_type.type_id and key = v_key and not demanded for update skip locked;
   if found then
-    update pgfresh.pairs set demanded = true, warm_until = v_now + interval '15 seconds', due_at = v_now
-      where type_id = v_type.type_id and key = v_key;
+    update pgfresh.pairs
+    set demanded = true, warm_until = v_now + interval '15 seconds', due_at = v_now
+    where type_id = v_type.type_id and key = v_key;
     v_counts := pgfresh.plan_looks(pgfresh.looks_at(v_type.type_id, array[v_key]), v_now);
   end if;
   return jsonb_build_object('result', 'subscribed', 'data_type', v_type.data_type, 'key', v_key)
@@ -230,7 +238,8 @@ begin
   perform pgfresh.require_primary();
   perform pgfresh.count_call(v_user);
   perform pgfresh.require_key(p_key);
-  delete from pgfresh.active_subscriptions where user_id = v_user and type_id = v_type.type_id
+  delete from pgfresh.active_subscriptions
+  where user_id = v_user and type_id = v_type.type_id
     and key = case v_type.normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
   return found;
 end
@@ -267,8 +276,10 @@ begin
   end if;
   if v_held_until is null then
     if (
-      select count(*) from (
-        select distinct type_id, key from (
+      select count(*)
+      from (
+        select distinct type_id, key
+        from (
           select type_id, key from pgfresh.active_subscriptions
           union all
           select type_id, key from pgfresh.node_demand
@@ -355,8 +366,8 @@ begin
       'For instance the host and the process id.');
   end if;
   insert into pgfresh.nodes (name, started_at, lease_until)
-    values (p_name, pgfresh.clock(), pgfresh.clock() + interval '30 seconds')
-    returning id into v_id;
+  values (p_name, pgfresh.clock(), pgfresh.clock() + interval '30 seconds')
+  returning id into v_id;
   return v_id;
 end
 $$;
@@ -368,8 +379,9 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  update pgfresh.nodes set lease_until = pgfresh.clock() + interval '30 seconds'
-    where id = p_node and lease_until > (select pgfresh.clock());
+  update pgfresh.nodes
+  set lease_until = pgfresh.clock() + interval '30 seconds'
+  where id = p_node and lease_until > (select pgfresh.clock());
   return found;
 end
 $$;
@@ -404,7 +416,7 @@ declare
 begin
   perform pgfresh.require_primary();
   if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) = cardinality(p_viewers)
-        and cardinality(p_keys) <= 10000) is not true
+      and cardinality(p_keys) <= 10000) is not true
       or exists (select from unnest(p_viewers) as v(count) where (v.count between 0 and 10000000) is not true) then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       'data types, keys and viewers must be three arrays of one length, at most 10000, '
@@ -416,8 +428,10 @@ begin
       format('node %s has no lease', coalesce(p_node::text, 'null')),
       'Register again with register_node and send all counts.');
   end if;
-  perform pgfresh.require_type(unknown.data_type) from (
-    select distinct named.data_type from unnest(p_data_types) as named(data_type)
+  perform pgfresh.require_type(unknown.data_type)
+  from (
+    select distinct named.data_type
+    from unnest(p_data_types) as named(data_type)
     where not exists (select from pgfresh.data_type_registry as r where r.data_type = named.data_type)
   ) as unknown;
   for v_type in
@@ -441,11 +455,12 @@ begin
     group by w.type_id, w.key
   )
   insert into pgfresh.node_demand as d (node_id, type_id, key, viewers)
-    select p_node, w.type_id, w.key, w.viewers from wanted as w order by w.type_id, w.key
-    on conflict (node_id, type_id, key) do update set viewers = excluded.viewers where d.viewers <> excluded.viewers;
+  select p_node, w.type_id, w.key, w.viewers from wanted as w order by w.type_id, w.key
+  on conflict (node_id, type_id, key) do update set viewers = excluded.viewers where d.viewers <> excluded.viewers;
   get diagnostics v_changed = row_count;
-  delete from pgfresh.node_demand as d using unnest(v_types, v_keys, p_viewers) as w(type_id, key, viewers)
-    where d.node_id = p_node and d.type_id = w.type_id and d.key = w.key and w.viewers = 0;
+  delete from pgfresh.node_demand as d
+  using unnest(v_types, v_keys, p_viewers) as w(type_id, key, viewers)
+  where d.node_id = p_node and d.type_id = w.type_id and d.key = w.key and w.viewers = 0;
   get diagnostics v_more = row_count;
   return v_changed + v_more;
 end
@@ -504,7 +519,8 @@ begin
     from (select id, type_id, key, delta from pgfresh.demand_change order by id limit 5000) as c
     group by c.type_id, c.key
   ), locked as (
-    select noted.* from noted
+    select noted.*
+    from noted
     cross join lateral (
       select from pgfresh.pairs as p
       where p.type_id = noted.type_id and p.key = noted.key
@@ -512,15 +528,15 @@ begin
     ) as p
   )
   select
-      (select array_agg(type_id) from locked),
-      (select array_agg(key) from locked),
-      (select array_agg(delta) from locked),
-      (select array_agg(i.id) from locked cross join unnest(locked.ids) as i(id))
-    into v_types, v_keys, v_deltas, v_ids;
+    (select array_agg(type_id) from locked),
+    (select array_agg(key) from locked),
+    (select array_agg(delta) from locked),
+    (select array_agg(i.id) from locked cross join unnest(locked.ids) as i(id))
+  into v_types, v_keys, v_deltas, v_ids;
   delete from pgfresh.demand_change where id = any (v_ids);
   with folded as (
-    update pgfresh.pairs as p set
-      viewers = greatest(0, p.viewers + net.delta),
+    update pgfresh.pairs as p
+    set viewers = greatest(0, p.viewers + net.delta),
       demanded = p.demanded or p.viewers + net.delta > 0,
       warm_until = case
         when p.viewers + net.delta > 0 then null
@@ -537,15 +553,18 @@ begin
     on conflict do nothing
   )
   select count(*),
-      array_agg(f.job_id order by f.job_id) filter (where f.job_id is not null and f.delta > 0),
-      array_agg(pgfresh.priority_of(r, f.viewers) order by f.job_id) filter (where f.job_id is not null and f.delta > 0)
-    into v_count, v_raised, v_priorities
-    from folded as f join pgfresh.data_type_registry as r on r.type_id = f.type_id;
+    array_agg(f.job_id order by f.job_id) filter (where f.job_id is not null and f.delta > 0),
+    array_agg(pgfresh.priority_of(r, f.viewers) order by f.job_id) filter (where f.job_id is not null and f.delta > 0)
+  into v_count, v_raised, v_priorities
+  from folded as f
+  join pgfresh.data_type_registry as r on r.type_id = f.type_id;
   if v_raised is not null then
     -- More demand for a job that waits raises its priority.
-    update pgfresh.job as j set priority = w.priority, band = pgfresh.band_of(w.priority)
+    update pgfresh.job as j
+    set priority = w.priority, band = pgfresh.band_of(w.priority)
     from (
-      select raised.id, raised.priority from unnest(v_raised, v_priorities) as raised(id, priority)
+      select raised.id, raised.priority
+      from unnest(v_raised, v_priorities) as raised(id, priority)
       cross join lateral (
         select from pgfresh.job as j
         where j.id = raised.id and j.state <> 'x' and j.priority < raised.priority
@@ -571,11 +590,14 @@ set jit = off
 as $$
 begin
   with cooled as (
-    update pgfresh.pairs as p set demanded = false, warm_until = null, due_at = 'infinity'
+    update pgfresh.pairs as p
+    set demanded = false, warm_until = null, due_at = 'infinity'
     from (
-      select type_id, key, due_at from pgfresh.pairs
+      select type_id, key, due_at
+      from pgfresh.pairs
       where warm_until <= p_now
-      order by warm_until limit 5000 for update skip locked
+      order by warm_until
+      limit 5000 for update skip locked
     ) as cold
     where p.type_id = cold.type_id and p.key = cold.key
     returning cold.due_at, cold.type_id, cold.key

@@ -9,7 +9,8 @@ begin
       'Pass a uuid of your own making, the same for each renewal.');
   end if;
   perform pgfresh.require_range('p_lease in seconds', extract(epoch from p_lease), 1, 3600);
-  insert into pgfresh.duty as d (name, holder, lease_until) values (p_name, p_holder, pgfresh.clock() + p_lease)
+  insert into pgfresh.duty as d (name, holder, lease_until)
+  values (p_name, p_holder, pgfresh.clock() + p_lease)
   on conflict (name) do update set holder = excluded.holder, lease_until = excluded.lease_until
     where d.holder = excluded.holder or d.lease_until <= pgfresh.clock();
   return found;

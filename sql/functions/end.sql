@@ -49,7 +49,7 @@ begin
         'Pass an outcome for each job, or leave it out where all are fresh.');
     end if;
     perform pgfresh.require_outcome(said.outcome)
-      from (select distinct outcome from unnest(p_outcomes) as outcome) as said;
+    from (select distinct outcome from unnest(p_outcomes) as outcome) as said;
     v_outcome := case when p_outcomes[1] = all (p_outcomes) then p_outcomes[1] end;
   end if;
   with ended as (
@@ -78,16 +78,16 @@ begin
   )
   -- What was known already has asked nobody, so it says nothing about the source and about the size of an answer.
   select array_agg(id), array_agg(key), array_agg(bytes) filter (where calls > 0),
-      array_agg(outcome) filter (where v_outcome is null),
-      array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
-      min(type_id), max(type_id), min(source_id),
-      sum(reserved), sum(bytes), sum(calls), (select count(*) from ended)
-    into v_done, v_keys, v_sizes,
-      v_outcomes,
-      v_called, v_again,
-      v_type_low, v_type_high, v_source,
-      v_reserved, v_bytes, v_calls, v_ended
-    from measured;
+    array_agg(outcome) filter (where v_outcome is null),
+    array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
+    min(type_id), max(type_id), min(source_id),
+    sum(reserved), sum(bytes), sum(calls), (select count(*) from ended)
+  into v_done, v_keys, v_sizes,
+    v_outcomes,
+    v_called, v_again,
+    v_type_low, v_type_high, v_source,
+    v_reserved, v_bytes, v_calls, v_ended
+  from measured;
   -- More than was ended: one job twice. Less: attempts that make no sense and are the token of another job.
   if v_type_low <> v_type_high or v_ended <> coalesce(cardinality(v_done), 0) then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
@@ -99,20 +99,21 @@ begin
   end if;
   -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
   select
-      case
-        when r.ttl_column is null and r.staleness_function = 'pgfresh.is_data_stale' then r.ttl
-        else interval '0'
-      end,
-      coalesce(r.empty_ttl, r.ttl),
-      -- Most ends change nothing about their source, and then its row is not written.
-      (
-        select s.failure_streak > 0 or s.breaker_opened_at is not null
-          or s.last_success_at > v_now - interval '10 seconds' is not true
-        from pgfresh.sources as s
-        where s.id = v_source
-      )
-    into v_ttl, v_empty_ttl, v_noteworthy
-    from pgfresh.data_type_registry as r where r.type_id = v_type_low;
+    case
+      when r.ttl_column is null and r.staleness_function = 'pgfresh.is_data_stale' then r.ttl
+      else interval '0'
+    end,
+    coalesce(r.empty_ttl, r.ttl),
+    -- Most ends change nothing about their source, and then its row is not written.
+    (
+      select s.failure_streak > 0 or s.breaker_opened_at is not null
+        or s.last_success_at > v_now - interval '10 seconds' is not true
+      from pgfresh.sources as s
+      where s.id = v_source
+    )
+  into v_ttl, v_empty_ttl, v_noteworthy
+  from pgfresh.data_type_registry as r
+  where r.type_id = v_type_low;
   -- A time that is nearer has its entry already, and a look too early does no harm.
   if v_outcome is not null then
     v_due := v_now + case when v_outcome = 'empty' then v_empty_ttl else v_ttl end;
@@ -156,9 +157,11 @@ begin
       update pgfresh.pairs as p
       set due_at = v_now
       from (
-        select w.type_id, w.key from dependent as d
+        select w.type_id, w.key
+        from dependent as d
         cross join lateral (
-          select w.type_id, w.key from pgfresh.pairs as w
+          select w.type_id, w.key
+          from pgfresh.pairs as w
           where w.type_id = d.type_id and w.key = any (v_keys) and w.demanded and w.job_id is null
           for update skip locked
         ) as w
@@ -212,10 +215,12 @@ begin
   with ended as (
     select h.*, nextval('pgfresh.job_id') as next_id
     from (
-      select id, type_id, source_id, key, priority, metadata from pgfresh.history_succeeded
+      select id, type_id, source_id, key, priority, metadata
+      from pgfresh.history_succeeded
       where id = any (p_ended) and ended_at = p_now
       union all
-      select id, type_id, source_id, key, priority, metadata from pgfresh.history_other
+      select id, type_id, source_id, key, priority, metadata
+      from pgfresh.history_other
       where id = any (p_ended) and ended_at = p_now
     ) as h
   ), opened as (

@@ -72,14 +72,15 @@ declare
   v_rerun_ids bigint[];
 begin
   select r.type_id, r.source_id,
-      coalesce(
-        p_estimated_size,
-        (select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = r.type_id),
-        r.estimated_data_size_bytes),
-      (select true from pgfresh.source_state as s where s.source_id = r.source_id),
-      r.normalise <> 'none' or r.key_pattern is not null or r.key_table is not null or cardinality(r.key_columns) > 1
-    into v_type, v_source, v_bytes, v_limited, v_choosy
-    from pgfresh.data_type_registry as r where r.data_type = p_data_type;
+    coalesce(
+      p_estimated_size,
+      (select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = r.type_id),
+      r.estimated_data_size_bytes),
+    (select true from pgfresh.source_state as s where s.source_id = r.source_id),
+    r.normalise <> 'none' or r.key_pattern is not null or r.key_table is not null or cardinality(r.key_columns) > 1
+  into v_type, v_source, v_bytes, v_limited, v_choosy
+  from pgfresh.data_type_registry as r
+  where r.data_type = p_data_type;
   if not found then
     perform pgfresh.require_type(p_data_type);
   end if;
@@ -112,8 +113,9 @@ begin
     p_keys := pgfresh.admit_keys(pgfresh.require_type(p_data_type), p_keys);
   end if;
   -- In key order and once each, so that two sets can not wait for each other in a circle.
-  select array_agg(wanted.key order by wanted.key), max(octet_length(wanted.key)) into v_keys, v_longest
-    from (select distinct wanted.key collate "C" as key from unnest(p_keys) as wanted(key)) as wanted;
+  select array_agg(wanted.key order by wanted.key), max(octet_length(wanted.key))
+  into v_keys, v_longest
+  from (select distinct wanted.key collate "C" as key from unnest(p_keys) as wanted(key)) as wanted;
   if v_longest > 512 or array_position(v_keys, null) is not null or '' = any (v_keys)
       or array_to_string(v_keys, '') ~ '[[:cntrl:]]' then
     perform pgfresh.require_key(bad.key) from unnest(p_keys) as bad(key);
@@ -134,7 +136,8 @@ begin
   elsif v_known is distinct from cardinality(v_keys) then
     -- A subquery for each key, and no join: whatever the statistics say, a key is looked up by its index.
     v_new_keys := array(
-      select wanted.key from unnest(v_keys) as wanted(key)
+      select wanted.key
+      from unnest(v_keys) as wanted(key)
       where (select true from pgfresh.pairs as p where p.type_id = v_type and p.key = wanted.key) is null);
   end if;
 
@@ -146,7 +149,8 @@ begin
     exception when unique_violation then
       with added as (
         insert into pgfresh.pairs (type_id, key, job_id)
-        select v_type, wanted.key, nextval('pgfresh.job_id') from unnest(v_new_keys) as wanted(key)
+        select v_type, wanted.key, nextval('pgfresh.job_id')
+        from unnest(v_new_keys) as wanted(key)
         where (select true from pgfresh.pairs as p where p.type_id = v_type and p.key = wanted.key) is null
         on conflict do nothing
         returning key, job_id
@@ -157,9 +161,11 @@ begin
 
   if coalesce(cardinality(v_new_keys), 0) < cardinality(v_keys) then
     with opened as (
-      update pgfresh.pairs as p set job_id = nextval('pgfresh.job_id')
+      update pgfresh.pairs as p
+      set job_id = nextval('pgfresh.job_id')
       where p.type_id = v_type and p.key = any (array(
-        select free.key from pgfresh.pairs as free
+        select free.key
+        from pgfresh.pairs as free
         where free.type_id = v_type and free.key = any (v_keys) and free.job_id is null
         order by free.key for update skip locked))
       returning p.key, p.job_id
@@ -168,19 +174,21 @@ begin
     v_new_keys := v_new_keys || v_old_keys;
     v_new_ids := v_new_ids || v_old_ids;
     v_open_ids := array(
-      select p.job_id from pgfresh.pairs as p
+      select p.job_id
+      from pgfresh.pairs as p
       where p.type_id = v_type and p.key = any (v_keys)
         and p.job_id is not null and (v_old_ids is null or not p.job_id = any (v_old_ids)));
 
     -- Those that wait already: a higher priority or an earlier time is taken over.
     -- A claim in flight keeps its lock and its job.
-    update pgfresh.job as j set
-      priority = greatest(j.priority, p_priority),
+    update pgfresh.job as j
+    set priority = greatest(j.priority, p_priority),
       band = greatest(j.band, v_band),
       run_at = case when j.state = 'w' and j.retries = 0 then least(j.run_at, v_run_at) else j.run_at end,
       state = case when j.state = 'w' and j.retries = 0 and v_state = 'r' then 'r' else j.state end
     where j.id = any (array(
-      select waiting.id from pgfresh.job as waiting
+      select waiting.id
+      from pgfresh.job as waiting
       where waiting.id = any (v_open_ids) and waiting.state <> 'x'
         and (waiting.priority < p_priority
           or (waiting.state = 'w' and waiting.retries = 0 and waiting.run_at > v_run_at))
@@ -188,10 +196,13 @@ begin
 
     if p_force then
       with marked as (
-        update pgfresh.job as j set rerun = true
+        update pgfresh.job as j
+        set rerun = true
         where j.id = any (array(
-          select running.id from pgfresh.job as running
-          where running.id = any (v_open_ids) and running.state = 'x' order by running.id for update skip locked))
+          select running.id
+          from pgfresh.job as running
+          where running.id = any (v_open_ids) and running.state = 'x'
+          order by running.id for update skip locked))
         returning j.id
       )
       select array_agg(marked.id) into v_rerun_ids from marked;

@@ -56,17 +56,20 @@ begin
   join pgfresh.job as j on j.id = p.job_id and j.state = 'x' and j.attempt = p.attempt
   join pgfresh.data_type_registry as r on r.type_id = j.type_id
   where p.source_id = v_source.id;
-  select count(*) into v_sql_viewers
+  select count(*)
+  into v_sql_viewers
   from pgfresh.active_subscriptions
   where type_id = v_type.type_id and key = v_key;
-  select coalesce(sum(viewers), 0) into v_gateway_viewers
+  select coalesce(sum(viewers), 0)
+  into v_gateway_viewers
   from pgfresh.node_demand
   where type_id = v_type.type_id and key = v_key;
   select * into v_problem from pgfresh.type_problem(v_type);
   -- Who can not be asked counts as stale, as for the planner.
   select null::boolean as found, true as stale, null::timestamptz as due_at, null::timestamptz as at into v_row;
   if v_problem.problem is null then
-    select a.found, a.stale, a.next_at as due_at, a.at, a.raised into v_row
+    select a.found, a.stale, a.next_at as due_at, a.at, a.raised
+    into v_row
     from pgfresh.ask_stale(
       v_type.type_id, array[v_key], array[v_pair.checked_at], array[null::timestamptz], v_type.ttl, v_now
     ) as a;
@@ -126,15 +129,12 @@ begin
   elsif v_job.id is not null and v_source.breaker_opened_at is not null then
     v_reason := 'breaker';
     v_words := format('The source %s failed and is tried with one job at a time, until one succeeds.', v_source.name);
-  elsif v_source.quota_bytes is not null
-    and (pgfresh.is_quota_exceeded(v_source.name)
-      or (select v_job.est_bytes > b.free from pgfresh.source_budget(v_source.id) as b))
-  then
+  elsif v_source.quota_bytes is not null and (pgfresh.is_quota_exceeded(v_source.name)
+      or (select v_job.est_bytes > b.free from pgfresh.source_budget(v_source.id) as b)) then
     v_reason := 'quota';
     v_words := format('The bytes that the source %s may use now are used up.', v_source.name);
   elsif v_job.id is not null and v_source.rate_limit_per_minute is not null
-    and (case when v_job.band = -1 then v_rate.background else v_rate.viewed end) = 0
-  then
+      and (case when v_job.band = -1 then v_rate.background else v_rate.viewed end) = 0 then
     v_reason := 'rate'; v_until := v_rate.next_at;
     v_words := format('The source %s may be called %s times a minute, and %s.',
       v_source.name,
@@ -168,7 +168,8 @@ begin
   else
     if v_row.found and v_resolution.gate_sql is not null then
       begin
-        select g.open, g.opens_at into v_gate
+        select g.open, g.opens_at
+        into v_gate
         from pgfresh.ask_gate(v_resolution.gate_sql, array[v_key], v_type.data_type) as g;
       exception when others then
         select true as open, null::timestamptz as opens_at into v_gate;

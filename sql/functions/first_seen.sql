@@ -32,9 +32,10 @@ begin
       format('p_table must be a table, got %s', coalesce(left(p_table::text, 130), 'null')),
       'Pass its name, for instance ''public.opening_signals''.');
   end if;
-  select format_type(atttypid, null), attgenerated into v_type, v_generated
-    from pg_attribute
-    where attrelid = p_table and attname = 'first_seen_at' and not attisdropped;
+  select format_type(atttypid, null), attgenerated
+  into v_type, v_generated
+  from pg_attribute
+  where attrelid = p_table and attname = 'first_seen_at' and not attisdropped;
   if v_type is distinct from 'timestamp with time zone' or v_generated <> '' then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       format('%s must have a column first_seen_at of type timestamptz, got %s', left(p_table::text, 130),

@@ -40,7 +40,7 @@ begin
       v_result pg_catalog.jsonb;
     begin
       if pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid
-        operator(pg_catalog.<>) %s::pg_catalog.oid then
+          operator(pg_catalog.<>) %s::pg_catalog.oid then
         raise exception using errcode = '42501',
           message = 'this function was altered, and does not run as its owner any more';
       end if;
@@ -150,10 +150,10 @@ begin
   execute 'close all';
   -- Somebody else's function may have become another between the look at it and the call.
   if not (v_now -> 'definer')::boolean and (v_now ->> 'owner')::oid <> v_job.owner
-    and not pgfresh.can_act_as((v_now ->> 'owner')::oid, v_job.owner)
-    and v_now ->> 'stamp' is distinct from (
-      select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature')
-    ) then
+      and not pgfresh.can_act_as((v_now ->> 'owner')::oid, v_job.owner)
+      and v_now ->> 'stamp' is distinct from (
+        select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature')
+      ) then
     perform pgfresh.refuse_job(format('%s was changed while it ran', v_now ->> 'signature'), 'See who changed it.');
   end if;
   /*
@@ -161,27 +161,28 @@ begin
     not told to anybody, but they are of a table that was written, and that is still locked.
   */
   if not pg_has_role(v_job.owner, session_user, 'usage')
-    and not pgfresh.can_act_as(v_job.owner, quote_ident(session_user)::regrole)
-    and exists (
-      select from pg_trigger
-      where tgdeferrable and tgfoid not in (
-        select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace
-      )
-    ) then
-    select t.tgrelid into v_table
-      from pg_trigger as t
-      join pg_locks as l on l.locktype = 'relation' and l.relation = t.tgrelid
-        and l.pid = pg_backend_pid() and l.mode ~ '^(Row|ShareRow|Access)?Exclusive'
-      where t.tgdeferrable
-        and t.tgfoid not in (
+      and not pgfresh.can_act_as(v_job.owner, quote_ident(session_user)::regrole)
+      and exists (
+        select from pg_trigger
+        where tgdeferrable and tgfoid not in (
           select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace
         )
-        and not exists (
-          select from pg_index as i
-          where i.indexrelid = t.tgconstrindid and t.tgfoid = 'pg_catalog.unique_key_recheck()'::regprocedure
-            and i.indexprs is null and i.indpred is null
-        )
-      limit 1;
+      ) then
+    select t.tgrelid
+    into v_table
+    from pg_trigger as t
+    join pg_locks as l on l.locktype = 'relation' and l.relation = t.tgrelid
+      and l.pid = pg_backend_pid() and l.mode ~ '^(Row|ShareRow|Access)?Exclusive'
+    where t.tgdeferrable
+      and t.tgfoid not in (
+        select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace
+      )
+      and not exists (
+        select from pg_index as i
+        where i.indexrelid = t.tgconstrindid and t.tgfoid = 'pg_catalog.unique_key_recheck()'::regprocedure
+          and i.indexprs is null and i.indpred is null
+      )
+    limit 1;
     if found then
       perform pgfresh.refuse_job(
         format('a job of %s may not write %s, which has a trigger that can be put off until the commit',

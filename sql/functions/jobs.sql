@@ -28,7 +28,7 @@ declare
   v_pgfresh oid := (select nspowner from pg_namespace where nspname = 'pgfresh');
 begin
   if tg_op <> 'INSERT' and old.owner <> v_me
-    and not pgfresh.can_act_as(v_me, old.owner) and not pgfresh.can_act_as(v_me, v_pgfresh) then
+      and not pgfresh.can_act_as(v_me, old.owner) and not pgfresh.can_act_as(v_me, v_pgfresh) then
     perform pgfresh.refuse('PGF_JOB_RIGHT',
       format('the job %s belongs to %s, and %s is not a member of that role', old.name, old.owner, v_me::regrole),
       format('Ask %s, or an administrator.', old.owner));
@@ -37,18 +37,15 @@ begin
     return old;
   end if;
   if (tg_op = 'INSERT' or new.owner is distinct from old.owner)
-    and new.owner <> v_me and not pgfresh.can_act_as(v_me, new.owner) then
+      and new.owner <> v_me and not pgfresh.can_act_as(v_me, new.owner) then
     perform pgfresh.refuse('PGF_JOB_RIGHT',
       format('%s may not register a job that runs as %s', v_me::regrole, new.owner),
       format('Leave owner out, or run as an administrator: grant %s to %s;', new.owner, v_me::regrole));
   end if;
   -- What a handler does, it does with the rights of the process that runs it.
-  if new.kind = 'handler'
-    and (
-      tg_op = 'INSERT'
-      or (new.kind, new.function_name, new.params) is distinct from (old.kind, old.function_name, old.params)
-    )
-    and not pgfresh.can_act_as(v_me, v_pgfresh) then
+  if new.kind = 'handler' and (tg_op = 'INSERT'
+      or (new.kind, new.function_name, new.params) is distinct from (old.kind, old.function_name, old.params))
+      and not pgfresh.can_act_as(v_me, v_pgfresh) then
     perform pgfresh.refuse('PGF_JOB_RIGHT',
       format('%s may not register a handler, which runs with the rights of pgfresh', v_me::regrole),
       'Define the job in pgfresh.config.ts, or register an SQL function.');
@@ -81,7 +78,7 @@ begin
       end,
       'Exchange the two.');
   elsif p_job.every_min is null
-    and (p_job.every_max is not null or p_job.failure_min is not null or p_job.failure_max is not null) then
+      and (p_job.every_max is not null or p_job.failure_min is not null or p_job.failure_max is not null) then
     perform pgfresh.refuse_job('every_max, failure_min and failure_max need an every_min',
       'Leave them out where there is a schedule; retries say what is done about a failure.');
   elsif p_job.failure_min is null and p_job.failure_max is not null then
@@ -97,11 +94,13 @@ begin
       coalesce((
         select 'Did you mean ' || string_agg(near.name, ' or ') || '?'
         from (
-          select name from pg_timezone_names
+          select name
+          from pg_timezone_names
           where name !~ '^(posix|right)/' and length(p_job.timezone) between 3 and 50
             and regexp_replace(lower(name), '[^a-z]', '', 'g')
               like '%' || nullif(regexp_replace(lower(p_job.timezone), '[^a-z]', '', 'g'), '') || '%'
-          order by length(name), name limit 3
+          order by length(name), name
+          limit 3
         ) as near
       ), 'Use a name of the IANA database, such as UTC or America/New_York.'));
   end if;
@@ -134,11 +133,13 @@ begin
       'Expected letters, digits and underscores, at most 63, with the schema and a dot before it if it is not public.');
   end if;
   select f.oid, f.xmin || ' ' || f.ctid as stamp, f.proowner, f.prosecdef, f.pronargs, n.oid as schema, n.nspname
-    into v_function
-    from pg_proc as f join pg_namespace as n on n.oid = f.pronamespace
-    where n.nspname = v_parts[1] and f.proname = v_parts[2] and oidvectortypes(f.proargtypes) in ('', 'jsonb')
-      and f.prorettype = 'jsonb'::regtype and f.prokind = 'f' and not f.proretset
-    order by f.pronargs desc limit 1;
+  into v_function
+  from pg_proc as f
+  join pg_namespace as n on n.oid = f.pronamespace
+  where n.nspname = v_parts[1] and f.proname = v_parts[2] and oidvectortypes(f.proargtypes) in ('', 'jsonb')
+    and f.prorettype = 'jsonb'::regtype and f.prokind = 'f' and not f.proretset
+  order by f.pronargs desc
+  limit 1;
   if not found then
     perform pgfresh.refuse_job(
       format('function_name: there is no function %I.%I() or %I.%I(jsonb) that returns jsonb',
@@ -152,14 +153,16 @@ begin
               when f.proretset then ', which returns many rows'
               else ', which returns ' || format_type(f.prorettype, null)
             end) as found
-          from pg_proc as f join pg_namespace as n on n.oid = f.pronamespace
+          from pg_proc as f
+          join pg_namespace as n on n.oid = f.pronamespace
           where lower(f.proname) = lower(v_parts[2]) and n.nspname !~ '^pg_'
-          order by (n.nspname = v_parts[1]) desc, n.nspname, f.oid limit 3
+          order by (n.nspname = v_parts[1]) desc, n.nspname, f.oid
+          limit 3
         ) as near
       ), 'Create it, or correct function_name.'));
   end if;
   if not has_function_privilege(p_job.owner, v_function.oid, 'execute')
-    or not has_schema_privilege(p_job.owner, v_function.schema, 'usage') then
+      or not has_schema_privilege(p_job.owner, v_function.schema, 'usage') then
     perform pgfresh.refuse_job(
       format('function_name: %s may not call %s', p_job.owner, v_function.oid::regprocedure),
       format('Run: grant usage on schema %s to %s; grant execute on function %s to %s;',
@@ -206,14 +209,16 @@ begin
     new.catch_up, new.catch_up_window, new.catch_up_max, new.overlap, new.jitter, new.blackout_dates,
     new.owner, new.managed_by
   ) > 0 then
-    select key into v_missing
-      from jsonb_each(to_jsonb(new))
-      where value = 'null' and key in (
-        'name', 'function_name', 'timezone', 'enabled', 'params', 'timeout', 'retries', 'retry_base',
-        'catch_up', 'catch_up_window', 'catch_up_max', 'overlap', 'jitter', 'blackout_dates',
-        'owner', 'managed_by'
-      )
-      order by key limit 1;
+    select key
+    into v_missing
+    from jsonb_each(to_jsonb(new))
+    where value = 'null' and key in (
+      'name', 'function_name', 'timezone', 'enabled', 'params', 'timeout', 'retries', 'retry_base',
+      'catch_up', 'catch_up_window', 'catch_up_max', 'overlap', 'jitter', 'blackout_dates',
+      'owner', 'managed_by'
+    )
+    order by key
+    limit 1;
     perform pgfresh.refuse_job(format('%s must not be null', v_missing),
       case
         when v_missing in ('name', 'function_name') then 'Give it a value.'
@@ -224,17 +229,19 @@ begin
     perform pgfresh.refuse_job(format('name %s is not one', left(quote_literal(new.name), 80)),
       'Expected letters, digits, underscores, dots and dashes, at most 100, with a letter or digit first.');
   elsif new.kind not in ('sql', 'handler') or new.catch_up not in ('once', 'skip', 'all')
-    or new.overlap not in ('skip', 'queue') or new.managed_by not in ('config', 'sql') then
+      or new.overlap not in ('skip', 'queue') or new.managed_by not in ('config', 'sql') then
     perform pgfresh.refuse_job(
-        format('%s must be %s, got %s', w.word, w.choice, left(quote_literal(w.value), 80)),
-        'Choose one of these.')
-      from (values
-        (1, 'kind', 'sql or handler', new.kind, new.kind in ('sql', 'handler')),
-        (2, 'catch_up', 'once, skip or all', new.catch_up, new.catch_up in ('once', 'skip', 'all')),
-        (3, 'overlap', 'skip or queue', new.overlap, new.overlap in ('skip', 'queue')),
-        (4, 'managed_by', 'config or sql', new.managed_by, new.managed_by in ('config', 'sql'))
-      ) as w(place, word, choice, value, good)
-      where not w.good order by w.place limit 1;
+      format('%s must be %s, got %s', w.word, w.choice, left(quote_literal(w.value), 80)),
+      'Choose one of these.')
+    from (values
+      (1, 'kind', 'sql or handler', new.kind, new.kind in ('sql', 'handler')),
+      (2, 'catch_up', 'once, skip or all', new.catch_up, new.catch_up in ('once', 'skip', 'all')),
+      (3, 'overlap', 'skip or queue', new.overlap, new.overlap in ('skip', 'queue')),
+      (4, 'managed_by', 'config or sql', new.managed_by, new.managed_by in ('config', 'sql'))
+    ) as w(place, word, choice, value, good)
+    where not w.good
+    order by w.place
+    limit 1;
   elsif octet_length(new.description) > 4000 or octet_length(new.function_name) not between 1 and 200 then
     perform pgfresh.refuse_job(
       format('%s is too long',
@@ -257,12 +264,12 @@ begin
       end,
       'Pass a value in that range.');
   elsif coalesce(array_ndims(new.blackout_dates), 1) <> 1 or cardinality(new.blackout_dates) > 1000
-    or array_position(new.blackout_dates, null) is not null
-    or 'infinity' = any (new.blackout_dates) or '-infinity' = any (new.blackout_dates) then
+      or array_position(new.blackout_dates, null) is not null
+      or 'infinity' = any (new.blackout_dates) or '-infinity' = any (new.blackout_dates) then
     perform pgfresh.refuse_job('blackout_dates must be a list of at most 1000 dates',
       'For instance {2026-12-24,2026-12-25}.');
   elsif new.paused_at is null
-    and (new.paused_by is not null or new.paused_reason is not null or new.paused_until is not null) then
+      and (new.paused_by is not null or new.paused_reason is not null or new.paused_until is not null) then
     perform pgfresh.refuse_job('paused_by, paused_reason and paused_until need a paused_at',
       'Call pgfresh.pause_scheduled_job(name, reason, until).');
   elsif octet_length(new.paused_by) > 200 or octet_length(new.paused_reason) > 1000 then
@@ -272,19 +279,21 @@ begin
   new.every_max := coalesce(new.every_max, new.every_min);
   new.failure_max := coalesce(new.failure_max, new.failure_min);
   perform pgfresh.refuse_job(
-      format('%s must be from %s to %s, got %s', b.name, b.low, b.high, b.value),
-      format('Correct %s, for instance ''10 minutes''.', b.name))
-    from (values
-      (1, 'every_min', new.every_min, interval '1 second', interval '366 days'),
-      (2, 'every_max', new.every_max, '1 second', '366 days'),
-      (3, 'failure_min', new.failure_min, '1 second', '366 days'),
-      (4, 'failure_max', new.failure_max, '1 second', '366 days'),
-      (5, 'timeout', new.timeout, '1 millisecond', '1 day'),
-      (6, 'retry_base', new.retry_base, '1 second', '1 day'),
-      (7, 'catch_up_window', new.catch_up_window, '1 second', '366 days'),
-      (8, 'jitter', new.jitter, '0', '1 day')
-    ) as b(place, name, value, low, high)
-    where b.value < b.low or b.value > b.high order by b.place limit 1;
+    format('%s must be from %s to %s, got %s', b.name, b.low, b.high, b.value),
+    format('Correct %s, for instance ''10 minutes''.', b.name))
+  from (values
+    (1, 'every_min', new.every_min, interval '1 second', interval '366 days'),
+    (2, 'every_max', new.every_max, '1 second', '366 days'),
+    (3, 'failure_min', new.failure_min, '1 second', '366 days'),
+    (4, 'failure_max', new.failure_max, '1 second', '366 days'),
+    (5, 'timeout', new.timeout, '1 millisecond', '1 day'),
+    (6, 'retry_base', new.retry_base, '1 second', '1 day'),
+    (7, 'catch_up_window', new.catch_up_window, '1 second', '366 days'),
+    (8, 'jitter', new.jitter, '0', '1 day')
+  ) as b(place, name, value, low, high)
+  where b.value < b.low or b.value > b.high
+  order by b.place
+  limit 1;
   -- In hours and less, because a day of the server's own zone may have 23 of them.
   new.every_min := make_interval(secs => extract(epoch from new.every_min)::float8);
   new.every_max := make_interval(secs => extract(epoch from new.every_max)::float8);
@@ -300,14 +309,14 @@ begin
 
   -- A job whose function is gone can be paused or disabled all the same.
   if tg_op = 'INSERT' or v_same
-    or (new.schedule, new.timezone, new.every_min, new.every_max, new.failure_min, new.failure_max)
+      or (new.schedule, new.timezone, new.every_min, new.every_max, new.failure_min, new.failure_max)
       is distinct from (old.schedule, old.timezone, old.every_min, old.every_max, old.failure_min, old.failure_max) then
     perform pgfresh.check_job_schedule(new);
   end if;
   if new.kind = 'handler' then
     new.resolution := null;
   elsif tg_op = 'INSERT' or v_same or (new.enabled and not old.enabled)
-    or (new.kind, new.function_name, new.owner, new.params)
+      or (new.kind, new.function_name, new.owner, new.params)
       is distinct from (old.kind, old.function_name, old.owner, old.params) then
     new.resolution := pgfresh.resolve_job(new);
     perform pgfresh.make_job_runner(new.owner);
@@ -377,7 +386,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   return exists (
-    select from pg_proc as f join pg_namespace as n on n.oid = f.pronamespace
+    select from pg_proc as f
+    join pg_namespace as n on n.oid = f.pronamespace
     where f.oid = (p_job.resolution ->> 'function')::oid and f.xmin || ' ' || f.ctid = p_job.resolution ->> 'stamp'
       and n.nspname = p_job.resolution ->> 'schema'
       and (f.pronargs = 1 or p_job.params = '{}')
@@ -450,7 +460,7 @@ declare
   v_me oid := quote_ident(current_user)::regrole;
 begin
   if not pgfresh.can_act_as(v_me, v_job.owner)
-    and not pgfresh.can_act_as(v_me, (select nspowner from pg_namespace where nspname = 'pgfresh')) then
+      and not pgfresh.can_act_as(v_me, (select nspowner from pg_namespace where nspname = 'pgfresh')) then
     perform pgfresh.refuse('PGF_JOB_RIGHT',
       format('the job %s belongs to %s, and %s is not a member of that role', v_job.name, v_job.owner, v_me::regrole),
       format('Ask %s, or an administrator.', v_job.owner));
@@ -462,8 +472,8 @@ comment on function pgfresh.require_job_right(text) is
   'Runs with the rights of its caller, whom it would not know otherwise.';
 
 create or replace function pgfresh.pause_scheduled_job(
-  p_name text, p_reason text default null, p_until timestamptz default null
-) returns boolean
+  p_name text, p_reason text default null, p_until timestamptz default null)
+returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$

@@ -50,9 +50,9 @@ comment on function pgfresh.why_not_now(pgfresh.refresh_schedule, boolean) is
   what he did under it.
 */
 create or replace function pgfresh.acquire_refresh_lock(
-  p_name text, p_holder text, p_lease interval default '5 minutes', p_manual boolean default false,
-  out reason text, out token bigint, out locked_until timestamptz, out next_run_at timestamptz
-) returns record
+  p_name text, p_holder text, p_lease interval default '5 minutes', p_manual boolean default false, out reason text,
+  out token bigint, out locked_until timestamptz, out next_run_at timestamptz)
+returns record
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -83,7 +83,8 @@ begin
   end if;
 
   if reason is null then
-    select * into v_row
+    select *
+    into v_row
     from pgfresh.refresh_schedule as s
     where s.function_name = p_name collate "C"
     for no key update skip locked;
@@ -130,9 +131,8 @@ comment on function pgfresh.lock_lease(text, bigint) is
   'The row of a lease that is held by this token, locked; null if it is lost.';
 
 create or replace function pgfresh.renew_refresh_lock(
-  p_name text, p_token bigint, p_lease interval default '5 minutes',
-  out reason text, out locked_until timestamptz
-) returns record
+  p_name text, p_token bigint, p_lease interval default '5 minutes', out reason text, out locked_until timestamptz)
+returns record
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -152,9 +152,9 @@ comment on function pgfresh.renew_refresh_lock(text, bigint, interval) is
   'The reason is renewed, or lost if it had ended or was taken by somebody else: then stop the work.';
 
 create or replace function pgfresh.release_refresh_lock(
-  p_name text, p_token bigint, p_success boolean default null, p_next_in interval default null,
-  out reason text, out next_run_at timestamptz
-) returns record
+  p_name text, p_token bigint, p_success boolean default null, p_next_in interval default null, out reason text,
+  out next_run_at timestamptz)
+returns record
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$

@@ -7,11 +7,13 @@ begin
   if new.quota_bytes is null then
     -- Jobs first and by their ids, as every end does it, which then waits for the state row.
     -- Without a quota there is one class.
-    update pgfresh.job set reserved = 0, size_class = 0
-      where id = any (array(
-        select id from pgfresh.job
-        where source_id = new.id and (reserved > 0 or size_class > 0)
-        order by id for update));
+    update pgfresh.job
+    set reserved = 0, size_class = 0
+    where id = any (array(
+      select id
+      from pgfresh.job
+      where source_id = new.id and (reserved > 0 or size_class > 0)
+      order by id for update));
     delete from pgfresh.source_state where source_id = new.id;
   else
     insert into pgfresh.source_state (source_id, level_at) values (new.id, pgfresh.clock()) on conflict do nothing;
@@ -41,8 +43,9 @@ declare
 begin
   loop
     v_before := v_held;
-    select count(*) into v_held
-      from (select from pgfresh.job where reserved > 0 or size_class > 0 order by id for update) as held;
+    select count(*)
+    into v_held
+    from (select from pgfresh.job where reserved > 0 or size_class > 0 order by id for update) as held;
     exit when v_held <= v_before;
   end loop;
   return null;
@@ -85,8 +88,10 @@ begin
   cap := floor(v_source.quota_bytes * v_source.quota_buffer);
   -- The oldest hour counts whole, so the window is never shorter than the provider's.
   -- A correction of what has left it counts no more.
-  select greatest(0, coalesce(sum(bytes), 0)) into used from pgfresh.usage
-    where source_id = p_source_id and hour > v_now - v_source.quota_window - interval '1 hour';
+  select greatest(0, coalesce(sum(bytes), 0))
+  into used
+  from pgfresh.usage
+  where source_id = p_source_id and hour > v_now - v_source.quota_window - interval '1 hour';
   reserved := v_state.reserved;
   depth := floor(cap * least(0.5, 86400 / v_seconds));
   rate := (cap - depth) / v_seconds;
@@ -146,8 +151,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   update pgfresh.source_state
-    set reserved = greatest(0, reserved - p_reserved), level = greatest(0, level + p_bytes - p_reserved)
-    where source_id = p_source_id;
+  set reserved = greatest(0, reserved - p_reserved), level = greatest(0, level + p_bytes - p_reserved)
+  where source_id = p_source_id;
   if p_bytes <> 0 or p_calls <> 0 then
     perform pgfresh.add_usage(p_source_id, p_bytes, p_calls);
   end if;
@@ -190,8 +195,8 @@ begin
       'Say where the figure comes from.');
   end if;
   insert into pgfresh.usage_correction (source_id, at, bytes, reason)
-    values (v_source.id, pgfresh.clock(), p_bytes, p_reason)
-    returning id into v_id;
+  values (v_source.id, pgfresh.clock(), p_bytes, p_reason)
+  returning id into v_id;
   -- It tells about the past, so it counts against the cap and not against the pace.
   perform pgfresh.add_usage(v_source.id, p_bytes, 0);
   return v_id;
@@ -214,8 +219,9 @@ declare
   v_count int := cardinality(p_bytes);
 begin
   insert into pgfresh.type_stats (type_id, estimated_bytes)
-  select type_id, estimated_data_size_bytes from pgfresh.data_type_registry as r
-    where r.type_id = p_type_id and not exists (select from pgfresh.type_stats as s where s.type_id = p_type_id)
+  select type_id, estimated_data_size_bytes
+  from pgfresh.data_type_registry as r
+  where r.type_id = p_type_id and not exists (select from pgfresh.type_stats as s where s.type_id = p_type_id)
   on conflict do nothing;
   select estimated_bytes into v_old from pgfresh.type_stats where type_id = p_type_id for update skip locked;
   if not found then

@@ -4,8 +4,8 @@
   long reader is there.
 */
 create or replace function pgfresh.maintain_queue_partitions(
-  p_keep_succeeded_days int default 7, p_keep_other_days int default 30
-) returns jsonb
+  p_keep_succeeded_days int default 7, p_keep_other_days int default 30)
+returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '200ms'

@@ -82,7 +82,8 @@ begin
           when grouping(type_id) = 0 then min(age) filter (where place >= 0.95 * places)
           else min(age) filter (where place_of_all >= 0.95 * places_of_all)
         end, 1) as age_p95
-    from placed group by grouping sets ((type_id), ())
+    from placed
+    group by grouping sets ((type_id), ())
   ), outcomes as (
     select o.type_id, jsonb_object_agg(o.outcome, o.pairs) as outcomes
     from (
@@ -116,12 +117,14 @@ begin
     select type_id,
       count(*) filter (where state = 'ready') as ready, count(*) filter (where state = 'waiting') as waiting,
       count(*) filter (where state = 'running') as running, max(error) as error
-    from open group by type_id
+    from open
+    group by type_id
   ), open_by_source as (
     select source_id,
       count(*) filter (where state = 'ready') as ready, count(*) filter (where state = 'waiting') as waiting,
       count(*) filter (where state = 'running') as running
-    from open group by source_id
+    from open
+    group by source_id
   )
   select
     (select to_jsonb(c) - 'type_id' from counted as c where c.type_id is null),
@@ -163,7 +166,7 @@ begin
         where u.source_id = s.id and u.hour = date_trunc('hour', v_now, 'UTC')
       ) as u
     )
-    into v_freshness, v_types, v_sources;
+  into v_freshness, v_types, v_sources;
   return jsonb_build_object(
     'at', v_now, 'freshness', v_freshness, 'types', v_types, 'sources', v_sources,
     'stopped', (select jsonb_build_object('since', s.stopped_at, 'reason', s.reason) from pgfresh.spending_stop as s),

@@ -27,7 +27,11 @@ as $$
   select coalesce(jsonb_object_agg(key, total), '{}')
   from (
     select key, sum(value::numeric) as total
-    from (select * from jsonb_each_text(p_one) union all select * from jsonb_each_text(p_other)) as c
+    from (
+      select * from jsonb_each_text(p_one)
+      union all
+      select * from jsonb_each_text(p_other)
+    ) as c
     group by key
   ) as t
 $$;
@@ -112,7 +116,8 @@ begin
         continue;
       end if;
     end if;
-    select o.reason, o.until into reason, until
+    select o.reason, o.until
+    into reason, until
     from pgfresh.source_obstacle((v_type.registered).source_id, p_now) as o;
     if found then
       return next;
@@ -356,7 +361,8 @@ declare
     ) as p
   );
 begin
-  delete from pgfresh.due as d using unnest(v_looks) as l
+  delete from pgfresh.due as d
+  using unnest(v_looks) as l
   where d.due_at = l.due_at and d.type_id = l.type_id and d.key = l.key;
   return v_looks;
 end
@@ -417,7 +423,8 @@ begin
     where r.type_id = any (array(select distinct l.type_id from unnest(p_looks) as l))
   ), opened as (
     -- By their place: they can not move while they are locked.
-    update pgfresh.pairs as p set job_id = nextval('pgfresh.job_id'), due_at = 'infinity'
+    update pgfresh.pairs as p
+    set job_id = nextval('pgfresh.job_id'), due_at = 'infinity'
     where p.ctid = any (array(select l.place from unnest(p_looks) as l))
     returning p.type_id, p.key, p.job_id, p.viewers
   ), ranked as (

@@ -90,7 +90,7 @@ begin
     #variable_conflict use_column
     begin
       if pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid
-        operator(pg_catalog.<>) %1$s::pg_catalog.oid then
+          operator(pg_catalog.<>) %1$s::pg_catalog.oid then
         raise exception using errcode = '42501',
           message = 'this function was altered, and does not run as its owner any more';
       end if;
@@ -153,8 +153,7 @@ comment on function pgfresh.ask_rows_as(oid, text, text, text, text[]) is
   'Reads rows as a viewer, and leaves nothing of that behind. A part of read_pairs_as.';
 
 create or replace function pgfresh.read_pairs_as(
-  p_role text, p_user_id text, p_claims jsonb, p_type_id int, p_keys text[]
-)
+  p_role text, p_user_id text, p_claims jsonb, p_type_id int, p_keys text[])
 returns table (
   version text, snapshot text, key text, rows text, fetched_at timestamptz, due_at timestamptz,
   refreshing boolean, failing boolean, outcome text, as_of timestamptz

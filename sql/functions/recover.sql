@@ -11,8 +11,8 @@ begin
       'For instance the host and the process id.');
   end if;
   insert into pgfresh.worker (name, started_at, lease_until)
-    values (p_name, pgfresh.clock(), pgfresh.clock() + interval '12 seconds')
-    returning id into v_id;
+  values (p_name, pgfresh.clock(), pgfresh.clock() + interval '12 seconds')
+  returning id into v_id;
   return v_id;
 end
 $$;
@@ -43,7 +43,8 @@ begin
   select coalesce(array_agg(held.id), '{}') as ids, coalesce(array_agg(held.attempt), '{}') as attempts
   into v_stranded
   from (
-    select j.id, j.attempt from pgfresh.claim as c
+    select j.id, j.attempt
+    from pgfresh.claim as c
     cross join unnest(c.job_ids) as job(id)
     join pgfresh.job as j on j.id = job.id and j.request = c.request
     where c.worker = p_worker and not c.request = any (p_known)
@@ -60,11 +61,11 @@ begin
     return false;
   end if;
   delete from pgfresh.claim as c
-    where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < v_now - interval '5 seconds'
-      and not exists (
-        select from unnest(c.job_ids) as job(id)
-        join pgfresh.job as j on j.id = job.id and j.request = c.request
-      );
+  where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < v_now - interval '5 seconds'
+    and not exists (
+      select from unnest(c.job_ids) as job(id)
+      join pgfresh.job as j on j.id = job.id and j.request = c.request
+    );
   return true;
 end
 $$;
@@ -98,13 +99,16 @@ declare
   v_ids bigint[];
   v_attempts int[];
 begin
-  select array_agg(held.id), array_agg(held.attempt) into v_ids, v_attempts
+  select array_agg(held.id), array_agg(held.attempt)
+  into v_ids, v_attempts
   from (
-    select j.id, j.attempt from pgfresh.claim as c
+    select j.id, j.attempt
+    from pgfresh.claim as c
     cross join unnest(c.job_ids) as job(id)
     join pgfresh.job as j on j.id = job.id and j.request = c.request
     where c.worker = p_worker and j.state = 'x'
-    order by j.id limit 10000 for update of j skip locked
+    order by j.id
+    limit 10000 for update of j skip locked
   ) as held;
   if v_ids is not null then
     perform pgfresh.turn_back_jobs(
@@ -112,11 +116,11 @@ begin
   end if;
   perform from pgfresh.worker where id = p_worker for update;
   delete from pgfresh.claim as c
-    where c.worker = p_worker
-      and not exists (
-        select from unnest(c.job_ids) as job(id)
-        join pgfresh.job as j on j.id = job.id and j.request = c.request
-      );
+  where c.worker = p_worker
+    and not exists (
+      select from unnest(c.job_ids) as job(id)
+      join pgfresh.job as j on j.id = job.id and j.request = c.request
+    );
   return coalesce(cardinality(v_ids), 0);
 end
 $$;
@@ -136,11 +140,15 @@ begin
       'Pass the ids that the claim returned.');
   end if;
   with alive as (
-    update pgfresh.job set progress_at = pgfresh.clock()
+    update pgfresh.job
+    set progress_at = pgfresh.clock()
     -- In the order of ids, as every end locks them.
     where id = any (array(
-      select j.id from pgfresh.job as j join unnest(p_job_ids, p_attempts) as b(id, attempt) on j.id = b.id
-      where j.state = 'x' and j.attempt = coalesce(b.attempt, j.attempt) order by j.id for update of j))
+      select j.id
+      from pgfresh.job as j
+      join unnest(p_job_ids, p_attempts) as b(id, attempt) on j.id = b.id
+      where j.state = 'x' and j.attempt = coalesce(b.attempt, j.attempt)
+      order by j.id for update of j))
     returning id
   )
   select coalesce(array_agg(id), '{}') into v_alive from alive;
@@ -170,12 +178,14 @@ begin
   for v_silent in
     select held.worker, array_agg(held.id) as ids, array_agg(held.attempt) as attempts
     from (
-      select j.id, j.attempt, j.worker from pgfresh.claim as c
+      select j.id, j.attempt, j.worker
+      from pgfresh.claim as c
       cross join unnest(c.job_ids) as job(id)
       join pgfresh.job as j on j.id = job.id and j.request = c.request
       join pgfresh.data_type_registry as r on r.type_id = j.type_id
       where c.claimed_at < v_now - v_shortest and j.state = 'x' and j.progress_at < v_now - r.max_run
-      order by j.id limit p_limit for update of j skip locked
+      order by j.id
+      limit p_limit for update of j skip locked
     ) as held
     group by held.worker
   loop
@@ -224,7 +234,8 @@ begin
   update pgfresh.recovery set ran_at = v_now, trust_leases_from = v_recovery.trust_leases_from;
   -- One that has retired while a claim of it was on its way has no row any more.
   v_retired := array(
-    select distinct c.worker from pgfresh.claim as c
+    select distinct c.worker
+    from pgfresh.claim as c
     where c.worker is not null and not exists (select from pgfresh.worker as w where w.id = c.worker)
   );
   if v_now >= v_recovery.trust_leases_from
@@ -238,7 +249,7 @@ begin
       v_lost := v_lost + pgfresh.take_back(
         v_worker.id, 'lost', format('worker %s (%s) is gone', v_worker.id, v_worker.name));
       delete from pgfresh.worker
-        where id = v_worker.id and not exists (select from pgfresh.claim where worker = v_worker.id);
+      where id = v_worker.id and not exists (select from pgfresh.claim where worker = v_worker.id);
       v_workers := v_workers + 1;
     end loop;
     foreach v_id in array v_retired loop
@@ -248,11 +259,11 @@ begin
   v_silent := pgfresh.recover_silent_jobs(p_limit);
   -- Claims of SQL clients have no worker whose heartbeat would tidy them up.
   delete from pgfresh.claim as c
-    where c.worker is null and c.claimed_at < v_now - interval '1 minute'
-      and not exists (
-        select from unnest(c.job_ids) as job(id)
-        join pgfresh.job as j on j.id = job.id and j.request = c.request
-      );
+  where c.worker is null and c.claimed_at < v_now - interval '1 minute'
+    and not exists (
+      select from unnest(c.job_ids) as job(id)
+      join pgfresh.job as j on j.id = job.id and j.request = c.request
+    );
   return jsonb_build_object(
     'skipped', false, 'dead_workers', v_workers, 'lost', v_lost, 'silent', v_silent,
     'leases_trusted', v_now >= v_recovery.trust_leases_from);

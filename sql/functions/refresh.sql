@@ -26,7 +26,8 @@ begin
   -- The end marks the pairs; the triggers need not do it for the rows.
   perform set_config('pgfresh.ending', p_type_id::text, true);
   ours := array(
-    select j.id from pgfresh.job as j
+    select j.id
+    from pgfresh.job as j
     where j.id = any (p_ids) and j.state = 'x'
       and pgfresh.token_of(j.id, j.attempt, case when p_requests is not null then j.request end) = any (array(
         select pgfresh.token_of(e.id, e.attempt, e.request)
@@ -36,7 +37,8 @@ begin
   done := '{}';
   if cardinality(ours) < cardinality(p_ids) then
     done := array(
-      select e.id from unnest(p_ids, p_keys) as e(id, key)
+      select e.id
+      from unnest(p_ids, p_keys) as e(id, key)
       cross join lateral (
         select p.last_job from pgfresh.pairs as p where p.type_id = p_type_id and p.key = e.key
       ) as p
@@ -51,8 +53,8 @@ comment on function pgfresh.fence_jobs(int, bigint[], int[], text[], uuid[]) is
   'Call it first in the transaction that writes their rows and ends them.';
 
 create or replace function pgfresh.keep_refused_answer(
-  p_type_id int, p_key text, p_job_id bigint, p_outcome text, p_error text,
-  p_status int, p_content_type text, p_size bigint, p_body bytea, p_metadata jsonb default null)
+  p_type_id int, p_key text, p_job_id bigint, p_outcome text, p_error text, p_status int, p_content_type text,
+  p_size bigint, p_body bytea, p_metadata jsonb default null)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -79,12 +81,19 @@ begin
     p_status, left(p_content_type, 200), p_size, substring(p_body for 65536), p_metadata);
   -- The newest 50 of a type, and of those what fits into a megabyte.
   -- Who deletes the same at this moment is not waited for.
-  delete from pgfresh.refused_answer where id in (
-    select old.id from pgfresh.refused_answer as old where old.id in (
-      select kept.id from (
+  delete from pgfresh.refused_answer
+  where id in (
+    select old.id
+    from pgfresh.refused_answer as old
+    where old.id in (
+      select kept.id
+      from (
         select r.id, row_number() over newest as place, sum(octet_length(r.body)) over newest as bytes
-        from pgfresh.refused_answer as r where r.type_id = p_type_id window newest as (order by r.id desc)
-      ) as kept where kept.place > 50 or (kept.bytes > 1048576 and kept.place > 1)
+        from pgfresh.refused_answer as r
+        where r.type_id = p_type_id
+        window newest as (order by r.id desc)
+      ) as kept
+      where kept.place > 50 or (kept.bytes > 1048576 and kept.place > 1)
     ) for update skip locked
   );
 end
@@ -106,9 +115,11 @@ begin
       'p_worker and p_request must not be null',
       'Pass the worker, and the name of the claim whose answer did not come.');
   end if;
-  select coalesce(array_agg(held.id), '{}') as ids, coalesce(array_agg(held.attempt), '{}') as attempts into v_held
+  select coalesce(array_agg(held.id), '{}') as ids, coalesce(array_agg(held.attempt), '{}') as attempts
+  into v_held
   from (
-    select j.id, j.attempt from pgfresh.claim as c
+    select j.id, j.attempt
+    from pgfresh.claim as c
     cross join unnest(c.job_ids) as job(id)
     join pgfresh.job as j on j.id = job.id and j.request = c.request
     where c.request = p_request and c.worker = p_worker and j.state = 'x'

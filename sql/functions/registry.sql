@@ -4,11 +4,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   -- By name or by number; the name decides if both are there and differ.
-  if new.source is null
-    or (tg_op = 'UPDATE'
-      and new.source_id is distinct from old.source_id
-      and new.source is not distinct from old.source)
-  then
+  if new.source is null or (tg_op = 'UPDATE' and new.source_id is distinct from old.source_id
+      and new.source is not distinct from old.source) then
     select name into new.source from pgfresh.sources where id = new.source_id;
   else
     select id into new.source_id from pgfresh.sources where name = new.source;
@@ -85,7 +82,8 @@ begin
   from pgfresh.catalog_stamps(array[new.type_id]) as s
   where r.type_id = new.type_id;
 
-  select name into v_unknown
+  select name
+  into v_unknown
   from unnest(new.depends_on) as name
   where not exists (select from pgfresh.data_type_registry as r where r.data_type = name) or name = new.data_type;
   if found then
@@ -103,7 +101,8 @@ begin
       select needs_id from pgfresh.type_dependency where type_id = new.type_id
       union
       select d.needs_id from needed as n join pgfresh.type_dependency as d on d.type_id = n.type_id
-    ) select from needed where type_id = new.type_id
+    )
+    select from needed where type_id = new.type_id
   ) then
     perform pgfresh.refuse_registry(
       format('depends_on: %s needs itself by way of another', new.data_type),
@@ -129,11 +128,11 @@ begin
   -- Without their pairs nobody would ever take them, and they would be in the way of others.
   delete from pgfresh.demand_change where type_id = old.type_id;
   perform pgfresh.turn_back_jobs(
-      v_jobs[first:first + 9999],
-      null,
-      array_fill(0::bigint, array[least(10000, cardinality(v_jobs) - first + 1)]),
-      'cancel')
-    from generate_series(1, cardinality(v_jobs), 10000) as first;
+    v_jobs[first:first + 9999],
+    null,
+    array_fill(0::bigint, array[least(10000, cardinality(v_jobs) - first + 1)]),
+    'cancel')
+  from generate_series(1, cardinality(v_jobs), 10000) as first;
   delete from pgfresh.due where type_id = old.type_id;
   delete from pgfresh.pairs where type_id = old.type_id;
   perform pgfresh.write_check(old.type_id, null, false);
@@ -161,8 +160,9 @@ declare
   v_parts int := cardinality(p_type.key_columns) - 1;
   v_outside text;
 begin
-  perform pgfresh.require_key(bad.key) from unnest(p_keys) as bad(key)
-    where bad.key is null or bad.key = '' or octet_length(bad.key) > 512 or bad.key ~ '[[:cntrl:]]';
+  perform pgfresh.require_key(bad.key)
+  from unnest(p_keys) as bad(key)
+  where bad.key is null or bad.key = '' or octet_length(bad.key) > 512 or bad.key ~ '[[:cntrl:]]';
   if p_type.normalise <> 'none' then
     v_keys := array(
       select case p_type.normalise when 'upper' then upper(k.key) else lower(k.key) end
@@ -171,7 +171,8 @@ begin
     );
   end if;
   if v_parts > 0 then
-    select k.key into v_outside
+    select k.key
+    into v_outside
     from unnest(v_keys) as k(key)
     where length(k.key) - length(replace(k.key, '|', '')) <> v_parts
     limit 1;
@@ -181,7 +182,8 @@ begin
   end if;
   if v_outside is null and p_type.key_table is not null then
     begin
-      select k.key into v_outside
+      select k.key
+      into v_outside
       from pgfresh.ask_keys(
         (select unknown_sql from pgfresh.type_resolution where type_id = p_type.type_id), v_keys
       ) as k(key)

@@ -18,8 +18,10 @@ as $$
 declare
   v_name text;
 begin
-  select j.name into v_name
-  from pgfresh.scheduled_job_runs as r join pgfresh.scheduled_jobs as j on j.id = r.job_id
+  select j.name
+  into v_name
+  from pgfresh.scheduled_job_runs as r
+  join pgfresh.scheduled_jobs as j on j.id = r.job_id
   where r.id = p_run_id;
   if not found then
     perform pgfresh.refuse('PGF_RUN_UNKNOWN',
@@ -83,8 +85,8 @@ comment on function pgfresh.cancel_scheduled_run(bigint) is
   'Returns {"success", "run_id", "job_name", "state", "message"}.';
 
 create or replace function pgfresh.backfill_scheduled_job(
-  p_name text, p_slots timestamptz[], p_per_minute int default 60
-) returns jsonb
+  p_name text, p_slots timestamptz[], p_per_minute int default 60)
+returns jsonb
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -130,7 +132,8 @@ begin
   returning id into v_id;
   perform pg_notify('pgfresh_schedule', '');
   v_schedulers := (
-    select count(*) from pgfresh.scheduler
+    select count(*)
+    from pgfresh.scheduler
     where lease_until > v_now and (v_job.kind = 'sql' or v_job.function_name = any (handlers))
   );
   return jsonb_build_object('success', true, 'run_id', v_id, 'job_name', v_job.name,
@@ -177,8 +180,8 @@ $$;
 comment on function pgfresh.cancel_requested_run(bigint, text) is 'Does what cancel_scheduled_run was asked for.';
 
 create or replace function pgfresh.queue_requested_slots(
-  p_name text, p_slots timestamptz[], p_per_minute int, p_by text
-) returns jsonb
+  p_name text, p_slots timestamptz[], p_per_minute int, p_by text)
+returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -216,11 +219,14 @@ begin
   from wanted
   order by slot;
   get diagnostics v_queued = row_count;
-  update pgfresh.scheduled_job_runs set run_at = v_now
+  update pgfresh.scheduled_job_runs
+  set run_at = v_now
   where id = (
-    select id from pgfresh.scheduled_job_runs
+    select id
+    from pgfresh.scheduled_job_runs
     where job_id = v_job.id and state = 'waiting' and triggered_by = 'backfill'
-    order by run_at, scheduled_for limit 1
+    order by run_at, scheduled_for
+    limit 1
   ) and run_at = 'infinity';
   perform pg_notify('pgfresh_schedule', '');
   return jsonb_build_object('success', true, 'job_name', v_job.name, 'queued', v_queued,

@@ -28,7 +28,8 @@ set enable_seqscan = off
 set jit = off
 as $$
 begin
-  select r.id, r.triggered_by, count(*) filter (where r.run_at = 'infinity') over () into id, triggered_by, queued
+  select r.id, r.triggered_by, count(*) filter (where r.run_at = 'infinity') over ()
+  into id, triggered_by, queued
   from pgfresh.scheduled_job_runs as r
   where r.job_id = p_job_id and r.state in ('waiting', 'running')
     and (r.triggered_by <> 'backfill' or r.state = 'running')
@@ -45,8 +46,8 @@ comment on function pgfresh.active_run(int) is
   waits for this run; then whoever waited for the end of it.
 */
 create or replace function pgfresh.close_run(
-  p_run pgfresh.scheduled_job_runs, p_verdict text, p_message text, p_details jsonb
-) returns void
+  p_run pgfresh.scheduled_job_runs, p_verdict text, p_message text, p_details jsonb)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -154,13 +155,16 @@ declare
 begin
   v_worker := pgfresh.require_scheduler(p_scheduler);
   for v_run in
-    select r.* from pgfresh.scheduled_job_runs as r join pgfresh.job_cursor as c on c.job_id = r.job_id
+    select r.*
+    from pgfresh.scheduled_job_runs as r
+    join pgfresh.job_cursor as c on c.job_id = r.job_id
     where r.state = 'waiting' and r.run_at <= v_now and (c.handler is null or c.handler = any (p_handlers))
-    order by r.run_at limit least(p_limit, 1000) for update of r skip locked
+    order by r.run_at
+    limit least(p_limit, 1000) for update of r skip locked
   loop
     select * into v_job from pgfresh.scheduled_jobs where id = v_run.job_id;
     if v_run.triggered_by in ('scheduler', 'catchup')
-      and (not v_job.enabled or (v_job.paused_at <= v_now and coalesce(v_job.paused_until > v_now, true))) then
+        and (not v_job.enabled or (v_job.paused_at <= v_now and coalesce(v_job.paused_until > v_now, true))) then
       perform pgfresh.close_run(v_run, 'cancelled', case
         when v_job.enabled then 'the job was paused before it came to this run'
         else 'the job was disabled before it came to this run'
@@ -197,8 +201,8 @@ comment on function pgfresh.take_waiting_runs(bigint, text[], int) is
   'Returns them. A part of the scheduler.';
 
 create or replace function pgfresh.end_run(
-  p_run_id bigint, p_job_id int, p_scheduler bigint, p_verdict text, p_message text, p_details jsonb default null
-) returns boolean
+  p_run_id bigint, p_job_id int, p_scheduler bigint, p_verdict text, p_message text, p_details jsonb default null)
+returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -217,7 +221,8 @@ begin
   -- Waits for a transaction whose commit was never confirmed.
   -- In words that leave no index but that of the number: the others are full of what has ended.
   -- By its job too: when a crash has taken back a start, its number may be that of another run.
-  select * into v_run
+  select *
+  into v_run
   from pgfresh.scheduled_job_runs
   where id = p_run_id and (job_id, scheduler, state) is not distinct from (p_job_id, p_scheduler, 'running')
   for update;
@@ -240,7 +245,8 @@ set jit = off
 as $$
 begin
   -- Weak enough to let the wish to cancel it be written, and strong enough to keep everybody from taking it over.
-  select r.job_id, coalesce(r.params, j.params) into job_id, params
+  select r.job_id, coalesce(r.params, j.params)
+  into job_id, params
   from pgfresh.scheduled_job_runs as r
   join pgfresh.scheduled_jobs as j on j.id = r.job_id
   where r.id = p_run_id and (r.scheduler, r.state) is not distinct from (p_scheduler, 'running')
@@ -271,9 +277,9 @@ begin
   -- The function may have set it for the whole session.
   set local search_path = pg_catalog, pg_temp;
   if (v_result -> 'success')::boolean
-    and not pgfresh.end_run(
-      p_run_id, v_run.job_id, p_scheduler, 'succeeded', v_result ->> 'message', v_result -> 'details'
-    ) then
+      and not pgfresh.end_run(
+        p_run_id, v_run.job_id, p_scheduler, 'succeeded', v_result ->> 'message', v_result -> 'details'
+      ) then
     return null;
   end if;
   return v_result;
@@ -285,8 +291,8 @@ comment on function pgfresh.do_run(bigint, bigint) is
   'what has not succeeded is to be rolled back. To be called as call_job_function is.';
 
 create or replace function pgfresh.prune_scheduled_runs(
-  p_keep interval default '30 days', p_keep_runs int default 1000, p_jobs int default 100
-) returns jsonb
+  p_keep interval default '30 days', p_keep_runs int default 1000, p_jobs int default 100)
+returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$

@@ -86,7 +86,8 @@ declare
 begin
   perform from pgfresh.scheduler where id = p_scheduler for update;
   for v_run in
-    select * from pgfresh.scheduled_job_runs
+    select *
+    from pgfresh.scheduled_job_runs
     where scheduler = p_scheduler and state = 'running'
     order by id
     for update skip locked
@@ -124,14 +125,16 @@ begin
     return 0;
   end if;
   for v_dead in
-    select id, name from pgfresh.scheduler
+    select id, name
+    from pgfresh.scheduler
     where lease_until <= v_now and id <> p_scheduler
     order by id
     for update skip locked
   loop
     -- A function that the dead process has left running holds its row; it is taken over when it has ended.
     for v_run in
-      select * from pgfresh.scheduled_job_runs
+      select *
+      from pgfresh.scheduled_job_runs
       where scheduler = v_dead.id and state = 'running'
       order by id
       for update skip locked

@@ -77,7 +77,8 @@ begin
     j.catch_up, 1000 * extract(epoch from j.catch_up_window)::float8, j.catch_up_max,
     1000 * extract(epoch from j.jitter)::float8, v_now
   from (
-    select * from pgfresh.job_cursor as c
+    select *
+    from pgfresh.job_cursor as c
     where c.due_at <= v_now and (c.handler is null or c.handler = any (p_handlers))
     order by c.due_at
     limit least(p_limit, 1000)
@@ -101,7 +102,8 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_next timestamptz := least(
     (
-      select c.due_at from pgfresh.job_cursor as c
+      select c.due_at
+      from pgfresh.job_cursor as c
       where c.due_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers))
       order by c.due_at
       limit 1
@@ -125,8 +127,8 @@ comment on function pgfresh.schedule_pause(text[]) is
   'A part of the scheduler.';
 
 create or replace function pgfresh.skip_slots(
-  p_job_id int, p_reason text, p_from timestamptz, p_to timestamptz, p_count int, p_by text
-) returns void
+  p_job_id int, p_reason text, p_from timestamptz, p_to timestamptz, p_count int, p_by text)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -201,7 +203,8 @@ begin
     -- Asked first, because most plans have none, and reading an empty list is a statement too.
     if v_plan.skips <> '[]' then
       for v_skip in
-        select * from jsonb_to_recordset(v_plan.skips)
+        select *
+        from jsonb_to_recordset(v_plan.skips)
           as s(reason text, "from" timestamptz, "to" timestamptz, count int, cause text)
       loop
         perform pgfresh.skip_slots(
@@ -231,7 +234,7 @@ begin
         v_handlers := v_handlers or v_plan.kind = 'handler';
       -- A backfill has to wait for slots, and not they for it; of all that is caught up, each has its turn.
       elsif v_active.queued = 0 and (v_plan.overlap = 'queue' or v_active.triggered_by = 'backfill')
-        or v_plan.catch_up = 'all' and (v_active.triggered_by = 'catchup' or v_run.cause = 'catchup')
+          or v_plan.catch_up = 'all' and (v_active.triggered_by = 'catchup' or v_run.cause = 'catchup')
           and v_active.queued < v_plan.catch_up_max then
         insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, run_at)
         values (v_plan.job_id, 'waiting', v_run.cause, v_run.slot, 'infinity');

@@ -104,11 +104,15 @@ declare
   v_keys smallint[];
 begin
   with free as (
-    select s.api_key, s.slot from pgfresh.rate_slot as s
+    select s.api_key, s.slot
+    from pgfresh.rate_slot as s
     where s.source_id = p_source_id and s.free_at <= p_now and (p_api_key is null or s.api_key = p_api_key)
-    order by s.free_at limit p_count for update skip locked
+    order by s.free_at
+    limit p_count for update skip locked
   ), taken as (
-    update pgfresh.rate_slot as s set free_at = pgfresh.slot_free_at(pgfresh.use_by_of(p_now)) from free
+    update pgfresh.rate_slot as s
+    set free_at = pgfresh.slot_free_at(pgfresh.use_by_of(p_now))
+    from free
     where s.source_id = p_source_id and s.api_key = free.api_key and s.slot = free.slot
     returning s.api_key
   )
@@ -142,7 +146,7 @@ begin
     return null;
   end if;
   if v_source.rate_limit_per_minute is not null
-    and cardinality(pgfresh.take_slots(p_source_id, p_api_key, 1, v_now)) = 0 then
+      and cardinality(pgfresh.take_slots(p_source_id, p_api_key, 1, v_now)) = 0 then
     return null;
   end if;
   return pgfresh.use_by_of(v_now);
@@ -222,11 +226,9 @@ begin
   v_source.recent_retries := v_source.recent_retries || array_fill(p_now, array[least(p_retries, 10)]);
   v_source.recent_retries := v_source.recent_retries[greatest(1, cardinality(v_source.recent_retries) - 9):];
   v_probe_failed := v_source.breaker_opened_at is not null and v_source.probe_job = any (p_ids);
-  if v_probe_failed
-    or (v_source.breaker_opened_at is null
-      and (v_source.failure_streak >= 5
-        or (cardinality(v_source.recent_retries) = 10
-          and v_source.recent_retries[1] >= p_now - interval '10 minutes'))) then
+  if v_probe_failed or (v_source.breaker_opened_at is null
+      and (v_source.failure_streak >= 5 or (cardinality(v_source.recent_retries) = 10
+      and v_source.recent_retries[1] >= p_now - interval '10 minutes'))) then
     v_source.breaker_opened_at := coalesce(v_source.breaker_opened_at, p_now);
     v_source.probe_job := null;
     v_why := case
@@ -326,9 +328,10 @@ begin
       'Pass the source_id of the claimed job.');
   end if;
   if v_until > greatest(v_now, v_paused) then
-    update pgfresh.sources set paused_until = v_until, paused_by = 'provider', pause_reason = p_reason
-      where id = p_source_id and (paused_until is null or paused_until < v_until)
-      returning paused_until into v_paused;
+    update pgfresh.sources
+    set paused_until = v_until, paused_by = 'provider', pause_reason = p_reason
+    where id = p_source_id and (paused_until is null or paused_until < v_until)
+    returning paused_until into v_paused;
   end if;
   return v_paused;
 end
@@ -338,8 +341,8 @@ comment on function pgfresh.hold_source(int, timestamptz, text) is
   'At most a day from now; never shortens a pause. Returns until when it is paused.';
 
 create or replace function pgfresh.pause_source(
-  p_source text, p_until timestamptz default 'infinity', p_reason text default 'paused by hand'
-) returns timestamptz
+  p_source text, p_until timestamptz default 'infinity', p_reason text default 'paused by hand')
+returns timestamptz
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -412,8 +415,8 @@ comment on function pgfresh.resume_spending() is 'Undoes stop_spending. False if
 
 create or replace function pgfresh.calibrate_source(
   p_source text, p_used_bytes bigint, p_since timestamptz default null,
-  p_reason text default 'the provider''s own figure', p_dry_run boolean default false
-) returns jsonb
+  p_reason text default 'the provider''s own figure', p_dry_run boolean default false)
+returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -431,7 +434,8 @@ begin
       'p_since must lie in the past, at most 366 days, and p_dry_run be true or false',
       'Pass when the provider began to count, or leave it out for the window of the quota.');
   end if;
-  select coalesce(sum(u.bytes), 0) into v_ledger
+  select coalesce(sum(u.bytes), 0)
+  into v_ledger
   from pgfresh.usage as u
   where u.source_id = v_source.id and u.hour > v_since - interval '1 hour';
   if not p_dry_run and p_used_bytes <> v_ledger then

@@ -67,8 +67,7 @@ comment on function pgfresh.clear_leftovers(text) is
   What the planner has set for its own statements is not meant for users' tables.
 */
 create or replace function pgfresh.ask_stale(
-  p_type_id int, p_keys text[], p_checked timestamptz[], p_due timestamptz[], p_ttl interval, p_now timestamptz
-)
+  p_type_id int, p_keys text[], p_checked timestamptz[], p_due timestamptz[], p_ttl interval, p_now timestamptz)
 returns table (
   key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, due_at timestamptz, raised text
 )

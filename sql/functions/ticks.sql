@@ -1,6 +1,6 @@
 create or replace function pgfresh.record_run(
-  p_kind text, p_started_at timestamptz, p_ms double precision, p_counts jsonb
-) returns void
+  p_kind text, p_started_at timestamptz, p_ms double precision, p_counts jsonb)
+returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$

@@ -31,10 +31,9 @@ comment on function pgfresh.failure_hold(interval, int) is
     cancel     not wanted any more; the only one that also ends jobs that wait, and asks for no attempt
 */
 create or replace function pgfresh.turn_back_jobs(
-  p_ids bigint[], p_attempts int[], p_bytes bigint[],
-  p_verdict text, p_outcome text default null, p_error text default null,
-  p_calls int[] default null, p_counts boolean default false,
-  p_fetch_ms int[] default null, p_validate_ms int[] default null, p_requests uuid[] default null)
+  p_ids bigint[], p_attempts int[], p_bytes bigint[], p_verdict text, p_outcome text default null,
+  p_error text default null, p_calls int[] default null, p_counts boolean default false, p_fetch_ms int[] default null,
+  p_validate_ms int[] default null, p_requests uuid[] default null)
 returns table (id bigint, status text, next_retry_at timestamptz)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -71,14 +70,14 @@ begin
   end if;
   -- Each step by itself, on the rows that the first one has locked.
   select array_agg(t.id), array_agg(t.status), array_agg(t.next_at), array_agg(t.source_id), array_agg(t.reserved),
-      -- Nobody knows whether a lost or cancelled call was made and what it has cost, so it counts as it was reserved.
-      array_agg(case when p_verdict in ('lost', 'cancel') then t.reserved else t.said end),
-      array_agg(case
-        when p_verdict not in ('lost', 'cancel') then coalesce(t.calls, (t.said > 0)::int)
-        else t.ran::int
-      end),
-      array_agg(t.id) filter (where t.rerun and t.status = 'failed')
-    into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_calls, v_again
+    -- Nobody knows whether a lost or cancelled call was made and what it has cost, so it counts as it was reserved.
+    array_agg(case when p_verdict in ('lost', 'cancel') then t.reserved else t.said end),
+    array_agg(case
+      when p_verdict not in ('lost', 'cancel') then coalesce(t.calls, (t.said > 0)::int)
+      else t.ran::int
+    end),
+    array_agg(t.id) filter (where t.rerun and t.status = 'failed')
+  into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_calls, v_again
   from (
     select j.id, j.source_id, j.reserved, j.rerun, j.state = 'x' as ran, e.bytes as said, e.calls,
       case
@@ -108,21 +107,22 @@ begin
 
   if p_verdict <> 'put_back' then
     perform pgfresh.mark_pairs(j.type_id, array_agg(j.key))
-      from pgfresh.job as j
-      where j.id = any (v_ids)
-      group by j.type_id;
+    from pgfresh.job as j
+    where j.id = any (v_ids)
+    group by j.type_id;
   end if;
 
-  update pgfresh.job as j set
-      state = case when t.status = 'retryable' then 'w' else 'r' end::"char", run_at = t.next_at,
-      worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0,
-      retries = j.retries + (p_verdict = 'retry')::int, lost = j.lost + (p_verdict = 'lost')::int,
-      error = coalesce(left(p_error, 4000), j.error)
-    from unnest(v_ids, v_statuses, v_times) as t(id, status, next_at)
-    where j.id = any (v_ids) and j.id = t.id and t.status in ('retryable', 'pending');
+  update pgfresh.job as j
+  set state = case when t.status = 'retryable' then 'w' else 'r' end::"char", run_at = t.next_at,
+    worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0,
+    retries = j.retries + (p_verdict = 'retry')::int, lost = j.lost + (p_verdict = 'lost')::int,
+    error = coalesce(left(p_error, 4000), j.error)
+  from unnest(v_ids, v_statuses, v_times) as t(id, status, next_at)
+  where j.id = any (v_ids) and j.id = t.id and t.status in ('retryable', 'pending');
 
   with gone as (
-    delete from pgfresh.job as j using unnest(v_ids, v_statuses, v_bytes, v_calls) as t(id, status, bytes, calls)
+    delete from pgfresh.job as j
+    using unnest(v_ids, v_statuses, v_bytes, v_calls) as t(id, status, bytes, calls)
     where j.id = any (v_ids) and j.id = t.id and t.status in ('failed', 'cancelled')
     returning j.*, t.status, t.bytes, t.calls,
       p_fetch_ms[array_position(p_ids, j.id)] as fetch_ms,

@@ -22,36 +22,36 @@ declare
   v_count int; v_from int := 1; v_size int;
 begin
   select array_agg(k.invalid order by k.place), array_agg(k.key order by k.place),
-      array_agg(
-        k.invalid
-          or length(k.key) - length(replace(k.key, '|', '')) <> v_parts and v_parts > 0
-          or coalesce(k.key !~ p_type.key_pattern, false)
-        order by k.place)
-    into v_invalid, v_keys, v_outside
-    from (
-      select
-        case p_type.normalise when 'upper' then upper(k.key) when 'lower' then lower(k.key) else k.key end as key,
-        k.place,
-        (k.key <> '' and octet_length(k.key) <= 512 and k.key !~ '[[:cntrl:]]') is not true as invalid
-      from unnest(p_keys) with ordinality as k(key, place)
-    ) as k;
+    array_agg(
+      k.invalid
+        or length(k.key) - length(replace(k.key, '|', '')) <> v_parts and v_parts > 0
+        or coalesce(k.key !~ p_type.key_pattern, false)
+      order by k.place)
+  into v_invalid, v_keys, v_outside
+  from (
+    select
+      case p_type.normalise when 'upper' then upper(k.key) when 'lower' then lower(k.key) else k.key end as key,
+      k.place,
+      (k.key <> '' and octet_length(k.key) <= 512 and k.key !~ '[[:cntrl:]]') is not true as invalid
+    from unnest(p_keys) with ordinality as k(key, place)
+  ) as k;
   select r.unknown_sql,
-      -- Numbers, dates and the like have several spellings of one value. A row has one.
-      case
-        when bool_or(a.atttypid not in ('text'::regtype, 'varchar'::regtype)) then
-          format('select %s from unnest($1::text[]) with ordinality as k(key, place) order by k.place',
-            string_agg(
-              format('%s::%s::text',
-                case when v_parts = 0 then 'k.key' else format('split_part(k.key, ''|'', %s)', c.place) end,
-                format_type(a.atttypid, -1)),
-              ' || ''|'' || ' order by c.place))
-      end
-    into v_unknown_sql, v_spell_sql
-    from pgfresh.type_resolution as r
-    cross join unnest(p_type.key_columns) with ordinality as c(name, place)
-    join pg_attribute as a on a.attrelid = r.tables[1] and a.attname = c.name
-    where r.type_id = p_type.type_id
-    group by r.unknown_sql;
+    -- Numbers, dates and the like have several spellings of one value. A row has one.
+    case
+      when bool_or(a.atttypid not in ('text'::regtype, 'varchar'::regtype)) then
+        format('select %s from unnest($1::text[]) with ordinality as k(key, place) order by k.place',
+          string_agg(
+            format('%s::%s::text',
+              case when v_parts = 0 then 'k.key' else format('split_part(k.key, ''|'', %s)', c.place) end,
+              format_type(a.atttypid, -1)),
+            ' || ''|'' || ' order by c.place))
+    end
+  into v_unknown_sql, v_spell_sql
+  from pgfresh.type_resolution as r
+  cross join unnest(p_type.key_columns) with ordinality as c(name, place)
+  join pg_attribute as a on a.attrelid = r.tables[1] and a.attname = c.name
+  where r.type_id = p_type.type_id
+  group by r.unknown_sql;
   if v_unknown_sql is not null or v_spell_sql is not null then
     v_places := array(select n from generate_subscripts(v_keys, 1) as n where not v_outside[n]);
     v_count := cardinality(v_places);
@@ -194,13 +194,13 @@ begin
   loop
     v_keys := pgfresh.admit_keys(v_type.registered, v_type.keys);
     insert into pgfresh.pairs (type_id, key)
-      select (v_type.registered).type_id, k
-      from unnest(v_keys) as k
-      where not exists (
-        select from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = k collate "C"
-      )
-      order by k collate "C"
-      on conflict do nothing;
+    select (v_type.registered).type_id, k
+    from unnest(v_keys) as k
+    where not exists (
+      select from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = k collate "C"
+    )
+    order by k collate "C"
+    on conflict do nothing;
     -- Those at which somebody looks already have a time. Who finds one locked leaves it to the one who is just doing
     -- this.
     v_keys := array(
@@ -212,9 +212,9 @@ begin
     );
     continue when cardinality(v_keys) = 0;
     update pgfresh.pairs
-      set demanded = true, warm_until = v_now + interval '15 seconds',
-        due_at = case when job_id is null then v_now else due_at end
-      where type_id = (v_type.registered).type_id and key = any (v_keys);
+    set demanded = true, warm_until = v_now + interval '15 seconds',
+      due_at = case when job_id is null then v_now else due_at end
+    where type_id = (v_type.registered).type_id and key = any (v_keys);
     v_looks := v_looks || pgfresh.looks_at((v_type.registered).type_id, v_keys);
   end loop;
   return case when v_looks is null then '{}' else pgfresh.plan_looks(v_looks, v_now) end;

@@ -64,12 +64,15 @@ comment on view pgfresh.stuck_jobs is
 
 create or replace view pgfresh.job_status with (security_invoker = true) as
 select data_type, source, status, count(*) as jobs, min(created_at) as oldest, max(priority) as highest_priority
-from pgfresh.open_jobs group by data_type, source, status;
+from pgfresh.open_jobs
+group by data_type, source, status;
 comment on view pgfresh.job_status is 'How many jobs wait and run, by data type and state.';
 
 create or replace view pgfresh.api_data_usage with (security_invoker = true) as
 select s.name as source, u.hour, sum(u.bytes)::bigint as data_size_bytes, sum(u.calls)::bigint as calls
-from pgfresh.usage as u join pgfresh.sources as s on s.id = u.source_id group by s.name, u.hour;
+from pgfresh.usage as u
+join pgfresh.sources as s on s.id = u.source_id
+group by s.name, u.hour;
 comment on view pgfresh.api_data_usage is 'The ledger: bytes and calls by source and hour, corrections included.';
 
 create or replace view pgfresh.source_health with (security_invoker = true) as

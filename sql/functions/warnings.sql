@@ -1,12 +1,12 @@
 create or replace function pgfresh.warn(
-  p_code text, p_subject text, p_message text, p_next_step text, p_count int default 1
-) returns void
+  p_code text, p_subject text, p_message text, p_next_step text, p_count int default 1)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   if coalesce(p_code, '') !~ '^[a-z][a-z0-9_]{0,59}$' or p_subject is null or p_message is null
-    or p_next_step is null or p_count is null or p_count < 1 then
+      or p_next_step is null or p_count is null or p_count < 1 then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       'a warning needs a code in lower case, a subject, a message, a next step and a count',
       'Pass all of them.');

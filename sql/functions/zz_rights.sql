@@ -66,7 +66,8 @@ begin
   -- The new owner must be allowed to create here for the moment in which it becomes one.
   grant create on schema pgfresh to pgfresh_evaluator;
   for v_asking in
-    select oid::regprocedure::text from pg_proc
+    select oid::regprocedure::text
+    from pg_proc
     where pronamespace = 'pgfresh'::regnamespace
       and proname in ('ask_stale', 'ask_gate', 'ask_keys', 'ask_next_keys', 'ask_rows')
   loop
@@ -77,7 +78,8 @@ begin
 
   -- On Supabase, everybody who uses the API is a viewer.
   for v_given in
-    select rolname from pg_roles
+    select rolname
+    from pg_roles
     where rolname in ('anon', 'authenticated') and not pg_has_role(rolname, 'pgfresh_viewer', 'member')
   loop
     execute format('grant pgfresh_viewer to %I', v_given.rolname);
