@@ -29,7 +29,7 @@ begin
   if value is null or value < v_low or value > v_high then
     value := null;
     problem := format('%s %s: expected %s to %s%s, or *', p_field, quote_literal(left(p_text, 40)), v_low, v_high,
-      coalesce(format(' or %s to %s', v_names[1], v_names[cardinality(v_names)]), ''));
+      case when v_names <> '{}' then format(' or %s to %s', v_names[1], v_names[cardinality(v_names)]) else '' end);
   end if;
 end
 $$;

@@ -39,6 +39,7 @@ declare
   v_sql_viewers bigint; v_gateway_viewers bigint;
   v_place int;
   v_raised text;
+  v_stale boolean;
   v_needs text;
   v_reason text; v_since timestamptz; v_until timestamptz; v_words text;
 begin
@@ -74,6 +75,15 @@ begin
       v_type.type_id, array[v_key], array[v_pair.checked_at], array[null::timestamptz], v_type.ttl, v_now
     ) as a;
     v_raised := v_row.raised;
+    v_stale := v_row.stale;
+    -- A failure puts off the next look by a TTL, and makes nothing fresh.
+    if v_pair.checked_at > v_pair.ok_at or v_pair.ok_at is null then
+      v_stale := (
+        select a.stale
+        from pgfresh.ask_stale(
+          v_type.type_id, array[v_key], array[v_pair.ok_at], array[null::timestamptz], v_type.ttl, v_now) as a
+      );
+    end if;
   end if;
 
   if v_job.state = 'x' then
@@ -213,7 +223,7 @@ begin
     'state', case
       when v_row.found is null then 'unknown'
       when not v_row.found then 'missing'
-      when v_row.stale then 'stale'
+      when v_stale then 'stale'
       else 'fresh'
     end,
     'data_at', v_row.at,

@@ -30,7 +30,9 @@ begin
   end loop;
   v_lends := not has_schema_privilege(p_role, 'pgfresh', 'create')
     and not (select rolsuper from pg_roles where rolname = current_user);
-  execute format('drop function if exists %s', v_signature);
+  if to_regprocedure(v_signature) is not null then
+    execute format('drop function %s', v_signature);
+  end if;
   execute format($create$
     create function pgfresh.run_as_%s(p_call text, p_path text, p_params jsonb) returns jsonb
     language plpgsql security definer

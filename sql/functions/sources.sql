@@ -211,7 +211,8 @@ comment on function pgfresh.take_limits(int, bigint[], timestamptz) is
   it is open for five minutes more. A probe that is neither, because its worker is gone, is not out any more when its
   job does not run.
 */
-create or replace function pgfresh.note_failure(p_source_id int, p_ids bigint[], p_retries int, p_now timestamptz)
+create or replace function pgfresh.note_failure(
+  p_source_id int, p_ids bigint[], p_retries int, p_error text, p_now timestamptz)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -235,7 +236,7 @@ begin
       when v_probe_failed then 'the probe failed'
       when v_source.failure_streak >= 5 then format('%s failures in a row', v_source.failure_streak)
       else '10 retries in 10 minutes'
-    end;
+    end || coalesce(': ' || left(p_error, 200), '');
     -- Somebody may have paused it for longer.
     if v_source.paused_until is null or v_source.paused_until < p_now + interval '5 minutes' then
       v_source.paused_until := p_now + interval '5 minutes';
@@ -255,7 +256,7 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.note_failure(int, bigint[], int, timestamptz) is
+comment on function pgfresh.note_failure(int, bigint[], int, text, timestamptz) is
   'Counts failures of a source, and opens its breaker where they are too many. A part of every end that is one.';
 
 create or replace function pgfresh.note_success(p_source_id int, p_ids bigint[], p_now timestamptz) returns void

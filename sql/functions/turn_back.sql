@@ -189,7 +189,7 @@ begin
     order by s.source_id
   loop
     if p_counts then
-      perform pgfresh.note_failure(v_total.source_id, v_total.ids, v_total.retries, v_now);
+      perform pgfresh.note_failure(v_total.source_id, v_total.ids, v_total.retries, p_error, v_now);
     end if;
     perform pgfresh.settle_usage(v_total.source_id, v_total.reserved, v_total.bytes, v_total.calls);
   end loop;

@@ -54,11 +54,12 @@ const situations: Readonly<Record<Reason, Situation>> = {
   },
   held: {
     make: async (scene) => {
+      await scene.rows('quote', ['A'], '1 hour');
       await viewed(scene);
       await scene.finish('failed');
     },
     says: /^The last outcome was failed; it is not asked for again before 60 s have passed\.$/,
-    also: { failures_in_a_row: 1, outcomes: [{ outcome: 'failed', error: 'no' }] },
+    also: { state: 'stale', failures_in_a_row: 1, outcomes: [{ outcome: 'failed', error: 'no' }] },
   },
   fresh: {
     make: async (scene) => {
@@ -103,7 +104,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.clock.advance('1 minute');
       await viewed(scene);
     },
-    says: /^The source market failed \(5 failures in a row\) and is left alone for 4 min more\.$/,
+    says: /^The source market failed \(5 failures in a row: status 503\) and is left alone for 4 min more\.$/,
     also: { job: null },
   },
   rate: {

@@ -43,7 +43,7 @@ it('opens after five failures in a row, for five minutes, and says so', async ()
     state: 'breaker',
     failure_streak: 5,
     paused_by: 'breaker',
-    pause_reason: '5 failures in a row',
+    pause_reason: '5 failures in a row: status 503',
   });
   expect(await claim(10)).toEqual([]);
   await clock.advance('4 minutes 59 seconds');
@@ -68,7 +68,7 @@ it('opens after ten retries in ten minutes, though others succeed between them',
   }
   expect(await health()).toMatchObject({ state: 'ok' });
   await fail(await claim(1));
-  expect(await health()).toMatchObject({ state: 'breaker', pause_reason: '10 retries in 10 minutes' });
+  expect(await health()).toMatchObject({ state: 'breaker', pause_reason: '10 retries in 10 minutes: status 503' });
 });
 
 it('does not open where ten retries take longer', async () => {
@@ -118,7 +118,7 @@ describe('when the five minutes are over', () => {
 
   it('its failure opens it again, and the next one tries five minutes later', async () => {
     await fail(await claim(5));
-    expect(await health()).toMatchObject({ state: 'breaker', pause_reason: 'the probe failed' });
+    expect(await health()).toMatchObject({ state: 'breaker', pause_reason: 'the probe failed: status 503' });
     await clock.advance('4 minutes 59 seconds');
     expect(await claim(5)).toEqual([]);
     await clock.advance('1 second');

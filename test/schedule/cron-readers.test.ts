@@ -149,3 +149,10 @@ it('zones: the database takes no name that is none, and every name that Node.js 
   expect(known.filter(({ name, known: is }) => is !== names.includes(name))).toEqual([]);
   expect(names.filter((name) => !isZone(name))).toEqual([]);
 });
+
+it.for([
+  ['0 25 * * *', "hour '25': expected 0 to 23, or *"],
+  ['0 0 * 13 *', "month '13': expected 1 to 12 or JAN to DEC, or *"],
+] as const)('the database says what is wrong with %s', async ([expression, problem]) => {
+  expect(await db.query('select pgfresh.cron_problem($1::text) as problem', [expression])).toEqual([{ problem }]);
+});
