@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { styleText } from 'node:util';
 import type { ResolvedConfig } from '../config/index.ts';
@@ -36,10 +37,10 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
   const run = async (): Promise<void> => {
     const started = await Promise.race([starting, asked.reason.then(() => undefined)]);
     if (started) {
-      const { url, notes } = started;
+      const { url, psql, notes } = started;
       events.emit({ type: 'process.started', version, roles: options.roles });
-      context.output.result({ version, ready: true, url, roles: options.roles, pid: process.pid, notes }, () =>
-        banner(url, config, notes, performance.now() - since),
+      context.output.result({ version, ready: true, url, psql, roles: options.roles, pid: process.pid, notes }, () =>
+        banner(started, config, performance.now() - since),
       );
     }
     events.emit({ type: 'process.stopping', reason: await asked.reason });
@@ -59,6 +60,8 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
 
 interface Started {
   readonly url: string;
+  /** How to open the embedded database. */
+  readonly psql: string | undefined;
   readonly notes: Readonly<Record<string, string>>;
 }
 
@@ -120,7 +123,8 @@ async function startRoles(
     await service.start();
   }
   await supporter?.ready();
-  return { url: http.url, notes: supporter?.notes ?? {} };
+  const psql = settings.databaseUrl === undefined ? psqlOf(url, settings.dataDir) : undefined;
+  return { url: http.url, psql, notes: supporter?.notes ?? {} };
 }
 
 async function requireMigrated(connection: Connection, files: Awaited<ReturnType<typeof readSqlFiles>>): Promise<void> {
@@ -134,21 +138,26 @@ async function requireTypes(database: Queryable, types: readonly string[]): Prom
   for (const type of types) if (!known.includes(type)) throw unknownType(type, known);
 }
 
-function banner(url: string, config: ResolvedConfig, notes: Started['notes'], ms: number): string {
+function banner({ url, psql, notes }: Started, { settings }: ResolvedConfig, ms: number): string {
   const rows = [
     ['Open', url],
     ['Health', `${url}/readyz?verbose`],
     ['Metrics', `${url}/metrics`],
-    [
-      'Database',
-      config.settings.databaseUrl === undefined ? `embedded, in ${config.settings.dataDir}` : 'yours, by DATABASE_URL',
-    ],
+    ['Database', psql === undefined ? 'yours, by DATABASE_URL' : `embedded, in ${settings.dataDir}`],
+    ...(psql === undefined ? [] : [['SQL', psql]]),
     ...Object.entries(notes),
     ['Stop', 'Ctrl-C'],
   ];
   const width = Math.max(...rows.map(([name]) => name!.length));
   const lines = rows.map(([name, value]) => `  ${styleText('gray', name!.padEnd(width))} ${value}`);
   return `\n${styleText('bold', `pgfresh ${version}`)} is ready in ${(ms / 1000).toFixed(1)} s\n\n${lines.join('\n')}\n`;
+}
+
+/** A command that opens the embedded database, without its password in the history of the shell. */
+function psqlOf(databaseUrl: string, dataDir: string): string {
+  const address = new URL(databaseUrl);
+  address.password = '';
+  return `PGPASSWORD=$(cat ${join(dataDir, 'password')}) psql ${address.href}`;
 }
 
 // npm repeats the terminal's Ctrl-C at once; whoever asks again later has lost patience.

@@ -1,6 +1,7 @@
 import { readFile, rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
 import { afterAll, expect, it, vi } from 'vitest';
 import { alive } from '../harness/alive.ts';
 import { temporaryFolder } from '../harness/folder.ts';
@@ -27,6 +28,15 @@ it('lives through a whole day of a new user', async () => {
   const first = dev();
   const url = await ready(first);
   expect((await fetch(`${url}/readyz`)).status).toBe(200);
+  // What it prints opens the database.
+  const [, password, database] = /PGPASSWORD=\$\(cat (\S+)\) psql (\S+)/.exec(
+    (JSON.parse(first.stdout) as { psql: string }).psql,
+  )!;
+  const address = new URL(database!);
+  address.password = (await readFile(resolve(cwd, password!), 'utf8')).trim();
+  const client = new pg.Client(address.href);
+  await client.connect();
+  await client.end();
 
   // A second one on the same folder is refused and names the first.
   const second = await runCli(['dev'], { cwd, env: { ...env, PGFRESH_LOG_LEVEL: 'silent' } });
@@ -46,7 +56,7 @@ it('lives through a whole day of a new user', async () => {
   first.signal('SIGKILL');
   await first.exit;
   const third = dev();
-  const address = await ready(third);
+  const restartedUrl = await ready(third);
   const server = await postmaster();
   expect(server).not.toBe(orphan);
   expect(alive(orphan)).toBe(false);
@@ -57,7 +67,7 @@ it('lives through a whole day of a new user', async () => {
       // In this order: a backend of the dead server may answer for a moment longer.
       const pid = await postmaster();
       expect(pid).not.toBe(server);
-      expect((await fetch(`${address}/readyz`)).status).toBe(200);
+      expect((await fetch(`${restartedUrl}/readyz`)).status).toBe(200);
       return pid;
     },
     { timeout: 15_000 },
