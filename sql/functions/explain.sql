@@ -146,7 +146,7 @@ begin
   elsif v_job.id is not null and v_source.rate_limit_per_minute is not null
       and (case when v_job.band = -1 then v_rate.background else v_rate.viewed end) = 0 then
     v_reason := 'rate'; v_until := v_rate.next_at;
-    v_words := format('The source %s may be called %s times a minute, and %s.',
+    v_words := format('The source %s may be called %s times a minute, spread over it, and %s.',
       v_source.name,
       v_source.rate_limit_per_minute * v_source.api_keys,
       case

@@ -117,7 +117,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.queue.claim({ limit: 2 });
       await scene.clock.advance('50 seconds');
     },
-    says: /^The source rated may be called 2 times a minute, and the next call is free in 12 s\.$/,
+    says: /^The source rated may be called 2 times a minute, spread over it, and the next call is free in 12 s\.$/,
     also: { job: { status: 'pending' } },
   },
   quota: {
