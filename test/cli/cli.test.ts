@@ -1,9 +1,11 @@
+import { exec } from 'node:child_process';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { CliProcess, runCli } from '../harness/process.ts';
@@ -105,11 +107,14 @@ describe('config', () => {
   });
 });
 
-it('the configuration that the README shows works in any folder', async () => {
-  const shown = /```ts\n\/\/ pgfresh\.config\.ts\n(.*?)```/s.exec(await readFile('README.md', 'utf8'))![1]!;
+it('the configuration that the README shows works in a folder made as it says', async () => {
+  const readme = await readFile('README.md', 'utf8');
+  const [, setUp, shown] =
+    /```sh\n([^\n]*)\nnpm install pgfresh\n```\n\n```ts\n\/\/ pgfresh\.config\.ts\n(.*?)```/s.exec(readme)!;
   const folder = join(cwd, 'readme');
   await mkdir(folder);
-  await writeFile(join(folder, 'pgfresh.config.ts'), shown);
+  await promisify(exec)(setUp!, { cwd: folder });
+  await writeFile(join(folder, 'pgfresh.config.ts'), shown!);
   const { stdout } = await runCli(['config', '--json'], { cwd: folder });
   const { file, settings } = JSON.parse(stdout) as { file: string; settings: { name: string }[] };
   expect(file).toBe(join(folder, 'pgfresh.config.ts'));
@@ -118,7 +123,7 @@ it('the configuration that the README shows works in any folder', async () => {
   // The demo does not move in with it.
   const demo = await runCli(['demo'], { cwd: folder });
   expect(demo).toMatchObject({ code: 2, stderr: expect.stringContaining('PGF_DEMO_FOLDER') as string });
-  expect(await readdir(folder)).toEqual(['pgfresh.config.ts']);
+  expect(await readdir(folder)).toEqual(['package.json', 'pgfresh.config.ts']);
 });
 
 describe('migrate', () => {

@@ -2,12 +2,26 @@ import { readFile } from 'node:fs/promises';
 import { expect, test } from 'vitest';
 import { reasons } from '../../src/planner/index.ts';
 import { playSession } from '../harness/sql-session.ts';
+import { QueueScene } from '../queue/scene.ts';
 
-test('docs/planner.md has every reason', async () => {
-  const page = await readFile('docs/planner.md', 'utf8');
-  const section = page.slice(page.indexOf('## Why is this not fresh?'), page.indexOf('## What it leaves behind'));
+const page = await readFile('docs/planner.md', 'utf8');
+
+test('docs/planner.md has every reason', () => {
+  const section = page.slice(page.indexOf('## Why is this not fresh?'), page.indexOf('## Again, at once'));
   const rows = [...section.matchAll(/^\| `(\w+)` \| (.+) \|$/gm)].map(([, reason, words]) => [reason, words]);
   expect(Object.fromEntries(rows)).toEqual(reasons);
+});
+
+test('docs/planner.md shows how what waits after a failure is asked for at once', async () => {
+  const scene = await QueueScene.open();
+  const ask = `select pgfresh.queue_refresh_if_not_exists('AAPL', 'quote', 1000, p_force => true) ->> 'result' as result`;
+  await scene.db.query(ask);
+  const { id } = await scene.claimOne();
+  await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'a key that is wrong')`, [id]);
+  expect(await scene.db.query(ask)).toEqual([{ result: 'merged' }]);
+  expect(await scene.claim()).toEqual([]);
+  await scene.db.query(/```sql\n(.*?)```/s.exec(page)![1]!);
+  expect(await scene.claim()).toMatchObject([{ key: 'AAPL', priority: 1000 }]);
 });
 
 test('docs/demand.md shows a session that answers as it says', async () => {
