@@ -54,8 +54,11 @@ describe('pgfresh try', () => {
     const { code, stdout } = await pgfresh('try', 'quote', 'aapl', '--metadata', '{"full":true}');
     expect([code, stdout]).toEqual([
       0,
-      expect.stringMatching(/✓ schema .*\n[^]*✓ write [^]*price: 100 → 101[^]*quote AAPL: fresh\./),
+      expect.stringMatching(
+        /✓ schema .*\n[^]*✓ write +New rows would be written\.\n[^]*price: 100 → 101[^]*quote AAPL: fresh\. New rows would be written\.\n.* Nothing was written to your table\.\n$/,
+      ),
     ]);
+    expect(stdout).not.toContain('were written');
     expect(await database.query('select price::text, fetched_at from quote')).toEqual([
       { price: '100', fetched_at: new Date('2026-01-05T00:00:00Z') },
     ]);
