@@ -184,7 +184,7 @@ describe('pgfresh worker', () => {
     const now = await pgfresh('refused', 'replay', String(id));
     expect([now.code, now.stdout]).toEqual([
       0,
-      expect.stringMatching(/now it passes, with 1 rows[^]*retry_failed_jobs/),
+      expect.stringMatching(/now it passes, with 1 row\.[^]*retry_failed_jobs/),
     ]);
   });
 });
