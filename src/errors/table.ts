@@ -34,7 +34,7 @@ export const errorTable = {
   PGF_NODE_TOO_OLD: {
     exit: usage,
     says: 'pgfresh needs Node.js 22.18 or newer, and this is {version}.',
-    next: 'Install a newer Node.js, or start pgfresh through npm ("npm start", "npx pgfresh"), which brings its own in this repository.',
+    next: 'Install a newer one; in a clone of pgfresh, "npm start" brings its own.',
   },
   PGF_ROLE_UNKNOWN: {
     exit: usage,
