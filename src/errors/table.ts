@@ -51,10 +51,15 @@ export const errorTable = {
     says: 'The configuration file {file} does not exist.',
     next: 'Check the path given with --config, or leave it out to use pgfresh.config.ts of the current folder if there is one.',
   },
+  PGF_CONFIG_ABSENT: {
+    exit: config,
+    says: 'No configuration file was found in this folder, so {problem}.',
+    next: 'Pass --config <file>, or go to the folder that has pgfresh.config.ts.',
+  },
   PGF_CONFIG_THROWS: {
     exit: config,
     says: 'The configuration file {file} could not be loaded: {problem}',
-    next: 'Correct the file; "pgfresh config --debug" shows where it failed.',
+    next: '{step}; "pgfresh config --debug" shows where it failed.',
   },
   PGF_CONFIG_INVALID: {
     exit: config,
