@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 const [major, minor] = process.versions.node.split('.').map(Number);
 if (major < 22 || (major === 22 && minor < 18)) {
   process.stderr.write(
-    `PGF_NODE_TOO_OLD pgfresh needs Node.js 22.18 or newer, and this is ${process.version}: install a newer one, or use "npm start" and "npx pgfresh", which bring their own in this repository.\n`,
+    `PGF_NODE_TOO_OLD pgfresh needs Node.js 22.18 or newer, and this is ${process.version}: install a newer one; in a clone of pgfresh, "npm start" brings its own.\n`,
   );
   process.exit(2);
 }

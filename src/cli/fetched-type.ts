@@ -8,7 +8,7 @@ import { unknownType } from './unknown-type.ts';
 /** A data type that this configuration can fetch, or an error that says why it can not. */
 export async function fetchedType(
   database: Queryable,
-  { sources, dataTypes = [] }: ResolvedConfig,
+  { sources, dataTypes = [], file }: ResolvedConfig,
   name: string,
 ): Promise<{ type: RefreshType; now: Date }> {
   const { types, problems, now } = await readCatalog(database, { sources, dataTypes });
@@ -24,6 +24,8 @@ export async function fetchedType(
     const next = 'Run "pgfresh migrate", which registers it.';
     throw new PgfreshError('PGF_FETCHER_MISSING', { type: name, problem: 'the database does not know it yet', next });
   }
+  if (file === undefined)
+    throw new PgfreshError('PGF_CONFIG_ABSENT', { problem: `the data type "${name}" can not be fetched` });
   throw new PgfreshError('PGF_FETCHER_MISSING', {
     type: name,
     problem: `no data type here has the fetcher "${String(row.fetcher)}" with request, schema and rows`,

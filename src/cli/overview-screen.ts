@@ -24,7 +24,7 @@ export function overviewText(overview: Overview): string {
 function headline({ at, workers, planned_at: planned }: Overview): string {
   const age = planned === null ? undefined : (Date.parse(at) - Date.parse(planned)) / 1_000;
   const planner = age === undefined ? 'the planner has not run yet' : `planner ${seconds(age)} ago`;
-  const working = workers === 0 ? 'no worker' : workers === 1 ? '1 worker' : `${workers} workers`;
+  const working = workers === 0 ? 'no worker' : counted(workers, 'worker');
   return `pgfresh  ${at.slice(0, 19).replace('T', ' ')}  ${working}, ${planner}`;
 }
 
@@ -41,7 +41,7 @@ function freshnessLine({
   const { fresh, stale, missing, resting } = rest;
   const counts = Object.entries({ fresh, stale, missing, resting }).map(([name, count]) => `${count} ${name}`);
   const ages = p50 === null ? '' : `; age ${seconds(p50)} at the median, ${seconds(p95!)} at 95 %`;
-  return `${styleText('bold', good)} for ${viewers} views of ${pairs} pairs (${counts.join(', ')})${ages}`;
+  return `${styleText('bold', good)} for ${counted(viewers, 'view')} of ${counted(pairs, 'pair')} (${counts.join(', ')})${ages}`;
 }
 
 const sourceHead = ['source', 'state', 'calls/min', 'this hour', 'bytes', 'ready', 'waiting', 'running'];
@@ -100,6 +100,10 @@ function typeRow(type: TypeOverview): string[] {
 
 function errorLine({ data_type: type, error }: TypeOverview): string[] {
   return error === null ? [] : [`${styleText('yellow', `${type} is tried again`)}: ${error}`];
+}
+
+function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
 function percent(share: number): string {

@@ -7,6 +7,9 @@ import { resolveConfig, type Config, type ConfigInputs, type ResolvedConfig } fr
 
 const fileNames = ['pgfresh.config.ts', 'pgfresh.config.js', 'pgfresh.config.mjs'];
 
+// What Node.js says of a module in a folder that "npm init -y" made: its package.json has the type commonjs.
+const readAsCommonJs = /^(Cannot use import statement outside a module|Unexpected token 'export')$/;
+
 // "pgfresh" in the file means the one that reads it: a clone is no installed package, and may not be built.
 const ourselves = {
   url: new URL(`../index${extname(import.meta.filename)}`, import.meta.url).href,
@@ -45,7 +48,9 @@ async function importFile(file: string): Promise<Config> {
   try {
     module = (await import(pathToFileURL(file).href)) as { default?: Config };
   } catch (error) {
-    throw new PgfreshError('PGF_CONFIG_THROWS', { file, problem: problemOf(error) }, { cause: error });
+    const problem = problemOf(error);
+    const step = readAsCommonJs.test(problem) ? 'Run "npm pkg set type=module" in its folder' : 'Correct the file';
+    throw new PgfreshError('PGF_CONFIG_THROWS', { file, problem, step }, { cause: error });
   } finally {
     hooks.deregister();
   }

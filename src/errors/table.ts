@@ -34,7 +34,7 @@ export const errorTable = {
   PGF_NODE_TOO_OLD: {
     exit: usage,
     says: 'pgfresh needs Node.js 22.18 or newer, and this is {version}.',
-    next: 'Install a newer Node.js, or start pgfresh through npm ("npm start", "npx pgfresh"), which brings its own in this repository.',
+    next: 'Install a newer one; in a clone of pgfresh, "npm start" brings its own.',
   },
   PGF_ROLE_UNKNOWN: {
     exit: usage,
@@ -51,10 +51,15 @@ export const errorTable = {
     says: 'The configuration file {file} does not exist.',
     next: 'Check the path given with --config, or leave it out to use pgfresh.config.ts of the current folder if there is one.',
   },
+  PGF_CONFIG_ABSENT: {
+    exit: config,
+    says: 'No configuration file was found in this folder, so {problem}.',
+    next: 'Pass --config <file>, or go to the folder that has pgfresh.config.ts.',
+  },
   PGF_CONFIG_THROWS: {
     exit: config,
     says: 'The configuration file {file} could not be loaded: {problem}',
-    next: 'Correct the file; "pgfresh config --debug" shows where it failed.',
+    next: '{step}; "pgfresh config --debug" shows where it failed.',
   },
   PGF_CONFIG_INVALID: {
     exit: config,

@@ -79,9 +79,14 @@ export async function tryPair(options: TrialOptions): Promise<Trial> {
   const write = {
     name: 'write' as const,
     ok: reached ? ok : null,
-    detail: reached ? (error ?? outcomes[outcome].says) : 'not reached',
+    detail: reached ? (error ?? wouldSay(outcome)) : 'not reached',
   };
   return { dataType: type.name, key: wanted.key, outcome, error, cost, checks: [...checks, write], rows, changes };
+}
+
+/** The sentence of an outcome, for what is not done but tried. */
+function wouldSay(outcome: Trial['outcome']): string {
+  return outcome === 'fresh' ? 'New rows would be written.' : outcomes[outcome].says;
 }
 
 async function fetchCounted({ db, client, type, wanted, signal }: TrialOptions, passed: Map<CheckName, string>) {

@@ -121,7 +121,7 @@ function missing(count: number): Finding {
   return {
     name: 'migrations',
     state: 'warning',
-    detail: `${count} of the SQL files are not applied`,
+    detail: `${count} of the SQL files ${count === 1 ? 'is' : 'are'} not applied`,
     next: 'Run "pgfresh migrate".',
   };
 }

@@ -30,7 +30,7 @@ const sentences: Sentences = {
   'migration.applied': ({ name, ms }) => info(`applied ${name} in ${Math.round(ms)} ms`),
   'registry.synced': ({ added, changed, removed, sources }) =>
     info(
-      `data types as configured: ${added} added, ${changed} changed, ${removed} removed; ${sources} sources written`,
+      `data types as configured: ${added} added, ${changed} changed, ${removed} removed; ${sources} source${sources === 1 ? '' : 's'} written`,
     ),
   'jobs.synced': ({ added, changed, disabled }) =>
     info(`jobs as configured: ${added} added, ${changed} changed, ${disabled} disabled`),

@@ -4,6 +4,7 @@ import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Database } from '../../src/database/index.ts';
 import type { Trial } from '../../src/refresh/index.ts';
+import { temporaryFolder } from '../harness/folder.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { CliProcess, runCli } from '../harness/process.ts';
 import { Provider } from '../harness/provider.ts';
@@ -54,8 +55,11 @@ describe('pgfresh try', () => {
     const { code, stdout } = await pgfresh('try', 'quote', 'aapl', '--metadata', '{"full":true}');
     expect([code, stdout]).toEqual([
       0,
-      expect.stringMatching(/✓ schema .*\n[^]*✓ write [^]*price: 100 → 101[^]*quote AAPL: fresh\./),
+      expect.stringMatching(
+        /✓ schema .*\n[^]*✓ write +New rows would be written\.\n[^]*price: 100 → 101[^]*quote AAPL: fresh\. New rows would be written\.\n.* Nothing was written to your table\.\n$/,
+      ),
     ]);
+    expect(stdout).not.toContain('were written');
     expect(await database.query('select price::text, fetched_at from quote')).toEqual([
       { price: '100', fetched_at: new Date('2026-01-05T00:00:00Z') },
     ]);
@@ -155,6 +159,34 @@ describe('pgfresh try', () => {
   });
 });
 
+describe('in a folder without a configuration', () => {
+  const elsewhere = async (...args: string[]) =>
+    runCli(args, { cwd: await temporaryFolder('no-config'), env: { DATABASE_URL: url } });
+  const next = 'Next: Pass --config <file>, or go to the folder that has pgfresh.config.ts.';
+
+  it('try says that there is none', async () => {
+    expect(await elsewhere('try', 'quote', 'AAPL')).toMatchObject({
+      code: 3,
+      stderr: `PGF_CONFIG_ABSENT No configuration file was found in this folder, so the data type "quote" can not be fetched.\n${next}\n`,
+    });
+    expect((await elsewhere('try', 'qoute', 'AAPL')).stderr).toMatch(/PGF_TYPE_UNKNOWN .*did you mean "quote"\?/);
+  });
+
+  it('check says it of data types and handlers, and blames neither', async () => {
+    await database.query(
+      `insert into pgfresh.scheduled_jobs (name, kind, function_name, schedule) values ('signals', 'handler', 'signals', '@yearly')`,
+    );
+    const { code, stdout } = await elsewhere('check');
+    await database.query(`delete from pgfresh.scheduled_jobs where name = 'signals'`);
+    const absent = 'No configuration file was found in this folder, so';
+    expect(code).toBe(1);
+    expect(stdout).toContain(`! worker: ${absent} no data type can be refreshed.\n  ${next}\n`);
+    expect(stdout).toMatch(/^! jobs: \d+ jobs?, 1 of them can not run$/m);
+    expect(stdout).toContain(`✗ job signals: ${absent} the handler "signals" is not known.\n  ${next}\n`);
+    expect(stdout).toMatch(/\n1 of \d+ checks is fatal\.\n$/);
+  });
+});
+
 describe('pgfresh worker', () => {
   it('refreshes, keeps what it refuses, and ends by SIGTERM', async () => {
     provider.json('/quote/GOOD', { symbol: 'GOOD', price: 5 });
@@ -181,7 +213,7 @@ describe('pgfresh worker', () => {
     const now = await pgfresh('refused', 'replay', String(id));
     expect([now.code, now.stdout]).toEqual([
       0,
-      expect.stringMatching(/now it passes, with 1 rows[^]*retry_failed_jobs/),
+      expect.stringMatching(/now it passes, with 1 row\.[^]*retry_failed_jobs/),
     ]);
   });
 });

@@ -18,7 +18,7 @@ it.each(Object.entries(errorTable))(
   (code, { says, next, exit }) => {
     expect(code).toMatch(/^PGF_[A-Z_]+$/);
     expect(says).toMatch(/^([A-Z{]|pgfresh )/);
-    expect(next).toMatch(/^[A-Z].*\.$|: \{grant\}$/);
+    expect(next).toMatch(/^[A-Z{].*\.$|: \{grant\}$/);
     expect(exit).toBeGreaterThan(0);
   },
 );

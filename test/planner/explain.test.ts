@@ -236,7 +236,9 @@ test('pgfresh explain says it in words and as JSON, and refuses what is not ther
   expect(json).toMatchObject({ reason: 'queued', viewers: 1 });
   expect(await explain('qoute', 'A')).toMatchObject({
     code: 1,
-    stderr: expect.stringContaining('PGF_TYPE_UNKNOWN') as string,
+    stderr: expect.stringMatching(
+      /^PGF_TYPE_UNKNOWN There is no data type "qoute"; did you mean "quote"\?$/m,
+    ) as string,
   });
   expect(await explain('quote', '')).toMatchObject({
     code: 1,

@@ -34,6 +34,14 @@ it('says what failed as an error', () => {
   });
 });
 
+it.each([
+  [1, '1 source written'],
+  [2, '2 sources written'],
+])('counts %i as people do', (sources, end) => {
+  const { text } = sentenceOf({ type: 'registry.synced', added: 0, changed: 0, removed: 0, sources });
+  expect(text).toBe(`data types as configured: 0 added, 0 changed, 0 removed; ${end}`);
+});
+
 it('keeps to its level', () => {
   expect(logged('warn', false)).toHaveLength(1);
   expect(logged('silent', false)).toHaveLength(0);

@@ -27,7 +27,7 @@ export function addCheck(program: Command): void {
       output.result(
         { ok: fatal === 0, findings },
         () =>
-          `${findings.map(line).join('\n')}\n\n${fatal === 0 ? 'Nothing is in the way.' : `${fatal} of ${findings.length} checks are fatal.`}`,
+          `${findings.map(line).join('\n')}\n\n${fatal === 0 ? 'Nothing is in the way.' : `${fatal} of ${findings.length} checks ${fatal === 1 ? 'is' : 'are'} fatal.`}`,
       );
       process.exitCode = fatal === 0 ? 0 : 1;
     });

@@ -1,7 +1,10 @@
 import type { Command } from 'commander';
+import { asPgfreshError } from '../../errors/index.ts';
 import { explainPair, type Explanation } from '../../planner/index.ts';
+import { listTypes } from '../../registry/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { table } from '../output.ts';
+import { unknownType } from '../unknown-type.ts';
 
 export function addExplain(program: Command): void {
   program
@@ -12,7 +15,14 @@ export function addExplain(program: Command): void {
     .action(async (type: string, key: string, _options: object, command: Command) => {
       const context = contextOf(command);
       await withDatabase(context, 'explain', async ({ database }) => {
-        const explanation = await explainPair(database, type, key);
+        const explanation = await explainPair(database, type, key).catch(async (error: unknown) => {
+          if (asPgfreshError(error).code !== 'PGF_TYPE_UNKNOWN') throw error;
+          const known = await listTypes(database);
+          throw unknownType(
+            type,
+            known.map((one) => one.data_type),
+          );
+        });
         context.output.result(explanation, () => described(explanation));
       });
     });

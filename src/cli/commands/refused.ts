@@ -75,7 +75,7 @@ async function replay(id: string, _options: object, command: Command): Promise<v
       const then = `was ${refused.outcome}: ${refused.error}`;
       if (!passed) return `${refused.dataType} ${refused.key} ${then}\nnow ${outcome}: ${error ?? ''}`;
       const next = `Next: select pgfresh.retry_failed_jobs(p_data_type => '${refused.dataType}');`;
-      return `${refused.dataType} ${refused.key} ${then}\nnow it passes, with ${rows.length} rows. It is not written, because it is old.\n${next}`;
+      return `${refused.dataType} ${refused.key} ${then}\nnow it passes, with ${rows.length} row${rows.length === 1 ? '' : 's'}. It is not written, because it is old.\n${next}`;
     });
     process.exitCode = passed ? 0 : 1;
   });

@@ -59,12 +59,11 @@ function inCase(key: string, normalise: 'none' | 'upper' | 'lower'): string {
 
 function described({ dataType, key, outcome, error, checks, changes, cost }: Trial): string {
   const lines = checks.map(({ name, ok, detail }) => `${marks[`${ok}`]} ${name.padEnd(16)} ${detail}`);
-  const why = error === undefined ? outcomes[outcome].says : error;
   return [
     ...lines,
     '',
     ...changes.flatMap(changeLines),
-    `${dataType} ${key}: ${outcome}. ${why}`,
+    `${dataType} ${key}: ${outcome}. ${error ?? checks.at(-1)!.detail}`,
     `${cost.calls} call${cost.calls === 1 ? '' : 's'}, ${cost.bytes} bytes, which the ledger counts. Nothing was written to your table.`,
   ].join('\n');
 }
