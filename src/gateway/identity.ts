@@ -44,7 +44,11 @@ export class Identity {
     if (token === undefined && (anonymous === 'everybody' || (anonymous === 'loopback' && isLocal))) {
       return { user: { id: `anonymous:${randomUUID()}`, anonymous: true, claims: {} }, expiresAt: Infinity };
     }
-    throw refused(this.#key ? 'there is none' : 'this gateway lets nobody in, because its configuration has neither gateway.jwt nor gateway.anonymous');
+    throw refused(
+      this.#key
+        ? 'there is none'
+        : 'this gateway lets nobody in, because its configuration has neither gateway.jwt nor gateway.anonymous',
+    );
   }
 
   async #verified(token: string, { issuer, audience, userClaim }: JwtSettings): Promise<Identified> {
