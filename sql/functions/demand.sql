@@ -8,16 +8,18 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- An insert waits for whoever is just changing a pair that is there, also if it does nothing on conflict.
-  -- So only what is not.
+  if tg_op = 'INSERT' then
+    -- An insert waits for whoever is just changing a pair that is there, also if it does nothing on conflict.
+    -- So only what is not.
+    insert into pgfresh.pairs (type_id, key)
+    select distinct type_id, key
+    from fresh as f
+    where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key)
+    order by type_id, key
+    on conflict do nothing;
+  end if;
   if tg_table_name = 'node_demand' then
     if tg_op = 'INSERT' then
-      insert into pgfresh.pairs (type_id, key)
-      select distinct type_id, key
-      from fresh as f
-      where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key)
-      order by type_id, key
-      on conflict do nothing;
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, viewers from fresh;
     elsif tg_op = 'UPDATE' then
       insert into pgfresh.demand_change (type_id, key, delta)
@@ -29,12 +31,6 @@ begin
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, -viewers from gone;
     end if;
   elsif tg_op = 'INSERT' then
-    insert into pgfresh.pairs (type_id, key)
-    select distinct type_id, key
-    from fresh as f
-    where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key)
-    order by type_id, key
-    on conflict do nothing;
     insert into pgfresh.demand_change (type_id, key, delta)
     select type_id, key, count(*) from fresh group by type_id, key;
   else

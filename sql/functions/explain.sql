@@ -77,7 +77,7 @@ begin
     v_raised := v_row.raised;
     v_stale := v_row.stale;
     -- A failure puts off the next look by a TTL, and makes nothing fresh.
-    if v_pair.checked_at > v_pair.ok_at or v_pair.ok_at is null then
+    if v_pair.checked_at is distinct from v_pair.ok_at then
       v_stale := (
         select a.stale
         from pgfresh.ask_stale(
@@ -127,8 +127,9 @@ begin
     v_until := case when isfinite(v_source.paused_until) then v_source.paused_until end;
     v_reason := case v_source.paused_by when 'breaker' then 'breaker' when 'provider' then 'rate' else 'paused' end;
     v_words := case v_source.paused_by
-      when 'breaker' then format('The source %s failed (%s) and is left alone for %s more.',
-        v_source.name, v_source.pause_reason, pgfresh.in_words(v_until - v_now))
+      -- Without the reason: it has an error of another pair, and viewers are told these words.
+      when 'breaker' then format('The source %s failed too often and is left alone for %s more.',
+        v_source.name, pgfresh.in_words(v_until - v_now))
       when 'provider' then format('The source %s asked to be left alone for %s more: %s',
         v_source.name, pgfresh.in_words(v_until - v_now), v_source.pause_reason)
       else format('The source %s is paused%s%s.',

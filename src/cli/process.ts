@@ -7,13 +7,13 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { HttpServer } from '../http/index.ts';
 import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
-import { listTypes, syncRegistry } from '../registry/index.ts';
+import { syncRegistry } from '../registry/index.ts';
 import { syncJobs } from '../schedule/index.ts';
 import { Health, logEvents, Metrics, recordWarnings } from '../watch/index.ts';
 import type { CommandContext } from './context.ts';
 import { DevSupporter } from './dev-supporter.ts';
 import { bringRole, type Role } from './roles.ts';
-import { unknownType } from './unknown-type.ts';
+import { typeNames, unknownType } from './unknown-type.ts';
 import { version } from './version.ts';
 
 interface RunOptions {
@@ -134,7 +134,7 @@ async function requireMigrated(connection: Connection, files: Awaited<ReturnType
 
 /** A worker that is limited to a mistyped name would run and do nothing. */
 async function requireTypes(database: Queryable, types: readonly string[]): Promise<void> {
-  const known = (await listTypes(database)).map(({ data_type }) => data_type);
+  const known = await typeNames(database);
   for (const type of types) if (!known.includes(type)) throw unknownType(type, known);
 }
 

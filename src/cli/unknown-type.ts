@@ -1,9 +1,16 @@
 import { nearMiss } from '../config/index.ts';
+import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
+import { listTypes } from '../registry/index.ts';
 
 /** The error of a data type that is none of the known ones. */
 export function unknownType(name: string, known: readonly string[]): PgfreshError {
   const near = nearMiss(name, known);
   const hint = near ? `; did you mean "${near}"?` : known.length === 0 ? '; there are none yet' : '';
   return new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `There is no data type "${name}"${hint}` });
+}
+
+/** The data types of the registry. */
+export async function typeNames(database: Queryable): Promise<string[]> {
+  return (await listTypes(database)).map(({ data_type }) => data_type);
 }

@@ -104,7 +104,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.clock.advance('1 minute');
       await viewed(scene);
     },
-    says: /^The source market failed \(5 failures in a row: status 503\) and is left alone for 4 min more\.$/,
+    says: /^The source market failed too often and is left alone for 4 min more\.$/,
     also: { job: null },
   },
   rate: {

@@ -42,7 +42,7 @@ export function Notice({ connection, trouble, overview, onChange }: NoticeProps)
   const course = overview?.stopped
     ? `Nothing is spent now: ${overview.stopped.reason}.`
     : isWaiting
-      ? `After ${source.pause_reason} pgfresh leaves it alone, and tries one call at ${clock(until)}.`
+      ? `pgfresh leaves it alone (${source.pause_reason}), and tries one call at ${clock(until)}.`
       : isLeftAlone
         ? 'pgfresh tries one call, to see whether it is back.'
         : trouble === 'lying'

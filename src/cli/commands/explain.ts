@@ -1,10 +1,9 @@
 import type { Command } from 'commander';
 import { asPgfreshError } from '../../errors/index.ts';
 import { explainPair, type Explanation } from '../../planner/index.ts';
-import { listTypes } from '../../registry/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { table } from '../output.ts';
-import { unknownType } from '../unknown-type.ts';
+import { typeNames, unknownType } from '../unknown-type.ts';
 
 export function addExplain(program: Command): void {
   program
@@ -17,11 +16,7 @@ export function addExplain(program: Command): void {
       await withDatabase(context, 'explain', async ({ database }) => {
         const explanation = await explainPair(database, type, key).catch(async (error: unknown) => {
           if (asPgfreshError(error).code !== 'PGF_TYPE_UNKNOWN') throw error;
-          const known = await listTypes(database);
-          throw unknownType(
-            type,
-            known.map((one) => one.data_type),
-          );
+          throw unknownType(type, await typeNames(database));
         });
         context.output.result(explanation, () => described(explanation));
       });
