@@ -181,7 +181,7 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
   for (const title of titles.slice(2)) await refresh(title);
   await page
     .locator('.notice')
-    .getByText(/pgfresh leaves it alone, and tries one call at/)
+    .getByText(/pgfresh leaves it alone \(.+: .+\), and tries one call at/)
     .waitFor();
   await failed('Profile');
   for (const title of titles) expect(await card(page, title).locator('.bone').count()).toBe(0);
