@@ -22,9 +22,10 @@ describe('the frame', () => {
   const allPending = Object.fromEntries(contractNumbers.map((number) => [number, 'later']));
   const { '14': _, ...without14 } = allPending;
 
-  test('knows 23 contracts', () => {
-    expect(contractNumbers).toHaveLength(23);
+  test('knows 1 to 34 and 6a', () => {
+    expect(contractNumbers).toHaveLength(35);
     expect(contractNumbers.slice(4, 9)).toEqual(['5', '6', '6a', '7', '8']);
+    expect(contractNumbers.at(-1)).toBe('34');
   });
 
   test('is content when each number is in one of the two places', () => {
@@ -45,8 +46,8 @@ describe('the frame', () => {
   });
 
   test('names a number that does not exist', () => {
-    expect(frameProblems(['23'], { ...allPending, '1b': 'later' })).toEqual([
-      'there is no contract 23',
+    expect(frameProblems(['35'], { ...allPending, '1b': 'later' })).toEqual([
+      'there is no contract 35',
       'there is no contract 1b',
     ]);
   });

@@ -1,9 +1,9 @@
 import { skeletonOf } from '../../scripts/code-skeleton.ts';
 
-const oneTo22 = Array.from({ length: 22 }, (_, index) => String(index + 1));
+const oneTo34 = Array.from({ length: 34 }, (_, index) => String(index + 1));
 
-/** The numbers of the contracts: 1 to 22, and 6a. */
-export const contractNumbers: readonly string[] = [...oneTo22.slice(0, 6), '6a', ...oneTo22.slice(6)];
+/** The numbers of the contracts: 1 to 34, and 6a. */
+export const contractNumbers: readonly string[] = [...oneTo34.slice(0, 6), '6a', ...oneTo34.slice(6)];
 
 /** The contracts that a file tests: those named at the start of a test's title, as in `contract 06: …`. */
 export function contractsTestedIn(text: string): string[] {
