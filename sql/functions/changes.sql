@@ -211,6 +211,10 @@ begin
   into v_table
   from pg_class as c
   where c.oid = (select tables[1] from pgfresh.type_resolution where type_id = p_type.type_id);
+  -- A table that was dropped took its triggers along. The type is unresolved, and is resolved anew when it is written.
+  if not found then
+    return;
+  end if;
   if exists (
     select from pg_trigger
     where tgfoid = to_regproc(format('pgfresh.mark_%s', p_type.type_id)) and tgrelid <> v_table.oid

@@ -14,6 +14,23 @@ as $$
 $$;
 comment on function pgfresh.in_words(interval) is 'A time in the unit that suits it. A part of explain_pair.';
 
+-- Of a data type that does not resolve, the pairs are explained all the same.
+create or replace function pgfresh.explained_key(p_type pgfresh.data_type_registry, p_key text) returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return (pgfresh.admit_keys(p_type, array[p_key]))[1];
+exception when sqlstate 'PGF01' then
+  if sqlerrm not like 'PGF_REGISTRY_INVALID:%' then
+    raise;
+  end if;
+  return case p_type.normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
+end
+$$;
+comment on function pgfresh.explained_key(pgfresh.data_type_registry, text) is
+  'A key as the data type spells it, also where its table of keys is gone. A part of explain_pair.';
+
 /*
   Why a pair is or is not being refreshed. What comes first in the way of a job is the reason:
   an open job is asked what it waits for, a pair without one what keeps it from getting one.
@@ -25,7 +42,7 @@ as $$
 declare
   v_now timestamptz := pgfresh.clock();
   v_type pgfresh.data_type_registry := pgfresh.require_type(p_data_type);
-  v_key text := (pgfresh.admit_keys(v_type, array[p_key]))[1];
+  v_key text := pgfresh.explained_key(v_type, p_key);
   v_resolution pgfresh.type_resolution;
   v_pair pgfresh.pairs;
   v_job pgfresh.job;
@@ -200,10 +217,14 @@ begin
         where d.type_id = v_type.type_id
         order by r.data_type
       loop
-        if exists (select from pgfresh.ask_keys(v_gate.missing_sql, array[v_key])) then
-          v_needs := v_gate.data_type;
-          exit;
-        end if;
+        begin
+          v_needs := (
+            select v_gate.data_type from pgfresh.ask_keys(v_gate.missing_sql, array[v_key]) limit 1);
+        exception when others then
+          -- As for the planner: what can not be asked is not waited for.
+          v_needs := null;
+        end;
+        exit when v_needs is not null;
       end loop;
       if v_needs is not null then
         v_reason := 'dependency';

@@ -192,7 +192,13 @@ begin
     left join pgfresh.data_type_registry as r using (data_type)
     order by r.type_id
   loop
-    v_keys := pgfresh.admit_keys(v_type.registered, v_type.keys);
+    begin
+      v_keys := pgfresh.admit_keys(v_type.registered, v_type.keys);
+    exception when sqlstate 'PGF01' then
+      -- A registry row that no longer resolves, which the planner warns of, costs only its own pairs.
+      continue when sqlerrm like 'PGF_REGISTRY_INVALID:%';
+      raise;
+    end;
     insert into pgfresh.pairs (type_id, key)
     select (v_type.registered).type_id, k
     from unnest(v_keys) as k

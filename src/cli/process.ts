@@ -85,7 +85,7 @@ async function startRoles(
   if (supporter) services.push(supporter);
   await supporter?.start();
   const config = supporter?.config ?? configured;
-  await syncRegistry(connection.database, config, events);
+  await syncRegistry(connection.database, config, events, { skipRefused: true });
   await syncJobs(connection.database, config, events);
   health.add('database', async () => {
     const [row] = await connection.database.query<{ standby: boolean }>('select pg_is_in_recovery() as standby');

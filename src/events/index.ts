@@ -99,6 +99,7 @@ export type WarningCode =
   | 'transaction_pooler'
   | 'subscriber_failed'
   | 'type_unresolved'
+  | 'type_refused'
   | 'check_raised'
   | 'gate_raised'
   | 'keys_raised'

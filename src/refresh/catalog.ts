@@ -27,7 +27,7 @@ export interface Catalog {
 // Only constraints that every row is under: no expression, no condition, and checked at once.
 const registered = `
   select r.type_id as id, r.data_type as name, r.fetcher, r.source, r.source_id as "sourceId", r.table_name as "table", r.key_columns as "keyColumns",
-    r.normalise, r.timestamp_column as "timestamp", extract(epoch from r.ttl)::float8 * 1000 as ttl, format('%I.%I', n.nspname, c.relname) as quoted,
+    r.normalise, r.timestamp_column as "timestamp", extract(epoch from r.ttl)::float8 * 1000 as ttl, case when c.oid is not null then format('%I.%I', n.nspname, c.relname) end as quoted,
     coalesce((select json_agg(u.columns order by u.is_primary desc, cardinality(u.columns), u.columns) from (
       select i.indisprimary as is_primary, array_agg(a.attname::text order by k.place) as columns
       from pg_index as i cross join unnest(i.indkey) with ordinality as k(attnum, place) join pg_attribute as a on a.attrelid = c.oid and a.attnum = k.attnum

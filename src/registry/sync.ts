@@ -13,12 +13,31 @@ export async function previewSync(database: Queryable, wanted: Wanted): Promise<
   return diffRegistry(wanted, await readRegistry(database));
 }
 
+interface SyncOptions {
+  /**
+   * Leaves out data types that the database refuses, each with a warning, instead of changing nothing. One that is
+   * registered already stays as it is. If all of them are refused, that is an error all the same.
+   */
+  readonly skipRefused?: boolean;
+}
+
 /** Makes the registry agree with the configuration, in one transaction. Where nothing differs, nothing is written. */
-export async function syncRegistry(database: Database, wanted: Wanted, events: Events): Promise<RegistryDiff> {
+export async function syncRegistry(
+  database: Database,
+  wanted: Wanted,
+  events: Events,
+  { skipRefused = false }: SyncOptions = {},
+): Promise<RegistryDiff> {
   // Looked at first without a lock: most starts have nothing to write, and not every login may.
   const preview = await previewSync(database, wanted);
   if (isEmpty(preview)) return preview;
-  const diff = await apply(database, wanted);
+  const refused: Refused = [];
+  const diff = await apply(database, wanted, skipRefused ? refused : undefined);
+  for (const { values } of refused) {
+    const message = `The data type "${values['type']}" was left out: ${values['problem']}`;
+    const next = 'Correct the data type or what it names, then run "pgfresh migrate" or start again.';
+    events.emit({ type: 'warning', code: 'type_refused', subject: String(values['type']), message, next });
+  }
   const { added, changed, removed } = diff.types;
   const sources = diff.sources.added.length + diff.sources.changed.length;
   if (!isEmpty(diff)) {
@@ -28,23 +47,48 @@ export async function syncRegistry(database: Database, wanted: Wanted, events: E
   return diff;
 }
 
-async function apply(database: Database, wanted: Wanted): Promise<RegistryDiff> {
+type Refused = PgfreshError<'PGF_TYPE_REFUSED'>[];
+
+async function apply(database: Database, wanted: Wanted, refused: Refused | undefined): Promise<RegistryDiff> {
   try {
-    return await database.transact('sync', (tx) => applyLocked(tx, wanted), { lockTimeoutMs: 10_000 });
+    return await database.transact('sync', (tx) => applyLocked(tx, wanted, refused), { lockTimeoutMs: 10_000 });
   } catch (error) {
     throw failureOf(error) === 'permission' ? await lacksWriting(database, error) : error;
   }
 }
 
-async function applyLocked(tx: Queryable, wanted: Wanted): Promise<RegistryDiff> {
+async function applyLocked(tx: Queryable, wanted: Wanted, refused: Refused | undefined): Promise<RegistryDiff> {
   // Against another sync and against hands; readers, and with them the planner, go on.
   await tx.query('lock table pgfresh.sources, pgfresh.data_type_registry in share row exclusive mode');
   const diff = diffRegistry(wanted, await readRegistry(tx));
   for (const { row } of diff.sources.added) await insert(tx, 'sources', sourceColumns, row);
   for (const { name, row } of diff.sources.changed) await update(tx, 'sources', sourceColumns, row, ['name', name]);
   await tx.query('delete from pgfresh.data_type_registry where data_type = any ($1::text[])', [diff.types.removed]);
-  for (const name of diff.order) await writeType(tx, diff, name);
-  return diff;
+  if (!refused) {
+    for (const name of diff.order) await writeType(tx, diff, name);
+    return diff;
+  }
+  // The transaction may run again.
+  refused.length = 0;
+  for (const name of diff.order) {
+    await tx.query('savepoint one_type');
+    try {
+      await writeType(tx, diff, name);
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      refused.push(error);
+      await tx.query('rollback to savepoint one_type');
+    }
+    await tx.query('release savepoint one_type');
+  }
+  if (refused.length > 0 && refused.length === wanted.dataTypes?.length) throw refused[0]!;
+  const isWritten = ({ name }: { name: string }): boolean => !refused.some(({ values }) => values['type'] === name);
+  const { added, changed, removed } = diff.types;
+  return { ...diff, types: { added: added.filter(isWritten), changed: changed.filter(isWritten), removed } };
+}
+
+function isRefusal(error: unknown): error is PgfreshError<'PGF_TYPE_REFUSED'> {
+  return error instanceof PgfreshError && error.code === 'PGF_TYPE_REFUSED';
 }
 
 async function writeType(tx: Queryable, { types }: RegistryDiff, name: string): Promise<void> {

@@ -182,3 +182,33 @@ it('run registers what the configuration has, and says so', async () => {
   expect(await child.exit).toBe(0);
   expect(await json('type', 'list')).toMatchObject({ types: [{ data_type: 'profile' }] });
 });
+
+describe('truth 25: a process starts although', () => {
+  const ready = async (): Promise<string> => {
+    const child = new CliProcess(['run', '--json'], { cwd, env: { DATABASE_URL: url, PGFRESH_PORT: '0' } });
+    await child.printed(/"ready": true/);
+    child.signal('SIGTERM');
+    expect(await child.exit).toBe(0);
+    return child.stderr;
+  };
+  const fetching = `schema: anything, request: (key) => ({ url: key }), rows: (answer) => answer`;
+  const anything = `{ '~standard': { version: 1, vendor: 'none', validate: (value) => ({ value }) } }`;
+  const fetched = (type: string) => type.replace(/ }$/, `, ${fetching.replace('anything', anything)} }`);
+
+  it('a registered table was dropped, and says so', async () => {
+    await configure(fetched(quote), fetched(profile));
+    expect((await pgfresh('migrate')).code).toBe(0);
+    await database.query('drop table public.quote cascade');
+    expect(await ready()).toMatch(/quote: there is no table quote/);
+    const check = await pgfresh('check');
+    expect([check.code, check.stdout]).toEqual([1, expect.stringMatching(/✗ data type quote: .*no table/)]);
+  });
+
+  it('a changed data type can not be registered, and says so', async () => {
+    await configure(fetched(quote.replace('15m', '20m')), fetched(profile.replace('7d', '8d')));
+    expect(await ready()).toMatch(/The data type .*quote.* was left out: table_name: there is no table public\.quote/);
+    expect(
+      await database.query(`select ttl::text from pgfresh.data_type_registry where data_type = 'profile'`),
+    ).toEqual([{ ttl: '192:00:00' }]);
+  });
+});
