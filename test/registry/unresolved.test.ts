@@ -38,7 +38,8 @@ const value = async <T>(expression: string) =>
 
 describe('truth 25: a table that was dropped costs only its own data type', () => {
   it('in the catalogue of a worker', async () => {
-    const { types, problems } = await readCatalog(database, wanted(config) as Required<Config> & typeof config);
+    const { sources, dataTypes = [] } = wanted(config);
+    const { types, problems } = await readCatalog(database, { sources, dataTypes });
     expect([...types.values()].map(({ name }) => name)).toEqual(['profile', 'summary']);
     expect(problems).toEqual([
       { type: 'quote', problem: 'there is no table quote', next: 'Create it, or correct the data type.' },
