@@ -197,9 +197,14 @@ it('refuses a database that is newer than the code, with its own exit code', asy
   await expect(run()).rejects.toMatchObject({ code: 'PGF_MIGRATION_NEWER', exit: 5 });
 });
 
-it('refuses a gap in the numbers', async () => {
+it('refuses two migrations of one number, and one without', async () => {
   await file('migrations/003_third.sql', 'select 1');
-  await expect(files()).rejects.toThrow('003_third should be number 002');
+  await file('migrations/003_also.sql', 'select 1');
+  await expect(files()).rejects.toThrow('migrations 003_also and 003_third have one number');
+  await rm(join(folder, 'migrations/003_also.sql'));
+  expect((await files()).migrations).toHaveLength(2);
+  await file('migrations/fourth.sql', 'select 1');
+  await expect(files()).rejects.toThrow('migration fourth should begin with a number of three digits');
 });
 
 it('waits for another process that migrates, and says so when that takes too long', async () => {
