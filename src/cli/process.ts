@@ -32,7 +32,8 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
   const config = await context.config();
   const stopLog = logEvents(events, config.settings.logLevel, process.stderr);
   const services: Service[] = [];
-  const asked = endOfProcess(() => services.forEach((service) => service.abandon()));
+  const abandon = (): void => services.forEach((service) => service.abandon());
+  const asked = endOfProcess(abandon);
   const starting = startRoles(config, events, options, services);
   const run = async (): Promise<void> => {
     const started = await Promise.race([starting, asked.reason.then(() => undefined)]);
@@ -45,17 +46,44 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
     }
     events.emit({ type: 'process.stopping', reason: await asked.reason });
   };
-  const stop = async (): Promise<void> => {
+  const stopServices = async (): Promise<void> => {
     // A start that is overtaken by the stop may add one more; the second round reports what failed in the first too.
     await stopAll(services).catch(() => {});
     await starting.catch(() => {});
     await stopAll(services);
     events.emit({ type: 'process.stopped' });
   };
-  await thenStop(run(), stop).finally(() => {
+  // After a fatal error nothing is certain any more, not even that the stop ends.
+  const stop = async (): Promise<void> => {
+    const ended = await endsWithin(stopServices(), asked.crashed, config.settings.drainTimeout + stopPatienceMs);
+    if (!ended) abandon();
+  };
+  const ran = run().catch((error: unknown) => {
+    asked.crash();
+    throw error;
+  });
+  await thenStop(ran, stop).finally(() => {
     asked.forget();
     stopLog();
   });
+}
+
+/** How long the stop after a fatal error may take beyond the time for draining. */
+const stopPatienceMs = 10_000;
+
+/** Whether the work ends before the limit, which begins with the signal. */
+async function endsWithin(work: Promise<void>, begin: AbortSignal, ms: number): Promise<boolean> {
+  const { promise: over, resolve } = Promise.withResolvers<false>();
+  let timer: NodeJS.Timeout | undefined;
+  const start = (): void => void (timer = setTimeout(() => resolve(false), ms));
+  if (begin.aborted) start();
+  else begin.addEventListener('abort', start, { once: true });
+  try {
+    return await Promise.race([work.then(() => true), over]);
+  } finally {
+    begin.removeEventListener('abort', start);
+    clearTimeout(timer);
+  }
 }
 
 interface Started {
@@ -163,31 +191,52 @@ function psqlOf(databaseUrl: string, dataDir: string): string {
 // npm repeats the terminal's Ctrl-C at once; whoever asks again later has lost patience.
 const sameAsking = 1_000;
 
-/** Settles once when the process is asked to end. Asking again ends it at once, clean or not. */
-function endOfProcess(abandon: () => void): { reason: Promise<string>; forget: () => void } {
+/** So many errors that nobody catches are a storm, in which no timer may get its turn. */
+const crashLimit = 100;
+
+interface EndOfProcess {
+  /** Settles once when the process is asked to end, or has failed. */
+  readonly reason: Promise<string>;
+  /** Aborted by a fatal error. */
+  readonly crashed: AbortSignal;
+  crash(): void;
+  forget(): void;
+}
+
+/** Asking again ends the process at once, clean or not. */
+function endOfProcess(abandon: () => void): EndOfProcess {
   const { promise, resolve } = Promise.withResolvers<string>();
+  const crashed = new AbortController();
   let asked = Infinity;
+  let crashes = 0;
+  const endNow = (): never => {
+    abandon();
+    process.exit(1);
+  };
   const onSignal = (signal: string): void => {
     resolve(signal);
-    if (performance.now() - asked > sameAsking) {
-      abandon();
-      process.exit(1);
-    }
+    if (performance.now() - asked > sameAsking) endNow();
     asked = Math.min(asked, performance.now());
   };
   const onCrash = (error: unknown): void => {
     process.exitCode = 1;
+    if (++crashes >= crashLimit) endNow();
     process.stderr.write(
       `PGF_UNEXPECTED ${error instanceof Error ? (error.stack ?? problemOf(error)) : String(error)}\n`,
     );
+    crashed.abort();
     resolve('an unexpected error');
   };
-  process.on('SIGINT', onSignal).on('SIGTERM', onSignal).on('SIGHUP', onSignal).on('uncaughtException', onCrash);
-  const forget = (): void =>
-    void process
-      .off('SIGINT', onSignal)
-      .off('SIGTERM', onSignal)
-      .off('SIGHUP', onSignal)
-      .off('uncaughtException', onCrash);
-  return { reason: promise, forget };
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+  signals.forEach((signal) => process.on(signal, onSignal));
+  process.on('uncaughtException', onCrash);
+  return {
+    reason: promise,
+    crashed: crashed.signal,
+    crash: () => crashed.abort(),
+    forget: () => {
+      signals.forEach((signal) => process.off(signal, onSignal));
+      process.off('uncaughtException', onCrash);
+    },
+  };
 }

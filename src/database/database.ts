@@ -29,6 +29,9 @@ const bigintArray = 1016;
 numbers.setTypeParser(bigint, Number);
 numbers.setTypeParser(bigintArray, (text) => text.slice(1, -1).split(',').filter(Boolean).map(Number));
 
+/** A transaction may take as long as this many statements that just keep to their own limit. */
+const statementsPerTransaction = 10;
+
 /** The one pool of a process. */
 export class Database implements Queryable {
   readonly #pool: pg.Pool;
@@ -38,6 +41,8 @@ export class Database implements Queryable {
   readonly #silenceMs: number;
   readonly #statementTimeoutMs: number;
   readonly #client: pg.ClientConfig;
+  /** Whether the server can limit a whole transaction, as it does from 17 on; known once a session is open. */
+  #hasTransactionTimeout = false;
   #closing: Promise<void> | undefined;
 
   constructor(options: DatabaseOptions) {
@@ -59,7 +64,7 @@ export class Database implements Queryable {
       stream: () => this.#newSocket(),
       // As a statement, not as a start-up parameter: poolers refuse parameters that they do not know.
       // The pool waits for it, although its types do not say so.
-      onConnect: (client) => client.query(`set statement_timeout = ${this.#statementTimeoutMs}`) as unknown as void,
+      onConnect: (client) => this.#prepare(client) as unknown as void,
     });
     // An idle connection that dies must not end the process; the pool opens another when it is needed.
     this.#pool.on('error', (error) => this.#connectionLost(error));
@@ -92,6 +97,8 @@ export class Database implements Queryable {
   async transact<T>(label: string, work: (tx: Queryable) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     return runTransaction(work, options, {
       connect: () => this.#pool.connect(),
+      transactionTimeoutMs: () =>
+        this.#hasTransactionTimeout ? this.#statementTimeoutMs * statementsPerTransaction : undefined,
       random: this.#random,
       retried: (failure, attempt) => this.#events.emit({ type: 'transaction.retried', label, failure, attempt }),
     });
@@ -106,6 +113,7 @@ export class Database implements Queryable {
       connect: () => this.#pool.connect(),
       end: (pid, how) => this.#endSession(pid, how),
       statementTimeoutMs: this.#statementTimeoutMs,
+      hasTransactionTimeout: () => this.#hasTransactionTimeout,
     });
   }
 
@@ -134,6 +142,13 @@ export class Database implements Queryable {
     } finally {
       await client.end().catch(() => {});
     }
+  }
+
+  async #prepare(client: Pick<pg.ClientBase, 'query'>): Promise<void> {
+    const answers = (await client.query(
+      `set statement_timeout = ${this.#statementTimeoutMs}; select pg_catalog.current_setting('transaction_timeout', true) is not null as has`,
+    )) as unknown as readonly pg.QueryResult<{ has: boolean }>[];
+    this.#hasTransactionTimeout = answers.at(-1)!.rows[0]!.has;
   }
 
   #newSocket(): Socket {

@@ -25,6 +25,8 @@ const bySqlState: Readonly<Record<string, Failure>> = {
   '40001': 'serialization',
   '55P03': 'lock_timeout',
   '57014': 'statement_timeout',
+  // The whole transaction took too long.
+  '25P04': 'statement_timeout',
   '25006': 'readonly',
   '42501': 'permission',
   '42P01': 'missing_object',
@@ -37,6 +39,8 @@ const bySqlState: Readonly<Record<string, Failure>> = {
   '57P02': 'connection',
   '57P03': 'connection',
   '57P05': 'connection',
+  // It said nothing for too long in a transaction.
+  '25P03': 'connection',
 };
 
 const byClass: Readonly<Record<string, Failure>> = {

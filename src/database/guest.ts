@@ -1,6 +1,6 @@
 import pg from 'pg';
 import { codedOr, send } from './query.ts';
-import { commit, connected, isLost } from './transaction.ts';
+import { commit, connected, isLost, transactionLimits } from './transaction.ts';
 
 /** A statement that runs code which is not ours. */
 export interface Guest<Row extends object> {
@@ -32,6 +32,8 @@ interface Shell {
   /** On a connection of its own: those of the pool may all be busy with guests. */
   end(pid: number, how: Ending): Promise<void>;
   readonly statementTimeoutMs: number;
+  /** Whether the server can limit a whole transaction. */
+  hasTransactionTimeout(): boolean;
 }
 
 // What a session keeps beyond a transaction. Not "discard all", which forgets our own plans too; it knows no other names than
@@ -50,7 +52,7 @@ export async function runGuest<Row extends object>(guest: Guest<Row>, shell: She
   const onError = (error: Error): void => void (broken ??= error);
   client.on('error', onError);
   try {
-    const opened = open(client, guest.timeoutMs);
+    const opened = open(client, guest, shell);
     const run = (): Promise<pg.QueryResult<Row>> =>
       send<Row>(client, guest.statement, guest.values, { unlimited: true });
     const { rows } = await hosted(run, guest, async (how) => shell.end(await opened, how));
@@ -72,11 +74,23 @@ export async function runGuest<Row extends object>(guest: Guest<Row>, shell: She
 }
 
 /** Begins a transaction; settles to the server process that has it. */
-function open(client: pg.PoolClient, timeoutMs: number): Promise<number> {
-  const limit = Math.max(1, Math.round(timeoutMs));
-  const text = `begin; set local statement_timeout = ${limit}; select pg_catalog.pg_backend_pid() as pid`;
-  const opened = send(client, text).then((results) => {
-    const [, , session] = results as unknown as readonly pg.QueryResult<{ pid: number }>[];
+function open(
+  client: pg.PoolClient,
+  guest: Pick<Guest<never>, 'timeoutMs' | 'graceMs'>,
+  shell: Shell,
+): Promise<number> {
+  const limit = Math.max(1, Math.round(guest.timeoutMs));
+  // The last resort, for the case that we are not here any more to end a session that survives its own limit.
+  const last = limit + 2 * graceOf(guest) + shell.statementTimeoutMs;
+  const limits = transactionLimits(shell.hasTransactionTimeout() ? last : undefined);
+  const text = [
+    'begin',
+    `set local statement_timeout = ${limit}`,
+    ...limits,
+    'select pg_catalog.pg_backend_pid() as pid',
+  ];
+  const opened = send(client, text.join('; ')).then((results) => {
+    const session = (results as unknown as readonly pg.QueryResult<{ pid: number }>[]).at(-1);
     return session!.rows[0]!.pid;
   });
   // If it fails, so does what was sent behind it.
@@ -84,12 +98,18 @@ function open(client: pg.PoolClient, timeoutMs: number): Promise<number> {
   return opened;
 }
 
+function graceOf({ graceMs = 2_000 }: Pick<Guest<never>, 'graceMs'>): number {
+  return graceMs;
+}
+
 /** The server's own limit is the first; this is for code that survives it, and for whoever asks earlier. */
 async function hosted<T>(
   run: () => Promise<T>,
-  { timeoutMs, signal, graceMs = 2_000 }: Pick<Guest<never>, 'timeoutMs' | 'signal' | 'graceMs'>,
+  guest: Pick<Guest<never>, 'timeoutMs' | 'signal' | 'graceMs'>,
   end: (how: Ending) => Promise<void>,
 ): Promise<T> {
+  const { timeoutMs, signal } = guest;
+  const graceMs = graceOf(guest);
   let reason: GuestCut['reason'] | undefined;
   const ends: Promise<void>[] = [];
   const timers: NodeJS.Timeout[] = [];

@@ -17,6 +17,8 @@ export interface TransactionOptions {
 
 interface Shell {
   connect(): Promise<pg.PoolClient>;
+  /** The longest that a transaction may take; not set where the server has no such limit. */
+  transactionTimeoutMs(): number | undefined;
   random(): number;
   retried(failure: Failure, attempt: number): void;
 }
@@ -56,7 +58,7 @@ async function runOnce<T>(work: (tx: Queryable) => Promise<T>, options: Transact
     }
   };
   try {
-    await query(opening(options));
+    await query(opening(options, shell.transactionTimeoutMs()));
     const result = await work({ query });
     await commit(client, options);
     return result;
@@ -71,11 +73,28 @@ async function runOnce<T>(work: (tx: Queryable) => Promise<T>, options: Transact
   }
 }
 
-function opening(options: TransactionOptions): string {
+/**
+ * How long a transaction of ours may wait for its next statement. We never wait for others in one, so only a process that
+ * is stuck or suspended takes so long; what it has locked must be free again.
+ */
+const idleLimitMs = 30_000;
+
+/** Limits of one transaction. Not of the session: behind a pooler that is not ours alone. */
+export function transactionLimits(timeoutMs: number | undefined): string[] {
+  return [
+    `set local idle_in_transaction_session_timeout = ${idleLimitMs}`,
+    ...(timeoutMs === undefined
+      ? []
+      : [`set local transaction_timeout = ${Math.min(Math.round(timeoutMs), 2 ** 31 - 1)}`]),
+  ];
+}
+
+function opening(options: TransactionOptions, timeoutMs: number | undefined): string {
   const { lockTimeoutMs = 2_000, unlimited = false, immediateConstraints = false } = options;
   const statements = [
     'begin',
     `set local lock_timeout = ${Math.round(lockTimeoutMs)}`,
+    ...transactionLimits(unlimited ? undefined : timeoutMs),
     ...(unlimited ? ['set local statement_timeout = 0'] : []),
     ...(immediateConstraints ? ['set constraints all immediate'] : []),
   ];

@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Database, Queryable } from '../../src/database/index.ts';
 import { runTransaction } from '../../src/database/transaction.ts';
 import { Events } from '../../src/events/index.ts';
@@ -94,7 +94,7 @@ it('calls a COMMIT unknown that fails in an unfamiliar way', async () => {
   const work = runTransaction(
     async () => {},
     {},
-    { connect: async () => client as never, random: () => 0, retried: () => {} },
+    { connect: async () => client as never, transactionTimeoutMs: () => undefined, random: () => 0, retried: () => {} },
   );
   await expect(work).rejects.toMatchObject({ code: 'PGF_COMMIT_UNKNOWN' });
   expect(released).toBeInstanceOf(Error);
@@ -259,5 +259,57 @@ describe('a server that does not answer', () => {
     await sent.promise;
     await far.close();
     expect(await fate).toMatchObject({ code: 'PGF_COMMIT_UNKNOWN' });
+  });
+});
+
+describe('truth 17: every transaction has limits of its own', () => {
+  const limits = `select current_setting('idle_in_transaction_session_timeout') as idle, current_setting('transaction_timeout', true) as whole,
+    current_setting('server_version_num')::int >= 170000 as knows`;
+  interface Limits {
+    readonly idle: string;
+    readonly whole: string | null;
+    readonly knows: boolean;
+  }
+
+  it('thirty seconds without a word, ten times the limit of a statement in all, and none afterwards', async () => {
+    const limited = openDatabase(url, { poolSize: 1, statementTimeoutMs: 2_000 });
+    const [inside] = await limited.transact('test', (tx) => tx.query<Limits>(limits));
+    expect(inside).toEqual({ idle: '30s', whole: inside!.knows ? '20s' : null, knows: inside!.knows });
+    const [outside] = await limited.query<Limits>(limits);
+    expect(outside).toMatchObject({ idle: '0', whole: inside!.knows ? '0' : null });
+  });
+
+  it('what may take as long as it needs is limited in its silence only', async () => {
+    const [inside] = await database.transact('test', (tx) => tx.query<Limits>(limits), { unlimited: true });
+    expect(inside).toMatchObject({ idle: '30s', whole: inside!.knows ? '0' : null });
+  });
+
+  it('code of others has its own limit, some time to end, and a statement more', async () => {
+    const guests = openDatabase(url, { poolSize: 1, statementTimeoutMs: 3_000, pipelined: true });
+    const [inside] = await guests.host<Limits>({
+      statement: limits,
+      values: [],
+      timeoutMs: 60_000,
+      graceMs: 1_000,
+      isKept: () => true,
+    });
+    expect(inside).toMatchObject({ idle: '30s', whole: inside!.knows ? '65s' : null });
+  });
+
+  it('a session that was ended for its silence is a lost connection, and the work is done again', async () => {
+    let runs = 0;
+    await database.transact('test', async (tx) => {
+      await add(tx, 'a');
+      if (++runs > 1) return;
+      await tx.query(`set local idle_in_transaction_session_timeout = 1`);
+      await vi.waitUntil(async () => {
+        const [row] = await database.query<{ idle: number }>(
+          `select count(*)::int as idle from pg_stat_activity where datname = current_database() and state = 'idle in transaction'`,
+        );
+        return row!.idle === 0;
+      });
+      await add(tx, 'b');
+    });
+    expect([runs, retried, await amounts()]).toEqual([2, ['connection 1'], [1, 0]]);
   });
 });

@@ -57,6 +57,12 @@ export class CliProcess {
     return this.#stderr;
   }
 
+  /** Closes our ends of its pipes, as `head` does when it has read enough. */
+  closeOutput(): void {
+    this.#child.stdout!.destroy();
+    this.#child.stderr!.destroy();
+  }
+
   signal(name: NodeJS.Signals): void {
     this.#child.kill(name);
   }
