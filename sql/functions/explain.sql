@@ -262,20 +262,28 @@ begin
     'outcomes', (
       select coalesce(jsonb_agg(
         jsonb_build_object(
-          'job', o.id, 'ended_at', o.ended_at, 'outcome', o.outcome, 'error', o.error,
-          'bytes', o.bytes, 'calls', o.calls, 'fetch_ms', o.fetch_ms)
-        order by o.ended_at desc
+          'job', o.id, 'attempt', o.attempt, 'status', o.status, 'ended_at', o.ended_at,
+          'outcome', o.outcome, 'error', o.error, 'bytes', o.bytes, 'calls', o.calls, 'fetch_ms', o.fetch_ms)
+        order by o.ended_at desc, o.attempt desc
       ), '[]')
       from (
         (
-          select id, ended_at, outcome, error, bytes, calls, fetch_ms
+          select id, attempt, status, ended_at, outcome, error, bytes, calls, fetch_ms
           from pgfresh.history_succeeded
           where id = v_pair.ok_job
         )
         union all
         (
-          select id, ended_at, outcome, error, bytes, calls, fetch_ms
+          select id, attempt, status, ended_at, outcome, error, bytes, calls, fetch_ms
           from pgfresh.history_other
+          where type_id = v_type.type_id and key = v_key
+          order by ended_at desc
+          limit 5
+        )
+        union all
+        (
+          select id, attempt, status, ended_at, outcome, error, bytes, calls, fetch_ms
+          from pgfresh.history_attempt
           where type_id = v_type.type_id and key = v_key
           order by ended_at desc
           limit 5

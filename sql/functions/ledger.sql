@@ -206,7 +206,7 @@ comment on function pgfresh.correct_data_usage(text, bigint, text) is
   'Adds a signed entry to the ledger of a source, for instance the gap to the provider''s own figure. '
   'Returns its number.';
 
--- Every completion counts: a zero estimate jumps to the first real size,
+-- Every completion counts: the first real size replaces what was only estimated,
 -- after that 0.9 old + 0.1 new, one size after the other.
 -- Somebody who is just doing the same is not waited for; these sizes are then left out.
 create or replace function pgfresh.learn_size(p_type_id int, p_bytes bigint[]) returns void
@@ -215,6 +215,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_old double precision;
+  v_samples bigint;
   v_first int := 1;
   v_count int := cardinality(p_bytes);
 begin
@@ -223,11 +224,15 @@ begin
   from pgfresh.data_type_registry as r
   where r.type_id = p_type_id and not exists (select from pgfresh.type_stats as s where s.type_id = p_type_id)
   on conflict do nothing;
-  select estimated_bytes into v_old from pgfresh.type_stats where type_id = p_type_id for update skip locked;
+  select estimated_bytes, samples
+  into v_old, v_samples
+  from pgfresh.type_stats
+  where type_id = p_type_id
+  for update skip locked;
   if not found then
     return;
   end if;
-  if v_old = 0 then
+  if v_samples = 0 or v_old = 0 then
     v_old := p_bytes[1];
     v_first := 2;
   end if;

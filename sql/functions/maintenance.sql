@@ -17,7 +17,11 @@ declare
 begin
   perform pgfresh.require_range('p_keep_succeeded_days', p_keep_succeeded_days, 1, 3650);
   perform pgfresh.require_range('p_keep_other_days', p_keep_other_days, 1, 3650);
-  for v_tree, v_keep in values ('history_succeeded', p_keep_succeeded_days), ('history_other', p_keep_other_days) loop
+  for v_tree, v_keep in
+    values
+      ('history_succeeded', p_keep_succeeded_days), ('history_other', p_keep_other_days),
+      ('history_attempt', p_keep_other_days)
+  loop
     for v_day in select generate_series(v_today, v_today + 3, interval '1 day')::date loop
       v_name := format('%s_%s', v_tree, to_char(v_day, 'YYYYMMDD'));
       continue when to_regclass('pgfresh.' || v_name) is not null;

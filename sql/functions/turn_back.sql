@@ -112,6 +112,21 @@ begin
     group by j.type_id;
   end if;
 
+  insert into pgfresh.history_attempt (
+    id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority,
+    attempt, retries, lost, fetch_ms, validate_ms, status,
+    outcome,
+    key, error, metadata)
+  select
+    j.id, v_now, j.created_at, j.claimed_at, t.bytes, t.calls, j.worker, j.type_id, j.source_id, j.priority,
+    j.attempt, j.retries, j.lost,
+    p_fetch_ms[array_position(p_ids, j.id)], p_validate_ms[array_position(p_ids, j.id)], t.status,
+    coalesce(p_outcome, case p_verdict when 'lost' then 'worker_lost' when 'put_back' then 'interrupted' else 'failed' end),
+    j.key, left(p_error, 4000), j.metadata
+  from pgfresh.job as j
+  join unnest(v_ids, v_statuses, v_bytes, v_calls) as t(id, status, bytes, calls) on t.id = j.id
+  where j.id = any (v_ids) and t.status in ('retryable', 'pending');
+
   update pgfresh.job as j
   set state = case when t.status = 'retryable' then 'w' else 'r' end::"char", run_at = t.next_at,
     worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0,

@@ -39,6 +39,29 @@ join pgfresh.data_type_registry as r on r.type_id = h.type_id
 join pgfresh.sources as s on s.id = h.source_id;
 comment on view pgfresh.api_call_queue is 'Every job, open or ended, as the one table that it looks like from outside.';
 
+create or replace view pgfresh.job_attempts with (security_invoker = true) as
+select h.id, h.attempt as attempts, h.key, r.data_type, s.name as source, h.status, h.outcome, h.error as error_message,
+  h.calls, h.bytes as data_size_bytes, h.claimed_at as processed_at, h.ended_at as completed_at,
+  h.fetch_ms, h.validate_ms, h.commit_ms, h.retries as retry_count, h.lost, h.metadata
+from (
+  select id, attempt, key, type_id, source_id, status, outcome, error, calls, bytes, claimed_at, ended_at,
+    fetch_ms, validate_ms, commit_ms, retries, lost, metadata
+  from pgfresh.history_succeeded
+  union all
+  select id, attempt, key, type_id, source_id, status, outcome, error, calls, bytes, claimed_at, ended_at,
+    fetch_ms, validate_ms, commit_ms, retries, lost, metadata
+  from pgfresh.history_other
+  union all
+  select id, attempt, key, type_id, source_id, status, outcome, error, calls, bytes, claimed_at, ended_at,
+    fetch_ms, validate_ms, commit_ms, retries, lost, metadata
+  from pgfresh.history_attempt
+) as h
+join pgfresh.data_type_registry as r on r.type_id = h.type_id
+join pgfresh.sources as s on s.id = h.source_id;
+comment on view pgfresh.job_attempts is
+  'Every attempt that has ended, with its outcome, calls and bytes; status is what became of its job by it. '
+  'A job that was tried three times has three rows.';
+
 create or replace view pgfresh.failed_jobs with (security_invoker = true) as
 select h.id, h.key, r.data_type, s.name as source, h.outcome, h.error as error_message,
   h.attempt as attempts, h.retries as retry_count, h.lost, h.priority, h.metadata,

@@ -33,8 +33,12 @@ export interface Explanation {
   readonly last_outcome: string | null;
   readonly last_success_at: string | null;
   readonly failures_in_a_row: number;
+  /** Every attempt, the newest first: the last success, the last jobs that failed, and the last attempts that were tried again. */
   readonly outcomes: readonly {
     readonly job: number;
+    readonly attempt: number;
+    /** What became of the job. */
+    readonly status: 'succeeded' | 'failed' | 'cancelled' | 'retryable' | 'pending';
     readonly ended_at: string;
     readonly outcome: string;
     readonly error: string | null;

@@ -18,7 +18,7 @@ async function succeed(key: string): Promise<void> {
 }
 
 it('is kept by day, made ahead, dropped when it is old, and the last success of a pair stays', async () => {
-  expect(await maintain()).toEqual({ made: 8, dropped: 0, busy: 0 });
+  expect(await maintain()).toEqual({ made: 12, dropped: 0, busy: 0 });
   await succeed('evening');
   await clock.advance('2 minutes');
   await succeed('morning');
@@ -38,11 +38,64 @@ it('takes an end whose day nobody has made, and forgets it in time too', async (
   await succeed('surprise');
   expect(await partitionOf('surprise')).toBe('pgfresh.history_succeeded_default');
   // The day that is already in the default partition stays there; the others are made.
-  expect(await maintain()).toMatchObject({ made: 7, busy: 1 });
+  expect(await maintain()).toMatchObject({ made: 11, busy: 1 });
   await clock.advance('7 days');
   await maintain();
   expect(await partitionOf('surprise')).toBe('pgfresh.history_succeeded_default');
   await clock.advance('2 days');
   await maintain();
   expect(await scene.value(`select count(*)::int from pgfresh.history_succeeded where key = 'surprise'`)).toBe(0);
+});
+
+it('truth 26: every attempt of a job is in it, with its outcome, calls and bytes', async () => {
+  await maintain();
+  const attempt = async () => {
+    await clock.advance('1 hour');
+    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    return scene.claimOne();
+  };
+  const turnBack = async (verdict: 'retry' | 'put_back' | 'lost', outcome: string | undefined, calls: number) => {
+    const { id, attempt: number, request } = await attempt();
+    const end = { id, attempt: number, request, bytes: 100 * calls, calls, fetchMs: 7 };
+    await queue.turnBack(db, [end], verdict, { ...(outcome === undefined ? {} : { outcome }), error: 'because' });
+  };
+  const { jobId } = await queue.enqueue(db, 'quote', 'tried');
+  await turnBack('retry', 'timeout', 1);
+  await turnBack('put_back', 'rate_limited', 2);
+  await turnBack('lost', undefined, 0);
+  await turnBack('retry', 'http_5xx', 1);
+  const last = await attempt();
+  await queue.complete(db, [{ ...last, bytes: 50, calls: 1, outcome: 'fresh' }]);
+  const attempts = await db.query(
+    `select attempts, outcome, status, calls, data_size_bytes as bytes, error_message as error
+     from pgfresh.job_attempts where id = $1::bigint order by attempts`,
+    [jobId],
+  );
+  const error = 'because';
+  expect(attempts).toEqual([
+    { attempts: 1, outcome: 'timeout', status: 'retryable', calls: 1, bytes: 100, error },
+    { attempts: 2, outcome: 'rate_limited', status: 'pending', calls: 2, bytes: 200, error },
+    // Whether it was made nobody knows, so it counts as one.
+    { attempts: 3, outcome: 'worker_lost', status: 'pending', calls: 1, bytes: 0, error },
+    { attempts: 4, outcome: 'http_5xx', status: 'retryable', calls: 1, bytes: 100, error },
+    { attempts: 5, outcome: 'fresh', status: 'succeeded', calls: 1, bytes: 50, error: null },
+  ]);
+  const { outcomes } = await scene.value<{ outcomes: { attempt: number; outcome: string }[] }>(
+    `pgfresh.explain_pair('quote', 'tried')`,
+  );
+  expect(outcomes.map(({ attempt: number, outcome }) => [number, outcome])).toEqual([
+    [5, 'fresh'],
+    [4, 'http_5xx'],
+    [3, 'worker_lost'],
+    [2, 'rate_limited'],
+    [1, 'timeout'],
+  ]);
+  // One job is one row, however often it was tried.
+  expect(await scene.value(`select count(*)::int from pgfresh.api_call_queue where id = $1`, [jobId])).toBe(1);
+});
+
+it('truth 26: a job that succeeds at once writes no attempt', async () => {
+  await succeed('at once');
+  expect(await scene.value(`select count(*)::int from pgfresh.job_attempts where key = 'at once'`)).toBe(1);
+  expect(await scene.value(`select count(*)::int from pgfresh.history_attempt where key = 'at once'`)).toBe(0);
 });

@@ -290,7 +290,7 @@ describe('a large job that does not fit', () => {
     const small = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'small'`);
     await queue.enqueue(db, 'large', 'full', { estimatedBytes: 500_000 });
     await scene.complete(await scene.claim(), 500_000);
-    await queue.enqueue(db, 'large', 'L');
+    await queue.enqueue(db, 'large', 'L', { estimatedBytes: 400_000 });
     await clock.advance('11 minutes');
     expect(await scene.claim()).toEqual([]);
     await clock.advance('20 hours');
@@ -373,6 +373,17 @@ describe('the estimate of a type', () => {
     expect(await estimate()).toBe(990);
     await queue.enqueue(db, 'quote', 'B');
     expect((await scene.claim())[0]!.estimatedBytes).toBe(990);
+  });
+
+  it('truth 26: the first real size replaces an estimate that nobody has measured', async () => {
+    await db.query(
+      `update pgfresh.data_type_registry set estimated_data_size_bytes = 1000000 where data_type = 'quote'`,
+    );
+    await answer(500);
+    expect(await estimate()).toBe(500);
+    await answer(1_500);
+    expect(await estimate()).toBe(600);
+    await db.query(`update pgfresh.data_type_registry set estimated_data_size_bytes = 0 where data_type = 'quote'`);
   });
 
   it('learns nothing from an answer that was known already', async () => {
