@@ -4,6 +4,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_type pgfresh.data_type_registry := pgfresh.require_type(p_data_type);
+  v_now timestamptz := pgfresh.clock();
+  v_stands_at text;
 begin
   perform pgfresh.require_primary();
   if v_type.refresh_strategy <> 'scheduled' then
@@ -16,14 +18,24 @@ begin
       format('p_slot must be a time, got %s', coalesce(p_slot::text, 'null')),
       'Pass the time of the schedule that has come.');
   end if;
-  insert into pgfresh.refresh_cycle (type_id, slot, opened_at)
-  values (v_type.type_id, p_slot, pgfresh.clock())
+  if exists (select from pgfresh.refresh_cycle where type_id = v_type.type_id and slot = p_slot) then
+    return false;
+  end if;
+  -- Rounds of a source that is away must not pile up: each would ask for every key again when it comes back.
+  update pgfresh.refresh_cycle
+  set done_at = v_now, next_slot = p_slot
+  where type_id = v_type.type_id and done_at is null
+  returning cursor_key into v_stands_at;
+  insert into pgfresh.refresh_cycle (type_id, slot, opened_at, cursor_key, last_key, wraps)
+  values (v_type.type_id, p_slot, v_now, v_stands_at, v_stands_at, v_stands_at is not null)
   on conflict do nothing;
   return found;
 end
 $$;
 comment on function pgfresh.open_refresh_cycle(text, timestamptz) is
-  'Opens a round over all keys of a scheduled data type, one for each slot. Returns whether it is new.';
+  'Opens a round over all keys of a scheduled data type, one for each slot. '
+  'A round that is still open is taken over: the new one goes on where it stood, once around. '
+  'Returns whether it is new.';
 
 create or replace function pgfresh.queue_scheduled_refreshes(p_max_depth int default 1000) returns jsonb
 language plpgsql security definer
@@ -32,11 +44,16 @@ as $$
 declare
   v_began timestamptz := clock_timestamp();
   v_now timestamptz := pgfresh.clock();
-  v_room int;
+  v_types int[];
   v_cycle record;
-  v_obstacle record;
+  -- Keys that this call may still walk over, and data types that have yet to get their part of them.
+  v_left int := p_max_depth;
+  v_to_come int;
+  v_turn int;
   v_keys text[];
   v_good text[];
+  v_at_end boolean;
+  v_done boolean;
   v_counts jsonb := jsonb_build_object('queued', 0, 'merged', 0, 'skipped', 0, 'failed', 0, 'finished', 0);
   v_queued int;
 begin
@@ -45,30 +62,52 @@ begin
   if not pg_try_advisory_xact_lock(7041, 3) then
     return jsonb_build_object('skipped', 'locked');
   end if;
-  if not exists (select from pgfresh.refresh_cycle where done_at is null) then
+  -- In a random order: where not every type fits into one call, each is as likely to have its turn.
+  v_types := array(select type_id from pgfresh.refresh_cycle where done_at is null order by random() limit 100);
+  if cardinality(v_types) = 0 then
     return v_counts;
   end if;
-  v_room := p_max_depth - (
-    select count(*)
-    from (select from pgfresh.job where state in ('r', 'w') limit p_max_depth) as waiting
-  );
   for v_cycle in
-    select c.type_id, c.slot, c.cursor_key, r as registered, res.keys_sql
-    from pgfresh.refresh_cycle as c
-    join pgfresh.data_type_registry as r on r.type_id = c.type_id
-    join pgfresh.type_resolution as res on res.type_id = c.type_id
-    where c.done_at is null
-    order by c.slot, c.type_id
-    limit 100
+    select open.*, count(*) filter (where obstacle is null and room > 0) over () as types
+    from (
+      select t.place, c.type_id, c.slot, c.cursor_key, c.last_key, c.wraps, r as registered, res.keys_sql,
+        o.reason as obstacle,
+        -- The depth is per source, and each of its types has a part of it that no other type can fill.
+        ceil(p_max_depth::float8
+          / greatest(count(*) filter (where o.reason is null) over (partition by r.source_id), 1))::int - (
+          select count(*)
+          from (
+            select from pgfresh.job as j
+            where j.source_id = r.source_id and j.type_id = c.type_id and j.band = -1 and j.state <> 'x'
+            limit p_max_depth
+          ) as waiting
+        ) as room
+      from unnest(v_types) with ordinality as t(type_id, place)
+      join pgfresh.refresh_cycle as c on c.type_id = t.type_id and c.done_at is null
+      join pgfresh.data_type_registry as r on r.type_id = c.type_id
+      join pgfresh.type_resolution as res on res.type_id = c.type_id
+      left join pgfresh.planning_obstacles(v_types, v_now) as o on o.type_id = c.type_id
+    ) as open
+    order by open.place
   loop
-    exit when v_room <= 0;
-    select * into v_obstacle from pgfresh.planning_obstacles(array[v_cycle.type_id], v_now);
-    if found then
-      v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('skipped', 1, 'skipped_' || v_obstacle.reason, 1));
+    if v_cycle.obstacle is not null then
+      v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('skipped', 1, 'skipped_' || v_cycle.obstacle, 1));
       continue;
     end if;
+    continue when v_cycle.room <= 0;
+    v_to_come := coalesce(v_to_come, v_cycle.types);
+    v_turn := least(v_cycle.room, ceil(v_left / v_to_come::float8));
+    v_to_come := v_to_come - 1;
+    continue when v_turn <= 0;
     begin
-      v_keys := array(select k from pgfresh.ask_next_keys(v_cycle.keys_sql, v_cycle.cursor_key, v_room) as k);
+      v_keys := array(select k from pgfresh.ask_next_keys(v_cycle.keys_sql, v_cycle.cursor_key, v_turn) as k);
+      v_at_end := cardinality(v_keys) < v_turn;
+      v_done := v_at_end and not v_cycle.wraps;
+      v_left := v_left - cardinality(v_keys);
+      if not v_cycle.wraps and v_cycle.last_key = any (v_keys) then
+        v_keys := v_keys[:array_position(v_keys, v_cycle.last_key)];
+        v_done := true;
+      end if;
       v_good := array(
         select k
         from unnest(v_keys) as k
@@ -93,13 +132,12 @@ begin
     end if;
     v_counts := pgfresh.add_counts(v_counts, jsonb_build_object(
       'queued', v_queued, 'merged', cardinality(v_good) - v_queued,
-      'failed', cardinality(v_keys) - cardinality(v_good), 'finished', (cardinality(v_keys) < v_room)::int
+      'failed', cardinality(v_keys) - cardinality(v_good), 'finished', v_done::int
     ));
     update pgfresh.refresh_cycle
-    set cursor_key = coalesce(v_keys[cardinality(v_keys)], cursor_key), queued = queued + v_queued,
-      done_at = case when cardinality(v_keys) < v_room then v_now end
-    where type_id = v_cycle.type_id and slot = v_cycle.slot;
-    v_room := v_room - cardinality(v_keys);
+    set cursor_key = case when not v_at_end or v_done then coalesce(v_keys[cardinality(v_keys)], cursor_key) end,
+      wraps = wraps and not v_at_end, queued = queued + v_queued, done_at = case when v_done then v_now end
+    where type_id = v_cycle.type_id and slot = v_cycle.slot and done_at is null;
   end loop;
   delete from pgfresh.refresh_cycle where done_at < v_now - interval '30 days';
   if (v_counts ->> 'queued')::int > 0 then
@@ -110,5 +148,6 @@ begin
 end
 $$;
 comment on function pgfresh.queue_scheduled_refreshes(int) is
-  'Walks on through the open cycles of scheduled data types, key by key, '
-  'as long as fewer than p_max_depth (at most 1000) jobs wait. Always with priority -1. Returns counts.';
+  'Walks on through the open cycles of scheduled data types, at most p_max_depth keys a call, in turns, '
+  'as long as fewer than p_max_depth (at most 1000) scheduled jobs of a source wait, which its data types share. '
+  'Always with priority -1. Returns counts.';

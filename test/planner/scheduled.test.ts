@@ -1,11 +1,16 @@
 import { expect, test } from 'vitest';
 import { PlannerScene } from './scene.ts';
 
-async function scheduled(keys: string): Promise<PlannerScene> {
+async function scheduled(
+  keys: string,
+  sources: Readonly<Record<string, string>> = { profile: 'market', statements: 'market' },
+): Promise<PlannerScene> {
   const scene = await PlannerScene.open();
-  await scene.db.query(`create table symbols (symbol text unique, listed boolean); insert into symbols values ${keys}`);
-  for (const type of ['profile', 'statements']) {
+  await scene.db.query(`create table symbols (symbol text unique, listed boolean); insert into symbols ${keys}`);
+  for (const [type, source] of Object.entries(sources)) {
+    if (source !== 'market') await scene.queue.source(source);
     await scene.type(type, {
+      source,
       columns: {
         refresh_strategy: `'scheduled'`,
         refresh_schedule: `'0 3 * * *'`,
@@ -24,7 +29,7 @@ const open = (scene: PlannerScene, type: string, slot = '2026-01-05T03:00:00Z') 
   scene.queue.value<boolean>('pgfresh.open_refresh_cycle($1::text, $2::timestamptz)', [type, slot]);
 
 test('a slot opens one round, which goes on from key to key and ends', async () => {
-  const scene = await scheduled(`('A', true), ('B', true), ('C', true), ('OLD', false)`);
+  const scene = await scheduled(`values ('A', true), ('B', true), ('C', true), ('OLD', false)`);
   expect(await run(scene)).toMatchObject({ queued: 0, finished: 0 });
   expect([await open(scene, 'profile'), await open(scene, 'profile')]).toEqual([true, false]);
   expect(await run(scene, 2)).toMatchObject({ queued: 2, finished: 0 });
@@ -39,7 +44,7 @@ test('a slot opens one round, which goes on from key to key and ends', async () 
 });
 
 test('a pair that somebody looks at keeps his priority', async () => {
-  const scene = await scheduled(`('A', true)`);
+  const scene = await scheduled(`values ('A', true)`);
   await scene.look('profile', ['A'], 3);
   await scene.tick();
   await open(scene, 'profile');
@@ -48,7 +53,7 @@ test('a pair that somebody looks at keeps his priority', async () => {
 });
 
 test('keys that make no sense, a table that is gone and a source over its quota keep nobody else from his turn', async () => {
-  const scene = await scheduled(`('A', true), ('', true), (E'a\\nb', true), (null, true), ('Z', true)`);
+  const scene = await scheduled(`values ('A', true), ('', true), (E'a\\nb', true), (null, true), ('Z', true)`);
   await scene.queue.source('paid', { quotaBytes: 1_000 });
   await scene.db.query(`select pgfresh.correct_data_usage('paid', 950, 'the provider says so')`);
   await scene.type('gone');
@@ -72,4 +77,78 @@ test('keys that make no sense, a table that is gone and a source over its quota 
     { code: 'keys_raised', subject: 'statements', count: 2 },
     { code: 'type_unresolved', subject: 'gone', count: 1 },
   ]);
+});
+
+const many = `select to_char(n, 'FM0000'), true from generate_series(1, 1500) as n`;
+const waiting = (scene: PlannerScene) =>
+  scene.db.query<{ type: string; jobs: number }>(
+    `select data_type as type, count(*)::int as jobs from pgfresh.open_jobs group by 1 order by 1`,
+  );
+
+test('truth 7: jobs of a source that is away stop no scheduled type of another source', async () => {
+  const scene = await scheduled(many, { dead: 'away', alive: 'market' });
+  await open(scene, 'dead');
+  await run(scene);
+  await run(scene);
+  expect(await waiting(scene)).toEqual([{ type: 'dead', jobs: 1_000 }]);
+  await open(scene, 'alive');
+  expect(await run(scene)).toMatchObject({ queued: 1_000 });
+  await scene.finish('unchanged');
+  // The same once the breaker knows.
+  await scene.db.query(
+    `update pgfresh.sources set paused_until = pgfresh.clock() + interval '5 minutes', paused_by = 'breaker' where name = 'away'`,
+  );
+  expect(await run(scene)).toMatchObject({ queued: 500, finished: 1, skipped_breaker: 1 });
+});
+
+test('truth 7: types of one source share its depth, and one whose jobs do not move keeps its share only', async () => {
+  const scene = await scheduled(many);
+  await open(scene, 'profile');
+  await open(scene, 'statements');
+  for (let tick = 0; tick < 3; tick++) await run(scene);
+  expect(await waiting(scene)).toEqual([
+    { type: 'profile', jobs: 500 },
+    { type: 'statements', jobs: 500 },
+  ]);
+  const late = await scheduled(many);
+  await open(late, 'profile');
+  await run(late);
+  await open(late, 'statements');
+  await run(late);
+  expect(await waiting(late)).toEqual([
+    { type: 'profile', jobs: 1_000 },
+    { type: 'statements', jobs: 500 },
+  ]);
+});
+
+test('truth 7: more types than a call has keys for all have their turn', async () => {
+  const types = Array.from({ length: 120 }, (_, n) => `t${n}`);
+  const scene = await scheduled(`values ('A', true)`, Object.fromEntries(types.map((type) => [type, 'market'])));
+  for (const type of types) await open(scene, type);
+  expect(await run(scene)).toMatchObject({ queued: 100, finished: 0 });
+  expect(await run(scene)).toMatchObject({ queued: 20 });
+  expect(await waiting(scene)).toHaveLength(120);
+});
+
+test('truth 7: slots that come while a round is open are one round, which asks for each key once', async () => {
+  const scene = await scheduled(`values ('A', true), ('B', true), ('C', true), ('D', true)`, { profile: 'market' });
+  const opened = () => scene.queue.value(`(select count(*)::int from pgfresh.refresh_cycle where done_at is null)`);
+  await open(scene, 'profile', '2026-01-05T03:00:00Z');
+  await run(scene, 2);
+  await scene.db.query(`update pgfresh.sources set enabled = false`);
+  for (const day of [6, 7, 8]) {
+    expect(await open(scene, 'profile', `2026-01-0${day}T03:00:00Z`)).toBe(true);
+    expect(await run(scene)).toMatchObject({ queued: 0, skipped_paused: 1 });
+    expect(await opened()).toBe(1);
+  }
+  expect(await open(scene, 'profile', '2026-01-07T03:00:00Z')).toBe(false);
+  await scene.db.query(`update pgfresh.sources set enabled = true`);
+  const asked: string[] = [];
+  await scene.finish('unchanged');
+  while ((await opened()) !== 0) {
+    await run(scene, 1);
+    asked.push(...(await scene.open()));
+    await scene.finish('unchanged');
+  }
+  expect(asked).toEqual(['profile C -1', 'profile D -1', 'profile A -1', 'profile B -1']);
 });
