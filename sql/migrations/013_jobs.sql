@@ -7,7 +7,8 @@ where c.done_at is null and exists (
 drop index pgfresh.refresh_cycle_slot_type_id_idx;
 create unique index refresh_cycle_open on pgfresh.refresh_cycle (type_id) where done_at is null;
 alter table pgfresh.refresh_cycle
-  -- A round that took over an open one begins where that stood, goes to the end and then from the first key to this one.
+  -- A round that took over an open one begins where that stood, goes to the end,
+  -- and then from the first key to this one.
   add column last_key text,
   add column wraps boolean not null default false,
   -- The round that took this one over before its end.
