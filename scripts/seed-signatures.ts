@@ -82,7 +82,7 @@ export const seedSignatures: readonly SeedSignature[] = [
     theirs: 'get_queue_batch(batch size) → jsonb',
     ours: ['get_queue_batch', 'claim_jobs'],
     differs:
-      'The limit is a budget per source and not one figure for all, and a batch that is too large is claimed in part instead of not at all. Bytes are reserved in the claim. Each job carries its `attempt`. Can be limited to sources, data types and a size. Which code fetches a data type is not a matter of the queue, so no function name is returned. `claim_jobs` is the same for workers with a lease.',
+      'The limit is a budget per source and not one figure for all, and a batch that is too large is claimed in part instead of not at all. Bytes are reserved in the claim. Each job carries its `attempt`. Can be limited to sources, data types and a size, and takes the name of the worker. Which code fetches a data type is not a matter of the queue, so no function name is returned. `claim_jobs` is the same for workers with a lease.',
   },
   {
     seed: '001',
@@ -151,7 +151,7 @@ export const seedSignatures: readonly SeedSignature[] = [
     theirs: 'claim_next_pending_job()',
     ours: ['claim_next_pending_job'],
     differs:
-      'Also takes over jobs that have been silent for their maximum, but in the same way as recovery, so that the loss is counted. Can be limited to sources and data types. Null if there is nothing.',
+      'Also takes over jobs that have been silent for their maximum, but in the same way as recovery, so that the loss is counted. Takes the name of the worker. Can be limited to sources and data types. Null if there is nothing.',
   },
   {
     seed: '002',
@@ -177,7 +177,8 @@ export const seedSignatures: readonly SeedSignature[] = [
     seed: '002',
     theirs: 'table scrape_jobs (locked_by, locked_at, heartbeat_at, attempts, next_retry_at)',
     ours: ['api_call_queue'],
-    differs: 'The same columns in the view.',
+    differs:
+      'The same columns in the view. `locked_by` stays when the job has ended; `heartbeat_at` is the later of the two signs of life, that of the worker and that of the job.',
   },
   {
     seed: '002',

@@ -78,6 +78,20 @@ end
 $$;
 comment on function pgfresh.require_outcome(text) is 'Refuses what can not be the name of an outcome.';
 
+create or replace function pgfresh.require_worker_name(p_argument text, p_name text) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('%s must have 1 to 200 characters, and no control characters', p_argument),
+      'For instance the host and the process id.');
+  end if;
+end
+$$;
+comment on function pgfresh.require_worker_name(text, text) is 'Refuses what can not be the name of a worker.';
+
 create or replace function pgfresh.require_range(p_name text, p_value numeric, p_low numeric, p_high numeric)
 returns void
 language plpgsql immutable

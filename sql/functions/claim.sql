@@ -256,10 +256,45 @@ $$;
 comment on function pgfresh.pick_limited(int, int, int[], bigint) is
   'Locks those ready jobs of a source with limits, or with an open breaker, that may run now. A part of claim_jobs.';
 
+/*
+  The number of an SQL client's name. It is written once, and then once an hour, and waits for nobody: who does not see
+  the name that another one is just writing writes it a second time.
+*/
+create or replace function pgfresh.client_number(p_name text) returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_name text := coalesce(p_name,
+    coalesce(nullif(current_setting('application_name', true), ''), session_user) || ':' || pg_backend_pid());
+  v_client pgfresh.worker_name;
+begin
+  select *
+  into v_client
+  from pgfresh.worker_name
+  where name = v_name and not has_lease
+  order by last_seen_at desc
+  limit 1;
+  if not found then
+    insert into pgfresh.worker_name (name, has_lease, last_seen_at)
+    values (v_name, false, v_now)
+    returning * into v_client;
+  elsif v_client.last_seen_at < v_now - interval '1 hour' then
+    update pgfresh.worker_name set last_seen_at = v_now
+    where id = (select n.id from pgfresh.worker_name as n where n.id = v_client.id for update skip locked);
+  end if;
+  return v_client.id;
+end
+$$;
+comment on function pgfresh.client_number(text) is
+  'The number under which a client that speaks only SQL claims: that of its name, '
+  'or of its application_name (else its user) and process id. A part of claim_jobs.';
+
 create or replace function pgfresh.claim_jobs(
   p_worker bigint, p_request uuid, p_limit int, p_sources int[] default null, p_types int[] default null,
   p_max_bytes bigint default null, p_floor_sources int[] default '{}', p_floor_bands smallint[] default '{}',
-  p_floor_ids bigint[] default '{}', p_alone boolean default false)
+  p_floor_ids bigint[] default '{}', p_alone boolean default false, p_client text default null)
 returns setof pgfresh.claimed_job
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -286,6 +321,7 @@ declare
   v_api_keys smallint[];
   v_use_by timestamptz;
   v_floors int := cardinality(p_floor_sources);
+  v_holder bigint := p_worker;
 begin
   -- One comparison in the usual case;
   -- which refusal it is, and whether several floors are one too many, is asked only then.
@@ -334,6 +370,9 @@ begin
         and (p_sources is null or s.id = any (p_sources))
       order by s.id)
   into v_idle, v_due, v_stopped, v_free, v_limited;
+  if p_client is not null then
+    perform pgfresh.require_worker_name('the name of a worker', p_client);
+  end if;
   if p_worker is not null and v_idle is null then
     perform pgfresh.refuse('PGF_LEASE_LOST',
       format('worker %s has no lease', p_worker),
@@ -415,6 +454,9 @@ begin
   if p_alone and (v_sources && v_limited) is not true then
     perform set_config('synchronous_commit', 'off', true);
   end if;
+  if p_worker is null then
+    v_holder := pgfresh.client_number(p_client);
+  end if;
   return query
     with named as (
       insert into pgfresh.claim (request, worker, claimed_at, job_ids)
@@ -423,7 +465,7 @@ begin
       returning true as new
     )
     update pgfresh.job as j
-    set state = 'x', worker = p_worker, request = p_request, claimed_at = v_now, progress_at = v_now,
+    set state = 'x', worker = v_holder, request = p_request, claimed_at = v_now, progress_at = v_now,
       attempt = j.attempt + 1,
       reserved = case when j.source_id = any (v_metered) then j.est_bytes else 0 end
     where j.id = any (v_ids) and (select named.new from named)
@@ -439,14 +481,15 @@ begin
 end
 $$;
 comment on function pgfresh.claim_jobs(
-  bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[], boolean) is
+  bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[], boolean, text) is
   'Claims up to p_limit ready jobs for a registered worker, best band first, '
   'and only what all limits of their sources allow. '
   'p_request is a uuid made by the caller: it names the claim in heartbeat_worker. '
   'The floors are a hint: per source and band, the first id worth looking at. '
   'p_alone says that the transaction is this call alone; '
   'then a claim of sources without limits does not wait for the disk, '
-  'and its jobs must be ended with p_request as a part of their token.';
+  'and its jobs must be ended with p_request as a part of their token. '
+  'p_client is the name of a client that has no number and no lease: p_worker is null then.';
 
 create or replace function pgfresh.promote_jobs(p_now timestamptz) returns int
 language plpgsql
@@ -468,7 +511,7 @@ comment on function pgfresh.promote_jobs(timestamptz) is
 
 create or replace function pgfresh.get_queue_batch(
   p_batch_size int default 50, p_sources text[] default null, p_data_types text[] default null,
-  p_max_bytes bigint default null)
+  p_max_bytes bigint default null, p_worker text default null)
 returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -497,27 +540,30 @@ begin
           'use_by', c.use_by, 'api_key', c.api_key)
         order by c.band desc, c.id),
       '[]')
-    from pgfresh.claim_jobs(null, gen_random_uuid(), p_batch_size, v_sources, v_types, p_max_bytes) as c
+    from pgfresh.claim_jobs(
+      null, gen_random_uuid(), p_batch_size, v_sources, v_types, p_max_bytes, p_client => p_worker) as c
     join pgfresh.data_type_registry as r on r.type_id = c.type_id
   );
 end
 $$;
-comment on function pgfresh.get_queue_batch(int, text[], text[], bigint) is
+comment on function pgfresh.get_queue_batch(int, text[], text[], bigint, text) is
   'Claims a batch for a client that speaks only SQL and returns it as a JSON array. '
   'Pass each job''s id and attempt to complete_queue_job or fail_queue_job; '
-  'a job that is silent for its maximum (300 s by default) is taken back unless heartbeat_jobs reports progress.';
+  'a job that is silent for its maximum (300 s by default) is taken back unless heartbeat_jobs reports progress. '
+  'p_worker is the name under which the jobs are shown (locked_by); '
+  'without it, the application_name (else the user) and the process id of the connection.';
 
 create or replace function pgfresh.claim_next_pending_job(
-  p_sources text[] default null, p_data_types text[] default null)
+  p_worker text default null, p_sources text[] default null, p_data_types text[] default null)
 returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pgfresh.recover_silent_jobs(10);
-  return pgfresh.get_queue_batch(1, p_sources, p_data_types) -> 0;
+  return pgfresh.get_queue_batch(1, p_sources, p_data_types, p_worker => p_worker) -> 0;
 end
 $$;
-comment on function pgfresh.claim_next_pending_job(text[], text[]) is
-  'Claims one job, after taking back some that have been silent for their maximum. '
+comment on function pgfresh.claim_next_pending_job(text, text[], text[]) is
+  'Claims one job under a name, after taking back some that have been silent for their maximum. '
   'Returns it as get_queue_batch does, or null.';

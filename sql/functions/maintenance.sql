@@ -54,6 +54,15 @@ begin
     execute format('delete from pgfresh.%I where ended_at < %L',
       v_tree || '_default', pgfresh.clock() - make_interval(days => v_keep + 1));
   end loop;
+  -- Names that no row of the history has any more.
+  delete from pgfresh.worker_name
+  where id = any (array(
+    select n.id
+    from pgfresh.worker_name as n
+    where n.last_seen_at
+        < pgfresh.clock() - make_interval(days => greatest(p_keep_succeeded_days, p_keep_other_days) + 2)
+      and not exists (select from pgfresh.worker as w where w.id = n.id)
+    for update of n skip locked));
   return jsonb_build_object('made', v_made, 'dropped', v_dropped, 'busy', v_busy);
 end
 $$;

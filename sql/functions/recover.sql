@@ -3,21 +3,19 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_now timestamptz := pgfresh.clock();
   v_id bigint;
 begin
-  if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      'p_name must have 1 to 200 characters, and no control characters',
-      'For instance the host and the process id.');
-  end if;
-  insert into pgfresh.worker (name, started_at, lease_until)
-  values (p_name, pgfresh.clock(), pgfresh.clock() + interval '12 seconds')
-  returning id into v_id;
+  perform pgfresh.require_worker_name('p_name', p_name);
+  insert into pgfresh.worker_name (name, has_lease, last_seen_at) values (p_name, true, v_now) returning id into v_id;
+  insert into pgfresh.worker (id, name, started_at, renewed_at, lease_until)
+  values (v_id, p_name, v_now, v_now, v_now + interval '12 seconds');
   return v_id;
 end
 $$;
 comment on function pgfresh.register_worker(text) is
-  'Begins an incarnation of a worker process: its number, with a lease of 12 s that heartbeat_worker renews.';
+  'Begins an incarnation of a worker process: its number, with a lease of 12 s that heartbeat_worker renews. '
+  'Its name is kept as long as the history of its jobs.';
 
 /*
   A claim whose answer was lost on its way is known to us and not to the worker. So the worker says which claims it
@@ -56,7 +54,9 @@ begin
       v_stranded.ids, v_stranded.attempts, array_fill(0::bigint, array[cardinality(v_stranded.ids)]), 'put_back');
   end if;
   -- As claims and recovery take them: the ledger of the sources, then the worker, then what it has claimed.
-  update pgfresh.worker set lease_until = v_now + interval '12 seconds' where id = p_worker and lease_until > v_now;
+  update pgfresh.worker
+  set renewed_at = v_now, lease_until = v_now + interval '12 seconds'
+  where id = p_worker and lease_until > v_now;
   if not found then
     return false;
   end if;
@@ -83,13 +83,22 @@ begin
   v_count := pgfresh.take_back(p_worker, 'put_back', null);
   delete from pgfresh.worker where id = p_worker and not exists (select from pgfresh.claim where worker = p_worker);
   -- What somebody has locked this moment was left out, and is left to recovery.
-  update pgfresh.worker set lease_until = '-infinity', idle = false where id = p_worker;
+  update pgfresh.worker set lease_until = least(lease_until, pgfresh.clock()), idle = false where id = p_worker;
+  update pgfresh.worker_name set last_seen_at = pgfresh.clock() where id = p_worker and has_lease;
   return v_count;
 end
 $$;
 comment on function pgfresh.retire_worker(bigint) is
   'Ends an incarnation: what it still holds is ready again at once, and returned is how many jobs that were. '
   'What somebody has locked this moment is taken back by recovery.';
+
+create or replace function pgfresh.worker_called(p_worker bigint) returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce((select name from pgfresh.worker_name where id = p_worker), 'number ' || p_worker, 'an SQL client')
+$$;
+comment on function pgfresh.worker_called(bigint) is 'The name of a worker or SQL client, also when it is gone.';
 
 create or replace function pgfresh.take_back(p_worker bigint, p_verdict text, p_error text) returns int
 language plpgsql
@@ -176,7 +185,7 @@ begin
   -- in the order in which ends of several sources take them.
   perform from pgfresh.source_state order by source_id for update;
   for v_silent in
-    select held.worker, array_agg(held.id) as ids, array_agg(held.attempt) as attempts
+    select pgfresh.worker_called(held.worker) as name, array_agg(held.id) as ids, array_agg(held.attempt) as attempts
     from (
       select j.id, j.attempt, j.worker
       from pgfresh.claim as c
@@ -191,7 +200,7 @@ begin
   loop
     perform pgfresh.turn_back_jobs(
       v_silent.ids, v_silent.attempts, array_fill(0::bigint, array[cardinality(v_silent.ids)]), 'lost', null,
-      format('no progress for its maximum, held by %s', coalesce('worker ' || v_silent.worker, 'an SQL client')));
+      format('no progress for its maximum, held by %s', v_silent.name));
     v_count := v_count + cardinality(v_silent.ids);
   end loop;
   return v_count;
@@ -246,14 +255,14 @@ begin
     for v_worker in
       select id, name from pgfresh.worker where lease_until <= v_now order by id limit 100 for update skip locked
     loop
-      v_lost := v_lost + pgfresh.take_back(
-        v_worker.id, 'lost', format('worker %s (%s) is gone', v_worker.id, v_worker.name));
+      v_lost := v_lost + pgfresh.take_back(v_worker.id, 'lost', format('worker %s is gone', v_worker.name));
+      update pgfresh.worker_name set last_seen_at = v_now where id = v_worker.id;
       delete from pgfresh.worker
       where id = v_worker.id and not exists (select from pgfresh.claim where worker = v_worker.id);
       v_workers := v_workers + 1;
     end loop;
     foreach v_id in array v_retired loop
-      v_lost := v_lost + pgfresh.take_back(v_id, 'lost', format('worker %s has retired', v_id));
+      v_lost := v_lost + pgfresh.take_back(v_id, 'lost', format('worker %s has retired', pgfresh.worker_called(v_id)));
     end loop;
   end if;
   v_silent := pgfresh.recover_silent_jobs(p_limit);

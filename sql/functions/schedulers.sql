@@ -7,11 +7,7 @@ declare
   v_id bigint;
 begin
   perform pgfresh.require_primary();
-  if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      'p_name must have 1 to 200 characters, and no control characters',
-      'For instance the host and the process id.');
-  end if;
+  perform pgfresh.require_worker_name('p_name', p_name);
   if p_handlers is null or array_position(p_handlers, null) is not null or cardinality(p_handlers) > 10000 then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       'p_handlers must be an array of at most 10000 names',

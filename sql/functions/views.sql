@@ -8,14 +8,21 @@ select j.id, j.key, r.data_type, s.name as source,
   j.priority, j.est_bytes as estimated_data_size_bytes,
   j.created_at, j.claimed_at as processed_at, null::timestamptz as completed_at,
   j.retries as retry_count, j.attempt as attempts, j.lost, j.error as error_message, j.metadata,
-  w.name as locked_by, j.claimed_at as locked_at, j.progress_at as heartbeat_at,
+  n.name as locked_by, j.claimed_at as locked_at, greatest(j.progress_at, w.renewed_at) as heartbeat_at,
   case when j.state = 'w' then j.run_at end as next_retry_at,
-  null::text as outcome, null::bigint as data_size_bytes
+  null::text as outcome, null::bigint as data_size_bytes,
+  -- A worker that has no row any more has ended.
+  least(case when n.has_lease then coalesce(w.lease_until, n.last_seen_at) end, j.progress_at + r.max_run)
+    as lease_until
 from pgfresh.job as j
 join pgfresh.data_type_registry as r on r.type_id = j.type_id
 join pgfresh.sources as s on s.id = j.source_id
+left join pgfresh.worker_name as n on n.id = j.worker
 left join pgfresh.worker as w on w.id = j.worker;
-comment on view pgfresh.open_jobs is 'Jobs that wait or run.';
+comment on view pgfresh.open_jobs is
+  'Jobs that wait or run. heartbeat_at is the last sign of life: of the worker''s lease, or of the job itself. '
+  'At lease_until the job is taken back if nothing more is heard: when the worker''s lease ends, '
+  'or when the job has made no progress for the max_run of its data type, whichever comes first.';
 
 create or replace view pgfresh.api_call_queue with (security_invoker = true) as
 select id, key, data_type, status, priority, estimated_data_size_bytes, created_at, processed_at, completed_at,
@@ -24,7 +31,7 @@ select id, key, data_type, status, priority, estimated_data_size_bytes, created_
 from pgfresh.open_jobs
 union all
 select h.id, h.key, r.data_type, h.status, h.priority, h.bytes, h.created_at, h.claimed_at, h.ended_at,
-  h.retries, h.attempt, h.error, h.metadata, h.worker::text, h.claimed_at, null, null,
+  h.retries, h.attempt, h.error, h.metadata, coalesce(n.name, 'worker ' || h.worker), h.claimed_at, null, null,
   s.name, h.outcome, h.bytes
 from (
   select id, key, type_id, source_id, status, priority, bytes, created_at, claimed_at, ended_at,
@@ -36,8 +43,11 @@ from (
   from pgfresh.history_other
 ) as h
 join pgfresh.data_type_registry as r on r.type_id = h.type_id
-join pgfresh.sources as s on s.id = h.source_id;
-comment on view pgfresh.api_call_queue is 'Every job, open or ended, as the one table that it looks like from outside.';
+join pgfresh.sources as s on s.id = h.source_id
+left join pgfresh.worker_name as n on n.id = h.worker;
+comment on view pgfresh.api_call_queue is
+  'Every job, open or ended, as the one table that it looks like from outside. '
+  'locked_by is the name of the worker or SQL client that has it, or that had it last.';
 
 create or replace view pgfresh.job_attempts with (security_invoker = true) as
 select h.id, h.attempt as attempts, h.key, r.data_type, s.name as source, h.status, h.outcome, h.error as error_message,
@@ -74,16 +84,17 @@ comment on view pgfresh.failed_jobs is
   'The dead letters: what failed for good, and whether it was enqueued again by retry_failed_jobs.';
 
 create or replace view pgfresh.stuck_jobs with (security_invoker = true) as
-select q.*, pgfresh.clock() - q.heartbeat_at as time_since_heartbeat
+select q.*,
+  -- Of a worker that lives and a job that does not get on, the job's own.
+  c.now - case when w.lease_until > c.now then j.progress_at else q.heartbeat_at end as time_since_heartbeat
 from pgfresh.open_jobs as q
 join pgfresh.job as j on j.id = q.id
-join pgfresh.data_type_registry as r on r.type_id = j.type_id
 left join pgfresh.worker as w on w.id = j.worker
-where j.state = 'x'
-  and (j.progress_at < pgfresh.clock() - r.max_run
-    or (j.worker is not null and (w.id is null or w.lease_until <= pgfresh.clock())));
+cross join (select pgfresh.clock() as now) as c
+where j.state = 'x' and (q.lease_until < c.now or w.lease_until <= c.now);
 comment on view pgfresh.stuck_jobs is
-  'Running jobs that recovery would take back: silent for their maximum, or held by a worker whose lease has ended.';
+  'Running jobs that recovery would take back: silent for their maximum, or held by a worker whose lease has ended. '
+  'time_since_heartbeat is how long the sign of life that counts has been missing.';
 
 create or replace view pgfresh.job_status with (security_invoker = true) as
 select data_type, source, status, count(*) as jobs, min(created_at) as oldest, max(priority) as highest_priority

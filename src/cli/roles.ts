@@ -47,6 +47,7 @@ const roles = {
       types,
       concurrency: settings.workerConcurrency,
       drainMs: settings.drainTimeout,
+      workerName: settings.workerName,
     }),
   }),
   scheduler: ({ database: db, url, events, config: { settings, jobs = [] } }) => ({
@@ -58,6 +59,7 @@ const roles = {
       ownJobs: { sweep: sweepJob({ db, events }) },
       concurrency: settings.schedulerConcurrency,
       drainMs: settings.drainTimeout,
+      workerName: settings.workerName,
     }),
   }),
   gateway: ({ database: db, url, listenUrl, events, config }) => {

@@ -103,6 +103,16 @@ export const settings = {
     schema: duration,
     default: '1s',
   },
+  workerName: {
+    about: 'name of this process in the queue, its history and the runs of jobs; without it, host and process id',
+    env: 'PGFRESH_WORKER_NAME',
+    flag: '--worker-name <name>',
+    schema: z
+      .string()
+      .regex(/^\P{Cc}{1,200}$/u, 'expected 1 to 200 characters and no control characters')
+      .optional(),
+    default: undefined,
+  },
   workerConcurrency: {
     about: 'answers that a worker waits for at the most',
     env: 'PGFRESH_WORKER_CONCURRENCY',

@@ -32,9 +32,9 @@ export type PgfreshEvent =
       step: 'pump' | 'poll' | 'read' | 'admit' | 'advance' | 'check' | 'explain' | 'count' | 'answer';
       problem: string;
     }
-  | { type: 'worker.started'; worker: number; types: readonly string[] }
+  | { type: 'worker.started'; worker: number; name: string; types: readonly string[] }
   | { type: 'worker.failed'; step: 'claim' | 'hold' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
-  | { type: 'worker.lease_lost'; worker: number }
+  | { type: 'worker.lease_lost'; worker: number; name: string }
   | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
   | { type: 'scheduler.started'; scheduler: number; handlers: readonly string[] }
   | { type: 'scheduler.failed'; step: 'slots' | 'end' | 'heartbeat' | 'listen'; problem: string }

@@ -23,6 +23,8 @@ export interface SchedulerOptions {
   /** Runs at the same time, and by that connections for them. */
   readonly concurrency: number;
   readonly drainMs: number;
+  /** Its name in the runs of jobs; host and process id if it is left out. */
+  readonly workerName?: string | undefined;
 }
 
 const slotsAtOnce = 500;
@@ -104,7 +106,8 @@ export class Scheduler extends Service {
   }
 
   async #register(): Promise<number> {
-    const id = await this.#store.register(`${hostname()}:${process.pid}`);
+    const { workerName = `${hostname()}:${process.pid}` } = this.#options;
+    const id = await this.#store.register(workerName);
     this.#id = id;
     this.#options.events.emit({
       type: 'scheduler.started',

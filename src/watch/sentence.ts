@@ -51,12 +51,10 @@ const sentences: Sentences = {
   'gateway.slow': ({ skipped }) => debug(`a client reads slowly; ${skipped} states were left out`),
   'changes.published': ({ types, ms }) => debug(`told of changes of ${types} data types in ${Math.round(ms)} ms`),
   'gateway.failed': ({ step, problem }) => warn(`the gateway's ${step} failed and is tried again: ${problem}`),
-  'worker.started': ({ worker, types }) =>
-    info(
-      types.length === 0 ? `worker ${worker} knows no data type yet` : `worker ${worker} refreshes ${types.join(', ')}`,
-    ),
+  'worker.started': ({ name, types }) =>
+    info(types.length === 0 ? `worker ${name} knows no data type yet` : `worker ${name} refreshes ${types.join(', ')}`),
   'worker.failed': ({ step, problem }) => warn(`the worker's ${step} failed and is tried again: ${problem}`),
-  'worker.lease_lost': ({ worker }) => warn(`worker ${worker} has lost its lease and begins anew`),
+  'worker.lease_lost': ({ name }) => warn(`worker ${name} has lost its lease and begins anew`),
   'worker.drained': ({ finished, putBack, ms }) =>
     info(`the worker has finished ${finished} refreshes and put back ${putBack} in ${Math.round(ms)} ms`),
   'scheduler.started': ({ scheduler, handlers }) =>

@@ -34,6 +34,8 @@ export interface WorkerOptions {
   readonly types?: readonly string[] | undefined;
   readonly concurrency: number;
   readonly drainMs: number;
+  /** Its name in the queue and in the history; host and process id if it is left out. */
+  readonly workerName?: string | undefined;
 }
 
 interface Held {
@@ -55,6 +57,7 @@ const patienceMs = 1_500;
 export class Worker extends Service {
   readonly name = 'worker';
   readonly #options: WorkerOptions;
+  readonly #workerName: string;
   readonly #queue = new Queue();
   readonly #commits: Commits;
   readonly #clients: Clients;
@@ -81,6 +84,7 @@ export class Worker extends Service {
     super();
     const { db, url, events, sources } = options;
     this.#options = options;
+    this.#workerName = options.workerName ?? `${hostname()}:${process.pid}`;
     this.#commits = new Commits(db, this.#queue);
     const now = (): Date => this.#now();
     this.#clients = new Clients(sources, { db, events, now });
@@ -97,7 +101,8 @@ export class Worker extends Service {
     // Without notifications, for instance behind a pooler, polling is enough.
     await this.#listener.start().catch((error: unknown) => this.#failed('lease', error));
     const types = [...this.#catalog!.types.values()].map(({ name }) => name);
-    this.#options.events.emit({ type: 'worker.started', worker: this.#lease.worker, types });
+    const name = this.#workerName;
+    this.#options.events.emit({ type: 'worker.started', worker: this.#lease.worker, name, types });
     this.#loops = Promise.all([
       this.#claimUntilStopped(),
       this.#every(catalogEveryMs, 'catalog', () => this.#readCatalog()),
@@ -201,7 +206,7 @@ export class Worker extends Service {
     if (!this.#lease.lost.aborted) return this.#lease;
     // What was claimed under the old one is ended by its fence, or not at all.
     const old = this.#lease;
-    events.emit({ type: 'worker.lease_lost', worker: old.worker });
+    events.emit({ type: 'worker.lease_lost', worker: old.worker, name: this.#workerName });
     await old.stop().catch(() => {});
     const lease = this.#newLease();
     await lease.start();
@@ -210,7 +215,7 @@ export class Worker extends Service {
   }
 
   #newLease(): Lease {
-    return new Lease({ url: this.#options.url, name: `${hostname()}:${process.pid}` });
+    return new Lease({ url: this.#options.url, name: this.#workerName });
   }
 
   async #run(held: Held): Promise<void> {

@@ -162,7 +162,7 @@ describe('a job without progress', () => {
       {
         key: 'silent',
         status: 'pending',
-        error_message: expect.stringMatching(/^no progress for its maximum, held by worker \d+$/) as string,
+        error_message: expect.stringMatching(/^no progress for its maximum, held by .+$/) as string,
       },
     ]);
     expect(
