@@ -1,5 +1,8 @@
 import { z } from 'zod';
 
+/** A size as text, such as "500MB" (decimal) or "20GiB" (binary); or a number of bytes. */
+export type Bytes = number | `${number}${'' | 'K' | 'M' | 'G' | 'T' | 'Ki' | 'Mi' | 'Gi' | 'Ti'}B`;
+
 const units: Readonly<Record<string, number>> = {
   B: 1,
   KB: 1e3,
@@ -14,8 +17,10 @@ const units: Readonly<Record<string, number>> = {
 
 const expected = 'expected a number of bytes, or a text such as "500MB", "20GB" or "1TiB"';
 
+const text = z.string() as z.ZodType as z.ZodType<string, Extract<Bytes, string>>;
+
 /** A number of bytes, or a text such as "20GB" (decimal) or "20GiB" (binary). Read as bytes. */
-export const bytes = z.union([z.number(), z.string()], expected).transform((value, context) => {
+export const bytes = z.union([z.number(), text], expected).transform((value, context) => {
   const count = typeof value === 'number' ? value : parseBytes(value);
   if (Number.isSafeInteger(count) && count >= 0) return count;
   context.addIssue({ code: 'custom', message: expected });

@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { bytes } from './bytes.ts';
+import { bytes, type Bytes } from './bytes.ts';
 import { options } from './definition.ts';
-import { durationBetween } from './duration.ts';
+import { durationBetween, type Duration } from './duration.ts';
 import type {
   ApiKeyPlace,
   Authorization,
@@ -30,15 +30,15 @@ export interface ClientDefinition {
   /** Fetches a token; asked for one when there is none, when it has expired, and once more when the answer is 401. */
   readonly token?: ((context: TokenContext) => Promise<Token>) | undefined;
   /** From the first step of a call to the last byte of its answer; 10 s if it is left out. */
-  readonly timeout?: number | string | undefined;
+  readonly timeout?: Duration | undefined;
   /** The largest answer as it comes, with its headers; 8MB if it is left out. */
-  readonly maxWireBytes?: number | string | undefined;
+  readonly maxWireBytes?: Bytes | undefined;
   /** The largest answer unpacked; 32MB if it is left out. */
-  readonly maxDecodedBytes?: number | string | undefined;
+  readonly maxDecodedBytes?: Bytes | undefined;
   /** How many times larger it may become by unpacking; 100 if it is left out. */
   readonly maxRatio?: number | undefined;
   /** How long an answer may be used again, at most the ttl of the data type; 1 hour if it is left out. */
-  readonly cacheTtl?: number | string | undefined;
+  readonly cacheTtl?: Duration | undefined;
   /** How many answers are kept, in each process; 1000 if it is left out, and 0 keeps none. */
   readonly cacheEntries?: number | undefined;
 }

@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { bytes } from './bytes.ts';
+import { bytes, type Bytes } from './bytes.ts';
 import { definedName, identifier, options, qualifiedName } from './definition.ts';
-import { durationBetween } from './duration.ts';
+import { durationBetween, type Duration } from './duration.ts';
 import { fetching, type AnswerContext, type Bounds, type MergeWhenGreater, type RequestContext } from './fetching.ts';
 import type { HttpRequest } from './http-request.ts';
 import { patternText } from './pattern.ts';
@@ -12,14 +12,26 @@ import { isRowSchema, type InputOf, type OutputOf, type RowSchema } from './stan
 /** A row as `rows` returns it: what the schema `row` takes, or any object where there is none. */
 export type RowOf<Row extends RowSchema> = unknown extends InputOf<Row> ? object : InputOf<Row> & object;
 
+type Dependencies = readonly (string | { readonly name: string })[];
+
+/** The columns of a row: those of the schema `row`, else those of what `rows` returns, else any. */
+type ColumnOf<Row extends RowSchema, Written> = NameIn<unknown extends OutputOf<Row> ? Written : OutputOf<Row>>;
+type NameIn<T> = [KeyIn<T>] extends [never] ? string : KeyIn<T>;
+type KeyIn<T> = T extends unknown ? Extract<keyof T, string> : never;
+
 // As methods, because a list of data types must take every one of them, whatever its answers are.
-interface Rows<Answer extends RowSchema, Row extends RowSchema> {
-  rows(answer: OutputOf<Answer>, context: AnswerContext): RowOf<Row> | readonly RowOf<Row>[] | null | undefined;
-  sanity(row: RowOf<Row>, context: AnswerContext): string | undefined;
+interface Rows<Answer extends RowSchema, Written extends object> {
+  rows(answer: OutputOf<Answer>, context: AnswerContext): Written | readonly Written[] | null | undefined;
+  sanity(row: Written, context: AnswerContext): string | undefined;
 }
 
 /** What is kept fresh: a table that mirrors a provider, when its rows are too old, how they are fetched and what that may cost. */
-export interface DataTypeDefinition<Answer extends RowSchema = RowSchema, Row extends RowSchema = RowSchema> {
+export interface DataTypeDefinition<
+  Answer extends RowSchema = RowSchema,
+  Row extends RowSchema = RowSchema,
+  Written extends RowOf<Row> = RowOf<Row>,
+  Needs extends Dependencies = Dependencies,
+> {
   readonly name: string;
   /** A source of this configuration, or the name of one that the database knows. */
   readonly source: string | SourceDefinition;
@@ -28,15 +40,15 @@ export interface DataTypeDefinition<Answer extends RowSchema = RowSchema, Row ex
   /** The table, with its schema and a dot before it if that is not public. */
   readonly table: string;
   /** The column or columns of the key. */
-  readonly key: string | readonly string[];
+  readonly key: ColumnOf<Row, NoInfer<Written>> | readonly ColumnOf<Row, NoInfer<Written>>[];
   /** The column that says when a row was fetched, a timestamptz. */
   readonly timestamp: string;
   /** How old is too old. There is no default, because nobody else can know it. */
-  readonly ttl: number | string;
+  readonly ttl: Duration;
   /** A column that says it for single rows, as an interval or in whole minutes. */
   readonly ttlColumn?: string | undefined;
   /** How long the answer that there is nothing is good for; the ttl if it is left out. */
-  readonly emptyTtl?: number | string | undefined;
+  readonly emptyTtl?: Duration | undefined;
   /** An SQL function (timestamptz, interval) or (timestamptz, int minutes) that returns whether a row is stale. */
   readonly staleness?: string | undefined;
   /** Refreshes all keys at these times, in the background; on demand then only what is missing. Needs `keys`. */
@@ -53,16 +65,19 @@ export interface DataTypeDefinition<Answer extends RowSchema = RowSchema, Row ex
   readonly gateOpens?: string | undefined;
   /** Below `uiThreshold` viewers the priority is `background`, and from there on the number of viewers. */
   readonly priority?: { readonly background: number; readonly uiThreshold: number } | undefined;
-  /** Data types whose row of the same key must be there first. */
-  readonly dependsOn?: readonly string[] | undefined;
+  /**
+   * Data types whose row of the same key must be there first: data types of this configuration or their names, or
+   * `{ name }` of one that only the database knows.
+   */
+  readonly dependsOn?: Needs | undefined;
   /** What an answer weighs, until real ones have told. */
-  readonly estimatedBytes?: number | string | undefined;
+  readonly estimatedBytes?: Bytes | undefined;
   /** The column that says how old the data is at the provider; `rows` fills it. What is older never replaces what is newer. */
-  readonly sourceTimestamp?: string | undefined;
+  readonly sourceTimestamp?: ColumnOf<Row, NoInfer<Written>> | undefined;
   /** 3 if it is left out. */
   readonly maxRetries?: number | undefined;
   /** How long a job may go without progress; 5 minutes if it is left out. */
-  readonly maxRun?: number | string | undefined;
+  readonly maxRun?: Duration | undefined;
   /** Whether all viewers see the same rows, or each what row security shows them; shared if it is left out. */
   readonly visibility?: 'shared' | 'rls' | undefined;
   /** A schema (zod, or any that follows standardschema.dev) of a row as it is written; `pgfresh check` compares it with the table. */
@@ -72,15 +87,14 @@ export interface DataTypeDefinition<Answer extends RowSchema = RowSchema, Row ex
   /** Describes the request for a key; the engine makes the call. */
   readonly request?: ((key: string, context: RequestContext) => HttpRequest | Promise<HttpRequest>) | undefined;
   /** The rows of a validated answer, each with its key as the provider says it. None means that there is nothing. */
-  readonly rows?: Rows<Answer, Row>['rows'] | undefined;
+  readonly rows?: Rows<Answer, Written>['rows'] | undefined;
   /** Bounds by column, or a function that says in a sentence what is wrong with a row. */
   readonly sanity?:
-    | { readonly [Column in Extract<keyof RowOf<Row>, string>]?: Bounds }
-    | { readonly [column: string]: Bounds }
-    | Rows<Answer, Row>['sanity']
+    | { readonly [Column in ColumnOf<Row, NoInfer<Written>>]?: Bounds }
+    | Rows<Answer, NoInfer<Written>>['sanity']
     | undefined;
   /** Whether rows of the key that the answer lacks stay (`merge`, if it is left out) or go (`replace`). */
-  readonly write?: 'merge' | 'replace' | MergeWhenGreater | undefined;
+  readonly write?: 'merge' | 'replace' | MergeWhenGreater<ColumnOf<Row, NoInfer<Written>>> | undefined;
   /** Whether a null is written, as it is if this is left out, or leaves what is there. */
   readonly nulls?: 'write' | 'keep' | undefined;
   /** Which statuses of an answer mean that there is nothing; 204 if it is left out. */
@@ -121,7 +135,10 @@ export const dataTypeSchema = options({
   gate: qualifiedName.optional(),
   gateOpens: qualifiedName.optional(),
   priority: options({ background: z.int().min(0).max(million), uiThreshold: z.int().min(1).max(million) }).optional(),
-  dependsOn: z.array(definedName).max(16).default([]),
+  dependsOn: z
+    .array(z.union([definedName, z.custom<{ name: string }>(isNamed).transform(({ name }) => name)]))
+    .max(16)
+    .default([]),
   estimatedBytes: bytes.refine((count) => count <= 1e15, 'expected at most 1000TB').default(0),
   sourceTimestamp: identifier.optional(),
   maxRetries: z.int().min(0).max(100).default(3),
@@ -149,9 +166,15 @@ export const dataTypeSchema = options({
 export type DataType = z.output<typeof dataTypeSchema>;
 
 /** A data type as it was defined: clients know it by its name, and its rows by their schema. */
-export type DefinedDataType<Name extends string, Row extends RowSchema> = DataTypeDefinition & {
+export type DefinedDataType<
+  Name extends string,
+  Row extends RowSchema,
+  Needs extends Dependencies = [],
+> = DataTypeDefinition & {
   readonly name: Name;
   readonly row?: Row | undefined;
+  /** For the compiler alone: the names in dependsOn. */
+  readonly '~needs'?: Extract<Needs[number], string>;
 };
 
 /** Does nothing but give the editor the types; what is wrong is said when the configuration is loaded. */
@@ -159,8 +182,10 @@ export function defineDataType<
   const Name extends string,
   Answer extends RowSchema = RowSchema,
   Row extends RowSchema = RowSchema,
->(type: DataTypeDefinition<Answer, Row> & { readonly name: Name }): DefinedDataType<Name, Row> {
-  return type;
+  Written extends RowOf<Row> = RowOf<Row>,
+  const Needs extends Dependencies = [],
+>(type: DataTypeDefinition<Answer, Row, Written, Needs> & { readonly name: Name }): DefinedDataType<Name, Row, Needs> {
+  return type as DefinedDataType<Name, Row, Needs>;
 }
 
 function isNamed(source: unknown): boolean {

@@ -2,10 +2,16 @@ import { z } from 'zod';
 
 const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
+/** A time as text, such as "250ms", "30s", "15m", "6h" or "1d"; or a number of milliseconds. */
+export type Duration = number | `${number}${keyof typeof units}`;
+
 const expected = 'expected a positive time such as "30s", "15m", "6h" or a number of milliseconds';
 
+// The compiler refuses a literal of another form; what comes from the environment is read here.
+const text = z.string() as z.ZodType as z.ZodType<string, Extract<Duration, string>>;
+
 /** A positive time: a number of milliseconds, or a text such as "250ms", "30s", "15m", "6h", "1d". Read as milliseconds. */
-export const duration = z.union([z.number(), z.string()], expected).transform((value, context) => {
+export const duration = z.union([z.number(), text], expected).transform((value, context) => {
   const ms = typeof value === 'number' ? value : parseDuration(value);
   if (ms > 0 && Number.isFinite(ms)) return ms;
   context.addIssue({ code: 'custom', message: expected });

@@ -34,12 +34,12 @@ export interface Bounds {
 }
 
 /** Writes a row only where this column of it is greater than what is there. */
-export interface MergeWhenGreater {
-  readonly mergeWhenGreater: string;
+export interface MergeWhenGreater<Column extends string = string> {
+  readonly mergeWhenGreater: Column;
 }
 
 /** A write mode: a row is written only where this column of it is greater than what is there. */
-export function mergeWhenGreater(column: string): MergeWhenGreater {
+export function mergeWhenGreater<const Column extends string>(column: Column): MergeWhenGreater<Column> {
   return { mergeWhenGreater: column };
 }
 

@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { bytes } from './bytes.ts';
+import { bytes, type Bytes } from './bytes.ts';
 import { options, readDefinition } from './definition.ts';
-import { durationBetween } from './duration.ts';
+import { durationBetween, type Duration } from './duration.ts';
 import type { ApiKeyPlace } from './http-request.ts';
 
 /** Who looks, as his token says. */
@@ -42,7 +42,7 @@ export interface RlsDefinition {
   /** The role of people without a token; they are refused if it is left out. */
   readonly anonymousRole?: string | undefined;
   /** How long it may take to read as a user, and so what policies may take to decide; 3s if it is left out. */
-  readonly timeout?: number | string | undefined;
+  readonly timeout?: Duration | undefined;
 }
 
 /** How much one person or one address may ask for. */
@@ -56,14 +56,14 @@ export interface GatewayLimits {
   /** Pairs that nobody has ever asked for, which cost a call each. */
   readonly newPairsPerMinute?: number | undefined;
   readonly messagesPerSecond?: number | undefined;
-  readonly messageBytes?: number | string | undefined;
+  readonly messageBytes?: Bytes | undefined;
   /** How deep the JSON of a message may be. */
   readonly messageDepth?: number | undefined;
   readonly refreshesPerMinute?: number | undefined;
   /** What may wait for a client that reads slowly, before it gets only the newest of each pair. */
-  readonly bufferBytes?: number | string | undefined;
+  readonly bufferBytes?: Bytes | undefined;
   /** How long it may stay that slow. */
-  readonly slowFor?: number | string | undefined;
+  readonly slowFor?: Duration | undefined;
 }
 
 /** Who may connect to the gateway, and what for. */

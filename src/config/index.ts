@@ -1,4 +1,4 @@
-export { bytes } from './bytes.ts';
+export { bytes, type Bytes } from './bytes.ts';
 export { isFreeHeader, type ClientDefinition } from './client-options.ts';
 export { defineDataType, type DataType, type DataTypeDefinition, type DefinedDataType } from './data-type.ts';
 export {
@@ -10,7 +10,7 @@ export {
 } from './fetching.ts';
 export { readDevSupport, type Dev, type DevContext, type DevSupport } from './dev.ts';
 export { type Definitions } from './definitions.ts';
-export { duration, durationBetween, durationText } from './duration.ts';
+export { duration, durationBetween, durationText, type Duration } from './duration.ts';
 export type {
   GatewayDefinition,
   GatewayLimits,

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { options, qualifiedName } from './definition.ts';
-import { durationBetween } from './duration.ts';
+import { durationBetween, type Duration } from './duration.ts';
 import { cron, zone } from './schedule.ts';
 
 /** What a job says of its end. */
@@ -34,7 +34,7 @@ export type JobHandler<Params = Readonly<Record<string, unknown>>> = (
   context: JobContext<Params>,
 ) => JobResult | Promise<JobResult>;
 
-type Times = number | string | readonly [number | string, number | string];
+type Times = Duration | readonly [Duration, Duration];
 
 /** What runs at set times: an SQL function, or a handler of this program. */
 export interface JobDefinition<Params extends object = Readonly<Record<string, unknown>>> {
@@ -56,21 +56,21 @@ export interface JobDefinition<Params extends object = Readonly<Record<string, u
   readonly enabled?: boolean | undefined;
   readonly params?: Params | undefined;
   /** 30 seconds if it is left out. */
-  readonly timeout?: number | string | undefined;
+  readonly timeout?: Duration | undefined;
   /** How often a failed run is tried again; 0 if it is left out. */
   readonly retries?: number | undefined;
   /** The wait before the first of these, which doubles with each one; 15 seconds if it is left out. */
-  readonly retryBase?: number | string | undefined;
+  readonly retryBase?: Duration | undefined;
   /** What is done about slots that came while no scheduler was up; `once` if it is left out. */
   readonly catchUp?: 'once' | 'skip' | 'all' | undefined;
   /** How far back that goes; a day if it is left out. */
-  readonly catchUpWindow?: number | string | undefined;
+  readonly catchUpWindow?: Duration | undefined;
   /** How many runs it may be; 100 if it is left out. */
   readonly catchUpMax?: number | undefined;
   /** What is done about a slot that comes while a run is under way; `skip` if it is left out. */
   readonly overlap?: 'skip' | 'queue' | undefined;
   /** At most so much later than the slot, the same for a slot every time. */
-  readonly jitter?: number | string | undefined;
+  readonly jitter?: Duration | undefined;
   /** Days of the time zone on which it does not run, such as "2026-12-24". */
   readonly blackoutDates?: readonly string[] | undefined;
   /** The role as which an SQL function runs; the one that syncs if it is left out. */

@@ -3,6 +3,7 @@ import { registerHooks } from 'node:module';
 import { extname, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { PgfreshError, problemOf } from '../errors/index.ts';
+import type { DataTypeDefinition } from './data-type.ts';
 import { resolveConfig, type Config, type ConfigInputs, type ResolvedConfig } from './resolve.ts';
 
 const fileNames = ['pgfresh.config.ts', 'pgfresh.config.js', 'pgfresh.config.mjs'];
@@ -29,8 +30,24 @@ export async function loadConfig({ folder, configFile, flags = {}, env = {} }: L
   return resolveConfig({ flags, env, config, file });
 }
 
+/** Demands an option whose name says what is wrong with dependsOn, for the compiler to show; nothing if all is well. */
+type Needed<Type> = {
+  readonly [
+    Missing in Exclude<
+      NeedsOf<Type>,
+      NameOf<Type>
+    > as `dependsOn names "${Missing}", which is no data type here; write { name: "${Missing}" } if only the database has it`
+  ]: never;
+};
+type NeedsOf<Type> = Type extends { readonly '~needs'?: infer Needs extends string | undefined }
+  ? Extract<Needs, string>
+  : never;
+type NameOf<Type> = Type extends { readonly name: infer Name } ? Name : never;
+
 /** Does nothing but give the editor the types. */
-export function defineConfig(config: Config): Config {
+export function defineConfig<const Type extends DataTypeDefinition = DataTypeDefinition>(
+  config: Config & { readonly dataTypes?: readonly Type[] | undefined } & Needed<NoInfer<Type>>,
+): Config {
   return config;
 }
 

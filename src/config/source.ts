@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { bytes } from './bytes.ts';
+import { bytes, type Bytes } from './bytes.ts';
 import { clientOptions, type ClientDefinition } from './client-options.ts';
 import { definedName, options } from './definition.ts';
-import { durationBetween } from './duration.ts';
+import { durationBetween, type Duration } from './duration.ts';
 
 /** A provider: who is called, how, and within which limits. */
 export interface SourceDefinition extends ClientDefinition {
@@ -12,9 +12,9 @@ export interface SourceDefinition extends ClientDefinition {
   /** Calls in any minute with each API key, at most 100,000; no limit if it is left out. */
   readonly rateLimitPerMinute?: number | undefined;
   /** Bytes in any `quotaWindow`, as a number or as "20GB"; no limit if it is left out. */
-  readonly quotaBytes?: number | string | undefined;
+  readonly quotaBytes?: Bytes | undefined;
   /** From 1h to 366d; 30 days if it is left out. */
-  readonly quotaWindow?: number | string | undefined;
+  readonly quotaWindow?: Duration | undefined;
   /** The share of the quota that is ever used, above 0 and at most 1; 0.95 if it is left out. */
   readonly quotaBuffer?: number | undefined;
   /** The share of the rate that is kept for what people look at, from 0 and below 1; 0.2 if it is left out. */

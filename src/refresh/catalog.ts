@@ -1,5 +1,5 @@
 import type { Queryable } from '../database/index.ts';
-import { mirroredColumns, type DataType, type TableColumn } from '../registry/index.ts';
+import { didYouMean, mirroredColumns, rowColumns, type DataType, type TableColumn } from '../registry/index.ts';
 import type { Fetcher, RefreshType } from './refresh-type.ts';
 import { WriteStatements } from './write-statement.ts';
 
@@ -86,7 +86,7 @@ function isFetched(type: DataType): type is DataType & Fetcher {
 
 function refreshType(
   row: RegisteredType,
-  fetcher: Fetcher,
+  fetcher: Fetcher & Pick<DataType, 'key'>,
   columns: readonly TableColumn[],
 ): RefreshType | { problem: string; next: string } {
   const { table: name, quoted, targets, keyColumns, timestamp } = row;
@@ -100,13 +100,36 @@ function refreshType(
     };
   }
   const known = new Map(columns.map((column) => [column.name, column]));
-  const { sourceTimestamp, write } = fetcher;
-  for (const column of [sourceTimestamp, typeof write === 'object' ? write.mergeWhenGreater : undefined]) {
-    if (column === undefined || known.has(column)) continue;
-    return { problem: `${quoted} has no column ${column}`, next: 'Add the column, or correct the data type.' };
-  }
+  const problem = unknownColumn(fetcher, quoted, [...known.keys()]);
+  if (problem !== undefined) return { problem, next: 'Add the column, or correct the data type.' };
   const table = { name: quoted, columns: known, target };
   const statements = new WriteStatements({ table, keyColumns, timestamp, fetcher });
   const { id, source, sourceId, normalise, ttl } = row;
   return { id, name: row.name, source, sourceId, keyColumns, normalise, timestamp, ttl, fetcher, table, statements };
+}
+
+/** A column that an option of the data type names and that no row can have: its bounds would hold of nothing. */
+function unknownColumn(
+  { key, sourceTimestamp, write, sanity, row }: Fetcher & Pick<DataType, 'key'>,
+  table: string,
+  columns: readonly string[],
+): string | undefined {
+  const named = [
+    ...(sourceTimestamp === undefined ? [] : [['sourceTimestamp', sourceTimestamp] as const]),
+    ...(typeof write === 'object' ? [['write', write.mergeWhenGreater] as const] : []),
+    ...(typeof sanity === 'object' ? Object.keys(sanity).map((column) => ['sanity', column] as const) : []),
+  ];
+  const absent = named.find(([, column]) => !columns.includes(column));
+  if (absent) {
+    const [option, column] = absent;
+    return `${option}: ${table} has no column ${column}${didYouMean(column, columns)}`;
+  }
+  const fields = row && rowColumns(row);
+  if (!fields) return undefined;
+  const unfilled = [...key.map((column) => ['key', column] as const), ...named].find(
+    ([, one]) => !fields.includes(one),
+  );
+  if (!unfilled) return undefined;
+  const [option, column] = unfilled;
+  return `${option}: the schema row has no column ${column}${didYouMean(column, fields)}`;
 }

@@ -4,7 +4,7 @@ import type { HttpAnswer } from '../sources/index.ts';
 import { Refusal } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 import { keyText, writableRow, type WritableRow } from './row-values.ts';
-import { insanityOf } from './sanity.ts';
+import { insanityOf, sanityDetail } from './sanity.ts';
 
 /** The checks on the way to rows, in their order. Status and size are part of the call. */
 export const checkNames = [
@@ -52,7 +52,7 @@ export async function checkAnswer(
     const problem = sanityProblem(type, row, context);
     if (problem) throw new Refusal('sanity', problem);
   }
-  onPassed('sanity', () => (fetcher.sanity === undefined ? 'no bounds are set' : 'within its bounds'));
+  onPassed('sanity', () => sanityDetail(fetcher.sanity, rows));
   for (const row of rows) requireKey(type, row, context);
   onPassed('key', () => context.key);
   const newest = requireSourceTime(type, rows, context.now);

@@ -11,6 +11,16 @@ export function insanityOf(row: object, sanity: DataType['sanity'], context: Ans
   return undefined;
 }
 
+/** What the check has found. A bound of a column that no row has is not held by anything. */
+export function sanityDetail(sanity: DataType['sanity'], rows: readonly object[]): string {
+  if (sanity === undefined) return 'no bounds are set';
+  if (typeof sanity === 'function') return 'as its function says';
+  const has = (column: string): boolean => rows.some((row) => (row as Record<string, unknown>)[column] !== undefined);
+  const [checked, unchecked] = [Object.keys(sanity).filter(has), Object.keys(sanity).filter((column) => !has(column))];
+  const within = checked.length === 0 ? 'nothing was checked' : `${checked.join(', ')} within bounds`;
+  return unchecked.length === 0 ? within : `${within}; no row has ${unchecked.join(', ')}`;
+}
+
 function outOfBounds(value: unknown, { min, max, above, below }: Bounds): string | undefined {
   if (value === null || value === undefined) return undefined;
   // Exact numbers are often carried as texts, and times are compared by their milliseconds.

@@ -9,6 +9,7 @@ export {
 export { isEmpty, type ColumnChange, type RegistryDiff } from './diff.ts';
 export { examineRegistry } from './examination.ts';
 export { listTypes, type ListedType } from './list.ts';
+export { didYouMean, rowColumns } from './row-columns.ts';
 export { readProblems, type TypeProblem } from './rows.ts';
 export { previewSync, syncRegistry } from './sync.ts';
 export { mirroredColumns, type TableColumn } from './table-columns.ts';

@@ -1,6 +1,7 @@
-import { nearMiss, type DataType } from '../config/index.ts';
+import type { DataType } from '../config/index.ts';
 import type { RegistryFinding } from './finding.ts';
 import { jsonSchemaOf, type JsonSchema } from './json-schema.ts';
+import { didYouMean } from './row-columns.ts';
 import type { TableColumn } from './table-columns.ts';
 
 const numbers = ['number', 'integer'];
@@ -48,10 +49,8 @@ function* problemsOf(
   const names = columns.map((column) => column.name);
   for (const field of Object.keys(properties)) {
     if (names.includes(field)) continue;
-    const near = nearMiss(field, names);
-    const hint = near ? `; did you mean "${near}"?` : '';
     yield [
-      `${table} has no column ${field}${hint}`,
+      `${table} has no column ${field}${didYouMean(field, names)}`,
       `Add the column to ${table}, or take the field out of the schema.`,
     ];
   }

@@ -215,7 +215,7 @@ function configOf(baseUrl: string) {
     schema: z.object({ symbol: z.string(), price: z.number() }),
     request: (symbol: string) => ({ url: `/v1/quote/${symbol}` }),
     rows: ({ symbol, price }: { symbol: string; price: number }) => ({ symbol, price }),
-  };
+  } as const;
   const listed = defineDataType({
     ...common,
     name: 'listed',

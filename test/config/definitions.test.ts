@@ -7,11 +7,19 @@ import {
   defineSource,
   type Config,
   type DataTypeDefinition,
+  type Duration,
   type SourceDefinition,
 } from '../../src/index.ts';
 
 const market = defineSource({ name: 'market', rateLimitPerMinute: 300, quotaBytes: '20GB' });
-const quote = { name: 'quote', source: 'market', table: 'quote', key: 'symbol', timestamp: 'fetched_at', ttl: '15m' };
+const quote = {
+  name: 'quote',
+  source: 'market',
+  table: 'quote',
+  key: 'symbol',
+  timestamp: 'fetched_at',
+  ttl: '15m',
+} as const;
 
 const read = (config: Config) => resolveConfig({ config, file: 'x.ts' });
 const type = (changes: object) => read({ dataTypes: [{ ...quote, ...changes }] }).dataTypes![0]!;
@@ -308,7 +316,7 @@ describe('all definitions together', () => {
 it('gives the editor the types', () => {
   expectTypeOf(defineSource).parameter(0).toEqualTypeOf<SourceDefinition>();
   expectTypeOf(defineDataType).returns.toExtend<NonNullable<Config['dataTypes']>[number]>();
-  expectTypeOf<DataTypeDefinition>().toHaveProperty('ttl').toEqualTypeOf<number | string>();
+  expectTypeOf<DataTypeDefinition>().toHaveProperty('ttl').toEqualTypeOf<Duration>();
   expectTypeOf<{
     name: string;
     source: string;

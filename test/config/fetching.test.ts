@@ -133,14 +133,14 @@ describe('the types', () => {
       schema: answer,
       request: () => ({ url: '/' }),
       // @ts-expect-error -- the answer has no such field
-      rows: ({ volume }) => ({ volume: volume as number }),
+      rows: ({ symbol, volume }) => ({ symbol, volume: volume as number }),
     });
     // @ts-expect-error -- a request has a url
     defineDataType({ ...common, schema: answer, request: () => ({ path: '/' }), rows: () => [] });
   });
 
   it('make one list of types with different answers', () => {
-    const other = z.object({ id: z.number() });
+    const other = z.object({ symbol: z.number() });
     const one = defineDataType({ ...common, schema: answer, request: () => ({ url: '/' }), rows: (value) => value });
     const two = defineDataType({
       ...common,

@@ -7,17 +7,21 @@ import { blocked } from '../harness/blocked.ts';
 import { openSession } from '../harness/session.ts';
 import { quoteType, RefreshScene } from './scene.ts';
 
-const plain = defineDataType({
-  name: 'plain',
+const common = {
   source: 'market',
   table: 'plain',
   key: 'symbol',
   timestamp: 'fetched_at',
   ttl: '1m',
+  emptyStatus: [204, 404],
+} as const;
+
+const plain = defineDataType({
+  ...common,
+  name: 'plain',
   schema: z.object({ symbol: z.string(), price: z.number() }),
   request: (key, { metadata }) => ({ url: `/plain/${key}`, query: { full: String(metadata['full']) } }),
   rows: (answer) => answer,
-  emptyStatus: [204, 404],
 });
 
 const statement = defineDataType({
@@ -37,9 +41,10 @@ const statement = defineDataType({
 
 /** Says of which symbol it is beside its list, which may be empty. */
 const listing = defineDataType({
-  ...plain,
+  ...common,
   name: 'listing',
   normalise: 'upper',
+  request: (key) => ({ url: `/plain/${key}` }),
   schema: z.object({ symbol: z.string(), prices: z.array(z.number()) }),
   rows: ({ symbol, prices }) => prices.map((price) => ({ symbol, price })),
 });

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { resolveConfig, type DataType, type ResolvedConfig } from '../../src/config/index.ts';
 import type { Database } from '../../src/database/index.ts';
 import { Events, type PgfreshEvent } from '../../src/events/index.ts';
-import { defineDataType, defineSource, type DataTypeDefinition } from '../../src/index.ts';
+import { defineDataType, defineSource, type DataTypeDefinition, type Duration } from '../../src/index.ts';
 import { Queue, type ClaimedJob } from '../../src/queue/index.ts';
 import { Commits, readCatalog, Refresher, type EndedJob, type RefreshType } from '../../src/refresh/index.ts';
 import { syncRegistry } from '../../src/registry/index.ts';
@@ -65,7 +65,7 @@ export class RefreshScene {
   static async open(
     dataTypes: readonly DataTypeDefinition[] = [quoteType()],
     sources: readonly string[] = [],
-    timeout = '10s',
+    timeout: Duration = '10s',
     server?: string,
   ): Promise<RefreshScene> {
     const provider = await Provider.start();
@@ -161,6 +161,6 @@ export class RefreshScene {
   }
 }
 
-function marketSource(provider: Provider, name: string, timeout: string) {
+function marketSource(provider: Provider, name: string, timeout: Duration) {
   return defineSource({ name, baseUrl: provider.url, allowPrivateAddresses: true, cacheEntries: 0, timeout });
 }

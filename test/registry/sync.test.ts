@@ -52,7 +52,7 @@ describe('a sync', () => {
       concurrency: 7,
       oneAtATimeAKey: true,
     };
-    const quota = { quotaBytes: '20GB', quotaWindow: '1d', quotaBuffer: 0.9 };
+    const quota = { quotaBytes: '20GB', quotaWindow: '1d', quotaBuffer: 0.9 } as const;
     const source = { name: 'market', rateLimitPerMinute: 300, ...quota, ...places };
     const config = { sources: [source], dataTypes: [everything, profile] };
     const diff = await sync(database, config);
@@ -108,8 +108,8 @@ describe('a sync', () => {
     const events = new Events();
     const seen: EventOf<'registry.synced'>[] = [];
     events.on('registry.synced', (event) => seen.push(event));
-    const config = { sources: [market], dataTypes: [{ ...quote, ttl: '1h', dependsOn: ['profile'] }, profile] };
-    const diff = await sync(database, config, events);
+    const dataTypes = [{ ...quote, ttl: '1h', dependsOn: ['profile'] }, profile] as const;
+    const diff = await sync(database, { sources: [market], dataTypes }, events);
     expect(diff.types.changed).toMatchObject([
       {
         name: 'quote',

@@ -34,7 +34,7 @@ export function killConfig(baseUrl: string): ResolvedConfig {
     ttl: '1h',
     maxRetries: 0,
     schema: z.object({ symbol: z.string() }),
-  };
+  } as const;
   const item = defineDataType({
     ...common,
     name: 'item',

@@ -1,0 +1,72 @@
+import { beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { resolveConfig } from '../../src/config/index.ts';
+import type { Database } from '../../src/database/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { examineFetchers, readCatalog } from '../../src/refresh/index.ts';
+import { sanityDetail } from '../../src/refresh/sanity.ts';
+import { syncRegistry } from '../../src/registry/index.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+
+let database: Database;
+beforeAll(async () => {
+  database = openDatabase(await createDatabase());
+  await database.query(`create table public.quote (symbol text primary key, price numeric, quoted_at timestamptz,
+    note text, fetched_at timestamptz)`);
+});
+
+const row = z.object({ symbol: z.string(), price: z.number() });
+const configured = (changes: object) =>
+  resolveConfig({
+    config: {
+      sources: [{ name: 'market' }],
+      dataTypes: [
+        {
+          name: 'quote',
+          source: 'market',
+          table: 'quote',
+          key: 'symbol',
+          timestamp: 'fetched_at',
+          ttl: '1m',
+          schema: row,
+          request: (key: string) => ({ url: key }),
+          rows: (answer: unknown) => answer as object,
+          ...changes,
+        },
+      ],
+    },
+    file: 'x.ts',
+  });
+
+describe('truth 9: a column that no row can have', () => {
+  it.each([
+    [{ sanity: { prise: { above: 0 } } }, 'sanity: public.quote has no column prise; did you mean "price"?'],
+    [{ sourceTimestamp: 'quoted' }, 'sourceTimestamp: public.quote has no column quoted'],
+    [{ write: { mergeWhenGreater: 'prize' } }, 'write: public.quote has no column prize; did you mean "price"?'],
+    [{ row, sanity: { note: { above: 0 } } }, 'sanity: the schema row has no column note'],
+    [{ row, sourceTimestamp: 'quoted_at' }, 'sourceTimestamp: the schema row has no column quoted_at'],
+    [{ row: z.object({ price: z.number() }) }, 'key: the schema row has no column symbol'],
+  ])('of %j is refused by check and at the start of a worker', async (changes, problem) => {
+    const config = configured(changes);
+    // The registry has its own opinion of some of them.
+    await syncRegistry(database, configured({}), new Events());
+    const { types, problems } = await readCatalog(database, { sources: config.sources, dataTypes: config.dataTypes! });
+    expect([types.size, problems.map((one) => one.problem)]).toEqual([0, [expect.stringContaining(problem)]]);
+    const findings = await examineFetchers(database, config);
+    expect(findings).toContainEqual(
+      expect.objectContaining({
+        name: 'data type quote',
+        state: 'fatal',
+        detail: expect.stringContaining(problem) as string,
+        next: 'Add the column, or correct the data type.',
+      }),
+    );
+  });
+
+  it('is not said to be within its bounds', () => {
+    const bounds = { price: { above: 0 }, volume: { min: 0 } };
+    expect(sanityDetail(bounds, [{ price: 1 }])).toBe('price within bounds; no row has volume');
+    expect(sanityDetail({ volume: { min: 0 } }, [{ price: 1 }])).toBe('nothing was checked; no row has volume');
+    expect(sanityDetail(bounds, [{ price: 1 }, { price: 2, volume: null }])).toBe('price, volume within bounds');
+  });
+});
