@@ -23,7 +23,7 @@ export type PgfreshEvent =
   | { type: 'gateway.opened'; transport: 'websocket' | 'events' }
   | { type: 'gateway.closed'; transport: 'websocket' | 'events' }
   /** A connection, a message or a pair was refused, by a code of the error table. */
-  | { type: 'gateway.refused'; code: string }
+  | { type: 'gateway.refused'; code: string; problem: string }
   /** A client read more slowly than it was sent to, and so many states were left out. */
   | { type: 'gateway.slow'; skipped: number }
   | { type: 'changes.published'; types: number; ms: number }

@@ -11,3 +11,5 @@ export { Pump } from './pump.ts';
 export { type Reader } from './readers.ts';
 export { type Watcher } from './shelf.ts';
 export { Turns } from './turns.ts';
+export { refuse } from './refusal.ts';
+export { reasonSentences, refusalSentences, stateSentences } from './sentences.ts';

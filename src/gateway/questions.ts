@@ -9,7 +9,6 @@ export interface Explained {
   readonly state: 'fresh' | 'stale' | 'missing' | 'unknown';
   /** Nothing if it is not for everybody to know. */
   readonly reason: Reason | null;
-  readonly words: string;
   /** Whether a job waits or runs for it. */
   readonly queued: boolean;
 }
@@ -21,7 +20,7 @@ const check = {
 };
 const explain = {
   name: 'pgfresh.explain_pairs',
-  text: `select e.answer ->> 'state' as state, e.answer ->> 'reason' as reason, e.answer ->> 'words' as words, e.answer -> 'job' <> 'null' as queued
+  text: `select e.answer ->> 'state' as state, e.answer ->> 'reason' as reason, e.answer -> 'job' <> 'null' as queued
     from unnest($1::text[], $2::text[]) with ordinality as w(data_type, key, place)
     cross join lateral (select pgfresh.explain_pair(w.data_type, w.key) as answer) as e order by w.place`,
 };

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { PairState } from './pair.ts';
 import type { Explained } from './questions.ts';
+import { reasonSentences, stateSentences } from './sentences.ts';
 
 /** A pair as clients see it. */
 export interface Showing {
@@ -33,7 +34,7 @@ export function show(state: PairState, turn: number, explained: Explained | unde
     dueAt,
     state: conditionOf(state, explained),
     reason: explained?.reason ?? null,
-    words: explained?.words ?? '',
+    words: wordsOf(state, explained),
   };
 }
 
@@ -43,18 +44,15 @@ export function show(state: PairState, turn: number, explained: Explained | unde
  */
 export function privately(state: PairState, sinceMs: number): Explained {
   const condition = isPlainlyFresh(state, sinceMs) ? 'fresh' : state.rows === '[]' ? 'missing' : 'stale';
-  const { refreshing: queued, failing } = state;
-  const words = failing
-    ? 'Its last refresh has failed.'
-    : queued
-      ? 'It is being refreshed.'
-      : { fresh: 'It is fresh.', stale: 'It is older than it should be.', missing: 'There is nothing to see.' }[
-          condition
-        ];
-  return { state: condition, reason: condition === 'fresh' ? 'fresh' : null, words, queued };
+  return { state: condition, reason: condition === 'fresh' ? 'fresh' : null, queued: state.refreshing };
 }
 
-export const plainlyFresh: Explained = { state: 'fresh', reason: 'fresh', words: 'It is fresh.', queued: false };
+export const plainlyFresh: Explained = { state: 'fresh', reason: 'fresh', queued: false };
+
+function wordsOf(state: PairState, explained: Explained | undefined): string {
+  const reason = explained?.reason ?? undefined;
+  return reason === undefined ? stateSentences[conditionOf(state, explained)] : reasonSentences[reason];
+}
 
 function conditionOf({ rows, failing, refreshing }: PairState, explained: Explained | undefined): Showing['state'] {
   if (failing) return 'failing';

@@ -47,7 +47,11 @@ const sentences: Sentences = {
   'demand.failed': ({ problem }) => warn(`counts of viewers could not be written: ${problem}`),
   'gateway.opened': ({ transport }) => debug(`a client connected (${transport})`),
   'gateway.closed': ({ transport }) => debug(`a client has gone (${transport})`),
-  'gateway.refused': ({ code }) => debug(`the gateway refused something: ${code}`),
+  // Clients are told a fixed sentence, so what is up to the operator must be seen here.
+  'gateway.refused': ({ code, problem }) => {
+    const text = `the gateway refused something: ${code}: ${problem}`;
+    return /UNDECIDED|ROLE/.test(code) ? warn(text) : debug(text);
+  },
   'gateway.slow': ({ skipped }) => debug(`a client reads slowly; ${skipped} states were left out`),
   'changes.published': ({ types, ms }) => debug(`told of changes of ${types} data types in ${Math.round(ms)} ms`),
   'gateway.failed': ({ step, problem }) => warn(`the gateway's ${step} failed and is tried again: ${problem}`),

@@ -2,6 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { loadConfig, resolveConfig } from '../../src/config/index.ts';
+import { reasonSentences, refusalSentences } from '../../src/gateway/index.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { LiveScene, tokenOf, type RunningGateway } from './live-scene.ts';
 import type { LiveClient } from './live-client.ts';
@@ -75,6 +76,22 @@ describe('docs/protocol.md', () => {
       await client.close();
     },
   );
+});
+
+describe('docs/protocol.md in words', () => {
+  it('has the sentence of every reason', () => {
+    const told = [...page.matchAll(/^\| `([a-z_]+)` \| ([A-Z].*) \|$/gm)].map(([, reason, words]) => [reason, words]);
+    expect(Object.fromEntries(told)).toMatchObject(reasonSentences);
+  });
+
+  it('has the sentence of every refusal', () => {
+    const told = [...page.matchAll(/^\| `(PGF_\w+)` \| (\d+) \| (.*) \|$/gm)].map(([, code, status, message]) => [
+      code,
+      { status: Number(status), message },
+    ]);
+    const sent = Object.entries(refusalSentences).map(([code, { status, message }]) => [code, { status, message }]);
+    expect(Object.fromEntries(told)).toEqual(Object.fromEntries(sent));
+  });
 });
 
 describe('docs/gateway.md', () => {

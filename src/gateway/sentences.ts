@@ -1,0 +1,154 @@
+import type { ErrorCode } from '../errors/index.ts';
+import type { Reason } from '../planner/index.ts';
+
+/**
+ * All that viewers are told in words: one fixed sentence per reason and per error code. What the database, a provider or
+ * the configuration's own functions say is for operators and is never sent.
+ */
+export const reasonSentences: Readonly<Record<Reason, string>> = {
+  fresh: 'It is fresh.',
+  running: 'It is being refreshed.',
+  queued: 'Its refresh is queued.',
+  retry: 'Its refresh is tried again later.',
+  held: 'The source was asked and is asked again later.',
+  due: 'It will be refreshed in a moment.',
+  not_viewed: 'It is refreshed when someone views it.',
+  schedule: 'It is refreshed on a schedule.',
+  gate: 'It is not refreshed at this time.',
+  dependency: 'It waits for other data.',
+  rate: 'It waits because its source limits the number of calls.',
+  quota: 'It waits because its source limits the amount of data.',
+  concurrency: 'It waits for other refreshes of its source.',
+  same_key: 'It waits for another refresh of the same key.',
+  breaker: 'Its source does not work at the moment.',
+  paused: 'Its source is paused.',
+  stopped: 'Refreshing is stopped.',
+  unresolved: 'It cannot be refreshed at the moment.',
+};
+
+/** Where the reason is not known, or not for this viewer. */
+export const stateSentences = {
+  fresh: 'It is fresh.',
+  stale: 'It is older than it should be.',
+  missing: 'There is nothing to see.',
+  refreshing: 'It is being refreshed.',
+  failing: 'Its last refresh failed.',
+} as const;
+
+interface RefusalSentence {
+  /** The HTTP status; a WebSocket that ends by it is closed with 4000 more. */
+  readonly status: 400 | 401 | 403 | 404 | 408 | 413 | 429 | 503;
+  readonly message: string;
+  readonly next: string;
+}
+
+/** `{limit}` is a number of the configuration; `{problem}`, `{known}` and `{got}` are about the client's own message. */
+export const refusalSentences = {
+  PGF_LIVE_TOKEN: {
+    status: 401,
+    message: 'The token is missing, invalid or expired.',
+    next: 'Log in again and connect with the new token.',
+  },
+  PGF_LIVE_ORIGIN: {
+    status: 403,
+    message: 'Pages of this site may not connect here.',
+    next: 'Open the page from a site that is allowed.',
+  },
+  PGF_LIVE_FORBIDDEN: {
+    status: 403,
+    message: 'You may not view this.',
+    next: 'Ask the operator of the server for access.',
+  },
+  PGF_LIVE_PRIVATE: {
+    status: 403,
+    message: 'This shows each user their own rows, and none can be shown to you.',
+    next: 'Log in, or ask the operator of the server for access.',
+  },
+  PGF_LIVE_ROLE: {
+    status: 403,
+    message: 'Your role cannot be used to read this.',
+    next: 'Ask the operator of the server for access.',
+  },
+  PGF_LIVE_UNDECIDED: {
+    status: 503,
+    message: 'Could not check whether you may view this.',
+    next: 'Ask for it again in a moment.',
+  },
+  PGF_LIVE_PROTOCOL: {
+    status: 400,
+    message: 'This server speaks version {known} of its protocol, and the client {got}.',
+    next: 'Send hello with "protocol": {known} first; docs/protocol.md says what follows.',
+  },
+  PGF_LIVE_MESSAGE: {
+    status: 400,
+    message: 'The message cannot be understood: {problem}',
+    next: 'Send it as docs/protocol.md shows. Nothing of it was done.',
+  },
+  PGF_LIVE_TOO_LARGE: {
+    status: 413,
+    message: 'The message is larger than {limit} bytes.',
+    next: 'Send the wanted pairs in several messages: one want, then add.',
+  },
+  PGF_LIVE_TOO_FAST: {
+    status: 429,
+    message: 'More than {limit} messages per second came.',
+    next: 'Gather changes into one message, and connect again.',
+  },
+  PGF_LIVE_TOO_MANY_CONNECTIONS: {
+    status: 429,
+    message: 'There are too many connections already.',
+    next: 'Close those that are not needed; one connection per page is enough.',
+  },
+  PGF_LIVE_TOO_MANY_PAIRS: {
+    status: 429,
+    message: 'More than {limit} pairs cannot be viewed at a time.',
+    next: 'Drop what is not on the screen any more.',
+  },
+  PGF_LIVE_TOO_MANY_NEW_PAIRS: {
+    status: 429,
+    message: 'You asked for more than {limit} new pairs within a minute.',
+    next: 'Ask again in a minute.',
+  },
+  PGF_LIVE_TOO_MANY_REFRESHES: {
+    status: 429,
+    message: 'You asked for more than {limit} refreshes within a minute.',
+    next: 'Wait: what is viewed is refreshed when it is due.',
+  },
+  PGF_LIVE_SLOW: {
+    status: 408,
+    message: 'The client did not read what was sent to it.',
+    next: 'Connect again with the versions that are there.',
+  },
+  PGF_LIVE_BUSY: {
+    status: 503,
+    message: 'The server cannot answer at the moment.',
+    next: 'Ask again in a few seconds.',
+  },
+  PGF_LIVE_STOPPING: {
+    status: 503,
+    message: 'This server is stopping.',
+    next: 'Reconnect; another server will accept you.',
+  },
+  PGF_LIVE_SESSION: {
+    status: 404,
+    message: 'There is no such event stream.',
+    next: 'Open /live/events again and take the session from its first message.',
+  },
+  PGF_KEY_INVALID: {
+    status: 400,
+    message: 'This cannot be a key.',
+    next: 'A key has 1 to 512 bytes and no control characters.',
+  },
+  PGF_KEY_UNKNOWN: {
+    status: 404,
+    message: 'There is no such key.',
+    next: 'Check how the key is written.',
+  },
+  PGF_TYPE_UNKNOWN: {
+    status: 404,
+    message: 'There is no such data type.',
+    next: 'Check the name of the data type.',
+  },
+} as const satisfies Partial<Record<ErrorCode, RefusalSentence>>;
+
+export type RefusalCode = keyof typeof refusalSentences;

@@ -1,0 +1,278 @@
+import { beforeEach, describe, expect, it, test } from 'vitest';
+import { errorTable, PgfreshError, type ErrorCode } from '../../src/errors/index.ts';
+import { Events, type PgfreshEvent } from '../../src/events/index.ts';
+import { reasonSentences, refusalSentences, refuse, stateSentences } from '../../src/gateway/index.ts';
+import { reasons, type Reason } from '../../src/planner/index.ts';
+import { createLogin } from '../harness/login.ts';
+import { EventClient } from './event-client.ts';
+import type { Said } from './live-client.ts';
+import { LiveScene, tokenOf, type RunningGateway } from './live-scene.ts';
+
+/** Stands for everything that only operators may read: names of tables and functions, addresses, secrets, errors. */
+const canary = 'canary';
+const operatorsOnly = /canary|10\.0\.0\.7|https?:|postgres|pgfresh\.|\bselect\b|\bupdate\b|\binsert\b|status 5/i;
+const secretText = `${canary}: status 503 of http://10.0.0.7:5433/v1?key=${canary}; update pgfresh.data_type_registry`;
+const sentences = new Set<string>([...Object.values(reasonSentences), ...Object.values(stateSentences)]);
+
+let scene: LiveScene;
+let running: RunningGateway;
+
+interface Situation {
+  /** Statements, with $type and $key for the pair. */
+  readonly before?: string;
+  readonly row?: boolean;
+  readonly columns?: Readonly<Record<string, string>>;
+}
+
+const queue = `select pgfresh.queue_refresh_if_not_exists('$key', '$type');`;
+const claim = `select * from pgfresh.get_queue_batch(1);`;
+const fail = (isFinal: boolean): string =>
+  `do $do$ declare j bigint := (select id from pgfresh.job where key = '$key'); begin
+    perform pgfresh.fail_queue_job(j, '${secretText}', null, ${isFinal}); end $do$;`;
+
+/** What a viewer can meet first. `due` comes later, and `not_viewed` never: who views is a viewer. */
+const situations: Readonly<Record<Exclude<Reason, 'due' | 'not_viewed'>, Situation>> = {
+  fresh: { row: true, before: `update ${canary}_table set fetched_at = pgfresh.clock()` },
+  queued: {},
+  running: { before: `${queue} ${claim}` },
+  retry: { before: `${queue} ${claim} ${fail(false)}` },
+  held: { before: `${queue} ${claim} ${fail(true)}` },
+  schedule: {
+    row: true,
+    columns: {
+      refresh_strategy: 'scheduled',
+      refresh_schedule: '0 3 * * *',
+      key_table: `${canary}_keys`,
+      key_table_column: 'key',
+      key_pattern: '',
+    },
+  },
+  gate: { row: true, columns: { gate_function: `${canary}_closed`, gate_opens_function: `${canary}_opens` } },
+  dependency: { columns: { depends_on: '{quote}' } },
+  rate: {
+    before: `select pgfresh.hold_source(id, pgfresh.clock() + interval '30 seconds', '${secretText}') from pgfresh.sources`,
+  },
+  quota: {
+    before: `update pgfresh.sources set quota_bytes = 1000; select pgfresh.correct_data_usage('${canary}_source', 990, '${canary}')`,
+  },
+  concurrency: { before: `update pgfresh.sources set max_concurrency = 1; ${other('B')} ${claim} ${queue}` },
+  same_key: { before: `update pgfresh.sources set one_key_at_a_time = true; ${other('$key')} ${claim} ${queue}` },
+  breaker: {
+    before: `update pgfresh.sources set paused_until = pgfresh.clock() + interval '4 minutes', paused_by = 'breaker', pause_reason = '${secretText}', breaker_opened_at = pgfresh.clock()`,
+  },
+  paused: { before: `select pgfresh.pause_source('${canary}_source', p_reason => '${secretText}')` },
+  stopped: { before: `select pgfresh.stop_spending('${secretText}')` },
+  unresolved: {
+    row: true,
+    columns: { staleness_function: `${canary}_stale` },
+    before: `create or replace function ${canary}_stale(timestamptz, interval) returns boolean language sql stable as 'select true and true'`,
+  },
+};
+
+function other(key: string): string {
+  return `select pgfresh.queue_refresh_if_not_exists('${key}', '${canary}_other');`;
+}
+
+beforeEach(async () => {
+  scene = await LiveScene.open();
+  await scene.db.query(`
+    update pgfresh.sources set name = '${canary}_source';
+    create table ${canary}_table (key text primary key, price int, fetched_at timestamptz);
+    create table ${canary}_keys (key text primary key);
+    grant select on ${canary}_table, ${canary}_keys to pgfresh_evaluator;
+    create function ${canary}_closed(text, text) returns boolean language sql as 'select false';
+    create function ${canary}_opens(text, text) returns timestamptz language sql as $$ select timestamptz '2100-01-01' $$;
+    create function ${canary}_stale(timestamptz, interval) returns boolean language sql stable as 'select true'`);
+  running = await scene.gateway({ anonymous: 'loopback' });
+});
+
+async function register(name: string, columns: Readonly<Record<string, string>> = {}): Promise<void> {
+  const all = {
+    data_type: name,
+    source: `${canary}_source`,
+    table_name: `${canary}_table`,
+    timestamp_column: 'fetched_at',
+    ttl: '1 minute',
+    key_pattern: '^[A-Z]+$',
+    ...columns,
+  };
+  const given = Object.entries(all).filter(([, value]) => value !== '');
+  await scene.db.query(
+    `insert into pgfresh.data_type_registry (${given.map(([column]) => column).join(', ')}) values (${given.map((_, place) => `$${place + 1}`).join(', ')})`,
+    given.map(([, value]) => value),
+  );
+}
+
+/** All that a viewer gets of a pair: by a WebSocket, by an event stream and by a plain read. */
+async function look(type: string, key: string): Promise<Said[]> {
+  const authorization = { authorization: `Bearer ${await tokenOf('ada')}` };
+  const client = await running.greet('ada');
+  await client.want([[type, key]]);
+  const stream = await EventClient.open(running.http.url, authorization);
+  const { session } = await stream.next('welcome');
+  await stream.say(session as string, { type: 'want', pairs: [[type, key]] });
+  await stream.next('answer');
+  const read = await fetch(`${running.http.url}/live/${type}/${key}`, { headers: authorization });
+  const heard = [await client.next('snapshot'), await stream.next('snapshot'), (await read.json()) as Said];
+  stream.close();
+  return heard;
+}
+
+const expectNothingOfOperators = (heard: unknown): void => expect(JSON.stringify(heard)).not.toMatch(operatorsOnly);
+
+test('truth 11: a sentence for viewers of every reason, and none names anything of the inside', () => {
+  expect(Object.keys(reasonSentences).toSorted()).toEqual(Object.keys(reasons).toSorted());
+  for (const sentence of sentences) expect(sentence).toMatch(/^[A-Z][a-z ]+\.$/);
+});
+
+describe('truth 11: what viewers are told of a pair', () => {
+  it.each(Object.entries(situations))('%s', async (reason, { before = '', row = false, columns }) => {
+    const [type, key] = [`${reason.replace('_', '-')}-type`, 'KEY'];
+    const fill = (text: string): string => text.replaceAll('$type', type).replaceAll('$key', key);
+    await scene.db.query(`insert into ${canary}_keys values ('${key}')`);
+    await register(type, columns);
+    await register(`${canary}_other`);
+    if (row)
+      await scene.db.query(`insert into ${canary}_table values ('${key}', 1, pgfresh.clock() - interval '1 hour')`);
+    if (before !== '') await scene.db.query(fill(before));
+    const heard = await look(type, key);
+    expectNothingOfOperators(heard);
+    expect(heard.map((said) => said['reason'])).toEqual(heard.map(() => reason));
+    for (const { words } of heard) expect(sentences).toContain(words);
+  });
+
+  it('due', async () => {
+    await register('short', { ttl: '1 second' });
+    await scene.db.query(`insert into ${canary}_table values ('KEY', 1, pgfresh.clock())`);
+    const client = await running.greet('ada');
+    await client.want([['short', 'KEY']]);
+    const heard = [await client.next('snapshot'), await client.next('change')];
+    expectNothingOfOperators(heard);
+    expect(heard.map((said) => said['reason'])).toEqual(['fresh', 'due']);
+    for (const { words } of heard) expect(sentences).toContain(words);
+  });
+});
+
+describe('truth 11: what clients are told when something is refused', () => {
+  const spent = (code: ErrorCode): Record<string, string> =>
+    Object.fromEntries(
+      [...`${errorTable[code].says}${errorTable[code].next}`.matchAll(/\{(\w+)\}/g)].map(([, name]) => [
+        name!,
+        secretText,
+      ]),
+    );
+
+  it.each(Object.keys(errorTable) as ErrorCode[])('%s', (code) => {
+    const seen: PgfreshEvent[] = [];
+    const events = new Events();
+    events.subscribe((event) => seen.push(event));
+    // As the database and functions of the configuration raise it.
+    const error = new PgfreshError(code, spent(code) as never, { cause: new Error(secretText) });
+    const refused = refuse(error, events);
+    expectNothingOfOperators(refused);
+    expect(Object.keys(refusalSentences)).toContain(refused.code);
+    if (Object.keys(spent(code)).length > 0) expect(JSON.stringify(seen)).toContain(canary);
+  });
+
+  it('any other error', () => {
+    const refused = refuse(new Error(secretText), new Events());
+    expect(refused).toMatchObject({ status: 503, code: 'PGF_LIVE_BUSY' });
+    expectNothingOfOperators(refused);
+  });
+
+  /** All that somebody gets who wants the pairs: by a WebSocket and by plain reads. */
+  async function want(gateway: RunningGateway, pairs: string[][], claims: object = {}): Promise<unknown[]> {
+    const headers = { authorization: `Bearer ${await tokenOf('ada', { claims })}` };
+    const client = await gateway.greet(undefined, { headers });
+    client.say({ type: 'want', pairs });
+    const heard: unknown[] = [await client.next('answer')];
+    for (const [type, key] of pairs) {
+      const read = await fetch(`${gateway.http.url}/live/${type}/${encodeURIComponent(key!)}`, { headers });
+      heard.push(await read.json());
+    }
+    return heard;
+  }
+  const codes = (heard: unknown[]): string[] =>
+    [...JSON.stringify(heard).matchAll(/"code":"(\w+)"/g)].map(([, code]) => code!).toSorted();
+
+  it('by authorize that throws, by a key or a type that is not there, and by a table that is gone', async () => {
+    await scene.db.query(`create table ${canary}_gone (key text primary key)`);
+    await register('keyed', { key_table: `${canary}_keys`, key_table_column: 'key', key_pattern: '' });
+    await register('broken', { key_table: `${canary}_gone`, key_table_column: 'key', key_pattern: '' });
+    await scene.db.query(`drop table ${canary}_gone`);
+    const gateway = await scene.gateway({
+      authorize: (_, { key }) => {
+        throw new Error(`${secretText} ${key}`);
+      },
+    });
+    const heard = await want(gateway, [
+      ['quote', 'A'],
+      ['keyed', 'NO'],
+      ['quote', '12'],
+      ['nothing', 'A'],
+      ['broken', 'A'],
+    ]);
+    expectNothingOfOperators(heard);
+    expect(new Set(codes(heard))).toEqual(
+      new Set(['PGF_LIVE_UNDECIDED', 'PGF_KEY_UNKNOWN', 'PGF_TYPE_UNKNOWN', 'PGF_LIVE_BUSY']),
+    );
+    // Operators are told.
+    expect(JSON.stringify(gateway.seen)).toContain(canary);
+  });
+
+  it('by policies that raise, by a role that cannot be used, and where none is configured', async () => {
+    const { name: member } = await createLogin(scene.url, 'pgfresh_viewer');
+    await scene.db.query(`
+      create function ${canary}_raises() returns boolean language plpgsql as $$ begin raise '${secretText}'; end $$;
+      create function ${canary}_refuses() returns boolean language plpgsql as $$ begin
+        raise exception using errcode = 'PGF01', message = 'PGF_LIVE_MESSAGE: ${secretText}'; end $$`);
+    for (const name of ['raises', 'refuses'])
+      await scene.db.query(`
+        create table ${name} (key text primary key, fetched_at timestamptz);
+        insert into ${name} values ('A', pgfresh.clock());
+        alter table ${name} enable row level security;
+        grant select on ${name} to ${member}, pgfresh_evaluator;
+        create policy planner on ${name} for select to pgfresh_evaluator using (true);
+        create policy seen on ${name} for select to ${member} using (${canary}_${name}());
+        insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl, visibility)
+          values ('${name}', '${canary}_source', '${name}', 'fetched_at', '1 hour', 'rls')`);
+    const gateway = await scene.gateway({ rls: { role: member, roleClaim: 'role', timeout: '300ms' } });
+    const client = await gateway.greet('ada');
+    await client.want([['raises', 'A']]);
+    const heard: unknown[] = [await client.next('revoked')];
+    heard.push(
+      ...(await want(gateway, [
+        ['raises', 'A'],
+        ['refuses', 'A'],
+      ])),
+    );
+    heard.push(...(await want(gateway, [['raises', 'A']], { role: `${canary}_role` })));
+    heard.push(...(await want(running, [['raises', 'A']])));
+    expectNothingOfOperators(heard);
+    expect(new Set(codes(heard))).toEqual(
+      new Set(['PGF_LIVE_UNDECIDED', 'PGF_LIVE_BUSY', 'PGF_LIVE_ROLE', 'PGF_LIVE_PRIVATE']),
+    );
+    expect(JSON.stringify(gateway.seen)).toContain(canary);
+  });
+
+  it('by a server of keys that does not answer, by a refresh that fails, and by a wrong token', async () => {
+    const gateway = await scene.gateway({ jwt: { jwksUrl: `http://127.0.0.1:9/${canary}`, issuer: canary } });
+    for (const path of ['/live/quote/A', '/live/events?protocol=1', '/live']) {
+      const headers = { authorization: `Bearer ${await tokenOf('ada')}` };
+      const answer = await fetch(`${gateway.http.url}${path}`, { headers });
+      expectNothingOfOperators(await answer.text());
+    }
+    await scene.quote('A', 1);
+    const client = await running.greet('ada');
+    await client.want([['quote', 'A']]);
+    await client.next('snapshot');
+    await scene.db.query(`
+      create function ${canary}_raise() returns trigger language plpgsql as $$ begin raise '${secretText}'; end $$;
+      create trigger ${canary} before insert on pgfresh.job for each row execute function ${canary}_raise()`);
+    client.say({ type: 'refresh', pair: ['quote', 'A'] });
+    const refused = await client.next('refresh');
+    await scene.db.query(`drop trigger ${canary} on pgfresh.job`);
+    expect(refused).toMatchObject({ result: 'refused', code: 'PGF_LIVE_BUSY' });
+    expectNothingOfOperators(refused);
+  });
+});
