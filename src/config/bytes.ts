@@ -17,10 +17,10 @@ const units: Readonly<Record<string, number>> = {
 
 const expected = 'expected a number of bytes, or a text such as "500MB", "20GB" or "1TiB"';
 
-const text = z.string() as z.ZodType as z.ZodType<string, Extract<Bytes, string>>;
+const written = z.string() as z.ZodType as z.ZodType<string, Extract<Bytes, string>>;
 
 /** A number of bytes, or a text such as "20GB" (decimal) or "20GiB" (binary). Read as bytes. */
-export const bytes = z.union([z.number(), text], expected).transform((value, context) => {
+export const bytes = z.union([z.number(), written], expected).transform((value, context) => {
   const count = typeof value === 'number' ? value : parseBytes(value);
   if (Number.isSafeInteger(count) && count >= 0) return count;
   context.addIssue({ code: 'custom', message: expected });

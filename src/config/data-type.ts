@@ -185,7 +185,7 @@ export function defineDataType<
   Written extends RowOf<Row> = RowOf<Row>,
   const Needs extends Dependencies = [],
 >(type: DataTypeDefinition<Answer, Row, Written, Needs> & { readonly name: Name }): DefinedDataType<Name, Row, Needs> {
-  return type as DefinedDataType<Name, Row, Needs>;
+  return type;
 }
 
 function isNamed(source: unknown): boolean {

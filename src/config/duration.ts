@@ -8,10 +8,10 @@ export type Duration = number | `${number}${keyof typeof units}`;
 const expected = 'expected a positive time such as "30s", "15m", "6h" or a number of milliseconds';
 
 // The compiler refuses a literal of another form; what comes from the environment is read here.
-const text = z.string() as z.ZodType as z.ZodType<string, Extract<Duration, string>>;
+const written = z.string() as z.ZodType as z.ZodType<string, Extract<Duration, string>>;
 
 /** A positive time: a number of milliseconds, or a text such as "250ms", "30s", "15m", "6h", "1d". Read as milliseconds. */
-export const duration = z.union([z.number(), text], expected).transform((value, context) => {
+export const duration = z.union([z.number(), written], expected).transform((value, context) => {
   const ms = typeof value === 'number' ? value : parseDuration(value);
   if (ms > 0 && Number.isFinite(ms)) return ms;
   context.addIssue({ code: 'custom', message: expected });

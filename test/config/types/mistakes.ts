@@ -122,7 +122,7 @@ defineDataType({
 // Where neither says anything, any name may be one.
 const plain = defineDataType({ ...table, name: 'plain', key: ['symbol', 'day'], sourceTimestamp: 'at' });
 defineDataType({ ...fetched, name: 'none', key: 'symbol', rows: () => null });
-defineDataType({ ...fetched, name: 'some', key: 'symbol', rows: () => ({}) as Record<string, unknown> });
+defineDataType({ ...fetched, name: 'some', key: 'symbol', rows: (): Record<string, unknown> => ({}) });
 
 // Times and sizes are texts of one form.
 // @ts-expect-error The unit is m.
