@@ -52,6 +52,21 @@ begin
         p_type.timestamp_column, v_from, format_type(v_type, null)),
       format('Run: alter table %s alter column %I type timestamptz;', v_from, p_type.timestamp_column));
   end if;
+  if p_type.source_timestamp_field is not null then
+    v_type := pgfresh.find_column('source_timestamp_field', v_table, p_type.source_timestamp_field);
+    if v_type <> 'timestamptz'::regtype then
+      perform pgfresh.refuse_registry(
+        format('source_timestamp_field: %I of %s is %s, expected timestamp with time zone',
+          p_type.source_timestamp_field, v_from, format_type(v_type, null)),
+        format('Run: alter table %s alter column %I type timestamptz;', v_from, p_type.source_timestamp_field));
+    end if;
+    if p_type.source_timestamp_field = any (p_type.key_columns || p_type.timestamp_column) then
+      perform pgfresh.refuse_registry(
+        format('source_timestamp_field: %I is a column of the key or the timestamp_column',
+          p_type.source_timestamp_field),
+        'Name the column that says how old the data is at its source.');
+    end if;
+  end if;
   if p_type.ttl_column is not null then
     v_type := pgfresh.find_column('ttl_column', v_table, p_type.ttl_column);
     if v_type = 'interval'::regtype then
@@ -183,7 +198,9 @@ begin
   v_resolution.tables := array_remove(array[v_table, v_keys], null);
   v_resolution.columns := array_remove(
     p_type.key_columns
-      || array[p_type.timestamp_column, p_type.ttl_column, p_type.key_table_column, p_type.key_active_column],
+      || array[
+        p_type.timestamp_column, p_type.source_timestamp_field, p_type.ttl_column,
+        p_type.key_table_column, p_type.key_active_column],
     null);
   v_resolution.functions := array(
     select reverse(split_part(reverse(f), '.', 1))::name

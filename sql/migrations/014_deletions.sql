@@ -6,3 +6,9 @@ comment on table pgfresh.history_attempt is
 create index on pgfresh.history_attempt (id);
 create index on pgfresh.history_attempt (type_id, key, ended_at);
 create table pgfresh.history_attempt_default partition of pgfresh.history_attempt default;
+
+-- The column that says how old data is at its source is validated from now on, and looked up anew in what is registered.
+update pgfresh.type_resolution as t
+set columns = t.columns || r.source_timestamp_field::name, stamp = null
+from pgfresh.data_type_registry as r
+where r.type_id = t.type_id and r.source_timestamp_field is not null;

@@ -5,7 +5,7 @@ import { WriteStatements } from './write-statement.ts';
 
 interface RegisteredType extends Pick<
   RefreshType,
-  'id' | 'name' | 'source' | 'sourceId' | 'keyColumns' | 'normalise' | 'timestamp' | 'ttl'
+  'id' | 'name' | 'source' | 'sourceId' | 'keyColumns' | 'normalise' | 'timestamp' | 'sourceTimestamp' | 'ttl'
 > {
   readonly fetcher: string;
   /** As the registry names it. */
@@ -27,7 +27,7 @@ export interface Catalog {
 // Only constraints that every row is under: no expression, no condition, and checked at once.
 const registered = `
   select r.type_id as id, r.data_type as name, r.fetcher, r.source, r.source_id as "sourceId", r.table_name as "table", r.key_columns as "keyColumns",
-    r.normalise, r.timestamp_column as "timestamp", extract(epoch from r.ttl)::float8 * 1000 as ttl, case when c.oid is not null then format('%I.%I', n.nspname, c.relname) end as quoted,
+    r.normalise, r.timestamp_column as "timestamp", r.source_timestamp_field as "sourceTimestamp", extract(epoch from r.ttl)::float8 * 1000 as ttl, case when c.oid is not null then format('%I.%I', n.nspname, c.relname) end as quoted,
     coalesce((select json_agg(u.columns order by u.is_primary desc, cardinality(u.columns), u.columns) from (
       select i.indisprimary as is_primary, array_agg(a.attname::text order by k.place) as columns
       from pg_index as i cross join unnest(i.indkey) with ordinality as k(attnum, place) join pg_attribute as a on a.attrelid = c.oid and a.attnum = k.attnum
@@ -89,7 +89,7 @@ function refreshType(
   fetcher: Fetcher & Pick<DataType, 'key'>,
   columns: readonly TableColumn[],
 ): RefreshType | { problem: string; next: string } {
-  const { table: name, quoted, targets, keyColumns, timestamp } = row;
+  const { table: name, quoted, targets, keyColumns, timestamp, sourceTimestamp } = row;
   if (quoted === null) return { problem: `there is no table ${name}`, next: 'Create it, or correct the data type.' };
   const target = targets.find((one) => keyColumns.every((key) => one.includes(key)) && !one.includes(timestamp));
   if (!target) {
@@ -100,12 +100,14 @@ function refreshType(
     };
   }
   const known = new Map(columns.map((column) => [column.name, column]));
-  const problem = unknownColumn(fetcher, quoted, [...known.keys()]);
+  const problem = unknownColumn({ ...fetcher, sourceTimestamp: sourceTimestamp ?? undefined }, quoted, [
+    ...known.keys(),
+  ]);
   if (problem !== undefined) return { problem, next: 'Add the column, or correct the data type.' };
   const table = { name: quoted, columns: known, target };
-  const statements = new WriteStatements({ table, keyColumns, timestamp, fetcher });
-  const { id, source, sourceId, normalise, ttl } = row;
-  return { id, name: row.name, source, sourceId, keyColumns, normalise, timestamp, ttl, fetcher, table, statements };
+  const statements = new WriteStatements({ table, keyColumns, timestamp, sourceTimestamp, fetcher });
+  const { fetcher: _fetcher, table: _table, quoted: _quoted, targets: _targets, ...registered } = row;
+  return { ...registered, fetcher, table, statements };
 }
 
 /** A column that an option of the data type names and that no row can have: its bounds would hold of nothing. */

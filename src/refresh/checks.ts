@@ -147,9 +147,12 @@ function inCase(text: string, normalise: RefreshType['normalise']): string {
 const aheadMs = 86_400_000;
 
 /** The newest of them. */
-function requireSourceTime({ fetcher }: RefreshType, rows: readonly object[], now: Date): Date | undefined {
-  const column = fetcher.sourceTimestamp;
-  if (column === undefined) return undefined;
+function requireSourceTime(
+  { sourceTimestamp: column }: RefreshType,
+  rows: readonly object[],
+  now: Date,
+): Date | undefined {
+  if (column === null) return undefined;
   let newest = -Infinity;
   for (const row of rows) {
     const value = (row as Record<string, unknown>)[column];
@@ -177,13 +180,15 @@ function prepared(
 }
 
 /** Each row once; of two with one identity the newer, or the later in the answer. All must have the same columns. */
-function distinct({ table, fetcher }: RefreshType, rows: readonly WritableRow[]): readonly WritableRow[] {
+function distinct(
+  { table, sourceTimestamp: source }: RefreshType,
+  rows: readonly WritableRow[],
+): readonly WritableRow[] {
   if (rows.length === 1) return rows;
   const columns = columnsOf(rows[0]!).join();
   const other = rows.find((row) => columnsOf(row).join() !== columns);
   if (other) throw new Refusal('schema', `rows have different columns: ${columns} and ${columnsOf(other).join()}`);
-  const source = fetcher.sourceTimestamp;
-  const timeOf = (row: WritableRow): number => (source === undefined ? 0 : Date.parse(String(row[source])));
+  const timeOf = (row: WritableRow): number => (source === null ? 0 : Date.parse(String(row[source])));
   const byIdentity = new Map<string, WritableRow>();
   for (const row of rows) {
     const identity = JSON.stringify(table.target.map((column) => row[column]));

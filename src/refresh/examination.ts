@@ -25,6 +25,15 @@ export async function examineFetchers(
   const findings = problems.map(({ type, problem, next }): RefreshFinding => {
     return { name: `data type ${type}`, state: 'fatal', detail: problem, code: 'PGF_FETCHER_MISSING', next };
   });
+  for (const { name, sourceTimestamp, fetcher } of types.values()) {
+    if (sourceTimestamp !== null || fetcher.sourceTimestamp === undefined) continue;
+    findings.push({
+      name: `data type ${name}`,
+      state: 'warning',
+      detail: `its fetcher has the source timestamp ${fetcher.sourceTimestamp} and the registry has none, so older data may replace newer`,
+      next: `Run: update pgfresh.data_type_registry set source_timestamp_field = '${fetcher.sourceTimestamp}' where data_type = '${name}';`,
+    });
+  }
   const names = [...types.values()].map(({ name }) => name);
   if (file === undefined && (await hasTypes(db))) {
     const { message, code, next } = new PgfreshError('PGF_CONFIG_ABSENT', { problem: 'no data type can be refreshed' });

@@ -25,6 +25,8 @@ export interface RefreshType {
   readonly keyColumns: readonly string[];
   readonly normalise: 'none' | 'upper' | 'lower';
   readonly timestamp: string;
+  /** The column that says how old the data is at the provider, as the registry names it. */
+  readonly sourceTimestamp: string | null;
   /** Milliseconds. */
   readonly ttl: number;
   readonly fetcher: Fetcher;

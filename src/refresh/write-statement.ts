@@ -9,7 +9,8 @@ interface WritePlan {
   readonly table: MirrorTable;
   readonly keyColumns: readonly string[];
   readonly timestamp: string;
-  readonly fetcher: Pick<Fetcher, 'write' | 'nulls' | 'sourceTimestamp'>;
+  readonly sourceTimestamp: string | null;
+  readonly fetcher: Pick<Fetcher, 'write' | 'nulls'>;
 }
 
 export interface WriteStatement {
@@ -66,10 +67,9 @@ function locking({ name }: MirrorTable): string {
 }
 
 /** Whoever writes without us is not kept waiting: rows that are newer than all of ours are not touched. */
-function pruning({ table, keyColumns, fetcher }: WritePlan): string {
-  const source = fetcher.sourceTimestamp;
-  const newest = source === undefined ? '' : `, max(g.${id(source)}) as ours`;
-  const isOlder = source === undefined ? '' : `and (t.${id(source)} is null or t.${id(source)} <= k.ours)`;
+function pruning({ table, keyColumns, sourceTimestamp: source }: WritePlan): string {
+  const newest = source === null ? '' : `, max(g.${id(source)}) as ours`;
+  const isOlder = source === null ? '' : `and (t.${id(source)} is null or t.${id(source)} <= k.ours)`;
   return `delete from ${table.name} as t using (
       select ${list(keyColumns, 'g.')}${newest} from given as g where g."~job" = any ($2::bigint[]) group by ${list(keyColumns, 'g.')}) as k
     where ${alike(keyColumns, 't', 'k')} ${isOlder} and not exists (select from given as g where ${alike(table.target, 'g', 't')})`;
@@ -83,23 +83,19 @@ function givenRows(columns: ReadonlyMap<string, TableColumn>, names: readonly st
 }
 
 /** Each row by itself: the older never replaces the newer, whoever else writes at this moment. */
-function merging({ table, timestamp, fetcher, ...plan }: WritePlan, columns: readonly string[]): string {
-  const { sourceTimestamp: source, write } = fetcher;
+function merging(plan: WritePlan, columns: readonly string[]): string {
+  const { table, timestamp, sourceTimestamp: source, fetcher } = plan;
+  const { write } = fetcher;
   const greater = typeof write === 'object' ? write.mergeWhenGreater : undefined;
   const guards = [
-    source === undefined
+    source === null
       ? `(t.${id(timestamp)} is null or t.${id(timestamp)} <= excluded.${id(timestamp)} or t.${id(timestamp)} > $2::timestamptz)`
       : `(t.${id(source)} is null or t.${id(source)} < excluded.${id(source)})`,
     ...(greater === undefined ? [] : [`(t.${id(greater)} is null or t.${id(greater)} < excluded.${id(greater)})`]),
   ];
   // What is not written is the same, or it is not: then the provider tells two things of one time. A row that is only not greater is nobody's mistake.
-  const isOlder = source === undefined ? `had.${id(timestamp)} > ${at}` : `g.${id(source)} < had.${id(source)}`;
-  const isOther =
-    greater !== undefined
-      ? isOlder
-      : source === undefined
-        ? 'true'
-        : `not (${same({ ...plan, table, timestamp, fetcher }, columns)})`;
+  const isOlder = source === null ? `had.${id(timestamp)} > ${at}` : `g.${id(source)} < had.${id(source)}`;
+  const isOther = greater !== undefined ? isOlder : source === null ? 'true' : `not (${same(plan, columns)})`;
   return `written as (
     insert into ${table.name} as t (${list([...columns, timestamp])})
     select ${list(columns, 'g.')}, ${at} from given as g order by ${list(table.target, 'g.')}
@@ -113,17 +109,15 @@ function merging({ table, timestamp, fetcher, ...plan }: WritePlan, columns: rea
 
 /** All rows of a key together: they are as old as the newest of them. */
 function replacing(plan: WritePlan, columns: readonly string[]): string {
-  const { table, keyColumns, timestamp, fetcher } = plan;
-  const source = fetcher.sourceTimestamp;
-  const ours = source === undefined ? `max(${at})` : `max(g.${id(source)})`;
+  const { table, keyColumns, timestamp, sourceTimestamp: source, fetcher } = plan;
+  const ours = source === null ? `max(${at})` : `max(g.${id(source)})`;
   const theirs =
-    source === undefined
+    source === null
       ? `max(t.${id(timestamp)}) filter (where t.${id(timestamp)} <= $2::timestamptz)`
       : `max(t.${id(source)})`;
-  const isNewer =
-    source === undefined ? 'j.theirs is null or j.theirs <= j.ours' : 'j.theirs is null or j.theirs < j.ours';
+  const isNewer = source === null ? 'j.theirs is null or j.theirs <= j.ours' : 'j.theirs is null or j.theirs < j.ours';
   const unlessNewer =
-    source === undefined
+    source === null
       ? ''
       : `where t.${id(source)} is null or t.${id(source)} <= (select max(j.ours) from judged as j where ${alike(keyColumns, 'j', 't')})`;
   return `judged as (

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { defineDataType, mergeWhenGreater } from '../../src/index.ts';
-import { Commits, Refresher } from '../../src/refresh/index.ts';
+import { Commits, examineFetchers, Refresher } from '../../src/refresh/index.ts';
 import { SourceClient } from '../../src/sources/index.ts';
 import { blocked } from '../harness/blocked.ts';
 import { openSession } from '../harness/session.ts';
@@ -50,11 +50,12 @@ const listing = defineDataType({
 });
 
 const greater = quoteType({ name: 'greater', sourceTimestamp: undefined, write: mergeWhenGreater('price') });
+const undated = quoteType({ name: 'undated', sourceTimestamp: undefined });
 const child = defineDataType({ ...plain, name: 'child', table: 'child' });
 
 let scene: RefreshScene;
 beforeAll(async () => {
-  scene = await RefreshScene.open([quoteType(), plain, statement, listing, greater, child]);
+  scene = await RefreshScene.open([quoteType(), plain, statement, listing, greater, undated, child]);
 });
 
 describe('a refresh', () => {
@@ -115,6 +116,44 @@ describe('a refresh', () => {
     expect(await scene.outcome('NONE', 'plain')).toBe('empty');
     expect(await scene.outcome('VOID', 'plain')).toBe('empty');
     expect(await scene.outcome('NONE|X', 'statement')).toBe('empty');
+  });
+});
+
+describe('the source timestamp of the registry', () => {
+  /** A data type that an INSERT makes of a fetcher whose own data type has none. */
+  const add = (name: string, field: string | null) =>
+    scene.db.query(
+      `insert into pgfresh.data_type_registry (data_type, source, fetcher, table_name, key_columns, timestamp_column, ttl, normalise, source_timestamp_field)
+       values ($1::text, 'market', 'undated', 'quote', '{symbol}', 'fetched_at', '1 minute', 'upper', $2::text)`,
+      [name, field],
+    );
+
+  it('truth 6: decides for a type that SQL has made, whatever its fetcher says', async () => {
+    await add('dated', 'quoted_at');
+    await add('dateless', null);
+    const price = () => scene.value<number>(`select price::float8 from quote where symbol = 'DATED'`);
+    scene.quote('DATED', 10, '2026-01-05T12:00:00Z');
+    expect(await scene.outcome('DATED', 'dated')).toBe('fresh');
+    scene.quote('DATED', 9, '2026-01-05T11:00:00Z');
+    expect([await scene.outcome('DATED', 'dated'), await price()]).toEqual(['older_source', 10]);
+    scene.quote('DATED', 8, '2099-01-05T11:00:00Z');
+    expect([await scene.outcome('DATED', 'dated'), await price()]).toEqual(['sanity', 10]);
+    // Without one nothing says that it is old.
+    scene.quote('DATED', 7, '2026-01-05T11:00:00Z');
+    expect([await scene.outcome('DATED', 'dateless'), await price()]).toEqual(['fresh', 7]);
+  });
+
+  it('truth 6: that a type of SQL lacks and its fetcher has is found by check', async () => {
+    await scene.db.query(
+      `insert into pgfresh.data_type_registry (data_type, source, fetcher, table_name, key_columns, timestamp_column, ttl)
+       values ('copied', 'market', 'quote', 'quote', '{symbol}', 'fetched_at', '1 minute')`,
+    );
+    const findings = await examineFetchers(scene.db, { ...scene.config, file: 'pgfresh.config.ts' });
+    expect(findings.find(({ name }) => name === 'data type copied')).toMatchObject({
+      state: 'warning',
+      detail: expect.stringContaining('quoted_at'),
+      next: expect.stringContaining(`set source_timestamp_field = 'quoted_at' where data_type = 'copied'`),
+    });
   });
 });
 

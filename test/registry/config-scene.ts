@@ -3,7 +3,7 @@ import type { Database } from '../../src/database/index.ts';
 import type { DataTypeDefinition } from '../../src/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 
-export const tables = `create table public.quote (symbol text primary key, price numeric, ttl_minutes int, ttl interval, fetched_at timestamptz);
+export const tables = `create table public.quote (symbol text primary key, price numeric, ttl_minutes int, ttl interval, quoted_at timestamptz, fetched_at timestamptz);
 create table public.profile (symbol text primary key, name text, fetched_at timestamptz);
 create table public.symbols (symbol text primary key, listed boolean not null);
 create function public.open(key text, data_type text) returns boolean language sql as 'select true';

@@ -132,6 +132,14 @@ const rows: Record<string, readonly (readonly [Columns, string, RegExp?])[]> = {
     // The catalog would cut it to a column that there is.
     [{ key_columns: ['l'.repeat(64)] }, invalid],
     [{ key_columns: ['l'.repeat(200)] }, invalid],
+    [{ source_timestamp_field: 'nothing' }, invalid, /source_timestamp_field: the table public.wide has no column/],
+    [
+      { source_timestamp_field: 'local_at' },
+      invalid,
+      /source_timestamp_field: local_at of public.wide is timestamp without time zone, expected timestamp with/,
+    ],
+    [{ source_timestamp_field: 'words' }, invalid],
+    [{ source_timestamp_field: 'fetched_at' }, invalid, /is a column of the key or the timestamp_column/],
     [{ ttl_column: 'nothing' }, invalid, /ttl_column: /],
     [{ ttl_column: 'words' }, invalid, /words of public.wide is text, expected interval or integer/],
     [{ ttl_column: 'share' }, invalid],
@@ -230,6 +238,22 @@ it('accepts what is at the edge', async () => {
   for (const table of ['seen', 'kept']) await scene.add(table, { table_name: table });
   await scene.db.query('create policy pgfresh on secured for select to pgfresh_evaluator using (true)');
   await scene.add('secured', { table_name: 'secured' });
+});
+
+it('truth 6: a source timestamp that was changed or dropped later is seen, and the type is left alone until it is settled', async () => {
+  await scene.db.query('create table dated (key text, fetched_at timestamptz, source_at timestamptz)');
+  await scene.add('dated', { table_name: 'dated', source_timestamp_field: 'source_at' });
+  const problem = () =>
+    scene.value<string | null>(
+      `(select p.problem from pgfresh.data_type_registry as r cross join lateral pgfresh.type_problem(r) as p where r.data_type = 'dated')`,
+    );
+  expect(await problem()).toBeNull();
+  await scene.db.query('alter table dated alter column source_at type timestamp');
+  expect(await problem()).toMatch(/source_timestamp_field: source_at of public.dated is timestamp without time zone/);
+  await scene.db.query('alter table dated drop column source_at');
+  expect(await problem()).toMatch(/source_timestamp_field: the table public.dated has no column 'source_at'/);
+  await scene.db.query('alter table dated add column source_at timestamptz');
+  expect(await problem()).toBeNull();
 });
 
 it('takes a source by its name or by its number', async () => {
