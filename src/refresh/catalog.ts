@@ -100,9 +100,11 @@ function refreshType(
     };
   }
   const known = new Map(columns.map((column) => [column.name, column]));
-  const problem = unknownColumn({ ...fetcher, sourceTimestamp: sourceTimestamp ?? undefined }, quoted, [
-    ...known.keys(),
-  ]);
+  const present = [...known.keys()];
+  // The column of the registry is what counts; one of a configuration that is not synced yet is told of too.
+  const problem =
+    unknownColumn(fetcher, quoted, present) ??
+    unknownColumn({ ...fetcher, sourceTimestamp: sourceTimestamp ?? undefined }, quoted, present);
   if (problem !== undefined) return { problem, next: 'Add the column, or correct the data type.' };
   const table = { name: quoted, columns: known, target };
   const statements = new WriteStatements({ table, keyColumns, timestamp, sourceTimestamp, fetcher });
