@@ -1,10 +1,13 @@
 /*
   Who may do what is said in zz_rights.sql.
   Roles belong to the whole server, so another database may have made them already.
-    pgfresh_worker     plans, claims, fetches and ends jobs
+    pgfresh_worker     claims, fetches and ends jobs
+    pgfresh_planner    plans, and runs scheduled jobs: for the processes of the roles planner and scheduler
     pgfresh_gateway    says who looks at what, for all of its users
-    pgfresh_scheduler  registers jobs that run at set times, triggers and pauses them
-    pgfresh_viewer     says what he himself looks at, and nothing else
+    pgfresh_monitor    reads everything
+    pgfresh_operator   reads everything, and decides about jobs, sources and spending: for the console
+    pgfresh_scheduler  registers jobs that run at set times, triggers and pauses them: for applications
+    pgfresh_viewer     says what the current user looks at, and nothing else
     pgfresh_evaluator  as whom the tables and functions of users are asked; nobody logs in as this
 */
 do $$
@@ -12,7 +15,8 @@ declare
   v_role text;
 begin
   foreach v_role in array array[
-    'pgfresh_worker', 'pgfresh_gateway', 'pgfresh_scheduler', 'pgfresh_viewer', 'pgfresh_evaluator'
+    'pgfresh_worker', 'pgfresh_planner', 'pgfresh_gateway', 'pgfresh_monitor', 'pgfresh_operator',
+    'pgfresh_scheduler', 'pgfresh_viewer', 'pgfresh_evaluator'
   ] loop
     begin
       if to_regrole(v_role) is null then

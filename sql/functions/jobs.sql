@@ -26,9 +26,12 @@ as $$
 declare
   v_me oid := quote_ident(current_user)::regrole;
   v_pgfresh oid := (select nspowner from pg_namespace where nspname = 'pgfresh');
+  v_operators constant text[] := '{enabled, paused_at, paused_by, paused_reason, paused_until, updated_at}';
 begin
   if tg_op <> 'INSERT' and old.owner <> v_me
-      and not pgfresh.can_act_as(v_me, old.owner) and not pgfresh.can_act_as(v_me, v_pgfresh) then
+      and not pgfresh.can_act_as(v_me, old.owner) and not pgfresh.can_act_as(v_me, v_pgfresh)
+      and not (tg_op = 'UPDATE' and pg_has_role(v_me, 'pgfresh_operator', 'usage')
+        and to_jsonb(new) - v_operators = to_jsonb(old) - v_operators) then
     perform pgfresh.refuse('PGF_JOB_RIGHT',
       format('the job %s belongs to %s, and %s is not a member of that role', old.name, old.owner, v_me::regrole),
       format('Ask %s, or an administrator.', old.owner));
@@ -460,7 +463,8 @@ declare
   v_me oid := quote_ident(current_user)::regrole;
 begin
   if not pgfresh.can_act_as(v_me, v_job.owner)
-      and not pgfresh.can_act_as(v_me, (select nspowner from pg_namespace where nspname = 'pgfresh')) then
+      and not pgfresh.can_act_as(v_me, (select nspowner from pg_namespace where nspname = 'pgfresh'))
+      and not pg_has_role(v_me, 'pgfresh_operator', 'usage') then
     perform pgfresh.refuse('PGF_JOB_RIGHT',
       format('the job %s belongs to %s, and %s is not a member of that role', v_job.name, v_job.owner, v_me::regrole),
       format('Ask %s, or an administrator.', v_job.owner));
@@ -468,7 +472,8 @@ begin
 end
 $$;
 comment on function pgfresh.require_job_right(text) is
-  'Refuses a job that the current user may not decide about: he must be a member of its owner, or of the schema''s. '
+  'Refuses a job that the current user may not decide about: they must be a member of its owner, of the schema''s, '
+  'or of pgfresh_operator. '
   'Runs with the rights of its caller, whom it would not know otherwise.';
 
 create or replace function pgfresh.pause_scheduled_job(

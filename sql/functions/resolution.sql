@@ -310,3 +310,14 @@ end
 $$;
 comment on function pgfresh.type_problem(pgfresh.data_type_registry) is
   'Why a data type can not be planned now, and what to do; no row if it can.';
+
+create or replace function pgfresh.type_problems() returns table (data_type text, problem text, next_step text)
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  select r.data_type, p.problem, p.next_step
+  from pgfresh.data_type_registry as r
+  cross join lateral pgfresh.type_problem(r) as p
+  order by r.data_type
+$$;
+comment on function pgfresh.type_problems() is 'The data types that cannot be planned now: why, and what to do.';

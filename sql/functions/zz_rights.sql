@@ -6,15 +6,30 @@
   its own, and what it calls is given to nobody. The ask_ functions run as pgfresh_evaluator instead, which may read
   users' tables and nothing of ours.
 */
-revoke all on all tables in schema pgfresh from public;
-revoke all on all functions in schema pgfresh from public;
-revoke all on all sequences in schema pgfresh from public;
+do $$
+declare
+  v_kind text;
+begin
+  -- What an earlier version gave is not given any more. Not to the evaluator: each data type gives it a function.
+  foreach v_kind in array array['tables', 'functions', 'sequences'] loop
+    execute format('revoke all on all %s in schema pgfresh from public, pgfresh_worker, pgfresh_planner, '
+      'pgfresh_gateway, pgfresh_monitor, pgfresh_operator, pgfresh_scheduler, pgfresh_viewer', v_kind);
+  end loop;
+end
+$$;
 
-grant usage on schema pgfresh to pgfresh_worker, pgfresh_gateway, pgfresh_scheduler, pgfresh_viewer, pgfresh_evaluator;
+grant usage on schema pgfresh to
+  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator,
+  pgfresh_scheduler, pgfresh_viewer, pgfresh_evaluator;
+-- What every process reads when it starts, and what "pgfresh check" reads.
 grant select on
-  pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.planner_run, pgfresh.refused_answer,
-  pgfresh.source_health, pgfresh.spending_stop, pgfresh.scheduled_jobs, pgfresh.refresh_schedule
-to pgfresh_worker;
+  pgfresh.migrations, pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.source_health,
+  pgfresh.spending_stop, pgfresh.scheduled_jobs, pgfresh.scheduled_job_status, pgfresh.scheduled_job_runs,
+  pgfresh.job_cursor, pgfresh.job_statistics, pgfresh.scheduler
+to pgfresh_worker, pgfresh_planner, pgfresh_gateway;
+grant select on pgfresh.refused_answer to pgfresh_worker;
+grant select on pgfresh.planner_run, pgfresh.refresh_schedule to pgfresh_planner;
+grant select on all tables in schema pgfresh to pgfresh_monitor, pgfresh_operator;
 
 do $$
 declare
@@ -22,40 +37,45 @@ declare
   v_asking text;
 begin
   for v_given in
-    select f.oid::regprocedure::text as signature, given.role
+    select f.oid::regprocedure::text as signature, role
     from (values
-      ('pgfresh_viewer', array[
+      -- Every process warns, and examines itself.
+      ('{pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator}'::text[], array[
+        'warn', 'type_problems', 'job_problem', 'viewer_role_problem', 'check_cron_job_health',
+        'is_quota_exceeded', 'calls_now', 'source_budget', 'explain_pair', 'get_active_subscriptions']),
+      ('{pgfresh_viewer, pgfresh_gateway, pgfresh_worker}', array[
         'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch']),
-      ('pgfresh_gateway', array[
-        'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch',
+      ('{pgfresh_gateway}', array[
         'register_node', 'heartbeat_node', 'retire_node', 'set_node_demand',
-        'check_pairs', 'refresh_pair', 'count_viewers', 'get_active_subscriptions', 'explain_pair',
-        'hold_duty', 'release_duty',
-        'admit_pairs', 'watch_changes', 'read_pairs', 'read_pairs_as', 'admit_viewer_role', 'viewer_role_problem',
+        'check_pairs', 'refresh_pair', 'count_viewers',
+        'admit_pairs', 'watch_changes', 'read_pairs', 'read_pairs_as', 'admit_viewer_role',
         'pump_changes', 'settle_changes']),
-      ('pgfresh_worker', array[
-        'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch',
-        'get_active_subscriptions', 'cleanup_stale_subscriptions', 'explain_pair', 'overview',
-        'plan_due_pairs', 'check_and_queue_stale_data', 'open_refresh_cycle', 'queue_scheduled_refreshes',
-        'hold_duty', 'release_duty',
-        'clear_planner_runs', 'clear_old_warnings', 'clear_unwatched_changes', 'warn',
-        'queue_refreshes', 'queue_refresh_if_not_exists', 'get_queue_batch', 'claim_next_pending_job', 'claim_jobs',
-        'complete_jobs', 'complete_queue_job', 'turn_back_jobs', 'fail_queue_job',
-        'reset_job_immediate', 'cancel_queue_jobs', 'retry_failed_jobs', 'heartbeat_jobs',
-        'register_worker', 'heartbeat_worker', 'retire_worker', 'recover_stuck_jobs', 'maintain_queue_partitions',
-        'is_quota_exceeded', 'correct_data_usage', 'take_call', 'count_calls',
-        'hold_source', 'pause_source', 'resume_source', 'calibrate_source', 'stop_spending', 'resume_spending',
-        'calls_now', 'source_budget',
-        'fence_jobs', 'release_claim', 'keep_refused_answer', 'call_job_function',
-        'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs',
+      ('{pgfresh_gateway, pgfresh_planner}', array['hold_duty', 'release_duty']),
+      ('{pgfresh_worker}', array[
+        'get_queue_batch', 'claim_next_pending_job', 'claim_jobs', 'release_claim',
+        'fence_jobs', 'complete_jobs', 'complete_queue_job', 'turn_back_jobs', 'fail_queue_job', 'heartbeat_jobs',
+        'register_worker', 'heartbeat_worker', 'retire_worker',
+        'take_call', 'count_calls', 'hold_source', 'keep_refused_answer']),
+      ('{pgfresh_planner}', array[
+        'cleanup_stale_subscriptions', 'plan_due_pairs', 'open_refresh_cycle', 'queue_scheduled_refreshes',
+        'clear_planner_runs', 'clear_old_warnings', 'clear_unwatched_changes',
+        'call_job_function', 'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs',
         'due_slots', 'settle_slots', 'take_waiting_runs', 'schedule_pause', 'do_run', 'end_run',
-        'prune_scheduled_runs', 'count_job_statistics', 'check_cron_job_health',
-        'job_problem', 'job_of_run', 'sync_own_jobs',
-        'acquire_refresh_lock', 'renew_refresh_lock', 'release_refresh_lock', 'fence_refresh_lock']),
-      ('pgfresh_scheduler', array[
-        'check_cron_job_health', 'job_problem', 'job_of_run',
+        'prune_scheduled_runs', 'count_job_statistics', 'sync_own_jobs']),
+      ('{pgfresh_worker, pgfresh_planner, pgfresh_operator}', array[
+        'queue_refreshes', 'queue_refresh_if_not_exists', 'recover_stuck_jobs']),
+      ('{pgfresh_planner, pgfresh_operator}', array['check_and_queue_stale_data', 'maintain_queue_partitions']),
+      ('{pgfresh_worker, pgfresh_operator}', array['reset_job_immediate']),
+      ('{pgfresh_monitor, pgfresh_operator}', array['overview']),
+      ('{pgfresh_operator}', array[
+        'cancel_queue_jobs', 'retry_failed_jobs', 'pause_source', 'resume_source',
+        'stop_spending', 'resume_spending', 'calibrate_source', 'correct_data_usage']),
+      ('{pgfresh_scheduler}', array['check_cron_job_health', 'job_problem']),
+      ('{pgfresh_scheduler, pgfresh_operator}', array['job_of_run']),
+      ('{pgfresh_scheduler, pgfresh_worker, pgfresh_planner}', array[
         'acquire_refresh_lock', 'renew_refresh_lock', 'release_refresh_lock', 'fence_refresh_lock'])
-    ) as given(role, names)
+    ) as given(roles, names)
+    cross join unnest(given.roles) as role
     cross join unnest(given.names) as name
     join pg_proc as f on f.proname = name and f.pronamespace = 'pgfresh'::regnamespace
   loop
@@ -86,8 +106,9 @@ begin
   end loop;
 end
 $$;
--- How much time a claimed call has left is asked in the worker's own statement.
-grant execute on function pgfresh.clock() to pgfresh_worker;
+-- Their own statements ask for the time.
+grant execute on function pgfresh.clock() to
+  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator, pgfresh_scheduler;
 -- What users' staleness functions may be made of.
 grant execute on function
   pgfresh.is_data_stale(timestamptz, interval), pgfresh.is_data_stale(timestamptz, int), pgfresh.clock(),
@@ -96,7 +117,8 @@ to pgfresh_evaluator;
 
 /*
   Jobs are registered by plain inserts. Whose they may be is decided by a trigger, which must run with the rights of the
-  writer to know him; so do the functions that pause them, and what all of these call.
+  writer to know them; so do the functions that pause them, and what all of these call. Operators pause all of them, and
+  write nothing else of them.
 */
 grant select, delete on pgfresh.scheduled_jobs to pgfresh_scheduler;
 do $$
@@ -111,23 +133,18 @@ begin
   execute format('grant insert (%1$s), update (%1$s) on pgfresh.scheduled_jobs to pgfresh_scheduler', v_columns);
 end
 $$;
-grant execute on function
-  pgfresh.pause_scheduled_job(text, text, timestamptz), pgfresh.resume_scheduled_job(text),
-  pgfresh.require_job(text), pgfresh.require_job_right(text), pgfresh.can_act_as(oid, oid),
-  pgfresh.clock(), pgfresh.refuse(text, text, text)
-to pgfresh_scheduler;
+grant update (enabled, paused_at, paused_by, paused_reason, paused_until) on pgfresh.scheduled_jobs to pgfresh_operator;
 -- Whoever asks for a run is known to the first trigger of the view only as long as
 -- nothing before it runs with other rights.
 grant select on
   pgfresh.scheduled_job_runs, pgfresh.scheduled_job_status, pgfresh.job_cursor, pgfresh.job_statistics,
   pgfresh.scheduler
-to pgfresh_worker, pgfresh_scheduler;
-grant select, insert on pgfresh.job_request to pgfresh_worker, pgfresh_scheduler;
+to pgfresh_scheduler;
+grant select, insert on pgfresh.job_request to pgfresh_scheduler, pgfresh_operator;
 grant execute on function
   pgfresh.trigger_scheduled_job(text, jsonb), pgfresh.cancel_scheduled_run(bigint),
-  pgfresh.backfill_scheduled_job(text, timestamptz[], int)
-to pgfresh_worker, pgfresh_scheduler;
-grant execute on function
+  pgfresh.backfill_scheduled_job(text, timestamptz[], int),
+  pgfresh.pause_scheduled_job(text, text, timestamptz), pgfresh.resume_scheduled_job(text),
   pgfresh.require_job(text), pgfresh.require_job_right(text), pgfresh.can_act_as(oid, oid),
   pgfresh.refuse(text, text, text)
-to pgfresh_worker;
+to pgfresh_scheduler, pgfresh_operator;

@@ -16,7 +16,16 @@ export async function requireCreate(tx: Queryable): Promise<void> {
 }
 
 /** The roles that functions are granted to, and as whom users' tables are asked. They belong to the whole server. */
-const roles = ['pgfresh_worker', 'pgfresh_gateway', 'pgfresh_scheduler', 'pgfresh_viewer', 'pgfresh_evaluator'];
+const roles = [
+  'pgfresh_worker',
+  'pgfresh_planner',
+  'pgfresh_gateway',
+  'pgfresh_monitor',
+  'pgfresh_operator',
+  'pgfresh_scheduler',
+  'pgfresh_viewer',
+  'pgfresh_evaluator',
+];
 
 /** Throws, with what to run, if roles are missing that the login may not make or be a member of. */
 export async function requireRoles(tx: Queryable): Promise<void> {

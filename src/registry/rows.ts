@@ -25,7 +25,7 @@ export interface TypeProblem {
 
 /** The data types that do not mean any more what they meant when they were registered. */
 export async function readProblems(database: Queryable): Promise<TypeProblem[]> {
-  return database.query<TypeProblem>(`
-    select r.data_type as type, p.problem, p.next_step as next
-    from pgfresh.data_type_registry as r cross join lateral pgfresh.type_problem(r) as p order by r.data_type`);
+  return database.query<TypeProblem>(
+    'select data_type as type, problem, next_step as next from pgfresh.type_problems()',
+  );
 }

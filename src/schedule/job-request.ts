@@ -100,7 +100,7 @@ export async function decide<Row extends object>(db: Queryable, text: string, va
     return await db.query<Row>(text, values);
   } catch (error) {
     if (failureOf(error) !== 'permission') throw error;
-    const problem = `This login may not decide about jobs: ${problemOf(error)}. It needs the role pgfresh_scheduler`;
+    const problem = `This login may not decide about jobs: ${problemOf(error)}. It needs the role pgfresh_operator, or pgfresh_scheduler for jobs of its own`;
     throw new PgfreshError('PGF_JOB_RIGHT', { problem }, { cause: error });
   }
 }

@@ -17,7 +17,7 @@ beforeAll(async () => {
 it('every right of every role on everything in the schema is one that was meant', async () => {
   const lines = await scene.value<string[]>(`
     array(
-      with roles (role) as (values ('worker'), ('gateway'), ('scheduler'), ('viewer'), ('evaluator')),
+      with roles (role) as (values ('worker'), ('planner'), ('gateway'), ('monitor'), ('operator'), ('scheduler'), ('viewer'), ('evaluator')),
       objects as (
         select 'schema' as kind, nspname::text as name, role, array(select r from unnest('{usage,create}'::text[]) as r where has_schema_privilege('pgfresh_' || role, oid, r)) as rights
         from pg_namespace cross join roles where nspname = 'pgfresh'
@@ -33,10 +33,25 @@ it('every right of every role on everything in the schema is one that was meant'
           role, case when has_function_privilege('pgfresh_' || role, oid, 'execute') then '{execute}'::text[] else '{}' end
         from pg_proc cross join roles where pronamespace = 'pgfresh'::regnamespace
       )
-      select format('%-9s %-9s %s %s', role, kind, array_to_string(rights, '+'), name) from objects where rights <> '{}' order by role, kind, name collate "C"
+      select format('%-9s %-9s %s %s', role, kind, array_to_string(rights, '+'), name) from objects
+      where rights <> '{}' and not (role in ('monitor', 'operator') and kind in ('table', 'view') and rights = '{select}')
+      order by role, kind, name collate "C"
     )`);
-  const text = ['Rights of each role on the schema pgfresh. What is not listed is not given.', ...lines, ''].join('\n');
+  const text = [
+    'Rights of each role on the schema pgfresh. What is not listed is not given; monitor and operator read everything besides.',
+    ...lines,
+    '',
+  ].join('\n');
   await expect(text).toMatchFileSnapshot('rights.txt');
+});
+
+it('monitors and operators read every table and view', async () => {
+  expect(
+    await scene.value(`array(
+      select role || ' ' || relname from pg_class cross join unnest('{pgfresh_monitor,pgfresh_operator}'::text[]) as role
+      where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p', 'v', 'm') and not relispartition and not has_table_privilege(role, pg_class.oid, 'select')
+    )`),
+  ).toEqual([]);
 });
 
 it('nothing is for everybody', async () => {
@@ -185,11 +200,11 @@ it('the function that each data type has for its check is for the evaluator alon
   expect(await scene.value(`to_regprocedure('${signature}')`)).toBeNull();
 });
 
-it('who works may see how sources are, and pause and resume them', async () => {
+it('an operator may see how sources are, and pause and resume them', async () => {
   await scene.db.query(
     `insert into pgfresh.sources (name, rate_limit_per_minute, quota_bytes) values ('limited', 300, 1000000)`,
   );
-  const { name, url } = await createLogin(scene.url, 'pgfresh_worker');
+  const { name, url } = await createLogin(scene.url, 'pgfresh_operator');
   await scene.db.query(`grant select on public.test_clock to ${name}`);
   const db = openDatabase(url, { poolSize: 1 });
   expect(await listSources(db)).toContainEqual(
@@ -206,7 +221,7 @@ it('who works may see how sources are, and pause and resume them', async () => {
 it('the roles that log in may do their work, and no other', async () => {
   await scene.add('worked');
   const sessions: Record<string, Queryable> = {};
-  for (const role of ['pgfresh_worker', 'pgfresh_gateway', 'pgfresh_evaluator'])
+  for (const role of ['pgfresh_worker', 'pgfresh_planner', 'pgfresh_gateway', 'pgfresh_monitor', 'pgfresh_evaluator'])
     sessions[role] = await openSession((await createLogin(scene.url, role)).url);
   const tryAs = async (role: string, statement: string) => {
     return sessions[role]!.query(statement).then(
@@ -216,15 +231,29 @@ it('the roles that log in may do their work, and no other', async () => {
   };
   expect({
     worker: [
-      await tryAs('pgfresh_worker', 'select pgfresh.plan_due_pairs()'),
-      await tryAs('pgfresh_worker', 'select pgfresh.check_and_queue_stale_data()'),
-      await tryAs('pgfresh_worker', 'select pgfresh.cleanup_stale_subscriptions()'),
+      await tryAs('pgfresh_worker', 'select pgfresh.get_queue_batch()'),
       await tryAs('pgfresh_worker', `select pgfresh.explain_pair('worked', 'A')`),
       await tryAs('pgfresh_worker', 'select from pgfresh.data_type_registry'),
+      await tryAs('pgfresh_worker', 'select pgfresh.plan_due_pairs()'),
+      await tryAs('pgfresh_worker', `select pgfresh.pause_source('limited')`),
       await tryAs('pgfresh_worker', `update pgfresh.data_type_registry set ttl = '1 day'`),
       await tryAs('pgfresh_worker', `insert into pgfresh.sources (name) values ('mine')`),
       await tryAs('pgfresh_worker', 'delete from pgfresh.pairs'),
       await tryAs('pgfresh_worker', `select pgfresh.set_node_demand(1, '{}', '{}', '{}')`),
+    ],
+    planner: [
+      await tryAs('pgfresh_planner', 'select pgfresh.plan_due_pairs()'),
+      await tryAs('pgfresh_planner', 'select pgfresh.check_and_queue_stale_data()'),
+      await tryAs('pgfresh_planner', 'select pgfresh.cleanup_stale_subscriptions()'),
+      await tryAs('pgfresh_planner', 'select pgfresh.get_queue_batch()'),
+      await tryAs('pgfresh_planner', `select pgfresh.pause_source('limited')`),
+    ],
+    monitor: [
+      await tryAs('pgfresh_monitor', 'select pgfresh.overview()'),
+      await tryAs('pgfresh_monitor', 'select from pgfresh.api_call_queue'),
+      await tryAs('pgfresh_monitor', 'select from pgfresh.stuck_jobs'),
+      await tryAs('pgfresh_monitor', `select pgfresh.pause_source('limited')`),
+      await tryAs('pgfresh_monitor', 'delete from pgfresh.warnings'),
     ],
     gateway: [
       await tryAs(
@@ -235,7 +264,7 @@ it('the roles that log in may do their work, and no other', async () => {
       await tryAs('pgfresh_gateway', `select from pgfresh.get_active_subscriptions()`),
       await tryAs('pgfresh_gateway', 'select pgfresh.plan_due_pairs()'),
       await tryAs('pgfresh_gateway', 'select pgfresh.get_queue_batch()'),
-      await tryAs('pgfresh_gateway', 'select from pgfresh.data_type_registry'),
+      await tryAs('pgfresh_gateway', 'delete from pgfresh.data_type_registry'),
     ],
     evaluator: [
       await tryAs('pgfresh_evaluator', `select pgfresh.is_data_stale(now(), 1)`),
@@ -243,7 +272,9 @@ it('the roles that log in may do their work, and no other', async () => {
       await tryAs('pgfresh_evaluator', 'select from pgfresh.pairs'),
     ],
   }).toEqual({
-    worker: ['done', 'done', 'done', 'done', 'done', '42501', '42501', '42501', '42501'],
+    worker: ['done', 'done', 'done', '42501', '42501', '42501', '42501', '42501', '42501'],
+    planner: ['done', 'done', 'done', '42501', '42501'],
+    monitor: ['done', 'done', 'done', '42501', '42501'],
     gateway: ['done', 'done', 'done', '42501', '42501', '42501'],
     evaluator: ['done', '42501', '42501'],
   });

@@ -104,10 +104,10 @@ it('sweeps every minute: its counts are the details of the run, and an event', a
   expect(await scene.value('(select count(*)::int from pgfresh.job)')).toBe(1);
 });
 
-it('a login with pgfresh_worker alone may do all of them', async () => {
+it('a login with pgfresh_planner alone may do all of them', async () => {
   const scene = await ScheduleScene.open();
   await register(scene, 'quote');
-  const { url } = await createLogin(scene.url, 'pgfresh_worker');
+  const { url } = await createLogin(scene.url, 'pgfresh_planner');
   const db = openDatabase(url);
   await scene.scheduler({}, { db, url, ownJobs: { sweep: sweepJob({ db, events: scene.events }) } });
   await scene.idle();
