@@ -108,8 +108,9 @@ function refreshType(
   if (problem !== undefined) return { problem, next: 'Add the column, or correct the data type.' };
   const table = { name: quoted, columns: known, target };
   const statements = new WriteStatements({ table, keyColumns, timestamp, sourceTimestamp, fetcher });
-  const { fetcher: _fetcher, table: _table, quoted: _quoted, targets: _targets, ...registered } = row;
-  return { ...registered, fetcher, table, statements };
+  const { id, source, sourceId, normalise, ttl } = row;
+  const said = { id, name: row.name, source, sourceId, keyColumns, normalise, timestamp, sourceTimestamp, ttl };
+  return { ...said, fetcher, table, statements };
 }
 
 /** A column that an option of the data type names and that no row can have: its bounds would hold of nothing. */
