@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, rename, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { inflate } from '@sparticuz/chromium';
@@ -33,7 +33,7 @@ export async function openBrowser(): Promise<Browser> {
 async function unpack(): Promise<string> {
   const require = createRequire(import.meta.url);
   const packed = join(dirname(require.resolve('@sparticuz/chromium')), '../bin');
-  const folder = join(cache, `chromium-${versionOf(packed)}`);
+  const folder = join(cache, `chromium-${versionOf(packed)}-with-fonts`);
   if (existsSync(folder)) return folder;
   await mkdir(cache, { recursive: true });
   const unfinished = await mkdtemp(join(cache, 'chromium.'));
@@ -47,10 +47,17 @@ async function unpack(): Promise<string> {
     if (before === undefined) delete process.env['TMPDIR'];
     else process.env['TMPDIR'] = before;
   }
+  // Its own names folders for temporary files, where there may be no fonts; text without a font has no height.
+  await writeFile(join(unfinished, 'fonts/fonts.conf'), fontsConf);
   // It gets its name only when it is whole.
   await rename(unfinished, folder).catch(() => rm(unfinished, { recursive: true }));
   return folder;
 }
+
+const fontsConf = `<?xml version="1.0" ?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig><dir prefix="relative">fonts</dir><cachedir prefix="relative">cache</cachedir></fontconfig>
+`;
 
 function versionOf(packed: string): string {
   const require = createRequire(import.meta.url);
