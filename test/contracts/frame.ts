@@ -7,11 +7,16 @@ export const contractNumbers: readonly string[] = [...oneTo34.slice(0, 6), '6a',
 
 /** The contracts that a file tests: those named at the start of a test's title, as in `contract 06: …`. */
 export function contractsTestedIn(text: string): string[] {
+  return numbersTestedIn(text, 'contract');
+}
+
+/** The numbers at the start of a file's test titles, after this word. */
+export function numbersTestedIn(text: string, word: 'contract' | 'truth'): string[] {
   const skeleton = skeletonOf(text);
   const firstString = /\(\s*(['"`])(\.+)\1/g;
   return [...skeleton.matchAll(firstString)].flatMap((call) => {
     const title = text.slice(call.index, call.index + call[0].length).replace(/^\(\s*['"`]/, '');
-    const number = /^contract 0?(\d+a?):/.exec(title)?.[1];
+    const number = new RegExp(`^${word} 0?(\\d+a?):`).exec(title)?.[1];
     return number !== undefined && isTest(skeleton.slice(0, call.index)) ? [number] : [];
   });
 }
