@@ -1,7 +1,9 @@
+import pg from 'pg';
 import { expect, it } from 'vitest';
 import { NodeDemand } from '../../src/demand/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { LiveScene } from '../gateway/live-scene.ts';
+import { atEnd } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
 import { openSession } from '../harness/session.ts';
@@ -240,6 +242,129 @@ it('contract 18: what a viewer makes in pg_temp is not used instead of ours or o
     ),
   ).toEqual([{ rows: 0, pairs: 0 }]);
 });
+
+it('contract 18: what anybody makes in a schema of their own is not run with our rights, whatever their search path', async () => {
+  const scene = await RegistryScene.open();
+  await scene.add('quote');
+  const reached: string[] = [];
+  const sessions: { readonly role: string; readonly client: pg.Client }[] = [];
+  for (const role of ['viewer', 'gateway', 'worker', 'scheduler']) {
+    const { name, url } = await createLogin(scene.url, `pgfresh_${role}`);
+    await scene.db.query(`create schema "of ${role}" authorization ${name}`);
+    const client = new pg.Client(url);
+    await client.connect();
+    atEnd(() => client.end());
+    await client.query(`set search_path = "of ${role}", pg_catalog`);
+    await client.query('set check_function_bodies = off');
+    await client.query(shadows);
+    await client.query(`select set_config('pgfresh.user_id', 'quote', false)`);
+    sessions.push({ role, client });
+  }
+  const functions = await scene.db.query<{
+    signature: string;
+    role: string;
+    name: string;
+    types: string[];
+    path: string;
+  }>(
+    `select f.oid::regprocedure::text as signature, role, f.proname as name, substr(s, 13) as path,
+       array(select format_type(a, null) from unnest(f.proargtypes) with ordinality as t(a, place) order by place) as types
+     from pg_proc as f cross join unnest('{viewer,gateway,worker,scheduler}'::text[]) as role left join unnest(f.proconfig) as s on s like 'search_path=%'
+     where f.pronamespace = 'pgfresh'::regnamespace and f.prosecdef and has_function_privilege('pgfresh_' || role, f.oid, 'execute')`,
+  );
+  /** Calls each with nothing, with nulls, and with something of each type; what it says does not matter. */
+  const attack = async ({ role, name, types }: (typeof functions)[number]): Promise<void> => {
+    const { client } = sessions.find((session) => session.role === role)!;
+    for (const value of [undefined, () => 'null', sampleOf]) {
+      const args = value === undefined ? '' : types.map((type) => `${value(type)}::${type}`).join(', ');
+      await client.query('begin');
+      const said = await client.query(`select pgfresh.${name}(${args})`).then(
+        () => '',
+        (error: unknown) => (error as Error).message,
+      );
+      if (said.includes('shadow')) reached.push(name);
+      await client.query('rollback');
+    }
+  };
+  for (const one of functions) await attack(one);
+  expect(reached).toEqual([]);
+
+  // And it is the pinned path by which that fails: without it, nearly each of them would have used what is there.
+  const safe: string[] = [];
+  for (const one of functions) {
+    reached.length = 0;
+    await scene.db.query(`alter function ${one.signature} reset search_path`);
+    await attack(one);
+    await scene.db.query(`alter function ${one.signature} set search_path = ${one.path}`);
+    if (reached.length === 0) safe.push(`${one.role} ${one.name}`);
+  }
+  expect(functions.length).toBeGreaterThan(80);
+  expect(safe.length).toBeLessThan(functions.length / 5);
+  expect(safe.filter((name) => name.startsWith('viewer '))).toEqual([]);
+}, 60_000);
+
+/** Something that the type can hold; a viewer's own subscription where there is one. */
+function sampleOf(type: string): string {
+  if (type.endsWith('[]')) return `'{${sampleOf(type.slice(0, -2)).replaceAll("'", '')}}'`;
+  const samples: Readonly<Record<string, string>> = {
+    text: `'quote'`,
+    interval: `'1 minute'`,
+    'timestamp with time zone': `'2026-01-05'`,
+    uuid: `'00000000-0000-4000-8000-000000000000'`,
+    jsonb: `'{}'`,
+    boolean: `'false'`,
+  };
+  return samples[type] ?? `'1'`;
+}
+
+/**
+ * Operators and functions that ours use without naming their schema. The body of each is read when a statement with it is
+ * planned, and names something that is not there, so it is noticed also where there is no row to run it for.
+ */
+const shadows = [
+  ...[
+    'text',
+    'int',
+    'bigint',
+    'boolean',
+    'timestamptz',
+    'interval',
+    'name',
+    'numeric',
+    'uuid',
+    'text[]',
+    'int[]',
+    'jsonb',
+  ].flatMap((type) =>
+    ['=', '<>', '<', '>', '<=', '>='].map((operator) => ({ operator, left: type, right: type, gives: 'boolean' })),
+  ),
+  ...['~', '!~', '~*'].map((operator) => ({ operator, left: 'text', right: 'text', gives: 'boolean' })),
+  { operator: '||', left: 'text', right: 'text', gives: 'text' },
+  { operator: '||', left: 'jsonb', right: 'jsonb', gives: 'jsonb' },
+  { operator: '->', left: 'jsonb', right: 'text', gives: 'jsonb' },
+  { operator: '->>', left: 'jsonb', right: 'text', gives: 'text' },
+  { operator: '+', left: 'timestamptz', right: 'interval', gives: 'timestamptz' },
+  { operator: '-', left: 'timestamptz', right: 'interval', gives: 'timestamptz' },
+  { operator: '-', left: 'timestamptz', right: 'timestamptz', gives: 'interval' },
+  { name: 'cardinality', args: 'anyarray', gives: 'int' },
+  { name: 'length', args: 'text', gives: 'int' },
+  { name: 'upper', args: 'text', gives: 'text' },
+  { name: 'lower', args: 'text', gives: 'text' },
+  { name: 'clock_timestamp', args: '', gives: 'timestamptz' },
+  { name: 'pg_is_in_recovery', args: '', gives: 'boolean' },
+  { name: 'pg_try_advisory_xact_lock', args: 'int, int', gives: 'boolean' },
+  { name: 'pg_has_role', args: 'name, name, text', gives: 'boolean' },
+  { name: 'current_setting', args: 'text, boolean', gives: 'text' },
+]
+  .map((shadow, place) => {
+    const name = 'operator' in shadow ? `op${place}` : shadow.name;
+    const args = 'operator' in shadow ? `${shadow.left}, ${shadow.right}` : shadow.args;
+    const made = `create function ${name}(${args}) returns ${shadow.gives} language sql as 'select shadow()';`;
+    if (!('operator' in shadow)) return made;
+    const { operator, left, right } = shadow;
+    return `${made} create operator ${operator} (leftarg = ${left}, rightarg = ${right}, function = ${name});`;
+  })
+  .join('\n');
 
 async function stateOf(act: Promise<unknown>): Promise<string> {
   return act.then(

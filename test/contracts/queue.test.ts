@@ -5,7 +5,9 @@ import { blocked } from '../harness/blocked.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { openDatabase } from '../harness/database.ts';
 import { seededRandom } from '../harness/random.ts';
+import { openSession } from '../harness/session.ts';
 import { QueueScene } from '../queue/scene.ts';
+import { RefreshScene } from '../refresh/scene.ts';
 
 const keys = (count: number, prefix = 'K'): string[] =>
   Array.from({ length: count }, (_, index) => `${prefix}${index}`);
@@ -84,6 +86,100 @@ test('contract 2: recovery and completion of the same jobs at once: no deadlock,
   expect(tally.completed + tally.lost).toBe(60 * 40);
   expect(Math.min(tally.completed, tally.lost)).toBeGreaterThan(0);
   expect(await scene.value('(select sum(bytes)::bigint from pgfresh.usage)')).toBe(tally.completed * 7);
+});
+
+/** Whatever takes jobs back, with what has to have happened before and how many of two jobs it takes. */
+const takers: readonly {
+  readonly by: string;
+  readonly before: string;
+  readonly act: string;
+}[] = [
+  {
+    by: 'recovery of a dead worker',
+    before: `lease_until = '-infinity'`,
+    act: `pgfresh.recover_stuck_jobs('1 day')`,
+  },
+  {
+    by: 'recovery of silent jobs',
+    before: `lease_until = 'infinity'`,
+    act: `pgfresh.recover_stuck_jobs('1 day')`,
+  },
+  {
+    by: 'an SQL client that takes over silent jobs',
+    before: `lease_until = 'infinity'`,
+    act: `pgfresh.claim_next_pending_job(p_data_types => '{}')`,
+  },
+  {
+    by: 'a heartbeat that does not know of the claim',
+    before: `lease_until = 'infinity'`,
+    act: `pgfresh.heartbeat_worker(:worker, '{}')`,
+  },
+  { by: 'a worker that retires', before: `lease_until = 'infinity'`, act: 'pgfresh.retire_worker(:worker)' },
+  {
+    by: 'a claim whose answer was lost',
+    before: `lease_until = 'infinity'`,
+    act: 'pgfresh.release_claim(:worker, (select request from pgfresh.claim))',
+  },
+];
+
+test.for(takers)(
+  'contract 2: $by passes over a job that is being ended, and does not wait',
+  async ({ before, act }) => {
+    const scene = await QueueScene.open();
+    const clock = await freezeClock(scene.db);
+    await scene.queue.enqueueMany(scene.db, 'quote', ['ends', 'stuck']);
+    const worker = await scene.register();
+    const [ending, stuck] = await scene.claim();
+    await clock.advance('301 seconds');
+    await scene.db.query(`update pgfresh.worker set ${before}`);
+    await scene.db.transact('end', async (tx) => {
+      expect(await scene.queue.complete(tx, ends([ending!], 7))).toEqual([ending!.id]);
+      // Whoever has to wait is refused.
+      const taking = scene.db.transact(
+        'take',
+        (other) => other.query(`select ${act.replace(':worker', String(worker))}`),
+        {
+          attempts: 1,
+          lockTimeoutMs: 500,
+        },
+      );
+      await expect(taking).resolves.toHaveLength(1);
+      expect(await scene.job(stuck!.id)).toMatchObject({ status: 'pending' });
+    });
+    expect(await scene.job(ending!.id)).toMatchObject({ status: 'succeeded', attempts: 1, data_size_bytes: 7 });
+  },
+);
+
+test('contract 2: a worker that comes back after its job was taken over changes nothing, however it ends it', async () => {
+  const scene = await QueueScene.open();
+  await freezeClock(scene.db);
+  await scene.register();
+  await scene.queue.enqueue(scene.db, 'quote', 'A');
+  const late = await scene.claimOne();
+  await scene.db.query(`update pgfresh.worker set lease_until = '-infinity'`);
+  expect(await scene.value(`pgfresh.recover_stuck_jobs('1 day')`)).toMatchObject({ lost: 1 });
+  await scene.register('next');
+  const next = await scene.claimOne();
+  expect(next).toMatchObject({ id: late.id, attempt: 2 });
+  const state = () => scene.db.query('select * from pgfresh.job');
+  const taken = await state();
+
+  expect(await scene.queue.complete(scene.db, ends([late], 5))).toEqual([]);
+  for (const verdict of ['retry', 'fail', 'put_back', 'lost'] as const)
+    expect(await scene.queue.turnBack(scene.db, ends([late], 5), verdict)).toEqual([]);
+  // The same from plain SQL, which does not name its claim.
+  const token = [late.id, late.attempt];
+  expect(await scene.value('pgfresh.complete_queue_job($1::bigint, 5, $2::int)', token)).toBe(false);
+  await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'late', $2::int, true, 5)`, token);
+  expect(await scene.value('pgfresh.reset_job_immediate($1::bigint, $2::int)', token)).toBe(false);
+  expect(await scene.value('pgfresh.heartbeat_jobs(array[$1::bigint], array[$2::int])', token)).toEqual([]);
+  expect(await state()).toEqual(taken);
+
+  expect((await scene.queue.complete(scene.db, ends([next], 7))).map(Number)).toEqual([late.id]);
+  expect(await scene.value('(select sum(bytes)::int from pgfresh.usage)')).toBe(7);
+  expect(await scene.db.query('select attempt, bytes::int from pgfresh.history_succeeded')).toEqual([
+    { attempt: 2, bytes: 7 },
+  ]);
 });
 
 test('contract 11: a claim reads no more buffers beside 200,000 finished jobs than beside none', async () => {
@@ -189,6 +285,82 @@ test('contract 17: a deadlock at the end of a job is repeated with the answer th
   expect(await scene.job(job.id)).toMatchObject({ status: 'succeeded', attempts: 1, retry_count: 0 });
   expect(await scene.value('(select array_agg(amount order by name) from account)')).toEqual([2, 2]);
   expect(await scene.value('(select sum(bytes)::bigint from pgfresh.usage)')).toBe(5);
+});
+
+test.for([
+  { deadlocks: 1, outcome: 'fresh', then: 'the commit is repeated with the answer that is already here' },
+  { deadlocks: 4, outcome: 'interrupted', then: 'the jobs are put back at once, and no retry is counted' },
+])('contract 17: after $deadlocks deadlocks of a refresh nobody is blamed: $then', async ({ deadlocks, outcome }) => {
+  const scene = await RefreshScene.open();
+  for (const key of ['A', 'B']) scene.quote(key, 2);
+  await scene.db.query(
+    `insert into quote (symbol, price, quoted_at) values ('A', 1, '2026-01-05T11:00:00Z'), ('B', 1, '2026-01-05T11:00:00Z')`,
+  );
+  // Whoever writes B has A already. It counts, which is not undone with it, waits until the other one waits for A, and
+  // then asks for what the other one has.
+  await scene.db.query(`
+    create sequence public.tries;
+    create function public.meet() returns trigger language plpgsql as $$ begin
+      if new.symbol = 'B' then
+        perform nextval('public.tries');
+        while exists (select from pg_locks where locktype = 'advisory' and objid = 4711 and granted)
+            and not exists (select from pg_locks where locktype = 'transactionid' and not granted) loop
+          perform pg_sleep(0.002);
+        end loop;
+        perform pg_advisory_xact_lock(4711);
+      end if;
+      return new;
+    end $$;
+    create trigger meet before update on quote for each row execute function public.meet()`);
+  // Only the refresh looks for deadlocks, so that it is the one that is undone.
+  await scene.db.query(`alter database ${new URL(scene.url).pathname.slice(1)} set deadlock_timeout = '20ms'`);
+  const db = openDatabase(scene.url, { poolSize: 1 });
+  const other = await openSession(scene.url);
+  await other.query(`set deadlock_timeout = '1h'`);
+  await other.query('select pg_advisory_lock(4711)');
+  const writes = (async () => {
+    for (let turn = 1; turn <= deadlocks; turn++) {
+      while ((await other.query('select from public.tries where is_called and last_value = $1', [turn])).length === 0);
+      await other.query(`update quote set name = 'other' where symbol = 'A'`);
+    }
+    await other.query('select pg_advisory_unlock(4711)');
+  })();
+  const ended = await scene.refresh(['A', 'B'], 'quote', db);
+  await writes;
+  expect(ended.map((one) => [one.job.key, one.outcome])).toEqual([
+    ['A', outcome],
+    ['B', outcome],
+  ]);
+  const jobs = `select key, status, attempts, retry_count, next_retry_at, outcome from pgfresh.api_call_queue order by key`;
+  const seen = outcome === 'fresh' ? { status: 'succeeded', outcome } : { status: 'pending', outcome: null };
+  expect(await scene.db.query(jobs)).toEqual(
+    ['A', 'B'].map((key) => ({ key, attempts: 1, retry_count: 0, next_retry_at: null, ...seen })),
+  );
+  expect(await scene.value('(select failure_streak from pgfresh.sources)')).toBe(0);
+  if (outcome === 'fresh') return;
+  // Ready at once, and nothing of the failed attempts is left.
+  expect(await scene.rows()).toEqual(['A', 'B'].map((symbol) => ({ symbol, price: 1 })));
+  const again = await scene.refresh([], 'quote', db);
+  expect(again.map((one) => [one.outcome, one.job.attempt, one.job.retries])).toEqual([
+    ['fresh', 2, 0],
+    ['fresh', 2, 0],
+  ]);
+});
+
+test('contract 17: a serialization failure is not the job’s failure either', async () => {
+  const scene = await RefreshScene.open();
+  scene.quote('A', 2);
+  // A count that is not undone with the transaction.
+  await scene.db.query(`
+    create sequence public.tries;
+    create function public.clash() returns trigger language plpgsql as $$ begin
+      if nextval('public.tries') <= 2 then raise exception 'planted' using errcode = '40001'; end if;
+      return new;
+    end $$;
+    create trigger clash before insert on quote for each row execute function public.clash()`);
+  expect(await scene.refresh(['A'])).toMatchObject([{ outcome: 'fresh', job: { attempt: 1, retries: 0 } }]);
+  expect(await scene.value(`(select last_value from public.tries)`)).toBe(3);
+  expect(scene.provider.asked).toEqual(['/quote/A']);
 });
 
 /** A job whose end writes two rows of a user's table in the wrong order, and somebody who writes them in the right one. */

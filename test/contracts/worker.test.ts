@@ -1,6 +1,7 @@
 import { rm, symlink, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { expect, test } from 'vitest';
+import { resolveConfig } from '../../src/config/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { CliProcess, runCli } from '../harness/process.ts';
@@ -106,7 +107,17 @@ test('contract 19: 50 types and 500 jobs need no more than the pool, the lease a
 
 test('contract 21: a trickling body is cut at 10 s and counted as a failure, and the worker stays busy', async () => {
   const scene = await RefreshScene.open([quoteType({ name: 'slow', source: 'sluggish' }), quoteType()], ['sluggish']);
-  const sources = scene.config.sources.map((source) => ({ ...source, timeout: 10_000 }));
+  // Sources that say nothing about a time limit.
+  const { sources } = resolveConfig({
+    config: {
+      sources: ['market', 'sluggish'].map((name) => ({
+        name,
+        baseUrl: scene.provider.url,
+        allowPrivateAddresses: true,
+        cacheEntries: 0,
+      })),
+    },
+  });
   scene.provider.answers.set('/quote/SLOW', (_request, response) => {
     response.writeHead(200, { 'content-type': 'application/json', 'content-length': 1_000 });
     const timer = setInterval(() => response.write(' '), 100);
