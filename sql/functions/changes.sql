@@ -535,8 +535,8 @@ comment on function pgfresh.require_readable(int, text[]) is
 
 create or replace function pgfresh.read_pairs(p_type_id int, p_keys text[])
 returns table (
-  version text, snapshot text, key text, rows text, fetched_at timestamptz, due_at timestamptz,
-  refreshing boolean, failing boolean, outcome text, as_of timestamptz
+  version text, snapshot text, key text, rows text, fetched_at timestamptz, stale_at timestamptz,
+  source_at timestamptz, state text, activity text, reason text, failing boolean, as_of timestamptz
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -549,24 +549,20 @@ as $$
 #variable_conflict use_column
 declare
   v_type pgfresh.data_type_registry := pgfresh.require_readable(p_type_id, p_keys);
+  v_source record;
 begin
   if v_type.visibility <> 'shared' then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       format('the rows of %s are not for everybody', v_type.data_type),
       'Read them as the user who looks, with read_pairs_as.');
   end if;
+  select * into v_source from pgfresh.source_hindrance(v_type.source_id, pgfresh.clock());
   -- One statement, whose snapshot is the version of everything that it reads. The version is made once (offset 0), and
   -- each pair looked up by itself: a join could read them all.
   return query
-    select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
-      case
-        when a.rows is null then (p.pair).checked_at + coalesce(v_type.empty_ttl, v_type.ttl)
-        else least(greatest(a.fetched_at, (p.pair).checked_at), '9999-12-31') + coalesce(a.ttl, v_type.ttl)
-      end,
-      (p.pair).job_id is not null,
-      coalesce(
-        (p.pair).fails > 0 or (select j.retries > 0 from pgfresh.job as j where j.id = (p.pair).job_id), false),
-      (p.pair).outcome, s.as_of
+    select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at, t.stale_at,
+      (p.pair).source_at, t.state, w.activity, w.reason,
+      coalesce((p.pair).fails > 0 or j.retries > 0, false), s.as_of
     from (
       select pgfresh.clock() as as_of, pgfresh.version_of(pg_current_snapshot()) as version,
         pg_current_snapshot()::text as snapshot
@@ -576,11 +572,32 @@ begin
     cross join lateral (
       select (select p from pgfresh.pairs as p where p.type_id = p_type_id and p.key = a.key collate "C") as pair
       offset 0
-    ) as p;
+    ) as p
+    left join lateral (
+      select j.state, j.run_at, j.retries from pgfresh.job as j where j.id = (p.pair).job_id
+    ) as j on true
+    cross join lateral (
+      select u.stale_at,
+        pgfresh.state_of(p.pair, a.rows is not null, a.fetched_at, u.stale_at,
+          coalesce(v_type.empty_ttl, v_type.ttl), v_type.max_source_age, s.as_of) as state
+      from (
+        select case
+          when a.rows is null then (p.pair).empty_at + coalesce(v_type.empty_ttl, v_type.ttl)
+          -- As the planner knows it, if this is the row that it knows.
+          when a.fetched_at = (p.pair).row_at then (p.pair).stale_at
+          else least(a.fetched_at, '9999-12-31') + coalesce(a.ttl, v_type.ttl)
+        end as stale_at
+      ) as u
+      offset 0
+    ) as t
+    cross join lateral pgfresh.activity_of(p.pair, t.state, j.state, j.run_at,
+      v_type.refresh_strategy = 'scheduled', v_source.reason, v_source.until, s.as_of) as w;
 end
 $$;
 comment on function pgfresh.read_pairs(int, text[]) is
-  'The rows and the state of pairs of a shared data type, read by one statement, with its version and its snapshot. '
+  'The rows and the state of pairs of a shared data type, read by one statement, with its version and its snapshot: '
+  'when the row was fetched and goes stale, how old it is at the source, the state of the data, what happens with it '
+  'and for what it waits, and whether its last refresh has failed. '
   'Versions are texts that compare byte by byte.';
 
 -- What is registered already has the functions of this version, and the triggers if they were not there yet.

@@ -9,7 +9,8 @@
 create or replace function pgfresh.complete_jobs(
   p_ids bigint[], p_attempts int[], p_bytes bigint[], p_outcomes text[] default null, p_calls int[] default null,
   p_fetch_ms int[] default null, p_validate_ms int[] default null, p_commit_ms int[] default null,
-  p_requests uuid[] default null)
+  p_requests uuid[] default null, p_row_at timestamptz[] default null, p_asked_at timestamptz[] default null,
+  p_source_at timestamptz[] default null)
 returns bigint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -28,12 +29,15 @@ declare
   v_keys text[];
   v_sizes bigint[];
   v_outcomes text[];
+  v_rows timestamptz[];
+  v_asked timestamptz[];
+  v_at_source timestamptz[];
   v_called bigint[];
   v_again bigint[];
   v_ttl interval;
   v_empty_ttl interval;
+  v_judged boolean;
   v_noteworthy boolean;
-  v_due timestamptz;
   -- That of all of them; null where they differ.
   v_outcome text := 'fresh';
   v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_calls bigint; v_ended bigint;
@@ -52,6 +56,12 @@ begin
     from (select distinct outcome from unnest(p_outcomes) as outcome) as said;
     v_outcome := case when p_outcomes[1] = all (p_outcomes) then p_outcomes[1] end;
   end if;
+  if cardinality(p_row_at) <> cardinality(p_ids) or cardinality(p_asked_at) <> cardinality(p_ids)
+      or cardinality(p_source_at) <> cardinality(p_ids) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_row_at, p_asked_at and p_source_at must be as long as p_ids',
+      'Pass null for a time that is not known.');
+  end if;
   with ended as (
     delete from pgfresh.job as j
     where j.id = any (p_ids) and j.state = 'x'
@@ -62,10 +72,11 @@ begin
     returning j.*
   ), measured as (
     select ended.*, e.bytes, coalesce(v_outcome, e.outcome) as outcome, coalesce(e.calls, 1) as calls,
-      e.fetch_ms, e.validate_ms, e.commit_ms
+      e.fetch_ms, e.validate_ms, e.commit_ms, e.row_at, e.asked_at, e.source_at
     from ended
-    join unnest(p_ids, p_attempts, p_bytes, p_outcomes, p_calls, p_fetch_ms, p_validate_ms, p_commit_ms)
-        as e(id, attempt, bytes, outcome, calls, fetch_ms, validate_ms, commit_ms)
+    join unnest(p_ids, p_attempts, p_bytes, p_outcomes, p_calls, p_fetch_ms, p_validate_ms, p_commit_ms,
+        p_row_at, p_asked_at, p_source_at)
+        as e(id, attempt, bytes, outcome, calls, fetch_ms, validate_ms, commit_ms, row_at, asked_at, source_at)
       on e.id = ended.id and e.attempt = ended.attempt
   ), history as (
     insert into pgfresh.history_succeeded (
@@ -78,12 +89,12 @@ begin
   )
   -- What was known already has asked nobody, so it says nothing about the source and about the size of an answer.
   select array_agg(id), array_agg(key), array_agg(bytes) filter (where calls > 0),
-    array_agg(outcome) filter (where v_outcome is null),
+    array_agg(outcome), array_agg(row_at), array_agg(asked_at), array_agg(source_at),
     array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
     min(type_id), max(type_id), min(source_id),
     sum(reserved), sum(bytes), sum(calls), (select count(*) from ended)
   into v_done, v_keys, v_sizes,
-    v_outcomes,
+    v_outcomes, v_rows, v_asked, v_at_source,
     v_called, v_again,
     v_type_low, v_type_high, v_source,
     v_reserved, v_bytes, v_calls, v_ended
@@ -97,13 +108,9 @@ begin
   if v_done is null then
     return '{}';
   end if;
-  -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
-  select
-    case
-      when r.ttl_column is null and r.staleness_function = 'pgfresh.is_data_stale' then r.ttl
-      else interval '0'
-    end,
-    coalesce(r.empty_ttl, r.ttl),
+  select r.ttl, coalesce(r.empty_ttl, r.ttl),
+    -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
+    r.ttl_column is not null or r.staleness_function <> 'pgfresh.is_data_stale',
     -- Most ends change nothing about their source, and then its row is not written.
     (
       select s.failure_streak > 0 or s.breaker_opened_at is not null
@@ -111,42 +118,47 @@ begin
       from pgfresh.sources as s
       where s.id = v_source
     )
-  into v_ttl, v_empty_ttl, v_noteworthy
+  into v_ttl, v_empty_ttl, v_judged, v_noteworthy
   from pgfresh.data_type_registry as r
   where r.type_id = v_type_low;
-  -- A time that is nearer has its entry already, and a look too early does no harm.
-  if v_outcome is not null then
-    v_due := v_now + case when v_outcome = 'empty' then v_empty_ttl else v_ttl end;
-    with freed as (
-      update pgfresh.pairs
-      set last_job = job_id, ok_job = job_id, job_id = null,
-        checked_at = v_now, ok_at = v_now, outcome = v_outcome, fails = 0,
-        not_before = case when v_outcome = 'empty' then v_due end,
-        due_at = case when demanded then least(due_at, v_due) else due_at end
-      where type_id = v_type_low and key = any (v_keys)
-      returning key, demanded, due_at
-    )
-    insert into pgfresh.due (due_at, type_id, key)
-    select v_due, v_type_low, f.key from freed as f where f.demanded and f.due_at = v_due
-    on conflict do nothing;
-  else
-    with freed as (
-      update pgfresh.pairs as p
-      set last_job = p.job_id, ok_job = p.job_id, job_id = null,
-        checked_at = v_now, ok_at = v_now, outcome = e.outcome, fails = 0,
-        not_before = case when e.outcome = 'empty' then e.due_at end,
-        due_at = case when p.demanded then least(p.due_at, e.due_at) else p.due_at end
+  /*
+    Each outcome says when the pair is asked for again, and what it says of the row. Only unchanged confirms it. What was
+    written is fresh by its own time; where that is not known, or is past already, the next tick looks.
+  */
+  with freed as (
+    update pgfresh.pairs as p
+    set last_job = p.job_id, ok_job = p.job_id, job_id = null, ok_at = v_now, outcome = e.outcome, fails = 0,
+      waits_for = null, next_ask_at = e.next_ask_at, row_at = coalesce(e.row_at, p.row_at),
+      confirmed_at = case e.outcome when 'unchanged' then e.asked_at when 'older_source' then p.confirmed_at end,
+      empty_at = case when e.outcome = 'empty' then e.asked_at end,
+      source_at = case when e.outcome = 'empty' then null else coalesce(e.source_at, p.source_at) end,
+      seen = case when e.confirms then e.stale_at is not null else p.seen end,
+      stale_at = case
+        when e.confirms then coalesce(e.stale_at, case when e.known + v_ttl <= v_now then v_now else v_now + v_ttl end)
+        else coalesce(p.stale_at, e.row_at + v_ttl, v_now)
+      end,
+      due_at = case when p.demanded then least(p.due_at, e.due_at) else p.due_at end
+    from (
+      select e.*, coalesce(e.next_ask_at, e.stale_at, v_now) as due_at
       from (
-        select e.key, e.outcome, v_now + case when e.outcome = 'empty' then v_empty_ttl else v_ttl end as due_at
-        from unnest(v_keys, v_outcomes) as e(key, outcome)
+        select e.key, e.outcome, e.row_at, e.source_at, coalesce(e.asked_at, v_now) as asked_at, c.confirms, c.known,
+          case e.outcome when 'empty' then v_now + v_empty_ttl when 'older_source' then v_now + v_ttl end as next_ask_at,
+          case when c.confirms and not v_judged and c.known + v_ttl > v_now then c.known + v_ttl end as stale_at
+        from unnest(v_keys, v_outcomes, v_rows, v_asked, v_at_source) as e(key, outcome, row_at, asked_at, source_at)
+        cross join lateral (
+          select e.outcome in ('fresh', 'unchanged') as confirms,
+            case when e.outcome = 'fresh' then e.row_at when e.row_at is not null then coalesce(e.asked_at, v_now) end
+            as known
+        ) as c
       ) as e
-      where p.type_id = v_type_low and p.key = any (v_keys) and p.key = e.key
-      returning p.key, p.demanded, p.due_at, e.due_at as said
-    )
-    insert into pgfresh.due (due_at, type_id, key)
-    select f.said, v_type_low, f.key from freed as f where f.demanded and f.due_at = f.said
-    on conflict do nothing;
-  end if;
+    ) as e
+    where p.type_id = v_type_low and p.key = any (v_keys) and p.key = e.key
+    returning p.key, p.demanded, p.due_at, e.due_at as said
+  )
+  -- A time that is nearer has its entry already, and a look too early does no harm.
+  insert into pgfresh.due (due_at, type_id, key)
+  select f.said, v_type_low, f.key from freed as f where f.demanded and f.due_at = f.said
+  on conflict do nothing;
   -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
   if exists (select from pgfresh.type_dependency where needs_id = v_type_low) then
     with recursive dependent (type_id) as (
@@ -187,11 +199,13 @@ begin
   return v_done;
 end
 $$;
-comment on function pgfresh.complete_jobs(bigint[], int[], bigint[], text[], int[], int[], int[], int[], uuid[]) is
+comment on function pgfresh.complete_jobs(
+  bigint[], int[], bigint[], text[], int[], int[], int[], int[], uuid[], timestamptz[], timestamptz[], timestamptz[]) is
   'Ends jobs of one data type as succeeded. For each: the bytes that it used; its outcome, fresh if none is given; '
   'how often the provider was called for it, once if nothing is said, and never if the answer was known already; '
-  'how long fetching, validating and writing took; and by which claim it is held, '
-  'which who claims with p_alone has to say. '
+  'how long fetching, validating and writing took; by which claim it is held, '
+  'required when claiming with p_alone; the time of its row as it is now; when its answer was fetched, now if '
+  'nothing is said; and how old the answer is at the source. '
   'Returns the ids of those that were still running in the given attempt; '
   'the others were taken back or cancelled meanwhile, and nothing of them is changed.';
 
@@ -225,7 +239,7 @@ begin
     ) as h
   ), opened as (
     update pgfresh.pairs as p
-    set job_id = e.next_id, due_at = 'infinity', not_before = null
+    set job_id = e.next_id, due_at = 'infinity', next_ask_at = null
     from ended as e
     where p.type_id = e.type_id and p.key = e.key
   )

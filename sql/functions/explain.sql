@@ -31,9 +31,181 @@ $$;
 comment on function pgfresh.explained_key(pgfresh.data_type_registry, text) is
   'A key as the data type spells it, also where its table of keys is gone. A part of explain_pair.';
 
+do $$ begin
+  if to_regtype('pgfresh.obstacle') is null then
+    create type pgfresh.obstacle as (reason text, words text, since timestamptz, until timestamptz, lasts timestamptz);
+  end if;
+end $$;
+comment on type pgfresh.obstacle is
+  'Something that keeps a pair from being refreshed, since and until when if that is known, '
+  'and for how long at least, by which several of them are ordered.';
+
+create or replace function pgfresh.hold_words(
+  p_pair pgfresh.pairs, p_state text, p_now timestamptz)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case
+    when p_pair.outcome = 'older_source' then
+      format('The source answers with something older than what is here%s; it is asked again in %s.',
+        coalesce(': its own data is ' || pgfresh.in_words(p_now - p_pair.source_at) || ' old', ''),
+        pgfresh.in_words(p_pair.next_ask_at - p_now))
+    when p_pair.outcome in ('fresh', 'unchanged') and p_pair.lapses > 1 then
+      format('Others have deleted it or set it back %s times after it was written; it is fetched again in %s.',
+        p_pair.lapses, pgfresh.in_words(p_pair.next_ask_at - p_now))
+    when p_pair.outcome in ('fresh', 'unchanged') then
+      format('It was stale as soon as it was written, so it is fetched once per TTL, and again in %s.',
+        pgfresh.in_words(p_pair.next_ask_at - p_now))
+    else
+      format('The last outcome was %s; it is not asked for again before %s have passed.',
+        p_pair.outcome, pgfresh.in_words(p_pair.next_ask_at - p_now))
+  end
+$$;
+comment on function pgfresh.hold_words(pgfresh.pairs, text, timestamptz) is
+  'Why a pair without a job is left alone until its time. A part of explain_pair.';
+
+-- What keeps the jobs of a source from being claimed. An end of its own has only what ends by itself.
+create or replace function pgfresh.source_obstacles(p_source pgfresh.sources, p_job pgfresh.job, p_now timestamptz)
+returns setof pgfresh.obstacle
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_stop pgfresh.spending_stop;
+  v_rate record;
+  v_running record;
+  v_until timestamptz := case when isfinite(p_source.paused_until) then p_source.paused_until end;
+begin
+  select * into v_stop from pgfresh.spending_stop;
+  if v_stop.stopped_at is not null then
+    return next row('stopped',
+      format('Spending was stopped %s ago: %s', pgfresh.in_words(p_now - v_stop.stopped_at), v_stop.reason),
+      v_stop.stopped_at, null, 'infinity')::pgfresh.obstacle;
+  end if;
+  if not p_source.enabled then
+    return next row('paused',
+      format('The source %s is switched off.', p_source.name), null, null, 'infinity')::pgfresh.obstacle;
+  end if;
+  if p_source.paused_until > p_now then
+    return next row(
+      case p_source.paused_by when 'breaker' then 'breaker' when 'provider' then 'rate' else 'paused' end,
+      case p_source.paused_by
+        -- Without the reason: it has an error of another pair.
+        when 'breaker' then format('The source %s failed too often and is left alone for %s more.',
+          p_source.name, pgfresh.in_words(v_until - p_now))
+        when 'provider' then format('The source %s asked to be left alone for %s more: %s',
+          p_source.name, pgfresh.in_words(v_until - p_now), p_source.pause_reason)
+        else format('The source %s is paused%s%s.',
+          p_source.name,
+          coalesce(' for ' || pgfresh.in_words(v_until - p_now) || ' more', ''),
+          coalesce(': ' || p_source.pause_reason, ''))
+      end,
+      null, v_until, p_source.paused_until)::pgfresh.obstacle;
+  elsif p_job.id is not null and p_source.breaker_opened_at is not null then
+    return next row('breaker',
+      format('The source %s failed and is tried with one job at a time, until one succeeds.', p_source.name),
+      null, null, p_now + interval '10 seconds')::pgfresh.obstacle;
+  end if;
+  if p_source.quota_bytes is not null and (pgfresh.is_quota_exceeded(p_source.name)
+      or (select p_job.est_bytes > b.free from pgfresh.source_budget(p_source.id) as b)) then
+    return next row('quota',
+      format('The bytes that the source %s may use now are used up.', p_source.name),
+      null, null, p_now + interval '1 minute')::pgfresh.obstacle;
+  end if;
+  if p_job.id is null then
+    return;
+  end if;
+  select * into v_rate from pgfresh.calls_now(p_source, p_now);
+  if p_source.rate_limit_per_minute is not null
+      and (case when p_job.band = -1 then v_rate.background else v_rate.viewed end) = 0 then
+    return next row('rate',
+      format('The source %s may be called %s times a minute, spread over it, and %s.',
+        p_source.name,
+        p_source.rate_limit_per_minute * p_source.api_keys,
+        case
+          when v_rate.viewed > 0 then 'what is left is kept for what people look at'
+          else 'the next call is free in ' || pgfresh.in_words(v_rate.next_at - p_now)
+        end),
+      null, v_rate.next_at, coalesce(v_rate.next_at, p_now))::pgfresh.obstacle;
+  end if;
+  select count(*) as jobs,
+    min(r.data_type) filter (where j.key = p_job.key) as of_key,
+    min(j.claimed_at) filter (where j.key = p_job.key) as since
+  into v_running
+  from pgfresh.source_place as p
+  join pgfresh.job as j on j.id = p.job_id and j.state = 'x' and j.attempt = p.attempt
+  join pgfresh.data_type_registry as r on r.type_id = j.type_id
+  where p.source_id = p_source.id;
+  if p_source.one_key_at_a_time and v_running.of_key is not null then
+    return next row('same_key',
+      format('A worker has been fetching the %s of the same key for %s, '
+        'and the source %s takes one job per key at a time.',
+        v_running.of_key, pgfresh.in_words(p_now - v_running.since), p_source.name),
+      v_running.since, null, p_now)::pgfresh.obstacle;
+  end if;
+  if v_running.jobs >= p_source.max_concurrency then
+    return next row('concurrency',
+      format('The source %s takes %s jobs at a time, and as many run.', p_source.name, p_source.max_concurrency),
+      null, null, p_now)::pgfresh.obstacle;
+  end if;
+end
+$$;
+comment on function pgfresh.source_obstacles(pgfresh.sources, pgfresh.job, timestamptz) is
+  'What keeps a source from being called, for a job or for planning. A part of explain_pair.';
+
+-- What keeps a stale pair without a job from getting one.
+create or replace function pgfresh.pair_obstacles(
+  p_type pgfresh.data_type_registry, p_key text, p_found boolean, p_now timestamptz)
+returns table (obstacle pgfresh.obstacle, needs text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_gate record;
+  v_sql text := (select r.gate_sql from pgfresh.type_resolution as r where r.type_id = p_type.type_id);
+begin
+  if p_found and v_sql is not null then
+    begin
+      select g.open, g.opens_at into v_gate from pgfresh.ask_gate(v_sql, array[p_key], p_type.data_type) as g;
+    exception when others then
+      select true as open, null::timestamptz as opens_at into v_gate;
+    end;
+    if not v_gate.open then
+      obstacle := row('gate',
+        format('The gate %s is closed%s.',
+          p_type.gate_function, coalesce(', and opens in ' || pgfresh.in_words(v_gate.opens_at - p_now), '')),
+        null, v_gate.opens_at, coalesce(v_gate.opens_at, p_now + interval '1 minute'))::pgfresh.obstacle;
+      return next;
+    end if;
+  end if;
+  for v_gate in
+    select r.data_type, res.missing_sql
+    from pgfresh.type_dependency as d
+    join pgfresh.data_type_registry as r on r.type_id = d.needs_id
+    join pgfresh.type_resolution as res on res.type_id = d.needs_id
+    where d.type_id = p_type.type_id
+    order by r.data_type
+  loop
+    if exists (select from pgfresh.ask_keys(v_gate.missing_sql, array[p_key])) then
+      needs := v_gate.data_type;
+      obstacle := row('dependency',
+        format('It needs the %s of the same key first, which is not there yet.', needs),
+        null, null, p_now)::pgfresh.obstacle;
+      return next;
+      return;
+    end if;
+  end loop;
+end
+$$;
+comment on function pgfresh.pair_obstacles(pgfresh.data_type_registry, text, boolean, timestamptz) is
+  'What keeps a stale pair without a job from getting one: its gate, and what must be there first. '
+  'A part of explain_pair.';
+
 /*
-  Why a pair is or is not being refreshed. What comes first in the way of a job is the reason:
-  an open job is asked what it waits for, a pair without one what keeps it from getting one.
+  Why a pair is or is not being refreshed, on two axes: the state of its data, and what happens with it. An open job is
+  asked what it waits for, a pair without one what keeps it from getting one. Of several obstacles the one that lasts
+  longest is the answer, and the others follow.
 */
 create or replace function pgfresh.explain_pair(p_data_type text, p_key text) returns jsonb
 language plpgsql
@@ -42,38 +214,25 @@ as $$
 declare
   v_now timestamptz := pgfresh.clock();
   v_type pgfresh.data_type_registry := pgfresh.require_type(p_data_type);
-  v_key text := pgfresh.explained_key(v_type, p_key);
-  v_resolution pgfresh.type_resolution;
+  v_key text := (pgfresh.admit_keys(v_type, array[p_key]))[1];
   v_pair pgfresh.pairs;
   v_job pgfresh.job;
   v_source pgfresh.sources;
-  v_stop pgfresh.spending_stop;
-  v_rate record;
-  v_running record;
   v_row record;
-  v_gate record;
   v_problem record;
   v_sql_viewers bigint; v_gateway_viewers bigint;
   v_place int;
   v_raised text;
-  v_stale boolean;
   v_needs text;
-  v_reason text; v_since timestamptz; v_until timestamptz; v_words text;
+  v_state text; v_stale_at timestamptz;
+  v_obstacles pgfresh.obstacle[];
+  v_more pgfresh.obstacle[];
+  v_answer pgfresh.obstacle;
+  v_activity text := 'waiting';
 begin
-  select * into v_resolution from pgfresh.type_resolution where type_id = v_type.type_id;
   select * into v_pair from pgfresh.pairs where type_id = v_type.type_id and key = v_key;
   select * into v_job from pgfresh.job where id = v_pair.job_id;
   select * into v_source from pgfresh.sources where id = v_type.source_id;
-  select * into v_stop from pgfresh.spending_stop;
-  select * into v_rate from pgfresh.calls_now(v_source, v_now);
-  select count(*) as jobs,
-    min(r.data_type) filter (where j.key = v_key) as of_key,
-    min(j.claimed_at) filter (where j.key = v_key) as since
-  into v_running
-  from pgfresh.source_place as p
-  join pgfresh.job as j on j.id = p.job_id and j.state = 'x' and j.attempt = p.attempt
-  join pgfresh.data_type_registry as r on r.type_id = j.type_id
-  where p.source_id = v_source.id;
   select count(*)
   into v_sql_viewers
   from pgfresh.active_subscriptions
@@ -83,175 +242,133 @@ begin
   from pgfresh.node_demand
   where type_id = v_type.type_id and key = v_key;
   select * into v_problem from pgfresh.type_problem(v_type);
-  -- Who can not be asked counts as stale, as for the planner.
-  select null::boolean as found, true as stale, null::timestamptz as due_at, null::timestamptz as at into v_row;
+  select null::boolean as found, true as stale, null::timestamptz as next_at, null::timestamptz as at into v_row;
   if v_problem.problem is null then
-    select a.found, a.stale, a.next_at as due_at, a.at, a.raised
+    select a.found, a.stale, a.next_at, a.at, a.raised
     into v_row
     from pgfresh.ask_stale(
-      v_type.type_id, array[v_key], array[v_pair.checked_at], array[null::timestamptz], v_type.ttl, v_now
+      v_type.type_id, array[v_key], array[pgfresh.confirmed_of(v_pair)], array[pgfresh.row_time_of(v_pair)],
+      array[null::timestamptz], v_type.ttl, v_now
     ) as a;
     v_raised := v_row.raised;
-    v_stale := v_row.stale;
-    -- A failure puts off the next look by a TTL, and makes nothing fresh.
-    if v_pair.checked_at is distinct from v_pair.ok_at then
-      v_stale := (
-        select a.stale
-        from pgfresh.ask_stale(
-          v_type.type_id, array[v_key], array[v_pair.ok_at], array[null::timestamptz], v_type.ttl, v_now) as a
-      );
-    end if;
+  end if;
+  if v_row.found is null then
+    -- Who can not be asked is as it was last seen.
+    v_state := coalesce(pgfresh.known_state_of(v_pair, v_type, v_now), 'missing');
+    v_stale_at := v_pair.stale_at;
+  else
+    v_stale_at := case
+      when not v_row.stale then greatest(v_row.next_at, v_now + interval '1 minute')
+      else least(v_row.next_at, v_now)
+    end;
+    v_state := pgfresh.state_of(v_pair, v_row.found, v_row.at, v_stale_at,
+      coalesce(v_type.empty_ttl, v_type.ttl), v_type.max_source_age, v_now);
+    v_stale_at := case when not v_row.stale then v_row.next_at else v_stale_at end;
   end if;
 
   if v_job.state = 'x' then
-    v_reason := 'running'; v_since := v_job.claimed_at;
-    v_words := format('A worker has been fetching it for %s, in attempt %s.',
-      pgfresh.in_words(v_now - v_since), v_job.attempt);
-  elsif v_job.state = 'w' then
-    v_reason := 'retry'; v_until := v_job.run_at;
-    v_words := case
-      when v_job.retries > 0 then format('It failed and is tried again in %s: %s',
-        pgfresh.in_words(v_until - v_now), coalesce(v_job.error, 'no reason given'))
-      else format('Its job is for later, in %s.', pgfresh.in_words(v_until - v_now))
-    end;
+    v_activity := 'refreshing';
+    v_answer := row(null,
+      format('A worker has been fetching it for %s, in attempt %s.',
+        pgfresh.in_words(v_now - v_job.claimed_at), v_job.attempt),
+      v_job.claimed_at, null, null);
   elsif v_job.id is null and v_problem.problem is not null then
-    v_reason := 'unresolved';
-    v_words := format('The registry row of %s can not be used: %s. %s',
-      v_type.data_type, v_problem.problem, v_problem.next_step);
+    v_answer := row('unresolved',
+      format('The registry row of %s can not be used: %s. %s',
+        v_type.data_type, v_problem.problem, v_problem.next_step),
+      null, null, null);
   elsif v_job.id is null and coalesce(v_pair.demanded, false) = false then
-    v_reason := 'not_viewed';
-    v_words := 'Nobody looks at it.';
-  elsif v_job.id is null and v_pair.not_before > v_now then
-    v_reason := 'held'; v_until := v_pair.not_before;
-    v_words := format('The last outcome was %s; it is not asked for again before %s have passed.',
-      v_pair.outcome, pgfresh.in_words(v_until - v_now));
-  elsif v_job.id is null and not v_row.stale then
-    v_reason := 'fresh'; v_until := v_row.due_at;
-    v_words := case
-      when v_row.due_at > v_now then format('It is fresh for %s more.', pgfresh.in_words(v_row.due_at - v_now))
-      else 'It is fresh, as its staleness function says.'
-    end;
-  elsif v_job.id is null and v_row.found and v_type.refresh_strategy = 'scheduled' then
-    v_reason := 'schedule';
-    v_words := format('It is refreshed by its schedule, %s in %s.', v_type.refresh_schedule, v_type.schedule_zone);
-  elsif v_stop.stopped_at is not null then
-    v_reason := 'stopped'; v_since := v_stop.stopped_at;
-    v_words := format('Spending was stopped %s ago: %s', pgfresh.in_words(v_now - v_since), v_stop.reason);
-  elsif not v_source.enabled then
-    v_reason := 'paused';
-    v_words := format('The source %s is switched off.', v_source.name);
-  elsif v_source.paused_until > v_now then
-    v_until := case when isfinite(v_source.paused_until) then v_source.paused_until end;
-    v_reason := case v_source.paused_by when 'breaker' then 'breaker' when 'provider' then 'rate' else 'paused' end;
-    v_words := case v_source.paused_by
-      -- Without the reason: it has an error of another pair, and viewers are told these words.
-      when 'breaker' then format('The source %s failed too often and is left alone for %s more.',
-        v_source.name, pgfresh.in_words(v_until - v_now))
-      when 'provider' then format('The source %s asked to be left alone for %s more: %s',
-        v_source.name, pgfresh.in_words(v_until - v_now), v_source.pause_reason)
-      else format('The source %s is paused%s%s.',
-        v_source.name,
-        coalesce(' for ' || pgfresh.in_words(v_until - v_now) || ' more', ''),
-        coalesce(': ' || v_source.pause_reason, ''))
-    end;
-  elsif v_job.id is not null and v_source.breaker_opened_at is not null then
-    v_reason := 'breaker';
-    v_words := format('The source %s failed and is tried with one job at a time, until one succeeds.', v_source.name);
-  elsif v_source.quota_bytes is not null and (pgfresh.is_quota_exceeded(v_source.name)
-      or (select v_job.est_bytes > b.free from pgfresh.source_budget(v_source.id) as b)) then
-    v_reason := 'quota';
-    v_words := format('The bytes that the source %s may use now are used up.', v_source.name);
-  elsif v_job.id is not null and v_source.rate_limit_per_minute is not null
-      and (case when v_job.band = -1 then v_rate.background else v_rate.viewed end) = 0 then
-    v_reason := 'rate'; v_until := v_rate.next_at;
-    v_words := format('The source %s may be called %s times a minute, spread over it, and %s.',
-      v_source.name,
-      v_source.rate_limit_per_minute * v_source.api_keys,
+    v_activity := 'idle';
+    v_answer := row(null, 'Nobody looks at it.', null, null, null);
+  elsif v_job.id is null and v_state = 'empty' then
+    v_activity := 'idle';
+    v_answer := row(null,
+      format('The source says that there is nothing; it is asked again in %s.',
+        pgfresh.in_words(coalesce(v_pair.next_ask_at, v_pair.due_at) - v_now)),
+      v_pair.empty_at, v_pair.next_ask_at, null);
+  elsif v_job.id is null and v_state = 'fresh' then
+    v_activity := 'idle';
+    v_answer := row(null,
       case
-        when v_rate.viewed > 0 then 'what is left is kept for what people look at'
-        else 'the next call is free in ' || pgfresh.in_words(v_until - v_now)
-      end);
-  elsif v_job.id is not null and v_source.one_key_at_a_time and v_running.of_key is not null then
-    v_reason := 'same_key'; v_since := v_running.since;
-    v_words := format('A worker has been fetching the %s of the same key for %s, '
-      'and the source %s takes one job a key at a time.',
-      v_running.of_key, pgfresh.in_words(v_now - v_since), v_source.name);
-  elsif v_job.id is not null and v_running.jobs >= v_source.max_concurrency then
-    v_reason := 'concurrency';
-    v_words := format('The source %s takes %s jobs at a time, and as many run.',
-      v_source.name, v_source.max_concurrency);
-  elsif v_job.id is not null then
-    v_reason := 'queued'; v_since := v_job.created_at;
-    v_place := 1 + (
-      select count(*)
-      from (
-        select from pgfresh.job as j
-        where j.state = 'r' and j.source_id = v_job.source_id
-          and (j.band > v_job.band or (j.band = v_job.band and j.seq < v_job.seq))
-        limit 9999
-      ) as ahead
-    );
-    v_words := format('It has waited in the queue for %s, at place %s of its source.',
-      pgfresh.in_words(v_now - v_since), v_place);
+        when v_stale_at > v_now then format('It is fresh for %s more.', pgfresh.in_words(v_stale_at - v_now))
+        else 'It is fresh, as its staleness function says.'
+      end,
+      null, v_stale_at, null);
+  elsif v_job.id is null and v_row.found and v_type.refresh_strategy = 'scheduled' then
+    v_activity := 'idle';
+    v_answer := row(null,
+      format('It is refreshed by its schedule, %s in %s.', v_type.refresh_schedule, v_type.schedule_zone),
+      null, null, null);
   else
-    if v_row.found and v_resolution.gate_sql is not null then
-      begin
-        select g.open, g.opens_at
-        into v_gate
-        from pgfresh.ask_gate(v_resolution.gate_sql, array[v_key], v_type.data_type) as g;
-      exception when others then
-        select true as open, null::timestamptz as opens_at into v_gate;
-      end;
-      if not v_gate.open then
-        v_reason := 'gate'; v_until := v_gate.opens_at;
-        v_words := format('The gate %s is closed%s.',
-          v_type.gate_function, coalesce(', and opens in ' || pgfresh.in_words(v_until - v_now), ''));
+    v_obstacles := array(select o from pgfresh.source_obstacles(v_source, v_job, v_now) as o);
+    if v_job.state = 'w' then
+      v_obstacles := v_obstacles || row('retry',
+        case
+          when v_job.retries > 0 then format('It failed and is tried again in %s: %s',
+            pgfresh.in_words(v_job.run_at - v_now), coalesce(v_job.error, 'no reason given'))
+          else format('Its job is for later, in %s.', pgfresh.in_words(v_job.run_at - v_now))
+        end,
+        null, v_job.run_at, v_job.run_at)::pgfresh.obstacle;
+    elsif v_job.id is null then
+      if v_pair.next_ask_at > v_now then
+        v_obstacles := v_obstacles || row(
+          (pgfresh.activity_of(v_pair, v_state, null, null, false, null, null, v_now)).reason,
+          pgfresh.hold_words(v_pair, v_state, v_now), null, v_pair.next_ask_at, v_pair.next_ask_at)::pgfresh.obstacle;
+      elsif not v_row.stale then
+        v_obstacles := v_obstacles || row('retry',
+          format('The source''s own data is %s old, and may be %s; it is asked again in %s.',
+            pgfresh.in_words(v_now - v_pair.source_at), pgfresh.in_words(v_type.max_source_age),
+            pgfresh.in_words(v_stale_at - v_now)),
+          null, v_stale_at, v_stale_at)::pgfresh.obstacle;
       end if;
+      select array_agg(o.obstacle), max(o.needs)
+      into v_more, v_needs
+      from pgfresh.pair_obstacles(v_type, v_key, v_row.found, v_now) as o;
+      v_obstacles := v_obstacles || v_more;
     end if;
-    if v_reason is null then
-      for v_gate in
-        select r.data_type, res.missing_sql
-        from pgfresh.type_dependency as d
-        join pgfresh.data_type_registry as r on r.type_id = d.needs_id
-        join pgfresh.type_resolution as res on res.type_id = d.needs_id
-        where d.type_id = v_type.type_id
-        order by r.data_type
-      loop
-        begin
-          v_needs := (
-            select v_gate.data_type from pgfresh.ask_keys(v_gate.missing_sql, array[v_key]) limit 1);
-        exception when others then
-          -- As for the planner: what can not be asked is not waited for.
-          v_needs := null;
-        end;
-        exit when v_needs is not null;
-      end loop;
-      if v_needs is not null then
-        v_reason := 'dependency';
-        v_words := format('It needs the %s of the same key first, which is not there yet.', v_needs);
-      else
-        v_reason := 'due';
-        v_words := 'It will be queued by the planner''s next tick.';
-      end if;
+    select array_agg(o order by o.lasts desc) into v_obstacles from unnest(v_obstacles) as o;
+    v_answer := v_obstacles[1];
+    if v_answer.reason is null and v_job.id is not null then
+      v_place := 1 + (
+        select count(*)
+        from (
+          select from pgfresh.job as j
+          where j.state = 'r' and j.source_id = v_job.source_id
+            and (j.band > v_job.band or (j.band = v_job.band and j.seq < v_job.seq))
+          limit 9999
+        ) as ahead
+      );
+      v_answer := row('queued',
+        format('It has waited in the queue for %s, at place %s of its source.',
+          pgfresh.in_words(v_now - v_job.created_at), v_place),
+        v_job.created_at, null, null);
+    elsif v_answer.reason is null then
+      v_answer := row('due', 'It will be queued by the planner''s next tick.', null, null, null);
+    end if;
+    if v_state = 'older_source' and not (v_job.id is null and v_answer.reason = 'retry') then
+      v_answer.words := v_answer.words || format(
+        ' The source answers with something older than what is here%s.',
+        coalesce(': its own data is ' || pgfresh.in_words(v_now - v_pair.source_at) || ' old', ''));
     end if;
   end if;
 
   return jsonb_build_object(
     'data_type', v_type.data_type, 'key', v_key,
-    'reason', v_reason, 'words', v_words, 'since', v_since, 'until', v_until,
+    'state', v_state, 'activity', v_activity,
+    'reason', v_answer.reason, 'words', v_answer.words, 'since', v_answer.since, 'until', v_answer.until,
+    'obstacles', coalesce((
+      select jsonb_agg(jsonb_build_object(
+        'reason', o.reason, 'words', o.words, 'since', o.since, 'until', o.until) order by o.place)
+      from unnest(v_obstacles) with ordinality as o(reason, words, since, until, lasts, place)
+      where o.place > 1
+    ), '[]'),
     'viewers', v_sql_viewers + v_gateway_viewers,
     'viewers_by', jsonb_build_object('heartbeat', v_sql_viewers, 'gateway', v_gateway_viewers),
     'demanded', coalesce(v_pair.demanded, false),
-    'state', case
-      when v_row.found is null then 'unknown'
-      when not v_row.found then 'missing'
-      when v_stale then 'stale'
-      else 'fresh'
-    end,
-    'data_at', v_row.at,
+    'data_at', v_row.at, 'confirmed_at', v_pair.confirmed_at, 'stale_at', v_stale_at,
     'age_seconds', extract(epoch from v_now - v_row.at), 'ttl_seconds', extract(epoch from v_type.ttl),
-    'checked_at', v_pair.checked_at,
-    'due_at', case when isfinite(v_pair.due_at) then v_pair.due_at end, 'not_before', v_pair.not_before,
+    'source_at', v_pair.source_at, 'source_age_seconds', extract(epoch from v_now - v_pair.source_at),
+    'due_at', case when isfinite(v_pair.due_at) then v_pair.due_at end, 'next_ask_at', v_pair.next_ask_at,
     'job', case when v_job.id is not null then jsonb_build_object(
       'id', v_job.id,
       'status', case v_job.state when 'x' then 'running' when 'r' then 'pending' when 'w' then 'retryable' end,
@@ -295,5 +412,7 @@ end
 $$;
 comment on function pgfresh.explain_pair(text, text) is
   'Why a pair is or is not being refreshed, and until when: '
-  'who looks at it, how old it is, what it waits for, and how its last jobs ended. '
-  'reason is one word of a fixed list; words says the same in a sentence.';
+  'the state of its data and how old that is here and at the source, what happens with it and what it waits for, '
+  'who looks at it, and how its last jobs ended. '
+  'state, activity and reason are words of fixed lists; words says the same in a sentence. '
+  'Of several obstacles reason is the one that lasts longest; obstacles has the others.';

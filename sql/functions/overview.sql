@@ -20,67 +20,51 @@ begin
   with source as materialized (
     select s.id, h.* from pgfresh.source_health as h join pgfresh.sources as s on s.name = h.source
   ), viewed as (
-    select p.type_id, p.viewers, p.outcome, p.ok_at,
-      case
-        when p.ok_at + case when p.outcome = 'empty' then coalesce(r.empty_ttl, r.ttl) else r.ttl end > v_now
-          then 'fresh'
-        -- The planner has looked at it and will not before that time. If it is not the source that keeps it, it is as
-        -- it should be.
-        when p.job_id is null and p.due_at > v_now and p.fails = 0 and s.state in ('ok', 'rate') then
-          case
-            when r.ttl_column is not null or r.staleness_function <> 'pgfresh.is_data_stale' then 'fresh'
-            when p.ok_at is not null and (r.gate_function is not null or r.refresh_strategy = 'scheduled')
-              then 'resting'
-            when p.ok_at is not null then 'stale'
-            -- Somebody else has written it, or it waits for what must be there first.
-            when exists (
-              select from pgfresh.type_dependency as d
-              left join pgfresh.pairs as n on n.type_id = d.needs_id and n.key = p.key
-              where d.type_id = p.type_id and n.ok_at is null
-            ) then 'missing'
-            else 'resting'
-          end
-        when p.ok_at is null then 'missing'
-        else 'stale'
-      end as state
+    select p.type_id, p.viewers, p.outcome, p.ok_at, pgfresh.known_state_of(p, r, v_now) as state,
+      -- What was written but not looked at yet is as old as its refresh.
+      extract(epoch from v_now - greatest(
+        case when p.row_at is not null or p.seen then nullif(p.row_at, '-infinity') else p.ok_at end, p.confirmed_at
+      )) as age,
+      extract(epoch from v_now - p.source_at) as source_age,
+      case when p.job_id is null and p.due_at > v_now then p.waits_for end as waits_for
     from pgfresh.pairs as p
     join pgfresh.data_type_registry as r on r.type_id = p.type_id
-    join source as s on s.id = r.source_id
     where p.demanded and p.viewers > 0
   ), aged as (
-    select v.*, a.age, case when a.age is null then 0 else v.viewers end as weight
+    select v.*, a.age as seen_age, case when a.age is null then 0 else v.viewers end as weight
     from viewed as v
     cross join lateral (
-      select case when v.state in ('fresh', 'stale') then extract(epoch from v_now - v.ok_at) end as age
+      select case when v.state in ('fresh', 'stale', 'older_source') then v.age end as age
     ) as a
   ), placed as (
     -- Percentiles of what viewers see, so a pair counts as often as it is looked at.
     select a.*,
-      sum(a.weight) over (partition by a.type_id order by a.age rows unbounded preceding) as place,
+      sum(a.weight) over (partition by a.type_id order by a.seen_age rows unbounded preceding) as place,
       sum(a.weight) over (partition by a.type_id) as places,
-      sum(a.weight) over (order by a.age rows unbounded preceding) as place_of_all,
+      sum(a.weight) over (order by a.seen_age rows unbounded preceding) as place_of_all,
       sum(a.weight) over () as places_of_all
     from aged as a
   ), counted as (
     select type_id, count(*) as pairs, coalesce(sum(viewers), 0) as viewers,
       count(*) filter (where state = 'fresh') as fresh, count(*) filter (where state = 'stale') as stale,
-      count(*) filter (where state = 'missing') as missing, count(*) filter (where state = 'resting') as resting,
+      count(*) filter (where state = 'missing') as missing, count(*) filter (where state = 'empty') as empty,
+      count(*) filter (where state = 'older_source') as older_source,
       count(*) filter (where ok_at > v_now - interval '1 minute') as refreshed,
+      -- Where the source says that there is nothing, nothing is what there should be.
+      round(count(*) filter (where state in ('fresh', 'empty'))::numeric / nullif(count(*), 0), 4) as share,
       round(
-        count(*) filter (where state = 'fresh')::numeric
-          / nullif(count(*) filter (where state <> 'resting'), 0), 4) as share,
-      round(
-        coalesce(sum(viewers) filter (where state = 'fresh'), 0)::numeric
-          / nullif(sum(viewers) filter (where state <> 'resting'), 0), 4) as viewer_share,
+        coalesce(sum(viewers) filter (where state in ('fresh', 'empty')), 0)::numeric
+          / nullif(sum(viewers), 0), 4) as viewer_share,
+      round((percentile_disc(0.5) within group (order by source_age))::numeric, 1) as source_age_p50,
       round(
         case
-          when grouping(type_id) = 0 then min(age) filter (where place >= 0.5 * places)
-          else min(age) filter (where place_of_all >= 0.5 * places_of_all)
+          when grouping(type_id) = 0 then min(seen_age) filter (where place >= 0.5 * places)
+          else min(seen_age) filter (where place_of_all >= 0.5 * places_of_all)
         end, 1) as age_p50,
       round(
         case
-          when grouping(type_id) = 0 then min(age) filter (where place >= 0.95 * places)
-          else min(age) filter (where place_of_all >= 0.95 * places_of_all)
+          when grouping(type_id) = 0 then min(seen_age) filter (where place >= 0.95 * places)
+          else min(seen_age) filter (where place_of_all >= 0.95 * places_of_all)
         end, 1) as age_p95
     from placed
     group by grouping sets ((type_id), ())
@@ -90,6 +74,15 @@ begin
       select type_id, outcome, count(*) as pairs from viewed where outcome is not null group by type_id, outcome
     ) as o
     group by o.type_id
+  ), waits as (
+    select w.type_id, jsonb_object_agg(w.waits_for, w.pairs) as reasons
+    from (
+      select type_id, waits_for, count(*) as pairs
+      from viewed
+      where waits_for is not null and state not in ('fresh', 'empty')
+      group by type_id, waits_for
+    ) as w
+    group by w.type_id
   ), open as materialized (
     select j.source_id, j.type_id, 'ready' as state, null as error
     from source as s
@@ -133,8 +126,10 @@ begin
         'data_type', r.data_type, 'source', r.source, 'ttl_seconds', extract(epoch from r.ttl),
         'pairs', coalesce(c.pairs, 0), 'viewers', coalesce(c.viewers, 0),
         'fresh', coalesce(c.fresh, 0), 'stale', coalesce(c.stale, 0),
-        'missing', coalesce(c.missing, 0), 'resting', coalesce(c.resting, 0),
+        'missing', coalesce(c.missing, 0), 'empty', coalesce(c.empty, 0),
+        'older_source', coalesce(c.older_source, 0),
         'share', c.share, 'viewer_share', c.viewer_share, 'age_p50', c.age_p50, 'age_p95', c.age_p95,
+        'source_age_p50', c.source_age_p50, 'waits_for', coalesce(w.reasons, '{}'),
         'refreshed', coalesce(c.refreshed, 0),
         'ready', coalesce(j.ready, 0), 'waiting', coalesce(j.waiting, 0), 'running', coalesce(j.running, 0),
         'outcomes', coalesce(o.outcomes, '{}'), 'error', j.error
@@ -142,6 +137,7 @@ begin
       from pgfresh.data_type_registry as r
       left join counted as c on c.type_id = r.type_id
       left join outcomes as o on o.type_id = r.type_id
+      left join waits as w on w.type_id = r.type_id
       left join open_by_type as j on j.type_id = r.type_id
     ),
     (
@@ -179,5 +175,5 @@ $$;
 comment on function pgfresh.overview() is
   'What pgfresh top shows: how fresh what people look at is, the queue, and what each source has used of its limits. '
   'Reads what is viewed, never what is past. '
-  'fresh is younger than its TTL; resting is what has nothing to be refreshed for now, because its gate is closed '
-  'or somebody else keeps it; shares leave that out.';
+  'The states are those of pairs as the planner last saw them; shares count every viewed pair, '
+  'and what is empty is as it should be. waits_for says what keeps stale pairs without a job from getting one.';

@@ -40,22 +40,39 @@ comment on function pgfresh.add_counts(jsonb, jsonb) is 'Two objects of counts a
 do $$ begin
   if to_regtype('pgfresh.looks') is null then
     create type pgfresh.looks as (
-      type_id int, rests boolean, keys text[], places tid[], jobs bigint[],
-      not_before timestamptz[], checked timestamptz[], due timestamptz[], priorities int[]
+      type_id int, rests boolean, keys text[], places tid[], jobs bigint[], next_ask timestamptz[],
+      confirmed timestamptz[], rows timestamptz[], due timestamptz[], priorities int[]
     );
   end if;
   if to_regtype('pgfresh.look') is null then
     create type pgfresh.look as (
-      type_id int, key text, place tid, job_id bigint, due_at timestamptz, next_at timestamptz, priority int
+      type_id int, key text, place tid, job_id bigint, due_at timestamptz, next_at timestamptz, priority int,
+      changed boolean, row_at timestamptz, stale_at timestamptz, waits_for text
     );
   end if;
 end $$;
 comment on type pgfresh.looks is
   'Pairs of one data type as the planner has read them: whether any of them has a job or is to be left alone, '
-  'their places if they are locked, '
+  'their places if they are locked, when they may be asked for again, when the source confirmed them, '
+  'the times of their rows as they were last seen, '
   'their due times as far as anybody looks at them, and the least priorities of their jobs if there are such.';
 comment on type pgfresh.look is
-  'A pair about which the planner has decided something: when to look again, or that it gets a job.';
+  'A pair about which the planner has decided something: when to look again and what it waits for, '
+  'or that it gets a job; and whether its row is not as it was known to be, null if nobody looked, and what was seen.';
+
+-- What the source denied is stale when that time is over, however young the row is.
+create or replace function pgfresh.confirmed_of(p_pair pgfresh.pairs) returns timestamptz
+language sql immutable parallel safe
+as $$ select case when p_pair.empty_at is null then p_pair.confirmed_at else '-infinity' end $$;
+comment on function pgfresh.confirmed_of(pgfresh.pairs) is
+  'When the source last confirmed the row of a pair; -infinity if it has denied it since. A part of the planner.';
+
+-- Nobody knows the time of a row that was written but not looked at yet.
+create or replace function pgfresh.row_time_of(p_pair pgfresh.pairs) returns timestamptz
+language sql immutable parallel safe
+as $$ select case when p_pair.seen or p_pair.outcome <> 'fresh' then p_pair.row_at else '-infinity' end $$;
+comment on function pgfresh.row_time_of(pgfresh.pairs) is
+  'The time of the row of a pair as the planner last saw it. A part of the planner.';
 
 create or replace function pgfresh.looks_at(p_type_id int, p_keys text[], p_priorities int[] default null)
 returns pgfresh.looks[]
@@ -66,7 +83,8 @@ as $$
 begin
   return array(
     select row(
-      p_type_id, true, array_agg(p.key), null, array_agg(p.job_id), array_agg(p.not_before), array_agg(p.checked_at),
+      p_type_id, true, array_agg(p.key), null, array_agg(p.job_id), array_agg(p.next_ask_at),
+      array_agg(pgfresh.confirmed_of(p)), array_agg(pgfresh.row_time_of(p)),
       array_agg(case when p.demanded then p.due_at end),
       case when p_priorities is not null then array_agg(w.priority) end
     )::pgfresh.looks
@@ -128,9 +146,132 @@ $$;
 comment on function pgfresh.planning_obstacles(int[], timestamptz) is
   'What keeps data types from being planned: unresolved, or what source_obstacle says of their source.';
 
+create or replace function pgfresh.lapse_pause(p_lapses int, p_ttl interval) returns interval
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+  select case
+    when p_lapses <= 1 then interval '0'
+    else least(interval '15 seconds' * power(2, least(p_lapses, 20) - 2), p_ttl, interval '24 hours')
+  end
+$$;
+comment on function pgfresh.lapse_pause(int, interval) is
+  'How long a pair is left alone whose row was deleted or set back by others so many times in a row: '
+  'the first time not at all, then 15 s, doubled each time, at most its TTL and a day.';
+
+/*
+  Pairs that are stale for another reason than their age. A row that is gone or older than we left it was changed by
+  others: it is fetched again at once, but if that happens again within a TTL the pause doubles, because a trigger that
+  deletes what we write must not spend the budget. A row that is stale although it was only just written, or whose
+  check raises, would be fetched in a loop: that is done once per TTL.
+*/
+create or replace function pgfresh.note_lapses(
+  p_type pgfresh.data_type_registry, p_looks pgfresh.look[], p_found boolean[], p_now timestamptz)
+returns table (key text, place tid, until timestamptz)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_verdict record;
+  v_lost int := 0; v_longest interval; v_early int := 0; v_example text;
+begin
+  for v_verdict in
+    select l.key, l.pair, l.row_at, l.stale_at, l.found, (l.pair).ok_at + p_type.ttl as paced,
+      (l.pair).outcome in ('fresh', 'unchanged', 'older_source') as succeeded,
+      l.row_at > (l.pair).empty_at as denied_before,
+      coalesce(case
+        when l.found then l.row_at < (l.pair).row_at
+        else not l.found and ((l.pair).row_at is not null or not (l.pair).seen)
+      end, false) as lost,
+      case
+        when (l.pair).lapsed_at + pgfresh.lapse_pause((l.pair).lapses, p_type.ttl) + p_type.ttl > p_now
+          then (l.pair).lapses + 1
+        else 1
+      end as lapses
+    from (
+      select l.key, l.row_at, l.stale_at, p_found[l.ordinal] as found, p.pair
+      from unnest(p_looks) with ordinality as l(type_id, key, place, job_id, due_at, next_at, priority,
+        changed, row_at, stale_at, waits_for, ordinal)
+      cross join lateral (
+        select p as pair
+        from pgfresh.pairs as p
+        where p.type_id = p_type.type_id and p.key = l.key
+        for update skip locked
+      ) as p
+      offset 0
+    ) as l
+  loop
+    key := v_verdict.key;
+    until := case when (v_verdict.pair).next_ask_at > p_now then (v_verdict.pair).next_ask_at end;
+    if v_verdict.lost and v_verdict.succeeded then
+      until := case
+        when v_verdict.lapses > 1 then p_now + pgfresh.lapse_pause(v_verdict.lapses, p_type.ttl)
+      end;
+      if v_verdict.lapses > 1 then
+        v_lost := v_lost + 1;
+        v_longest := greatest(v_longest, until - p_now);
+        v_example := key;
+      end if;
+    elsif v_verdict.denied_before then
+      -- Others have written a row since the source said that there is nothing.
+      until := case when v_verdict.row_at + p_type.ttl > p_now then v_verdict.row_at + p_type.ttl end;
+    elsif v_verdict.paced > p_now and (
+      v_verdict.found is null or (not (v_verdict.pair).seen and v_verdict.succeeded
+        and (v_verdict.stale_at > p_now or (v_verdict.stale_at > (v_verdict.pair).ok_at) is not true))
+    ) then
+      until := greatest(until, v_verdict.paced);
+      if v_verdict.found is not null then
+        v_early := v_early + 1;
+        v_example := key;
+      end if;
+    end if;
+    update pgfresh.pairs as p
+    set seen = p.seen or v_verdict.found is not null,
+      row_at = case when v_verdict.found is null then p.row_at else v_verdict.row_at end,
+      confirmed_at = case when not v_verdict.lost then p.confirmed_at end,
+      empty_at = case when v_verdict.denied_before is not true then p.empty_at end,
+      stale_at = case
+        when v_verdict.found is null then p.stale_at
+        when v_verdict.denied_before then until
+        else p_now
+      end,
+      lapses = case when v_verdict.lost and v_verdict.succeeded then v_verdict.lapses else p.lapses end,
+      lapsed_at = case when v_verdict.lost and v_verdict.succeeded then p_now else p.lapsed_at end,
+      next_ask_at = case when v_verdict.denied_before is not true then until end
+    where p.type_id = p_type.type_id and p.key = v_verdict.key
+    returning p.ctid into place;
+    return next;
+  end loop;
+  if v_lost > 0 then
+    perform pgfresh.warn('row_lost', p_type.data_type,
+      format('Rows of %s, such as that of %s, are deleted or set back again and again after they were written; '
+        'the last pause before they are fetched again is %s',
+        p_type.table_name, quote_literal(left(v_example, 80)), pgfresh.in_words(v_longest)),
+      format('Find what changes them: a trigger, a cleanup job, another writer of %s.', p_type.table_name), v_lost);
+  end if;
+  if v_early > 0 then
+    perform pgfresh.warn('stale_when_written', p_type.data_type,
+      format('Rows of %s, such as that of %s, are stale as soon as they are written, so they are fetched once per TTL',
+        p_type.table_name, quote_literal(left(v_example, 80))),
+      format('See what %s says of a row that was just written, and what is in %s.',
+        p_type.staleness_function, p_type.timestamp_column),
+      v_early);
+  end if;
+end
+$$;
+comment on function pgfresh.note_lapses(
+  pgfresh.data_type_registry, pgfresh.look[], boolean[], timestamptz) is
+  'Decides about pairs that are stale although they should not be: until when each is left alone, or null if it is '
+  'fetched now. Pairs that somebody else has locked are left out. A part of the planner.';
+
 /*
   The one way from a look to a job. Every pair that is looked at gets a time of its next look,
   or a job whose end sets one, so nothing is looked at in a loop.
+  Pairs that have a job or are left alone are looked at too, so that what is shown of them is true.
   Each data type is asked by itself; what was decided is written for all of them together.
   Lock order: pairs, then jobs; what somebody else has locked is left to the next look.
 */
@@ -146,10 +287,10 @@ declare
   v_next_sweep timestamptz := p_now + interval '1 minute';
   v_scheduled boolean;
   v_type record;
-  v_awake record;
   v_asked record;
   v_gate record;
   v_needs record;
+  v_settled record;
   v_stale pgfresh.look[];
   v_missing text[];
   v_later pgfresh.look[];
@@ -163,80 +304,108 @@ begin
     select r as registered, res.gate_sql, o.reason, o.until,
       exists (select from pgfresh.type_dependency as d where d.type_id = r.type_id) as dependent, g.*,
       -- What is known of a pair beside its answer, if there is any such thing.
-      case when num_nonnulls(g.places, g.priorities) > 0 then g.keys else '{}' end as known_keys
+      case when known.any then g.keys end as known_keys,
+      case when known.any then g.jobs end as known_jobs, case when known.any then g.next_ask end as known_ask
     from unnest(p_looks) as g
+    cross join lateral (select g.rests or num_nonnulls(g.places, g.priorities) > 0 as any) as known
     join pgfresh.data_type_registry as r on r.type_id = g.type_id
     join pgfresh.type_resolution as res on res.type_id = g.type_id
     left join pgfresh.planning_obstacles(array(select distinct g.type_id from unnest(p_looks) as g), p_now) as o
       on o.type_id = g.type_id
     order by g.type_id
   loop
-    select v_type.keys as keys, v_type.places as places, v_type.checked as checked, v_type.due as due into v_awake;
     if v_type.rests then
-      -- Those that are not asked now. Most have the right time of their next look already,
-      -- and only the others are written.
-      select
-        array_agg(l.key) filter (where l.rest is null) as keys,
-        array_agg(l.place) filter (where l.rest is null) as places,
-        array_agg(l.checked_at) filter (where l.rest is null) as checked,
-        array_agg(l.due_at) filter (where l.rest is null) as due,
-        count(l.job_id)::int as open, (count(l.rest) - count(l.job_id))::int as held,
-        array_agg(row(v_type.type_id, l.key, l.place, l.job_id, l.due_at, l.rest, null)::pgfresh.look)
-          filter (where l.due_at <> l.rest) as later
-      into v_awake
-      from (
-        select l.*,
-          case when l.job_id is not null then 'infinity' when l.not_before > p_now then l.not_before end as rest
-        from unnest(v_type.keys, v_type.places, v_type.jobs, v_type.not_before, v_type.checked, v_type.due)
-          as l(key, place, job_id, not_before, checked_at, due_at)
-      ) as l;
-      v_open := v_open + v_awake.open;
-      v_held := v_held + v_awake.held;
-      v_later := v_later || v_awake.later;
-      continue when v_awake.keys is null;
+      select count(l.job_id)::int as open,
+        count(*) filter (where l.job_id is null and l.next_ask_at > p_now)::int as held
+      into v_settled
+      from unnest(v_type.jobs, v_type.next_ask) as l(job_id, next_ask_at);
+      v_open := v_open + v_settled.open;
+      v_held := v_held + v_settled.held;
+    else
+      select 0 as open, 0 as held into v_settled;
     end if;
-    if v_type.reason is not null then
+    if v_type.reason = 'unresolved' then
       v_later := v_later || array(
-        select row(v_type.type_id, l.key, l.place, null, l.due_at, v_type.until, null)::pgfresh.look
-        from unnest(v_awake.keys, v_awake.places, v_awake.due) as l(key, place, due_at)
-        where l.due_at <> v_type.until
+        select row(v_type.type_id, l.key, l.place, l.job_id, l.due_at, l.next_at, null,
+          null, null, null, 'unresolved')::pgfresh.look
+        from (
+          select l.*,
+            case
+              when l.job_id is not null then 'infinity'
+              when l.next_ask_at > p_now then l.next_ask_at
+              else v_type.until
+            end as next_at
+          from unnest(v_type.keys, v_type.places, v_type.jobs, v_type.next_ask, v_type.due)
+            as l(key, place, job_id, next_ask_at, due_at)
+        ) as l
+        where l.due_at <> l.next_at
       );
-      v_skipped := v_skipped + cardinality(v_awake.keys);
-      v_reasons := pgfresh.add_counts(v_reasons,
-        jsonb_build_object('skipped_' || v_type.reason, cardinality(v_awake.keys)));
+      v_skipped := v_skipped + cardinality(v_type.keys) - v_settled.open - v_settled.held;
+      v_reasons := pgfresh.add_counts(v_reasons, jsonb_build_object(
+        'skipped_unresolved', cardinality(v_type.keys) - v_settled.open - v_settled.held));
       continue;
     end if;
 
     v_scheduled := (v_type.registered).refresh_strategy = 'scheduled';
     select
-      array_agg(row(v_type.type_id, c.key, l.place, null, c.due_at, null, l.priority)::pgfresh.look)
-        filter (where not c.rests) as stale,
-      coalesce(array_agg(c.key) filter (where c.found and not c.rests), '{}') as gated,
-      array_agg(row(v_type.type_id, c.key, l.place, null, c.due_at, c.next_at, null)::pgfresh.look)
-        filter (where c.rests is not false and c.due_at <> c.next_at) as later,
+      array_agg(row(v_type.type_id, c.key, c.place, null, c.due_at, null, c.priority,
+        c.changed, c.row_at, p_now, null)::pgfresh.look)
+        filter (where c.turn = 'stale') as stale,
+      coalesce(array_agg(c.key) filter (where c.turn = 'stale' and c.found), '{}') as gated,
+      array_agg(row(v_type.type_id, c.key, c.place, c.job_id, c.due_at, c.next_at, null,
+        c.changed, c.row_at, case when c.stale then p_now else c.fresh_until end, null)::pgfresh.look)
+        filter (where c.turn = 'later' and (c.due_at <> c.next_at or (c.changed and c.due_at is not null))) as later,
+      array_agg(row(v_type.type_id, c.key, c.place, null, c.due_at, null, c.priority,
+        c.changed, c.row_at, c.fresh_until, null)::pgfresh.look order by c.key) filter (where c.turn = 'doubt') as doubt,
+      array_agg(c.found order by c.key) filter (where c.turn = 'doubt') as doubt_found,
       count(*) filter (where c.stale is null)::int as undecided,
-      count(*) filter (where c.stale and c.found)::int as found_stale,
-      count(*) filter (where not c.found)::int as found_missing,
+      count(*) filter (where c.stale and c.found and c.awake)::int as found_stale,
+      count(*) filter (where not c.found and c.awake)::int as found_missing,
       count(c.raised)::int as raised, max(c.raised) as raised_with
     into v_asked
     from (
-      -- Those that are not decided come soon, but behind those of other types.
-      select c.key, c.found, c.stale, c.raised, c.due_at,
-        not c.stale or (c.found and v_scheduled) is true as rests,
+      select c.*,
         case
+          when c.job_id is not null or not c.stale or c.stale is null then 'later'
+          when v_scheduled and c.found then 'later'
+          when c.doubtful and (c.awake or c.changed) then 'doubt'
+          when c.awake then 'stale'
+          else 'later'
+        end as turn,
+        -- Those that are not decided come soon, but behind those of other types.
+        case
+          when c.job_id is not null then 'infinity'
+          when not c.awake then c.next_ask_at
           when c.stale is null then p_now + interval '5 seconds'
           when v_scheduled and c.found then 'infinity'
-          when c.next_at > p_now then c.next_at
+          when c.ttl_ends > p_now then c.ttl_ends
           else v_next_sweep
         end as next_at
-      from pgfresh.ask_stale(
-        v_type.type_id, v_awake.keys, v_awake.checked, v_awake.due, (v_type.registered).ttl, p_now
+      from (
+        select c.key, c.found, c.stale, c.next_at as ttl_ends, c.raised, c.due_at, l.place, l.job_id, l.next_ask_at, l.priority,
+          l.job_id is null and (l.next_ask_at > p_now) is not true as awake,
+          seen.row_at, case when c.found is not null then seen.row_at is distinct from c.row_at end as changed,
+          -- What a function calls fresh beyond its TTL is fresh until it has been asked again.
+          case
+            when not c.stale and (c.next_at > p_now) is not true then v_next_sweep + interval '10 seconds'
+            else c.next_at
+          end as fresh_until,
+          c.found is null or (not c.found and c.row_at is not null)
+            or (c.found and (seen.row_at < c.row_at or c.row_at = '-infinity' or (c.next_at <= p_now) is not true))
+          as doubtful
+        from pgfresh.ask_stale(
+          v_type.type_id, v_type.keys, v_type.confirmed, v_type.rows, v_type.due, (v_type.registered).ttl, p_now
+        ) as c
+        cross join lateral (
+          select case when c.found then coalesce(c.at, '-infinity') end as row_at
+        ) as seen
+        left join unnest(v_type.known_keys, v_type.places, v_type.known_jobs, v_type.known_ask, v_type.priorities)
+          as l(key, place, job_id, next_ask_at, priority) on l.key = c.key
       ) as c
-    ) as c
-    left join unnest(v_type.known_keys, v_type.places, v_type.priorities) as l(key, place, priority) on l.key = c.key;
+    ) as c;
     v_stale := v_asked.stale;
     v_later := v_later || v_asked.later;
-    v_checked := v_checked + cardinality(v_awake.keys) - v_asked.undecided;
+    v_checked := v_checked + cardinality(v_type.keys) - v_settled.open - v_settled.held - v_asked.undecided;
     v_undecided := v_undecided + v_asked.undecided;
     v_found_stale := v_found_stale + v_asked.found_stale;
     v_found_missing := v_found_missing + v_asked.found_missing;
@@ -246,6 +415,32 @@ begin
         format('Correct the data, or the function %s.', (v_type.registered).staleness_function),
         v_asked.raised);
     end if;
+    if v_asked.doubt is not null then
+      select
+        array_agg(row(l.type_id, l.key, case when l.place is not null then d.place end, null, l.due_at, null,
+          l.priority, null, null, null, null)::pgfresh.look) filter (where d.until is null) as stale,
+        coalesce(array_agg(l.key) filter (where d.until is null and l.row_at is not null), '{}') as gated,
+        array_agg(row(l.type_id, l.key, case when l.place is not null then d.place end, null, l.due_at, d.until,
+          null, null, null, null, null)::pgfresh.look) filter (where d.until <> l.due_at) as later
+      into v_settled
+      from pgfresh.note_lapses(v_type.registered, v_asked.doubt, v_asked.doubt_found, p_now) as d
+      join unnest(v_asked.doubt) as l on l.key = d.key;
+      v_stale := v_stale || v_settled.stale;
+      v_asked.gated := v_asked.gated || v_settled.gated;
+      v_later := v_later || v_settled.later;
+    end if;
+    if v_type.reason is not null and cardinality(v_stale) > 0 then
+      v_later := v_later || array(
+        select row(l.type_id, l.key, l.place, null, l.due_at, v_type.until, null,
+          l.changed, l.row_at, p_now, v_type.reason)::pgfresh.look
+        from unnest(v_stale) as l
+        where l.due_at <> v_type.until or (l.changed and l.due_at is not null)
+      );
+      v_skipped := v_skipped + cardinality(v_stale);
+      v_reasons := pgfresh.add_counts(v_reasons,
+        jsonb_build_object('skipped_' || v_type.reason, cardinality(v_stale)));
+      continue;
+    end if;
 
     -- What is there already waits until the gate opens; what is missing does not.
     if v_type.gate_sql is not null and cardinality(v_asked.gated) > 0 then
@@ -253,7 +448,8 @@ begin
         select array_agg(g.key) as closed,
           array_agg(row(
             l.type_id, l.key, l.place, null, l.due_at,
-            case when g.opens_at > p_now then g.opens_at else v_next_sweep end, null
+            case when g.opens_at > p_now then g.opens_at else v_next_sweep end, null,
+            l.changed, l.row_at, p_now, 'gate'
           )::pgfresh.look) filter (where l.due_at is not null) as later
         into v_gate
         from pgfresh.ask_gate(v_type.gate_sql, v_asked.gated, (v_type.registered).data_type) as g
@@ -304,7 +500,8 @@ begin
         p_now
       ) ->> 'queued')::int;
       v_later := v_later || array(
-        select row(l.type_id, l.key, l.place, null, l.due_at, v_next_sweep, null)::pgfresh.look
+        select row(l.type_id, l.key, l.place, null, l.due_at, v_next_sweep, null,
+          l.changed, l.row_at, p_now, 'dependency')::pgfresh.look
         from unnest(v_stale) as l
         where l.key = any (v_missing) and l.due_at <> v_next_sweep
       );
@@ -349,7 +546,8 @@ set jit = off
 as $$
 declare
   v_looks pgfresh.look[] := array(
-    select row(l.type_id, l.key, p.ctid, l.job_id, l.due_at, l.next_at, l.priority)::pgfresh.look
+    select row(l.type_id, l.key, p.ctid, l.job_id, l.due_at, l.next_at, l.priority,
+      l.changed, l.row_at, l.stale_at, l.waits_for)::pgfresh.look
     from unnest(p_looks) as l
     cross join lateral (
       select p.ctid
@@ -384,14 +582,51 @@ begin
     p_looks := pgfresh.lock_looks(p_looks);
   end if;
   -- By their place: they can not move while they are locked.
-  update pgfresh.pairs as p set due_at = l.next_at from unnest(p_looks) as l where p.ctid = l.place;
+  update pgfresh.pairs as p
+  set due_at = l.next_at, waits_for = l.waits_for, seen = p.seen or l.changed is not null,
+    row_at = case when l.changed then l.row_at else p.row_at end,
+    -- What the source confirmed is not this row.
+    confirmed_at = case when l.changed and (l.row_at >= p.row_at) is not true then null else p.confirmed_at end,
+    stale_at = coalesce(l.stale_at, p.stale_at)
+  from unnest(p_looks) as l
+  where p.ctid = l.place;
   insert into pgfresh.due (due_at, type_id, key)
   select l.next_at, l.type_id, l.key from unnest(p_looks) as l where l.next_at < 'infinity'
   on conflict do nothing;
 end
 $$;
 comment on function pgfresh.look_again(pgfresh.look[]) is
-  'Sets when the planner looks at pairs next. A part of the planner.';
+  'Sets when the planner looks at pairs next, and what it has seen of them. A part of the planner.';
+
+create or replace function pgfresh.note_rows(p_looks pgfresh.look[]) returns pgfresh.look[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_looks pgfresh.look[];
+begin
+  with noted as (
+    update pgfresh.pairs as p
+    set seen = true, row_at = l.row_at,
+      confirmed_at = case when (l.row_at >= p.row_at) is not true then null else p.confirmed_at end
+    from unnest(p_looks) as l
+    where l.changed and p.ctid = l.place
+    returning p.type_id, p.key, p.ctid as place
+  )
+  select array_agg(row(l.type_id, l.key, coalesce(n.place, l.place), l.job_id, l.due_at, l.next_at, l.priority,
+    false, null, l.stale_at, l.waits_for)::pgfresh.look)
+  into v_looks
+  from unnest(p_looks) as l
+  left join noted as n on n.type_id = l.type_id and n.key = l.key;
+  return v_looks;
+end
+$$;
+comment on function pgfresh.note_rows(pgfresh.look[]) is
+  'Notes the rows of locked pairs that were not as they were known to be. A part of the planner.';
 
 create or replace function pgfresh.open_jobs_for(p_looks pgfresh.look[], p_now timestamptz) returns int
 language plpgsql
@@ -406,6 +641,9 @@ declare
 begin
   if p_looks[1].place is null then
     p_looks := pgfresh.lock_looks(p_looks);
+  end if;
+  if exists (select from unnest(p_looks) as l where l.changed) then
+    p_looks := pgfresh.note_rows(p_looks);
   end if;
   v_raised := exists (select from unnest(p_looks) as l where l.priority is not null);
   with kinds as materialized (
@@ -424,7 +662,8 @@ begin
   ), opened as (
     -- By their place: they can not move while they are locked.
     update pgfresh.pairs as p
-    set job_id = nextval('pgfresh.job_id'), due_at = 'infinity'
+    set job_id = nextval('pgfresh.job_id'), due_at = 'infinity', next_ask_at = null, waits_for = null,
+      stale_at = least(p.stale_at, p_now)
     where p.ctid = any (array(select l.place from unnest(p_looks) as l))
     returning p.type_id, p.key, p.job_id, p.viewers
   ), ranked as (

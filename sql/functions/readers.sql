@@ -155,8 +155,8 @@ comment on function pgfresh.ask_rows_as(oid, text, text, text, text[]) is
 create or replace function pgfresh.read_pairs_as(
   p_role text, p_user_id text, p_claims jsonb, p_type_id int, p_keys text[])
 returns table (
-  version text, snapshot text, key text, rows text, fetched_at timestamptz, due_at timestamptz,
-  refreshing boolean, failing boolean, outcome text, as_of timestamptz
+  version text, snapshot text, key text, rows text, fetched_at timestamptz, stale_at timestamptz,
+  source_at timestamptz, state text, activity text, reason text, failing boolean, as_of timestamptz
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -188,17 +188,13 @@ begin
     perform pgfresh.admit_viewer_role(p_role);
   end if;
   v_sql := (select r.rows_sql from pgfresh.type_resolution as r where r.type_id = p_type_id);
-  -- As in read_pairs. Who sees no row is told nothing of when it was fetched and how.
+  -- As in read_pairs. Who sees no row is told nothing of when it was fetched and how, and nobody why it waits.
   return query
-    select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
-      case
-        when a.rows is not null
-          then least(greatest(a.fetched_at, (p.pair).checked_at), '9999-12-31') + coalesce(a.ttl, v_type.ttl)
-      end,
-      (p.pair).job_id is not null,
-      coalesce(
-        (p.pair).fails > 0 or (select j.retries > 0 from pgfresh.job as j where j.id = (p.pair).job_id), false),
-      null::text, s.as_of
+    select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at, t.stale_at,
+      case when a.rows is not null then (p.pair).source_at end, t.state,
+      case when j.state = 'x' then 'refreshing' when j.state is not null then 'waiting' else 'idle' end,
+      case when j.state in ('r', 'w') then 'queued' end,
+      coalesce((p.pair).fails > 0 or j.retries > 0, false), s.as_of
     from (
       select pgfresh.clock() as as_of, pgfresh.version_of(pg_current_snapshot()) as version,
         pg_current_snapshot()::text as snapshot
@@ -208,7 +204,27 @@ begin
     cross join lateral (
       select (select p from pgfresh.pairs as p where p.type_id = p_type_id and p.key = a.key collate "C") as pair
       offset 0
-    ) as p;
+    ) as p
+    left join lateral (
+      select j.state, j.retries from pgfresh.job as j where j.id = (p.pair).job_id
+    ) as j on true
+    cross join lateral (
+      select u.stale_at,
+        case
+          when a.rows is null then 'missing'
+          else pgfresh.state_of(p.pair, true, a.fetched_at, u.stale_at,
+            coalesce(v_type.empty_ttl, v_type.ttl), v_type.max_source_age, s.as_of)
+        end as state
+      from (
+        select case
+          when a.rows is null then null
+          -- He may see only some of the rows, so this goes by what the planner knows of all of them.
+          when (p.pair).row_at is not null then (p.pair).stale_at
+          else least(a.fetched_at, '9999-12-31') + coalesce(a.ttl, v_type.ttl)
+        end as stale_at
+      ) as u
+      offset 0
+    ) as t;
   -- Again, by a later snapshot: the role may have become one that sees everything between the look at it and the read.
   perform pgfresh.refuse('PGF_LIVE_ROLE', p.problem, p.next_step) from pgfresh.viewer_role_problem(p_role) as p;
 end

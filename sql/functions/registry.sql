@@ -34,17 +34,17 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_signature text := format(
-    'pgfresh.check_%s(text[], timestamptz[], timestamptz[], interval, timestamptz)', p_type_id);
+    'pgfresh.check_%s(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)', p_type_id);
 begin
   if p_sql is null then
     execute format('drop function if exists %s', v_signature);
     return;
   end if;
-  execute format('create or replace function '
-    'pgfresh.check_%s(text[], timestamptz[], timestamptz[], interval, timestamptz) '
-    'returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, due_at timestamptz) '
+  execute format('create or replace function %s '
+    'returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, '
+    'row_at timestamptz, due_at timestamptz) '
     'language plpgsql %s as %L',
-    p_type_id,
+    v_signature,
     -- Planned once, for the index and a hash. What users' functions do is not to be planned like that.
     case when not p_calls_users then
       'set plan_cache_mode = force_generic_plan '
@@ -60,6 +60,16 @@ $$;
 comment on function pgfresh.write_check(int, text, boolean) is
   'Makes the function that asks whether pairs of a data type are stale, or drops it. A part of the registry.';
 
+create or replace function pgfresh.calls_users(p_resolution pgfresh.type_resolution) returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select (p_resolution).fingerprint #>> '{staleness_function,signature}'
+    <> 'pgfresh.is_data_stale(timestamp with time zone,interval)'
+$$;
+comment on function pgfresh.calls_users(pgfresh.type_resolution) is
+  'Whether a user''s function says whether pairs of a data type are stale. A part of the registry.';
+
 create or replace function pgfresh.keep_resolution() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -70,11 +80,7 @@ declare
 begin
   delete from pgfresh.type_resolution where type_id = new.type_id;
   insert into pgfresh.type_resolution select (v_resolution).*;
-  perform pgfresh.write_check(
-    new.type_id,
-    v_resolution.check_sql,
-    v_resolution.fingerprint #>> '{staleness_function,signature}'
-      <> 'pgfresh.is_data_stale(timestamp with time zone,interval)');
+  perform pgfresh.write_check(new.type_id, v_resolution.check_sql, pgfresh.calls_users(v_resolution));
   -- Before the stamp, because the first trigger of a table changes its row in the catalog.
   perform pgfresh.keep_change_triggers(new);
   update pgfresh.type_resolution as r

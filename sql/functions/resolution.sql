@@ -15,13 +15,21 @@ declare
   v_types text[] := '{}';
   v_type oid;
   v_is_key text;
-  v_ttl text := '$4';
+  v_ttl text := '$5';
   v_function oid := pgfresh.find_function('staleness_function', p_type.staleness_function, 'boolean',
     'timestamp with time zone, interval', 'timestamp with time zone, integer');
   v_by_minutes boolean := (select proargtypes[1] = 'integer'::regtype from pg_proc where oid = v_function);
   v_own boolean;
   v_text boolean;
   v_stale text;
+  /*
+    The time by which a row is judged: its own, or that at which the source confirmed it, where that is later. A
+    confirmation is of the row that was there then, so one that is older than we left it is judged by its own time.
+    Confirmed at -infinity says that the source has denied the row.
+  */
+  v_known text := 'case when k.confirmed_at > %1$s and (%1$s < k.row_at) is not true then k.confirmed_at '
+    'when k.confirmed_at = ''-infinity'' then null else %1$s end';
+  v_asked text := '(select unnest($1) as key, unnest($2) as confirmed_at, unnest($3) as row_at, unnest($4) as due_at)';
   v_newest text;
   v_marks jsonb := jsonb_build_object('staleness_function', pgfresh.function_mark(v_function));
   v_column text;
@@ -70,9 +78,9 @@ begin
   if p_type.ttl_column is not null then
     v_type := pgfresh.find_column('ttl_column', v_table, p_type.ttl_column);
     if v_type = 'interval'::regtype then
-      v_ttl := format('coalesce(x.%I, $4)', p_type.ttl_column);
+      v_ttl := format('coalesce(x.%I, $5)', p_type.ttl_column);
     elsif v_type in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then
-      v_ttl := format('coalesce(make_interval(mins => x.%I::int), $4)', p_type.ttl_column);
+      v_ttl := format('coalesce(make_interval(mins => x.%I::int), $5)', p_type.ttl_column);
     else
       perform pgfresh.refuse_registry(
         format('ttl_column: %I of %s is %s, expected interval or integer (minutes)',
@@ -87,12 +95,11 @@ begin
       'Give the function an interval as its second argument, or round the ttl.');
   end if;
   v_own := v_function = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure;
-  -- What the last outcome has told counts as if the row had been written then; for planning only.
   v_stale := case
     -- The type's own TTL is positive, by the registry's check.
-    when v_own and p_type.ttl_column is null then 't.known + t.ttl <= $5'
+    when v_own and p_type.ttl_column is null then 't.known + t.ttl <= $6'
     when v_own then
-      'case when t.ttl > interval ''0'' then t.known + t.ttl <= $5 else pgfresh.is_data_stale(t.known, t.ttl) end'
+      'case when t.ttl > interval ''0'' then t.known + t.ttl <= $6 else pgfresh.is_data_stale(t.known, t.ttl) end'
     -- A single row's TTL of 0 or less is refused whoever is asked;
     -- less than a minute is one for those who count minutes.
     else
@@ -113,33 +120,35 @@ begin
       where i.indrelid = v_table and i.indisunique and i.indisvalid and i.indimmediate
         and i.indnkeyatts = 1 and i.indpred is null and a.attname = p_type.key_columns[1]
     ) then
-      format('select k.key, x.%1$I is not null as found, x.%2$I as at, '
-        'greatest(x.%2$I, k.checked_at) as known, k.due_at, $4 as ttl '
-        'from (select unnest($1) as key, unnest($2) as checked_at, unnest($3) as due_at) as k '
+      format('select k.key, x.%1$I is not null as found, x.%2$I as at, %4$s as known, k.row_at, k.due_at, $5 as ttl '
+        'from %5$s as k '
         'left join (select x.%1$I, x.%2$I from %3$s as x where x.%1$I = any ($1)) as x on x.%1$I = k.key',
-        p_type.key_columns[1], p_type.timestamp_column, v_from)
+        p_type.key_columns[1], p_type.timestamp_column, v_from,
+        format(v_known, format('x.%I', p_type.timestamp_column)), v_asked)
     when v_text then
-      format('select n.key, bool_or(n.found) as found, max(n.at) as at, '
-        'greatest(max(n.at), max(n.checked_at)) as known, max(n.due_at) as due_at, $4 as ttl from ('
-        'select k.key collate "C" as key, false as found, null::timestamptz as at, k.checked_at, k.due_at '
-        'from (select unnest($1) as key, unnest($2) as checked_at, unnest($3) as due_at) as k '
+      format('select k.key, k.found, k.at, %4$s as known, k.row_at, k.due_at, $5 as ttl from ('
+        'select n.key, bool_or(n.found) as found, max(n.at) as at, '
+        'max(n.confirmed_at) as confirmed_at, max(n.row_at) as row_at, max(n.due_at) as due_at from ('
+        'select k.key collate "C" as key, false as found, null::timestamptz as at, '
+        'k.confirmed_at, k.row_at, k.due_at from %5$s as k '
         'union all '
-        'select x.%1$I::text collate "C", true, x.%2$I, null, null from %3$s as x where x.%1$I = any ($1)'
-        ') as n group by n.key',
-        p_type.key_columns[1], p_type.timestamp_column, v_from)
+        'select x.%1$I::text collate "C", true, x.%2$I, null, null, null from %3$s as x where x.%1$I = any ($1)'
+        ') as n group by n.key) as k',
+        p_type.key_columns[1], p_type.timestamp_column, v_from, format(v_known, 'k.at'), v_asked)
     else
-      format('select k.key, r.found is true as found, r.at, '
-        'greatest(r.at, k.checked_at) as known, k.due_at, coalesce(r.ttl, $4) as ttl '
-        'from (select unnest($1) as key, unnest($2) as checked_at, unnest($3) as due_at) as k '
+      format('select k.key, r.found is true as found, r.at, %5$s as known, k.row_at, k.due_at, '
+        'coalesce(r.ttl, $5) as ttl '
+        'from %6$s as k '
         'left join lateral (select true as found, x.%1$I as at, %2$s as ttl from %3$s as x where %4$s '
         'order by x.%1$I desc nulls last limit 1) as r on true',
-        p_type.timestamp_column, v_ttl, v_from, v_is_key)
+        p_type.timestamp_column, v_ttl, v_from, v_is_key, format(v_known, 'r.at'), v_asked)
   end;
-  -- Most are fresh, and due when they were said to be. Nobody need hear of those.
+  -- Most are fresh, as old as they were known to be, and due when they were said to be. Nobody need hear of those.
   v_resolution.check_sql := format('select c.* from ('
-    'select t.key, t.found, t.known is null or coalesce(%s, true) as stale, t.known + t.ttl as next_at, t.at, t.due_at '
+    'select t.key, t.found, t.known is null or coalesce(%s, true) as stale, t.known + t.ttl as next_at, t.at, '
+    't.row_at, t.due_at '
     'from (%s) as t offset 0) as c '
-    'where c.stale or c.next_at is distinct from c.due_at',
+    'where c.stale or c.next_at is distinct from c.due_at or c.at is distinct from c.row_at',
     v_stale, v_newest);
   -- A subquery for each key and no join: a few keys are looked up by the index, whatever the statistics say.
   v_resolution.missing_sql := format('select k.key from unnest($1::text[]) as k(key) '
@@ -321,3 +330,20 @@ as $$
   order by r.data_type
 $$;
 comment on function pgfresh.type_problems() is 'The data types that cannot be planned now: why, and what to do.';
+
+-- What is registered already gets the check of this version. What does not resolve is left alone until it does.
+do $$
+declare
+  v_type pgfresh.data_type_registry;
+  v_resolution pgfresh.type_resolution;
+begin
+  for v_type in select * from pgfresh.data_type_registry loop
+    begin
+      v_resolution := pgfresh.resolve_type(v_type, false);
+      update pgfresh.type_resolution set check_sql = v_resolution.check_sql where type_id = v_type.type_id;
+      perform pgfresh.write_check(v_type.type_id, v_resolution.check_sql, pgfresh.calls_users(v_resolution));
+    exception when sqlstate 'PGF01' then null;
+    end;
+  end loop;
+end
+$$;

@@ -67,19 +67,21 @@ comment on function pgfresh.clear_leftovers(text) is
   What the planner has set for its own statements is not meant for users' tables.
 */
 create or replace function pgfresh.ask_stale(
-  p_type_id int, p_keys text[], p_checked timestamptz[], p_due timestamptz[], p_ttl interval, p_now timestamptz)
+  p_type_id int, p_keys text[], p_confirmed timestamptz[], p_rows timestamptz[], p_due timestamptz[], p_ttl interval,
+  p_now timestamptz)
 returns table (
-  key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, due_at timestamptz, raised text
+  key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, row_at timestamptz, due_at timestamptz,
+  raised text
 )
 language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 set plan_cache_mode = auto
 set enable_seqscan = on
--- Somebody looks at these rows, so they are in memory: a few dozen are found by the index and not by reading the table.
+-- Viewed rows are in memory: a few dozen are found by the index and not by reading the table.
 set random_page_cost = 1.1
 as $$
 declare
-  v_check text := format('select c.*, null::text from pgfresh.check_%s($1, $2, $3, $4, $5) as c', p_type_id);
+  v_check text := format('select c.*, null::text from pgfresh.check_%s($1, $2, $3, $4, $5, $6) as c', p_type_id);
   v_count int := cardinality(p_keys);
   v_from int := 1;
   v_size int := v_count;
@@ -91,11 +93,12 @@ begin
     begin
       perform set_config('transaction_read_only', 'on', true);
       if v_size >= v_count then
-        return query execute v_check using p_keys, p_checked, p_due, p_ttl, p_now;
+        return query execute v_check using p_keys, p_confirmed, p_rows, p_due, p_ttl, p_now;
       else
         return query execute v_check using
           p_keys[v_from:v_from + v_size - 1],
-          p_checked[v_from:v_from + v_size - 1],
+          p_confirmed[v_from:v_from + v_size - 1],
+          p_rows[v_from:v_from + v_size - 1],
           p_due[v_from:v_from + v_size - 1],
           p_ttl, p_now;
       end if;
@@ -108,22 +111,23 @@ begin
         v_size := greatest(least(v_size, v_count - v_from + 1) / 2, 1);
       else
         return query select
-          p_keys[v_from], null::boolean, coalesce(p_checked[v_from] + p_ttl <= p_now, true),
-          p_checked[v_from] + p_ttl, null::timestamptz, p_due[v_from], sqlerrm;
+          p_keys[v_from], null::boolean, true, null::timestamptz, null::timestamptz, p_rows[v_from], p_due[v_from],
+          sqlerrm;
         v_from := v_from + 1;
       end if;
     end;
   end loop;
   return query
-    select k.key, null::boolean, null::boolean, null::timestamptz, null::timestamptz, k.due_at, null::text
-    from unnest(p_keys[v_from:], p_due[v_from:]) as k(key, due_at)
+    select k.key, null::boolean, null::boolean, null::timestamptz, null::timestamptz, k.row_at, k.due_at, null::text
+    from unnest(p_keys[v_from:], p_rows[v_from:], p_due[v_from:]) as k(key, row_at, due_at)
     where v_from <= v_count;
 end
 $$;
-comment on function pgfresh.ask_stale(int, text[], timestamptz[], timestamptz[], interval, timestamptz) is
-  'Asks as the evaluator whether pairs of a data type are stale. '
-  'Says nothing of those that are fresh and due at the time that was passed. '
-  'A pair whose check raises counts as stale, once a TTL. '
+comment on function pgfresh.ask_stale(
+  int, text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz) is
+  'Asks as the evaluator whether pairs of a data type are stale, by the time of their row or by the time at which '
+  'the source confirmed it. Says nothing of those that are fresh and as they were known to be. '
+  'A pair whose check raises counts as stale. '
   'At most 50 subtransactions a call; of what is not decided by then it says neither.';
 
 create or replace function pgfresh.ask_gate(p_sql text, p_keys text[], p_data_type text)

@@ -56,7 +56,8 @@ begin
         group by t.type_id
       ) as t
       cross join lateral (
-        select p.*, p.ctid as place
+        select p.type_id, p.key, p.demanded, p.job_id, p.next_ask_at, p.due_at, p.ctid as place,
+          pgfresh.confirmed_of(p) as confirmed, pgfresh.row_time_of(p) as row_time
         from pgfresh.pairs as p
         where p.type_id = t.type_id and p.key = any (t.keys)
         for update skip locked
@@ -69,8 +70,9 @@ begin
     select (select count(*)::int from locked) as count,
       array(
         select row(
-          l.type_id, bool_or(l.job_id is not null or l.not_before > p_now), array_agg(l.key), array_agg(l.place),
-          array_agg(l.job_id), array_agg(l.not_before), array_agg(l.checked_at), array_agg(l.due_at), null
+          l.type_id, bool_or(l.job_id is not null or l.next_ask_at > p_now), array_agg(l.key), array_agg(l.place),
+          array_agg(l.job_id), array_agg(l.next_ask_at), array_agg(l.confirmed), array_agg(l.row_time),
+          array_agg(l.due_at), null
         )::pgfresh.looks
         from locked as l
         where l.meant
@@ -152,17 +154,18 @@ begin
   select * into v_state from pgfresh.planner_state;
   select
     coalesce(array_agg(
-      row(t.type_id, t.rests, t.keys, null, t.jobs, t.not_before, t.checked, t.due, null)::pgfresh.looks
+      row(t.type_id, t.rests, t.keys, null, t.jobs, t.next_ask, t.confirmed, t.rows, t.due, null)::pgfresh.looks
       order by t.type_id
     ), '{}'),
     coalesce(sum(t.count), 0)
   into v_looks, v_read
   from (
-    select p.type_id, count(*)::int as count, bool_or(p.job_id is not null or p.not_before > v_now) as rests,
-      array_agg(p.key) as keys, array_agg(p.job_id) as jobs, array_agg(p.not_before) as not_before,
-      array_agg(p.checked_at) as checked, array_agg(p.due_at) as due
+    select p.type_id, count(*)::int as count, bool_or(p.job_id is not null or p.next_ask_at > v_now) as rests,
+      array_agg(p.key) as keys, array_agg(p.job_id) as jobs, array_agg(p.next_ask_at) as next_ask,
+      array_agg(p.confirmed) as confirmed, array_agg(p.row_time) as rows, array_agg(p.due_at) as due
     from (
-      select p.*
+      select p.type_id, p.key, p.job_id, p.next_ask_at, p.due_at,
+        pgfresh.confirmed_of(p) as confirmed, pgfresh.row_time_of(p) as row_time
       from pgfresh.pairs as p
       where p.demanded and (p.type_id, p.key) > (v_state.sweep_type, v_state.sweep_key)
       order by p.type_id, p.key

@@ -164,19 +164,18 @@ begin
   loop
     with freed as (
       update pgfresh.pairs as p
-      set last_job = p.job_id, job_id = null,
-        checked_at = v_now, fails = p.fails + (p_verdict <> 'cancel')::int,
+      set last_job = p.job_id, job_id = null, fails = p.fails + (p_verdict <> 'cancel')::int,
         outcome = coalesce(p_outcome, case p_verdict
           when 'lost' then 'worker_lost'
           when 'cancel' then 'cancelled'
           else 'failed'
         end),
-        not_before = hold.until,
+        next_ask_at = hold.until, waits_for = null,
         due_at = case when p.demanded then least(p.due_at, hold.until) else p.due_at end
       from (
         select h.key,
           v_now + case
-            when p_verdict = 'cancel' then r.ttl
+            when p_verdict = 'cancel' then least(r.ttl, interval '24 hours')
             else pgfresh.failure_hold(r.ttl, h.fails + 1)
           end as until
         from pgfresh.pairs as h

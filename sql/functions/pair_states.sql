@@ -1,0 +1,105 @@
+/*
+  The state of a pair has two axes. The data: fresh, stale, missing, empty, older_source. The activity: idle, refreshing,
+  or waiting for a reason. These are the only definitions of both; whoever shows a pair calls them.
+*/
+
+-- Whether there is a row, its time and when it goes stale are passed: as they are now, or as the planner last saw them.
+create or replace function pgfresh.state_of(
+  p_pair pgfresh.pairs, p_found boolean, p_at timestamptz, p_stale_at timestamptz, p_empty_ttl interval,
+  p_max_source_age interval, p_now timestamptz)
+returns text
+language sql immutable parallel safe
+as $$
+  select case
+    -- Others may have written a row since the source said that there is nothing.
+    when p_pair.empty_at + p_empty_ttl > p_now and (p_found is not true or (p_at > p_pair.empty_at) is not true)
+      then 'empty'
+    when p_found is not true then 'missing'
+    when p_stale_at > p_now and (p_pair.source_at + p_max_source_age <= p_now) is not true then 'fresh'
+    when p_pair.outcome = 'older_source' then 'older_source'
+    else 'stale'
+  end
+$$;
+comment on function pgfresh.state_of(
+  pgfresh.pairs, boolean, timestamptz, timestamptz, interval, interval, timestamptz) is
+  'The state of the data of a pair: fresh (younger than its TTL by its own time, or confirmed by the source since), '
+  'stale, missing (no row), empty (the source says that there is nothing), '
+  'older_source (stale, and the source answers with something older).';
+
+create or replace function pgfresh.known_state_of(
+  p_pair pgfresh.pairs, p_type pgfresh.data_type_registry, p_now timestamptz)
+returns text
+language sql immutable parallel safe
+as $$
+  select pgfresh.state_of(
+    p_pair,
+    -- What a success says that it wrote is believed until the next tick has looked.
+    p_pair.row_at is not null or (not p_pair.seen and p_pair.outcome <> 'empty'),
+    p_pair.row_at, p_pair.stale_at, coalesce(p_type.empty_ttl, p_type.ttl), p_type.max_source_age, p_now)
+$$;
+comment on function pgfresh.known_state_of(pgfresh.pairs, pgfresh.data_type_registry, timestamptz) is
+  'The state of the data of a pair as the planner last saw it. Reads no table of users.';
+
+/*
+  Of several reasons the one that lasts longest is the answer: that a job is tried again in 4 s means nothing while its
+  source is left alone for five minutes.
+*/
+create or replace function pgfresh.activity_of(
+  p_pair pgfresh.pairs, p_state text, p_job_state "char", p_run_at timestamptz, p_scheduled boolean,
+  p_source_reason text, p_source_until timestamptz, p_now timestamptz, out activity text, out reason text)
+language sql immutable parallel safe
+as $$
+  select
+    case
+      when p_job_state = 'x' then 'refreshing'
+      when w.reason is null then 'idle'
+      else 'waiting'
+    end,
+    case when p_job_state = 'x' then null else w.reason end
+  from (
+    select case
+      when p_job_state = 'w' then
+        case when p_source_until > p_run_at then p_source_reason else 'retry' end
+      when p_job_state is not null then coalesce(p_source_reason, 'queued')
+      when p_pair.demanded is not true or p_state in ('fresh', 'empty') then null
+      when p_pair.next_ask_at > p_now then
+        case
+          when p_source_until > p_pair.next_ask_at then p_source_reason
+          when p_pair.fails > 0 and p_pair.outcome <> 'worker_lost' then 'refused'
+          else 'retry'
+        end
+      when p_scheduled and p_state <> 'missing' then null
+      when p_source_reason is not null then p_source_reason
+      when p_pair.due_at > p_now and p_pair.waits_for is not null then p_pair.waits_for
+      else 'due'
+    end as reason
+  ) as w
+$$;
+comment on function pgfresh.activity_of(
+  pgfresh.pairs, text, "char", timestamptz, boolean, text, timestamptz, timestamptz) is
+  'What happens with a pair: idle, refreshing (a worker has it), or waiting, and then for what.';
+
+-- Nearly always nothing is the matter with a source, and one look says so.
+create or replace function pgfresh.source_hindrance(
+  p_source_id int, p_now timestamptz, out reason text, out until timestamptz)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (
+    select from pgfresh.sources as s
+    where s.id = p_source_id
+      and (not s.enabled or s.paused_until > p_now or s.quota_bytes is not null
+        or exists (select from pgfresh.spending_stop))
+  ) then
+    -- The planner looks again after a while at what has no end of its own.
+    select o.reason,
+      case when o.reason = 'stopped' or not s.enabled or s.paused_until = 'infinity' then 'infinity' else o.until end
+    into reason, until
+    from pgfresh.source_obstacle(p_source_id, p_now) as o
+    join pgfresh.sources as s on s.id = p_source_id;
+  end if;
+end
+$$;
+comment on function pgfresh.source_hindrance(int, timestamptz) is
+  'What keeps a source from being called, and until when; nulls if nothing does. A part of what shows pairs.';
