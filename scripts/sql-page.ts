@@ -26,6 +26,7 @@ const topics: Readonly<Record<string, string>> = {
   duties: 'Duties',
   leases: 'Leases',
   first_seen: 'First seen',
+  pair_states: 'States of pairs',
   explain: 'Why',
   overview: 'At a glance',
   enqueue: 'Enqueue',

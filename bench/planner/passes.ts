@@ -65,7 +65,7 @@ export const loop: Pass = {
 /** A planner that has run for a while has asked about pairs of each data type. */
 const askEveryType = `
   select a.* from pgfresh.data_type_registry as r
-  cross join lateral pgfresh.ask_stale(r.type_id, '{x}', array[now()], array[now()], r.ttl, now()) as a`;
+  cross join lateral pgfresh.ask_stale(r.type_id, '{x}', array[now()], array[now()], array[now()], r.ttl, now()) as a`;
 
 const bareStatement = `
   insert into bare_job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, state, key)

@@ -84,7 +84,7 @@ export async function buildScene(
     // As the planner has left them when their rows were last written.
     for (let type = 1; type <= plan.types; type++) {
       await client.query(
-        `update pgfresh.pairs as p set due_at = m.fetched_at + r.ttl
+        `update pgfresh.pairs as p set due_at = m.fetched_at + r.ttl, row_at = m.fetched_at, stale_at = m.fetched_at + r.ttl
          from mirror_${type} as m, pgfresh.data_type_registry as r
          where r.data_type = $1::text and p.type_id = r.type_id and p.key = m.key`,
         [typeName(type)],

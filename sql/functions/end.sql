@@ -9,7 +9,7 @@
 create or replace function pgfresh.complete_jobs(
   p_ids bigint[], p_attempts int[], p_bytes bigint[], p_outcomes text[] default null, p_calls int[] default null,
   p_fetch_ms int[] default null, p_validate_ms int[] default null, p_commit_ms int[] default null,
-  p_requests uuid[] default null, p_row_at timestamptz[] default null, p_asked_at timestamptz[] default null,
+  p_requests uuid[] default null, p_row_at timestamptz[] default null, p_ages double precision[] default null,
   p_source_at timestamptz[] default null)
 returns bigint[]
 language plpgsql
@@ -56,10 +56,10 @@ begin
     from (select distinct outcome from unnest(p_outcomes) as outcome) as said;
     v_outcome := case when p_outcomes[1] = all (p_outcomes) then p_outcomes[1] end;
   end if;
-  if cardinality(p_row_at) <> cardinality(p_ids) or cardinality(p_asked_at) <> cardinality(p_ids)
-      or cardinality(p_source_at) <> cardinality(p_ids) then
+  if cardinality(p_row_at) <> cardinality(p_ids) or cardinality(p_ages) <> cardinality(p_ids)
+      or cardinality(p_source_at) <> cardinality(p_ids) or 0 > any (p_ages) or 1e9 < any (p_ages) then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      'p_row_at, p_asked_at and p_source_at must be as long as p_ids',
+      'p_row_at, p_ages and p_source_at must be as long as p_ids, and no age negative',
       'Pass null for a time that is not known.');
   end if;
   with ended as (
@@ -72,11 +72,11 @@ begin
     returning j.*
   ), measured as (
     select ended.*, e.bytes, coalesce(v_outcome, e.outcome) as outcome, coalesce(e.calls, 1) as calls,
-      e.fetch_ms, e.validate_ms, e.commit_ms, e.row_at, e.asked_at, e.source_at
+      e.fetch_ms, e.validate_ms, e.commit_ms, e.row_at, v_now - make_interval(secs => coalesce(e.age, 0)) as asked_at, e.source_at
     from ended
     join unnest(p_ids, p_attempts, p_bytes, p_outcomes, p_calls, p_fetch_ms, p_validate_ms, p_commit_ms,
-        p_row_at, p_asked_at, p_source_at)
-        as e(id, attempt, bytes, outcome, calls, fetch_ms, validate_ms, commit_ms, row_at, asked_at, source_at)
+        p_row_at, p_ages, p_source_at)
+        as e(id, attempt, bytes, outcome, calls, fetch_ms, validate_ms, commit_ms, row_at, age, source_at)
       on e.id = ended.id and e.attempt = ended.attempt
   ), history as (
     insert into pgfresh.history_succeeded (
@@ -141,14 +141,13 @@ begin
     from (
       select e.*, coalesce(e.next_ask_at, e.stale_at, v_now) as due_at
       from (
-        select e.key, e.outcome, e.row_at, e.source_at, coalesce(e.asked_at, v_now) as asked_at, c.confirms, c.known,
+        select e.key, e.outcome, e.row_at, e.source_at, e.asked_at, c.confirms, c.known,
           case e.outcome when 'empty' then v_now + v_empty_ttl when 'older_source' then v_now + v_ttl end as next_ask_at,
           case when c.confirms and not v_judged and c.known + v_ttl > v_now then c.known + v_ttl end as stale_at
         from unnest(v_keys, v_outcomes, v_rows, v_asked, v_at_source) as e(key, outcome, row_at, asked_at, source_at)
         cross join lateral (
           select e.outcome in ('fresh', 'unchanged') as confirms,
-            case when e.outcome = 'fresh' then e.row_at when e.row_at is not null then coalesce(e.asked_at, v_now) end
-            as known
+            case when e.outcome = 'fresh' then e.row_at when e.row_at is not null then e.asked_at end as known
         ) as c
       ) as e
     ) as e
@@ -200,12 +199,12 @@ begin
 end
 $$;
 comment on function pgfresh.complete_jobs(
-  bigint[], int[], bigint[], text[], int[], int[], int[], int[], uuid[], timestamptz[], timestamptz[], timestamptz[]) is
+  bigint[], int[], bigint[], text[], int[], int[], int[], int[], uuid[], timestamptz[], double precision[], timestamptz[]) is
   'Ends jobs of one data type as succeeded. For each: the bytes that it used; its outcome, fresh if none is given; '
   'how often the provider was called for it, once if nothing is said, and never if the answer was known already; '
   'how long fetching, validating and writing took; by which claim it is held, '
-  'required when claiming with p_alone; the time of its row as it is now; when its answer was fetched, now if '
-  'nothing is said; and how old the answer is at the source. '
+  'required when claiming with p_alone; the time of its row as it is now, how many seconds ago its answer was '
+  'fetched, and of which time the answer is at the source. '
   'Returns the ids of those that were still running in the given attempt; '
   'the others were taken back or cancelled meanwhile, and nothing of them is changed.';
 

@@ -70,7 +70,7 @@ comment on function pgfresh.confirmed_of(pgfresh.pairs) is
 -- Nobody knows the time of a row that was written but not looked at yet.
 create or replace function pgfresh.row_time_of(p_pair pgfresh.pairs) returns timestamptz
 language sql immutable parallel safe
-as $$ select case when p_pair.seen or p_pair.outcome <> 'fresh' then p_pair.row_at else '-infinity' end $$;
+as $$ select case when p_pair.seen then p_pair.row_at else '-infinity' end $$;
 comment on function pgfresh.row_time_of(pgfresh.pairs) is
   'The time of the row of a pair as the planner last saw it. A part of the planner.';
 

@@ -38,8 +38,10 @@ function freshnessLine({
 }: Freshness): string {
   if (pairs === 0) return 'Nobody looks at anything now.';
   const good = share === null ? 'nothing to refresh' : `${percent(share)} fresh`;
-  const { fresh, stale, missing, resting } = rest;
-  const counts = Object.entries({ fresh, stale, missing, resting }).map(([name, count]) => `${count} ${name}`);
+  const { fresh, stale, missing, empty, older_source } = rest;
+  const counts = Object.entries({ fresh, stale, missing, empty, older_source })
+    .filter(([name, count]) => count > 0 || name === 'fresh' || name === 'stale' || name === 'missing')
+    .map(([name, count]) => `${count} ${name}`);
   const ages = p50 === null ? '' : `; age ${seconds(p50)} at the median, ${seconds(p95!)} at 95 %`;
   return `${styleText('bold', good)} for ${counted(viewers, 'view')} of ${counted(pairs, 'pair')} (${counts.join(', ')})${ages}`;
 }
@@ -72,9 +74,10 @@ const typeHead = [
   'views',
   'pairs',
   'fresh',
-  'rest',
+  'missing',
   'age p50',
   'p95',
+  'at source',
   'ready',
   'running',
   '/min',
@@ -88,9 +91,10 @@ function typeRow(type: TypeOverview): string[] {
     String(type.viewers),
     String(type.pairs),
     type.viewer_share === null ? '–' : percent(type.viewer_share),
-    String(type.resting),
+    String(type.missing),
     type.age_p50 === null ? '–' : seconds(type.age_p50),
     type.age_p95 === null ? '–' : seconds(type.age_p95),
+    type.source_age_p50 === null ? '–' : seconds(type.source_age_p50),
     String(type.ready + type.waiting),
     String(type.running),
     String(type.refreshed),

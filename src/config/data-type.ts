@@ -74,6 +74,8 @@ export interface DataTypeDefinition<
   readonly estimatedBytes?: Bytes | undefined;
   /** The column that says how old the data is at the provider; `rows` fills it. What is older never replaces what is newer. */
   readonly sourceTimestamp?: ColumnOf<Row, NoInfer<Written>> | undefined;
+  /** How old the data may be at the provider, by `sourceTimestamp`, to count as fresh; as old as it likes if it is left out. */
+  readonly maxSourceAge?: Duration | undefined;
   /** 3 if it is left out. */
   readonly maxRetries?: number | undefined;
   /** How long a job may go without progress; 5 minutes if it is left out. */
@@ -141,6 +143,7 @@ export const dataTypeSchema = options({
     .default([]),
   estimatedBytes: bytes.refine((count) => count <= 1e15, 'expected at most 1000TB').default(0),
   sourceTimestamp: identifier.optional(),
+  maxSourceAge: ttl.optional(),
   maxRetries: z.int().min(0).max(100).default(3),
   maxRun: durationBetween('1ms', '30d').default(300_000),
   visibility: z.enum(['shared', 'rls']).default('shared'),

@@ -101,6 +101,8 @@ export type WarningCode =
   | 'type_unresolved'
   | 'type_refused'
   | 'check_raised'
+  | 'row_lost'
+  | 'stale_when_written'
   | 'gate_raised'
   | 'keys_raised'
   | 'demand_lost'

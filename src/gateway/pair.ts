@@ -1,4 +1,5 @@
 import type { Queryable } from '../database/index.ts';
+import type { Activity, DataState, Reason } from '../planner/index.ts';
 import type { Reader } from './readers.ts';
 
 /** A pair as the registry spells it. */
@@ -15,14 +16,16 @@ export interface PairState {
   readonly rows: string;
   /** When the newest row was fetched. */
   readonly fetchedAt: Date | null;
-  /** When what is there is too old; null if nothing was ever asked for. */
+  /** When what is there is too old; null if nothing is there. */
   readonly dueAt: Date | null;
-  /** Whether a job waits or runs for it. */
-  readonly refreshing: boolean;
+  /** Of which time the data is at the source, if its data type tells. */
+  readonly sourceAt: Date | null;
+  readonly state: DataState;
+  readonly activity: Activity;
+  /** Why it waits; null if it does not. */
+  readonly reason: Reason | null;
   /** Whether its last refresh has failed, or is being tried again. */
   readonly failing: boolean;
-  /** How its last refresh has ended. */
-  readonly outcome: string | null;
   /** When it was read, by the database's clock. */
   readonly asOf: Date;
 }
@@ -37,8 +40,8 @@ export interface PairReading extends PairState {
 export type ReadPairs = (type: number, keys: readonly string[], reader?: Reader) => Promise<PairReading[]>;
 
 // What no clock will show is no time.
-const columns = `version, snapshot, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(due_at) then due_at end as "dueAt",
-  refreshing, failing, outcome, as_of as "asOf"`;
+const columns = `version, snapshot, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(stale_at) then stale_at end as "dueAt",
+  case when isfinite(source_at) then source_at end as "sourceAt", state, activity, reason, failing, as_of as "asOf"`;
 
 const read = {
   name: 'pgfresh.read_pairs',
@@ -62,9 +65,11 @@ export function isSame(one: PairState, other: PairState): boolean {
     one.rows === other.rows &&
     isSameTime(one.fetchedAt, other.fetchedAt) &&
     isSameTime(one.dueAt, other.dueAt) &&
-    one.refreshing === other.refreshing &&
-    one.failing === other.failing &&
-    one.outcome === other.outcome
+    isSameTime(one.sourceAt, other.sourceAt) &&
+    one.state === other.state &&
+    one.activity === other.activity &&
+    one.reason === other.reason &&
+    one.failing === other.failing
   );
 }
 

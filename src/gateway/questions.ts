@@ -1,12 +1,12 @@
 import type { Queryable } from '../database/index.ts';
-import type { Reason } from '../planner/index.ts';
+import type { DataState, Reason } from '../planner/index.ts';
 import { admitPairs, type Verdict, type WantedPair } from './admission.ts';
 import { Batch } from './batch.ts';
 import type { Pair as NumberedPair } from './pair.ts';
 
 /** What keeps a pair as it is. */
 export interface Explained {
-  readonly state: 'fresh' | 'stale' | 'missing' | 'unknown';
+  readonly state: DataState;
   /** Nothing if it is not for everybody to know. */
   readonly reason: Reason | null;
   /** Whether a job waits or runs for it. */

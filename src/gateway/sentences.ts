@@ -6,14 +6,10 @@ import type { Reason } from '../planner/index.ts';
  * the configuration's own functions say is for operators and is never sent.
  */
 export const reasonSentences: Readonly<Record<Reason, string>> = {
-  fresh: 'It is fresh.',
-  running: 'It is being refreshed.',
   queued: 'Its refresh is queued.',
   retry: 'Its refresh is tried again later.',
-  held: 'The source was asked and is asked again later.',
+  refused: 'The source was asked and is asked again later.',
   due: 'It will be refreshed in a moment.',
-  not_viewed: 'It is refreshed when someone views it.',
-  schedule: 'It is refreshed on a schedule.',
   gate: 'It is not refreshed at this time.',
   dependency: 'It waits for other data.',
   rate: 'It waits because its source limits the number of calls.',
@@ -23,6 +19,7 @@ export const reasonSentences: Readonly<Record<Reason, string>> = {
   breaker: 'Its source does not work at the moment.',
   paused: 'Its source is paused.',
   stopped: 'Refreshing is stopped.',
+  no_worker: 'It cannot be refreshed at the moment.',
   unresolved: 'It cannot be refreshed at the moment.',
 };
 

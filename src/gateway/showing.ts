@@ -18,9 +18,9 @@ export interface Showing {
 }
 
 /** Whether it is as young as its data type wants it, and nothing is the matter. Nobody needs an explanation then. */
-export function isPlainlyFresh({ rows, dueAt, asOf, refreshing, failing }: PairState, sinceMs = 0): boolean {
+export function isPlainlyFresh({ rows, dueAt, asOf, activity, failing }: PairState, sinceMs = 0): boolean {
   const isDue = dueAt === null || dueAt.getTime() <= asOf.getTime() + sinceMs;
-  return rows !== '[]' && !refreshing && !failing && !isDue;
+  return rows !== '[]' && activity === 'idle' && !failing && !isDue;
 }
 
 /** How a state is shown, with what explains it. One that is shown for the second time gets a later version. */
@@ -44,19 +44,19 @@ export function show(state: PairState, turn: number, explained: Explained | unde
  */
 export function privately(state: PairState, sinceMs: number): Explained {
   const condition = isPlainlyFresh(state, sinceMs) ? 'fresh' : state.rows === '[]' ? 'missing' : 'stale';
-  return { state: condition, reason: condition === 'fresh' ? 'fresh' : null, queued: state.refreshing };
+  return { state: condition, reason: null, queued: state.activity !== 'idle' };
 }
 
-export const plainlyFresh: Explained = { state: 'fresh', reason: 'fresh', queued: false };
+export const plainlyFresh: Explained = { state: 'fresh', reason: null, queued: false };
 
 function wordsOf(state: PairState, explained: Explained | undefined): string {
   const reason = explained?.reason ?? undefined;
   return reason === undefined ? stateSentences[conditionOf(state, explained)] : reasonSentences[reason];
 }
 
-function conditionOf({ rows, failing, refreshing }: PairState, explained: Explained | undefined): Showing['state'] {
+function conditionOf({ rows, failing, activity }: PairState, explained: Explained | undefined): Showing['state'] {
   if (failing) return 'failing';
-  if (explained?.queued ?? refreshing) return 'refreshing';
+  if (explained?.queued ?? activity !== 'idle') return 'refreshing';
   if (rows === '[]') return 'missing';
   return explained?.state === 'fresh' ? 'fresh' : 'stale';
 }

@@ -1,25 +1,40 @@
 import type { Queryable } from '../database/index.ts';
-import type { Reason } from './reasons.ts';
+import type { Activity, DataState, Reason } from './pair-state.ts';
 
 /** Everything that decides about a pair now, as `pgfresh.explain_pair` says it. */
 export interface Explanation {
   readonly data_type: string;
   readonly key: string;
-  readonly reason: Reason;
-  /** The reason as a sentence. */
+  readonly state: DataState;
+  readonly activity: Activity;
+  /** Why it waits; null if it does not. */
+  readonly reason: Reason | null;
+  /** The same as a sentence, with details for operators. */
   readonly words: string;
   readonly since: string | null;
   readonly until: string | null;
+  /** What else keeps it from being refreshed, what lasts longest first. */
+  readonly obstacles: readonly {
+    readonly reason: Reason;
+    readonly words: string;
+    readonly since: string | null;
+    readonly until: string | null;
+  }[];
   readonly viewers: number;
   readonly viewers_by: { readonly heartbeat: number; readonly gateway: number };
   readonly demanded: boolean;
-  readonly state: 'fresh' | 'stale' | 'missing' | 'unknown';
   readonly data_at: string | null;
+  /** When the source last said that the row still holds. */
+  readonly confirmed_at: string | null;
+  readonly stale_at: string | null;
   readonly age_seconds: number | null;
   readonly ttl_seconds: number;
-  readonly checked_at: string | null;
+  /** Of which time the data is at the source, if its data type tells. */
+  readonly source_at: string | null;
+  readonly source_age_seconds: number | null;
   readonly due_at: string | null;
-  readonly not_before: string | null;
+  /** Before which its last outcome leaves it alone. */
+  readonly next_ask_at: string | null;
   readonly job: {
     readonly id: number;
     readonly status: 'pending' | 'running' | 'retryable';

@@ -1,5 +1,5 @@
 export { explainPair, type Explanation } from './explanation.ts';
 export { Planner, type PlannerOptions } from './planner.ts';
 export { plannerStatement } from './planner-call.ts';
-export { reasons, type Reason } from './reasons.ts';
+export { activities, dataStates, reasons, type Activity, type DataState, type Reason } from './pair-state.ts';
 export { sweepJob } from './sweep.ts';

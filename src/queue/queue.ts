@@ -77,6 +77,12 @@ export interface JobSuccess extends JobEnd {
   /** fresh, if it is left out. */
   readonly outcome?: string;
   readonly commitMs?: number;
+  /** The time of its row as it is now, as the database writes it; left out, the next tick looks. */
+  readonly rowAt?: string | undefined;
+  /** How long ago its answer was fetched, in seconds. */
+  readonly age?: number | undefined;
+  /** Of which time the answer is at the source. */
+  readonly sourceAt?: string | undefined;
 }
 
 export interface TurnBackReason {
@@ -114,7 +120,8 @@ const statements = {
   },
   complete: {
     name: 'pgfresh.complete',
-    text: `select pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::int[], $6::int[], $7::int[], $8::int[], $9::uuid[]) as done`,
+    text: `select pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::int[], $6::int[], $7::int[], $8::int[], $9::uuid[],
+      $10::timestamptz[], $11::float8[], $12::timestamptz[]) as done`,
   },
   turnBack: {
     name: 'pgfresh.turn_back',
@@ -177,6 +184,9 @@ export class Queue {
       eachOf(ends, 'validateMs'),
       eachOf(ends, 'commitMs'),
       ends.map((end) => end.request),
+      eachOf(ends, 'rowAt'),
+      eachOf(ends, 'age'),
+      eachOf(ends, 'sourceAt'),
     ]);
     return row!.done;
   }

@@ -33,6 +33,8 @@ interface Writable {
   readonly rows: readonly WritableRow[];
   /** By `performance.now()`. */
   readonly fetchedAt: number;
+  /** Whether the source has confirmed what is there instead of sending it again. */
+  readonly isNotModified?: boolean | undefined;
 }
 
 interface Good extends Writable {
@@ -135,7 +137,17 @@ export class Commits {
   async #write(tx: Queryable, type: RefreshType, ours: readonly Good[], now: string, since: number) {
     const verdicts = await writeRows(tx, type, ours, now);
     await failpoint('commit.after-rows');
-    const judged = ours.map((one) => ({ ...one, outcome: outcomeOf(one, verdicts.get(one.job.id)) }));
+    const judged = ours.map((one) => {
+      const verdict = verdicts.get(one.job.id);
+      const { rowAt = undefined, sourceAt = undefined } = verdict ?? {};
+      return {
+        ...one,
+        outcome: outcomeOf(one, verdict),
+        rowAt: rowAt ?? undefined,
+        sourceAt: sourceAt ?? undefined,
+        age: ageOf(one),
+      };
+    });
     await completeJobs(this.#queue, tx, judged, performance.now() - since);
     await failpoint('commit.after-end');
     return judged;
@@ -194,7 +206,7 @@ export async function writeRows(
     const { upsert, prune } = type.statements.for(columns.split(','));
     const rows = JSON.stringify(group.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
     const found = await tx.query<Verdict & { job: number }>(upsert, [rows, now]);
-    for (const { job, written, other } of found) verdicts.set(job, { written, other });
+    for (const { job, ...verdict } of found) verdicts.set(job, verdict);
     await failpoint('commit.before-prune');
     const replaced = found.filter(({ written }) => written > 0).map(({ job }) => job);
     if (prune && replaced.length > 0) await tx.query(prune, [rows, replaced]);
@@ -203,17 +215,26 @@ export async function writeRows(
 }
 
 /** How long ago, not when: the clock of this process may be wrong, but it counts seconds well. */
+function ageOf({ fetchedAt }: Pick<Writable, 'fetchedAt'>): number {
+  return (performance.now() - fetchedAt) / 1000;
+}
+
 function markedRows(job: number, fetchedAt: number, rows: readonly WritableRow[]): WritableRow[] {
-  const age = (performance.now() - fetchedAt) / 1000;
+  const age = ageOf({ fetchedAt });
   return rows.map((row) => ({ ...row, '~job': job, '~age': age }));
 }
 
 interface Verdict {
   readonly written: number;
   readonly other: number;
+  /** The time of the newest of the rows as they are now, as a text, because a Date would round it. */
+  readonly rowAt: string | null;
+  /** Of which time the answer is at the source, if that is a time. */
+  readonly sourceAt: string | null;
 }
 
-export function outcomeOf({ rows }: Writable, verdict: Verdict | undefined): SuccessName {
+export function outcomeOf({ rows, isNotModified }: Writable, verdict: Verdict | undefined): SuccessName {
+  if (isNotModified) return 'unchanged';
   if (rows.length === 0) return 'empty';
   if (!verdict || verdict.written > 0) return 'fresh';
   return verdict.other > 0 ? 'older_source' : 'unchanged';

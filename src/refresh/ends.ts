@@ -1,5 +1,5 @@
 import type { Queryable } from '../database/index.ts';
-import type { ClaimedJob, JobEnd, Queue } from '../queue/index.ts';
+import type { ClaimedJob, JobEnd, JobSuccess, Queue } from '../queue/index.ts';
 import { outcomes, type RefusalName, type SuccessName } from './outcomes.ts';
 import type { Cost } from './refresher.ts';
 
@@ -8,6 +8,11 @@ import type { Cost } from './refresher.ts';
 export interface Ended {
   readonly job: Pick<ClaimedJob, 'id' | 'attempt' | 'request'>;
   readonly cost: Cost;
+}
+
+/** A job that has succeeded, and what is known of its row. */
+export interface Success extends Ended, Pick<JobSuccess, 'rowAt' | 'age' | 'sourceAt'> {
+  readonly outcome: SuccessName;
 }
 
 /** Whose job it still is. */
@@ -45,10 +50,13 @@ export async function fenceJobs(
 export async function completeJobs(
   queue: Queue,
   tx: Queryable,
-  ends: readonly (Ended & { readonly outcome: SuccessName })[],
+  ends: readonly Success[],
   commitMs: number,
 ): Promise<void> {
-  const successes = ends.map((end) => ({ ...jobEnd(end), outcome: end.outcome, commitMs: Math.round(commitMs) }));
+  const successes = ends.map((end) => {
+    const { outcome, rowAt, age, sourceAt } = end;
+    return { ...jobEnd(end), outcome, rowAt, age, sourceAt, commitMs: Math.round(commitMs) };
+  });
   await queue.complete(tx, successes);
 }
 

@@ -43,6 +43,8 @@ export type Fetched = {
 } & (
   | {
       readonly rows: readonly WritableRow[];
+      /** Whether the source said that what is there still holds (304), so that there are no rows to write. */
+      readonly isNotModified?: boolean | undefined;
       readonly fromCache: boolean;
       /** When, by `performance.now()`: the clock of this process may be wrong or be set, and rows have the database's time. */
       readonly fetchedAt: number;
@@ -83,10 +85,11 @@ export class Refresher {
       await failpoint('refresh.after-call');
       const since = performance.now();
       try {
-        const rows = await checkAnswer(type, answer, told, onPassed);
+        const isNotModified = status === 304;
+        const rows = isNotModified ? [] : await checkAnswer(type, answer, told, onPassed);
         const validateMs = performance.now() - since;
         const kept = this.#kept(type, answer);
-        return { rows, fromCache, fetchedAt, answer: kept, retryAfterMs, cost: { ...cost, validateMs } };
+        return { rows, isNotModified, fromCache, fetchedAt, answer: kept, retryAfterMs, cost: { ...cost, validateMs } };
       } finally {
         cost = { ...cost, validateMs: performance.now() - since };
         await failpoint('refresh.after-checks');

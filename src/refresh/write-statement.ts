@@ -14,7 +14,7 @@ interface WritePlan {
 }
 
 export interface WriteStatement {
-  /** ($1 rows as JSON, each with ~job and ~age; $2 the database's time) → job, written, other */
+  /** ($1 rows as JSON, each with ~job and ~age; $2 the database's time) → job, written, other, rowAt, sourceAt */
   readonly upsert: Statement;
   /** ($1 rows as JSON, $2 the jobs whose rows were written): deletes what their answers lack. Only where rows are replaced. */
   readonly prune: Statement | undefined;
@@ -101,8 +101,9 @@ function merging(plan: WritePlan, columns: readonly string[]): string {
     select ${list(columns, 'g.')}, ${at} from given as g order by ${list(table.target, 'g.')}
     on conflict (${list(table.target)}) do update set ${assignments({ table, fetcher }, [...columns, timestamp])}
     where ${guards.join(' and ')}
-    returning ${list(table.target, 't.')})
-  select g."~job" as job, count(w.*)::int as written, (count(*) filter (where w.* is null and ${isOther}))::int as other
+    returning ${list([...table.target, timestamp], 't.')})
+  select g."~job" as job, count(w.*)::int as written, (count(*) filter (where w.* is null and ${isOther}))::int as other,
+    max(case when w.* is null then had.${id(timestamp)} else w.${id(timestamp)} end)::text as "rowAt", ${sourceTime(plan)} as "sourceAt"
   from given as g left join written as w on ${alike(table.target, 'w', 'g')} left join ${table.name} as had on ${alike(table.target, 'had', 'g')}
   group by g."~job"`;
 }
@@ -122,7 +123,8 @@ function replacing(plan: WritePlan, columns: readonly string[]): string {
       : `where t.${id(source)} is null or t.${id(source)} <= (select max(j.ours) from judged as j where ${alike(keyColumns, 'j', 't')})`;
   return `judged as (
     select j.*, (${isNewer}) as newer from (
-      select g."~job", ${list(keyColumns, 'g.')}, ${ours} as ours, count(*) as rows,
+      select g."~job", ${list(keyColumns, 'g.')}, ${ours} as ours, count(*) as rows, ${sourceTime(plan)} as at_source,
+        (select max(t.${id(timestamp)}) from ${table.name} as t where ${alike(keyColumns, 't', 'g')}) as had_at,
         (select ${theirs} from ${table.name} as t where ${alike(keyColumns, 't', 'g')}) as theirs,
         (select count(*) from ${table.name} as t where ${alike(keyColumns, 't', 'g')}) as had
       from given as g group by g."~job", ${list(keyColumns, 'g.')}
@@ -131,11 +133,21 @@ function replacing(plan: WritePlan, columns: readonly string[]): string {
     insert into ${table.name} as t (${list([...columns, timestamp])})
     select ${list(columns, 'g.')}, ${at} from given as g join judged as j on j."~job" = g."~job" and j.newer order by ${list(table.target, 'g.')}
     on conflict (${list(table.target)}) do update set ${assignments({ table, fetcher }, [...columns, timestamp])} ${unlessNewer}
-    returning 1)
-  select j."~job" as job, case when j.newer then j.rows else 0 end::int as written,
+    returning ${list([...keyColumns, timestamp], 't.')})
+  select j."~job" as job, j.at_source as "sourceAt", (case when j.newer then w.at else j.had_at end)::text as "rowAt", case when j.newer then j.rows else 0 end::int as written,
     case when j.newer or (j.theirs = j.ours and j.had = j.rows and not exists (
       select from given as g left join ${table.name} as had on ${alike(table.target, 'had', 'g')} where g."~job" = j."~job" and not (${same(plan, columns)}))) then 0 else 1 end as other
-  from judged as j`;
+  from judged as j left join (
+    select ${list(keyColumns, 'w.')}, max(w.${id(timestamp)}) as at from written as w group by ${list(keyColumns, 'w.')}
+  ) as w on ${alike(keyColumns, 'w', 'j')}`;
+}
+
+const times = new Set(['timestamptz', 'timestamp', 'date']);
+
+/** Of which time an answer is at its source, where the column that says it holds times. */
+function sourceTime({ table, sourceTimestamp: source }: WritePlan): string {
+  const isTime = source !== null && times.has(table.columns.get(source)?.base ?? '');
+  return isTime ? `max(g.${id(source)})::timestamptz::text` : 'null::text';
 }
 
 /** When the answer of a row was fetched, by the database's clock. */

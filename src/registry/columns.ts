@@ -32,6 +32,7 @@ export const typeColumns = {
   depends_on: 'text[]',
   estimated_data_size_bytes: 'bigint',
   source_timestamp_field: 'text',
+  max_source_age: 'interval',
   max_retries: 'int',
   max_run: 'interval',
   visibility: 'text',

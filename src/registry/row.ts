@@ -30,6 +30,7 @@ export function typeRow(type: DataType): TypeRow {
     depends_on: type.dependsOn,
     estimated_data_size_bytes: type.estimatedBytes,
     source_timestamp_field: type.sourceTimestamp ?? null,
+    max_source_age: type.maxSourceAge ?? null,
     max_retries: type.maxRetries,
     max_run: type.maxRun,
     visibility: type.visibility,

@@ -8,17 +8,21 @@ export interface Freshness {
   readonly fresh: number;
   readonly stale: number;
   readonly missing: number;
-  /** There is nothing to refresh them for now: the gate is closed, or somebody else keeps them. */
-  readonly resting: number;
+  /** The source says that there is nothing. */
+  readonly empty: number;
+  /** Past their TTL, and the source answers with something older. */
+  readonly older_source: number;
   /** Those that were refreshed in the last minute. */
   readonly refreshed: number;
-  /** The fresh ones of those that do not rest, from 0 to 1; null if there are none. */
+  /** Those that are as they should be, fresh or empty, of all; from 0 to 1, null if there are none. */
   readonly share: number | null;
   /** The same, each pair as often as it is looked at. */
   readonly viewer_share: number | null;
-  /** Seconds since the provider was asked with success, for half and for 95 % of the views. */
+  /** Seconds since the row was fetched or confirmed, for half and for 95 % of the views. */
   readonly age_p50: number | null;
   readonly age_p95: number | null;
+  /** How old the data is at the source, for half of the pairs whose data type tells. */
+  readonly source_age_p50: number | null;
 }
 
 /** Open jobs: ready to be claimed, waiting for their time, and running. Each is counted up to 10,000 a source. */
@@ -32,6 +36,8 @@ export interface TypeOverview extends Freshness, OpenJobs {
   readonly data_type: string;
   readonly source: string;
   readonly ttl_seconds: number;
+  /** What keeps pairs that are not as they should be from a job, as the planner's last look found: gate, dependency, … */
+  readonly waits_for: Readonly<Record<string, number>>;
   /** How the viewed pairs last ended. */
   readonly outcomes: Readonly<Record<string, number>>;
   /** Why one of those that wait has failed. */

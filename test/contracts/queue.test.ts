@@ -224,8 +224,8 @@ async function claimBeside(finished: number): Promise<number> {
   const scene = await QueueScene.open({ poolSize: 1 });
   const worker = await scene.register();
   await scene.db.query(
-    `insert into pgfresh.pairs (type_id, key, last_job, ok_job, ok_at, checked_at, outcome)
-     select 1, 'old ' || n, n, n, clock_timestamp(), clock_timestamp(), 'fresh' from generate_series(1, $1::int) as n`,
+    `insert into pgfresh.pairs (type_id, key, last_job, ok_job, ok_at, outcome)
+     select 1, 'old ' || n, n, n, clock_timestamp(), 'fresh' from generate_series(1, $1::int) as n`,
     [finished],
   );
   for (const tree of ['history_succeeded', 'history_other']) {

@@ -32,9 +32,10 @@ describe('who watches a pair', () => {
       rows: '[]',
       fetchedAt: null,
       dueAt: null,
-      refreshing: false,
       failing: false,
-      outcome: null,
+      state: 'missing',
+      activity: 'idle',
+      reason: null,
     });
     await gateway.stop();
   });
@@ -62,10 +63,10 @@ describe('who watches a pair', () => {
     await scene.db.query(`select pgfresh.queue_refresh_if_not_exists('A', 'quote')`);
     await end(`pgfresh.fail_queue_job($1::bigint, 'no', null, true)`);
     await viewer.until(({ state }) => state!.failing);
-    expect(viewer.state).toMatchObject({ outcome: 'failed', refreshing: false });
+    expect(viewer.state).toMatchObject({ state: 'missing', activity: 'idle' });
     await scene.db.query(`select pgfresh.queue_refresh_if_not_exists('A', 'quote', p_force => true)`);
     await end(`pgfresh.complete_queue_job($1::bigint, 0, null, 'empty')`);
-    await viewer.until(({ state }) => state!.outcome === 'empty');
+    await viewer.until(({ state }) => state!.state === 'empty');
     expect(viewer.state).toMatchObject({ failing: false, rows: '[]', dueAt: expect.any(Date) });
     await gateway.stop();
   });

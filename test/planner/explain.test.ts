@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { explainPair, reasons, type Explanation, type Reason } from '../../src/planner/index.ts';
+import { explainPair, reasons, type Explanation, type Reason as AnyReason } from '../../src/planner/index.ts';
 import { runCli } from '../harness/process.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { PlannerScene } from './scene.ts';
@@ -10,17 +10,11 @@ interface Situation {
   readonly also?: object;
 }
 
+// Only a worker's processes can say which fetchers there are.
+type Reason = Exclude<AnyReason, 'no_worker'>;
+
 /** Each reason, with the situation made for real. The pair is (quote, A); somebody looks at it unless said otherwise. */
 const situations: Readonly<Record<Reason, Situation>> = {
-  running: {
-    make: async (scene) => {
-      await viewed(scene);
-      await scene.queue.claim();
-      await scene.clock.advance('3 seconds');
-    },
-    says: /^A worker has been fetching it for 3 s, in attempt 1\.$/,
-    also: { state: 'missing', job: { status: 'running', attempt: 1 } },
-  },
   retry: {
     make: async (scene) => {
       await viewed(scene);
@@ -45,14 +39,9 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.db.query('drop table quote');
     },
     says: /there is no table public\.quote\. Create it, or correct table_name\./,
-    also: { state: 'unknown' },
+    also: { state: 'missing', activity: 'waiting' },
   },
-  not_viewed: {
-    make: async (scene) => scene.rows('quote', ['A'], '1 hour'),
-    says: /^Nobody looks at it\.$/,
-    also: { viewers: 0, state: 'stale' },
-  },
-  held: {
+  refused: {
     make: async (scene) => {
       await scene.rows('quote', ['A'], '1 hour');
       await viewed(scene);
@@ -60,25 +49,6 @@ const situations: Readonly<Record<Reason, Situation>> = {
     },
     says: /^The last outcome was failed; it is not asked for again before 60 s have passed\.$/,
     also: { state: 'stale', failures_in_a_row: 1, outcomes: [{ outcome: 'failed', error: 'no' }] },
-  },
-  fresh: {
-    make: async (scene) => {
-      await scene.rows('quote', ['A'], '18 seconds');
-      await viewed(scene);
-    },
-    says: /^It is fresh for 42 s more\.$/,
-    also: { state: 'fresh', age_seconds: 18, ttl_seconds: 60 },
-  },
-  schedule: {
-    make: async (scene) => {
-      await scene.db.query(`create table symbols (symbol text primary key); insert into symbols values ('A')`);
-      await scene.db.query(
-        `update pgfresh.data_type_registry set refresh_strategy = 'scheduled', refresh_schedule = '0 3 * * *', key_table = 'symbols', key_table_column = 'symbol'`,
-      );
-      await scene.rows('quote', ['A'], '1 hour');
-      await viewed(scene);
-    },
-    says: /^It is refreshed by its schedule, 0 3 \* \* \* in UTC\.$/,
   },
   paused: {
     make: async (scene) => {
@@ -147,7 +117,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.queue.claim();
       await scene.clock.advance('3 seconds');
     },
-    says: /^A worker has been fetching the profile of the same key for 3 s, and the source market takes one job a key at a time\.$/,
+    says: /^A worker has been fetching the profile of the same key for 3 s, and the source market takes one job per key at a time\.$/,
     also: { job: { status: 'pending' } },
   },
   gate: {
@@ -182,19 +152,79 @@ const situations: Readonly<Record<Reason, Situation>> = {
   },
 };
 
+/** Where it waits for nothing. */
+const settled: Readonly<Record<string, Situation>> = {
+  running: {
+    make: async (scene) => {
+      await viewed(scene);
+      await scene.queue.claim();
+      await scene.clock.advance('3 seconds');
+    },
+    says: /^A worker has been fetching it for 3 s, in attempt 1\.$/,
+    also: { activity: 'refreshing', state: 'missing', job: { status: 'running', attempt: 1 } },
+  },
+  not_viewed: {
+    make: async (scene) => scene.rows('quote', ['A'], '1 hour'),
+    says: /^Nobody looks at it\.$/,
+    also: { viewers: 0, state: 'stale', activity: 'idle' },
+  },
+  fresh: {
+    make: async (scene) => {
+      await scene.rows('quote', ['A'], '18 seconds');
+      await viewed(scene);
+    },
+    says: /^It is fresh for 42 s more\.$/,
+    also: {
+      state: 'fresh',
+      activity: 'idle',
+      stale_at: expect.any(String) as string,
+      age_seconds: 18,
+      ttl_seconds: 60,
+    },
+  },
+  schedule: {
+    make: async (scene) => {
+      await scene.db.query(`create table symbols (symbol text primary key); insert into symbols values ('A')`);
+      await scene.db.query(
+        `update pgfresh.data_type_registry set refresh_strategy = 'scheduled', refresh_schedule = '0 3 * * *', key_table = 'symbols', key_table_column = 'symbol'`,
+      );
+      await scene.rows('quote', ['A'], '1 hour');
+      await viewed(scene);
+    },
+    says: /^It is refreshed by its schedule, 0 3 \* \* \* in UTC\.$/,
+  },
+  empty: {
+    make: async (scene) => {
+      await viewed(scene);
+      await scene.finish('empty');
+    },
+    says: /^The source says that there is nothing; it is asked again in 60 s\.$/,
+    also: { activity: 'idle', state: 'empty', job: null },
+  },
+};
+
 async function viewed(scene: PlannerScene): Promise<void> {
   await scene.look('quote', ['A']);
   await scene.tick();
 }
 
-test.for(Object.keys(reasons) as Reason[])('%s', async (reason) => {
+test.for(Object.keys(reasons).filter((reason) => reason !== 'no_worker') as Reason[])('%s', async (reason) => {
   const scene = await PlannerScene.open();
   await scene.type('quote');
   const { make, says, also = {} } = situations[reason];
   await make(scene);
   const explanation = await explainPair(scene.db, 'quote', 'A');
   expect(explanation.words).toMatch(says);
-  expect(explanation).toMatchObject({ reason, data_type: 'quote', key: 'A', ...also });
+  expect(explanation).toMatchObject({ reason, activity: 'waiting', data_type: 'quote', key: 'A', ...also });
+});
+
+test.for(Object.entries(settled))('%s waits for nothing', async ([, { make, says, also }]) => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await make(scene);
+  const explanation = await explainPair(scene.db, 'quote', 'A');
+  expect(explanation.words).toMatch(says);
+  expect(explanation).toMatchObject({ reason: null, obstacles: [], ...also });
 });
 
 test.for([

@@ -332,10 +332,9 @@ describe('the end', () => {
     await scene.register();
     const { jobId: failed } = await queue.enqueue(db, 'quote', 'A');
     await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'fail', { outcome: 'refused', error: 'no' });
-    const pairs = 'select job_id, last_job, checked_at, ok_job, ok_at, outcome, fails from pgfresh.pairs';
-    const end = (await scene.job(failed))!['completed_at'];
+    const pairs = 'select job_id, last_job, ok_job, ok_at, confirmed_at, outcome, fails from pgfresh.pairs';
     expect(await db.query(pairs)).toEqual([
-      { job_id: null, last_job: failed, checked_at: end, ok_job: null, ok_at: null, outcome: 'refused', fails: 1 },
+      { job_id: null, last_job: failed, ok_job: null, ok_at: null, confirmed_at: null, outcome: 'refused', fails: 1 },
     ]);
 
     const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 2 });
@@ -361,7 +360,7 @@ describe('the end', () => {
       { calls: 2, fetch_ms: 12, validate_ms: 3, commit_ms: 4 },
     ]);
     expect(await db.query(pairs)).toEqual([
-      { job_id: null, last_job: jobId, checked_at: at, ok_job: jobId, ok_at: at, outcome: 'unchanged', fails: 0 },
+      { job_id: null, last_job: jobId, ok_job: jobId, ok_at: at, confirmed_at: at, outcome: 'unchanged', fails: 0 },
     ]);
   });
 
@@ -375,11 +374,12 @@ describe('the end', () => {
       return { id, attempt, request, bytes: 10, ...(outcome === undefined ? {} : { outcome }) };
     });
     expect(await queue.complete(db, ends)).toHaveLength(3);
-    const pairs = `select key, outcome, not_before is not null as held, extract(epoch from due_at - checked_at)::int as due from pgfresh.pairs order by key`;
+    const pairs = `select key, outcome, next_ask_at is not null as held, extract(epoch from due_at - ok_at)::int as due from pgfresh.pairs order by key`;
+    // The next tick looks at the rows of which nobody said how old they are.
     expect(await db.query(pairs)).toEqual([
       { key: 'A', outcome: 'empty', held: true, due: 86_400 },
-      { key: 'B', outcome: 'unchanged', held: false, due: 60 },
-      { key: 'C', outcome: 'fresh', held: false, due: 60 },
+      { key: 'B', outcome: 'unchanged', held: false, due: 0 },
+      { key: 'C', outcome: 'fresh', held: false, due: 0 },
     ]);
     expect(
       await scene.value(`select array_agg(key || ' ' || outcome order by key) from pgfresh.history_succeeded`),

@@ -194,7 +194,7 @@ it.each(Object.entries(fields))(
     for (const { sql } of rows.slice(0, 3)) {
       await scene.db.query('select pgfresh.write_check(1000000, $1::text, true)', [sql.split('\n')[0]]);
       const answers = await scene.db.query<{ raised: string | null }>(
-        `select raised from pgfresh.ask_stale(1000000, '{A}', array[null::timestamptz], array[null::timestamptz], '1 minute', now())`,
+        `select raised from pgfresh.ask_stale(1000000, '{A}', array[null::timestamptz], array[null::timestamptz], array[null::timestamptz], '1 minute', now())`,
       );
       expect(answers).toEqual([{ raised: null }]);
     }

@@ -94,7 +94,7 @@ describe("users' functions run as the evaluator", () => {
     [`create function pgfresh.mine() returns int language sql as 'select 1'`, /permission denied|read-only/],
     // It owns these, so without the read-only transaction it could.
     [
-      `alter function pgfresh.ask_stale(int, text[], timestamptz[], timestamptz[], interval, timestamptz) security invoker`,
+      `alter function pgfresh.ask_stale(int, text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz) security invoker`,
       /read-only/,
     ],
     [`drop function pgfresh.ask_gate(text, text[], text)`, /read-only/],

@@ -75,7 +75,7 @@ describe('overview', () => {
     });
   });
 
-  it('lets rest what a gate holds back, and calls missing what waits for another', async () => {
+  it('says what stale pairs wait for, and calls missing what waits for another', async () => {
     await scene.db.query(
       `create function public.closed(key text, data_type text) returns boolean language sql as 'select false'`,
     );
@@ -85,29 +85,30 @@ describe('overview', () => {
     await refresh();
     await scene.clock.advance('2 minutes');
     await scene.tick();
-    expect(await typeNamed('gated')).toMatchObject({ resting: 1, stale: 0, share: null, viewer_share: null });
+    expect(await typeNamed('gated')).toMatchObject({ stale: 1, share: 0, viewer_share: 0, waits_for: { gate: 1 } });
     await scene.type('parent');
     await scene.type('child', { columns: { depends_on: `'{parent}'` } });
     await view('child', ['A']);
-    expect(await typeNamed('child')).toMatchObject({ missing: 1, resting: 0 });
+    expect(await typeNamed('child')).toMatchObject({ missing: 1, waits_for: { dependency: 1 } });
     // Somebody else keeps this one.
     await scene.type('foreign');
     await scene.rows('foreign', ['A']);
     await view('foreign', ['A']);
-    expect(await typeNamed('foreign')).toMatchObject({ resting: 1, missing: 0 });
+    expect(await typeNamed('foreign')).toMatchObject({ fresh: 1, missing: 0, share: 1 });
   });
 
-  it('does not call resting what its source keeps from being refreshed', async () => {
+  it('calls stale what its source keeps from being refreshed', async () => {
     await scene.db.query(
       `create function public.open(key text, data_type text) returns boolean language sql as 'select true'`,
     );
     await scene.type('price', { columns: { gate_function: `'open'` } });
     await view('price', ['A']);
+    await scene.rows('price', ['A']);
     await refresh();
     await scene.db.query(`select pgfresh.pause_source('market', p_reason => 'maintenance')`);
     await scene.clock.advance('2 minutes');
     await scene.tick();
-    expect(await typeNamed('price')).toMatchObject({ stale: 1, resting: 0, viewer_share: 0 });
+    expect(await typeNamed('price')).toMatchObject({ stale: 1, viewer_share: 0, waits_for: { paused: 1 } });
     expect((await overview()).sources).toMatchObject([
       { state: 'paused', paused_until: 'infinity', pause_reason: 'maintenance' },
     ]);
@@ -115,12 +116,12 @@ describe('overview', () => {
     expect(await overview()).toMatchObject({ stopped: { reason: 'enough' } });
   });
 
-  it('counts the empty answer as fresh for its own time, and shows what is tried again', async () => {
+  it('counts the empty answer as it should be for its own time, and shows what is tried again', async () => {
     await scene.type('price', { columns: { empty_ttl: `'1 hour'` } });
     await view('price', ['A']);
     await refresh('empty');
     await scene.clock.advance('30 minutes');
-    expect(await typeNamed('price')).toMatchObject({ fresh: 1, outcomes: { empty: 1 } });
+    expect(await typeNamed('price')).toMatchObject({ empty: 1, share: 1, outcomes: { empty: 1 } });
     await view('price', ['B']);
     const [job] = await scene.queue.claim();
     await scene.db.query(

@@ -28,6 +28,10 @@ function described(pair: Explanation): string {
   const rows = [
     ['viewers', viewers === 0 ? 'none' : `${viewers} (${by.heartbeat} by SQL, ${by.gateway} through gateways)`],
     ['data', `${pair.state}${pair.data_at === null ? '' : `, of ${pair.data_at}`}`],
+    ...(pair.confirmed_at === null ? [] : [['confirmed', pair.confirmed_at]]),
+    ...(pair.source_at === null ? [] : [['at the source', `of ${pair.source_at}`]]),
+    ['activity', pair.reason === null ? pair.activity : `${pair.activity} (${pair.reason})`],
+    ...pair.obstacles.map(({ reason, words }) => [`also ${reason}`, words]),
     ['ttl', `${pair.ttl_seconds} s`],
     ['due', pair.due_at ?? '–'],
     ['job', job === null ? 'none' : `${job.id}, ${job.status}, priority ${job.priority}, attempt ${job.attempt}`],
