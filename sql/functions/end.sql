@@ -72,7 +72,8 @@ begin
     returning j.*
   ), measured as (
     select ended.*, e.bytes, coalesce(v_outcome, e.outcome) as outcome, coalesce(e.calls, 1) as calls,
-      e.fetch_ms, e.validate_ms, e.commit_ms, e.row_at, v_now - make_interval(secs => coalesce(e.age, 0)) as asked_at, e.source_at
+      e.fetch_ms, e.validate_ms, e.commit_ms, e.row_at, e.source_at,
+      v_now - make_interval(secs => coalesce(e.age, 0)) as asked_at
     from ended
     join unnest(p_ids, p_attempts, p_bytes, p_outcomes, p_calls, p_fetch_ms, p_validate_ms, p_commit_ms,
         p_row_at, p_ages, p_source_at)
@@ -122,8 +123,8 @@ begin
   from pgfresh.data_type_registry as r
   where r.type_id = v_type_low;
   /*
-    Each outcome says when the pair is asked for again, and what it says of the row. Only unchanged confirms it. What was
-    written is fresh by its own time; where that is not known, or is past already, the next tick looks.
+    Each outcome says when the pair is asked for again, and what it says of the row. Only unchanged confirms it. What
+    was written is fresh by its own time; where that is not known, or is past already, the next tick looks.
   */
   with freed as (
     update pgfresh.pairs as p
@@ -142,7 +143,7 @@ begin
       select e.*, coalesce(e.next_ask_at, e.stale_at, v_now) as due_at
       from (
         select e.key, e.outcome, e.row_at, e.source_at, e.asked_at, c.confirms, c.known,
-          case e.outcome when 'empty' then v_now + v_empty_ttl when 'older_source' then v_now + v_ttl end as next_ask_at,
+          v_now + case e.outcome when 'empty' then v_empty_ttl when 'older_source' then v_ttl end as next_ask_at,
           case when c.confirms and not v_judged and c.known + v_ttl > v_now then c.known + v_ttl end as stale_at
         from unnest(v_keys, v_outcomes, v_rows, v_asked, v_at_source) as e(key, outcome, row_at, asked_at, source_at)
         cross join lateral (
@@ -199,7 +200,8 @@ begin
 end
 $$;
 comment on function pgfresh.complete_jobs(
-  bigint[], int[], bigint[], text[], int[], int[], int[], int[], uuid[], timestamptz[], double precision[], timestamptz[]) is
+  bigint[], int[], bigint[], text[], int[], int[], int[], int[], uuid[], timestamptz[], double precision[],
+  timestamptz[]) is
   'Ends jobs of one data type as succeeded. For each: the bytes that it used; its outcome, fresh if none is given; '
   'how often the provider was called for it, once if nothing is said, and never if the answer was known already; '
   'how long fetching, validating and writing took; by which claim it is held, '

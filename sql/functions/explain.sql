@@ -252,10 +252,15 @@ begin
     ) as a;
     v_raised := v_row.raised;
   end if;
-  if v_row.found is null then
-    -- Who can not be asked is as it was last seen.
-    v_state := coalesce(pgfresh.known_state_of(v_pair, v_type, v_now), 'missing');
+  if v_problem.problem is not null then
+    -- What cannot be asked is as it was last seen.
+    v_state := pgfresh.state_of(v_pair, null, null, null,
+      coalesce(v_type.empty_ttl, v_type.ttl), v_type.max_source_age, v_now);
     v_stale_at := v_pair.stale_at;
+  elsif v_row.found is null then
+    -- A check that raises counts as stale, as for the planner.
+    v_state := pgfresh.state_of(v_pair, pgfresh.has_row(v_type.type_id, v_key), null, null,
+      coalesce(v_type.empty_ttl, v_type.ttl), v_type.max_source_age, v_now);
   else
     v_stale_at := case
       when not v_row.stale then greatest(v_row.next_at, v_now + interval '1 minute')

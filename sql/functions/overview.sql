@@ -20,7 +20,8 @@ begin
   with source as materialized (
     select s.id, h.* from pgfresh.source_health as h join pgfresh.sources as s on s.name = h.source
   ), viewed as (
-    select p.type_id, p.viewers, p.outcome, p.ok_at, pgfresh.known_state_of(p, r, v_now) as state,
+    select p.type_id, p.viewers, p.outcome, p.ok_at, pgfresh.state_of(
+        p, null, null, null, coalesce(r.empty_ttl, r.ttl), r.max_source_age, v_now) as state,
       -- What was written but not looked at yet is as old as its refresh.
       extract(epoch from v_now - greatest(
         case when p.row_at is not null or p.seen then nullif(p.row_at, '-infinity') else p.ok_at end, p.confirmed_at

@@ -1,9 +1,12 @@
 /*
-  The state of a pair has two axes. The data: fresh, stale, missing, empty, older_source. The activity: idle, refreshing,
-  or waiting for a reason. These are the only definitions of both; whoever shows a pair calls them.
+  The state of a pair has two axes. The data: fresh, stale, missing, empty, older_source. The activity: idle,
+  refreshing, or waiting for a reason. These are the only definitions of both; whoever shows a pair calls them.
 */
 
--- Whether there is a row, its time and when it goes stale are passed: as they are now, or as the planner last saw them.
+/*
+  Whether there is a row, its time and when it goes stale are passed as they are now. Where it is not known whether there
+  is one, it goes by what the planner last saw; what a success says that it wrote is believed until the next tick.
+*/
 create or replace function pgfresh.state_of(
   p_pair pgfresh.pairs, p_found boolean, p_at timestamptz, p_stale_at timestamptz, p_empty_ttl interval,
   p_max_source_age interval, p_now timestamptz)
@@ -12,10 +15,12 @@ language sql immutable parallel safe
 as $$
   select case
     -- Others may have written a row since the source said that there is nothing.
-    when p_pair.empty_at + p_empty_ttl > p_now and (p_found is not true or (p_at > p_pair.empty_at) is not true)
-      then 'empty'
-    when p_found is not true then 'missing'
-    when p_stale_at > p_now and (p_pair.source_at + p_max_source_age <= p_now) is not true then 'fresh'
+    when p_pair.empty_at + p_empty_ttl > p_now
+        and ((case when p_found is null then p_pair.row_at else p_at end) > p_pair.empty_at) is not true then 'empty'
+    when not coalesce(p_found, p_pair.row_at is not null or (not p_pair.seen and p_pair.outcome <> 'empty'), false)
+      then 'missing'
+    when (case when p_found is null then p_pair.stale_at else p_stale_at end) > p_now
+        and (p_pair.source_at + p_max_source_age <= p_now) is not true then 'fresh'
     when p_pair.outcome = 'older_source' then 'older_source'
     else 'stale'
   end
@@ -26,20 +31,6 @@ comment on function pgfresh.state_of(
   'stale, missing (no row), empty (the source says that there is nothing), '
   'older_source (stale, and the source answers with something older).';
 
-create or replace function pgfresh.known_state_of(
-  p_pair pgfresh.pairs, p_type pgfresh.data_type_registry, p_now timestamptz)
-returns text
-language sql immutable parallel safe
-as $$
-  select pgfresh.state_of(
-    p_pair,
-    -- What a success says that it wrote is believed until the next tick has looked.
-    p_pair.row_at is not null or (not p_pair.seen and p_pair.outcome <> 'empty'),
-    p_pair.row_at, p_pair.stale_at, coalesce(p_type.empty_ttl, p_type.ttl), p_type.max_source_age, p_now)
-$$;
-comment on function pgfresh.known_state_of(pgfresh.pairs, pgfresh.data_type_registry, timestamptz) is
-  'The state of the data of a pair as the planner last saw it. Reads no table of users.';
-
 /*
   Of several reasons the one that lasts longest is the answer: that a job is tried again in 4 s means nothing while its
   source is left alone for five minutes.
@@ -48,6 +39,7 @@ create or replace function pgfresh.activity_of(
   p_pair pgfresh.pairs, p_state text, p_job_state "char", p_run_at timestamptz, p_scheduled boolean,
   p_source_reason text, p_source_until timestamptz, p_now timestamptz, out activity text, out reason text)
 language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
 as $$
   select
     case

@@ -159,6 +159,23 @@ comment on function pgfresh.lapse_pause(int, interval) is
   'How long a pair is left alone whose row was deleted or set back by others so many times in a row: '
   'the first time not at all, then 15 s, doubled each time, at most its TTL and a day.';
 
+-- Also where its check raises, for instance because of another column of the row.
+create or replace function pgfresh.has_row(p_type_id int, p_key text) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return not exists (
+    select from pgfresh.ask_keys(
+      (select r.missing_sql from pgfresh.type_resolution as r where r.type_id = p_type_id), array[p_key])
+  );
+exception when others then
+  -- A key that is not of the type of its column can have none.
+  return false;
+end
+$$;
+comment on function pgfresh.has_row(int, text) is 'Whether a pair has a row. A part of the planner.';
+
 /*
   Pairs that are stale for another reason than their age. A row that is gone or older than we left it was changed by
   others: it is fetched again at once, but if that happens again within a TTL the pause doubles, because a trigger that
@@ -231,11 +248,13 @@ begin
     end if;
     update pgfresh.pairs as p
     set seen = p.seen or v_verdict.found is not null,
-      row_at = case when v_verdict.found is null then p.row_at else v_verdict.row_at end,
+      row_at = case
+        when v_verdict.found is not null then v_verdict.row_at
+        when pgfresh.has_row(p.type_id, p.key) then coalesce(p.row_at, '-infinity')
+      end,
       confirmed_at = case when not v_verdict.lost then p.confirmed_at end,
       empty_at = case when v_verdict.denied_before is not true then p.empty_at end,
       stale_at = case
-        when v_verdict.found is null then p.stale_at
         when v_verdict.denied_before then until
         else p_now
       end,
@@ -356,7 +375,8 @@ begin
         c.changed, c.row_at, case when c.stale then p_now else c.fresh_until end, null)::pgfresh.look)
         filter (where c.turn = 'later' and (c.due_at <> c.next_at or (c.changed and c.due_at is not null))) as later,
       array_agg(row(v_type.type_id, c.key, c.place, null, c.due_at, null, c.priority,
-        c.changed, c.row_at, c.fresh_until, null)::pgfresh.look order by c.key) filter (where c.turn = 'doubt') as doubt,
+        c.changed, c.row_at, c.fresh_until, null)::pgfresh.look order by c.key)
+        filter (where c.turn = 'doubt') as doubt,
       array_agg(c.found order by c.key) filter (where c.turn = 'doubt') as doubt_found,
       count(*) filter (where c.stale is null)::int as undecided,
       count(*) filter (where c.stale and c.found and c.awake)::int as found_stale,
@@ -382,7 +402,8 @@ begin
           else v_next_sweep
         end as next_at
       from (
-        select c.key, c.found, c.stale, c.next_at as ttl_ends, c.raised, c.due_at, l.place, l.job_id, l.next_ask_at, l.priority,
+        select c.key, c.found, c.stale, c.next_at as ttl_ends, c.raised, c.due_at,
+          l.place, l.job_id, l.next_ask_at, l.priority,
           l.job_id is null and (l.next_ask_at > p_now) is not true as awake,
           seen.row_at, case when c.found is not null then seen.row_at is distinct from c.row_at end as changed,
           -- What a function calls fresh beyond its TTL is fresh until it has been asked again.

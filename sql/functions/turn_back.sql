@@ -121,7 +121,9 @@ begin
     j.id, v_now, j.created_at, j.claimed_at, t.bytes, t.calls, j.worker, j.type_id, j.source_id, j.priority,
     j.attempt, j.retries, j.lost,
     p_fetch_ms[array_position(p_ids, j.id)], p_validate_ms[array_position(p_ids, j.id)], t.status,
-    coalesce(p_outcome, case p_verdict when 'lost' then 'worker_lost' when 'put_back' then 'interrupted' else 'failed' end),
+    coalesce(
+      p_outcome,
+      case p_verdict when 'lost' then 'worker_lost' when 'put_back' then 'interrupted' else 'failed' end),
     j.key, left(p_error, 4000), j.metadata
   from pgfresh.job as j
   join unnest(v_ids, v_statuses, v_bytes, v_calls) as t(id, status, bytes, calls) on t.id = j.id

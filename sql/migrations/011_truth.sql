@@ -1,6 +1,6 @@
 /*
-  What is shown of a pair is true: its row is fresh by its own time, or by the time at which the source confirmed it, and
-  never by an attempt. When it may be asked for again is another matter, and has a column of its own.
+  What is shown of a pair is true: its row is fresh by its own time, or by the time at which the source confirmed it,
+  and never by an attempt. When it may be asked for again is another matter, and has a column of its own.
 */
 alter table pgfresh.pairs rename column not_before to next_ask_at;
 alter table pgfresh.pairs

@@ -11,6 +11,9 @@ import { createDatabase, openDatabase } from '../harness/database.ts';
 /** Functions that may be looked up by any search path, each with the reason. */
 const unpinned: Readonly<Record<string, string>> = {
   band_of: 'only arithmetic, for every job that is planned; a function with settings is never inlined',
+  confirmed_of: 'one comparison, for every pair that the planner reads; a function with settings is never inlined',
+  row_time_of: 'one comparison, for every pair that the planner reads; a function with settings is never inlined',
+  state_of: 'only comparisons, for every pair that is viewed; a function with settings is never inlined',
   token_of: 'only arithmetic, and it must be inlined into the scan of an end; a function with settings never is',
 };
 

@@ -98,7 +98,10 @@ describe("users' functions run as the evaluator", () => {
       /read-only/,
     ],
     [`drop function pgfresh.ask_gate(text, text[], text)`, /read-only/],
-    [`drop function pgfresh.check_1(text[], timestamptz[], timestamptz[], interval, timestamptz)`, /read-only/],
+    [
+      `drop function pgfresh.check_1(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)`,
+      /read-only/,
+    ],
     [`grant execute on function pgfresh.ask_keys(text, text[]) to public`, /read-only/],
     [`set local transaction_read_only = off; drop function pgfresh.ask_gate(text, text[], text)`, /read-write mode/],
     [
@@ -186,12 +189,12 @@ async function expectRaises(body: string, message: RegExp): Promise<void> {
   expect((await scene.warnings()).find(({ code }) => code === 'gate_raised')?.message).toMatch(message);
   await scene.db.query(`
     select pgfresh.remove_active_subscription('ann', 'A', 'tried'); select pgfresh.cancel_queue_jobs(p_data_type => 'tried');
-    delete from pgfresh.warnings; update pgfresh.pairs set demanded = false, not_before = null, checked_at = null`);
+    delete from pgfresh.warnings; update pgfresh.pairs set demanded = false, next_ask_at = null, confirmed_at = null, seen = true, row_at = null, ok_at = null`);
 }
 
 it('the function that each data type has for its check is for the evaluator alone, and goes with the type', async () => {
   const id = await scene.add('checked');
-  const signature = `pgfresh.check_${id}(text[], timestamptz[], timestamptz[], interval, timestamptz)`;
+  const signature = `pgfresh.check_${id}(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)`;
   const mayCall = await scene.db.query<{ role: string; may: boolean }>(
     `select rolname as role, has_function_privilege(rolname, '${signature}', 'execute') as may from pg_roles where rolname like 'pgfresh%' and rolname not like 'pgfresh_test_%' order by 1`,
   );

@@ -122,7 +122,7 @@ describe('a TTL of single rows', () => {
     async (type) => {
       for (const key of ['zero', 'negative']) {
         expect(await scene.explain(key, type)).toMatchObject({
-          state: 'unknown',
+          state: 'stale',
           problem: expect.stringContaining('a TTL must be positive') as string,
         });
         expect(await scene.subscribe('u', key, type)).toMatchObject({ planned: { failed: 1, queued: 1 } });
@@ -205,7 +205,7 @@ describe('keys', () => {
       );
     // Parts of a wrong type are nobody's row; the pair counts as stale with a warning.
     expect(await scene.explain('A|someday|1', 'bars')).toMatchObject({
-      state: 'unknown',
+      state: 'missing',
       problem: expect.stringContaining('someday') as string,
     });
   });
