@@ -72,6 +72,7 @@ $$;
 comment on function pgfresh.make_job_runner(oid) is
   'Makes the function that runs the jobs of a role, if it is not there or was altered.';
 
+-- What was written is kept whatever is returned: only raising undoes it.
 create or replace function pgfresh.job_result(p_result jsonb) returns jsonb
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
@@ -80,6 +81,8 @@ declare
   v_problem text;
   v_expected constant text :=
     'expected {"success": true or false, "message": "a text", "details": anything}, of which details may be left out';
+  v_besides jsonb;
+  v_details jsonb;
 begin
   v_problem := case
     when p_result is null then 'got null'
@@ -93,23 +96,30 @@ begin
       'got ' || coalesce('a success that is ' || left(p_result ->> 'success', 40), 'no success')
     when p_result -> 'message' is null or jsonb_typeof(p_result -> 'message') <> 'string' then
       'got ' || coalesce('a message that is a ' || jsonb_typeof(p_result -> 'message'), 'no message')
-    when p_result - array['success', 'message', 'details'] <> '{}' then
-      format('got %s besides; put it into details', (
-        select left(string_agg(quote_literal(key), ', '), 100)
-        from jsonb_object_keys(p_result - array['success', 'message', 'details']) as key
-      ))
-    when octet_length((p_result -> 'details')::text) > 1048576 then 'got more than a megabyte of details'
+    when octet_length(p_result::text) > 1048576 then 'got more than a megabyte'
   end;
   if v_problem is not null then
-    perform pgfresh.refuse('PGF_JOB_RESULT',
-      format('%s; %s', v_expected, v_problem),
-      'Return jsonb_build_object(''success'', true, ''message'', ''Deleted 5 rows'').');
+    return jsonb_build_object('success', false, 'message', format('%s; %s', v_expected, v_problem),
+      'details', jsonb_build_object('code', 'PGF_JOB_RESULT',
+        'next', 'Return jsonb_build_object(''success'', true, ''message'', ''Deleted 5 rows'').'));
   end if;
-  return jsonb_set(p_result, '{message}', to_jsonb(left(p_result ->> 'message', 4000)));
+  -- Keys besides the three are details too.
+  v_besides := p_result - array['success', 'message', 'details'];
+  v_details := nullif(p_result -> 'details', 'null');
+  if v_besides <> '{}' then
+    v_details := v_besides || case
+      when v_details is null then '{}'
+      when jsonb_typeof(v_details) = 'object' then v_details
+      else jsonb_build_object('details', v_details)
+    end;
+  end if;
+  return jsonb_build_object('success', p_result -> 'success', 'message', left(p_result ->> 'message', 4000))
+    || case when v_details is null then '{}' else jsonb_build_object('details', v_details) end;
 end
 $$;
 comment on function pgfresh.job_result(jsonb) is
-  'What a job has returned; refuses what is not of the form that was agreed.';
+  'What a job has returned: success, message and details, into which other keys go. '
+  'What is not of that form is a failure that says so.';
 
 create or replace function pgfresh.call_job_function(p_job_id int, p_params jsonb) returns jsonb
 language plpgsql security definer
@@ -197,6 +207,6 @@ end
 $$;
 comment on function pgfresh.call_job_function(int, jsonb) is
   'Runs the function of a job as the job''s owner, and returns its result. '
-  'Raises what it raises, and refuses a result of another form. '
+  'Raises what it raises; a result of another form is a failure that says so. '
   'To be called at the top of a transaction, under a statement_timeout; '
   'what the function has set lasts until the session is reset.';

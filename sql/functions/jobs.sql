@@ -209,7 +209,7 @@ begin
   end if;
   if num_nulls(
     new.name, new.function_name, new.timezone, new.enabled, new.params, new.timeout, new.retries, new.retry_base,
-    new.catch_up, new.catch_up_window, new.catch_up_max, new.overlap, new.jitter, new.blackout_dates,
+    new.catch_up, new.catch_up_max, new.overlap, new.jitter, new.blackout_dates,
     new.owner, new.managed_by
   ) > 0 then
     select key
@@ -217,7 +217,7 @@ begin
     from jsonb_each(to_jsonb(new))
     where value = 'null' and key in (
       'name', 'function_name', 'timezone', 'enabled', 'params', 'timeout', 'retries', 'retry_base',
-      'catch_up', 'catch_up_window', 'catch_up_max', 'overlap', 'jitter', 'blackout_dates',
+      'catch_up', 'catch_up_max', 'overlap', 'jitter', 'blackout_dates',
       'owner', 'managed_by'
     )
     order by key
@@ -347,11 +347,50 @@ $$;
 comment on function pgfresh.forget_job() is
   'Trigger of scheduled_jobs: a role that has no job any more has nothing in the schema either.';
 
+/*
+  A run that is under way belongs to its scheduler, and a function holds its row until it has ended. So it is left to
+  its scheduler, who is told, and its end finds no job any more and takes it away. Everything else goes now; what is
+  being ended at this moment ends by itself.
+*/
+create or replace function pgfresh.end_job_runs() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  delete from pgfresh.scheduled_job_runs
+  where id in (
+    select id
+    from pgfresh.scheduled_job_runs
+    where job_id = old.id and state <> 'running'
+    order by id
+    for update skip locked
+  );
+  perform pg_notify('pgfresh_schedule', 'cancel');
+  return null;
+end
+$$;
+comment on function pgfresh.end_job_runs() is
+  'Trigger of scheduled_jobs: forgets the runs of a job that was deleted, and has its scheduler stop one under way.';
+
 -- In the order of their names: first who, then what.
-create or replace trigger a_check_job_right before insert or update or delete on pgfresh.scheduled_jobs
-  for each row execute function pgfresh.check_job_right();
-create or replace trigger b_complete_job before insert or update on pgfresh.scheduled_jobs
-  for each row execute function pgfresh.complete_job();
+do $$
+declare
+  -- The end of every run writes when it began, and has nothing to be checked.
+  v_columns text := (
+    select string_agg(quote_ident(attname), ', ')
+    from pg_attribute
+    where attrelid = 'pgfresh.scheduled_jobs'::regclass and attnum > 0 and not attisdropped
+      and attname <> 'last_run_at'
+  );
+begin
+  execute format('create or replace trigger a_check_job_right before insert or delete or update of %s '
+    'on pgfresh.scheduled_jobs for each row execute function pgfresh.check_job_right()', v_columns);
+  execute format('create or replace trigger b_complete_job before insert or update of %s '
+    'on pgfresh.scheduled_jobs for each row execute function pgfresh.complete_job()', v_columns);
+end
+$$;
+create or replace trigger d_end_job_runs after delete on pgfresh.scheduled_jobs
+  for each row execute function pgfresh.end_job_runs();
 create or replace trigger c_forget_job after delete or update of owner, kind on pgfresh.scheduled_jobs
   for each row execute function pgfresh.forget_job();
 

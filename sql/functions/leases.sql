@@ -186,8 +186,8 @@ begin
   end if;
   if p_success is not null then
     v_row.last_run_at := v_now;
-    -- Who ran ahead of the time, by hand, leaves it as it was planned.
-    if v_row.next_run_at is null or v_row.next_run_at <= v_row.locked_at then
+    -- A run ahead of its time, by hand, leaves the next one where it was planned, unless it says when that is.
+    if p_next_in is not null or v_row.next_run_at is null or v_row.next_run_at <= v_row.locked_at then
       v_row.next_run_at := v_now
         + make_interval(secs => extract(epoch from v_low + random() * (v_high - v_low))::float8);
     end if;
@@ -202,7 +202,8 @@ end
 $$;
 comment on function pgfresh.release_refresh_lock(text, bigint, boolean, interval) is
   'Ends a run: gives its lease back, records success or failure and plans the next run, '
-  'after the time that is passed or one within the waits of the row. '
+  'after the time that is passed or one within the waits of the row; '
+  'an early run by hand leaves it as it was planned, unless a time is passed. '
   'Null instead of a success only gives it back. The reason is released, or lost: then nothing was recorded.';
 
 create or replace function pgfresh.fence_refresh_lock(p_name text, p_token bigint) returns void

@@ -98,6 +98,22 @@ comment on function pgfresh.backfill_scheduled_job(text, timestamptz[], int) is
   'Runs slots of the past, one after the other, at most so many a minute; slots that come meanwhile go first. '
   'What has succeeded or is open is left alone. Returns {"success", "job_name", "queued", "skipped"}.';
 
+create or replace function pgfresh.hold_job(p_job pgfresh.scheduled_jobs) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform from pgfresh.job_cursor where job_id = p_job.id for update;
+  if not found then
+    perform pgfresh.refuse('PGF_JOB_UNKNOWN',
+      format('the job %s was deleted this moment', p_job.name),
+      'The known ones: select name from pgfresh.scheduled_jobs.');
+  end if;
+end
+$$;
+comment on function pgfresh.hold_job(pgfresh.scheduled_jobs) is
+  'Keeps others from opening a run of a job until the transaction ends; refuses a job that was deleted.';
+
 create or replace function pgfresh.start_requested_run(p_name text, p_params jsonb, p_by text) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -117,7 +133,13 @@ begin
       format('p_params must be an object of at most 64 kB, got %s', left(p_params::text, 40)),
       'Leave it out to run with the job''s own.');
   end if;
-  perform from pgfresh.job_cursor where job_id = v_job.id for update;
+  if v_job.kind = 'sql' and p_params <> '{}' then
+    v_job.params := p_params;
+    if not pgfresh.is_job_as_registered(v_job) then
+      perform pgfresh.resolve_job(v_job);
+    end if;
+  end if;
+  perform pgfresh.hold_job(v_job);
   select * into v_active from pgfresh.active_run(v_job.id);
   v_queued := v_active.id is not null;
   if v_queued and (v_active.queued > 0 or (v_job.overlap = 'skip' and v_active.triggered_by <> 'backfill')) then
@@ -203,7 +225,7 @@ begin
       'a slot of p_slots is to come, or not on a whole minute',
       'Pass slots of the past, as "pgfresh cron next" prints them.');
   end if;
-  perform from pgfresh.job_cursor where job_id = v_job.id for update;
+  perform pgfresh.hold_job(v_job);
   with wanted as (
     select s.slot, coalesce(max(r.attempt), 0) as attempts
     from (select distinct unnest(p_slots) as slot) as s

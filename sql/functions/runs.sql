@@ -42,8 +42,8 @@ comment on function pgfresh.active_run(int) is
   'A part of the scheduler.';
 
 /*
-  Every run that ends goes through here. After the run comes the job's cursor, which has waited for nobody by then who
-  waits for this run; then whoever waited for the end of it.
+  Every run that ends goes through here. After the run come the job and its cursor, which have waited for nobody by then
+  who waits for this run; then whoever waited for the end of it.
 */
 create or replace function pgfresh.close_run(
   p_run pgfresh.scheduled_job_runs, p_verdict text, p_message text, p_details jsonb)
@@ -63,12 +63,22 @@ declare
   v_high interval;
   v_slot timestamptz;
 begin
-  select * into v_job from pgfresh.scheduled_jobs where id = p_run.job_id;
+  if p_run.started_at is null then
+    select * into v_job from pgfresh.scheduled_jobs where id = p_run.job_id for key share;
+  else
+    update pgfresh.scheduled_jobs set last_run_at = p_run.started_at where id = p_run.job_id returning * into v_job;
+  end if;
+  -- The job was deleted meanwhile, and its history with it.
+  if not found then
+    delete from pgfresh.scheduled_job_runs where id = p_run.id;
+    return;
+  end if;
   update pgfresh.scheduled_job_runs
   set completed_at = v_now, duration_ms = 1000 * extract(epoch from v_now - p_run.started_at),
     success = p_verdict = 'succeeded', state = case p_verdict when 'lost' then 'failed' else p_verdict end,
     message = left(p_message, 4000), scheduler = null, run_at = null,
     details = case
+      when p_details = 'null' then null
       when octet_length(p_details::text) <= 65536 then p_details
       when p_details is not null then jsonb_build_object('left_out', 'more than 64 kB')
     end
@@ -258,7 +268,8 @@ comment on function pgfresh.fence_run(bigint, bigint) is
   'then nobody takes it over before the transaction ends. A part of do_run.';
 
 /*
-  That the run is ours, what the function does and its success stand or fall together, and take one way to the server.
+  That the run is ours, what the function does and what it returns stand or fall together, and take one way to the
+  server.
   Without the settings that our other functions have for their plans: the function of the job would run with them.
 */
 create or replace function pgfresh.do_run(p_run_id bigint, p_scheduler bigint) returns jsonb
@@ -276,19 +287,18 @@ begin
   v_result := pgfresh.call_job_function(v_run.job_id, v_run.params);
   -- The function may have set it for the whole session.
   set local search_path = pg_catalog, pg_temp;
-  if (v_result -> 'success')::boolean
-      and not pgfresh.end_run(
-        p_run_id, v_run.job_id, p_scheduler, 'succeeded', v_result ->> 'message', v_result -> 'details'
-      ) then
+  if not pgfresh.end_run(p_run_id, v_run.job_id, p_scheduler,
+      case when (v_result -> 'success')::boolean then 'succeeded' else 'failed' end,
+      v_result ->> 'message', v_result -> 'details') then
     return null;
   end if;
   return v_result;
 end
 $$;
 comment on function pgfresh.do_run(bigint, bigint) is
-  'Runs the function of a run as its job''s owner, and ends the run if it succeeds. '
-  'Returns the result, or null if the run is not the scheduler''s any more; '
-  'what has not succeeded is to be rolled back. To be called as call_job_function is.';
+  'Runs the function of a run as its job''s owner, and ends the run as the function says. '
+  'Returns the result, or null if the run is not the scheduler''s any more, which is to be rolled back. '
+  'To be called as call_job_function is.';
 
 create or replace function pgfresh.prune_scheduled_runs(
   p_keep interval default '30 days', p_keep_runs int default 1000, p_jobs int default 100)

@@ -62,9 +62,10 @@ begin
   return jsonb_build_object('alive', true,
     'dead', case when v_steady then (select count(*) from pgfresh.scheduler where lease_until <= v_now) else 0 end,
     'cancel', (
-      select coalesce(jsonb_agg(id), '[]')
-      from pgfresh.scheduled_job_runs
-      where scheduler = p_scheduler and state = 'running' and cancel_asked
+      select coalesce(jsonb_agg(r.id), '[]')
+      from pgfresh.scheduled_job_runs as r
+      where r.scheduler = p_scheduler and r.state = 'running'
+        and (r.cancel_asked or not exists (select from pgfresh.scheduled_jobs as j where j.id = r.job_id))
     ));
 end
 $$;

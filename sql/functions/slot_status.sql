@@ -1,14 +1,20 @@
 create or replace view pgfresh.scheduled_job_status with (security_invoker = true) as
 select j.id as job_id, j.name, j.description, j.kind, j.enabled, j.managed_by,
-  case
-    when p.problem is not null then 'problem'
-    when not j.enabled then 'disabled'
-    when k.paused then 'paused'
-    when o.running_since is not null then 'running'
-    when o.waiting > 0 then 'waiting'
-    else 'ok'
-  end as state,
-  p.problem, p.next_step,
+  h.state,
+  case h.state
+    when 'problem' then p.problem
+    when 'late' then late.late
+    when 'failing' then
+      case c.failures_in_a_row
+        when 1 then 'its last run has failed'
+        else format('its last %s runs have failed', c.failures_in_a_row)
+      end || coalesce(': ' || nullif(l.message, ''), '')
+  end as problem,
+  case h.state
+    when 'problem' then p.next_step
+    when 'late' then late.next_step
+    when 'failing' then format('See what it said: pgfresh jobs history %s --state failed', j.name)
+  end as next_step,
   -- A slot before the end of a pause is skipped, and what comes then is not known here.
   case
     when j.enabled and isfinite(c.due_at) and (not k.paused or c.slot >= j.paused_until) then c.due_at
@@ -43,10 +49,43 @@ left join lateral (
 ) as p on true
 cross join lateral (
   select max(r.started_at) filter (where r.state = 'running') as running_since,
-    count(*) filter (where r.state = 'waiting') as waiting
+    count(*) filter (where r.state = 'waiting') as waiting, min(r.run_at) as waiting_since
   from pgfresh.scheduled_job_runs as r
   where r.job_id = j.id and r.state in ('waiting', 'running')
 ) as o
+-- What is late by more than a minute. Cron has no shorter period.
+cross join lateral (
+  select case
+      when c.due_at = '-infinity' then
+        case when j.updated_at < now.now - interval '1 minute' then 'no scheduler has looked at it yet' end
+      when c.due_at < now.now - interval '1 minute' then
+        format('no scheduler has come to its slot, which is %s late', date_trunc('second', now.now - c.due_at))
+      when o.waiting_since < now.now - interval '1 minute' then
+        format('no scheduler has begun its run, which is %s late', date_trunc('second', now.now - o.waiting_since))
+      when o.running_since < now.now - j.timeout - interval '1 minute' then
+        format('its run has not ended for %s, and its time limit is %s',
+          date_trunc('second', now.now - o.running_since), j.timeout)
+    end as late,
+    case
+      when o.running_since < now.now - j.timeout - interval '1 minute' then
+        format('Cancel it: pgfresh jobs cancel %s', j.name)
+      else 'Start a scheduler: pgfresh run --roles scheduler. If one runs, give it a larger schedulerConcurrency.'
+    end as next_step
+  from (select pgfresh.clock() as now) as now
+) as late
+-- The one definition of how a job is: everything that tells it reads it here.
+cross join lateral (
+  select case
+      when p.problem is not null then 'problem'
+      when not j.enabled then 'disabled'
+      when k.paused then 'paused'
+      when late.late is not null then 'late'
+      when c.failures_in_a_row > 0 then 'failing'
+      when o.running_since is not null then 'running'
+      when o.waiting > 0 then 'waiting'
+      else 'ok'
+    end as state
+) as h
 left join lateral (
   select r.message, r.lateness_ms
   from pgfresh.scheduled_job_runs as r
@@ -64,7 +103,8 @@ cross join lateral (
   where not k.counted and r.started_at > (select pgfresh.clock()) - interval '7 days' and r.completed_at is not null
 ) as w;
 comment on view pgfresh.scheduled_job_status is
-  'Each job at a glance: its state, when it runs next, what came of it last and ever, '
+  'Each job at a glance: its state (problem, disabled, paused, late, failing, running, waiting or ok), '
+  'when it runs next, what came of it last and ever, '
   'and how long and how late its runs of the last 7 days were, of the newest 1000.';
 
 create or replace function pgfresh.count_job_statistics(p_jobs int default 2000) returns int
@@ -121,21 +161,12 @@ as $$
     union select n from unnest(p_critical_jobs) as n
   ) as named
   left join pgfresh.scheduled_job_status as s on s.name = named.name collate "C"
-  left join pgfresh.job_cursor as c on c.job_id = s.job_id
-  left join pgfresh.scheduled_jobs as j on j.id = s.job_id
   cross join lateral (
     select case
       when s.name is null then 'there is no such job'
-      when s.problem is not null then s.problem
-      when not s.enabled then 'it is disabled'
+      when s.state = 'disabled' then 'it is disabled'
       when s.state = 'paused' then 'it is paused'
-      -- Whoever asks from outside asks for this: nothing inside can tell that nothing runs.
-      when c.due_at = '-infinity' then
-        case when j.updated_at < pgfresh.clock() - interval '1 minute' then 'no scheduler has looked at it yet' end
-      when c.due_at < pgfresh.clock() - interval '1 minute' then
-        format('no scheduler has come to its slot, which is %s late',
-          date_trunc('second', pgfresh.clock() - c.due_at))
-      when s.failures_in_a_row > 0 then format('its last %s runs have failed', s.failures_in_a_row)
+      else s.problem
     end as problem
   ) as v
   order by named.name

@@ -7,35 +7,28 @@ create or replace function pgfresh.follow_job_changes() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_times boolean;
 begin
   if tg_op = 'INSERT' then
     insert into pgfresh.job_cursor (job_id, due_at, handler)
     select id, '-infinity', case when kind = 'handler' then function_name end from changed;
   else
+    v_times := (new.schedule, new.timezone, new.every_min, new.every_max)
+      is distinct from (old.schedule, old.timezone, old.every_min, old.every_max);
     update pgfresh.job_cursor as c
     -- The end of its run plans the next slot of a job without a schedule; nobody else may.
     set revision = revision + 1,
-      due_at = case when c.due_at = 'infinity' and not d.times then c.due_at else '-infinity' end,
-      handler = case when n.kind = 'handler' then n.function_name end,
-      slot = case when d.times then null else c.slot end,
+      due_at = case when c.due_at = 'infinity' and not v_times then c.due_at else '-infinity' end,
+      handler = case when new.kind = 'handler' then new.function_name end,
+      slot = case when v_times then null else c.slot end,
       behind = case
-        when d.times then null
-        when n.enabled and not o.enabled then 'disabled'
-        when o.paused_at is not null and n.paused_at is null then coalesce(c.behind, 'paused')
+        when v_times then null
+        when new.enabled and not old.enabled then 'disabled'
+        when old.paused_at is not null and new.paused_at is null then coalesce(c.behind, 'paused')
         else c.behind
       end
-    from changed as n
-    join before as o on o.id = n.id
-    cross join lateral (
-      select (n.schedule, n.timezone, n.every_min, n.every_max)
-        is distinct from (o.schedule, o.timezone, o.every_min, o.every_max) as times
-    ) as d
-    where c.job_id = n.id
-      and (d.times or (n.enabled, n.kind, n.function_name, n.jitter, n.blackout_dates, n.paused_at, n.paused_until)
-        is distinct from (o.enabled, o.kind, o.function_name, o.jitter, o.blackout_dates, o.paused_at, o.paused_until));
-    if not found then
-      return null;
-    end if;
+    where c.job_id = new.id;
   end if;
   perform pg_notify('pgfresh_schedule', '');
   return null;
@@ -46,9 +39,14 @@ comment on function pgfresh.follow_job_changes() is
 create or replace trigger follow_insert after insert on pgfresh.scheduled_jobs
   referencing new table as changed
   for each statement execute function pgfresh.follow_job_changes();
+-- For each row, because one for the statement would also be called by the end of every run.
 create or replace trigger follow_update after update on pgfresh.scheduled_jobs
-  referencing old table as before new table as changed
-  for each statement execute function pgfresh.follow_job_changes();
+  for each row
+  when ((new.schedule, new.timezone, new.every_min, new.every_max, new.enabled, new.kind, new.function_name,
+      new.jitter, new.blackout_dates, new.paused_at, new.paused_until)
+    is distinct from (old.schedule, old.timezone, old.every_min, old.every_max, old.enabled, old.kind,
+      old.function_name, old.jitter, old.blackout_dates, old.paused_at, old.paused_until))
+  execute function pgfresh.follow_job_changes();
 
 create or replace function pgfresh.due_slots(p_handlers text[], p_limit int)
 returns table (
@@ -198,7 +196,11 @@ begin
     -- What has no room to run stays due, for this scheduler or for others.
     continue when v_room <= 0 and v_plan.runs <> '[]';
     if v_plan.problem is distinct from v_plan.had_problem then
-      update pgfresh.scheduled_jobs set problem = v_plan.problem where id = v_plan.job_id;
+      -- Everyone else locks the job before its cursor: what they hold is looked at again in a moment.
+      update pgfresh.scheduled_jobs
+      set problem = v_plan.problem
+      where id = (select id from pgfresh.scheduled_jobs where id = v_plan.job_id for no key update skip locked);
+      continue when not found;
     end if;
     -- Asked first, because most plans have none, and reading an empty list is a statement too.
     if v_plan.skips <> '[]' then

@@ -127,7 +127,7 @@ declare
     select string_agg(quote_ident(attname), ', ')
     from pg_attribute
     where attrelid = 'pgfresh.scheduled_jobs'::regclass and attnum > 0 and not attisdropped
-      and attname not in ('id', 'resolution', 'problem', 'created_at', 'updated_at')
+      and attname not in ('id', 'resolution', 'problem', 'last_run_at', 'created_at', 'updated_at')
   );
 begin
   execute format('grant insert (%1$s), update (%1$s) on pgfresh.scheduled_jobs to pgfresh_scheduler', v_columns);

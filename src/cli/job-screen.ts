@@ -6,6 +6,7 @@ import type {
   JobRun,
   JobStatus,
   NextSlot,
+  Retry,
   Triggered,
 } from '../schedule/index.ts';
 import { table } from './output.ts';
@@ -65,11 +66,14 @@ export function runList(runs: readonly JobRun[]): string {
   ]);
 }
 
-export function runEnd(asked: Triggered, ended: JobRun | undefined): string {
+export function runEnd(asked: Triggered, ended: JobRun | undefined, retry: Retry | undefined): string {
   if (!asked.success) return `Skipped: ${asked.message} (run ${asked.run_id}).`;
   if (!ended) return `Run ${asked.run_id}: ${asked.message}.`;
   const details = ended.details === null ? '' : `\n${JSON.stringify(ended.details, null, 2)}`;
-  return `Run ${ended.id} ${ended.state} after ${took(ended.duration_ms)}: ${ended.message ?? ''}${details}`;
+  const again = retry
+    ? `\nIt is tried again at ${time(retry.run_at)}: run ${retry.run_id}, attempt ${retry.attempt}.`
+    : '';
+  return `Run ${ended.id} ${ended.state} after ${took(ended.duration_ms)}: ${ended.message ?? ''}${details}${again}`;
 }
 
 export function backfilled(begun: Backfill, progress: BackfillProgress | undefined, dryRun = false): string {

@@ -63,7 +63,7 @@ export interface JobDefinition<Params extends object = Readonly<Record<string, u
   readonly retryBase?: Duration | undefined;
   /** What is done about slots that came while no scheduler was up; `once` if it is left out. */
   readonly catchUp?: 'once' | 'skip' | 'all' | undefined;
-  /** How far back that goes; a day if it is left out. */
+  /** How far back that goes. Left out: `once` runs the newest slot however late, `all` goes back a day. */
   readonly catchUpWindow?: Duration | undefined;
   /** How many runs it may be; 100 if it is left out. */
   readonly catchUpMax?: number | undefined;
@@ -102,7 +102,7 @@ export const jobSchema = options({
   retries: z.int().min(0).max(100).default(0),
   retryBase: durationBetween('1s', '1d').default(15_000),
   catchUp: z.enum(['once', 'skip', 'all']).default('once'),
-  catchUpWindow: longTime.default(86_400_000),
+  catchUpWindow: longTime.optional(),
   catchUpMax: z.int().min(1).max(10_000).default(100),
   overlap: z.enum(['skip', 'queue']).default('skip'),
   jitter: durationBetween('1ms', '1d').optional(),

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import { endOfRun, triggerJob, type Triggered } from '../schedule/index.ts';
+import { endOfRun, retryOf, triggerJob, type Triggered } from '../schedule/index.ts';
 import { readBody, statusOf } from './request.ts';
 
 const wished = z.strictObject({
@@ -38,5 +38,16 @@ export async function runJob(db: Queryable, events: Events, name: string, contex
   const ended = await endOfRun(db, run_id, signal).catch(failed);
   if (!ended) return context.json({ ok: true, accepted: true, ...run, message });
   const { state, success: ok, message: said, details, duration_ms } = ended;
-  return context.json({ ok, ran: true, ...run, state, success: ok, message: said, details, duration_ms });
+  const retry = await retryOf(db, run_id).catch(failed);
+  return context.json({
+    ok,
+    ran: true,
+    ...run,
+    state,
+    success: ok,
+    message: said,
+    details,
+    duration_ms,
+    ...(retry && { retry }),
+  });
 }

@@ -39,7 +39,6 @@ const refusal = 'PGF01';
 type RefusalCode =
   | 'PGF_ARGUMENT_INVALID'
   | 'PGF_JOB_INVALID'
-  | 'PGF_JOB_RESULT'
   | 'PGF_JOB_RIGHT'
   | 'PGF_JOB_UNKNOWN'
   | 'PGF_KEY_INVALID'

@@ -226,6 +226,16 @@ export const errorTable = {
     says: 'The job "{job}" of the configuration can not be registered, and nothing was changed: {problem}',
     next: 'Correct the job or what it names, then run the command again.',
   },
+  PGF_JOB_FAILING: {
+    exit: failure,
+    says: 'The job "{job}" fails: {problem}',
+    next: 'See what its runs said with "pgfresh jobs history {job} --state failed"; the details of each have the stack or the SQLSTATE.',
+  },
+  PGF_JOB_LATE: {
+    exit: failure,
+    says: 'The job "{job}" is late: {problem}',
+    next: 'Start a scheduler with "pgfresh run --roles scheduler", or raise schedulerConcurrency; see what runs with "pgfresh jobs show {job}".',
+  },
   PGF_ROW_MISMATCH: {
     exit: failure,
     says: 'The schema of a data type and its table do not go together: {problem}',

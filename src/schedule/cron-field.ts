@@ -32,9 +32,14 @@ export function termValues(field: CronField, term: string, refuse: Refuse): numb
   return Array.from({ length: Math.floor((to - from) / by) + 1 }, (_, index) => from + index * by);
 }
 
+/** Capital and small letters of cron are A to Z: of others, such as a long s, toUpperCase would make some of these. */
+export function asciiUpper(text: string): string {
+  return text.replaceAll(/[a-z]/g, (letter) => letter.toUpperCase());
+}
+
 /** The number that a word of the field stands for. */
 export function valueOf(field: CronField, text: string, refuse: Refuse): number {
-  const named = field.names.indexOf(text.toUpperCase());
+  const named = field.names.indexOf(asciiUpper(text));
   if (named >= 0) return named + field.low;
   const value = /^\d{1,4}$/.test(text) ? Number(text) : Number.NaN;
   if (value >= field.low && value <= field.high) return value;
@@ -74,6 +79,6 @@ function hint({ names }: CronField, text: string): string {
   if (/^[0-7]L$/i.test(text) && names === weekdayNames)
     return `; did you mean "${text[0]}#L", the last one of the month?`;
   if (names.length === 0 || !/^[a-z]{2,}$/i.test(text)) return '';
-  const near = names.find((name) => text.toUpperCase().startsWith(name)) ?? nearMiss(text, names);
+  const near = names.find((name) => asciiUpper(text).startsWith(name)) ?? nearMiss(text, names);
   return near ? `; did you mean "${near}"?` : '';
 }

@@ -1,6 +1,6 @@
 import { nearMiss } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
-import { cronFields, termValues, valueOf, type Refuse } from './cron-field.ts';
+import { asciiUpper, cronFields, termValues, valueOf, type Refuse } from './cron-field.ts';
 
 /** A cron expression that was read. Lists are in order and without doubles. */
 export interface Cron {
@@ -27,13 +27,13 @@ export interface CronDays {
 }
 
 const words: Readonly<Record<string, string>> = {
-  '@yearly': '0 0 1 1 *',
-  '@annually': '0 0 1 1 *',
-  '@monthly': '0 0 1 * *',
-  '@weekly': '0 0 * * 0',
-  '@daily': '0 0 * * *',
-  '@midnight': '0 0 * * *',
-  '@hourly': '0 * * * *',
+  '@YEARLY': '0 0 1 1 *',
+  '@ANNUALLY': '0 0 1 1 *',
+  '@MONTHLY': '0 0 1 * *',
+  '@WEEKLY': '0 0 * * 0',
+  '@DAILY': '0 0 * * *',
+  '@MIDNIGHT': '0 0 * * *',
+  '@HOURLY': '0 * * * *',
 };
 
 const longest = 500;
@@ -59,7 +59,7 @@ export function parseCron(expression: string): Cron {
 }
 
 function fieldsOf(text: string, refuse: Refuse): Cron['fields'] {
-  if (text.startsWith('@')) return (words[text.toLowerCase()] ?? refuse(wordProblem(text))).split(' ') as Fields;
+  if (text.startsWith('@')) return (words[asciiUpper(text)] ?? refuse(wordProblem(text))).split(' ') as Fields;
   const fields = text === '' ? [] : text.split(/\s+/);
   if (fields.length === 5) return fields as Fields;
   const without =
@@ -70,7 +70,7 @@ function fieldsOf(text: string, refuse: Refuse): Cron['fields'] {
 type Fields = [string, string, string, string, string];
 
 function wordProblem(word: string): string {
-  const known = Object.keys(words);
+  const known = Object.keys(words).map((one) => one.toLowerCase());
   const near = nearMiss(word, known);
   if (word.toLowerCase() === '@reboot') return 'a schedule has times, and @reboot has none';
   return `there is no word "${word}"; ${near ? `did you mean "${near}"?` : `expected one of ${known.join(', ')}`}`;
@@ -79,7 +79,7 @@ function wordProblem(word: string): string {
 function daysOf(day: string, weekday: string, refuse: Refuse): CronDays {
   const byDay = !isAny(day);
   const byWeekday = !isAny(weekday);
-  const isLast = (term: string) => term.toUpperCase() === 'L';
+  const isLast = (term: string) => asciiUpper(term) === 'L';
   const isNth = (term: string) => term.includes('#');
   const plain = (text: string, special: (term: string) => boolean, values: (term: string) => number[]) =>
     listed(text, (term) => (special(term) ? [] : values(term)));

@@ -14,13 +14,28 @@ export async function runHandler(handler: JobHandler, context: JobContext): Prom
     const running = Promise.resolve().then(() => handler(context));
     return readJobResult(await Promise.race([running, aborted.promise]));
   } catch (error) {
-    return { success: false, message: problemOf(error), details: detailsOf(error) };
+    return { success: false, message: withoutPasswords(problemOf(error)), details: detailsOf(error) };
   } finally {
     signal.removeEventListener('abort', onAbort);
   }
 }
 
-function detailsOf(error: unknown): { error: string; code?: string } {
-  const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
-  return { error: error instanceof Error ? error.name : typeof error, ...(code === undefined ? {} : { code }) };
+const longestStack = 4_000;
+
+function detailsOf(error: unknown): { error: string; code?: string; stack?: string } {
+  if (!(error instanceof Error)) return { error: typeof error };
+  const code = 'code' in error && typeof error.code === 'string' ? error.code : undefined;
+  const stack = stackOf(error);
+  return { error: error.name, ...(code === undefined ? {} : { code }), ...(stack === undefined ? {} : { stack }) };
+}
+
+/** Where it was thrown: one line of what it is about, as everywhere, then the calls. */
+function stackOf(error: Error): string | undefined {
+  const calls = error.stack?.split('\n').filter((line) => /^\s+at /.test(line)) ?? [];
+  if (calls.length === 0) return undefined;
+  return withoutPasswords([`${error.name}: ${problemOf(error)}`, ...calls].join('\n')).slice(0, longestStack);
+}
+
+function withoutPasswords(text: string): string {
+  return text.replace(/(\w:\/\/)[^\s/@]+@/g, '$1[redacted]@');
 }

@@ -15,7 +15,17 @@ export {
 export { examineJobs } from './job-examination.ts';
 export { jobHistory, runStates, type HistoryOptions, type JobRun } from './job-history.ts';
 export { nextJobSlots, type NextSlot } from './job-next.ts';
-export { cancelJob, endOfRun, pauseJob, resumeJob, triggerJob, type Cancelled, type Triggered } from './job-request.ts';
+export {
+  cancelJob,
+  endOfRun,
+  pauseJob,
+  resumeJob,
+  retryOf,
+  triggerJob,
+  type Cancelled,
+  type Retry,
+  type Triggered,
+} from './job-request.ts';
 export { listJobs, showJob, type JobDetails, type JobStatus } from './job-status.ts';
 export { isSettled, previewJobs, syncJobs, type JobDiff } from './job-sync.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';

@@ -101,7 +101,7 @@ async function queue(db: Queryable, name: string, slots: readonly Date[], perMin
   return row!.answer;
 }
 
-async function livingSchedulers(db: Queryable): Promise<number> {
+export async function livingSchedulers(db: Queryable): Promise<number> {
   const [row] = await db.query<{ count: number }>(
     'select count(*) as count from pgfresh.scheduler where lease_until > (select pgfresh.clock())',
   );

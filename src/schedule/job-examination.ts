@@ -2,6 +2,8 @@ import { isZone, type ResolvedConfig } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { asPgfreshError, PgfreshError } from '../errors/index.ts';
 import { checkedCron } from './cron-slot.ts';
+import { livingSchedulers } from './job-backfill.ts';
+import type { JobStatus } from './job-status.ts';
 import { isSettled, previewJobs } from './job-sync.ts';
 import { isOwnHandler } from './own-jobs.ts';
 
@@ -21,36 +23,76 @@ interface RegisteredJob {
   readonly schedule: string | null;
   readonly timezone: string;
   readonly enabled: boolean;
+  /** Why it can not run. */
   readonly problem: string | null;
   readonly next_step: string | null;
+  /** How it is where it can run, as everything else tells it. */
+  readonly state: JobStatus['state'];
+  readonly trouble: string | null;
+  readonly trouble_step: string | null;
 }
 
 type Configured = Pick<ResolvedConfig, 'jobs' | 'file'>;
 
-/** Everything about jobs that can be wrong without anybody noticing: functions, handlers, times and zones. */
+/** Everything about jobs that can be wrong without anybody noticing: functions, handlers, times, zones, failures and lateness. */
 export async function examineJobs(database: Queryable, config: Configured): Promise<readonly JobFinding[]> {
   const jobs = await database.query<RegisteredJob>(`
-    select j.name, j.kind, j.function_name, j.schedule, j.timezone, j.enabled, p.problem, p.next_step
-    from pgfresh.scheduled_jobs as j left join lateral pgfresh.job_problem(j) as p on true order by j.name`);
+    select j.name, j.kind, j.function_name, j.schedule, j.timezone, j.enabled, p.problem, p.next_step,
+      s.state, s.problem as trouble, s.next_step as trouble_step
+    from pgfresh.scheduled_jobs as j
+    join pgfresh.scheduled_job_status as s on s.job_id = j.id
+    left join lateral pgfresh.job_problem(j) as p on true order by j.name`);
   const now = new Date();
-  const problems = jobs.filter(({ enabled }) => enabled).flatMap((job) => problemOfJob(job, config, now));
-  const count = jobs.length === 0 ? 'no jobs yet' : `${jobs.length} job${jobs.length === 1 ? '' : 's'}`;
-  const state =
-    jobs.length === 0
-      ? ''
-      : problems.length === 0
-        ? ', all of them can run'
-        : `, ${problems.length} of them can not run`;
+  const enabled = jobs.filter((job) => job.enabled);
+  const problems = enabled.flatMap((job) => problemOfJob(job, config, now));
+  const broken = new Set(problems.map(({ name }) => name));
+  const troubles = enabled.flatMap((job) => (broken.has(findingName(job)) ? [] : troubleOfJob(job)));
+  const sentence = [
+    jobs.length === 0 ? 'no jobs yet' : `${jobs.length} job${jobs.length === 1 ? '' : 's'}`,
+    ...(problems.length > 0 ? [`${problems.length} of them can not run`] : []),
+    ...(['failing', 'late'] as const).flatMap((state) => {
+      const count = troubles.filter(({ code }) => code === troubleCodes[state]).length;
+      return count > 0 ? [`${count} of them ${count === 1 ? 'is' : 'are'} ${state}`] : [];
+    }),
+  ];
+  const isWell = problems.length + troubles.length === 0;
+  if (isWell && jobs.length > 0) sentence.push('all of them are well');
   return [
-    { name: 'jobs', state: problems.length === 0 ? 'ok' : 'warning', detail: `${count}${state}` },
+    { name: 'jobs', state: isWell ? 'ok' : 'warning', detail: sentence.join(', ') },
     ...problems,
     ...(await differences(database, config)),
+    ...(await shortened(database, troubles)),
   ];
+}
+
+const troubleCodes = { failing: 'PGF_JOB_FAILING', late: 'PGF_JOB_LATE' } as const;
+
+/** A job that can run, and does not as it should. */
+function troubleOfJob(job: RegisteredJob): JobFinding[] {
+  if (job.state !== 'failing' && job.state !== 'late') return [];
+  const { message, code } = new PgfreshError(troubleCodes[job.state], { job: job.name, problem: job.trouble! });
+  return [{ name: findingName(job), state: 'warning', detail: message, code, next: job.trouble_step! }];
+}
+
+/** Where no scheduler runs, every job is late for that one reason. */
+async function shortened(database: Queryable, troubles: readonly JobFinding[]): Promise<readonly JobFinding[]> {
+  const late = troubles.filter(({ code }) => code === troubleCodes.late);
+  if (late.length < 2 || (await livingSchedulers(database)) > 0) return troubles;
+  const detail = `no scheduler runs, and ${late.length} jobs are late`;
+  const { code, next } = late[0]!;
+  return [
+    { name: 'scheduler', state: 'warning', detail, code: code!, next: next! },
+    ...troubles.filter((finding) => !late.includes(finding)),
+  ];
+}
+
+function findingName({ name }: RegisteredJob): string {
+  return `job ${name}`;
 }
 
 function problemOfJob(job: RegisteredJob, { jobs, file }: Configured, now: Date): JobFinding[] {
   const fatal = (detail: string, code: string, next: string): JobFinding[] => [
-    { name: `job ${job.name}`, state: 'fatal', detail, code, next },
+    { name: findingName(job), state: 'fatal', detail, code, next },
   ];
   if (job.problem !== null) return fatal(job.problem, 'PGF_JOB_INVALID', job.next_step!);
   const isKnown =

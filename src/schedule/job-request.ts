@@ -44,6 +44,25 @@ export async function endOfRun(db: Queryable, run: number, signal: AbortSignal):
   }
 }
 
+/** The attempt that follows a run which failed, if its job is to be tried again. */
+export interface Retry {
+  readonly run_id: number;
+  readonly attempt: number;
+  readonly run_at: Date;
+}
+
+export async function retryOf(db: Queryable, run: number): Promise<Retry | undefined> {
+  const [retry] = await db.query<Retry>(
+    `select n.id as run_id, n.attempt, coalesce(n.run_at, n.started_at) as run_at
+     from pgfresh.scheduled_job_runs as r
+     join pgfresh.scheduled_job_runs as n on n.job_id = r.job_id and n.id > r.id and n.scheduled_for = r.scheduled_for
+       and n.triggered_by = r.triggered_by and n.attempt = r.attempt + 1
+     where r.id = $1::bigint and r.state = 'failed' limit 1`,
+    [run],
+  );
+  return retry;
+}
+
 /** Holds a job back for so long, or until `resumeJob`. What runs goes on; its slots are recorded as skipped. */
 export async function pauseJob(
   db: Queryable,

@@ -54,7 +54,7 @@ export function jobRow(job: Job): JobRow {
     retries: job.retries,
     retry_base: job.retryBase,
     catch_up: job.catchUp,
-    catch_up_window: job.catchUpWindow,
+    catch_up_window: job.catchUpWindow ?? null,
     catch_up_max: job.catchUpMax,
     overlap: job.overlap,
     jitter: job.jitter ?? 0,

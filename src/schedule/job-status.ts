@@ -14,7 +14,8 @@ export interface JobStatus {
   readonly every_max_ms: number | null;
   readonly enabled: boolean;
   readonly managed_by: 'config' | 'sql';
-  readonly state: 'ok' | 'disabled' | 'paused' | 'problem' | 'running' | 'waiting';
+  /** The first that applies; docs/schedules.md says what each means. */
+  readonly state: 'problem' | 'disabled' | 'paused' | 'late' | 'failing' | 'running' | 'waiting' | 'ok';
   readonly problem: string | null;
   readonly next_step: string | null;
   readonly next_run_at: Date | null;
@@ -45,7 +46,8 @@ export interface JobDetails extends JobStatus {
   readonly retries: number;
   readonly retry_base_ms: number;
   readonly catch_up: 'once' | 'skip' | 'all';
-  readonly catch_up_window_ms: number;
+  /** Null: the newest slot however late, or a day where all are caught up. */
+  readonly catch_up_window_ms: number | null;
   readonly catch_up_max: number;
   readonly overlap: 'skip' | 'queue';
   readonly jitter_ms: number;

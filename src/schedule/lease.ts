@@ -43,6 +43,8 @@ interface Acquired {
   readonly reason: 'acquired' | 'locked' | 'not_due' | 'disabled';
   readonly token: number | string | null;
   readonly next_run_at: Date | null;
+  /** Taken by hand before it was due: then the next run stays where it was planned. */
+  readonly early: boolean | null;
 }
 
 interface Released {
@@ -85,11 +87,12 @@ export async function withLease<T>(
     (result) => ({ result }),
     (error: unknown) => ({ error }),
   );
+  const nextIn = (wait: () => number | undefined): number | undefined => (row.early ? undefined : wait());
   if ('error' in outcome) {
-    await release(db, name, token, signal?.aborted ? null : false, nextAfter.failure());
+    await release(db, name, token, signal?.aborted ? null : false, nextIn(nextAfter.failure));
     throw outcome.error;
   }
-  const { reason, next_run_at: nextRunAt, problem } = await release(db, name, token, true, nextAfter.success());
+  const { reason, next_run_at: nextRunAt, problem } = await release(db, name, token, true, nextIn(nextAfter.success));
   if (problem !== undefined) return { ran: true, result: outcome.result, nextRunAt, problem };
   if (reason === 'released') return { ran: true, result: outcome.result, nextRunAt };
   const late = `the work "${name}" ended after its lease, with token ${token}, was lost; no success is recorded`;
@@ -101,7 +104,8 @@ async function acquire(db: SqlClient, name: string, leaseMs: number, manual: boo
   const holder = `${hostname().slice(0, 60)} ${process.pid} ${randomUUID()}`;
   const [row] = await rowsFrom<Acquired>(
     db,
-    `select reason, token, next_run_at from pgfresh.acquire_refresh_lock($1::text, $2::text, make_interval(secs => $3::float8), $4::boolean)`,
+    `select reason, token, next_run_at, next_run_at > locked_until - make_interval(secs => $3::float8) as early
+     from pgfresh.acquire_refresh_lock($1::text, $2::text, make_interval(secs => $3::float8), $4::boolean)`,
     [name, holder, leaseMs / 1000, manual],
   );
   return row!;

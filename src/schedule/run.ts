@@ -1,5 +1,6 @@
 import type { JobHandler, JobResult } from '../config/index.ts';
 import type { Database } from '../database/index.ts';
+import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { runHandler } from './handler-run.ts';
 import type { RunVerdict, TakenRun } from './slot-store.ts';
@@ -42,9 +43,18 @@ export class Run {
   }
 
   async do(options: RunOptions): Promise<RunEnd> {
-    const end = this.taken.kind === 'sql' ? await this.#doSql(options) : await this.#doHandler(options);
-    if (end.verdict !== 'failed' || this.#stopReason === undefined) return end;
+    const end = await this.#end(options);
+    if (end.recorded || end.verdict !== 'failed' || this.#stopReason === undefined) return end;
     return { ...end, verdict: this.#stopReason };
+  }
+
+  /** A run that was started has an end, whatever goes wrong here. */
+  async #end(options: RunOptions): Promise<RunEnd> {
+    try {
+      return this.taken.kind === 'sql' ? await this.#doSql(options) : await this.#doHandler(options);
+    } catch (error) {
+      return { verdict: 'failed', result: { message: problemOf(error) }, recorded: false };
+    }
   }
 
   async #doSql({ guests }: RunOptions): Promise<RunEnd> {
@@ -53,6 +63,8 @@ export class Run {
     switch (end.kind) {
       case 'succeeded':
         return { verdict: 'succeeded', result: end.result, recorded: true };
+      case 'unsuccessful':
+        return { verdict: 'failed', result: end.result, recorded: true };
       case 'failed':
         return { verdict: isOfDatabase(end.result) ? 'lost' : 'failed', result: end.result, recorded: false };
       case 'lost':
@@ -88,7 +100,10 @@ export class Run {
 }
 
 /** A connection that broke, a deadlock or a full server is not the job's failure. */
-function isOfDatabase({ details }: JobResult): boolean {
-  const { code, sqlstate } = details as { readonly code?: string; readonly sqlstate?: string };
+function isOfDatabase({
+  details: { code, sqlstate },
+}: {
+  readonly details: { readonly code?: string; readonly sqlstate?: string };
+}): boolean {
   return code === 'PGF_DATABASE_LOST' || (sqlstate !== undefined && ['40P01', '40001', '53300'].includes(sqlstate));
 }

@@ -2,7 +2,7 @@ import { hostname } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { JobHandler } from '../config/index.ts';
-import { Database, Listener } from '../database/index.ts';
+import { Database, failureOf, Listener } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { Service, Wake } from '../lifecycle/index.ts';
@@ -199,12 +199,15 @@ export class Scheduler extends Service {
 
   /** Records the end of a run, however long the database is away; whoever takes it over meanwhile has it. */
   async #record({ taken, scheduler }: Run, { verdict, result }: RunEnd): Promise<boolean> {
+    let { details } = result;
     for (let pause = 50; ; pause = Math.min(pause * 2, longestPauseMs)) {
       try {
-        return await this.#store.end(taken, scheduler, verdict, result);
+        return await this.#store.end(taken, scheduler, verdict, { ...result, details });
       } catch (error) {
         if (this.#giveUp.signal.aborted) throw error;
         this.#failed('end', error);
+        // It may be what they are that the database does not take, and then it never will.
+        if (failureOf(error) !== 'connection') details = undefined;
         await wait(pause, undefined, { signal: this.#giveUp.signal }).catch(() => {});
       }
     }

@@ -22,7 +22,7 @@ export interface DueJob {
   /** Days of the job's zone, as 2026-12-25. */
   readonly blackoutDates: readonly string[];
   readonly catchUp: 'once' | 'skip' | 'all';
-  readonly catchUpWindow: number;
+  readonly catchUpWindow: number | null;
   readonly catchUpMax: number;
   readonly jitter: number;
   readonly now: Date;
@@ -55,6 +55,8 @@ export interface SlotPlan {
 const onTimeMs = 60_000;
 /** Slots that are looked at in one go; more than any `catch_up_max`. The rest has its turn at once. */
 const mostSlots = 20_000;
+/** How far back catching up all goes, unless the job says. */
+const allWindowMs = 86_400_000;
 /** A problem may be one of this process only. */
 const problemAgainMs = 3_600_000;
 
@@ -134,7 +136,7 @@ function account(job: DueJob, come: readonly Date[], isLong: boolean, dueOf: (sl
 function choose(job: DueJob, free: readonly Date[], isLong: boolean, dueOf: (slot: Date) => Date): readonly Date[] {
   const newest = free.at(-1);
   if (newest === undefined || isLong) return [];
-  const since = job.now.getTime() - job.catchUpWindow;
+  const since = job.now.getTime() - (job.catchUpWindow ?? (job.catchUp === 'all' ? allWindowMs : Infinity));
   const mayRun = (slot: Date): boolean => isOnTime(job, slot, dueOf) || slot.getTime() >= since;
   switch (job.catchUp) {
     case 'skip':

@@ -1,5 +1,6 @@
 import type { Queryable } from '../database/index.ts';
 import type { DueJob, SkipReason, SlotPlan } from './slot-plan.ts';
+import { storableJson, storableText } from './storable-text.ts';
 
 /** A run that has been started in the database and is ours to do. */
 export interface TakenRun {
@@ -119,7 +120,8 @@ export class SlotStore {
     verdict: RunVerdict,
     { message, details }: { readonly message: string; readonly details?: unknown },
   ): Promise<boolean> {
-    const values = [run, job, scheduler, verdict, message, details === undefined ? null : JSON.stringify(details)];
+    const json = details === undefined ? null : storableJson(details);
+    const values = [run, job, scheduler, verdict, storableText(message), json];
     const [row] = await this.#db.query<{ ours: boolean }>(statements.end, values);
     return row!.ours;
   }

@@ -12,18 +12,24 @@ export interface SqlJobRun {
   readonly graceMs?: number | undefined;
 }
 
+interface RaisedResult extends JobResult {
+  readonly details: { readonly code?: string; readonly sqlstate?: string };
+}
+
 /**
- * How a run of an SQL function ended. Only `succeeded` has written anything; a failure is recorded by whoever asked for the run.
+ * How a run of an SQL function ended. `succeeded` and `unsuccessful` are what the function returned, and recorded together with
+ * what it wrote. `failed`: it raised or was cut off, so nothing of it is left, and whoever asked for the run records it.
  * `lost`: the run is not ours any more. `unknown`: the database did not confirm the commit.
  */
 export type SqlJobEnd =
-  | { readonly kind: 'succeeded' | 'failed'; readonly result: JobResult }
+  | { readonly kind: 'succeeded' | 'unsuccessful'; readonly result: JobResult }
+  | { readonly kind: 'failed'; readonly result: RaisedResult }
   | { readonly kind: 'lost' }
   | { readonly kind: 'unknown'; readonly problem: string };
 
 /**
- * Runs the function of a job as the job's owner. That the run is still ours, what the function does and its success are one
- * transaction, so a function that says it has failed has done nothing.
+ * Runs the function of a job as the job's owner. That the run is still ours, what the function does and what it returns are one
+ * transaction, so only what raises has done nothing.
  */
 export async function runSqlJob(guests: Database, job: SqlJobRun): Promise<SqlJobEnd> {
   const { run, scheduler, timeoutMs, signal, graceMs } = job;
@@ -34,11 +40,11 @@ export async function runSqlJob(guests: Database, job: SqlJobRun): Promise<SqlJo
       timeoutMs,
       signal,
       graceMs,
-      isKept: ([kept]) => kept!.result?.success === true,
+      isKept: ([kept]) => kept!.result !== null,
     });
     const { result } = row!;
     if (result === null) return { kind: 'lost' };
-    return { kind: result.success ? 'succeeded' : 'failed', result };
+    return { kind: result.success ? 'succeeded' : 'unsuccessful', result };
   } catch (error) {
     return endOf(error, job);
   }

@@ -18,7 +18,6 @@ describe('a job', () => {
       retries: 0,
       retryBase: 15_000,
       catchUp: 'once',
-      catchUpWindow: 86_400_000,
       catchUpMax: 100,
       overlap: 'skip',
       blackoutDates: [],

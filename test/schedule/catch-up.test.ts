@@ -49,6 +49,25 @@ it('skips what was missed, if the job says so', async () => {
   ]);
 });
 
+it.for([
+  ['0 12 * * 1', '16 days', '12:00-12:00 1 missed', '12:00 catchup succeeded'],
+  ['0 0 1 2 *', '400 days', '00:00-00:00 1 missed', '00:00 catchup succeeded'],
+] as const)(
+  'truth 14: %s runs its newest missed slot once, however late, unless a window was set',
+  async ([schedule, time, missed, caught]) => {
+    expect(await afterDowntime(time, { schedule })).toEqual([missed, caught]);
+    await scene.db.query('delete from pgfresh.scheduled_jobs');
+    await scene.clock.set('2026-01-05T12:00:00Z');
+    const skipped = await afterDowntime(time, { schedule, catch_up_window: '1 day' });
+    expect(skipped).toEqual([missed.replace(' 1 ', ' 2 ')]);
+  },
+);
+
+it('truth 14: catching up all goes back a day where no window was set', async () => {
+  const story = await afterDowntime('49 hours', { schedule: '0 */12 * * *', catch_up: 'all' });
+  expect(story).toEqual(['00:00-12:00 2 missed', '00:00 catchup succeeded', '12:00 catchup succeeded']);
+});
+
 it('skips what was missed before the window of the job', async () => {
   expect(await afterDowntime('3 hours', { schedule: '30 12 * * *', catch_up_window: '1 hour' })).toEqual([
     '12:30-12:30 1 missed',

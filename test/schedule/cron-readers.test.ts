@@ -55,7 +55,7 @@ const written = `
 0 0 29 2 *|0 0 30 2 *|0 0 31 2 *|0 0 31 4 *|0 0 31 4,6,9,11 *|0 0 31 4,5 *|0 0 30 2 1|0 0 30 2 1#5|0 0 L 2 *|0 0 * 2 1#5|0 0 * 2 2#5|0 0 * 2 0#5|0 0 * 2 3#5|0 0 * 2 TUE#5,WED#5|0 0 * 2 MON#L|0 0 30 2 2#5
 0 0 * * 1#0|0 0 * * 1#6|0 0 * * 8#1|0 0 * * #1|0 0 * * 1#|0 0 * * 1##2|0 0 * * 1-2#1|0 0 * * */2#1|0 0 * * *#1|0 0 * * 7#1|0 0 * * MON#1,|0 0 * * 5L|0 0 * * L|0 0 LW * *|0 0 15W * *|0 0 L-2 * *|L 0 * * *|0 0 1-L * *|0 0 L,, * *|0 0 ,L * *|0 0 L/2 * *
 @daily|@DAILY|@Daily|@yearly|@annually|@monthly|@weekly|@midnight|@hourly|@reboot|@every 5m|@|@dail|@daily @daily|0 3 * * * @daily| @daily |*|* *|* * * *|* * * * * *|0 0 3 * * * *||
-0 0 * FEBRUARY *|0 0 * * MONDAY|0 0 * * M|0 0 * JANUARY-MARCH *|0 0 MON * *|JAN * * * *|0 0 * 1-MAR *|0 0 * * 1-FRI|0 0 1-5,MON * *|0 0 * MON *|+5 * * * *|5+ * * * *|0x5 * * * *|1e1 * * * *|٣ * * * *|a * * * *|'; drop schema pgfresh cascade; -- * *|$1 * * * *|%s * * * *|\\d * * * *|[0-5] * * * *|(1) * * * *|1|2 * * * *`
+0 0 * FEBRUARY *|0 0 * * MONDAY|0 0 * * M|0 0 * JANUARY-MARCH *|0 0 MON * *|JAN * * * *|0 0 * 1-MAR *|0 0 * * 1-FRI|0 0 1-5,MON * *|0 0 * MON *|+5 * * * *|5+ * * * *|0x5 * * * *|1e1 * * * *|٣ * * * *|a * * * *|'; drop schema pgfresh cascade; -- * *|$1 * * * *|%s * * * *|0 0 * * ſun|0 0 * * ſat#1|0 0 * auguſt *|0 0 * auĝ *|@wee\u212aly|@weekly|0 0 * * ﬁ|0 0 ʟ * *|\\d * * * *|[0-5] * * * *|(1) * * * *|1|2 * * * *`
   .split(/\n|\|/)
   .concat(
     '0\t3 * * *',
@@ -148,6 +148,27 @@ it('zones: the database takes no name that is none, and every name that Node.js 
   );
   expect(known.filter(({ name, known: is }) => is !== names.includes(name))).toEqual([]);
   expect(names.filter((name) => !isZone(name))).toEqual([]);
+});
+
+it('truth 14: Node.js and the database know the same zones', async () => {
+  const more =
+    `ACT AET AGT ART AST BET BST CAT CNT CST CTT EAT ECT IET IST JST MIT NET NST PLT PNT PRT PST SST VST EST MST HST UCT utc Zulu W-SU
+    GMT+0 GMT+5 GMT5 UTC+2 Etc/GMT+5 Etc/GMT5 Etc/Unknown Etc/GMT-14 Etc/GMT+14 SystemV/PST8PDT SystemV/EST5 US/Pacific-New Canada/East-Saskatchewan
+    Asia/Hanoi EUROPE/LONDON europe/london Europe/Iſtanbul Aſia/Tokyo posix/UTC right/UTC localtime Factory posixrules UTC0 X5 Any/Thing5 America America/`.split(
+      /\s+/,
+    );
+  const zones = await db.query<{ name: string; known: boolean }>(
+    `select name, pgfresh.is_time_zone(name) as known from (select name from pg_timezone_names union select unnest($1::text[]) union select unnest($2::text[])) as z`,
+    [more, Intl.supportedValuesOf('timeZone')],
+  );
+  expect(zones.length).toBeGreaterThan(500);
+  expect(zones.filter(({ name, known }) => known !== isZone(name))).toEqual([]);
+});
+
+it('truth 14: letters beyond A to Z are no names of days, months or schedules', async () => {
+  const strange = ['0 0 * * ſun', '0 0 * * ſat#1', '@wee\u212aly', '@daıly'];
+  expect(await bySql(strange)).toEqual(strange.map(() => 'invalid'));
+  expect(strange.map(byTypeScript)).toEqual(strange.map(() => 'invalid'));
 });
 
 it.for([

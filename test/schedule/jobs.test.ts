@@ -151,7 +151,7 @@ const hostile: Readonly<Record<string, readonly (readonly [unknown, Refused])[]>
   ],
   retry_base: [null, '0', '-1 minute', '2 days'].map((value) => [value, invalid]),
   catch_up: [null, '', 'twice', 'ALL', long].map((value) => [value, invalid]),
-  catch_up_window: [null, '0', '-1 day', '10 years'].map((value) => [value, invalid]),
+  catch_up_window: ['0', '-1 day', '10 years'].map((value) => [value, invalid]),
   catch_up_max: [null, 0, -1, 10_001].map((value) => [value, invalid]),
   overlap: [null, '', 'both', long].map((value) => [value, invalid]),
   jitter: [
@@ -184,6 +184,7 @@ const hostile: Readonly<Record<string, readonly (readonly [unknown, Refused])[]>
   managed_by: [null, '', 'me'].map((value) => [value, invalid]),
   resolution: [['{}', state('42501')]],
   problem: [['none', state('42501')]],
+  last_run_at: [['2000-01-01', state('42501')]],
   created_at: [['2000-01-01', state('42501')]],
   updated_at: [['2000-01-01', state('42501')]],
 };

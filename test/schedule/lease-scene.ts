@@ -44,7 +44,7 @@ export class LeaseScene {
   }
 
   /** Acquires what must be free, and returns its token. */
-  async take(name: string, options: { manual?: boolean } = {}): Promise<number> {
+  async take(name: string, options: { manual?: boolean; db?: Queryable } = {}): Promise<number> {
     const { reason, token } = await this.acquire(name, options);
     if (reason !== 'acquired') throw new Error(`${name} is ${reason}`);
     return token!;

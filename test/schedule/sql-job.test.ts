@@ -5,6 +5,7 @@ import { blocked } from '../harness/blocked.ts';
 import { openDatabase } from '../harness/database.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { openSession } from '../harness/session.ts';
+import { readJobResult } from '../../src/schedule/job-result.ts';
 import { done, JobScene, plpgsql } from './job-scene.ts';
 
 let scene: JobScene;
@@ -22,6 +23,8 @@ const failed = (sqlstate: string, message: unknown = expect.any(String)) => ({
   result: { success: false, message, details: { sqlstate } },
 });
 const wordOf = (verb: string, what: string) => `${verb}_${what.toLowerCase().replaceAll(/\W/g, '_')}`;
+const stateOf = (id: number) =>
+  scene.value<string[]>(`array(select state from pgfresh.scheduled_job_runs where job_id = $1::int)`, [id]);
 const rowsOf = (table: string) => scene.value<number>(`(select count(*)::int from ${table})`);
 
 describe('a function that', () => {
@@ -119,35 +122,64 @@ describe('a function that', () => {
     ['a success that is null', `'{"success": null, "message": "done"}'::jsonb`, 'got no success'],
     ['no message', `'{"success": true}'::jsonb`, 'got no message'],
     ['a message that is a number', `'{"success": true, "message": 1}'::jsonb`, 'got a message that is a number'],
-    ['a word that nobody knows', `'{"success": true, "message": "done", "detail": 1}'::jsonb`, `got 'detail' besides`],
     [
       'too much',
       `jsonb_build_object('success', true, 'message', 'm', 'details', repeat('x', 1048577))`,
       'got more than a megabyte',
     ],
-  ])('returns %s has failed, and is told what was expected', async (what, result, got) => {
+  ])('returns %s has failed, is told what was expected, and keeps what it wrote', async (what, result, got) => {
     const before = await rowsOf('ann.work');
     const id = await scene.add(wordOf('returns', what), `insert into ann.work values (8); return ${result};`);
     expect(await scene.run(id)).toMatchObject({
-      kind: 'failed',
+      kind: 'unsuccessful',
       result: {
         success: false,
         message: expect.stringMatching(new RegExp(`^expected \\{"success": true or false, "message".*${got}`)),
         details: { code: 'PGF_JOB_RESULT' },
       },
     });
-    expect(await rowsOf('ann.work')).toBe(before);
+    expect(await rowsOf('ann.work')).toBe(before + 1);
+    expect(await stateOf(id)).toEqual(['failed']);
   });
 
-  it('says that it has failed has done nothing', async () => {
+  it('truth 14: says that it has failed keeps what it wrote, and its failure is recorded with it', async () => {
     const before = await rowsOf('ann.work');
     const id = await scene.add(
       'says_no',
       `insert into ann.work values (9); return '{"success": false, "message": "not today", "details": {"why": 1}}'::jsonb;`,
     );
     const result = { success: false, message: 'not today', details: { why: 1 } };
-    expect(await scene.run(id)).toEqual({ kind: 'failed', result });
-    expect([await rowsOf('ann.work'), await scene.recorded(id)]).toEqual([before, 0]);
+    expect(await scene.run(id)).toEqual({ kind: 'unsuccessful', result });
+    expect([await rowsOf('ann.work'), await stateOf(id)]).toEqual([before + 1, ['failed']]);
+  });
+
+  it.each([
+    ['no details', `{"success": true, "message": "done"}`, undefined],
+    ['details that are null', `{"success": true, "message": "done", "details": null}`, undefined],
+    ['keys besides', `{"success": true, "message": "done", "rows": 5, "code": "40P01"}`, { rows: 5, code: '40P01' }],
+    [
+      'keys besides, and details of the same name',
+      `{"success": true, "message": "done", "rows": 5, "details": {"rows": 6, "ms": 7}}`,
+      { rows: 6, ms: 7 },
+    ],
+    [
+      'keys besides, and details that are a list',
+      `{"success": true, "message": "done", "rows": 5, "details": [1]}`,
+      { rows: 5, details: [1] },
+    ],
+  ])('truth 14: returns success, message and %s has succeeded', async (what, result, details) => {
+    const id = await scene.add(wordOf('at_least', what), `return '${result}'::jsonb;`);
+    expect(await scene.run(id)).toEqual({
+      kind: 'succeeded',
+      result: { success: true, message: 'done', ...(details && { details }) },
+    });
+    expect(readJobResult(JSON.parse(result))).toMatchObject({
+      success: true,
+      message: 'done',
+      ...(details && { details }),
+    });
+    const kept = '(select details from pgfresh.scheduled_job_runs where job_id = $1::int)';
+    expect(await scene.value(kept, [id])).toEqual(details ?? null);
   });
 
   it('survives being cancelled loses its session, soon after its time', async () => {
