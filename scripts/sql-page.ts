@@ -36,6 +36,7 @@ const topics: Readonly<Record<string, string>> = {
   by_hand: 'End, cancel and retry',
   refresh: 'Refreshes',
   recover: 'Workers and recovery',
+  workers: 'What workers serve',
   ledger: 'The ledger',
   sources: 'Sources and their limits',
   changes: 'Changes',

@@ -70,6 +70,7 @@ declare
   v_old_ids bigint[];
   v_open_ids bigint[];
   v_rerun_ids bigint[];
+  v_raised int := 0;
 begin
   select r.type_id, r.source_id,
     coalesce(
@@ -179,20 +180,23 @@ begin
       where p.type_id = v_type and p.key = any (v_keys)
         and p.job_id is not null and (v_old_ids is null or not p.job_id = any (v_old_ids)));
 
-    -- Those that wait already: a higher priority or an earlier time is taken over.
-    -- A claim in flight keeps its lock and its job.
+    -- Those that wait already: a higher priority or an earlier time is taken over. Only force ends the wait after a
+    -- failure. A claim in flight keeps its lock and its job.
     update pgfresh.job as j
     set priority = greatest(j.priority, p_priority),
       band = greatest(j.band, v_band),
-      run_at = case when j.state = 'w' and j.retries = 0 then least(j.run_at, v_run_at) else j.run_at end,
-      state = case when j.state = 'w' and j.retries = 0 and v_state = 'r' then 'r' else j.state end
+      run_at = case
+        when j.state = 'w' and (j.retries = 0 or p_force) then least(j.run_at, v_run_at) else j.run_at
+      end,
+      state = case when j.state = 'w' and (j.retries = 0 or p_force) and v_state = 'r' then 'r' else j.state end
     where j.id = any (array(
       select waiting.id
       from pgfresh.job as waiting
       where waiting.id = any (v_open_ids) and waiting.state <> 'x'
         and (waiting.priority < p_priority
-          or (waiting.state = 'w' and waiting.retries = 0 and waiting.run_at > v_run_at))
+          or (waiting.state = 'w' and (waiting.retries = 0 or p_force) and waiting.run_at > v_run_at))
       order by waiting.id for update skip locked));
+    get diagnostics v_raised = row_count;
 
     if p_force then
       with marked as (
@@ -217,7 +221,7 @@ begin
     added.key, p_metadata
   from (select unnest(v_new_ids) as id, unnest(v_new_keys) as key) as added;
 
-  if cardinality(v_new_ids) > 0 and v_state = 'r' then
+  if (cardinality(v_new_ids) > 0 or v_raised > 0) and v_state = 'r' then
     perform pgfresh.wake_workers();
   end if;
 
@@ -240,7 +244,8 @@ $$;
 comment on function pgfresh.queue_refreshes(text, text[], int, bigint, jsonb, timestamptz, boolean) is
   'Enqueues a job for each key of a data type that has none open, in the caller''s transaction. '
   'Says for each key what came of it: '
-  'queued; merged (it waits already; a higher priority or an earlier time was taken over); running; '
+  'queued; merged (it waits already; a higher priority or an earlier time was taken over, '
+  'and with p_force the wait after a failure is over); running; '
   'rerun (it runs, was forced, and will run again); '
   'busy (it is being ended or enqueued by somebody else this moment).';
 

@@ -187,8 +187,13 @@ begin
     where d.type_id = p_type.type_id
     order by r.data_type
   loop
-    if exists (select from pgfresh.ask_keys(v_gate.missing_sql, array[p_key])) then
-      needs := v_gate.data_type;
+    begin
+      needs := (select v_gate.data_type from pgfresh.ask_keys(v_gate.missing_sql, array[p_key]) limit 1);
+    exception when others then
+      -- As for the planner: what cannot be asked is not waited for.
+      needs := null;
+    end;
+    if needs is not null then
       obstacle := row('dependency',
         format('It needs the %s of the same key first, which is not there yet.', needs),
         null, null, p_now)::pgfresh.obstacle;
@@ -214,7 +219,7 @@ as $$
 declare
   v_now timestamptz := pgfresh.clock();
   v_type pgfresh.data_type_registry := pgfresh.require_type(p_data_type);
-  v_key text := (pgfresh.admit_keys(v_type, array[p_key]))[1];
+  v_key text := pgfresh.explained_key(v_type, p_key);
   v_pair pgfresh.pairs;
   v_job pgfresh.job;
   v_source pgfresh.sources;
@@ -224,6 +229,7 @@ declare
   v_place int;
   v_raised text;
   v_needs text;
+  v_no_worker text;
   v_state text; v_stale_at timestamptz;
   v_obstacles pgfresh.obstacle[];
   v_more pgfresh.obstacle[];
@@ -306,6 +312,11 @@ begin
       null, null, null);
   else
     v_obstacles := array(select o from pgfresh.source_obstacles(v_source, v_job, v_now) as o);
+    v_no_worker := pgfresh.worker_obstacle(v_type, v_now);
+    if v_no_worker is not null then
+      v_obstacles := v_obstacles
+        || row('no_worker', v_no_worker, v_job.created_at, null, 'infinity')::pgfresh.obstacle;
+    end if;
     if v_job.state = 'w' then
       v_obstacles := v_obstacles || row('retry',
         case

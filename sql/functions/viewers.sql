@@ -238,15 +238,18 @@ as $$
 declare
   v_type pgfresh.data_type_registry := pgfresh.require_type(p_data_type);
   v_key text := (pgfresh.admit_keys(v_type, array[p_key]))[1];
-  v_viewers int := (select viewers from pgfresh.pairs where type_id = v_type.type_id and key = v_key collate "C");
+  v_pair pgfresh.pairs;
 begin
   perform pgfresh.require_primary();
+  select * into v_pair from pgfresh.pairs where type_id = v_type.type_id and key = v_key collate "C";
   return pgfresh.queue_refresh_if_not_exists(
-    v_key, p_data_type, greatest(1, pgfresh.priority_of(v_type, coalesce(v_viewers, 1))));
+    v_key, p_data_type, greatest(1, pgfresh.priority_of(v_type, coalesce(v_pair.viewers, 1))),
+    -- One that failed is tried now; one that runs is not run once more.
+    p_force => exists (select from pgfresh.job where id = v_pair.job_id and state = 'w'));
 end
 $$;
 comment on function pgfresh.refresh_pair(text, text) is
-  'Queues a pair although it may be fresh, with the priority of its viewers. '
+  'Queues a pair although it may be fresh, with the priority of its viewers. Ends the wait of a job that failed. '
   'Returns {"job_id", "result"}; see queue_refreshes for the results.';
 
 create or replace function pgfresh.count_viewers(p_types int[], p_keys text[]) returns int[]

@@ -41,7 +41,7 @@ begin
     from (values
       -- Every process warns, and examines itself.
       ('{pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator}'::text[], array[
-        'warn', 'type_problems', 'job_problem', 'viewer_role_problem', 'check_cron_job_health',
+        'warn', 'type_problems', 'unserved_types', 'job_problem', 'viewer_role_problem', 'check_cron_job_health',
         'is_quota_exceeded', 'calls_now', 'source_budget', 'explain_pair', 'get_active_subscriptions']),
       ('{pgfresh_viewer, pgfresh_gateway, pgfresh_worker}', array[
         'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch']),
@@ -54,10 +54,11 @@ begin
       ('{pgfresh_worker}', array[
         'get_queue_batch', 'claim_next_pending_job', 'claim_jobs', 'release_claim',
         'fence_jobs', 'complete_jobs', 'complete_queue_job', 'turn_back_jobs', 'fail_queue_job', 'heartbeat_jobs',
-        'register_worker', 'heartbeat_worker', 'retire_worker',
+        'register_worker', 'serve_types', 'heartbeat_worker', 'retire_worker',
         'take_call', 'count_calls', 'hold_source', 'keep_refused_answer']),
       ('{pgfresh_planner}', array[
-        'cleanup_stale_subscriptions', 'plan_due_pairs', 'open_refresh_cycle', 'queue_scheduled_refreshes',
+        'cleanup_stale_subscriptions', 'warn_of_unserved_types', 'plan_due_pairs',
+        'open_refresh_cycle', 'queue_scheduled_refreshes',
         'clear_planner_runs', 'clear_old_warnings', 'clear_unwatched_changes',
         'call_job_function', 'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs',
         'due_slots', 'settle_slots', 'take_waiting_runs', 'schedule_pause', 'do_run', 'end_run',
@@ -65,7 +66,7 @@ begin
       ('{pgfresh_worker, pgfresh_planner, pgfresh_operator}', array[
         'queue_refreshes', 'queue_refresh_if_not_exists', 'recover_stuck_jobs']),
       ('{pgfresh_planner, pgfresh_operator}', array['check_and_queue_stale_data', 'maintain_queue_partitions']),
-      ('{pgfresh_worker, pgfresh_operator}', array['reset_job_immediate']),
+      ('{pgfresh_worker, pgfresh_operator}', array['reset_job_immediate', 'admit_pairs']),
       ('{pgfresh_monitor, pgfresh_operator}', array['overview']),
       ('{pgfresh_operator}', array[
         'cancel_queue_jobs', 'retry_failed_jobs', 'pause_source', 'resume_source',

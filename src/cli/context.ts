@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { loadConfig, settingNames, type LoadOptions, type ResolvedConfig, type SettingName } from '../config/index.ts';
-import { Connection, type Queryable } from '../database/index.ts';
+import { Connection, pendingMigrations, readSqlFiles, type Queryable } from '../database/index.ts';
+import { PgfreshError } from '../errors/index.ts';
 import { Events } from '../events/index.ts';
 import { thenStop } from '../lifecycle/index.ts';
 import { isUncreated, sentenceOf } from '../watch/index.ts';
@@ -35,8 +36,22 @@ export function contextOf(
   };
 }
 
-/** Lends the database to a command that does one thing and ends. */
+/** Lends the database to a command that does one thing and ends. It must be there, with pgfresh in it. */
 export async function withDatabase<T>(
+  context: CommandContext,
+  duty: string,
+  work: (connection: Connection) => Promise<T>,
+): Promise<T> {
+  const { settings } = await context.config();
+  if (await isUncreated(settings)) throw new PgfreshError('PGF_NOTHING_YET', { folder: settings.dataDir });
+  return withAnyDatabase(context, duty, async (connection) => {
+    await requireInstalled(connection.database);
+    return work(connection);
+  });
+}
+
+/** The same for a command that installs pgfresh; an embedded database that is not there yet is created. */
+export async function withAnyDatabase<T>(
   context: CommandContext,
   duty: string,
   work: (connection: Connection) => Promise<T>,
@@ -54,12 +69,33 @@ export async function lookAtDatabase<T>(
   duty: string,
   look: (database: Queryable) => Promise<T>,
 ): Promise<T> {
+  return lookAtAnyDatabase(context, duty, async (database) => {
+    await requireInstalled(database);
+    return look(database);
+  });
+}
+
+/** The same for a command that also looks at a database without pgfresh. */
+export async function lookAtAnyDatabase<T>(
+  context: CommandContext,
+  duty: string,
+  look: (database: Queryable) => Promise<T>,
+): Promise<T> {
   const { settings } = await context.config();
-  if (!(await isUncreated(settings))) return withDatabase(context, duty, ({ database }) => look(database));
+  if (!(await isUncreated(settings))) return withAnyDatabase(context, duty, ({ database }) => look(database));
   if (settings.logLevel !== 'silent') {
     context.output.hint('The embedded PostgreSQL is not created yet; "pgfresh dev" creates it.');
   }
   return look({ query: async () => [] });
+}
+
+async function requireInstalled(database: Queryable): Promise<void> {
+  const [table] = await database.query<{ missing: boolean }>(
+    `select to_regclass('pgfresh.data_type_registry') is null as missing`,
+  );
+  if (!table?.missing) return;
+  const { length: count } = await pendingMigrations(database, await readSqlFiles());
+  throw new PgfreshError('PGF_MIGRATION_PENDING', { count });
 }
 
 // Such a command writes no log. What takes a while and what is wrong is said all the same.

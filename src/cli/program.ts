@@ -8,6 +8,7 @@ import { addDemo } from './commands/demo.ts';
 import { addExplain } from './commands/explain.ts';
 import { addJobs } from './commands/jobs.ts';
 import { addMigrate } from './commands/migrate.ts';
+import { addRefresh } from './commands/refresh.ts';
 import { addRefused } from './commands/refused.ts';
 import { addDev, addRun, addWorker } from './commands/run.ts';
 import { addSource } from './commands/source.ts';
@@ -26,6 +27,7 @@ Examples:
   DATABASE_URL=postgres://… pgfresh run      run against it
   pgfresh check                              what is wrong, and what to do about it
   pgfresh try quote AAPL                     fetch it once, check everything, write nothing
+  pgfresh refresh quote AAPL                 have it fetched now, and tell how it ended
   pgfresh explain quote AAPL                 why it is or is not being refreshed
   pgfresh top                                how fresh everything is, the queue and the limits, live
   pgfresh type list                          what is kept fresh
@@ -55,6 +57,7 @@ const commands = [
   addType,
   addSource,
   addTry,
+  addRefresh,
   addRefused,
   addExplain,
   addTop,

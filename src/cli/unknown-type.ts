@@ -1,6 +1,6 @@
 import { nearMiss } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
-import { PgfreshError } from '../errors/index.ts';
+import { asPgfreshError, PgfreshError } from '../errors/index.ts';
 import { listTypes } from '../registry/index.ts';
 
 /** The error of a data type that is none of the known ones. */
@@ -8,6 +8,16 @@ export function unknownType(name: string, known: readonly string[]): PgfreshErro
   const near = nearMiss(name, known);
   const hint = near ? `; did you mean "${near}"?` : known.length === 0 ? '; there are none yet' : '';
   return new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `There is no data type "${name}"${hint}` });
+}
+
+/** Does something with a data type, and names the near miss if there is none of this name. */
+export async function namingUnknownType<T>(database: Queryable, name: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (asPgfreshError(error).code !== 'PGF_TYPE_UNKNOWN') throw error;
+    throw unknownType(name, await typeNames(database));
+  }
 }
 
 /** The data types of the registry. */

@@ -71,6 +71,11 @@ export const errorTable = {
     says: 'What dev of {file} starts has failed: {problem}',
     next: 'Correct the function; --debug shows where it failed. "pgfresh run" does without it.',
   },
+  PGF_NOTHING_YET: {
+    exit: database,
+    says: 'There is nothing here yet: the folder {folder} has no database, and DATABASE_URL is not set.',
+    next: 'Start with "pgfresh dev", which creates the database, or set DATABASE_URL.',
+  },
   PGF_DATA_DIR_UNWRITABLE: {
     exit: config,
     says: 'The data folder {folder} can not be written: {problem}',

@@ -108,6 +108,7 @@ export type WarningCode =
   | 'demand_lost'
   | 'breaker_opened'
   | 'type_unwritable'
+  | 'no_worker'
   | 'answer_without_length'
   | 'answer_overlong'
   | 'changes_unseen'

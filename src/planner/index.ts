@@ -1,3 +1,4 @@
+export { askForRefresh, type AskedRefresh } from './asked-refresh.ts';
 export { explainPair, type Explanation } from './explanation.ts';
 export { Planner, type PlannerOptions } from './planner.ts';
 export { plannerStatement } from './planner-call.ts';

@@ -36,7 +36,7 @@ export const reasons = {
   stopped: 'nothing is spent now',
   concurrency: 'as many jobs of its source run as may at once',
   same_key: 'another job of the same key runs, and its source takes one at a time',
-  no_worker: 'no worker has its fetcher',
+  no_worker: 'no worker that runs can fetch it',
   unresolved: 'its registry row names something that is not there or is not what was registered',
 } as const;
 export type Reason = keyof typeof reasons;

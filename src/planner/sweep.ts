@@ -30,6 +30,7 @@ export function sweepJob({ db, events, budgetMs = usualBudgetMs }: SweepOptions)
     const counts: Record<string, number> = {};
     // First, so that nothing is asked for those who have gone.
     const { removed = 0 } = await callPlanner(db, 'cleanup_stale_subscriptions');
+    await db.query('select pgfresh.warn_of_unserved_types()');
     let isDone = false;
     for (;;) {
       isDone = addCounts(counts, await callPlanner(db, 'check_and_queue_stale_data')).done === true;

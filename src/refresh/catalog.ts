@@ -20,6 +20,9 @@ interface RegisteredType extends Pick<
 export interface Catalog {
   readonly types: ReadonlyMap<number, RefreshType>;
   readonly problems: readonly { readonly type: string; readonly problem: string; readonly next: string }[];
+  /** The fetchers of the configuration, and the data types that name another one. */
+  readonly fetchers: readonly string[];
+  readonly foreign: readonly { readonly type: string; readonly fetcher: string }[];
   /** The database's time when it was read. */
   readonly now: Date;
 }
@@ -64,10 +67,14 @@ export async function readCatalog(
   );
   const types = new Map<number, RefreshType>();
   const problems: Catalog['problems'][number][] = [];
+  const foreign: Catalog['foreign'][number][] = [];
   for (const row of rows) {
     const fetcher = fetchers.get(row.fetcher);
     // Another process may have it.
-    if (!fetcher) continue;
+    if (!fetcher) {
+      foreign.push({ type: row.name, fetcher: row.fetcher });
+      continue;
+    }
     const type = sources.some(({ name }) => name === row.source)
       ? refreshType(row, fetcher, columns.get(row.table) ?? [])
       : {
@@ -77,7 +84,7 @@ export async function readCatalog(
     if ('problem' in type) problems.push({ type: row.name, ...type });
     else types.set(row.id, type);
   }
-  return { types, problems, now: clock!.now };
+  return { types, problems, fetchers: [...fetchers.keys()], foreign, now: clock!.now };
 }
 
 function isFetched(type: DataType): type is DataType & Fetcher {

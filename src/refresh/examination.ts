@@ -1,6 +1,7 @@
 import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
-import { readCatalog, type Fetchers } from './catalog.ts';
+import { didYouMean } from '../registry/index.ts';
+import { readCatalog, type Catalog, type Fetchers } from './catalog.ts';
 
 /** One check of what can be fetched; `pgfresh check` shows it beside its own. */
 interface RefreshFinding {
@@ -21,7 +22,7 @@ export async function examineFetchers(
   db: Queryable,
   { sources, dataTypes = [], file }: Configured,
 ): Promise<RefreshFinding[]> {
-  const { types, problems } = await readCatalog(db, { sources, dataTypes });
+  const { types, problems, fetchers, foreign } = await readCatalog(db, { sources, dataTypes });
   const findings = problems.map(({ type, problem, next }): RefreshFinding => {
     return { name: `data type ${type}`, state: 'fatal', detail: problem, code: 'PGF_FETCHER_MISSING', next };
   });
@@ -40,7 +41,33 @@ export async function examineFetchers(
     return [{ name: 'worker', state: 'warning', detail: message, code, next }];
   }
   const detail = names.length === 0 ? 'no data type has request, schema and rows' : `can refresh ${names.join(', ')}`;
-  return [{ name: 'worker', state: 'ok', detail }, ...findings];
+  return [{ name: 'worker', state: 'ok', detail }, ...findings, ...(await unserved(db, foreign, fetchers))];
+}
+
+/** Data types that neither this configuration can fetch nor a worker that runs. */
+async function unserved(
+  db: Queryable,
+  foreign: Catalog['foreign'],
+  fetchers: readonly string[],
+): Promise<RefreshFinding[]> {
+  const types = await db.query<{ type: string; workers: boolean }>(
+    'select data_type as type, workers from pgfresh.unserved_types()',
+  );
+  return types.flatMap(({ type, workers }): RefreshFinding[] => {
+    const fetcher = foreign.find((one) => one.type === type)?.fetcher;
+    if (fetcher === undefined) return [];
+    const hint = didYouMean(fetcher, fetchers);
+    return [
+      {
+        name: `data type ${type}`,
+        // Without a typo, and while nothing runs, it may be that of a worker with another configuration.
+        state: workers || hint !== '' ? 'fatal' : 'warning',
+        detail: `no worker can fetch it: no data type here with request, schema and rows has the fetcher "${fetcher}"${hint}`,
+        code: 'PGF_FETCHER_MISSING',
+        next: 'Correct the fetcher of the data type, or start a worker whose configuration has it.',
+      },
+    ];
+  });
 }
 
 async function hasTypes(db: Queryable): Promise<boolean> {

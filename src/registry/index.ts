@@ -8,6 +8,7 @@ export {
 } from '../config/index.ts';
 export { isEmpty, type ColumnChange, type RegistryDiff } from './diff.ts';
 export { examineRegistry } from './examination.ts';
+export { admitKey } from './key.ts';
 export { listTypes, type ListedType } from './list.ts';
 export { didYouMean, rowColumns } from './row-columns.ts';
 export { readProblems, type TypeProblem } from './rows.ts';

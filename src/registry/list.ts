@@ -1,6 +1,5 @@
 import { durationText } from '../config/index.ts';
-import { pendingMigrations, readSqlFiles, type Queryable } from '../database/index.ts';
-import { PgfreshError } from '../errors/index.ts';
+import type { Queryable } from '../database/index.ts';
 import { typeColumns, type TypeRow, type Value } from './columns.ts';
 import { readProblems, readRegistry, type TypeProblem } from './rows.ts';
 
@@ -10,10 +9,7 @@ export type ListedType = TypeRow & { readonly problem: Omit<TypeProblem, 'type'>
 /** Every data type that the database knows. */
 export async function listTypes(database: Queryable): Promise<ListedType[]> {
   const { types } = await readRegistry(database);
-  if (types.length === 0) {
-    await requireInstalled(database);
-    return [];
-  }
+  if (types.length === 0) return [];
   const problems = new Map((await readProblems(database)).map(({ type, ...rest }) => [type, rest]));
   return types.map((row) => ({ ...withTexts(row), problem: problems.get(row.data_type) ?? null }));
 }
@@ -24,14 +20,4 @@ function withTexts(row: TypeRow): TypeRow {
     return [column, kind === 'interval' && typeof value === 'number' ? durationText(value) : value];
   });
   return Object.fromEntries(entries) as TypeRow;
-}
-
-/** A database without the registry must not look like one without data types. */
-async function requireInstalled(database: Queryable): Promise<void> {
-  const [table] = await database.query<{ missing: boolean }>(
-    `select to_regclass('pgfresh.data_type_registry') is null as missing`,
-  );
-  if (!table?.missing) return;
-  const { length: count } = await pendingMigrations(database, await readSqlFiles());
-  throw new PgfreshError('PGF_MIGRATION_PENDING', { count });
 }

@@ -77,6 +77,8 @@ export class Worker extends Service {
   #lease: Lease;
   #catalog: Catalog | undefined;
   #readAt = 0;
+  /** What the queue was told last. */
+  #served = '';
   #loops: Promise<unknown> | undefined;
   #emptied = Promise.withResolvers<void>();
 
@@ -97,6 +99,7 @@ export class Worker extends Service {
     await this.#readCatalog();
     await failpoint('worker.after-catalog');
     await this.#lease.start();
+    await this.#tellServed();
     await failpoint('worker.after-register');
     // Without notifications, for instance behind a pooler, polling is enough.
     await this.#listener.start().catch((error: unknown) => this.#failed('lease', error));
@@ -105,7 +108,7 @@ export class Worker extends Service {
     this.#options.events.emit({ type: 'worker.started', worker: this.#lease.worker, name, types });
     this.#loops = Promise.all([
       this.#claimUntilStopped(),
-      this.#every(catalogEveryMs, 'catalog', () => this.#readCatalog()),
+      this.#every(catalogEveryMs, 'catalog', () => this.#renewCatalog()),
       this.#every(recoverEveryMs, 'recovery', () => this.#recover()),
     ]);
   }
@@ -211,6 +214,7 @@ export class Worker extends Service {
     const lease = this.#newLease();
     await lease.start();
     this.#lease = lease;
+    await this.#tellServed();
     return lease;
   }
 
@@ -299,6 +303,20 @@ export class Worker extends Service {
       if (before.has(`${type} ${problem}`)) continue;
       events.emit({ type: 'warning', code: 'type_unwritable', subject: type, message: `${type}: ${problem}`, next });
     }
+  }
+
+  async #renewCatalog(): Promise<void> {
+    await this.#readCatalog();
+    await this.#tellServed();
+  }
+
+  /** Tells the queue what is refreshed here, whenever that changes. */
+  async #tellServed(): Promise<void> {
+    const { types, fetchers } = this.#catalog!;
+    const served = [this.#lease.worker, [...types.keys()], fetchers, this.#options.types ?? null];
+    if (JSON.stringify(served) === this.#served) return;
+    await this.#options.db.query('select pgfresh.serve_types($1::bigint, $2::int[], $3::text[], $4::text[])', served);
+    this.#served = JSON.stringify(served);
   }
 
   async #recover(): Promise<void> {

@@ -159,6 +159,78 @@ describe('pgfresh try', () => {
   });
 });
 
+describe('truth 20: pgfresh try', () => {
+  it('applies keyPattern and normalise before it spends a call', async () => {
+    await database.query(
+      `update pgfresh.data_type_registry set key_pattern = '^[A-Z]{1,5}$' where data_type = 'quote'`,
+    );
+    provider.json('/quote/AAPL', { symbol: 'AAPL', price: 101 });
+    const asked = provider.asked.length;
+    const { code, stderr } = await pgfresh('try', 'quote', 'apple inc');
+    expect([code, stderr]).toEqual([
+      1,
+      expect.stringMatching(
+        /^PGF_KEY_UNKNOWN 'APPLE INC' is not a key of quote; its keys are those that match \^\[A-Z\]\{1,5\}\$\nNext: /,
+      ),
+    ]);
+    expect(provider.asked.length).toBe(asked);
+    expect(await json('try', 'quote', 'aapl')).toMatchObject({ key: 'AAPL', outcome: 'fresh' });
+    await database.query(`update pgfresh.data_type_registry set key_pattern = null where data_type = 'quote'`);
+  });
+});
+
+describe('truth 20: pgfresh refresh', () => {
+  it('says that no worker runs instead of waiting for one', async () => {
+    const { code, stdout } = await pgfresh('refresh', 'quote', 'aapl');
+    expect([code, stdout]).toEqual([
+      1,
+      `quote AAPL has not been fetched yet: No worker is running: start one with "pgfresh run --roles worker".
+Next: the refresh goes on; "pgfresh explain quote AAPL" shows it.\n`,
+    ]);
+    expect(await json('refresh', 'quote', 'AAPL', '--no-wait')).toMatchObject({ result: 'merged', attempt: null });
+    await database.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'quote')`);
+  });
+
+  it('waits for the end, tells how it went, and ends the wait of a job that failed', async () => {
+    const worker = new CliProcess(['worker', '--port', '0'], { cwd, env: { DATABASE_URL: url } });
+    await worker.printed(/is ready/);
+    provider.json('/quote/NEW', { symbol: 'NEW', price: 5 });
+    const good = await pgfresh('refresh', 'quote', 'new');
+    expect([good.code, good.stdout]).toEqual([
+      0,
+      expect.stringMatching(/^quote NEW: fresh\. New rows were written\. \(1 call, \d+ bytes\)\n$/),
+    ]);
+    provider.json('/quote/NEW', { symbol: 'NEW', price: -1 });
+    const bad = await pgfresh('refresh', 'quote', 'NEW');
+    expect([bad.code, bad.stdout]).toEqual([
+      1,
+      expect.stringMatching(
+        /^quote NEW: sanity\. price is -1, not above 0 \(1 call, \d+ bytes\)\nNext: It is tried again at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\. "pgfresh try quote NEW"/,
+      ),
+    ]);
+    const later = `update pgfresh.job set run_at = pgfresh.clock() + interval '1 hour' where state = 'w' returning id`;
+    while ((await database.query(later)).length === 0);
+    provider.json('/quote/NEW', { symbol: 'NEW', price: 6 });
+    const again = await json<{ result: string }>('refresh', 'quote', 'NEW');
+    expect(again).toMatchObject({ result: 'merged', attempt: { status: 'succeeded', outcome: 'fresh' } });
+    worker.signal('SIGTERM');
+    expect(await worker.exit).toBe(0);
+    // Other tests count what was fetched.
+    await database.query(
+      `truncate pgfresh.history_succeeded, pgfresh.history_other, pgfresh.history_attempt; delete from pgfresh.refused_answer`,
+    );
+  });
+
+  it.each([
+    [['refresh', 'qoute', 'AAPL'], 1, /PGF_TYPE_UNKNOWN .*did you mean "quote"\?/],
+    [['refresh', 'quote', ''], 1, /PGF_KEY_INVALID/],
+    [['refresh', 'quote', 'A', '--timeout', 'soon'], 2, /expected a positive time/],
+  ])('%j is refused', async (args, code, message) => {
+    const result = await pgfresh(...args);
+    expect([result.code, result.stderr]).toEqual([code, expect.stringMatching(message)]);
+  });
+});
+
 describe('in a folder without a configuration', () => {
   const elsewhere = async (...args: string[]) =>
     runCli(args, { cwd: await temporaryFolder('no-config'), env: { DATABASE_URL: url } });

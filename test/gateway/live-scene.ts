@@ -7,6 +7,7 @@ import { Gateway } from '../../src/gateway/index.ts';
 import { HttpServer, type HttpOptions } from '../../src/http/index.ts';
 import { Health, Metrics } from '../../src/watch/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
+import { standInWorker } from '../harness/stand-in-worker.ts';
 import { LiveClient, type LiveOptions } from './live-client.ts';
 
 export const secret = 'a secret of tests, long enough for HS256';
@@ -50,6 +51,7 @@ export class LiveScene {
       insert into pgfresh.sources (name) values ('market');
       insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl, key_pattern, normalise)
         values ('quote', 'market', 'quote', 'fetched_at', '1 minute', '^[A-Z]+$', 'upper')`);
+    await standInWorker(db);
     return new LiveScene(url, db);
   }
 

@@ -34,9 +34,10 @@ const fail = (isFinal: boolean): string =>
     perform pgfresh.fail_queue_job(j, '${secretText}', null, ${isFinal}); end $do$;`;
 
 /** What a viewer can meet first; `due` comes later. Where it waits for nothing there is no reason. */
-const situations: Readonly<Record<Exclude<Reason, 'due' | 'no_worker'> | Settled, Situation>> = {
+const situations: Readonly<Record<Exclude<Reason, 'due'> | Settled, Situation>> = {
   fresh: { row: true, before: `update ${canary}_table set fetched_at = pgfresh.clock()` },
   queued: {},
+  no_worker: { before: `update pgfresh.worker set lease_until = '-infinity'` },
   running: { before: `${queue} ${claim}` },
   retry: { before: `${queue} ${claim} ${fail(false)}` },
   refused: { before: `${queue} ${claim} ${fail(true)}` },

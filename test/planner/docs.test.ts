@@ -14,7 +14,7 @@ test('docs/planner.md has every reason', () => {
 
 test('docs/planner.md shows how what waits after a failure is asked for at once', async () => {
   const scene = await QueueScene.open();
-  const ask = `select pgfresh.queue_refresh_if_not_exists('AAPL', 'quote', 1000, p_force => true) ->> 'result' as result`;
+  const ask = `select pgfresh.queue_refresh_if_not_exists('AAPL', 'quote', 1000) ->> 'result' as result`;
   await scene.db.query(ask);
   const { id } = await scene.claimOne();
   await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'a key that is wrong')`, [id]);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { explainPair, reasons, type Explanation, type Reason as AnyReason } from '../../src/planner/index.ts';
+import { explainPair, reasons, type Explanation, type Reason } from '../../src/planner/index.ts';
 import { runCli } from '../harness/process.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { PlannerScene } from './scene.ts';
@@ -9,9 +9,6 @@ interface Situation {
   readonly says: RegExp;
   readonly also?: object;
 }
-
-// Only a worker's processes can say which fetchers there are.
-type Reason = Exclude<AnyReason, 'no_worker'>;
 
 /** Each reason, with the situation made for real. The pair is (quote, A); somebody looks at it unless said otherwise. */
 const situations: Readonly<Record<Reason, Situation>> = {
@@ -32,6 +29,14 @@ const situations: Readonly<Record<Reason, Situation>> = {
     },
     says: /at place 2 of its source/,
     also: { job: { place: 2, priority: 1 }, viewers: 1, viewers_by: { heartbeat: 1, gateway: 0 } },
+  },
+  no_worker: {
+    make: async (scene) => {
+      await viewed(scene);
+      await scene.db.query(`update pgfresh.worker set lease_until = '-infinity'`);
+    },
+    says: /^No worker is running: start one with "pgfresh run --roles worker"\.$/,
+    also: { job: { status: 'pending' } },
   },
   unresolved: {
     make: async (scene) => {
@@ -208,7 +213,7 @@ async function viewed(scene: PlannerScene): Promise<void> {
   await scene.tick();
 }
 
-test.for(Object.keys(reasons).filter((reason) => reason !== 'no_worker') as Reason[])('%s', async (reason) => {
+test.for(Object.keys(reasons) as Reason[])('%s', async (reason) => {
   const scene = await PlannerScene.open();
   await scene.type('quote');
   const { make, says, also = {} } = situations[reason];

@@ -76,6 +76,26 @@ describe('enqueue', () => {
     ]);
   });
 
+  it('truth 20: ends the wait of a job that failed by force, and not without', async () => {
+    const { db, queue } = scene;
+    await queue.enqueue(db, 'quote', 'FAILED');
+    const { id } = await scene.claimOne();
+    await db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503')`, [id]);
+    expect((await queue.enqueue(db, 'quote', 'FAILED')).result).toBe('merged');
+    expect(await scene.claim()).toEqual([]);
+    expect((await queue.enqueue(db, 'quote', 'FAILED', { force: true })).result).toBe('merged');
+    const again = await scene.claimOne();
+    expect(again).toMatchObject({ id, key: 'FAILED', attempt: 2 });
+    await db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503')`, [id]);
+    // What a viewer asks for ends the wait too, and is not run twice.
+    const refresh = () => scene.value<{ result: string }>(`pgfresh.refresh_pair('quote', 'FAILED')`);
+    expect((await refresh()).result).toBe('merged');
+    expect(await scene.claimOne()).toMatchObject({ id, attempt: 3 });
+    expect((await refresh()).result).toBe('running');
+    await db.query(`select pgfresh.complete_queue_job($1::bigint, 0)`, [id]);
+    expect(await scene.claim()).toEqual([]);
+  });
+
   it('changes nothing of a running job, unless it is forced: then it runs again', async () => {
     await queue.enqueue(db, 'quote', 'A', { priority: 5, metadata: { of: 'first' } });
     const [running] = await scene.claim();

@@ -2,6 +2,7 @@ import type { Database, Queryable } from '../../src/database/index.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { mirror } from '../harness/mirror.ts';
+import { standInWorker } from '../harness/stand-in-worker.ts';
 import { openSession } from '../harness/session.ts';
 
 /** Columns of a registry row. */
@@ -28,6 +29,7 @@ export class RegistryScene {
     const clock = await freezeClock(db);
     await db.query(mirror.table);
     await db.query(`insert into pgfresh.sources (name) values ('market')`);
+    await standInWorker(db);
     return new RegistryScene(url, db, await openSession(url), clock);
   }
 

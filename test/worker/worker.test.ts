@@ -164,6 +164,25 @@ describe('a worker', () => {
     await db.close();
   });
 
+  it('truth 5: tells the queue what it serves, and a fetcher that it lacks is explained', async () => {
+    const scene = await RefreshScene.open([quoteType(), quoteType({ name: 'other' })]);
+    await scene.db
+      .query(`insert into pgfresh.data_type_registry (data_type, source, table_name, key_columns, timestamp_column, ttl, fetcher)
+      values ('typo', 'market', 'quote', '{symbol}', 'fetched_at', '1 day', 'qoute')`);
+    // That of the scene has not said what it serves.
+    await scene.db.query(`update pgfresh.worker set lease_until = '-infinity'`);
+    const worker = await startWorker(scene, { types: ['quote', 'typo'] });
+    const why = (type: string) => scene.value<string>(`select pgfresh.explain_pair('${type}', 'A') ->> 'words'`);
+    await scene.db.query(`update pgfresh.sources set enabled = false`);
+    for (const type of ['quote', 'typo', 'other'])
+      await scene.db.query(`select pgfresh.queue_refresh_if_not_exists('A', $1::text)`, [type]);
+    expect(await why('typo')).toBe('No worker that runs has the fetcher qoute; did you mean quote?');
+    expect(await why('other')).toMatch(/^The workers that run are limited to other data types than other: start /);
+    expect(await why('quote')).toBe('The source market is switched off.');
+    await worker.stop();
+    expect(await why('quote')).toBe('No worker is running: start one with "pgfresh run --roles worker".');
+  });
+
   it('takes up a type that SQL adds while it runs', async () => {
     const scene = await RefreshScene.open();
     scene.quote('A', 1);

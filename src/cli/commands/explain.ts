@@ -1,9 +1,8 @@
 import type { Command } from 'commander';
-import { asPgfreshError } from '../../errors/index.ts';
 import { explainPair, type Explanation } from '../../planner/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { table } from '../output.ts';
-import { typeNames, unknownType } from '../unknown-type.ts';
+import { namingUnknownType } from '../unknown-type.ts';
 
 export function addExplain(program: Command): void {
   program
@@ -14,10 +13,7 @@ export function addExplain(program: Command): void {
     .action(async (type: string, key: string, _options: object, command: Command) => {
       const context = contextOf(command);
       await withDatabase(context, 'explain', async ({ database }) => {
-        const explanation = await explainPair(database, type, key).catch(async (error: unknown) => {
-          if (asPgfreshError(error).code !== 'PGF_TYPE_UNKNOWN') throw error;
-          throw unknownType(type, await typeNames(database));
-        });
+        const explanation = await namingUnknownType(database, type, () => explainPair(database, type, key));
         context.output.result(explanation, () => described(explanation));
       });
     });

@@ -12,7 +12,8 @@ import {
 import { exitCodes, PgfreshError } from '../../errors/index.ts';
 import { isEmpty, previewSync, readProblems, syncRegistry } from '../../registry/index.ts';
 import { isSettled, previewJobs, syncJobs } from '../../schedule/index.ts';
-import { contextOf, lookAtDatabase, withDatabase, type CommandContext } from '../context.ts';
+import { isUncreated } from '../../watch/index.ts';
+import { contextOf, lookAtAnyDatabase, withAnyDatabase, type CommandContext } from '../context.ts';
 import { table } from '../output.ts';
 import { jobLines, jobReport, registryLines, registryReport } from '../registry-report.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
@@ -39,7 +40,7 @@ async function runMigrate(options: { dryRun?: boolean; sql?: boolean }, command:
   const context = contextOf(command);
   if (options.sql || options.dryRun) return showPending(context, options.sql === true);
   const { output, events } = context;
-  await withDatabase(context, 'migrate', async ({ database }) => {
+  await withAnyDatabase(context, 'migrate', async ({ database }) => {
     const steps = await migrate(database, { files: await readSqlFiles(), events });
     const diff = await syncRegistry(database, await context.config(), events);
     const jobs = await syncJobs(database, await context.config(), events);
@@ -55,7 +56,7 @@ async function runMigrate(options: { dryRun?: boolean; sql?: boolean }, command:
 }
 
 async function showPending(context: CommandContext, asScript: boolean): Promise<void> {
-  await lookAtDatabase(context, 'migrate', async (database) => {
+  await lookAtAnyDatabase(context, 'migrate', async (database) => {
     const steps = await pendingMigrations(database, await readSqlFiles());
     if (!asScript) {
       const diff = await previewSync(database, await context.config());
@@ -77,7 +78,7 @@ async function showPending(context: CommandContext, asScript: boolean): Promise<
 
 async function showStatus(_options: object, command: Command): Promise<void> {
   const context = contextOf(command);
-  await lookAtDatabase(context, 'migrate status', async (database) => {
+  await lookAtAnyDatabase(context, 'migrate status', async (database) => {
     const [pending, applied] = [await pendingMigrations(database, await readSqlFiles()), await appliedFiles(database)];
     const value = {
       applied: applied.map(({ kind, name, applied_at }) => ({ name: `${kind}/${name}`, appliedAt: applied_at })),
@@ -100,7 +101,12 @@ async function showStatus(_options: object, command: Command): Promise<void> {
 
 async function runUninstall(options: { yes?: boolean }, command: Command): Promise<void> {
   const context = contextOf(command);
-  await withDatabase(context, 'uninstall', async ({ database, facts }) => {
+  if (await isUncreated((await context.config()).settings))
+    return context.output.result(
+      { installed: false, dropped: false },
+      () => 'Nothing to do: there is no database yet.',
+    );
+  await withAnyDatabase(context, 'uninstall', async ({ database, facts }) => {
     const preview = await (options.yes ? uninstall(database) : previewUninstall(database));
     if (!preview.installed)
       return context.output.result(

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { PgfreshError } from '../../errors/index.ts';
 import { thenStop } from '../../lifecycle/index.ts';
 import { outcomes, tryPair, type RowChange, type Trial } from '../../refresh/index.ts';
+import { admitKey } from '../../registry/index.ts';
 import { SourceClient, takeCall } from '../../sources/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { fetchedType } from '../fetched-type.ts';
@@ -23,7 +24,8 @@ export function addTry(program: Command): void {
       await withDatabase(context, 'try', async ({ database }) => {
         const { type, now } = await fetchedType(database, config, name);
         const since = performance.now();
-        const wanted = { key: inCase(key, type.normalise), metadata };
+        // Refused here, a key costs nothing.
+        const wanted = { key: await admitKey(database, name, key), metadata };
         const source = config.sources.find((one) => one.name === type.source)!;
         const client = new SourceClient(source, {
           events: context.events,
@@ -50,11 +52,6 @@ function parseMetadata(text: string | undefined): object | null {
   throw new PgfreshError('PGF_USAGE', {
     problem: `--metadata: expected a JSON object such as {"full": true}, got ${text}`,
   });
-}
-
-function inCase(key: string, normalise: 'none' | 'upper' | 'lower'): string {
-  if (normalise === 'none') return key;
-  return normalise === 'upper' ? key.toUpperCase() : key.toLowerCase();
 }
 
 function described({ dataType, key, outcome, error, checks, changes, cost }: Trial): string {

@@ -1,0 +1,69 @@
+import { setTimeout as rest } from 'node:timers/promises';
+import type { Queryable } from '../database/index.ts';
+import { explainPair, type Explanation } from './explanation.ts';
+
+type Attempt = Explanation['outcomes'][number];
+
+/** What came of a refresh that was asked for. */
+export interface AskedRefresh {
+  readonly job_id: number;
+  /** What asking did: `queued`, `merged` with a job that waits, `running` already, or `busy`. */
+  readonly result: string;
+  /** How the first attempt from then on ended; null if it has not. */
+  readonly attempt: Attempt | null;
+  /** The pair as it was last looked at. */
+  readonly pair: Explanation;
+}
+
+interface AskOptions {
+  /** Ends the wait, and not the refresh. */
+  readonly signal?: AbortSignal;
+  /** Called when what it waits for changes. */
+  readonly onWaiting?: (words: string) => void;
+}
+
+const pollMs = 200;
+// Above nearly all pairs that people look at: somebody waits for this one and has asked for it by hand.
+const priority = 1_000;
+const ask = `select pgfresh.queue_refresh_if_not_exists($2::text, $1::text, $3::int, p_force => $4::boolean) as answer`;
+
+/**
+ * Queues a pair although it may be fresh, ends the wait of a job that failed, and waits for the next attempt. A job that
+ * runs already is waited for, and not run twice.
+ */
+export async function askForRefresh(
+  db: Queryable,
+  dataType: string,
+  key: string,
+  { signal, onWaiting }: AskOptions = {},
+): Promise<AskedRefresh> {
+  const before = new Set((await explainPair(db, dataType, key)).outcomes.map(nameOf));
+  const queue = async (force: boolean): Promise<Pick<AskedRefresh, 'job_id' | 'result'>> => {
+    const [row] = await db.query<{ answer: Pick<AskedRefresh, 'job_id' | 'result'> }>(ask, [
+      dataType,
+      key,
+      priority,
+      force,
+    ]);
+    return row!.answer;
+  };
+  let asked = await queue(false);
+  if (asked.result === 'merged') asked = await queue(true);
+  for (let told = ''; ;) {
+    const pair = await explainPair(db, dataType, key);
+    const attempt = pair.outcomes.find((one) => one.job >= asked.job_id && isEnd(one) && !before.has(nameOf(one)));
+    if (attempt || signal?.aborted || pair.reason === 'no_worker') return { ...asked, attempt: attempt ?? null, pair };
+    if (pair.words !== told) onWaiting?.(pair.words);
+    told = pair.words;
+    await rest(pollMs, undefined, signal && { signal }).catch(() => {});
+  }
+}
+
+/** One that was put back says nothing about the pair. */
+function isEnd({ status }: Attempt): boolean {
+  return status !== 'pending';
+}
+
+function nameOf({ job, attempt }: Attempt): string {
+  return `${job} ${attempt}`;
+}

@@ -1,0 +1,26 @@
+import type { Queryable } from '../database/index.ts';
+import { PgfreshError } from '../errors/index.ts';
+
+interface Verdict {
+  readonly key: string | null;
+  readonly code: 'PGF_KEY_INVALID' | 'PGF_KEY_UNKNOWN' | 'PGF_TYPE_UNKNOWN' | 'PGF_REGISTRY_INVALID' | null;
+  readonly problem: string | null;
+  readonly pattern: string | null;
+  readonly table: string | null;
+}
+
+/** A key as its data type spells it; refuses one that it can not have. */
+export async function admitKey(database: Queryable, dataType: string, key: string): Promise<string> {
+  const [verdict] = await database.query<Verdict>(
+    `select a.key, a.code, a.problem, r.key_pattern as pattern, r.key_table as "table"
+    from pgfresh.admit_pairs(array[$1::text], array[$2::text]) as a
+    left join pgfresh.data_type_registry as r on r.data_type = $1::text`,
+    [dataType, key],
+  );
+  const { key: spelled, code, problem, pattern, table } = verdict!;
+  if (code === null) return spelled!;
+  const keys = pattern === null ? table && `those of ${table}` : `those that match ${pattern}`;
+  throw new PgfreshError(code, {
+    problem: code === 'PGF_KEY_UNKNOWN' && keys ? `${problem}; its keys are ${keys}` : problem!,
+  });
+}
