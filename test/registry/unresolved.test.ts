@@ -7,6 +7,7 @@ import { defineDataType } from '../../src/index.ts';
 import { readCatalog } from '../../src/refresh/index.ts';
 import { examineRegistry, listTypes, syncRegistry } from '../../src/registry/index.ts';
 import { readOverview } from '../../src/watch/index.ts';
+import { standInWorker } from '../harness/stand-in-worker.ts';
 import { market, profile, quote, scene, wanted } from './config-scene.ts';
 
 const fetching = {
@@ -23,6 +24,7 @@ let database: Database;
 beforeAll(async () => {
   ({ database } = await scene());
   await syncRegistry(database, wanted(config), new Events());
+  await standInWorker(database);
   await database.query('drop table public.quote cascade');
 });
 
