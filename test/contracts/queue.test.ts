@@ -45,6 +45,62 @@ test('contract 1: of 16 concurrent claimers and 10,000 jobs each job goes to exa
   );
 });
 
+/** The ways in which a claim finds its jobs. */
+const claims: readonly { readonly from: string; readonly sources: readonly string[]; readonly floors?: true }[] = [
+  { from: 'one source', sources: ['free'] },
+  { from: 'one source, from where it was before', sources: ['free'], floors: true },
+  { from: 'several sources', sources: ['free', 'other'] },
+  { from: 'several sources, from where it was before', sources: ['free', 'other'], floors: true },
+  { from: 'a source with limits', sources: ['metered'] },
+  { from: 'sources with limits and without', sources: ['free', 'metered', 'counted'] },
+];
+
+test.for(claims)('contract 1: no job goes to two claimers at once: $from', async ({ sources, floors }) => {
+  const scene = await QueueScene.open({ poolSize: 9 });
+  const { ids, claim } = await claimScene(scene, sources, floors);
+  // A claim that is not committed yet: what it has is passed over, and nobody waits for it.
+  const taken = await scene.db.transact('first', async (tx) => {
+    const first = await claim(tx, 30);
+    expect(first.length).toBeGreaterThan(0);
+    const second = await scene.db.transact('second', (other) => claim(other, 1_000), {
+      attempts: 1,
+      lockTimeoutMs: 500,
+    });
+    return [...first, ...second];
+  });
+  expect(new Set(taken).size).toBe(taken.length);
+  const rest = async (): Promise<void> => {
+    while (taken.length < ids) taken.push(...(await claim(scene.db, 7)));
+  };
+  await Promise.all(Array.from({ length: 8 }, rest));
+  expect(taken).toHaveLength(ids);
+  expect(new Set(taken).size).toBe(ids);
+  expect(await scene.value(`(select count(*) from pgfresh.job where state <> 'x' or attempt <> 1)`)).toBe(0);
+});
+
+/** 300 jobs of each of these sources, and a claim of any of them. */
+async function claimScene(scene: QueueScene, sources: readonly string[], floors = false) {
+  const worker = await scene.register();
+  await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await scene.db.query(`delete from pgfresh.data_type_registry; delete from pgfresh.sources`);
+  const numbers: number[] = [];
+  for (const source of sources) {
+    const limits = { metered: { quotaBytes: 1_000_000_000, window: '1 day' }, counted: { concurrency: 1_000 } };
+    const number = await scene.source(source, source in limits ? limits[source as keyof typeof limits] : {});
+    await scene.type(source, source, source === 'metered' ? 100 : 0);
+    await scene.queue.enqueueMany(scene.db, source, keys(300), { priority: 5 });
+    numbers.push(number);
+  }
+  const claim = async (db: Queryable, limit: number): Promise<number[]> => {
+    const rows = await db.query<{ id: number }>(
+      `select id from pgfresh.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_floor_sources => $3::int[], p_floor_bands => $4::smallint[], p_floor_ids => $5::bigint[])`,
+      [worker, limit, ...(floors ? [numbers, numbers.map(() => 2), numbers.map(() => 1)] : [[], [], []])],
+    );
+    return rows.map(({ id }) => id);
+  };
+  return { ids: 300 * sources.length, claim };
+}
+
 test('contract 2: recovery and completion of the same jobs at once: no deadlock, and one effect each', async () => {
   const scene = await QueueScene.open({ poolSize: 8 });
   const clock = await freezeClock(scene.db);
@@ -288,9 +344,9 @@ test('contract 17: a deadlock at the end of a job is repeated with the answer th
 });
 
 test.for([
-  { deadlocks: 1, outcome: 'fresh', then: 'the commit is repeated with the answer that is already here' },
-  { deadlocks: 4, outcome: 'interrupted', then: 'the jobs are put back at once, and no retry is counted' },
-])('contract 17: after $deadlocks deadlocks of a refresh nobody is blamed: $then', async ({ deadlocks, outcome }) => {
+  { deadlocks: 1, outcome: 'fresh', so: 'the commit is repeated with the answer that is already here' },
+  { deadlocks: 4, outcome: 'interrupted', so: 'the jobs are put back at once, and no retry is counted' },
+])('contract 17: after $deadlocks deadlocks of a refresh nobody is blamed: $so', async ({ deadlocks, outcome }) => {
   const scene = await RefreshScene.open();
   for (const key of ['A', 'B']) scene.quote(key, 2);
   await scene.db.query(
