@@ -44,3 +44,30 @@ it('contract 15: an outage opens the breaker in the second batch, other sources 
   await scene.complete(claims.flat());
   expect(await scene.claim({ limit: 100 })).toHaveLength(29);
 });
+
+it('contract 15: retries open the breaker too, although every other call succeeds, and only that of their source', async () => {
+  const scene = await QueueScene.open();
+  const { db, queue } = scene;
+  const clock = await freezeClock(db);
+  await scene.register();
+  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await queue.enqueueMany(
+    db,
+    'quote',
+    Array.from({ length: 40 }, (_, n) => `k${n}`),
+    { priority: 1 },
+  );
+  await scene.source('living');
+  await scene.type('filing', 'living');
+  const isOpen = () =>
+    db.query(`select name from pgfresh.sources where paused_until > pgfresh.clock() and paused_by = 'breaker'`);
+  for (let retries = 1; retries <= 10; retries++) {
+    expect(await isOpen()).toEqual([]);
+    const [good, bad] = await scene.claim({ limit: 2 });
+    const ends = [{ id: bad!.id, attempt: bad!.attempt, request: bad!.request, bytes: 0, calls: 1 }];
+    await queue.turnBack(db, ends, 'retry', { outcome: 'http_5xx', error: '503', counts: true });
+    if (retries < 10) await scene.complete([good!]);
+    await clock.advance('30 seconds');
+  }
+  expect(await isOpen()).toEqual([{ name: 'market' }]);
+});

@@ -1,5 +1,6 @@
 import pg from 'pg';
 import { expect, it, onTestFinished } from 'vitest';
+import { blocked } from '../harness/blocked.ts';
 import { PlannerScene } from '../planner/scene.ts';
 import { QueueScene } from '../queue/scene.ts';
 
@@ -113,8 +114,15 @@ it('contract 16: maintenance gives up while a long reader holds the table, says 
     expect(await maintain()).toEqual({ made: 0, dropped: 0, busy: 1 });
     await client.query('select pgfresh.maintain_queue_partitions(7, 30)');
     expect(said).toEqual([`partition ${old} is in use and stays until the next run`]);
+    // Also while it waits for its lock.
+    const maintaining = maintain();
+    await Promise.race([blocked(db), maintaining]);
     await queue.enqueue(db, 'quote', 'A');
-    expect(await scene.complete(await scene.claim())).toHaveLength(1);
+    const jobs = await scene.claim();
+    const ends = jobs.map(({ id, attempt, request }) => ({ id, attempt, request, bytes: 0 }));
+    const ended = await db.transact('end', (tx) => queue.complete(tx, ends), { attempts: 1, lockTimeoutMs: 1_000 });
+    expect(ended).toHaveLength(1);
+    expect(await maintaining).toEqual({ made: 0, dropped: 0, busy: 1 });
   });
   expect(await maintain()).toEqual({ made: 0, dropped: 1, busy: 0 });
   expect(await maintain()).toEqual({ made: 0, dropped: 0, busy: 0 });

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { expect, test, vi } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { Database, EmbeddedServer, migrate, readSqlFiles, type Queryable } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { Planner, sweepJob } from '../../src/planner/index.ts';
@@ -80,22 +80,61 @@ test('contract 3: nothing leaks after a killed session', async () => {
   expect(await scene.queue.value(advisoryLocks)).toBe(0);
 });
 
-test('contract 4: a missing table, a raising function and a key of the wrong type stop nothing else', async () => {
-  const scene = await PlannerScene.open();
-  await scene.type('gone');
-  await scene.db.query('create table number (id int primary key, fetched_at timestamptz)');
-  await scene.type('number', { columns: { key_columns: `'{id}'` } });
+test.for(['tick', 'sweep'] as const)(
+  'contract 4: a missing table, raising functions and keys of the wrong type stop nothing else: $0',
+  async (planner) => {
+    const scene = await PlannerScene.open();
+    await scene.type('gone');
+    await scene.db.query('create table number (id int primary key, fetched_at timestamptz)');
+    await scene.type('number', { columns: { key_columns: `'{id}'` } });
+    await scene.db.query(`
+      create function raising(timestamptz, interval) returns boolean language plpgsql as 'begin raise exception ''no''; end';
+      create function choosy(at timestamptz, ttl interval) returns boolean language plpgsql as
+        'begin if at = ''-infinity'' then raise exception ''no''; end if; return pgfresh.is_data_stale(at, ttl); end';
+      create function closed(text, text) returns boolean language plpgsql as 'begin raise exception ''no''; end'`);
+    await scene.type('raising', { columns: { staleness_function: `'raising'` } });
+    await scene.type('choosy', { columns: { staleness_function: `'choosy'` } });
+    await scene.type('gated', { columns: { gate_function: `'closed'` } });
+    await scene.type('quote');
+    await scene.db.query('drop table gone');
+    await scene.rows('raising', ['A']);
+    await scene.rows('gated', ['A'], '2 minutes');
+    // One bad row among many: those that are fresh are not blamed with it.
+    const many = keysUpTo(60);
+    await scene.rows('choosy', many);
+    await scene.db.query(`update choosy set fetched_at = '-infinity' where key = 'K7'`);
+    for (const type of ['gone', 'raising', 'gated', 'quote']) await scene.look(type, ['A']);
+    await scene.look('number', ['1', 'one', '2']);
+    await scene.look('choosy', many);
+    if (planner === 'tick') await scene.tick();
+    else await scene.sweep();
+    expect(await scene.open()).toEqual(
+      ['choosy K7', 'gated A', 'number 1', 'number 2', 'number one', 'quote A', 'raising A'].map((pair) => `${pair} 1`),
+    );
+    // And each is told of, by its type.
+    const told = (await scene.warnings()).map(({ code, subject }) => `${subject} ${code}`).toSorted();
+    expect(told).toEqual(
+      expect.arrayContaining([
+        'choosy check_raised',
+        'gated gate_raised',
+        'gone type_unresolved',
+        'raising check_raised',
+      ]),
+    );
+  },
+);
+
+test('contract 4: a scheduled type whose keys cannot be read stops no other', async () => {
+  const scene = await scheduledScene(['bad', 'good'], 3);
+  await scene.db.query('create view keys as select symbol, 1 / (length(symbol) - 2) = 1 as active from symbols');
   await scene.db.query(
-    `create function raising(timestamptz, interval) returns boolean language plpgsql as 'begin raise exception ''no''; end'`,
+    `update pgfresh.data_type_registry set key_table = 'keys' where data_type = 'bad'; grant select on keys to pgfresh_evaluator`,
   );
-  await scene.type('raising', { columns: { staleness_function: `'raising'` } });
-  await scene.type('quote');
-  await scene.db.query('drop table gone');
-  await scene.rows('raising', ['A']);
-  for (const type of ['gone', 'raising', 'quote']) await scene.look(type, ['A']);
-  await scene.look('number', ['1', 'one', '2']);
-  await scene.tick();
-  expect(await scene.open()).toEqual(['number 1 1', 'number 2 1', 'number one 1', 'quote A 1', 'raising A 1']);
+  for (const type of ['bad', 'good'])
+    await scene.db.query('select pgfresh.open_refresh_cycle($1::text, pgfresh.clock())', [type]);
+  await scene.db.query('select pgfresh.queue_scheduled_refreshes()');
+  expect(await scene.open()).toEqual(['good S1 -1', 'good S2 -1', 'good S3 -1']);
+  expect((await scene.warnings()).map(({ code, subject }) => `${subject} ${code}`)).toContain('bad keys_raised');
 });
 
 test('contract 8: a registry priority of 999 on a scheduled type still queues −1', async () => {
@@ -143,6 +182,13 @@ test('contract 10: on a standby every function that decides refuses, and the pro
   await server.start();
   const database = new Database({ url: server.url, events, applicationName: 'pgfresh test' });
   await migrate(database, { files: await readSqlFiles(), events });
+  await database.query(`insert into pgfresh.sources (name) values ('market')`);
+  await database.query('create table quote (key text primary key, fetched_at timestamptz)');
+  await database.query(`insert into quote values ('A', null)`);
+  await database.query(
+    `insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl, refresh_strategy, refresh_schedule, key_table, key_table_column)
+     values ('quote', 'market', 'quote', 'fetched_at', '1 minute', 'scheduled', '0 3 * * *', 'quote', 'key')`,
+  );
   await database.close();
   await server.stop();
   // With their owner, who is not root.
@@ -150,16 +196,26 @@ test('contract 10: on a standby every function that decides refuses, and the pro
   await writeFile(join(copy, 'postgres', 'standby.signal'), '');
 
   const standby = new EmbeddedServer({ dataDir: copy, events, fsync: false });
+  onTestFinished(() => standby.stop());
   await standby.start();
-  const db = openDatabase(standby.url);
+  const db = openDatabase(standby.url, { poolSize: 1 });
   for (const call of [
     'plan_due_pairs()',
     'check_and_queue_stale_data()',
     'queue_scheduled_refreshes()',
     'cleanup_stale_subscriptions()',
+    `open_refresh_cycle('quote', '2026-01-05')`,
+    `upsert_active_subscription('ann', 'A', 'quote')`,
+    `remove_active_subscription('ann', 'A', 'quote')`,
+    `check_and_queue_stale_batch('A', '{quote}')`,
+    `refresh_pair('quote', 'A')`,
+    `register_node('gateway')`,
+    `register_scheduler('scheduler', '{}', '2026a')`,
     `acquire_refresh_lock('work', 'me')`,
   ]) {
-    await expect(db.query(`select pgfresh.${call}`)).rejects.toMatchObject({ code: 'PGF_STANDBY' });
+    await db.query(`select set_config('pgfresh.user_id', 'ann', false)`);
+    const refused = await db.query(`select pgfresh.${call}`).catch((error: unknown) => error);
+    expect([call, refused]).toMatchObject([call, { code: 'PGF_STANDBY' }]);
   }
   const options = { cwd: copy, env: { DATABASE_URL: standby.url } };
   const { code, stderr } = await runCli(['run', '--roles', 'planner'], options);

@@ -245,6 +245,36 @@ test('contract 11: a claim reads no more buffers beside 200,000 finished jobs th
   expect(beside200000).toBeLessThanOrEqual(beside0 * 1.1);
 });
 
+test('contract 11: jobs that have ended are not in the table of open ones, however they ended', async () => {
+  const scene = await QueueScene.open({ poolSize: 1 });
+  const worker = await scene.register();
+  await scene.db.query('alter table pgfresh.job set (autovacuum_enabled = off)');
+  const finish = async (round: number): Promise<void> => {
+    await scene.queue.enqueueMany(scene.db, 'quote', keys(2_000, `${round} `));
+    for (let left = 2_000; left > 0;) {
+      const jobs = await scene.claim({ limit: 500 });
+      left -= jobs.length;
+      const [first, second, third] = [jobs.slice(0, 480), jobs.slice(480, 490), jobs.slice(490)];
+      expect(await scene.complete(first)).toHaveLength(first.length);
+      await scene.queue.turnBack(scene.db, ends(second), 'fail');
+      await scene.db.query('select pgfresh.cancel_queue_jobs($1::bigint[])', [third.map(({ id }) => id)]);
+    }
+  };
+  const buffers = async (): Promise<number> => {
+    await scene.queue.enqueueMany(scene.db, 'quote', keys(600, 'open '));
+    await scene.db.query('vacuum analyze pgfresh.job, pgfresh.pairs');
+    for (let warm = 0; warm < 3; warm++) await claimBuffers(scene.db, worker);
+    const read = Math.min(await claimBuffers(scene.db, worker), await claimBuffers(scene.db, worker));
+    await scene.db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'quote')`);
+    return read;
+  };
+  await finish(0);
+  const few = await buffers();
+  for (let round = 1; round <= 6; round++) await finish(round);
+  expect(await scene.value('(select count(*) from pgfresh.job)')).toBe(0);
+  expect(await buffers()).toBeLessThanOrEqual(few * 1.3);
+});
+
 test('contract 11: a claim reads no more buffers beside 20,000 jobs that may not run now than beside none', async () => {
   const [beside0, besidePaused, besideLater] = [
     await claimBesideWaiting(0),

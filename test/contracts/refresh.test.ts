@@ -69,6 +69,9 @@ describe('writers in any order', () => {
       expect(row!.at).toBe('12:00:03');
       const winners = ended.filter(({ outcome, at }) => outcome === 'fresh' && at.endsWith('03Z'));
       expect(winners.map(({ price }) => price)).toEqual([row!.price]);
+      // Each told something else, so none of them has told what was there already.
+      const others = new Set(ended.map(({ outcome }) => outcome));
+      expect([...others].toSorted()).toEqual(others.size === 1 ? ['fresh'] : ['fresh', 'older_source']);
     }
   });
 
@@ -105,6 +108,7 @@ describe('writers in any order', () => {
         ]),
       });
       expect(rows).toHaveLength(2);
+      expect(ended.every(({ outcome }) => outcome === 'fresh' || outcome === 'older_source')).toBe(true);
     }
   });
 });

@@ -48,6 +48,32 @@ test('contract 22: a NOT NULL column that the schema does not know fails the che
   expect(await pgfresh('check')).toMatchObject({ code: 0 });
 });
 
+test('contract 22: a column that is gone, of another type or not null any more fails the check, by type, table and column', async () => {
+  const cwd = await mkdtemp(join(tmpdir(), 'pgfresh-contract-'));
+  onTestFinished(() => rm(cwd, { recursive: true }));
+  const row = `row: z.object({ symbol: z.string(), price: z.number(), name: z.string().nullable(), volume: z.number() }),`;
+  await writeFile(join(cwd, 'pgfresh.config.ts'), config.replace(/row: .*\n/, `${row}\n`));
+  const url = await createDatabase();
+  const database = openDatabase(url);
+  await database.query(
+    'create table public.quote (symbol text primary key, price numeric not null, name text, volume float8, fetched_at timestamptz not null)',
+  );
+  const pgfresh = (...args: string[]) => runCli(args, { cwd, env: { DATABASE_URL: url } });
+  expect(await pgfresh('migrate')).toMatchObject({ code: 0 });
+  expect(await pgfresh('check')).toMatchObject({ code: 0 });
+  await database.query(
+    `alter table public.quote alter column price type boolean using true, alter column name set not null, drop column volume`,
+  );
+  const { code, stdout } = await pgfresh('check');
+  expect(code).toBe(1);
+  for (const finding of [
+    'column price of quote is boolean, and the schema has number',
+    'column name of quote is not null, and the schema allows null',
+    'quote has no column volume',
+  ])
+    expect(stdout).toContain(`data type quote: row: ${finding}`);
+});
+
 test('contract 22: the recorded answers of every data type of the market go through its schema into its table', async () => {
   const { url, db } = await openMarket();
   await freezeClock(db, recordedAt.toISOString());

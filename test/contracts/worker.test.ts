@@ -90,7 +90,7 @@ test('contract 19: 50 types and 500 jobs need no more than the pool, the lease a
   let most = 0;
   const look = async (): Promise<void> => {
     const [row] = await scene.db.query<{ count: number }>(
-      `select count(*)::int as count from pg_stat_activity where datname = current_database() and application_name in ('pgfresh worker', 'pgfresh lease', 'pgfresh listen')`,
+      `select count(*)::int as count from pg_stat_activity where datname = current_database() and backend_type = 'client backend' and application_name <> 'pgfresh test'`,
     );
     most = Math.max(most, row!.count);
   };
