@@ -4,8 +4,8 @@
 */
 
 /*
-  Whether there is a row, its time and when it goes stale are passed as they are now. Where it is not known whether there
-  is one, it goes by what the planner last saw; what a success says that it wrote is believed until the next tick.
+  Whether there is a row, its time and when it goes stale are passed as they are now. Where it is not known whether
+  there is one, it goes by what the planner last saw; what a success says that it wrote is believed until the next tick.
 */
 create or replace function pgfresh.state_of(
   p_pair pgfresh.pairs, p_found boolean, p_at timestamptz, p_stale_at timestamptz, p_empty_ttl interval,

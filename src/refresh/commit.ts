@@ -139,12 +139,11 @@ export class Commits {
     await failpoint('commit.after-rows');
     const judged = ours.map((one) => {
       const verdict = verdicts.get(one.job.id);
-      const { rowAt = undefined, sourceAt = undefined } = verdict ?? {};
       return {
         ...one,
         outcome: outcomeOf(one, verdict),
-        rowAt: rowAt ?? undefined,
-        sourceAt: sourceAt ?? undefined,
+        rowAt: verdict?.rowAt ?? undefined,
+        sourceAt: verdict?.sourceAt ?? undefined,
         age: ageOf(one),
       };
     });
