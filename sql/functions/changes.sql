@@ -585,7 +585,7 @@ begin
           when a.rows is null then (p.pair).empty_at + coalesce(v_type.empty_ttl, v_type.ttl)
           -- As the planner knows it, if this is the row that it knows.
           when a.fetched_at = (p.pair).row_at then (p.pair).stale_at
-          else least(a.fetched_at, '9999-12-31') + coalesce(a.ttl, v_type.ttl)
+          when a.fetched_at is not null then least(a.fetched_at, '9999-12-31') + coalesce(a.ttl, v_type.ttl)
         end as stale_at
       ) as u
       offset 0

@@ -220,7 +220,7 @@ begin
           when a.rows is null then null
           -- He may see only some of the rows, so this goes by what the planner knows of all of them.
           when (p.pair).row_at is not null then (p.pair).stale_at
-          else least(a.fetched_at, '9999-12-31') + coalesce(a.ttl, v_type.ttl)
+          when a.fetched_at is not null then least(a.fetched_at, '9999-12-31') + coalesce(a.ttl, v_type.ttl)
         end as stale_at
       ) as u
       offset 0

@@ -122,7 +122,10 @@ select s.name as source,
     else 'ok'
   end as state,
   s.enabled, s.failure_streak, s.last_success_at, s.last_failure_at,
-  s.paused_until, s.paused_by, s.pause_reason, s.breaker_opened_at,
+  -- A pause that has ended is none.
+  case when s.paused_until > c.now then s.paused_until end as paused_until,
+  case when s.paused_until > c.now then s.paused_by end as paused_by,
+  case when s.paused_until > c.now then s.pause_reason end as pause_reason, s.breaker_opened_at,
   s.rate_limit_per_minute, s.api_keys, calls.viewed as calls_free, calls.next_at as next_call_at,
   s.max_concurrency, s.one_key_at_a_time,
   b.cap as quota_cap, b.used as quota_used, b.reserved as quota_reserved, b.free as quota_free
