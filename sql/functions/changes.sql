@@ -556,7 +556,12 @@ begin
       format('the rows of %s are not for everybody', v_type.data_type),
       'Read them as the user who looks, with read_pairs_as.');
   end if;
-  select * into v_source from pgfresh.source_hindrance(v_type.source_id, pgfresh.clock());
+  select coalesce(h.reason, case when b.type_id is not null then 'paused' end) as reason,
+    coalesce(h.until, b.paused_until) as until
+  into v_source
+  from (select pgfresh.clock() as now) as c
+  cross join pgfresh.source_hindrance(v_type.source_id, c.now) as h
+  left join pgfresh.breaker as b on b.type_id = v_type.type_id and b.paused_until > c.now;
   -- One statement, whose snapshot is the version of everything that it reads. The version is made once (offset 0), and
   -- each pair looked up by itself: a join could read them all.
   return query

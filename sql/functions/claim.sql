@@ -116,6 +116,9 @@ declare
   v_job record;
   v_count int := 0;
   v_lowest smallint := -1;
+  v_probes int := 0;
+  -- The least size of a job that may be taken: with a quota, none whose size is unknown.
+  v_known int := 0;
 begin
   if not pg_try_advisory_xact_lock(7042, p_source_id) then
     return;
@@ -135,6 +138,16 @@ begin
   if v_source.paused_until > v_now then
     return;
   end if;
+  -- Keys that were refused and may be tried again, each by one job.
+  if v_source.denied_keys <> '{}' then
+    select count(*)
+    into v_probes
+    from pgfresh.breaker as b
+    where b.source_id = p_source_id and b.api_key = any (v_source.denied_keys) and b.paused_until <= v_now;
+    if cardinality(v_source.denied_keys) >= v_source.api_keys then
+      v_room := least(v_room, v_probes);
+    end if;
+  end if;
   if v_source.max_concurrency is not null or v_source.one_key_at_a_time then
     delete from pgfresh.source_place as p
     where p.source_id = p_source_id
@@ -146,7 +159,7 @@ begin
     v_room := least(v_room, v_source.max_concurrency - v_running);
   end if;
   if v_source.rate_limit_per_minute is not null then
-    select least(v_room, c.viewed), c.background
+    select least(v_room, c.viewed + v_probes), greatest(c.background, v_probes)
     into v_room, v_viewed_only
     from pgfresh.calls_now(v_source, v_now) as c;
     v_lowest := case when v_viewed_only > 0 then -1 else 0 end;
@@ -164,9 +177,17 @@ begin
     v_left := v_budget.free;
     v_saving := v_budget.saving_job;
     v_classes := 25;
+    v_known := 1;
+    if v_budget.used + v_budget.reserved >= v_budget.cap then
+      return;
+    end if;
     -- From 90 % of the cap on, nobody's work waits.
     if v_budget.used + v_budget.reserved >= v_budget.cap * 0.9 then
       v_lowest := 0;
+    end if;
+    -- No more than could start: what is measured meanwhile is a better guess.
+    if v_left > 0 then
+      perform pgfresh.size_unknown_jobs(p_source_id, v_budget.depth, p_types, v_lowest, least(v_room, 16));
     end if;
     -- What is being saved for a large job is not there for the others.
     v_small := greatest(0, v_left - v_budget.saved);
@@ -207,7 +228,7 @@ begin
         select j.*
         from pgfresh.job as j
         where j.state = 'r' and j.source_id = p_source_id and j.size_class = c.class
-          and j.band = b.band and j.est_bytes <= v_small
+          and j.band = b.band and j.est_bytes between v_known and v_small
           and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
           and j.key <> all (v_busy) and j.id is distinct from v_saving
         order by j.seq
@@ -291,6 +312,48 @@ comment on function pgfresh.client_number(text) is
   'The number under which a client that speaks only SQL claims: that of its name, '
   'or of its application_name (else its user) and process id. A part of claim_jobs.';
 
+create or replace function pgfresh.take_type_probes(
+  p_left_alone int[], p_types int[], p_sources int[], p_now timestamptz)
+returns int[]
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  with due as (
+    select b.type_id
+    from pgfresh.breaker as b
+    where b.type_id = any (p_left_alone) and b.paused_until <= p_now and (p_types is null or b.type_id = any (p_types))
+      -- Without a job to try with it stays as it is, or the planner would not open one.
+      and exists (
+        select from pgfresh.job as j
+        where j.state = 'r' and j.source_id = any (p_sources) and j.type_id = b.type_id)
+    for update skip locked
+  ), taken as (
+    update pgfresh.breaker as b
+    set paused_until = p_now + interval '1 minute'
+    from due
+    where b.type_id = due.type_id
+    returning b.type_id
+  )
+  select coalesce(array_agg(t.type_id), '{}') from taken as t
+$$;
+comment on function pgfresh.take_type_probes(int[], int[], int[], timestamptz) is
+  'Data types that were left alone and may be tried again, each by one job. A part of claim_jobs.';
+
+create or replace function pgfresh.one_of_each(p_ids bigint[], p_types int[]) returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(array_agg(c.id order by c.place), '{}')
+  from (
+    select p.id, p.place, j.type_id, row_number() over (partition by j.type_id order by p.place) as turn
+    from unnest(p_ids) with ordinality as p(id, place)
+    join pgfresh.job as j on j.id = p.id
+  ) as c
+  where c.turn = 1 or c.type_id <> all (p_types)
+$$;
+comment on function pgfresh.one_of_each(bigint[], int[]) is
+  'These jobs, but of each of these data types only the first. A part of claim_jobs.';
+
 create or replace function pgfresh.claim_jobs(
   p_worker bigint, p_request uuid, p_limit int, p_sources int[] default null, p_types int[] default null,
   p_max_bytes bigint default null, p_floor_sources int[] default '{}', p_floor_bands smallint[] default '{}',
@@ -316,10 +379,14 @@ declare
   v_sources int[];
   v_source int;
   v_metered int[] := '{}';
+  v_rated int[] := '{}';
   v_taken record;
   v_called bigint[];
   v_api_keys smallint[];
   v_use_by timestamptz;
+  -- Data types that are left alone, and those of them of which one job may try now.
+  v_left_alone int[];
+  v_probed int[] := '{}';
   v_floors int := cardinality(p_floor_sources);
   v_holder bigint := p_worker;
 begin
@@ -359,17 +426,18 @@ begin
     array(
       select s.id
       from pgfresh.sources as s
-      where not s.limited and s.breaker_opened_at is null
+      where not s.limited and s.breaker_opened_at is null and s.denied_keys = '{}'
         and s.enabled and (s.paused_until is null or s.paused_until <= v_now)
         and (p_sources is null or s.id = any (p_sources))),
     array(
       select s.id
       from pgfresh.sources as s
-      where (s.limited or s.breaker_opened_at is not null)
+      where (s.limited or s.breaker_opened_at is not null or s.denied_keys <> '{}')
         and s.enabled and (s.paused_until is null or s.paused_until <= v_now)
         and (p_sources is null or s.id = any (p_sources))
-      order by s.id)
-  into v_idle, v_due, v_stopped, v_free, v_limited;
+      order by s.id),
+    array(select b.type_id from pgfresh.breaker as b where b.type_id is not null and b.opened_at is not null)
+  into v_idle, v_due, v_stopped, v_free, v_limited, v_left_alone;
   if p_client is not null then
     perform pgfresh.require_worker_name('the name of a worker', p_client);
   end if;
@@ -384,6 +452,14 @@ begin
   if v_stopped then
     v_free := '{}';
     v_limited := '{}';
+  end if;
+  if v_left_alone <> '{}' then
+    v_probed := pgfresh.take_type_probes(v_left_alone, p_types, v_free || v_limited, v_now);
+    p_types := array(
+      select r.type_id
+      from pgfresh.data_type_registry as r
+      where (p_types is null or r.type_id = any (p_types))
+        and (r.type_id <> all (v_left_alone) or r.type_id = any (v_probed)));
   end if;
 
   if v_limited = '{}' and v_floors = 0 and cardinality(v_free) = 1 then
@@ -417,6 +493,12 @@ begin
     select coalesce(array_agg(chosen.id), '{}'), coalesce(array_agg(chosen.source_id), '{}')
     into v_ids, v_sources
     from chosen;
+    if v_probed <> '{}' then
+      select coalesce(array_agg(c.id order by c.place), '{}'), coalesce(array_agg(c.source_id order by c.place), '{}')
+      into v_ids, v_sources
+      from unnest(v_ids, v_sources) with ordinality as c(id, source_id, place)
+      where c.id = any (pgfresh.one_of_each(v_ids, v_probed));
+    end if;
     foreach v_source in array v_limited loop
       continue when not v_source = any (v_sources);
       select array_agg(t.id) as ids, array_agg(t.api_key) as api_keys
@@ -440,6 +522,11 @@ begin
     v_use_by := pgfresh.use_by_of(v_now);
     v_metered := array(
       select s.id from pgfresh.sources as s where s.id = any (v_limited) and s.quota_bytes is not null);
+    v_rated := array(
+      select s.id from pgfresh.sources as s where s.id = any (v_limited) and s.rate_limit_per_minute is not null);
+  end if;
+  if v_probed <> '{}' then
+    v_ids := pgfresh.one_of_each(v_ids, v_probed);
   end if;
 
   -- Who got less than it asked for will soon wait for more, and wants to be woken.
@@ -467,12 +554,13 @@ begin
     update pgfresh.job as j
     set state = 'x', worker = v_holder, request = p_request, claimed_at = v_now, progress_at = v_now,
       attempt = j.attempt + 1,
-      reserved = case when j.source_id = any (v_metered) then j.est_bytes else 0 end
+      reserved = case when j.source_id = any (v_metered) then j.est_bytes else 0 end,
+      api_key = v_api_keys[array_position(v_called, j.id)]
     where j.id = any (v_ids) and (select named.new from named)
     returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.priority,
       j.est_bytes, j.retries::int, j.metadata,
-      case when v_api_keys[array_position(v_called, j.id)] is not null then v_use_by end,
-      v_api_keys[array_position(v_called, j.id)];
+      case when j.source_id = any (v_rated) then v_use_by end,
+      j.api_key;
   if not found then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       format('p_request %s has named a claim before', p_request),

@@ -40,6 +40,7 @@ declare
   v_noteworthy boolean;
   -- That of all of them; null where they differ.
   v_outcome text := 'fresh';
+  v_api_keys smallint[]; v_claimed_at timestamptz;
   v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_calls bigint; v_ended bigint;
 begin
   perform pgfresh.require_ends(p_ids, p_attempts, p_bytes, p_requests);
@@ -92,11 +93,13 @@ begin
   select array_agg(id), array_agg(key), array_agg(bytes) filter (where calls > 0),
     array_agg(outcome), array_agg(row_at), array_agg(asked_at), array_agg(source_at),
     array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
+    array_agg(coalesce(api_key, 1::smallint)) filter (where calls > 0), max(claimed_at),
     min(type_id), max(type_id), min(source_id),
     sum(reserved), sum(bytes), sum(calls), (select count(*) from ended)
   into v_done, v_keys, v_sizes,
     v_outcomes, v_rows, v_asked, v_at_source,
     v_called, v_again,
+    v_api_keys, v_claimed_at,
     v_type_low, v_type_high, v_source,
     v_reserved, v_bytes, v_calls, v_ended
   from measured;
@@ -190,6 +193,15 @@ begin
   end if;
   if v_noteworthy and v_called is not null then
     perform pgfresh.note_success(v_source, v_called, v_now);
+  end if;
+  if v_called is not null and (
+      v_outcome = 'older_source'
+      or exists (select from pgfresh.breaker as b where b.source_id = v_source)
+      or exists (select from pgfresh.breaker as b where b.type_id = v_type_low)) then
+    perform pgfresh.note_answers(
+      v_source, v_type_low, v_api_keys,
+      case when v_outcome = 'older_source' then v_called end,
+      v_claimed_at, v_now);
   end if;
   perform pgfresh.settle_usage(v_source, v_reserved, v_bytes, v_calls);
   if v_sizes is not null then

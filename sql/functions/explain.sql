@@ -94,6 +94,8 @@ begin
         -- Without the reason: it has an error of another pair.
         when 'breaker' then format('The source %s failed too often and is left alone for %s more.',
           p_source.name, pgfresh.in_words(v_until - p_now))
+        when 'credentials' then format('The provider refuses the API key of the source %s; it is tried again in %s.',
+          p_source.name, pgfresh.in_words(v_until - p_now))
         when 'provider' then format('The source %s asked to be left alone for %s more: %s',
           p_source.name, pgfresh.in_words(v_until - p_now), p_source.pause_reason)
         else format('The source %s is paused%s%s.',
@@ -107,11 +109,12 @@ begin
       format('The source %s failed and is tried with one job at a time, until one succeeds.', p_source.name),
       null, null, p_now + interval '10 seconds')::pgfresh.obstacle;
   end if;
-  if p_source.quota_bytes is not null and (pgfresh.is_quota_exceeded(p_source.name)
-      or (select p_job.est_bytes > b.free from pgfresh.source_budget(p_source.id) as b)) then
+  v_until := pgfresh.quota_until(p_source.id, p_now, p_job.est_bytes);
+  if v_until is not null then
     return next row('quota',
-      format('The bytes that the source %s may use now are used up.', p_source.name),
-      null, null, p_now + interval '1 minute')::pgfresh.obstacle;
+      format('The bytes that the source %s may use now are used up; there are more in %s.',
+        p_source.name, pgfresh.in_words(v_until - p_now)),
+      null, v_until, v_until)::pgfresh.obstacle;
   end if;
   if p_job.id is null then
     return;
@@ -153,6 +156,46 @@ end
 $$;
 comment on function pgfresh.source_obstacles(pgfresh.sources, pgfresh.job, timestamptz) is
   'What keeps a source from being called, for a job or for planning. A part of explain_pair.';
+
+create or replace function pgfresh.breaker_obstacle(
+  p_type pgfresh.data_type_registry, p_job pgfresh.job, p_now timestamptz)
+returns setof pgfresh.obstacle
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select 'paused',
+    format('%s of %s in a row; %s.',
+      case b.kind when 'refused' then 'Answers were refused' else 'Answers were older than what is there' end,
+      p_type.data_type,
+      case
+        when b.paused_until > p_now then format('one is tried again in %s', pgfresh.in_words(b.paused_until - p_now))
+        else 'one job at a time tries, until one succeeds'
+      end),
+    b.opened_at, case when b.paused_until > p_now then b.paused_until end,
+    greatest(b.paused_until, p_now + interval '10 seconds')
+  from pgfresh.breaker as b
+  where b.type_id = p_type.type_id and b.opened_at is not null and (b.paused_until > p_now or p_job.id is not null)
+$$;
+comment on function pgfresh.breaker_obstacle(pgfresh.data_type_registry, pgfresh.job, timestamptz) is
+  'That a data type is left alone because of its answers. A part of explain_pair.';
+
+create or replace function pgfresh.due_answer(p_pair pgfresh.pairs, p_now timestamptz) returns pgfresh.obstacle
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select row('due',
+    case
+      when h.reason = 'gate' then 'Its gate has opened; the planner sees that within seconds.'
+      when h.reason is null and p_pair.due_at > p_now + interval '1 second' and isfinite(p_pair.due_at) then
+        format('The planner looks at it again in %s.', pgfresh.in_words(p_pair.due_at - p_now))
+      else 'It will be queued by the planner''s next tick.'
+    end,
+    null, null, null)::pgfresh.obstacle
+  from (select) as one
+  left join pgfresh.hold as h on h.type_id = p_pair.type_id and h.until = p_pair.due_at
+$$;
+comment on function pgfresh.due_answer(pgfresh.pairs, timestamptz) is
+  'When the planner sees that nothing is in the way of a pair any more. A part of explain_pair.';
 
 -- What keeps a stale pair without a job from getting one.
 create or replace function pgfresh.pair_obstacles(
@@ -311,7 +354,10 @@ begin
       format('It is refreshed by its schedule, %s in %s.', v_type.refresh_schedule, v_type.schedule_zone),
       null, null, null);
   else
-    v_obstacles := array(select o from pgfresh.source_obstacles(v_source, v_job, v_now) as o);
+    v_obstacles := array(
+      select o from pgfresh.source_obstacles(v_source, v_job, v_now) as o
+      union all
+      select o from pgfresh.breaker_obstacle(v_type, v_job, v_now) as o);
     v_no_worker := pgfresh.worker_obstacle(v_type, v_now);
     if v_no_worker is not null then
       v_obstacles := v_obstacles
@@ -359,7 +405,7 @@ begin
           pgfresh.in_words(v_now - v_job.created_at), v_place),
         v_job.created_at, null, null);
     elsif v_answer.reason is null then
-      v_answer := row('due', 'It will be queued by the planner''s next tick.', null, null, null);
+      v_answer := pgfresh.due_answer(v_pair, v_now);
     end if;
     if v_state = 'older_source' and not (v_job.id is null and v_answer.reason = 'retry') then
       v_answer.words := v_answer.words || format(

@@ -121,6 +121,110 @@ comment on function pgfresh.is_quota_exceeded(text) is
   'Whether a source has used or reserved all of its buffered quota in the rolling window. '
   'Planners ask before they queue.';
 
+/*
+  A job whose size is not known reserves what its type was last measured at, or the largest of the other types of its
+  source. Where nothing was measured yet it is a sixteenth of what may be used at once: so at most sixteen such jobs are
+  under way before the first of them tells how large they are.
+*/
+create or replace function pgfresh.size_unknown_jobs(
+  p_source_id int, p_depth bigint, p_types int[], p_lowest smallint, p_limit int)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_ids bigint[] := array(
+    select j.id
+    from pgfresh.job as j
+    where j.state = 'r' and j.source_id = p_source_id and j.size_class = 0 and j.est_bytes = 0
+      and j.band >= p_lowest and (p_types is null or j.type_id = any (p_types))
+    order by j.band desc, j.seq
+    limit p_limit for update skip locked);
+begin
+  if v_ids = '{}' then
+    return;
+  end if;
+  update pgfresh.job as j
+  set est_bytes = pgfresh.unknown_size(p_source_id, j.type_id, p_depth),
+    size_class = pgfresh.size_class_of(pgfresh.unknown_size(p_source_id, j.type_id, p_depth), true)
+  where j.id = any (v_ids);
+end
+$$;
+comment on function pgfresh.size_unknown_jobs(int, bigint, int[], smallint, int) is
+  'Gives the next ready jobs of a source with a quota a size where theirs is unknown. A part of pick_limited.';
+
+create or replace function pgfresh.unknown_size(p_source_id int, p_type_id int, p_depth bigint) returns bigint
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(
+    (select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = p_type_id and t.estimated_bytes > 0),
+    (
+      select max(t.estimated_bytes)
+      from pgfresh.data_type_registry as r
+      join pgfresh.type_stats as t on t.type_id = r.type_id
+      where r.source_id = p_source_id and t.samples > 0 and t.estimated_bytes > 0
+    ),
+    greatest(1, p_depth / 16))
+$$;
+comment on function pgfresh.unknown_size(int, int, bigint) is
+  'The bytes that a job of unknown size reserves: what its type or its source was measured at, '
+  'or a sixteenth of what the source may use at once.';
+
+/*
+  The smallest job of a source, or one of p_bytes, fits when the bucket has drained far enough and, if the cap is
+  reached, when enough hours have left the window. What is reserved may turn out to be less; then it is sooner.
+*/
+create or replace function pgfresh.quota_until(p_source_id int, p_now timestamptz, p_bytes bigint default null)
+returns timestamptz
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_budget record;
+  v_bytes bigint := p_bytes;
+  v_window interval;
+  v_until timestamptz := p_now;
+begin
+  select * into v_budget from pgfresh.source_budget(p_source_id);
+  if not found then
+    return null;
+  end if;
+  if coalesce(v_bytes, 0) = 0 then
+    select coalesce(min(coalesce(
+      nullif(s.estimated_bytes, 0),
+      nullif(r.estimated_data_size_bytes, 0),
+      pgfresh.unknown_size(p_source_id, r.type_id, v_budget.depth))), 1)
+    into v_bytes
+    from pgfresh.data_type_registry as r
+    left join pgfresh.type_stats as s on s.type_id = r.type_id
+    where r.source_id = p_source_id;
+  end if;
+  if v_budget.used + v_budget.reserved < v_budget.cap and v_bytes <= v_budget.free then
+    return null;
+  end if;
+  -- One that is larger than the bucket starts when it is empty.
+  v_until := p_now + make_interval(secs => coalesce(
+    greatest(0, v_budget.level - greatest(0, v_budget.depth - v_bytes)) / nullif(v_budget.rate, 0), 0));
+  if v_budget.used + v_budget.reserved + v_bytes > v_budget.cap then
+    select quota_window into v_window from pgfresh.sources where id = p_source_id;
+    select greatest(v_until, min(h.hour) + v_window + interval '1 hour')
+    into v_until
+    from (
+      select u.hour, sum(sum(u.bytes)) over (order by u.hour) as gone
+      from pgfresh.usage as u
+      where u.source_id = p_source_id and u.hour > p_now - v_window - interval '1 hour'
+      group by u.hour
+    ) as h
+    where v_budget.used + v_budget.reserved + least(v_bytes, v_budget.cap) - h.gone <= v_budget.cap;
+  end if;
+  -- Whole seconds: the same time whenever it is asked, as long as nothing is used.
+  return greatest(date_trunc('second', v_until), p_now) + interval '1 second';
+end
+$$;
+comment on function pgfresh.quota_until(int, timestamptz, bigint) is
+  'When the quota of a source lets its smallest job run, or one of so many bytes; null if it does now.';
+
 create or replace function pgfresh.add_usage(p_source_id int, p_bytes bigint, p_calls bigint) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp

@@ -121,6 +121,7 @@ begin
     where r.type_id = any (p_types)
       and ((res.stamp = now.stamp) is not true
         or not s.enabled or s.paused_until > p_now or s.quota_bytes is not null
+        or exists (select from pgfresh.breaker as b where b.type_id = r.type_id and b.paused_until > p_now)
         or exists (select from pgfresh.spending_stop))
   loop
     type_id := (v_type.registered).type_id;
@@ -136,7 +137,7 @@ begin
     end if;
     select o.reason, o.until
     into reason, until
-    from pgfresh.source_obstacle((v_type.registered).source_id, p_now) as o;
+    from pgfresh.type_obstacle((v_type.registered).type_id, (v_type.registered).source_id, p_now) as o;
     if found then
       return next;
     end if;
@@ -144,7 +145,7 @@ begin
 end
 $$;
 comment on function pgfresh.planning_obstacles(int[], timestamptz) is
-  'What keeps data types from being planned: unresolved, or what source_obstacle says of their source.';
+  'What keeps data types from being planned: unresolved, or what type_obstacle says.';
 
 create or replace function pgfresh.lapse_pause(p_lapses int, p_ttl interval) returns interval
 language sql immutable parallel safe
@@ -451,6 +452,7 @@ begin
       v_later := v_later || v_settled.later;
     end if;
     if v_type.reason is not null and cardinality(v_stale) > 0 then
+      perform pgfresh.note_hold(v_type.type_id, v_type.until, v_type.reason, p_now);
       v_later := v_later || array(
         select row(l.type_id, l.key, l.place, null, l.due_at, v_type.until, null,
           l.changed, l.row_at, p_now, v_type.reason)::pgfresh.look
@@ -469,7 +471,7 @@ begin
         select array_agg(g.key) as closed,
           array_agg(row(
             l.type_id, l.key, l.place, null, l.due_at,
-            case when g.opens_at > p_now then g.opens_at else v_next_sweep end, null,
+            case when g.opens_at > p_now then g.opens_at else pgfresh.open_end(p_now) end, null,
             l.changed, l.row_at, p_now, 'gate'
           )::pgfresh.look) filter (where l.due_at is not null) as later
         into v_gate
@@ -480,6 +482,7 @@ begin
           v_stale := array(select l from unnest(v_stale) as l where not l.key = any (v_gate.closed));
           v_later := v_later || v_gate.later;
           v_gated := v_gated + cardinality(v_gate.closed);
+          perform pgfresh.note_hold(v_type.type_id, pgfresh.open_end(p_now), 'gate', p_now);
         end if;
       exception when others then
         perform pgfresh.warn('gate_raised', (v_type.registered).data_type, sqlerrm,

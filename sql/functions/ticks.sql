@@ -91,6 +91,123 @@ $$;
 comment on function pgfresh.take_due(timestamptz, int) is
   'Takes the entries that are due, and locks and reads their pairs. A part of the tick.';
 
+/*
+  An obstacle gives all pairs of a data type that it holds the same due time, so they are found together by the index of
+  due times when it ends before that.
+*/
+create or replace function pgfresh.note_hold(p_type_id int, p_until timestamptz, p_reason text, p_now timestamptz)
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into pgfresh.hold (type_id, until, reason, asked_at)
+  values (p_type_id, p_until, p_reason, p_now)
+  on conflict (type_id, until) do update set reason = excluded.reason
+  where hold.reason <> excluded.reason
+$$;
+comment on function pgfresh.note_hold(int, timestamptz, text, timestamptz) is
+  'Remembers that an obstacle holds pairs of a data type until then. A part of the planner.';
+
+create or replace function pgfresh.release_held(p_now timestamptz, p_limit int) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_hold record;
+  v_entries tid[];
+  v_keys text[];
+  v_count int := 0;
+begin
+  -- What is due comes by itself.
+  delete from pgfresh.hold where until <= p_now;
+  for v_hold in
+    select h.type_id, h.until
+    from pgfresh.hold as h
+    join pgfresh.data_type_registry as r on r.type_id = h.type_id
+    left join lateral pgfresh.type_obstacle(r.type_id, r.source_id, p_now) as o on true
+    -- A few seconds sooner is not worth a look at each of them.
+    where (o.until is null or o.until < h.until - interval '5 seconds')
+      and (h.reason <> 'gate' or pgfresh.is_gate_open(h, p_now))
+    order by h.type_id, h.until
+  loop
+    -- Entries of pairs that somebody has locked stay for the next tick.
+    select array_agg(d.ctid), array_agg(d.key)
+    into v_entries, v_keys
+    from (
+      select d.ctid, d.key
+      from pgfresh.due as d
+      cross join lateral (
+        select from pgfresh.pairs as p where p.type_id = d.type_id and p.key = d.key for update skip locked
+      ) as p
+      where d.due_at = v_hold.until and d.type_id = v_hold.type_id
+      limit p_limit - v_count
+    ) as d;
+    if v_entries is null then
+      delete from pgfresh.hold as h
+      where h.type_id = v_hold.type_id and h.until = v_hold.until
+        and not exists (
+          select from pgfresh.due as d where d.due_at = v_hold.until and d.type_id = v_hold.type_id);
+      continue;
+    end if;
+    delete from pgfresh.due where ctid = any (v_entries);
+    with moved as (
+      update pgfresh.pairs as p
+      set due_at = p_now
+      where p.type_id = v_hold.type_id and p.key = any (v_keys) and p.due_at = v_hold.until
+      returning p.key
+    )
+    insert into pgfresh.due (due_at, type_id, key)
+    select p_now, v_hold.type_id, m.key from moved as m
+    on conflict do nothing;
+    v_count := v_count + cardinality(v_keys);
+    exit when v_count >= p_limit;
+  end loop;
+  return v_count;
+end
+$$;
+comment on function pgfresh.release_held(timestamptz, int) is
+  'Makes pairs due whose obstacle is gone before its time, or is a gate that has opened. A part of the tick.';
+
+-- A gate that does not say when it opens is asked every five seconds, each time about the next twenty keys it holds.
+create or replace function pgfresh.is_gate_open(p_hold pgfresh.hold, p_now timestamptz) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_type record;
+  v_keys text[];
+begin
+  if p_hold.asked_at > p_now - interval '5 seconds' then
+    return false;
+  end if;
+  v_keys := array(
+    select d.key
+    from pgfresh.due as d
+    where d.due_at = p_hold.until and d.type_id = p_hold.type_id and d.key > p_hold.asked_key
+    order by d.key
+    limit 20);
+  update pgfresh.hold
+  set asked_at = p_now, asked_key = case when cardinality(v_keys) < 20 then '' else v_keys[20] end
+  where type_id = p_hold.type_id and until = p_hold.until;
+  select r.data_type, res.gate_sql
+  into v_type
+  from pgfresh.data_type_registry as r
+  join pgfresh.type_resolution as res on res.type_id = r.type_id
+  where r.type_id = p_hold.type_id;
+  return v_keys = '{}' or v_type.gate_sql is null
+    or exists (select from pgfresh.ask_gate(v_type.gate_sql, v_keys, v_type.data_type) as g where g.open);
+-- The planner says what is wrong with it when it is asked there, and takes it for open.
+exception when others then
+  return true;
+end
+$$;
+comment on function pgfresh.is_gate_open(pgfresh.hold, timestamptz) is
+  'Whether a gate has opened for one of the pairs that it holds; asked at most every five seconds. '
+  'A part of release_held.';
+
 create or replace function pgfresh.plan_due_pairs(p_limit int default 2000) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -112,6 +229,9 @@ begin
   end if;
   v_folded := pgfresh.fold_demand(v_now);
   perform pgfresh.cool_down(v_now);
+  if exists (select from pgfresh.hold) then
+    perform pgfresh.release_held(v_now, p_limit);
+  end if;
   select * into v_due from pgfresh.take_due(v_now, p_limit);
   if v_due.looks <> '{}' then
     v_counts := pgfresh.plan_looks(v_due.looks, v_now);

@@ -22,6 +22,15 @@ comment on function pgfresh.failure_hold(interval, int) is
   'How long a pair that failed for good is left alone: its TTL, at least a minute, '
   'doubled by each failure in a row, at most 24 h.';
 
+create or replace function pgfresh.is_refused_answer(p_outcome text) returns boolean
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+  select p_outcome in ('schema', 'sanity', 'wrong_key', 'too_large', 'write_conflict', 'suspicious', 'config') is true
+$$;
+comment on function pgfresh.is_refused_answer(text) is
+  'Whether an outcome says that answers of a data type can not be used as it is defined, though the source answers.';
+
 /*
   Every other end, and every way back into the queue. p_verdict:
     retry      a transient failure: waits and tries again, or fails when its retries are used up
@@ -48,6 +57,7 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_ids bigint[]; v_statuses text[]; v_times timestamptz[]; v_sources int[];
   v_reserved bigint[]; v_bytes bigint[]; v_calls int[]; v_again bigint[];
+  v_claimed timestamptz[]; v_api_keys smallint[]; v_names text[];
   v_pairs record;
   v_total record;
 begin
@@ -76,10 +86,11 @@ begin
       when p_verdict not in ('lost', 'cancel') then coalesce(t.calls, (t.said > 0)::int)
       else t.ran::int
     end),
-    array_agg(t.id) filter (where t.rerun and t.status = 'failed')
-  into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_calls, v_again
+    array_agg(t.claimed_at), array_agg(t.api_key), array_agg(t.type_id || ' ' || t.key)
+  into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_calls, v_claimed, v_api_keys, v_names
   from (
-    select j.id, j.source_id, j.reserved, j.rerun, j.state = 'x' as ran, e.bytes as said, e.calls,
+    select j.id, j.source_id, j.reserved, j.state = 'x' as ran, e.bytes as said, e.calls,
+      j.type_id, j.key, j.claimed_at, coalesce(j.api_key, 1::smallint) as api_key,
       case
         when p_verdict = 'cancel' then 'cancelled'
         when p_verdict = 'fail'
@@ -104,6 +115,30 @@ begin
   if cardinality(v_ids) <> (select count(distinct named.id) from unnest(v_ids) as named(id)) then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'one job twice', 'Name each job once.');
   end if;
+
+  -- What the provider refuses because of an API key has not failed: it waits for a key that is accepted.
+  if p_outcome in ('unauthorized', 'forbidden') and p_verdict in ('fail', 'retry', 'put_back') then
+    for v_total in
+      select t.source_id, t.api_key, array_agg(t.name) as names, max(t.claimed_at) as claimed_at, array_agg(t.id) as ids
+      from unnest(v_ids, v_sources, v_api_keys, v_names, v_claimed) as t(id, source_id, api_key, name, claimed_at)
+      group by t.source_id, t.api_key
+      order by t.source_id, t.api_key
+    loop
+      if pgfresh.note_trouble(
+          v_total.source_id, v_total.api_key, null, 'denied', v_total.names,
+          case when p_outcome = 'unauthorized' then 1 else 3 end, v_total.claimed_at, p_error, v_now) then
+        v_statuses := array(
+          select case when t.id = any (v_total.ids) then 'pending' else t.status end
+          from unnest(v_ids, v_statuses) with ordinality as t(id, status, place)
+          order by t.place);
+      end if;
+    end loop;
+  end if;
+  v_again := array(
+    select j.id
+    from unnest(v_ids, v_statuses) as t(id, status)
+    join pgfresh.job as j on j.id = t.id
+    where j.id = any (v_ids) and j.rerun and t.status = 'failed');
 
   if p_verdict <> 'put_back' then
     perform pgfresh.mark_pairs(j.type_id, array_agg(j.key))
@@ -131,8 +166,8 @@ begin
 
   update pgfresh.job as j
   set state = case when t.status = 'retryable' then 'w' else 'r' end::"char", run_at = t.next_at,
-    worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0,
-    retries = j.retries + (p_verdict = 'retry')::int, lost = j.lost + (p_verdict = 'lost')::int,
+    worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0, api_key = null,
+    retries = j.retries + (t.status = 'retryable')::int, lost = j.lost + (p_verdict = 'lost')::int,
     error = coalesce(left(p_error, 4000), j.error)
   from unnest(v_ids, v_statuses, v_times) as t(id, status, next_at)
   where j.id = any (v_ids) and j.id = t.id and t.status in ('retryable', 'pending');
@@ -191,24 +226,37 @@ begin
     select f.until, v_total.type_id, f.key from freed as f where f.demanded and f.due_at = f.until
     on conflict do nothing;
   end loop;
-  if v_again is not null then
+  if v_again <> '{}' then
     perform pgfresh.run_again(v_again, v_now);
   end if;
 
   for v_total in
     select s.source_id, sum(s.reserved)::bigint as reserved, sum(s.bytes)::bigint as bytes,
       sum(s.calls)::bigint as calls, array_agg(s.id) as ids,
-      count(*) filter (where s.status = 'retryable')::int as retries
-    from unnest(v_ids, v_statuses, v_sources, v_reserved, v_bytes, v_calls)
-      as s(id, status, source_id, reserved, bytes, calls)
+      count(*) filter (where s.status = 'retryable')::int as retries, max(s.claimed_at) as claimed_at
+    from unnest(v_ids, v_statuses, v_sources, v_reserved, v_bytes, v_calls, v_claimed)
+      as s(id, status, source_id, reserved, bytes, calls, claimed_at)
     group by s.source_id
     order by s.source_id
   loop
     if p_counts then
-      perform pgfresh.note_failure(v_total.source_id, v_total.ids, v_total.retries, p_error, v_now);
+      perform pgfresh.note_failure(
+        v_total.source_id, v_total.ids, v_total.retries, v_total.claimed_at, p_error, v_now);
     end if;
     perform pgfresh.settle_usage(v_total.source_id, v_total.reserved, v_total.bytes, v_total.calls);
   end loop;
+  if p_verdict in ('retry', 'fail') and pgfresh.is_refused_answer(p_outcome) then
+    perform pgfresh.note_trouble(
+      r.source_id, null, t.type_id, 'refused', t.names, s.breaker_failures, t.claimed_at, p_error, v_now)
+    from (
+      select split_part(n.name, ' ', 1)::int as type_id, array_agg(n.name) as names, max(n.claimed_at) as claimed_at
+      from unnest(v_names, v_claimed) as n(name, claimed_at)
+      group by 1
+      order by 1
+    ) as t
+    join pgfresh.data_type_registry as r on r.type_id = t.type_id
+    join pgfresh.sources as s on s.id = r.source_id;
+  end if;
   if 'pending' = any (v_statuses) then
     perform pgfresh.wake_workers();
   end if;

@@ -117,7 +117,7 @@ select s.name as source,
     when s.paused_until > c.now then
       case s.paused_by when 'breaker' then 'breaker' when 'provider' then 'held' else 'paused' end
     when s.breaker_opened_at is not null then 'probing'
-    when b.used + b.reserved >= b.cap then 'quota'
+    when quota.until is not null then 'quota'
     when s.rate_limit_per_minute is not null and calls.viewed = 0 then 'rate'
     else 'ok'
   end as state,
@@ -128,11 +128,28 @@ select s.name as source,
   case when s.paused_until > c.now then s.pause_reason end as pause_reason, s.breaker_opened_at,
   s.rate_limit_per_minute, s.api_keys, calls.viewed as calls_free, calls.next_at as next_call_at,
   s.max_concurrency, s.one_key_at_a_time,
-  b.cap as quota_cap, b.used as quota_used, b.reserved as quota_reserved, b.free as quota_free
+  b.cap as quota_cap, b.used as quota_used, b.reserved as quota_reserved, b.free as quota_free,
+  quota.until as quota_until,
+  s.denied_keys,
+  (
+    select coalesce(
+      jsonb_agg(
+        jsonb_build_object('data_type', r.data_type, 'until', p.paused_until, 'reason', p.reason)
+        order by r.data_type),
+      '[]')
+    from pgfresh.breaker as p
+    join pgfresh.data_type_registry as r on r.type_id = p.type_id
+    where r.source_id = s.id and p.opened_at is not null
+  ) as paused_types,
+  s.breaker_failures, s.breaker_window, s.breaker_pause, s.managed_by, s.overrides
 from pgfresh.sources as s
 cross join (select pgfresh.clock() as now) as c
 left join lateral pgfresh.calls_now(s, c.now) as calls on s.rate_limit_per_minute is not null
-left join lateral pgfresh.source_budget(s.id) as b on true;
+left join lateral pgfresh.source_budget(s.id) as b on true
+cross join lateral (
+  select case when s.quota_bytes is not null then pgfresh.quota_until(s.id, c.now) end as until
+) as quota;
 comment on view pgfresh.source_health is
   'How each source is: ok, or why it is not called now (stopped, off, paused, held by the provider, '
-  'breaker, probing, quota, rate), with its last success and failure, calls and bytes that are free.';
+  'breaker, probing, quota, rate), with its last success and failure, calls and bytes that are free, '
+  'and what of it is left alone: API keys, data types.';

@@ -24,7 +24,8 @@ grant usage on schema pgfresh to
 -- What every process reads when it starts, and what "pgfresh check" reads.
 grant select on
   pgfresh.migrations, pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.source_health,
-  pgfresh.spending_stop, pgfresh.scheduled_jobs, pgfresh.scheduled_job_status, pgfresh.scheduled_job_runs,
+  pgfresh.spending_stop, pgfresh.breaker,
+  pgfresh.scheduled_jobs, pgfresh.scheduled_job_status, pgfresh.scheduled_job_runs,
   pgfresh.job_cursor, pgfresh.job_statistics, pgfresh.scheduler
 to pgfresh_worker, pgfresh_planner, pgfresh_gateway;
 grant select on pgfresh.refused_answer to pgfresh_worker;
@@ -42,7 +43,7 @@ begin
       -- Every process warns, and examines itself.
       ('{pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator}'::text[], array[
         'warn', 'type_problems', 'unserved_types', 'job_problem', 'viewer_role_problem', 'check_cron_job_health',
-        'is_quota_exceeded', 'calls_now', 'source_budget', 'explain_pair', 'get_active_subscriptions']),
+        'is_quota_exceeded', 'calls_now', 'source_budget', 'quota_until', 'explain_pair', 'get_active_subscriptions']),
       ('{pgfresh_viewer, pgfresh_gateway, pgfresh_worker}', array[
         'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch']),
       ('{pgfresh_gateway}', array[

@@ -21,6 +21,17 @@ export interface SourceDefinition extends ClientDefinition {
   readonly viewedShare?: number | undefined;
   /** How many of its jobs may run at once; no limit if it is left out. */
   readonly concurrency?: number | undefined;
+  /** When it is left alone because it fails, and for how long. Then one job tries whether it is back. */
+  readonly breaker?:
+    | {
+        /** So many failures in a row, or twice as many retries within `window`; from 1 to 100, 5 if it is left out. */
+        readonly failures?: number | undefined;
+        /** From 1s to 1d; 10 minutes if it is left out. */
+        readonly window?: number | string | undefined;
+        /** From 1s to 1d; 5 minutes if it is left out. */
+        readonly pause?: number | string | undefined;
+      }
+    | undefined;
   /** Whether jobs of one key, of whatever data types, run one after the other; false if it is left out. */
   readonly oneAtATimeAKey?: boolean | undefined;
 }
@@ -34,6 +45,11 @@ export const sourceSchema = options({
   quotaBuffer: z.number().gt(0).max(1).default(0.95),
   viewedShare: z.number().min(0).lt(1).default(0.2),
   concurrency: z.int32().min(1).optional(),
+  breaker: options({
+    failures: z.int32().min(1).max(100).default(5),
+    window: durationBetween('1s', '1d').default(600_000),
+    pause: durationBetween('1s', '1d').default(300_000),
+  }).prefault({}),
   oneAtATimeAKey: z.boolean().default(false),
   ...clientOptions,
 }).check(({ value, issues }) => {

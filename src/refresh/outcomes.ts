@@ -8,7 +8,7 @@ export interface OutcomeRule {
   /** Whether it is a failure of the source, which its breaker counts. */
   readonly breaker: boolean;
   /** When the pair is looked at again. */
-  readonly nextLook: 'ttl' | 'emptyTtl' | 'backoff' | 'hold' | 'at once' | 'source';
+  readonly nextLook: 'ttl' | 'emptyTtl' | 'backoff' | 'hold' | 'at once' | 'source' | 'key';
   /** Whether the answer is kept, to be looked at and checked again after a correction. */
   readonly keepsAnswer: boolean;
   readonly says: string;
@@ -40,6 +40,18 @@ export const outcomes = {
     says: 'The answer did not come whole within the time limit.',
   },
   http_4xx: { ...final, keepsAnswer: true, says: 'The provider refused the request.' },
+  unauthorized: {
+    verdict: 'put_back',
+    breaker: false,
+    nextLook: 'key',
+    keepsAnswer: true,
+    says: 'The provider does not accept the API key (401), which has a pause.',
+  },
+  forbidden: {
+    ...final,
+    keepsAnswer: true,
+    says: 'The provider refused the request (403). The third pair in a row is put back, and the API key has a pause.',
+  },
   http_5xx: { ...later, breaker: true, keepsAnswer: true, says: 'The provider failed.' },
   rate_limited: {
     verdict: 'put_back',

@@ -161,7 +161,9 @@ function failedCall(type: RefreshType, failed: CallFailed): Fetched {
 }
 
 /** A call that was never sent, or is not wanted any more, is nobody's fault. */
-function outcomeOf({ outcome }: CallFailed): RefusalName {
+function outcomeOf({ outcome, status }: CallFailed): RefusalName {
   if (outcome === 'unsent' || outcome === 'aborted') return 'interrupted';
+  if (outcome === 'http_4xx' && status === 401) return 'unauthorized';
+  if (outcome === 'http_4xx' && status === 403) return 'forbidden';
   return outcome;
 }

@@ -51,6 +51,9 @@ export const sourceColumns = {
   viewed_share: 'float8',
   max_concurrency: 'int',
   one_key_at_a_time: 'boolean',
+  breaker_failures: 'int',
+  breaker_window: 'interval',
+  breaker_pause: 'interval',
 } as const satisfies Readonly<Record<string, Kind>>;
 
 type Columns = Readonly<Record<string, Kind>>;

@@ -52,5 +52,8 @@ export function sourceRow(source: Source): SourceRow {
     viewed_share: source.viewedShare,
     max_concurrency: source.concurrency ?? null,
     one_key_at_a_time: source.oneAtATimeAKey,
+    breaker_failures: source.breaker.failures,
+    breaker_window: source.breaker.window,
+    breaker_pause: source.breaker.pause,
   };
 }

@@ -13,7 +13,7 @@ export interface SourceHealth {
   readonly last_failure_at: Date | null;
   /** `infinity` where it is paused until somebody resumes it. */
   readonly paused_until: string | null;
-  readonly paused_by: 'person' | 'provider' | 'breaker' | null;
+  readonly paused_by: 'person' | 'provider' | 'breaker' | 'credentials' | null;
   readonly pause_reason: string | null;
   readonly breaker_opened_at: Date | null;
   readonly rate_limit_per_minute: number | null;
@@ -26,13 +26,20 @@ export interface SourceHealth {
   readonly quota_used: number | null;
   readonly quota_reserved: number | null;
   readonly quota_free: number | null;
+  /** When it may use bytes again; null if it may now. */
+  readonly quota_until: Date | null;
+  /** API keys that the provider refuses, from 1. */
+  readonly denied_keys: readonly number[];
+  /** Data types of it that are left alone because of their answers. */
+  readonly paused_types: readonly { readonly data_type: string; readonly until: string; readonly reason: string }[];
 }
 
 /** How every source is, by name. */
 export function listSources(db: Queryable): Promise<SourceHealth[]> {
   return db.query<SourceHealth>(`
     select source, state, enabled, failure_streak, last_success_at, last_failure_at, paused_until::text, paused_by, pause_reason, breaker_opened_at,
-      rate_limit_per_minute, api_keys, calls_free, next_call_at, max_concurrency, one_key_at_a_time, quota_cap, quota_used, quota_reserved, quota_free
+      rate_limit_per_minute, api_keys, calls_free, next_call_at, max_concurrency, one_key_at_a_time, quota_cap, quota_used, quota_reserved, quota_free,
+      quota_until, denied_keys, paused_types
     from pgfresh.source_health order by source`);
 }
 

@@ -35,6 +35,7 @@ describe('a source', () => {
         quotaWindow: 30 * 86_400_000,
         quotaBuffer: 0.95,
         viewedShare: 0.2,
+        breaker: { failures: 5, window: 600_000, pause: 300_000 },
         oneAtATimeAKey: false,
         hosts: [],
         allowPrivateAddresses: false,

@@ -101,7 +101,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.db.query(`select pgfresh.correct_data_usage('market', 950, 'the provider says so')`);
       await viewed(scene);
     },
-    says: /^The bytes that the source market may use now are used up\.$/,
+    says: /^The bytes that the source market may use now are used up; there are more in /,
   },
   concurrency: {
     make: async (scene) => {

@@ -5,8 +5,8 @@ import { PlannerScene } from './scene.ts';
 const rules = {
   // Confirmed every TTL.
   unchanged: { queued: 11, atSeconds: [0, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600] },
-  // It confirms nothing, but asking more often does not help.
-  older_source: { queued: 11, atSeconds: [0, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600] },
+  // It confirms nothing, but asking more often does not help; after five in a row the type is left alone for a while.
+  older_source: { queued: 6, atSeconds: [0, 60, 120, 180, 240, 540] },
   // Its own time: three minutes.
   empty: { queued: 4, atSeconds: [0, 180, 360, 540] },
   // The TTL, doubled by each failure.

@@ -27,6 +27,11 @@ const claim = async (limit: number) => {
 const endOf = ({ id, attempt, request }: ClaimedJob) => ({ id, attempt, request, bytes: 10 });
 const fail = (jobs: readonly ClaimedJob[], counts = true) =>
   queue.turnBack(db, jobs.map(endOf), 'retry', { outcome: 'http_5xx', error: 'status 503', counts });
+/** Five failures in a row, the last of a job that was claimed when the others were known. */
+const open = async () => {
+  await fail(await claim(4));
+  await fail(await claim(1));
+};
 const succeed = (jobs: readonly ClaimedJob[]) => queue.complete(db, jobs.map(endOf));
 const health = async () => {
   const [row] = await db.query<Record<string, unknown>>(
@@ -68,7 +73,7 @@ it('opens after ten retries in ten minutes, though others succeed between them',
   }
   expect(await health()).toMatchObject({ state: 'ok' });
   await fail(await claim(1));
-  expect(await health()).toMatchObject({ state: 'breaker', pause_reason: '10 retries in 10 minutes: status 503' });
+  expect(await health()).toMatchObject({ state: 'breaker', pause_reason: '10 retries in 10 min: status 503' });
 });
 
 it('does not open where ten retries take longer', async () => {
@@ -97,7 +102,7 @@ it('counts what SQL clients report, unless it is for good', async () => {
 
 describe('when the five minutes are over', () => {
   beforeEach(async () => {
-    await fail(await claim(5));
+    await open();
     await clock.advance('5 minutes');
   });
 
@@ -168,7 +173,8 @@ describe('when the five minutes are over', () => {
 
 it('is neither closed nor opened for longer by what was called before it opened', async () => {
   const before = await claim(10);
-  await fail(before.slice(0, 5));
+  await fail(before.slice(0, 4));
+  await fail(before.slice(4, 5));
   await clock.advance('1 minute');
   await succeed(before.slice(5, 7));
   await fail(before.slice(7));
@@ -178,14 +184,18 @@ it('is neither closed nor opened for longer by what was called before it opened'
 });
 
 it('leaves a longer pause of a person as it is', async () => {
-  const jobs = await claim(5);
+  await fail(await claim(4));
+  const jobs = await claim(1);
   await db.query(`select pgfresh.pause_source('shaky', p_reason => 'holiday')`);
   await fail(jobs);
+  expect(await scene.value(`select breaker_opened_at is not null from pgfresh.sources where name = 'shaky'`)).toBe(
+    true,
+  );
   expect(await health()).toMatchObject({ state: 'paused', pause_reason: 'holiday' });
 });
 
 it('is closed by hand', async () => {
-  await fail(await claim(5));
+  await open();
   expect(await scene.value(`pgfresh.resume_source('shaky')`)).toBe(true);
   expect(await health()).toMatchObject({ state: 'ok', failure_streak: 0 });
   expect(await claim(7)).toHaveLength(7);
@@ -202,4 +212,52 @@ it('writes the source no more often than every ten seconds while all goes well',
   await clock.advance('2 seconds');
   await succeed(await claim(1));
   expect(await written()).not.toBe(first);
+});
+
+it('truth 21: failures of one moment count once, however many and however they are told', async () => {
+  const together = await claim(20);
+  await clock.advance('1 second');
+  await fail(together.slice(0, 10));
+  for (const job of together.slice(10)) {
+    await clock.advance('1 second');
+    await fail([job]);
+  }
+  expect(await health()).toMatchObject({ state: 'ok', failure_streak: 20 });
+  // Whoever is called when that is known, and fails too, says something new.
+  await fail(await claim(1));
+  expect(await health()).toMatchObject({ state: 'breaker', failure_streak: 21 });
+});
+
+it('truth 21: its numbers are settings of the source', async () => {
+  await db.query(
+    `update pgfresh.sources set breaker_failures = 2, breaker_window = '1 minute', breaker_pause = '30 seconds' where name = 'shaky'`,
+  );
+  await fail(await claim(1));
+  expect(await health()).toMatchObject({ state: 'ok' });
+  await fail(await claim(1));
+  expect(await health()).toMatchObject({ state: 'breaker', pause_reason: '2 failures in a row: status 503' });
+  await clock.advance('29 seconds');
+  expect(await claim(5)).toEqual([]);
+  await clock.advance('1 second');
+  await succeed(await claim(5));
+  for (let retry = 0; retry < 3; retry++) {
+    await fail(await claim(1));
+    await succeed(await claim(1));
+    await clock.advance('10 seconds');
+  }
+  expect(await health()).toMatchObject({ state: 'ok' });
+  await fail(await claim(1));
+  expect(await health()).toMatchObject({ state: 'breaker', pause_reason: '4 retries in 60 s: status 503' });
+});
+
+it('truth 13: a pause that is over is not shown any more', async () => {
+  await open();
+  await clock.advance('5 minutes');
+  expect(await health()).toMatchObject({ state: 'probing', paused_until: null, paused_by: null, pause_reason: null });
+  await db.query(
+    `select pgfresh.resume_source('shaky'), pgfresh.pause_source('shaky', pgfresh.clock() + interval '1 minute', 'lunch')`,
+  );
+  expect(await health()).toMatchObject({ state: 'paused', pause_reason: 'lunch' });
+  await clock.advance('1 minute');
+  expect(await health()).toMatchObject({ state: 'ok', paused_until: null, paused_by: null, pause_reason: null });
 });

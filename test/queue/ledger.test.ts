@@ -424,3 +424,74 @@ it('comes, and what was enqueued before keeps to it', async () => {
   await db.query(`update pgfresh.sources set quota_bytes = 1000000 where name = 'paid'`);
   expect((await scene.claim()).map((job) => job.key)).toEqual(['A']);
 });
+
+describe('jobs whose size nobody has said', () => {
+  const keys = (count: number) => Array.from({ length: count }, (_, n) => `k${n}`);
+  beforeEach(async () => {
+    await scene.type('unsized', 'paid');
+    await queue.enqueueMany(db, 'unsized', keys(40), { priority: 1 });
+  });
+
+  it('truth 12: are not claimed when the quota is used up', async () => {
+    await use(1_000_000);
+    expect(await scene.claim()).toEqual([]);
+    await use(5_000_000);
+    expect(await scene.claim()).toEqual([]);
+  });
+
+  it('truth 12: reserve a cautious share until the first of them is measured', async () => {
+    // Half of the quota may be used at once, and a sixteenth of that is put aside for each.
+    const first = await scene.claim();
+    expect(first).toHaveLength(16);
+    expect(await budget()).toMatchObject({ reserved: 500_000, free: 0 });
+    expect(await scene.claim()).toEqual([]);
+    await scene.complete(first, 100_000);
+    // What was measured holds for the rest, and more than the pace allows is waited for.
+    expect(await budget()).toMatchObject({ used: 1_600_000, reserved: 0 });
+    expect(await scene.claim()).toEqual([]);
+    await clock.advance('26 hours');
+    expect((await budget()).used).toBe(0);
+    const later = await scene.claim();
+    expect(later.map(({ estimatedBytes }) => estimatedBytes)).toEqual([100_000, 100_000, 100_000, 100_000, 100_000]);
+  });
+
+  it('truth 12: reserve what other types of the source were measured at', async () => {
+    await queue.enqueue(db, 'small', 'A', { priority: 900 });
+    const small = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'small'`);
+    await scene.complete(await scene.claim({ types: [small] }), 70_000);
+    const jobs = await scene.claim();
+    expect(new Set(jobs.map(({ estimatedBytes }) => estimatedBytes))).toEqual(new Set([70_000]));
+  });
+});
+
+it('truth 8: a quota whose pace is used up says so, and until when, and nothing more is planned', async () => {
+  const health = async () => {
+    const [row] = await db.query<{ state: string; wait: number | null }>(
+      `select state, extract(epoch from quota_until - pgfresh.clock())::float8 as wait from pgfresh.source_health where source = 'paid'`,
+    );
+    return row!;
+  };
+  const obstacle = () =>
+    db.query<{ reason: string }>(
+      `select o.reason from pgfresh.sources as s, pgfresh.source_obstacle(s.id, pgfresh.clock()) as o where s.name = 'paid'`,
+    );
+  expect(await health()).toEqual({ state: 'ok', wait: null });
+  await queue.enqueue(db, 'large', 'A', { estimatedBytes: 500_000 });
+  await scene.complete(await scene.claim(), 500_000);
+  // The smallest job of the source is 100 bytes; the pace is half of the quota a day.
+  expect(await health()).toMatchObject({ state: 'quota' });
+  const { wait } = await health();
+  expect(wait).toBeGreaterThan(17);
+  expect(wait).toBeLessThan(20);
+  expect(await obstacle()).toEqual([{ reason: 'quota' }]);
+  await clock.advance(`${wait} seconds`);
+  expect(await health()).toMatchObject({ state: 'ok' });
+  expect(await obstacle()).toEqual([]);
+  // With the cap itself used up, until enough of it has left the window.
+  await use(500_000);
+  expect(await health()).toMatchObject({ state: 'quota' });
+  await clock.advance(`${(await health()).wait! - 2} seconds`);
+  expect(await health()).toMatchObject({ state: 'quota' });
+  await clock.advance('2 seconds');
+  expect(await health()).toMatchObject({ state: 'ok' });
+});

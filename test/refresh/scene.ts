@@ -118,6 +118,11 @@ export class RefreshScene {
   }
 
   async claim(...types: number[]): Promise<ClaimedJob[]> {
+    // What earlier answers say about a data type and an API key has tests of its own.
+    await this.db.query(`delete from pgfresh.breaker`);
+    await this.db.query(
+      `update pgfresh.sources set denied_keys = '{}', breaker_opened_at = null, paused_until = null, paused_by = null where paused_by = 'credentials'`,
+    );
     const filter = types.length > 0 ? { types } : {};
     const { jobs } = await new Queue().claim(this.db, { worker: this.#worker, limit: 100, ...filter });
     return jobs.toSorted((a, b) => (a.key < b.key ? -1 : 1));

@@ -41,6 +41,8 @@ export async function readByTheBook(type: OpenType, asked: Asked): Promise<Read>
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, String(value));
     const { status, headers, body } = await follow(url, asked, calls);
     if (status === 429 || (status === 503 && 'retry-after' in headers)) return end('rate_limited');
+    if (status === 401) return end('unauthorized');
+    if (status === 403) return end('forbidden');
     if (status >= 400) return end(status >= 500 ? 'http_5xx' : 'http_4xx');
     if (status === 204) return end('empty');
     const decoded = unpacked(body, headers['content-encoding']);

@@ -14,6 +14,8 @@ export type Outcome =
   | 'not_json'
   | 'too_large'
   | 'timeout'
+  | 'unauthorized'
+  | 'forbidden'
   | 'http_4xx'
   | 'http_5xx'
   | 'rate_limited'

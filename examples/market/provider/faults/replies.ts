@@ -31,13 +31,13 @@ export const replyFaults = {
     reply: () => errorReply(400, 'bad_request', 'That was not understood.'),
   },
   unauthorized: {
-    what: 'answers with status 401, as if the key were unknown',
-    outcome: 'http_4xx',
+    what: 'answers with status 401, as if the key had expired',
+    outcome: 'unauthorized',
     reply: () => errorReply(401, 'unknown_key', 'This key is not known.'),
   },
   forbidden: {
     what: 'answers with status 403, as if the plan were too small',
-    outcome: 'http_4xx',
+    outcome: 'forbidden',
     reply: () => errorReply(403, 'plan', 'Not in your plan.'),
   },
   not_found: {

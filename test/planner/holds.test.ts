@@ -1,0 +1,111 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { PlannerScene } from './scene.ts';
+
+const scene = await PlannerScene.open();
+const { db, clock } = scene;
+await scene.type('price');
+await db.query(`
+  create table public.gate_state (key text primary key);
+  create function public.is_open(p_key text, p_data_type text) returns boolean language sql stable
+    as $$ select exists (select from public.gate_state where key = p_key) $$;
+  grant select on public.gate_state to pgfresh_evaluator`);
+await scene.type('gated', { columns: { gate_function: `'is_open'` } });
+const keys = Array.from({ length: 30 }, (_, n) => `k${String(n).padStart(2, '0')}`);
+
+beforeEach(async () => {
+  await db.query(`truncate pgfresh.job, pgfresh.pairs, pgfresh.due, pgfresh.hold, pgfresh.claim, pgfresh.breaker,
+    pgfresh.active_subscriptions, pgfresh.demand_change, pgfresh.usage, public.price, public.gated, public.gate_state`);
+  await db.query(`select pgfresh.resume_spending(), pgfresh.resume_source('market')`);
+  await db.query(`update pgfresh.sources set quota_bytes = null, enabled = true`);
+});
+
+const value = <T>(expression: string) => scene.queue.value<T>(expression);
+const openJobs = () => value<number>('select count(*)::int from pgfresh.job');
+const explain = (type: string, key = 'k00') =>
+  value<{ reason: string; words: string; until: string | null }>(`pgfresh.explain_pair('${type}', '${key}')`);
+
+const obstacles: readonly (readonly [name: string, begin: string, end: string])[] = [
+  [
+    'a pause of five minutes that is resumed',
+    `select pgfresh.pause_source('market', pgfresh.clock() + interval '5 minutes')`,
+    `select pgfresh.resume_source('market')`,
+  ],
+  ['a pause without an end', `select pgfresh.pause_source('market')`, `select pgfresh.resume_source('market')`],
+  [
+    'an open breaker that is closed',
+    `update pgfresh.sources set breaker_opened_at = pgfresh.clock(), paused_until = pgfresh.clock() + interval '5 minutes', paused_by = 'breaker'`,
+    `update pgfresh.sources set breaker_opened_at = null, paused_until = null, paused_by = null`,
+  ],
+  ['a stop of all spending', `select pgfresh.stop_spending('test')`, `select pgfresh.resume_spending()`],
+  ['a source that is off', `update pgfresh.sources set enabled = false`, `update pgfresh.sources set enabled = true`],
+  [
+    'a quota that is used up',
+    `update pgfresh.sources set quota_bytes = 1000000; select pgfresh.correct_data_usage('market', 1000000, 'test')`,
+    `select pgfresh.correct_data_usage('market', -900000, 'test')`,
+  ],
+  [
+    'a data type whose answers were refused',
+    `insert into pgfresh.breaker (type_id, kind, streak, opened_at, paused_until)
+     select type_id, 'refused', '{}', pgfresh.clock(), pgfresh.clock() + interval '5 minutes' from pgfresh.data_type_registry where data_type = 'price'`,
+    `select pgfresh.resume_source('market')`,
+  ],
+];
+
+describe.each(obstacles)('%s', (_name, begin, end) => {
+  it('truth 4: what it held is planned by the next tick after its end, and no look is wasted before', async () => {
+    await db.query(begin);
+    await scene.look('price', keys);
+    await scene.tick();
+    expect(await openJobs()).toBe(0);
+    // Neither the tick nor the sweep looks at them in vain.
+    const before = await value<string>(`select max(due_at)::text from pgfresh.pairs`);
+    await clock.advance('2 seconds');
+    expect(await scene.tick()).toMatchObject({ more: false });
+    expect(await value<string>(`select max(due_at)::text from pgfresh.pairs`)).toBe(before);
+    await db.query(end);
+    expect(await explain('price')).toMatchObject({
+      reason: 'due',
+      words: "It will be queued by the planner's next tick.",
+    });
+    expect(await scene.tick()).toMatchObject({ queued: 30 });
+    expect(await openJobs()).toBe(30);
+    await scene.tick();
+    expect(await value('select count(*)::int from pgfresh.hold')).toBe(0);
+  });
+});
+
+it('truth 4: what an obstacle held goes on tick by tick, as much as each takes', async () => {
+  await db.query(`select pgfresh.pause_source('market')`);
+  await scene.look('price', keys);
+  await scene.tick();
+  await db.query(`select pgfresh.resume_source('market')`);
+  expect(await scene.tick(20)).toMatchObject({ queued: 20, more: true });
+  expect(await scene.tick(20)).toMatchObject({ queued: 10 });
+});
+
+it('truth 4: a gate that does not say when it opens is asked every few seconds about some of what it holds', async () => {
+  await scene.rows('gated', keys, '1 hour');
+  await scene.look('gated', keys);
+  await scene.tick();
+  expect(await openJobs()).toBe(0);
+  expect(await explain('gated')).toMatchObject({ reason: 'gate', until: null });
+  // Twenty keys at a time, so the others have their turn in the next round.
+  await db.query(`insert into public.gate_state values ('k25')`);
+  await clock.advance('5 seconds');
+  await scene.tick();
+  expect(await openJobs()).toBe(0);
+  expect(await explain('gated', 'k25')).toMatchObject({
+    reason: 'due',
+    words: 'Its gate has opened; the planner sees that within seconds.',
+  });
+  await clock.advance('5 seconds');
+  await scene.tick();
+  expect(await scene.open()).toEqual(['gated k25 1']);
+  await db.query(`insert into public.gate_state select 'k' || to_char(n, 'FM00') from generate_series(0, 24) as n`);
+  await clock.advance('4 seconds');
+  await scene.tick();
+  expect(await openJobs()).toBe(1);
+  await clock.advance('1 second');
+  await scene.tick();
+  expect(await openJobs()).toBe(26);
+});
