@@ -4,7 +4,6 @@ import type { Link, OpenLink } from './link.ts';
 import type { Pairs } from './pairs.ts';
 import type { ServerMessage } from './protocol.ts';
 import { noToken, unreachable } from './refusals.ts';
-import type { ServerClock } from './server-clock.ts';
 import { Timers } from './timers.ts';
 
 export type Token = string | (() => string | undefined | Promise<string | undefined>) | undefined;
@@ -14,17 +13,11 @@ export interface AttemptOptions {
   readonly url: string;
   readonly token: Token;
   readonly openLink: OpenLink;
-  readonly clock: ServerClock;
   /** The server has said welcome. */
   readonly onOpen: () => void;
   /** It has ended, for good or until the next attempt, which the server may want to be so much later. */
   readonly onEnd: (why: Refusal, isFinal: boolean, afterMs: number | undefined) => void;
 }
-
-const welcomeMs = 10_000;
-const beatMs = 10_000;
-const wakingMs = 3_000;
-const askAgainMs = 60_000;
 
 /** One attempt to have a connection: from its token through all that is said to its end. */
 export interface Attempt {
@@ -37,7 +30,13 @@ export interface Attempt {
 }
 
 export function startAttempt(options: AttemptOptions): Attempt {
-  const { pairs, url, token, openLink, clock, onOpen, onEnd } = options;
+  // In here, where a bundler puts their values in place.
+  const welcomeMs = 10_000;
+  const beatMs = 10_000;
+  const wakingMs = 3_000;
+  const askAgainMs = 60_000;
+  const { pairs, url, token, openLink, onOpen, onEnd } = options;
+  const { clock } = pairs;
   const timers = new Timers<'silence' | 'token' | 'again'>();
   let conversation: Conversation | undefined;
   let link: Link | undefined;

@@ -5,7 +5,7 @@ import { FreshError } from './fresh-error.ts';
 import { loading, type Fresh, type Refusal } from './fresh.ts';
 import { Pairs, tellAll, type Pair } from './pairs.ts';
 import type { PairName, RefreshResult } from './protocol.ts';
-import { closed } from './refusals.ts';
+import { closed, noAddress, noText } from './refusals.ts';
 import { ownOrigin } from './surroundings.ts';
 import { Tabs } from './tabs.ts';
 
@@ -123,7 +123,7 @@ export function createClient<Types extends object = RegisteredTypes>(options: Cl
         const known = peek(type, key);
         const { status } = connection;
         if (status === 'refused' || status === 'closed') reject(new FreshError(connection.error ?? closed));
-        else if (known.error) reject(new FreshError(known.error));
+        else if (known.state === 'refused') reject(new FreshError(known.error!));
         else if (known !== loading) resolve(known);
       };
       const stops = [subscribe(type, key, look), onStatus(look)];
@@ -137,7 +137,7 @@ export function createClient<Types extends object = RegisteredTypes>(options: Cl
       return stop;
     },
     viewers: (type: string, key: string): number | undefined => pairs.find([type, key])?.viewers,
-    now: () => connection.clock.now(),
+    now: () => pairs.clock.now(),
     close(): void {
       connection.close();
       pairs.clear();
@@ -150,20 +150,11 @@ export function createClient<Types extends object = RegisteredTypes>(options: Cl
 function liveUrl(given: string | undefined): string {
   const url = given === undefined ? null : URL.parse(given.replace(/^ws/, 'http'));
   if (url && /^https?:$/.test(url.protocol)) return `${url.origin}${url.pathname.replace(/\/$/, '')}/live`;
-  throw new FreshError({
-    code: 'PGF_CLIENT_URL',
-    message: `Expected the address of a gateway as url, got ${given === undefined ? 'none' : JSON.stringify(given)}.`,
-    next: 'Give createClient one such as "https://live.example.com".',
-  });
+  throw new FreshError(noAddress(given));
 }
 
-const longestText = 512;
-
 function requireText(given: unknown, what: string): string {
+  const longestText = 512;
   if (typeof given === 'string' && given !== '' && given.length <= longestText) return given;
-  throw new FreshError({
-    code: 'PGF_CLIENT_PAIR',
-    message: `Expected a text of 1 to ${longestText} characters as the ${what} of a pair, got ${JSON.stringify(given)?.slice(0, 40)}.`,
-    next: `Wait until the ${what} is known.`,
-  });
+  throw new FreshError(noText(what, longestText, given));
 }

@@ -7,7 +7,6 @@ import type { Pairs } from './pairs.ts';
 import type { PairName, RefreshResult } from './protocol.ts';
 import { closed } from './refusals.ts';
 import { isTimeForEvents, pauseAfter } from './retry.ts';
-import { ServerClock } from './server-clock.ts';
 import { followPage, isOffline } from './surroundings.ts';
 import type { Host, Report, Tabs } from './tabs.ts';
 import { Timers } from './timers.ts';
@@ -23,14 +22,8 @@ export interface ConnectionOptions {
   readonly onStatus: () => void;
 }
 
-/** A connection that ends sooner is as good as none. */
-const steadyMs = 5_000;
-/** Between two messages about what is wanted; the server takes twenty a second. */
-const updateMs = 100;
-
 /** The one connection of a client: makes it, keeps it, and lets it go, by the table of states. */
 export class Connection implements Host {
-  readonly clock = new ServerClock();
   /** Whether somebody here, or in another tab, wants to know how many look. */
   wantsCounts = false;
   readonly #pairs: Pairs;
@@ -68,12 +61,12 @@ export class Connection implements Host {
   }
 
   hear({ aheadMs }: Report): void {
-    this.clock.aheadMs = aheadMs;
+    this.#pairs.clock.aheadMs = aheadMs;
     this.#options.onStatus();
   }
 
   tell(): Report {
-    return { status: this.#state, error: this.#error, aheadMs: this.clock.aheadMs };
+    return { status: this.#state, error: this.#error, aheadMs: this.#pairs.clock.aheadMs };
   }
 
   /** Somebody wants to know how many look. */
@@ -103,6 +96,8 @@ export class Connection implements Host {
     if (this.#pairs.size === 0) return this.#happen('leave');
     this.#happen('want');
     if (this.#timers.has('update')) return;
+    // Between two messages about what is wanted; the server takes twenty a second.
+    const updateMs = 100;
     // All that a page mounts in one go is said in one message.
     this.#timers.start('update', Math.max(0, this.#updatedAt + updateMs - Date.now()), () => {
       this.#updatedAt = Date.now();
@@ -149,7 +144,6 @@ export class Connection implements Host {
       pairs: this.#pairs,
       url,
       token,
-      clock: this.clock,
       openLink: byEvents ? openEventStream : openWebSocket,
       onOpen: () => {
         this.#error = null;
@@ -159,6 +153,8 @@ export class Connection implements Host {
         this.#happen('open');
       },
       onEnd: (why, isFinal, afterMs) => {
+        // A connection that ends sooner is as good as none.
+        const steadyMs = 5_000;
         const wasSteady = this.#state === 'live' && Date.now() - this.#liveSince > steadyMs;
         this.#failures = wasSteady ? 0 : this.#failures + 1;
         this.#error = why;

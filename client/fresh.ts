@@ -9,59 +9,85 @@ export interface Refusal {
   readonly next: string;
 }
 
+/** The state of the data; docs/truth.md says what each means. */
+export type DataState = 'fresh' | 'stale' | 'missing' | 'empty' | 'older_source';
+
+/** What happens with it. */
+export type Activity = 'idle' | 'refreshing' | 'waiting';
+
 /** What is known of a pair now. It never changes; there is a new one when something is known. */
 export interface Fresh<Row = JsonRow> {
   /** The first row; nothing if there is none, or none yet. */
   readonly data: Row | undefined;
   /** All rows, of a data type that has many for a key. */
   readonly rows: readonly Row[];
-  /** `loading` until the server has said something, `refused` if it says no, else as the server says. */
-  readonly state: 'loading' | 'fresh' | 'stale' | 'missing' | 'refreshing' | 'failing' | 'refused';
-  /** Why it is in that state, as a word of docs/planner.md. */
+  /** What to render: data, that there is none, that it is on its way, or why it is not. */
+  readonly status: 'loading' | 'ready' | 'empty' | 'error';
+  /** `loading` until the server has said something, `refused` if it says no, else the state of the data. */
+  readonly state: 'loading' | 'refused' | DataState;
+  /** Whether it is being refreshed, or waits for it. */
+  readonly activity: Activity;
+  /** Why it waits, as a word of docs/truth.md; null if it does not. */
   readonly reason: string | null;
   /** The same as a sentence. */
   readonly words: string;
+  /** Until when it waits, about; null if that is not known. */
+  readonly until: Date | null;
   /** When the newest row was fetched. */
   readonly fetchedAt: Date | null;
-  /** When it is too old. */
-  readonly dueAt: Date | null;
+  /** When it goes stale. */
+  readonly staleAt: Date | null;
+  /** Of which time the data is at the source, if its data type tells. */
+  readonly sourceAt: Date | null;
   /** Grows; nothing before there is a state. */
   readonly version: string | null;
+  /** Why it is refused, or that its last refresh failed. */
   readonly error: Refusal | null;
 }
 
 export const loading: Fresh = {
   data: undefined,
   rows: [],
+  status: 'loading',
   state: 'loading',
+  activity: 'idle',
   reason: null,
   words: '',
+  until: null,
   fetchedAt: null,
-  dueAt: null,
+  staleAt: null,
+  sourceAt: null,
   version: null,
   error: null,
 };
 
 /** A state as it was said. Rows that are left out are those from before. */
 export function freshOf(said: StateMessage, before: Fresh): Fresh {
-  const rows = said.rows ?? before.rows;
+  const { type: _, pair: _pair, rows = before.rows, fetched_at, stale_at, source_at, ...rest } = said;
   return {
+    ...rest,
     data: rows[0],
     rows,
-    state: said.state,
-    reason: said.reason,
-    words: said.words,
-    fetchedAt: dateOf(said.fetched_at),
-    dueAt: dateOf(said.due_at),
-    version: said.version,
-    error: null,
+    until: dateOf(rest.until),
+    fetchedAt: dateOf(fetched_at),
+    staleAt: dateOf(stale_at),
+    sourceAt: dateOf(source_at),
   };
 }
 
 /** The server says no. What somebody may not see any more is taken away; else what was there stays. */
 export function refusedOf(refusal: Refusal, before: Fresh): Fresh {
-  const kept = /FORBIDDEN|PRIVATE/.test(refusal.code) ? loading : before;
-  return { ...kept, state: 'refused', reason: null, words: refusal.message, error: refusalOf(refusal) };
+  const kept = /FORBIDDEN|PRIVATE|ROLE/.test(refusal.code) ? loading : before;
+  return {
+    ...kept,
+    status: kept.data ? 'ready' : 'error',
+    state: 'refused',
+    activity: 'idle',
+    reason: null,
+    words: refusal.message,
+    until: null,
+    error: refusalOf(refusal),
+  };
 }
 
 /** Only the refusal, of a message or an error that has more. */
@@ -70,5 +96,5 @@ export function refusalOf({ code, message, next }: Refusal): Refusal {
 }
 
 function dateOf(text: string | null): Date | null {
-  return text === null ? null : new Date(text);
+  return text ? new Date(text) : null;
 }

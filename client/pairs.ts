@@ -1,9 +1,8 @@
 import { FreshError } from './fresh-error.ts';
 import { loading, refusedOf, type Fresh, type Refusal } from './fresh.ts';
 import type { PairName, RefreshResult } from './protocol.ts';
-
-/** How long a pair is kept after the last one has left, so that turning a page costs nothing. */
-const lingerMs = 1_000;
+import { ServerClock } from './server-clock.ts';
+import { Timers } from './timers.ts';
 
 export function nameOf([type, key]: PairName): string {
   return JSON.stringify([type, key]);
@@ -17,15 +16,16 @@ export class Pair {
   readonly refreshes: PromiseWithResolvers<RefreshResult>[] = [];
   /** How many hold it. */
   holders = 0;
-  leaving: ReturnType<typeof setTimeout> | undefined;
   /** The same pair, as its data type writes it. */
   meant: Pair | undefined;
+  readonly #age: (pair: Pair) => void;
   #fresh: Fresh = loading;
   #viewers: number | undefined;
 
-  constructor(pair: PairName) {
+  constructor(pair: PairName, age: (pair: Pair) => void) {
     this.pair = pair;
     this.name = nameOf(pair);
+    this.#age = age;
   }
 
   get fresh(): Fresh {
@@ -38,9 +38,10 @@ export class Pair {
 
   /** Takes a newer state. One that is older came late, by way of another tab. */
   become(fresh: Fresh): void {
-    if (fresh.version !== null && this.#fresh.version !== null && fresh.version < this.#fresh.version) return;
+    if (fresh.version && this.#fresh.version && fresh.version < this.#fresh.version) return;
     this.#fresh = fresh;
     this.tell();
+    this.#age(this);
   }
 
   count(viewers: number | undefined): void {
@@ -79,7 +80,11 @@ export function tellAll<Given extends unknown[]>(
 
 /** All pairs of this page, each once, however many look at it. */
 export class Pairs {
+  /** The server's, by which rows grow old. */
+  readonly clock = new ServerClock();
   readonly #pairs = new Map<string, Pair>();
+  readonly #aging = new Timers<string>();
+  readonly #leaving = new Timers<string>();
   /** Called when there is one more or one less. */
   onChange: () => void = () => {};
 
@@ -99,13 +104,13 @@ export class Pairs {
   hold(named: PairName): Pair {
     let pair = this.find(named);
     if (!pair) {
-      pair = new Pair(named);
+      pair = new Pair(named, (each) => this.#age(each));
       this.#pairs.set(pair.name, pair);
       pair.holders = 1;
       this.onChange();
       return pair;
     }
-    clearTimeout(pair.leaving);
+    this.#leaving.stop(pair.name);
     pair.holders += 1;
     return pair;
   }
@@ -113,7 +118,9 @@ export class Pairs {
   release(pair: Pair): void {
     if (this.find(pair.pair) !== pair) return;
     pair.holders -= 1;
-    if (pair.holders === 0) pair.leaving = setTimeout(() => this.#remove(pair), lingerMs);
+    // A pair is kept for a moment after the last one has left, so that turning a page costs nothing.
+    const lingerMs = 1_000;
+    if (pair.holders === 0) this.#leaving.start(pair.name, lingerMs, () => this.#remove(pair));
   }
 
   /** Learns that a pair is another one, written differently. */
@@ -127,12 +134,23 @@ export class Pairs {
   }
 
   clear(): void {
-    for (const pair of this.#pairs.values()) clearTimeout(pair.leaving);
+    this.#aging.stop();
+    this.#leaving.stop();
     this.#pairs.clear();
+  }
+
+  /** No message says that time has passed. */
+  #age(pair: Pair): void {
+    const { state, staleAt } = pair.fresh;
+    const leftMs = +staleAt! - this.clock.now();
+    if (state !== 'fresh' || !staleAt) this.#aging.stop(pair.name);
+    else if (leftMs > 0) this.#aging.start(pair.name, leftMs, () => this.#age(pair));
+    else pair.become({ ...pair.fresh, state: 'stale' });
   }
 
   #remove(pair: Pair): void {
     this.#pairs.delete(pair.name);
+    this.#aging.stop(pair.name);
     if (pair.meant) {
       pair.meant.listeners.delete(pair.tell);
       this.release(pair.meant);

@@ -1,5 +1,5 @@
 import type { JsonRow } from './data-types.ts';
-import type { Fresh, Refusal } from './fresh.ts';
+import type { Activity, DataState, Fresh, Refusal } from './fresh.ts';
 
 /** The version that this client speaks; docs/protocol.md describes it. */
 export const protocol = 1;
@@ -19,11 +19,16 @@ export interface StateMessage {
   readonly type: 'snapshot' | 'change';
   readonly pair: PairName;
   readonly version: string;
-  readonly state: Exclude<Fresh['state'], 'loading' | 'refused'>;
+  readonly status: Fresh['status'];
+  readonly state: DataState;
+  readonly activity: Activity;
   readonly reason: string | null;
   readonly words: string;
+  readonly until: string | null;
+  readonly error: Refusal | null;
   readonly fetched_at: string | null;
-  readonly due_at: string | null;
+  readonly stale_at: string | null;
+  readonly source_at: string | null;
   readonly rows?: readonly JsonRow[];
 }
 

@@ -1,24 +1,33 @@
 import type { Refusal } from './fresh.ts';
 
-export const closed: Refusal = {
-  code: 'PGF_CLIENT_CLOSED',
-  message: 'This client is closed.',
-  next: 'Make another one with createClient.',
-};
+const refusal = (name: string, message: string, next: string): Refusal => ({
+  code: `PGF_CLIENT_${name}`,
+  message,
+  next,
+});
 
-export function unreachable(url: string): Refusal {
-  return {
-    code: 'PGF_CLIENT_UNREACHABLE',
-    message: `There is no connection to ${url}.`,
-    next: 'It is tried again. Does the server run, and is this page one of its origins?',
-  };
-}
+export const closed = refusal('CLOSED', 'This client is closed.', 'Call createClient again.');
 
-export function noToken(error: unknown): Refusal {
-  const problem = error instanceof Error ? error.message : String(error);
-  return {
-    code: 'PGF_CLIENT_TOKEN',
-    message: `There is no token: ${problem}`,
-    next: 'It is tried again. Look at the token of createClient.',
-  };
-}
+export const unreachable = (url: string): Refusal =>
+  refusal(
+    'UNREACHABLE',
+    `There is no connection to ${url}.`,
+    'It is tried again. Is this page one of gateway.origins?',
+  );
+
+export const noToken = (error: unknown): Refusal =>
+  refusal(
+    'TOKEN',
+    `There is no token: ${(error as Error | undefined)?.message ?? (error as string)}`,
+    'It is tried again.',
+  );
+
+export const noAddress = (given: string | undefined): Refusal =>
+  refusal('URL', `Expected the address of a gateway, got ${JSON.stringify(given)}.`, 'Give createClient a url.');
+
+export const noText = (what: string, longest: number, given: unknown): Refusal =>
+  refusal(
+    'PAIR',
+    `The ${what} of a pair has 1 to ${longest} characters, got ${JSON.stringify(given)?.slice(0, 40)}.`,
+    'Wait until it is known.',
+  );

@@ -1,7 +1,7 @@
-const [firstPauseMs, longestPauseMs] = [500, 30_000];
-
 /** How long to wait after so many failures in a row. Not all clients of a server come back at the same moment. */
 export function pauseAfter(failures: number): number {
+  const firstPauseMs = 500;
+  const longestPauseMs = 30_000;
   return Math.random() * Math.min(longestPauseMs, firstPauseMs * 2 ** failures);
 }
 
