@@ -332,6 +332,11 @@ export const errorTable = {
     says: 'You have asked for {limit} refreshes within a minute.',
     next: 'Wait: what is looked at is refreshed by itself when it is due.',
   },
+  PGF_LIVE_REFRESH_FAILED: {
+    exit: failure,
+    says: 'The last refresh failed.',
+    next: 'It is tried again by itself; operators see why with "pgfresh explain".',
+  },
   PGF_LIVE_SLOW: {
     exit: failure,
     says: 'The client has not read what was sent to it for {seconds} s.',

@@ -16,8 +16,8 @@ export interface PairState {
   readonly rows: string;
   /** When the newest row was fetched. */
   readonly fetchedAt: Date | null;
-  /** When what is there is too old; null if nothing is there. */
-  readonly dueAt: Date | null;
+  /** When what is there goes stale; null if nothing is there. */
+  readonly staleAt: Date | null;
   /** Of which time the data is at the source, if its data type tells. */
   readonly sourceAt: Date | null;
   readonly state: DataState;
@@ -40,7 +40,7 @@ export interface PairReading extends PairState {
 export type ReadPairs = (type: number, keys: readonly string[], reader?: Reader) => Promise<PairReading[]>;
 
 // What no clock will show is no time.
-const columns = `version, snapshot, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(stale_at) then stale_at end as "dueAt",
+const columns = `version, snapshot, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(stale_at) then stale_at end as "staleAt",
   case when isfinite(source_at) then source_at end as "sourceAt", state, activity, reason, failing, as_of as "asOf"`;
 
 const read = {
@@ -64,7 +64,7 @@ export function isSame(one: PairState, other: PairState): boolean {
   return (
     one.rows === other.rows &&
     isSameTime(one.fetchedAt, other.fetchedAt) &&
-    isSameTime(one.dueAt, other.dueAt) &&
+    isSameTime(one.staleAt, other.staleAt) &&
     isSameTime(one.sourceAt, other.sourceAt) &&
     one.state === other.state &&
     one.activity === other.activity &&

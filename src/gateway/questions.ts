@@ -1,16 +1,15 @@
 import type { Queryable } from '../database/index.ts';
-import type { DataState, Reason } from '../planner/index.ts';
+import type { Activity, DataState, Reason } from '../planner/index.ts';
 import { admitPairs, type Verdict, type WantedPair } from './admission.ts';
 import { Batch } from './batch.ts';
 import type { Pair as NumberedPair } from './pair.ts';
 
-/** What keeps a pair as it is. */
+/** What is the matter with a pair, without the words and details that are for operators. */
 export interface Explained {
   readonly state: DataState;
-  /** Nothing if it is not for everybody to know. */
+  readonly activity: Activity;
   readonly reason: Reason | null;
-  /** Whether a job waits or runs for it. */
-  readonly queued: boolean;
+  readonly until: Date | null;
 }
 
 // Without waiting for the disk: what a crash forgets, the planner finds by the count of those who look.
@@ -20,7 +19,8 @@ const check = {
 };
 const explain = {
   name: 'pgfresh.explain_pairs',
-  text: `select e.answer ->> 'state' as state, e.answer ->> 'reason' as reason, e.answer -> 'job' <> 'null' as queued
+  text: `select e.answer ->> 'state' as state, e.answer ->> 'activity' as activity, e.answer ->> 'reason' as reason,
+      nullif((e.answer ->> 'until')::timestamptz, 'infinity') as until
     from unnest($1::text[], $2::text[]) with ordinality as w(data_type, key, place)
     cross join lateral (select pgfresh.explain_pair(w.data_type, w.key) as answer) as e order by w.place`,
 };

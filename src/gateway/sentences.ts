@@ -1,5 +1,5 @@
 import type { ErrorCode } from '../errors/index.ts';
-import type { Reason } from '../planner/index.ts';
+import type { DataState, Reason } from '../planner/index.ts';
 
 /**
  * All that viewers are told in words: one fixed sentence per reason and per error code. What the database, a provider or
@@ -23,14 +23,21 @@ export const reasonSentences: Readonly<Record<Reason, string>> = {
   unresolved: 'It cannot be refreshed at the moment.',
 };
 
-/** Where the reason is not known, or not for this viewer. */
-export const stateSentences = {
+/** Where it waits for nothing, or the reason is not for this viewer. */
+export const stateSentences: Readonly<Record<DataState | 'refreshing', string>> = {
   fresh: 'It is fresh.',
   stale: 'It is older than it should be.',
   missing: 'There is nothing to see.',
+  empty: 'The source says that there is nothing.',
+  older_source: 'The source answers with older data.',
   refreshing: 'It is being refreshed.',
-  failing: 'Its last refresh failed.',
-} as const;
+};
+
+export const failedSentence = {
+  code: 'PGF_LIVE_REFRESH_FAILED',
+  message: 'The last refresh failed.',
+  next: 'It is tried again by itself.',
+} as const satisfies { readonly code: ErrorCode; readonly message: string; readonly next: string };
 
 interface RefusalSentence {
   /** The HTTP status; a WebSocket that ends by it is closed with 4000 more. */

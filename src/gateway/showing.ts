@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
+import type { Activity, DataState, Reason } from '../planner/index.ts';
 import type { PairState } from './pair.ts';
 import type { Explained } from './questions.ts';
-import { reasonSentences, stateSentences } from './sentences.ts';
+import { failedSentence, reasonSentences, stateSentences } from './sentences.ts';
 
 /** A pair as clients see it. */
 export interface Showing {
@@ -10,66 +11,102 @@ export interface Showing {
   /** Equal rows have equal digests, on every gateway. */
   readonly digest: string;
   readonly rows: string;
-  readonly fetchedAt: Date | null;
-  readonly dueAt: Date | null;
-  readonly state: 'fresh' | 'stale' | 'missing' | 'refreshing' | 'failing';
-  readonly reason: string | null;
+  /** What to render. */
+  readonly status: 'ready' | 'empty' | 'loading' | 'error';
+  readonly state: DataState;
+  readonly activity: Activity;
+  readonly reason: Reason | null;
   readonly words: string;
+  /** Rounded. */
+  readonly until: Date | null;
+  /** That its last refresh failed. */
+  readonly error: typeof failedSentence | null;
+  readonly fetchedAt: Date | null;
+  readonly staleAt: Date | null;
+  readonly sourceAt: Date | null;
 }
 
-/** Whether it is as young as its data type wants it, and nothing is the matter. Nobody needs an explanation then. */
-export function isPlainlyFresh({ rows, dueAt, asOf, activity, failing }: PairState, sinceMs = 0): boolean {
-  const isDue = dueAt === null || dueAt.getTime() <= asOf.getTime() + sinceMs;
-  return rows !== '[]' && activity === 'idle' && !failing && !isDue;
+const none = '[]';
+/** Times until when something waits are rounded up to this. */
+const roundedMs = 10_000;
+/** A time that moves by less is not worth a message. */
+const movedMs = 30_000;
+
+/** Whether it is as its data type wants it, and nothing is to be done. It needs no explanation then. */
+export function isPlainlyFresh(pair: PairState, sinceMs = 0): boolean {
+  const { state, staleAt, activity, failing } = pair;
+  const isWanted = (state === 'fresh' || state === 'empty') && staleAt !== null && !isPast(pair, sinceMs);
+  return isWanted && activity === 'idle' && !failing;
 }
 
 /** How a state is shown, with what explains it. One that is shown for the second time gets a later version. */
-export function show(state: PairState, turn: number, explained: Explained | undefined): Showing {
-  const { version, rows, fetchedAt, dueAt } = state;
+export function show(pair: PairState, turn: number, sinceMs: number, explained?: Explained): Showing {
+  const { version, rows, fetchedAt, staleAt, sourceAt, failing } = pair;
+  const state = stateOf(pair, sinceMs, explained);
+  const { activity, reason, until } = explained ?? { ...pair, until: null };
   return {
     version: `${version}.${String(turn).padStart(6, '0')}`,
     digest: digestOf(rows),
     rows,
+    status: statusOf(rows, state, activity, failing),
+    state,
+    activity,
+    reason,
+    words: reason ? reasonSentences[reason] : stateSentences[activity === 'refreshing' ? activity : state],
+    until: rounded(until),
+    error: failing ? failedSentence : null,
     fetchedAt,
-    dueAt,
-    state: conditionOf(state, explained),
-    reason: explained?.reason ?? null,
-    words: wordsOf(state, explained),
+    staleAt,
+    sourceAt,
   };
 }
 
-/**
- * What is said of a pair that its viewer sees by row security. Not why: that may tell of rows which he does not see, and of
- * what is in them.
- */
-export function privately(state: PairState, sinceMs: number): Explained {
-  const condition = isPlainlyFresh(state, sinceMs) ? 'fresh' : state.rows === '[]' ? 'missing' : 'stale';
-  return { state: condition, reason: null, queued: state.activity !== 'idle' };
+/** What is explained to its viewers. They are there, whether the planner has counted them yet or not. */
+export function asViewed(explained: Explained): Explained {
+  const isUncounted = explained.state === 'missing' && explained.activity === 'idle';
+  return isUncounted ? { ...explained, activity: 'waiting', reason: 'due' } : explained;
 }
 
-export const plainlyFresh: Explained = { state: 'fresh', reason: null, queued: false };
-
-function wordsOf(state: PairState, explained: Explained | undefined): string {
-  const reason = explained?.reason ?? undefined;
-  return reason === undefined ? stateSentences[conditionOf(state, explained)] : reasonSentences[reason];
+// Rows and explanation are not of the same moment. The rows are shown, so they decide whether there are any.
+function stateOf(pair: PairState, sinceMs: number, explained: Explained | undefined): DataState {
+  const isThere = pair.rows !== none;
+  const said = explained?.state;
+  if (said !== undefined && (said === 'empty' || (said !== 'missing') === isThere)) return said;
+  if (!isPast(pair, sinceMs)) return pair.state;
+  if (pair.state === 'fresh') return 'stale';
+  return pair.state === 'empty' ? (isThere ? 'stale' : 'missing') : pair.state;
 }
 
-function conditionOf({ rows, failing, activity }: PairState, explained: Explained | undefined): Showing['state'] {
-  if (failing) return 'failing';
-  if (explained?.queued ?? activity !== 'idle') return 'refreshing';
-  if (rows === '[]') return 'missing';
-  return explained?.state === 'fresh' ? 'fresh' : 'stale';
+function isPast({ staleAt, asOf }: PairState, sinceMs: number): boolean {
+  return staleAt !== null && staleAt.getTime() <= asOf.getTime() + sinceMs;
 }
 
-// Not the words: they tell how long something has been going on.
+function statusOf(rows: string, state: DataState, activity: Activity, failing: boolean): Showing['status'] {
+  if (rows !== none) return 'ready';
+  if (state === 'empty') return 'empty';
+  if (failing) return 'error';
+  // Row security shows no row, and none is on its way: there is none for this user.
+  return activity === 'idle' ? 'empty' : 'loading';
+}
+
+function rounded(time: Date | null): Date | null {
+  const ms = time?.getTime() ?? Number.NaN;
+  return Number.isFinite(ms) ? new Date(Math.ceil(ms / roundedMs) * roundedMs) : null;
+}
+
 export function saysTheSame(one: Showing, other: Showing): boolean {
-  const isSameTime = (name: 'fetchedAt' | 'dueAt'): boolean => one[name]?.getTime() === other[name]?.getTime();
+  const apart = (name: 'fetchedAt' | 'staleAt' | 'sourceAt' | 'until'): number =>
+    Math.abs((one[name]?.getTime() ?? 0) - (other[name]?.getTime() ?? 0));
   return (
     one.digest === other.digest &&
     one.state === other.state &&
+    one.activity === other.activity &&
     one.reason === other.reason &&
-    isSameTime('fetchedAt') &&
-    isSameTime('dueAt')
+    one.error === other.error &&
+    apart('fetchedAt') === 0 &&
+    apart('staleAt') === 0 &&
+    apart('sourceAt') === 0 &&
+    apart('until') < movedMs
   );
 }
 

@@ -4,7 +4,7 @@ import type { Explained } from './questions.ts';
 import type { Audience } from './audience.ts';
 import type { Reader } from './readers.ts';
 import type { Pair } from './settings.ts';
-import { isPlainlyFresh, plainlyFresh, privately, saysTheSame, show, type Showing } from './showing.ts';
+import { asViewed, isPlainlyFresh, saysTheSame, show, type Showing } from './showing.ts';
 
 /** A pair with its names in the configuration and in the database. */
 export interface NamedPair extends Pair, NumberedPair {
@@ -80,9 +80,7 @@ export class Viewing implements NamedPair {
   /** How old the newest row is, by the database's clock. */
   get ageMs(): number {
     const { fetchedAt = null, asOf } = this.#state ?? {};
-    return fetchedAt === null || !asOf
-      ? Infinity
-      : asOf.getTime() - fetchedAt.getTime() + performance.now() - this.#heardAt;
+    return fetchedAt === null || !asOf ? Infinity : asOf.getTime() - fetchedAt.getTime() + this.#sinceMs;
   }
 
   get isEmpty(): boolean {
@@ -142,13 +140,12 @@ export class Viewing implements NamedPair {
 
   #look(): void {
     const state = this.#state!;
-    const sinceMs = performance.now() - this.#heardAt;
-    const isFresh = isPlainlyFresh(state, sinceMs);
+    const isFresh = isPlainlyFresh(state, this.#sinceMs);
     this.#askAt = isFresh
-      ? this.#heardAt + (state.dueAt!.getTime() - state.asOf.getTime()) + askAgainMs.first
+      ? this.#heardAt + (state.staleAt!.getTime() - state.asOf.getTime()) + askAgainMs.first
       : Infinity;
-    if (this.reader) this.#show(privately(state, sinceMs));
-    else if (isFresh) this.#show(plainlyFresh);
+    // Why a pair waits may tell of rows that this reader does not see.
+    if (this.reader || isFresh) this.#show();
     else if (!this.#isAsking) void this.#ask();
   }
 
@@ -160,11 +157,15 @@ export class Viewing implements NamedPair {
     if (this.#state !== asked) return this.#look();
     this.#askAt = performance.now() + this.#askedMs;
     this.#askedMs = Math.min(askAgainMs.last, this.#askedMs * 2);
-    this.#show(explained);
+    this.#show(asViewed(explained ?? { ...this.#state!, until: null }));
   }
 
-  #show(explained: Explained | undefined): void {
-    const showing = show(this.#state!, this.#turn, explained);
+  get #sinceMs(): number {
+    return performance.now() - this.#heardAt;
+  }
+
+  #show(explained?: Explained): void {
+    const showing = show(this.#state!, this.#turn, this.#sinceMs, explained);
     if (this.#shown && saysTheSame(this.#shown, showing)) return;
     this.#turn += 1;
     this.#shown = showing;
@@ -173,16 +174,22 @@ export class Viewing implements NamedPair {
   }
 
   #write(type: string, withRows: boolean): Buffer {
-    const { version, rows, fetchedAt, dueAt, state, reason, words } = this.#shown!;
+    const { version, rows, status, state, activity, reason, words, until, error, fetchedAt, staleAt, sourceAt } =
+      this.#shown!;
     const head = JSON.stringify({
       type,
       pair: [this.dataType, this.key],
       version: `${version}-${this.tag}`,
+      status,
       state,
+      activity,
       reason,
       words,
+      until,
+      error,
       fetched_at: fetchedAt,
-      due_at: dueAt,
+      stale_at: staleAt,
+      source_at: sourceAt,
     });
     // The rows are JSON already, and may be large.
     return Buffer.from(withRows ? `${head.slice(0, -1)},"rows":${rows}}` : head);

@@ -20,11 +20,16 @@ const stateOf = (version: string, rows?: StateMessage['rows']): StateMessage => 
   type: 'change',
   pair: apple,
   version,
+  status: 'ready',
   state: 'fresh',
-  reason: 'fresh',
+  activity: 'idle',
+  reason: null,
   words: '',
+  until: null,
+  error: null,
   fetched_at: null,
-  due_at: null,
+  stale_at: null,
+  source_at: null,
   ...(rows && { rows }),
 });
 

@@ -13,8 +13,14 @@ describe('a pair', () => {
     await expect.poll(prices).toEqual([1]);
     expect(client.status).toBe('live');
     const [first] = told;
-    expect(first).toMatchObject({ state: 'fresh', reason: 'fresh', data: { key: 'AAPL', price: 1 }, error: null });
-    expect(first!.fetchedAt!.getTime()).toBeLessThan(first!.dueAt!.getTime());
+    expect(first).toMatchObject({
+      status: 'ready',
+      state: 'fresh',
+      activity: 'idle',
+      data: { key: 'AAPL', price: 1 },
+      error: null,
+    });
+    expect(first!.fetchedAt!.getTime()).toBeLessThan(first!.staleAt!.getTime());
     expect(Math.abs(client.now() - Date.now())).toBeLessThan(2_000);
     await live.scene.quote('AAPL', 2);
     await expect.poll(prices).toEqual([1, 2]);

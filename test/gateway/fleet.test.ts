@@ -39,7 +39,7 @@ describe('two gateways of one database', () => {
     const [ada, ben] = [await one.greet('ada'), await two.greet('ben')];
     await Promise.all([ada, ben].map((client) => client.want([['quote', 'COLD']])));
     for (const client of [ada, ben])
-      expect(await client.next('snapshot')).toMatchObject({ state: 'refreshing', rows: [] });
+      expect(await client.next('snapshot')).toMatchObject({ state: 'missing', activity: 'waiting', rows: [] });
     await expect.poll(() => scene.demand()).toEqual(['quote COLD 2']);
     expect(await scene.queued()).toEqual(['quote COLD']);
     await scene.quote('COLD', 1);

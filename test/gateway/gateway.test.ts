@@ -31,7 +31,7 @@ describe('who watches a pair', () => {
     expect(viewer.state).toMatchObject({
       rows: '[]',
       fetchedAt: null,
-      dueAt: null,
+      staleAt: null,
       failing: false,
       state: 'missing',
       activity: 'idle',
@@ -67,7 +67,7 @@ describe('who watches a pair', () => {
     await scene.db.query(`select pgfresh.queue_refresh_if_not_exists('A', 'quote', p_force => true)`);
     await end(`pgfresh.complete_queue_job($1::bigint, 0, null, 'empty')`);
     await viewer.until(({ state }) => state!.state === 'empty');
-    expect(viewer.state).toMatchObject({ failing: false, rows: '[]', dueAt: expect.any(Date) });
+    expect(viewer.state).toMatchObject({ failing: false, rows: '[]', staleAt: expect.any(Date) });
     await gateway.stop();
   });
 

@@ -76,11 +76,16 @@ describe('a pair with row security', () => {
       type: 'snapshot',
       pair: ['holding', 'A'],
       version: expect.any(String) as string,
+      status: 'empty',
       state: 'missing',
+      activity: 'idle',
       reason: null,
-      words: expect.not.stringContaining('ada') as string,
+      words: 'There is nothing to see.',
+      until: null,
+      error: null,
       fetched_at: null,
-      due_at: null,
+      stale_at: null,
+      source_at: null,
       rows: [],
     });
     await expect.poll(() => scene.demand()).toEqual(['holding A 2']);
@@ -112,7 +117,7 @@ describe('a pair with row security', () => {
 
   it('is queued when it is cold, and then seen by its owner', async () => {
     const client = await look('ada', [['holding', 'COLD']]);
-    expect(await client.next('snapshot')).toMatchObject({ state: 'refreshing', reason: null, rows: [] });
+    expect(await client.next('snapshot')).toMatchObject({ state: 'missing', activity: 'waiting', reason: 'queued', rows: [] });
     expect(await scene.queued()).toEqual(['holding COLD']);
     await give('COLD', 'ada', 1);
     expect(await rows(client)).toEqual([1]);

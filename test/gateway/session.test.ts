@@ -24,7 +24,7 @@ describe('a client', () => {
     const both = [await client.next('snapshot'), await client.next('snapshot')];
     expect(both).toMatchObject([
       { pair: ['quote', 'AAPL'], state: 'fresh', rows: [{ price: 1 }] },
-      { pair: ['quote', 'COLD'], state: 'refreshing', reason: 'queued', rows: [] },
+      { pair: ['quote', 'COLD'], status: 'loading', state: 'missing', activity: 'waiting', reason: 'queued', rows: [] },
     ]);
     expect(await scene.queued()).toEqual(['quote COLD']);
     await scene.quote('COLD', 2);

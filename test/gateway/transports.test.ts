@@ -100,7 +100,7 @@ describe('a plain request', () => {
 
   it('counts as a viewer for a moment, and has what is missing fetched', async () => {
     const answer = await get('quote/COLD');
-    expect(await answer.json()).toMatchObject({ state: 'refreshing', rows: [] });
+    expect(await answer.json()).toMatchObject({ state: 'missing', activity: 'waiting', rows: [] });
     expect(await scene.queued()).toEqual(['quote COLD']);
     await expect.poll(() => scene.demand()).toEqual(['quote COLD 1']);
   });

@@ -6,6 +6,10 @@ const troubles = [
   ['down', 'Take it down', 'Every connection is reset.'],
   ['slow', 'Make it slow', 'It answers after 30 s, and nobody waits longer than 10.'],
   ['lying', 'Make it lie', 'Prices of a billion, and answers about another company.'],
+  ['stuck', 'Let its cache get stuck', 'It answers with what it knew long ago.'],
+  ['locked', 'Expire the API key', 'Every call is refused with status 401.'],
+  ['changed', 'Rename a field', 'Its answers have another form than before.'],
+  ['gone', 'Let it lose everything', 'It says that there is nothing.'],
 ] as const satisfies readonly (readonly [Trouble, string, string])[];
 
 interface BreakMenuProps {

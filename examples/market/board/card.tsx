@@ -2,6 +2,7 @@ import { useFreshClient, usePresence } from 'pgfresh/react';
 import { useId, type ReactNode } from 'react';
 import { useNow } from './clock.ts';
 import { conditionOf } from './condition.ts';
+import { clock, duration } from './format.ts';
 import { Freshness } from './freshness.tsx';
 import { useRefresh, type Refreshable } from './refresh.ts';
 
@@ -23,12 +24,13 @@ export function Card({ title, type, symbol, fresh, isClosed, lines = 4, children
   const id = useId();
   const now = useFreshClient().now();
   const viewers = usePresence(type, symbol);
-  const condition = conditionOf(fresh, now, isClosed);
+  const condition = conditionOf(fresh, isClosed);
   const { isAsked, answer, ask } = useRefresh(fresh);
+  const until = fresh.until && fresh.until.getTime() > now ? ` Until ${clock(fresh.until.getTime())}.` : '';
   const why =
     condition === 'resting'
       ? 'Its exchange is closed, so there is nothing newer.'
-      : (fresh.error?.message ?? fresh.words);
+      : [fresh.error?.message, fresh.words + until].filter(Boolean).join(' ');
   return (
     <section className={`card ${type} ${condition}`} aria-labelledby={id} data-version={fresh.version}>
       <header>
@@ -47,13 +49,23 @@ export function Card({ title, type, symbol, fresh, isClosed, lines = 4, children
           </svg>
         </button>
       </header>
-      {fresh.rows.length === 0 && condition !== 'empty' ? <Bones lines={lines} /> : children}
+      {fresh.rows.length > 0 || condition === 'empty' ? (
+        children || <p className="about">There is none.</p>
+      ) : (
+        <Bones lines={lines} />
+      )}
       <footer>
         <p className="why">{answer ?? (condition === 'fresh' ? '' : why)}</p>
+        {fresh.sourceAt && <SourceAge ms={now - fresh.sourceAt.getTime()} />}
         {viewers !== undefined && viewers > 0 && <Viewers count={viewers} />}
       </footer>
     </section>
   );
+}
+
+/** How old the data was where it comes from. */
+function SourceAge({ ms }: { readonly ms: number }) {
+  return <p className="at-source">at the source {duration(ms)}</p>;
 }
 
 function Viewers({ count }: { readonly count: number }) {

@@ -7,7 +7,7 @@ import { duration } from './format.ts';
 const words: Readonly<Record<Condition, string>> = {
   fresh: 'fresh',
   stale: 'stale',
-  fetching: 'being refreshed',
+  older: 'stale at the source',
   failing: 'failing',
   missing: 'not there yet',
   resting: 'exchange closed',
@@ -22,20 +22,23 @@ interface FreshnessProps {
   readonly isShort?: boolean;
 }
 
-/** The age of a value, and a ring that empties until it is due. */
+/** The state of a value, its age, and a ring that empties until it is stale. The ring turns while it is refreshed. */
 export function Freshness({ fresh, isClosed, isShort = false }: FreshnessProps) {
   useNow();
   const now = useFreshClient().now();
   const isAway = useFreshStatus() !== 'live';
-  const condition = conditionOf(fresh, now, isClosed);
-  const { fetchedAt, dueAt } = fresh;
+  const condition = conditionOf(fresh, isClosed);
+  const { fetchedAt, staleAt } = fresh;
+  const isRefreshing = fresh.activity === 'refreshing' && !isAway;
   const age = fetchedAt && now - fetchedAt.getTime();
-  const left = fetchedAt && dueAt ? (dueAt.getTime() - now) / (dueAt.getTime() - fetchedAt.getTime()) : 0;
+  const left = fetchedAt && staleAt ? (staleAt.getTime() - now) / (staleAt.getTime() - fetchedAt.getTime()) : 0;
   // While nobody tells, nobody knows.
   const isLast = isAway && condition !== 'missing';
-  const word = isLast ? 'last known' : words[condition];
+  const isKept = condition === 'empty' && fresh.rows.length > 0;
+  const said = isKept ? 'gone at the source' : words[condition];
+  const word = isLast ? 'last known' : `${said}${isRefreshing ? ', being refreshed' : ''}`;
   return (
-    <span className={`freshness ${isLast ? 'stale' : condition}`}>
+    <span className={`freshness ${isLast ? 'stale' : condition}${isRefreshing ? ' fetching' : ''}`}>
       <svg viewBox="0 0 16 16" aria-hidden="true">
         <circle cx="8" cy="8" r="6" pathLength="1" />
         <circle cx="8" cy="8" r="6" pathLength="1" className="left" strokeDasharray={`${clamp(left)} 1`} />

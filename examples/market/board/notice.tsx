@@ -8,7 +8,19 @@ const broken: Readonly<Record<Trouble, string>> = {
   down: 'The provider is down.',
   slow: 'The provider is slow: it answers after 30 s.',
   lying: 'The provider lies.',
+  stuck: 'The cache of the provider is stuck.',
+  locked: 'The API key has expired.',
+  changed: 'The provider has renamed a field.',
+  gone: 'The provider says that there is nothing.',
   other: 'The provider is broken, by a fault that was ordered by hand.',
+};
+
+const courses: Partial<Readonly<Record<Trouble, string>>> = {
+  lying: 'Each answer is checked and refused; nothing of it is stored.',
+  stuck: 'An older answer confirms nothing: values go stale at their time, and say so.',
+  locked: 'The key is left alone for five minutes and then tried with one call. Values stay, and show their age.',
+  changed: 'Each answer is checked and refused. After five in a row the data type is left alone for five minutes.',
+  gone: 'An empty answer is an answer: cards say that there is nothing.',
 };
 
 interface NoticeProps {
@@ -45,9 +57,7 @@ export function Notice({ connection, trouble, overview, onChange }: NoticeProps)
       ? `pgfresh leaves it alone (${source.pause_reason}), and tries one call at ${clock(until)}.`
       : isLeftAlone
         ? 'pgfresh tries one call, to see whether it is back.'
-        : trouble === 'lying'
-          ? 'Each answer is checked and refused; nothing of it is stored.'
-          : 'Values that are here stay, and show their age. After five failures it is left alone.';
+        : (courses[trouble] ?? 'Values that are here stay, and show their age. After five failures it is left alone.');
   return (
     <div className={trouble === 'none' ? 'notice' : 'notice bad'}>
       <p role="status">

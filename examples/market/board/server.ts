@@ -7,7 +7,8 @@ export interface Overview {
     readonly fresh: number;
     readonly stale: number;
     readonly missing: number;
-    readonly resting: number;
+    readonly empty: number;
+    readonly older_source: number;
     readonly viewer_share: number | null;
     readonly age_p50: number | null;
     readonly age_p95: number | null;
@@ -29,7 +30,7 @@ export interface Overview {
 }
 
 /** What is the matter with the provider; `other` is what somebody has ordered by hand. */
-export type Trouble = 'none' | 'down' | 'slow' | 'lying' | 'other';
+export type Trouble = 'none' | 'down' | 'slow' | 'lying' | 'stuck' | 'locked' | 'changed' | 'gone' | 'other';
 
 export interface Listing {
   readonly symbols: readonly { readonly symbol: string; readonly exchange: string; readonly name: string | null }[];

@@ -82,8 +82,9 @@ function Meter({ name, share }: { readonly name: string; readonly share: number 
 }
 
 /** How the pairs that are looked at are. */
-function Shares({ fresh = 0, stale = 0, missing = 0, resting = 0 }: Partial<Overview['freshness']>) {
-  const parts = { fresh, stale, missing, resting };
+function Shares(counts: Partial<Overview['freshness']>) {
+  const { fresh = 0, empty = 0, stale = 0, older_source: older = 0, missing = 0 } = counts;
+  const parts = { fresh, empty, stale, 'stale at the source': older, missing };
   const words = Object.entries(parts)
     .filter(([, count]) => count > 0)
     .map(([name, count]) => `${count} ${name}`)
@@ -91,7 +92,7 @@ function Shares({ fresh = 0, stale = 0, missing = 0, resting = 0 }: Partial<Over
   return (
     <div className="shares" role="img" aria-label={words || 'none'} title={words}>
       {Object.entries(parts).map(([name, count]) => (
-        <span key={name} className={name} style={{ flexGrow: count }} />
+        <span key={name} className={name.replaceAll(' ', '-')} style={{ flexGrow: count }} />
       ))}
     </div>
   );

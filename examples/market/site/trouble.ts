@@ -6,6 +6,10 @@ const faultsOf = {
   down: [{ kind: 'down' }],
   slow: [{ kind: 'slow' }],
   lying: [{ kind: 'wrong_symbol' }, { kind: 'price_huge', route: 'quote' }],
+  stuck: [{ kind: 'stale_cache' }],
+  locked: [{ kind: 'unauthorized' }],
+  changed: [{ kind: 'renamed_field' }],
+  gone: [{ kind: 'no_content' }],
 } as const satisfies Record<string, readonly object[]>;
 
 export type Trouble = keyof typeof faultsOf | 'other';

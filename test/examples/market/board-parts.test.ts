@@ -5,48 +5,44 @@ import { bytes, countdown, duration, percent, price, signed } from '../../../exa
 import { searchSymbols } from '../../../examples/market/board/symbol-search.ts';
 
 describe('a pair looks to a person', () => {
-  const now = 1_000_000;
   const row = { price: 1 };
+  const error = { code: 'PGF_LIVE_REFRESH_FAILED', message: 'The last refresh failed.', next: '' };
   const fresh: Fresh<unknown> = {
     data: row,
     rows: [row],
+    status: 'ready',
     state: 'fresh',
-    reason: 'fresh',
+    activity: 'idle',
+    reason: null,
     words: '',
-    fetchedAt: new Date(now - 10_000),
-    dueAt: new Date(now + 10_000),
+    until: null,
+    fetchedAt: new Date(),
+    staleAt: new Date(),
+    sourceAt: null,
     version: '1',
     error: null,
   };
-  const nothing = { data: undefined, rows: [], fetchedAt: null, dueAt: null } as const;
-  it.each<[string, Partial<Fresh<unknown>>]>([
-    ['fresh', {}],
-    ['fresh', { dueAt: null }],
-    // The server does not say that time passes.
-    ['stale', { dueAt: new Date(now - 1) }],
-    ['stale', { state: 'stale' }],
-    ['fetching', { state: 'refreshing', reason: 'running' }],
-    ['failing', { state: 'failing', dueAt: new Date(now - 1) }],
-    ['failing', { state: 'refused' }],
-    ['resting', { state: 'stale', reason: 'gate' }],
-    ['missing', { ...nothing, state: 'loading' }],
-    ['missing', { ...nothing, state: 'missing', reason: 'queued' }],
-    ['missing', { ...nothing, state: 'missing', reason: 'gate' }],
-    ['missing', { ...nothing, state: 'refreshing' }],
-    ['empty', { ...nothing, state: 'missing', reason: 'held' }],
-  ])('%s when it is %o', (condition, change) => {
-    expect(conditionOf({ ...fresh, ...change }, now)).toBe(condition);
-  });
-
-  it.each<[string, Partial<Fresh<unknown>>]>([
-    ['fresh', {}],
-    ['resting', { dueAt: new Date(now - 1) }],
-    ['resting', { state: 'stale', reason: 'rate' }],
-    ['resting', { state: 'failing' }],
-    ['failing', { state: 'refused' }],
-    ['missing', { ...nothing, state: 'missing' }],
-  ])('%s on a closed exchange when it is %o', (condition, change) => {
-    expect(conditionOf({ ...fresh, ...change }, now, true)).toBe(condition);
+  const nothing = { data: undefined, rows: [], fetchedAt: null, staleAt: null } as const;
+  const cases: [string, string, Partial<Fresh<unknown>>][] = [
+    ['fresh', 'fresh', {}],
+    ['fresh', 'fresh', { activity: 'refreshing' }],
+    ['stale', 'resting', { state: 'stale' }],
+    // Being refreshed makes nothing fresh.
+    ['stale', 'resting', { state: 'stale', activity: 'refreshing' }],
+    ['stale', 'resting', { state: 'stale', activity: 'waiting', reason: 'rate' }],
+    ['older', 'resting', { state: 'older_source' }],
+    ['failing', 'resting', { state: 'stale', error }],
+    ['failing', 'failing', { state: 'refused', error }],
+    ['failing', 'failing', { ...nothing, status: 'error', state: 'missing', error }],
+    ['resting', 'resting', { state: 'stale', activity: 'waiting', reason: 'gate' }],
+    ['missing', 'missing', { ...nothing, status: 'loading', state: 'loading' }],
+    ['missing', 'missing', { ...nothing, status: 'loading', state: 'missing', activity: 'waiting', reason: 'queued' }],
+    ['empty', 'empty', { ...nothing, status: 'empty', state: 'empty' }],
+    ['empty', 'empty', { state: 'empty' }],
+  ];
+  it.each(cases)('%s, and %s where its exchange is closed, when it is %o', (open, closed, change) => {
+    expect(conditionOf({ ...fresh, ...change })).toBe(open);
+    expect(conditionOf({ ...fresh, ...change }, true)).toBe(closed);
   });
 });
 

@@ -95,7 +95,7 @@ it('has the points of a chart: one of each quote that was written, the last quar
 it('breaks the provider and mends it', async () => {
   const now = async () => (await ask('/dev/provider')).body;
   expect(await now()).toEqual({ trouble: 'none' });
-  for (const trouble of ['down', 'slow', 'lying', 'none']) {
+  for (const trouble of ['down', 'slow', 'lying', 'stuck', 'locked', 'changed', 'gone', 'none']) {
     expect(await ask('/dev/provider', 'PUT', JSON.stringify({ trouble }))).toMatchObject({
       status: 200,
       body: { trouble },
@@ -110,8 +110,16 @@ it('breaks the provider and mends it', async () => {
 
 it.each([
   ['down', 400, 'Expected JSON such as {"trouble":"down"}.'],
-  ['{"trouble":"dwon"}', 400, 'Expected {"trouble":"…"} with one of none, down, slow, lying, got {"trouble":"dwon"}.'],
-  ['null', 400, 'Expected {"trouble":"…"} with one of none, down, slow, lying, got null.'],
+  [
+    '{"trouble":"dwon"}',
+    400,
+    'Expected {"trouble":"…"} with one of none, down, slow, lying, stuck, locked, changed, gone, got {"trouble":"dwon"}.',
+  ],
+  [
+    'null',
+    400,
+    'Expected {"trouble":"…"} with one of none, down, slow, lying, stuck, locked, changed, gone, got null.',
+  ],
   [`"${'x'.repeat(2_000)}"`, 413, 'Expected at most 1000 characters.'],
 ])('refuses a wish such as %.20s', async (wish, status, message) => {
   expect(await ask('/dev/provider', 'PUT', wish)).toMatchObject({ status, body: { error: { message } } });
