@@ -54,10 +54,60 @@ it('a version never goes back, and rows that are left out are those from before'
   expect(pair.fresh).toMatchObject({ version: '6', data: { price: 1 }, rows: [{ price: 1 }] });
 });
 
+it('truth 1: a row goes stale at its time without a message, by the clock of the server', () => {
+  vi.useFakeTimers({ now: 1_000_000 });
+  pairs.clock.aheadMs = 5_000;
+  const pair = begin();
+  const told = vi.fn<() => void>();
+  pair.listeners.add(told);
+  const staleIn = (ms: number): StateMessage => ({
+    ...stateOf('6'),
+    stale_at: new Date(Date.now() + 5_000 + ms).toISOString(),
+  });
+  conversation.hear(staleIn(30_000));
+  vi.advanceTimersByTime(29_999);
+  expect(pair.fresh).toMatchObject({ state: 'fresh', status: 'ready' });
+  vi.advanceTimersByTime(1);
+  expect(pair.fresh).toMatchObject({ state: 'stale', status: 'ready', data: { price: 1 }, version: '6' });
+  expect(told).toHaveBeenCalledTimes(2);
+  // A later one begins anew, further away than a timer can be.
+  conversation.hear({ ...staleIn(3e9), version: '7' });
+  vi.advanceTimersByTime(2.9e9);
+  expect(pair.fresh.state).toBe('fresh');
+  vi.advanceTimersByTime(1e8);
+  expect(pair.fresh.state).toBe('stale');
+  // One that comes late is stale at once.
+  conversation.hear({ ...staleIn(-1), version: '8' });
+  expect(pair.fresh).toMatchObject({ state: 'stale', version: '8' });
+  conversation.hear({ ...staleIn(1_000), version: '9' });
+  pairs.clear();
+  expect(vi.getTimerCount()).toBe(0);
+  vi.useRealTimers();
+});
+
+it('truth 15: loading, empty and failing can be told apart, and what fails to refresh stays', () => {
+  const pair = begin();
+  const failed = { code: 'PGF_LIVE_REFRESH_FAILED', message: 'The last refresh failed.', next: '' };
+  conversation.hear({ ...stateOf('6'), state: 'stale', error: failed });
+  expect(pair.fresh).toMatchObject({ status: 'ready', state: 'stale', data: { price: 1 }, error: failed });
+  conversation.hear({ ...stateOf('7', []), status: 'empty', state: 'empty' });
+  expect(pair.fresh).toMatchObject({ status: 'empty', state: 'empty', data: undefined, rows: [], error: null });
+  conversation.hear({ ...stateOf('8'), status: 'error', state: 'missing', error: failed });
+  expect(pair.fresh).toMatchObject({ status: 'error', error: failed });
+  conversation.hear({ type: 'revoked', pair: apple, ...refusal });
+  expect(pair.fresh).toMatchObject({ status: 'error', state: 'refused', error: refusal });
+});
+
 it('what is refused keeps what it had, is left alone until it is time, and is then asked for whole', () => {
   const pair = begin();
   conversation.hear({ type: 'revoked', pair: apple, ...refusal });
-  expect(pair.fresh).toMatchObject({ state: 'refused', error: refusal, data: { price: 1 }, version: '5' });
+  expect(pair.fresh).toMatchObject({
+    status: 'ready',
+    state: 'refused',
+    error: refusal,
+    data: { price: 1 },
+    version: '5',
+  });
   conversation.update();
   expect(said()).toEqual([]);
   conversation.askAgain();
@@ -70,7 +120,7 @@ it('what is refused keeps what it had, is left alone until it is time, and is th
   expect(said()).toEqual([]);
 });
 
-it.each(['PGF_LIVE_FORBIDDEN', 'PGF_LIVE_PRIVATE'])('what is refused by %s is taken away', (code) => {
+it.each(['PGF_LIVE_FORBIDDEN', 'PGF_LIVE_PRIVATE', 'PGF_LIVE_ROLE'])('what is refused by %s is taken away', (code) => {
   const pair = begin();
   conversation.hear({ type: 'revoked', pair: apple, ...refusal, code });
   expect(pair.fresh).toMatchObject({ state: 'refused', data: undefined, rows: [], version: null, fetchedAt: null });

@@ -1,6 +1,9 @@
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import type { Fresh } from 'pgfresh/client';
+import { activities, dataStates, reasons } from '../../src/planner/index.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
 import { numbersTestedIn } from './frame.ts';
 
 const root = join(import.meta.dirname, '../..');
@@ -8,8 +11,40 @@ const root = join(import.meta.dirname, '../..');
 /** The promises of docs/truth.md that have no test yet. This list only shrinks. */
 const pending: readonly string[] = Array.from({ length: 26 }, (_, index) => String(index + 1));
 
+const page = readFileSync(join(root, 'docs/truth.md'), 'utf8');
+
+/** A table of the page, by the head of its first column. */
+function tableOf(head: string): Record<string, string> {
+  const [, body] = new RegExp(`^\\| ${head} \\|.*\\n\\|---.*\\n((?:\\|.*\\n)+)`, 'm').exec(page)!;
+  return Object.fromEntries([...body!.matchAll(/^\| `(\w+)` \| (.*) \|$/gm)].map(([, word, means]) => [word, means]));
+}
+
+test('the tables of docs/truth.md have the words of the code', () => {
+  expect(tableOf('state')).toEqual(dataStates);
+  expect(tableOf('activity')).toEqual(activities);
+  expect(tableOf('reason')).toEqual(reasons);
+  const statuses: Record<Fresh['status'], true> = { ready: true, empty: true, loading: true, error: true };
+  expect(Object.keys(tableOf('`status`')).toSorted()).toEqual(Object.keys(statuses).toSorted());
+});
+
+test('the words of the code are those of SQL', async () => {
+  const db = openDatabase(await createDatabase());
+  const wordsOf = async (name: string): Promise<Set<string>> => {
+    const [row] = await db.query<{ source: string }>(
+      `select prosrc as source from pg_proc where pronamespace = 'pgfresh'::regnamespace and proname = $1::text`,
+      [name],
+    );
+    const code = row!.source.replaceAll(/--.*$/gm, '');
+    return new Set([...code.matchAll(/(?:then|else|, )\s*'(\w+)'/g)].map(([, word]) => word!));
+  };
+  expect([...(await wordsOf('state_of'))].toSorted()).toEqual(Object.keys(dataStates).toSorted());
+  const known = new Set([...Object.keys(activities), ...Object.keys(reasons), ...Object.keys(dataStates)]);
+  const said = await wordsOf('activity_of');
+  expect([...said].filter((word) => !known.has(word))).toEqual([]);
+  expect([...said]).toEqual(expect.arrayContaining(Object.keys(activities)));
+});
+
 test('every promise of docs/truth.md has a test that is named after it', () => {
-  const page = readFileSync(join(root, 'docs/truth.md'), 'utf8');
   const promised = [...page.matchAll(/^(\d+)\. [A-Z`].*\.$/gm)].map(([, number]) => number!);
   expect(promised).toEqual(Array.from({ length: 26 }, (_, index) => String(index + 1)));
   const tested = new Set(

@@ -117,7 +117,12 @@ describe('a pair with row security', () => {
 
   it('is queued when it is cold, and then seen by its owner', async () => {
     const client = await look('ada', [['holding', 'COLD']]);
-    expect(await client.next('snapshot')).toMatchObject({ state: 'missing', activity: 'waiting', reason: 'queued', rows: [] });
+    expect(await client.next('snapshot')).toMatchObject({
+      state: 'missing',
+      activity: 'waiting',
+      reason: 'queued',
+      rows: [],
+    });
     expect(await scene.queued()).toEqual(['holding COLD']);
     await give('COLD', 'ada', 1);
     expect(await rows(client)).toEqual([1]);

@@ -1,0 +1,123 @@
+import { beforeAll, beforeEach, describe, expect, it, test } from 'vitest';
+import type { LiveClient, Said } from './live-client.ts';
+import { LiveScene, tokenOf, type RunningGateway } from './live-scene.ts';
+
+let scene: LiveScene;
+let running: RunningGateway;
+beforeAll(async () => {
+  scene = await LiveScene.open();
+});
+beforeEach(async () => {
+  await scene.clear();
+  running = await scene.gateway();
+});
+
+async function look(key: string): Promise<LiveClient> {
+  const client = await running.greet('ada');
+  await client.want([['quote', key]]);
+  return client;
+}
+
+/** The next state for which this holds. */
+async function until(client: LiveClient, isWanted: (said: Said) => boolean): Promise<Said> {
+  for (;;) {
+    const said = await client.next();
+    if (isWanted(said)) return said;
+  }
+}
+
+/** Queues a pair, has a worker take it, and ends the job. */
+async function refresh(key: string, end?: string): Promise<void> {
+  await scene.db.query(`select pgfresh.queue_refresh_if_not_exists($1::text, 'quote', p_force => true)`, [key]);
+  const [job] = await scene.value<{ id: number }[]>('pgfresh.get_queue_batch(1)');
+  if (end !== undefined) await scene.db.query(`select ${end}`, [job!.id]);
+}
+
+const failedForGood = `pgfresh.fail_queue_job($1::bigint, 'no', null, true)`;
+
+test('truth 1: a row that others delete is missing to its viewers, and one that they age is stale', async () => {
+  await scene.quote('A', 1);
+  const client = await look('A');
+  expect(await client.next('snapshot')).toMatchObject({ status: 'ready', state: 'fresh', activity: 'idle' });
+  await scene.db.query(`update quote set fetched_at = fetched_at - interval '2 days'`);
+  expect(await client.next('change')).toMatchObject({ status: 'ready', state: 'stale', rows: [{ price: 1 }] });
+  await scene.db.query('delete from quote');
+  const gone = await until(client, ({ rows }) => rows !== undefined);
+  expect(gone).toMatchObject({ status: 'loading', state: 'missing', activity: 'waiting', rows: [], fetched_at: null });
+});
+
+test('truth 2: an older answer makes nothing fresh, and the age at the source is told', async () => {
+  await scene.quote('A', 1, '2 minutes');
+  await refresh('A', `pgfresh.complete_queue_job($1::bigint, 0, null, 'older_source')`);
+  await scene.db.query(`update pgfresh.pairs set source_at = pgfresh.clock() - interval '80 seconds'`);
+  const said = await (await look('A')).next('snapshot');
+  expect(said).toMatchObject({ status: 'ready', state: 'older_source' });
+  const age = Date.now() - Date.parse(said['source_at'] as string);
+  expect(age).toBeGreaterThan(79_000);
+  expect(age).toBeLessThan(120_000);
+});
+
+describe('truth 3: a refresh that fails', () => {
+  const error = { code: 'PGF_LIVE_REFRESH_FAILED', message: 'The last refresh failed.' };
+
+  it('truth 3: leaves the row, stale and with an error', async () => {
+    await scene.quote('A', 1, '2 minutes');
+    await refresh('A', failedForGood);
+    expect(await (await look('A')).next('snapshot')).toMatchObject({ status: 'ready', state: 'stale', error });
+  });
+
+  it('truth 3: is an error where there is no row, and not something that loads', async () => {
+    await refresh('A', failedForGood);
+    const said = await (await look('A')).next('snapshot');
+    expect(said).toMatchObject({ status: 'error', state: 'missing', activity: 'waiting', reason: 'refused', error });
+    expect(Date.parse(said['until'] as string)).toBeGreaterThan(Date.now());
+  });
+});
+
+test('truth 8: what waits says for what, and until when', async () => {
+  await scene.db.query(
+    `update pgfresh.sources set paused_until = pgfresh.clock() + interval '4 minutes', paused_by = 'breaker'`,
+  );
+  const said = await (await look('A')).next('snapshot');
+  expect(said).toMatchObject({ status: 'loading', state: 'missing', activity: 'waiting', reason: 'breaker' });
+  const leftMs = Date.parse(said['until'] as string) - Date.now();
+  expect(leftMs).toBeGreaterThan(200_000);
+  // Rounded up.
+  expect(Date.parse(said['until'] as string) % 10_000).toBe(0);
+  await scene.db.query(`update pgfresh.sources set paused_until = null, paused_by = null`);
+});
+
+test('truth 13: what is being refreshed stays stale or missing until it is refreshed', async () => {
+  await scene.quote('A', 1, '2 minutes');
+  await refresh('A');
+  await refresh('B');
+  expect(await (await look('A')).next('snapshot')).toMatchObject({
+    status: 'ready',
+    state: 'stale',
+    activity: 'refreshing',
+    reason: null,
+    words: 'It is being refreshed.',
+  });
+  expect(await (await look('B')).next('snapshot')).toMatchObject({
+    status: 'loading',
+    state: 'missing',
+    activity: 'refreshing',
+  });
+});
+
+test('truth 15: that the source has nothing is told, by every transport, and again when it has', async () => {
+  const client = await look('A');
+  expect(await client.next('snapshot')).toMatchObject({ status: 'loading', state: 'missing' });
+  const [job] = await scene.value<{ id: number }[]>('pgfresh.get_queue_batch(1)');
+  await scene.db.query(`select pgfresh.complete_queue_job($1::bigint, 0, null, 'empty')`, [job!.id]);
+  const empty = { status: 'empty', state: 'empty', activity: 'idle', reason: null, error: null };
+  expect(await until(client, ({ state }) => state === 'empty')).toMatchObject(empty);
+  const token = { authorization: `Bearer ${await tokenOf('ben')}` };
+  const read = await fetch(`${running.http.url}/live/quote/A`, { headers: token });
+  expect(await read.json()).toMatchObject({ ...empty, rows: [] });
+  await scene.quote('A', 1);
+  expect(await until(client, ({ rows }) => rows !== undefined)).toMatchObject({
+    status: 'ready',
+    rows: [{ price: 1 }],
+  });
+});
