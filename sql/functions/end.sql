@@ -37,6 +37,8 @@ declare
   v_ttl interval;
   v_empty_ttl interval;
   v_judged boolean;
+  -- Whether an answer that there is nothing has deleted the rows.
+  v_removes boolean;
   v_noteworthy boolean;
   -- That of all of them; null where they differ.
   v_outcome text := 'fresh';
@@ -115,6 +117,7 @@ begin
   select r.ttl, coalesce(r.empty_ttl, r.ttl),
     -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
     r.ttl_column is not null or r.staleness_function <> 'pgfresh.is_data_stale',
+    coalesce(r.empty_rows = 'delete', false),
     -- Most ends change nothing about their source, and then its row is not written.
     (
       select s.failure_streak > 0 or s.breaker_opened_at is not null
@@ -122,7 +125,7 @@ begin
       from pgfresh.sources as s
       where s.id = v_source
     )
-  into v_ttl, v_empty_ttl, v_judged, v_noteworthy
+  into v_ttl, v_empty_ttl, v_judged, v_removes, v_noteworthy
   from pgfresh.data_type_registry as r
   where r.type_id = v_type_low;
   /*
@@ -132,7 +135,8 @@ begin
   with freed as (
     update pgfresh.pairs as p
     set last_job = p.job_id, ok_job = p.job_id, job_id = null, ok_at = v_now, outcome = e.outcome, fails = 0,
-      waits_for = null, next_ask_at = e.next_ask_at, row_at = coalesce(e.row_at, p.row_at),
+      waits_for = null, next_ask_at = e.next_ask_at,
+      row_at = case when e.outcome = 'empty' and v_removes then e.row_at else coalesce(e.row_at, p.row_at) end,
       confirmed_at = case e.outcome when 'unchanged' then e.asked_at when 'older_source' then p.confirmed_at end,
       empty_at = case when e.outcome = 'empty' then e.asked_at end,
       source_at = case when e.outcome = 'empty' then null else coalesce(e.source_at, p.source_at) end,

@@ -136,3 +136,122 @@ comment on function pgfresh.release_claim(bigint, uuid) is
   'Puts back what a worker has claimed but was never told of, because the answer was lost on its way. '
   'Returns how many jobs that were. '
   'Without it they come back by themselves a few seconds later.';
+
+/*
+  What answers have taken away of a data type, within a day or within its TTL where that is longer: in one TTL every key
+  that is viewed is asked for about once, so a provider that lies about all of them is counted whole. While answers are
+  refused for it the count does not begin anew, because refused keys are asked for more and more rarely, and a lie that
+  goes on would then take the rest bit by bit.
+*/
+create or replace function pgfresh.count_losses(p_type_id int, p_lost bigint) returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_window interval;
+  v_lost bigint;
+begin
+  perform pgfresh.require_range('p_lost', p_lost, 0, 1e15);
+  select greatest(r.ttl, interval '1 day') into v_window from pgfresh.data_type_registry as r where r.type_id = p_type_id;
+  if not found then
+    perform pgfresh.refuse('PGF_TYPE_UNKNOWN',
+      format('there is no data type with the number %s', coalesce(p_type_id::text, 'null')),
+      'Pass the type of the claimed job.');
+  end if;
+  insert into pgfresh.type_losses as l (type_id, since, lost)
+  values (p_type_id, v_now, p_lost)
+  on conflict (type_id) do update
+    set (since, lost, refused_at) = (
+      select
+        case when o.is_over then excluded.since else l.since end,
+        case when o.is_over then 0 else l.lost end + excluded.lost,
+        case when not o.is_over then l.refused_at end
+      from (
+        select v_now >= l.since + v_window and coalesce(v_now >= l.refused_at + 2 * v_window, true) as is_over
+      ) as o
+    )
+  returning l.lost into v_lost;
+  return v_lost - p_lost;
+end
+$$;
+comment on function pgfresh.count_losses(int, bigint) is
+  'Adds rows that answers take away to the count of their data type, and returns what it was before: '
+  'within a day, or within the TTL where that is longer. A part of the end of jobs.';
+
+create or replace function pgfresh.note_suspicion(p_type_id int, p_message text, p_count int, p_of_type boolean)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_type pgfresh.data_type_registry;
+begin
+  perform pgfresh.require_range('p_count', p_count, 1, 1000000);
+  select * into v_type from pgfresh.data_type_registry where type_id = p_type_id;
+  if not found or p_message is null or p_of_type is null then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'a suspicion needs the number of a data type, a message, and whether it is about the whole type',
+      'Pass all of them.');
+  end if;
+  if p_of_type then
+    insert into pgfresh.type_losses as l (type_id, since, lost, refused_at)
+    values (p_type_id, pgfresh.clock(), 0, pgfresh.clock())
+    on conflict (type_id) do update set refused_at = excluded.refused_at;
+  end if;
+  perform pgfresh.warn('suspicious_answers', v_type.data_type, left(p_message, 1000),
+    format('See "pgfresh refused list %1$s". If it is true, accept one with "pgfresh refused replay <id> --write", '
+      'which begins the count anew, or raise max_deletes of %1$s; '
+      'then: select pgfresh.retry_failed_jobs(p_data_type => %2$L);',
+      v_type.data_type, v_type.data_type),
+    p_count);
+end
+$$;
+comment on function pgfresh.note_suspicion(int, text, int, boolean) is
+  'Warns of answers that were refused because too many rows would go at once. A part of the end of jobs.';
+
+create or replace function pgfresh.accept_refused_answer(p_id bigint, p_outcome text, p_row_at timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_answer pgfresh.refused_answer;
+  v_type pgfresh.data_type_registry;
+begin
+  if p_outcome is null or p_outcome not in ('fresh', 'unchanged', 'empty') then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('p_outcome must be fresh, unchanged or empty, got %s', coalesce(left(quote_literal(p_outcome), 60), 'null')),
+      'Pass what came of writing the answer.');
+  end if;
+  delete from pgfresh.refused_answer where id = p_id returning * into v_answer;
+  if not found then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      format('there is no refused answer %s', coalesce(p_id::text, 'null')),
+      'The known ones: select id from pgfresh.refused_answer.');
+  end if;
+  select * into v_type from pgfresh.data_type_registry where type_id = v_answer.type_id;
+  -- An operator has vouched for the source: the count of what may go begins anew.
+  delete from pgfresh.type_losses where type_id = v_answer.type_id;
+  with accepted as (
+    update pgfresh.pairs as p
+    set outcome = p_outcome, fails = 0, ok_at = greatest(p.ok_at, v_answer.at), waits_for = null,
+      confirmed_at = case when p_outcome = 'unchanged' then v_answer.at end,
+      empty_at = case when p_outcome = 'empty' then v_answer.at end,
+      next_ask_at = case when p_outcome = 'empty' then v_answer.at + coalesce(v_type.empty_ttl, v_type.ttl) end,
+      -- What is true of the row the planner sees at its next look.
+      row_at = p_row_at, stale_at = v_answer.at + v_type.ttl, seen = false,
+      due_at = case when p.demanded and p.job_id is null then v_now else p.due_at end
+    where p.type_id = v_answer.type_id and p.key = v_answer.key
+    returning p.demanded and p.job_id is null as is_looked_at
+  )
+  insert into pgfresh.due (due_at, type_id, key)
+  select v_now, v_answer.type_id, v_answer.key from accepted as a where a.is_looked_at
+  on conflict do nothing;
+  perform pgfresh.mark_pairs(v_answer.type_id, array[v_answer.key]);
+end
+$$;
+comment on function pgfresh.accept_refused_answer(bigint, text, timestamptz) is
+  'Notes that a refused answer was written after all, and forgets it; what the data type has lost is counted anew. '
+  'Call it in the transaction that has written the rows, with the time of the newest of them.';

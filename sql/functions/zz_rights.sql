@@ -56,7 +56,7 @@ begin
         'get_queue_batch', 'claim_next_pending_job', 'claim_jobs', 'release_claim',
         'fence_jobs', 'complete_jobs', 'complete_queue_job', 'turn_back_jobs', 'fail_queue_job', 'heartbeat_jobs',
         'register_worker', 'serve_types', 'heartbeat_worker', 'retire_worker',
-        'take_call', 'count_calls', 'hold_source', 'keep_refused_answer']),
+        'take_call', 'count_calls', 'hold_source', 'keep_refused_answer', 'count_losses', 'note_suspicion']),
       ('{pgfresh_planner}', array[
         'cleanup_stale_subscriptions', 'warn_of_unserved_types', 'plan_due_pairs',
         'open_refresh_cycle', 'queue_scheduled_refreshes',
@@ -67,7 +67,7 @@ begin
       ('{pgfresh_worker, pgfresh_planner, pgfresh_operator}', array[
         'queue_refreshes', 'queue_refresh_if_not_exists', 'recover_stuck_jobs']),
       ('{pgfresh_planner, pgfresh_operator}', array['check_and_queue_stale_data', 'maintain_queue_partitions']),
-      ('{pgfresh_worker, pgfresh_operator}', array['reset_job_immediate', 'admit_pairs']),
+      ('{pgfresh_worker, pgfresh_operator}', array['reset_job_immediate', 'admit_pairs', 'accept_refused_answer']),
       ('{pgfresh_monitor, pgfresh_operator}', array['overview']),
       ('{pgfresh_operator}', array[
         'cancel_queue_jobs', 'retry_failed_jobs', 'pause_source', 'resume_source',

@@ -12,3 +12,33 @@ update pgfresh.type_resolution as t
 set columns = t.columns || r.source_timestamp_field::name, stamp = null
 from pgfresh.data_type_registry as r
 where r.type_id = t.type_id and r.source_timestamp_field is not null;
+
+alter table pgfresh.data_type_registry
+  -- What an answer that there is nothing does to the rows of its key; null: what the fetcher's way of writing says.
+  add column empty_rows text check (empty_rows in ('keep', 'delete')),
+  -- The share of rows that may go at once; an answer beyond it is refused as suspicious.
+  add column max_deletes numeric not null default 0.25 check (max_deletes between 0 and 1),
+  -- Rows of keys that nobody has viewed for so long are deleted; null: never.
+  add column evict_after interval check (evict_after between '1 hour' and '3660 days'),
+  -- A schedule would fetch again what was evicted.
+  add check (evict_after is null or refresh_strategy = 'on-demand');
+
+-- How many rows answers have taken away lately, so that a provider that lies about many keys is stopped in time.
+create table pgfresh.type_losses (
+  type_id int primary key references pgfresh.data_type_registry (type_id) on delete cascade,
+  since timestamptz not null,
+  lost bigint not null,
+  -- When an answer was last refused because too many rows had gone.
+  refused_at timestamptz
+) with (fillfactor = 50);
+comment on table pgfresh.type_losses is
+  'Rows of each data type that answers have taken away since a time; see max_deletes of the registry.';
+
+-- Since when nobody has viewed the pair; null while somebody does, and for one that was never viewed.
+alter table pgfresh.pairs add column unviewed_since timestamptz;
+-- Where the search for rows to evict goes on.
+create table pgfresh.eviction (
+  type_id int primary key references pgfresh.data_type_registry (type_id) on delete cascade,
+  cursor_key text collate "C" not null
+);
+comment on table pgfresh.eviction is 'Where the next search for rows to evict goes on, for each data type.';

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { bytes, type Bytes } from './bytes.ts';
 import { definedName, identifier, options, qualifiedName } from './definition.ts';
 import { durationBetween, type Duration } from './duration.ts';
-import { fetching, type AnswerContext, type Bounds, type MergeWhenGreater, type RequestContext } from './fetching.ts';
+import { fetching, type AnswerContext, type Bounds, type Empty, type RequestContext, type Write } from './fetching.ts';
 import type { HttpRequest } from './http-request.ts';
 import { patternText } from './pattern.ts';
 import { cron, zone } from './schedule.ts';
@@ -47,8 +47,6 @@ export interface DataTypeDefinition<
   readonly ttl: Duration;
   /** A column that says it for single rows, as an interval or in whole minutes. */
   readonly ttlColumn?: string | undefined;
-  /** How long the answer that there is nothing is good for; the ttl if it is left out. */
-  readonly emptyTtl?: Duration | undefined;
   /** An SQL function (timestamptz, interval) or (timestamptz, int minutes) that returns whether a row is stale. */
   readonly staleness?: string | undefined;
   /** Refreshes all keys at these times, in the background; on demand then only what is missing. Needs `keys`. */
@@ -96,11 +94,13 @@ export interface DataTypeDefinition<
     | Rows<Answer, NoInfer<Written>>['sanity']
     | undefined;
   /** Whether rows of the key that the answer lacks stay (`merge`, if it is left out) or go (`replace`). */
-  readonly write?: 'merge' | 'replace' | MergeWhenGreater<ColumnOf<Row, NoInfer<Written>>> | undefined;
+  readonly write?: Write<ColumnOf<Row, NoInfer<Written>>> | undefined;
   /** Whether a null is written, as it is if this is left out, or leaves what is there. */
   readonly nulls?: 'write' | 'keep' | undefined;
-  /** Which statuses of an answer mean that there is nothing; 204 if it is left out. */
-  readonly emptyStatus?: readonly number[] | undefined;
+  /** Which answers mean that there is nothing for the key, for how long, and whether its rows go then. */
+  readonly empty?: Empty | undefined;
+  /** Deletes the rows of keys that nobody has viewed for so long; they stay if it is left out. */
+  readonly evictAfter?: Duration | undefined;
   /** What the provider calls its JSON, if it does not have json in its name. */
   readonly contentType?: string | undefined;
 }
@@ -128,7 +128,6 @@ export const dataTypeSchema = options({
   timestamp: identifier,
   ttl,
   ttlColumn: identifier.optional(),
-  emptyTtl: ttl.optional(),
   staleness: qualifiedName.optional(),
   schedule: options({ cron, zone: zone.default('UTC') }).optional(),
   keys: options({ table: qualifiedName, column: identifier, active: identifier.optional() }).optional(),
@@ -147,6 +146,7 @@ export const dataTypeSchema = options({
   maxRetries: z.int().min(0).max(100).default(3),
   maxRun: durationBetween('1ms', '30d').default(300_000),
   visibility: z.enum(['shared', 'rls']).default('shared'),
+  evictAfter: durationBetween('1h', '3660d').optional(),
   row: aSchema.optional(),
   schema: aSchema.optional(),
   ...fetching,
@@ -155,6 +155,8 @@ export const dataTypeSchema = options({
     void issues.push({ code: 'custom', input: value, path: [path], message });
   if (schedule && !keys) refuse('keys', 'expected the table of all keys, over which the schedule walks');
   if (keys && keyPattern !== undefined) refuse('keyPattern', 'expected keys or keyPattern, not both');
+  if (schedule && value.evictAfter !== undefined)
+    refuse('evictAfter', 'expected no schedule beside it, which would fetch again what was evicted');
   if (gateOpens !== undefined && gate === undefined) refuse('gate', 'expected a gate, because there is a gateOpens');
   const together = ['request', 'schema', 'rows'] as const;
   const missing = together.find((name) => value[name] === undefined);

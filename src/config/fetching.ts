@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { identifier, options } from './definition.ts';
+import { durationBetween, type Duration } from './duration.ts';
 import type { HttpRequest } from './http-request.ts';
 
 /** What `request` knows besides the key. */
@@ -33,14 +34,35 @@ export interface Bounds {
   readonly below?: number | undefined;
 }
 
-/** Writes a row only where this column of it is greater than what is there. */
-export interface MergeWhenGreater<Column extends string = string> {
-  readonly mergeWhenGreater: Column;
-}
+/** How the rows of an answer are written. */
+export type Write<Column extends string = string> =
+  | 'merge'
+  | 'replace'
+  | {
+      /** Rows of the key that the answer lacks stay. */
+      readonly mode: 'merge';
+      /** A row is written only where this column of it is greater than what is there. */
+      readonly ifGreater?: Column | undefined;
+      readonly maxDeletes?: number | undefined;
+    }
+  | {
+      /** Rows of the key that the answer lacks are deleted. */
+      readonly mode: 'replace';
+      /**
+       * The share of rows that may go at once: of a key's rows by one answer, and of all rows within a day, or within the
+       * ttl where that is longer. 0.25 if it is left out; 1 for no limit. An answer beyond it is refused as `suspicious`.
+       */
+      readonly maxDeletes?: number | undefined;
+    };
 
-/** A write mode: a row is written only where this column of it is greater than what is there. */
-export function mergeWhenGreater<const Column extends string>(column: Column): MergeWhenGreater<Column> {
-  return { mergeWhenGreater: column };
+/** What an answer means that has nothing for its key. */
+export interface Empty {
+  /** Which statuses of an answer mean that there is nothing; 204 if it is left out. */
+  readonly status?: readonly number[] | undefined;
+  /** How long that is good for; the ttl if it is left out. */
+  readonly ttl?: Duration | undefined;
+  /** Whether the rows of the key go; if it is left out they stay, unless `write` is `replace`. */
+  readonly rows?: 'keep' | 'delete' | undefined;
 }
 
 const aFunction = <F>(expected: string) => z.custom<F>((value) => typeof value === 'function', expected);
@@ -49,6 +71,16 @@ type Request = (key: string, context: RequestContext) => HttpRequest | Promise<H
 type Rows = (answer: unknown, context: AnswerContext) => object | readonly object[] | null | undefined;
 type Sanity = (row: object, context: AnswerContext) => string | undefined;
 
+/** How rows are written, with what was left out. */
+interface WriteRule {
+  readonly mode: 'merge' | 'replace';
+  readonly ifGreater?: string | undefined;
+  readonly maxDeletes: number;
+}
+
+const mode = z.enum(['merge', 'replace']);
+const share = 'expected a share from 0 to 1';
+const maxDeletes = z.number(share).min(0, share).max(1, share).default(0.25);
 const number = z.number().optional();
 const bounds = options({ min: number, max: number, above: number, below: number }).refine(
   (given) => Object.values(given).some((value) => value !== undefined),
@@ -67,11 +99,20 @@ export const fetching = {
     .optional(),
   write: z
     .union(
-      [z.enum(['merge', 'replace']), options({ mergeWhenGreater: identifier })],
-      'expected "merge", "replace" or mergeWhenGreater("column")',
+      [mode.transform((given) => ({ mode: given })), options({ mode, ifGreater: identifier.optional(), maxDeletes })],
+      {
+        error: ({ input }) =>
+          typeof input === 'object' ? undefined : 'expected "merge", "replace" or an object with mode',
+      },
     )
-    .default('merge'),
+    .transform((given): WriteRule => ({ maxDeletes: 0.25, ...given }))
+    .refine((given) => given.mode === 'merge' || given.ifGreater === undefined, 'expected ifGreater with merge only')
+    .prefault('merge'),
   nulls: z.enum(['write', 'keep']).default('write'),
-  emptyStatus: z.array(z.int().min(200).max(499)).default([204]),
+  empty: options({
+    status: z.array(z.int().min(200).max(499)).default([204]),
+    ttl: durationBetween('1ms', '3660d').optional(),
+    rows: z.enum(['keep', 'delete']).optional(),
+  }).prefault({}),
   contentType: z.string().min(1).optional(),
 };

@@ -1,13 +1,7 @@
 export { bytes, type Bytes } from './bytes.ts';
 export { isFreeHeader, type ClientDefinition } from './client-options.ts';
 export { defineDataType, type DataType, type DataTypeDefinition, type DefinedDataType } from './data-type.ts';
-export {
-  mergeWhenGreater,
-  type AnswerContext,
-  type Bounds,
-  type MergeWhenGreater,
-  type RequestContext,
-} from './fetching.ts';
+export { type AnswerContext, type Bounds, type Empty, type RequestContext } from './fetching.ts';
 export { readDevSupport, type Dev, type DevContext, type DevSupport } from './dev.ts';
 export { type Definitions } from './definitions.ts';
 export { duration, durationBetween, durationText, type Duration } from './duration.ts';

@@ -112,6 +112,7 @@ export type WarningCode =
   | 'older_source'
   | 'type_unwritable'
   | 'no_worker'
+  | 'suspicious_answers'
   | 'answer_without_length'
   | 'answer_overlong'
   | 'changes_unseen'

@@ -5,8 +5,19 @@ import { WriteStatements } from './write-statement.ts';
 
 interface RegisteredType extends Pick<
   RefreshType,
-  'id' | 'name' | 'source' | 'sourceId' | 'keyColumns' | 'normalise' | 'timestamp' | 'sourceTimestamp' | 'ttl'
+  | 'id'
+  | 'name'
+  | 'source'
+  | 'sourceId'
+  | 'keyColumns'
+  | 'normalise'
+  | 'timestamp'
+  | 'sourceTimestamp'
+  | 'ttl'
+  | 'maxDeletes'
 > {
+  /** Null: what the fetcher's way of writing says. */
+  readonly emptyRows: RefreshType['emptyRows'] | null;
   readonly fetcher: string;
   /** As the registry names it. */
   readonly table: string;
@@ -30,7 +41,8 @@ export interface Catalog {
 // Only constraints that every row is under: no expression, no condition, and checked at once.
 const registered = `
   select r.type_id as id, r.data_type as name, r.fetcher, r.source, r.source_id as "sourceId", r.table_name as "table", r.key_columns as "keyColumns",
-    r.normalise, r.timestamp_column as "timestamp", r.source_timestamp_field as "sourceTimestamp", extract(epoch from r.ttl)::float8 * 1000 as ttl, case when c.oid is not null then format('%I.%I', n.nspname, c.relname) end as quoted,
+    r.normalise, r.timestamp_column as "timestamp", r.source_timestamp_field as "sourceTimestamp", extract(epoch from r.ttl)::float8 * 1000 as ttl,
+    r.empty_rows as "emptyRows", r.max_deletes::float8 as "maxDeletes", case when c.oid is not null then format('%I.%I', n.nspname, c.relname) end as quoted,
     coalesce((select json_agg(u.columns order by u.is_primary desc, cardinality(u.columns), u.columns) from (
       select i.indisprimary as is_primary, array_agg(a.attname::text order by k.place) as columns
       from pg_index as i cross join unnest(i.indkey) with ordinality as k(attnum, place) join pg_attribute as a on a.attrelid = c.oid and a.attnum = k.attnum
@@ -114,10 +126,11 @@ function refreshType(
     unknownColumn({ ...fetcher, sourceTimestamp: sourceTimestamp ?? undefined }, quoted, present);
   if (problem !== undefined) return { problem, next: 'Add the column, or correct the data type.' };
   const table = { name: quoted, columns: known, target };
-  const statements = new WriteStatements({ table, keyColumns, timestamp, sourceTimestamp, fetcher });
-  const { id, source, sourceId, normalise, ttl } = row;
+  const emptyRows = row.emptyRows ?? (fetcher.write.mode === 'replace' ? 'delete' : 'keep');
+  const statements = new WriteStatements({ table, keyColumns, timestamp, sourceTimestamp, emptyRows, fetcher });
+  const { id, source, sourceId, normalise, ttl, maxDeletes } = row;
   const said = { id, name: row.name, source, sourceId, keyColumns, normalise, timestamp, sourceTimestamp, ttl };
-  return { ...said, fetcher, table, statements };
+  return { ...said, emptyRows, maxDeletes, fetcher, table, statements };
 }
 
 /** A column that an option of the data type names and that no row can have: its bounds would hold of nothing. */
@@ -128,7 +141,7 @@ function unknownColumn(
 ): string | undefined {
   const named = [
     ...(sourceTimestamp === undefined ? [] : [['sourceTimestamp', sourceTimestamp] as const]),
-    ...(typeof write === 'object' ? [['write', write.mergeWhenGreater] as const] : []),
+    ...(write.ifGreater === undefined ? [] : [['write', write.ifGreater] as const]),
     ...(typeof sanity === 'object' ? Object.keys(sanity).map((column) => ['sanity', column] as const) : []),
   ];
   const absent = named.find(([, column]) => !columns.includes(column));

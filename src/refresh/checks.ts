@@ -34,7 +34,7 @@ export async function checkAnswer(
   onPassed: OnPassed = () => {},
 ): Promise<readonly WritableRow[]> {
   const { fetcher } = type;
-  if (fetcher.emptyStatus.includes(answer.status)) return [];
+  if (fetcher.empty.status.includes(answer.status)) return [];
   const contentType = requireJson(answer.headers.get('content-type'), fetcher.contentType);
   onPassed('content type', () => contentType);
   const value = parsed(answer.body);

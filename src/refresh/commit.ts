@@ -4,14 +4,14 @@ import type { Database, Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { failpoint } from '../lifecycle/index.ts';
 import type { ClaimedJob, Queue } from '../queue/index.ts';
-import { columnsOf } from './checks.ts';
 import { afterFailure } from './commit-failure.ts';
 import { completeJobs, fenceJobs, turnBackJobs } from './ends.ts';
+import { noteSuspicion, requireFewLosses, TooManyLosses } from './losses.ts';
 import { Refusal, type OutcomeName, type SuccessName } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 import type { Cost, Fetched, RefusedAnswer } from './refresher.ts';
 import { keepRefused } from './refused.ts';
-import type { WritableRow } from './row-values.ts';
+import { ageOf, outcomeOf, writeRows, type Writable } from './rows.ts';
 
 /** A job with its answer, ready to be ended. */
 export interface ReadyJob {
@@ -26,15 +26,6 @@ export interface EndedJob {
   readonly cost: Cost;
   readonly commitMs: number;
   readonly error?: string | undefined;
-}
-
-interface Writable {
-  readonly job: Pick<ClaimedJob, 'id' | 'key'>;
-  readonly rows: readonly WritableRow[];
-  /** By `performance.now()`. */
-  readonly fetchedAt: number;
-  /** Whether the source has confirmed what is there instead of sending it again. */
-  readonly isNotModified?: boolean | undefined;
 }
 
 interface Good extends Writable {
@@ -82,6 +73,7 @@ export class Commits {
       try {
         return await this.#commitOnce(type, good, found);
       } catch (error) {
+        if (error instanceof TooManyLosses) return this.#withoutSuspects(type, good, error, signal);
         const next = afterFailure(error, good.length, repeated);
         if (next.step === 'again') {
           if (next.counted) repeated++;
@@ -102,6 +94,21 @@ export class Commits {
         return [...first, ...(await this.#commit(type, good.slice(middle), signal))];
       }
     }
+  }
+
+  /** What may be written is written, and the answers that take too much away are refused. */
+  async #withoutSuspects(
+    type: RefreshType,
+    good: readonly Good[],
+    { refusals }: TooManyLosses,
+    signal: AbortSignal,
+  ): Promise<EndedJob[]> {
+    const suspects = good.flatMap(({ job, cost, answer }) => {
+      const refusal = refusals.get(job.id);
+      return refusal ? [{ job, cost, refusal, answer }] : [];
+    });
+    const others = good.filter(({ job }) => !refusals.has(job.id));
+    return [...(await this.#commit(type, others, signal)), ...(await this.#turnBack(type, suspects, signal))];
   }
 
   async #commitOnce(type: RefreshType, good: readonly Good[], found: Map<number, SuccessName>): Promise<EndedJob[]> {
@@ -137,6 +144,7 @@ export class Commits {
   async #write(tx: Queryable, type: RefreshType, ours: readonly Good[], now: string, since: number) {
     const verdicts = await writeRows(tx, type, ours, now);
     await failpoint('commit.after-rows');
+    await requireFewLosses(tx, type, verdicts);
     const judged = ours.map((one) => {
       const verdict = verdicts.get(one.job.id);
       return {
@@ -186,57 +194,9 @@ export class Commits {
     }
     await failpoint('turn-back.after-end');
     await keepRefused(tx, type, bad);
+    await noteSuspicion(tx, type, bad);
     await failpoint('turn-back.before-commit');
   }
-}
-
-/** How many rows of each job were written, and how many were not because they are older or of other content. */
-export async function writeRows(
-  tx: Queryable,
-  type: RefreshType,
-  ours: readonly Writable[],
-  now: string,
-): Promise<Map<number, Verdict>> {
-  const verdicts = new Map<number, Verdict>();
-  const withRows = ours.filter(({ rows }) => rows.length > 0);
-  const { lock } = type.statements;
-  if (lock && withRows.length > 0) await tx.query(lock, [withRows.map(({ job }) => job.key)]);
-  for (const [columns, group] of Map.groupBy(withRows, ({ rows }) => columnsOf(rows[0]!).join())) {
-    const { upsert, prune } = type.statements.for(columns.split(','));
-    const rows = JSON.stringify(group.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
-    const found = await tx.query<Verdict & { job: number }>(upsert, [rows, now]);
-    for (const { job, ...verdict } of found) verdicts.set(job, verdict);
-    await failpoint('commit.before-prune');
-    const replaced = found.filter(({ written }) => written > 0).map(({ job }) => job);
-    if (prune && replaced.length > 0) await tx.query(prune, [rows, replaced]);
-  }
-  return verdicts;
-}
-
-/** How long ago, not when: the clock of this process may be wrong, but it counts seconds well. */
-function ageOf({ fetchedAt }: Pick<Writable, 'fetchedAt'>): number {
-  return (performance.now() - fetchedAt) / 1000;
-}
-
-function markedRows(job: number, fetchedAt: number, rows: readonly WritableRow[]): WritableRow[] {
-  const age = ageOf({ fetchedAt });
-  return rows.map((row) => ({ ...row, '~job': job, '~age': age }));
-}
-
-interface Verdict {
-  readonly written: number;
-  readonly other: number;
-  /** The time of the newest of the rows as they are now, as a text, because a Date would round it. */
-  readonly rowAt: string | null;
-  /** Of which time the answer is at the source, if that is a time. */
-  readonly sourceAt: string | null;
-}
-
-export function outcomeOf({ rows, isNotModified }: Writable, verdict: Verdict | undefined): SuccessName {
-  if (isNotModified) return 'unchanged';
-  if (rows.length === 0) return 'empty';
-  if (!verdict || verdict.written > 0) return 'fresh';
-  return verdict.other > 0 ? 'older_source' : 'unchanged';
 }
 
 /** Waits before the next try; whoever stops does not wait, and leaves the jobs to the end of the lease. */

@@ -6,5 +6,5 @@ export { holdIfAsked } from './hold.ts';
 export { outcomes, type OutcomeName, type OutcomeRule } from './outcomes.ts';
 export { type RefreshType } from './refresh-type.ts';
 export { Refresher, type Fetched } from './refresher.ts';
-export { listRefused, readRefused, replayRefused, type RefusedEntry } from './refused.ts';
+export { acceptRefused, listRefused, readRefused, replayRefused, type RefusedEntry } from './refused.ts';
 export { tryPair, type RowChange, type Trial } from './trial.ts';

@@ -31,6 +31,11 @@ export const outcomes = {
   schema: { ...final, keepsAnswer: true, says: 'The answer, or a row made of it, does not have the expected form.' },
   sanity: { ...later, breaker: false, keepsAnswer: true, says: 'A value is out of its bounds.' },
   wrong_key: { ...later, breaker: false, keepsAnswer: true, says: 'The answer is about another key.' },
+  suspicious: {
+    ...final,
+    keepsAnswer: true,
+    says: 'More rows would go at once than the data type allows.',
+  },
   not_json: { ...later, breaker: true, keepsAnswer: true, says: 'The answer is not JSON.' },
   too_large: { ...final, keepsAnswer: false, says: 'The answer is larger than the source allows.' },
   timeout: {
@@ -72,7 +77,12 @@ export const outcomes = {
     says: 'The data type can not be fetched as it is defined: its request or rows failed, or its table does not fit.',
   },
   write_conflict: { ...final, keepsAnswer: true, says: 'The table refuses the rows.' },
-  dependency: { ...later, breaker: false, keepsAnswer: false, says: 'A row that these refer to is missing.' },
+  dependency: {
+    ...later,
+    breaker: false,
+    keepsAnswer: false,
+    says: 'A row that these refer to is missing, or one that must go is referred to.',
+  },
   interrupted: {
     verdict: 'put_back',
     breaker: false,

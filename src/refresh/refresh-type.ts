@@ -4,7 +4,7 @@ import type { WriteStatements } from './write-statement.ts';
 /** How a data type is fetched, as the configuration says it. */
 export type Fetcher = Pick<
   DataType,
-  'sanity' | 'write' | 'nulls' | 'emptyStatus' | 'contentType' | 'row' | 'sourceTimestamp'
+  'sanity' | 'write' | 'nulls' | 'empty' | 'contentType' | 'row' | 'sourceTimestamp'
 > & { readonly [Name in 'request' | 'schema' | 'rows']: NonNullable<DataType[Name]> };
 
 /** The table of a data type, as it is in the database. */
@@ -29,6 +29,10 @@ export interface RefreshType {
   readonly sourceTimestamp: string | null;
   /** Milliseconds. */
   readonly ttl: number;
+  /** What becomes of the rows of a key when the provider has nothing for it. */
+  readonly emptyRows: 'keep' | 'delete';
+  /** The share of rows that may go at once. */
+  readonly maxDeletes: number;
   readonly fetcher: Fetcher;
   readonly table: MirrorTable;
   readonly statements: WriteStatements;

@@ -148,15 +148,16 @@ export function contextOf(type: RefreshType, wanted: Wanted, now: Date, signal: 
 function failedCall(type: RefreshType, failed: CallFailed): Fetched {
   const { wireBytes: bytes, calls, ms, status, retryAfterMs, answer: body } = failed;
   const cost = { bytes, calls, fetchMs: ms, validateMs: 0 };
-  if (status !== undefined && type.fetcher.emptyStatus.includes(status)) {
-    return { cost, rows: [], fromCache: false, fetchedAt: performance.now(), retryAfterMs };
-  }
   const answer = body && {
     status,
     contentType: undefined,
     size: body.length,
     text: () => new TextDecoder().decode(body),
   };
+  if (status !== undefined && type.fetcher.empty.status.includes(status)) {
+    const kept = answer ?? { status, contentType: undefined, size: 0, text: () => '' };
+    return { cost, rows: [], fromCache: false, fetchedAt: performance.now(), answer: kept, retryAfterMs };
+  }
   return { cost, refusal: new Refusal(outcomeOf(failed), failed.message), retryAfterMs, answer };
 }
 

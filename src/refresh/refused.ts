@@ -1,10 +1,13 @@
-import type { Queryable } from '../database/index.ts';
+import { performance } from 'node:perf_hooks';
+import type { Database, Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import type { ClaimedJob } from '../queue/index.ts';
 import { checkAnswer, type OnPassed } from './checks.ts';
-import { outcomes, Refusal, type OutcomeName } from './outcomes.ts';
+import { outcomeOf, writeRows } from './rows.ts';
+import { outcomes, Refusal, type OutcomeName, type SuccessName } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 import { contextOf, type RefusedAnswer } from './refresher.ts';
+import type { WritableRow } from './row-values.ts';
 
 interface Bad {
   readonly job: Pick<ClaimedJob, 'id' | 'key' | 'metadata'>;
@@ -76,13 +79,44 @@ export async function readRefused(
   return row;
 }
 
+/**
+ * Writes a kept answer after all, because an operator says that it is true, however many rows go by it. It is as old as
+ * it is: what was written since it was fetched stays, and then the outcome is `older_source`.
+ */
+export async function acceptRefused(
+  db: Database,
+  type: RefreshType,
+  { id, key, at }: Awaited<ReturnType<typeof readRefused>>,
+  rows: readonly WritableRow[],
+): Promise<SuccessName> {
+  return db.transact(
+    'accept',
+    async (tx) => {
+      const [clock] = await tx.query<{ now: string; ageMs: number }>(
+        `select c.now::text, extract(epoch from c.now - $1::timestamptz)::float8 * 1000 as "ageMs" from (select pgfresh.clock() as now) as c`,
+        [at],
+      );
+      const one = { job: { id: 0, key }, rows, fetchedAt: performance.now() - clock!.ageMs };
+      const verdicts = await writeRows(tx, type, [one], clock!.now);
+      const outcome = outcomeOf(one, verdicts.get(0));
+      if (outcome !== 'older_source') {
+        const rowAt = verdicts.get(0)?.rowAt;
+        const accept = 'select pgfresh.accept_refused_answer($1::bigint, $2::text, $3::timestamptz)';
+        await tx.query(accept, [id, outcome, rowAt]);
+      }
+      return outcome;
+    },
+    { attempts: 1, immediateConstraints: true },
+  );
+}
+
 /** Checks a kept answer again with today's schema. Nothing is fetched and nothing written. */
 export async function replayRefused(
   type: RefreshType,
   refused: Awaited<ReturnType<typeof readRefused>>,
   now: Date,
   onPassed?: OnPassed,
-): Promise<{ outcome: OutcomeName; error?: string; rows: readonly object[] }> {
+): Promise<{ outcome: OutcomeName; error?: string; rows: readonly WritableRow[] }> {
   const { status, contentType, body, size, at } = refused;
   if (body.length < size) {
     return { outcome: 'too_large', error: `only ${body.length} of ${size} bytes were kept`, rows: [] };

@@ -5,8 +5,9 @@ import { problemOf } from '../errors/index.ts';
 import { countCalls, takeSingleCall, type SourceClient } from '../sources/index.ts';
 import { checkNames, type CheckName } from './checks.ts';
 import { afterFailure } from './commit-failure.ts';
-import { outcomeOf, writeRows } from './commit.ts';
+import { outcomeOf, writeRows } from './rows.ts';
 import { holdIfAsked } from './hold.ts';
+import { requireFewLosses, TooManyLosses } from './losses.ts';
 import { outcomes, Refusal, type OutcomeName } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 import { Refresher, type Cost, type Fetched, type Wanted } from './refresher.ts';
@@ -117,12 +118,15 @@ async function tryWrite(
         const verdicts = await writeRows(tx, type, [one], clock!.now);
         const changes = difference(type, before, await rowsOfKey(tx, type, key));
         result = { outcome: outcomeOf(one, verdicts.get(0)), changes };
+        await requireFewLosses(tx, type, verdicts);
         throw new RolledBack();
       },
       { attempts: 1, immediateConstraints: true },
     );
   } catch (error) {
     if (error instanceof RolledBack) return result;
+    if (error instanceof TooManyLosses)
+      return { outcome: 'suspicious', error: error.refusals.get(0)!.message, changes: result.changes };
     const next = afterFailure(error, 1, Infinity);
     if (next.step !== 'refuse') throw error;
     return { outcome: next.outcome, error: problemOf(error), changes: [] };

@@ -10,11 +10,12 @@ interface WritePlan {
   readonly keyColumns: readonly string[];
   readonly timestamp: string;
   readonly sourceTimestamp: string | null;
+  readonly emptyRows: 'keep' | 'delete';
   readonly fetcher: Pick<Fetcher, 'write' | 'nulls'>;
 }
 
 export interface WriteStatement {
-  /** ($1 rows as JSON, each with ~job and ~age; $2 the database's time) → job, written, other, rowAt, sourceAt */
+  /** ($1 rows as JSON, each with ~job and ~age; $2 the database's time) → job, written, other, had, rowAt, sourceAt */
   readonly upsert: Statement;
   /** ($1 rows as JSON, $2 the jobs whose rows were written): deletes what their answers lack. Only where rows are replaced. */
   readonly prune: Statement | undefined;
@@ -26,10 +27,13 @@ export class WriteStatements {
   readonly #known = new Map<string, WriteStatement>();
   /** ($1 keys): has other writers of these keys wait. Only where rows are replaced. */
   readonly lock: Statement | undefined;
+  /** ($1 keys as JSON, by their columns, each with ~job and ~age; $2 the database's time) → job, had, lost, rowAt. Only where rows go. */
+  readonly remove: Statement | undefined;
 
   constructor(plan: WritePlan) {
     this.#plan = plan;
-    this.lock = plan.fetcher.write === 'replace' ? named(locking(plan.table)) : undefined;
+    this.lock = plan.fetcher.write.mode === 'replace' ? named(locking(plan.table)) : undefined;
+    this.remove = plan.emptyRows === 'delete' ? named(removing(plan)) : undefined;
   }
 
   for(columns: readonly string[]): WriteStatement {
@@ -48,8 +52,8 @@ const alike = (names: readonly string[], a: string, b: string): string =>
 function writeStatement(plan: WritePlan, columns: readonly string[]): WriteStatement {
   const { table, fetcher } = plan;
   const given = givenRows(table.columns, columns);
-  const upsert = fetcher.write === 'replace' ? replacing(plan, columns) : merging(plan, columns);
-  const replaces = fetcher.write === 'replace';
+  const replaces = fetcher.write.mode === 'replace';
+  const upsert = replaces ? replacing(plan, columns) : merging(plan, columns);
   return {
     upsert: named(`with ${given}, ${upsert}`),
     prune: replaces ? named(`with ${given} ${pruning(plan)}`) : undefined,
@@ -75,6 +79,21 @@ function pruning({ table, keyColumns, sourceTimestamp: source }: WritePlan): str
     where ${alike(keyColumns, 't', 'k')} ${isOlder} and not exists (select from given as g where ${alike(table.target, 'g', 't')})`;
 }
 
+/**
+ * Rows that were written after the answer was fetched stay: it says nothing about them. What is counted beside the
+ * delete is what was there before it.
+ */
+function removing({ table, keyColumns, timestamp }: WritePlan): string {
+  return `with ${givenRows(table.columns, keyColumns)}, removed as (
+      delete from ${table.name} as t using given as g
+      where ${alike(keyColumns, 't', 'g')} and (t.${id(timestamp)} is null or t.${id(timestamp)} <= ${at} or t.${id(timestamp)} > $2::timestamptz)
+      returning g."~job")
+    select g."~job" as job, (select count(*) from ${table.name} as t where ${alike(keyColumns, 't', 'g')})::int as had,
+      (select count(*) from removed as r where r."~job" = g."~job")::int as lost,
+      (select max(t.${id(timestamp)}) from ${table.name} as t where ${alike(keyColumns, 't', 'g')} and t.${id(timestamp)} > ${at} and t.${id(timestamp)} <= $2::timestamptz)::text as "rowAt"
+    from given as g`;
+}
+
 // json_to_recordset reads the whole set by the types of the table; ~ can be in no name of a column.
 function givenRows(columns: ReadonlyMap<string, TableColumn>, names: readonly string[]): string {
   const typed = names.map((name) => `${id(name)} ${columns.get(name)!.type}`);
@@ -85,8 +104,7 @@ function givenRows(columns: ReadonlyMap<string, TableColumn>, names: readonly st
 /** Each row by itself: the older never replaces the newer, whoever else writes at this moment. */
 function merging(plan: WritePlan, columns: readonly string[]): string {
   const { table, timestamp, sourceTimestamp: source, fetcher } = plan;
-  const { write } = fetcher;
-  const greater = typeof write === 'object' ? write.mergeWhenGreater : undefined;
+  const greater = fetcher.write.ifGreater;
   const guards = [
     source === null
       ? `(t.${id(timestamp)} is null or t.${id(timestamp)} <= excluded.${id(timestamp)} or t.${id(timestamp)} > $2::timestamptz)`
@@ -102,7 +120,7 @@ function merging(plan: WritePlan, columns: readonly string[]): string {
     on conflict (${list(table.target)}) do update set ${assignments({ table, fetcher }, [...columns, timestamp])}
     where ${guards.join(' and ')}
     returning ${list([...table.target, timestamp], 't.')})
-  select g."~job" as job, count(w.*)::int as written, (count(*) filter (where w.* is null and ${isOther}))::int as other,
+  select g."~job" as job, count(w.*)::int as written, (count(*) filter (where w.* is null and ${isOther}))::int as other, 0 as had,
     max(case when w.* is null then had.${id(timestamp)} else w.${id(timestamp)} end)::text as "rowAt", ${sourceTime(plan)} as "sourceAt"
   from given as g left join written as w on ${alike(table.target, 'w', 'g')} left join ${table.name} as had on ${alike(table.target, 'had', 'g')}
   group by g."~job"`;
@@ -136,7 +154,7 @@ function replacing(plan: WritePlan, columns: readonly string[]): string {
     returning ${list([...keyColumns, timestamp], 't.')})
   select j."~job" as job, j.at_source as "sourceAt", (case when j.newer then w.at else j.had_at end)::text as "rowAt", case when j.newer then j.rows else 0 end::int as written,
     case when j.newer or (j.theirs = j.ours and j.had = j.rows and not exists (
-      select from given as g left join ${table.name} as had on ${alike(table.target, 'had', 'g')} where g."~job" = j."~job" and not (${same(plan, columns)}))) then 0 else 1 end as other
+      select from given as g left join ${table.name} as had on ${alike(table.target, 'had', 'g')} where g."~job" = j."~job" and not (${same(plan, columns)}))) then 0 else 1 end as other, j.had::int as had
   from judged as j left join (
     select ${list(keyColumns, 'w.')}, max(w.${id(timestamp)}) as at from written as w group by ${list(keyColumns, 'w.')}
   ) as w on ${alike(keyColumns, 'w', 'j')}`;

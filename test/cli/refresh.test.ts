@@ -30,7 +30,8 @@ const configure = (price = 'z.number()') =>
       sanity: { price: { above: 0 } },
     });
     const planned = defineDataType({ ...common, name: 'planned' });
-    export default defineConfig({ dataTypes: [quote, planned] });`,
+    const listed = defineDataType({ ...quote, name: 'listed', empty: { status: [404], rows: 'delete' } });
+    export default defineConfig({ dataTypes: [quote, planned, listed] });`,
   );
 
 beforeAll(async () => {
@@ -287,5 +288,25 @@ describe('pgfresh worker', () => {
       0,
       expect.stringMatching(/now it passes, with 1 row\.[^]*retry_failed_jobs/),
     ]);
+  });
+});
+
+describe('pgfresh refused replay --write', () => {
+  it('truth 15: accepts an answer that was refused as suspicious', async () => {
+    await database.query(`insert into quote values ('LOST', 1, pgfresh.clock() - interval '1 hour')`);
+    await database.query(
+      `select pgfresh.keep_refused_answer(type_id, 'LOST', null, 'suspicious', '251 of 1000', 404, null, 0, '')
+       from pgfresh.data_type_registry where data_type = 'listed'`,
+    );
+    const { answers } = await json<{ answers: { id: number }[] }>('refused', 'list', 'listed');
+    const id = String(answers[0]!.id);
+    const rows = () => database.query(`select symbol from quote where symbol = 'LOST'`);
+    const looked = await pgfresh('refused', 'replay', id);
+    expect([looked.code, looked.stdout]).toEqual([0, expect.stringContaining(`pgfresh refused replay ${id} --write`)]);
+    expect(await rows()).toHaveLength(1);
+    const accepted = await pgfresh('refused', 'replay', id, '--write');
+    expect([accepted.code, accepted.stdout]).toEqual([0, expect.stringContaining('accepted and written: empty.')]);
+    expect(await rows()).toEqual([]);
+    expect(await pgfresh('refused', 'replay', id, '--write')).toMatchObject({ code: 2 });
   });
 });

@@ -165,9 +165,9 @@ describe('a data type', () => {
       maxRetries: 3,
       maxRun: 300_000,
       visibility: 'shared',
-      write: 'merge',
+      write: { mode: 'merge', maxDeletes: 0.25 },
       nulls: 'write',
-      emptyStatus: [204],
+      empty: { status: [204] },
     });
   });
 
@@ -178,7 +178,7 @@ describe('a data type', () => {
       table: 'app.quote',
       key: ['symbol', 'exchange'],
       ttlColumn: 'ttl_minutes',
-      emptyTtl: '1d',
+      empty: { ttl: '1d' },
       staleness: 'app.is_old',
       schedule: { cron: '0 6 * * 1-5', zone: 'America/New_York' },
       keys: { table: 'symbols', column: 'symbol', active: 'listed' },
@@ -194,7 +194,7 @@ describe('a data type', () => {
       visibility: 'rls',
       row,
     };
-    expect(type(all)).toMatchObject({ ...all, emptyTtl: 86_400_000, estimatedBytes: 2_000 });
+    expect(type(all)).toMatchObject({ ...all, empty: { status: [204], ttl: 86_400_000 }, estimatedBytes: 2_000 });
   });
 
   it.each([
@@ -212,7 +212,6 @@ describe('a data type', () => {
     ['a ttl of words', { ttl: 'soon' }, /ttl .*got "soon"$/],
     ['a ttl of another type', { ttl: { minutes: 5 } }, /ttl .*expected a positive time.*got \{"minutes":5\}$/],
     ['a ttl of eleven years', { ttl: '4000d' }, /ttl .*expected a time from 1ms to 3660d, got "4000d"$/],
-    ['a bad time for nothing', { emptyTtl: '-1s' }, /emptyTtl .*got "-1s"$/],
     ['a long run', { maxRun: '31d' }, /maxRun .*expected a time from 1ms to 30d/],
     [
       'a mistyped option',

@@ -1,7 +1,7 @@
 import { describe, expect, expectTypeOf, it } from 'vitest';
 import { z } from 'zod';
 import { resolveConfig } from '../../src/config/index.ts';
-import { defineDataType, mergeWhenGreater, type Config, type DataTypeDefinition } from '../../src/index.ts';
+import { defineDataType, type Config, type DataTypeDefinition } from '../../src/index.ts';
 
 const common = {
   name: 'quote',
@@ -24,14 +24,18 @@ describe('how a data type is fetched', () => {
       ...fetched,
       row,
       sanity: { price: { above: 0, max: 10 } },
-      write: mergeWhenGreater('price'),
+      write: { mode: 'merge', ifGreater: 'price', maxDeletes: 0.5 },
       nulls: 'keep',
-      emptyStatus: [204, 404],
+      empty: { status: [204, 404], ttl: 3_600_000, rows: 'delete' },
+      evictAfter: 86_400_000,
       contentType: 'text/plain',
       sourceTimestamp: 'quoted_at',
     };
     expect(read(all)).toMatchObject(all);
-    for (const write of ['merge', 'replace']) expect(read({ ...fetched, write }).write).toBe(write);
+    for (const mode of ['merge', 'replace']) {
+      expect(read({ ...fetched, write: mode }).write).toEqual({ mode, maxDeletes: 0.25 });
+      expect(read({ ...fetched, write: { mode, maxDeletes: 1 } }).write).toEqual({ mode, maxDeletes: 1 });
+    }
   });
 
   it.each<[string, object, RegExp]>([
@@ -66,10 +70,48 @@ describe('how a data type is fetched', () => {
     [
       'another write mode',
       { ...fetched, write: 'append' },
-      /write .*expected "merge", "replace" or mergeWhenGreater\("column"\), got "append"$/,
+      /write .*expected "merge", "replace" or an object with mode, got "append"$/,
+    ],
+    [
+      'a share of more than all',
+      { ...fetched, write: { mode: 'replace', maxDeletes: 25 } },
+      /write.*expected a share from 0 to 1, got /,
+    ],
+    [
+      'a share below nothing',
+      { ...fetched, write: { mode: 'replace', maxDeletes: -0.1 } },
+      /write.*expected a share from 0 to 1/,
+    ],
+    [
+      'a share of words',
+      { ...fetched, write: { mode: 'replace', maxDeletes: '25%' } },
+      /write.*expected a share from 0 to 1/,
+    ],
+    [
+      'a condition where all is replaced',
+      { ...fetched, write: { mode: 'replace', ifGreater: 'price' } },
+      /write .*expected ifGreater with merge only/,
+    ],
+    [
+      'a mistyped option of writing',
+      { ...fetched, write: { mode: 'replace', maxDelete: 1 } },
+      /write.*did you mean "maxDeletes"\?/,
+    ],
+    ['another fate of rows', { ...fetched, empty: { rows: 'drop' } }, /empty\.rows .*got "drop"$/],
+    ['a bad time for nothing', { ...fetched, empty: { ttl: '-1s' } }, /empty\.ttl .*got "-1s"$/],
+    ['a mistyped option of nothing', { ...fetched, empty: { row: 'keep' } }, /empty\.row .*did you mean "rows"\?$/],
+    [
+      'an eviction at once',
+      { ...fetched, evictAfter: '1m' },
+      /evictAfter .*expected a time from 1h to 3660d, got "1m"$/,
+    ],
+    [
+      'an eviction beside a schedule',
+      { ...fetched, evictAfter: '7d', keys: { table: 's', column: 's' }, schedule: { cron: '0 6 * * *' } },
+      /evictAfter .*expected no schedule beside it, which would fetch again what was evicted/,
     ],
     ['another policy of nulls', { ...fetched, nulls: 'drop' }, /nulls .*got "drop"$/],
-    ['a status of success', { ...fetched, emptyStatus: [100] }, /emptyStatus\[0\] .*got 100$/],
+    ['a status of success', { ...fetched, empty: { status: [100] } }, /empty\.status\[0\] .*got 100$/],
     [
       'a source timestamp of the key',
       { ...fetched, sourceTimestamp: 'symbol' },

@@ -42,7 +42,10 @@ describe('truth 9: a column that no row can have', () => {
   it.each([
     [{ sanity: { prise: { above: 0 } } }, 'sanity: public.quote has no column prise; did you mean "price"?'],
     [{ sourceTimestamp: 'quoted' }, 'sourceTimestamp: public.quote has no column quoted'],
-    [{ write: { mergeWhenGreater: 'prize' } }, 'write: public.quote has no column prize; did you mean "price"?'],
+    [
+      { write: { mode: 'merge', ifGreater: 'prize' } },
+      'write: public.quote has no column prize; did you mean "price"?',
+    ],
     [{ row, sanity: { note: { above: 0 } } }, 'sanity: the schema row has no column note'],
     [{ row, sourceTimestamp: 'quoted_at' }, 'sourceTimestamp: the schema row has no column quoted_at'],
     [{ row: z.object({ price: z.number() }) }, 'key: the schema row has no column symbol'],

@@ -41,7 +41,7 @@ describe('docs/data-types.md', () => {
   it('names every option of fetching', () => {
     const named = [...page.matchAll(/^\| `(\w+)/gm)].map(([, option]) => option);
     expect(named).toEqual(
-      expect.arrayContaining([...Object.keys(fetching), 'schema', 'row', 'sourceTimestamp', 'emptyTtl']),
+      expect.arrayContaining([...Object.keys(fetching), 'schema', 'row', 'sourceTimestamp', 'evictAfter']),
     );
   });
 });

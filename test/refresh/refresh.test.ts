@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { defineDataType, mergeWhenGreater } from '../../src/index.ts';
+import { defineDataType } from '../../src/index.ts';
 import { Commits, examineFetchers, Refresher } from '../../src/refresh/index.ts';
 import { SourceClient } from '../../src/sources/index.ts';
 import { blocked } from '../harness/blocked.ts';
@@ -13,7 +13,7 @@ const common = {
   key: 'symbol',
   timestamp: 'fetched_at',
   ttl: '1m',
-  emptyStatus: [204, 404],
+  empty: { status: [204, 404] },
 } as const;
 
 const plain = defineDataType({
@@ -49,7 +49,11 @@ const listing = defineDataType({
   rows: ({ symbol, prices }) => prices.map((price) => ({ symbol, price })),
 });
 
-const greater = quoteType({ name: 'greater', sourceTimestamp: undefined, write: mergeWhenGreater('price') });
+const greater = quoteType({
+  name: 'greater',
+  sourceTimestamp: undefined,
+  write: { mode: 'merge', ifGreater: 'price' },
+});
 const undated = quoteType({ name: 'undated', sourceTimestamp: undefined });
 const child = defineDataType({ ...plain, name: 'child', table: 'child' });
 
@@ -263,7 +267,7 @@ describe('what a data type allows', () => {
 });
 
 describe('write modes', () => {
-  it('mergeWhenGreater writes only what is greater', async () => {
+  it('ifGreater writes only what is greater', async () => {
     scene.quote('MORE', 5);
     expect(await scene.outcome('MORE', 'greater')).toBe('fresh');
     scene.quote('MORE', 4);
@@ -298,7 +302,8 @@ describe('write modes', () => {
     expect(await rows()).toEqual(['2020-01-01 9', '2025-12-31 3', '2026-12-31 5']);
     tell('2026-01-07T00:00:00Z');
     expect(await scene.outcome('IBM|XNYS', 'statement')).toBe('empty');
-    expect(await rows()).toHaveLength(3);
+    // An empty list is an answer: there is nothing any more.
+    expect(await rows()).toEqual(['2020-01-01 9']);
   });
 });
 

@@ -44,7 +44,7 @@ export const dividendHistory = defineDataType({
   key: 'symbol',
   timestamp: 'fetched_at',
   ttl: '1d',
-  emptyTtl: '7d',
+  empty: { ttl: '7d' },
   keys: { table: 'symbols', column: 'symbol', active: 'active' },
   normalise: 'upper',
   dependsOn: ['profile'],

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { PgfreshError } from '../../errors/index.ts';
-import { listRefused, outcomes, readRefused, replayRefused } from '../../refresh/index.ts';
+import { acceptRefused, listRefused, outcomes, readRefused, replayRefused } from '../../refresh/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { fetchedType } from '../fetched-type.ts';
 import { table } from '../output.ts';
@@ -22,8 +22,11 @@ export function addRefused(program: Command): void {
   command.command('show').description('one of them, with its body').argument('<id>', 'its number').action(showOne);
   command
     .command('replay')
-    .description("check one again with today's configuration; nothing is fetched and nothing written")
+    .description(
+      "check one again with today's configuration; nothing is fetched, and nothing written unless it is accepted",
+    )
     .argument('<id>', 'its number')
+    .option('--write', 'accept it: write its rows, and delete those that it lacks, however many they are')
     .action(replay);
   // Last: the others would inherit it.
   command.allowExcessArguments();
@@ -63,21 +66,27 @@ async function showOne(id: string, _options: object, command: Command): Promise<
   });
 }
 
-async function replay(id: string, _options: object, command: Command): Promise<void> {
+async function replay(id: string, { write = false }: { write?: boolean }, command: Command): Promise<void> {
   const context = contextOf(command);
   const config = await context.config();
   await withDatabase(context, 'refused replay', async ({ database }) => {
     const refused = await readRefused(database, parseId(id));
     const { type, now } = await fetchedType(database, config, refused.dataType);
-    const { outcome, error, rows } = await replayRefused(type, refused, now);
-    const passed = outcomes[outcome].verdict === 'complete';
-    context.output.result({ id: refused.id, was: refused.outcome, outcome, error, rows }, () => {
+    const { outcome: checked, error, rows } = await replayRefused(type, refused, now);
+    const passed = outcomes[checked].verdict === 'complete';
+    const outcome = passed && write ? await acceptRefused(database, type, refused, rows) : checked;
+    const written = passed && write && outcome !== 'older_source';
+    context.output.result({ id: refused.id, was: refused.outcome, outcome, error, rows, written }, () => {
       const then = `was ${refused.outcome}: ${refused.error}`;
       if (!passed) return `${refused.dataType} ${refused.key} ${then}\nnow ${outcome}: ${error ?? ''}`;
+      if (written) return `${refused.dataType} ${refused.key} ${then}\nnow it is accepted and written: ${outcome}.`;
+      if (write) return `${refused.dataType} ${refused.key} ${then}\nIt is not written: newer rows are there.`;
+      if (refused.outcome === 'suspicious')
+        return `${refused.dataType} ${refused.key} ${then}\nIt passes all other checks, with ${rows.length} row${rows.length === 1 ? '' : 's'}.\nNext: if it is true, accept it: pgfresh refused replay ${refused.id} --write`;
       const next = `Next: select pgfresh.retry_failed_jobs(p_data_type => '${refused.dataType}');`;
       return `${refused.dataType} ${refused.key} ${then}\nnow it passes, with ${rows.length} row${rows.length === 1 ? '' : 's'}. It is not written, because it is old.\n${next}`;
     });
-    process.exitCode = passed ? 0 : 1;
+    process.exitCode = passed && (!write || written) ? 0 : 1;
   });
 }
 

@@ -1,5 +1,5 @@
 // What must compile, and what must not: tsc fails where an expected error does not come.
-import { defineConfig, defineDataType, defineJob, defineSource, mergeWhenGreater } from 'pgfresh';
+import { defineConfig, defineDataType, defineJob, defineSource } from 'pgfresh';
 import { z } from 'zod';
 
 const answer = z.object({ symbol: z.string(), price: z.number(), at: z.string() });
@@ -16,7 +16,7 @@ const quote = defineDataType({
   rows: ({ symbol, price, at }) => ({ symbol, price, quoted_at: at }),
   sourceTimestamp: 'quoted_at',
   sanity: { price: { above: 0 } },
-  write: mergeWhenGreater('quoted_at'),
+  write: { mode: 'merge', ifGreater: 'quoted_at' },
 });
 defineDataType({
   ...fetched,
@@ -68,7 +68,7 @@ defineDataType({
   row,
   rows: ({ symbol, price, at }) => ({ symbol, price, quoted_at: at }),
   // @ts-expect-error There is no such column.
-  write: mergeWhenGreater('nope'),
+  write: { mode: 'merge', ifGreater: 'nope' },
 });
 defineDataType({
   ...fetched,

@@ -1,0 +1,88 @@
+import { performance } from 'node:perf_hooks';
+import type { Queryable } from '../database/index.ts';
+import { failpoint } from '../lifecycle/index.ts';
+import type { ClaimedJob } from '../queue/index.ts';
+import { columnsOf } from './checks.ts';
+import type { Loss } from './losses.ts';
+import type { SuccessName } from './outcomes.ts';
+import type { RefreshType } from './refresh-type.ts';
+import type { WritableRow } from './row-values.ts';
+
+/** The rows of an answer; none if there is nothing for its key. */
+export interface Writable {
+  readonly job: Pick<ClaimedJob, 'id' | 'key'>;
+  readonly rows: readonly WritableRow[];
+  /** By `performance.now()`. */
+  readonly fetchedAt: number;
+  /** Whether the source has confirmed what is there instead of sending it again. */
+  readonly isNotModified?: boolean | undefined;
+}
+
+/**
+ * How many rows of each job were written, how many were not because they are older or of other content, and how many went
+ * without others in their place.
+ */
+export async function writeRows(
+  tx: Queryable,
+  type: RefreshType,
+  ours: readonly Writable[],
+  now: string,
+): Promise<Map<number, Verdict>> {
+  const verdicts = new Map<number, Verdict>();
+  const withRows = ours.filter(({ rows }) => rows.length > 0);
+  const { lock, remove } = type.statements;
+  const withoutRows = remove ? ours.filter(({ rows, isNotModified }) => rows.length === 0 && !isNotModified) : [];
+  const touched = [...withRows, ...withoutRows];
+  if (lock && touched.length > 0) await tx.query(lock, [touched.map(({ job }) => job.key)]);
+  for (const [columns, group] of Map.groupBy(withRows, ({ rows }) => columnsOf(rows[0]!).join())) {
+    const { upsert, prune } = type.statements.for(columns.split(','));
+    const rows = JSON.stringify(group.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
+    const found = await tx.query<Omit<Verdict, 'lost'> & { job: number }>(upsert, [rows, now]);
+    for (const { job, ...verdict } of found) {
+      const { written, had } = verdict;
+      verdicts.set(job, { ...verdict, lost: prune && written > 0 ? Math.max(0, had - written) : 0 });
+    }
+    await failpoint('commit.before-prune');
+    const replaced = found.filter(({ written }) => written > 0).map(({ job }) => job);
+    if (prune && replaced.length > 0) await tx.query(prune, [rows, replaced]);
+  }
+  if (remove && withoutRows.length > 0) {
+    const keys = withoutRows.flatMap(({ job, fetchedAt }) => markedRows(job.id, fetchedAt, [keyRow(type, job.key)]));
+    const found = await tx.query<Loss & Pick<Verdict, 'rowAt'> & { job: number }>(remove, [JSON.stringify(keys), now]);
+    // What is left was written after the answer was fetched, so the answer is the older one.
+    for (const { job, had, lost, rowAt } of found)
+      verdicts.set(job, { written: 0, other: had - lost, had, lost, rowAt, sourceAt: null });
+  }
+  return verdicts;
+}
+
+/** How long ago, not when: the clock of this process may be wrong, but it counts seconds well. */
+export function ageOf({ fetchedAt }: Pick<Writable, 'fetchedAt'>): number {
+  return (performance.now() - fetchedAt) / 1000;
+}
+
+function markedRows(job: number, fetchedAt: number, rows: readonly WritableRow[]): WritableRow[] {
+  const age = ageOf({ fetchedAt });
+  return rows.map((row) => ({ ...row, '~job': job, '~age': age }));
+}
+
+function keyRow({ keyColumns }: RefreshType, key: string): WritableRow {
+  const parts = keyColumns.length === 1 ? [key] : key.split('|');
+  return Object.fromEntries(keyColumns.map((column, index) => [column, parts[index]]));
+}
+
+interface Verdict extends Loss {
+  readonly written: number;
+  readonly other: number;
+  /** The time of the newest of the rows as they are now, as a text, because a Date would round it. */
+  readonly rowAt: string | null;
+  /** Of which time the answer is at the source, if that is a time. */
+  readonly sourceAt: string | null;
+}
+
+export function outcomeOf({ rows, isNotModified }: Writable, verdict: Verdict | undefined): SuccessName {
+  if (isNotModified) return 'unchanged';
+  if (rows.length === 0) return verdict && verdict.other > 0 ? 'older_source' : 'empty';
+  if (!verdict || verdict.written > 0) return 'fresh';
+  return verdict.other > 0 ? 'older_source' : 'unchanged';
+}
