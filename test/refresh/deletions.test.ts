@@ -98,11 +98,11 @@ describe('an answer that there is nothing', () => {
     await scene.refresh(['SEEN'], 'price');
     const marks = `select keys from pgfresh.change where type_id = $1::int and 'SEEN' = any (keys)`;
     expect(await scene.db.query(marks, [type!.id])).toEqual([{ keys: ['SEEN'] }]);
-    const [read] = await scene.db.query<{ rows: string; outcome: string }>(
-      `select rows, outcome from pgfresh.read_pairs($1::int, '{SEEN}')`,
+    const [read] = await scene.db.query<{ rows: string; state: string }>(
+      `select rows, state from pgfresh.read_pairs($1::int, '{SEEN}')`,
       [type!.id],
     );
-    expect(read).toEqual({ rows: '[]', outcome: 'empty' });
+    expect(read).toEqual({ rows: '[]', state: 'empty' });
   });
 
   it('truth 15: keeps the rows where nothing else is said', async () => {
