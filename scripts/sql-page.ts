@@ -35,6 +35,7 @@ const topics: Readonly<Record<string, string>> = {
   turn_back: 'Failures, and ways back',
   by_hand: 'End, cancel and retry',
   refresh: 'Refreshes',
+  eviction: 'Rows that nobody views',
   recover: 'Workers and recovery',
   workers: 'What workers serve',
   ledger: 'The ledger',

@@ -587,7 +587,7 @@ as $$
 begin
   with cooled as (
     update pgfresh.pairs as p
-    set demanded = false, warm_until = null, due_at = 'infinity'
+    set demanded = false, warm_until = null, due_at = 'infinity', unviewed_since = p_now
     from (
       select type_id, key, due_at
       from pgfresh.pairs

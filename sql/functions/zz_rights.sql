@@ -56,7 +56,8 @@ begin
         'get_queue_batch', 'claim_next_pending_job', 'claim_jobs', 'release_claim',
         'fence_jobs', 'complete_jobs', 'complete_queue_job', 'turn_back_jobs', 'fail_queue_job', 'heartbeat_jobs',
         'register_worker', 'serve_types', 'heartbeat_worker', 'retire_worker',
-        'take_call', 'count_calls', 'hold_source', 'keep_refused_answer', 'count_losses', 'note_suspicion']),
+        'take_call', 'count_calls', 'hold_source', 'keep_refused_answer', 'count_losses', 'note_suspicion',
+        'lock_evictable', 'note_evicted']),
       ('{pgfresh_planner}', array[
         'cleanup_stale_subscriptions', 'warn_of_unserved_types', 'plan_due_pairs',
         'open_refresh_cycle', 'queue_scheduled_refreshes',

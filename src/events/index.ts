@@ -33,7 +33,12 @@ export type PgfreshEvent =
       problem: string;
     }
   | { type: 'worker.started'; worker: number; name: string; types: readonly string[] }
-  | { type: 'worker.failed'; step: 'claim' | 'hold' | 'end' | 'catalog' | 'recovery' | 'lease'; problem: string }
+  | {
+      type: 'worker.failed';
+      step: 'claim' | 'hold' | 'end' | 'catalog' | 'recovery' | 'eviction' | 'lease';
+      problem: string;
+    }
+  | { type: 'worker.evicted'; dataType: string; keys: number }
   | { type: 'worker.lease_lost'; worker: number; name: string }
   | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
   | { type: 'scheduler.started'; scheduler: number; handlers: readonly string[] }
@@ -113,6 +118,7 @@ export type WarningCode =
   | 'type_unwritable'
   | 'no_worker'
   | 'suspicious_answers'
+  | 'rows_not_evicted'
   | 'answer_without_length'
   | 'answer_overlong'
   | 'changes_unseen'

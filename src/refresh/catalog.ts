@@ -15,6 +15,7 @@ interface RegisteredType extends Pick<
   | 'sourceTimestamp'
   | 'ttl'
   | 'maxDeletes'
+  | 'evicts'
 > {
   /** Null: what the fetcher's way of writing says. */
   readonly emptyRows: RefreshType['emptyRows'] | null;
@@ -42,7 +43,7 @@ export interface Catalog {
 const registered = `
   select r.type_id as id, r.data_type as name, r.fetcher, r.source, r.source_id as "sourceId", r.table_name as "table", r.key_columns as "keyColumns",
     r.normalise, r.timestamp_column as "timestamp", r.source_timestamp_field as "sourceTimestamp", extract(epoch from r.ttl)::float8 * 1000 as ttl,
-    r.empty_rows as "emptyRows", r.max_deletes::float8 as "maxDeletes", case when c.oid is not null then format('%I.%I', n.nspname, c.relname) end as quoted,
+    r.empty_rows as "emptyRows", r.max_deletes::float8 as "maxDeletes", r.evict_after is not null as evicts, case when c.oid is not null then format('%I.%I', n.nspname, c.relname) end as quoted,
     coalesce((select json_agg(u.columns order by u.is_primary desc, cardinality(u.columns), u.columns) from (
       select i.indisprimary as is_primary, array_agg(a.attname::text order by k.place) as columns
       from pg_index as i cross join unnest(i.indkey) with ordinality as k(attnum, place) join pg_attribute as a on a.attrelid = c.oid and a.attnum = k.attnum
@@ -128,9 +129,9 @@ function refreshType(
   const table = { name: quoted, columns: known, target };
   const emptyRows = row.emptyRows ?? (fetcher.write.mode === 'replace' ? 'delete' : 'keep');
   const statements = new WriteStatements({ table, keyColumns, timestamp, sourceTimestamp, emptyRows, fetcher });
-  const { id, source, sourceId, normalise, ttl, maxDeletes } = row;
+  const { id, source, sourceId, normalise, ttl, maxDeletes, evicts } = row;
   const said = { id, name: row.name, source, sourceId, keyColumns, normalise, timestamp, sourceTimestamp, ttl };
-  return { ...said, emptyRows, maxDeletes, fetcher, table, statements };
+  return { ...said, emptyRows, maxDeletes, evicts, fetcher, table, statements };
 }
 
 /** A column that an option of the data type names and that no row can have: its bounds would hold of nothing. */

@@ -31,6 +31,8 @@ export interface RefreshType {
   readonly ttl: number;
   /** What becomes of the rows of a key when the provider has nothing for it. */
   readonly emptyRows: 'keep' | 'delete';
+  /** Whether rows of keys that nobody has viewed for long are deleted. */
+  readonly evicts: boolean;
   /** The share of rows that may go at once. */
   readonly maxDeletes: number;
   readonly fetcher: Fetcher;

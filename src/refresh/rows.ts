@@ -66,7 +66,8 @@ function markedRows(job: number, fetchedAt: number, rows: readonly WritableRow[]
   return rows.map((row) => ({ ...row, '~job': job, '~age': age }));
 }
 
-function keyRow({ keyColumns }: RefreshType, key: string): WritableRow {
+/** A key as the columns of a row. */
+export function keyRow({ keyColumns }: RefreshType, key: string): WritableRow {
   const parts = keyColumns.length === 1 ? [key] : key.split('|');
   return Object.fromEntries(keyColumns.map((column, index) => [column, parts[index]]));
 }

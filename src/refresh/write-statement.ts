@@ -29,11 +29,14 @@ export class WriteStatements {
   readonly lock: Statement | undefined;
   /** ($1 keys as JSON, by their columns, each with ~job and ~age; $2 the database's time) → job, had, lost, rowAt. Only where rows go. */
   readonly remove: Statement | undefined;
+  /** ($1 keys as JSON, by their columns): deletes all rows of these keys. */
+  readonly evict: Statement;
 
   constructor(plan: WritePlan) {
     this.#plan = plan;
     this.lock = plan.fetcher.write.mode === 'replace' ? named(locking(plan.table)) : undefined;
     this.remove = plan.emptyRows === 'delete' ? named(removing(plan)) : undefined;
+    this.evict = named(evicting(plan));
   }
 
   for(columns: readonly string[]): WriteStatement {
@@ -92,6 +95,11 @@ function removing({ table, keyColumns, timestamp }: WritePlan): string {
       (select count(*) from removed as r where r."~job" = g."~job")::int as lost,
       (select max(t.${id(timestamp)}) from ${table.name} as t where ${alike(keyColumns, 't', 'g')} and t.${id(timestamp)} > ${at} and t.${id(timestamp)} <= $2::timestamptz)::text as "rowAt"
     from given as g`;
+}
+
+function evicting({ table, keyColumns }: WritePlan): string {
+  return `with ${givenRows(table.columns, keyColumns)}
+    delete from ${table.name} as t using given as g where ${alike(keyColumns, 't', 'g')}`;
 }
 
 // json_to_recordset reads the whole set by the types of the table; ~ can be in no name of a column.

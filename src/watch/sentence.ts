@@ -58,6 +58,7 @@ const sentences: Sentences = {
   'worker.started': ({ name, types }) =>
     info(types.length === 0 ? `worker ${name} knows no data type yet` : `worker ${name} refreshes ${types.join(', ')}`),
   'worker.failed': ({ step, problem }) => warn(`the worker's ${step} failed and is tried again: ${problem}`),
+  'worker.evicted': ({ dataType, keys }) => info(`deleted the rows of ${keys} keys of ${dataType} that nobody views`),
   'worker.lease_lost': ({ name }) => warn(`worker ${name} has lost its lease and begins anew`),
   'worker.drained': ({ finished, putBack, ms }) =>
     info(`the worker has finished ${finished} refreshes and put back ${putBack} in ${Math.round(ms)} ms`),

@@ -9,6 +9,7 @@ import { failpoint, Service, Wake } from '../lifecycle/index.ts';
 import { Queue, type ClaimedJob } from '../queue/index.ts';
 import {
   Commits,
+  evictRows,
   holdIfAsked,
   outcomes,
   readCatalog,
@@ -46,6 +47,7 @@ interface Held {
 const pollMs = { soon: 200, idle: 500 };
 const catalogEveryMs = 5_000;
 const recoverEveryMs = 1_000;
+const evictEveryMs = 60_000;
 const largestCommit = 500;
 const longestPauseMs = 1_000;
 const patienceMs = 1_500;
@@ -110,6 +112,7 @@ export class Worker extends Service {
       this.#claimUntilStopped(),
       this.#every(catalogEveryMs, 'catalog', () => this.#renewCatalog()),
       this.#every(recoverEveryMs, 'recovery', () => this.#recover()),
+      this.#evict().then(() => this.#every(evictEveryMs, 'eviction', () => this.#evict())),
     ]);
   }
 
@@ -322,6 +325,28 @@ export class Worker extends Service {
   async #recover(): Promise<void> {
     await failpoint('worker.before-recover');
     await this.#options.db.query('select pgfresh.recover_stuck_jobs()');
+  }
+
+  /** Deletes rows that nobody has viewed for long. Here, because a worker is who may write the tables. */
+  async #evict(): Promise<void> {
+    const { db, events } = this.#options;
+    for (const type of this.#catalog!.types.values()) {
+      if (!type.evicts || this.stopSignal.aborted) continue;
+      try {
+        const { keys, problem } = await evictRows(db, type, { signal: this.stopSignal });
+        if (keys > 0) events.emit({ type: 'worker.evicted', dataType: type.name, keys });
+        if (problem !== undefined) this.#notEvicted(type, problem);
+      } catch (error) {
+        // One table that can not be written costs only itself.
+        this.#notEvicted(type, problemOf(error));
+      }
+    }
+  }
+
+  #notEvicted({ name }: RefreshType, problem: string): void {
+    const next = 'See what refers to the rows, or holds them, and that the login of the worker may delete them.';
+    const message = `rows of ${name} that nobody views could not be deleted: ${problem}`;
+    this.#options.events.emit({ type: 'warning', code: 'rows_not_evicted', subject: name, message, next });
   }
 
   #now(): Date {

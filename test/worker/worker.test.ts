@@ -183,6 +183,18 @@ describe('a worker', () => {
     expect(await why('quote')).toBe('No worker is running: start one with "pgfresh run --roles worker".');
   });
 
+  it('truth 16: deletes the rows that nobody has viewed for as long as their type says', async () => {
+    const scene = await RefreshScene.open([quoteType({ evictAfter: '1h' })]);
+    scene.quote('OLD', 1);
+    scene.quote('NEW', 1);
+    await scene.refresh(['OLD', 'NEW']);
+    await scene.db.query(`update pgfresh.pairs set ok_at = ok_at - interval '2 hours' where key = 'OLD'`);
+    const worker = await startWorker(scene);
+    await until(() => scene.seen.some(({ type }) => type === 'worker.evicted'));
+    expect(await scene.rows()).toEqual([{ symbol: 'NEW', price: 1 }]);
+    await worker.stop();
+  });
+
   it('takes up a type that SQL adds while it runs', async () => {
     const scene = await RefreshScene.open();
     scene.quote('A', 1);

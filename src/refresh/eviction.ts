@@ -1,0 +1,86 @@
+import { performance } from 'node:perf_hooks';
+import { problemOf } from '../errors/index.ts';
+import type { Database } from '../database/index.ts';
+import { afterFailure } from './commit-failure.ts';
+import type { RefreshType } from './refresh-type.ts';
+import { keyRow } from './rows.ts';
+
+interface EvictionOptions {
+  readonly signal: AbortSignal;
+  /** When it leaves the rest to the next time. */
+  readonly budgetMs?: number | undefined;
+  /** How many keys go in one transaction. */
+  readonly batch?: number | undefined;
+}
+
+/** What became of the rows of a data type. */
+export interface Evicted {
+  readonly keys: number;
+  /** Why some of them could not be deleted, if that was so. */
+  readonly problem?: string | undefined;
+}
+
+interface Batch {
+  readonly keys: readonly string[];
+  readonly done: boolean;
+}
+
+/**
+ * Deletes the rows of keys that nobody has viewed for as long as the data type says, with the rights of this login. Each
+ * transaction locks the pairs first, so nobody begins to view one of them meanwhile. A key whose rows can not be deleted,
+ * because others refer to them, is passed over.
+ */
+export async function evictRows(
+  db: Database,
+  type: RefreshType,
+  { signal, budgetMs = 5_000, batch = 500 }: EvictionOptions,
+): Promise<Evicted> {
+  const since = performance.now();
+  let keys = 0;
+  let size = batch;
+  let problem: string | undefined;
+  while (!signal.aborted && performance.now() - since < budgetMs) {
+    try {
+      const evicted = await evictBatch(db, type, size);
+      keys += evicted.keys.length;
+      size = Math.min(batch, size * 2);
+      if (evicted.done) break;
+    } catch (error) {
+      const next = afterFailure(error, size, Infinity);
+      // Busy, gone, or without the right to: the next time tries again.
+      if (next.step === 'again' || (next.step === 'refuse' && next.outcome === 'interrupted')) throw error;
+      if (next.step === 'refuse' && next.outcome === 'config') throw error;
+      if (size > 1) {
+        size = Math.ceil(size / 2);
+        continue;
+      }
+      problem ??= problemOf(error);
+      if ((await passOver(db, type)).done) break;
+    }
+  }
+  return { keys, problem };
+}
+
+function evictBatch(db: Database, type: RefreshType, size: number): Promise<Batch> {
+  return db.transact(
+    'evict',
+    async (tx) => {
+      const [found] = await tx.query<Batch>(lockStatement, [type.id, size]);
+      const { keys } = found!;
+      if (keys.length > 0) {
+        await tx.query(type.statements.evict, [JSON.stringify(keys.map((key) => keyRow(type, key)))]);
+        await tx.query('select pgfresh.note_evicted($1::int, $2::text[])', [type.id, keys]);
+      }
+      return found!;
+    },
+    { attempts: 1, immediateConstraints: true, lockTimeoutMs: 500 },
+  );
+}
+
+const lockStatement = 'select keys, done from pgfresh.lock_evictable($1::int, $2::int)';
+
+/** The next key has its turn in the next round. */
+async function passOver(db: Database, type: RefreshType): Promise<Batch> {
+  const [found] = await db.query<Batch>(lockStatement, [type.id, 1]);
+  return found!;
+}
