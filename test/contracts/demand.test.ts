@@ -16,6 +16,29 @@ it('contract 7: what 10,000 viewers of 100 pairs write follows the pairs, not th
   expect(many).toEqual({ node_demand: 200, demand_change: 200, pairs: 100 });
 });
 
+it('contract 7: one more viewer of one pair writes that pair, and nothing when no number has changed', async () => {
+  const scene = await RegistryScene.open({ poolSize: 1 });
+  await scene.add('quote');
+  const demand = new NodeDemand({ db: scene.db, events: new Events(), nodeName: 'gateway' });
+  await demand.renew();
+  const rows = async () => {
+    await scene.db.query('select pg_stat_force_next_flush()');
+    return scene.value<number>(
+      `(select (n_tup_ins + n_tup_upd + n_tup_del)::int from pg_stat_user_tables where schemaname = 'pgfresh' and relname = 'node_demand')`,
+    );
+  };
+  for (let pair = 0; pair < 100; pair++) demand.set('quote', `K${pair}`, 1);
+  await demand.flush();
+  const before = await rows();
+  expect(before).toBe(100);
+  demand.set('quote', 'K7', 2);
+  await demand.flush();
+  await demand.flush();
+  await demand.renew();
+  await demand.flush();
+  expect((await rows()) - before).toBe(1);
+});
+
 it('contract 7: what a gateway with 400 connections writes follows its 10 pairs and not its viewers', async () => {
   const scene = await LiveScene.open();
   const running = await scene.gateway({ anonymous: 'loopback' });

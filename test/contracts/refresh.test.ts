@@ -38,6 +38,28 @@ describe('an answer that lies', () => {
   });
 });
 
+test('contract 5: that there is nothing is believed only of the key that was asked for', async () => {
+  const type = defineDataType({
+    name: 'plain',
+    source: 'market',
+    table: 'plain',
+    key: 'symbol',
+    timestamp: 'fetched_at',
+    ttl: '1m',
+    schema: z.object({ symbol: z.string(), prices: z.array(z.number()) }),
+    request: (key) => ({ url: `/plain/${key}` }),
+    rows: ({ symbol, prices }) => prices.map((price) => ({ symbol, price })),
+  });
+  const scene = await RefreshScene.open([type]);
+  await scene.db.query(`insert into plain values ('AAPL', 100, now() - interval '1 hour')`);
+  scene.provider.json('/plain/AAPL', { symbol: 'MSFT', prices: [] });
+  expect(await scene.outcome('AAPL', 'plain')).toBe('wrong_key');
+  expect(await scene.rows('plain')).toEqual([{ symbol: 'AAPL', price: 100 }]);
+  await scene.db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'plain')`);
+  scene.provider.json('/plain/AAPL', { symbol: 'AAPL', prices: [] });
+  expect(await scene.outcome('AAPL', 'plain')).toBe('empty');
+});
+
 describe('writers in any order', () => {
   const writers = Array.from({ length: 8 }, (_, n) => `writer${n}`);
 
