@@ -271,7 +271,8 @@ it('contract 18: what anybody makes in a schema of their own is not run with our
   await scene.add('quote');
   const reached: string[] = [];
   const sessions: { readonly role: string; readonly client: pg.Client }[] = [];
-  for (const role of ['viewer', 'gateway', 'worker', 'scheduler']) {
+  const roles = ['viewer', 'gateway', 'worker', 'planner', 'scheduler', 'monitor', 'operator'];
+  for (const role of roles) {
     const { name, url } = await createLogin(scene.url, `pgfresh_${role}`);
     await scene.db.query(`create schema "of ${role}" authorization ${name}`);
     const client = new pg.Client(url);
@@ -292,8 +293,9 @@ it('contract 18: what anybody makes in a schema of their own is not run with our
   }>(
     `select f.oid::regprocedure::text as signature, role, f.proname as name, substr(s, 13) as path,
        array(select format_type(a, null) from unnest(f.proargtypes) with ordinality as t(a, place) order by place) as types
-     from pg_proc as f cross join unnest('{viewer,gateway,worker,scheduler}'::text[]) as role left join unnest(f.proconfig) as s on s like 'search_path=%'
+     from pg_proc as f cross join unnest($1::text[]) as role left join unnest(f.proconfig) as s on s like 'search_path=%'
      where f.pronamespace = 'pgfresh'::regnamespace and f.prosecdef and has_function_privilege('pgfresh_' || role, f.oid, 'execute')`,
+    [roles],
   );
   /** Calls each with nothing, with nulls, and with something of each type; what it says does not matter. */
   const attack = async ({ role, name, types }: (typeof functions)[number]): Promise<void> => {

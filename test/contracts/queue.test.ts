@@ -51,7 +51,8 @@ const claims: readonly { readonly from: string; readonly sources: readonly strin
   { from: 'one source, from where it was before', sources: ['free'], floors: true },
   { from: 'several sources', sources: ['free', 'other'] },
   { from: 'several sources, from where it was before', sources: ['free', 'other'], floors: true },
-  { from: 'a source with limits', sources: ['metered'] },
+  { from: 'a source with a quota', sources: ['metered'] },
+  { from: 'a source with places', sources: ['counted'] },
   { from: 'sources with limits and without', sources: ['free', 'metered', 'counted'] },
 ];
 
@@ -227,6 +228,8 @@ test('contract 2: a worker that comes back after its job was taken over changes 
   const token = [late.id, late.attempt];
   expect(await scene.value('pgfresh.complete_queue_job($1::bigint, 5, $2::int)', token)).toBe(false);
   await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'late', $2::int, true, 5)`, token);
+  const turnBack = `select * from pgfresh.turn_back_jobs(array[$1::bigint], array[$2::int], array[5::bigint], 'fail')`;
+  expect(await scene.db.query(turnBack, token)).toEqual([]);
   expect(await scene.value('pgfresh.reset_job_immediate($1::bigint, $2::int)', token)).toBe(false);
   expect(await scene.value('pgfresh.heartbeat_jobs(array[$1::bigint], array[$2::int])', token)).toEqual([]);
   expect(await state()).toEqual(taken);
