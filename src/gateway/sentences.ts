@@ -17,15 +17,15 @@ export const reasonSentences: Readonly<Record<Reason, string>> = {
   concurrency: 'It waits for other refreshes of its source.',
   same_key: 'It waits for another refresh of the same key.',
   breaker: 'Its source does not work at the moment.',
-  paused: 'Its source is paused.',
+  paused: 'Its refresh is paused.',
   stopped: 'Refreshing is stopped.',
   no_worker: 'It cannot be refreshed at the moment.',
   unresolved: 'It cannot be refreshed at the moment.',
 };
 
-/** Where it waits for nothing, or the reason is not for this viewer. */
+/** Where it waits for nothing, or the reason is not for this viewer. Of fresh data there is nothing to say. */
 export const stateSentences: Readonly<Record<DataState | 'refreshing', string>> = {
-  fresh: 'It is fresh.',
+  fresh: '',
   stale: 'It is older than it should be.',
   missing: 'There is nothing to see.',
   empty: 'The source says that there is nothing.',

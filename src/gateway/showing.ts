@@ -53,10 +53,11 @@ export function show(pair: PairState, turn: number, sinceMs: number, explained?:
     activity,
     reason,
     words: reason ? reasonSentences[reason] : stateSentences[activity === 'refreshing' ? activity : state],
-    until: rounded(until),
+    until: activity === 'waiting' ? rounded(until) : null,
     error: failing ? failedSentence : null,
     fetchedAt,
-    staleAt,
+    // A staleness function may call it fresh for longer than its TTL; until when, it does not say.
+    staleAt: state === 'fresh' && isPast(pair, sinceMs) ? null : staleAt,
     sourceAt,
   };
 }
@@ -77,7 +78,7 @@ function stateOf(pair: PairState, sinceMs: number, explained: Explained | undefi
   return pair.state === 'empty' ? (isThere ? 'stale' : 'missing') : pair.state;
 }
 
-function isPast({ staleAt, asOf }: PairState, sinceMs: number): boolean {
+export function isPast({ staleAt, asOf }: Pick<PairState, 'staleAt' | 'asOf'>, sinceMs: number): boolean {
   return staleAt !== null && staleAt.getTime() <= asOf.getTime() + sinceMs;
 }
 

@@ -4,7 +4,7 @@ import type { Explained } from './questions.ts';
 import type { Audience } from './audience.ts';
 import type { Reader } from './readers.ts';
 import type { Pair } from './settings.ts';
-import { asViewed, isPlainlyFresh, saysTheSame, show, type Showing } from './showing.ts';
+import { asViewed, isPast, isPlainlyFresh, saysTheSame, show, type Showing } from './showing.ts';
 
 /** A pair with its names in the configuration and in the database. */
 export interface NamedPair extends Pair, NumberedPair {
@@ -132,18 +132,20 @@ export class Viewing implements NamedPair {
 
   /** What is sent about it, written once for all. Rows that the client has already are left out. */
   message(type: 'snapshot' | 'change', withRows: boolean): Buffer {
+    // Its viewers know when it goes stale; who comes between that and the next look does not.
+    const shown = this.#shown!;
+    if (shown.state === 'fresh' && isPast({ ...shown, asOf: this.#state!.asOf }, this.#sinceMs))
+      return this.#write(type, withRows, { ...shown, state: 'stale' });
     const name = `${type} ${withRows}`;
     let message = this.#messages.get(name);
-    if (!message) this.#messages.set(name, (message = this.#write(type, withRows)));
+    if (!message) this.#messages.set(name, (message = this.#write(type, withRows, shown)));
     return message;
   }
 
   #look(): void {
     const state = this.#state!;
     const isFresh = isPlainlyFresh(state, this.#sinceMs);
-    this.#askAt = isFresh
-      ? this.#heardAt + (state.staleAt!.getTime() - state.asOf.getTime()) + askAgainMs.first
-      : Infinity;
+    this.#askAt = this.#staleAt(state);
     // Why a pair waits may tell of rows that this reader does not see.
     if (this.reader || isFresh) this.#show();
     else if (!this.#isAsking) void this.#ask();
@@ -155,9 +157,15 @@ export class Viewing implements NamedPair {
     const explained = await this.#explain(this);
     this.#isAsking = false;
     if (this.#state !== asked) return this.#look();
-    this.#askAt = performance.now() + this.#askedMs;
+    this.#askAt = Math.min(performance.now() + this.#askedMs, this.#staleAt(asked!));
     this.#askedMs = Math.min(askAgainMs.last, this.#askedMs * 2);
     this.#show(asViewed(explained ?? { ...this.#state!, until: null }));
+  }
+
+  // A moment later, by when a planner will have queued it.
+  #staleAt({ state, staleAt, asOf }: PairState): number {
+    const at = this.#heardAt + (staleAt?.getTime() ?? 0) - asOf.getTime() + askAgainMs.first;
+    return (state === 'fresh' || state === 'empty') && at > performance.now() ? at : Infinity;
   }
 
   get #sinceMs(): number {
@@ -173,9 +181,8 @@ export class Viewing implements NamedPair {
     for (const subscription of this.subscriptions) subscription.viewer.offer(subscription);
   }
 
-  #write(type: string, withRows: boolean): Buffer {
-    const { version, rows, status, state, activity, reason, words, until, error, fetchedAt, staleAt, sourceAt } =
-      this.#shown!;
+  #write(type: string, withRows: boolean, shown: Showing): Buffer {
+    const { version, rows, status, state, activity, reason, words, until, error, fetchedAt, staleAt, sourceAt } = shown;
     const head = JSON.stringify({
       type,
       pair: [this.dataType, this.key],

@@ -121,3 +121,16 @@ test('truth 15: that the source has nothing is told, by every transport, and aga
     rows: [{ price: 1 }],
   });
 });
+
+test('truth 1: nothing past its time is called fresh, to whoever comes', async () => {
+  await scene.quote('A', 1, '59 seconds');
+  const client = await look('A');
+  const said = await client.next('snapshot');
+  expect(said).toMatchObject({ state: 'fresh', activity: 'idle' });
+  // Whoever sees it already knows the time.
+  const staleAt = Date.parse(said['stale_at'] as string);
+  const headers = { authorization: `Bearer ${await tokenOf('ben')}` };
+  const read = async () => (await (await fetch(`${running.http.url}/live/quote/A`, { headers })).json()) as Said;
+  await expect.poll(async () => (await read())['state'], { interval: 100 }).toBe('stale');
+  expect(Date.now() - staleAt).toBeLessThan(1_500);
+});

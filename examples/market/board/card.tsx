@@ -30,7 +30,9 @@ export function Card({ title, type, symbol, fresh, isClosed, lines = 4, children
   const why =
     condition === 'resting'
       ? 'Its exchange is closed, so there is nothing newer.'
-      : [fresh.error?.message, fresh.words + until].filter(Boolean).join(' ');
+      : [condition === 'older' && 'The source answers with older data.', fresh.error?.message, fresh.words + until]
+          .filter(Boolean)
+          .join(' ');
   return (
     <section className={`card ${type} ${condition}`} aria-labelledby={id} data-version={fresh.version}>
       <header>
@@ -55,7 +57,7 @@ export function Card({ title, type, symbol, fresh, isClosed, lines = 4, children
         <Bones lines={lines} />
       )}
       <footer>
-        <p className="why">{answer ?? (condition === 'fresh' ? '' : why)}</p>
+        <p className="why">{answer ?? why}</p>
         {fresh.sourceAt && <SourceAge ms={now - fresh.sourceAt.getTime()} />}
         {viewers !== undefined && viewers > 0 && <Viewers count={viewers} />}
       </footer>

@@ -9,7 +9,7 @@ export function conditionOf({ status, state, reason, error }: Fresh<unknown>, is
   if (status === 'loading') return 'missing';
   if (status === 'error' || state === 'refused') return 'failing';
   if (reason === 'gate' || (isClosed && state !== 'fresh')) return 'resting';
+  if (state === 'fresh') return 'fresh';
   if (error) return 'failing';
-  if (state === 'older_source') return 'older';
-  return state === 'fresh' ? 'fresh' : 'stale';
+  return state === 'older_source' ? 'older' : 'stale';
 }

@@ -34,7 +34,6 @@ interface NoticeProps {
 export function Notice({ connection, trouble, overview, onChange }: NoticeProps) {
   const now = useNow();
   const source = overview?.sources[0];
-  const isLeftAlone = source?.state === 'breaker' || source?.state === 'probing';
   const act = async (method: 'PUT' | 'POST', path: string, body?: object): Promise<void> => {
     await tell(method, path, body);
     onChange();
@@ -48,16 +47,21 @@ export function Notice({ connection, trouble, overview, onChange }: NoticeProps)
         </p>
       </div>
     );
-  if (trouble === 'none' && !isLeftAlone && !overview?.stopped) return null;
   const until = source?.paused_until ? Date.parse(source.paused_until) : 0;
+  const isTypeLeftAlone = overview?.types.some(({ waits_for: reasons }) => reasons['paused']) === true;
+  const isLeftAlone = until > now || isTypeLeftAlone || ['breaker', 'probing'].includes(source?.state ?? '');
+  if (trouble === 'none' && !isLeftAlone && !overview?.stopped) return null;
   const isWaiting = isLeftAlone && until > now;
   const course = overview?.stopped
-    ? `Nothing is spent now: ${overview.stopped.reason}.`
+    ? 'Nothing is spent now.'
     : isWaiting
-      ? `pgfresh leaves it alone (${source.pause_reason}), and tries one call at ${clock(until)}.`
-      : isLeftAlone
-        ? 'pgfresh tries one call, to see whether it is back.'
-        : (courses[trouble] ?? 'Values that are here stay, and show their age. After five failures it is left alone.');
+      ? `pgfresh leaves it alone, and tries one call at ${clock(until)}.`
+      : isTypeLeftAlone
+        ? 'pgfresh leaves the data types alone that it refused too often, and tries one call each after five minutes.'
+        : isLeftAlone
+          ? 'pgfresh tries one call, to see whether it is back.'
+          : (courses[trouble] ??
+            'Values that are here stay, and show their age. After five failures it is left alone.');
   return (
     <div className={trouble === 'none' ? 'notice' : 'notice bad'}>
       <p role="status">

@@ -17,7 +17,6 @@ export interface Overview {
     readonly source: string;
     readonly state: string;
     readonly paused_until: string | null;
-    readonly pause_reason: string | null;
     readonly calls_limit: number | null;
     readonly calls_minute: number | null;
     readonly quota_cap: number | null;
@@ -26,7 +25,8 @@ export interface Overview {
     readonly ready: number;
     readonly waiting: number;
   }[];
-  readonly stopped: { readonly reason: string } | null;
+  readonly types: readonly { readonly waits_for: Readonly<Record<string, number>> }[];
+  readonly stopped: object | null;
 }
 
 /** What is the matter with the provider; `other` is what somebody has ordered by hand. */

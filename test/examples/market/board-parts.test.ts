@@ -32,6 +32,8 @@ describe('a pair looks to a person', () => {
     ['stale', 'resting', { state: 'stale', activity: 'waiting', reason: 'rate' }],
     ['older', 'resting', { state: 'older_source' }],
     ['failing', 'resting', { state: 'stale', error }],
+    // What failed was a refresh before its time.
+    ['fresh', 'fresh', { error }],
     ['failing', 'failing', { state: 'refused', error }],
     ['failing', 'failing', { ...nothing, status: 'error', state: 'missing', error }],
     ['resting', 'resting', { state: 'stale', activity: 'waiting', reason: 'gate' }],
