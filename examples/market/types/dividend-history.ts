@@ -50,7 +50,8 @@ export const dividendHistory = defineDataType({
   dependsOn: ['profile'],
   estimatedBytes: '1KB',
   sourceTimestamp: 'source_updated_at',
-  write: 'replace',
+  // What was paid does not go away: a list that is shorter than before is refused.
+  write: { mode: 'replace', maxDeletes: 0 },
   schema: answer,
   row,
   request: (symbol) => ({ url: `/v1/dividends/${encodeURIComponent(symbol)}`, query: { limit: 12 } }),

@@ -84,7 +84,8 @@ export const financialStatements = defineDataType({
   priority: { background: 500, uiThreshold: 1_000 },
   estimatedBytes: '3KB',
   sourceTimestamp: 'source_updated_at',
-  write: 'replace',
+  // What was filed does not go away: a list that is shorter than before is refused.
+  write: { mode: 'replace', maxDeletes: 0 },
   schema: answer,
   row,
   request: (symbol) => ({

@@ -20,7 +20,7 @@ describe('the table of faults', () => {
     expect(kinds.length).toBeGreaterThanOrEqual(80);
     const counts = Map.groupBy(kinds, (kind) => faultOf(kind).outcome);
     // These have one way only.
-    const single = new Set<Outcome>(['unchanged', 'unauthorized', 'forbidden']);
+    const single = new Set<Outcome>(['empty', 'unchanged', 'unauthorized', 'forbidden']);
     for (const [outcome, ofIt] of counts)
       expect([outcome, ofIt.length >= (single.has(outcome) ? 1 : 2)]).toEqual([outcome, true]);
     expect([...counts.keys()].toSorted()).toEqual([
@@ -36,6 +36,7 @@ describe('the table of faults', () => {
       'rate_limited',
       'sanity',
       'schema',
+      'suspicious',
       'timeout',
       'too_large',
       'unauthorized',

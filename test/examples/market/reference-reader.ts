@@ -50,12 +50,13 @@ export async function readByTheBook(type: OpenType, asked: Asked): Promise<Read>
     const answer = type.schema.safeParse(parsed(decoded));
     if (!answer.success) return end('schema');
     const rows = [type.rows(answer.data)].flat();
-    if (rows.length === 0) return end('empty');
+    const shrinks = rows.length < asked.known.length;
+    if (rows.length === 0) return end(shrinks ? 'suspicious' : 'empty');
     if (rows.some((row) => !type.row.safeParse(row).success)) return end('schema');
     if (rows.some((row) => type.sanity(row, asked) !== undefined)) return end('sanity');
     if (rows.some(({ symbol }) => symbol !== asked.key)) return end('wrong_key');
     const [before, after] = [asked.known[0]?.source_updated_at ?? '', rows[0]!.source_updated_at];
-    if (after > before) return end('fresh', rows);
+    if (after > before) return shrinks ? end('suspicious') : end('fresh', rows);
     return end(after === before && isDeepStrictEqual(rows, asked.known) ? 'unchanged' : 'older_source');
   } catch (error) {
     if (error instanceof Refused) return end(error.outcome);

@@ -169,10 +169,16 @@ export const documentFaults = {
   },
 
   no_rows: {
-    what: 'has an empty list',
-    outcome: 'empty',
+    what: 'has an empty list, as if all of it had gone',
+    outcome: 'suspicious',
     routes: lists,
     document: (call) => ({ ...call.honest(), [fields[call.route].list!]: [] }),
+  },
+  lost_rows: {
+    what: 'has a list that has lost all but its first row',
+    outcome: 'suspicious',
+    routes: lists,
+    document: (call) => rowsOf(call, (rows) => rows.slice(0, 1)),
   },
   duplicate_rows: {
     what: 'has every row twice',

@@ -11,6 +11,7 @@ export type Outcome =
   | 'schema'
   | 'sanity'
   | 'wrong_key'
+  | 'suspicious'
   | 'not_json'
   | 'too_large'
   | 'timeout'

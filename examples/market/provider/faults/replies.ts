@@ -76,6 +76,7 @@ export const replyFaults = {
   no_content: {
     what: 'answers with status 204',
     outcome: 'empty',
+    routes: ['quote', 'profile', 'ratios'],
     reply: () => ({ status: 204, headers: {}, body: Buffer.alloc(0) }),
   },
   empty_body: {
