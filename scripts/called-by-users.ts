@@ -62,6 +62,8 @@ export const sourceFunctions = [
   'stop_spending',
   'resume_spending',
   'calibrate_source',
+  'override_source',
+  'clear_source_override',
 ] as const;
 
 /** What a gateway calls. */

@@ -40,6 +40,7 @@ const topics: Readonly<Record<string, string>> = {
   workers: 'What workers serve',
   ledger: 'The ledger',
   sources: 'Sources and their limits',
+  overrides: 'Settings of a source changed by hand',
   changes: 'Changes',
   readers: 'Reading as a user',
   maintenance: 'History',

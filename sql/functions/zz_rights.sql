@@ -72,6 +72,7 @@ begin
       ('{pgfresh_monitor, pgfresh_operator}', array['overview']),
       ('{pgfresh_operator}', array[
         'cancel_queue_jobs', 'retry_failed_jobs', 'pause_source', 'resume_source',
+        'override_source', 'clear_source_override',
         'stop_spending', 'resume_spending', 'calibrate_source', 'correct_data_usage']),
       ('{pgfresh_scheduler}', array['check_cron_job_health', 'job_problem']),
       ('{pgfresh_scheduler, pgfresh_operator}', array['job_of_run']),

@@ -1,4 +1,4 @@
-import type { ColumnChange, RegistryDiff, TypeProblem } from '../registry/index.ts';
+import type { ColumnChange, Overridden, RegistryDiff, TypeProblem } from '../registry/index.ts';
 import type { JobDiff } from '../schedule/index.ts';
 
 interface Changes {
@@ -8,7 +8,11 @@ interface Changes {
 
 /** What a sync does, as data for people and machines. */
 interface RegistryReport {
-  readonly sources: { readonly added: readonly string[]; readonly changed: readonly Changes[] };
+  readonly sources: {
+    readonly added: readonly string[];
+    readonly changed: readonly Changes[];
+    readonly overridden: readonly Overridden[];
+  };
   readonly types: {
     readonly added: readonly string[];
     readonly changed: readonly Changes[];
@@ -23,7 +27,11 @@ export function registryReport({ sources, types }: RegistryDiff, problems: reado
   // What is written or removed is resolved anew or gone.
   const settled = new Set([...types.changed.map(({ name }) => name), ...types.removed]);
   return {
-    sources: { added: sources.added.map(({ name }) => name), changed: sources.changed.map(changesOf) },
+    sources: {
+      added: sources.added.map(({ name }) => name),
+      changed: sources.changed.map(changesOf),
+      overridden: sources.overridden,
+    },
     types: {
       added: types.added.map(({ name }) => name),
       changed: types.changed.map(changesOf),
@@ -37,6 +45,7 @@ export function registryLines({ sources, types, drifted }: RegistryReport): stri
   return [
     ...sources.added.map((name) => `+ source ${name}`),
     ...sources.changed.flatMap((change) => changeLines('source', change)),
+    ...sources.overridden.map(overrideLine),
     ...types.added.map((name) => `+ data type ${name}`),
     ...types.changed.flatMap((change) => changeLines('data type', change)),
     ...types.removed.map((name) => `- data type ${name}`),
@@ -64,6 +73,11 @@ export function jobLines({ added, changed, disabled }: JobReport): string[] {
     ...changed.flatMap((change) => changeLines('job', change)),
     ...disabled.map((name) => `- job ${name}, which is disabled; its history stays`),
   ];
+}
+
+function overrideLine({ name, column, value, configured, by, at, reason }: Overridden): string {
+  const why = reason === null ? '' : `: ${reason}`;
+  return `! source ${name}: ${column} is ${value}, set by ${by} at ${new Date(at).toISOString()}${why}; the configuration says ${configured}\n  Next: Run "pgfresh source clear ${name}" to follow the configuration.`;
 }
 
 function changeLines(what: string, { name, changes }: Changes): string[] {

@@ -57,12 +57,28 @@ export const sourceColumns = {
   breaker_failures: 'int',
   breaker_window: 'interval',
   breaker_pause: 'interval',
+  managed_by: 'text',
 } as const satisfies Readonly<Record<string, Kind>>;
 
 type Columns = Readonly<Record<string, Kind>>;
 export type Row<C extends Columns> = { readonly [Name in keyof C]: Value };
 export type TypeRow = Row<typeof typeColumns> & { readonly data_type: string; readonly depends_on: readonly string[] };
 export type SourceRow = Partial<Row<typeof sourceColumns>> & { readonly name: string };
+
+/** What somebody has set in the database, whatever the configuration says; intervals are seconds here. */
+export interface Override {
+  readonly value: Value;
+  readonly config_value: Value;
+  readonly by: string;
+  readonly at: string;
+  readonly reason: string | null;
+}
+
+/** A source as it is there: with what the configuration said last, and what of it is overridden, by column. */
+export type StoredSource = SourceRow & {
+  readonly config: Readonly<Record<string, Value>>;
+  readonly overrides: Readonly<Record<string, Override>>;
+};
 
 /** The list of a select. */
 export function selectList(columns: Columns): string {

@@ -1,11 +1,20 @@
 import { hintFor, invalid, type Definitions } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
-import { sourceColumns, typeColumns, valueText, type SourceRow, type TypeRow, type Value } from './columns.ts';
+import {
+  sourceColumns,
+  typeColumns,
+  valueText,
+  type Override,
+  type SourceRow,
+  type StoredSource,
+  type TypeRow,
+  type Value,
+} from './columns.ts';
 import { sourceRow, typeRow } from './row.ts';
 
 /** What the two tables hold. */
 export interface RegistryRows {
-  readonly sources: readonly SourceRow[];
+  readonly sources: readonly StoredSource[];
   readonly types: readonly TypeRow[];
 }
 
@@ -25,9 +34,22 @@ export interface Changed<R> extends Added<R> {
   readonly changes: readonly ColumnChange[];
 }
 
+/** A setting of a source that the configuration does not decide now, its values as people write them. */
+export interface Overridden extends Pick<Override, 'by' | 'at' | 'reason'> {
+  readonly name: string;
+  readonly column: string;
+  readonly value: string;
+  readonly configured: string;
+}
+
 /** What makes the database agree with the configuration. Types are in an order in which each comes after those that it needs. */
 export interface RegistryDiff {
-  readonly sources: { readonly added: readonly Added<SourceRow>[]; readonly changed: readonly Changed<SourceRow>[] };
+  readonly sources: {
+    readonly added: readonly Added<SourceRow>[];
+    readonly changed: readonly Changed<SourceRow>[];
+    /** What somebody has set in the database; a sync leaves it as it is. */
+    readonly overridden: readonly Overridden[];
+  };
   readonly types: {
     readonly added: readonly Added<TypeRow>[];
     readonly changed: readonly Changed<TypeRow>[];
@@ -80,14 +102,14 @@ export function diffRegistry(
       added: sources
         .filter(({ name }) => !rows.sources.some((row) => row.name === name))
         .map((row) => ({ name: row.name, row })),
-      changed: sources.flatMap((row) =>
-        changeOf(
-          row.name,
-          row,
-          rows.sources.find(({ name }) => name === row.name),
-          sourceColumns,
-        ),
-      ),
+      changed: sources.flatMap((row) => {
+        const before = rows.sources.find(({ name }) => name === row.name);
+        return before ? changeOf(row.name, withoutOverridden(row, before), asConfigured(before), sourceColumns) : [];
+      }),
+      overridden: sources.flatMap((row) => {
+        const before = rows.sources.find(({ name }) => name === row.name);
+        return before ? overriddenOf(row, before) : [];
+      }),
     },
     types: { added: added.map((row) => ({ name: row.data_type, row })), changed, removed },
     order: inOrderOfNeed([...foreign, ...types]).filter((name) => written.has(name)),
@@ -111,6 +133,37 @@ function changeOf<R extends object>(
     return [{ column, from: valueText(columns, column, from), to: valueText(columns, column, to) }];
   });
   return changes.length === 0 ? [] : [{ name, row, changes }];
+}
+
+/** Settings that somebody has changed since the configuration last said the same as now. */
+function stillOverridden(row: SourceRow, { config, overrides }: StoredSource): string[] {
+  return Object.keys(overrides).filter((column) =>
+    same(inMs(column, config[column] ?? null), (row as Record<string, Value>)[column] ?? null),
+  );
+}
+
+function withoutOverridden(row: SourceRow, before: StoredSource): SourceRow {
+  const kept = new Set(stillOverridden(row, before));
+  return Object.fromEntries(Object.entries(row).filter(([column]) => !kept.has(column))) as SourceRow;
+}
+
+/** With what the configuration said last, so that a new value of it is a change though somebody has set the same. */
+function asConfigured({ config, overrides, ...row }: StoredSource): SourceRow {
+  const said = Object.keys(overrides).map((column): [string, Value] => [column, inMs(column, config[column] ?? null)]);
+  return { ...row, ...Object.fromEntries(said) };
+}
+
+function overriddenOf(row: SourceRow, before: StoredSource): Overridden[] {
+  return stillOverridden(row, before).map((column) => {
+    const { value, config_value: configured, by, at, reason } = before.overrides[column]!;
+    const text = (one: Value): string => valueText(sourceColumns, column, inMs(column, one));
+    return { name: row.name, column, value: text(value), configured: text(configured), by, at, reason };
+  });
+}
+
+function inMs(column: string, value: Value): Value {
+  const isInterval = sourceColumns[column as keyof typeof sourceColumns] === 'interval';
+  return isInterval && typeof value === 'number' ? value * 1000 : value;
 }
 
 // PostgreSQL keeps microseconds and six digits; a value that was written must not look changed when it is read.

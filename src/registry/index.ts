@@ -6,7 +6,7 @@ export {
   type HttpRequest,
   type RequestContext,
 } from '../config/index.ts';
-export { isEmpty, type ColumnChange, type RegistryDiff } from './diff.ts';
+export { isEmpty, type ColumnChange, type Overridden, type RegistryDiff } from './diff.ts';
 export { examineRegistry } from './examination.ts';
 export { admitKey } from './key.ts';
 export { listTypes, type ListedType } from './list.ts';

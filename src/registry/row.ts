@@ -58,5 +58,6 @@ export function sourceRow(source: Source): SourceRow {
     breaker_failures: source.breaker.failures,
     breaker_window: source.breaker.window,
     breaker_pause: source.breaker.pause,
+    managed_by: 'config',
   };
 }

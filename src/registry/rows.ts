@@ -1,5 +1,5 @@
 import type { Queryable } from '../database/index.ts';
-import { selectList, sourceColumns, typeColumns, type SourceRow, type TypeRow } from './columns.ts';
+import { selectList, sourceColumns, typeColumns, type StoredSource, type TypeRow } from './columns.ts';
 import type { RegistryRows } from './diff.ts';
 
 /** What the registry holds; nothing where pgfresh was not installed yet. */
@@ -8,12 +8,31 @@ export async function readRegistry(database: Queryable): Promise<RegistryRows> {
     `select to_regclass('pgfresh.data_type_registry') is not null as there`,
   );
   if (!table?.there) return { sources: [], types: [] };
+  const [sources, types] = [
+    await columnsThere(database, 'pgfresh.sources', { ...sourceColumns, config: 'text', overrides: 'text' }),
+    await columnsThere(database, 'pgfresh.data_type_registry', typeColumns),
+  ];
+  const rows = await database.query<StoredSource>(`select ${selectList(sources)} from pgfresh.sources order by name`);
   return {
-    sources: await database.query<SourceRow>(`select ${selectList(sourceColumns)} from pgfresh.sources order by name`),
+    sources: rows.map((row) => ({ ...row, config: row.config ?? {}, overrides: row.overrides ?? {} })),
     types: await database.query<TypeRow>(
-      `select ${selectList(typeColumns)} from pgfresh.data_type_registry order by data_type`,
+      `select ${selectList(types)} from pgfresh.data_type_registry order by data_type`,
     ),
   };
+}
+
+/** Without those that a pending migration brings. */
+async function columnsThere<C extends Parameters<typeof selectList>[0]>(
+  database: Queryable,
+  table: string,
+  columns: C,
+): Promise<C> {
+  const there = await database.query<{ name: string }>(
+    'select attname as name from pg_attribute where attrelid = $1::regclass and attnum > 0 and not attisdropped',
+    [table],
+  );
+  const names = new Set(there.map(({ name }) => name));
+  return Object.fromEntries(Object.entries(columns).filter(([name]) => names.has(name))) as C;
 }
 
 /** Why a data type can not be planned now, and what to do about it. */

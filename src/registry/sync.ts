@@ -61,8 +61,15 @@ async function applyLocked(tx: Queryable, wanted: Wanted, refused: Refused | und
   // Against another sync and against hands; readers, and with them the planner, go on.
   await tx.query('lock table pgfresh.sources, pgfresh.data_type_registry in share row exclusive mode');
   const diff = diffRegistry(wanted, await readRegistry(tx));
-  for (const { row } of diff.sources.added) await insert(tx, 'sources', sourceColumns, row);
-  for (const { name, row } of diff.sources.changed) await update(tx, 'sources', sourceColumns, row, ['name', name]);
+  for (const { row } of diff.sources.added) {
+    await nameSynced(tx, Object.keys(row));
+    await insert(tx, 'sources', sourceColumns, row);
+  }
+  for (const { name, row } of diff.sources.changed) {
+    await nameSynced(tx, Object.keys(row));
+    await update(tx, 'sources', sourceColumns, row, ['name', name]);
+  }
+  await nameSynced(tx, []);
   await tx.query('delete from pgfresh.data_type_registry where data_type = any ($1::text[])', [diff.types.removed]);
   if (!refused) {
     for (const name of diff.order) await writeType(tx, diff, name);
@@ -89,6 +96,11 @@ async function applyLocked(tx: Queryable, wanted: Wanted, refused: Refused | und
 
 function isRefusal(error: unknown): error is PgfreshError<'PGF_TYPE_REFUSED'> {
   return error instanceof PgfreshError && error.code === 'PGF_TYPE_REFUSED';
+}
+
+/** Tells the trigger of sources that these columns come from the configuration: what others write is an override. */
+async function nameSynced(tx: Queryable, columns: readonly string[]): Promise<void> {
+  await tx.query(`select set_config('pgfresh.sync', $1::text, true)`, [columns.join(',')]);
 }
 
 async function writeType(tx: Queryable, { types }: RegistryDiff, name: string): Promise<void> {

@@ -2,6 +2,15 @@ import { nearMiss } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 
+/** What somebody has set in the database, whatever the configuration says. */
+export interface SourceOverride {
+  readonly value: string | number | boolean | null;
+  readonly config_value: string | number | boolean | null;
+  readonly by: string;
+  readonly at: string;
+  readonly reason: string | null;
+}
+
 /** A source as `pgfresh.source_health` shows it: how it is, and what it may still use now. */
 export interface SourceHealth {
   readonly source: string;
@@ -31,7 +40,26 @@ export interface SourceHealth {
   /** API keys that the provider refuses, from 1. */
   readonly denied_keys: readonly number[];
   /** Data types of it that are left alone because of their answers. */
+  /** Settings that somebody has changed in the database, by column; intervals in seconds. */
+  readonly overrides: Readonly<Record<string, SourceOverride>>;
   readonly paused_types: readonly { readonly data_type: string; readonly until: string; readonly reason: string }[];
+}
+
+/** What is to be known of a source beside its state, one sentence each. */
+export function notesOf(source: SourceHealth): string[] {
+  const { pause_reason: reason, state, quota_until: until, denied_keys: denied, paused_types: types } = source;
+  return [
+    ...(reason === null ? [] : [reason]),
+    ...(state === 'quota' && until ? [`used up until ${until.toISOString()}`] : []),
+    ...(denied.length > 0 && reason === null ? [`API key ${denied.join(', ')} refused`] : []),
+    ...types.map((type) => `${type.data_type} paused: ${type.reason}`),
+    ...Object.entries(source.overrides).map(([column, override]) => overrideText(column, override)),
+  ];
+}
+
+function overrideText(column: string, { value, config_value: configured, by, at, reason }: SourceOverride): string {
+  const why = reason === null ? '' : ` (${reason})`;
+  return `${column} ${value ?? 'none'} instead of ${configured ?? 'none'}, set by ${by} at ${new Date(at).toISOString()}${why}`;
 }
 
 /** How every source is, by name. */
@@ -39,7 +67,7 @@ export function listSources(db: Queryable): Promise<SourceHealth[]> {
   return db.query<SourceHealth>(`
     select source, state, enabled, failure_streak, last_success_at, last_failure_at, paused_until::text, paused_by, pause_reason, breaker_opened_at,
       rate_limit_per_minute, api_keys, calls_free, next_call_at, max_concurrency, one_key_at_a_time, quota_cap, quota_used, quota_reserved, quota_free,
-      quota_until, denied_keys, paused_types
+      quota_until, denied_keys, paused_types, overrides
     from pgfresh.source_health order by source`);
 }
 

@@ -2,7 +2,7 @@ import type { Source } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { ApiKeys } from './api-keys.ts';
-import { listSources, type SourceHealth } from './health.ts';
+import { listSources, notesOf, type SourceHealth } from './health.ts';
 
 /** Spends nothing from now on, with any source. False if it was stopped already. */
 export async function stopSpending(db: Queryable, reason: string): Promise<boolean> {
@@ -38,9 +38,16 @@ export async function examineSources(
 ): Promise<SourceFinding[]> {
   const stops = await db.query<{ reason: string }>('select reason from pgfresh.spending_stop');
   const sources = await listSources(db);
-  const findings = sources.flatMap(({ source, state, pause_reason: reason }): SourceFinding[] => {
-    const next = troubles[state];
-    const detail = `${state}${reason === null ? '' : `: ${reason}`}`;
+  const findings = sources.flatMap((health): SourceFinding[] => {
+    const { source, state, denied_keys: denied, paused_types: types, overrides } = health;
+    const next =
+      troubles[state] ??
+      (denied.length > 0 || types.length > 0
+        ? `Look at "pgfresh source show ${source}"; one job tries later, and "pgfresh source resume ${source}" tries now.`
+        : Object.keys(overrides).length > 0
+          ? `Run "pgfresh source clear ${source}" to follow the configuration.`
+          : undefined);
+    const detail = [state, ...notesOf(health)].join(': ');
     return next === undefined ? [] : [{ name: `source ${source}`, state: 'warning', detail, next }];
   });
   const spending: SourceFinding[] = stops.map(({ reason }) => ({

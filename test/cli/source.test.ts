@@ -56,6 +56,31 @@ describe('pgfresh source', () => {
     await scene.db.query(`update pgfresh.sources set enabled = true where name = 'paid'`);
   });
 
+  it('truth 24: sets and clears a setting, and shows everywhere what is overridden, by whom and why', async () => {
+    await scene.db.query(
+      `select set_config('pgfresh.sync', 'rate_limit_per_minute', false); update pgfresh.sources set managed_by = 'config' where name = 'paid'; select set_config('pgfresh.sync', '', false)`,
+    );
+    expect(
+      await pgfresh('source', 'set', 'paid', 'rate_limit_per_minute', '120', '--reason', 'incident 7'),
+    ).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/is 120 now\. It stays until "pgfresh source clear/) as string,
+    });
+    const told = /rate_limit_per_minute 120 instead of 300, set by \S+ at \S+Z \(incident 7\)/;
+    for (const command of [['source', 'list'], ['source', 'show', 'paid'], ['check']])
+      expect((await pgfresh(...command)).stdout).toMatch(told);
+    expect((await pgfresh('source', 'set', 'paid', 'rate_limit', '1', '--reason', 'x')).stderr).toMatch(
+      /no setting 'rate_limit'[^]*rate_limit_per_minute/,
+    );
+    expect((await pgfresh('source', 'set', 'paid', 'rate_limit_per_minute', '-1', '--reason', 'x')).stderr).toMatch(
+      /rate_limit_per_minute cannot be '-1'/,
+    );
+    expect((await pgfresh('source', 'clear', 'paid')).stdout).toBe(
+      '1 setting cleared: paid follows the configuration.\n',
+    );
+    expect((await pgfresh('check')).stdout).not.toMatch(/instead of/);
+  });
+
   it('of which check says whether their API keys are there', async () => {
     await writeFile(join(cwd, 'empty-key'), '\n');
     await writeFile(

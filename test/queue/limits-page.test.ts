@@ -27,6 +27,9 @@ it('docs/limits.md shows a source that can be synced, with the columns that it n
     quota_bytes: 20e9,
     max_concurrency: 20,
     one_key_at_a_time: true,
+    breaker_failures: 5,
+    breaker_window: expect.anything() as unknown,
+    breaker_pause: expect.anything() as unknown,
     api_keys: 1,
   });
 });

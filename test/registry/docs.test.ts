@@ -27,7 +27,7 @@ describe('docs/registry.md', () => {
       database.query(`select to_jsonb(r) - '{type_id,source_id,created_at,managed_by,ttl}'::text[] as row, extract(epoch from ttl) as ttl
         from pgfresh.data_type_registry as r order by data_type`);
     const limits = () =>
-      database.query(`select to_jsonb(s) - '{id,created_at,quota_window}'::text[] as row, extract(epoch from quota_window) as "window"
+      database.query(`select to_jsonb(s) - '{id,created_at,quota_window,managed_by,config}'::text[] as row, extract(epoch from quota_window) as "window"
         from pgfresh.sources as s`);
     const [, ...bySql] = await rows();
     const bySqlLimits = await limits();

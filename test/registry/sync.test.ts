@@ -159,14 +159,17 @@ describe('a sync', () => {
     expect(await database.query('select key from pgfresh.pairs')).toHaveLength(2);
   });
 
-  it('leaves a source that was switched off by hand as it is, unless it is told', async () => {
+  it('leaves what was changed of a source by hand as it is, unless it is told something new', async () => {
     const { database } = await scene();
     const enabled = async () =>
       (await database.query<{ enabled: boolean }>('select enabled from pgfresh.sources'))[0]!.enabled;
     await sync(database, { sources: [market] });
     await database.query('update pgfresh.sources set enabled = false, quota_bytes = 5');
     const diff = await sync(database, { sources: [market] });
-    expect(diff.sources.changed).toMatchObject([{ changes: [{ column: 'quota_bytes', from: '5', to: 'none' }] }]);
+    expect(diff.sources).toMatchObject({
+      changed: [],
+      overridden: [{ column: 'quota_bytes', value: '5', configured: 'none' }],
+    });
     expect(await enabled()).toBe(false);
     await sync(database, { sources: [{ ...market, enabled: true }] });
     expect(await enabled()).toBe(true);
@@ -274,4 +277,87 @@ it('does not accept by itself that a registered function is another now', async 
   expect(await readProblems(database)).toMatchObject([
     { type: 'quote', problem: 'staleness_function is not what was registered' },
   ]);
+});
+
+describe('a setting of a source that somebody has changed in the database', () => {
+  const limited = (rateLimitPerMinute: number, more: object = {}): Config => ({
+    sources: [{ name: 'market', rateLimitPerMinute, quotaBytes: '1GB', ...more }],
+  });
+  const row = async (database: Database) => {
+    const [found] = await database.query<{ rate: number; quota: number; overrides: Record<string, object> }>(
+      `select rate_limit_per_minute as rate, quota_bytes as quota, overrides from pgfresh.sources where name = 'market'`,
+    );
+    return found!;
+  };
+  const set = (database: Database, rate: number) =>
+    database.query(`update pgfresh.sources set rate_limit_per_minute = ${rate} where name = 'market'`);
+
+  it('truth 24: stays when a process starts, with who and when, and is told of', async () => {
+    const { database } = await scene();
+    await sync(database, limited(300));
+    expect((await row(database)).overrides).toEqual({});
+    await set(database, 120);
+    const login = await database.query<{ name: string }>('select session_user as name');
+    const again = await sync(database, limited(300));
+    expect(isEmpty(again)).toBe(true);
+    expect(again.sources.overridden).toMatchObject([
+      { name: 'market', column: 'rate_limit_per_minute', value: '120', configured: '300', by: login[0]!.name },
+    ]);
+    expect(await row(database)).toMatchObject({
+      rate: 120,
+      overrides: { rate_limit_per_minute: { value: 120, config_value: 300, by: login[0]!.name, reason: null } },
+    });
+    // Another setting of the configuration is written, and the override is left alone.
+    await sync(database, limited(300, { quotaBytes: '2GB' }));
+    expect(await row(database)).toMatchObject({ rate: 120, quota: 2e9, overrides: { rate_limit_per_minute: {} } });
+  });
+
+  it('truth 24: ends when the configuration says something new, also if it says the same', async () => {
+    const { database } = await scene();
+    await sync(database, limited(300));
+    await set(database, 120);
+    await sync(database, limited(200));
+    expect(await row(database)).toMatchObject({ rate: 200, overrides: {} });
+    await set(database, 120);
+    expect((await sync(database, limited(120))).sources.changed).toMatchObject([
+      { changes: [{ column: 'rate_limit_per_minute', from: '200', to: '120' }] },
+    ]);
+    expect(await row(database)).toMatchObject({ rate: 120, overrides: {} });
+    expect(isEmpty(await sync(database, limited(120)))).toBe(true);
+  });
+
+  it('truth 24: ends when it is set back or cleared, and says why it was set', async () => {
+    const { database } = await scene();
+    await sync(database, limited(300, { enabled: true }));
+    await set(database, 120);
+    await set(database, 300);
+    expect((await row(database)).overrides).toEqual({});
+    await database.query(
+      `select pgfresh.override_source('market', 'rate_limit_per_minute', '120', 'incident 7'), pgfresh.override_source('market', 'quota_window', '10 days', 'a test')`,
+    );
+    expect((await row(database)).overrides).toMatchObject({
+      rate_limit_per_minute: { value: 120, reason: 'incident 7' },
+      quota_window: { value: 864_000, config_value: 2_592_000, reason: 'a test' },
+    });
+    await database.query(`update pgfresh.sources set enabled = false`);
+    expect(isEmpty(await sync(database, limited(300, { enabled: true })))).toBe(true);
+    await database.query(`select pgfresh.clear_source_override('market', 'enabled')`);
+    expect(Object.keys((await row(database)).overrides).toSorted()).toEqual(['quota_window', 'rate_limit_per_minute']);
+    const [cleared] = await database.query(`select pgfresh.clear_source_override('market') as count`);
+    expect(cleared).toEqual({ count: 2 });
+    expect(await row(database)).toMatchObject({ rate: 300, overrides: {} });
+    expect(isEmpty(await sync(database, limited(300, { enabled: true })))).toBe(true);
+  });
+
+  it('truth 24: is none where the configuration says nothing', async () => {
+    const { database } = await scene();
+    await database.query(`insert into pgfresh.sources (name, rate_limit_per_minute) values ('own', 10)`);
+    await database.query(`update pgfresh.sources set rate_limit_per_minute = 20 where name = 'own'`);
+    await sync(database, limited(300));
+    await database.query(`update pgfresh.sources set enabled = false`);
+    expect(await database.query('select overrides from pgfresh.sources')).toEqual([
+      { overrides: {} },
+      { overrides: {} },
+    ]);
+  });
 });

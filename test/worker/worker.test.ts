@@ -70,6 +70,60 @@ describe('a worker', () => {
     await worker.stop();
   });
 
+  it('truth 3: stops calling with a key that is refused, loses no job, and goes on when it is accepted', async () => {
+    const scene = await RefreshScene.open();
+    // More than a worker asks for while the first refusals are on their way.
+    const keys = keysOf(400);
+    for (const key of keys)
+      scene.provider.answers.set(`/quote/${key}`, (_request, response) => response.writeHead(401).end());
+    const worker = await startWorker(scene, { concurrency: 4 });
+    await scene.enqueue('quote', keys);
+    await until(() => scene.value(`select paused_by = 'credentials' from pgfresh.sources where name = 'market'`));
+    await until(() => scene.value(`select not exists (select from pgfresh.job where state = 'x')`));
+    expect(scene.provider.asked.length).toBeLessThan(400);
+    expect(new Set(Object.values(outcomesOf(scene, 'quote')))).toEqual(new Set(['unauthorized']));
+    expect(await scene.value(`select count(*)::int from pgfresh.job where state = 'r'`)).toBe(400);
+    expect(await scene.value(`select count(*)::int from pgfresh.failed_jobs`)).toBe(0);
+    expect(await scene.value(`select code from pgfresh.warnings`)).toBe('key_refused');
+    for (const key of keys) scene.quote(key, 1);
+    await scene.db.query(`select pgfresh.resume_source('market')`);
+    await drained(scene);
+    expect(new Set(Object.values(outcomesOf(scene, 'quote')))).toEqual(new Set(['fresh']));
+    await worker.stop();
+  });
+
+  it('truth 3: leaves a data type alone whose answers have another form, and keeps its rows', async () => {
+    const name = quoteType({
+      name: 'name',
+      table: 'plain',
+      request: (key) => ({ url: `/name/${key}` }),
+      sourceTimestamp: undefined,
+      rows: ({ symbol, price }: { symbol: string; price: number }) => ({ symbol, price }),
+    });
+    const scene = await RefreshScene.open([quoteType(), name]);
+    // More than a worker asks for while the first refusals are on their way.
+    const keys = keysOf(400);
+    for (const key of keys) {
+      await scene.db.query(
+        `insert into quote (symbol, price, fetched_at) values ($1::text, 1, now() - interval '1 day')`,
+        [key],
+      );
+      scene.provider.json(`/quote/${key}`, { symbol: key, cost: 2, at: '2026-01-05T13:00:00Z' });
+      scene.provider.json(`/name/${key}`, { symbol: key, price: 2, at: '2026-01-05T13:00:00Z' });
+    }
+    const worker = await startWorker(scene, { concurrency: 4 });
+    await scene.enqueue('quote', keys);
+    await until(() => scene.value(`select exists (select from pgfresh.breaker where opened_at is not null)`));
+    await until(() => scene.value(`select not exists (select from pgfresh.job where state = 'x')`));
+    expect(scene.provider.asked.length).toBeLessThan(400);
+    await scene.enqueue('name', keys);
+    await until(() => Object.keys(outcomesOf(scene, 'name')).length === 400);
+    expect(new Set(Object.values(outcomesOf(scene, 'name')))).toEqual(new Set(['fresh']));
+    expect(await scene.value(`select count(*)::int from quote where price = 1`)).toBe(400);
+    expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBeGreaterThan(0);
+    await worker.stop();
+  });
+
   it('survives functions that throw and rows of another key, and writes the rest of the batch', async () => {
     const type = quoteType({
       request: (key) => {

@@ -2,7 +2,10 @@ import type { Command } from 'commander';
 import { bytes, duration } from '../../config/index.ts';
 import {
   calibrateSource,
+  clearOverride,
   listSources,
+  notesOf,
+  overrideSource,
   pauseSource,
   resumeSource,
   showSource,
@@ -20,7 +23,7 @@ Next: Add one to sources of pgfresh.config.ts and run "pgfresh migrate", or inse
 export function addSource(program: Command): void {
   const command = program
     .command('source')
-    .description('show, pause, resume and calibrate the providers')
+    .description('show, pause, resume, set and calibrate the providers')
     .action((_options: object, source: Command) => {
       refuseUnknownCommand(source);
       source.help();
@@ -52,6 +55,20 @@ export function addSource(program: Command): void {
     .option('--reason <text>', 'where the figure comes from')
     .option('--dry-run', 'show the gap, and write nothing')
     .action(calibrate);
+  command
+    .command('set')
+    .description('change one of its settings here, whatever the configuration says, until it is cleared')
+    .argument('<name>', 'its name')
+    .argument('<setting>', 'its column, for instance rate_limit_per_minute')
+    .argument('<value>', 'the value, as PostgreSQL reads it; none is no limit')
+    .requiredOption('--reason <text>', 'why; list, show, check and migrate show it')
+    .action(setOne);
+  command
+    .command('clear')
+    .description('follow the configuration again')
+    .argument('<name>', 'its name')
+    .argument('[setting]', 'one setting (default: all)')
+    .action(clear);
   // Last: those above would inherit it.
   command.allowExcessArguments();
 }
@@ -83,6 +100,31 @@ async function resume(name: string, _options: object, command: Command): Promise
     const source = await resumeSource(database, name);
     const off = `${name} is not paused any more, but it is switched off.\nNext: Set enabled in pgfresh.config.ts, or in pgfresh.sources.`;
     context.output.result({ source }, () => (source.enabled ? `${name} may be called again.` : off));
+  });
+}
+
+async function setOne(
+  name: string,
+  column: string,
+  value: string,
+  { reason }: { reason: string },
+  command: Command,
+): Promise<void> {
+  const context = contextOf(command);
+  await withDatabase(context, 'source set', async ({ database }) => {
+    const override = { column, value: value === 'none' ? null : value, reason };
+    const source = await overrideSource(database, name, override);
+    const stays = column in source.overrides ? ` It stays until "pgfresh source clear ${name}".` : '';
+    context.output.result({ source }, () => `${column} of ${name} is ${value} now.${stays}`);
+  });
+}
+
+async function clear(name: string, column: string | undefined, _options: object, command: Command): Promise<void> {
+  const context = contextOf(command);
+  await withDatabase(context, 'source clear', async ({ database }) => {
+    const count = await clearOverride(database, name, column);
+    const done = count === 0 ? 'Nothing to do' : `${count} setting${count === 1 ? '' : 's'} cleared`;
+    context.output.result({ cleared: count }, () => `${done}: ${name} follows the configuration.`);
   });
 }
 
@@ -118,7 +160,7 @@ function listed(sources: readonly SourceHealth[]): string {
     source.calls_free === null ? 'no limit' : `${source.calls_free} of ${callsAMinute(source)}`,
     source.quota_free === null ? 'no limit' : `${source.quota_free} of ${source.quota_cap}`,
     source.last_success_at?.toISOString() ?? 'never',
-    source.pause_reason ?? '',
+    notesOf(source).join('; '),
   ]);
   return table([head, ...rows]);
 }
@@ -129,7 +171,9 @@ function callsAMinute({ rate_limit_per_minute: rate, api_keys: keys }: SourceHea
 
 function shown(source: SourceHealth): string {
   const rows = Object.entries<SourceHealth[keyof SourceHealth]>({ ...source }).flatMap(([column, value]) =>
-    value === null ? [] : [[column, value instanceof Date ? value.toISOString() : String(value)]],
+    value === null || (typeof value === 'object' && !(value instanceof Date))
+      ? []
+      : [[column, value instanceof Date ? value.toISOString() : String(value)]],
   );
-  return table(rows);
+  return table([...rows, ...notesOf({ ...source, pause_reason: null }).map((note) => ['note', note])]);
 }
