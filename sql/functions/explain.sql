@@ -47,6 +47,9 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select case
+    when p_pair.outcome = 'older_source' and p_state = 'missing' then
+      format('The table took nothing of its answer; it is asked again in %s.',
+        pgfresh.in_words(p_pair.next_ask_at - p_now))
     when p_pair.outcome = 'older_source' then
       format('The source answers with something older than what is here%s; it is asked again in %s.',
         coalesce(': its own data is ' || pgfresh.in_words(p_now - p_pair.source_at) || ' old', ''),
