@@ -305,8 +305,13 @@ begin
     v_raised := v_row.raised;
   end if;
   if v_problem.problem is not null then
-    -- What cannot be asked is as it was last seen.
-    v_state := pgfresh.state_of(v_pair, null, null, null,
+    -- What cannot be asked is as it was last seen, unless its table is gone.
+    v_state := pgfresh.state_of(v_pair,
+      case when not exists (
+        select from pgfresh.type_resolution as r join pg_class as c on c.oid = r.tables[1]
+        where r.type_id = v_type.type_id
+      ) then false end,
+      null, null,
       coalesce(v_type.empty_ttl, v_type.ttl), v_type.max_source_age, v_now);
     v_stale_at := v_pair.stale_at;
   elsif v_row.found is null then

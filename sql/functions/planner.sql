@@ -321,7 +321,7 @@ declare
   v_undecided int := 0; v_gated int := 0; v_prerequisites int := 0; v_waiting int := 0; v_queued int := 0;
 begin
   for v_type in
-    select r as registered, res.gate_sql, o.reason, o.until,
+    select r as registered, res.gate_sql, res.tables[1] as table_id, o.reason, o.until,
       exists (select from pgfresh.type_dependency as d where d.type_id = r.type_id) as dependent, g.*,
       -- What is known of a pair beside its answer, if there is any such thing.
       case when known.any then g.keys end as known_keys,
@@ -347,18 +347,19 @@ begin
     if v_type.reason = 'unresolved' then
       v_later := v_later || array(
         select row(v_type.type_id, l.key, l.place, l.job_id, l.due_at, l.next_at, null,
-          null, null, null, 'unresolved')::pgfresh.look
-        from (
+          case when gone.table then true end, null, null, 'unresolved')::pgfresh.look
+        from (select not exists (select from pg_class as c where c.oid = v_type.table_id) as table) as gone
+        cross join lateral (
           select l.*,
             case
               when l.job_id is not null then 'infinity'
               when l.next_ask_at > p_now then l.next_ask_at
               else v_type.until
             end as next_at
-          from unnest(v_type.keys, v_type.places, v_type.jobs, v_type.next_ask, v_type.due)
-            as l(key, place, job_id, next_ask_at, due_at)
+          from unnest(v_type.keys, v_type.places, v_type.jobs, v_type.next_ask, v_type.rows, v_type.due)
+            as l(key, place, job_id, next_ask_at, row_at, due_at)
         ) as l
-        where l.due_at <> l.next_at
+        where l.due_at <> l.next_at or (gone.table and l.row_at is not null and l.due_at is not null)
       );
       v_skipped := v_skipped + cardinality(v_type.keys) - v_settled.open - v_settled.held;
       v_reasons := pgfresh.add_counts(v_reasons, jsonb_build_object(

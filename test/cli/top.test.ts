@@ -31,7 +31,7 @@ describe('pgfresh top', () => {
     expect([code, stderr]).toEqual([0, '']);
     expect(stdout).not.toContain('\x1b');
     expect(stdout).toMatch(/^pgfresh {2}\d{4}-\d\d-\d\d \d\d:\d\d:\d\d {2}1 worker, planner \d+ s ago$/m);
-    expect(stdout).toMatch(/^0\.0 % fresh for 1 view of 1 pair \(0 fresh, 0 stale, 1 missing, 0 resting\)$/m);
+    expect(stdout).toMatch(/^0\.0 % fresh for 1 view of 1 pair \(0 fresh, 0 stale, 1 missing\)$/m);
     expect(stdout).toMatch(/^source +state +calls\/min +this hour +bytes +ready +waiting +running$/m);
     expect(stdout).toMatch(/^market +ok +no limit +0 calls, 0 B +no limit +0 +0 +0$/m);
     expect(stdout).toMatch(/^paid +ok +0 of 300 +0 calls, 0 B +0 B of 950 KB +1 +0 +0$/m);

@@ -4,7 +4,6 @@
  */
 export const pending: Readonly<Record<string, string>> = {
   '20': "the ESLint plugin for users' fetchers",
-  '23': 'states of a pair that are true after every outcome and every write by others',
   '24': "others' code runs with others' rights: trigger functions, casts, operators, defaults, policies and gates",
   '25': 'a statement, a timeout and a lane of connections per data type, and quarantine',
   '26': 'fixed sentences for viewers, and redaction where an error is made',
