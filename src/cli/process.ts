@@ -2,7 +2,14 @@ import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { styleText } from 'node:util';
 import type { ResolvedConfig } from '../config/index.ts';
-import { Connection, migrate, pendingMigrations, readSqlFiles, type Queryable } from '../database/index.ts';
+import {
+  Connection,
+  migrate,
+  pendingMigrations,
+  readSqlFiles,
+  requireLoginRoles,
+  type Queryable,
+} from '../database/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { HttpServer } from '../http/index.ts';
@@ -107,7 +114,10 @@ async function startRoles(
   await connection.start();
   const files = await readSqlFiles();
   if (options.migrate) await migrate(connection.database, { files, events });
-  else await requireMigrated(connection, files);
+  else {
+    await requireLoginRoles(connection.database, options.roles);
+    await requireMigrated(connection, files);
+  }
   recordWarnings(events, connection.database);
   const supporter = options.dev && dev ? new DevSupporter(configured, dev, connection.url) : undefined;
   if (supporter) services.push(supporter);

@@ -2,6 +2,16 @@ import pg from 'pg';
 import { PgfreshError } from '../errors/index.ts';
 import type { Queryable } from './query.ts';
 
+/** Throws what would keep the login from migrating. A login that only works in a schema of others never does. */
+export async function requireMigrationRights(db: Queryable): Promise<void> {
+  const [schema] = await db.query<{ owned: boolean }>(
+    `select pg_has_role(nspowner, 'usage') as owned from pg_namespace where nspname = 'pgfresh'`,
+  );
+  if (schema?.owned === false) return;
+  await requireCreate(db);
+  await requireRoles(db);
+}
+
 /** Throws, with the grant to run, if the login may not create what a migration creates. */
 export async function requireCreate(tx: Queryable): Promise<void> {
   const [row] = await tx.query<{ user: string; database: string; installed: boolean; may: boolean }>(`
@@ -42,7 +52,9 @@ export async function requireRoles(tx: Queryable): Promise<void> {
   const create = creates ? '' : missing.map((role) => `create role ${role} nologin; `).join('');
   const problem = `it may not create or use the roles of pgfresh`;
   const grant = `${create}grant pgfresh_evaluator to ${pg.escapeIdentifier(user)};`;
-  throw new PgfreshError('PGF_DATABASE_RIGHTS', { user, problem, grant });
+  // The owner of a database has neither by that.
+  const who = `a superuser or a role with ${create === '' ? 'the ADMIN option of it' : 'CREATEROLE'}`;
+  throw new PgfreshError('PGF_DATABASE_RIGHTS', { user, problem, who, grant });
 }
 
 /** The error of a login that may not even see what was applied. */
@@ -53,5 +65,6 @@ export function lacksReading(user: string, cause: unknown): PgfreshError {
 
 function lacks(user: string, problem: string, rights: readonly string[], cause?: unknown): PgfreshError {
   const grant = rights.map((right) => `grant ${right} to ${pg.escapeIdentifier(user)};`).join(' ');
-  return new PgfreshError('PGF_DATABASE_RIGHTS', { user, problem, grant }, { cause });
+  const who = "a superuser or the database's owner";
+  return new PgfreshError('PGF_DATABASE_RIGHTS', { user, problem, who, grant }, { cause });
 }

@@ -154,7 +154,7 @@ export const errorTable = {
   PGF_DATABASE_RIGHTS: {
     exit: database,
     says: 'The login "{user}" lacks a right that pgfresh needs: {problem}',
-    next: "Run as a superuser or the database's owner: {grant}",
+    next: 'Run as {who}: {grant}',
   },
   PGF_DATABASE_LOST: {
     exit: database,

@@ -25,7 +25,9 @@ const privateTypes = `select r.data_type as type, c.oid::regclass::text as "tabl
       when c.relkind = 'v' and not coalesce(c.reloptions && '{security_invoker=true,security_invoker=on,security_invoker=1}', false) then format('alter view %s set (security_invoker = true);', c.oid::regclass) end as open,
     array(select format('grant usage on schema %s to %I; grant select on %s to %I;', c.relnamespace::regnamespace, p.rolname, c.oid::regclass, p.rolname) from pg_roles as p
       where p.rolname = any ($1::text[]) and not (has_schema_privilege(p.oid, c.relnamespace, 'usage') and has_table_privilege(p.oid, c.oid, 'select')) order by 1) as grants
-  from pgfresh.data_type_registry as r join pgfresh.type_resolution as t using (type_id) join pg_class as c on c.oid = t.tables[1]
+  from pgfresh.data_type_registry as r
+  cross join lateral (select case when position('.' in r.table_name) = 0 then array['public', r.table_name] else string_to_array(r.table_name, '.') end as parts) as p
+  join pg_namespace as n on n.nspname = p.parts[1] join pg_class as c on c.relnamespace = n.oid and c.relname = p.parts[2]
   where r.visibility = 'rls' order by r.data_type`;
 
 /** Everything about reading as users that can be wrong without anybody noticing: roles, their rights, and row security. */

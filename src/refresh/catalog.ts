@@ -1,5 +1,15 @@
+import pg from 'pg';
 import type { Queryable } from '../database/index.ts';
-import { didYouMean, mirroredColumns, rowColumns, type DataType, type TableColumn } from '../registry/index.ts';
+import {
+  didYouMean,
+  mirroredColumns,
+  missingGrants,
+  readTableRights,
+  rowColumns,
+  type DataType,
+  type TableColumn,
+  type TableRight,
+} from '../registry/index.ts';
 import type { Fetcher, RefreshType } from './refresh-type.ts';
 import { WriteStatements } from './write-statement.ts';
 
@@ -28,10 +38,25 @@ interface RegisteredType extends Pick<
   readonly targets: readonly (readonly string[])[];
 }
 
+/** Why a data type is not refreshed here, and what to do. */
+interface CatalogProblem {
+  readonly type: string;
+  readonly problem: string;
+  readonly next: string;
+  readonly code: 'PGF_FETCHER_MISSING' | 'PGF_DATABASE_RIGHTS';
+}
+
+export interface CatalogOptions {
+  /** Limits it to these types. */
+  readonly only?: readonly string[] | undefined;
+  /** Whether the login must be able to write the tables. */
+  readonly writes?: boolean;
+}
+
 /** What this process can refresh, and why not the rest. */
 export interface Catalog {
   readonly types: ReadonlyMap<number, RefreshType>;
-  readonly problems: readonly { readonly type: string; readonly problem: string; readonly next: string }[];
+  readonly problems: readonly CatalogProblem[];
   /** The fetchers of the configuration, and the data types that name another one. */
   readonly fetchers: readonly string[];
   readonly foreign: readonly { readonly type: string; readonly fetcher: string }[];
@@ -64,22 +89,21 @@ export interface Fetchers {
 
 /**
  * Joins the registry, the tables and the fetchers of the configuration. A data type that SQL has added works as soon as
- * it names a fetcher that is here. `only` limits it to these types.
+ * it names a fetcher that is here.
  */
 export async function readCatalog(
   db: Queryable,
   { sources, dataTypes }: Fetchers,
-  only?: readonly string[],
+  { only, writes = true }: CatalogOptions = {},
 ): Promise<Catalog> {
   const [clock] = await db.query<{ now: Date }>('select pgfresh.clock() as now');
   const rows = (await db.query<RegisteredType>(registered)).filter(({ name }) => !only || only.includes(name));
   const fetchers = new Map(dataTypes.flatMap((type) => (isFetched(type) ? [[type.fetcher ?? type.name, type]] : [])));
-  const columns = await mirroredColumns(
-    db,
-    rows.map(({ table }) => table),
-  );
+  const tables = rows.map(({ table }) => table);
+  const columns = await mirroredColumns(db, tables);
+  const rights = await readTableRights(db, tables);
   const types = new Map<number, RefreshType>();
-  const problems: Catalog['problems'][number][] = [];
+  const problems: CatalogProblem[] = [];
   const foreign: Catalog['foreign'][number][] = [];
   for (const row of rows) {
     const fetcher = fetchers.get(row.fetcher);
@@ -94,10 +118,34 @@ export async function readCatalog(
           problem: `its source ${row.source} is not in the configuration`,
           next: 'Add the source to the configuration.',
         };
-    if ('problem' in type) problems.push({ type: row.name, ...type });
+    if ('problem' in type) {
+      problems.push({ type: row.name, code: 'PGF_FETCHER_MISSING', ...type });
+      continue;
+    }
+    // Before anything is spent: an answer that cannot be written is paid for all the same.
+    const held = rights.get(row.table);
+    const grants = held && writes ? missingGrants(held, neededRights(type)) : [];
+    if (held && grants.length > 0) problems.push({ type: row.name, ...unwritable(held, grants) });
     else types.set(row.id, type);
   }
   return { types, problems, fetchers: [...fetchers.keys()], foreign, now: clock!.now };
+}
+
+/** What the login of a worker needs on the table of a data type. */
+export function neededRights({ fetcher, emptyRows, evicts }: RefreshType): TableRight[] {
+  const deletes = fetcher.write.mode === 'replace' || emptyRows === 'delete' || evicts;
+  return deletes ? ['select', 'insert', 'update', 'delete'] : ['select', 'insert', 'update'];
+}
+
+function unwritable(
+  { user, table }: { readonly user: string; readonly table: string },
+  grants: readonly string[],
+): Omit<CatalogProblem, 'type'> {
+  return {
+    problem: `the login ${user} may not write ${table}`,
+    next: `Run: ${grants.join(' ')}`,
+    code: 'PGF_DATABASE_RIGHTS',
+  };
 }
 
 function isFetched(type: DataType): type is DataType & Fetcher {
@@ -113,10 +161,10 @@ function refreshType(
   if (quoted === null) return { problem: `there is no table ${name}`, next: 'Create it, or correct the data type.' };
   const target = targets.find((one) => keyColumns.every((key) => one.includes(key)) && !one.includes(timestamp));
   if (!target) {
-    const next = `Run: alter table ${quoted} add unique (${keyColumns.join(', ')}); with more columns if a key has several rows.`;
+    const unique = uniqueColumns(row, fetcher, columns).map((column) => pg.escapeIdentifier(column));
     return {
       problem: `${quoted} has no unique constraint with ${keyColumns.join(', ')}, by which rows are recognised`,
-      next,
+      next: `Run: alter table ${quoted} add unique (${unique.join(', ')});`,
     };
   }
   const known = new Map(columns.map((column) => [column.name, column]));
@@ -132,6 +180,19 @@ function refreshType(
   const { id, source, sourceId, normalise, ttl, maxDeletes, evicts } = row;
   const said = { id, name: row.name, source, sourceId, keyColumns, normalise, timestamp, sourceTimestamp, ttl };
   return { ...said, emptyRows, maxDeletes, evicts, fetcher, table, statements };
+}
+
+/** By what rows can be recognised: the key, and where it has many rows what tells them apart. */
+function uniqueColumns(
+  { keyColumns, targets, timestamp }: RegisteredType,
+  { write }: Fetcher,
+  columns: readonly TableColumn[],
+): readonly string[] {
+  const [first = []] = targets.filter((one) => !one.includes(timestamp));
+  // What PostgreSQL fills in by itself is not in the answer.
+  const isGiven = first.every((name) => columns.some((column) => column.name === name && !column.filled));
+  const others = first.filter((name) => !keyColumns.includes(name));
+  return write.mode === 'replace' || isGiven ? [...keyColumns, ...others] : keyColumns;
 }
 
 /** A column that an option of the data type names and that no row can have: its bounds would hold of nothing. */

@@ -1,4 +1,4 @@
-import type { Queryable } from '../database/index.ts';
+import { readLoginRoles, type Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import { didYouMean } from '../registry/index.ts';
 import { readCatalog, type Catalog, type Fetchers } from './catalog.ts';
@@ -22,9 +22,11 @@ export async function examineFetchers(
   db: Queryable,
   { sources, dataTypes = [], file }: Configured,
 ): Promise<RefreshFinding[]> {
-  const { types, problems, fetchers, foreign } = await readCatalog(db, { sources, dataTypes });
-  const findings = problems.map(({ type, problem, next }): RefreshFinding => {
-    return { name: `data type ${type}`, state: 'fatal', detail: problem, code: 'PGF_FETCHER_MISSING', next };
+  // A login of another role writes no table.
+  const isWorker = (await readLoginRoles(db)).roles.includes('worker');
+  const { types, problems, fetchers, foreign } = await readCatalog(db, { sources, dataTypes }, { writes: isWorker });
+  const findings = problems.map(({ type, problem, next, code }): RefreshFinding => {
+    return { name: `data type ${type}`, state: 'fatal', detail: problem, code, next };
   });
   for (const { name, sourceTimestamp, fetcher } of types.values()) {
     if (sourceTimestamp !== null || fetcher.sourceTimestamp === undefined) continue;
@@ -40,7 +42,9 @@ export async function examineFetchers(
     const { message, code, next } = new PgfreshError('PGF_CONFIG_ABSENT', { problem: 'no data type can be refreshed' });
     return [{ name: 'worker', state: 'warning', detail: message, code, next }];
   }
-  const detail = names.length === 0 ? 'no data type has request, schema and rows' : `can refresh ${names.join(', ')}`;
+  const whose = isWorker ? '' : ', with a login that has the role pgfresh_worker';
+  const detail =
+    names.length === 0 ? 'no data type has request, schema and rows' : `can refresh ${names.join(', ')}${whose}`;
   return [{ name: 'worker', state: 'ok', detail }, ...findings, ...(await unserved(db, foreign, fetchers))];
 }
 

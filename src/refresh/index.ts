@@ -1,5 +1,5 @@
 export { type DataType } from '../registry/index.ts';
-export { readCatalog, type Catalog } from './catalog.ts';
+export { neededRights, readCatalog, type Catalog } from './catalog.ts';
 export { Commits, type EndedJob, type ReadyJob } from './commit.ts';
 export { evictRows, type Evicted } from './eviction.ts';
 export { examineFetchers } from './examination.ts';

@@ -14,3 +14,4 @@ export { didYouMean, rowColumns } from './row-columns.ts';
 export { readProblems, type TypeProblem } from './rows.ts';
 export { previewSync, syncRegistry } from './sync.ts';
 export { mirroredColumns, type TableColumn } from './table-columns.ts';
+export { missingGrants, readTableRights, tableGrants, type TableRight } from './table-rights.ts';

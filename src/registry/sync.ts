@@ -157,5 +157,6 @@ function refusalOf(type: string, error: unknown): unknown {
 async function lacksWriting(database: Queryable, cause: unknown): Promise<PgfreshError> {
   const [login] = await database.query<{ user: string }>('select current_user as "user"');
   const problem = 'it may not write the registry, which differs from the configuration';
-  return new PgfreshError('PGF_DATABASE_RIGHTS', { ...login!, problem, grant: 'pgfresh migrate' }, { cause });
+  const who = 'the owner of the schema pgfresh';
+  return new PgfreshError('PGF_DATABASE_RIGHTS', { ...login!, problem, who, grant: 'pgfresh migrate' }, { cause });
 }

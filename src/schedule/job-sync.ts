@@ -140,5 +140,6 @@ async function refusing(job: string, write: () => Promise<void>): Promise<void> 
 async function lacksWriting(database: Queryable, cause: unknown): Promise<PgfreshError> {
   const [login] = await database.query<{ user: string }>('select current_user as "user"');
   const problem = 'it may not write scheduled_jobs, which differ from the configuration';
-  return new PgfreshError('PGF_DATABASE_RIGHTS', { ...login!, problem, grant: 'pgfresh migrate' }, { cause });
+  const who = 'the owner of the schema pgfresh';
+  return new PgfreshError('PGF_DATABASE_RIGHTS', { ...login!, problem, who, grant: 'pgfresh migrate' }, { cause });
 }

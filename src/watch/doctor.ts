@@ -1,7 +1,15 @@
 import { access, constants } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { isLoopback, type ResolvedConfig, type Settings } from '../config/index.ts';
-import { Connection, embeddedStatus, pendingMigrations, readSqlFiles, type Queryable } from '../database/index.ts';
+import {
+  Connection,
+  embeddedStatus,
+  pendingMigrations,
+  readLoginRoles,
+  readSqlFiles,
+  requireMigrationRights,
+  type Queryable,
+} from '../database/index.ts';
 import { asPgfreshError, PgfreshError, problemOf } from '../errors/index.ts';
 import { Events } from '../events/index.ts';
 import { isUncreated } from './uncreated.ts';
@@ -15,10 +23,15 @@ export interface Finding {
   readonly next?: string;
 }
 
-/** What other rooms have to examine in a migrated database, each by its name. */
-type FurtherChecks = Readonly<
-  Record<string, (database: Queryable, config: ResolvedConfig) => Promise<readonly Finding[]>>
->;
+/** What other rooms have to examine, each by its name. */
+interface FurtherChecks {
+  /** Without a database: these are made before there is one too. */
+  readonly configuration?: Readonly<Record<string, (config: ResolvedConfig) => Promise<readonly Finding[]>>>;
+  /** In a migrated database. */
+  readonly database?: Readonly<
+    Record<string, (database: Queryable, config: ResolvedConfig) => Promise<readonly Finding[]>>
+  >;
+}
 
 /** Examines everything that must be right before pgfresh can run. Creates nothing and never throws; what fails is a finding. */
 export async function examine(load: () => Promise<ResolvedConfig>, further: FurtherChecks = {}): Promise<Finding[]> {
@@ -32,6 +45,8 @@ export async function examine(load: () => Promise<ResolvedConfig>, further: Furt
   const { settings } = config;
   findings.push(good('configuration', config.file ?? 'no file; defaults, environment and flags'));
   findings.push(await examineDataDir(settings), examineHttp(settings));
+  for (const [name, check] of Object.entries(further.configuration ?? {}))
+    findings.push(...(await check(config).catch((error: unknown) => [bad(name, error)])));
   if (settings.databaseUrl === undefined) findings.push(await examineEmbedded(settings.dataDir));
   if (findings.some((finding) => finding.state === 'fatal')) return findings;
   if (await isUncreated(settings)) {
@@ -103,9 +118,10 @@ async function examineDatabase(config: ResolvedConfig, further: FurtherChecks): 
     findings.unshift(good('database', `PostgreSQL ${version} at ${address}, as ${user}`));
     if (!connection.facts.transactionPooler) findings.push(good('pooler', 'none that shares sessions'));
     const pending = await pendingMigrations(connection.database, await readSqlFiles());
-    if (pending.length > 0) return [...findings, missing(pending.length)];
-    findings.push(good('migrations', 'all applied'));
-    for (const [name, check] of Object.entries(further)) {
+    if (pending.length > 0)
+      return [...findings, missing(pending.length), ...(await examineMigrator(connection.database))];
+    findings.push(good('migrations', 'all applied'), await examineLogin(connection.database));
+    for (const [name, check] of Object.entries(further.database ?? {})) {
       const found = check(connection.database, config);
       findings.push(...(await found.catch((error: unknown) => [bad(name, error)])));
     }
@@ -115,6 +131,23 @@ async function examineDatabase(config: ResolvedConfig, further: FurtherChecks): 
     await connection.stop().catch(() => {});
   }
   return findings;
+}
+
+/** Whether the migration would be allowed, which nothing but a first try would tell. */
+async function examineMigrator(database: Queryable): Promise<Finding[]> {
+  try {
+    await requireMigrationRights(database);
+    return [];
+  } catch (error) {
+    return [bad('migrations', error)];
+  }
+}
+
+async function examineLogin(database: Queryable): Promise<Finding> {
+  const { user, roles } = await readLoginRoles(database);
+  if (roles.length > 0) return good('login', `${user} may run ${roles.join(', ')}`);
+  const next = `Run "pgfresh migrate --grants worker=${user}" with the login that owns the schema; other roles: docs/database.md.`;
+  return { name: 'login', state: 'warning', detail: `${user} may run none of the roles`, next };
 }
 
 function missing(count: number): Finding {

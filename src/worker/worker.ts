@@ -300,7 +300,7 @@ export class Worker extends Service {
   async #readCatalog(): Promise<void> {
     const { db, types, events } = this.#options;
     const before = new Set(this.#catalog?.problems.map(({ type, problem }) => `${type} ${problem}`));
-    this.#catalog = await readCatalog(db, this.#options, types);
+    this.#catalog = await readCatalog(db, this.#options, { only: types });
     this.#readAt = performance.now();
     for (const { type, problem, next } of this.#catalog.problems) {
       if (before.has(`${type} ${problem}`)) continue;

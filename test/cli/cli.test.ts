@@ -380,6 +380,7 @@ describe('check', () => {
       'database',
       'pooler',
       'migrations',
+      'login',
       'registry',
       'sources',
       'worker',

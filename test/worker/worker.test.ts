@@ -249,6 +249,49 @@ describe('a worker', () => {
     await worker.stop();
   });
 
+  it('truth 18: does not fetch what it may not write, names the grant, and goes on with the rest', async () => {
+    const plain = quoteType({
+      name: 'plain',
+      table: 'plain',
+      sourceTimestamp: undefined,
+      rows: (answer) => ({ symbol: (answer as { symbol: string }).symbol, price: 1 }),
+    });
+    const scene = await RefreshScene.open([quoteType(), plain]);
+    scene.quote('A', 1);
+    const login = await createLogin(scene.url, 'pgfresh_worker');
+    await scene.db.query(
+      `grant select, insert on public.quote to ${login.name}; grant select, insert, update on public.plain to ${login.name}`,
+    );
+    const db = openDatabase(login.url);
+    const worker = await startWorker(scene, { db, url: login.url });
+    const warnings = scene.seen.filter((event) => event.type === 'warning');
+    expect(warnings).toMatchObject([
+      {
+        code: 'type_unwritable',
+        subject: 'quote',
+        message: `quote: the login ${login.name} may not write public.quote`,
+        next: `Run: grant update on public.quote to ${login.name};`,
+      },
+    ]);
+    await scene.enqueue('quote', ['A']);
+    await scene.enqueue('plain', ['A']);
+    await until(() => endedOf(scene).length === 1);
+    expect([outcomesOf(scene, 'plain'), scene.provider.asked]).toEqual([{ A: 'fresh' }, ['/quote/A']]);
+    // The job waits for the right, and for nothing else.
+    await scene.db.query(`grant update on public.quote to ${login.name}`);
+    await until(() => endedOf(scene).length === 2);
+    expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh' });
+    // A right that is taken away counts too.
+    await scene.db.query(`revoke select on public.plain from ${login.name}`);
+    await until(() => scene.seen.some((event) => event.type === 'warning' && event.subject === 'plain'));
+    await scene.enqueue('plain', ['A']);
+    await scene.enqueue('quote', ['A']);
+    await until(() => endedOf(scene).length === 3);
+    expect([outcomesOf(scene, 'quote'), scene.provider.asked.length]).toEqual([{ A: 'unchanged' }, 3]);
+    await worker.stop();
+    await db.close();
+  });
+
   it('takes up a type that SQL adds while it runs', async () => {
     const scene = await RefreshScene.open();
     scene.quote('A', 1);

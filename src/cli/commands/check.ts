@@ -4,7 +4,7 @@ import { examineGateway } from '../../gateway/index.ts';
 import { examineFetchers } from '../../refresh/index.ts';
 import { examineRegistry } from '../../registry/index.ts';
 import { examineJobs } from '../../schedule/index.ts';
-import { examineSources } from '../../sources/index.ts';
+import { examineApiKeys, examineSources } from '../../sources/index.ts';
 import { examine, type Finding } from '../../watch/index.ts';
 import { contextOf } from '../context.ts';
 
@@ -17,11 +17,14 @@ export function addCheck(program: Command): void {
     .action(async (_options: object, command: Command) => {
       const { output, config } = contextOf(command);
       const findings = await examine(config, {
-        registry: examineRegistry,
-        sources: examineSources,
-        worker: examineFetchers,
-        jobs: examineJobs,
-        gateway: examineGateway,
+        configuration: { sources: examineApiKeys },
+        database: {
+          registry: examineRegistry,
+          sources: examineSources,
+          worker: examineFetchers,
+          jobs: examineJobs,
+          gateway: examineGateway,
+        },
       });
       const fatal = findings.filter((finding) => finding.state === 'fatal').length;
       output.result(

@@ -14,6 +14,7 @@ import { isEmpty, previewSync, readProblems, syncRegistry } from '../../registry
 import { isSettled, previewJobs, syncJobs } from '../../schedule/index.ts';
 import { isUncreated } from '../../watch/index.ts';
 import { contextOf, lookAtAnyDatabase, withAnyDatabase, type CommandContext } from '../context.ts';
+import { applyGrants, grantStatements, parseGrants, type Grantee } from '../grants.ts';
 import { table } from '../output.ts';
 import { jobLines, jobReport, registryLines, registryReport } from '../registry-report.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
@@ -24,6 +25,12 @@ export function addMigrate(program: Command): void {
     .description('bring the database\'s schema "pgfresh" to this version, and its registry to the configuration')
     .option('--dry-run', 'show what would be done, and do nothing')
     .option('--sql', 'print a script for psql instead of doing it')
+    .option(
+      '--grants <list>',
+      'print what logins of their own need, such as worker=app_worker,gateway=app_gateway; table=… and read=… behind a login add tables that it writes or reads besides those of the data types',
+      parseGrants,
+    )
+    .option('--apply', 'with --grants: give these rights instead of printing them')
     .action(runMigrate);
   command.command('status').description('show what was applied and what is missing').action(showStatus);
   command
@@ -35,9 +42,18 @@ export function addMigrate(program: Command): void {
   command.allowExcessArguments();
 }
 
-async function runMigrate(options: { dryRun?: boolean; sql?: boolean }, command: Command): Promise<void> {
+interface MigrateOptions {
+  readonly dryRun?: boolean;
+  readonly sql?: boolean;
+  readonly grants?: readonly Grantee[];
+  readonly apply?: boolean;
+}
+
+async function runMigrate(options: MigrateOptions, command: Command): Promise<void> {
   refuseUnknownCommand(command);
   const context = contextOf(command);
+  if (options.grants) return showGrants(context, options.grants, options.apply === true);
+  if (options.apply) throw new PgfreshError('PGF_USAGE', { problem: '--apply goes with --grants' });
   if (options.sql || options.dryRun) return showPending(context, options.sql === true);
   const { output, events } = context;
   await withAnyDatabase(context, 'migrate', async ({ database }) => {
@@ -52,6 +68,16 @@ async function runMigrate(options: { dryRun?: boolean; sql?: boolean }, command:
         ...jobLines(jobReport(jobs)),
       ]),
     );
+  });
+}
+
+async function showGrants(context: CommandContext, grantees: readonly Grantee[], apply: boolean): Promise<void> {
+  await withAnyDatabase(context, 'grants', async ({ database }) => {
+    const { length: count } = await pendingMigrations(database, await readSqlFiles());
+    if (count > 0) throw new PgfreshError('PGF_MIGRATION_PENDING', { count });
+    const statements = await grantStatements(database, grantees, await context.config());
+    if (apply) await applyGrants(database, statements);
+    context.output.result({ grants: statements, applied: apply }, () => statements.join('\n'));
   });
 }
 

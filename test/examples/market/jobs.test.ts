@@ -4,12 +4,11 @@ import config from '../../../examples/market/pgfresh.config.ts';
 import type { Database } from '../../../src/database/index.ts';
 import type { JobResult } from '../../../src/index.ts';
 import { freezeClock } from '../../harness/clock.ts';
-import { createLogin } from '../../harness/login.ts';
 import { openDatabase } from '../../harness/database.ts';
-import { openMarket } from './scene.ts';
+import { grantedLogin, openMarket } from './scene.ts';
 
 let db: Database;
-let worker: Database;
+let scheduler: Database;
 let clock: Awaited<ReturnType<typeof freezeClock>>;
 
 beforeAll(async () => {
@@ -18,7 +17,8 @@ beforeAll(async () => {
   // A Tuesday morning in New York; in Tokyo it is Wednesday already.
   clock = await freezeClock(db, '2026-11-17T15:30:00Z');
   await db.query('grant select on public.test_clock to public');
-  worker = openDatabase((await createLogin(market.url, 'pgfresh_worker')).url);
+  const wants = 'scheduler=$,table=opening_signals,read=quotes,read=symbols,read=exchanges';
+  scheduler = openDatabase((await grantedLogin(market, wants)).url);
   for (const [symbol, exchange, price] of [
     ['AAPL', 'XNAS', 102],
     ['MSFT', 'XNAS', 96.5],
@@ -45,7 +45,7 @@ async function refresh(): Promise<JobResult> {
     signal: new AbortController().signal,
     params: {},
     log: () => {},
-    db: worker,
+    db: scheduler,
   });
 }
 
@@ -84,11 +84,11 @@ it('leaves a lease that says how it went and when it is due, and does nothing wh
   expect(await refresh()).toEqual({ success: true, message: 'Skipped: locked.' });
   expect(await signals()).toEqual([]);
   // Whoever has it may call the function; who had it once may not.
-  await expect(worker.query('select refresh_opening_signals($1::bigint)', [held!.token - 1])).rejects.toMatchObject({
+  await expect(scheduler.query('select refresh_opening_signals($1::bigint)', [held!.token - 1])).rejects.toMatchObject({
     code: 'PGF_LOCK_LOST',
   });
   expect(await signals()).toEqual([]);
-  expect(await worker.query('select refresh_opening_signals($1::bigint) as count', [held!.token])).toEqual([
+  expect(await scheduler.query('select refresh_opening_signals($1::bigint) as count', [held!.token])).toEqual([
     { count: 3 },
   ]);
 });

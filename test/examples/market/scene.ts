@@ -5,7 +5,11 @@ import { text } from 'node:stream/consumers';
 import type { Meter, MeteredCall } from '../../../examples/market/provider/meter.ts';
 import { Provider, type ProviderOptions } from '../../../examples/market/provider/provider.ts';
 import type { Database } from '../../../src/database/index.ts';
+import config from '../../../examples/market/pgfresh.config.ts';
+import { resolveConfig } from '../../../src/config/index.ts';
+import { grantStatements, parseGrants } from '../../../src/cli/grants.ts';
 import { atEnd, createDatabase, openDatabase } from '../../harness/database.ts';
+import { createLogin } from '../../harness/login.ts';
 
 export const apiKey = 'key-of-a-test';
 
@@ -84,6 +88,17 @@ export class ProviderScene {
     const [read] = await Promise.all([text(socket), once(socket, 'close')]);
     return read;
   }
+}
+
+/** A new login with what "pgfresh migrate --grants" gives it, and nothing else; `wants` names it by `$`. */
+export async function grantedLogin(
+  { url, db }: { url: string; db: Database },
+  wants: string,
+): Promise<{ name: string; url: string }> {
+  const login = await createLogin(url);
+  const grants = await grantStatements(db, parseGrants(wants.replaceAll('$', login.name)), resolveConfig({ config }));
+  for (const grant of grants) await db.query(grant);
+  return login;
 }
 
 /** A database with the tables of the example. */

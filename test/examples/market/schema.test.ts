@@ -9,7 +9,7 @@ import { rowFindings } from '../../../src/registry/row-contract.ts';
 import { mirroredColumns } from '../../../src/registry/table-columns.ts';
 import { openSession } from '../../harness/session.ts';
 import { openTypes, routeOf, type OpenType } from './open-types.ts';
-import { openMarket } from './scene.ts';
+import { grantedLogin, openMarket } from './scene.ts';
 import { registerMarket } from './registered-market.ts';
 
 type Row = Record<string, unknown>;
@@ -55,9 +55,9 @@ describe('schema.sql', () => {
   });
 
   it('lets a worker write the mirrors, and nothing else', async () => {
-    const { url } = await openMarket();
-    const session = await openSession(url);
-    await session.query('set role pgfresh_worker');
+    const market = await openMarket();
+    await registerMarket(market.db);
+    const session = await openSession((await grantedLogin(market, 'worker=$,table=price_points')).url);
     for (const type of openTypes) {
       for (const { body } of await recordings(type)) await write(session, type, rowsOf(type, body));
     }
