@@ -316,7 +316,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '14',
     harm: 'other content of one time passes for unchanged',
-    file: 'src/refresh/commit.ts',
+    file: 'src/refresh/rows.ts',
     text: "verdict.other > 0 ? 'older_source' : 'unchanged'",
     instead: "verdict.other > 1e9 ? 'older_source' : 'unchanged'",
   },

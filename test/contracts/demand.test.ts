@@ -1,6 +1,7 @@
 import pg from 'pg';
 import { expect, it } from 'vitest';
 import { NodeDemand } from '../../src/demand/index.ts';
+import type { Queryable } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { LiveScene } from '../gateway/live-scene.ts';
 import { atEnd } from '../harness/database.ts';
@@ -19,7 +20,14 @@ it('contract 7: what 10,000 viewers of 100 pairs write follows the pairs, not th
 it('contract 7: one more viewer of one pair writes that pair, and nothing when no number has changed', async () => {
   const scene = await RegistryScene.open({ poolSize: 1 });
   await scene.add('quote');
-  const demand = new NodeDemand({ db: scene.db, events: new Events(), nodeName: 'gateway' });
+  const sent: number[] = [];
+  const db: Queryable = {
+    query: (statement, values = []) => {
+      if (String(statement).includes('set_node_demand')) sent.push((values[2] as string[]).length);
+      return scene.db.query(statement, values);
+    },
+  };
+  const demand = new NodeDemand({ db, events: new Events(), nodeName: 'gateway' });
   await demand.renew();
   const rows = async () => {
     await scene.db.query('select pg_stat_force_next_flush()');
@@ -37,6 +45,7 @@ it('contract 7: one more viewer of one pair writes that pair, and nothing when n
   await demand.renew();
   await demand.flush();
   expect((await rows()) - before).toBe(1);
+  expect(sent).toEqual([100, 1]);
 });
 
 it('contract 7: what a gateway with 400 connections writes follows its 10 pairs and not its viewers', async () => {
