@@ -450,6 +450,8 @@ declare
   v_keys smallint[];
   v_open boolean;
 begin
+  -- As note_trouble takes them: the row of the source, then those of its parts.
+  perform from pgfresh.sources where id = p_source_id for no key update;
   -- What was called before the key was refused does not say that it is accepted again.
   with accepted as (
     delete from pgfresh.breaker
@@ -599,6 +601,7 @@ declare
   v_source pgfresh.sources := pgfresh.require_source(p_source);
   v_parts boolean;
 begin
+  perform from pgfresh.sources where id = v_source.id for no key update;
   update pgfresh.sources
   set paused_until = null, paused_by = null, pause_reason = null,
     breaker_opened_at = null, probe_job = null, failure_streak = 0, streak_since = null, recent_retries = '{}',

@@ -230,6 +230,20 @@ begin
     perform pgfresh.run_again(v_again, v_now);
   end if;
 
+  -- Before the ledger: whoever needs both takes the row of the source first.
+  if p_verdict in ('retry', 'fail') and pgfresh.is_refused_answer(p_outcome) then
+    perform pgfresh.note_trouble(
+      r.source_id, null, t.type_id, 'refused', t.names, s.breaker_failures, t.claimed_at, p_error, v_now)
+    from (
+      select split_part(n.name, ' ', 1)::int as type_id, array_agg(n.name) as names, max(n.claimed_at) as claimed_at
+      from unnest(v_names, v_claimed) as n(name, claimed_at)
+      group by 1
+      order by 1
+    ) as t
+    join pgfresh.data_type_registry as r on r.type_id = t.type_id
+    join pgfresh.sources as s on s.id = r.source_id;
+  end if;
+
   for v_total in
     select s.source_id, sum(s.reserved)::bigint as reserved, sum(s.bytes)::bigint as bytes,
       sum(s.calls)::bigint as calls, array_agg(s.id) as ids,
@@ -245,18 +259,6 @@ begin
     end if;
     perform pgfresh.settle_usage(v_total.source_id, v_total.reserved, v_total.bytes, v_total.calls);
   end loop;
-  if p_verdict in ('retry', 'fail') and pgfresh.is_refused_answer(p_outcome) then
-    perform pgfresh.note_trouble(
-      r.source_id, null, t.type_id, 'refused', t.names, s.breaker_failures, t.claimed_at, p_error, v_now)
-    from (
-      select split_part(n.name, ' ', 1)::int as type_id, array_agg(n.name) as names, max(n.claimed_at) as claimed_at
-      from unnest(v_names, v_claimed) as n(name, claimed_at)
-      group by 1
-      order by 1
-    ) as t
-    join pgfresh.data_type_registry as r on r.type_id = t.type_id
-    join pgfresh.sources as s on s.id = r.source_id;
-  end if;
   if 'pending' = any (v_statuses) then
     perform pgfresh.wake_workers();
   end if;
