@@ -330,6 +330,14 @@ export const breaks: readonly Break[] = [
   },
   {
     contract: '15',
+    harm: 'retries between successes are not counted',
+    file: sql('sources'),
+    within: 'note_failure',
+    text: 'v_in_a_row or v_often',
+    instead: 'v_in_a_row',
+  },
+  {
+    contract: '15',
     harm: 'a success does not close the breaker',
     file: sql('sources'),
     within: 'note_success',
