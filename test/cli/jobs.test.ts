@@ -114,6 +114,20 @@ describe('pgfresh jobs', () => {
     expect(bad.stdout).toMatch(/^Run \d+ failed after 0 ms: no luck\n\{\n[^]*"sqlstate": "XX123"/);
   });
 
+  it('truth 10: list and show say that a job fails, and run says when it is tried again', async () => {
+    await scene.job('retried', { function_name: 'fail', schedule: '@yearly', retries: 1, retry_base: '1 hour' });
+    const bad = await pgfresh('run', 'retried');
+    expect(bad.stdout).toMatch(/\nIt is tried again at 2026-01-05T13:00:00Z: run \d+, attempt 2\.\n$/);
+    expect((await pgfresh('list')).stdout).toMatch(/^retried +failing .* its last run has failed: no luck$/m);
+    expect((await pgfresh('show', 'retried')).stdout).toMatch(
+      /^state +failing$[^]*^Next: See what it said: pgfresh jobs/m,
+    );
+    const { retry } = await json<{ retry: object | null }>('run', 'failing');
+    expect(retry).toBeNull();
+    await pgfresh('cancel', 'retried');
+    await scene.db.query(`delete from pgfresh.scheduled_jobs where name = 'retried'`);
+  });
+
   it('Ctrl-C ends the wait and not the run, which cancel ends', async () => {
     const waiting = new CliProcess(['jobs', 'run', 'slow', '--json'], { cwd, env: env() });
     await until(() => held.has('slow'));

@@ -78,6 +78,21 @@ describe('with one', () => {
     expect(await answered(run('failing'))).toMatchObject({ ok: false, ran: true, success: false, message: 'no luck' });
   });
 
+  it('truth 10: an answer says when the run is tried again, and /api/jobs that the job fails', async () => {
+    await scene.job('retried', { function_name: 'fail', schedule: '@yearly', retries: 1, retry_base: '1 hour' });
+    const retry = { run_id: expect.any(Number) as number, attempt: 2, run_at: '2026-01-05T13:00:00.000Z' };
+    expect(await answered(run('retried'))).toMatchObject({ ok: false, ran: true, retry });
+    const { jobs } = (await (await fetch(`${url}/api/jobs?after=quick`)).json()) as { jobs: object[] };
+    expect(jobs).toMatchObject([{ name: 'retried', state: 'failing', problem: 'its last run has failed: no luck' }]);
+    await scene.db.query(`delete from pgfresh.scheduled_jobs where name = 'retried'`);
+  });
+
+  it('truth 14: parameters for a function that takes none are a bad request', async () => {
+    const refused = await run('failing', { body: { params: { days: 7 } } });
+    expect(refused.status).toBe(400);
+    expect(await refused.json()).toMatchObject({ error: { code: 'PGF_JOB_INVALID' } });
+  });
+
   it('of two at the same time one runs, and the other one is told that it is locked', async () => {
     const next = await scene.value<Date>(`(select next_run_at from pgfresh.scheduled_job_status where name = 'heavy')`);
     const both = [run('heavy'), run('heavy')].map(answered);

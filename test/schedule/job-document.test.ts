@@ -49,7 +49,7 @@ it.for([
     { message: 'a\ufffdb', details: { 'k\ufffd': ['\ufffd', '\ufffd'] } },
   ],
 ] as const)('truth 14: a handler that returns %s ends at once', async ([, result, kept]) => {
-  answer = () => result as Awaited<ReturnType<JobHandler>>;
+  answer = () => result;
   await scene.job('answering', { kind: 'handler', function_name: 'answering', schedule: '@yearly' });
   const { run_id: run } = await triggerJob(scene.db, 'answering');
   expect(await endOfRun(scene.db, run, AbortSignal.timeout(10_000))).toMatchObject({
@@ -145,11 +145,11 @@ it('truth 14: queries on the schema of scheduled_jobs run unchanged', async () =
     values ('daily_cleanup', 'work', '0 3 * * *', 'America/New_York', 'Clean up')`);
   const columns =
     'id, name, description, function_name, schedule, timezone, enabled, last_run_at, created_at, updated_at';
-  const [before] = await session.query<Record<string, unknown>>(`select ${columns} from scheduled_jobs`);
+  const [before] = await session.query(`select ${columns} from scheduled_jobs`);
   expect(before).toMatchObject({ name: 'daily_cleanup', last_run_at: null });
   const { run_id: run } = await triggerJob(scene.db, 'daily_cleanup');
   const ended = await endOfRun(scene.db, run, AbortSignal.timeout(10_000));
-  const [after] = await session.query<Record<string, unknown>>(`select ${columns} from scheduled_jobs`);
+  const [after] = await session.query(`select ${columns} from scheduled_jobs`);
   expect(after).toEqual({ ...before, last_run_at: ended!.started_at });
   expect(
     await session.query(
