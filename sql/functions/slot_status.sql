@@ -14,7 +14,7 @@ select j.id as job_id, j.name, j.description, j.kind, j.enabled, j.managed_by,
     when 'problem' then p.next_step
     when 'late' then late.next_step
     when 'failing' then format('See what it said: pgfresh jobs history %s --state failed', j.name)
-  end as next_step,
+  end collate "default" as next_step,
   -- A slot before the end of a pause is skipped, and what comes then is not known here.
   case
     when j.enabled and isfinite(c.due_at) and (not k.paused or c.slot >= j.paused_until) then c.due_at

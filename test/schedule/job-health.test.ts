@@ -66,7 +66,7 @@ describe('truth 10: a job', () => {
     await scene.db.query('delete from pgfresh.scheduled_jobs');
   });
 
-  it('whose run does not end is late, and so is one whose retry or manual run nobody begins', async () => {
+  it('whose run does not end is late', async () => {
     await scene.job('endless', { kind: 'handler', function_name: 'endless', schedule: '@yearly' });
     const handlers = { endless: (() => new Promise(() => {})) as JobHandler };
     const scheduler = await scene.scheduler(handlers, { drainMs: 1 });

@@ -81,6 +81,17 @@ describe('work that is due', () => {
     expect(await first.run).toMatchObject({ ran: true, result: 'worked' });
   });
 
+  it('by hand ahead of its time leaves the next run where it was planned, also if it says how often it runs', async () => {
+    const options = { db, every: '2m', afterFailure: '3m' };
+    const { nextRunAt } = await withLease('ahead', options, async () => {});
+    const ahead = await withLease('ahead', { ...options, manual: true }, async () => {});
+    expect(ahead).toEqual({ ran: true, result: undefined, nextRunAt });
+    const failing = withLease('ahead', { ...options, manual: true }, () => Promise.reject(new Error('no')));
+    await expect(failing).rejects.toThrow('no');
+    const row = 'select next_run_at from pgfresh.refresh_schedule where function_name = $1::text';
+    expect(await db.query(row, ['ahead'])).toEqual([{ next_run_at: nextRunAt }]);
+  });
+
   it('does not run when it is disabled, or when the schedule can not be read', async () => {
     await withLease('off', { db }, async () => {});
     await db.query(`update pgfresh.refresh_schedule set enabled = false where function_name = 'off'`);
