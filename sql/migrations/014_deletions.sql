@@ -15,13 +15,22 @@ where r.type_id = t.type_id and r.source_timestamp_field is not null;
 
 alter table pgfresh.data_type_registry
   -- What an answer that there is nothing does to the rows of its key; null: what the fetcher's way of writing says.
-  add column empty_rows text check (empty_rows in ('keep', 'delete')),
+  add column empty_rows text constraint empty_rows_known check (empty_rows in ('keep', 'delete')),
   -- The share of rows that may go at once; an answer beyond it is refused as suspicious.
-  add column max_deletes numeric not null default 0.25 check (max_deletes between 0 and 1),
+  add column max_deletes numeric not null default 0.25
+    constraint max_deletes_is_share check (max_deletes between 0 and 1),
   -- Rows of keys that nobody has viewed for so long are deleted; null: never.
-  add column evict_after interval check (evict_after between '1 hour' and '3660 days'),
+  add column evict_after interval constraint evict_after_range check (evict_after between '1 hour' and '3660 days'),
   -- A schedule would fetch again what was evicted.
-  add check (evict_after is null or refresh_strategy = 'on-demand');
+  add constraint evict_after_on_demand check (evict_after is null or refresh_strategy = 'on-demand');
+comment on constraint empty_rows_known on pgfresh.data_type_registry is
+  E'expected keep or delete\nSay what becomes of the rows of a key for which there is nothing, or leave it out.';
+comment on constraint max_deletes_is_share on pgfresh.data_type_registry is
+  E'expected a share from 0 to 1\nFor instance 0.25: a quarter of the rows may go at once.';
+comment on constraint evict_after_range on pgfresh.data_type_registry is
+  E'expected an interval from 1 hour to 3660 days\nFor instance 30 days, or leave it out.';
+comment on constraint evict_after_on_demand on pgfresh.data_type_registry is
+  E'expected no schedule beside evict_after, which would fetch again what was evicted\nLeave evict_after out, or the schedule.';
 
 -- How many rows answers have taken away lately, so that a provider that lies about many keys is stopped in time.
 create table pgfresh.type_losses (
