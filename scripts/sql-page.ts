@@ -47,6 +47,7 @@ const topics: Readonly<Record<string, string>> = {
   warnings: 'Warnings',
   clock: 'Time',
   '000_refuse': 'Refusals',
+  '000_rules': 'Rules of tables',
 };
 
 /** The page about everything in the schema, from the comments in the database. */

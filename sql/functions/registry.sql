@@ -154,6 +154,15 @@ create or replace trigger forget_type before delete on pgfresh.data_type_registr
   for each row execute function pgfresh.forget_type();
 create or replace trigger complete_registry_row before insert or update on pgfresh.data_type_registry
   for each row execute function pgfresh.complete_registry_row();
+-- After what completes the row, by its name.
+create or replace trigger refuse_broken_rules before insert or update on pgfresh.data_type_registry
+  for each row execute function pgfresh.refuse_broken_rules('PGF_REGISTRY_INVALID');
+-- Only of the columns that people write: the others change with every failure and pause.
+create or replace trigger refuse_broken_rules before insert or update
+  of name, enabled, rate_limit_per_minute, api_keys, quota_bytes, quota_window, quota_buffer,
+    viewed_share, max_concurrency, one_key_at_a_time
+  on pgfresh.sources
+  for each row execute function pgfresh.refuse_broken_rules('PGF_REGISTRY_INVALID');
 create or replace trigger keep_resolution after insert or update on pgfresh.data_type_registry
   for each row execute function pgfresh.keep_resolution();
 

@@ -476,7 +476,7 @@ const rows: readonly (readonly [string, string])[] = [
     `'a''b'`,
     long,
   ].flatMap((name): [string, string][] => {
-    const state = name === 'null' ? '23502' : '23514';
+    const state = 'PGF_REGISTRY_INVALID';
     return [
       [`insert into pgfresh.sources (name) values (${name})`, state],
       [
@@ -502,7 +502,12 @@ const rows: readonly (readonly [string, string])[] = [
   }).flatMap(([column, values]) =>
     values.map((value): [string, string] => [
       `update pgfresh.sources set ${column} = ${value} where name = 'metered'`,
-      value === 'null' ? '23502' : '23514',
+      // What pgfresh itself writes all the time is left to the table.
+      ['paused_by', 'failure_streak'].includes(column)
+        ? value === 'null'
+          ? '23502'
+          : '23514'
+        : 'PGF_REGISTRY_INVALID',
     ]),
   ),
   [`delete from pgfresh.sources where name = 'market'`, '23503'],
@@ -522,7 +527,7 @@ const rows: readonly (readonly [string, string])[] = [
   }).flatMap(([column, values]) =>
     values.map((value): [string, string] => [
       `update pgfresh.data_type_registry set ${column} = ${value} where data_type = 'quote'`,
-      value === 'null' ? '23502' : '23514',
+      'PGF_REGISTRY_INVALID',
     ]),
   ),
 ];
