@@ -56,8 +56,9 @@ export async function withAnyDatabase<T>(
   duty: string,
   work: (connection: Connection) => Promise<T>,
 ): Promise<T> {
-  const { settings } = await context.config();
+  const { settings, misspelt } = await context.config();
   if (settings.logLevel !== 'silent') hintAtEvents(context);
+  warnOfMisspelt(context.events, misspelt);
   const connection = new Connection({ settings, events: context.events, duty, share: true });
   const done = connection.start().then(() => work(connection));
   return thenStop(done, () => connection.stop());
@@ -87,6 +88,11 @@ export async function lookAtAnyDatabase<T>(
     context.output.hint('The embedded PostgreSQL is not created yet; "pgfresh dev" creates it.');
   }
   return look({ query: async () => [] });
+}
+
+export function warnOfMisspelt(events: Events, misspelt: ResolvedConfig['misspelt']): void {
+  for (const { variable, message, next } of misspelt)
+    events.emit({ type: 'warning', code: 'setting_misspelt', subject: variable, message, next });
 }
 
 async function requireInstalled(database: Queryable): Promise<void> {

@@ -17,7 +17,7 @@ import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
 import { syncRegistry } from '../registry/index.ts';
 import { syncJobs } from '../schedule/index.ts';
 import { Health, logEvents, Metrics, recordWarnings } from '../watch/index.ts';
-import type { CommandContext } from './context.ts';
+import { warnOfMisspelt, type CommandContext } from './context.ts';
 import { DevSupporter } from './dev-supporter.ts';
 import { bringRole, type Role } from './roles.ts';
 import { typeNames, unknownType } from './unknown-type.ts';
@@ -119,6 +119,7 @@ async function startRoles(
     await requireMigrated(connection, files);
   }
   recordWarnings(events, connection.database);
+  warnOfMisspelt(events, configured.misspelt);
   const supporter = options.dev && dev ? new DevSupporter(configured, dev, connection.url) : undefined;
   if (supporter) services.push(supporter);
   await supporter?.start();

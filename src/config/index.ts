@@ -27,6 +27,7 @@ export { hintFor, invalid } from './invalid.ts';
 export { defineJob, type Job, type JobContext, type JobDefinition, type JobHandler, type JobResult } from './job.ts';
 export { defineConfig, findConfigFile, loadConfig, type LoadOptions } from './load.ts';
 export { isLoopback } from './loopback.ts';
+export { type MisspeltVariable } from './misspelt.ts';
 export { nearMiss } from './near-miss.ts';
 export { resolveConfig, type Config, type Origin, type ResolvedConfig } from './resolve.ts';
 export { isZone } from './schedule.ts';

@@ -4,6 +4,7 @@ import { readDev, type Dev } from './dev.ts';
 import { definitionNames, readDefinitions, type ConfigDefinitions, type Definitions } from './definitions.ts';
 import { readGateway, type GatewayDefinition, type GatewayOptions } from './gateway.ts';
 import { expectation, hintFor, invalid } from './invalid.ts';
+import { misspeltVariables, type MisspeltVariable } from './misspelt.ts';
 import { settingNames, settings, type ConfigSettings, type SettingName, type Settings } from './settings.ts';
 
 /** What `pgfresh.config.ts` may say. */
@@ -24,6 +25,7 @@ export interface ResolvedConfig extends Definitions {
   readonly file: string | undefined;
   readonly gateway: GatewayOptions;
   readonly dev: Dev | undefined;
+  readonly misspelt: readonly MisspeltVariable[];
 }
 
 export interface ConfigInputs {
@@ -59,6 +61,7 @@ export function resolveConfig(inputs: ConfigInputs): ResolvedConfig {
     file,
     gateway: readGateway(config.gateway, source),
     dev: readDev(config.dev, source),
+    misspelt: misspeltVariables(env),
     ...readDefinitions(config, source),
   };
 }

@@ -1,5 +1,6 @@
 import type { Context, Next } from 'hono';
-import { isLocal, refuseUpgrade, type Door } from '../http/index.ts';
+import { PgfreshError } from '../errors/index.ts';
+import { isLocal, nothingAt, refuseUpgrade, type Door } from '../http/index.ts';
 
 const path = '/dev';
 
@@ -15,13 +16,11 @@ export function devDoor(page: (request: Request) => Response | Promise<Response>
       app.get('/', answer);
       app.all(`${path}/*`, (context, next) => {
         if (isOwn(context.req.raw)) return answer(context, next);
-        const message = 'This is only for pages that came from here.';
-        return context.json({ error: { code: 'forbidden', message } }, 403);
+        return context.json({ error: new PgfreshError('PGF_HTTP_PAGE', {}) }, 403);
       });
     },
     upgrade: (_request, socket) => {
-      const message = `Nothing below ${path} speaks another protocol.`;
-      refuseUpgrade(socket, '404 Not Found', { error: { code: 'not_found', message } });
+      refuseUpgrade(socket, '404 Not Found', { error: nothingAt(path) });
     },
     drain: async () => {},
   };

@@ -1,5 +1,6 @@
 import type { Hono } from 'hono';
 import type { Queryable } from '../database/index.ts';
+import { PgfreshError } from '../errors/index.ts';
 import { sharedOverview } from './overview.ts';
 import { statusPage, type Status } from './status-page.ts';
 
@@ -22,9 +23,7 @@ export function consoleRoutes(app: Hono, { db, status }: ConsoleOptions): void {
     try {
       return context.json(await overview());
     } catch {
-      // Whoever asks, asks again; /readyz and the log say why.
-      const message = 'The database does not answer now; /readyz?verbose says more.';
-      return context.json({ error: { code: 'unavailable', message } }, 503);
+      return context.json({ error: new PgfreshError('PGF_HTTP_UNAVAILABLE', {}) }, 503);
     }
   });
 }

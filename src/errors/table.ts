@@ -261,6 +261,42 @@ export const errorTable = {
     says: 'The run of "{name}" was cut after {limit}.',
     next: 'Let the work do less at a time, or allow it more with maxRun.',
   },
+  // These a client of the HTTP server meets.
+  PGF_HTTP_TOKEN: {
+    exit: failure,
+    says: 'This needs the token of the server.',
+    next: 'Send "Authorization: Bearer <token>"; the token is that of PGFRESH_TOKEN, or else in the file "token" of the data folder.',
+  },
+  PGF_HTTP_HOST: {
+    exit: failure,
+    says: 'The host "{host}" is not one of the names of this server.',
+    next: 'If it is yours, add it to allowedHosts of the configuration (PGFRESH_ALLOWED_HOSTS).',
+  },
+  PGF_HTTP_PAGE: {
+    exit: failure,
+    says: 'Only pages that came from this server may ask this.',
+    next: 'Open the page at the address of this server.',
+  },
+  PGF_HTTP_NOT_FOUND: {
+    exit: failure,
+    says: 'There is nothing at {path}.',
+    next: 'Check the path, and that this process runs the role that answers it: /live needs the gateway, /status and /api the console. docs/operations.md lists all of them.',
+  },
+  PGF_HTTP_CLIENT: {
+    exit: failure,
+    says: 'The client for browsers is not built.',
+    next: 'Run "npm run build" in the clone of pgfresh.',
+  },
+  PGF_HTTP_FAILED: {
+    exit: failure,
+    says: 'Something failed that pgfresh did not expect.',
+    next: 'Look at the log of the server, which says what.',
+  },
+  PGF_HTTP_UNAVAILABLE: {
+    exit: failure,
+    says: 'The database does not answer now.',
+    next: 'Ask again in a moment; /readyz?verbose says more.',
+  },
   // These a client of the gateway meets; docs/protocol.md says where.
   PGF_LIVE_TOKEN: {
     exit: failure,

@@ -101,6 +101,7 @@ export type EventOf<Type extends EventType> = Extract<PgfreshEvent, { type: Type
 
 /** What is not an error but should not stay unseen. Grouped by code wherever it is counted. */
 export type WarningCode =
+  | 'setting_misspelt'
   | 'transaction_pooler'
   | 'subscriber_failed'
   | 'type_unresolved'

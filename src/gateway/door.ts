@@ -57,8 +57,7 @@ export function doorOf(parts: DoorParts): Door {
       context.header('access-control-allow-origin', '*');
       context.header('cache-control', 'no-cache');
       if (script !== undefined) return context.body(script, 200, { 'content-type': 'text/javascript; charset=utf-8' });
-      const message = 'The client is not built; run "npm run build".';
-      return context.json({ error: { code: 'not_found', message } }, 404);
+      return context.json({ error: new PgfreshError('PGF_HTTP_CLIENT', {}) }, 404);
     });
     app.get(`${path}/events`, (context) =>
       answering(context, async ({ incoming, outgoing }) => {

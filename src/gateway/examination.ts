@@ -1,5 +1,6 @@
 import type { Queryable } from '../database/index.ts';
-import { PgfreshError } from '../errors/index.ts';
+import { asPgfreshError, PgfreshError } from '../errors/index.ts';
+import { Identity } from './identity.ts';
 import type { GatewaySettings } from './settings.ts';
 
 /** One check of the gateway that was made; `pgfresh check` shows it beside its own. */
@@ -44,9 +45,21 @@ export async function examineGateway(
   const types = await database.query<PrivateType>(privateTypes, [roles]);
   const isServed = rls !== undefined || (jwt === undefined && anonymous === undefined);
   return [
+    ...(await secretFindings(gateway)),
     ...problems.map(({ problem, next }) => ({ ...fatal(problem), next })),
     ...types.flatMap((type) => [...(isServed ? [] : [unserved(type)]), ...warningsOf(type)]),
   ];
+}
+
+/** Without its secret a gateway does not start. */
+async function secretFindings(gateway: Pick<GatewaySettings, 'jwt' | 'anonymous'>): Promise<GatewayFinding[]> {
+  try {
+    await new Identity(gateway).open();
+    return [];
+  } catch (error) {
+    const { code, message, next } = asPgfreshError(error);
+    return [{ name: 'gateway', state: 'fatal', detail: message, code, next }];
+  }
 }
 
 function fatal(problem: string): GatewayFinding {

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Hono } from 'hono';
+import { PgfreshError } from '../errors/index.ts';
 
 /** A part of the server that asks by itself who comes, and keeps connections open. */
 export interface Door {
@@ -15,6 +16,10 @@ export interface Door {
 
 export function leadsTo(door: Pick<Door, 'path'>, path: string): boolean {
   return path === door.path || path.startsWith(`${door.path}/`);
+}
+
+export function nothingAt(path: string): PgfreshError {
+  return new PgfreshError('PGF_HTTP_NOT_FOUND', { path });
 }
 
 /** Answers a client that asked for another protocol, and ends the connection. */

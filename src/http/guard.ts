@@ -2,6 +2,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { isIP } from 'node:net';
 import type { Context, MiddlewareHandler } from 'hono';
 import { isLoopback } from '../config/index.ts';
+import { PgfreshError } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { leadsTo, type Door } from './door.ts';
 
@@ -26,9 +27,9 @@ const open = new Set(['/livez', '/readyz']);
  */
 export function guard({ host, allowedHosts, token, events, doors = [] }: GuardOptions): MiddlewareHandler {
   const isOurs = hostCheck(host, allowedHosts);
-  const refuse = (context: Context, status: 401 | 403, reason: string): Response => {
-    events.emit({ type: 'http.refused', status, reason, path: context.req.path });
-    return context.json({ error: { code: status === 401 ? 'unauthorized' : 'forbidden', message: reason } }, status);
+  const refuse = (context: Context, status: 401 | 403, error: PgfreshError): Response => {
+    events.emit({ type: 'http.refused', status, reason: error.message, path: context.req.path });
+    return context.json({ error }, status);
   };
   return async (context, next) => {
     const name = hostName(context.req.header('host'));
@@ -39,11 +40,7 @@ export function guard({ host, allowedHosts, token, events, doors = [] }: GuardOp
     const free = reading.has(context.req.method) && (local || health);
     if (!free && !hasToken(context.req.header('authorization'), token)) {
       context.header('www-authenticate', 'Bearer');
-      return refuse(
-        context,
-        401,
-        'Send "Authorization: Bearer <token>"; the token is in the data folder unless one was configured.',
-      );
+      return refuse(context, 401, new PgfreshError('PGF_HTTP_TOKEN', {}));
     }
     return next();
   };
@@ -56,8 +53,8 @@ export function hostCheck(host: string, allowedHosts: readonly string[]): (name:
   return (name) => hosts.has(name) || (!isLoopback(host) && isIP(name) !== 0);
 }
 
-export function foreignHost(name: string): string {
-  return `The host "${name}" is not one of this server's names; add it to allowedHosts.`;
+export function foreignHost(host: string): PgfreshError {
+  return new PgfreshError('PGF_HTTP_HOST', { host });
 }
 
 export function hostName(header: string | undefined): string {

@@ -8,7 +8,7 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Service } from '../lifecycle/index.ts';
 import type { Health, Metrics } from '../watch/index.ts';
-import { leadsTo, refuseUpgrade, type Door } from './door.ts';
+import { leadsTo, nothingAt, refuseUpgrade, type Door } from './door.ts';
 import { foreignHost, guard, hostCheck, hostName } from './guard.ts';
 import { tokenOf } from './token.ts';
 
@@ -106,15 +106,12 @@ export class HttpServer extends Service {
     );
     for (const door of doors) door.routes(app);
     routes?.(app);
-    app.notFound((context) =>
-      context.json({ error: { code: 'not_found', message: `There is nothing at ${context.req.path}.` } }, 404),
-    );
+    app.notFound((context) => context.json({ error: nothingAt(context.req.path) }, 404));
     app.onError((error, context) => {
       const { method, path } = context.req;
       events.emit({ type: 'http.failed', method, path, problem: problemOf(error) });
-      // What went wrong inside is for the log, not for whoever asked.
-      const message = 'Something failed that pgfresh did not expect; its log says what.';
-      return context.json({ error: { code: 'unexpected', message } }, 500);
+      // What went wrong inside is for the log, not for the client.
+      return context.json({ error: new PgfreshError('PGF_HTTP_FAILED', {}) }, 500);
     });
     return app;
   }
@@ -124,14 +121,13 @@ export class HttpServer extends Service {
     const path = URL.parse(request.url ?? '', 'http://localhost')?.pathname ?? '';
     const name = hostName(request.headers.host);
     if (!hostCheck(settings.host, settings.allowedHosts)(name)) {
-      const reason = foreignHost(name);
-      events.emit({ type: 'http.refused', status: 403, reason, path });
-      return refuseUpgrade(socket, '403 Forbidden', { error: { code: 'forbidden', message: reason } });
+      const error = foreignHost(name);
+      events.emit({ type: 'http.refused', status: 403, reason: error.message, path });
+      return refuseUpgrade(socket, '403 Forbidden', { error });
     }
     const door = doors.find((candidate) => leadsTo(candidate, path));
     if (door) return door.upgrade(request, socket, head);
-    const message = `There is nothing at ${path}.`;
-    return refuseUpgrade(socket, '404 Not Found', { error: { code: 'not_found', message } });
+    return refuseUpgrade(socket, '404 Not Found', { error: nothingAt(path) });
   }
 
   async #listen(host: string, port: number, last: number): Promise<number> {

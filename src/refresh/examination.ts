@@ -1,6 +1,7 @@
 import { readLoginRoles, type Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import { didYouMean } from '../registry/index.ts';
+import { writeProblems } from './written-columns.ts';
 import { readCatalog, type Catalog, type Fetchers } from './catalog.ts';
 
 /** One check of what can be fetched; `pgfresh check` shows it beside its own. */
@@ -36,6 +37,11 @@ export async function examineFetchers(
       detail: `its fetcher has the source timestamp ${fetcher.sourceTimestamp} and the registry has none, so older data may replace newer`,
       next: `Run: update pgfresh.data_type_registry set source_timestamp_field = '${fetcher.sourceTimestamp}' where data_type = '${name}';`,
     });
+  }
+  // Where there is a schema of the row, that is compared with the table.
+  for (const type of [...types.values()].filter(({ fetcher }) => !fetcher.row)) {
+    for (const { state, problem, next } of writeProblems(type))
+      findings.push({ name: `data type ${type.name}`, state, detail: problem, code: 'PGF_ROW_MISMATCH', next });
   }
   const names = [...types.values()].map(({ name }) => name);
   if (file === undefined && (await hasTypes(db))) {

@@ -8,6 +8,8 @@ export {
 } from '../config/index.ts';
 export { isEmpty, type ColumnChange, type Overridden, type RegistryDiff } from './diff.ts';
 export { examineRegistry } from './examination.ts';
+export { jsonSchemaOf } from './json-schema.ts';
+export { sampleOf } from './sample.ts';
 export { admitKey } from './key.ts';
 export { listTypes, type ListedType } from './list.ts';
 export { didYouMean, rowColumns } from './row-columns.ts';

@@ -44,6 +44,8 @@ export async function examine(load: () => Promise<ResolvedConfig>, further: Furt
   }
   const { settings } = config;
   findings.push(good('configuration', config.file ?? 'no file; defaults, environment and flags'));
+  for (const { message: detail, next } of config.misspelt)
+    findings.push({ name: 'environment', state: 'warning', detail, next });
   findings.push(await examineDataDir(settings), examineHttp(settings));
   for (const [name, check] of Object.entries(further.configuration ?? {}))
     findings.push(...(await check(config).catch((error: unknown) => [bad(name, error)])));

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { exportJWK, generateKeyPair, SignJWT, type CryptoKey } from 'jose';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { resolveConfig } from '../../src/config/index.ts';
+import { examineGateway } from '../../src/gateway/index.ts';
 import { atEnd } from '../harness/database.ts';
 import { LiveClient } from './live-client.ts';
 import { LiveScene, secret, tokenOf, type RunningGateway } from './live-scene.ts';
@@ -157,7 +158,7 @@ describe('a page', () => {
 
   it('reaches the server under one of its own names only', async () => {
     const headers = { ...bearer(await tokenOf('ada')), host: 'rebound.example.com' };
-    await expect(open(headers)).rejects.toMatchObject(refusedWith(403, 'forbidden'));
+    await expect(open(headers)).rejects.toMatchObject(refusedWith(403, 'PGF_HTTP_HOST'));
   });
 });
 
@@ -251,3 +252,17 @@ function unsigned(payload: object): string {
   const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString('base64url');
   return `${part({ alg: 'none' })}.${part(payload)}.`;
 }
+
+it('truth 26: check says that the secret of tokens is not set', async () => {
+  const gateway = { jwt: { userClaim: 'sub', secret: { env: 'UNSET_JWT_SECRET' } } };
+  expect(await examineGateway(scene.db, { gateway })).toContainEqual({
+    name: 'gateway',
+    state: 'fatal',
+    code: 'PGF_GATEWAY_SECRET',
+    detail:
+      'The secret of gateway.jwt can not be used: expected 32 characters or more in the variable UNSET_JWT_SECRET, got 0',
+    next: 'Put a secret of 32 characters or more there, the same by which the tokens are signed.',
+  });
+  const set = { jwt: { userClaim: 'sub', secret: { env: 'TEST_JWT_SECRET' } } };
+  expect(await examineGateway(scene.db, { gateway: set })).toEqual([]);
+});

@@ -259,19 +259,26 @@ describe('the port', () => {
   });
 });
 
-it('answers what is not there and what breaks as JSON', async () => {
+it('truth 26: answers what is not there and what breaks with a code and a next step', async () => {
   const { server, seen } = await start();
   const [missing, broken] = [await fetch(`${server.url}/nope`), await fetch(`${server.url}/broken`)];
   expect([missing.status, await missing.json()]).toEqual([
     404,
-    { error: { code: 'not_found', message: 'There is nothing at /nope.' } },
+    {
+      error: {
+        code: 'PGF_HTTP_NOT_FOUND',
+        message: 'There is nothing at /nope.',
+        next: expect.stringMatching(/^Check the path, .*the gateway/) as string,
+      },
+    },
   ]);
   expect([broken.status, await broken.json()]).toEqual([
     500,
     {
       error: {
-        code: 'unexpected',
-        message: 'Something failed that pgfresh did not expect; its log says what.',
+        code: 'PGF_HTTP_FAILED',
+        message: 'Something failed that pgfresh did not expect.',
+        next: 'Look at the log of the server, which says what.',
       },
     },
   ]);

@@ -73,3 +73,45 @@ describe('truth 9: a column that no row can have', () => {
     expect(sanityDetail(bounds, [{ price: 1 }, { price: 2, volume: null }])).toBe('price, volume within bounds');
   });
 });
+
+describe('truth 26: check of a data type without row', () => {
+  const schema = z.object({
+    symbol: z.string(),
+    price: z.number().nullable(),
+    time: z.iso.datetime(),
+    more: z.array(z.object({ text: z.string() })),
+  });
+  const rows = ({ symbol, price, time, more }: z.output<typeof schema>) => [
+    { symbol, price, quoted_at: new Date(time).toISOString(), note: more[0]!.text },
+  ];
+  const mismatches = async (changes: object) =>
+    (await examineFetchers(database, configured(changes)))
+      .filter(({ code }) => code === 'PGF_ROW_MISMATCH')
+      .map(({ state, detail }) => [state, detail]);
+
+  it('sees a renamed column, and one that is needed and not filled in', async () => {
+    await syncRegistry(database, configured({}), new Events());
+    expect(await mismatches({ schema, rows })).toEqual([]);
+    await database.query('alter table public.quote rename column price to prices');
+    expect(await mismatches({ schema, rows })).toEqual([
+      ['fatal', 'rows fills in price, and public.quote has no such column; did you mean "prices"?'],
+    ]);
+    await database.query('alter table public.quote rename column prices to price');
+    await database.query('alter table public.quote add column exchange text not null');
+    expect(await mismatches({ schema, rows })).toEqual([
+      ['warning', 'column exchange of public.quote is not null and has no default, and rows does not fill it in'],
+    ]);
+    await database.query('alter table public.quote drop column exchange');
+  });
+
+  it('says nothing where rows can not be asked', async () => {
+    const fails = () => {
+      throw new Error('no real answer');
+    };
+    expect(await mismatches({ schema, rows: fails })).toEqual([]);
+    expect(await mismatches({ schema: z.any(), rows: (answer: { deep: { symbol: string } }) => answer.deep })).toEqual(
+      [],
+    );
+    expect(await mismatches({ schema, rows: () => null })).toEqual([]);
+  });
+});

@@ -20,6 +20,7 @@ export function addConfig(program: Command): void {
         env: settings[name].env,
         flag: settings[name].flag.split(' ', 1)[0]!,
       }));
+      for (const { message } of resolved.misspelt) output.hint(message);
       output.result({ file: resolved.file ?? null, settings: shown }, () => {
         const rows = shown.map(({ name, value, from, env, flag }) => [
           name,

@@ -1,0 +1,63 @@
+import { didYouMean, jsonSchemaOf, sampleOf, type AnswerContext, type TableColumn } from '../registry/index.ts';
+import type { RefreshType } from './refresh-type.ts';
+
+/**
+ * The columns that `rows` fills in, as far as that can be told without an answer: from what it makes of a made-up one of
+ * the form that the schema describes. Undefined if that says nothing.
+ */
+export function writtenColumns({ fetcher, keyColumns, name }: RefreshType): readonly string[] | undefined {
+  const read = jsonSchemaOf(fetcher.schema);
+  if ('problem' in read) return undefined;
+  const context: AnswerContext = {
+    key: keyColumns.map(() => 'A').join('|'),
+    keyParts: keyColumns.map(() => 'A'),
+    metadata: {},
+    dataType: name,
+    now: new Date(),
+    fetchedAt: new Date(),
+    signal: new AbortController().signal,
+    status: 200,
+    headers: new Headers(),
+  };
+  try {
+    const made = fetcher.rows(sampleOf(read.schema), context);
+    const row: unknown = Array.isArray(made) ? made[0] : made;
+    if (typeof row !== 'object' || row === null || row instanceof Promise) return undefined;
+    return Object.entries(row).flatMap(([column, value]) => (value === undefined ? [] : [column]));
+  } catch {
+    // It was no real answer.
+    return undefined;
+  }
+}
+
+/** Why no row of the data type could be written, though each one that is fetched costs a call. */
+export function* writeProblems(
+  type: RefreshType,
+): Generator<{ state: 'warning' | 'fatal'; problem: string; next: string }> {
+  const written = writtenColumns(type);
+  if (!written) return;
+  const { table, timestamp } = type;
+  const columns = [...table.columns.values()];
+  const names = columns.map(({ name }) => name);
+  for (const column of written) {
+    if (names.includes(column) || column === timestamp) continue;
+    yield {
+      state: 'fatal',
+      problem: `rows fills in ${column}, and ${table.name} has no such column${didYouMean(column, names)}`,
+      next: `Add the column to ${table.name}, or correct rows of the data type.`,
+    };
+  }
+  for (const { name } of columns.filter(isNeeded)) {
+    if (written.includes(name) || name === timestamp || type.keyColumns.includes(name)) continue;
+    yield {
+      // With a real answer it may.
+      state: 'warning',
+      problem: `column ${name} of ${table.name} is not null and has no default, and rows does not fill it in`,
+      next: 'Fill it in, or give the column a default.',
+    };
+  }
+}
+
+function isNeeded({ required, filled }: TableColumn): boolean {
+  return required && !filled;
+}
