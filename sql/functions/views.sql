@@ -141,7 +141,7 @@ select s.name as source,
     join pgfresh.data_type_registry as r on r.type_id = p.type_id
     where r.source_id = s.id and p.opened_at is not null
   ) as paused_types,
-  s.breaker_failures, s.breaker_window, s.breaker_pause, s.managed_by, s.overrides
+  s.breaker_failures, s.breaker_window, s.breaker_pause, s.managed_by, s.overrides, b.rate as quota_pace
 from pgfresh.sources as s
 cross join (select pgfresh.clock() as now) as c
 left join lateral pgfresh.calls_now(s, c.now) as calls on s.rate_limit_per_minute is not null

@@ -10,6 +10,7 @@ import type {
   Triggered,
 } from '../schedule/index.ts';
 import { table } from './output.ts';
+import { timeText } from './time-text.ts';
 
 const none = `No jobs yet.
 Next: Add one to jobs of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.scheduled_jobs; docs/schedules.md shows both.`;
@@ -108,5 +109,5 @@ function took(ms: number | null): string {
 }
 
 function time(at: Date | null): string {
-  return at === null ? '–' : at.toISOString().replace(/\.\d+Z$/, 'Z');
+  return at === null ? '–' : timeText(at);
 }

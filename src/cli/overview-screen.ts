@@ -1,6 +1,8 @@
 import { styleText } from 'node:util';
 import type { Freshness, Overview, SourceOverview, TypeOverview } from '../watch/index.ts';
 import { table } from './output.ts';
+import { sizeText } from './size-text.ts';
+import { timeText } from './time-text.ts';
 
 const goodStates = ['ok', 'rate'];
 
@@ -25,7 +27,7 @@ function headline({ at, workers, planned_at: planned }: Overview): string {
   const age = planned === null ? undefined : (Date.parse(at) - Date.parse(planned)) / 1_000;
   const planner = age === undefined ? 'the planner has not run yet' : `planner ${seconds(age)} ago`;
   const working = workers === 0 ? 'no worker' : counted(workers, 'worker');
-  return `pgfresh  ${at.slice(0, 19).replace('T', ' ')}  ${working}, ${planner}`;
+  return `pgfresh  ${timeText(at)}  ${working}, ${planner}`;
 }
 
 function freshnessLine({
@@ -53,10 +55,10 @@ function sourceRow(source: SourceOverview): string[] {
     source.source,
     source.state,
     source.calls_limit === null ? 'no limit' : `${source.calls_minute} of ${source.calls_limit}`,
-    `${source.calls_hour} calls, ${size(source.bytes_hour)}`,
+    `${source.calls_hour} calls, ${sizeText(source.bytes_hour)}`,
     source.quota_cap === null
       ? 'no limit'
-      : `${size(source.quota_used! + source.quota_reserved!)} of ${size(source.quota_cap)}`,
+      : `${sizeText(source.quota_used! + source.quota_reserved!)} of ${sizeText(source.quota_cap)}`,
     String(source.ready),
     String(source.waiting),
     String(source.running),
@@ -65,7 +67,7 @@ function sourceRow(source: SourceOverview): string[] {
 
 function pauseLine({ source, state, pause_reason: why, paused_until: until }: SourceOverview): string[] {
   if (goodStates.includes(state)) return [];
-  const rest = [until === null || until === 'infinity' ? '' : ` until ${until.slice(11, 19)}`, why ? `: ${why}` : ''];
+  const rest = [until === null || until === 'infinity' ? '' : ` until ${timeText(until)}`, why ? `: ${why}` : ''];
   return [`${styleText('yellow', `${source} is not called (${state})`)}${rest.join('')}`];
 }
 
@@ -117,12 +119,4 @@ function percent(share: number): string {
 function seconds(count: number): string {
   if (count < 120) return `${Math.max(0, Math.round(count))} s`;
   return count < 7_200 ? `${Math.round(count / 60)} min` : `${Math.round(count / 3_600)} h`;
-}
-
-/** Decimal, as providers bill. */
-function size(bytes: number): string {
-  const units = ['B', 'KB', 'MB', 'GB', 'TB'];
-  const unit = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log10(Math.max(1, bytes)) / 3)));
-  const value = bytes / 1_000 ** unit;
-  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }

@@ -16,6 +16,7 @@ import { addSpending } from './commands/spending.ts';
 import { addTop } from './commands/top.ts';
 import { addTry } from './commands/try.ts';
 import { addType } from './commands/type.ts';
+import { formatHelp } from './help.ts';
 import { refuseUnknownCommand } from './unknown-command.ts';
 import { version } from './version.ts';
 
@@ -77,7 +78,7 @@ export function createProgram(): Command {
     .helpOption('-h, --help', 'show this help')
     .helpCommand('help [command]', 'show the help of a command')
     .addHelpText('after', examples)
-    .configureHelp({ showGlobalOptions: true })
+    .configureHelp({ showGlobalOptions: true, formatHelp })
     .configureOutput({ outputError: () => {} })
     .exitOverride()
     .action((_options: object, command: Command) => {

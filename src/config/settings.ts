@@ -38,8 +38,7 @@ export const settings = {
     secret: true,
   },
   listenUrl: {
-    about:
-      'PostgreSQL by which changes are heard of, where databaseUrl leads to a transaction pooler; without it they are polled there',
+    about: 'PostgreSQL to listen on for changes, where databaseUrl is a transaction pooler; without it they are polled',
     env: 'PGFRESH_LISTEN_URL',
     flag: '--listen-url <url>',
     schema: z.string().min(1).optional(),
@@ -83,14 +82,14 @@ export const settings = {
     secret: true,
   },
   logLevel: {
-    about: 'the least important log lines to print: debug, info, warn, error or silent',
+    about: 'minimum log level: debug, info, warn, error or silent',
     env: 'PGFRESH_LOG_LEVEL',
     flag: '--log-level <level>',
     schema: z.enum(['debug', 'info', 'warn', 'error', 'silent']),
     default: 'info',
   },
   poolSize: {
-    about: 'database connections of this process at the most',
+    about: 'maximum database connections of this process',
     env: 'PGFRESH_POOL_SIZE',
     flag: '--pool-size <number>',
     schema: wholeNumber(1, 1_000),
@@ -114,14 +113,14 @@ export const settings = {
     default: undefined,
   },
   workerConcurrency: {
-    about: 'answers that a worker waits for at the most',
+    about: 'maximum concurrent fetches per worker',
     env: 'PGFRESH_WORKER_CONCURRENCY',
     flag: '--worker-concurrency <number>',
     schema: wholeNumber(1, 10_000),
     default: 100,
   },
   schedulerConcurrency: {
-    about: 'scheduled jobs that a process runs at the same time, and connections that it has for them',
+    about: 'maximum scheduled jobs that a process runs at a time, each with a connection',
     env: 'PGFRESH_SCHEDULER_CONCURRENCY',
     flag: '--scheduler-concurrency <number>',
     schema: wholeNumber(1, 1_000),
@@ -135,7 +134,7 @@ export const settings = {
     default: '10s',
   },
   statementTimeout: {
-    about: 'time after which PostgreSQL cancels a statement of ours',
+    about: 'time after which PostgreSQL cancels a statement of pgfresh',
     env: 'PGFRESH_STATEMENT_TIMEOUT',
     flag: '--statement-timeout <time>',
     schema: duration,

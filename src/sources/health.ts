@@ -35,6 +35,8 @@ export interface SourceHealth {
   readonly quota_used: number | null;
   readonly quota_reserved: number | null;
   readonly quota_free: number | null;
+  /** Bytes a second at which the quota is spread over its window. */
+  readonly quota_pace: number | null;
   /** When it may use bytes again; null if it may now. */
   readonly quota_until: Date | null;
   /** API keys that the provider refuses, from 1. */
@@ -67,7 +69,7 @@ export function listSources(db: Queryable): Promise<SourceHealth[]> {
   return db.query<SourceHealth>(`
     select source, state, enabled, failure_streak, last_success_at, last_failure_at, paused_until::text, paused_by, pause_reason, breaker_opened_at,
       rate_limit_per_minute, api_keys, calls_free, next_call_at, max_concurrency, one_key_at_a_time, quota_cap, quota_used, quota_reserved, quota_free,
-      quota_until, denied_keys, paused_types, overrides
+      quota_pace, quota_until, denied_keys, paused_types, overrides
     from pgfresh.source_health order by source`);
 }
 

@@ -52,6 +52,65 @@ describe('help', () => {
   });
 });
 
+describe('truth 22: the help', () => {
+  it.each([['jobs'], ['source'], ['type'], ['refused'], ['cron'], ['migrate']])(
+    'of %s shows its commands first and the options of every command last',
+    async (command) => {
+      const { stdout } = await run([command, '--help']);
+      const places = ['Commands:', 'Options:', 'Global Options:'].map((title) => stdout.indexOf(`\n${title}\n`));
+      expect(places).toEqual(places.toSorted((a, b) => a - b));
+      expect(places[0]).toBeGreaterThan(0);
+    },
+  );
+});
+
+describe('truth 22: a mistyped variable', () => {
+  const env = { PGFRESH_PROT: '4500' };
+  const warning = 'The environment variable PGFRESH_PROT is no setting of pgfresh; did you mean PGFRESH_PORT?';
+
+  it('is a finding of check, and a hint of other commands', async () => {
+    expect((await run(['check'], env)).stdout).toContain(`! environment: ${warning}\n  Next: Correct its name`);
+    expect((await run(['config'], env)).stderr).toContain(warning);
+    expect((await run(['migrate', 'status'], { ...env, DATABASE_URL: url })).stderr).toContain(warning);
+  });
+});
+
+describe('truth 26: before the first start', () => {
+  it.each([
+    [['explain', 'quote', 'AAPL']],
+    [['refresh', 'quote', 'AAPL']],
+    [['try', 'quote', 'AAPL']],
+    [['refused', 'list']],
+    [['source', 'pause', 'market']],
+    [['stop-spending']],
+    [['jobs', 'run', 'nightly']],
+  ])('%j says what to do, and creates nothing', async (args) => {
+    const folder = await mkdtemp(join(tmpdir(), 'pgfresh-nothing-'));
+    onTestFinished(() => rm(folder, { recursive: true }));
+    const { code, stderr } = await runCli(args, { cwd: folder });
+    expect([code, stderr]).toEqual([
+      4,
+      `PGF_NOTHING_YET There is nothing here yet: the folder .pgfresh has no database, and DATABASE_URL is not set.
+Next: Start with "pgfresh dev", which creates the database, or set DATABASE_URL.\n`,
+    ]);
+    expect(await readdir(folder)).toEqual([]);
+  });
+
+  it('uninstall has nothing to do', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'pgfresh-nothing-'));
+    onTestFinished(() => rm(folder, { recursive: true }));
+    expect(await runCli(['migrate', 'uninstall', '--yes'], { cwd: folder })).toMatchObject({ code: 0 });
+    expect(await readdir(folder)).toEqual([]);
+  });
+
+  it('explain on a database without pgfresh says that it is not migrated', async () => {
+    const { code, stderr } = await run(['explain', 'quote', 'AAPL'], {
+      DATABASE_URL: await createDatabase({ empty: true }),
+    });
+    expect([code, stderr]).toEqual([4, expect.stringMatching(/^PGF_MIGRATION_PENDING /)]);
+  });
+});
+
 describe('a wrong command line', () => {
   it.each([
     [['migrat'], 'PGF_USAGE', /Did you mean migrate\?/],

@@ -216,6 +216,28 @@ Next: the refresh goes on; "pgfresh explain quote AAPL" shows it.\n`,
     expect(again).toMatchObject({ result: 'merged', attempt: { status: 'succeeded', outcome: 'fresh' } });
     worker.signal('SIGTERM');
     expect(await worker.exit).toBe(0);
+  });
+
+  it('truth 22: and every command shows times in one format', async () => {
+    // One format for times, to the second; as JSON they are whole.
+    await database.query(`select pgfresh.pause_source('market', pgfresh.clock() + interval '1 hour')`);
+    for (const args of [
+      ['explain', 'quote', 'NEW'],
+      ['source', 'list'],
+      ['source', 'show', 'market'],
+      ['refused', 'list'],
+      ['migrate', 'status'],
+      ['top', '--once'],
+    ]) {
+      const { stdout } = await pgfresh(...args);
+      const times = stdout.match(/\d{4}-\d\d-\d\d\S*( \d\d:\S*)?|\d\d:\d\d:\d\d\S*/g) ?? [];
+      expect([
+        args,
+        times.length > 0,
+        times.filter((time) => !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ[.,:]?$/.test(time)),
+      ]).toEqual([args, true, []]);
+    }
+    await database.query(`select pgfresh.resume_source('market')`);
     // Other tests count what was fetched.
     await database.query(
       `truncate pgfresh.history_succeeded, pgfresh.history_other, pgfresh.history_attempt; delete from pgfresh.refused_answer`,

@@ -20,12 +20,13 @@ const pgfresh = (...args: string[]) => runCli(args, { cwd, env: { DATABASE_URL: 
 const json = async <T>(...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout) as T;
 
 describe('pgfresh source', () => {
-  it('lists all of them, in words and as JSON', async () => {
+  it('truth 22: lists all of them in units that people read, says what free means, and is whole as JSON', async () => {
     const { code, stdout } = await pgfresh('source', 'list');
     expect(code).toBe(0);
-    expect(stdout).toMatch(/^source +state +calls free +bytes free +last success +why\n/);
-    expect(stdout).toMatch(/^market +ok +no limit +no limit +never$/m);
-    expect(stdout).toMatch(/^paid +ok +56 of 300 +\d+ of 950000 +never$/m);
+    expect(stdout).toMatch(/^source +state +calls free +bytes free +pace +last success +why\n/);
+    expect(stdout).toMatch(/^market +ok +no limit +no limit +– +never$/m);
+    expect(stdout).toMatch(/^paid +ok +56 of 300\/min +31\.7 KB of 950 KB +30\.6 KB\/day +never$/m);
+    expect(stdout).toMatch(/\n\nFree is what may be used this moment\. .* at the pace shown\.\n$/);
     const { sources } = await json<{ sources: SourceHealth[] }>('source', 'list');
     expect(sources).toMatchObject([
       { source: 'market', state: 'ok', calls_free: null, quota_cap: null },
@@ -41,7 +42,7 @@ describe('pgfresh source', () => {
   it('pauses and resumes one, and says so in check', async () => {
     expect(await pgfresh('source', 'pause', 'paid', '--for', '2h', '--reason', 'maintenance')).toMatchObject({
       code: 0,
-      stdout: expect.stringMatching(/^paid is paused until \d{4}-.*\.\n$/) as string,
+      stdout: expect.stringMatching(/^paid is paused until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\.\n$/) as string,
     });
     expect((await pgfresh('check')).stdout).toMatch(
       /! source paid: paused: maintenance\n {2}Next: Run "pgfresh source/,
@@ -104,13 +105,15 @@ describe('pgfresh source', () => {
 
   it('calibrates one, and shows the gap', async () => {
     const dry = await pgfresh('source', 'calibrate', 'paid', '1.5KB', '--dry-run');
-    expect(dry.stdout).toMatch(/^provider +1500 bytes\nledger +0 bytes\ngap +\+1500 bytes\nNothing was written\.$/m);
+    expect(dry.stdout).toMatch(
+      /^provider +1500 bytes \(1\.5 KB\)\nledger +0 bytes \(0 B\)\ngap +\+1500 bytes \(1\.5 KB\)\nNothing was written\.$/m,
+    );
     const { calibration } = await json<{ calibration: Calibration }>('source', 'calibrate', 'paid', '1500');
     expect(calibration).toMatchObject({ source: 'paid', gap_bytes: 1_500, correction: 1 });
     expect((await pgfresh('source', 'calibrate', 'paid', '1500')).stdout).toMatch(/They agree\.\n$/);
     const since = new Date(Date.now() - 7_200_000).toISOString();
     const less = await pgfresh('source', 'calibrate', 'paid', '1000', '--since', since, '--reason', 'the invoice');
-    expect(less.stdout).toMatch(/^gap +-500 bytes\nEntered as correction 2\.$/m);
+    expect(less.stdout).toMatch(/^gap +-500 bytes \(-500 B\)\nEntered as correction 2\.$/m);
     expect(await scene.value(`select reason from pgfresh.usage_correction where id = 2`)).toBe('the invoice');
   });
 

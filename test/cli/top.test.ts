@@ -30,7 +30,7 @@ describe('pgfresh top', () => {
     const { code, stdout, stderr } = await top();
     expect([code, stderr]).toEqual([0, '']);
     expect(stdout).not.toContain('\x1b');
-    expect(stdout).toMatch(/^pgfresh {2}\d{4}-\d\d-\d\d \d\d:\d\d:\d\d {2}1 worker, planner \d+ s ago$/m);
+    expect(stdout).toMatch(/^pgfresh {2}\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ {2}1 worker, planner \d+ s ago$/m);
     expect(stdout).toMatch(/^0\.0 % fresh for 1 view of 1 pair \(0 fresh, 0 stale, 1 missing\)$/m);
     expect(stdout).toMatch(/^source +state +calls\/min +this hour +bytes +ready +waiting +running$/m);
     expect(stdout).toMatch(/^market +ok +no limit +0 calls, 0 B +no limit +0 +0 +0$/m);
@@ -52,7 +52,9 @@ describe('pgfresh top', () => {
 
   it('says why a source is not called', async () => {
     await scene.db.query(`select pgfresh.pause_source('paid', pgfresh.clock() + interval '1 hour', 'maintenance')`);
-    expect((await top('--once')).stdout).toMatch(/^paid is not called \(paused\) until \d\d:\d\d:\d\d: maintenance$/m);
+    expect((await top('--once')).stdout).toMatch(
+      /^paid is not called \(paused\) until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: maintenance$/m,
+    );
     await scene.db.query(`select pgfresh.resume_source('paid'), pgfresh.stop_spending('enough')`);
     expect((await top('--once')).stdout).toMatch(/^stopped: enough \("pgfresh resume-spending" lets it go on\)$/m);
     await scene.db.query('select pgfresh.resume_spending()');

@@ -151,3 +151,13 @@ it('suggests what is near and nothing that is not', () => {
   expect(nearMiss('DATADIR', ['dataDir'])).toBe('dataDir');
   expect(nearMiss('banana', ['host', 'port'])).toBeUndefined();
 });
+
+it('truth 22: names a variable of the environment that is nearly a setting, and no other', () => {
+  const misspelt = (env: Record<string, string>) => resolveConfig({ env }).misspelt.map(({ message }) => message);
+  expect(misspelt({ PGFRESH_PROT: '1', PGFRESH_LOGLEVEL: 'warn', pgfresh_token: 'x' })).toEqual([
+    'The environment variable PGFRESH_PROT is no setting of pgfresh; did you mean PGFRESH_PORT?',
+    'The environment variable PGFRESH_LOGLEVEL is no setting of pgfresh; did you mean PGFRESH_LOG_LEVEL?',
+    'The environment variable pgfresh_token is no setting of pgfresh; did you mean PGFRESH_TOKEN?',
+  ]);
+  expect(misspelt({ PGFRESH_PORT: '1', PGFRESH_MARKET_KEY: 'k', PGFRESH_PROT: '', PORT: '1' })).toEqual([]);
+});

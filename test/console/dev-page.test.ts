@@ -105,6 +105,6 @@ it('reads the overview once for all who ask at the same time, and says when it c
   const answer = await fetch(`${broken}/api/overview`);
   expect([answer.status, await answer.json()]).toEqual([
     503,
-    { error: expect.objectContaining({ code: 'unavailable' }) },
+    { error: expect.objectContaining({ code: 'PGF_HTTP_UNAVAILABLE' }) },
   ]);
 });

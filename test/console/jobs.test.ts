@@ -209,7 +209,7 @@ describe('what makes no sense', () => {
     onTestFinished(async () => {
       await scene.db.query('alter view pgfresh.away rename to scheduled_job_status');
     });
-    expect(await get('/nightly')).toMatchObject({ status: 500, body: { error: { code: 'unexpected' } } });
+    expect(await get('/nightly')).toMatchObject({ status: 500, body: { error: { code: 'PGF_HTTP_FAILED' } } });
     expect(failed).toMatchObject([{ path: '/api/jobs/nightly', problem: expect.stringContaining('status') as string }]);
   });
 });

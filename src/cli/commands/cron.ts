@@ -3,6 +3,7 @@ import { explainCron, nextSlots, parseCron, type CronExplanation } from '../../s
 import { contextOf } from '../context.ts';
 import { instant, upTo } from '../option-values.ts';
 import { table } from '../output.ts';
+import { timeText } from '../time-text.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 interface CronOptions {
@@ -34,7 +35,7 @@ export function addCron(program: Command): void {
 }
 
 function next(expression: string, { zone, from = new Date(), count }: CronOptions, command: Command): void {
-  const slots = nextSlots(parseCron(expression), zone, from, count).map(utc);
+  const slots = nextSlots(parseCron(expression), zone, from, count).map(timeText);
   contextOf(command).output.result(slots, () => (slots.length === 0 ? never : slots.join('\n')));
 }
 
@@ -42,8 +43,8 @@ function explain(expression: string, { zone, from = new Date(), count }: CronOpt
   const explanation = explainCron(expression, zone, from, count);
   const value = {
     ...explanation,
-    next: explanation.next.map(utc),
-    surprises: explanation.surprises.map((surprise) => ({ ...surprise, at: utc(surprise.at) })),
+    next: explanation.next.map(timeText),
+    surprises: explanation.surprises.map((surprise) => ({ ...surprise, at: timeText(surprise.at) })),
   };
   contextOf(command).output.result(value, () => described(explanation));
 }
@@ -51,8 +52,8 @@ function explain(expression: string, { zone, from = new Date(), count }: CronOpt
 const never = 'It never runs: there is no occurrence within 8 years.';
 
 function described({ expression, zone, words, next: slots, surprises }: CronExplanation): string {
-  const runs = slots.map((slot) => [`  ${utc(slot)}`, localTime(slot, zone)]);
-  const changes = surprises.map(({ at, words: what }) => [`  ${utc(at)}`, what]);
+  const runs = slots.map((slot) => [`  ${timeText(slot)}`, localTime(slot, zone)]);
+  const changes = surprises.map(({ at, words: what }) => [`  ${timeText(at)}`, what]);
   return [
     `${expression} in ${zone}: ${words}.`,
     '',
@@ -72,9 +73,4 @@ function localTime(slot: Date, timeZone: string): string {
   // Where dates are written as 2026-03-08.
   const time = new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'short' }).format(slot);
   return `${shown({ weekday: 'short' }, 'weekday')} ${time} ${shown({ timeZoneName: 'shortOffset' }, 'timeZoneName')}`;
-}
-
-/** Slots are on whole minutes. */
-function utc(slot: Date): string {
-  return slot.toISOString().replace('.000Z', 'Z');
 }

@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { explainPair, type Explanation } from '../../planner/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { table } from '../output.ts';
+import { timeText } from '../time-text.ts';
 import { namingUnknownType } from '../unknown-type.ts';
 
 export function addExplain(program: Command): void {
@@ -23,17 +24,20 @@ function described(pair: Explanation): string {
   const { viewers, viewers_by: by, job } = pair;
   const rows = [
     ['viewers', viewers === 0 ? 'none' : `${viewers} (${by.heartbeat} by SQL, ${by.gateway} through gateways)`],
-    ['data', `${pair.state}${pair.data_at === null ? '' : `, of ${pair.data_at}`}`],
-    ...(pair.confirmed_at === null ? [] : [['confirmed', pair.confirmed_at]]),
-    ...(pair.source_at === null ? [] : [['at the source', `of ${pair.source_at}`]]),
+    ['data', `${pair.state}${pair.data_at === null ? '' : `, of ${timeText(pair.data_at)}`}`],
+    ...(pair.confirmed_at === null ? [] : [['confirmed', timeText(pair.confirmed_at)]]),
+    ...(pair.source_at === null ? [] : [['at the source', `of ${timeText(pair.source_at)}`]]),
     ['activity', pair.reason === null ? pair.activity : `${pair.activity} (${pair.reason})`],
     ...pair.obstacles.map(({ reason, words }) => [`also ${reason}`, words]),
     ['ttl', `${pair.ttl_seconds} s`],
-    ['due', pair.due_at ?? '–'],
+    ['due', pair.due_at === null ? '–' : timeText(pair.due_at)],
     ['job', job === null ? 'none' : `${job.id}, ${job.status}, priority ${job.priority}, attempt ${job.attempt}`],
     ['last outcome', pair.last_outcome ?? '–'],
-    ['last success', pair.last_success_at ?? 'never'],
-    ...pair.outcomes.map(({ ended_at, outcome, error }) => [ended_at, [outcome, error].filter(Boolean).join(': ')]),
+    ['last success', pair.last_success_at === null ? 'never' : timeText(pair.last_success_at)],
+    ...pair.outcomes.map(({ ended_at, outcome, error }) => [
+      timeText(ended_at),
+      [outcome, error].filter(Boolean).join(': '),
+    ]),
   ];
   return `${pair.data_type} ${pair.key}: ${pair.words}\n\n${table(rows)}`;
 }

@@ -23,6 +23,7 @@ import { contextOf, lookAtDatabase, withDatabase } from '../context.ts';
 import { interruption } from '../interruption.ts';
 import { backfilled, jobList, jobPage, runEnd, runList, slotList } from '../job-screen.ts';
 import { instant, parsed, upTo } from '../option-values.ts';
+import { timeText } from '../time-text.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 const params = z.string().transform((text, context) => {
@@ -140,7 +141,7 @@ async function pause(name: string, options: { for?: number; reason?: string }, c
   const context = contextOf(command);
   await withDatabase(context, 'jobs pause', async ({ database }) => {
     const job = await pauseJob(database, name, { ms: options.for, reason: options.reason });
-    const until = job.paused_until?.toISOString() ?? 'it is resumed';
+    const until = job.paused_until === null ? 'it is resumed' : timeText(job.paused_until);
     context.output.result({ job }, () => `${name} is paused until ${until}.`);
   });
 }
@@ -150,7 +151,7 @@ async function resume(name: string, _options: object, command: Command): Promise
   await withDatabase(context, 'jobs resume', async ({ database }) => {
     const job = await resumeJob(database, name);
     const off = `${name} is not paused any more, but it is disabled.\nNext: update pgfresh.scheduled_jobs set enabled = true.`;
-    const next = job.next_run_at === null ? '' : ` Its next run is at ${job.next_run_at.toISOString()}.`;
+    const next = job.next_run_at === null ? '' : ` Its next run is at ${timeText(job.next_run_at)}.`;
     context.output.result({ job }, () => (job.enabled ? `${name} is not paused any more.${next}` : off));
   });
 }

@@ -17,6 +17,7 @@ import { contextOf, lookAtAnyDatabase, withAnyDatabase, type CommandContext } fr
 import { applyGrants, grantStatements, parseGrants, type Grantee } from '../grants.ts';
 import { table } from '../output.ts';
 import { jobLines, jobReport, registryLines, registryReport } from '../registry-report.ts';
+import { timeText } from '../time-text.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 export function addMigrate(program: Command): void {
@@ -112,7 +113,7 @@ async function showStatus(_options: object, command: Command): Promise<void> {
     };
     context.output.result(value, () => {
       const rows = [
-        ...value.applied.map(({ name, appliedAt }) => [name, `applied ${appliedAt.toISOString()}`]),
+        ...value.applied.map(({ name, appliedAt }) => [name, `applied ${timeText(appliedAt)}`]),
         ...value.pending.map((name) => [
           name,
           value.applied.some((entry) => entry.name === name)

@@ -1,4 +1,4 @@
-import type { Command } from 'commander';
+import { Option, type Command } from 'commander';
 import { duration } from '../../config/index.ts';
 import { askForRefresh, type AskedRefresh } from '../../planner/index.ts';
 import { outcomes } from '../../refresh/index.ts';
@@ -15,7 +15,9 @@ export function addRefresh(program: Command): void {
     .description('have a worker fetch a pair now, fresh or not, and tell how it ended')
     .argument('<type>', 'data type, for instance quote')
     .argument('<key>', 'key, for instance AAPL')
-    .option('--timeout <time>', 'how long to wait for the end', parsed(duration), 60_000)
+    .addOption(
+      new Option('--timeout <time>', 'how long to wait for the end').argParser(parsed(duration)).default(60_000, '60s'),
+    )
     .option('--no-wait', 'do not wait for the end')
     .addHelpText(
       'after',

@@ -4,6 +4,7 @@ import { acceptRefused, listRefused, outcomes, readRefused, replayRefused } from
 import { contextOf, withDatabase } from '../context.ts';
 import { fetchedType } from '../fetched-type.ts';
 import { table } from '../output.ts';
+import { timeText } from '../time-text.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 export function addRefused(program: Command): void {
@@ -41,7 +42,7 @@ async function showList(type: string | undefined, _options: object, command: Com
       const head = ['id', 'at', 'data type', 'key', 'outcome', 'error'];
       const rows = answers.map(({ id, at, dataType, key, outcome, error }) => [
         String(id),
-        at.toISOString(),
+        timeText(at),
         dataType,
         key,
         outcome,
@@ -58,7 +59,7 @@ async function showOne(id: string, _options: object, command: Command): Promise<
     const { body, typeId: _, ...answer } = await readRefused(database, parseId(id));
     const text = body.toString('utf8');
     context.output.result({ ...answer, body: text }, () => {
-      const rows = Object.entries({ ...answer, at: answer.at.toISOString() })
+      const rows = Object.entries({ ...answer, at: timeText(answer.at) })
         .filter(([, value]) => value !== null)
         .map(([name, value]) => [name, typeof value === 'object' ? JSON.stringify(value) : String(value)]);
       return `${table(rows)}\n\n${text}`;

@@ -15,6 +15,8 @@ import {
 import { contextOf, lookAtDatabase, withDatabase } from '../context.ts';
 import { instant, parsed } from '../option-values.ts';
 import { table } from '../output.ts';
+import { sizeText } from '../size-text.ts';
+import { timeText } from '../time-text.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 const empty = `No sources yet.
@@ -89,7 +91,7 @@ async function pause(name: string, options: { for?: number; reason?: string }, c
   const context = contextOf(command);
   await withDatabase(context, 'source pause', async ({ database }) => {
     const source = await pauseSource(database, name, { ms: options.for, reason: options.reason });
-    const until = source.paused_until === 'infinity' ? 'it is resumed' : source.paused_until;
+    const until = source.paused_until === 'infinity' ? 'it is resumed' : timeText(source.paused_until!);
     context.output.result({ source }, () => `${name} is paused until ${until}.`);
   });
 }
@@ -143,27 +145,32 @@ async function calibrate(
 
 function compared({ provider_bytes, ledger_bytes, gap_bytes, correction, since }: Calibration): string {
   const rows = [
-    ['since', since],
-    ['provider', `${provider_bytes} bytes`],
-    ['ledger', `${ledger_bytes} bytes`],
-    ['gap', `${gap_bytes > 0 ? '+' : ''}${gap_bytes} bytes`],
+    ['since', timeText(since)],
+    ['provider', `${provider_bytes} bytes (${sizeText(provider_bytes)})`],
+    ['ledger', `${ledger_bytes} bytes (${sizeText(ledger_bytes)})`],
+    ['gap', `${gap_bytes > 0 ? '+' : ''}${gap_bytes} bytes (${sizeText(gap_bytes)})`],
   ];
   const entered = correction === null ? 'Nothing was written.' : `Entered as correction ${correction}.`;
   return `${table(rows)}\n${gap_bytes === 0 ? 'They agree.' : entered}`;
 }
 
 function listed(sources: readonly SourceHealth[]): string {
-  const head = ['source', 'state', 'calls free', 'bytes free', 'last success', 'why'];
+  const head = ['source', 'state', 'calls free', 'bytes free', 'pace', 'last success', 'why'];
   const rows = sources.map((source) => [
     source.source,
     source.state,
-    source.calls_free === null ? 'no limit' : `${source.calls_free} of ${callsAMinute(source)}`,
-    source.quota_free === null ? 'no limit' : `${source.quota_free} of ${source.quota_cap}`,
-    source.last_success_at?.toISOString() ?? 'never',
+    source.calls_free === null ? 'no limit' : `${source.calls_free} of ${callsAMinute(source)}/min`,
+    source.quota_free === null ? 'no limit' : `${sizeText(source.quota_free)} of ${sizeText(source.quota_cap!)}`,
+    source.quota_pace === null ? '–' : `${sizeText(source.quota_pace * 86_400)}/day`,
+    source.last_success_at === null ? 'never' : timeText(source.last_success_at),
     notesOf(source).join('; '),
   ]);
-  return table([head, ...rows]);
+  const isLimited = sources.some((source) => source.calls_free !== null || source.quota_free !== null);
+  return [table([head, ...rows]), ...(isLimited ? ['', free] : [])].join('\n');
 }
+
+const free =
+  'Free is what may be used this moment. Calls are spread over the minute, bytes over the window of the quota at the pace shown.';
 
 function callsAMinute({ rate_limit_per_minute: rate, api_keys: keys }: SourceHealth): number {
   return (rate ?? 0) * keys;
@@ -171,9 +178,14 @@ function callsAMinute({ rate_limit_per_minute: rate, api_keys: keys }: SourceHea
 
 function shown(source: SourceHealth): string {
   const rows = Object.entries<SourceHealth[keyof SourceHealth]>({ ...source }).flatMap(([column, value]) =>
-    value === null || (typeof value === 'object' && !(value instanceof Date))
-      ? []
-      : [[column, value instanceof Date ? value.toISOString() : String(value)]],
+    value === null || (typeof value === 'object' && !(value instanceof Date)) ? [] : [[column, cell(column, value)]],
   );
   return table([...rows, ...notesOf({ ...source, pause_reason: null }).map((note) => ['note', note])]);
+}
+
+function cell(column: string, value: string | number | boolean | Date): string {
+  if (value instanceof Date || column === 'paused_until') return timeText(value as Date | string);
+  if (column === 'quota_pace') return `${sizeText(Number(value) * 86_400)}/day`;
+  if (column.startsWith('quota_') && typeof value === 'number') return `${value} bytes (${sizeText(value)})`;
+  return String(value);
 }

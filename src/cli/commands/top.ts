@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { resolve } from 'node:path';
 import { setTimeout as rest } from 'node:timers/promises';
-import { InvalidArgumentError, type Command } from 'commander';
+import { InvalidArgumentError, Option, type Command } from 'commander';
 import { duration } from '../../config/index.ts';
 import { runningEmbedded, type Queryable } from '../../database/index.ts';
 import { problemOf } from '../../errors/index.ts';
@@ -19,7 +19,7 @@ export function addTop(program: Command): void {
     .command('top')
     .description('show how fresh everything is, the queue and the limits, live; Ctrl-C ends it')
     .option('--once', 'show it once; so does --json, and an output that is no terminal')
-    .option('--interval <time>', 'how often it is read', interval, 2_000)
+    .addOption(new Option('--interval <time>', 'how often it is read').argParser(interval).default(2_000, '2s'))
     .action(async (options: { once?: boolean; interval: number }, command: Command) => {
       const context = contextOf(command);
       if (process.stdout.isTTY && !options.once && !context.output.json) return showLive(context, options.interval);

@@ -1,0 +1,25 @@
+import { globSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+
+const root = join(import.meta.dirname, '../..');
+const read = (file: string): string => readFileSync(join(root, file), 'utf8');
+const codesOf = (text: string, pattern: RegExp): string[] => [
+  ...new Set([...text.matchAll(pattern)].map(([, code]) => code!)),
+];
+
+const union = /export type WarningCode =([^;]*);/.exec(read('src/events/index.ts'))![1]!;
+const known = codesOf(union, /'(\w+)'/g);
+
+test('truth 26: every warning is explained by docs/operations.md, and nothing else is', () => {
+  const page = read('docs/operations.md');
+  const section = page.slice(page.indexOf('## Warnings'), page.indexOf('## Metrics'));
+  expect(codesOf(section, /^\| `(\w+)` \| [A-Z`]/gm).toSorted()).toEqual(known.toSorted());
+});
+
+test('truth 26: every warning of SQL is one that code knows', () => {
+  const sql = globSync('sql/functions/*.sql', { cwd: root }).map(read).join('\n');
+  const warned = codesOf(sql, /pgfresh\.warn\(\s*'(\w+)'/g);
+  expect(warned.length).toBeGreaterThan(8);
+  expect(warned.filter((code) => !known.includes(code))).toEqual([]);
+});
