@@ -31,7 +31,8 @@ export function codedOr(error: unknown, lost: 'PGF_DATABASE_LOST' | 'PGF_COMMIT_
   if (failureOf(error) === 'connection') return new PgfreshError(lost, { problem }, { cause: error });
   const [, code, sentence] = codeOf(error) === refusal ? (/^(PGF_\w+): (.*)$/.exec(problem) ?? []) : [];
   if (code === undefined || !(code in errorTable)) return error;
-  return new PgfreshError(code as RefusalCode, { problem: sentence! }, { cause: error });
+  const next = (error as { hint?: string }).hint;
+  return new PgfreshError(code as RefusalCode, { problem: sentence! }, { cause: error, next });
 }
 
 /** The SQLSTATE of everything that our own functions refuse. */

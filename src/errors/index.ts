@@ -21,11 +21,12 @@ export class PgfreshError<Code extends ErrorCode = ErrorCode> extends Error {
   readonly exit: number;
   readonly values: Readonly<Record<string, string | number>>;
 
-  constructor(code: Code, values: ErrorValues<Code>, options?: { cause?: unknown }) {
+  /** `next` is a step that fits better than that of the table, such as the hint of one of our SQL functions. */
+  constructor(code: Code, values: ErrorValues<Code>, options?: { cause?: unknown; next?: string | undefined }) {
     const entry = errorTable[code];
     super(fill(entry.says, values), options);
     this.code = code;
-    this.next = fill(entry.next, values);
+    this.next = options?.next ?? fill(entry.next, values);
     this.exit = entry.exit;
     this.values = values;
   }

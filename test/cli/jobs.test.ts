@@ -155,7 +155,7 @@ describe('pgfresh jobs', () => {
 
   it('pause and resume', async () => {
     expect((await pgfresh('pause', 'nightly', '--for', '30h', '--reason', 'moving house')).stdout).toBe(
-      'nightly is paused until 2026-01-06T18:00:00.000Z.\n',
+      'nightly is paused until 2026-01-06T18:00:00Z.\n',
     );
     const { job, next } = await json<{ job: JobDetails; next: object[] }>('show', 'nightly');
     expect(job).toMatchObject({ state: 'paused', paused_reason: 'moving house', paused_by: expect.any(String) });

@@ -74,7 +74,7 @@ describe('pgfresh source', () => {
       /no setting 'rate_limit'[^]*rate_limit_per_minute/,
     );
     expect((await pgfresh('source', 'set', 'paid', 'rate_limit_per_minute', '-1', '--reason', 'x')).stderr).toMatch(
-      /rate_limit_per_minute cannot be '-1'/,
+      /rate_limit_per_minute: expected rate_limit_per_minute > 0, got -1/,
     );
     expect((await pgfresh('source', 'clear', 'paid')).stdout).toBe(
       '1 setting cleared: paid follows the configuration.\n',

@@ -35,7 +35,7 @@ describe('pgfresh top', () => {
     expect(stdout).toMatch(/^source +state +calls\/min +this hour +bytes +ready +waiting +running$/m);
     expect(stdout).toMatch(/^market +ok +no limit +0 calls, 0 B +no limit +0 +0 +0$/m);
     expect(stdout).toMatch(/^paid +ok +0 of 300 +0 calls, 0 B +0 B of 950 KB +1 +0 +0$/m);
-    expect(stdout).toMatch(/^page +1 +1 +0\.0 % +0 +– +– +1 +0 +0$/m);
+    expect(stdout).toMatch(/^page +1 +1 +0\.0 % +1 +– +– +– +1 +0 +0$/m);
   });
 
   it('prints JSON', async () => {
