@@ -40,10 +40,6 @@ alter table pgfresh.data_type_registry rename constraint data_type_registry_chec
 comment on constraint priority_with_threshold on pgfresh.data_type_registry is
   'background_priority and ui_threshold go together
 Set both, or leave out both.';
-alter table pgfresh.data_type_registry rename constraint data_type_registry_check7 to evicted_on_demand;
-comment on constraint evicted_on_demand on pgfresh.data_type_registry is
-  'evict_after is for data types that are refreshed on demand: a schedule would fetch the rows again
-Leave out evict_after, or the schedule.';
 comment on constraint data_type_registry_data_type_check on pgfresh.data_type_registry is
   'a data type has a name of lower-case letters, digits, _ and -, at most 63, that begins with a letter
 Choose another name, such as quote or dividend-history.';

@@ -77,7 +77,6 @@ describe('enqueue', () => {
   });
 
   it('truth 20: ends the wait of a job that failed by force, and not without', async () => {
-    const { db, queue } = scene;
     await queue.enqueue(db, 'quote', 'FAILED');
     const { id } = await scene.claimOne();
     await db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503')`, [id]);
