@@ -23,7 +23,8 @@ it('contract 7: one more viewer of one pair writes that pair, and nothing when n
   const sent: number[] = [];
   const db: Queryable = {
     query: (statement, values = []) => {
-      if (String(statement).includes('set_node_demand')) sent.push((values[2] as string[]).length);
+      if ((typeof statement === 'string' ? statement : statement.text).includes('set_node_demand'))
+        sent.push((values[2] as string[]).length);
       return scene.db.query(statement, values);
     },
   };

@@ -100,7 +100,7 @@ it('truth 18: the whole market runs with a login per role and exactly the grants
 
   const children = new Map<Login, CliProcess>();
   // What they have said is the first thing that one wants to know.
-  onTestFailed(() => children.forEach((child, name) => console.error(name, child.stderr)));
+  onTestFailed(() => children.forEach((child, name) => void process.stderr.write(`${name}: ${child.stderr}\n`)));
   const urls = new Map<Login, string>();
   for (const name of names) {
     const options = { cwd, env: envOf(logins.get(name)!.url) };
