@@ -70,6 +70,8 @@ export class Worker extends Service {
   readonly #ready = new Map<number, ReadyJob[]>();
   readonly #ending = new Set<number>();
   #fetching = 0;
+  /** Answers that were refused and are not recorded yet. */
+  #unrecorded = 0;
   /** Whether the next claim waits until something is fetched. */
   #isFull = false;
   /** Aborted when time is up: fetches end, and commits are not repeated. */
@@ -160,10 +162,14 @@ export class Worker extends Service {
     }
   }
 
-  /** How many may be claimed. What waits for its commit is not fetched any more, so that fetches and commits overlap. */
+  /**
+   * How many may be claimed. What waits for its commit is not fetched any more, so that fetches and commits overlap.
+   * A refused answer keeps its place until it is recorded: the record may be what pauses the API key, type or source.
+   */
   #free(): number {
     const { concurrency } = this.#options;
-    const free = Math.min(concurrency - this.#fetching, concurrency + largestCommit - this.#held.size);
+    const busy = this.#fetching + this.#unrecorded;
+    const free = Math.min(concurrency - busy, concurrency + largestCommit - this.#held.size);
     // A quarter at a time, so that a claim is worth its way.
     return free < Math.ceil(concurrency / 4) ? 0 : free;
   }
@@ -231,6 +237,7 @@ export class Worker extends Service {
     try {
       const type = this.#catalog!.types.get(job.type)!;
       const fetched = await this.#fetch(type, job);
+      if ('refusal' in fetched) this.#unrecorded++;
       await failpoint('worker.before-ready');
       const ready = this.#ready.get(type.id) ?? [];
       ready.push({ job, fetched });
@@ -269,6 +276,7 @@ export class Worker extends Service {
       } catch (error) {
         this.#failed('end', error);
       }
+      this.#unrecorded -= batch.filter(({ fetched }) => 'refusal' in fetched).length;
       this.#release(batch.map(({ job }) => job.id));
     }
     this.#ending.delete(type.id);
