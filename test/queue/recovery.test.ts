@@ -8,7 +8,7 @@ const clock = await freezeClock(db);
 
 beforeEach(async () => {
   await db.query(
-    'truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.worker, pgfresh.history_succeeded, pgfresh.history_other',
+    'truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.worker, pgfresh.history_succeeded, pgfresh.history_other cascade',
   );
   await db.query(`update pgfresh.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`);
 });

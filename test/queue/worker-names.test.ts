@@ -8,7 +8,7 @@ let clock: Awaited<ReturnType<typeof freezeClock>>;
 beforeEach(async () => {
   scene = await QueueScene.open();
   clock = await freezeClock(scene.db);
-  await scene.db.query('truncate pgfresh.worker, pgfresh.worker_name');
+  await scene.db.query('truncate pgfresh.worker, pgfresh.worker_name cascade');
 });
 
 const start = new Date('2026-01-05T12:00:00Z');
