@@ -50,7 +50,7 @@ export function Board() {
         <BreakMenu trouble={trouble} onChange={changed} />
       </header>
       <Strip overview={overview.value} isLive={isLive} />
-      <Notice connection={connection} trouble={trouble} overview={overview.value} onChange={changed} />
+      <Notice connection={connection} symbol={symbol} trouble={trouble} overview={overview.value} onChange={changed} />
       <div className="desk">
         <aside aria-label="Watchlist">
           <Search onPick={go} />

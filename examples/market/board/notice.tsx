@@ -1,3 +1,4 @@
+import { useFresh } from 'pgfresh/react';
 import { useNow } from './clock.ts';
 import type { Connection } from './connection.tsx';
 import { clock, countdown } from './format.ts';
@@ -25,14 +26,16 @@ const courses: Partial<Readonly<Record<Trouble, string>>> = {
 
 interface NoticeProps {
   readonly connection: Connection;
+  readonly symbol: string;
   readonly trouble: Trouble;
   readonly overview: Overview | undefined;
   readonly onChange: () => void;
 }
 
 /** What is wrong now, what pgfresh does about it, and what you can do. */
-export function Notice({ connection, trouble, overview, onChange }: NoticeProps) {
+export function Notice({ connection, symbol, trouble, overview, onChange }: NoticeProps) {
   const now = useNow();
+  const quote = useFresh('quote', symbol);
   const source = overview?.sources[0];
   const act = async (method: 'PUT' | 'POST', path: string, body?: object): Promise<void> => {
     await tell(method, path, body);
@@ -47,21 +50,19 @@ export function Notice({ connection, trouble, overview, onChange }: NoticeProps)
         </p>
       </div>
     );
-  const until = source?.paused_until ? Date.parse(source.paused_until) : 0;
-  const isTypeLeftAlone = overview?.types.some(({ waits_for: reasons }) => reasons['paused']) === true;
-  const isLeftAlone = until > now || isTypeLeftAlone || ['breaker', 'probing'].includes(source?.state ?? '');
+  // A data type can be left alone too; then its pairs say until when.
+  const typeUntil = quote.reason === 'paused' ? (quote.until?.getTime() ?? 0) : 0;
+  const until = Math.max(source?.paused_until ? Date.parse(source.paused_until) : 0, typeUntil);
+  const isWaiting = until > now;
+  const isLeftAlone = isWaiting || ['breaker', 'probing'].includes(source?.state ?? '');
   if (trouble === 'none' && !isLeftAlone && !overview?.stopped) return null;
-  const isWaiting = isLeftAlone && until > now;
   const course = overview?.stopped
     ? 'Nothing is spent now.'
     : isWaiting
       ? `pgfresh leaves it alone, and tries one call at ${clock(until)}.`
-      : isTypeLeftAlone
-        ? 'pgfresh leaves the data types alone that it refused too often, and tries one call each after five minutes.'
-        : isLeftAlone
-          ? 'pgfresh tries one call, to see whether it is back.'
-          : (courses[trouble] ??
-            'Values that are here stay, and show their age. After five failures it is left alone.');
+      : isLeftAlone
+        ? 'pgfresh tries one call, to see whether it is back.'
+        : (courses[trouble] ?? 'Values that are here stay, and show their age. After five failures it is left alone.');
   return (
     <div className={trouble === 'none' ? 'notice' : 'notice bad'}>
       <p role="status">

@@ -25,7 +25,6 @@ export interface Overview {
     readonly ready: number;
     readonly waiting: number;
   }[];
-  readonly types: readonly { readonly waits_for: Readonly<Record<string, number>> }[];
   readonly stopped: object | null;
 }
 

@@ -14,7 +14,7 @@ interface WatchlistProps extends WatchedSymbols {
 
 export function Watchlist({ symbols, current, onPick }: WatchlistProps) {
   if (symbols.length === 0)
-    return <p className="empty">Nothing is watched. Search for a symbol, and add it with its star.</p>;
+    return <p className="unwatched">Nothing is watched. Search for a symbol, and add it with its star.</p>;
   return (
     <ul className="watchlist">
       {symbols.map((symbol) => (

@@ -208,6 +208,66 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
   expect(complaints).toEqual([]);
 }, 90_000);
 
+it('truth 2: shows a stuck cache, an expired key, a renamed field and empty answers for what they are', async () => {
+  const databaseUrl = await createDatabase();
+  const { url } = await startBoard(databaseUrl);
+  const { person, complaints } = await openPerson();
+  const page = await openBoard(person, url, symbol);
+  const quote = card(page, 'Quote');
+  // A quote is fresh for 20 s.
+  const word = (text: string) =>
+    quote.locator('.freshness').getByText(text, { exact: true }).waitFor({ timeout: 45_000 });
+  const why = (text: string) => quote.locator('.why').getByText(text).waitFor();
+  const provider = (trouble: string) =>
+    fetch(`${url}/dev/provider`, { method: 'PUT', body: JSON.stringify({ trouble }) });
+  const refresh = () => quote.getByRole('button', { name: 'Refresh quote now' }).click();
+  const mend = async (): Promise<void> => {
+    await provider('none');
+    await fetch(`${url}/dev/probe`, { method: 'POST', body: '{}' });
+    await word('fresh');
+  };
+  await word('fresh');
+
+  // It says that there is nothing: the row is kept here, and said to be gone.
+  await provider('gone');
+  await refresh();
+  await word('gone at the source');
+  await why('The source says that there is nothing.');
+  await keepPicture(page, 'provider-gone');
+  await provider('none');
+  await openDatabase(databaseUrl).query(`select pgfresh.queue_refresh_if_not_exists($1, 'quote', p_force => true)`, [
+    symbol,
+  ]);
+  await word('fresh');
+
+  // Refused answers: what is there goes stale, and fails.
+  await provider('changed');
+  await word('failing');
+  await why('The last refresh failed.');
+  await keepPicture(page, 'provider-changed');
+  await mend();
+
+  await provider('stuck');
+  await word('stale at the source');
+  await why('The source answers with older data.');
+  await quote.getByText('at the source 100 d').waitFor();
+  await keepPicture(page, 'provider-stuck');
+  await mend();
+
+  await provider('locked');
+  await word('stale');
+  await why('Its refresh is paused. Until');
+  await page
+    .locator('.notice')
+    .getByText(/^The API key has expired\. pgfresh leaves it alone/)
+    .waitFor();
+  await keepPicture(page, 'provider-locked');
+  expect(await quote.locator('.bone').count()).toBe(0);
+  // Nothing of the provider's own words is on the page.
+  expect(await page.locator('body').innerText()).not.toMatch(/127\.0\.0\.1|HTTP 401|status 4/);
+  expect(complaints).toEqual([]);
+}, 180_000);
+
 /** Finds a symbol, watches it, breaks the provider and mends it, without a mouse. */
 async function worksByKeyboard(page: Page): Promise<void> {
   const keys = page.keyboard;
@@ -261,7 +321,7 @@ async function worksByMouse(page: Page): Promise<void> {
   await search.fill('cost');
   await page.getByRole('option', { name: /^COST\.X/ }).click();
   await page.waitForURL(/#COST\.X$/);
-  expect(await page.title()).toBe('COST.X · pgfresh market');
+  await expect.poll(() => page.title()).toBe('COST.X · pgfresh market');
   await page.emulateMedia({ reducedMotion: 'reduce' });
   expect(await page.evaluate(() => (globalThis as unknown as Browsing).document.getAnimations().length)).toBe(0);
   await page.emulateMedia({ reducedMotion: 'no-preference' });
