@@ -210,6 +210,7 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
 
 it('truth 2: shows a stuck cache, an expired key, a renamed field and empty answers for what they are', async () => {
   const databaseUrl = await createDatabase();
+  const db = openDatabase(databaseUrl);
   const { url } = await startBoard(databaseUrl);
   const { person, complaints } = await openPerson();
   const page = await openBoard(person, url, symbol);
@@ -220,34 +221,33 @@ it('truth 2: shows a stuck cache, an expired key, a renamed field and empty answ
   const why = (text: string) => quote.locator('.why').getByText(text).waitFor();
   const provider = (trouble: string) =>
     fetch(`${url}/dev/provider`, { method: 'PUT', body: JSON.stringify({ trouble }) });
-  const refresh = () => quote.getByRole('button', { name: 'Refresh quote now' }).click();
+  const refresh = () => db.query(`select pgfresh.queue_refresh_if_not_exists($1, 'quote', p_force => true)`, [symbol]);
   const mend = async (): Promise<void> => {
     await provider('none');
     await fetch(`${url}/dev/probe`, { method: 'POST', body: '{}' });
+    await refresh();
     await word('fresh');
   };
   await word('fresh');
 
-  // It says that there is nothing: the row is kept here, and said to be gone.
+  // The row is kept here, and said to be gone.
   await provider('gone');
   await refresh();
   await word('gone at the source');
   await why('The source says that there is nothing.');
   await keepPicture(page, 'provider-gone');
-  await provider('none');
-  await openDatabase(databaseUrl).query(`select pgfresh.queue_refresh_if_not_exists($1, 'quote', p_force => true)`, [
-    symbol,
-  ]);
-  await word('fresh');
+  await mend();
 
   // Refused answers: what is there goes stale, and fails.
   await provider('changed');
-  await word('failing');
+  await refresh();
   await why('The last refresh failed.');
+  await word('failing');
   await keepPicture(page, 'provider-changed');
   await mend();
 
   await provider('stuck');
+  await refresh();
   await word('stale at the source');
   await why('The source answers with older data.');
   await quote.getByText('at the source 100 d').waitFor();
