@@ -10,14 +10,14 @@ export function contractsTestedIn(text: string): string[] {
   return numbersTestedIn(text, 'contract');
 }
 
-/** The numbers at the start of a file's test titles, after this word. */
+/** The numbers at the start of a file's test titles, after this word; those of a truth may stand before a group of tests. */
 export function numbersTestedIn(text: string, word: 'contract' | 'truth'): string[] {
   const skeleton = skeletonOf(text);
   const firstString = /\(\s*(['"`])(\.+)\1/g;
   return [...skeleton.matchAll(firstString)].flatMap((call) => {
     const title = text.slice(call.index, call.index + call[0].length).replace(/^\(\s*['"`]/, '');
     const number = new RegExp(`^${word} 0?(\\d+a?):`).exec(title)?.[1];
-    return number !== undefined && isTest(skeleton.slice(0, call.index)) ? [number] : [];
+    return number !== undefined && isTest(skeleton.slice(0, call.index), callers[word]) ? [number] : [];
   });
 }
 
@@ -34,10 +34,12 @@ export function frameProblems(tested: readonly string[], pending: Readonly<Recor
   return [...known, ...unknown.map((name) => `there is no contract ${name}`)];
 }
 
+const callers = { contract: 'test|it', truth: 'test|it|describe' } as const;
+
 /** Whether the code before an opening parenthesis makes it the call of a test that runs. */
-function isTest(before: string): boolean {
+function isTest(before: string, names: string): boolean {
   const head = before.trimEnd().endsWith(')') ? beforeLastCall(before.trimEnd()) : before;
-  const modifiers = /\b(?:test|it)((?:\.\w+)*)(?:<[^()]*>)?\s*$/.exec(head)?.[1];
+  const modifiers = new RegExp(`\\b(?:${names})((?:\\.\\w+)*)(?:<[^()]*>)?\\s*$`).exec(head)?.[1];
   return modifiers !== undefined && !/\.(?:skip|todo|fails)\b/.test(modifiers);
 }
 
