@@ -39,8 +39,10 @@ comment on function pgfresh.follow_job_changes() is
 create or replace trigger follow_insert after insert on pgfresh.scheduled_jobs
   referencing new table as changed
   for each statement execute function pgfresh.follow_job_changes();
--- For each row, because one for the statement would also be called by the end of every run.
-create or replace trigger follow_update after update on pgfresh.scheduled_jobs
+-- Of these columns, because the end of every run writes when it began, and must not pay for this.
+create or replace trigger follow_update
+  after update of schedule, timezone, every_min, every_max, enabled, kind, function_name,
+    jitter, blackout_dates, paused_at, paused_until on pgfresh.scheduled_jobs
   for each row
   when ((new.schedule, new.timezone, new.every_min, new.every_max, new.enabled, new.kind, new.function_name,
       new.jitter, new.blackout_dates, new.paused_at, new.paused_until)
