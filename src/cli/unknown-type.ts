@@ -7,7 +7,8 @@ import { listTypes } from '../registry/index.ts';
 export function unknownType(name: string, known: readonly string[]): PgfreshError {
   const near = nearMiss(name, known);
   const hint = near ? `; did you mean "${near}"?` : known.length === 0 ? '; there are none yet' : '';
-  return new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `There is no data type "${name}"${hint}` });
+  const next = 'See the known ones with "pgfresh type list".';
+  return new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `There is no data type "${name}"${hint}` }, { next });
 }
 
 /** Does something with a data type, and names the near miss if there is none of this name. */

@@ -45,14 +45,17 @@ export async function examineGateway(
   const types = await database.query<PrivateType>(privateTypes, [roles]);
   const isServed = rls !== undefined || (jwt === undefined && anonymous === undefined);
   return [
-    ...(await secretFindings(gateway)),
     ...problems.map(({ problem, next }) => ({ ...fatal(problem), next })),
     ...types.flatMap((type) => [...(isServed ? [] : [unserved(type)]), ...warningsOf(type)]),
   ];
 }
 
 /** Without its secret a gateway does not start. */
-async function secretFindings(gateway: Pick<GatewaySettings, 'jwt' | 'anonymous'>): Promise<GatewayFinding[]> {
+export async function examineGatewaySecret({
+  gateway,
+}: {
+  readonly gateway: Pick<GatewaySettings, 'jwt' | 'anonymous'>;
+}): Promise<GatewayFinding[]> {
   try {
     await new Identity(gateway).open();
     return [];

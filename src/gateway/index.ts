@@ -2,7 +2,7 @@ export { admitPairs, type Admitted, type Refused, type WantedPair } from './admi
 export { type Bus, type Change, type Heard } from './bus.ts';
 export { PostgresBus } from './buses/postgres.ts';
 export { Changes } from './changes.ts';
-export { examineGateway } from './examination.ts';
+export { examineGateway, examineGatewaySecret } from './examination.ts';
 export { Feed } from './feed.ts';
 export { Gateway } from './gateway.ts';
 export { Mirror } from './mirror.ts';

@@ -56,7 +56,7 @@ export async function checkAnswer(
   for (const row of rows) requireKey(type, row, context);
   onPassed('key', () => context.key);
   const newest = requireSourceTime(type, rows, context.now);
-  onPassed('source timestamp', () => newest?.toISOString() ?? 'the data type has none');
+  onPassed('source timestamp', () => newest?.toISOString().replace(/\.\d+Z$/, 'Z') ?? 'the data type has none');
   const writable = distinct(
     type,
     rows.map((row) => prepared(type, row, context)),

@@ -47,10 +47,12 @@ export async function examine(load: () => Promise<ResolvedConfig>, further: Furt
   for (const { message: detail, next } of config.misspelt)
     findings.push({ name: 'environment', state: 'warning', detail, next });
   findings.push(await examineDataDir(settings), examineHttp(settings));
+  if (settings.databaseUrl === undefined) findings.push(await examineEmbedded(settings.dataDir));
+  const isStuck = findings.some((finding) => finding.state === 'fatal');
+  // What is missing here does not keep the database from being examined.
   for (const [name, check] of Object.entries(further.configuration ?? {}))
     findings.push(...(await check(config).catch((error: unknown) => [bad(name, error)])));
-  if (settings.databaseUrl === undefined) findings.push(await examineEmbedded(settings.dataDir));
-  if (findings.some((finding) => finding.state === 'fatal')) return findings;
+  if (isStuck) return findings;
   if (await isUncreated(settings)) {
     return [...findings, good('database', 'not created yet; "pgfresh dev" creates it')];
   }

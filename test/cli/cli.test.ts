@@ -75,6 +75,23 @@ describe('truth 22: a mistyped variable', () => {
   });
 });
 
+it('truth 26: check says that the secret of tokens is not set, before there is a database and after', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'pgfresh-secret-'));
+  onTestFinished(() => rm(folder, { recursive: true }));
+  await writeFile(
+    join(folder, 'pgfresh.config.ts'),
+    `export default { gateway: { jwt: { secret: { env: 'JWT_SECRET' } } } }`,
+  );
+  for (const env of [{}, { DATABASE_URL: await createDatabase() }]) {
+    const { code, stdout } = await runCli(['check'], { cwd: folder, env });
+    expect(stdout).toMatch(
+      /^✗ gateway: The secret of gateway\.jwt .* in the variable JWT_SECRET, got 0\n {2}Next: Put/m,
+    );
+    expect(stdout).toMatch(/^✓ database: /m);
+    expect(code).toBe(1);
+  }
+});
+
 describe('truth 26: before the first start', () => {
   it.each([
     [['explain', 'quote', 'AAPL']],

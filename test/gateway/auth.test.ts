@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { exportJWK, generateKeyPair, SignJWT, type CryptoKey } from 'jose';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { resolveConfig } from '../../src/config/index.ts';
-import { examineGateway } from '../../src/gateway/index.ts';
+import { examineGatewaySecret } from '../../src/gateway/index.ts';
 import { atEnd } from '../harness/database.ts';
 import { LiveClient } from './live-client.ts';
 import { LiveScene, secret, tokenOf, type RunningGateway } from './live-scene.ts';
@@ -255,7 +255,7 @@ function unsigned(payload: object): string {
 
 it('truth 26: check says that the secret of tokens is not set', async () => {
   const gateway = { jwt: { userClaim: 'sub', secret: { env: 'UNSET_JWT_SECRET' } } };
-  expect(await examineGateway(scene.db, { gateway })).toContainEqual({
+  expect(await examineGatewaySecret({ gateway })).toContainEqual({
     name: 'gateway',
     state: 'fatal',
     code: 'PGF_GATEWAY_SECRET',
@@ -264,5 +264,5 @@ it('truth 26: check says that the secret of tokens is not set', async () => {
     next: 'Put a secret of 32 characters or more there, the same by which the tokens are signed.',
   });
   const set = { jwt: { userClaim: 'sub', secret: { env: 'TEST_JWT_SECRET' } } };
-  expect(await examineGateway(scene.db, { gateway: set })).toEqual([]);
+  expect(await examineGatewaySecret({ gateway: set })).toEqual([]);
 });

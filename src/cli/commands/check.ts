@@ -1,6 +1,6 @@
 import { styleText } from 'node:util';
 import type { Command } from 'commander';
-import { examineGateway } from '../../gateway/index.ts';
+import { examineGateway, examineGatewaySecret } from '../../gateway/index.ts';
 import { examineFetchers } from '../../refresh/index.ts';
 import { examineRegistry } from '../../registry/index.ts';
 import { examineJobs } from '../../schedule/index.ts';
@@ -17,7 +17,7 @@ export function addCheck(program: Command): void {
     .action(async (_options: object, command: Command) => {
       const { output, config } = contextOf(command);
       const findings = await examine(config, {
-        configuration: { sources: examineApiKeys },
+        configuration: { sources: examineApiKeys, gateway: examineGatewaySecret },
         database: {
           registry: examineRegistry,
           sources: examineSources,
