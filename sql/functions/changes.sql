@@ -562,6 +562,11 @@ begin
   from (select pgfresh.clock() as now) as c
   cross join pgfresh.source_hindrance(v_type.source_id, c.now) as h
   left join pgfresh.breaker as b on b.type_id = v_type.type_id and b.paused_until > c.now;
+  -- It lasts until somebody starts one, so it outlasts what ends by itself.
+  if v_source.until is distinct from 'infinity' and pgfresh.worker_obstacle(v_type, pgfresh.clock()) is not null then
+    v_source.reason := 'no_worker';
+    v_source.until := 'infinity';
+  end if;
   -- One statement, whose snapshot is the version of everything that it reads. The version is made once (offset 0), and
   -- each pair looked up by itself: a join could read them all.
   return query

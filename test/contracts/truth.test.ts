@@ -87,12 +87,15 @@ const harms: readonly Harm[] = [
     reason: null,
   },
   {
-    name: 'no worker takes its job',
-    does: async (scene) => later(scene, '1 hour'),
+    name: 'there is no worker for its type',
+    does: async (scene) => {
+      await later(scene, '1 hour');
+      await scene.db.query(`update pgfresh.worker set lease_until = '-infinity'`);
+    },
     within: 'tick',
     state: 'stale',
     activity: 'waiting',
-    reason: 'queued',
+    reason: 'no_worker',
   },
   {
     name: 'its table is gone',
