@@ -16,6 +16,7 @@ const key: Expected = { refuses: 'PGF_KEY_INVALID' };
 const type: Expected = { refuses: 'PGF_TYPE_UNKNOWN' };
 const source: Expected = { refuses: 'PGF_SOURCE_UNKNOWN' };
 const lease: Expected = { refuses: 'PGF_LEASE_LOST' };
+const registry: Expected = { refuses: 'PGF_REGISTRY_INVALID' };
 const notOfThatType: Expected = { sqlState: '22P02' };
 const answers = (...rows: unknown[]): Expected => ({ answers: rows });
 
@@ -434,11 +435,11 @@ const cases: Record<
     [`'market', 'name', 'other', 'why'`, argument],
     [`'market', 'paused_until', 'infinity', 'why'`, argument],
     [`'market', 'id; drop table pgfresh.job', '1', 'why'`, argument],
-    [`'market', 'rate_limit_per_minute', '0', 'why'`, argument],
+    [`'market', 'rate_limit_per_minute', '0', 'why'`, registry],
     [`'market', 'rate_limit_per_minute', 'many', 'why'`, argument],
     [`'market', 'rate_limit_per_minute', '99999999999', 'why'`, argument],
-    [`'market', 'quota_window', null, 'why'`, argument],
-    [`'market', 'quota_window', 'infinity', 'why'`, argument],
+    [`'market', 'quota_window', null, 'why'`, registry],
+    [`'market', 'quota_window', 'infinity', 'why'`, registry],
     [`'market', 'breaker_failures', '101', 'why'`, argument],
     [`'market', 'rate_limit_per_minute', '1', null`, argument],
     [`'market', 'rate_limit_per_minute', '1', ''`, argument],
