@@ -153,7 +153,10 @@ declare
   v_lost bigint;
 begin
   perform pgfresh.require_range('p_lost', p_lost, 0, 1e15);
-  select greatest(r.ttl, interval '1 day') into v_window from pgfresh.data_type_registry as r where r.type_id = p_type_id;
+  select greatest(r.ttl, interval '1 day')
+  into v_window
+  from pgfresh.data_type_registry as r
+  where r.type_id = p_type_id;
   if not found then
     perform pgfresh.refuse('PGF_TYPE_UNKNOWN',
       format('there is no data type with the number %s', coalesce(p_type_id::text, 'null')),
@@ -222,7 +225,8 @@ declare
 begin
   if p_outcome is null or p_outcome not in ('fresh', 'unchanged', 'empty') then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      format('p_outcome must be fresh, unchanged or empty, got %s', coalesce(left(quote_literal(p_outcome), 60), 'null')),
+      format('p_outcome must be fresh, unchanged or empty, got %s',
+        coalesce(left(quote_literal(p_outcome), 60), 'null')),
       'Pass what came of writing the answer.');
   end if;
   delete from pgfresh.refused_answer where id = p_id returning * into v_answer;

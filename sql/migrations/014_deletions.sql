@@ -7,7 +7,7 @@ create index on pgfresh.history_attempt (id);
 create index on pgfresh.history_attempt (type_id, key, ended_at);
 create table pgfresh.history_attempt_default partition of pgfresh.history_attempt default;
 
--- The column that says how old data is at its source is validated from now on, and looked up anew in what is registered.
+-- The column that says how old data is at its source is validated from now on, and looked up anew where registered.
 update pgfresh.type_resolution as t
 set columns = t.columns || r.source_timestamp_field::name, stamp = null
 from pgfresh.data_type_registry as r
@@ -30,7 +30,7 @@ comment on constraint max_deletes_is_share on pgfresh.data_type_registry is
 comment on constraint evict_after_range on pgfresh.data_type_registry is
   E'expected an interval from 1 hour to 3660 days\nFor instance 30 days, or leave it out.';
 comment on constraint evict_after_on_demand on pgfresh.data_type_registry is
-  E'expected no schedule beside evict_after, which would fetch again what was evicted\nLeave evict_after out, or the schedule.';
+  E'expected no schedule beside evict_after: it would fetch again what was evicted\nLeave out one of them.';
 
 -- How many rows answers have taken away lately, so that a provider that lies about many keys is stopped in time.
 create table pgfresh.type_losses (
