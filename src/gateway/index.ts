@@ -12,4 +12,4 @@ export { type Reader } from './readers.ts';
 export { type Watcher } from './shelf.ts';
 export { Turns } from './turns.ts';
 export { refuse } from './refusal.ts';
-export { failedSentence, reasonSentences, refusalSentences, stateSentences } from './sentences.ts';
+export { reasonSentences, refusalSentences, stateSentences } from './sentences.ts';

@@ -191,11 +191,15 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
   expect(await violationsIn(page)).toEqual([]);
   await keepPicture(page, 'provider-down');
 
-  // It is back, and the pause is over: the probe makes it fresh.
+  // It is back, and is tried: that makes it fresh.
   await page.getByRole('button', { name: 'Back to normal' }).click();
-  await page.getByRole('button', { name: 'Try it now' }).waitFor();
-  await db.query('update pgfresh.sources set paused_until = pgfresh.clock()');
-  await db.query(`update pgfresh.job set run_at = pgfresh.clock() where state = 'w'`);
+  await page.getByRole('button', { name: 'Try it now' }).click();
+  // Also what has failed for good meanwhile.
+  await db.query(
+    `select pgfresh.queue_refresh_if_not_exists(p.key, r.data_type, p_force => true)
+     from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id) where p.key = $1`,
+    [symbol],
+  );
   await allFresh();
   await page.locator('.notice').waitFor({ state: 'detached' });
 
