@@ -16,7 +16,7 @@ import { HttpServer } from '../http/index.ts';
 import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
 import { syncRegistry } from '../registry/index.ts';
 import { syncJobs } from '../schedule/index.ts';
-import { Health, logEvents, Metrics, recordWarnings } from '../watch/index.ts';
+import { Health, logEvents, Metrics, recordWarnings, sharedOverview } from '../watch/index.ts';
 import { warnOfMisspelt, type CommandContext } from './context.ts';
 import { DevSupporter } from './dev-supporter.ts';
 import { bringRole, type Role } from './roles.ts';
@@ -145,8 +145,12 @@ async function startRoles(
   const listenUrl = settings.listenUrl ?? (facts.transactionPooler ? undefined : url);
   const { types } = options;
   if (types) await requireTypes(database, types);
+  const overview = sharedOverview(database);
+  // Where the overview is shown anyway: not every login may read it, and once per system is enough.
+  if (options.roles.includes('console')) metrics.showPairs(overview);
+  const page = supporter?.page;
   const brought = options.roles.map((role) =>
-    bringRole(role, { database, url, listenUrl, events, config, types, status, page: supporter?.page }),
+    bringRole(role, { database, url, listenUrl, events, config, types, status, overview, page }),
   );
   const http = new HttpServer({
     settings,

@@ -8,6 +8,7 @@ import type { Door } from '../http/index.ts';
 import type { Service } from '../lifecycle/index.ts';
 import { Planner, sweepJob } from '../planner/index.ts';
 import { Scheduler } from '../schedule/index.ts';
+import type { Overview } from '../watch/index.ts';
 import { Worker } from '../worker/index.ts';
 
 /** What a role needs of the process that it runs in. */
@@ -21,6 +22,7 @@ export interface RoleContext {
   /** The data types that a worker is limited to. */
   readonly types: readonly string[] | undefined;
   readonly status: () => Promise<Status>;
+  readonly overview: () => Promise<Overview | undefined>;
   /** What the configuration has at `/` for development. */
   readonly page: DevSupport['page'];
 }
@@ -66,10 +68,10 @@ const roles = {
     const gateway = new Gateway({ db, url, listenUrl, events, settings: config.gateway });
     return { service: gateway, door: gateway.door };
   },
-  console: ({ status, database: db, events, page, config: { settings } }) => ({
+  console: ({ status, overview, database: db, events, page, config: { settings } }) => ({
     ...(page && { door: devDoor(page, settings.host) }),
     routes: (app) => {
-      consoleRoutes(app, { db, status });
+      consoleRoutes(app, { overview, status });
       jobRoutes(app, { db, events });
     },
   }),

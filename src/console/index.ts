@@ -1,7 +1,6 @@
 import type { Hono } from 'hono';
-import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
-import { sharedOverview } from './overview.ts';
+import type { Overview } from '../watch/index.ts';
 import { statusPage, type Status } from './status-page.ts';
 
 export { devDoor } from './dev-page.ts';
@@ -9,13 +8,12 @@ export { jobRoutes } from './jobs.ts';
 export { type Status } from './status-page.ts';
 
 interface ConsoleOptions {
-  readonly db: Queryable;
+  readonly overview: () => Promise<Overview | undefined>;
   readonly status: () => Promise<Status>;
 }
 
 /** Brings the console's routes to the HTTP server. */
-export function consoleRoutes(app: Hono, { db, status }: ConsoleOptions): void {
-  const overview = sharedOverview(db);
+export function consoleRoutes(app: Hono, { overview, status }: ConsoleOptions): void {
   app.get('/', (context) => context.redirect('/status'));
   app.get('/status', async (context) => context.html(statusPage(await status())));
   app.get('/api/status', async (context) => context.json(await status()));

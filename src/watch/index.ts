@@ -1,7 +1,15 @@
 export { Health, type HealthReport } from './health.ts';
 export { logEvents } from './log.ts';
 export { Metrics } from './metrics.ts';
-export { readOverview, type Freshness, type Overview, type SourceOverview, type TypeOverview } from './overview.ts';
+export {
+  countedStates,
+  readOverview,
+  sharedOverview,
+  type Freshness,
+  type Overview,
+  type SourceOverview,
+  type TypeOverview,
+} from './overview.ts';
 export { sentenceOf } from './sentence.ts';
 export { examine, type Finding } from './doctor.ts';
 export { isUncreated } from './uncreated.ts';

@@ -1,5 +1,6 @@
 import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
 import type { EventOf, Events, PgfreshEvent } from '../events/index.ts';
+import { countedStates, type Overview } from './overview.ts';
 
 /** What Prometheus sees. Counts events; nothing else in pgfresh knows that metrics exist. */
 export class Metrics {
@@ -97,6 +98,26 @@ export class Metrics {
     this.#gauge('process_uptime_seconds', 'Age of this process.', () => process.uptime());
     this.#gauge('process_cpu_seconds_total', 'Processor time of this process.', cpuSeconds);
     events.subscribe((event) => this.#count(event));
+  }
+
+  /** Viewed pairs by state, read when someone asks. Where they cannot be read there are none, rather than old ones. */
+  showPairs(overview: () => Promise<Overview | undefined>): void {
+    const gauge = new Gauge({
+      name: 'pgfresh_viewed_pairs',
+      help: 'Viewed pairs, by data type and state.',
+      labelNames: ['data_type', 'state'],
+      registers: [],
+      async collect() {
+        const types = await overview().then(
+          (read) => read?.types ?? [],
+          () => [],
+        );
+        this.reset();
+        for (const type of types)
+          for (const state of countedStates) this.set({ data_type: type.data_type, state }, type[state]);
+      },
+    });
+    this.#registry.registerMetric(gauge);
   }
 
   get contentType(): string {

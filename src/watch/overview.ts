@@ -62,6 +62,15 @@ export interface SourceOverview extends OpenJobs {
   readonly quota_free: number | null;
 }
 
+/** The words of `pgfresh.state_of`. */
+export const countedStates = [
+  'fresh',
+  'stale',
+  'missing',
+  'empty',
+  'older_source',
+] as const satisfies readonly (keyof Freshness)[];
+
 /** Everything at a glance, as `pgfresh.overview` says it. */
 export interface Overview {
   readonly at: string;
@@ -77,4 +86,20 @@ export interface Overview {
 export async function readOverview(db: Queryable): Promise<Overview | undefined> {
   const [row] = await db.query<{ overview: Overview }>('select pgfresh.overview() as overview');
   return row?.overview;
+}
+
+const goodForMs = 1_000;
+
+/** Everything at a glance, for any number of pages that ask: the database is read once a second at the most. */
+export function sharedOverview(db: Queryable): () => Promise<Overview | undefined> {
+  let readAt = -Infinity;
+  let reading = false;
+  let last: Promise<Overview | undefined>;
+  return () => {
+    if (!reading && performance.now() - readAt >= goodForMs) {
+      [readAt, reading] = [performance.now(), true];
+      last = readOverview(db).finally(() => (reading = false));
+    }
+    return last;
+  };
 }

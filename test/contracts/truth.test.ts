@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { explainPair, type Activity, type DataState, type Reason } from '../../src/planner/index.ts';
-import { readOverview } from '../../src/watch/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { countedStates, Metrics, readOverview } from '../../src/watch/index.ts';
 import { PlannerScene } from '../planner/scene.ts';
 
 interface Harm {
@@ -117,24 +118,28 @@ test.for(harms)(
     await scene.rows('quote', ['A']);
     await scene.finish('fresh');
     await scene.tick();
-    expect(await shown(scene)).toEqual({ overview: 'fresh', explain: 'fresh idle -', read: 'fresh idle -' });
+    const healthy = { overview: 'fresh', metrics: 'fresh', explain: 'fresh idle -', read: 'fresh idle -' };
+    expect(await shown(scene)).toEqual(healthy);
     await does(scene);
     await scene[within]();
     const words = `${state} ${activity} ${reason ?? '-'}`;
-    const all = { overview: state, explain: words, read: reason === 'unresolved' ? 'unreadable' : words };
-    expect(await shown(scene)).toEqual(all);
+    const read = reason === 'unresolved' ? 'unreadable' : words;
+    expect(await shown(scene)).toEqual({ overview: state, metrics: state, explain: words, read });
   },
 );
 
-/** How (quote, A) is shown by the overview, by explain and to viewers. */
-async function shown(scene: PlannerScene): Promise<Record<'overview' | 'explain' | 'read', string>> {
-  const { fresh, stale, missing, empty, older_source: older } = (await readOverview(scene.db))!.freshness;
-  const states = Object.entries({ fresh, stale, missing, empty, older_source: older }).filter(([, count]) => count > 0);
+/** How (quote, A) is shown by the overview, as a metric, by explain and to viewers. */
+async function shown(scene: PlannerScene): Promise<Record<'overview' | 'metrics' | 'explain' | 'read', string>> {
+  const { freshness } = (await readOverview(scene.db))!;
+  const metrics = new Metrics(new Events());
+  metrics.showPairs(() => readOverview(scene.db));
+  const measured = (await metrics.text()).matchAll(/^pgfresh_viewed_pairs\{.*state="(\w+)".*\} 1$/gm);
   const { state, activity, reason } = await explainPair(scene.db, 'quote', 'A');
   const read = `select state, activity, reason from pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
   const [row] = await scene.db.query<{ state: string; activity: string; reason: string | null }>(read).catch(() => []);
   return {
-    overview: states.map(([name]) => name).join(),
+    overview: countedStates.filter((name) => freshness[name] > 0).join(),
+    metrics: [...measured].map(([, name]) => name).join(),
     explain: `${state} ${activity} ${reason ?? '-'}`,
     read: row ? `${row.state} ${row.activity} ${row.reason ?? '-'}` : 'unreadable',
   };

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import type { Fresh } from 'pgfresh/client';
 import { activities, dataStates, reasons } from '../../src/planner/index.ts';
+import { countedStates } from '../../src/watch/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { numbersTestedIn } from './frame.ts';
 
@@ -18,6 +19,7 @@ function tableOf(head: string): Record<string, string> {
 
 test('the tables of docs/truth.md have the words of the code', () => {
   expect(tableOf('state')).toEqual(dataStates);
+  expect(countedStates).toEqual(Object.keys(dataStates));
   expect(tableOf('activity')).toEqual(activities);
   expect(tableOf('reason')).toEqual(reasons);
   const statuses: Record<Fresh['status'], true> = { ready: true, empty: true, loading: true, error: true };
