@@ -57,7 +57,9 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_ids bigint[]; v_statuses text[]; v_times timestamptz[]; v_sources int[];
   v_reserved bigint[]; v_bytes bigint[]; v_calls int[]; v_again bigint[];
-  v_claimed timestamptz[]; v_api_keys smallint[]; v_names text[];
+  v_claimed timestamptz[]; v_api_keys smallint[]; v_names text[]; v_spent boolean[];
+  v_opened_at timestamptz;
+  v_after timestamptz;
   v_pairs record;
   v_total record;
 begin
@@ -86,11 +88,11 @@ begin
       when p_verdict not in ('lost', 'cancel') then coalesce(t.calls, (t.said > 0)::int)
       else t.ran::int
     end),
-    array_agg(t.claimed_at), array_agg(t.api_key), array_agg(t.type_id || ' ' || t.key)
-  into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_calls, v_claimed, v_api_keys, v_names
+    array_agg(t.claimed_at), array_agg(t.api_key), array_agg(t.type_id || ' ' || t.key), array_agg(t.spent)
+  into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_calls, v_claimed, v_api_keys, v_names, v_spent
   from (
     select j.id, j.source_id, j.reserved, j.state = 'x' as ran, e.bytes as said, e.calls,
-      j.type_id, j.key, j.claimed_at, coalesce(j.api_key, 1::smallint) as api_key,
+      j.type_id, j.key, j.claimed_at, coalesce(j.api_key, 1::smallint) as api_key, j.retries >= r.max_retries as spent,
       case
         when p_verdict = 'cancel' then 'cancelled'
         when p_verdict = 'fail'
@@ -116,7 +118,11 @@ begin
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'one job twice', 'Name each job once.');
   end if;
 
-  -- What the provider refuses because of an API key has not failed: it waits for a key that is accepted.
+  /*
+    What the provider refuses because of an API key has not failed: it waits for a key that is accepted. But one that
+    tried a refused key has used up one of its retries, and comes after others: it may be this pair that is refused,
+    and then the source would wait for it for ever.
+  */
   if p_outcome in ('unauthorized', 'forbidden') and p_verdict in ('fail', 'retry', 'put_back') then
     for v_total in
       select t.source_id, t.api_key, array_agg(t.name) as names, max(t.claimed_at) as claimed_at, array_agg(t.id) as ids
@@ -124,13 +130,34 @@ begin
       group by t.source_id, t.api_key
       order by t.source_id, t.api_key
     loop
+      select b.opened_at
+      into v_opened_at
+      from pgfresh.breaker as b
+      where b.source_id = v_total.source_id and b.api_key = v_total.api_key;
       if pgfresh.note_trouble(
           v_total.source_id, v_total.api_key, null, 'denied', v_total.names,
           case when p_outcome = 'unauthorized' then 1 else 3 end, v_total.claimed_at, p_error, v_now) then
-        v_statuses := array(
-          select case when t.id = any (v_total.ids) then 'pending' else t.status end
-          from unnest(v_ids, v_statuses) with ordinality as t(id, status, place)
-          order by t.place);
+        select b.paused_until + interval '30 seconds'
+        into v_after
+        from pgfresh.breaker as b
+        where b.source_id = v_total.source_id and b.api_key = v_total.api_key;
+        select array_agg(t.status order by t.place),
+          array_agg(case when t.is_probe then v_after else t.next_at end order by t.place)
+        into v_statuses, v_times
+        from (
+          select t.place, t.next_at, p.is_probe,
+            case
+              when t.id <> all (v_total.ids) then t.status
+              when not p.is_probe then 'pending'
+              when t.spent then 'failed'
+              else 'retryable'
+            end as status
+          from unnest(v_ids, v_statuses, v_times, v_claimed, v_spent)
+            with ordinality as t(id, status, next_at, claimed_at, spent, place)
+          cross join lateral (
+            select t.id = any (v_total.ids) and coalesce(t.claimed_at >= v_opened_at, false) as is_probe
+          ) as p
+        ) as t;
       end if;
     end loop;
   end if;
@@ -140,7 +167,7 @@ begin
     join pgfresh.job as j on j.id = t.id
     where j.id = any (v_ids) and j.rerun and t.status = 'failed');
 
-  if p_verdict <> 'put_back' then
+  if p_verdict <> 'put_back' or v_statuses && array['failed', 'retryable'] then
     perform pgfresh.mark_pairs(j.type_id, array_agg(j.key))
     from pgfresh.job as j
     where j.id = any (v_ids)

@@ -143,6 +143,36 @@ describe('an API key that the provider does not accept', () => {
     expect(await health()).toMatchObject({ state: 'ok' });
   });
 
+  it.each([
+    ['403', forbidden],
+    ['401', unauthorized],
+  ])(
+    'truth 3: pairs that the provider always refuses (%s) do not keep the source from the others',
+    async (_, refusal) => {
+      await scene.source('paid');
+      await scene.type('price', 'paid');
+      // The most viewed, so each claim would take them first.
+      const bad = ['bad1', 'bad2', 'bad3'];
+      await queue.enqueueMany(db, 'price', bad, { priority: 1_000 });
+      await queue.enqueueMany(db, 'price', keys(20), { priority: 1 });
+      const asked = new Map<string, number>();
+      // A day, by the minute.
+      for (let minute = 0; minute < 24 * 60; minute++) {
+        for (const job of await scene.claim({ limit: 1 })) {
+          asked.set(job.key, (asked.get(job.key) ?? 0) + 1);
+          if (bad.includes(job.key)) await refusal([job]);
+          else await succeed([job]);
+        }
+        await clock.advance('1 minute');
+      }
+      expect([...asked.keys()].toSorted()).toEqual([...bad, ...keys(20)].toSorted());
+      // And they are given up after their retries.
+      expect(Math.max(...bad.map((key) => asked.get(key)!))).toBeLessThan(12);
+      expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBe(0);
+      expect(await health()).toMatchObject({ state: 'ok', denied_keys: [] });
+    },
+  );
+
   it('truth 3: is tried at once when an operator resumes the source', async () => {
     await scene.source('paid');
     await scene.type('price', 'paid');
