@@ -141,6 +141,12 @@ begin
   from generate_series(1, cardinality(v_jobs), 10000) as first;
   delete from pgfresh.due where type_id = old.type_id;
   delete from pgfresh.pairs where type_id = old.type_id;
+  -- After the jobs and pairs: whoever had one of those may have written these.
+  delete from pgfresh.hold where type_id = old.type_id;
+  delete from pgfresh.breaker where type_id = old.type_id;
+  delete from pgfresh.type_losses where type_id = old.type_id;
+  delete from pgfresh.type_stats where type_id = old.type_id;
+  delete from pgfresh.refused_answer where type_id = old.type_id;
   perform pgfresh.write_check(old.type_id, null, false);
   delete from pgfresh.watched_type where type_id = old.type_id;
   perform pgfresh.drop_change_functions(old.type_id);

@@ -148,8 +148,10 @@ begin
     'select t.key, t.found, t.known is null or coalesce(%s, true) as stale, t.known + t.ttl as next_at, t.at, '
     't.row_at, t.due_at '
     'from (%s) as t offset 0) as c '
-    'where c.stale or c.next_at is distinct from c.due_at or c.at is distinct from c.row_at',
-    v_stale, v_newest);
+    'where c.stale or c.next_at is distinct from c.due_at or c.at is distinct from c.row_at%s',
+    v_stale, v_newest,
+    -- A user's function may call fresh what is older than its TTL. Somebody must hear of that too, or it is shown as stale.
+    case when not v_own then ' or c.next_at <= $6' else '' end);
   -- A subquery for each key and no join: a few keys are looked up by the index, whatever the statistics say.
   v_resolution.missing_sql := format('select k.key from unnest($1::text[]) as k(key) '
     'where (select true from %s as x where %s limit 1) is null',
@@ -281,6 +283,7 @@ as $$
 declare
   v_known pgfresh.type_resolution;
   v_stamp text := (select s.stamp from pgfresh.catalog_stamps(array[p_type.type_id]) as s);
+  v_resolution pgfresh.type_resolution;
   v_now jsonb;
 begin
   select * into v_known from pgfresh.type_resolution where type_id = p_type.type_id;
@@ -288,7 +291,8 @@ begin
     return;
   end if;
   begin
-    v_now := (pgfresh.resolve_type(p_type, false)).fingerprint;
+    v_resolution := pgfresh.resolve_type(p_type, false);
+    v_now := v_resolution.fingerprint;
   exception when sqlstate 'PGF01' then
     get stacked diagnostics problem = message_text, next_step = pg_exception_hint;
     problem := regexp_replace(problem, '^PGF_\w+: ', '');
@@ -312,7 +316,13 @@ begin
     -- Changed, and means the same all the same: a right that was given, a comment of the catalog's own.
     perform from pgfresh.type_resolution where type_id = p_type.type_id for update skip locked;
     if found then
-      update pgfresh.type_resolution set stamp = v_stamp where type_id = p_type.type_id;
+      update pgfresh.type_resolution
+      set stamp = v_stamp, check_sql = v_resolution.check_sql
+      where type_id = p_type.type_id;
+      -- An upgrade has left out what did not resolve.
+      if v_known.check_sql <> v_resolution.check_sql then
+        perform pgfresh.write_check(p_type.type_id, v_resolution.check_sql, pgfresh.calls_users(v_resolution));
+      end if;
     end if;
   end if;
 end

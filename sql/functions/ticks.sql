@@ -197,7 +197,8 @@ begin
   from pgfresh.data_type_registry as r
   join pgfresh.type_resolution as res on res.type_id = r.type_id
   where r.type_id = p_hold.type_id;
-  return v_keys = '{}' or v_type.gate_sql is null
+  -- At the end of a round there may be none left, and the next one begins anew.
+  return (v_keys = '{}' and p_hold.asked_key = '') or v_type.gate_sql is null
     or exists (select from pgfresh.ask_gate(v_type.gate_sql, v_keys, v_type.data_type) as g where g.open);
 -- The planner says what is wrong with it when it is asked there, and takes it for open.
 exception when others then

@@ -1,7 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest';
+import { blocked } from '../harness/blocked.ts';
 import { PlannerScene } from './scene.ts';
 
-const scene = await PlannerScene.open();
+const scene = await PlannerScene.open({ poolSize: 4 });
 const { db, clock } = scene;
 await scene.type('price');
 await db.query(`
@@ -108,4 +109,42 @@ it('truth 4: a gate that does not say when it opens is asked every few seconds a
   await clock.advance('1 second');
   await scene.tick();
   expect(await openJobs()).toBe(26);
+});
+
+it('truth 4: a closed gate that holds a round number of pairs is not taken for open', async () => {
+  await scene.rows('gated', keys.slice(0, 20), '1 hour');
+  await scene.look('gated', keys.slice(0, 20));
+  await scene.tick();
+  const looked: number[] = [];
+  for (let second = 0; second < 30; second++) {
+    await clock.advance('1 second');
+    looked.push(Number((await scene.tick())['gated'] ?? 0));
+  }
+  expect(looked).toEqual(Array(30).fill(0));
+});
+
+describe('a data type that is removed while the planner looks at it', () => {
+  it('waits for the planner, and the planner does not wait for it', async () => {
+    await db.query(`create function public.is_old(timestamptz, interval) returns boolean language plpgsql volatile
+      as $$ begin perform pg_advisory_xact_lock_shared(4711); return true; end $$`);
+    await scene.type('removed', { columns: { staleness_function: `'is_old'` } });
+    await scene.rows('removed', ['A'], '1 hour');
+    await scene.look('removed', ['A']);
+    await db.query(`select pgfresh.pause_source('market')`);
+    let tick: Promise<unknown> | undefined;
+    let removal: Promise<unknown> | undefined;
+    await db.transact('hold', async (tx) => {
+      await tx.query('select pg_advisory_xact_lock(4711)');
+      tick = scene.tick();
+      await blocked(db, 1);
+      removal = db.query(`delete from pgfresh.data_type_registry where data_type = 'removed'`);
+      await blocked(db, 2);
+    });
+    expect(await tick).toMatchObject({ skipped_paused: 1 });
+    await removal;
+    expect(
+      await value(`select count(*)::int from pgfresh.hold as h
+      where not exists (select from pgfresh.data_type_registry as r where r.type_id = h.type_id)`),
+    ).toBe(0);
+  });
 });

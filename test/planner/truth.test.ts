@@ -304,3 +304,44 @@ test('truth 13: a pause that has ended is not shown', async () => {
     { state: 'ok', paused_until: null, pause_reason: null },
   ]);
 });
+
+test('truth 1: what a staleness function calls fresh beyond its TTL is shown as fresh, everywhere', async () => {
+  const scene = await PlannerScene.open();
+  await scene.db.query(`
+    create function public.old_when_open(p_at timestamptz, p_ttl interval) returns boolean language sql stable
+      as $$ select to_regclass('public.opened') is not null and pgfresh.is_data_stale(p_at, p_ttl) $$`);
+  await fetched(scene, '1 minute', { staleness_function: `'old_when_open'` });
+  const [type] = await scene.db.query<{ id: number }>('select type_id as id from pgfresh.data_type_registry');
+  const states = async () => {
+    const [read] = await scene.db.query<{ state: string }>(`select state from pgfresh.read_pairs($1::int, '{A}')`, [
+      type!.id,
+    ]);
+    const { types } = await readOverview(scene.db);
+    return [read!.state, types[0]!.fresh, (await explainPair(scene.db, 'quote', 'A')).state];
+  };
+  for (let second = 0; second < 200; second++) {
+    await scene.clock.advance('1 second');
+    await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+    await scene.tick();
+    if (second % 10 === 9) expect(await states()).toEqual(['fresh', 1, 'fresh']);
+  }
+  // And it is fetched within a minute when the function says so.
+  await scene.db.query('create table public.opened ()');
+  await scene.clock.advance('1 minute');
+  await scene.tick();
+  expect(await scene.open()).toEqual(['quote A 1']);
+});
+
+test('truth 25: a type that did not resolve when it was upgraded is checked by the new version when it does', async () => {
+  const scene = await PlannerScene.open();
+  await fetched(scene, '1 hour');
+  const [type] = await scene.db.query<{ id: number }>('select type_id as id from pgfresh.data_type_registry');
+  await scene.db.query(`
+    alter table public.quote rename to quote_away;
+    drop function pgfresh.check_${type!.id}(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz);
+    update pgfresh.type_resolution set check_sql = 'as an earlier version asked'`);
+  await scene.sweep();
+  expect(await scene.warnings()).toMatchObject([{ code: 'type_unresolved' }]);
+  await scene.db.query('alter table public.quote_away rename to quote');
+  expect(await scene.sweep()).toMatchObject({ checked: 1, failed: 0, queued: 0 });
+});

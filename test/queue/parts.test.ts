@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { ClaimedJob } from '../../src/queue/index.ts';
+import { blocked } from '../harness/blocked.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { QueueScene } from './scene.ts';
 
@@ -262,4 +263,33 @@ describe('a data type whose answers cannot be used', () => {
     expect(await health()).toMatchObject({ paused_types: [] });
     expect(await warnings()).toEqual([]);
   });
+});
+
+it('a refused answer and the removal of its data type do not wait for each other', async () => {
+  await scene.source('paid');
+  const type = await scene.type('price', 'paid');
+  await queue.enqueueMany(db, 'price', ['A'], { priority: 1 });
+  const job = await scene.claimOne();
+  let removal: Promise<unknown> | undefined;
+  await db.transact('end', async (tx) => {
+    await tx.query('select from pgfresh.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[])', [
+      type,
+      [job.id],
+      [job.attempt],
+      ['A'],
+    ]);
+    removal = db.query(`delete from pgfresh.data_type_registry where data_type = 'price'`);
+    await blocked(db);
+    await queue.turnBack(tx, [endOf(job)], 'fail', { outcome: 'schema', error: 'price: expected a number' });
+    await tx.query(
+      `select pgfresh.keep_refused_answer($1::int, 'A', $2::bigint, 'schema', 'no', 200, 'text/plain', 1, 'x'::bytea),
+         pgfresh.count_losses($1::int, 1)`,
+      [type, job.id],
+    );
+  });
+  await removal;
+  const left = ['breaker', 'refused_answer', 'type_losses', 'type_stats'].map(
+    (table) => `select '${table}' as name from pgfresh.${table} where type_id = ${type}`,
+  );
+  expect(await db.query(left.join(' union all '))).toEqual([]);
 });
