@@ -316,8 +316,8 @@ test('truth 1: what a staleness function calls fresh beyond its TTL is shown as 
     const [read] = await scene.db.query<{ state: string }>(`select state from pgfresh.read_pairs($1::int, '{A}')`, [
       type!.id,
     ]);
-    const { types } = await readOverview(scene.db);
-    return [read!.state, types[0]!.fresh, (await explainPair(scene.db, 'quote', 'A')).state];
+    const overview = await readOverview(scene.db);
+    return [read!.state, overview!.types[0]!.fresh, (await explainPair(scene.db, 'quote', 'A')).state];
   };
   for (let second = 0; second < 200; second++) {
     await scene.clock.advance('1 second');
