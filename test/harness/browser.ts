@@ -33,7 +33,7 @@ export async function openBrowser(): Promise<Browser> {
 async function unpack(): Promise<string> {
   const require = createRequire(import.meta.url);
   const packed = join(dirname(require.resolve('@sparticuz/chromium')), '../bin');
-  const folder = join(cache, `chromium-${versionOf(packed)}-with-fonts`);
+  const folder = join(cache, `chromium-${versionOf(packed)}-with-own-fonts`);
   if (existsSync(folder)) return folder;
   await mkdir(cache, { recursive: true });
   const unfinished = await mkdtemp(join(cache, 'chromium.'));
@@ -56,7 +56,7 @@ async function unpack(): Promise<string> {
 
 const fontsConf = `<?xml version="1.0" ?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
-<fontconfig><dir prefix="relative">fonts</dir><cachedir prefix="relative">cache</cachedir></fontconfig>
+<fontconfig><dir prefix="relative">fonts</dir><cachedir prefix="xdg">cache</cachedir></fontconfig>
 `;
 
 function versionOf(packed: string): string {
@@ -72,5 +72,6 @@ function surroundingsIn(folder: string): Record<string, string> {
     ...(process.env as Record<string, string>),
     LD_LIBRARY_PATH: libraries,
     FONTCONFIG_PATH: join(folder, 'fonts'),
+    XDG_CACHE_HOME: folder,
   };
 }

@@ -416,7 +416,9 @@ describe("somebody else's function", () => {
     const end = scene.run(id);
     const waits = `exists (select from pg_stat_activity where datname = current_database() and wait_event = 'advisory')`;
     await expect.poll(() => scene.value(waits)).toBe(true);
-    await cat.session.query('alter function cat.swift() cost 101; select pg_advisory_unlock(99)');
+    // Two statements: in one, the lock would be free before the change is committed.
+    await cat.session.query('alter function cat.swift() cost 101');
+    await cat.session.query('select pg_advisory_unlock(99)');
     expect(await end).toMatchObject({
       kind: 'failed',
       result: { message: expect.stringContaining('was changed while it ran') },
