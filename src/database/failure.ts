@@ -1,3 +1,5 @@
+import { PgfreshError } from '../errors/index.ts';
+
 /** What a failed statement means to the code that sent it. */
 export type Failure =
   | 'unique'
@@ -69,8 +71,10 @@ const socketCodes = new Set([
 const deadConnection =
   /connection terminated|query read timeout|connection error and is not queryable|client was closed|timeout exceeded when trying to connect|cannot use a pool after/i;
 
-/** The failure that a value thrown by `pg` stands for. */
+/** The failure that a value thrown by `pg`, or made of one, stands for. */
 export function failureOf(thrown: unknown): Failure {
+  // By its code: its message repeats that of `pg`, and would make a lost connection of a COMMIT that was not confirmed.
+  if (thrown instanceof PgfreshError) return thrown.code === 'PGF_DATABASE_LOST' ? 'connection' : 'other';
   const code = codeOf(thrown);
   if (code !== undefined) {
     // First, because EPIPE looks like a SQLSTATE.

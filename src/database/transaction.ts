@@ -36,7 +36,7 @@ export async function runTransaction<T>(
     try {
       return await runOnce(work, options, shell);
     } catch (error) {
-      const failure = lostBeforeCommit(error) ? 'connection' : failureOf(error);
+      const failure = failureOf(error);
       if (!repeatable.has(failure) || attempt >= attempts) throw error;
       shell.retried(failure, attempt);
       await wait(10 * 2 ** attempt * shell.random());
@@ -141,9 +141,5 @@ function unknown(problem: string, cause?: unknown): PgfreshError {
 
 /** Whether nobody can say any more what became of the session. */
 export function isLost(error: unknown): error is PgfreshError {
-  return lostBeforeCommit(error) || (error instanceof PgfreshError && error.code === 'PGF_COMMIT_UNKNOWN');
-}
-
-function lostBeforeCommit(error: unknown): boolean {
-  return error instanceof PgfreshError && error.code === 'PGF_DATABASE_LOST';
+  return error instanceof PgfreshError && ['PGF_DATABASE_LOST', 'PGF_COMMIT_UNKNOWN'].includes(error.code);
 }

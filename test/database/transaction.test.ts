@@ -82,22 +82,27 @@ it('knows what PostgreSQL itself says against a COMMIT', async () => {
   await expect(work).rejects.toMatchObject({ code: '23505' });
 });
 
-it('calls a COMMIT unknown that fails in an unfamiliar way', async () => {
+it.each([
+  ['in an unfamiliar way', 'the sky fell'],
+  ['with its connection', 'Connection terminated unexpectedly'],
+])('calls a COMMIT unknown that fails %s, and does not repeat it', async (_, message) => {
   let released: unknown;
+  let runs = 0;
   const client = Object.assign(new EventEmitter(), {
     query: async ({ text }: { text: string }) => {
-      if (text === 'commit') throw new Error('the sky fell');
+      if (text === 'commit') throw new Error(message);
       return { rows: [], command: '' };
     },
     release: (broken: unknown) => (released = broken),
   });
   const work = runTransaction(
-    async () => {},
+    async () => void runs++,
     {},
     { connect: async () => client as never, transactionTimeoutMs: () => undefined, random: () => 0, retried: () => {} },
   );
   await expect(work).rejects.toMatchObject({ code: 'PGF_COMMIT_UNKNOWN' });
   expect(released).toBeInstanceOf(Error);
+  expect(runs).toBe(1);
 });
 
 it('repeats a real deadlock until both transactions are in', async () => {
