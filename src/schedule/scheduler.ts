@@ -2,8 +2,8 @@ import { hostname } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { JobHandler } from '../config/index.ts';
-import { Database, failureOf, Listener } from '../database/index.ts';
-import { asPgfreshError, problemOf } from '../errors/index.ts';
+import { Database, failureOf, Listener, type Failure } from '../database/index.ts';
+import { asPgfreshError, PgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { Service, Wake } from '../lifecycle/index.ts';
 import { ownHandlers, type BroughtWork } from './own-jobs.ts';
@@ -206,8 +206,7 @@ export class Scheduler extends Service {
       } catch (error) {
         if (this.#giveUp.signal.aborted) throw error;
         this.#failed('end', error);
-        // It may be what they are that the database does not take, and then it never will.
-        if (failureOf(error) !== 'connection') details = undefined;
+        if (isOfValue(error)) details = undefined;
         await wait(pause, undefined, { signal: this.#giveUp.signal }).catch(() => {});
       }
     }
@@ -276,4 +275,11 @@ async function within(ms: number, work: Promise<unknown> | undefined): Promise<v
   const tired = wait(ms, undefined, { signal: patience.signal }).catch(() => {});
   await Promise.race([work?.catch(() => {}), tired]);
   patience.abort();
+}
+
+const ofValues: ReadonlySet<Failure> = new Set(['constraint', 'invalid_data', 'raised', 'other']);
+
+/** Whether it may be the details that the database does not take, and then it never will. Anything else passes. */
+function isOfValue(error: unknown): boolean {
+  return !(error instanceof PgfreshError) && ofValues.has(failureOf(error));
 }

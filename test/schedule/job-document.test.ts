@@ -1,6 +1,8 @@
 import { afterEach, beforeAll, expect, it } from 'vitest';
 import type { JobHandler } from '../../src/config/index.ts';
 import { endOfRun, retryOf, triggerJob } from '../../src/schedule/index.ts';
+import { openDatabase } from '../harness/database.ts';
+import { Proxy } from '../harness/proxy.ts';
 import { expectRefusal } from '../harness/refusal.ts';
 import { openSession } from '../harness/session.ts';
 import { ScheduleScene, until } from './scene.ts';
@@ -68,6 +70,29 @@ it('truth 14: a run whose details the database refuses ends without them', async
   expect(await endOfRun(scene.db, run, AbortSignal.timeout(10_000))).toMatchObject({ success: true, details: null });
   expect(scene.problems.splice(0)).toEqual([expect.stringMatching(/^end: .*violates check constraint "odd"/)]);
   await scene.db.query('alter table pgfresh.scheduled_job_runs drop constraint odd');
+});
+
+it('truth 10: a run that ends while the database is away keeps its details', async () => {
+  const { proxy, url } = await Proxy.before(scene.url);
+  const begun = Promise.withResolvers<void>();
+  const goOn = Promise.withResolvers<void>();
+  const away = async () => {
+    begun.resolve();
+    await goOn.promise;
+    return { success: true, message: 'done', details: { rows: 3 } };
+  };
+  const scheduler = await scene.scheduler({ away }, { db: openDatabase(url, { events: scene.events }) });
+  await scene.job('away', { kind: 'handler', function_name: 'away', schedule: '@yearly' });
+  const { run_id: run } = await triggerJob(scene.db, 'away');
+  await begun.promise;
+  proxy.judge = (_, way) => (way === 'to server' ? 'cut' : 'pass');
+  goOn.resolve();
+  await until(() => scene.problems.some((problem) => problem.startsWith('end: ')));
+  proxy.judge = () => 'pass';
+  expect(await endOfRun(scene.db, run, AbortSignal.timeout(10_000))).toMatchObject({ details: { rows: 3 } });
+  await scheduler.stop();
+  await proxy.close();
+  scene.problems.splice(0);
 });
 
 it('truth 14: deleting or disabling a job returns at once while it runs, and its run ends', async () => {
