@@ -206,6 +206,15 @@ function psqlOf(databaseUrl: string, dataDir: string): string {
 // npm repeats the terminal's Ctrl-C at once; whoever asks again later has lost patience.
 const sameAsking = 1_000;
 
+/** A second error, from reading the first, would end the process before anything is stopped. */
+function traceOf(error: unknown): string {
+  try {
+    return error instanceof Error && error.stack ? String(error.stack) : problemOf(error);
+  } catch {
+    return problemOf(error);
+  }
+}
+
 /** So many errors that nobody catches are a storm, in which no timer may get its turn. */
 const crashLimit = 100;
 
@@ -236,9 +245,7 @@ function endOfProcess(abandon: () => void): EndOfProcess {
   const onCrash = (error: unknown): void => {
     process.exitCode = 1;
     if (++crashes >= crashLimit) endNow();
-    process.stderr.write(
-      `PGF_UNEXPECTED ${error instanceof Error ? (error.stack ?? problemOf(error)) : String(error)}\n`,
-    );
+    process.stderr.write(`PGF_UNEXPECTED ${traceOf(error)}\n`);
     crashed.abort();
     resolve('an unexpected error');
   };

@@ -44,9 +44,14 @@ export function asPgfreshError(thrown: unknown): PgfreshError {
 
 /** The one line that tells what a thrown value is about. */
 export function problemOf(thrown: unknown): string {
-  if (thrown instanceof AggregateError && thrown.errors.length > 0) return problemOf(thrown.errors[0]);
-  const text = thrown instanceof Error ? thrown.message || thrown.name : String(thrown);
-  return text.split('\n', 1)[0]!.trim() || 'no message';
+  try {
+    if (thrown instanceof AggregateError && thrown.errors.length > 0) return problemOf(thrown.errors[0]);
+    const text = thrown instanceof Error ? String(thrown.message || thrown.name) : String(thrown);
+    return text.split('\n', 1)[0]!.trim() || 'no message';
+  } catch {
+    // Users' code may throw what has no text, such as a proxy or an object without a prototype.
+    return 'no message';
+  }
 }
 
 function fill(template: string, values: Record<string, string | number>): string {

@@ -26,12 +26,18 @@ function detailsOf(error: unknown): { error: string; code?: string; stack?: stri
   if (!(error instanceof Error)) return { error: typeof error };
   const code = 'code' in error && typeof error.code === 'string' ? error.code : undefined;
   const stack = stackOf(error);
-  return { error: error.name, ...(code === undefined ? {} : { code }), ...(stack === undefined ? {} : { stack }) };
+  return {
+    error: String(error.name),
+    ...(code === undefined ? {} : { code }),
+    ...(stack === undefined ? {} : { stack }),
+  };
 }
 
 /** Where it was thrown: one line of what it is about, as everywhere, then the calls. */
 function stackOf(error: Error): string | undefined {
-  const calls = error.stack?.split('\n').filter((line) => /^\s+at /.test(line)) ?? [];
+  const calls = String(error.stack)
+    .split('\n')
+    .filter((line) => /^\s+at /.test(line));
   if (calls.length === 0) return undefined;
   return withoutPasswords([`${error.name}: ${problemOf(error)}`, ...calls].join('\n')).slice(0, longestStack);
 }

@@ -47,3 +47,19 @@ it.each([
   expect(problemOf(thrown)).toBe(problem);
   expect(asPgfreshError(thrown).code).toBe('PGF_UNEXPECTED');
 });
+
+const unreadable = () =>
+  new Proxy(new Error('x'), {
+    get: () => {
+      throw new Error('not to be read');
+    },
+  });
+
+// Made inside the test, because its title could not be written with them.
+it.each([
+  ['an object without a prototype', () => Object.create(null) as unknown, 'no message'],
+  ['a message that is no text', () => Object.assign(new Error('x'), { message: {} }), '[object Object]'],
+  ['a proxy that cannot be read', unreadable, 'no message'],
+])('tells in one line what the code of users throws: %s', (_, make, problem) => {
+  expect(problemOf(make())).toBe(problem);
+});
