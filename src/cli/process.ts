@@ -209,7 +209,8 @@ const sameAsking = 1_000;
 /** A second error, from reading the first, would end the process before anything is stopped. */
 function traceOf(error: unknown): string {
   try {
-    return error instanceof Error && error.stack ? String(error.stack) : problemOf(error);
+    const stack: unknown = error instanceof Error ? error.stack : undefined;
+    return typeof stack === 'string' ? stack : problemOf(error);
   } catch {
     return problemOf(error);
   }

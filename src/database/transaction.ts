@@ -141,5 +141,5 @@ function unknown(problem: string, cause?: unknown): PgfreshError {
 
 /** Whether nobody can say any more what became of the session. */
 export function isLost(error: unknown): error is PgfreshError {
-  return error instanceof PgfreshError && ['PGF_DATABASE_LOST', 'PGF_COMMIT_UNKNOWN'].includes(error.code);
+  return error instanceof PgfreshError && (error.code === 'PGF_DATABASE_LOST' || error.code === 'PGF_COMMIT_UNKNOWN');
 }

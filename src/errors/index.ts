@@ -46,8 +46,8 @@ export function asPgfreshError(thrown: unknown): PgfreshError {
 export function problemOf(thrown: unknown): string {
   try {
     if (thrown instanceof AggregateError && thrown.errors.length > 0) return problemOf(thrown.errors[0]);
-    const text = thrown instanceof Error ? String(thrown.message || thrown.name) : String(thrown);
-    return text.split('\n', 1)[0]!.trim() || 'no message';
+    const said: unknown = thrown instanceof Error ? thrown.message || thrown.name : thrown;
+    return String(said).split('\n', 1)[0]!.trim() || 'no message';
   } catch {
     // Users' code may throw what has no text, such as a proxy or an object without a prototype.
     return 'no message';

@@ -27,7 +27,7 @@ function detailsOf(error: unknown): { error: string; code?: string; stack?: stri
   const code = 'code' in error && typeof error.code === 'string' ? error.code : undefined;
   const stack = stackOf(error);
   return {
-    error: String(error.name),
+    error: error.name,
     ...(code === undefined ? {} : { code }),
     ...(stack === undefined ? {} : { stack }),
   };
