@@ -1,3 +1,5 @@
+import { storableText } from '../database/index.ts';
+
 /** How a refresh can end, and what follows from it. */
 export interface OutcomeRule {
   /**
@@ -121,7 +123,8 @@ export class Refusal extends Error {
   readonly outcome: RefusalName;
 
   constructor(outcome: RefusalName, message: string, options?: { cause?: unknown }) {
-    super(message, options);
+    // It may quote the answer, and what could not be recorded would be fetched again and again.
+    super(storableText(message), options);
     this.outcome = outcome;
   }
 }

@@ -1,6 +1,5 @@
-import type { Queryable } from '../database/index.ts';
+import { storableJson, storableText, type Queryable } from '../database/index.ts';
 import type { DueJob, SkipReason, SlotPlan } from './slot-plan.ts';
-import { storableJson, storableText } from './storable-text.ts';
 
 /** A run that has been started in the database and is ours to do. */
 export interface TakenRun {

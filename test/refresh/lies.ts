@@ -28,6 +28,7 @@ export const lies: readonly Lie[] = [
   lie('a page of HTML that says it is JSON', 'not_json', sent('<html>sorry</html>')),
   lie('JSON that says it is a page', 'not_json', sent(JSON.stringify(honest), { 'content-type': 'text/html' })),
   lie('half of the JSON', 'not_json', sent(JSON.stringify(honest).slice(0, 30))),
+  lie('zero bytes, which the error quotes', 'not_json', sent('\0\0 sorry')),
   lie('bytes that are not UTF-8', 'not_json', sent(Buffer.from([0x7b, 0x22, 0xff, 0xfe, 0x22, 0x7d]))),
   lie('JSON with something behind it', 'not_json', sent(`${JSON.stringify(honest)}}`)),
   lie('an empty object', 'schema', sent('{}')),
