@@ -175,8 +175,9 @@ export class Worker extends Service {
   }
 
   async #claim(limit: number): Promise<number> {
-    const types = [...this.#catalog!.types.keys()];
-    if (types.length === 0) return 0;
+    // As they are now: the catalog may be another one when the jobs are here.
+    const { types } = this.#catalog!;
+    if (types.size === 0) return 0;
     const lease = await this.#livingLease();
     await this.#releaseUnanswered();
     const request = randomUUID();
@@ -188,7 +189,7 @@ export class Worker extends Service {
       ({ jobs } = await this.#queue.claim(this.#options.db, {
         worker: lease.worker,
         limit,
-        types,
+        types: [...types.keys()],
         request,
         alone: true,
       }));
@@ -202,7 +203,7 @@ export class Worker extends Service {
       if (jobs.length === 0) lease.ended(request, 1);
       else lease.hold(request, jobs.length);
     }
-    for (const job of jobs) void this.#run({ job, lease });
+    for (const job of jobs) void this.#run({ job, lease }, types.get(job.type)!);
     return jobs.length;
   }
 
@@ -231,11 +232,10 @@ export class Worker extends Service {
     return new Lease({ url: this.#options.url, name: this.#workerName });
   }
 
-  async #run(held: Held): Promise<void> {
+  async #run(held: Held, type: RefreshType): Promise<void> {
     const { job } = held;
     this.#held.set(job.id, held);
     try {
-      const type = this.#catalog!.types.get(job.type)!;
       const fetched = await this.#fetch(type, job);
       if ('refusal' in fetched) this.#unrecorded++;
       await failpoint('worker.before-ready');

@@ -1,6 +1,7 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it, vi } from 'vitest';
 import { resolveConfig } from '../../src/config/index.ts';
+import type { Database } from '../../src/database/index.ts';
 import { shiftClock } from '../harness/clock.ts';
 import { openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
@@ -67,6 +68,32 @@ describe('a worker', () => {
     expect(await scene.value(`select breaker_opened_at is null from pgfresh.sources where name = 'elsewhere'`)).toBe(
       true,
     );
+    await worker.stop();
+  });
+
+  it('fetches what it has claimed when its data type cannot be served any more at that moment', async () => {
+    const scene = await RefreshScene.open();
+    scene.quote('A', 1);
+    const db = openDatabase(scene.url, { events: scene.events });
+    const [claimed, goOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const query: Database['query'] = async (statement, values) => {
+      const rows = await db.query(statement, values);
+      if (typeof statement === 'object' && statement.name === 'pgfresh.claim' && rows.length > 0) {
+        claimed.resolve();
+        await goOn.promise;
+      }
+      return rows as never;
+    };
+    const slow = { query, transact: db.transact.bind(db), host: db.host.bind(db) } as Database;
+    const worker = await startWorker(scene, { db: slow });
+    await scene.enqueue('quote', ['A']);
+    await claimed.promise;
+    await scene.db.query('alter table quote drop constraint quote_pkey cascade');
+    await until(() => scene.seen.some((event) => event.type === 'warning' && event.code === 'type_unwritable'));
+    await scene.db.query('alter table quote add primary key (symbol)');
+    goOn.resolve();
+    await drained(scene);
+    expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh' });
     await worker.stop();
   });
 
