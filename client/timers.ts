@@ -25,9 +25,8 @@ export class Timers<Name extends string> {
 
   /** Stops one, or all. */
   stop(name?: Name): void {
-    for (const [each, timer] of this.#running) {
-      if (name !== undefined && name !== each) continue;
-      clearTimeout(timer);
+    for (const each of name === undefined ? this.#running.keys() : [name]) {
+      clearTimeout(this.#running.get(each));
       this.#running.delete(each);
     }
   }
