@@ -27,9 +27,9 @@ export interface SourceDefinition extends ClientDefinition {
         /** So many failures in a row, or twice as many retries within `window`; from 1 to 100, 5 if it is left out. */
         readonly failures?: number | undefined;
         /** From 1s to 1d; 10 minutes if it is left out. */
-        readonly window?: number | string | undefined;
+        readonly window?: Duration | undefined;
         /** From 1s to 1d; 5 minutes if it is left out. */
-        readonly pause?: number | string | undefined;
+        readonly pause?: Duration | undefined;
       }
     | undefined;
   /** Whether jobs of one key, of whatever data types, run one after the other; false if it is left out. */

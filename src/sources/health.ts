@@ -41,9 +41,9 @@ export interface SourceHealth {
   readonly quota_until: Date | null;
   /** API keys that the provider refuses, from 1. */
   readonly denied_keys: readonly number[];
-  /** Data types of it that are left alone because of their answers. */
-  /** Settings that somebody has changed in the database, by column; intervals in seconds. */
+  /** Settings that an operator has changed in the database, by column; intervals in seconds. */
   readonly overrides: Readonly<Record<string, SourceOverride>>;
+  /** Data types of it that are left alone because of their answers. */
   readonly paused_types: readonly { readonly data_type: string; readonly until: string; readonly reason: string }[];
 }
 
