@@ -9,11 +9,15 @@ export interface Refused {
   readonly next: string;
 }
 
+/** An error of authorize may be of any length, and there is one for each pair of each viewer. */
+const longestProblem = 500;
+
 /** What a client is told about an error: a fixed sentence. The error itself goes to operators, as an event. */
 export function refuse(thrown: unknown, events: Events): Refused {
   const error = asPgfreshError(thrown);
   const code = isRefusal(error.code) ? error.code : 'PGF_LIVE_BUSY';
-  events.emit({ type: 'gateway.refused', code, problem: error.message.replaceAll(/\p{Cc}/gu, '?') });
+  const problem = error.message.slice(0, longestProblem).replaceAll(/\p{Cc}/gu, '?');
+  events.emit({ type: 'gateway.refused', code, problem });
   if (code !== error.code) events.emit({ type: 'gateway.failed', step: 'answer', problem: problemOf(thrown) });
   const { status, message, next } = refusalSentences[code];
   const values = ownValues(error);

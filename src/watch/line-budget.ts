@@ -1,6 +1,6 @@
 import type { EventType } from '../events/index.ts';
 
-/** What can happen hundreds of times a second, when a provider or the database is away. */
+/** What can happen hundreds of times a second, when a provider or the database is away, or because of what clients send. */
 const frequent: ReadonlySet<EventType> = new Set<EventType>([
   'refresh.ended',
   'worker.failed',
@@ -9,6 +9,8 @@ const frequent: ReadonlySet<EventType> = new Set<EventType>([
   'transaction.retried',
   'planner.failed',
   'demand.failed',
+  'gateway.refused',
+  'gateway.failed',
 ]);
 
 const linesASecond = 10;

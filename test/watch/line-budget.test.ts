@@ -14,6 +14,12 @@ it('lets ten lines a second through of what happens often, and tells how many it
   expect(budget.ask('worker.failed')).toBe(0);
 });
 
+it.each(['gateway.refused', 'gateway.failed'] as const)('lets no client fill the log by %s', (type) => {
+  const budget = new LineBudget(() => 0);
+  const lines = Array.from({ length: 500 }, () => budget.ask(type));
+  expect(lines.filter((leftOut) => leftOut !== undefined)).toHaveLength(10);
+});
+
 it('never leaves out what is rare', () => {
   const budget = new LineBudget(() => 0);
   for (let n = 0; n < 30; n++) budget.ask('refresh.ended');
