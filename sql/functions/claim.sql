@@ -312,31 +312,20 @@ comment on function pgfresh.client_number(text) is
   'The number under which a client that speaks only SQL claims: that of its name, '
   'or of its application_name (else its user) and process id. A part of claim_jobs.';
 
-create or replace function pgfresh.take_type_probes(
-  p_left_alone int[], p_types int[], p_sources int[], p_now timestamptz)
-returns int[]
+-- Locked until this claim ends, so nobody else tries them meanwhile.
+create or replace function pgfresh.type_probes(p_left_alone int[], p_types int[], p_now timestamptz) returns int[]
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
-  with due as (
+  select coalesce(array_agg(b.type_id), '{}')
+  from (
     select b.type_id
     from pgfresh.breaker as b
     where b.type_id = any (p_left_alone) and b.paused_until <= p_now and (p_types is null or b.type_id = any (p_types))
-      -- Without a job to try with it stays as it is, or the planner would not open one.
-      and exists (
-        select from pgfresh.job as j
-        where j.state = 'r' and j.source_id = any (p_sources) and j.type_id = b.type_id)
     for update skip locked
-  ), taken as (
-    update pgfresh.breaker as b
-    set paused_until = p_now + interval '1 minute'
-    from due
-    where b.type_id = due.type_id
-    returning b.type_id
-  )
-  select coalesce(array_agg(t.type_id), '{}') from taken as t
+  ) as b
 $$;
-comment on function pgfresh.take_type_probes(int[], int[], int[], timestamptz) is
+comment on function pgfresh.type_probes(int[], int[], timestamptz) is
   'Data types that were left alone and may be tried again, each by one job. A part of claim_jobs.';
 
 create or replace function pgfresh.one_of_each(p_ids bigint[], p_types int[]) returns bigint[]
@@ -454,7 +443,7 @@ begin
     v_limited := '{}';
   end if;
   if v_left_alone <> '{}' then
-    v_probed := pgfresh.take_type_probes(v_left_alone, p_types, v_free || v_limited, v_now);
+    v_probed := pgfresh.type_probes(v_left_alone, p_types, v_now);
     p_types := array(
       select r.type_id
       from pgfresh.data_type_registry as r
@@ -527,6 +516,10 @@ begin
   end if;
   if v_probed <> '{}' then
     v_ids := pgfresh.one_of_each(v_ids, v_probed);
+    -- Only those of which there is a job to try with: the others may still be tried, and planned for.
+    update pgfresh.breaker as b
+    set paused_until = v_now + interval '1 minute'
+    where b.type_id = any (v_probed) and b.type_id in (select j.type_id from pgfresh.job as j where j.id = any (v_ids));
   end if;
 
   -- Who got less than it asked for will soon wait for more, and wants to be woken.

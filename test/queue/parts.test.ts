@@ -197,6 +197,16 @@ describe('a data type whose answers cannot be used', () => {
     scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = $1::text`, [name]);
   const claimPrices = async (limit: number) => scene.claim({ limit, types: [await typeId('price')] });
 
+  it('truth 3: a claim that takes other jobs leaves the try of a paused type to the next one', async () => {
+    const names = await scene.claim({ limit: 5, types: [await typeId('name')] });
+    await clock.advance('1 second');
+    await refuse(names);
+    await queue.enqueueMany(db, 'name', ['new'], { priority: 1 });
+    await clock.advance('5 minutes');
+    for (let job = 0; job < 20; job++) expect((await scene.claimOne()).key).toMatch(/^k/);
+    expect(await scene.claimOne()).toMatchObject({ key: 'new' });
+  });
+
   it('truth 3: five refusals in a row pause the type alone, and say so; one job tries later', async () => {
     await refuse(await claimPrices(4));
     expect(await health()).toMatchObject({ state: 'ok', paused_types: [] });
