@@ -156,6 +156,37 @@ $$;
 comment on function pgfresh.forget_type() is
   'Trigger of the registry: cancels the open jobs of a data type that is removed, and forgets its pairs.';
 
+/*
+  When a pair is asked for again was said by the TTL of that time. One that has become shorter, from days to minutes,
+  would leave missing rows alone for those days. Pairs that somebody has locked are just being decided about.
+*/
+create or replace function pgfresh.follow_ttl() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update pgfresh.pairs as p
+  set next_ask_at = case p.outcome
+    when 'empty' then p.empty_at + coalesce(new.empty_ttl, new.ttl)
+    when 'older_source' then p.ok_at + new.ttl
+    else least(p.next_ask_at, p.ok_at + new.ttl)
+  end
+  where p.type_id = new.type_id and p.key = any (array(
+    select w.key
+    from pgfresh.pairs as w
+    where w.type_id = new.type_id and w.next_ask_at > (select pgfresh.clock()) and w.job_id is null
+      and w.outcome in ('empty', 'older_source', 'fresh', 'unchanged')
+    order by w.key
+    for update skip locked));
+  return null;
+end
+$$;
+comment on function pgfresh.follow_ttl() is
+  'Trigger of the registry: pairs that are left alone until a time that a TTL has said follow a new TTL.';
+
+create or replace trigger follow_ttl after update of ttl, empty_ttl on pgfresh.data_type_registry
+  for each row when (old.ttl is distinct from new.ttl or old.empty_ttl is distinct from new.empty_ttl)
+  execute function pgfresh.follow_ttl();
 create or replace trigger forget_type before delete on pgfresh.data_type_registry
   for each row execute function pgfresh.forget_type();
 create or replace trigger complete_registry_row before insert or update on pgfresh.data_type_registry

@@ -345,3 +345,30 @@ test('truth 25: a type that did not resolve when it was upgraded is checked by t
   await scene.db.query('alter table public.quote_away rename to quote');
   expect(await scene.sweep()).toMatchObject({ checked: 1, failed: 0, queued: 0 });
 });
+
+test.each([
+  ['empty', 'ttl'],
+  ['empty', 'empty_ttl'],
+  ['older_source', 'ttl'],
+] as const)(
+  'truth 1: what is left alone because of its outcome (%s) follows a %s that was shortened',
+  async (outcome, column) => {
+    const scene = await PlannerScene.open();
+    await scene.type('quote', { ttl: '30 days' });
+    if (outcome === 'older_source') await scene.rows('quote', ['A'], '40 days');
+    await scene.look('quote', ['A']);
+    await scene.tick();
+    expect(await scene.finish(outcome)).toBe(1);
+    await scene.sweep();
+    const later = async (time: string) => {
+      await scene.clock.advance(time);
+      await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+      await scene.sweep();
+      return scene.open();
+    };
+    expect(await later('2 hours')).toEqual([]);
+    await scene.db.query(`update pgfresh.data_type_registry set ${column} = '3 hours'`);
+    expect(await later('50 minutes')).toEqual([]);
+    expect(await later('11 minutes')).toEqual(['quote A 1']);
+  },
+);
