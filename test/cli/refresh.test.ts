@@ -248,6 +248,7 @@ Next: the refresh goes on; "pgfresh explain quote AAPL" shows it.\n`,
     [['refresh', 'qoute', 'AAPL'], 1, /PGF_TYPE_UNKNOWN .*did you mean "quote"\?/],
     [['refresh', 'quote', ''], 1, /PGF_KEY_INVALID/],
     [['refresh', 'quote', 'A', '--timeout', 'soon'], 2, /expected a positive time/],
+    [['refresh', 'quote', 'A', '--timeout', '30d'], 2, /expected a time from 1ms to 1d/],
   ])('%j is refused', async (args, code, message) => {
     const result = await pgfresh(...args);
     expect([result.code, result.stderr]).toEqual([code, expect.stringMatching(message)]);

@@ -1,5 +1,5 @@
 import { Option, type Command } from 'commander';
-import { duration } from '../../config/index.ts';
+import { durationBetween } from '../../config/index.ts';
 import { askForRefresh, type AskedRefresh } from '../../planner/index.ts';
 import { outcomes } from '../../refresh/index.ts';
 import { admitKey } from '../../registry/index.ts';
@@ -16,7 +16,9 @@ export function addRefresh(program: Command): void {
     .argument('<type>', 'data type, for instance quote')
     .argument('<key>', 'key, for instance AAPL')
     .addOption(
-      new Option('--timeout <time>', 'how long to wait for the end').argParser(parsed(duration)).default(60_000, '60s'),
+      new Option('--timeout <time>', 'how long to wait for the end')
+        .argParser(parsed(durationBetween('1ms', '1d')))
+        .default(60_000, '60s'),
     )
     .option('--no-wait', 'do not wait for the end')
     .addHelpText(
@@ -38,7 +40,9 @@ async function refresh(
   const context = contextOf(command);
   await withDatabase(context, 'refresh', async ({ database }) => {
     const spelled = await namingUnknownType(database, type, () => admitKey(database, type, key));
-    const signal = wait ? AbortSignal.any([interruption(), AbortSignal.timeout(timeout)]) : AbortSignal.abort();
+    const signal = wait
+      ? AbortSignal.any([interruption(), AbortSignal.timeout(Math.ceil(timeout))])
+      : AbortSignal.abort();
     const onWaiting = (words: string): void => (wait ? context.output.hint(`Waiting: ${words}`) : undefined);
     const asked = await askForRefresh(database, type, spelled, { signal, onWaiting });
     const good = asked.attempt === null ? !wait : asked.attempt.status === 'succeeded';
