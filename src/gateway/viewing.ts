@@ -3,6 +3,7 @@ import type { Pair as NumberedPair, PairState } from './pair.ts';
 import type { Explained } from './questions.ts';
 import type { Audience } from './audience.ts';
 import type { Reader } from './readers.ts';
+import { stateSentences } from './sentences.ts';
 import type { Pair } from './settings.ts';
 import { asViewed, isPast, isPlainlyFresh, saysTheSame, show, type Showing } from './showing.ts';
 
@@ -135,7 +136,7 @@ export class Viewing implements NamedPair {
     // Its viewers know when it goes stale; who comes between that and the next look does not.
     const shown = this.#shown!;
     if (shown.state === 'fresh' && isPast({ ...shown, asOf: this.#state!.asOf }, this.#sinceMs))
-      return this.#write(type, withRows, { ...shown, state: 'stale' });
+      return this.#write(type, withRows, { ...shown, state: 'stale', words: shown.words || stateSentences.stale });
     const name = `${type} ${withRows}`;
     let message = this.#messages.get(name);
     if (!message) this.#messages.set(name, (message = this.#write(type, withRows, shown)));

@@ -131,6 +131,8 @@ test('truth 1: nothing past its time is called fresh, to whoever comes', async (
   const staleAt = Date.parse(said['stale_at'] as string);
   const headers = { authorization: `Bearer ${await tokenOf('ben')}` };
   const read = async () => (await (await fetch(`${running.http.url}/live/quote/A`, { headers })).json()) as Said;
-  await expect.poll(async () => (await read())['state'], { interval: 100 }).toBe('stale');
+  let late: Said = said;
+  await expect.poll(async () => (late = await read())['state'], { interval: 100 }).toBe('stale');
+  expect(late).toMatchObject({ activity: 'idle', words: 'It is older than it should be.' });
   expect(Date.now() - staleAt).toBeLessThan(1_500);
 });
