@@ -92,8 +92,11 @@ export class Scene {
   async clear(): Promise<void> {
     for (const child of this.#children.splice(0)) child.kill('SIGKILL');
     for (const folder of this.#folders.splice(0)) {
-      await run('chmod', ['-R', 'u+rwX', folder]);
+      const unlock = () => run('chmod', ['-R', 'u+rwX', folder]);
+      // A server that is still stopping needs its folder, and takes files away under our hands.
+      await unlock().catch(() => {});
       await until(async () => (await processesOn(folder)).length === 0);
+      await unlock();
       await rm(folder, { recursive: true, force: true, maxRetries: 5 });
     }
   }
