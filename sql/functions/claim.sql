@@ -119,6 +119,8 @@ declare
   v_probes int := 0;
   -- The least size of a job that may be taken: with a quota, none whose size is unknown.
   v_known int := 0;
+  -- How often a job may have been tried, where one is to try for all.
+  v_tried int := 2147483647;
 begin
   if not pg_try_advisory_xact_lock(7042, p_source_id) then
     return;
@@ -217,6 +219,16 @@ begin
     end if;
   end if;
 
+  -- What was tried least tries for all: a pair that is always refused must not keep the source from the others.
+  if v_source.breaker_opened_at is not null then
+    select min(j.attempt)
+    into v_tried
+    from pgfresh.job as j
+    where j.state = 'r' and j.source_id = p_source_id and j.band >= v_lowest and j.est_bytes between v_known and v_small
+      and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
+      and j.key <> all (v_busy);
+  end if;
+
   -- Only classes that can fit are read: a job of class c has more than 4^(c-1) bytes.
   for v_job in
     select picked.*
@@ -230,7 +242,7 @@ begin
         where j.state = 'r' and j.source_id = p_source_id and j.size_class = c.class
           and j.band = b.band and j.est_bytes between v_known and v_small
           and (p_types is null or j.type_id = any (p_types)) and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
-          and j.key <> all (v_busy) and j.id is distinct from v_saving
+          and j.key <> all (v_busy) and j.id is distinct from v_saving and j.attempt <= v_tried
         order by j.seq
         limit v_room for update skip locked
       ) as j
@@ -334,14 +346,21 @@ set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(array_agg(c.id order by c.place), '{}')
   from (
-    select p.id, p.place, j.type_id, row_number() over (partition by j.type_id order by p.place) as turn
-    from unnest(p_ids) with ordinality as p(id, place)
-    join pgfresh.job as j on j.id = p.id
+    select c.id, c.place, j.type_id,
+      -- First one whose last answer was not the same trouble: a pair that always has it must not answer for all.
+      row_number() over (
+        partition by j.type_id
+        order by p.fails > 0 or (p.outcome = 'older_source') is true, c.place
+      ) as turn
+    from unnest(p_ids) with ordinality as c(id, place)
+    join pgfresh.job as j on j.id = c.id
+    join pgfresh.pairs as p on p.type_id = j.type_id and p.key = j.key
   ) as c
   where c.turn = 1 or c.type_id <> all (p_types)
 $$;
 comment on function pgfresh.one_of_each(bigint[], int[]) is
-  'These jobs, but of each of these data types only the first. A part of claim_jobs.';
+  'These jobs, but of each of these data types only one, if there is one whose pair had no trouble last. '
+  'A part of claim_jobs.';
 
 create or replace function pgfresh.claim_jobs(
   p_worker bigint, p_request uuid, p_limit int, p_sources int[] default null, p_types int[] default null,

@@ -32,6 +32,32 @@ comment on function pgfresh.is_refused_answer(text) is
   'Whether an outcome says that answers of a data type can not be used as it is defined, though the source answers.';
 
 /*
+  A pair that the provider refuses must not stop its whole source. It is refused alone if the source has answered others
+  since it was refused before, by this job or by the last one: then it says nothing about the API key.
+*/
+create or replace function pgfresh.refused_alone(p_ids bigint[]) returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(array_agg(j.id), '{}')
+  from pgfresh.job as j
+  join pgfresh.sources as s on s.id = j.source_id
+  join pgfresh.pairs as p on p.type_id = j.type_id and p.key = j.key
+  cross join lateral (
+    select h.ended_at from pgfresh.history_attempt as h
+    where h.id = j.id and h.outcome in ('unauthorized', 'forbidden')
+    union all
+    select h.ended_at from pgfresh.history_other as h
+    where h.id = p.last_job and h.outcome in ('unauthorized', 'forbidden')
+    order by 1 desc
+    limit 1
+  ) as before
+  where j.id = any (p_ids) and before.ended_at <= s.last_success_at
+$$;
+comment on function pgfresh.refused_alone(bigint[]) is
+  'Those of these jobs whose pair the provider refuses while it answers others. A part of turn_back_jobs.';
+
+/*
   Every other end, and every way back into the queue. p_verdict:
     retry      a transient failure: waits and tries again, or fails when its retries are used up
     fail       a permanent failure
@@ -57,7 +83,7 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_ids bigint[]; v_statuses text[]; v_times timestamptz[]; v_sources int[];
   v_reserved bigint[]; v_bytes bigint[]; v_calls int[]; v_again bigint[];
-  v_claimed timestamptz[]; v_api_keys smallint[]; v_names text[]; v_spent boolean[];
+  v_claimed timestamptz[]; v_api_keys smallint[]; v_names text[]; v_spent boolean[]; v_alone bigint[] := '{}';
   v_opened_at timestamptz;
   v_after timestamptz;
   v_pairs record;
@@ -124,9 +150,15 @@ begin
     and then the source would wait for it for ever.
   */
   if p_outcome in ('unauthorized', 'forbidden') and p_verdict in ('fail', 'retry', 'put_back') then
+    v_alone := pgfresh.refused_alone(v_ids);
+    v_statuses := array(
+      select case when t.id = any (v_alone) then 'failed' else t.status end
+      from unnest(v_ids, v_statuses) with ordinality as t(id, status, place)
+      order by t.place);
     for v_total in
       select t.source_id, t.api_key, array_agg(t.name) as names, max(t.claimed_at) as claimed_at, array_agg(t.id) as ids
       from unnest(v_ids, v_sources, v_api_keys, v_names, v_claimed) as t(id, source_id, api_key, name, claimed_at)
+      where t.id <> all (v_alone)
       group by t.source_id, t.api_key
       order by t.source_id, t.api_key
     loop

@@ -174,6 +174,42 @@ describe('an API key that the provider does not accept', () => {
     },
   );
 
+  it.for([
+    ['401', unauthorized, 1],
+    ['403', forbidden, 3],
+  ] as const)(
+    'truth 3: pairs that are refused with %s, and have the most viewers, do not keep the source from the others',
+    async ([, turnBack, count]) => {
+      await scene.source('paid');
+      await scene.type('price', 'paid');
+      const refused = keys(count);
+      await queue.enqueueMany(db, 'price', refused, { priority: 900 });
+      await queue.enqueueMany(db, 'price', ['other', 'more', 'another'], { priority: 1 });
+      const asked: string[] = [];
+      // Half an hour, in which each is viewed all the time.
+      for (let minute = 0; minute < 30; minute++) {
+        for (let jobs = await scene.claim({ limit: 1 }); jobs.length > 0; jobs = await scene.claim({ limit: 1 })) {
+          asked.push(jobs[0]!.key);
+          await (refused.includes(jobs[0]!.key) ? turnBack(jobs) : succeed(jobs));
+        }
+        await clock.advance('1 minute');
+        const due = await db.query<{ key: string }>(
+          `select p.key from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id)
+           where r.data_type = 'price' and p.job_id is null and (p.next_ask_at > pgfresh.clock()) is not true`,
+        );
+        for (const { key } of due) {
+          await queue.enqueue(db, 'price', key, { priority: refused.includes(key) ? 900 : 1 });
+        }
+      }
+      // But for the first pauses, one for each, they are asked every minute.
+      for (const key of ['other', 'more', 'another']) {
+        expect(asked.filter((one) => one === key).length).toBeGreaterThanOrEqual(30 - 5 * count);
+      }
+      expect(asked.filter((one) => refused.includes(one)).length).toBeLessThan(8 * count);
+      expect(await health()).toMatchObject({ state: 'ok', denied_keys: [] });
+    },
+  );
+
   it('truth 3: is tried at once when an operator resumes the source', async () => {
     await scene.source('paid');
     await scene.type('price', 'paid');
@@ -264,6 +300,23 @@ describe('a data type whose answers cannot be used', () => {
     await clock.advance('5 minutes');
     await succeed(await scene.claim());
     expect(await health()).toMatchObject({ paused_types: [] });
+  });
+
+  it('truth 2: one pair that is always older, and has the most viewers, does not keep its type from the others', async () => {
+    await db.query('truncate pgfresh.job, pgfresh.pairs');
+    for (let time = 0; time < 5; time++) {
+      await queue.enqueue(db, 'price', 'stuck', { priority: 900 });
+      await succeed([await scene.claimOne()], 'older_source');
+      await clock.advance('1 second');
+    }
+    expect(await health()).toMatchObject({ paused_types: [{ data_type: 'price' }] });
+    await clock.advance('5 minutes');
+    await queue.enqueue(db, 'price', 'stuck', { priority: 900 });
+    await queue.enqueueMany(db, 'price', keys(3), { priority: 1 });
+    const [probe, ...more] = await scene.claim();
+    expect([probe?.key, more]).toEqual(['k00', []]);
+    await succeed([probe!]);
+    expect(await scene.claim()).toHaveLength(3);
   });
 
   it('truth 2: one newer answer in between begins the row anew', async () => {
