@@ -88,12 +88,9 @@ async function rowsOf({ fetcher }: RefreshType, value: unknown, context: AnswerC
   const list: unknown[] = Array.isArray(mapped) ? mapped : mapped === null || mapped === undefined ? [] : [mapped];
   return Promise.all(
     list.map(async (row) => {
-      if (typeof row !== 'object' || row === null || row instanceof Promise) {
-        throw new Refusal(
-          'config',
-          `rows returned ${row instanceof Promise ? 'a promise' : JSON.stringify(row)} among its rows`,
-        );
-      }
+      requireNoPromise('rows', row);
+      if (typeof row !== 'object' || row === null)
+        throw new Refusal('config', `rows returned ${JSON.stringify(row)} among its rows`);
       if (!fetcher.row) return row;
       const checked = await validated(fetcher.row, row);
       if ('problem' in checked) throw new Refusal('schema', `row: ${checked.problem}`);
@@ -108,11 +105,25 @@ function sanityProblem({ fetcher }: RefreshType, row: object, context: AnswerCon
 
 /** What a user's function returns; what it throws is a fault of the definition, not of the answer. */
 function called<T>(name: string, work: () => T): T {
+  let result: T;
   try {
-    return work();
+    result = work();
   } catch (error) {
     throw new Refusal('config', `${name} threw: ${problemOf(error)}`, { cause: error });
   }
+  requireNoPromise(name, result);
+  return result;
+}
+
+function requireNoPromise(name: string, value: unknown): void {
+  if (!(value instanceof Promise)) return;
+  ignoreRejection(value);
+  throw new Refusal('config', `${name} returned a promise`);
+}
+
+/** A promise of users' code that nobody waits for would end the process if it is rejected. */
+export function ignoreRejection(promise: Promise<unknown>): void {
+  promise.catch(() => {});
 }
 
 function requireKey(type: RefreshType, row: object, context: AnswerContext): void {

@@ -1,4 +1,5 @@
 import { didYouMean, jsonSchemaOf, sampleOf, type AnswerContext, type TableColumn } from '../registry/index.ts';
+import { ignoreRejection } from './checks.ts';
 import type { RefreshType } from './refresh-type.ts';
 
 /**
@@ -21,7 +22,9 @@ export function writtenColumns({ fetcher, keyColumns, name }: RefreshType): read
   };
   try {
     const made = fetcher.rows(sampleOf(read.schema), context);
-    const row: unknown = Array.isArray(made) ? made[0] : made;
+    const list: unknown[] = Array.isArray(made) ? made : [made];
+    for (const one of list) if (one instanceof Promise) ignoreRejection(one);
+    const [row] = list;
     if (typeof row !== 'object' || row === null || row instanceof Promise) return undefined;
     return Object.entries(row).flatMap(([column, value]) => (value === undefined ? [] : [column]));
   } catch {
