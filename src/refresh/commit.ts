@@ -6,7 +6,7 @@ import { failpoint } from '../lifecycle/index.ts';
 import type { ClaimedJob, Queue } from '../queue/index.ts';
 import { afterFailure } from './commit-failure.ts';
 import { completeJobs, fenceJobs, turnBackJobs } from './ends.ts';
-import { noteSuspicion, requireFewLosses, TooManyLosses } from './losses.ts';
+import { LossRefusal, noteSuspicion, requireFewLosses, TooManyLosses } from './losses.ts';
 import { Refusal, type OutcomeName, type SuccessName } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 import type { Cost, Fetched, RefusedAnswer } from './refresher.ts';
@@ -187,6 +187,15 @@ export class Commits {
   }
 
   async #turnBackOnce(tx: Queryable, type: RefreshType, bad: readonly Bad[]): Promise<void> {
+    // As commits do it: the jobs, then the losses of the type, then what the end takes. Else each could wait for the other.
+    if (bad.some(({ refusal }) => refusal instanceof LossRefusal)) {
+      await fenceJobs(
+        tx,
+        type.id,
+        bad.map(({ job }) => job),
+      );
+      await noteSuspicion(tx, type, bad);
+    }
     const groups = Map.groupBy(bad, ({ refusal }) => JSON.stringify([refusal.outcome, refusal.message]));
     for (const group of groups.values()) {
       const { outcome, message: error } = group[0]!.refusal;
@@ -194,7 +203,6 @@ export class Commits {
     }
     await failpoint('turn-back.after-end');
     await keepRefused(tx, type, bad);
-    await noteSuspicion(tx, type, bad);
     await failpoint('turn-back.before-commit');
   }
 }

@@ -2,7 +2,8 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { defineDataType } from '../../src/index.ts';
 import { acceptRefused, Commits, listRefused, readRefused, replayRefused, tryPair } from '../../src/refresh/index.ts';
-import { keySuspects, typeSuspects, type Loss } from '../../src/refresh/losses.ts';
+import { keySuspects, LossRefusal, typeSuspects, type Loss } from '../../src/refresh/losses.ts';
+import { blocked } from '../harness/blocked.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { RefreshScene } from './scene.ts';
 
@@ -285,6 +286,30 @@ describe('an answer that takes too much away', () => {
     expect(outcomes.filter((outcome) => outcome === 'suspicious')).toHaveLength(30);
     expect(await say.prices()).toBe(30);
   });
+});
+
+it('what is refused waits for commits that count losses before it takes what they take next', async () => {
+  const scene = await RefreshScene.open(types);
+  const type = await scene.type('price');
+  await scene.enqueue('price', ['L']);
+  const [job] = await scene.claim(type.id);
+  const refused = {
+    refusal: new LossRefusal('type', 'too many'),
+    cost: { bytes: 1, calls: 1, fetchMs: 1, validateMs: 1 },
+  };
+  let ended: Promise<unknown> | undefined;
+  await scene.db.transact('a commit', async (tx) => {
+    await tx.query('select pgfresh.count_losses($1::int, 1)', [type.id]);
+    ended = new Commits(scene.db, scene.queue).end(
+      type,
+      [{ job: job!, fetched: refused }],
+      new AbortController().signal,
+    );
+    await blocked(scene.db);
+    // As an end does that changes something about its source.
+    await tx.query(`select from pgfresh.sources where name = 'market' for no key update nowait`);
+  });
+  expect(await ended).toMatchObject([{ outcome: 'suspicious' }]);
 });
 
 describe('what may go at once', () => {
