@@ -54,6 +54,9 @@ as $$
       format('The source answers with something older than what is here%s; it is asked again in %s.',
         coalesce(': its own data is ' || pgfresh.in_words(p_now - p_pair.source_at) || ' old', ''),
         pgfresh.in_words(p_pair.next_ask_at - p_now))
+    when p_pair.outcome = 'unchanged' and p_state = 'missing' then
+      format('The source answers that nothing has changed, but there is no row; it is asked again in %s.',
+        pgfresh.in_words(p_pair.next_ask_at - p_now))
     when p_pair.outcome in ('fresh', 'unchanged') and p_pair.lapses > 1 then
       format('Others have deleted it or set it back %s times after it was written; it is fetched again in %s.',
         p_pair.lapses, pgfresh.in_words(p_pair.next_ask_at - p_now))

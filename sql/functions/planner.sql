@@ -268,7 +268,7 @@ begin
   end loop;
   if v_lost > 0 then
     perform pgfresh.warn('row_lost', p_type.data_type,
-      format('Rows of %s, such as that of %s, are deleted or set back again and again after they were written; '
+      format('Rows of %s, such as that of %s, are gone or set back again and again after a refresh that left them; '
         'the last pause before they are fetched again is %s',
         p_type.table_name, quote_literal(left(v_example, 80)), pgfresh.in_words(v_longest)),
       format('Find what changes them: a trigger, a cleanup job, another writer of %s.', p_type.table_name), v_lost);

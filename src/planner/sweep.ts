@@ -30,13 +30,13 @@ export function sweepJob({ db, events, budgetMs = usualBudgetMs }: SweepOptions)
     const counts: Record<string, number> = {};
     // First, so that nothing is asked for those who have gone.
     const { removed = 0 } = await callPlanner(db, 'cleanup_stale_subscriptions');
-    await db.query('select pgfresh.warn_of_unserved_types()');
     let isDone = false;
     for (;;) {
       isDone = addCounts(counts, await callPlanner(db, 'check_and_queue_stale_data')).done === true;
       if (isDone || signal.aborted || performance.now() - since >= budgetMs) break;
       await wait(betweenChunksMs, undefined, { signal }).catch(() => {});
     }
+    await db.query('select pgfresh.warn_of_unserved_types()');
     events.emit({ type: 'planner.ran', kind: 'sweep', ms: performance.now() - since, counts });
     const message = isDone ? 'all pairs have had their turn' : 'its time was over, and the next run goes on from here';
     return { success: true, message, details: { ...counts, subscriptions_ended: removed } };

@@ -50,6 +50,21 @@ test.for(['unchanged', '304'])('truth 1: an answer that confirms the row makes i
   expect(await explain()).toMatchObject({ state: 'missing' });
 });
 
+test('truth 1: a source that confirms a row which is not there is asked ever less, and explain says so', async () => {
+  const { scene, advance, tick, explain } = await viewedQuote({ ttl: '1h' });
+  scene.provider.answers.set('/quote/A', (_request, response) => void response.writeHead(304).end());
+  for (let second = 0; second < 120; second++) {
+    await tick();
+    if ((await scene.value<number>('select count(*)::int from pgfresh.job')) > 0) await scene.refresh(['A']);
+    await advance('1 second');
+  }
+  expect(scene.provider.asked.length).toBeLessThanOrEqual(6);
+  expect(await explain()).toMatchObject({
+    state: 'missing',
+    words: expect.stringContaining('The source answers that nothing has changed, but there is no row'),
+  });
+});
+
 test.for([
   ['deletes', 'after', 'delete from quote; return null', 'missing', ['row_lost']],
   ['swallows', 'before', 'return null', 'missing', []],
