@@ -72,7 +72,7 @@ type Rows = (answer: unknown, context: AnswerContext) => object | readonly objec
 type Sanity = (row: object, context: AnswerContext) => string | undefined;
 
 /** How rows are written, with what was left out. */
-interface WriteRule {
+export interface WriteRule {
   readonly mode: 'merge' | 'replace';
   readonly ifGreater?: string | undefined;
   readonly maxDeletes: number;

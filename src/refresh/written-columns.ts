@@ -6,7 +6,7 @@ import type { RefreshType } from './refresh-type.ts';
  * The columns that `rows` fills in, as far as that can be told without an answer: from what it makes of a made-up one of
  * the form that the schema describes. Undefined if that says nothing.
  */
-export function writtenColumns({ fetcher, keyColumns, name }: RefreshType): readonly string[] | undefined {
+function writtenColumns({ fetcher, keyColumns, name }: RefreshType): readonly string[] | undefined {
   const read = jsonSchemaOf(fetcher.schema);
   if ('problem' in read) return undefined;
   const context: AnswerContext = {
