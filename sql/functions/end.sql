@@ -155,7 +155,10 @@ begin
         from unnest(v_keys, v_outcomes, v_rows, v_asked, v_at_source) as e(key, outcome, row_at, asked_at, source_at)
         cross join lateral (
           select e.outcome in ('fresh', 'unchanged') as confirms,
-            case when e.outcome = 'fresh' then e.row_at when e.row_at is not null then e.asked_at end as known
+            case
+              when e.outcome = 'fresh' then case when e.row_at <= v_now + interval '1 day' then e.row_at end
+              when e.row_at is not null then e.asked_at
+            end as known
         ) as c
       ) as e
     ) as e

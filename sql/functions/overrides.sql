@@ -103,6 +103,8 @@ declare
   v_source pgfresh.sources := pgfresh.require_source(p_source);
 begin
   perform pgfresh.require_reason('p_reason', p_reason);
+  -- Whoever calls this is no sync, whatever the session says.
+  perform set_config('pgfresh.sync', '', true);
   perform set_config('pgfresh.reason', p_reason, true);
   perform pgfresh.set_source_value(v_source, p_column, p_value);
   perform set_config('pgfresh.reason', '', true);

@@ -24,7 +24,11 @@ begin
         p, null, null, null, coalesce(r.empty_ttl, r.ttl), r.max_source_age, v_now) as state,
       -- What was written but not looked at yet is as old as its refresh.
       extract(epoch from v_now - greatest(
-        case when p.row_at is not null or p.seen then nullif(p.row_at, '-infinity') else p.ok_at end, p.confirmed_at
+        case
+          when p.row_at > v_now + interval '1 day' then null
+          when p.row_at is not null or p.seen then nullif(p.row_at, '-infinity')
+          else p.ok_at
+        end, p.confirmed_at
       )) as age,
       extract(epoch from v_now - p.source_at) as source_age,
       case when p.job_id is null and p.due_at > v_now then p.waits_for end as waits_for

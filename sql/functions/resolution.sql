@@ -25,10 +25,12 @@ declare
   /*
     The time by which a row is judged: its own, or that at which the source confirmed it, where that is later. A
     confirmation is of the row that was there then, so one that is older than we left it is judged by its own time.
-    Confirmed at -infinity says that the source has denied the row.
+    Confirmed at -infinity says that the source has denied the row. A time more than a day ahead is none: by it the row
+    would be fresh for as long.
   */
   v_known text := 'case when k.confirmed_at > %1$s and (%1$s < k.row_at) is not true then k.confirmed_at '
-    'when k.confirmed_at = ''-infinity'' then null else %1$s end';
+    'when k.confirmed_at = ''-infinity'' then null when %1$s > $6 + interval ''1 day'' then k.confirmed_at '
+    'else %1$s end';
   v_asked text := '(select unnest($1) as key, unnest($2) as confirmed_at, unnest($3) as row_at, unnest($4) as due_at)';
   v_newest text;
   v_marks jsonb := jsonb_build_object('staleness_function', pgfresh.function_mark(v_function));

@@ -18,7 +18,7 @@ const faults: Record<string, { warning: string; queued?: number; plant: (scene: 
     plant: (scene) =>
       scene.db.query(
         `create function raising(timestamptz, interval) returns boolean language plpgsql as 'begin raise exception ''no idea''; end';
-         insert into raising_check values ('A', now()), ('B', now());
+         insert into raising_check values ('A', pgfresh.clock()), ('B', pgfresh.clock());
          update pgfresh.data_type_registry set staleness_function = 'raising' where data_type = 'raising_check'`,
       ),
   },

@@ -183,6 +183,26 @@ test.for([
   },
 );
 
+test.for(['infinity', '2036-01-05T12:00:00Z'])(
+  'truth 1: a row whose time is far ahead (%s) is not fresh until then, and is fetched once per TTL',
+  async (ahead) => {
+    const scene = await PlannerScene.open();
+    await fetched(scene, '1 hour');
+    const write = () => scene.db.query(`update quote set fetched_at = $1::timestamptz`, [ahead]);
+    // By others, and then by a trigger at each write.
+    await write();
+    await scene.sweep();
+    await expectShown(scene, 'stale');
+    expect(await fetches(scene, 200, write)).toHaveLength(1);
+    await expectShown(scene, 'stale');
+    expect((await readOverview(scene.db))!.types[0]).toMatchObject({ age_p50: null });
+    expect(await scene.warnings()).toMatchObject([{ code: 'stale_when_written' }]);
+    await scene.rows('quote', ['A']);
+    await scene.sweep();
+    await expectShown(scene, 'fresh');
+  },
+);
+
 test('truth 1: a staleness function that says stale later, for a good reason, is believed each time', async () => {
   const scene = await PlannerScene.open();
   await scene.db.query(

@@ -326,6 +326,16 @@ describe('a setting of a source that somebody has changed in the database', () =
     expect(isEmpty(await sync(database, limited(120)))).toBe(true);
   });
 
+  it('truth 24: is told of also if who sets it says to be a sync', async () => {
+    const { database } = await scene();
+    await sync(database, limited(300));
+    await database.transact('test', async (tx) => {
+      await tx.query(`set local pgfresh.sync = 'rate_limit_per_minute'`);
+      await tx.query(`select pgfresh.override_source('market', 'rate_limit_per_minute', '700', 'a test')`);
+    });
+    expect((await row(database)).overrides).toMatchObject({ rate_limit_per_minute: { value: 700, config_value: 300 } });
+  });
+
   it('truth 24: ends when it is set back or cleared, and says why it was set', async () => {
     const { database } = await scene();
     await sync(database, limited(300, { enabled: true }));
