@@ -31,15 +31,18 @@ begin
         end, p.confirmed_at
       )) as age,
       extract(epoch from v_now - p.source_at) as source_age,
-      case when p.job_id is null and p.due_at > v_now then p.waits_for end as waits_for
+      case when p.job_id is null and p.due_at > v_now then p.waits_for end as waits_for,
+      p.row_at is not null as has_row
     from pgfresh.pairs as p
     join pgfresh.data_type_registry as r on r.type_id = p.type_id
     where p.demanded and p.viewers > 0
   ), aged as (
-    select v.*, a.age as seen_age, case when a.age is null then 0 else v.viewers end as weight
+    select v.*, a.age as seen_age, case when a.age is null then 0 else v.viewers end as weight,
+      -- Where the source says that there is nothing, nothing is what there should be. A row that was kept is not.
+      v.state = 'fresh' or (v.state = 'empty' and not v.has_row) as good
     from viewed as v
     cross join lateral (
-      select case when v.state in ('fresh', 'stale', 'older_source') then v.age end as age
+      select case when v.state in ('fresh', 'stale', 'older_source') or v.has_row then v.age end as age
     ) as a
   ), placed as (
     -- Percentiles of what viewers see, so a pair counts as often as it is looked at.
@@ -54,12 +57,11 @@ begin
       count(*) filter (where state = 'fresh') as fresh, count(*) filter (where state = 'stale') as stale,
       count(*) filter (where state = 'missing') as missing, count(*) filter (where state = 'empty') as empty,
       count(*) filter (where state = 'older_source') as older_source,
+      count(*) filter (where state = 'empty' and has_row) as kept,
       count(*) filter (where ok_at > v_now - interval '1 minute') as refreshed,
-      -- Where the source says that there is nothing, nothing is what there should be.
-      round(count(*) filter (where state in ('fresh', 'empty'))::numeric / nullif(count(*), 0), 4) as share,
+      round(count(*) filter (where good)::numeric / nullif(count(*), 0), 4) as share,
       round(
-        coalesce(sum(viewers) filter (where state in ('fresh', 'empty')), 0)::numeric
-          / nullif(sum(viewers), 0), 4) as viewer_share,
+        coalesce(sum(viewers) filter (where good), 0)::numeric / nullif(sum(viewers), 0), 4) as viewer_share,
       round((percentile_disc(0.5) within group (order by source_age))::numeric, 1) as source_age_p50,
       round(
         case
@@ -132,7 +134,7 @@ begin
         'pairs', coalesce(c.pairs, 0), 'viewers', coalesce(c.viewers, 0),
         'fresh', coalesce(c.fresh, 0), 'stale', coalesce(c.stale, 0),
         'missing', coalesce(c.missing, 0), 'empty', coalesce(c.empty, 0),
-        'older_source', coalesce(c.older_source, 0),
+        'older_source', coalesce(c.older_source, 0), 'kept', coalesce(c.kept, 0),
         'share', c.share, 'viewer_share', c.viewer_share, 'age_p50', c.age_p50, 'age_p95', c.age_p95,
         'source_age_p50', c.source_age_p50, 'waits_for', coalesce(w.reasons, '{}'),
         'refreshed', coalesce(c.refreshed, 0),
@@ -181,4 +183,4 @@ comment on function pgfresh.overview() is
   'What pgfresh top shows: how fresh what people look at is, the queue, and what each source has used of its limits. '
   'Reads what is viewed, never what is past. '
   'The states are those of pairs as the planner last saw them; shares count every viewed pair, '
-  'and what is empty is as it should be. waits_for says what keeps stale pairs without a job from getting one.';
+  'and what is empty is as it should be, unless an old row is kept (kept). waits_for says what keeps stale pairs without a job from getting one.';

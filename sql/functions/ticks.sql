@@ -264,6 +264,7 @@ declare
   v_last pgfresh.looks;
   v_read int;
   v_done boolean;
+  v_emptied jsonb;
 begin
   perform pgfresh.require_primary();
   perform pgfresh.require_range('p_limit', p_limit, 1, 10000);
@@ -278,14 +279,19 @@ begin
       row(t.type_id, t.rests, t.keys, null, t.jobs, t.next_ask, t.confirmed, t.rows, t.due, null)::pgfresh.looks
       order by t.type_id
     ), '{}'),
-    coalesce(sum(t.count), 0)
-  into v_looks, v_read
+    coalesce(sum(t.count), 0),
+    -- As with deletions, a few are nothing to speak of.
+    jsonb_object_agg(t.type_id, jsonb_build_array(t.emptied, t.viewed))
+      filter (where t.emptied > greatest(10, 0.25 * t.viewed))
+  into v_looks, v_read, v_emptied
   from (
     select p.type_id, count(*)::int as count, bool_or(p.job_id is not null or p.next_ask_at > v_now) as rests,
       array_agg(p.key) as keys, array_agg(p.job_id) as jobs, array_agg(p.next_ask_at) as next_ask,
-      array_agg(p.confirmed) as confirmed, array_agg(p.row_time) as rows, array_agg(p.due_at) as due
+      array_agg(p.confirmed) as confirmed, array_agg(p.row_time) as rows, array_agg(p.due_at) as due,
+      count(*) filter (where p.viewers > 0) as viewed, count(*) filter (where p.viewers > 0 and p.emptied) as emptied
     from (
-      select p.type_id, p.key, p.job_id, p.next_ask_at, p.due_at,
+      select p.type_id, p.key, p.job_id, p.next_ask_at, p.due_at, p.viewers,
+        p.row_at <= p.empty_at and p.empty_at > v_now - interval '5 minutes' as emptied,
         pgfresh.confirmed_of(p) as confirmed, pgfresh.row_time_of(p) as row_time
       from pgfresh.pairs as p
       where p.demanded and (p.type_id, p.key) > (v_state.sweep_type, v_state.sweep_key)
@@ -303,6 +309,15 @@ begin
   set sweep_started_at = case when not v_done then coalesce(v_state.sweep_started_at, v_now) end,
     sweep_type = case when v_done then 0 else v_last.type_id end,
     sweep_key = case when v_done then '' else v_last.keys[cardinality(v_last.keys)] end;
+  if v_emptied is not null then
+    perform pgfresh.warn('many_empty', r.data_type,
+      format('Within five minutes the source %s has said of %s of %s viewed keys of %s that there is nothing, '
+        'where there are rows; the rows are kept', r.source, e.value ->> 0, e.value ->> 1, r.data_type),
+      'See whether the provider has lost its data. If the answers are true, let the data type say '
+      'empty: { rows: ''delete'' }.')
+    from jsonb_each(v_emptied) as e
+    join pgfresh.data_type_registry as r on r.type_id = e.key::int;
+  end if;
   return v_counts || jsonb_build_object('done', v_done);
 end
 $$;

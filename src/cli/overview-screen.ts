@@ -40,10 +40,10 @@ function freshnessLine({
 }: Freshness): string {
   if (pairs === 0) return 'Nobody looks at anything now.';
   const good = share === null ? 'nothing to refresh' : `${percent(share)} fresh`;
-  const { fresh, stale, missing, empty, older_source } = rest;
+  const { fresh, stale, missing, empty, older_source, kept } = rest;
   const counts = Object.entries({ fresh, stale, missing, empty, older_source })
     .filter(([name, count]) => count > 0 || name === 'fresh' || name === 'stale' || name === 'missing')
-    .map(([name, count]) => `${count} ${name}`);
+    .map(([name, count]) => `${count} ${name}${name === 'empty' && kept > 0 ? ` with ${kept} old rows kept` : ''}`);
   const ages = p50 === null ? '' : `; age ${seconds(p50)} at the median, ${seconds(p95!)} at 95 %`;
   return `${styleText('bold', good)} for ${counted(viewers, 'view')} of ${counted(pairs, 'pair')} (${counts.join(', ')})${ages}`;
 }

@@ -119,6 +119,7 @@ export type WarningCode =
   | 'type_unwritable'
   | 'no_worker'
   | 'suspicious_answers'
+  | 'many_empty'
   | 'rows_not_evicted'
   | 'answer_without_length'
   | 'answer_overlong'

@@ -12,9 +12,11 @@ export interface Freshness {
   readonly empty: number;
   /** Past their TTL, and the source answers with something older. */
   readonly older_source: number;
+  /** Those of the empty ones whose old row is kept, and is what viewers see. */
+  readonly kept: number;
   /** Those that were refreshed in the last minute. */
   readonly refreshed: number;
-  /** Those that are as they should be, fresh or empty, of all; from 0 to 1, null if there are none. */
+  /** Those that are as they should be, fresh or empty without a kept row, of all; from 0 to 1, null if there are none. */
   readonly share: number | null;
   /** The same, each pair as often as it is looked at. */
   readonly viewer_share: number | null;

@@ -15,6 +15,28 @@ async function fetched(scene: PlannerScene, ttl: string, columns: Readonly<Recor
   await scene.tick();
 }
 
+test('truth 15: many viewed rows that the source denies within minutes are a warning, and a few are none', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote', { columns: { empty_ttl: `'1 day'` } });
+  const keys = Array.from({ length: 40 }, (_, i) => `K${String(i).padStart(2, '0')}`);
+  await scene.look('quote', keys);
+  await scene.rows('quote', keys);
+  await scene.tick();
+  const deny = async (some: readonly string[]): Promise<void> => {
+    await scene.rows('quote', some, '2 minutes');
+    await scene.sweep();
+    expect(await scene.finish('empty')).toBe(some.length);
+    await scene.sweep();
+  };
+  await deny(keys.slice(0, 10));
+  expect(await scene.warnings()).toEqual([]);
+  await deny(keys.slice(10, 11));
+  expect(await scene.warnings()).toEqual([{ code: 'many_empty', subject: 'quote', count: 1 }]);
+  await scene.clock.advance('6 minutes');
+  await scene.sweep();
+  expect(await scene.warnings()).toMatchObject([{ code: 'many_empty', count: 1 }]);
+});
+
 /** When the pair is fetched while ticks and sweeps go on. Each fetch does `write`, and `harm` follows when it was seen. */
 async function fetches(
   scene: PlannerScene,
@@ -40,11 +62,12 @@ async function fetches(
 }
 
 /** The state of (quote, A) wherever it is shown. */
-async function expectShown(scene: PlannerScene, state: DataState): Promise<void> {
+async function expectShown(scene: PlannerScene, state: DataState, isKept = false): Promise<void> {
   const overview = (await readOverview(scene.db))!;
   const counts = { fresh: 0, stale: 0, missing: 0, empty: 0, older_source: 0 };
   const [type] = overview.types;
-  expect(type).toMatchObject({ ...counts, [state]: 1, share: state === 'fresh' || state === 'empty' ? 1 : 0 });
+  const isGood = state === 'fresh' || (state === 'empty' && !isKept);
+  expect(type).toMatchObject({ ...counts, [state]: 1, share: isGood ? 1 : 0 });
   const read = `select state from pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
   expect(await scene.db.query(read)).toEqual([{ state }]);
   expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject({ state });
@@ -116,12 +139,13 @@ test.for([false, true])(
     if (!isKept) await scene.db.query('delete from quote');
     await scene.queue.value(`pgfresh.queue_refresh_if_not_exists('A', 'quote')`);
     await scene.finish('empty');
-    await expectShown(scene, 'empty');
+    await scene.sweep();
+    await expectShown(scene, 'empty', isKept);
     expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject({ activity: 'idle', reason: null });
     await scene.clock.advance('59 seconds');
     await scene.tick();
     expect(await scene.sweep()).toMatchObject({ queued: 0 });
-    await expectShown(scene, 'empty');
+    await expectShown(scene, 'empty', isKept);
     await scene.clock.advance('1 second');
     expect(await scene.tick()).toMatchObject({ queued: 1 });
     await expectShown(scene, isKept ? 'stale' : 'missing');

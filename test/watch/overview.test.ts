@@ -131,6 +131,22 @@ describe('overview', () => {
     expect(await typeNamed('price')).toMatchObject({ waiting: 1, missing: 1, error: 'no answer in 10 s' });
   });
 
+  it('truth 15: does not call good what viewers see of a row that the source says is not there', async () => {
+    await scene.type('price', { columns: { empty_ttl: `'1 hour'` } });
+    await view('price', ['A', 'B']);
+    await scene.rows('price', ['A']);
+    await refresh('empty');
+    await scene.tick();
+    await scene.sweep();
+    expect(await typeNamed('price')).toMatchObject({ empty: 2, kept: 1, share: 0.5, viewer_share: 0.5 });
+    await scene.clock.advance('10 minutes');
+    expect(await typeNamed('price')).toMatchObject({ empty: 2, kept: 1, share: 0.5, age_p50: 600 });
+    expect((await overview()).freshness).toMatchObject({ empty: 2, kept: 1, viewer_share: 0.5 });
+    await scene.db.query('delete from public.price');
+    await scene.sweep();
+    expect(await typeNamed('price')).toMatchObject({ empty: 2, kept: 0, share: 1, age_p50: null });
+  });
+
   it('counts calls in the last minute against the limit', async () => {
     await scene.queue.source('paid', { rate: 300, quotaBytes: 1_000_000 });
     await scene.type('price', { source: 'paid' });

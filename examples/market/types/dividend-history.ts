@@ -44,6 +44,8 @@ export const dividendHistory = defineDataType({
   key: 'symbol',
   timestamp: 'fetched_at',
   ttl: '1d',
+  // Many pay none, and that seldom changes.
+  empty: { ttl: '1h' },
   empty: { ttl: '7d' },
   keys: { table: 'symbols', column: 'symbol', active: 'active' },
   normalise: 'upper',

@@ -78,6 +78,7 @@ export const financialStatements = defineDataType({
   key: 'symbol',
   timestamp: 'fetched_at',
   ttl: '1d',
+  empty: { ttl: '5m' },
   keys: { table: 'symbols', column: 'symbol', active: 'active' },
   normalise: 'upper',
   dependsOn: ['profile'],

@@ -45,6 +45,8 @@ export const profile = defineDataType({
   key: 'symbol',
   timestamp: 'fetched_at',
   ttl: '7d',
+  // Every company has one, so a provider that has none is asked again soon: all other types wait for it.
+  empty: { ttl: '1m' },
   keys: { table: 'symbols', column: 'symbol', active: 'active' },
   normalise: 'upper',
   estimatedBytes: 900,
