@@ -36,7 +36,7 @@ const row = z.strictObject({
   source_updated_at: z.iso.datetime(),
 });
 
-/** Many rows a key, and none for companies that pay nothing: that is looked at again after a week. */
+/** Many rows a key, and none for companies that pay nothing: that is looked at again after an hour. */
 export const dividendHistory = defineDataType({
   name: 'dividend-history',
   source: 'market',
@@ -44,9 +44,7 @@ export const dividendHistory = defineDataType({
   key: 'symbol',
   timestamp: 'fetched_at',
   ttl: '1d',
-  // Many pay none, and that seldom changes.
   empty: { ttl: '1h' },
-  empty: { ttl: '7d' },
   keys: { table: 'symbols', column: 'symbol', active: 'active' },
   normalise: 'upper',
   dependsOn: ['profile'],
