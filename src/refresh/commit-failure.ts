@@ -41,6 +41,8 @@ export function afterFailure(error: unknown, jobs: number, repeated: number): Ne
   const guilty = blame[failure];
   if (guilty === 'connection') return { step: 'again', counted: false };
   if (guilty === 'moment' && repeated < repeats) return { step: 'again', counted: true };
+  // A table can be locked for hours, and each try is a call of the provider.
+  if (failure === 'lock_timeout' || failure === 'statement_timeout') return { step: 'refuse', outcome: 'busy' };
   if (guilty === 'moment') return { step: 'refuse', outcome: 'interrupted' };
   if (guilty === 'definition') return { step: 'refuse', outcome: 'config' };
   if (jobs > 1) return { step: 'halves' };

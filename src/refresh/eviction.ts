@@ -48,7 +48,8 @@ export async function evictRows(
     } catch (error) {
       const next = afterFailure(error, size, Infinity);
       // Busy, gone, or without the right to: the next time tries again.
-      if (next.step === 'again' || (next.step === 'refuse' && next.outcome === 'interrupted')) throw error;
+      if (next.step === 'again' || (next.step === 'refuse' && ['busy', 'interrupted'].includes(next.outcome)))
+        throw error;
       if (next.step === 'refuse' && next.outcome === 'config') throw error;
       if (size > 1) {
         size = Math.ceil(size / 2);

@@ -79,6 +79,12 @@ export const outcomes = {
     says: 'The data type can not be fetched as it is defined: its request or rows failed, or its table does not fit.',
   },
   write_conflict: { ...final, keepsAnswer: true, says: 'The table refuses the rows.' },
+  busy: {
+    ...later,
+    breaker: false,
+    keepsAnswer: false,
+    says: 'The table was locked, or its database too slow, for longer than a commit waits.',
+  },
   dependency: {
     ...later,
     breaker: false,
@@ -90,7 +96,7 @@ export const outcomes = {
     breaker: false,
     nextLook: 'at once',
     keepsAnswer: false,
-    says: 'The worker had to stop, came too late for its call, or the database was busy.',
+    says: 'The worker had to stop, came too late for its call, or its commit was in the way of another.',
   },
   worker_lost: {
     verdict: 'lost',

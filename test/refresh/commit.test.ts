@@ -23,7 +23,9 @@ describe('after a failed commit', () => {
     ['23503', 1, 0, { step: 'refuse', outcome: 'dependency' }],
     ['40P01', 5, 0, { step: 'again', counted: true }],
     ['40001', 5, 2, { step: 'again', counted: true }],
-    ['55P03', 5, 3, { step: 'refuse', outcome: 'interrupted' }],
+    ['55P03', 5, 3, { step: 'refuse', outcome: 'busy' }],
+    ['57014', 5, 3, { step: 'refuse', outcome: 'busy' }],
+    ['40P01', 5, 3, { step: 'refuse', outcome: 'interrupted' }],
     ['42P01', 5, 0, { step: 'refuse', outcome: 'config' }],
     ['42501', 5, 0, { step: 'refuse', outcome: 'config' }],
     ['25006', 5, 9, { step: 'again', counted: false }],
@@ -93,6 +95,20 @@ describe('a commit', () => {
     expect((await ending).map(({ outcome }) => outcome)).toEqual(['fresh', 'fresh']);
     expect(scene.provider.asked).toHaveLength(2);
     expect(await scene.value(`select sum(retries)::int from pgfresh.history_succeeded`)).toBe(0);
+  });
+
+  it('that finds its table locked has its jobs wait before they are paid for again', async () => {
+    const scene = await RefreshScene.open();
+    scene.quote('A', 1);
+    const other = await openSession(scene.url);
+    await other.query('begin');
+    await other.query('lock table quote in share mode');
+    expect(await scene.outcome('A')).toBe('busy');
+    await other.query('rollback');
+    expect(await scene.db.query(`select state, retries, error from pgfresh.job`)).toEqual([
+      { state: 'w', retries: 1, error: 'canceling statement due to lock timeout' },
+    ]);
+    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(1);
   });
 
   it('that was cut at COMMIT is neither lost nor done twice, whether it arrived or not', async () => {
