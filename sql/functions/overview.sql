@@ -4,7 +4,7 @@
   most 10000 ready jobs a source, and 10000 in all that wait for a time.
 */
 create or replace function pgfresh.overview() returns jsonb
-language plpgsql stable
+language plpgsql
 set search_path = pg_catalog, pg_temp
 -- Statistics of pairs and jobs are never right, and with the index on what is viewed and ready nothing else is read.
 set enable_seqscan = off
@@ -15,7 +15,8 @@ declare
   v_most constant int := 10000;
   -- What was taken since then is free again later than this.
   v_minute timestamptz := pgfresh.slot_free_at(pgfresh.use_by_of(v_now - interval '1 minute'));
-  v_freshness jsonb; v_types jsonb; v_sources jsonb;
+  v_workers int := (select count(*) from pgfresh.worker as w where w.lease_until > v_now);
+  v_freshness jsonb; v_types jsonb; v_sources jsonb; v_problems jsonb;
 begin
   with source as materialized (
     select s.id, h.* from pgfresh.source_health as h join pgfresh.sources as s on s.name = h.source
@@ -158,7 +159,7 @@ begin
         end,
         'calls_hour', u.calls, 'bytes_hour', u.bytes,
         'quota_cap', s.quota_cap, 'quota_used', s.quota_used,
-        'quota_reserved', s.quota_reserved, 'quota_free', s.quota_free,
+        'quota_reserved', s.quota_reserved, 'quota_free', s.quota_free, 'quota_until', s.quota_until,
         'ready', coalesce(j.ready, 0), 'waiting', coalesce(j.waiting, 0), 'running', coalesce(j.running, 0)
       ) order by s.source), '[]')
       from source as s
@@ -168,12 +169,49 @@ begin
         from pgfresh.usage as u
         where u.source_id = s.id and u.hour = date_trunc('hour', v_now, 'UTC')
       ) as u
+    ),
+    (
+      select coalesce(jsonb_agg(to_jsonb(p) - 'place' order by p.place, p.source, p.data_type, p.api_key), '[]')
+      from (
+        -- While spending is stopped every source is, and one that is paused is so afterwards.
+        select 1 as place, s.source, null::text as data_type, null::smallint as api_key,
+          case when s.state = 'stopped' then 'paused' else s.state end as reason,
+          coalesce(s.paused_until, s.quota_until) as until, s.pause_reason as message, null::text as next_step
+        from source as s
+        where s.state not in ('ok', 'rate', 'stopped') or (s.state = 'stopped' and s.paused_until is not null)
+        union all
+        select 2, s.source, null, b.api_key, 'refused', b.paused_until, b.reason,
+          format('Renew the API key, then run "pgfresh source resume %s".', s.source)
+        from source as s
+        join pgfresh.breaker as b on b.source_id = s.id and b.api_key = any (s.denied_keys)
+        union all
+        select 3, s.source, t.data_type, null, 'paused', t.until, t.reason, null
+        from source as s
+        cross join lateral jsonb_to_recordset(s.paused_types) as t(data_type text, until timestamptz, reason text)
+        union all
+        select 3, r.source, r.data_type, null, 'no_worker', null, pgfresh.worker_obstacle(r, v_now), null
+        from pgfresh.data_type_registry as r
+        left join counted as c on c.type_id = r.type_id
+        where v_workers > 0 and (c.pairs > 0 or r.refresh_strategy = 'scheduled')
+          and pgfresh.worker_obstacle(r, v_now) is not null
+        union all
+        select 3, r.source, r.data_type, null, 'unresolved', null, t.problem, t.next_step
+        from pgfresh.data_type_registry as r
+        cross join lateral pgfresh.type_problem(r) as t
+      ) as p
     )
-  into v_freshness, v_types, v_sources;
+  into v_freshness, v_types, v_sources, v_problems;
   return jsonb_build_object(
-    'at', v_now, 'freshness', v_freshness, 'types', v_types, 'sources', v_sources,
+    'at', v_now, 'problems', v_problems, 'freshness', v_freshness, 'types', v_types, 'sources', v_sources,
     'stopped', (select jsonb_build_object('since', s.stopped_at, 'reason', s.reason) from pgfresh.spending_stop as s),
-    'workers', (select count(*) from pgfresh.worker as w where w.lease_until > v_now),
+    'workers', v_workers,
+    'planning', exists (select from pgfresh.duty as d where d.name = 'planner' and d.lease_until > v_now),
+    -- A tick that finds nothing due leaves no record, so what it has left undone is what tells.
+    'overdue_seconds', (
+      select coalesce(round(extract(epoch from v_now - min(d.due_at)), 1), 0)
+      from pgfresh.due as d
+      where d.due_at <= v_now
+    ),
     'planned_at', (
       select r.last_at from pgfresh.planner_run as r where r.kind = 'tick' order by r.started_at desc limit 1
     ));
@@ -183,4 +221,7 @@ comment on function pgfresh.overview() is
   'What pgfresh top shows: how fresh what people look at is, the queue, and what each source has used of its limits. '
   'Reads what is viewed, never what is past. '
   'The states are those of pairs as the planner last saw them; shares count every viewed pair, '
-  'and what is empty is as it should be, unless an old row is kept (kept). waits_for says what keeps stale pairs without a job from getting one.';
+  'and what is empty is as it should be, unless an old row is kept (kept). '
+  'waits_for says what keeps stale pairs without a job from getting one. '
+  'problems says what is not called or refreshed, why and until when: sources, then API keys, then data types. '
+  'planned_at is when a tick last found something due, and overdue_seconds how long what is due has waited for one.';

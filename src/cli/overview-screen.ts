@@ -1,33 +1,63 @@
 import { styleText } from 'node:util';
-import type { Freshness, Overview, SourceOverview, TypeOverview } from '../watch/index.ts';
+import {
+  problemSentence,
+  type Freshness,
+  type Overview,
+  type SourceOverview,
+  type TypeOverview,
+} from '../watch/index.ts';
 import { table } from './output.ts';
 import { sizeText } from './size-text.ts';
 import { timeText } from './time-text.ts';
 
-const goodStates = ['ok', 'rate'];
+/** Ticks come every second, and a long one may take several. */
+const lateSeconds = 10;
 
 /** An overview as a person reads it on a terminal. */
 export function overviewText(overview: Overview): string {
-  const { freshness, sources, types, stopped } = overview;
+  const { freshness, sources, types, stopped, problems } = overview;
+  const wrong = problems.map((problem) => styleText('yellow', problemSentence(problem, overview.at)));
+  const held = heldTypes(overview);
+  const stop = stopped
+    ? [`${styleText('red', 'stopped')}: ${stopped.reason} ("pgfresh resume-spending" lets it go on)`]
+    : [];
   return [
-    `${headline(overview)}\n`,
-    ...(stopped
-      ? [`${styleText('red', 'stopped')}: ${stopped.reason} ("pgfresh resume-spending" lets it go on)\n`]
-      : []),
-    `${freshnessLine(freshness)}\n`,
-    table([sourceHead, ...sources.map(sourceRow)]),
-    ...sources.flatMap(pauseLine),
+    headline(overview),
     '',
-    table([typeHead, ...types.map(typeRow)]),
+    ...stop,
+    ...wrong,
+    ...(stop.length + wrong.length > 0 ? [''] : []),
+    `${freshnessLine(freshness)}\n`,
+    table([sourceHead, ...sources.map((source) => sourceRow(source, heldOf(source, types, held)))]),
+    '',
+    table([typeHead, ...types.map((type) => typeRow(type, held.has(type.data_type)))]),
     ...types.flatMap(errorLine),
   ].join('\n');
 }
 
-function headline({ at, workers, planned_at: planned }: Overview): string {
+function headline({ at, workers, planning, overdue_seconds: overdue, planned_at: planned }: Overview): string {
   const age = planned === null ? undefined : (Date.parse(at) - Date.parse(planned)) / 1_000;
-  const planner = age === undefined ? 'the planner has not run yet' : `planner ${seconds(age)} ago`;
+  const last = age === undefined ? 'the planner has not run yet' : `planner last ran ${seconds(age)} ago`;
+  const late = planning ? `planner ${seconds(overdue)} behind` : `no planner for ${seconds(overdue)}`;
   const working = workers === 0 ? 'no worker' : counted(workers, 'worker');
-  return `pgfresh  ${timeText(at)}  ${working}, ${planner}`;
+  return `pgfresh  ${timeText(at)}  ${working}, ${overdue > lateSeconds ? late : planning ? 'planner running' : last}`;
+}
+
+/** Data types of which no job can be claimed now, whatever waits. */
+function heldTypes({ problems, types, stopped, workers }: Overview): ReadonlySet<string> {
+  const isHeld = ({ data_type: type, source }: TypeOverview): boolean =>
+    problems.some((one) => one.data_type === type || (one.source === source && isOfSource(one)));
+  return new Set(types.filter((type) => stopped || workers === 0 || isHeld(type)).map((type) => type.data_type));
+}
+
+function isOfSource({ data_type: type, api_key: key, reason }: Overview['problems'][number]): boolean {
+  return type === null && key === null && reason !== 'probing';
+}
+
+function heldOf({ source }: SourceOverview, types: readonly TypeOverview[], held: ReadonlySet<string>): number {
+  return types
+    .filter((type) => type.source === source && held.has(type.data_type))
+    .reduce((sum, { ready }) => sum + ready, 0);
 }
 
 function freshnessLine({
@@ -50,7 +80,7 @@ function freshnessLine({
 
 const sourceHead = ['source', 'state', 'calls/min', 'this hour', 'bytes', 'ready', 'waiting', 'running'];
 
-function sourceRow(source: SourceOverview): string[] {
+function sourceRow(source: SourceOverview, held: number): string[] {
   return [
     source.source,
     source.state,
@@ -59,16 +89,15 @@ function sourceRow(source: SourceOverview): string[] {
     source.quota_cap === null
       ? 'no limit'
       : `${sizeText(source.quota_used! + source.quota_reserved!)} of ${sizeText(source.quota_cap)}`,
-    String(source.ready),
+    readyText(source.ready, held),
     String(source.waiting),
     String(source.running),
   ];
 }
 
-function pauseLine({ source, state, pause_reason: why, paused_until: until }: SourceOverview): string[] {
-  if (goodStates.includes(state)) return [];
-  const rest = [until === null || until === 'infinity' ? '' : ` until ${timeText(until)}`, why ? `: ${why}` : ''];
-  return [`${styleText('yellow', `${source} is not called (${state})`)}${rest.join('')}`];
+function readyText(count: number, held: number): string {
+  if (held === 0) return String(count);
+  return held >= count ? `${count} held` : `${count}, ${held} held`;
 }
 
 const typeHead = [
@@ -86,7 +115,7 @@ const typeHead = [
   'last outcomes',
 ];
 
-function typeRow(type: TypeOverview): string[] {
+function typeRow(type: TypeOverview, isHeld: boolean): string[] {
   const outcomes = Object.entries(type.outcomes).toSorted(([, a], [, b]) => b - a);
   return [
     type.data_type,
@@ -97,7 +126,7 @@ function typeRow(type: TypeOverview): string[] {
     type.age_p50 === null ? '–' : seconds(type.age_p50),
     type.age_p95 === null ? '–' : seconds(type.age_p95),
     type.source_age_p50 === null ? '–' : seconds(type.source_age_p50),
-    String(type.ready + type.waiting),
+    readyText(type.ready + type.waiting, isHeld ? type.ready : 0),
     String(type.running),
     String(type.refreshed),
     outcomes.map(([outcome, pairs]) => `${pairs} ${outcome}`).join(', '),

@@ -8,8 +8,13 @@ export interface Status {
   readonly health: HealthReport;
 }
 
+interface StatusWithProblems extends Status {
+  /** What is not called or refreshed now, one sentence each. */
+  readonly problems: readonly string[];
+}
+
 /** The page at `/status`: what runs here, whether it is well, and where to go next. */
-export function statusPage({ version, roles, database, health }: Status) {
+export function statusPage({ version, roles, database, health, problems }: StatusWithProblems) {
   return html`<!doctype html>
     <html lang="en">
       <head>
@@ -102,10 +107,12 @@ export function statusPage({ version, roles, database, health }: Status) {
             outline: 2px solid currentcolor;
             outline-offset: 2px;
           }
-          .good {
+          .good,
+          li .good {
             color: var(--good);
           }
-          .bad {
+          .bad,
+          li .bad {
             color: var(--bad);
           }
         </style>
@@ -116,6 +123,14 @@ export function statusPage({ version, roles, database, health }: Status) {
             pgfresh <small class="${health.ready ? 'good' : 'bad'}">${health.ready ? 'ready' : 'not ready'}</small>
           </h1>
           <p>Version ${version}, running ${roles.join(', ')} on PostgreSQL at ${database}.</p>
+          ${
+            problems.length === 0
+              ? ''
+              : html`<h2>What is wrong</h2>
+                  <ul>
+                    ${problems.map((problem) => html`<li><span class="bad">${problem}</span></li>`)}
+                  </ul>`
+          }
           <h2>Checks</h2>
           <ul>
             ${health.checks.map((check) => html`<li><b class="${check.ok ? 'good' : 'bad'}">${check.ok ? '✓' : '✗'} ${check.name}</b><span>${check.detail}</span></li>`)}

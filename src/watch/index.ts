@@ -7,9 +7,11 @@ export {
   sharedOverview,
   type Freshness,
   type Overview,
+  type OverviewProblem,
   type SourceOverview,
   type TypeOverview,
 } from './overview.ts';
+export { problemSentence } from './problem-sentence.ts';
 export { sentenceOf } from './sentence.ts';
 export { examine, type Finding } from './doctor.ts';
 export { isUncreated } from './uncreated.ts';

@@ -62,6 +62,21 @@ export interface SourceOverview extends OpenJobs {
   readonly quota_used: number | null;
   readonly quota_reserved: number | null;
   readonly quota_free: number | null;
+  /** When bytes may be used again; null if they may now. */
+  readonly quota_until: string | null;
+}
+
+/** What is not called or not refreshed: a source, an API key of it, or a data type. */
+export interface OverviewProblem {
+  readonly source: string;
+  readonly data_type: string | null;
+  readonly api_key: number | null;
+  /** The state of the source; `refused` of an API key; `paused`, `no_worker` or `unresolved` of a data type. */
+  readonly reason: string;
+  /** `infinity`, or null, without an end. */
+  readonly until: string | null;
+  readonly message: string | null;
+  readonly next_step: string | null;
 }
 
 /** The words of `pgfresh.state_of`. */
@@ -76,11 +91,17 @@ export const countedStates = [
 /** Everything at a glance, as `pgfresh.overview` says it. */
 export interface Overview {
   readonly at: string;
+  readonly problems: readonly OverviewProblem[];
   readonly freshness: Freshness;
   readonly types: readonly TypeOverview[];
   readonly sources: readonly SourceOverview[];
   readonly stopped: { readonly since: string; readonly reason: string } | null;
   readonly workers: number;
+  /** Whether a planner process runs. */
+  readonly planning: boolean;
+  /** For how long what is due has waited for a tick. */
+  readonly overdue_seconds: number;
+  /** When a tick last found something due. */
   readonly planned_at: string | null;
 }
 

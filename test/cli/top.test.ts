@@ -30,7 +30,7 @@ describe('pgfresh top', () => {
     const { code, stdout, stderr } = await top();
     expect([code, stderr]).toEqual([0, '']);
     expect(stdout).not.toContain('\x1b');
-    expect(stdout).toMatch(/^pgfresh {2}\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ {2}1 worker, planner \d+ s ago$/m);
+    expect(stdout).toMatch(/^pgfresh {2}\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ {2}1 worker, planner last ran \d+ s ago$/m);
     expect(stdout).toMatch(/^0\.0 % fresh for 1 view of 1 pair \(0 fresh, 0 stale, 1 missing\)$/m);
     expect(stdout).toMatch(/^source +state +calls\/min +this hour +bytes +ready +waiting +running$/m);
     expect(stdout).toMatch(/^market +ok +no limit +0 calls, 0 B +no limit +0 +0 +0$/m);
@@ -58,6 +58,55 @@ describe('pgfresh top', () => {
     await scene.db.query(`select pgfresh.resume_source('paid'), pgfresh.stop_spending('enough')`);
     expect((await top('--once')).stdout).toMatch(/^stopped: enough \("pgfresh resume-spending" lets it go on\)$/m);
     await scene.db.query('select pgfresh.resume_spending()');
+  });
+
+  it('truth 3: says first which data types are left alone, refused or unserved, why and until when', async () => {
+    await scene.source('keyed', { apiKeys: 2 });
+    for (const type of ['old', 'unserved', 'broken']) await scene.type(type, 'keyed');
+    await scene.db.query(`
+      select pgfresh.note_trouble(s.id, null, r.type_id, 'older_source', array['1'], 1, pgfresh.clock(), null, pgfresh.clock()),
+        pgfresh.note_trouble(s.id, 2::smallint, null, 'denied', array['1'], 1, pgfresh.clock(), 'HTTP 401', pgfresh.clock())
+      from pgfresh.sources as s, pgfresh.data_type_registry as r where s.name = 'keyed' and r.data_type = 'old'`);
+    await scene.db.query(
+      `select pgfresh.upsert_active_subscription('ann', 'A', 'unserved'), pgfresh.plan_due_pairs(100)`,
+    );
+    await scene.db.query(`insert into pgfresh.worker_service (worker, fetchers, types)
+      select w.id, '{unservd}', array(select type_id from pgfresh.data_type_registry where data_type <> 'unserved') from pgfresh.worker as w`);
+    await scene.db.query('create table public.gone (like public.mirror including all)');
+    await scene.db.query(`update pgfresh.data_type_registry set table_name = 'gone' where data_type = 'broken'`);
+    await scene.db.query('drop table public.gone');
+    const screen = (await top()).stdout;
+    expect(screen).toMatch(
+      /^pgfresh .*\n\nAPI key 2 of keyed is not used \(refused\) until \S+Z: the provider refuses API key 2: HTTP 401\. Next: Renew the API key, then run "pgfresh source resume keyed"\.$/m,
+    );
+    expect(screen).toMatch(
+      /^old is not refreshed \(paused\) until \S+Z: 1 answers in a row were older than what is there$/m,
+    );
+    expect(screen).toMatch(
+      /^unserved is not refreshed \(no_worker\): No worker that runs has the fetcher unserved; did you mean unservd\?$/m,
+    );
+    expect(screen).toMatch(/^broken is not refreshed \(unresolved\): table_name: .*gone.*\. Next: /m);
+    expect(screen).toMatch(/^unserved +1 +1 +0\.0 % +1 +– +– +– +1 held /m);
+    expect(screen.indexOf('not refreshed')).toBeLessThan(screen.indexOf('% fresh'));
+  });
+
+  it('truth 8: says when a quota ends', async () => {
+    await scene.source('small', { quotaBytes: 1_000 });
+    await scene.type('dear', 'small');
+    await scene.db.query(`select pgfresh.correct_data_usage('small', 5000, 'test')`);
+    expect((await top()).stdout).toMatch(/^small is not called \(quota\) until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/m);
+    await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'dear'`);
+  });
+
+  it('tells a planner that has nothing to do from one that is late or gone', async () => {
+    const headline = async () => (await top()).stdout.split('\n')[0];
+    await scene.db.query(`select pgfresh.hold_duty('planner', gen_random_uuid(), '10 minutes')`);
+    expect(await headline()).toMatch(/, planner running$/);
+    await scene.db.query(`insert into pgfresh.due values (pgfresh.clock() - interval '40 seconds', 1, 'late')`);
+    expect(await headline()).toMatch(/, planner 4\d s behind$/);
+    await scene.db.query('delete from pgfresh.duty');
+    expect(await headline()).toMatch(/, no planner for 4\d s$/);
+    await scene.db.query(`delete from pgfresh.due where key = 'late'`);
   });
 
   it('draws again and again on a terminal, and ends cleanly on Ctrl-C', async () => {

@@ -1,0 +1,24 @@
+import type { OverviewProblem } from './overview.ts';
+
+/** What is wrong with a source, an API key or a data type, until when and what to do. `at` is when it was read. */
+export function problemSentence(problem: OverviewProblem, at: string): string {
+  const { message, next_step: next } = problem;
+  return [
+    `${subject(problem)} (${problem.reason})${end(problem, at)}`,
+    message === null ? '' : `: ${message.replace(/\.$/, '')}`,
+    next === null ? '' : `. Next: ${next}`,
+  ].join('');
+}
+
+function subject({ source, data_type: type, api_key: key, reason }: OverviewProblem): string {
+  if (type !== null) return `${type} is not refreshed`;
+  if (key !== null) return `API key ${key} of ${source} is not used`;
+  return reason === 'probing' ? `${source} is tried by one job at a time` : `${source} is not called`;
+}
+
+function end({ until }: OverviewProblem, at: string): string {
+  if (until === null || until === 'infinity') return '';
+  const time = new Date(until);
+  if (time <= new Date(at)) return ', one job tries it now';
+  return ` until ${time.toISOString().replace(/\.\d+Z$/, 'Z')}`;
+}
