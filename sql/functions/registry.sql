@@ -147,6 +147,7 @@ begin
   delete from pgfresh.type_losses where type_id = old.type_id;
   delete from pgfresh.type_stats where type_id = old.type_id;
   delete from pgfresh.refused_answer where type_id = old.type_id;
+  delete from pgfresh.refused_pair where type_id = old.type_id;
   perform pgfresh.write_check(old.type_id, null, false);
   delete from pgfresh.watched_type where type_id = old.type_id;
   perform pgfresh.drop_change_functions(old.type_id);

@@ -480,6 +480,12 @@ begin
     from pgfresh.sources as s
     where s.id = p_source_id;
   end if;
+  if v_open then
+    insert into pgfresh.hold (type_id, until, reason, asked_at)
+    select p_type_id, 'infinity', 'refused', p_now
+    where exists (select from pgfresh.refused_pair as r where r.type_id = p_type_id)
+    on conflict do nothing;
+  end if;
   if v_open or v_keys is not null then
     perform pgfresh.wake_workers();
   end if;
@@ -616,13 +622,21 @@ begin
     returning opened_at
   )
   select exists (select from parts where opened_at is not null) into v_parts;
+  -- The next tick asks for what was refused.
+  insert into pgfresh.hold (type_id, until, reason, asked_at)
+  select r.type_id, 'infinity', 'resumed', pgfresh.clock()
+  from pgfresh.data_type_registry as r
+  where r.source_id = v_source.id and exists (select from pgfresh.refused_pair as p where p.type_id = r.type_id)
+  order by r.type_id
+  on conflict (type_id, until) do update set reason = excluded.reason;
   perform pgfresh.wake_workers();
   return coalesce(v_source.paused_until > pgfresh.clock(), false) or v_source.breaker_opened_at is not null or v_parts;
 end
 $$;
 comment on function pgfresh.resume_source(text) is
   'Lets a source be called again at once, with all of its API keys and data types, whoever has paused it: '
-  'a person, the provider or a breaker, whose count starts anew. Returns whether anything was paused.';
+  'a person, the provider or a breaker, whose count starts anew. Pairs that are left alone because their answers were '
+  'refused are asked for again. Returns whether anything was paused.';
 
 create or replace function pgfresh.stop_spending(p_reason text) returns boolean
 language plpgsql

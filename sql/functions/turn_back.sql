@@ -85,6 +85,7 @@ declare
   v_reserved bigint[]; v_bytes bigint[]; v_calls int[]; v_again bigint[];
   v_claimed timestamptz[]; v_api_keys smallint[]; v_names text[]; v_spent boolean[]; v_alone bigint[] := '{}';
   v_opened_at timestamptz;
+  v_refused boolean := coalesce(p_verdict in ('retry', 'fail'), false) and pgfresh.is_refused_answer(p_outcome);
   v_after timestamptz;
   v_pairs record;
   v_total record;
@@ -280,6 +281,10 @@ begin
       ) as hold
       where p.type_id = v_total.type_id and p.key = any (v_total.keys) and p.key = hold.key
       returning p.key, p.demanded, p.due_at, hold.until
+    ), refused as (
+      insert into pgfresh.refused_pair (type_id, key)
+      select v_total.type_id, f.key from freed as f where v_refused order by f.key
+      on conflict do nothing
     )
     insert into pgfresh.due (due_at, type_id, key)
     select f.until, v_total.type_id, f.key from freed as f where f.demanded and f.due_at = f.until
@@ -290,7 +295,7 @@ begin
   end if;
 
   -- Before the ledger: whoever needs both takes the row of the source first.
-  if p_verdict in ('retry', 'fail') and pgfresh.is_refused_answer(p_outcome) then
+  if v_refused then
     perform pgfresh.note_trouble(
       r.source_id, null, t.type_id, 'refused', t.names, s.breaker_failures, t.claimed_at, p_error, v_now)
     from (
@@ -301,6 +306,29 @@ begin
     ) as t
     join pgfresh.data_type_registry as r on r.type_id = t.type_id
     join pgfresh.sources as s on s.id = r.source_id;
+    -- One of them tries when the pause ends, after those that wait already: or nobody would, if all are held.
+    for v_total in
+      select g.type_id, min(g.key) as key, b.paused_until + interval '30 seconds' as until
+      from unnest(v_pairs.types, v_pairs.keys) as g(type_id, key)
+      join pgfresh.data_type_registry as r on r.type_id = g.type_id
+      join pgfresh.sources as s on s.id = r.source_id
+      join pgfresh.breaker as b on b.type_id = g.type_id
+      -- Paused just now, and not by those before it.
+      where b.paused_until = v_now + s.breaker_pause
+      group by g.type_id, b.paused_until
+      order by g.type_id
+    loop
+      with probe as (
+        update pgfresh.pairs as p
+        set next_ask_at = v_total.until, due_at = case when p.demanded then v_total.until else p.due_at end
+        where p.type_id = v_total.type_id and p.key = v_total.key
+          and p.job_id is null and p.next_ask_at > v_total.until
+        returning p.demanded
+      )
+      insert into pgfresh.due (due_at, type_id, key)
+      select v_total.until, v_total.type_id, v_total.key from probe as p where p.demanded
+      on conflict do nothing;
+    end loop;
   end if;
 
   for v_total in

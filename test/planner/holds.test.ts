@@ -123,6 +123,96 @@ it('truth 4: a closed gate that holds a round number of pairs is not taken for o
   expect(looked).toEqual(Array(30).fill(0));
 });
 
+describe('pairs whose answers were refused', () => {
+  const refuse = async (count: number) => {
+    const jobs = await scene.queue.claim({ limit: count });
+    for (const { id } of jobs) {
+      await clock.advance('1 second');
+      await db.query(`select pgfresh.fail_queue_job($1::bigint, 'no price', null, true, 1, 'schema')`, [id]);
+    }
+    return jobs.map(({ key }) => key).toSorted();
+  };
+  const open = async () => (await scene.open()).map((job) => job.split(' ')[1]);
+  const viewers = () => db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+  beforeEach(async () => {
+    await db.query(
+      `truncate pgfresh.refused_pair; update pgfresh.data_type_registry set ttl = '7 days' where data_type = 'price'`,
+    );
+    await scene.look('price', keys.slice(0, 8));
+    await scene.tick();
+    await clock.advance('1 second');
+    return () => db.query(`update pgfresh.data_type_registry set ttl = '1 minute' where data_type = 'price'`);
+  });
+
+  it('truth 4: are asked for by the next tick after a good answer has closed the breaker of their type, but only once', async () => {
+    const refused = await refuse(5);
+    await scene.tick();
+    expect(await explain('price', refused[4])).toMatchObject({ reason: 'refused' });
+    await clock.advance('5 minutes');
+    await viewers();
+    const [probe] = await scene.queue.claim();
+    await scene.rows('price', [probe!.key]);
+    await db.query(`select pgfresh.complete_queue_job($1::bigint, 1)`, [probe!.id]);
+    await scene.tick();
+    expect(await open()).toEqual(keys.slice(0, 8).filter((key) => key !== probe!.key));
+    await scene.tick();
+    expect(await value('select count(*)::int from pgfresh.hold')).toBe(0);
+    // The same five are refused again, and others are not: these five are at fault.
+    await clock.advance('1 second');
+    await db.query(
+      `update pgfresh.job set state = 'w', run_at = pgfresh.clock() + interval '1 hour' where not key = any ($1::text[])`,
+      [refused],
+    );
+    expect(await refuse(5)).toEqual(refused);
+    await db.query(`update pgfresh.job set state = 'r', run_at = pgfresh.clock()`);
+    await clock.advance('5 minutes');
+    await viewers();
+    const [again] = await scene.queue.claim();
+    await scene.rows('price', [again!.key]);
+    await db.query(`select pgfresh.complete_queue_job($1::bigint, 1)`, [again!.id]);
+    await scene.tick();
+    expect((await open()).filter((key) => refused.includes(key!))).toEqual([]);
+    expect(await value('select count(*)::int from pgfresh.hold')).toBe(0);
+    // An operator who resumes the source asks for them.
+    await db.query(`select pgfresh.resume_source('market')`);
+    await scene.tick();
+    expect((await open()).filter((key) => refused.includes(key!))).toEqual(refused);
+  });
+
+  it('truth 4: are asked for by the next tick after an operator has resumed the source, also where few were refused', async () => {
+    const refused = await refuse(3);
+    await db.query(`select pgfresh.resume_source('market')`);
+    await scene.tick();
+    expect(await open()).toEqual(keys.slice(0, 8));
+    expect(refused).toHaveLength(3);
+    expect(await value('select count(*)::int from pgfresh.refused_pair')).toBe(0);
+  });
+
+  it('truth 4: stay alone where a single one is refused and the others are not', async () => {
+    const [refused] = await refuse(1);
+    await scene.rows(
+      'price',
+      keys.slice(0, 8).filter((key) => key !== refused),
+    );
+    await scene.finish('fresh');
+    await scene.tick();
+    expect(await open()).toEqual([]);
+    expect(await explain('price', refused)).toMatchObject({ reason: 'refused' });
+  });
+
+  it('truth 3: one of them tries again after the pause, although all are held for a day', async () => {
+    await refuse(8);
+    // Five have paused it, and three were on their way.
+    await clock.advance('5 minutes 26 seconds');
+    await viewers();
+    await scene.tick();
+    expect(await open()).toEqual([]);
+    await clock.advance('1 second');
+    await scene.tick();
+    expect(await open()).toHaveLength(1);
+  });
+});
+
 describe('a data type that is removed while the planner looks at it', () => {
   it('waits for the planner, and the planner does not wait for it', async () => {
     await db.query(`create function public.is_old(timestamptz, interval) returns boolean language plpgsql volatile
