@@ -32,13 +32,13 @@ export function barsOf(
       `sweep at ${sizeName(first)}, times faster than the loop`,
       ms(first, 'loop') / ms(first, 'sweep'),
       'at least',
-      50,
+      40,
     ),
     bar(
       `tick at ${sizeName(first)}, times faster than the loop`,
       ms(first, 'loop') / ms(first, 'tick'),
       'at least',
-      300,
+      80,
     ),
     ...plan.sizes.map(({ subscriptions }) => {
       const times = ms(subscriptions, 'tick') / ms(subscriptions, 'bare insert');

@@ -377,9 +377,9 @@ begin
         c.changed, c.row_at, case when c.stale then p_now else c.fresh_until end, null)::pgfresh.look)
         filter (where c.turn = 'later' and (c.due_at <> c.next_at or (c.changed and c.due_at is not null))) as later,
       array_agg(row(v_type.type_id, c.key, c.place, null, c.due_at, null, c.priority,
-        c.changed, c.row_at, c.fresh_until, null)::pgfresh.look order by c.key)
-        filter (where c.turn = 'doubt') as doubt,
-      array_agg(c.found order by c.key) filter (where c.turn = 'doubt') as doubt_found,
+        c.changed, c.row_at, c.fresh_until, null)::pgfresh.look) filter (where c.turn = 'doubt') as doubt,
+      -- In the same order. One of their own would sort all pairs, and not only these.
+      array_agg(c.found) filter (where c.turn = 'doubt') as doubt_found,
       count(*) filter (where c.stale is null)::int as undecided,
       count(*) filter (where c.stale and c.found and c.awake)::int as found_stale,
       count(*) filter (where not c.found and c.awake)::int as found_missing,
@@ -662,15 +662,16 @@ set jit = off
 as $$
 declare
   v_count int;
+  v_changed boolean;
   v_raised boolean;
 begin
   if p_looks[1].place is null then
     p_looks := pgfresh.lock_looks(p_looks);
   end if;
-  if exists (select from unnest(p_looks) as l where l.changed) then
+  select bool_or(l.changed), bool_or(l.priority is not null) into v_changed, v_raised from unnest(p_looks) as l;
+  if v_changed then
     p_looks := pgfresh.note_rows(p_looks);
   end if;
-  v_raised := exists (select from unnest(p_looks) as l where l.priority is not null);
   with kinds as materialized (
     select r.type_id, r.source_id, r.ui_threshold, r.background_priority, b.bytes,
       pgfresh.size_class_of(
