@@ -125,7 +125,9 @@ select s.name as source,
   -- A pause that has ended is none.
   case when s.paused_until > c.now then s.paused_until end as paused_until,
   case when s.paused_until > c.now then s.paused_by end as paused_by,
-  case when s.paused_until > c.now then s.pause_reason end as pause_reason, s.breaker_opened_at,
+  case when s.paused_until > c.now then s.pause_reason end as pause_reason,
+  -- A source all of whose API keys are refused is tried as with a breaker, but has not failed.
+  case when cardinality(s.denied_keys) < s.api_keys then s.breaker_opened_at end as breaker_opened_at,
   s.rate_limit_per_minute, s.api_keys, calls.viewed as calls_free, calls.next_at as next_call_at,
   s.max_concurrency, s.one_key_at_a_time,
   b.cap as quota_cap, b.used as quota_used, b.reserved as quota_reserved, b.free as quota_free,
@@ -134,7 +136,8 @@ select s.name as source,
   (
     select coalesce(
       jsonb_agg(
-        jsonb_build_object('data_type', r.data_type, 'until', p.paused_until, 'reason', p.reason)
+        jsonb_build_object(
+          'data_type', r.data_type, 'kind', p.kind, 'until', p.paused_until, 'reason', p.reason)
         order by r.data_type),
       '[]')
     from pgfresh.breaker as p

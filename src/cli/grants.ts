@@ -71,6 +71,19 @@ export async function grantStatements(
   return [...new Set(statements)];
 }
 
+/** Refuses logins that PostgreSQL does not know; statements that are only printed may be for later. */
+export async function requireLogins(db: Queryable, grantees: readonly Grantee[]): Promise<void> {
+  const missing = await db.query<{ login: string }>(
+    `select login from unnest($1::text[]) as login where not exists (select from pg_roles where rolname = login) order by login collate "C"`,
+    [[...new Set(grantees.map(({ login }) => login))]],
+  );
+  if (missing.length === 0) return;
+  const names = missing.map(({ login }) => login);
+  const create = names.map((name) => `create role ${pg.escapeIdentifier(name)} login;`).join(' ');
+  const logins = names.map((name) => `"${name}"`).join(', ');
+  throw new PgfreshError('PGF_LOGIN_UNKNOWN', { logins, create });
+}
+
 /** The tables that a worker with this configuration writes. */
 async function mirroredTables(
   db: Queryable,

@@ -1,4 +1,4 @@
-import { durationText } from '../config/index.ts';
+import { durationText, timeText } from '../config/index.ts';
 import type {
   Backfill,
   BackfillProgress,
@@ -10,7 +10,6 @@ import type {
   Triggered,
 } from '../schedule/index.ts';
 import { table } from './output.ts';
-import { timeText } from './time-text.ts';
 
 const none = `No jobs yet.
 Next: Add one to jobs of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.scheduled_jobs; docs/schedules.md shows both.`;

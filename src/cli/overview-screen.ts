@@ -1,4 +1,5 @@
 import { styleText } from 'node:util';
+import { sizeText, timeText } from '../config/index.ts';
 import {
   problemSentence,
   type Freshness,
@@ -7,8 +8,6 @@ import {
   type TypeOverview,
 } from '../watch/index.ts';
 import { table } from './output.ts';
-import { sizeText } from './size-text.ts';
-import { timeText } from './time-text.ts';
 
 /** Ticks come every second, and a long one may take several. */
 const lateSeconds = 10;

@@ -33,4 +33,6 @@ export { resolveConfig, type Config, type Origin, type ResolvedConfig } from './
 export { isZone } from './schedule.ts';
 export { settingNames, settings, type SettingName, type Settings } from './settings.ts';
 export { defineSource, type Source, type SourceDefinition } from './source.ts';
+export { sizeText } from './size-text.ts';
+export { timeText } from './time-text.ts';
 export { validated, type RowSchema } from './standard-schema.ts';

@@ -41,6 +41,11 @@ export const errorTable = {
     says: 'There is no role "{role}"{hint}',
     next: 'Choose from: {roles}.',
   },
+  PGF_LOGIN_UNKNOWN: {
+    exit: database,
+    says: 'PostgreSQL has no role {logins}, so it can be given no rights.',
+    next: 'Create it, with a password as your server wants it, and run the same again: {create}',
+  },
   PGF_DEMO_FOLDER: {
     exit: usage,
     says: 'This folder has a configuration of its own, {file}, and the demo would move into its database.',

@@ -60,7 +60,7 @@ export async function tryPair(options: TrialOptions): Promise<Trial> {
   const fetched: Fetched =
     obstacle === undefined
       ? await fetchCounted({ ...options, wanted: { ...wanted, apiKey: 1, sendBy } }, passed)
-      : { cost: nothing, refusal: new Refusal('rate_limited', obstacle) };
+      : { cost: nothing, refusal: new Refusal(obstacle.outcome, obstacle.problem) };
   const { cost } = fetched;
   const rows = 'rows' in fetched ? fetched.rows : [];
   const written =

@@ -1,4 +1,4 @@
-import { nearMiss } from '../config/index.ts';
+import { durationText, nearMiss, sizeText, timeText } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 
@@ -44,7 +44,15 @@ export interface SourceHealth {
   /** Settings that an operator has changed in the database, by column; intervals in seconds. */
   readonly overrides: Readonly<Record<string, SourceOverride>>;
   /** Data types of it that are left alone because of their answers. */
-  readonly paused_types: readonly { readonly data_type: string; readonly until: string; readonly reason: string }[];
+  readonly paused_types: readonly PausedType[];
+}
+
+/** A data type that is left alone: its answers are refused, or older than what is there. */
+interface PausedType {
+  readonly data_type: string;
+  readonly kind: 'refused' | 'older_source';
+  readonly until: string;
+  readonly reason: string;
 }
 
 /** What is to be known of a source beside its state, one sentence each. */
@@ -52,16 +60,31 @@ export function notesOf(source: SourceHealth): string[] {
   const { pause_reason: reason, state, quota_until: until, denied_keys: denied, paused_types: types } = source;
   return [
     ...(reason === null ? [] : [reason]),
-    ...(state === 'quota' && until ? [`used up until ${until.toISOString()}`] : []),
+    ...(state === 'quota' && until ? [`used up until ${timeText(until)}`] : []),
     ...(denied.length > 0 && reason === null ? [`API key ${denied.join(', ')} refused`] : []),
-    ...types.map((type) => `${type.data_type} paused: ${type.reason}`),
-    ...Object.entries(source.overrides).map(([column, override]) => overrideText(column, override)),
+    ...types.map((type) => `${type.data_type} paused until ${timeText(type.until)}: ${type.reason}`),
+    ...overrideNotes(source),
   ];
+}
+
+/** What an operator has set, by whom and why, one sentence each. */
+export function overrideNotes({ overrides }: SourceHealth): string[] {
+  return Object.entries(overrides).map(([column, override]) => overrideText(column, override));
 }
 
 function overrideText(column: string, { value, config_value: configured, by, at, reason }: SourceOverride): string {
   const why = reason === null ? '' : ` (${reason})`;
-  return `${column} ${value ?? 'none'} instead of ${configured ?? 'none'}, set by ${by} at ${new Date(at).toISOString()}${why}`;
+  const [set, instead] = [settingText(column, value), settingText(column, configured)];
+  return `${column} ${set} instead of ${instead}, set by ${by} at ${timeText(at)}${why}`;
+}
+
+const times = ['quota_window', 'breaker_window', 'breaker_pause'];
+
+/** A setting in the unit that people read. */
+function settingText(column: string, value: SourceOverride['value']): string {
+  if (typeof value !== 'number') return String(value ?? 'none');
+  if (times.includes(column)) return durationText(value * 1_000);
+  return column === 'quota_bytes' ? sizeText(value) : String(value);
 }
 
 /** How every source is, by name. */

@@ -6,4 +6,5 @@ export { listSources, notesOf, showSource, type SourceHealth } from './health.ts
 export { clearOverride, overrideSource } from './overrides.ts';
 export { holdSource, pauseSource, resumeSource, takeCall } from './pause.ts';
 export { countCalls, takeSingleCall } from './single-call.ts';
-export { examineApiKeys, examineSources, resumeSpending, stopSpending } from './spending.ts';
+export { examineApiKeys, examineSources } from './examination.ts';
+export { resumeSpending, stopSpending } from './spending.ts';

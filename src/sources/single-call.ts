@@ -1,3 +1,4 @@
+import { timeText } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { showSource, type SourceHealth } from './health.ts';
 import { takeCall } from './pause.ts';
@@ -15,19 +16,28 @@ const obstacles: Readonly<Record<SourceHealth['state'], string>> = {
   quota: 'its bytes are used up',
 };
 
+/** Why a call may not be made now, and the outcome that goes with it. */
+interface CallObstacle {
+  readonly outcome: 'rate_limited' | 'unauthorized';
+  readonly problem: string;
+}
+
 /** Takes the place of a call that no job makes within all limits of its source. Tells why if there is none. */
 export async function takeSingleCall(
   db: Queryable,
   source: { readonly id: number; readonly name: string },
-): Promise<string | undefined> {
+): Promise<CallObstacle | undefined> {
   const [quota] = await db.query<{ used: boolean }>('select pgfresh.is_quota_exceeded($1::text) as used', [
     source.name,
   ]);
   if (!quota!.used && (await takeCall(db, source.id, 1))) return undefined;
-  const { state, pause_reason: reason, paused_until, next_call_at } = await showSource(db, source.name);
-  const until = paused_until === 'infinity' ? null : (paused_until ?? next_call_at?.toISOString() ?? null);
-  const details = [reason === null ? '' : `: ${reason}`, until === null ? '' : ` (until ${until})`].join('');
-  return `the source ${source.name} may not be called now, because ${obstacles[state]}${details}`;
+  const { state, pause_reason: reason, paused_until, paused_by, next_call_at } = await showSource(db, source.name);
+  const until = paused_until === 'infinity' ? null : (paused_until ?? next_call_at);
+  const details = [reason === null ? '' : `: ${reason}`, until === null ? '' : ` (until ${timeText(until)})`].join('');
+  return {
+    outcome: paused_by === 'credentials' ? 'unauthorized' : 'rate_limited',
+    problem: `the source ${source.name} may not be called now, because ${obstacles[state]}${details}`,
+  };
 }
 
 /** Enters calls that no job has made in the ledger, with their bytes. */

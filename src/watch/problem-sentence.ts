@@ -1,3 +1,4 @@
+import { timeText } from '../config/index.ts';
 import type { OverviewProblem } from './overview.ts';
 
 /** What is wrong with a source, an API key or a data type, until when and what to do. `at` is when it was read. */
@@ -18,7 +19,5 @@ function subject({ source, data_type: type, api_key: key, reason }: OverviewProb
 
 function end({ until }: OverviewProblem, at: string): string {
   if (until === null || until === 'infinity') return '';
-  const time = new Date(until);
-  if (time <= new Date(at)) return ', one job tries it now';
-  return ` until ${time.toISOString().replace(/\.\d+Z$/, 'Z')}`;
+  return new Date(until) <= new Date(at) ? ', one job tries it now' : ` until ${timeText(until)}`;
 }

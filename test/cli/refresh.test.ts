@@ -96,6 +96,19 @@ describe('pgfresh try', () => {
     await database.query(`select pgfresh.resume_source('market')`);
   });
 
+  it('truth 3: names a refused API key unauthorized, also when the source waits for that reason', async () => {
+    const denied = `pgfresh.note_trouble(id, 1::smallint, null, 'denied', array['1'], 1, pgfresh.clock(), 'HTTP 401', pgfresh.clock())`;
+    await database.query(`select ${denied} from pgfresh.sources where name = 'market'`);
+    expect(await json('try', 'quote', 'AAPL')).toMatchObject({
+      outcome: 'unauthorized',
+      error: expect.stringMatching(
+        /because it is paused: the provider refuses API key 1: HTTP 401 \(until \S+:\d\dZ\)$/,
+      ) as string,
+      cost: { calls: 0 },
+    });
+    await database.query(`select pgfresh.resume_source('market')`);
+  });
+
   it('obeys a provider that asks for a pause', async () => {
     provider.answers.set('/quote/BUSY', (_request, response) => response.writeHead(429, { 'retry-after': '60' }).end());
     expect(await json('try', 'quote', 'BUSY')).toMatchObject({ outcome: 'rate_limited', cost: { calls: 1 } });

@@ -150,6 +150,16 @@ describe('a login of its own', () => {
     expect((await check(url)).filter(({ state }) => state === 'fatal')).toEqual([]);
   });
 
+  it('truth 26: says how to create a login that is not there', async () => {
+    const args = ['migrate', '--grants', 'worker=no_such_login,gateway=No more', '--apply'];
+    expect(await cli(owner, ...args)).toMatchObject({
+      code: 4,
+      stderr:
+        'PGF_LOGIN_UNKNOWN PostgreSQL has no role "No more", "no_such_login", so it can be given no rights.\n' +
+        'Next: Create it, with a password as your server wants it, and run the same again: create role "No more" login; create role "no_such_login" login;\n',
+    });
+  });
+
   it.each([
     [['--grants', 'wroker=app'], /there is no role "wroker"; did you mean "worker"\?/],
     [['--grants', 'worker'], /expected role=login, table=name or read=name, got "worker"/],

@@ -45,7 +45,7 @@ describe('pgfresh source', () => {
       stdout: expect.stringMatching(/^paid is paused until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\.\n$/) as string,
     });
     expect((await pgfresh('check')).stdout).toMatch(
-      /! source paid: paused: maintenance\n {2}Next: Run "pgfresh source/,
+      /! source paid: paused until \S+Z: maintenance\n {2}Next: Run "pgfresh source resume paid" when/,
     );
     const paused = await json<{ source: SourceHealth }>('source', 'pause', 'paid');
     expect(paused.source).toMatchObject({ state: 'paused', paused_until: 'infinity', pause_reason: 'paused by hand' });
@@ -82,6 +82,48 @@ describe('pgfresh source', () => {
     expect((await pgfresh('check')).stdout).not.toMatch(/instead of/);
   });
 
+  it('truth 22: reads and shows sizes and times in units that people write', async () => {
+    await scene.db.query(
+      `select set_config('pgfresh.sync', 'quota_bytes,breaker_pause', false); update pgfresh.sources set quota_bytes = quota_bytes where name = 'paid'; select set_config('pgfresh.sync', '', false)`,
+    );
+    const set = (...args: string[]) => pgfresh('source', 'set', 'paid', ...args, '--reason', 'plan');
+    expect(await set('quota_bytes', '500MB')).toMatchObject({ code: 0 });
+    expect(await set('breaker_pause', '10s')).toMatchObject({ code: 0 });
+    expect(await scene.value(`select quota_bytes from pgfresh.sources where name = 'paid'`)).toBe(500_000_000);
+    const { stdout } = await pgfresh('source', 'show', 'paid');
+    expect(stdout).toMatch(/breaker_pause 10s instead of 5m, set by \S+ at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(plan\)/);
+    expect(stdout).toMatch(/quota_bytes 500 MB instead of 1.0 MB/);
+    expect((await set('quota_bytes', '5 pounds')).stderr).toMatch(/^PGF_USAGE quota_bytes: expected .*"500MB"/);
+    await pgfresh('source', 'clear', 'paid');
+  });
+
+  it('truth 19: check names each obstacle and its own next step, and does not say that nothing is in the way', async () => {
+    const check = async () => (await pgfresh('check')).stdout;
+    const note = (key: number | null, kind: string) =>
+      scene.db.query(
+        `select pgfresh.note_trouble(s.id, $1::smallint, case when $1 is null then r.type_id end, $2, array['1'], 1, pgfresh.clock(), 'HTTP 401', pgfresh.clock())
+         from pgfresh.sources as s join pgfresh.data_type_registry as r on r.source_id = s.id where s.name = 'paid'`,
+        [key, kind],
+      );
+    await note(null, 'refused');
+    expect(await check()).toMatch(
+      /^! data type page: paused until \S+Z: 1 answers in a row were refused: HTTP 401\n {2}Next: .*"pgfresh refused list page".*"pgfresh source resume paid" tries now\.$/m,
+    );
+    await note(1, 'denied');
+    expect(await check()).toMatch(
+      /^! source paid: not called until \S+Z: the provider refuses API key 1: HTTP 401\n {2}Next: Renew the API key, then run "pgfresh source resume paid"\.$/m,
+    );
+    const shown = (await pgfresh('source', 'show', 'paid')).stdout;
+    expect(shown).toMatch(/^paused_by +credentials$/m);
+    expect(shown).not.toMatch(/breaker_opened_at/);
+    await pgfresh('source', 'resume', 'paid');
+    await scene.db.query(`select pgfresh.stop_spending('enough')`);
+    const stopped = await check();
+    expect(stopped).toMatch(/^! spending: stopped: enough$/m);
+    expect(stopped).toMatch(/\n\nNothing is fatal; \d+ warnings? above\.\n$/);
+    await scene.db.query('select pgfresh.resume_spending()');
+  });
+
   it('of which check says whether their API keys are there', async () => {
     await writeFile(join(cwd, 'empty-key'), '\n');
     await writeFile(
@@ -115,6 +157,13 @@ describe('pgfresh source', () => {
     const less = await pgfresh('source', 'calibrate', 'paid', '1000', '--since', since, '--reason', 'the invoice');
     expect(less.stdout).toMatch(/^gap +-500 bytes \(-500 B\)\nEntered as correction 2\.$/m);
     expect(await scene.value(`select reason from pgfresh.usage_correction where id = 2`)).toBe('the invoice');
+  });
+
+  it('truth 8: of which check says until when a quota is used up', async () => {
+    await scene.db.query(`select pgfresh.correct_data_usage('paid', 5000000, 'test')`);
+    expect((await pgfresh('check')).stdout).toMatch(
+      /^! source paid: quota used up until \S+Z\n {2}Next: Wait until .*calibrate paid/m,
+    );
   });
 
   it.each([

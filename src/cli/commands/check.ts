@@ -27,15 +27,20 @@ export function addCheck(program: Command): void {
         },
       });
       const fatal = findings.filter((finding) => finding.state === 'fatal').length;
-      output.result(
-        { ok: fatal === 0, findings },
-        () =>
-          `${findings.map(line).join('\n')}\n\n${fatal === 0 ? 'Nothing is in the way.' : `${fatal} of ${findings.length} checks ${fatal === 1 ? 'is' : 'are'} fatal.`}`,
-      );
+      output.result({ ok: fatal === 0, findings }, () => `${findings.map(line).join('\n')}\n\n${verdict(findings)}`);
       process.exitCode = fatal === 0 ? 0 : 1;
     });
 }
 
 function line({ state, name, detail, next }: Finding): string {
   return `${marks[state]} ${name}: ${detail}${next ? `\n  Next: ${next}` : ''}`;
+}
+
+/** A warning is in the way of something, for instance of one source. */
+function verdict(findings: readonly Finding[]): string {
+  const count = (state: Finding['state']): number => findings.filter((finding) => finding.state === state).length;
+  const [fatal, warnings] = [count('fatal'), count('warning')];
+  if (fatal > 0) return `${fatal} of ${findings.length} checks ${fatal === 1 ? 'is' : 'are'} fatal.`;
+  if (warnings === 0) return 'Nothing is in the way.';
+  return `Nothing is fatal; ${warnings} warning${warnings === 1 ? '' : 's'} above.`;
 }

@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
+import { timeText } from '../../config/index.ts';
 import { explainCron, nextSlots, parseCron, type CronExplanation } from '../../schedule/index.ts';
 import { contextOf } from '../context.ts';
 import { instant, upTo } from '../option-values.ts';
 import { table } from '../output.ts';
-import { timeText } from '../time-text.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 interface CronOptions {

@@ -1,8 +1,8 @@
 import type { Command } from 'commander';
+import { durationText, timeText } from '../../config/index.ts';
 import { explainPair, type Explanation } from '../../planner/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { table } from '../output.ts';
-import { timeText } from '../time-text.ts';
 import { namingUnknownType } from '../unknown-type.ts';
 
 export function addExplain(program: Command): void {
@@ -29,7 +29,7 @@ function described(pair: Explanation): string {
     ...(pair.source_at === null ? [] : [['at the source', `of ${timeText(pair.source_at)}`]]),
     ['activity', pair.reason === null ? pair.activity : `${pair.activity} (${pair.reason})`],
     ...pair.obstacles.map(({ reason, words }) => [`also ${reason}`, words]),
-    ['ttl', `${pair.ttl_seconds} s`],
+    ['ttl', durationText(pair.ttl_seconds * 1_000)],
     ['due', pair.due_at === null ? '–' : timeText(pair.due_at)],
     ['job', job === null ? 'none' : `${job.id}, ${job.status}, priority ${job.priority}, attempt ${job.attempt}`],
     ['last outcome', pair.last_outcome ?? '–'],

@@ -1,6 +1,6 @@
 import { Option, type Command } from 'commander';
 import { z } from 'zod';
-import { duration } from '../../config/index.ts';
+import { duration, timeText } from '../../config/index.ts';
 import type { Queryable } from '../../database/index.ts';
 import {
   backfillJob,
@@ -23,7 +23,6 @@ import { contextOf, lookAtDatabase, withDatabase } from '../context.ts';
 import { interruption } from '../interruption.ts';
 import { backfilled, jobList, jobPage, runEnd, runList, slotList } from '../job-screen.ts';
 import { instant, parsed, upTo } from '../option-values.ts';
-import { timeText } from '../time-text.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 const params = z.string().transform((text, context) => {

@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { timeText } from '../../config/index.ts';
 import {
   appliedFiles,
   migrate,
@@ -14,10 +15,9 @@ import { isEmpty, previewSync, readProblems, syncRegistry } from '../../registry
 import { isSettled, previewJobs, syncJobs } from '../../schedule/index.ts';
 import { isUncreated } from '../../watch/index.ts';
 import { contextOf, lookAtAnyDatabase, withAnyDatabase, type CommandContext } from '../context.ts';
-import { applyGrants, grantStatements, parseGrants, type Grantee } from '../grants.ts';
+import { applyGrants, grantStatements, parseGrants, requireLogins, type Grantee } from '../grants.ts';
 import { table } from '../output.ts';
 import { jobLines, jobReport, registryLines, registryReport } from '../registry-report.ts';
-import { timeText } from '../time-text.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 export function addMigrate(program: Command): void {
@@ -77,7 +77,10 @@ async function showGrants(context: CommandContext, grantees: readonly Grantee[],
     const { length: count } = await pendingMigrations(database, await readSqlFiles());
     if (count > 0) throw new PgfreshError('PGF_MIGRATION_PENDING', { count });
     const statements = await grantStatements(database, grantees, await context.config());
-    if (apply) await applyGrants(database, statements);
+    if (apply) {
+      await requireLogins(database, grantees);
+      await applyGrants(database, statements);
+    }
     context.output.result({ grants: statements, applied: apply }, () => statements.join('\n'));
   });
 }

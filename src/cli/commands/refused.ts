@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
+import { timeText } from '../../config/index.ts';
 import { PgfreshError } from '../../errors/index.ts';
 import { acceptRefused, listRefused, outcomes, readRefused, replayRefused } from '../../refresh/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { fetchedType } from '../fetched-type.ts';
 import { table } from '../output.ts';
-import { timeText } from '../time-text.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 export function addRefused(program: Command): void {

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
-import { bytes, duration } from '../../config/index.ts';
+import { bytes, duration, sizeText, timeText } from '../../config/index.ts';
+import { PgfreshError } from '../../errors/index.ts';
 import {
   calibrateSource,
   clearOverride,
@@ -15,8 +16,6 @@ import {
 import { contextOf, lookAtDatabase, withDatabase } from '../context.ts';
 import { instant, parsed } from '../option-values.ts';
 import { table } from '../output.ts';
-import { sizeText } from '../size-text.ts';
-import { timeText } from '../time-text.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 const empty = `No sources yet.
@@ -62,7 +61,7 @@ export function addSource(program: Command): void {
     .description('change one of its settings here, whatever the configuration says, until it is cleared')
     .argument('<name>', 'its name')
     .argument('<setting>', 'its column, for instance rate_limit_per_minute')
-    .argument('<value>', 'the value, as PostgreSQL reads it; none is no limit')
+    .argument('<value>', 'the value, for instance 120, 500MB or 10s; none is no limit')
     .requiredOption('--reason <text>', 'why; list, show, check and migrate show it')
     .action(setOne);
   command
@@ -114,11 +113,19 @@ async function setOne(
 ): Promise<void> {
   const context = contextOf(command);
   await withDatabase(context, 'source set', async ({ database }) => {
-    const override = { column, value: value === 'none' ? null : value, reason };
+    const override = { column, value: value === 'none' ? null : written(column, value), reason };
     const source = await overrideSource(database, name, override);
     const stays = column in source.overrides ? ` It stays until "pgfresh source clear ${name}".` : '';
     context.output.result({ source }, () => `${column} of ${name} is ${value} now.${stays}`);
   });
+}
+
+/** A size may be written as in the configuration; PostgreSQL reads times such as 10s itself. */
+function written(column: string, value: string): string {
+  if (column !== 'quota_bytes') return value;
+  const { data, error } = bytes.safeParse(value);
+  if (error) throw new PgfreshError('PGF_USAGE', { problem: `quota_bytes: ${error.issues[0]!.message}, got ${value}` });
+  return String(data);
 }
 
 async function clear(name: string, column: string | undefined, _options: object, command: Command): Promise<void> {
