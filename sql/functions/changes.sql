@@ -556,12 +556,15 @@ begin
       format('the rows of %s are not for everybody', v_type.data_type),
       'Read them as the user who looks, with read_pairs_as.');
   end if;
-  select coalesce(h.reason, case when b.type_id is not null then 'paused' end) as reason,
-    coalesce(h.until, b.paused_until) as until
+  select coalesce(h.reason, case when b.paused_until > c.now then 'paused' end) as reason,
+    coalesce(h.until, case when b.paused_until > c.now then b.paused_until end) as until,
+    -- What jobs wait for while one of them tries for all.
+    case when s.breaker_opened_at is not null then 'breaker' when b.opened_at is not null then 'paused' end as probed
   into v_source
   from (select pgfresh.clock() as now) as c
   cross join pgfresh.source_hindrance(v_type.source_id, c.now) as h
-  left join pgfresh.breaker as b on b.type_id = v_type.type_id and b.paused_until > c.now;
+  join pgfresh.sources as s on s.id = v_type.source_id
+  left join pgfresh.breaker as b on b.type_id = v_type.type_id;
   -- It lasts until somebody starts one, so it outlasts what ends by itself.
   if v_source.until is distinct from 'infinity' and pgfresh.worker_obstacle(v_type, pgfresh.clock()) is not null then
     v_source.reason := 'no_worker';
@@ -601,7 +604,11 @@ begin
       offset 0
     ) as t
     cross join lateral pgfresh.activity_of(p.pair, t.state, j.state, j.run_at,
-      v_type.refresh_strategy = 'scheduled', v_source.reason, v_source.until, s.as_of) as w;
+      v_type.refresh_strategy = 'scheduled',
+      coalesce(v_source.reason, case when j.state is not null then v_source.probed end),
+      coalesce(v_source.until,
+        case when j.state is not null and v_source.probed is not null then s.as_of + interval '10 seconds' end),
+      s.as_of) as w;
 end
 $$;
 comment on function pgfresh.read_pairs(int, text[]) is

@@ -114,6 +114,28 @@ test.for(['breaker', 'open job', 'failure'] as const)(
   },
 );
 
+test.for([
+  ['breaker', `update pgfresh.sources set breaker_opened_at = pgfresh.clock(), paused_until = pgfresh.clock()`],
+  [
+    'paused',
+    `insert into pgfresh.breaker (type_id, kind, streak, opened_at, paused_until)
+     select type_id, 'refused', '{}', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry`,
+  ],
+] as const)(
+  'truth 13: a job that waits while one tries for all says %s, wherever it is asked',
+  async ([reason, harm]) => {
+    const scene = await PlannerScene.open();
+    await fetched(scene, '1 minute');
+    await scene.clock.advance('61 seconds');
+    await scene.tick();
+    await scene.db.query(harm);
+    const shown = { state: 'stale', activity: 'waiting', reason };
+    expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject(shown);
+    const read = `select * from pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
+    expect(await scene.db.query(read)).toMatchObject([shown]);
+  },
+);
+
 test('truth 1: a failure for good of a type with a TTL of 30 days is asked again after a day, and nothing looks fresh', async () => {
   const scene = await PlannerScene.open();
   await scene.type('quote', { ttl: '30 days' });
