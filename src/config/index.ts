@@ -25,7 +25,7 @@ export type {
 } from './http-request.ts';
 export { hintFor, invalid } from './invalid.ts';
 export { defineJob, type Job, type JobContext, type JobDefinition, type JobHandler, type JobResult } from './job.ts';
-export { defineConfig, findConfigFile, loadConfig, type LoadOptions } from './load.ts';
+export { configFilesBelow, defineConfig, findConfigFile, loadConfig, type LoadOptions } from './load.ts';
 export { isLoopback } from './loopback.ts';
 export { type MisspeltVariable } from './misspelt.ts';
 export { nearMiss } from './near-miss.ts';

@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs';
+import { glob } from 'node:fs/promises';
 import { registerHooks } from 'node:module';
 import { extname, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -54,6 +55,15 @@ export function defineConfig<const Type extends DataTypeDefinition = DataTypeDef
 /** The configuration that a folder has, if it has one. */
 export function findConfigFile(folder: string): string | undefined {
   return fileNames.map((name) => resolve(folder, name)).find((path) => existsSync(path));
+}
+
+/** The configurations of the folders below this one, two levels down, as one would name them here. */
+export async function configFilesBelow(folder: string): Promise<string[]> {
+  const patterns = fileNames.flatMap((name) => [`*/${name}`, `*/*/${name}`]);
+  const isForeign = (path: string): boolean => /(^|[\\/])(node_modules|\.[^\\/]+)$/.test(path);
+  const found: string[] = [];
+  for await (const path of glob(patterns, { cwd: folder, exclude: isForeign })) found.push(path);
+  return found.toSorted();
 }
 
 async function importFile(file: string): Promise<Config> {

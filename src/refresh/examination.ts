@@ -44,14 +44,19 @@ export async function examineFetchers(
       findings.push({ name: `data type ${type.name}`, state, detail: problem, code: 'PGF_ROW_MISMATCH', next });
   }
   const names = [...types.values()].map(({ name }) => name);
+  const missing = await unserved(db, foreign, fetchers);
   if (file === undefined && (await hasTypes(db))) {
-    const { message, code, next } = new PgfreshError('PGF_CONFIG_ABSENT', { problem: 'no data type can be refreshed' });
-    return [{ name: 'worker', state: 'warning', detail: message, code, next }];
+    const served = await servedTypes(db);
+    const problem = served.length === 0 ? 'no data type can be refreshed' : 'nothing can be refreshed from here';
+    const { message, code, next } = new PgfreshError('PGF_CONFIG_ABSENT', { problem });
+    if (served.length === 0) return [{ name: 'worker', state: 'warning', detail: message, code, next }];
+    const detail = `the workers that run refresh ${served.join(', ')}. ${message}`;
+    return [{ name: 'worker', state: 'ok', detail, code, next }, ...missing];
   }
   const whose = isWorker ? '' : ', with a login that has the role pgfresh_worker';
   const detail =
     names.length === 0 ? 'no data type has request, schema and rows' : `can refresh ${names.join(', ')}${whose}`;
-  return [{ name: 'worker', state: 'ok', detail }, ...findings, ...(await unserved(db, foreign, fetchers))];
+  return [{ name: 'worker', state: 'ok', detail }, ...findings, ...missing];
 }
 
 /** Data types that neither this configuration can fetch nor a worker that runs. */
@@ -78,6 +83,15 @@ async function unserved(
       },
     ];
   });
+}
+
+/** The data types that workers refresh now. */
+async function servedTypes(db: Queryable): Promise<string[]> {
+  const types = await db.query<{ name: string }>(
+    `select data_type as name from pgfresh.data_type_registry
+     where data_type not in (select u.data_type from pgfresh.unserved_types() as u) order by 1`,
+  );
+  return types.map(({ name }) => name);
 }
 
 async function hasTypes(db: Queryable): Promise<boolean> {

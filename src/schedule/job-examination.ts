@@ -30,6 +30,8 @@ interface RegisteredJob {
   readonly state: JobStatus['state'];
   readonly trouble: string | null;
   readonly trouble_step: string | null;
+  /** Whether a scheduler that runs has its handler. */
+  readonly is_served: boolean;
 }
 
 type Configured = Pick<ResolvedConfig, 'jobs' | 'file'>;
@@ -38,7 +40,10 @@ type Configured = Pick<ResolvedConfig, 'jobs' | 'file'>;
 export async function examineJobs(database: Queryable, config: Configured): Promise<readonly JobFinding[]> {
   const jobs = await database.query<RegisteredJob>(`
     select j.name, j.kind, j.function_name, j.schedule, j.timezone, j.enabled, p.problem, p.next_step,
-      s.state, s.problem as trouble, s.next_step as trouble_step
+      s.state, s.problem as trouble, s.next_step as trouble_step,
+      exists (
+        select from pgfresh.scheduler as c where c.lease_until > pgfresh.clock() and j.function_name = any (c.handlers)
+      ) as is_served
     from pgfresh.scheduled_jobs as j
     join pgfresh.scheduled_job_status as s on s.job_id = j.id
     left join lateral pgfresh.job_problem(j) as p on true order by j.name`);
@@ -98,6 +103,8 @@ function problemOfJob(job: RegisteredJob, { jobs, file }: Configured, now: Date)
   const isKnown =
     isOwnHandler(job.function_name) || jobs?.some(({ name, handler }) => name === job.function_name && handler);
   if (job.kind === 'handler' && !isKnown) {
+    // A scheduler with another configuration runs it, and how that goes is told by its state.
+    if (job.is_served) return [];
     if (file === undefined) {
       const problem = `the handler "${job.function_name}" is not known`;
       const { message, code, next } = new PgfreshError('PGF_CONFIG_ABSENT', { problem });

@@ -1,4 +1,4 @@
-import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -293,6 +293,34 @@ describe('in a folder without a configuration', () => {
     expect(stdout).toMatch(/^! jobs: \d+ jobs?, 1 of them can not run$/m);
     expect(stdout).toContain(`✗ job signals: ${absent} the handler "signals" is not known.\n  ${next}\n`);
     expect(stdout).toMatch(/\n1 of \d+ checks is fatal\.\n$/);
+  });
+});
+
+describe('truth 19: in a folder whose configuration is not the one that runs', () => {
+  it('check says who serves data types and handlers, and which configuration to name', async () => {
+    const folder = await temporaryFolder('other-config');
+    await mkdir(join(folder, 'examples/market'), { recursive: true });
+    await writeFile(join(folder, 'examples/market/pgfresh.config.ts'), 'export default {};');
+    await database.query(
+      `insert into pgfresh.scheduled_jobs (name, kind, function_name, schedule) values ('signals', 'handler', 'signals', '@yearly')`,
+    );
+    const [worker] = await database.query<{ id: number }>(`select pgfresh.register_worker('elsewhere') as id`);
+    const [scheduler] = await database.query<{ id: number }>(
+      `select pgfresh.register_scheduler('elsewhere', '{signals}', '2026a') as id`,
+    );
+    await database.query(`update pgfresh.scheduler set lease_until = 'infinity'`);
+    const check = () => runCli(['check'], { cwd: folder, env: { DATABASE_URL: url } });
+    const { code, stdout } = await check();
+    await database.query(`delete from pgfresh.scheduler where id = $1`, [scheduler!.id]);
+    const alone = await check();
+    await database.query(`delete from pgfresh.scheduled_jobs where name = 'signals'`);
+    await database.query(`select pgfresh.retire_worker($1::bigint)`, [worker!.id]);
+    expect(stdout).toMatch(
+      /^✓ worker: the workers that run refresh listed, planned, quote\. No configuration file was found .*\n {2}Next: Pass --config examples\/market\/pgfresh\.config\.ts\.$/m,
+    );
+    expect(stdout).not.toMatch(/job signals/);
+    expect(code).toBe(0);
+    expect([alone.code, alone.stdout]).toEqual([1, expect.stringContaining('✗ job signals: ')]);
   });
 });
 

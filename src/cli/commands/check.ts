@@ -1,5 +1,6 @@
 import { styleText } from 'node:util';
 import type { Command } from 'commander';
+import { configFilesBelow } from '../../config/index.ts';
 import { examineGateway, examineGatewaySecret } from '../../gateway/index.ts';
 import { examineFetchers } from '../../refresh/index.ts';
 import { examineRegistry } from '../../registry/index.ts';
@@ -16,7 +17,7 @@ export function addCheck(program: Command): void {
     .description('examine configuration, data folder, database, data types and jobs; exit 1 if anything is fatal')
     .action(async (_options: object, command: Command) => {
       const { output, config } = contextOf(command);
-      const findings = await examine(config, {
+      const examined = await examine(config, {
         configuration: { sources: examineApiKeys, gateway: examineGatewaySecret },
         database: {
           registry: examineRegistry,
@@ -26,10 +27,20 @@ export function addCheck(program: Command): void {
           gateway: examineGateway,
         },
       });
+      const findings = await namingConfigs(examined);
       const fatal = findings.filter((finding) => finding.state === 'fatal').length;
       output.result({ ok: fatal === 0, findings }, () => `${findings.map(line).join('\n')}\n\n${verdict(findings)}`);
       process.exitCode = fatal === 0 ? 0 : 1;
     });
+}
+
+/** Where this folder has no configuration, folders below may have the one that is meant. */
+async function namingConfigs(findings: readonly Finding[]): Promise<readonly Finding[]> {
+  if (!findings.some(({ code }) => code === 'PGF_CONFIG_ABSENT')) return findings;
+  const files = await configFilesBelow(process.cwd());
+  if (files.length === 0) return findings;
+  const next = `Pass ${files.map((file) => `--config ${file}`).join(' or ')}.`;
+  return findings.map((finding) => (finding.code === 'PGF_CONFIG_ABSENT' ? { ...finding, next } : finding));
 }
 
 function line({ state, name, detail, next }: Finding): string {
