@@ -72,7 +72,10 @@ function freshnessLine({
   const { fresh, stale, missing, empty, older_source, kept } = rest;
   const counts = Object.entries({ fresh, stale, missing, empty, older_source })
     .filter(([name, count]) => count > 0 || name === 'fresh' || name === 'stale' || name === 'missing')
-    .map(([name, count]) => `${count} ${name}${name === 'empty' && kept > 0 ? ` with ${kept} old rows kept` : ''}`);
+    .map(
+      ([name, count]) =>
+        `${count} ${name}${name === 'empty' && kept > 0 ? ` with ${counted(kept, 'old row')} kept` : ''}`,
+    );
   const ages = p50 === null ? '' : `; age ${seconds(p50)} at the median, ${seconds(p95!)} at 95 %`;
   return `${styleText('bold', good)} for ${counted(viewers, 'view')} of ${counted(pairs, 'pair')} (${counts.join(', ')})${ages}`;
 }

@@ -188,7 +188,7 @@ describe('cards in a page', () => {
 
 it('the page of the README works as a file', async () => {
   await buildBrowserClient();
-  await scene.quote('AAPL', 187.2);
+  await scene.quote('AAPL.X', 187.2);
   const readme = await readFile('README.md', 'utf8');
   const { anonymous, origins } = market.gateway!;
   expect(readme).toContain(`gateway: { anonymous: '${anonymous}', origins: ['${origins!.join()}'] }`);
@@ -199,7 +199,7 @@ it('the page of the README works as a file', async () => {
   const page = await (await openContext()).newPage();
   await page.goto(pathToFileURL(file).href);
   await expect.poll(() => page.textContent('body')).toContain('187.2');
-  await scene.quote('AAPL', 190.5);
+  await scene.quote('AAPL.X', 190.5);
   await expect.poll(() => page.textContent('body')).toContain('190.5');
   expect(complaints).toEqual([]);
 });

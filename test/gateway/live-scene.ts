@@ -31,7 +31,7 @@ export function tokenOf(
     .sign(new TextEncoder().encode(by));
 }
 
-/** A database with a data type "quote", whose keys are upper-case words, and gateways on it. */
+/** A database with a data type "quote", whose keys are upper-case words, also with .X at the end, and gateways on it. */
 export class LiveScene {
   readonly url: string;
   readonly db: Database;
@@ -50,7 +50,7 @@ export class LiveScene {
       grant select on quote to pgfresh_evaluator;
       insert into pgfresh.sources (name) values ('market');
       insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl, key_pattern, normalise)
-        values ('quote', 'market', 'quote', 'fetched_at', '1 minute', '^[A-Z]+$', 'upper')`);
+        values ('quote', 'market', 'quote', 'fetched_at', '1 minute', '^[A-Z]+([.]X)?$', 'upper')`);
     await standInWorker(db);
     return new LiveScene(url, db);
   }

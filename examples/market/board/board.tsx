@@ -1,5 +1,6 @@
 import { BreakMenu } from './break-menu.tsx';
 import { ConnectionSign, useConnection } from './connection.tsx';
+import { lifetimesOf, LifetimesContext } from './lifetime.ts';
 import { ListingContext, useListing } from './listing.ts';
 import { Mark } from './mark.tsx';
 import { Notice } from './notice.tsx';
@@ -50,16 +51,18 @@ export function Board() {
         <BreakMenu trouble={trouble} onChange={changed} />
       </header>
       <Strip overview={overview.value} isLive={isLive} />
-      <Notice connection={connection} symbol={symbol} trouble={trouble} overview={overview.value} onChange={changed} />
-      <div className="desk">
-        <aside aria-label="Watchlist">
-          <Search onPick={go} />
-          <Watchlist {...watchlist} current={symbol} onPick={go} />
-        </aside>
-        <main id="symbol" tabIndex={-1}>
-          <SymbolPage key={symbol} symbol={symbol} watchlist={watchlist} />
-        </main>
-      </div>
+      <Notice connection={connection} trouble={trouble} overview={overview.value} onChange={changed} />
+      <LifetimesContext value={lifetimesOf(overview.value)}>
+        <div className="desk">
+          <aside aria-label="Watchlist">
+            <Search onPick={go} />
+            <Watchlist {...watchlist} current={symbol} onPick={go} />
+          </aside>
+          <main id="symbol" tabIndex={-1}>
+            <SymbolPage key={symbol} symbol={symbol} watchlist={watchlist} />
+          </main>
+        </div>
+      </LifetimesContext>
       <footer className="foot">
         Tickers are real, figures are made up. Simulated people look at this market too, and share every call with you.
       </footer>

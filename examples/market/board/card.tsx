@@ -4,6 +4,7 @@ import { useNow } from './clock.ts';
 import { conditionOf } from './condition.ts';
 import { clock, duration } from './format.ts';
 import { Freshness } from './freshness.tsx';
+import { useConfirmation } from './lifetime.ts';
 import { useRefresh, type Refreshable } from './refresh.ts';
 
 interface CardProps {
@@ -25,19 +26,26 @@ export function Card({ title, type, symbol, fresh, isClosed, lines = 4, children
   const now = useFreshClient().now();
   const viewers = usePresence(type, symbol);
   const condition = conditionOf(fresh, isClosed);
+  const isConfirmed = useConfirmation(type, fresh) !== undefined;
   const { isAsked, answer, ask } = useRefresh(fresh);
   const until = fresh.until && fresh.until.getTime() > now ? ` Until ${clock(fresh.until.getTime())}.` : '';
   const why =
     condition === 'resting'
       ? 'Its exchange is closed, so there is nothing newer.'
-      : [condition === 'older' && 'The source answers with older data.', fresh.error?.message, fresh.words + until]
+      : [
+          condition === 'older' && 'The source answers with older data.',
+          isConfirmed && `Fetched ${duration(now - fresh.fetchedAt!.getTime())} ago, and unchanged at the source.`,
+          fresh.error?.message,
+          fresh.words + until,
+          condition === 'gone' && 'This is what was there before.',
+        ]
           .filter(Boolean)
           .join(' ');
   return (
     <section className={`card ${type} ${condition}`} aria-labelledby={id} data-version={fresh.version}>
       <header>
         <h3 id={id}>{title}</h3>
-        <Freshness fresh={fresh} isClosed={isClosed} />
+        <Freshness type={type} fresh={fresh} isClosed={isClosed} />
         <button
           type="button"
           className={isAsked ? 'again asked' : 'again'}

@@ -3,6 +3,7 @@ import { useFreshClient, useFreshStatus } from 'pgfresh/react';
 import { useNow } from './clock.ts';
 import { conditionOf, type Condition } from './condition.ts';
 import { duration } from './format.ts';
+import { useConfirmation } from './lifetime.ts';
 
 const words: Readonly<Record<Condition, string>> = {
   fresh: 'fresh',
@@ -12,9 +13,11 @@ const words: Readonly<Record<Condition, string>> = {
   missing: 'not there yet',
   resting: 'exchange closed',
   empty: 'nothing there',
+  gone: 'gone at the source',
 };
 
 interface FreshnessProps {
+  readonly type: string;
   readonly fresh: Fresh<unknown>;
   /** Whether nobody trades it now. */
   readonly isClosed?: boolean | undefined;
@@ -23,20 +26,20 @@ interface FreshnessProps {
 }
 
 /** The state of a value, its age, and a ring that empties until it is stale. The ring turns while it is refreshed. */
-export function Freshness({ fresh, isClosed, isShort = false }: FreshnessProps) {
+export function Freshness({ type, fresh, isClosed, isShort = false }: FreshnessProps) {
   useNow();
   const now = useFreshClient().now();
   const isAway = useFreshStatus() !== 'live';
   const condition = conditionOf(fresh, isClosed);
   const { fetchedAt, staleAt } = fresh;
+  const confirmedAt = useConfirmation(type, fresh);
+  const since = confirmedAt ?? fetchedAt;
   const isRefreshing = fresh.activity === 'refreshing' && !isAway;
-  const age = fetchedAt && now - fetchedAt.getTime();
-  const left = fetchedAt && staleAt ? (staleAt.getTime() - now) / (staleAt.getTime() - fetchedAt.getTime()) : 0;
+  const age = since && now - since.getTime();
+  const left = since && staleAt ? (staleAt.getTime() - now) / (staleAt.getTime() - since.getTime()) : 0;
   // While nobody tells, nobody knows.
   const isLast = isAway && condition !== 'missing';
-  const isKept = condition === 'empty' && fresh.rows.length > 0;
-  const said = isKept ? 'gone at the source' : words[condition];
-  const word = isLast ? 'last known' : `${said}${isRefreshing ? ', being refreshed' : ''}`;
+  const word = isLast ? 'last known' : `${words[condition]}${isRefreshing ? ', being refreshed' : ''}`;
   return (
     <span className={`freshness ${isLast ? 'stale' : condition}${isRefreshing ? ' fetching' : ''}`}>
       <svg viewBox="0 0 16 16" aria-hidden="true">
@@ -45,8 +48,9 @@ export function Freshness({ fresh, isClosed, isShort = false }: FreshnessProps) 
       </svg>
       {!isShort && <span className="word">{word}</span>}
       {age !== null && (
-        <time dateTime={fetchedAt!.toISOString()}>
+        <time dateTime={since!.toISOString()}>
           <span className="hidden">{isShort ? `${word}, ` : ''}age </span>
+          {confirmedAt && (isShort ? <span className="hidden">since it was confirmed </span> : 'confirmed ')}
           {duration(age)}
         </time>
       )}

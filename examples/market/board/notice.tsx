@@ -1,4 +1,3 @@
-import { useFresh } from 'pgfresh/react';
 import { useNow } from './clock.ts';
 import type { Connection } from './connection.tsx';
 import { clock, countdown } from './format.ts';
@@ -21,21 +20,19 @@ const courses: Partial<Readonly<Record<Trouble, string>>> = {
   stuck: 'An older answer confirms nothing: values go stale at their time, and say so.',
   locked: 'The key is left alone for five minutes and then tried with one call. Values stay, and show their age.',
   changed: 'Each answer is checked and refused. After five in a row the data type is left alone for five minutes.',
-  gone: 'An empty answer is an answer: cards say that there is nothing.',
+  gone: 'An empty answer is an answer: cards say so. Rows that are kept do not count as fresh.',
 };
 
 interface NoticeProps {
   readonly connection: Connection;
-  readonly symbol: string;
   readonly trouble: Trouble;
   readonly overview: Overview | undefined;
   readonly onChange: () => void;
 }
 
 /** What is wrong now, what pgfresh does about it, and what you can do. */
-export function Notice({ connection, symbol, trouble, overview, onChange }: NoticeProps) {
+export function Notice({ connection, trouble, overview, onChange }: NoticeProps) {
   const now = useNow();
-  const quote = useFresh('quote', symbol);
   const source = overview?.sources[0];
   const act = async (method: 'PUT' | 'POST', path: string, body?: object): Promise<void> => {
     await tell(method, path, body);
@@ -50,16 +47,20 @@ export function Notice({ connection, symbol, trouble, overview, onChange }: Noti
         </p>
       </div>
     );
-  // A data type can be left alone too; then its pairs say until when.
-  const typeUntil = quote.reason === 'paused' ? (quote.until?.getTime() ?? 0) : 0;
-  const until = Math.max(source?.paused_until ? Date.parse(source.paused_until) : 0, typeUntil);
-  const isWaiting = until > now;
-  const isLeftAlone = isWaiting || ['breaker', 'probing'].includes(source?.state ?? '');
+  const sourceUntil = timeOf(source?.paused_until);
+  const isSourceLeft = sourceUntil > now || ['breaker', 'probing'].includes(source?.state ?? '');
+  // A data type can be left alone too, while the others go on.
+  const types = isSourceLeft
+    ? []
+    : (overview?.problems ?? []).filter(({ data_type: type, until }) => type !== null && timeOf(until) > now);
+  const until = isSourceLeft ? sourceUntil : Math.min(...types.map((type) => timeOf(type.until)));
+  const isLeftAlone = isSourceLeft || types.length > 0;
+  const isWaiting = isLeftAlone && until > now;
   if (trouble === 'none' && !isLeftAlone && !overview?.stopped) return null;
   const course = overview?.stopped
     ? 'Nothing is spent now.'
     : isWaiting
-      ? `pgfresh leaves it alone, and tries one call at ${clock(until)}.`
+      ? `pgfresh leaves ${isSourceLeft ? 'it' : list(types.map((type) => type.data_type!))} alone, and tries one call${types.length > 1 ? ' of each' : ''} at ${clock(until)}.${isSourceLeft ? '' : ' All else goes on.'}`
       : isLeftAlone
         ? 'pgfresh tries one call, to see whether it is back.'
         : (courses[trouble] ?? 'Values that are here stay, and show their age. After five failures it is left alone.');
@@ -92,4 +93,12 @@ export function Notice({ connection, symbol, trouble, overview, onChange }: Noti
       </div>
     </div>
   );
+}
+
+function timeOf(text: string | null | undefined): number {
+  return text ? Date.parse(text) : 0;
+}
+
+function list(names: readonly string[]): string {
+  return names.length < 2 ? names.join('') : `${names.slice(0, -1).join(', ')} and ${names.at(-1)}`;
 }

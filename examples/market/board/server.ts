@@ -8,6 +8,7 @@ export interface Overview {
     readonly stale: number;
     readonly missing: number;
     readonly empty: number;
+    readonly kept: number;
     readonly older_source: number;
     readonly viewer_share: number | null;
     readonly age_p50: number | null;
@@ -25,6 +26,9 @@ export interface Overview {
     readonly ready: number;
     readonly waiting: number;
   }[];
+  readonly types: readonly { readonly data_type: string; readonly ttl_seconds: number }[];
+  /** What is not called or not refreshed now: a source, or a data type of it. */
+  readonly problems: readonly { readonly data_type: string | null; readonly until: string | null }[];
   readonly stopped: object | null;
 }
 

@@ -83,8 +83,15 @@ function Meter({ name, share }: { readonly name: string; readonly share: number 
 
 /** How the pairs that are looked at are. */
 function Shares(counts: Partial<Overview['freshness']>) {
-  const { fresh = 0, empty = 0, stale = 0, older_source: older = 0, missing = 0 } = counts;
-  const parts = { fresh, empty, stale, 'stale at the source': older, missing };
+  const { fresh = 0, empty = 0, kept = 0, stale = 0, older_source: older = 0, missing = 0 } = counts;
+  const parts = {
+    fresh,
+    empty: empty - kept,
+    stale,
+    'stale at the source': older,
+    'gone at the source': kept,
+    missing,
+  };
   const words = Object.entries(parts)
     .filter(([, count]) => count > 0)
     .map(([name, count]) => `${count} ${name}`)

@@ -41,7 +41,7 @@ function Watched({ symbol, isCurrent, onPick }: WatchedProps) {
   return (
     <button type="button" aria-current={isCurrent ? 'page' : undefined} onClick={() => onPick(symbol)}>
       <span className="ticker">{symbol}</span>
-      <Freshness fresh={quote} isClosed={exchange?.open === false} isShort />
+      <Freshness type="quote" fresh={quote} isClosed={exchange?.open === false} isShort />
       <Spark values={points.map(([, value]) => value)} />
       <span className="last">
         {data ? <Pulse value={data.price}>{price(data.price, data.currency)}</Pulse> : <i className="bone" />}

@@ -1,6 +1,7 @@
 import type { Fresh } from 'pgfresh/client';
 import { describe, expect, it } from 'vitest';
 import { conditionOf } from '../../../examples/market/board/condition.ts';
+import { confirmationOf } from '../../../examples/market/board/lifetime.ts';
 import { bytes, countdown, duration, percent, price, signed } from '../../../examples/market/board/format.ts';
 import { searchSymbols } from '../../../examples/market/board/symbol-search.ts';
 
@@ -40,12 +41,22 @@ describe('a pair looks to a person', () => {
     ['missing', 'missing', { ...nothing, status: 'loading', state: 'loading' }],
     ['missing', 'missing', { ...nothing, status: 'loading', state: 'missing', activity: 'waiting', reason: 'queued' }],
     ['empty', 'empty', { ...nothing, status: 'empty', state: 'empty' }],
-    ['empty', 'empty', { state: 'empty' }],
+    ['gone', 'gone', { state: 'empty' }],
   ];
   it.each(cases)('%s, and %s where its exchange is closed, when it is %o', (open, closed, change) => {
     expect(conditionOf({ ...fresh, ...change })).toBe(open);
     expect(conditionOf({ ...fresh, ...change }, true)).toBe(closed);
   });
+});
+
+it('truth 2: what the source confirmed is shown by the time of that, and nothing else is', () => {
+  const at = (second: number) => new Date(second * 1_000);
+  const pair = { state: 'fresh', fetchedAt: at(0), staleAt: at(160) } as const;
+  expect(confirmationOf(pair, 60_000)).toEqual(at(100));
+  expect(confirmationOf({ ...pair, staleAt: at(60) }, 60_000)).toBeUndefined();
+  expect(confirmationOf({ ...pair, state: 'stale' }, 60_000)).toBeUndefined();
+  expect(confirmationOf({ ...pair, staleAt: null }, 60_000)).toBeUndefined();
+  expect(confirmationOf(pair, undefined)).toBeUndefined();
 });
 
 describe('the search', () => {

@@ -234,6 +234,16 @@ it('truth 2: shows a stuck cache, an expired key, a renamed field and empty answ
   };
   await word('fresh');
 
+  // Nothing has changed at the source: it is confirmed, and says when.
+  await db.query(`update profiles set fetched_at = fetched_at - interval '2 days' where symbol = $1`, [symbol]);
+  const profile = card(page, 'Profile');
+  await profile.getByRole('button', { name: /^Refresh/ }).click();
+  await profile
+    .locator('time')
+    .getByText(/confirmed \d+ s$/)
+    .waitFor();
+  await profile.locator('.why').getByText('Fetched 2 d ago, and unchanged at the source.').waitFor();
+
   // The row is kept here, and said to be gone.
   await provider('gone');
   await refresh();
@@ -255,6 +265,11 @@ it('truth 2: shows a stuck cache, an expired key, a renamed field and empty answ
   await word('stale at the source');
   await why('The source answers with older data.');
   await quote.getByText('at the source 100 d').waitFor();
+  // Five older answers in a row, and quotes are left alone; nothing else is.
+  await page
+    .locator('.notice')
+    .getByText(/pgfresh leaves quote alone, and tries one call at [\d:]+\. All else goes on\.$/)
+    .waitFor({ timeout: 45_000 });
   await keepPicture(page, 'provider-stuck');
   await mend();
 
