@@ -573,7 +573,8 @@ begin
   -- One statement, whose snapshot is the version of everything that it reads. The version is made once (offset 0), and
   -- each pair looked up by itself: a join could read them all.
   return query
-    select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at, t.stale_at,
+    select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
+      case when t.state = 'empty' then (p.pair).empty_at + coalesce(v_type.empty_ttl, v_type.ttl) else t.stale_at end,
       (p.pair).source_at, t.state, w.activity, w.reason,
       coalesce((p.pair).fails > 0 or j.retries > 0, false), s.as_of
     from (
@@ -608,7 +609,9 @@ begin
       coalesce(v_source.reason, case when j.state is not null then v_source.probed end),
       coalesce(v_source.until,
         case when j.state is not null and v_source.probed is not null then s.as_of + interval '10 seconds' end),
-      s.as_of) as w;
+      s.as_of) as w
+    where not pgfresh.is_row_lost(p.pair, a.rows is not null, a.fetched_at)
+      or pgfresh.hasten(p_type_id, a.key, s.as_of) is not null;
 end
 $$;
 comment on function pgfresh.read_pairs(int, text[]) is

@@ -145,7 +145,7 @@ begin
         when e.confirms then coalesce(e.stale_at, case when e.known + v_ttl <= v_now then v_now else v_now + v_ttl end)
         else coalesce(p.stale_at, e.row_at + v_ttl, v_now)
       end,
-      due_at = case when p.demanded then least(p.due_at, e.due_at) else p.due_at end
+      due_at = case when p.demanded then e.due_at else p.due_at end
     from (
       select e.*, coalesce(e.next_ask_at, e.stale_at, v_now) as due_at
       from (
@@ -163,11 +163,11 @@ begin
       ) as e
     ) as e
     where p.type_id = v_type_low and p.key = any (v_keys) and p.key = e.key
-    returning p.key, p.demanded, p.due_at, e.due_at as said
+    returning p.key, p.demanded, p.due_at
   )
-  -- A time that is nearer has its entry already, and a look too early does no harm.
+  -- The entry of an earlier time means nothing any more.
   insert into pgfresh.due (due_at, type_id, key)
-  select f.said, v_type_low, f.key from freed as f where f.demanded and f.due_at = f.said
+  select f.due_at, v_type_low, f.key from freed as f where f.demanded
   on conflict do nothing;
   -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
   if exists (select from pgfresh.type_dependency where needs_id = v_type_low) then

@@ -126,12 +126,13 @@ begin
     return;
   end if;
   select * into v_rate from pgfresh.calls_now(p_source, p_now);
-  if p_source.rate_limit_per_minute is not null
+  -- Without a key that the provider accepts, the rate is not what it waits for.
+  if p_source.rate_limit_per_minute is not null and cardinality(p_source.denied_keys) < p_source.api_keys
       and (case when p_job.band = -1 then v_rate.background else v_rate.viewed end) = 0 then
     return next row('rate',
       format('The source %s may be called %s times a minute, spread over it, and %s.',
         p_source.name,
-        p_source.rate_limit_per_minute * p_source.api_keys,
+        p_source.rate_limit_per_minute * (p_source.api_keys - cardinality(p_source.denied_keys)),
         case
           when v_rate.viewed > 0 then 'what is left is kept for what people look at'
           else 'the next call is free in ' || pgfresh.in_words(v_rate.next_at - p_now)
@@ -170,9 +171,9 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select 'paused',
-    format('%s of %s in a row; %s.',
-      case b.kind when 'refused' then 'Answers were refused' else 'Answers were older than what is there' end,
+    format('The last answers for %s were %s; %s.',
       p_type.data_type,
+      case b.kind when 'refused' then 'refused' else 'older than what is here' end,
       case
         when b.paused_until > p_now then format('one is tried again in %s', pgfresh.in_words(b.paused_until - p_now))
         else 'one job at a time tries, until one succeeds'
@@ -193,7 +194,8 @@ as $$
     case
       when h.reason = 'gate' then 'Its gate has opened; the planner sees that within seconds.'
       when h.reason is null and p_pair.due_at > p_now + interval '1 second' and isfinite(p_pair.due_at) then
-        format('The planner looks at it again in %s.', pgfresh.in_words(p_pair.due_at - p_now))
+        format('The planner looks at it again within %s.',
+          pgfresh.in_words(least(p_pair.due_at - p_now, interval '1 minute')))
       else 'It will be queued by the planner''s next tick.'
     end,
     null, null, null)::pgfresh.obstacle
@@ -212,6 +214,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_gate record;
+  v_needed jsonb;
   v_sql text := (select r.gate_sql from pgfresh.type_resolution as r where r.type_id = p_type.type_id);
 begin
   if p_found and v_sql is not null then
@@ -243,9 +246,12 @@ begin
       needs := null;
     end;
     if needs is not null then
+      v_needed := pgfresh.explanation_of(needs, p_key, true);
       obstacle := row('dependency',
-        format('It needs the %s of the same key first, which is not there yet.', needs),
-        null, null, p_now)::pgfresh.obstacle;
+        format('It needs the %s of the same key first: %s', needs,
+          lower(left(v_needed ->> 'words', 1)) || substr(v_needed ->> 'words', 2)),
+        v_needed ->> 'since', v_needed ->> 'until',
+        coalesce((v_needed ->> 'until')::timestamptz, p_now))::pgfresh.obstacle;
       return next;
       return;
     end if;
@@ -261,7 +267,7 @@ comment on function pgfresh.pair_obstacles(pgfresh.data_type_registry, text, boo
   asked what it waits for, a pair without one what keeps it from getting one. Of several obstacles the one that lasts
   longest is the answer, and the others follow.
 */
-create or replace function pgfresh.explain_pair(p_data_type text, p_key text) returns jsonb
+create or replace function pgfresh.explanation_of(p_data_type text, p_key text, p_is_needed boolean) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -284,6 +290,8 @@ declare
   v_more pgfresh.obstacle[];
   v_answer pgfresh.obstacle;
   v_activity text := 'waiting';
+  v_outcomes jsonb;
+  v_last jsonb;
 begin
   select * into v_pair from pgfresh.pairs where type_id = v_type.type_id and key = v_key;
   select * into v_job from pgfresh.job where id = v_pair.job_id;
@@ -306,6 +314,9 @@ begin
       array[null::timestamptz], v_type.ttl, v_now
     ) as a;
     v_raised := v_row.raised;
+  end if;
+  if pgfresh.is_row_lost(v_pair, v_row.found, v_row.at) and pgfresh.hasten(v_type.type_id, v_key, v_now) then
+    v_pair.due_at := v_now;
   end if;
   if v_problem.problem is not null then
     -- What cannot be asked is as it was last seen, unless its table is gone.
@@ -330,6 +341,9 @@ begin
       coalesce(v_type.empty_ttl, v_type.ttl), v_type.max_source_age, v_now);
     v_stale_at := case when not v_row.stale then v_row.next_at else v_stale_at end;
   end if;
+  if v_state = 'empty' then
+    v_stale_at := v_pair.empty_at + coalesce(v_type.empty_ttl, v_type.ttl);
+  end if;
 
   if v_job.state = 'x' then
     v_activity := 'refreshing';
@@ -342,7 +356,7 @@ begin
       format('The registry row of %s can not be used: %s. %s',
         v_type.data_type, v_problem.problem, v_problem.next_step),
       null, null, null);
-  elsif v_job.id is null and coalesce(v_pair.demanded, false) = false then
+  elsif v_job.id is null and coalesce(v_pair.demanded, false) = false and not p_is_needed then
     v_activity := 'idle';
     v_answer := row(null, 'Nobody looks at it.', null, null, null);
   elsif v_job.id is null and v_state = 'empty' then
@@ -415,6 +429,8 @@ begin
         format('It has waited in the queue for %s, at place %s of its source.',
           pgfresh.in_words(v_now - v_job.created_at), v_place),
         v_job.created_at, null, null);
+    elsif v_answer.reason is null and p_is_needed and v_pair.demanded is not true then
+      v_answer := row('due', 'It is queued within a minute.', null, null, null);
     elsif v_answer.reason is null then
       v_answer := pgfresh.due_answer(v_pair, v_now);
     end if;
@@ -425,6 +441,45 @@ begin
     end if;
   end if;
 
+  v_outcomes := (
+    select coalesce(jsonb_agg(
+      jsonb_build_object(
+        'job', o.id, 'attempt', o.attempt, 'status', o.status, 'ended_at', o.ended_at,
+        'outcome', o.outcome, 'error', o.error, 'bytes', o.bytes, 'calls', o.calls, 'fetch_ms', o.fetch_ms)
+      order by o.ended_at desc, o.attempt desc
+    ), '[]')
+    from (
+      (
+        select id, attempt, status, ended_at, outcome, error, bytes, calls, fetch_ms
+        from pgfresh.history_succeeded
+        where id = v_pair.ok_job
+      )
+      union all
+      (
+        select id, attempt, status, ended_at, outcome, error, bytes, calls, fetch_ms
+        from pgfresh.history_other
+        where type_id = v_type.type_id and key = v_key
+        order by ended_at desc
+        limit 5
+      )
+      union all
+      (
+        select id, attempt, status, ended_at, outcome, error, bytes, calls, fetch_ms
+        from pgfresh.history_attempt
+        where type_id = v_type.type_id and key = v_key
+        order by ended_at desc
+        limit 5
+      )
+    ) as o
+  );
+  -- What an open job has tried is newer than what the pair knows of its last one.
+  v_last := (
+    select o
+    from jsonb_array_elements(v_outcomes) with ordinality as t(o, place)
+    where (o ->> 'job')::bigint = v_job.id and o ->> 'outcome' <> 'interrupted'
+    order by t.place
+    limit 1
+  );
   return jsonb_build_object(
     'data_type', v_type.data_type, 'key', v_key,
     'state', v_state, 'activity', v_activity,
@@ -441,51 +496,45 @@ begin
     'data_at', v_row.at, 'confirmed_at', v_pair.confirmed_at, 'stale_at', v_stale_at,
     'age_seconds', extract(epoch from v_now - v_row.at), 'ttl_seconds', extract(epoch from v_type.ttl),
     'source_at', v_pair.source_at, 'source_age_seconds', extract(epoch from v_now - v_pair.source_at),
-    'due_at', case when isfinite(v_pair.due_at) then v_pair.due_at end, 'next_ask_at', v_pair.next_ask_at,
+    -- When something happens with it next; where it waits for something, when that ends.
+    'due_at', case
+      when v_job.id is not null then null
+      when v_activity = 'waiting' and v_answer.reason <> 'due' then v_answer.until
+      when isfinite(v_pair.due_at) then v_pair.due_at
+    end,
+    'next_ask_at', v_pair.next_ask_at,
     'job', case when v_job.id is not null then jsonb_build_object(
       'id', v_job.id,
       'status', case v_job.state when 'x' then 'running' when 'r' then 'pending' when 'w' then 'retryable' end,
       'priority', v_job.priority, 'attempt', v_job.attempt, 'place', v_place, 'error', v_job.error
     ) end,
     'needs', v_needs, 'problem', coalesce(v_problem.problem, v_raised),
-    'last_outcome', v_pair.outcome, 'last_success_at', v_pair.ok_at, 'failures_in_a_row', coalesce(v_pair.fails, 0),
-    'outcomes', (
-      select coalesce(jsonb_agg(
-        jsonb_build_object(
-          'job', o.id, 'attempt', o.attempt, 'status', o.status, 'ended_at', o.ended_at,
-          'outcome', o.outcome, 'error', o.error, 'bytes', o.bytes, 'calls', o.calls, 'fetch_ms', o.fetch_ms)
-        order by o.ended_at desc, o.attempt desc
-      ), '[]')
-      from (
-        (
-          select id, attempt, status, ended_at, outcome, error, bytes, calls, fetch_ms
-          from pgfresh.history_succeeded
-          where id = v_pair.ok_job
-        )
-        union all
-        (
-          select id, attempt, status, ended_at, outcome, error, bytes, calls, fetch_ms
-          from pgfresh.history_other
-          where type_id = v_type.type_id and key = v_key
-          order by ended_at desc
-          limit 5
-        )
-        union all
-        (
-          select id, attempt, status, ended_at, outcome, error, bytes, calls, fetch_ms
-          from pgfresh.history_attempt
-          where type_id = v_type.type_id and key = v_key
-          order by ended_at desc
-          limit 5
-        )
-      ) as o
-    )
+    'last_outcome', coalesce(v_last ->> 'outcome', v_pair.outcome),
+    'last_outcome_at', coalesce(
+      v_last ->> 'ended_at',
+      (
+        select o ->> 'ended_at'
+        from jsonb_array_elements(v_outcomes) as o
+        where (o ->> 'job')::bigint = v_pair.last_job and o ->> 'outcome' = v_pair.outcome
+        limit 1
+      ),
+      to_jsonb(case when v_pair.fails = 0 then v_pair.ok_at end) #>> '{}'),
+    'last_success_at', v_pair.ok_at, 'failures_in_a_row', coalesce(v_pair.fails, 0),
+    'outcomes', v_outcomes
   );
 end
 $$;
+comment on function pgfresh.explanation_of(text, text, boolean) is
+  'What explain_pair says, also of a pair that nobody looks at but that is needed by another.';
+
+create or replace function pgfresh.explain_pair(p_data_type text, p_key text) returns jsonb
+language sql
+set search_path = pg_catalog, pg_temp
+as $$ select pgfresh.explanation_of(p_data_type, p_key, false) $$;
 comment on function pgfresh.explain_pair(text, text) is
   'Why a pair is or is not being refreshed, and until when: '
   'the state of its data and how old that is here and at the source, what happens with it and what it waits for, '
-  'who looks at it, and how its last jobs ended. '
+  'who looks at it, how its last success went and its last attempts that were none. '
+  'A row that is gone or set back is looked at by the next tick. '
   'state, activity and reason are words of fixed lists; words says the same in a sentence. '
   'Of several obstacles reason is the one that lasts longest; obstacles has the others.';

@@ -34,6 +34,57 @@ comment on function pgfresh.state_of(
   'older_source (stale, and the source answers with something older).';
 
 /*
+  Whoever reads a row that is gone or older than the planner knows brings its look forward: the next tick then sees
+  what the next sweep would.
+*/
+create or replace function pgfresh.is_row_lost(p_pair pgfresh.pairs, p_found boolean, p_at timestamptz)
+returns boolean
+language sql immutable parallel safe
+as $$
+  select coalesce(
+    p_pair.demanded and p_pair.seen and p_pair.job_id is null
+      and case
+        when p_found then coalesce(p_at, '-infinity') < p_pair.row_at
+        else not p_found and p_pair.row_at is not null
+      end,
+    false)
+$$;
+comment on function pgfresh.is_row_lost(pgfresh.pairs, boolean, timestamptz) is
+  'Whether the row of a viewed pair without a job is gone or older than the planner knows. A part of what shows pairs.';
+
+-- Never in the way of who reads: what somebody has locked, or can not be written here, is left to the sweep.
+create or replace function pgfresh.hasten(p_type_id int, p_key text, p_now timestamptz) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_place tid;
+begin
+  if current_setting('transaction_read_only')::boolean then
+    return false;
+  end if;
+  select p.ctid
+  into v_place
+  from pgfresh.pairs as p
+  where p.type_id = p_type_id and p.key = p_key and p.demanded and p.job_id is null
+  for update skip locked;
+  if not found then
+    return false;
+  end if;
+  update pgfresh.pairs as p set due_at = p_now where p.ctid = v_place and p.due_at > p_now;
+  if found then
+    insert into pgfresh.due (due_at, type_id, key) values (p_now, p_type_id, p_key) on conflict do nothing;
+  end if;
+  return true;
+end
+$$;
+comment on function pgfresh.hasten(int, text, timestamptz) is
+  'Lets the next tick look at a pair. Waits for nobody; returns whether it will. A part of what shows pairs.';
+
+/*
   Of several reasons the one that lasts longest is the answer: that a job is tried again in 4 s means nothing while its
   source is left alone for five minutes.
 */

@@ -190,7 +190,8 @@ begin
   v_sql := (select r.rows_sql from pgfresh.type_resolution as r where r.type_id = p_type_id);
   -- As in read_pairs. Who sees no row is told nothing of when it was fetched and how, and nobody why it waits.
   return query
-    select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at, t.stale_at,
+    select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
+      case when t.state = 'empty' then (p.pair).empty_at + coalesce(v_type.empty_ttl, v_type.ttl) else t.stale_at end,
       case when a.rows is not null then (p.pair).source_at end, t.state,
       case when j.state = 'x' then 'refreshing' when j.state is not null then 'waiting' else 'idle' end,
       case when j.state in ('r', 'w') then 'queued' end,

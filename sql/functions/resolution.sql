@@ -152,7 +152,8 @@ begin
     'from (%s) as t offset 0) as c '
     'where c.stale or c.next_at is distinct from c.due_at or c.at is distinct from c.row_at%s',
     v_stale, v_newest,
-    -- A user's function may call fresh what is older than its TTL. Somebody must hear of that too, or it is shown as stale.
+    -- A user's function may call fresh what is older than its TTL.
+    -- Somebody must hear of that too, or it is shown as stale.
     case when not v_own then ' or c.next_at <= $6' else '' end);
   -- A subquery for each key and no join: a few keys are looked up by the index, whatever the statistics say.
   v_resolution.missing_sql := format('select k.key from unnest($1::text[]) as k(key) '

@@ -32,6 +32,7 @@ export interface Explanation {
   /** Of which time the data is at the source, if its data type tells. */
   readonly source_at: string | null;
   readonly source_age_seconds: number | null;
+  /** When it is looked at next, or what it waits for ends; null where nobody knows, and while it has a job. */
   readonly due_at: string | null;
   /** Before which its last outcome leaves it alone. */
   readonly next_ask_at: string | null;
@@ -45,10 +46,12 @@ export interface Explanation {
   } | null;
   readonly needs: string | null;
   readonly problem: string | null;
+  /** That of the last attempt, also of a job that is tried again. */
   readonly last_outcome: string | null;
+  readonly last_outcome_at: string | null;
   readonly last_success_at: string | null;
   readonly failures_in_a_row: number;
-  /** Every attempt, the newest first: the last success, the last jobs that failed, and the last attempts that were tried again. */
+  /** The newest first: the last success, the last jobs that failed, and the last attempts that were tried again. */
   readonly outcomes: readonly {
     readonly job: number;
     readonly attempt: number;

@@ -143,7 +143,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.db.query(`update pgfresh.data_type_registry set depends_on = '{profile}' where data_type = 'quote'`);
       await viewed(scene);
     },
-    says: /^It needs the profile of the same key first, which is not there yet\.$/,
+    says: /^It needs the profile of the same key first: it has waited in the queue for less than a second, at place 1 of its source\.$/,
     also: { needs: 'profile' },
   },
   due: {
@@ -281,3 +281,119 @@ test('pgfresh explain says it in words and as JSON, and refuses what is not ther
   });
   expect(await explain('quote')).toMatchObject({ code: 2, stderr: expect.stringContaining('PGF_USAGE') as string });
 });
+
+const breaker = (kind: string) => `insert into pgfresh.breaker (type_id, kind, streak, opened_at, paused_until)
+  select type_id, '${kind}', '{}', pgfresh.clock(), pgfresh.clock() + interval '5 minutes' from pgfresh.data_type_registry`;
+
+test.for([
+  ['refused', 'The last answers for quote were refused; one is tried again in 5 min.'],
+  ['older_source', 'The last answers for quote were older than what is here; one is tried again in 5 min.'],
+] as const)(
+  'truth 3: a data type that is paused because of its answers says so in a sentence: %s',
+  async ([kind, words]) => {
+    const scene = await PlannerScene.open();
+    await scene.type('quote');
+    await scene.db.query(breaker(kind));
+    await viewed(scene);
+    const pair = await explainPair(scene.db, 'quote', 'A');
+    expect(pair).toMatchObject({ reason: 'paused', words });
+    // The same time in both.
+    expect(pair.due_at).toBe(pair.until);
+  },
+);
+
+test('truth 3: after a 401 the only obstacle is the API key, and not a rate', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.db.query('update pgfresh.sources set rate_limit_per_minute = 300');
+  await scene.clock.advance('2 minutes');
+  await viewed(scene);
+  const { id, attempt } = await scene.queue.claimOne();
+  await scene.db.query(
+    `select pgfresh.turn_back_jobs(array[$1::bigint], array[$2::int], array[1::bigint], 'put_back', 'unauthorized', 'HTTP 401')`,
+    [id, attempt],
+  );
+  const pair = await explainPair(scene.db, 'quote', 'A');
+  expect(pair).toMatchObject({ reason: 'paused', obstacles: [], last_outcome: 'unauthorized' });
+});
+
+test('truth 13: a pair that needs another says what is the matter with that one, and until when', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.type('profile', { ttl: '7 days' });
+  await scene.db.query(`update pgfresh.data_type_registry set depends_on = '{profile}' where data_type = 'quote'`);
+  await viewed(scene);
+  await scene.finish('empty');
+  await scene.tick();
+  await scene.clock.advance('1 day');
+  const needed = await explainPair(scene.db, 'profile', 'A');
+  expect(needed).toMatchObject({ words: 'Nobody looks at it.', state: 'empty' });
+  expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject({
+    reason: 'dependency',
+    needs: 'profile',
+    words:
+      'It needs the profile of the same key first: the source says that there is nothing; it is asked again in 6 days.',
+    until: needed.next_ask_at,
+    due_at: needed.next_ask_at,
+  });
+});
+
+test('truth 13: a stop has no end, so nothing is due; after a refresh the end of an old hold means nothing', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote', { ttl: '7 days' });
+  await viewed(scene);
+  await scene.finish('failed');
+  await scene.clock.advance('1 second');
+  await scene.queue.value(`pgfresh.queue_refresh_if_not_exists('A', 'quote')`);
+  await scene.rows('quote', ['A']);
+  const { id } = await scene.queue.claimOne();
+  await scene.db.query(
+    `select pgfresh.complete_jobs(array[$1::bigint], array[1], array[1::bigint], p_row_at => array[pgfresh.clock()])`,
+    [id],
+  );
+  const fresh = await explainPair(scene.db, 'quote', 'A');
+  expect(fresh).toMatchObject({ state: 'fresh', words: 'It is fresh for 7 days more.' });
+  expect(fresh.due_at).toBe(fresh.stale_at);
+  await scene.db.query(`select pgfresh.stop_spending('the bill is too high')`);
+  await scene.look('quote', ['B']);
+  await scene.tick();
+  expect(await explainPair(scene.db, 'quote', 'B')).toMatchObject({ reason: 'stopped', due_at: null });
+});
+
+test('truth 26: the last outcome is that of the last attempt, also of a job that is tried again', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await viewed(scene);
+  await scene.rows('quote', ['A']);
+  await scene.finish('fresh');
+  const succeeded = await explainPair(scene.db, 'quote', 'A');
+  expect(succeeded).toMatchObject({ last_outcome: 'fresh', last_outcome_at: succeeded.last_success_at });
+  await scene.clock.advance('1 minute');
+  await scene.tick();
+  const { id } = await scene.queue.claimOne();
+  await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503', null, false, 0, 'http_5xx')`, [id]);
+  const retried = await explainPair(scene.db, 'quote', 'A');
+  expect(retried).toMatchObject({
+    last_outcome: 'http_5xx',
+    last_success_at: succeeded.last_success_at,
+    outcomes: [{ outcome: 'http_5xx' }, { outcome: 'fresh' }],
+  });
+  expect(Date.parse(retried.last_outcome_at!) - Date.parse(retried.last_success_at!)).toBe(60_000);
+});
+
+test.for([false, true])(
+  'truth 15: a pair for which there is nothing is good until the source is asked again; its row is kept: %s',
+  async (isKept) => {
+    const scene = await PlannerScene.open();
+    await scene.type('quote');
+    if (isKept) await scene.rows('quote', ['A'], '1 hour');
+    await viewed(scene);
+    await scene.finish('empty');
+    const pair = await explainPair(scene.db, 'quote', 'A');
+    expect(pair).toMatchObject({ state: 'empty', stale_at: pair.next_ask_at });
+    const [read] = await scene.db.query<{ state: string; stale_at: Date }>(
+      `select state, stale_at from pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`,
+    );
+    expect([read!.state, read!.stale_at.getTime()]).toEqual(['empty', Date.parse(pair.next_ask_at!)]);
+  },
+);

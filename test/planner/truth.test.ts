@@ -438,3 +438,53 @@ test.each([
     expect(await later('11 minutes')).toEqual(['quote A 1']);
   },
 );
+
+test.for([
+  ['delete', 'read_pairs', 'delete from quote'],
+  ['set back', 'read_pairs', `update quote set fetched_at = fetched_at - interval '2 days'`],
+  ['delete', 'explain_pair', 'delete from quote'],
+  ['set back', 'explain_pair', `update quote set fetched_at = fetched_at - interval '2 days'`],
+] as const)(
+  'truth 1: a row that others %s is fetched by the next tick after somebody has looked, by %s',
+  async ([, reader, harm]) => {
+    const scene = await PlannerScene.open();
+    await fetched(scene, '1 day');
+    await scene.clock.advance('1 hour');
+    await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+    const read = `select pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
+    const due = `select due_at::text from pgfresh.pairs`;
+    const before = await scene.queue.value(due);
+    await scene.db.query(read);
+    await explainPair(scene.db, 'quote', 'A');
+    expect(await scene.queue.value(due)).toBe(before);
+    await scene.db.query(harm);
+    if (reader === 'read_pairs') await scene.db.query(read);
+    else
+      expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject({
+        reason: 'due',
+        words: "It will be queued by the planner's next tick.",
+      });
+    expect(await scene.tick()).toMatchObject({ queued: 1 });
+  },
+);
+
+test('truth 1: whoever reads a row that others have deleted waits for nobody, and may be unable to write', async () => {
+  const scene = await PlannerScene.open({ poolSize: 3 });
+  await fetched(scene, '1 day');
+  const read = `select state, reason from pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
+  // The first read of all begins the versions.
+  await scene.db.query(read);
+  await scene.db.query('delete from quote');
+  const sweep = { reason: 'due', words: 'The planner looks at it again within 60 s.' };
+  await scene.db.transact('read', async (tx) => {
+    await tx.query('set transaction read only');
+    expect(await tx.query(read)).toEqual([{ state: 'missing', reason: 'due' }]);
+    expect(await explainPair(tx, 'quote', 'A')).toMatchObject(sweep);
+  });
+  await scene.db.transact('hold', async (tx) => {
+    await tx.query('select from pgfresh.pairs for update');
+    expect(await scene.db.query(read)).toEqual([{ state: 'missing', reason: 'due' }]);
+    expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject(sweep);
+  });
+  expect(await scene.tick()).not.toMatchObject({ queued: 1 });
+});

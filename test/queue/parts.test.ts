@@ -254,7 +254,7 @@ describe('a data type whose answers cannot be used', () => {
     expect(await warnings()).toEqual([{ code: 'answers_refused', subject: 'price' }]);
     expect(await scene.value(`pgfresh.explain_pair('price', 'k10')`)).toMatchObject({
       reason: 'paused',
-      words: 'Answers were refused of price in a row; one is tried again in 5 min.',
+      words: 'The last answers for price were refused; one is tried again in 5 min.',
     });
     // The other types of the source go on.
     const others = await scene.claim();

@@ -32,7 +32,7 @@ function described(pair: Explanation): string {
     ['ttl', durationText(pair.ttl_seconds * 1_000)],
     ['due', pair.due_at === null ? '–' : timeText(pair.due_at)],
     ['job', job === null ? 'none' : `${job.id}, ${job.status}, priority ${job.priority}, attempt ${job.attempt}`],
-    ['last outcome', pair.last_outcome ?? '–'],
+    ['last outcome', pair.last_outcome === null ? '–' : withTime(pair.last_outcome, pair.last_outcome_at)],
     ['last success', pair.last_success_at === null ? 'never' : timeText(pair.last_success_at)],
     ...pair.outcomes.map(({ ended_at, outcome, error }) => [
       timeText(ended_at),
@@ -40,4 +40,8 @@ function described(pair: Explanation): string {
     ]),
   ];
   return `${pair.data_type} ${pair.key}: ${pair.words}\n\n${table(rows)}`;
+}
+
+function withTime(words: string, time: string | null): string {
+  return time === null ? words : `${words}, ${timeText(time)}`;
 }
