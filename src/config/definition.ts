@@ -51,7 +51,15 @@ export function readDefinition<Schema extends z.ZodType>(
   const isSecret = secret.includes(String(issue.path[0]));
   const came = isSecret ? 'a value that is not shown' : shown(valueAt(value, issue.path));
   const got = unknown.length > 0 ? '' : `, got ${came}`;
-  throw invalid(file, `${path}${steps.join('')}${named(value)}`, `${expectation(issue)}${got}`);
+  throw invalid(file, `${path}${steps.join('')}${named(value)}`, `${expectation(issue)}${got}`, nextOf(path));
+}
+
+const pages = { sources: 'sources.md', dataTypes: 'data-types.md', jobs: 'jobs.md', gateway: 'gateway.md' } as const;
+
+/** Definitions are no settings: their options are told by a page of the docs. */
+function nextOf(path: string): string | undefined {
+  const page = Object.entries(pages).find(([part]) => path.startsWith(part))?.[1];
+  return page && `Correct the option; docs/${page} tells what each of them takes.`;
 }
 
 function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {

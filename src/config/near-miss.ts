@@ -5,7 +5,10 @@ export function nearMiss(word: string, candidates: readonly string[]): string | 
     distance: editDistance(word.toLowerCase(), candidate.toLowerCase()),
   }));
   const best = scored.toSorted((a, b) => a.distance - b.distance)[0];
-  return best && best.distance <= Math.max(2, Math.floor(word.length / 3)) ? best.candidate : undefined;
+  if (best && best.distance <= Math.max(2, Math.floor(word.length / 3))) return best.candidate;
+  // A name that was cut short, such as rateLimit for rateLimitPerMinute.
+  const longer = candidates.filter((candidate) => candidate.toLowerCase().startsWith(word.toLowerCase()));
+  return longer.length === 1 && word.length >= 4 ? longer[0] : undefined;
 }
 
 function editDistance(a: string, b: string): number {

@@ -23,6 +23,7 @@ interface WarningRow {
 
 const leaseSeconds = 10;
 const patienceMs = 2_000;
+const toldLimit = 1_000;
 // A chunk of a sweep takes a tenth of a second.
 const turn = { longestMs: 2_000, lookMs: 20 };
 
@@ -36,6 +37,9 @@ export class Planner extends Service {
   readonly #holder = randomUUID();
   #loop: Promise<void> | undefined;
   #warnedUntil = '-infinity';
+  /** Warnings that this process has told itself, until their rows are seen. */
+  readonly #told = new Set<string>();
+  #forget: (() => void) | undefined;
 
   constructor(options: PlannerOptions) {
     super();
@@ -59,10 +63,16 @@ export class Planner extends Service {
   }
 
   protected async onStart(): Promise<void> {
+    this.#forget = this.#options.events.on('warning', ({ code, subject = '', message, recorded }) => {
+      if (recorded) return;
+      if (this.#told.size >= toldLimit) this.#told.clear();
+      this.#told.add(JSON.stringify([code, subject, message]));
+    });
     this.#loop = this.#tickUntilStopped();
   }
 
   protected async onStop(): Promise<void> {
+    this.#forget?.();
     const finished = async (): Promise<void> => {
       await this.#loop;
       // Who takes over need not wait for the lease to end. If this fails, he does.
@@ -105,8 +115,10 @@ export class Planner extends Service {
       [this.#warnedUntil],
     );
     for (const { code, subject, message, next, at } of rows) {
-      events.emit({ type: 'warning', code, subject, message: `${subject}: ${message}`, next, recorded: true });
       this.#warnedUntil = at;
+      if (this.#told.delete(JSON.stringify([code, subject, message]))) continue;
+      const text = message.startsWith(`${subject}: `) ? message : `${subject}: ${message}`;
+      events.emit({ type: 'warning', code, subject, message: text, next, recorded: true });
     }
   }
 

@@ -147,6 +147,15 @@ describe('a wrong command line', () => {
     expect(result.stderr).not.toMatch(/^\s+at /m);
   });
 
+  it.each([
+    [['source', 'resume'], 'pgfresh source resume --help'],
+    [['--config', 'x.ts', 'top', '--onec'], 'pgfresh top --help'],
+    [['source', 'lst'], 'pgfresh source --help'],
+    [['banana'], 'pgfresh --help'],
+  ])('truth 26: %j points to the help of its command', async (args, help) => {
+    expect((await run(args)).stderr).toContain(`\nNext: Run "${help}" to see what it takes.\n`);
+  });
+
   it('is JSON when JSON was asked for', async () => {
     const result = await run(['migrat', '--json']);
     expect(JSON.parse(result.stdout)).toMatchObject({ error: { code: 'PGF_USAGE' } });

@@ -44,6 +44,18 @@ describe('before anything is registered', () => {
     ]);
   });
 
+  it('truth 22: type list names what the configuration has, and a misspelt option points to its page', async () => {
+    await configure(profile);
+    expect((await pgfresh('type', 'list')).stdout).toBe(
+      'No data types in the database yet; the configuration has profile.\nNext: "pgfresh dev" or "pgfresh migrate" registers them.\n',
+    );
+    await configure(profile.replace('ttl:', 'tttl:'));
+    expect((await pgfresh('type', 'list')).stderr).toMatch(
+      /did you mean "ttl"\?\nNext: Correct the option; docs\/data-types\.md tells/,
+    );
+    await configure(profile);
+  });
+
   it('an empty database is not one without data types', async () => {
     const result = await runCli(['type', 'list'], {
       cwd,

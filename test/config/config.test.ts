@@ -149,6 +149,7 @@ it.each(['', '-1s', 's', '1 week', '1e3', Number.POSITIVE_INFINITY, 0, -5, null,
 it('suggests what is near and nothing that is not', () => {
   expect(nearMiss('prot', ['host', 'port', 'token'])).toBe('port');
   expect(nearMiss('DATADIR', ['dataDir'])).toBe('dataDir');
+  expect(nearMiss('rateLimit', ['name', 'rateLimitPerMinute'])).toBe('rateLimitPerMinute');
   expect(nearMiss('banana', ['host', 'port'])).toBeUndefined();
 });
 

@@ -89,7 +89,10 @@ describe('a source', () => {
     [{ enabled: 'yes' }, /enabled .*expected boolean.*got "yes"$/],
     [{ name: 'Market Data' }, /name .*expected a name of lower-case letters.*got "Market Data"$/],
     [{ name: undefined }, /^x\.ts: sources\[0\]\.name: .*got nothing$/],
-    [{ rateLimit: 5 }, /sources\[0\]\.rateLimit \("market"\): there is no such option; expected one of name, enabled/],
+    [
+      { rateLimit: 5 },
+      /sources\[0\]\.rateLimit \("market"\): there is no such option; did you mean "rateLimitPerMinute"\?$/,
+    ],
     [{ quotabytes: 5 }, /quotabytes .*did you mean "quotaBytes"\?$/],
     [{ timeout: 0 }, /timeout .*expected a positive time.*got 0$/],
     [{ timeout: '1h' }, /timeout .*expected a time from 1ms to 5m, got "1h"$/],

@@ -117,6 +117,23 @@ test('a warning of an SQL function becomes one event and a metric; one of the pr
   expect(await scene.queue.value('pgfresh.clear_old_warnings()')).toBe(2);
 });
 
+test('a warning that this process has told is not told again from its row, and no subject is said twice', async () => {
+  const scene = await PlannerScene.open();
+  const { planner, events, seen } = watched(scene, 10);
+  const stop = recordWarnings(events, scene.db);
+  await planner.start();
+  const own = { code: 'type_unwritable', subject: 'weather', message: 'weather: no column', next: 'Add it.' } as const;
+  events.emit({ type: 'warning', ...own });
+  await vi.waitFor(async () => expect(await scene.warnings()).toHaveLength(1));
+  await scene.clock.advance('1 second');
+  await scene.db.query(`select pgfresh.warn('no_worker', 'quote', 'quote: nobody fetches it', 'Start one.')`);
+  const told = () => seen.flatMap((event) => (event.type === 'warning' ? [event.message] : []));
+  await vi.waitFor(() => expect(told()).toContain('quote: nobody fetches it'));
+  await planner.stop();
+  stop();
+  expect(told()).toEqual(['weather: no column', 'quote: nobody fetches it']);
+});
+
 test('the planner does not wait for the disk, and nobody else on its connection is served like that', async () => {
   const scene = await PlannerScene.open();
   const session = await openSession(scene.queue.url);

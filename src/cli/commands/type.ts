@@ -28,8 +28,15 @@ export function addType(program: Command): void {
 
 async function showList(_options: object, command: Command): Promise<void> {
   const context = contextOf(command);
+  const { dataTypes: configured = [] } = await context.config();
   const types = await lookAtDatabase(context, 'type list', listTypes);
-  context.output.result({ types }, () => (types.length === 0 ? empty : listed(types)));
+  context.output.result({ types }, () => (types.length === 0 ? nothingIn(configured) : listed(types)));
+}
+
+function nothingIn(configured: readonly { readonly name: string }[]): string {
+  if (configured.length === 0) return empty;
+  const names = configured.map(({ name }) => name).join(', ');
+  return `No data types in the database yet; the configuration has ${names}.\nNext: "pgfresh dev" or "pgfresh migrate" registers them.`;
 }
 
 async function showOne(name: string, _options: object, command: Command): Promise<void> {
