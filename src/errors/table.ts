@@ -44,7 +44,7 @@ export const errorTable = {
   PGF_LOGIN_UNKNOWN: {
     exit: database,
     says: 'PostgreSQL has no role {logins}, so it can be given no rights.',
-    next: 'Create it, with a password as your server wants it, and run the same again: {create}',
+    next: 'Run "{create}" with a password as your server wants it, then the same command again.',
   },
   PGF_DEMO_FOLDER: {
     exit: usage,

@@ -156,7 +156,7 @@ describe('a login of its own', () => {
       code: 4,
       stderr:
         'PGF_LOGIN_UNKNOWN PostgreSQL has no role "No more", "no_such_login", so it can be given no rights.\n' +
-        'Next: Create it, with a password as your server wants it, and run the same again: create role "No more" login; create role "no_such_login" login;\n',
+        'Next: Run "create role "No more" login; create role "no_such_login" login;" with a password as your server wants it, then the same command again.\n',
     });
   });
 
