@@ -60,7 +60,7 @@ function described({ job_id, attempt, pair }: AskedRefresh, wait: boolean): stri
   const cost = `${attempt.calls} call${attempt.calls === 1 ? '' : 's'}, ${attempt.bytes} bytes`;
   const end = `${name}: ${attempt.outcome}. ${attempt.error ?? says} (${cost})`;
   if (attempt.status === 'succeeded') return end;
-  const again =
-    attempt.status === 'retryable' && pair.until !== null ? `It is tried again at ${timeText(pair.until)}. ` : '';
+  const retry = pair.until === null ? 'It is being tried again. ' : `It is tried again at ${timeText(pair.until)}. `;
+  const again = attempt.status === 'retryable' ? retry : '';
   return `${end}\nNext: ${again}"pgfresh try ${name}" shows every check; "pgfresh explain ${name}" what happens next.`;
 }
