@@ -320,7 +320,8 @@ it('contract 18: what anybody makes in a schema of their own is not run with our
   for (const one of functions) await attack(one);
   expect(reached).toEqual([]);
 
-  // And it is the pinned path by which that fails: without it, nearly each of them would have used what is there.
+  // And it is the pinned path by which that fails: without it, most of them would have used what is there. The others
+  // only call functions that pin their own.
   const safe: string[] = [];
   for (const one of functions) {
     reached.length = 0;
@@ -330,7 +331,7 @@ it('contract 18: what anybody makes in a schema of their own is not run with our
     if (reached.length === 0) safe.push(`${one.role} ${one.name}`);
   }
   expect(functions.length).toBeGreaterThan(80);
-  expect(safe.length).toBeLessThan(functions.length / 5);
+  expect(safe.length).toBeLessThan(functions.length / 4);
   expect(safe.filter((name) => name.startsWith('viewer '))).toEqual([]);
 }, 60_000);
 
