@@ -128,7 +128,11 @@ begin
         when p_verdict = 'retry' then 'retryable'
         else 'pending'
       end as status,
-      case when p_verdict = 'retry' then v_now + pgfresh.retry_delay(j.retries, j.priority) else v_now end as next_at
+      -- A refresh that was forced while it ran does not wait.
+      case
+        when p_verdict = 'retry' and not j.rerun then v_now + pgfresh.retry_delay(j.retries, j.priority)
+        else v_now
+      end as next_at
     from pgfresh.job as j
     join unnest(p_ids, p_attempts, p_bytes, p_calls, p_requests) as e(id, attempt, bytes, calls, request)
       on e.id = j.id
@@ -227,6 +231,7 @@ begin
   update pgfresh.job as j
   set state = case when t.status = 'retryable' then 'w' else 'r' end::"char", run_at = t.next_at,
     worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0, api_key = null,
+    rerun = j.rerun and p_verdict <> 'retry',
     retries = j.retries + (t.status = 'retryable')::int, lost = j.lost + (p_verdict = 'lost')::int,
     error = coalesce(left(p_error, 4000), j.error)
   from unnest(v_ids, v_statuses, v_times) as t(id, status, next_at)

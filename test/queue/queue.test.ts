@@ -95,6 +95,17 @@ describe('enqueue', () => {
     expect(await scene.claim()).toEqual([]);
   });
 
+  it('truth 20: a refresh that is forced while it runs does not wait when that attempt fails', async () => {
+    await queue.enqueue(db, 'quote', 'FORCED');
+    const { id } = await scene.claimOne();
+    expect((await queue.enqueue(db, 'quote', 'FORCED', { force: true })).result).toBe('rerun');
+    await db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503')`, [id]);
+    expect(await scene.claimOne()).toMatchObject({ id, attempt: 2 });
+    await db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503')`, [id]);
+    expect(await scene.claim()).toEqual([]);
+    await db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'quote')`);
+  });
+
   it('changes nothing of a running job, unless it is forced: then it runs again', async () => {
     await queue.enqueue(db, 'quote', 'A', { priority: 5, metadata: { of: 'first' } });
     const [running] = await scene.claim();
