@@ -9,6 +9,7 @@ const topics: Readonly<Record<string, string>> = {
   names: 'Names in the registry',
   resolution: 'What registry rows mean',
   staleness: 'Staleness, and what users are asked',
+  keys: 'Keys and their pairs',
   demand: 'Who looks at what',
   viewers: 'What a gateway asks',
   ticks: 'Tick and sweep',

@@ -112,7 +112,7 @@ begin
         select k
         from unnest(v_keys) as k
         where k <> '' and octet_length(k) <= 512 and k !~ '[[:cntrl:]]'
-          and k = case (v_cycle.registered).normalise when 'upper' then upper(k) when 'lower' then lower(k) else k end
+          and k = pgfresh.canonical_key(k, (v_cycle.registered).normalise)
           and length(k) - length(replace(k, '|', '')) >= cardinality((v_cycle.registered).key_columns) - 1
       );
       -- Nobody waits for it: -1, whatever the registry says.

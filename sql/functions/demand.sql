@@ -173,7 +173,7 @@ begin
   if (p_key <> '' and octet_length(p_key) <= 512 and p_key !~ '[[:cntrl:]]') is not true then
     perform pgfresh.require_key(p_key);
   end if;
-  v_key := case v_normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
+  v_key := pgfresh.canonical_key(p_key, v_normalise);
   select last_seen_at
   into v_seen
   from pgfresh.active_subscriptions
@@ -236,7 +236,7 @@ begin
   perform pgfresh.require_key(p_key);
   delete from pgfresh.active_subscriptions
   where user_id = v_user and type_id = v_type.type_id
-    and key = case v_type.normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
+    and key = pgfresh.canonical_key(p_key, v_type.normalise);
   return found;
 end
 $$;

@@ -25,7 +25,7 @@ exception when sqlstate 'PGF01' then
   if sqlerrm not like 'PGF_REGISTRY_INVALID:%' then
     raise;
   end if;
-  return case p_type.normalise when 'upper' then upper(p_key) when 'lower' then lower(p_key) else p_key end;
+  return pgfresh.canonical_key(p_key, p_type.normalise);
 end
 $$;
 comment on function pgfresh.explained_key(pgfresh.data_type_registry, text) is

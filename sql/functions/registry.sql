@@ -218,7 +218,7 @@ begin
   where bad.key is null or bad.key = '' or octet_length(bad.key) > 512 or bad.key ~ '[[:cntrl:]]';
   if p_type.normalise <> 'none' then
     v_keys := array(
-      select case p_type.normalise when 'upper' then upper(k.key) else lower(k.key) end
+      select pgfresh.canonical_key(k.key, p_type.normalise)
       from unnest(p_keys) with ordinality as k(key, place)
       order by k.place
     );

@@ -30,7 +30,7 @@ begin
   into v_invalid, v_keys, v_outside
   from (
     select
-      case p_type.normalise when 'upper' then upper(k.key) when 'lower' then lower(k.key) else k.key end as key,
+      pgfresh.canonical_key(k.key, p_type.normalise) as key,
       k.place,
       (k.key <> '' and octet_length(k.key) <= 512 and k.key !~ '[[:cntrl:]]') is not true as invalid
     from unnest(p_keys) with ordinality as k(key, place)

@@ -55,7 +55,7 @@ export interface DataTypeDefinition<
   readonly keys?: { readonly table: string; readonly column: string; readonly active?: string | undefined } | undefined;
   /** What keys look like, if no table has them. */
   readonly keyPattern?: RegExp | string | undefined;
-  /** In which case keys are written. */
+  /** In which case keys are written. Only the letters A to Z are changed. */
   readonly normalise?: 'upper' | 'lower' | undefined;
   /** An SQL function (key text, data_type text) that returns whether what is there may be refreshed now. */
   readonly gate?: string | undefined;

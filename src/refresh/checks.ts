@@ -1,5 +1,5 @@
 import { problemOf } from '../errors/index.ts';
-import { validated, type AnswerContext } from '../registry/index.ts';
+import { canonicalKey, validated, type AnswerContext } from '../registry/index.ts';
 import type { HttpAnswer } from '../sources/index.ts';
 import { Refusal } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
@@ -141,17 +141,12 @@ function requireNoOtherKey({ keyColumns, normalise }: RefreshType, value: unknow
   const { key, keyParts } = context;
   keyColumns.forEach((column, index) => {
     const text = keyText((value as Record<string, unknown>)[column]);
-    if (text === undefined || inCase(text, normalise) === keyParts[index]) return;
+    if (text === undefined || canonicalKey(text, normalise) === keyParts[index]) return;
     throw new Refusal(
       'wrong_key',
       `${column} is ${JSON.stringify(text)}, expected ${JSON.stringify(keyParts[index])} for the key ${key}`,
     );
   });
-}
-
-function inCase(text: string, normalise: RefreshType['normalise']): string {
-  if (normalise === 'none') return text;
-  return normalise === 'upper' ? text.toUpperCase() : text.toLowerCase();
 }
 
 // A time far ahead would keep out everything that comes after it.

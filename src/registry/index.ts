@@ -10,7 +10,7 @@ export { isEmpty, type ColumnChange, type Overridden, type RegistryDiff } from '
 export { examineRegistry } from './examination.ts';
 export { jsonSchemaOf } from './json-schema.ts';
 export { sampleOf } from './sample.ts';
-export { admitKey } from './key.ts';
+export { admitKey, canonicalKey } from './key.ts';
 export { listTypes, type ListedType } from './list.ts';
 export { didYouMean, rowColumns } from './row-columns.ts';
 export { readProblems, type TypeProblem } from './rows.ts';

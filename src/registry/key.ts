@@ -9,6 +9,17 @@ interface Verdict {
   readonly table: string | null;
 }
 
+/**
+ * A key, or a part of one, in the case of its data type. Only the letters A to Z are changed, as by
+ * pgfresh.canonical_key: case mappings of other letters differ between PostgreSQL's versions and collations and JavaScript.
+ */
+export function canonicalKey(text: string, normalise: 'none' | 'upper' | 'lower'): string {
+  if (normalise === 'none') return text;
+  return normalise === 'upper'
+    ? text.replaceAll(/[a-z]+/g, (letters) => letters.toUpperCase())
+    : text.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
+}
+
 /** A key as its data type spells it; refuses one that it can not have. */
 export async function admitKey(database: Queryable, dataType: string, key: string): Promise<string> {
   const [verdict] = await database.query<Verdict>(

@@ -11,6 +11,7 @@ import { createDatabase, openDatabase } from '../harness/database.ts';
 /** Functions that may be looked up by any search path, each with the reason. */
 const unpinned: Readonly<Record<string, string>> = {
   band_of: 'only arithmetic, for every job that is planned; a function with settings is never inlined',
+  canonical_key: 'one choice, for every heartbeat; a function with settings is never inlined',
   confirmed_of: 'one comparison, for every pair that the planner reads; a function with settings is never inlined',
   is_row_lost: 'only comparisons, for every pair that is read; a function with settings is never inlined',
   row_time_of: 'one comparison, for every pair that the planner reads; a function with settings is never inlined',

@@ -172,6 +172,21 @@ describe('an empty list', () => {
   });
 });
 
+describe('sound 12: an answer', () => {
+  it.each([
+    ['straße', 'straße'],
+    ['STRAßE', 'Straße'],
+    ['ıİſ', 'ıİſ'],
+    ['ΟΔΟΣ', 'ΟΔΟΣ'],
+    ['e\u0301ς', 'E\u0301ς'],
+  ])('for %j may spell its key %j', async (key, symbol) => {
+    const spelled = await scene.value<string>(`select pgfresh.canonical_key($1::text, 'upper')`, [key]);
+    scene.provider.json(encodeURI(`/plain/${spelled}`), { symbol, prices: [1] });
+    expect(await scene.outcome(key, 'listing')).toBe('fresh');
+    expect(await scene.value(`select price::int from plain where symbol = $1::text`, [spelled])).toBe(1);
+  });
+});
+
 describe('the source timestamp', () => {
   it.each([
     ['newer, same content', 1, '13:00:00', 'fresh', 1],
