@@ -32,6 +32,9 @@ export class DevSupporter extends Service {
     return this.#support?.notes ?? {};
   }
 
+  /** Waits for its turn: the worker still calls what it has started. */
+  override requestStop(): void {}
+
   /** Everything runs. */
   async ready(): Promise<void> {
     await this.#calling(() => this.#support?.ready?.());

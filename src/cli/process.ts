@@ -41,7 +41,7 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
   const services: Service[] = [];
   const abandon = (): void => services.forEach((service) => service.abandon());
   const asked = endOfProcess(abandon);
-  const starting = startRoles(config, events, options, services);
+  const starting = startRoles(config, events, options, services, asked.signal);
   const run = async (): Promise<void> => {
     const started = await Promise.race([starting, asked.reason.then(() => undefined)]);
     if (started) {
@@ -105,6 +105,7 @@ async function startRoles(
   events: Events,
   options: RunOptions,
   services: Service[],
+  stopping: AbortSignal,
 ): Promise<Started> {
   const { settings, dev } = configured;
   const metrics = new Metrics(events);
@@ -162,6 +163,8 @@ async function startRoles(
   });
   const running = [...brought.flatMap(({ service }) => service ?? []), http];
   for (const service of running) {
+    // The stop does not know of what is added later, which would begin work while the others end theirs.
+    stopping.throwIfAborted();
     services.push(service);
     await service.start();
   }
@@ -222,6 +225,8 @@ const crashLimit = 100;
 interface EndOfProcess {
   /** Settles once when the process is asked to end, or has failed. */
   readonly reason: Promise<string>;
+  /** Aborted at the same moment. */
+  readonly signal: AbortSignal;
   /** Aborted by a fatal error. */
   readonly crashed: AbortSignal;
   crash(): void;
@@ -231,6 +236,11 @@ interface EndOfProcess {
 /** Asking again ends the process at once, clean or not. */
 function endOfProcess(abandon: () => void): EndOfProcess {
   const { promise, resolve } = Promise.withResolvers<string>();
+  const ending = new AbortController();
+  const end = (reason: string): void => {
+    ending.abort();
+    resolve(reason);
+  };
   const crashed = new AbortController();
   let asked = Infinity;
   let crashes = 0;
@@ -239,7 +249,7 @@ function endOfProcess(abandon: () => void): EndOfProcess {
     process.exit(1);
   };
   const onSignal = (signal: string): void => {
-    resolve(signal);
+    end(signal);
     if (performance.now() - asked > sameAsking) endNow();
     asked = Math.min(asked, performance.now());
   };
@@ -248,13 +258,14 @@ function endOfProcess(abandon: () => void): EndOfProcess {
     if (++crashes >= crashLimit) endNow();
     process.stderr.write(`PGF_UNEXPECTED ${traceOf(error)}\n`);
     crashed.abort();
-    resolve('an unexpected error');
+    end('an unexpected error');
   };
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   signals.forEach((signal) => process.on(signal, onSignal));
   process.on('uncaughtException', onCrash);
   return {
     reason: promise,
+    signal: ending.signal,
     crashed: crashed.signal,
     crash: () => crashed.abort(),
     forget: () => {

@@ -1,3 +1,5 @@
+const closed = new Set<NodeJS.WriteStream>();
+
 /**
  * A closed pipe (EPIPE) or terminal (EIO) ends the output, not the process. Without a listener each failed write would be
  * an uncaught exception, and reporting that is one more write.
@@ -5,17 +7,23 @@
 export function surviveClosedOutput(): void {
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', () => {
+      closed.add(stream);
       // Node would try each further line again, at the price of a system call.
       stream.write = () => true;
     });
   }
 }
 
-/** Ends the process soon, whatever is still open. Output that its reader has not taken yet is waited for. */
-export function endProcessSoon(afterMs = 1_000): void {
-  const end = (): void => {
-    if (process.stdout.writableLength + process.stderr.writableLength > 0) endProcessSoon(afterMs);
-    else process.exit();
-  };
-  setTimeout(end, afterMs).unref();
+/** Ends the process, whatever is still open, once its output is taken by whoever reads it. */
+export async function endProcess(): Promise<never> {
+  await Promise.all([process.stdout, process.stderr].map(written));
+  process.exit();
+}
+
+function written(stream: NodeJS.WriteStream): Promise<unknown> {
+  const { promise, resolve } = Promise.withResolvers<unknown>();
+  if (closed.has(stream)) resolve(undefined);
+  stream.once('error', resolve);
+  stream.write('', resolve);
+  return promise;
 }

@@ -7,7 +7,7 @@ import type { Source } from './source.ts';
 export interface DevContext {
   /** The database, which is migrated; its data types are not registered yet. */
   readonly databaseUrl: string;
-  /** Aborted when pgfresh is asked to stop. */
+  /** Aborted when pgfresh stops, after the worker has. */
   readonly signal: AbortSignal;
 }
 

@@ -1,3 +1,5 @@
+import { performance } from 'node:perf_hooks';
+
 /**
  * Everything that runs starts and stops by this one contract: both are idempotent and awaited,
  * stopping before or during the start is allowed, and a stopped service does not start again.
@@ -7,10 +9,16 @@ export abstract class Service {
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
   readonly #stop = new AbortController();
+  #requestedAt: number | undefined;
 
-  /** Aborted as soon as the stop is asked for; long work inside the service watches it. */
+  /** Aborted as soon as the stop is requested: nothing new begins, and long work ends. */
   protected get stopSignal(): AbortSignal {
     return this.#stop.signal;
+  }
+
+  /** Milliseconds since the stop was requested; the time for draining counts from then. */
+  protected get stoppingForMs(): number {
+    return this.#requestedAt === undefined ? 0 : performance.now() - this.#requestedAt;
   }
 
   protected abstract onStart(): Promise<void>;
@@ -23,6 +31,11 @@ export abstract class Service {
     return this.#starting;
   }
 
+  /** Nothing new begins from here on; what is under way goes on until the stop. */
+  requestStop(): void {
+    this.#request();
+  }
+
   stop(): Promise<void> {
     this.#stopping ??= this.#stopOnce();
     return this.#stopping;
@@ -31,8 +44,13 @@ export abstract class Service {
   /** What can still be done when there is no time to stop: it must not wait. */
   abandon(): void {}
 
-  async #stopOnce(): Promise<void> {
+  #request(): void {
+    this.#requestedAt ??= performance.now();
     this.#stop.abort();
+  }
+
+  async #stopOnce(): Promise<void> {
+    this.#request();
     if (!this.#starting) return;
     // A start that failed half-way may still hold something, so it is stopped like a good one.
     await this.#starting.catch(() => {});
@@ -40,9 +58,13 @@ export abstract class Service {
   }
 }
 
-/** Stops in reverse order of starting, all of them, and then reports the first failure. */
+/**
+ * Stops in reverse order of starting, all of them, and then reports the first failure. All are told first: one that
+ * waits for its last work must not leave the others to begin more.
+ */
 export async function stopAll(services: readonly Service[]): Promise<void> {
   const failures: unknown[] = [];
+  for (const service of services) service.requestStop();
   for (const service of services.toReversed()) {
     await service.stop().catch((error: unknown) => failures.push(error));
   }

@@ -73,15 +73,10 @@ export class Planner extends Service {
 
   protected async onStop(): Promise<void> {
     this.#forget?.();
-    const finished = async (): Promise<void> => {
-      await this.#loop;
-      // Who takes over need not wait for the lease to end. If this fails, he does.
-      await this.#options.db.query(`select pgfresh.release_duty('planner', $1::uuid)`, [this.#holder]).catch(() => {});
-    };
     // A database that says nothing more must not keep the process from ending.
     const patience = new AbortController();
     const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
-    await Promise.race([finished(), tired]);
+    await Promise.race([this.#loop, tired]);
     patience.abort();
   }
 
@@ -128,6 +123,8 @@ export class Planner extends Service {
       await this.tick();
       await this.#pause(Math.max(0, this.#options.tickMs - (performance.now() - since)));
     }
+    // Other processes take over at once, and not when the lease ends.
+    await this.#options.db.query(`select pgfresh.release_duty('planner', $1::uuid)`, [this.#holder]).catch(() => {});
   }
 
   async #pause(ms: number): Promise<void> {

@@ -52,7 +52,8 @@ export class Scheduler extends Service {
   readonly #giveUp = new AbortController();
   #id: number | undefined;
   #pollMs = pollMs.deaf;
-  #loops: Promise<unknown> | undefined;
+  #scheduling: Promise<void> | undefined;
+  #beating: Promise<void> | undefined;
   #emptied = Promise.withResolvers<void>();
 
   constructor(options: SchedulerOptions) {
@@ -74,6 +75,7 @@ export class Scheduler extends Service {
       channel: 'pgfresh_schedule',
       onNotification: (payload) => (payload === 'cancel' ? this.#beat.wake() : this.#work.wake()),
     });
+    this.stopSignal.addEventListener('abort', () => this.#work.wake(), { once: true });
   }
 
   protected async onStart(): Promise<void> {
@@ -84,24 +86,24 @@ export class Scheduler extends Service {
       () => (this.#pollMs = pollMs.listening),
       (error: unknown) => this.#failed('listen', error),
     );
-    this.#loops = Promise.all([this.#scheduleUntilStopped(), this.#beatUntilStopped()]);
+    this.#scheduling = this.#scheduleUntilStopped();
+    this.#beating = this.#beatUntilIdle();
   }
 
   /** Finishes what is under way, or hands it over when the time is up. */
   protected async onStop(): Promise<void> {
-    const since = performance.now();
-    this.#work.wake();
-    this.#beat.wake();
-    await within(patienceMs, this.#loops);
+    await within(patienceMs, this.#scheduling);
     const held = this.#runs.size;
-    await within(this.#options.drainMs, this.#idle());
+    await within(this.#options.drainMs - this.stoppingForMs, this.#idle());
     const late = this.#runs.size;
     for (const run of this.#runs) run.stop('lost');
     if (late > 0) await within(patienceMs, this.#idle());
     this.#giveUp.abort();
+    this.#beat.wake();
+    await within(patienceMs, this.#beating);
     const retiring = this.#id === undefined ? undefined : this.#store.retire(this.#id);
     await within(patienceMs, Promise.all([retiring, this.#listener.stop(), this.#guests.close()]));
-    const ms = performance.now() - since;
+    const ms = this.stoppingForMs;
     this.#options.events.emit({ type: 'scheduler.drained', finished: held - late, handedOver: late, ms });
   }
 
@@ -138,11 +140,14 @@ export class Scheduler extends Service {
   async #schedule(): Promise<number> {
     const id = this.#id ?? (await this.#register());
     await this.#untilRoom();
+    if (this.stopSignal.aborted) return 0;
     this.#startAll(await this.#store.takeWaiting(id, this.#room()), id);
+    if (this.stopSignal.aborted) return 0;
     const due = await this.#store.dueSlots(slotsAtOnce);
     const { settling = [], running = [] } = Object.groupBy(due.map(planSlots), ({ runs }) =>
       runs.length === 0 ? 'settling' : 'running',
     );
+    if (this.stopSignal.aborted) return 0;
     if (settling.length > 0) this.#startAll(await this.#store.settleSlots(id, settling, 0), id);
     // What was read is good for a while: whatever somebody else has settled meanwhile is left out by the database.
     const readAt = performance.now();
@@ -212,10 +217,11 @@ export class Scheduler extends Service {
     }
   }
 
-  async #beatUntilStopped(): Promise<void> {
-    while (!this.stopSignal.aborted) {
+  /** Also while runs are finished: without a lease others would start them again. */
+  async #beatUntilIdle(): Promise<void> {
+    while (!this.#giveUp.signal.aborted) {
       await this.#beat.wait(heartbeatMs);
-      if (this.stopSignal.aborted) return;
+      if (this.#giveUp.signal.aborted) return;
       try {
         await this.#heartbeat();
       } catch (error) {
@@ -230,6 +236,8 @@ export class Scheduler extends Service {
     if (!alive) return this.#loseLease();
     for (const run of this.#runs) if (cancel.includes(run.taken.run)) run.stop('cancelled');
     if (dead === 0) return;
+    // A process that stops takes nothing over.
+    if (this.stopSignal.aborted) return;
     const runs = await this.#store.recover(this.#id);
     if (runs > 0) this.#options.events.emit({ type: 'scheduler.recovered', runs });
     this.#work.wake();

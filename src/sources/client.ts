@@ -64,6 +64,7 @@ export class SourceClient {
   readonly #redaction = new Redaction();
   readonly #warned = new Set<WarningCode>();
   readonly #closing = new AbortController();
+  #isEnding = false;
   readonly #running = new Set<Promise<unknown>>();
   /** What came when no call was there to pay for it; the next one does. */
   readonly #unpaid = new Cost();
@@ -98,6 +99,11 @@ export class SourceClient {
   /** A text without the API keys and tokens of the source. */
   redact(text: string): string {
     return this.#redaction.text(text);
+  }
+
+  /** Calls that are not on their way by now fail as unsent; the others go on, with redirects and tokens that they need. */
+  beginNoMore(): void {
+    this.#isEnding = true;
   }
 
   /** Ends what is under way, and waits for it. */
@@ -170,6 +176,9 @@ export class SourceClient {
     let mayRefresh = true;
     let mayRepeat = plain.method !== 'POST' && plain.method !== 'PATCH';
     for (;;) {
+      if (this.#isEnding && purpose === 'job' && run.cost.calls === 0) {
+        throw new Failure('unsent', 'its worker is stopping');
+      }
       // Credentials are for the host that the call was meant for; another one of the source gets none.
       const isHome = purpose === 'job' && request.url.origin === plain.url.origin;
       const { outgoing, token } = isHome ? await this.#authorise(request, run) : { outgoing: request };

@@ -97,6 +97,12 @@ export class Worker extends Service {
     this.#refresher = new Refresher({ clientOf: (type) => this.#clients.of(type), now });
     this.#listener = new Listener({ url, events, channel: 'pgfresh_job', onNotification: () => this.#work.wake() });
     this.#lease = this.#newLease();
+    const onStopRequested = (): void => {
+      // What is claimed but not called yet goes back. That costs nothing, and a call would cost money.
+      this.#clients.beginNoMore();
+      this.#work.wake();
+    };
+    this.stopSignal.addEventListener('abort', onStopRequested, { once: true });
   }
 
   protected async onStart(): Promise<void> {
@@ -120,13 +126,11 @@ export class Worker extends Service {
 
   /** Finishes what is under way, or puts it back when the time is up. */
   protected async onStop(): Promise<void> {
-    const since = performance.now();
-    this.#work.wake();
     // A claim that is on its way still brings its jobs. A database that says nothing more must not keep us from ending.
     await within(patienceMs, this.#loops);
     const held = this.#held.size;
     await failpoint('worker.before-drain');
-    await within(this.#options.drainMs, this.#idle());
+    await within(this.#options.drainMs - this.stoppingForMs, this.#idle());
     const late = this.#held.size;
     this.#giveUp.abort();
     if (late > 0) await within(patienceMs, this.#idle());
@@ -134,7 +138,7 @@ export class Worker extends Service {
     // What could not be put back by its end is put back by the end of the lease.
     await within(patienceMs, Promise.all([this.#lease.stop(), this.#listener.stop()]));
     await this.#clients.close();
-    const ms = performance.now() - since;
+    const ms = this.stoppingForMs;
     this.#options.events.emit({ type: 'worker.drained', finished: held - late, putBack: late, ms });
   }
 

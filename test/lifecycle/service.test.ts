@@ -75,6 +75,15 @@ it('stops all in reverse order, also after a failure, and reports it', async () 
   expect(log.slice(3)).toEqual(['c stops', 'b stops', 'a stops']);
 });
 
+it('sound 6: tells all of them before it waits for the first', async () => {
+  const services = ['a', 'b', 'c'].map((name) => new Recorder(name, []));
+  for (const service of services) void service.start();
+  const stopped = stopAll(services);
+  expect(services.map(({ stopAsked }) => stopAsked)).toEqual([true, true, true]);
+  for (const { starting } of services) starting.resolve();
+  await stopped;
+});
+
 it.each([
   ['the result', false, false, 'done'],
   ["the stop's failure", false, true, 'does not stop'],

@@ -113,3 +113,27 @@ it('a scheduler whose lease was taken begins anew', async () => {
   await until(async () => (await newest()) > taken);
   expect(lost).toEqual([taken]);
 });
+
+it('sound 6: a scheduler that finishes its runs keeps its lease, and begins no others', async () => {
+  const { promise: result, resolve: finish } = Promise.withResolvers<{ success: true; message: string }>();
+  let begun = 0;
+  const slow = () => {
+    begun++;
+    return result;
+  };
+  const one = await scene.scheduler({ slow });
+  await scene.job('draining', { kind: 'handler', function_name: 'slow' });
+  await scene.job('later', { kind: 'handler', function_name: 'slow' });
+  await scene.db.query(`select pgfresh.trigger_scheduled_job('draining')`);
+  await until(() => begun === 1);
+  const stopped = one.stop();
+  const lease = `(select lease_until - pgfresh.clock() > interval '11 seconds' from pgfresh.scheduler order by id desc limit 1)`;
+  await scene.db.query(`update pgfresh.scheduler set lease_until = pgfresh.clock() + interval '1 second'`);
+  await scene.db.query(`select pgfresh.trigger_scheduled_job('later')`);
+  await until(async () => (await looked()) && (await scene.value<boolean>(lease)));
+  finish({ success: true, message: 'done' });
+  await stopped;
+  expect(begun).toBe(1);
+  expect((await scene.runs('draining')).map(({ state }) => state)).toEqual(['succeeded']);
+  await scene.db.query('delete from pgfresh.scheduled_jobs');
+});
