@@ -94,7 +94,7 @@ export const seedSignatures: readonly SeedSignature[] = [
   {
     seed: '001',
     theirs: 'fail_queue_job(job, message) → void',
-    ours: ['fail_queue_job', 'turn_back_jobs'],
+    ours: ['fail_queue_job', 'fail_jobs'],
     differs:
       'A transient failure waits before it is tried again, longer each time; a permanent one is said to be so and is not tried again. Bytes that the failed call has cost are counted. The number of retries is the data type’s. Returns the new state and the time of the next try.',
   },

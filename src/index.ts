@@ -48,9 +48,9 @@ export {
   type EnqueueResult,
   type JobEnd,
   type JobSuccess,
-  type TurnBackReason,
-  type TurnedBack,
-  type Verdict,
+  type FailureReason,
+  type PutBackReason,
+  type Unfinished,
 } from './queue/index.ts';
 export {
   backfillJob,

@@ -60,9 +60,9 @@ begin
   if v_attempt is not null then
     select jsonb_build_object('status', t.status, 'next_retry_at', t.next_retry_at)
     into v_result
-    from pgfresh.turn_back_jobs(
-      array[p_job_id], array[v_attempt], array[p_data_size_bytes], case when p_permanent then 'fail' else 'retry' end,
-      p_outcome, left(p_error_message, 4000), p_counts => not p_permanent) as t;
+    from pgfresh.fail_jobs(jsonb_build_array(jsonb_build_object(
+      'id', p_job_id, 'attempt', v_attempt, 'bytes', p_data_size_bytes, 'outcome', p_outcome,
+      'error', p_error_message, 'permanent', p_permanent, 'counts', not p_permanent))) as t;
   end if;
   return v_result;
 end
@@ -80,7 +80,8 @@ declare
   v_attempt int := pgfresh.running_attempt(p_job_id, p_attempt);
 begin
   return v_attempt is not null
-    and exists (select from pgfresh.turn_back_jobs(array[p_job_id], array[v_attempt], array[0], 'put_back'));
+    and exists (
+      select from pgfresh.put_back_jobs(jsonb_build_array(jsonb_build_object('id', p_job_id, 'attempt', v_attempt))));
 end
 $$;
 comment on function pgfresh.reset_job_immediate(bigint, int) is
@@ -121,15 +122,7 @@ begin
   if p_dry_run or v_ids is null then
     return coalesce(cardinality(v_ids), 0);
   end if;
-  return (
-    select coalesce(sum(ended.count), 0)
-    from generate_series(1, cardinality(v_ids), 10000) as chunk(first)
-    cross join lateral (
-      select count(*) as count
-      from pgfresh.turn_back_jobs(v_ids[chunk.first:chunk.first + 9999], null,
-        array_fill(0::bigint, array[least(10000, cardinality(v_ids) - chunk.first + 1)]), 'cancel')
-    ) as ended
-  );
+  return pgfresh.cancel_jobs(v_ids);
 end
 $$;
 comment on function pgfresh.cancel_queue_jobs(bigint[], text, text, text, text, boolean) is

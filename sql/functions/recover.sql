@@ -27,7 +27,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
-  v_stranded record;
+  v_stranded jsonb;
 begin
   -- Null would read as "knows of none", and everything that the worker holds would be put back.
   if p_known is null or array_position(p_known, null) is not null then
@@ -38,7 +38,7 @@ begin
   if not exists (select from pgfresh.worker where id = p_worker and lease_until > v_now) then
     return false;
   end if;
-  select coalesce(array_agg(held.id), '{}') as ids, coalesce(array_agg(held.attempt), '{}') as attempts
+  select jsonb_agg(jsonb_build_object('id', held.id, 'attempt', held.attempt))
   into v_stranded
   from (
     select j.id, j.attempt
@@ -49,9 +49,8 @@ begin
       and c.claimed_at < v_now - interval '5 seconds' and j.state = 'x'
     order by j.id for update of j skip locked
   ) as held;
-  if cardinality(v_stranded.ids) > 0 then
-    perform pgfresh.turn_back_jobs(
-      v_stranded.ids, v_stranded.attempts, array_fill(0::bigint, array[cardinality(v_stranded.ids)]), 'put_back');
+  if v_stranded is not null then
+    perform pgfresh.put_back_jobs(v_stranded);
   end if;
   -- As claims and recovery take them: the ledger of the sources, then the worker, then what it has claimed.
   update pgfresh.worker
@@ -80,7 +79,7 @@ as $$
 declare
   v_count int;
 begin
-  v_count := pgfresh.take_back(p_worker, 'put_back', null);
+  v_count := pgfresh.take_back(p_worker, false, null);
   delete from pgfresh.worker where id = p_worker and not exists (select from pgfresh.claim where worker = p_worker);
   -- What somebody has locked this moment was left out, and is left to recovery.
   update pgfresh.worker set lease_until = least(lease_until, pgfresh.clock()), idle = false where id = p_worker;
@@ -100,16 +99,15 @@ as $$
 $$;
 comment on function pgfresh.worker_called(bigint) is 'The name of a worker or SQL client, also when it is gone.';
 
-create or replace function pgfresh.take_back(p_worker bigint, p_verdict text, p_error text) returns int
+create or replace function pgfresh.take_back(p_worker bigint, p_lost boolean, p_error text) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_ids bigint[];
-  v_attempts int[];
+  v_held jsonb;
 begin
-  select array_agg(held.id), array_agg(held.attempt)
-  into v_ids, v_attempts
+  select jsonb_agg(jsonb_build_object('id', held.id, 'attempt', held.attempt, 'error', p_error))
+  into v_held
   from (
     select j.id, j.attempt
     from pgfresh.claim as c
@@ -119,9 +117,8 @@ begin
     order by j.id
     limit 10000 for update of j skip locked
   ) as held;
-  if v_ids is not null then
-    perform pgfresh.turn_back_jobs(
-      v_ids, v_attempts, array_fill(0::bigint, array[cardinality(v_ids)]), p_verdict, null, p_error);
+  if v_held is not null then
+    perform pgfresh.put_back_jobs(v_held, p_lost);
   end if;
   perform from pgfresh.worker where id = p_worker for update;
   delete from pgfresh.claim as c
@@ -130,10 +127,10 @@ begin
       select from unnest(c.job_ids) as job(id)
       join pgfresh.job as j on j.id = job.id and j.request = c.request
     );
-  return coalesce(cardinality(v_ids), 0);
+  return coalesce(jsonb_array_length(v_held), 0);
 end
 $$;
-comment on function pgfresh.take_back(bigint, text, text) is
+comment on function pgfresh.take_back(bigint, boolean, text) is
   'Takes back what a worker holds, except what is being ended this moment. A part of recovery.';
 
 create or replace function pgfresh.heartbeat_jobs(p_job_ids bigint[], p_attempts int[] default null) returns bigint[]
@@ -185,7 +182,8 @@ begin
   -- in the order in which ends of several sources take them.
   perform from pgfresh.source_state order by source_id for update;
   for v_silent in
-    select pgfresh.worker_called(held.worker) as name, array_agg(held.id) as ids, array_agg(held.attempt) as attempts
+    select jsonb_agg(jsonb_build_object('id', held.id, 'attempt', held.attempt, 'error',
+      format('no progress for its maximum, held by %s', pgfresh.worker_called(held.worker)))) as ends
     from (
       select j.id, j.attempt, j.worker
       from pgfresh.claim as c
@@ -198,10 +196,8 @@ begin
     ) as held
     group by held.worker
   loop
-    perform pgfresh.turn_back_jobs(
-      v_silent.ids, v_silent.attempts, array_fill(0::bigint, array[cardinality(v_silent.ids)]), 'lost', null,
-      format('no progress for its maximum, held by %s', v_silent.name));
-    v_count := v_count + cardinality(v_silent.ids);
+    perform pgfresh.put_back_jobs(v_silent.ends, true);
+    v_count := v_count + jsonb_array_length(v_silent.ends);
   end loop;
   return v_count;
 end
@@ -255,14 +251,14 @@ begin
     for v_worker in
       select id, name from pgfresh.worker where lease_until <= v_now order by id limit 100 for update skip locked
     loop
-      v_lost := v_lost + pgfresh.take_back(v_worker.id, 'lost', format('worker %s is gone', v_worker.name));
+      v_lost := v_lost + pgfresh.take_back(v_worker.id, true, format('worker %s is gone', v_worker.name));
       update pgfresh.worker_name set last_seen_at = v_now where id = v_worker.id;
       delete from pgfresh.worker
       where id = v_worker.id and not exists (select from pgfresh.claim where worker = v_worker.id);
       v_workers := v_workers + 1;
     end loop;
     foreach v_id in array v_retired loop
-      v_lost := v_lost + pgfresh.take_back(v_id, 'lost', format('worker %s has retired', pgfresh.worker_called(v_id)));
+      v_lost := v_lost + pgfresh.take_back(v_id, true, format('worker %s has retired', pgfresh.worker_called(v_id)));
     end loop;
   end if;
   v_silent := pgfresh.recover_silent_jobs(p_limit);

@@ -108,14 +108,14 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_held record;
+  v_held jsonb;
 begin
   if p_worker is null or p_request is null then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       'p_worker and p_request must not be null',
       'Pass the worker, and the name of the claim whose answer did not come.');
   end if;
-  select coalesce(array_agg(held.id), '{}') as ids, coalesce(array_agg(held.attempt), '{}') as attempts
+  select jsonb_agg(jsonb_build_object('id', held.id, 'attempt', held.attempt))
   into v_held
   from (
     select j.id, j.attempt
@@ -125,11 +125,10 @@ begin
     where c.request = p_request and c.worker = p_worker and j.state = 'x'
     order by j.id for update of j skip locked
   ) as held;
-  if cardinality(v_held.ids) > 0 then
-    perform pgfresh.turn_back_jobs(
-      v_held.ids, v_held.attempts, array_fill(0::bigint, array[cardinality(v_held.ids)]), 'put_back');
+  if v_held is not null then
+    perform pgfresh.put_back_jobs(v_held);
   end if;
-  return cardinality(v_held.ids);
+  return coalesce(jsonb_array_length(v_held), 0);
 end
 $$;
 comment on function pgfresh.release_claim(bigint, uuid) is

@@ -125,20 +125,13 @@ create or replace function pgfresh.forget_type() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_jobs bigint[] := array(select id from pgfresh.job where type_id = old.type_id order by id);
 begin
   -- The row is locked before this runs: who is just subscribing is done, and who comes later finds no data type.
   delete from pgfresh.active_subscriptions where type_id = old.type_id;
   delete from pgfresh.node_demand where type_id = old.type_id;
   -- Without their pairs nobody would ever take them, and they would be in the way of others.
   delete from pgfresh.demand_change where type_id = old.type_id;
-  perform pgfresh.turn_back_jobs(
-    v_jobs[first:first + 9999],
-    null,
-    array_fill(0::bigint, array[least(10000, cardinality(v_jobs) - first + 1)]),
-    'cancel')
-  from generate_series(1, cardinality(v_jobs), 10000) as first;
+  perform pgfresh.cancel_jobs(array(select id from pgfresh.job where type_id = old.type_id));
   delete from pgfresh.due where type_id = old.type_id;
   delete from pgfresh.pairs where type_id = old.type_id;
   -- After the jobs and pairs: whoever had one of those may have written these.

@@ -55,20 +55,377 @@ as $$
   where j.id = any (p_ids) and before.ended_at <= s.last_success_at
 $$;
 comment on function pgfresh.refused_alone(bigint[]) is
-  'Those of these jobs whose pair the provider refuses while it answers others. A part of turn_back_jobs.';
+  'Those of these jobs whose pair the provider refuses while it answers others. A part of fail_jobs.';
 
 /*
-  Every other end, and every way back into the queue. p_verdict:
-    retry      a transient failure: waits and tries again, or fails when its retries are used up
-    fail       a permanent failure
-    put_back   nobody's fault: ready again at once, nothing counted
-    lost       its worker is gone or it was silent too long: ready again at once, failed as worker_lost the third time
-    cancel     not wanted any more; the only one that also ends jobs that wait, and asks for no attempt
+  How a job ends other than by success, and how it comes back into the queue:
+    fail_jobs       it has failed: it waits and tries again, or is failed for good
+    put_back_jobs   it is not to blame: it is ready again at once, or after some times counted as a retry
+    cancel_jobs     it is not wanted any more; the only one that also ends jobs that wait
+  Each locks its jobs first, in the order of their ids, then decides about each, then writes.
 */
-create or replace function pgfresh.turn_back_jobs(
-  p_ids bigint[], p_attempts int[], p_bytes bigint[], p_verdict text, p_outcome text default null,
-  p_error text default null, p_calls int[] default null, p_counts boolean default false, p_fetch_ms int[] default null,
-  p_validate_ms int[] default null, p_requests uuid[] default null)
+do $$ begin
+  if to_regtype('pgfresh.job_end') is null then
+    create type pgfresh.job_end as (
+      -- What the caller says.
+      id bigint, attempt int, request uuid, bytes bigint, calls int, fetch_ms int, validate_ms int,
+      outcome text, error text, permanent boolean, counts boolean,
+      -- What the job is.
+      type_id int, key text, source_id int, api_key smallint, priority int, claimed_at timestamptz, reserved bigint,
+      retries int, max_retries int, lost int, put_backs int, rerun boolean,
+      -- What becomes of it.
+      status text, next_at timestamptz);
+  end if;
+end $$;
+comment on type pgfresh.job_end is
+  'The end of a job other than by success. '
+  'fail_jobs and put_back_jobs take its first fields as a JSON array of objects, and decide about the rest.';
+
+create or replace function pgfresh.require_job_ends(p_ends jsonb) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if jsonb_typeof(p_ends) is distinct from 'array' or jsonb_array_length(p_ends) > 10000
+      or exists (select from jsonb_array_elements(p_ends) as e(said) where jsonb_typeof(e.said) <> 'object') then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_ends must be a JSON array of at most 10000 objects',
+      'Pass {"id", "attempt", "bytes", ...} for each job.');
+  end if;
+  -- A larger id has no token.
+  if exists (
+    select from jsonb_populate_recordset(null::pgfresh.job_end, p_ends) as e
+    where (
+      e.id between 1 and 8796093022207 and e.attempt >= 0
+      and coalesce(e.bytes, 0) between 0 and 1000000000000000 and coalesce(e.calls, 0) between 0 and 1000000
+      and coalesce(e.fetch_ms, 0) >= 0 and coalesce(e.validate_ms, 0) >= 0
+    ) is not true
+  ) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'each end needs an id from 1 to 8796093022207 and an attempt; bytes are from 0 to 1e15, calls from 0 to 1000000, '
+      'and no time is negative',
+      'Pass id and attempt as the claim returned them, and what the call has cost.');
+  end if;
+  perform pgfresh.require_outcome(said.outcome)
+  from (
+    select distinct e.outcome
+    from jsonb_populate_recordset(null::pgfresh.job_end, p_ends) as e
+    where e.outcome is not null
+  ) as said;
+end
+$$;
+comment on function pgfresh.require_job_ends(jsonb) is 'Refuses what does not describe ends of jobs.';
+
+-- Fence first: only a job that still runs in the given attempt, and under the given claim, is ended.
+create or replace function pgfresh.lock_ends(p_ends jsonb) returns pgfresh.job_end[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_ids bigint[];
+  v_ends pgfresh.job_end[];
+begin
+  perform pgfresh.require_job_ends(p_ends);
+  v_ids := array(select e.id from jsonb_populate_recordset(null::pgfresh.job_end, p_ends) as e);
+  select coalesce(array_agg(row(
+    t.id, t.attempt, t.request, coalesce(t.bytes, 0), coalesce(t.calls, (t.bytes > 0)::int, 0),
+    t.fetch_ms, t.validate_ms, t.outcome, left(t.error, 4000), coalesce(t.permanent, false), coalesce(t.counts, false),
+    t.type_id, t.key, t.source_id, coalesce(t.api_key, 1::smallint), t.priority, t.claimed_at, t.reserved,
+    t.retries, t.max_retries, t.lost, t.put_backs, t.rerun,
+    null, null)::pgfresh.job_end order by t.id), '{}')
+  into v_ends
+  from (
+    select e.id, e.attempt, e.request, e.bytes, e.calls, e.fetch_ms, e.validate_ms, e.outcome, e.error,
+      e.permanent, e.counts, j.type_id, j.key, j.source_id, j.api_key, j.priority, j.claimed_at, j.reserved,
+      j.retries, r.max_retries, j.lost, j.put_backs, j.rerun
+    from pgfresh.job as j
+    join jsonb_populate_recordset(null::pgfresh.job_end, p_ends) as e on e.id = j.id
+    join pgfresh.data_type_registry as r on r.type_id = j.type_id
+    where j.id = any (v_ids) and j.state = 'x' and j.attempt = e.attempt and j.request = coalesce(e.request, j.request)
+    order by j.id for update of j
+  ) as t;
+  if cardinality(v_ends) <> (select count(distinct e.id) from unnest(v_ends) as e) then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'one job twice', 'Name each job once.');
+  end if;
+  return v_ends;
+end
+$$;
+comment on function pgfresh.lock_ends(jsonb) is
+  'Locks the jobs that still run in the given attempts, and returns their ends with what is known of them. '
+  'A part of fail_jobs and put_back_jobs.';
+
+create or replace function pgfresh.requeue_ends(p_ends pgfresh.job_end[], p_now timestamptz) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_ids bigint[] := array(select e.id from unnest(p_ends) as e where e.status in ('retryable', 'pending'));
+begin
+  if v_ids = '{}' then
+    return;
+  end if;
+  insert into pgfresh.history_attempt (
+    id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority,
+    attempt, retries, lost, fetch_ms, validate_ms, status, outcome, key, error, metadata)
+  select
+    j.id, p_now, j.created_at, j.claimed_at, e.bytes, e.calls, j.worker, j.type_id, j.source_id, j.priority,
+    j.attempt, j.retries, j.lost, e.fetch_ms, e.validate_ms, e.status, e.outcome, j.key, e.error, j.metadata
+  from pgfresh.job as j
+  join unnest(p_ends) as e on e.id = j.id
+  where j.id = any (v_ids);
+  update pgfresh.job as j
+  set state = case when e.status = 'retryable' then 'w' else 'r' end::"char", run_at = e.next_at,
+    worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0, api_key = null,
+    -- A retry is the run that was asked for while this one ran.
+    rerun = j.rerun and e.status = 'pending',
+    retries = j.retries + (e.status = 'retryable')::int, lost = e.lost, put_backs = e.put_backs,
+    error = coalesce(e.error, j.error)
+  from unnest(p_ends) as e
+  where j.id = any (v_ids) and j.id = e.id;
+  if exists (select from unnest(p_ends) as e where e.status = 'pending') then
+    perform pgfresh.wake_workers();
+  end if;
+end
+$$;
+comment on function pgfresh.requeue_ends(pgfresh.job_end[], timestamptz) is
+  'Puts jobs back into the queue whose status is pending or retryable, and keeps their attempt. '
+  'A part of fail_jobs and put_back_jobs.';
+
+create or replace function pgfresh.close_ends(p_ends pgfresh.job_end[], p_now timestamptz) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_ids bigint[] := array(select e.id from unnest(p_ends) as e where e.status in ('failed', 'cancelled'));
+  v_again bigint[];
+  v_type record;
+begin
+  if v_ids = '{}' then
+    return;
+  end if;
+  with gone as (
+    delete from pgfresh.job as j
+    using unnest(p_ends) as e
+    where j.id = any (v_ids) and j.id = e.id
+    returning j.id, j.created_at, j.claimed_at, j.worker, j.type_id, j.source_id, j.priority, j.attempt, j.retries,
+      j.key, j.metadata, e.bytes, e.calls, e.lost, e.fetch_ms, e.validate_ms, e.status, e.outcome,
+      coalesce(e.error, j.error) as error
+  )
+  insert into pgfresh.history_other (
+    id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority,
+    attempt, retries, lost, fetch_ms, validate_ms, status, outcome, key, error, metadata)
+  select
+    id, p_now, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority,
+    attempt, retries, lost, fetch_ms, validate_ms, status, outcome, key, error, metadata
+  from gone;
+  for v_type in
+    select e.type_id, array_agg(e.key) as keys
+    from unnest(p_ends) as e
+    where e.id = any (v_ids)
+    group by e.type_id
+    order by e.type_id
+  loop
+    with freed as (
+      update pgfresh.pairs as p
+      set last_job = p.job_id, job_id = null, fails = p.fails + (hold.status = 'failed')::int,
+        outcome = hold.outcome, next_ask_at = hold.until, waits_for = null,
+        due_at = case when p.demanded then least(p.due_at, hold.until) else p.due_at end
+      from (
+        select h.key, e.status, e.outcome,
+          p_now + case
+            when e.status = 'cancelled' then least(r.ttl, interval '24 hours')
+            else pgfresh.failure_hold(r.ttl, h.fails + 1)
+          end as until
+        from pgfresh.pairs as h
+        join unnest(p_ends) as e on e.type_id = h.type_id and e.key = h.key
+        join pgfresh.data_type_registry as r on r.type_id = h.type_id
+        where h.type_id = v_type.type_id and h.key = any (v_type.keys)
+      ) as hold
+      where p.type_id = v_type.type_id and p.key = any (v_type.keys) and p.key = hold.key
+      returning p.key, p.demanded, p.due_at, hold.until, hold.outcome
+    ), refused as (
+      insert into pgfresh.refused_pair (type_id, key)
+      select v_type.type_id, f.key from freed as f where pgfresh.is_refused_answer(f.outcome) order by f.key
+      on conflict do nothing
+    )
+    insert into pgfresh.due (due_at, type_id, key)
+    select f.until, v_type.type_id, f.key from freed as f where f.demanded and f.due_at = f.until
+    on conflict do nothing;
+  end loop;
+  v_again := array(select e.id from unnest(p_ends) as e where e.status = 'failed' and e.rerun);
+  if v_again <> '{}' then
+    perform pgfresh.run_again(v_again, p_now);
+  end if;
+end
+$$;
+comment on function pgfresh.close_ends(pgfresh.job_end[], timestamptz) is
+  'Moves jobs to the history whose status is failed or cancelled, and sets when their pairs are asked for again. '
+  'A part of fail_jobs, put_back_jobs and cancel_jobs.';
+
+-- After the rows of the sources, if those are needed at all: who needs both takes them in this order.
+create or replace function pgfresh.settle_ends(p_ends pgfresh.job_end[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_total record;
+begin
+  for v_total in
+    select e.source_id, sum(e.reserved)::bigint as reserved, sum(e.bytes)::bigint as bytes,
+      sum(e.calls)::bigint as calls
+    from unnest(p_ends) as e
+    group by e.source_id
+    order by e.source_id
+  loop
+    perform pgfresh.settle_usage(v_total.source_id, v_total.reserved, v_total.bytes, v_total.calls);
+  end loop;
+end
+$$;
+comment on function pgfresh.settle_ends(pgfresh.job_end[]) is
+  'Books what jobs have cost, source by source in their order. A part of fail_jobs, put_back_jobs and cancel_jobs.';
+
+create or replace function pgfresh.mark_ends(p_ends pgfresh.job_end[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgfresh.mark_pairs(e.type_id, array_agg(e.key)) from unnest(p_ends) as e group by e.type_id;
+end
+$$;
+comment on function pgfresh.mark_ends(pgfresh.job_end[]) is
+  'Tells those who watch the pairs that their state has changed. A part of fail_jobs, put_back_jobs and cancel_jobs.';
+
+/*
+  What the provider refuses because of an API key has not failed: it waits for a key that is accepted. But one that
+  tried a refused key has used up one of its retries, and comes after others: it may be this pair that is refused, and
+  then the source would wait for it for ever.
+*/
+create or replace function pgfresh.judge_denials(p_ends pgfresh.job_end[], p_now timestamptz)
+returns pgfresh.job_end[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_ends pgfresh.job_end[] := p_ends;
+  v_end pgfresh.job_end;
+  v_denied bigint[] := array(select e.id from unnest(p_ends) as e where e.outcome in ('unauthorized', 'forbidden'));
+  v_alone bigint[];
+  v_key record;
+  v_opened_at timestamptz;
+  v_until timestamptz;
+begin
+  if v_denied = '{}' then
+    return v_ends;
+  end if;
+  v_alone := pgfresh.refused_alone(v_denied);
+  for i in 1..cardinality(v_ends) loop
+    v_end := v_ends[i];
+    continue when v_end.id <> all (v_alone);
+    v_end.status := 'failed';
+    v_ends[i] := v_end;
+  end loop;
+  for v_key in
+    select e.source_id, e.api_key, e.outcome, array_agg(e.type_id || ' ' || e.key) as names,
+      max(e.claimed_at) as claimed_at, min(e.error) as error
+    from unnest(p_ends) as e
+    where e.id = any (v_denied) and e.id <> all (v_alone)
+    group by e.source_id, e.api_key, e.outcome
+    order by e.source_id, e.api_key, e.outcome
+  loop
+    select b.opened_at
+    into v_opened_at
+    from pgfresh.breaker as b
+    where b.source_id = v_key.source_id and b.api_key = v_key.api_key;
+    continue when not pgfresh.note_trouble(
+      v_key.source_id, v_key.api_key, null, 'denied', v_key.names,
+      case when v_key.outcome = 'unauthorized' then 1 else 3 end, v_key.claimed_at, v_key.error, p_now);
+    select b.paused_until + interval '30 seconds'
+    into v_until
+    from pgfresh.breaker as b
+    where b.source_id = v_key.source_id and b.api_key = v_key.api_key;
+    for i in 1..cardinality(v_ends) loop
+      v_end := v_ends[i];
+      continue when v_end.source_id <> v_key.source_id or v_end.api_key <> v_key.api_key
+        or v_end.outcome <> v_key.outcome or v_end.id = any (v_alone);
+      v_end.status := 'pending';
+      v_end.next_at := p_now;
+      if v_end.claimed_at >= v_opened_at then
+        v_end.status := case when v_end.retries >= v_end.max_retries then 'failed' else 'retryable' end;
+        v_end.next_at := v_until;
+      end if;
+      v_ends[i] := v_end;
+    end loop;
+  end loop;
+  return v_ends;
+end
+$$;
+comment on function pgfresh.judge_denials(pgfresh.job_end[], timestamptz) is
+  'Decides about ends of which the provider does not accept the API key, and counts them for the key. '
+  'A part of fail_jobs.';
+
+-- The data type of refused answers is left alone where they are too many in a row.
+create or replace function pgfresh.note_refusals(p_ends pgfresh.job_end[], p_now timestamptz) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_type record;
+begin
+  for v_type in
+    select e.type_id, r.source_id, s.breaker_failures, s.breaker_pause, array_agg(e.type_id || ' ' || e.key) as names,
+      max(e.claimed_at) as claimed_at, min(e.error) as error, min(e.key) filter (where e.status = 'failed') as probe
+    from unnest(p_ends) as e
+    join pgfresh.data_type_registry as r on r.type_id = e.type_id
+    join pgfresh.sources as s on s.id = r.source_id
+    where pgfresh.is_refused_answer(e.outcome)
+    group by e.type_id, r.source_id, s.breaker_failures, s.breaker_pause
+    order by e.type_id
+  loop
+    perform pgfresh.note_trouble(
+      v_type.source_id, null, v_type.type_id, 'refused', v_type.names, v_type.breaker_failures, v_type.claimed_at,
+      v_type.error, p_now);
+    -- One of them tries when the pause ends, after those that wait already: or none would, if all are held.
+    with pause as (
+      select b.paused_until + interval '30 seconds' as until
+      from pgfresh.breaker as b
+      -- Paused just now, and not by those before it.
+      where b.type_id = v_type.type_id and b.paused_until = p_now + v_type.breaker_pause
+    ), probe as (
+      update pgfresh.pairs as p
+      set next_ask_at = pause.until, due_at = case when p.demanded then pause.until else p.due_at end
+      from pause
+      where p.type_id = v_type.type_id and p.key = v_type.probe and p.job_id is null and p.next_ask_at > pause.until
+      returning p.demanded, pause.until
+    )
+    insert into pgfresh.due (due_at, type_id, key)
+    select p.until, v_type.type_id, v_type.probe from probe as p where p.demanded
+    on conflict do nothing;
+  end loop;
+end
+$$;
+comment on function pgfresh.note_refusals(pgfresh.job_end[], timestamptz) is
+  'Counts refused answers for their data types. A part of fail_jobs.';
+
+create or replace function pgfresh.note_failures(p_ends pgfresh.job_end[], p_now timestamptz) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgfresh.note_failure(f.source_id, f.ids, f.retries, f.claimed_at, f.error, p_now)
+  from (
+    select e.source_id, array_agg(e.id) as ids, count(*) filter (where e.status = 'retryable')::int as retries,
+      max(e.claimed_at) as claimed_at, min(e.error) as error
+    from unnest(p_ends) as e
+    where e.counts
+    group by e.source_id
+    order by e.source_id
+  ) as f;
+end
+$$;
+comment on function pgfresh.note_failures(pgfresh.job_end[], timestamptz) is
+  'Counts failures of sources for their breakers. A part of fail_jobs.';
+
+create or replace function pgfresh.fail_jobs(p_ends jsonb)
 returns table (id bigint, status text, next_retry_at timestamptz)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -81,287 +438,150 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := pgfresh.clock();
-  v_ids bigint[]; v_statuses text[]; v_times timestamptz[]; v_sources int[];
-  v_reserved bigint[]; v_bytes bigint[]; v_calls int[]; v_again bigint[];
-  v_claimed timestamptz[]; v_api_keys smallint[]; v_names text[]; v_spent boolean[]; v_alone bigint[] := '{}';
-  v_opened_at timestamptz;
-  v_refused boolean := coalesce(p_verdict in ('retry', 'fail'), false) and pgfresh.is_refused_answer(p_outcome);
-  v_after timestamptz;
-  v_pairs record;
-  v_total record;
+  v_ends pgfresh.job_end[] := pgfresh.lock_ends(p_ends);
+  v_end pgfresh.job_end;
 begin
-  perform pgfresh.require_ends(
-    p_ids, coalesce(p_attempts, array_fill(0, array[coalesce(cardinality(p_ids), 0)])), p_bytes, p_requests);
-  if p_outcome is not null then perform pgfresh.require_outcome(p_outcome); end if;
-  if p_verdict is null or p_verdict not in ('retry', 'fail', 'put_back', 'lost', 'cancel')
-      or (p_attempts is null and p_verdict <> 'cancel') then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      format(
-        'p_verdict must be retry, fail, put_back, lost or cancel, and all but cancel need attempts; got %s',
-        coalesce(left(quote_literal(p_verdict), 60), 'null')),
-      'See the comment of turn_back_jobs.');
-  end if;
-  perform pgfresh.require_measures(cardinality(p_ids), p_calls, p_fetch_ms, p_validate_ms, null);
-  if p_counts is null or (p_counts and p_verdict not in ('retry', 'fail')) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      'p_counts must be true or false, and only a retry or a failure can be the source''s',
-      'Leave it out where the source is not to blame.');
-  end if;
-  -- Each step by itself, on the rows that the first one has locked.
-  select array_agg(t.id), array_agg(t.status), array_agg(t.next_at), array_agg(t.source_id), array_agg(t.reserved),
-    -- Nobody knows whether a lost or cancelled call was made and what it has cost, so it counts as it was reserved.
-    array_agg(case when p_verdict in ('lost', 'cancel') then t.reserved else t.said end),
-    array_agg(case
-      when p_verdict not in ('lost', 'cancel') then coalesce(t.calls, (t.said > 0)::int)
-      else t.ran::int
-    end),
-    array_agg(t.claimed_at), array_agg(t.api_key), array_agg(t.type_id || ' ' || t.key), array_agg(t.spent)
-  into v_ids, v_statuses, v_times, v_sources, v_reserved, v_bytes, v_calls, v_claimed, v_api_keys, v_names, v_spent
-  from (
-    select j.id, j.source_id, j.reserved, j.state = 'x' as ran, e.bytes as said, e.calls,
-      j.type_id, j.key, j.claimed_at, coalesce(j.api_key, 1::smallint) as api_key, j.retries >= r.max_retries as spent,
-      case
-        when p_verdict = 'cancel' then 'cancelled'
-        when p_verdict = 'fail'
-          or (p_verdict = 'lost' and j.lost >= 2)
-          or (p_verdict = 'retry' and j.retries >= r.max_retries) then 'failed'
-        when p_verdict = 'retry' then 'retryable'
-        else 'pending'
-      end as status,
-      -- A refresh that was forced while it ran does not wait.
-      case
-        when p_verdict = 'retry' and not j.rerun then v_now + pgfresh.retry_delay(j.retries, j.priority)
-        else v_now
-      end as next_at
-    from pgfresh.job as j
-    join unnest(p_ids, p_attempts, p_bytes, p_calls, p_requests) as e(id, attempt, bytes, calls, request)
-      on e.id = j.id
-    join pgfresh.data_type_registry as r on r.type_id = j.type_id
-    where j.id = any (p_ids)
-      and (p_verdict = 'cancel'
-        or (j.state = 'x' and j.attempt = e.attempt and j.request = coalesce(e.request, j.request)))
-    order by j.id for update of j
-  ) as t;
-  if v_ids is null then
+  if v_ends = '{}' then
     return;
   end if;
-  if cardinality(v_ids) <> (select count(distinct named.id) from unnest(v_ids) as named(id)) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID', 'one job twice', 'Name each job once.');
-  end if;
-
-  /*
-    What the provider refuses because of an API key has not failed: it waits for a key that is accepted. But one that
-    tried a refused key has used up one of its retries, and comes after others: it may be this pair that is refused,
-    and then the source would wait for it for ever.
-  */
-  if p_outcome in ('unauthorized', 'forbidden') and p_verdict in ('fail', 'retry', 'put_back') then
-    v_alone := pgfresh.refused_alone(v_ids);
-    v_statuses := array(
-      select case when t.id = any (v_alone) then 'failed' else t.status end
-      from unnest(v_ids, v_statuses) with ordinality as t(id, status, place)
-      order by t.place);
-    for v_total in
-      select t.source_id, t.api_key, array_agg(t.name) as names, max(t.claimed_at) as claimed_at, array_agg(t.id) as ids
-      from unnest(v_ids, v_sources, v_api_keys, v_names, v_claimed) as t(id, source_id, api_key, name, claimed_at)
-      where t.id <> all (v_alone)
-      group by t.source_id, t.api_key
-      order by t.source_id, t.api_key
-    loop
-      select b.opened_at
-      into v_opened_at
-      from pgfresh.breaker as b
-      where b.source_id = v_total.source_id and b.api_key = v_total.api_key;
-      if pgfresh.note_trouble(
-          v_total.source_id, v_total.api_key, null, 'denied', v_total.names,
-          case when p_outcome = 'unauthorized' then 1 else 3 end, v_total.claimed_at, p_error, v_now) then
-        select b.paused_until + interval '30 seconds'
-        into v_after
-        from pgfresh.breaker as b
-        where b.source_id = v_total.source_id and b.api_key = v_total.api_key;
-        select array_agg(t.status order by t.place),
-          array_agg(case when t.is_probe then v_after else t.next_at end order by t.place)
-        into v_statuses, v_times
-        from (
-          select t.place, t.next_at, p.is_probe,
-            case
-              when t.id <> all (v_total.ids) then t.status
-              when not p.is_probe then 'pending'
-              when t.spent then 'failed'
-              else 'retryable'
-            end as status
-          from unnest(v_ids, v_statuses, v_times, v_claimed, v_spent)
-            with ordinality as t(id, status, next_at, claimed_at, spent, place)
-          cross join lateral (
-            select t.id = any (v_total.ids) and coalesce(t.claimed_at >= v_opened_at, false) as is_probe
-          ) as p
-        ) as t;
-      end if;
-    end loop;
-  end if;
-  v_again := array(
-    select j.id
-    from unnest(v_ids, v_statuses) as t(id, status)
-    join pgfresh.job as j on j.id = t.id
-    where j.id = any (v_ids) and j.rerun and t.status = 'failed');
-
-  if p_verdict <> 'put_back' or v_statuses && array['failed', 'retryable'] then
-    perform pgfresh.mark_pairs(j.type_id, array_agg(j.key))
-    from pgfresh.job as j
-    where j.id = any (v_ids)
-    group by j.type_id;
-  end if;
-
-  insert into pgfresh.history_attempt (
-    id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority,
-    attempt, retries, lost, fetch_ms, validate_ms, status,
-    outcome,
-    key, error, metadata)
-  select
-    j.id, v_now, j.created_at, j.claimed_at, t.bytes, t.calls, j.worker, j.type_id, j.source_id, j.priority,
-    j.attempt, j.retries, j.lost,
-    p_fetch_ms[array_position(p_ids, j.id)], p_validate_ms[array_position(p_ids, j.id)], t.status,
-    coalesce(
-      p_outcome,
-      case p_verdict when 'lost' then 'worker_lost' when 'put_back' then 'interrupted' else 'failed' end),
-    j.key, left(p_error, 4000), j.metadata
-  from pgfresh.job as j
-  join unnest(v_ids, v_statuses, v_bytes, v_calls) as t(id, status, bytes, calls) on t.id = j.id
-  where j.id = any (v_ids) and t.status in ('retryable', 'pending');
-
-  update pgfresh.job as j
-  set state = case when t.status = 'retryable' then 'w' else 'r' end::"char", run_at = t.next_at,
-    worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0, api_key = null,
-    rerun = j.rerun and p_verdict <> 'retry',
-    retries = j.retries + (t.status = 'retryable')::int, lost = j.lost + (p_verdict = 'lost')::int,
-    error = coalesce(left(p_error, 4000), j.error)
-  from unnest(v_ids, v_statuses, v_times) as t(id, status, next_at)
-  where j.id = any (v_ids) and j.id = t.id and t.status in ('retryable', 'pending');
-
-  with gone as (
-    delete from pgfresh.job as j
-    using unnest(v_ids, v_statuses, v_bytes, v_calls) as t(id, status, bytes, calls)
-    where j.id = any (v_ids) and j.id = t.id and t.status in ('failed', 'cancelled')
-    returning j.*, t.status, t.bytes, t.calls,
-      p_fetch_ms[array_position(p_ids, j.id)] as fetch_ms,
-      p_validate_ms[array_position(p_ids, j.id)] as validate_ms
-  ), history as (
-    insert into pgfresh.history_other (
-      id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority,
-      attempt, retries, lost, fetch_ms, validate_ms, status,
-      outcome,
-      key, error, metadata)
-    select
-      id, v_now, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority,
-      attempt, retries, lost + (p_verdict = 'lost')::int, fetch_ms, validate_ms, status,
-      coalesce(p_outcome, case when p_verdict = 'lost' then 'worker_lost' else status end),
-      key, coalesce(left(p_error, 4000), error), metadata
-    from gone
-  )
-  select array_agg(type_id) as types, array_agg(key) as keys into v_pairs from gone;
-  for v_total in
-    select g.type_id, array_agg(g.key) as keys
-    from unnest(v_pairs.types, v_pairs.keys) as g(type_id, key)
-    group by g.type_id
-    order by g.type_id
-  loop
-    with freed as (
-      update pgfresh.pairs as p
-      set last_job = p.job_id, job_id = null, fails = p.fails + (p_verdict <> 'cancel')::int,
-        outcome = coalesce(p_outcome, case p_verdict
-          when 'lost' then 'worker_lost'
-          when 'cancel' then 'cancelled'
-          else 'failed'
-        end),
-        next_ask_at = hold.until, waits_for = null,
-        due_at = case when p.demanded then least(p.due_at, hold.until) else p.due_at end
-      from (
-        select h.key,
-          v_now + case
-            when p_verdict = 'cancel' then least(r.ttl, interval '24 hours')
-            else pgfresh.failure_hold(r.ttl, h.fails + 1)
-          end as until
-        from pgfresh.pairs as h
-        join pgfresh.data_type_registry as r on r.type_id = h.type_id
-        where h.type_id = v_total.type_id and h.key = any (v_total.keys)
-      ) as hold
-      where p.type_id = v_total.type_id and p.key = any (v_total.keys) and p.key = hold.key
-      returning p.key, p.demanded, p.due_at, hold.until
-    ), refused as (
-      insert into pgfresh.refused_pair (type_id, key)
-      select v_total.type_id, f.key from freed as f where v_refused order by f.key
-      on conflict do nothing
-    )
-    insert into pgfresh.due (due_at, type_id, key)
-    select f.until, v_total.type_id, f.key from freed as f where f.demanded and f.due_at = f.until
-    on conflict do nothing;
+  for i in 1..cardinality(v_ends) loop
+    v_end := v_ends[i];
+    v_end.outcome := coalesce(v_end.outcome, 'failed');
+    v_end.status := case when v_end.permanent or v_end.retries >= v_end.max_retries then 'failed' else 'retryable' end;
+    -- A refresh that was forced while it ran does not wait.
+    v_end.next_at := case
+      when v_end.rerun then v_now
+      else v_now + pgfresh.retry_delay(v_end.retries, v_end.priority)
+    end;
+    v_ends[i] := v_end;
   end loop;
-  if v_again <> '{}' then
-    perform pgfresh.run_again(v_again, v_now);
-  end if;
-
-  -- Before the ledger: whoever needs both takes the row of the source first.
-  if v_refused then
-    perform pgfresh.note_trouble(
-      r.source_id, null, t.type_id, 'refused', t.names, s.breaker_failures, t.claimed_at, p_error, v_now)
-    from (
-      select split_part(n.name, ' ', 1)::int as type_id, array_agg(n.name) as names, max(n.claimed_at) as claimed_at
-      from unnest(v_names, v_claimed) as n(name, claimed_at)
-      group by 1
-      order by 1
-    ) as t
-    join pgfresh.data_type_registry as r on r.type_id = t.type_id
-    join pgfresh.sources as s on s.id = r.source_id;
-    -- One of them tries when the pause ends, after those that wait already: or nobody would, if all are held.
-    for v_total in
-      select g.type_id, min(g.key) as key, b.paused_until + interval '30 seconds' as until
-      from unnest(v_pairs.types, v_pairs.keys) as g(type_id, key)
-      join pgfresh.data_type_registry as r on r.type_id = g.type_id
-      join pgfresh.sources as s on s.id = r.source_id
-      join pgfresh.breaker as b on b.type_id = g.type_id
-      -- Paused just now, and not by those before it.
-      where b.paused_until = v_now + s.breaker_pause
-      group by g.type_id, b.paused_until
-      order by g.type_id
-    loop
-      with probe as (
-        update pgfresh.pairs as p
-        set next_ask_at = v_total.until, due_at = case when p.demanded then v_total.until else p.due_at end
-        where p.type_id = v_total.type_id and p.key = v_total.key
-          and p.job_id is null and p.next_ask_at > v_total.until
-        returning p.demanded
-      )
-      insert into pgfresh.due (due_at, type_id, key)
-      select v_total.until, v_total.type_id, v_total.key from probe as p where p.demanded
-      on conflict do nothing;
-    end loop;
-  end if;
-
-  for v_total in
-    select s.source_id, sum(s.reserved)::bigint as reserved, sum(s.bytes)::bigint as bytes,
-      sum(s.calls)::bigint as calls, array_agg(s.id) as ids,
-      count(*) filter (where s.status = 'retryable')::int as retries, max(s.claimed_at) as claimed_at
-    from unnest(v_ids, v_statuses, v_sources, v_reserved, v_bytes, v_calls, v_claimed)
-      as s(id, status, source_id, reserved, bytes, calls, claimed_at)
-    group by s.source_id
-    order by s.source_id
-  loop
-    if p_counts then
-      perform pgfresh.note_failure(
-        v_total.source_id, v_total.ids, v_total.retries, v_total.claimed_at, p_error, v_now);
-    end if;
-    perform pgfresh.settle_usage(v_total.source_id, v_total.reserved, v_total.bytes, v_total.calls);
-  end loop;
-  if 'pending' = any (v_statuses) then
-    perform pgfresh.wake_workers();
-  end if;
+  -- The rows of the sources, each once and in their order, before anything of their ledgers.
+  perform
+  from pgfresh.sources as s
+  where s.id = any (array(
+    select e.source_id
+    from unnest(v_ends) as e
+    where e.counts or e.outcome in ('unauthorized', 'forbidden') or pgfresh.is_refused_answer(e.outcome)
+  ))
+  order by s.id for no key update;
+  v_ends := pgfresh.judge_denials(v_ends, v_now);
+  perform pgfresh.mark_ends(v_ends);
+  perform pgfresh.requeue_ends(v_ends, v_now);
+  perform pgfresh.close_ends(v_ends, v_now);
+  perform pgfresh.note_refusals(v_ends, v_now);
+  perform pgfresh.note_failures(v_ends, v_now);
+  perform pgfresh.settle_ends(v_ends);
   return query
-    select t.id, t.status, case when t.status = 'retryable' then t.next_at end
-    from unnest(v_ids, v_statuses, v_times) as t(id, status, next_at);
+    select e.id, e.status, case when e.status = 'retryable' then e.next_at end from unnest(v_ends) as e;
 end
 $$;
-comment on function pgfresh.turn_back_jobs(
-  bigint[], int[], bigint[], text, text, text, int[], boolean, int[], int[], uuid[]) is
-  'Ends jobs other than by success, or puts them back: retry, fail, put_back, lost, cancel. '
-  'p_calls is how often the provider was called for each (once where bytes were used, if nothing is said); '
-  'p_counts says that it is a failure of the source, which its breaker counts. '
+comment on function pgfresh.fail_jobs(jsonb) is
+  'Ends attempts that have failed. p_ends is a JSON array with an object for each: id and attempt as the claim '
+  'returned them, and if they are known request (the name of its claim, required when claiming with p_alone), bytes, '
+  'calls (how often the provider was called; once where bytes were used, if nothing is said), fetch_ms, validate_ms, '
+  'outcome and error; permanent: true if another try changes nothing; '
+  'counts: true if it is a failure of the source, which its breaker counts. '
+  'What is not permanent waits and is tried again up to the type''s max_retries. '
   'Returns what became of each that was still running in the given attempt.';
+
+create or replace function pgfresh.put_back_jobs(p_ends jsonb, p_lost boolean default false)
+returns table (id bigint, status text, next_retry_at timestamptz)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_nestloop = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_ends pgfresh.job_end[];
+  v_end pgfresh.job_end;
+begin
+  if p_lost is null then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_lost must be true or false',
+      'Pass true only where the holder of the jobs is gone.');
+  end if;
+  v_ends := pgfresh.lock_ends(p_ends);
+  if v_ends = '{}' then
+    return;
+  end if;
+  for i in 1..cardinality(v_ends) loop
+    v_end := v_ends[i];
+    v_end.next_at := v_now;
+    v_end.status := 'pending';
+    v_end.outcome := coalesce(v_end.outcome, case when p_lost then 'worker_lost' else 'interrupted' end);
+    if p_lost then
+      -- Nobody knows whether a lost call was made and what it has cost, so it counts as it was reserved.
+      v_end.bytes := v_end.reserved;
+      v_end.calls := 1;
+      v_end.lost := v_end.lost + 1;
+      v_end.status := case when v_end.lost >= 3 then 'failed' else 'pending' end;
+    else
+      v_end.put_backs := v_end.put_backs + 1;
+    end if;
+    v_ends[i] := v_end;
+  end loop;
+  if p_lost or exists (select from unnest(v_ends) as e where e.status <> 'pending') then
+    perform pgfresh.mark_ends(v_ends);
+  end if;
+  perform pgfresh.requeue_ends(v_ends, v_now);
+  perform pgfresh.close_ends(v_ends, v_now);
+  perform pgfresh.settle_ends(v_ends);
+  return query
+    select e.id, e.status, case when e.status = 'retryable' then e.next_at end from unnest(v_ends) as e;
+end
+$$;
+comment on function pgfresh.put_back_jobs(jsonb, boolean) is
+  'Makes running jobs ready again at once, without counting a retry: the job is not to blame. '
+  'p_ends is as for fail_jobs, without permanent and counts. '
+  'p_lost says that their holder is gone: what they have cost is booked as it was reserved, '
+  'and at the third time the job fails. '
+  'Returns what became of each that was still running in the given attempt.';
+
+create or replace function pgfresh.cancel_jobs(p_ids bigint[]) returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_nestloop = off
+set enable_mergejoin = off
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_ids bigint[];
+  v_ends pgfresh.job_end[];
+begin
+  if p_ids is null or array_position(p_ids, null) is not null then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_ids must be an array of ids without a null',
+      'Pass the jobs to cancel.');
+  end if;
+  -- All of them first: the ledger, which is settled below, is locked after jobs by everybody.
+  v_ids := array(select j.id from pgfresh.job as j where j.id = any (p_ids) order by j.id for update);
+  for v_first in 1..cardinality(v_ids) by 10000 loop
+    select array_agg(row(
+      j.id, j.attempt, j.request,
+      -- Nobody knows what a cancelled call has cost, so it counts as it was reserved.
+      j.reserved, (j.state = 'x')::int,
+      null, null, 'cancelled', null, false, false,
+      j.type_id, j.key, j.source_id, coalesce(j.api_key, 1::smallint), j.priority, j.claimed_at, j.reserved,
+      j.retries, 0, j.lost, j.put_backs, j.rerun,
+      'cancelled', v_now)::pgfresh.job_end order by j.id)
+    into v_ends
+    from pgfresh.job as j
+    where j.id = any (v_ids[v_first:v_first + 9999]);
+    perform pgfresh.mark_ends(v_ends);
+    perform pgfresh.close_ends(v_ends, v_now);
+    perform pgfresh.settle_ends(v_ends);
+  end loop;
+  return cardinality(v_ids);
+end
+$$;
+comment on function pgfresh.cancel_jobs(bigint[]) is
+  'Cancels open jobs, whatever their state, and returns how many there were. '
+  'What a running one does afterwards has no effect; what it has cost is booked as it was reserved.';

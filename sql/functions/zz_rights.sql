@@ -54,7 +54,8 @@ begin
       ('{pgfresh_gateway, pgfresh_planner}', array['hold_duty', 'release_duty']),
       ('{pgfresh_worker}', array[
         'get_queue_batch', 'claim_next_pending_job', 'claim_jobs', 'release_claim',
-        'fence_jobs', 'complete_jobs', 'complete_queue_job', 'turn_back_jobs', 'fail_queue_job', 'heartbeat_jobs',
+        'fence_jobs', 'complete_jobs', 'complete_queue_job', 'fail_jobs', 'put_back_jobs', 'fail_queue_job',
+        'heartbeat_jobs',
         'register_worker', 'serve_types', 'heartbeat_worker', 'retire_worker',
         'take_call', 'count_calls', 'hold_source', 'keep_refused_answer', 'count_losses', 'note_suspicion',
         'lock_evictable', 'note_evicted']),

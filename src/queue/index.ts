@@ -8,9 +8,9 @@ export {
   type EnqueueOptions,
   type JobEnd,
   type JobSuccess,
-  type TurnBackReason,
-  type TurnedBack,
-  type Verdict,
+  type FailureReason,
+  type PutBackReason,
+  type Unfinished,
 } from './queue.ts';
 export { WorkerLease } from './worker-lease.ts';
 export { jobEvents, jobStates, transitions, type JobEvent, type JobState } from './states.ts';

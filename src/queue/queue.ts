@@ -85,17 +85,22 @@ export interface JobSuccess extends JobEnd {
   readonly sourceAt?: string | undefined;
 }
 
-export interface TurnBackReason {
+/** Why a job is put back. */
+export interface PutBackReason {
   readonly outcome?: string;
   readonly error?: string;
-  /** Whether it is a failure of the source, which its breaker counts. Only a `retry` or a `fail` can be one. */
+}
+
+/** Why a job has failed. */
+export interface FailureReason extends PutBackReason {
+  /** Another try changes nothing. */
+  readonly permanent?: boolean;
+  /** It is a failure of the source, which its breaker counts. */
   readonly counts?: boolean;
 }
 
-/** What becomes of a job that did not succeed. */
-export type Verdict = 'retry' | 'fail' | 'put_back' | 'lost' | 'cancel';
-
-export interface TurnedBack {
+/** What became of a job that did not succeed. */
+export interface Unfinished {
   readonly id: number;
   readonly status: 'pending' | 'retryable' | 'failed' | 'cancelled';
   readonly nextRetryAt: Date | null;
@@ -123,10 +128,13 @@ const statements = {
     text: `select pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::int[], $6::int[], $7::int[], $8::int[], $9::uuid[],
       $10::timestamptz[], $11::float8[], $12::timestamptz[]) as done`,
   },
-  turnBack: {
-    name: 'pgfresh.turn_back',
-    text: `select id, status, next_retry_at as "nextRetryAt"
-      from pgfresh.turn_back_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text, $5::text, $6::text, $7::int[], $8::boolean, $9::int[], $10::int[], $11::uuid[])`,
+  fail: {
+    name: 'pgfresh.fail',
+    text: `select id, status, next_retry_at as "nextRetryAt" from pgfresh.fail_jobs($1::jsonb)`,
+  },
+  putBack: {
+    name: 'pgfresh.put_back',
+    text: `select id, status, next_retry_at as "nextRetryAt" from pgfresh.put_back_jobs($1::jsonb, $2::boolean)`,
   },
 } as const;
 
@@ -191,26 +199,19 @@ export class Queue {
     return row!.done;
   }
 
-  /** Ends jobs other than by success, or puts them back; returns what became of those that were still ours. */
-  turnBack(
+  /** Ends attempts that failed: they wait and try again, or are failed for good. Returns those that were still ours. */
+  fail(db: Queryable, ends: readonly (JobEnd & FailureReason)[], reason: FailureReason = {}): Promise<Unfinished[]> {
+    return db.query<Unfinished>(statements.fail, [JSON.stringify(ends.map((end) => unfinished(end, reason)))]);
+  }
+
+  /** Makes jobs ready again that are not to blame; `lost` says that their holder is gone. Returns those that were still ours. */
+  putBack(
     db: Queryable,
-    ends: readonly JobEnd[],
-    verdict: Exclude<Verdict, 'cancel'>,
-    reason: TurnBackReason = {},
-  ): Promise<TurnedBack[]> {
-    return db.query<TurnedBack>(statements.turnBack, [
-      ends.map((end) => end.id),
-      ends.map((end) => end.attempt),
-      ends.map((end) => end.bytes),
-      verdict,
-      reason.outcome,
-      reason.error,
-      ends.some(({ calls }) => calls !== undefined) ? ends.map(({ calls, bytes }) => calls ?? Number(bytes > 0)) : null,
-      reason.counts ?? false,
-      eachOf(ends, 'fetchMs'),
-      eachOf(ends, 'validateMs'),
-      ends.map((end) => end.request),
-    ]);
+    ends: readonly (JobEnd & PutBackReason)[],
+    { lost = false, ...reason }: PutBackReason & { readonly lost?: boolean } = {},
+  ): Promise<Unfinished[]> {
+    const said = ends.map((end) => unfinished(end, reason));
+    return db.query<Unfinished>(statements.putBack, [JSON.stringify(said), lost]);
   }
 
   // What one filter has claimed says nothing about what another one left behind.
@@ -244,6 +245,13 @@ export class Queue {
     ]);
     return jobs.map((job) => ({ ...job, request, sendBy: job.sendBy === null ? null : asked + job.sendBy }));
   }
+}
+
+/** An end as `fail_jobs` and `put_back_jobs` take it. */
+function unfinished(end: JobEnd & FailureReason, reason: FailureReason): object {
+  const { id, attempt, request, bytes, calls, fetchMs: fetch_ms, validateMs: validate_ms } = end;
+  const { outcome, error, permanent, counts } = { ...reason, ...end };
+  return { id, attempt, request, bytes, calls, fetch_ms, validate_ms, outcome, error, permanent, counts };
 }
 
 /** One field of all ends, or nothing where none has it. */

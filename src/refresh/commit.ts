@@ -196,11 +196,7 @@ export class Commits {
       );
       await noteSuspicion(tx, type, bad);
     }
-    const groups = Map.groupBy(bad, ({ refusal }) => JSON.stringify([refusal.outcome, refusal.message]));
-    for (const group of groups.values()) {
-      const { outcome, message: error } = group[0]!.refusal;
-      await turnBackJobs(this.#queue, tx, group, { outcome, error });
-    }
+    await turnBackJobs(this.#queue, tx, bad);
     await failpoint('turn-back.after-end');
     await keepRefused(tx, type, bad);
     await failpoint('turn-back.before-commit');

@@ -1,6 +1,6 @@
 import type { Queryable } from '../database/index.ts';
-import type { ClaimedJob, JobEnd, JobSuccess, Queue } from '../queue/index.ts';
-import { outcomes, type RefusalName, type SuccessName } from './outcomes.ts';
+import type { ClaimedJob, FailureReason, JobEnd, JobSuccess, Queue } from '../queue/index.ts';
+import { outcomes, type Refusal, type SuccessName } from './outcomes.ts';
 import type { Cost } from './refresher.ts';
 
 /** Every call by which a refresh ends a job in the queue, and nothing else. */
@@ -60,15 +60,29 @@ export async function completeJobs(
   await queue.complete(tx, successes);
 }
 
-/** Ends or puts back jobs with one outcome and one error. */
-export async function turnBackJobs(
-  queue: Queue,
-  tx: Queryable,
-  ends: readonly Ended[],
-  { outcome, error }: { outcome: RefusalName; error: string },
-): Promise<void> {
+/** A job that did not succeed, and why. */
+export interface Failure extends Ended {
+  readonly refusal: Pick<Refusal, 'outcome' | 'message'>;
+}
+
+/** Fails jobs, or puts those back that are not to blame, each with its outcome. */
+export async function turnBackJobs(queue: Queue, tx: Queryable, failures: readonly Failure[]): Promise<void> {
+  const putBack = failures.filter(isPutBack);
+  const failed = failures.filter((failure) => !isPutBack(failure));
+  if (failed.length > 0) await queue.fail(tx, failed.map(failedEnd));
+  if (putBack.length > 0) await queue.putBack(tx, putBack.map(failedEnd));
+}
+
+/** Whether it waits for an API key is decided where refused keys are counted. */
+function isPutBack({ refusal }: Failure): boolean {
+  const { verdict, nextLook } = outcomes[refusal.outcome];
+  return verdict === 'put_back' && nextLook !== 'key';
+}
+
+function failedEnd(failure: Failure): JobEnd & FailureReason {
+  const { outcome, message: error } = failure.refusal;
   const { verdict, breaker: counts } = outcomes[outcome];
-  await queue.turnBack(tx, ends.map(jobEnd), verdict, { outcome, error, counts });
+  return { ...jobEnd(failure), outcome, error, permanent: verdict === 'fail', counts };
 }
 
 function jobEnd({ job, cost }: Ended): JobEnd {

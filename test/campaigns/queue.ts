@@ -435,10 +435,12 @@ class Lane {
       ...token,
       bytes: this.#random() < 0.5 ? 0 : this.#bytes(token),
     }));
-    for (const { id, status } of await this.#house.queue.turnBack(this.#db, ends, verdict, {
-      error: 'planted',
-      counts: verdict !== 'put_back' && ends[0]?.source === this.#house.shaky,
-    })) {
+    const counts = ends[0]?.source === this.#house.shaky;
+    const unfinished =
+      verdict === 'put_back'
+        ? this.#house.queue.putBack(this.#db, ends, { error: 'planted' })
+        : this.#house.queue.fail(this.#db, ends, { error: 'planted', counts, permanent: verdict === 'fail' });
+    for (const { id, status } of await unfinished) {
       const end = newestOf(ends, id);
       this.#house.ended(end, end.bytes, `turned back: ${status}`);
     }

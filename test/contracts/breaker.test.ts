@@ -20,7 +20,7 @@ it('contract 15: an outage opens the breaker in the second batch, other sources 
   const batch = async () => {
     const jobs = await scene.claim({ limit: 4, types: [type] });
     const ends = jobs.map(({ id, attempt, request }) => ({ id, attempt, request, bytes: 0, calls: 1 }));
-    if (ends.length > 0) await queue.turnBack(db, ends, 'retry', { outcome: 'http_5xx', error: '503', counts: true });
+    if (ends.length > 0) await queue.fail(db, ends, { outcome: 'http_5xx', error: '503', counts: true });
     return jobs.length;
   };
   expect([await batch(), await batch(), await batch()]).toEqual([4, 4, 0]);
@@ -65,7 +65,7 @@ it('contract 15: retries open the breaker too, although every other call succeed
     expect(await isOpen()).toEqual([]);
     const [good, bad] = await scene.claim({ limit: 2 });
     const ends = [{ id: bad!.id, attempt: bad!.attempt, request: bad!.request, bytes: 0, calls: 1 }];
-    await queue.turnBack(db, ends, 'retry', { outcome: 'http_5xx', error: '503', counts: true });
+    await queue.fail(db, ends, { outcome: 'http_5xx', error: '503', counts: true });
     if (retries < 10) await scene.complete([good!]);
     await clock.advance('30 seconds');
   }

@@ -6,7 +6,7 @@ import { freezeClock } from '../harness/clock.ts';
 import { openDatabase } from '../harness/database.ts';
 import { seededRandom } from '../harness/random.ts';
 import { openSession } from '../harness/session.ts';
-import { QueueScene } from '../queue/scene.ts';
+import { failures, QueueScene, unfinish } from '../queue/scene.ts';
 import { RefreshScene } from '../refresh/scene.ts';
 
 const keys = (count: number, prefix = 'K'): string[] =>
@@ -222,14 +222,14 @@ test('contract 2: a worker that comes back after its job was taken over changes 
   const taken = await state();
 
   expect(await scene.queue.complete(scene.db, ends([late], 5))).toEqual([]);
-  for (const verdict of ['retry', 'fail', 'put_back', 'lost'] as const)
-    expect(await scene.queue.turnBack(scene.db, ends([late], 5), verdict)).toEqual([]);
+  for (const how of failures) expect(await unfinish(scene.queue, scene.db, ends([late], 5), how)).toEqual([]);
   // The same from plain SQL, which does not name its claim.
   const token = [late.id, late.attempt];
   expect(await scene.value('pgfresh.complete_queue_job($1::bigint, 5, $2::int)', token)).toBe(false);
   await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'late', $2::int, true, 5)`, token);
-  const turnBack = `select * from pgfresh.turn_back_jobs(array[$1::bigint], array[$2::int], array[5::bigint], 'fail')`;
-  expect(await scene.db.query(turnBack, token)).toEqual([]);
+  const end = `jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int, 'bytes', 5))`;
+  for (const ending of ['fail_jobs', 'put_back_jobs'])
+    expect(await scene.db.query(`select * from pgfresh.${ending}(${end})`, token)).toEqual([]);
   expect(await scene.value('pgfresh.reset_job_immediate($1::bigint, $2::int)', token)).toBe(false);
   expect(await scene.value('pgfresh.heartbeat_jobs(array[$1::bigint], array[$2::int])', token)).toEqual([]);
   expect(await state()).toEqual(taken);
@@ -259,7 +259,7 @@ test('contract 11: jobs that have ended are not in the table of open ones, howev
       left -= jobs.length;
       const [first, second, third] = [jobs.slice(0, 480), jobs.slice(480, 490), jobs.slice(490)];
       expect(await scene.complete(first)).toHaveLength(first.length);
-      await scene.queue.turnBack(scene.db, ends(second), 'fail');
+      await scene.queue.fail(scene.db, ends(second), { permanent: true });
       await scene.db.query('select pgfresh.cancel_queue_jobs($1::bigint[])', [third.map(({ id }) => id)]);
     }
   };

@@ -40,7 +40,7 @@ it('contract 06a: the ledger is what the provider sent, whatever it sends', asyn
     const outcome = 'outcome' in result ? result.outcome : undefined;
     expect({ key, outcome }).toEqual({ key, outcome: answers[key]!.outcome });
     if (outcome === undefined) await scene.queue.complete(scene.db, ends);
-    else await scene.queue.turnBack(scene.db, ends, 'fail', { outcome });
+    else await scene.queue.fail(scene.db, ends, { permanent: true, outcome });
   }
   expect(provider.requests).toHaveLength(Object.keys(answers).length + 1);
   expect(await scene.value('select sum(data_size_bytes)::int from pgfresh.api_data_usage')).toBe(provider.bytesSent);

@@ -310,7 +310,8 @@ test('truth 3: after a 401 the only obstacle is the API key, and not a rate', as
   await viewed(scene);
   const { id, attempt } = await scene.queue.claimOne();
   await scene.db.query(
-    `select pgfresh.turn_back_jobs(array[$1::bigint], array[$2::int], array[1::bigint], 'put_back', 'unauthorized', 'HTTP 401')`,
+    `select pgfresh.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int, 'bytes', 1,
+      'outcome', 'unauthorized', 'error', 'HTTP 401')))`,
     [id, attempt],
   );
   const pair = await explainPair(scene.db, 'quote', 'A');

@@ -25,6 +25,39 @@ const long = `repeat('x', 10240)`;
 /** Names of claims that do not go with one job. */
 const misnamed = [`'{}'`, `array[gen_random_uuid(), gen_random_uuid()]`, `'{NULL}'`];
 
+/** The end of the running job, and more of it, as fail_jobs and put_back_jobs take it. */
+const end = (more = '') => `jsonb_build_array(jsonb_build_object('id', :running, 'attempt', :attempt) || '{${more}}')`;
+const badEnds: readonly (readonly [string, Expected])[] = [
+  ['null', argument],
+  [`'{}'`, argument],
+  [`'null'`, argument],
+  [`'[]'`, answers()],
+  [`'[null]'`, argument],
+  [`'[7]'`, argument],
+  [`'[{}]'`, argument],
+  [`jsonb_build_array(jsonb_build_object('id', :running))`, argument],
+  [`jsonb_build_array(jsonb_build_object('attempt', :attempt))`, argument],
+  [`jsonb_build_array(jsonb_build_object('id', :running, 'attempt', :attempt + 1))`, answers()],
+  [`jsonb_build_array(jsonb_build_object('id', :waiting, 'attempt', 0))`, answers()],
+  [`'[{"id": 9223372036854775807, "attempt": 1}]'`, argument],
+  [`'[{"id": 0, "attempt": 1}]'`, argument],
+  [`'[{"id": "A", "attempt": 1}]'`, notOfThatType],
+  [`${end()} || ${end()}`, argument],
+  [end(`"attempt": -1`), argument],
+  [end(`"bytes": -1`), argument],
+  [end(`"bytes": 1000000000000001`), argument],
+  [end(`"calls": -1`), argument],
+  [end(`"calls": 1000001`), argument],
+  [end(`"fetch_ms": -1`), argument],
+  [end(`"validate_ms": -1`), argument],
+  [end(`"outcome": ""`), argument],
+  [end(`"outcome": "Two Words"`), argument],
+  [end(`"outcome": "a\\nb"`), argument],
+  [end(`"request": "A"`), notOfThatType],
+  [end(`"request": "00000000-0000-0000-0000-000000000000"`), answers()],
+  [`(select jsonb_agg('{"id": 1, "attempt": 1}'::jsonb) from generate_series(1, 10001))`, argument],
+];
+
 /**
  * Arguments that make no sense, and what each call does. Nothing else happens in any of them.
  * `:running`, `:attempt` and `:worker` are a job that runs and who holds it; `:metered` is a job of another data type
@@ -238,39 +271,8 @@ const cases: Record<
     [':running, :attempt + 1', answers(false)],
     [':running, -1', answers(false)],
   ],
-  turn_back_jobs: [
-    [`null, null, null, 'cancel'`, argument],
-    [`null, null, '{}', 'cancel'`, argument],
-    [`'{}', '{}', '{}', 'retry'`, answers()],
-    [`array[:running], null, '{0}', 'retry'`, argument],
-    [`array[:running], array[:attempt], null, 'retry'`, argument],
-    [`array[:running], array[:attempt], '{}', 'retry'`, argument],
-    [`array[:running], array[:attempt], '{0}', null`, argument],
-    [`array[:running], array[:attempt], '{0}', ''`, argument],
-    [`array[:running], array[:attempt], '{0}', 'explode'`, argument],
-    [`array[:running], array[:attempt], '{0}', ${long}`, argument],
-    [`array[:running], array[:attempt], '{-1}', 'put_back'`, argument],
-    [`array[:running], array[:attempt + 1], '{0}', 'put_back'`, answers()],
-    [`array[:waiting], '{0}', '{0}', 'fail'`, answers()],
-    [`array[:running, :running], array[:attempt, :attempt], '{1,2}', 'retry'`, argument],
-    [`array[:running, :running], null, '{0,0}', 'cancel'`, argument],
-    [`'{9223372036854775807}', '{1}', '{0}', 'lost'`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fail', ''`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fail', ${long}`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fail', E'a\\nb'`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fail', p_calls => '{}'`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fail', p_calls => '{-1}'`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fail', p_calls => '{NULL}'`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fail', p_counts => null`, argument],
-    [`array[:running], array[:attempt], '{0}', 'put_back', p_counts => true`, argument],
-    [`array[:running], null, '{0}', 'cancel', p_counts => true`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fail', p_fetch_ms => '{-1}'`, argument],
-    [`array[:running], array[:attempt], '{0}', 'fail', p_validate_ms => '{1,2}'`, argument],
-    ...misnamed.map(
-      (claims) => [`array[:running], array[:attempt], '{0}', 'fail', p_requests => ${claims}`, argument] as const,
-    ),
-    [`array[:running], array[:attempt], '{0}', 'fail', p_requests => array[gen_random_uuid()]`, answers()],
-  ],
+  fail_jobs: [...badEnds, [end(`"permanent": "perhaps"`), notOfThatType], [end(`"counts": 7.5`), notOfThatType]],
+  put_back_jobs: [...badEnds, [`${end()}, null`, argument], [`${end()}, 'perhaps'`, notOfThatType]],
   cancel_queue_jobs: [
     ['', argument],
     ['null, null, null, null, null', argument],
@@ -546,8 +548,8 @@ beforeAll(async () => {
   await scene.queue.enqueue(scene.db, 'filing', 'runs');
   const jobs = Object.fromEntries((await scene.claim()).map((job) => [`${job.key} ${job.estimatedBytes}`, job]));
   await scene.complete([jobs['done 0']!]);
-  await scene.queue.turnBack(scene.db, [{ ...jobs['fails 0']!, bytes: 0 }], 'fail', { error: 'gone' });
-  await scene.queue.turnBack(scene.db, [{ ...jobs['retries 0']!, bytes: 0 }], 'retry', { error: 'slow' });
+  await scene.queue.fail(scene.db, [{ ...jobs['fails 0']!, bytes: 0 }], { permanent: true, error: 'gone' });
+  await scene.queue.fail(scene.db, [{ ...jobs['retries 0']!, bytes: 0 }], { error: 'slow' });
   // Its delay is drawn at random; it must not be over when a claim is tried below.
   await scene.db.query(`update pgfresh.job set run_at = '2026-03-01' where state = 'w'`);
   const waiting = await scene.queue.enqueue(scene.db, 'quote', 'waits', { runAt: new Date('2026-02-01') });

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import type { ClaimedJob } from '../../src/queue/index.ts';
 import { freezeClock } from '../harness/clock.ts';
-import { QueueScene } from './scene.ts';
+import { QueueScene, unfinish } from './scene.ts';
 
 const scene = await QueueScene.open({ poolSize: 8 });
 const { db, queue } = scene;
@@ -26,7 +26,7 @@ const claim = async (limit: number) => {
 };
 const endOf = ({ id, attempt, request }: ClaimedJob) => ({ id, attempt, request, bytes: 10 });
 const fail = (jobs: readonly ClaimedJob[], counts = true) =>
-  queue.turnBack(db, jobs.map(endOf), 'retry', { outcome: 'http_5xx', error: 'status 503', counts });
+  queue.fail(db, jobs.map(endOf), { outcome: 'http_5xx', error: 'status 503', counts });
 /** Five failures in a row, the last of a job that was claimed when the others were known. */
 const open = async () => {
   await fail(await claim(4));
@@ -87,7 +87,7 @@ it('does not open where ten retries take longer', async () => {
 
 it('does not count what is not the fault of the source', async () => {
   await fail(await claim(20), false);
-  await queue.turnBack(db, (await claim(10)).map(endOf), 'fail', { outcome: 'schema' });
+  await queue.fail(db, (await claim(10)).map(endOf), { permanent: true, outcome: 'schema' });
   expect(await health()).toMatchObject({ state: 'ok', failure_streak: 0, last_failure_at: null });
 });
 
@@ -132,7 +132,7 @@ describe('when the five minutes are over', () => {
 
   it.each(['put_back', 'lost'] as const)('a probe that is %s frees itself', async (verdict) => {
     const [probe] = await claim(5);
-    await queue.turnBack(db, [endOf(probe!)], verdict);
+    await unfinish(queue, db, [endOf(probe!)], verdict);
     expect(await claim(5)).toHaveLength(1);
     expect(await claim(5)).toEqual([]);
   });
@@ -156,7 +156,7 @@ describe('when the five minutes are over', () => {
   it('a claim beside its end neither waits for it nor lets another through', async () => {
     const [probe] = await claim(5);
     await db.transact('end', async (tx) => {
-      await queue.turnBack(tx, [endOf(probe!)], 'retry', { outcome: 'http_5xx', counts: true });
+      await queue.fail(tx, [endOf(probe!)], { outcome: 'http_5xx', counts: true });
       expect(await scene.claim({ limit: 5 })).toEqual([]);
     });
     expect(await claim(5)).toEqual([]);

@@ -9,7 +9,7 @@ import { blocked } from '../harness/blocked.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { openDatabase } from '../harness/database.ts';
 import { Proxy } from '../harness/proxy.ts';
-import { QueueScene } from './scene.ts';
+import { failures, QueueScene, unfinish } from './scene.ts';
 
 const endOf = ({ id, attempt, request }: ClaimedJob, bytes = 5) => ({ id, attempt, request, bytes });
 
@@ -99,17 +99,14 @@ describe('nobody waits', () => {
     expect(await scene.queue.enqueue(scene.db, 'quote', job.key)).toMatchObject({ result: 'queued' });
   });
 
-  it.each(['retry', 'fail', 'put_back', 'lost'] as const)(
-    'an enqueue does not wait for a %s in flight',
-    async (verdict) => {
-      const job = await running(`enqueue during ${verdict}`);
-      const { result } = await during(
-        (tx) => scene.queue.turnBack(tx, [endOf(job)], verdict),
-        (tx) => scene.queue.enqueue(tx, 'quote', job.key),
-      );
-      expect(result).toBe('running');
-    },
-  );
+  it.each(failures)('an enqueue does not wait for a %s in flight', async (verdict) => {
+    const job = await running(`enqueue during ${verdict}`);
+    const { result } = await during(
+      (tx) => unfinish(scene.queue, tx, [endOf(job)], verdict),
+      (tx) => scene.queue.enqueue(tx, 'quote', job.key),
+    );
+    expect(result).toBe('running');
+  });
 
   it('an enqueue of a set with one pair that is being ended queues all the others', async () => {
     const job = await running('in the set');
@@ -305,22 +302,19 @@ describe('ends of one job in one call', () => {
     expect(await scene.value('(select sum(bytes)::int from pgfresh.usage)')).toBe(7);
   });
 
-  it.each(['complete', 'retry', 'fail', 'put_back', 'lost'] as const)(
-    'that say the same thing twice are refused: %s',
-    async (how) => {
-      const { scene, job } = await takenOver();
-      const twice = [endOf(job), endOf(job)];
-      const ending =
-        how === 'complete' ? scene.queue.complete(scene.db, twice) : scene.queue.turnBack(scene.db, twice, how);
-      await expect(ending).rejects.toMatchObject({
-        code: 'PGF_ARGUMENT_INVALID',
-        message: expect.stringContaining('one job twice') as string,
-      });
-      expect(await scene.job(job.id)).toMatchObject({ status: 'running', attempts: 2 });
-      // The attempt that was lost before may have called.
-      expect(await scene.db.query('select bytes, calls from pgfresh.usage')).toEqual([{ bytes: 0, calls: 1 }]);
-    },
-  );
+  it.each(['complete', ...failures] as const)('that say the same thing twice are refused: %s', async (how) => {
+    const { scene, job } = await takenOver();
+    const twice = [endOf(job), endOf(job)];
+    const ending =
+      how === 'complete' ? scene.queue.complete(scene.db, twice) : unfinish(scene.queue, scene.db, twice, how);
+    await expect(ending).rejects.toMatchObject({
+      code: 'PGF_ARGUMENT_INVALID',
+      message: expect.stringContaining('one job twice') as string,
+    });
+    expect(await scene.job(job.id)).toMatchObject({ status: 'running', attempts: 2 });
+    // The attempt that was lost before may have called.
+    expect(await scene.db.query('select bytes, calls from pgfresh.usage')).toEqual([{ bytes: 0, calls: 1 }]);
+  });
 });
 
 describe('no deadlock', () => {
@@ -350,10 +344,10 @@ describe('no deadlock', () => {
         jobs.map((job) => endOf(job)),
       ),
     fail: (jobs) =>
-      scene.queue.turnBack(
+      scene.queue.fail(
         scene.db,
         jobs.map((job) => endOf(job)),
-        'fail',
+        { permanent: true },
       ),
     heartbeat: (jobs) => scene.db.query('select pgfresh.heartbeat_jobs($1::bigint[])', [jobs.map(({ id }) => id)]),
     cancel: (jobs) => scene.db.query('select pgfresh.cancel_queue_jobs($1::bigint[])', [jobs.map(({ id }) => id)]),
@@ -402,7 +396,7 @@ describe('no deadlock', () => {
         .then(removal.resolve, removal.reject);
       await blocked(scene.db);
       if (end === 'complete') await scene.queue.complete(tx, [endOf(first!)]);
-      else await scene.queue.turnBack(tx, [endOf(first!)], 'fail', { outcome: 'http_5xx', counts: true });
+      else await scene.queue.fail(tx, [endOf(first!)], { permanent: true, outcome: 'http_5xx', counts: true });
     });
     await Promise.all([ending, removal.promise]);
     expect(await scene.value('(select count(*) from pgfresh.source_state)')).toBe(0);
@@ -520,7 +514,7 @@ async function takenOver(): Promise<{ scene: QueueScene; job: ClaimedJob; late: 
   const scene = await QueueScene.open();
   await scene.queue.enqueue(scene.db, 'quote', 'AAPL');
   const late = await scene.claimOne();
-  await scene.queue.turnBack(scene.db, [endOf(late, 0)], 'lost');
+  await scene.queue.putBack(scene.db, [endOf(late, 0)], { lost: true });
   await scene.register();
   let job: ClaimedJob | undefined;
   while (!job) [job] = await scene.claim({ limit: 1 });

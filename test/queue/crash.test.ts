@@ -25,6 +25,6 @@ it('a claim that the database forgot in a crash is made again under another name
   expect(kept!.request).not.toBe(forgotten!.request);
   expect(await db.transact('fence', (tx) => fenceJobs(tx, kept!.type, [forgotten!]))).toMatchObject({ ours: [] });
   expect(await scene.complete([forgotten!])).toEqual([]);
-  expect(await queue.turnBack(db, [{ ...forgotten!, bytes: 0 }], 'fail')).toEqual([]);
+  expect(await queue.fail(db, [{ ...forgotten!, bytes: 0 }], { permanent: true })).toEqual([]);
   expect(await scene.complete([kept!])).toEqual([jobId]);
 });

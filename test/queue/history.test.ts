@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { freezeClock } from '../harness/clock.ts';
-import { QueueScene } from './scene.ts';
+import { QueueScene, unfinish } from './scene.ts';
 
 const scene = await QueueScene.open();
 const { db, queue } = scene;
@@ -57,7 +57,7 @@ it('truth 26: every attempt of a job is in it, with its outcome, calls and bytes
   const turnBack = async (verdict: 'retry' | 'put_back' | 'lost', outcome: string | undefined, calls: number) => {
     const { id, attempt: number, request } = await attempt();
     const end = { id, attempt: number, request, bytes: 100 * calls, calls, fetchMs: 7 };
-    await queue.turnBack(db, [end], verdict, { ...(outcome === undefined ? {} : { outcome }), error: 'because' });
+    await unfinish(queue, db, [end], verdict, { ...(outcome === undefined ? {} : { outcome }), error: 'because' });
   };
   const { jobId } = await queue.enqueue(db, 'quote', 'tried');
   await turnBack('retry', 'timeout', 1);

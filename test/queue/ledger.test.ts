@@ -50,7 +50,7 @@ it('reserves the estimate at the claim and settles the real size at the end', as
 it('gives the reservation back when a job is put back, and counts what a failure has cost', async () => {
   await queue.enqueueMany(db, 'large', ['A', 'B'], { estimatedBytes: 200_000 });
   const [first, second] = await scene.claim();
-  await queue.turnBack(db, [{ ...first!, bytes: 0 }], 'put_back');
+  await queue.putBack(db, [{ ...first!, bytes: 0 }]);
   await db.query(`select pgfresh.fail_queue_job($1::bigint, 'no', p_permanent => true, p_data_size_bytes => 1200)`, [
     second!.id,
   ]);
@@ -67,7 +67,7 @@ it.each(['succeeded', 'failed'])(
     await queue.enqueue(db, 'large', 'A');
     const job = await scene.claimOne();
     await queue.enqueue(db, 'large', 'A', { force: true });
-    if (how === 'failed') await queue.turnBack(db, [{ ...job, bytes: 0 }], 'fail');
+    if (how === 'failed') await queue.fail(db, [{ ...job, bytes: 0 }], { permanent: true });
     else await scene.complete([job], 100_000);
     const [again] = await scene.claim();
     expect(again).toMatchObject({ key: 'A', estimatedBytes: 400_000 });
@@ -108,7 +108,7 @@ it('can be limited to types and to a size', async () => {
 it('counts a lost or cancelled call at its estimate, since nobody knows what it cost', async () => {
   await queue.enqueueMany(db, 'large', ['A', 'B'], { estimatedBytes: 200_000 });
   const [first, second] = await scene.claim();
-  await queue.turnBack(db, [{ ...first!, bytes: 0 }], 'lost');
+  await queue.putBack(db, [{ ...first!, bytes: 0 }], { lost: true });
   await db.query('select pgfresh.cancel_queue_jobs(array[$1::bigint])', [second!.id]);
   expect(await budget()).toMatchObject({ used: 400_000, reserved: 0 });
 });
@@ -141,11 +141,11 @@ it('counts every call that was made: redirects, failures and what was lost, and 
   };
   await queue.complete(db, [end('redirected', 40, 3), end('cached', 0, 0)]);
   expect(await calls()).toBe(3);
-  await queue.turnBack(db, [end('failed', 0, 2)], 'retry', { error: 'timeout' });
+  await queue.fail(db, [end('failed', 0, 2)], { error: 'timeout' });
   expect(await calls()).toBe(5);
-  await queue.turnBack(db, [end('unsent', 0)], 'put_back');
+  await queue.putBack(db, [end('unsent', 0)]);
   expect(await calls()).toBe(5);
-  await queue.turnBack(db, [end('lost', 0)], 'lost');
+  await queue.putBack(db, [end('lost', 0)], { lost: true });
   expect(await calls()).toBe(6);
   await db.query(`select pgfresh.cancel_queue_jobs(p_key => 'waits')`);
   expect(await calls()).toBe(6);

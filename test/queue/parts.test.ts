@@ -23,11 +23,11 @@ const succeed = (jobs: readonly ClaimedJob[], outcome = 'fresh') =>
     jobs.map((job) => ({ ...endOf(job), outcome })),
   );
 const unauthorized = (jobs: readonly ClaimedJob[]) =>
-  queue.turnBack(db, jobs.map(endOf), 'put_back', { outcome: 'unauthorized', error: 'HTTP 401' });
+  queue.fail(db, jobs.map(endOf), { outcome: 'unauthorized', error: 'HTTP 401' });
 const forbidden = (jobs: readonly ClaimedJob[]) =>
-  queue.turnBack(db, jobs.map(endOf), 'fail', { outcome: 'forbidden', error: 'HTTP 403' });
+  queue.fail(db, jobs.map(endOf), { permanent: true, outcome: 'forbidden', error: 'HTTP 403' });
 const refuse = (jobs: readonly ClaimedJob[], outcome = 'schema') =>
-  queue.turnBack(db, jobs.map(endOf), 'fail', { outcome, error: 'price: expected a number' });
+  queue.fail(db, jobs.map(endOf), { permanent: true, outcome, error: 'price: expected a number' });
 const health = async (source = 'paid') => {
   const [row] = await db.query<Record<string, unknown>>(
     `select state, paused_by, pause_reason, denied_keys, paused_types from pgfresh.source_health where source = $1::text`,
@@ -110,7 +110,7 @@ describe('an API key that the provider does not accept', () => {
     await unauthorized([await scene.claimOne()]);
     await clock.advance('5 minutes');
     const [probe] = await scene.claim();
-    await queue.turnBack(db, [endOf(probe!)], 'lost');
+    await queue.putBack(db, [endOf(probe!)], { lost: true });
     expect(await scene.claim()).toEqual([]);
     await clock.advance('1 minute');
     expect(await scene.claim()).toHaveLength(1);
@@ -343,7 +343,7 @@ it('a refused answer and the removal of its data type do not wait for each other
     ]);
     removal = db.query(`delete from pgfresh.data_type_registry where data_type = 'price'`);
     await blocked(db);
-    await queue.turnBack(tx, [endOf(job)], 'fail', { outcome: 'schema', error: 'price: expected a number' });
+    await queue.fail(tx, [endOf(job)], { permanent: true, outcome: 'schema', error: 'price: expected a number' });
     await tx.query(
       `select pgfresh.keep_refused_answer($1::int, 'A', $2::bigint, 'schema', 'no', 200, 'text/plain', 1, 'x'::bytea),
          pgfresh.count_losses($1::int, 1)`,

@@ -34,7 +34,7 @@ describe('a source of which three jobs may run at once', () => {
     const [first, second, third] = await scene.claim();
     await scene.complete([first!]);
     expect(await scene.claim()).toHaveLength(1);
-    await queue.turnBack(db, [{ ...second!, bytes: 0 }], 'put_back');
+    await queue.putBack(db, [{ ...second!, bytes: 0 }]);
     expect(await scene.claim()).toHaveLength(1);
     await db.query('select pgfresh.cancel_queue_jobs(array[$1::bigint])', [third!.id]);
     expect(await scene.claim()).toHaveLength(1);

@@ -122,7 +122,7 @@ describe('enqueue', () => {
     await queue.enqueue(db, 'quote', 'A');
     const running = await scene.claimOne();
     await queue.enqueue(db, 'quote', 'A', { force: true });
-    await queue.turnBack(db, [{ ...running, bytes: 0 }], 'fail', { error: 'no' });
+    await queue.fail(db, [{ ...running, bytes: 0 }], { permanent: true, error: 'no' });
     expect(keysOf(await scene.claim())).toEqual(['A']);
   });
 
@@ -162,7 +162,7 @@ describe('enqueue', () => {
 
   it('leaves a job that has failed before to its wait, however many look', async () => {
     const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 1 });
-    const [back] = await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'retry');
+    const [back] = await queue.fail(db, [{ ...(await scene.claimOne()), bytes: 0 }]);
     expect((await queue.enqueue(db, 'quote', 'A', { priority: 50 })).result).toBe('merged');
     expect(await scene.job(jobId)).toMatchObject({
       status: 'retryable',
@@ -272,10 +272,10 @@ describe('claim', () => {
     expect(await woken()).toBe(1);
     const first = await scene.claimOne();
     await queue.enqueue(db, 'quote', 'C');
-    await queue.turnBack(db, [{ ...first, bytes: 0 }], 'put_back');
+    await queue.putBack(db, [{ ...first, bytes: 0 }]);
     expect(await woken()).toBe(0);
     const [again] = await scene.claim();
-    await queue.turnBack(db, [{ ...again!, bytes: 0 }], 'put_back');
+    await queue.putBack(db, [{ ...again!, bytes: 0 }]);
     expect(await woken()).toBe(1);
   });
 
@@ -301,7 +301,7 @@ describe('claim', () => {
     const claimOne = async () => (await remembers.claim(db, { worker, limit: 1 })).jobs[0]!;
     await queue.enqueueMany(db, 'quote', ['A', 'B']);
     const first = await claimOne();
-    await queue.turnBack(db, [{ ...first, bytes: 0 }], 'put_back');
+    await queue.putBack(db, [{ ...first, bytes: 0 }]);
     expect((await claimOne()).key).toBe('B');
     expect(await claimOne()).toMatchObject({ key: 'A', attempt: 2 });
   });
@@ -361,7 +361,11 @@ describe('the end', () => {
   it('is in the history with what it took, and the pair remembers it', async () => {
     await scene.register();
     const { jobId: failed } = await queue.enqueue(db, 'quote', 'A');
-    await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'fail', { outcome: 'refused', error: 'no' });
+    await queue.fail(db, [{ ...(await scene.claimOne()), bytes: 0 }], {
+      permanent: true,
+      outcome: 'refused',
+      error: 'no',
+    });
     const pairs = 'select job_id, last_job, ok_job, ok_at, confirmed_at, outcome, fails from pgfresh.pairs';
     expect(await db.query(pairs)).toEqual([
       { job_id: null, last_job: failed, ok_job: null, ok_at: null, confirmed_at: null, outcome: 'refused', fails: 1 },
@@ -421,7 +425,7 @@ describe('the end', () => {
     await queue.enqueue(db, 'quote', 'A');
     const job = await scene.claimOne();
     const measured = { bytes: 7, calls: 3, fetchMs: 20, validateMs: 2 };
-    await queue.turnBack(db, [{ ...job, ...measured }], 'fail', { outcome: 'schema', error: 'no' });
+    await queue.fail(db, [{ ...job, ...measured }], { permanent: true, outcome: 'schema', error: 'no' });
     expect(await db.query('select bytes, calls, fetch_ms, validate_ms, outcome from pgfresh.history_other')).toEqual([
       { bytes: 7, calls: 3, fetch_ms: 20, validate_ms: 2, outcome: 'schema' },
     ]);
@@ -430,12 +434,12 @@ describe('the end', () => {
   it('has no effect for an attempt that is not running any more', async () => {
     await queue.enqueue(db, 'quote', 'A');
     const first = await scene.claimOne();
-    await queue.turnBack(db, [{ ...first, bytes: 0 }], 'put_back');
+    await queue.putBack(db, [{ ...first, bytes: 0 }]);
     expect(await scene.complete([first])).toEqual([]);
     const second = await scene.claimOne();
     expect([second.id, second.attempt]).toEqual([first.id, first.attempt + 1]);
     expect(await scene.complete([first])).toEqual([]);
-    expect(await queue.turnBack(db, [{ ...first, bytes: 0 }], 'fail')).toEqual([]);
+    expect(await queue.fail(db, [{ ...first, bytes: 0 }], { permanent: true })).toEqual([]);
     expect(await scene.complete([second, first])).toEqual([second.id]);
   });
 
@@ -466,7 +470,7 @@ describe('a failure', () => {
     const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 1, metadata: { a: 1 } });
     for (const most of [15, 30, 60]) {
       const job = await scene.claimOne();
-      const [back] = await queue.turnBack(db, [{ ...job, bytes: 0 }], 'retry', { error: `try ${job.attempt}` });
+      const [back] = await queue.fail(db, [{ ...job, bytes: 0 }], { error: `try ${job.attempt}` });
       const seconds = (back!.nextRetryAt!.getTime() - (await scene.value<Date>('pgfresh.clock()')).getTime()) / 1000;
       expect(back!.status).toBe('retryable');
       expect(seconds).toBeGreaterThanOrEqual(0);
@@ -475,9 +479,7 @@ describe('a failure', () => {
     }
     const last = await scene.claimOne();
     expect(last.retries).toBe(3);
-    expect(await queue.turnBack(db, [{ ...last, bytes: 7 }], 'retry', { error: 'enough' })).toMatchObject([
-      { status: 'failed' },
-    ]);
+    expect(await queue.fail(db, [{ ...last, bytes: 7 }], { error: 'enough' })).toMatchObject([{ status: 'failed' }]);
     expect(await db.query('select id, key, error_message, attempts, retry_count from pgfresh.failed_jobs')).toEqual([
       { id: jobId, key: 'A', error_message: 'enough', attempts: 4, retry_count: 3 },
     ]);
@@ -526,11 +528,11 @@ describe('a failure', () => {
 
   it('keeps its last error until there is another one', async () => {
     const { jobId } = await queue.enqueue(db, 'quote', 'A');
-    await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'retry', { error: 'down' });
+    await queue.fail(db, [{ ...(await scene.claimOne()), bytes: 0 }], { error: 'down' });
     await db.query('update pgfresh.job set run_at = pgfresh.clock()');
-    await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'put_back');
+    await queue.putBack(db, [{ ...(await scene.claimOne()), bytes: 0 }]);
     expect(await scene.job(jobId)).toMatchObject({ status: 'pending', error_message: 'down' });
-    await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'fail');
+    await queue.fail(db, [{ ...(await scene.claimOne()), bytes: 0 }], { permanent: true });
     expect(await scene.job(jobId)).toMatchObject({ status: 'failed', error_message: 'down' });
   });
 
@@ -611,7 +613,7 @@ describe('by their ids, data type, source, state, key and time', () => {
       ['trade', 'A'],
     ] as const) {
       ids.push((await queue.enqueue(db, type, key, { priority: 7 })).jobId);
-      await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'fail');
+      await queue.fail(db, [{ ...(await scene.claimOne()), bytes: 0 }], { permanent: true });
       await clock.advance('1 second');
     }
     await queue.enqueue(db, 'quote', 'cancelled');
@@ -633,7 +635,7 @@ describe('by their ids, data type, source, state, key and time', () => {
   it('dead letters are enqueued again, though they are more than one set has room for', async () => {
     await scene.register();
     const { jobId } = await queue.enqueue(db, 'quote', 'A');
-    await queue.turnBack(db, [{ ...(await scene.claimOne()), bytes: 0 }], 'fail');
+    await queue.fail(db, [{ ...(await scene.claimOne()), bytes: 0 }], { permanent: true });
     await db.query(
       `insert into pgfresh.history_other
        select copy.* from pgfresh.history_other as h cross join generate_series(1, 100000) as n

@@ -1,5 +1,5 @@
-import type { Database } from '../../src/database/index.ts';
-import { Queue, type ClaimedJob, type ClaimOptions } from '../../src/queue/index.ts';
+import type { Database, Queryable } from '../../src/database/index.ts';
+import { Queue, type ClaimedJob, type ClaimOptions, type FailureReason, type JobEnd } from '../../src/queue/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { mirror } from '../harness/mirror.ts';
 
@@ -11,6 +11,21 @@ export interface SourceSettings {
   viewedShare?: number;
   concurrency?: number;
   oneKeyAtATime?: boolean;
+}
+
+/** The ways in which a job does not succeed. */
+export const failures = ['retry', 'fail', 'put_back', 'lost'] as const;
+
+/** Ends jobs in one of these ways. */
+export function unfinish(
+  queue: Queue,
+  db: Queryable,
+  ends: readonly JobEnd[],
+  how: (typeof failures)[number],
+  reason: FailureReason = {},
+) {
+  if (how === 'retry' || how === 'fail') return queue.fail(db, ends, { ...reason, permanent: how === 'fail' });
+  return queue.putBack(db, ends, { ...reason, lost: how === 'lost' });
 }
 
 /** A database with a queue, a source "market" and its data type "quote", and short words for what tests do with them. */

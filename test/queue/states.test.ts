@@ -9,7 +9,7 @@ import {
   type JobState,
 } from '../../src/queue/index.ts';
 import { freezeClock } from '../harness/clock.ts';
-import { QueueScene } from './scene.ts';
+import { QueueScene, unfinish, type failures } from './scene.ts';
 
 const scene = await QueueScene.open();
 const clock = await freezeClock(scene.db);
@@ -18,8 +18,8 @@ const { db, queue } = scene;
 
 type Token = Pick<ClaimedJob, 'id' | 'attempt' | 'request'>;
 const complete = (token: Token) => queue.complete(db, [{ ...token, bytes: 0 }]);
-const turnBack = (token: Token, verdict: 'retry' | 'fail' | 'put_back' | 'lost') =>
-  queue.turnBack(db, [{ ...token, bytes: 0 }], verdict, { error: 'test' });
+const turnBack = (token: Token, how: (typeof failures)[number]) =>
+  unfinish(queue, db, [{ ...token, bytes: 0 }], how, { error: 'test' });
 
 /** Brings a new job into a state. */
 const reach: Record<JobState, (key: string) => Promise<Token>> = {

@@ -25,7 +25,7 @@ async function openStage(): Promise<Stage> {
   const worker = await scene.register();
   await queue.enqueueMany(db, 'quote', ['failed', 'ended']);
   const [failed, ended] = await scene.claim();
-  await queue.turnBack(db, [{ ...failed!, bytes: 1 }], 'fail', { error: 'planted' });
+  await queue.fail(db, [{ ...failed!, bytes: 1 }], { permanent: true, error: 'planted' });
   await scene.complete([ended!], 10);
   await queue.enqueueMany(db, 'quote', ['A', 'B']);
   await queue.enqueueMany(db, 'page', ['A', 'B']);
@@ -45,11 +45,11 @@ async function openStage(): Promise<Stage> {
 type Call = readonly [text: string, values?: readonly unknown[]];
 const ends = (jobs: readonly ClaimedJob[]) =>
   [jobs.map(({ id }) => id), jobs.map(({ attempt }) => attempt), jobs.map(() => 50)] as const;
-const turnBack =
-  (verdict: string) =>
+const unfinished =
+  (text: string, more: object = {}) =>
   ({ quotes, pages }: Stage): Call => [
-    'pgfresh.turn_back_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text)',
-    [...ends([...quotes, ...pages]), verdict],
+    text,
+    [JSON.stringify([...quotes, ...pages].map(({ id, attempt }) => ({ id, attempt, bytes: 50, ...more })))],
   ];
 
 const calls: Record<string, (stage: Stage) => Call> = {
@@ -60,11 +60,14 @@ const calls: Record<string, (stage: Stage) => Call> = {
   claim_next_pending_job: () => ['pgfresh.claim_next_pending_job()'],
   complete_jobs: ({ pages }) => ['pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[])', ends(pages)],
   complete_queue_job: ({ quotes }) => ['pgfresh.complete_queue_job($1::bigint, 50)', [quotes[0]!.id]],
-  'turn_back_jobs: retry': turnBack('retry'),
-  'turn_back_jobs: fail': turnBack('fail'),
-  'turn_back_jobs: put_back': turnBack('put_back'),
-  'turn_back_jobs: lost': turnBack('lost'),
-  'turn_back_jobs: cancel': turnBack('cancel'),
+  'fail_jobs: retry': unfinished('pgfresh.fail_jobs($1::jsonb)'),
+  'fail_jobs: permanent': unfinished('pgfresh.fail_jobs($1::jsonb)', { permanent: true }),
+  put_back_jobs: unfinished('pgfresh.put_back_jobs($1::jsonb)'),
+  'put_back_jobs: lost': unfinished('pgfresh.put_back_jobs($1::jsonb, true)'),
+  cancel_jobs: ({ quotes, pages }) => [
+    'pgfresh.cancel_jobs($1::bigint[])',
+    [[...quotes, ...pages].map(({ id }) => id)],
+  ],
   fail_queue_job: ({ pages }) => [`pgfresh.fail_queue_job($1::bigint, 'planted')`, [pages[0]!.id]],
   reset_job_immediate: ({ pages }) => ['pgfresh.reset_job_immediate($1::bigint)', [pages[0]!.id]],
   cancel_queue_jobs: () => [`pgfresh.cancel_queue_jobs(p_data_type => 'page')`],

@@ -30,10 +30,8 @@ describe('the table of outcomes', () => {
     if (verdict === 'complete') {
       await completeJobs(scene.queue, scene.db, [{ job: job!, cost, outcome: name as SuccessName }], 1);
     } else {
-      await turnBackJobs(scene.queue, scene.db, [{ job: job!, cost }], {
-        outcome: name as RefusalName,
-        error: 'because',
-      });
+      const refusal = { outcome: name as RefusalName, message: 'because' };
+      await turnBackJobs(scene.queue, scene.db, [{ job: job!, cost, refusal }]);
     }
     expect(await scene.value('select status from pgfresh.api_call_queue where id = $1', [job!.id])).toBe(
       becomes[verdict as keyof typeof becomes],

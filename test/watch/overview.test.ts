@@ -125,7 +125,8 @@ describe('overview', () => {
     await view('price', ['B']);
     const [job] = await scene.queue.claim();
     await scene.db.query(
-      `select pgfresh.turn_back_jobs(array[$1::bigint], array[$2::int], '{0}', 'retry', 'timeout', 'no answer in 10 s')`,
+      `select pgfresh.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int,
+        'outcome', 'timeout', 'error', 'no answer in 10 s')))`,
       [job!.id, job!.attempt],
     );
     expect(await typeNamed('price')).toMatchObject({ waiting: 1, missing: 1, error: 'no answer in 10 s' });
