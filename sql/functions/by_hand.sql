@@ -138,7 +138,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_group record;
+  v_keys text[];
+  v_ids bigint[];
   v_count bigint := 0;
+  v_skipped bigint := 0;
 begin
   if p_dry_run is null or num_nonnulls(p_job_ids, p_data_type, p_source, p_since) = 0 then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
@@ -162,16 +165,43 @@ begin
     group by f.data_type, f.priority, f.metadata, (f.place - 1) / 10000
     order by min(f.id)
   loop
-    v_count := v_count + cardinality(v_group.ids);
+    -- What is no key any more, or belongs to a type that can not be asked, must not keep the others from their turn.
+    begin
+      v_keys := array(
+        select j.key
+        from pgfresh.judge_keys(pgfresh.require_type(v_group.data_type), v_group.keys) as j
+        where j.code is null and j.key = v_group.keys[j.place]);
+      if not p_dry_run then
+        -- A pair that somebody has locked gets no job, and can be retried later.
+        v_keys := array(
+          select q.key
+          from pgfresh.queue_refreshes(v_group.data_type, v_keys, v_group.priority, null, v_group.metadata) as q
+          where q.result <> 'busy');
+      end if;
+    exception when sqlstate 'PGF01' then
+      v_keys := '{}';
+    end;
+    v_ids := array(
+      select f.id
+      from unnest(v_group.ids, v_group.keys) as f(id, key)
+      where f.key in (select k from unnest(v_keys) as k));
+    v_count := v_count + cardinality(v_ids);
+    v_skipped := v_skipped + cardinality(v_group.ids) - cardinality(v_ids);
     if not p_dry_run then
-      perform pgfresh.queue_refreshes(v_group.data_type, v_group.keys, v_group.priority, null, v_group.metadata);
       update pgfresh.history_other
       set redriven_at = pgfresh.clock()
-      where id = any (v_group.ids) and status = 'failed';
+      where id = any (v_ids) and status = 'failed';
     end if;
   end loop;
+  if v_skipped > 0 then
+    raise warning '% failed jobs were skipped: their keys are not keys of their data types any more, or are locked',
+      v_skipped
+      using hint = 'They stay in pgfresh.failed_jobs and can be retried later.';
+  end if;
   return v_count;
 end
 $$;
 comment on function pgfresh.retry_failed_jobs(bigint[], text, text, timestamptz, boolean) is
-  'Enqueues failed jobs again, by filter, each once; returns how many. With p_dry_run only counts them.';
+  'Enqueues failed jobs again, by filter, each once; returns how many. With p_dry_run only counts them. '
+  'Those whose key is no key of their data type any more, or whose pair is locked, are skipped, '
+  'and a warning says how many.';

@@ -25,7 +25,7 @@ begin
   update pgfresh.refresh_cycle
   set done_at = v_now, next_slot = p_slot
   where type_id = v_type.type_id and done_at is null
-  returning cursor_key into v_stands_at;
+  returning case when not walked then cursor_key end into v_stands_at;
   insert into pgfresh.refresh_cycle (type_id, slot, opened_at, cursor_key, last_key, wraps)
   values (v_type.type_id, p_slot, v_now, v_stands_at, v_stands_at, v_stands_at is not null)
   on conflict do nothing;
@@ -37,11 +37,42 @@ comment on function pgfresh.open_refresh_cycle(text, timestamptz) is
   'A round that is still open is taken over: the new one goes on where it stood, once around. '
   'Returns whether it is new.';
 
+/*
+  One key that is no key of the type, or a pair that somebody has locked, costs only itself: the others are queued, and
+  the caller learns which pairs to ask for again. A key without an answer was being added by somebody else.
+*/
+create or replace function pgfresh.queue_cycle_keys(
+  p_type pgfresh.data_type_registry, p_keys text[], out queued int, out busy text[], out refused int)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_good text[] := array(
+    select j.key
+    from pgfresh.judge_keys(p_type, p_keys) as j
+    where j.code is null and j.key = p_keys[j.place]
+    order by j.place);
+  v_answered text[];
+begin
+  refused := cardinality(p_keys) - cardinality(v_good);
+  -- Nobody waits for it: -1, whatever the registry says.
+  select count(*) filter (where q.result = 'queued'), coalesce(array_agg(q.key) filter (where q.result <> 'busy'), '{}')
+  into queued, v_answered
+  from pgfresh.queue_refreshes(p_type.data_type, v_good, -1) as q;
+  busy := array(select k from unnest(v_good) as k except select k from unnest(v_answered) as k);
+end
+$$;
+comment on function pgfresh.queue_cycle_keys(pgfresh.data_type_registry, text[]) is
+  'Queues scheduled refreshes of those keys that the data type can have: how many were queued, '
+  'which pairs were locked, and how many keys were none. A part of queue_scheduled_refreshes.';
+
 create or replace function pgfresh.queue_scheduled_refreshes(p_max_depth int default 1000) returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  -- The walk waits while more pairs than these are locked.
+  c_most_busy constant int := 10000;
   v_began timestamptz := clock_timestamp();
   v_now timestamptz := pgfresh.clock();
   v_types int[];
@@ -50,12 +81,18 @@ declare
   v_left int := p_max_depth;
   v_to_come int;
   v_turn int;
+  -- Of its turn: keys to walk over, and busy ones to ask for again.
+  v_steps int;
+  v_repeats int;
   v_keys text[];
-  v_good text[];
+  v_again text[];
   v_at_end boolean;
+  v_walked boolean;
   v_done boolean;
-  v_counts jsonb := jsonb_build_object('queued', 0, 'merged', 0, 'skipped', 0, 'failed', 0, 'finished', 0);
-  v_queued int;
+  v_result record;
+  v_busy text[];
+  v_counts jsonb := jsonb_build_object(
+    'queued', 0, 'merged', 0, 'busy', 0, 'skipped', 0, 'failed', 0, 'finished', 0);
 begin
   perform pgfresh.require_primary();
   perform pgfresh.require_range('p_max_depth', p_max_depth, 1, 1000);
@@ -70,7 +107,8 @@ begin
   for v_cycle in
     select open.*, count(*) filter (where obstacle is null and room > 0) over () as types
     from (
-      select t.place, c.type_id, c.slot, c.cursor_key, c.last_key, c.wraps, r as registered, res.keys_sql,
+      select t.place, c.type_id, c.slot, c.cursor_key, c.last_key, c.wraps, c.opened_at, c.busy_keys,
+        c.walked, r as registered, res.keys_sql,
         o.reason as obstacle,
         -- The depth is per source, and each of its types has a part of it that no other type can fill.
         ceil(p_max_depth::float8
@@ -99,44 +137,55 @@ begin
     v_turn := least(v_cycle.room, ceil(v_left / v_to_come::float8));
     v_to_come := v_to_come - 1;
     continue when v_turn <= 0;
+    -- Busy ones at most in half of the turn, as long as others have not had theirs.
+    v_repeats := least(cardinality(v_cycle.busy_keys), case when v_cycle.walked then v_turn else v_turn / 2 end);
+    v_steps := case
+      when v_cycle.walked or cardinality(v_cycle.busy_keys) >= c_most_busy then 0
+      else v_turn - v_repeats
+    end;
     begin
-      v_keys := array(select k from pgfresh.ask_next_keys(v_cycle.keys_sql, v_cycle.cursor_key, v_turn) as k);
-      v_at_end := cardinality(v_keys) < v_turn;
-      v_done := v_at_end and not v_cycle.wraps;
-      v_left := v_left - cardinality(v_keys);
+      v_keys := '{}';
+      v_at_end := v_cycle.walked;
+      if v_steps > 0 then
+        v_keys := array(select k from pgfresh.ask_next_keys(v_cycle.keys_sql, v_cycle.cursor_key, v_steps) as k);
+        v_at_end := cardinality(v_keys) < v_steps;
+      end if;
+      v_walked := v_at_end and not v_cycle.wraps;
+      v_left := v_left - cardinality(v_keys) - v_repeats;
       if not v_cycle.wraps and v_cycle.last_key = any (v_keys) then
         v_keys := v_keys[:array_position(v_keys, v_cycle.last_key)];
-        v_done := true;
+        v_walked := true;
       end if;
-      v_good := array(
+      -- Whoever had the pair locked may have refreshed it.
+      v_again := array(
         select k
-        from unnest(v_keys) as k
-        where k <> '' and octet_length(k) <= 512 and k !~ '[[:cntrl:]]'
-          and k = pgfresh.canonical_key(k, (v_cycle.registered).normalise)
-          and length(k) - length(replace(k, '|', '')) >= cardinality((v_cycle.registered).key_columns) - 1
-      );
-      -- Nobody waits for it: -1, whatever the registry says.
-      select count(*) filter (where q.result = 'queued')
-      into v_queued
-      from pgfresh.queue_refreshes((v_cycle.registered).data_type, v_good, -1) as q;
+        from unnest(v_cycle.busy_keys[:v_repeats]) as k
+        where not exists (
+          select from pgfresh.pairs as p
+          where p.type_id = v_cycle.type_id and p.key = k collate "C" and p.ok_at >= v_cycle.opened_at));
+      v_result := pgfresh.queue_cycle_keys(v_cycle.registered, v_again || v_keys);
     exception when others then
       perform pgfresh.warn('keys_raised', (v_cycle.registered).data_type, sqlerrm,
         'Correct key_table and its columns.');
       v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('failed', 1));
       continue;
     end;
-    if cardinality(v_good) < cardinality(v_keys) then
+    if v_result.refused > 0 then
       perform pgfresh.warn('keys_raised', (v_cycle.registered).data_type,
-        'key_table has keys that are empty, too long or not written as the data type writes them',
-        'Correct them; the others had their turn.', cardinality(v_keys) - cardinality(v_good));
+        'key_table has keys that the data type can not have, or that are not written as it writes them',
+        'Correct them; the others had their turn.', v_result.refused);
     end if;
+    v_busy := v_cycle.busy_keys[v_repeats + 1:] || v_result.busy;
+    v_done := v_walked and v_busy = '{}';
     v_counts := pgfresh.add_counts(v_counts, jsonb_build_object(
-      'queued', v_queued, 'merged', cardinality(v_good) - v_queued,
-      'failed', cardinality(v_keys) - cardinality(v_good), 'finished', v_done::int
+      'queued', v_result.queued, 'busy', cardinality(v_busy),
+      'merged', cardinality(v_again || v_keys) - v_result.queued - v_result.refused - cardinality(v_result.busy),
+      'failed', v_result.refused, 'finished', v_done::int
     ));
     update pgfresh.refresh_cycle
-    set cursor_key = case when not v_at_end or v_done then coalesce(v_keys[cardinality(v_keys)], cursor_key) end,
-      wraps = wraps and not v_at_end, queued = queued + v_queued, done_at = case when v_done then v_now end
+    set cursor_key = case when not v_at_end or v_walked then coalesce(v_keys[cardinality(v_keys)], cursor_key) end,
+      wraps = wraps and not v_at_end, queued = queued + v_result.queued, busy_keys = v_busy, walked = v_walked,
+      done_at = case when v_done then v_now end
     where type_id = v_cycle.type_id and slot = v_cycle.slot and done_at is null;
   end loop;
   delete from pgfresh.refresh_cycle where done_at < v_now - interval '30 days';
@@ -150,4 +199,5 @@ $$;
 comment on function pgfresh.queue_scheduled_refreshes(int) is
   'Walks on through the open cycles of scheduled data types, at most p_max_depth keys a call, in turns, '
   'as long as fewer than p_max_depth (at most 1000) scheduled jobs of a source wait, which its data types share. '
-  'Always with priority -1. Returns counts.';
+  'Always with priority -1. Keys that the data type can not have are skipped with a warning, '
+  'and pairs that are locked are asked for again within the round. Returns counts.';

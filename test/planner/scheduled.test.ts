@@ -152,3 +152,85 @@ test('truth 7: slots that come while a round is open are one round, which asks f
   }
   expect(asked).toEqual(['profile C -1', 'profile D -1', 'profile A -1', 'profile B -1']);
 });
+
+test('sound 11: a key with an extra | is skipped with a warning, and the round of its composite type goes on', async () => {
+  const scene = await PlannerScene.open();
+  await scene.db.query(`
+    create table statements (symbol text, period text, fetched_at timestamptz, primary key (symbol, period));
+    create table periods (name text unique);
+    insert into periods values ('A|2024'), ('A|2024|Q1'), ('B'), ('B|2024'), ('C|2024')`);
+  await scene.type('statements', {
+    columns: {
+      key_columns: `'{symbol, period}'`,
+      refresh_strategy: `'scheduled'`,
+      refresh_schedule: `'0 3 * * *'`,
+      key_table: `'periods'`,
+      key_table_column: `'name'`,
+    },
+  });
+  await open(scene, 'statements');
+  expect(await run(scene)).toMatchObject({ queued: 3, failed: 2, finished: 1 });
+  expect(await scene.open()).toEqual(['statements A|2024 -1', 'statements B|2024 -1', 'statements C|2024 -1']);
+  expect(await scene.warnings()).toEqual([{ code: 'keys_raised', subject: 'statements', count: 2 }]);
+});
+
+test('sound 11: a key that the table of its type can not hold does not stop the round', async () => {
+  const scene = await PlannerScene.open();
+  await scene.db.query(`
+    create table chart (key int primary key, fetched_at timestamptz);
+    create table numbers (name text unique);
+    insert into numbers values ('1'), ('007'), ('two'), ('3')`);
+  await scene.type('chart', {
+    columns: {
+      refresh_strategy: `'scheduled'`,
+      refresh_schedule: `'0 3 * * *'`,
+      key_table: `'numbers'`,
+      key_table_column: `'name'`,
+    },
+  });
+  await open(scene, 'chart');
+  expect(await run(scene)).toMatchObject({ queued: 2, failed: 2, finished: 1 });
+  expect(await scene.open()).toEqual(['chart 1 -1', 'chart 3 -1']);
+});
+
+test('sound 11: a pair that is locked for a moment has its turn within the round', async () => {
+  const scene = await scheduled(`values ('A', true), ('B', true), ('C', true), ('D', true)`, { profile: 'market' });
+  await open(scene, 'profile', '2026-01-04T03:00:00Z');
+  await run(scene);
+  await scene.finish('unchanged');
+  await scene.clock.advance('1 day');
+  await open(scene, 'profile');
+  await scene.db.transact('stranger', async (tx) => {
+    await tx.query(`select from pgfresh.pairs where key in ('A', 'D') for update`);
+    // The walk goes on past the pair, in small steps as in large ones.
+    for (let step = 0; step < 4; step++) await run(scene, 1).then(() => scene.finish('unchanged'));
+    expect(await run(scene)).toMatchObject({ queued: 0, busy: 2, finished: 0 });
+    expect(await run(scene)).toMatchObject({ queued: 0, busy: 2, finished: 0 });
+    expect(await scene.db.query(`select key from pgfresh.pairs where ok_at = pgfresh.clock() order by key`)).toEqual([
+      { key: 'B' },
+      { key: 'C' },
+    ]);
+  });
+  // Somebody else has refreshed one of them meanwhile, and that is enough for this round.
+  await scene.db.query(`update pgfresh.pairs set ok_at = pgfresh.clock() where key = 'D'`);
+  expect(await run(scene)).toMatchObject({ queued: 1, busy: 0, finished: 1 });
+  expect(await scene.open()).toEqual(['profile A -1']);
+  await scene.finish('unchanged');
+  expect(await run(scene)).toMatchObject({ queued: 0, finished: 0 });
+});
+
+test('sound 11: a slot that comes while pairs of the last round are locked asks for each key once', async () => {
+  const scene = await scheduled(`values ('A', true), ('B', true)`, { profile: 'market' });
+  await open(scene, 'profile', '2026-01-04T03:00:00Z');
+  await run(scene);
+  await scene.finish('unchanged');
+  await open(scene, 'profile');
+  await scene.db.transact('stranger', async (tx) => {
+    await tx.query(`select from pgfresh.pairs where key = 'A' for update`);
+    expect(await run(scene)).toMatchObject({ queued: 1, busy: 1, finished: 0 });
+  });
+  await scene.finish('unchanged');
+  await scene.clock.advance('1 day');
+  await open(scene, 'profile', '2026-01-06T03:00:00Z');
+  expect(await run(scene)).toMatchObject({ queued: 2, finished: 1 });
+});

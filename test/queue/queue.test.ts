@@ -1,3 +1,4 @@
+import pg from 'pg';
 import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { Listener } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
@@ -630,6 +631,46 @@ describe('by their ids, data type, source, state, key and time', () => {
     expect(
       await scene.value('select array_agg(id order by id) from pgfresh.failed_jobs where redriven_at is null'),
     ).toEqual([ids[0], ids[2]]);
+  });
+
+  it('sound 11: a key that is not admitted any more, or is locked, keeps no other dead letter from its retry', async () => {
+    await scene.register();
+    await db.query(`update pgfresh.data_type_registry set key_pattern = '^[A-Z]+$' where data_type = 'quote'`);
+    for (const key of ['A', 'GONE', 'LOCKED', 'Z']) {
+      await queue.enqueue(db, 'quote', key);
+      await queue.fail(db, [{ ...(await scene.claimOne()), bytes: 0 }], { permanent: true });
+    }
+    await db.query(`update pgfresh.data_type_registry set key_pattern = '^(A|LOCKED|Z)$' where data_type = 'quote'`);
+    const left = () => db.query(`select key from pgfresh.failed_jobs where redriven_at is null order by key`);
+    const client = new pg.Client(scene.url);
+    const said: (string | undefined)[] = [];
+    client.on('notice', ({ message }) => said.push(message));
+    await client.connect();
+    const retry = async (more = '') =>
+      (
+        await client.query<{ count: string }>(
+          `select pgfresh.retry_failed_jobs(p_data_type => 'quote'${more}) as count`,
+        )
+      ).rows[0]!.count;
+    const skipped = (count: number) => expect.stringMatching(new RegExp(`^${count} failed jobs were skipped: `));
+    try {
+      expect([await retry(', p_dry_run => true'), said]).toEqual(['3', [skipped(1)]]);
+      await db.transact('stranger', async (tx) => {
+        await tx.query(`select from pgfresh.pairs where key = 'LOCKED' for update`);
+        expect([await retry(), said.slice(1)]).toEqual(['2', [skipped(2)]]);
+      });
+      expect(await left()).toEqual([{ key: 'GONE' }, { key: 'LOCKED' }]);
+      expect([await retry(), said.slice(2)]).toEqual(['1', [skipped(1)]]);
+    } finally {
+      await client.end();
+    }
+    expect(await left()).toEqual([{ key: 'GONE' }]);
+    expect(await db.query(`select key from pgfresh.open_jobs order by key`)).toEqual([
+      { key: 'A' },
+      { key: 'LOCKED' },
+      { key: 'Z' },
+    ]);
+    await db.query(`update pgfresh.data_type_registry set key_pattern = null where data_type = 'quote'`);
   });
 
   it('dead letters are enqueued again, though they are more than one set has room for', async () => {
