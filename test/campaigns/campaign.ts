@@ -8,6 +8,7 @@ export interface Campaign {
   readonly steps: number;
   /** What the tally must hold, or the run met nothing and proved nothing. */
   readonly mustMeet: readonly string[];
+  /** 0: it is too long for `npm test`. */
   readonly testSteps?: number;
   /** Does the steps on a migrated database of its own and throws at the first thing that is not as it must be. */
   readonly run: (options: CampaignOptions) => Promise<Record<string, number>>;
@@ -17,6 +18,10 @@ export interface CampaignOptions {
   readonly url: string;
   readonly seed: number;
   readonly steps: number;
+  /** How much happens at a time, where the campaign can do more or less; 1 if it is left out. */
+  readonly intensity?: number | undefined;
+  /** Does only the operations whose name has this in it, where the campaign has such. */
+  readonly only?: string | undefined;
   /** Told now and then how many steps are done. */
   readonly progress: (done: number) => void;
 }

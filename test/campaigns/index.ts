@@ -2,6 +2,7 @@ import type { Campaign } from './campaign.ts';
 import { changes } from './changes.ts';
 import { commits } from './commits.ts';
 import { flood } from './flood.ts';
+import { gauntlet } from './gauntlet/index.ts';
 import { queue } from './queue.ts';
 import { schedule } from './schedule.ts';
 import { storm } from './storm.ts';
@@ -17,4 +18,5 @@ export const campaigns: Readonly<Record<string, Campaign>> = {
   changes,
   storm,
   flood,
+  gauntlet,
 };

@@ -1,0 +1,58 @@
+/** What the processes of the gauntlet run with. GAUNTLET has what differs between them, as JSON. */
+import { defineConfig, defineDataType, defineJob, defineSource } from 'pgfresh';
+import { z } from 'zod';
+import { apiKeys, sources, variants, type SourceName, type VariantName } from './cast.ts';
+
+const { provider, variant, tag } = JSON.parse(process.env['GAUNTLET'] ?? '{}') as {
+  provider: string;
+  variant: VariantName;
+  /** Names the process in every call, so that the provider knows who made it. */
+  tag: string;
+};
+for (const key of apiKeys) process.env[`GAUNTLET_KEY_${key}`] = key;
+
+const { rates, keys } = variants[variant] as {
+  rates: Partial<Record<string, number>>;
+  keys: Partial<Record<string, readonly string[]>>;
+};
+const defined = (Object.keys(sources) as SourceName[]).map((name) => {
+  const { rate, ...limits } = sources[name] as { rate?: number; quotaBytes?: '200MB'; concurrency?: number };
+  return defineSource({
+    name,
+    baseUrl: `${provider}/${name}`,
+    allowPrivateAddresses: true,
+    cacheEntries: 0,
+    timeout: '5s',
+    rateLimitPerMinute: rates[name] ?? rate,
+    breaker: { failures: 5, window: '1m', pause: '5s' },
+    apiKeys: (keys[name] ?? ['c1']).map((key) => ({ env: `GAUNTLET_KEY_${key}` })),
+    authorize: (_request, { apiKey }) => ({ headers: { 'x-api-key': apiKey! } }),
+    headers: { 'x-process': tag },
+    ...limits,
+  });
+});
+
+const answer = defineDataType({
+  name: 'answer',
+  source: 'calm',
+  table: 'bystander',
+  key: 'key',
+  timestamp: 'fetched_at',
+  ttl: '1h',
+  keyPattern: '^$never',
+  sourceTimestamp: 'served_at',
+  schema: z.object({ key: z.string(), value: z.number(), note: z.string(), served_at: z.string() }),
+  request: (key, { dataType }) => ({ url: `/${dataType}/${encodeURIComponent(key)}` }),
+  rows: (row) => row,
+  sanity: { value: { above: 0 } },
+});
+
+export default defineConfig({
+  sources: defined,
+  dataTypes: [answer],
+  jobs: [defineJob({ name: 'doze', function: 'doze', every: ['5s', '15s'], timeout: '20s' })],
+  gateway: {
+    anonymous: 'loopback',
+    limits: { newPairsPerMinute: 100_000, pairsPerUser: 100_000, refreshesPerMinute: 1000, connectionsPerUser: 500 },
+  },
+});

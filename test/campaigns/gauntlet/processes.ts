@@ -1,0 +1,125 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { allowances } from './allowances.ts';
+import type { VariantName } from './cast.ts';
+
+const cli = fileURLToPath(new URL('../../../bin/pgfresh.js', import.meta.url));
+const configFile = fileURLToPath(new URL('./pgfresh.config.ts', import.meta.url));
+const keptLines = 200;
+
+export interface ProcessPlan {
+  readonly name: string;
+  readonly roles: string;
+  readonly url: string;
+  readonly provider: string;
+  readonly folder: string;
+  readonly port: number;
+}
+
+interface LogLine {
+  readonly level: number;
+  readonly type: string;
+  readonly msg: string;
+  readonly code?: string;
+}
+
+/** One `pgfresh run`, from its start to its end. */
+export class RunningProcess {
+  readonly plan: ProcessPlan;
+  readonly variant: VariantName;
+  /** What its calls say. */
+  readonly tag: string;
+  readonly #child: ChildProcess;
+  readonly ready: Promise<void>;
+  readonly exit: Promise<string>;
+  readonly lines: LogLine[] = [];
+  readyAt: number | undefined;
+  endAskedAt: number | undefined;
+  exitedAt: number | undefined;
+
+  constructor(plan: ProcessPlan, variant: VariantName, count: number, onLine: (line: LogLine) => void) {
+    this.plan = plan;
+    this.variant = variant;
+    this.tag = `${plan.name}.${count}`;
+    const clean = Object.entries(process.env).filter(([name]) => !/^(PGFRESH_|DATABASE_URL|VITEST|NODE_)/.test(name));
+    const { url, provider, folder, port, roles } = plan;
+    this.#child = spawn(process.execPath, [cli, 'run', '--json', '--config', configFile, '--roles', roles], {
+      cwd: folder,
+      env: {
+        ...Object.fromEntries(clean),
+        DATABASE_URL: url,
+        GAUNTLET: JSON.stringify({ provider, variant, tag: this.tag }),
+        PGFRESH_PORT: String(port),
+        PGFRESH_WORKER_NAME: this.tag,
+        PGFRESH_DATA_DIR: folder,
+        PGFRESH_POOL_SIZE: '6',
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    this.exit = once(this.#child, 'close').then(([code, signal]) => {
+      this.exitedAt = Date.now();
+      return String(code ?? signal);
+    });
+    const started = once(createInterface(this.#child.stdout!), 'line').then(() => void (this.readyAt = Date.now()));
+    this.ready = Promise.race([started, this.exit.then(() => undefined)]);
+    createInterface(this.#child.stderr!).on('line', (text) => {
+      const line = lineOf(text);
+      this.lines.push(line);
+      if (this.lines.length > keptLines) this.lines.shift();
+      onLine(line);
+    });
+  }
+
+  /** Whether it has ended, or does not start, though nobody asked it to end. */
+  get problem(): string | undefined {
+    if (this.endAskedAt !== undefined) {
+      const late = this.exitedAt === undefined && Date.now() - this.endAskedAt > allowances.exit;
+      return late ? `still runs ${allowances.exit / 1000} s after SIGTERM` : undefined;
+    }
+    if (this.exitedAt !== undefined) return this.readyAt === undefined ? 'did not start' : 'ended by itself';
+    return undefined;
+  }
+
+  /** Its last words, for whoever looks for the cause. */
+  get lastWords(): string {
+    return this.lines
+      .slice(-4)
+      .map(({ msg }) => msg.slice(0, 300))
+      .join(' / ');
+  }
+
+  async stop(): Promise<void> {
+    this.endAskedAt ??= Date.now();
+    this.#child.kill('SIGTERM');
+    const patience = setTimeout(() => this.#child.kill('SIGKILL'), 2 * allowances.exit);
+    await this.exit;
+    clearTimeout(patience);
+  }
+
+  async kill(): Promise<void> {
+    this.endAskedAt ??= Date.now();
+    this.#child.kill('SIGKILL');
+    await this.exit;
+  }
+}
+
+function lineOf(text: string): LogLine {
+  try {
+    return JSON.parse(text) as LogLine;
+  } catch {
+    return { level: 50, type: 'text', msg: text };
+  }
+}
+
+/** A port that is free now. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
