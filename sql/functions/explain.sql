@@ -14,22 +14,28 @@ as $$
 $$;
 comment on function pgfresh.in_words(interval) is 'A time in the unit that suits it. A part of explain_pair.';
 
--- Of a data type that does not resolve, the pairs are explained all the same.
+-- Of a data type that does not resolve or does not answer, the pairs are explained all the same.
 create or replace function pgfresh.explained_key(p_type pgfresh.data_type_registry, p_key text) returns text
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return (pgfresh.admit_keys(p_type, array[p_key]))[1];
-exception when sqlstate 'PGF01' then
-  if sqlerrm not like 'PGF_REGISTRY_INVALID:%' then
-    raise;
+  if not pgfresh.is_quarantined(p_type.type_id, pgfresh.clock()) then
+    begin
+      return (pgfresh.admit_keys(p_type, array[p_key]))[1];
+    exception
+      when lock_not_available then null;
+      when sqlstate 'PGF01' then
+        if sqlerrm not like 'PGF_REGISTRY_INVALID:%' then
+          raise;
+        end if;
+    end;
   end if;
   return pgfresh.canonical_key(p_key, p_type.normalise);
 end
 $$;
 comment on function pgfresh.explained_key(pgfresh.data_type_registry, text) is
-  'A key as the data type spells it, also where its table of keys is gone. A part of explain_pair.';
+  'A key as the data type spells it, also where its table of keys is gone or locked. A part of explain_pair.';
 
 do $$ begin
   if to_regtype('pgfresh.obstacle') is null then
@@ -236,7 +242,7 @@ begin
     from pgfresh.type_dependency as d
     join pgfresh.data_type_registry as r on r.type_id = d.needs_id
     join pgfresh.type_resolution as res on res.type_id = d.needs_id
-    where d.type_id = p_type.type_id
+    where d.type_id = p_type.type_id and not pgfresh.is_quarantined(r.type_id, p_now)
     order by r.data_type
   loop
     begin
@@ -270,6 +276,8 @@ comment on function pgfresh.pair_obstacles(pgfresh.data_type_registry, text, boo
 create or replace function pgfresh.explanation_of(p_data_type text, p_key text, p_is_needed boolean) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
+-- Who asks why something waits does not wait for it.
+set lock_timeout = '200ms'
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
@@ -280,9 +288,11 @@ declare
   v_source pgfresh.sources;
   v_row record;
   v_problem record;
+  v_quarantine pgfresh.obstacle[] := array(select o from pgfresh.quarantine_obstacle(v_type, v_now) as o);
   v_sql_viewers bigint; v_gateway_viewers bigint;
   v_place int;
   v_raised text;
+  v_asked boolean;
   v_needs text;
   v_no_worker text;
   v_state text; v_stale_at timestamptz;
@@ -306,19 +316,25 @@ begin
   where type_id = v_type.type_id and key = v_key;
   select * into v_problem from pgfresh.type_problem(v_type);
   select null::boolean as found, true as stale, null::timestamptz as next_at, null::timestamptz as at into v_row;
-  if v_problem.problem is null then
-    select a.found, a.stale, a.next_at, a.at, a.raised
-    into v_row
-    from pgfresh.ask_stale(
-      v_type.type_id, array[v_key], array[pgfresh.confirmed_of(v_pair)], array[pgfresh.row_time_of(v_pair)],
-      array[null::timestamptz], v_type.ttl, v_now
-    ) as a;
-    v_raised := v_row.raised;
+  v_asked := v_problem.problem is null and v_quarantine = '{}';
+  if v_asked then
+    begin
+      select a.found, a.stale, a.next_at, a.at, a.raised
+      into v_row
+      from pgfresh.ask_stale(
+        v_type.type_id, array[v_key], array[pgfresh.confirmed_of(v_pair)], array[pgfresh.row_time_of(v_pair)],
+        array[null::timestamptz], v_type.ttl, v_now
+      ) as a;
+      v_raised := v_row.raised;
+    exception when lock_not_available then
+      v_asked := false;
+      v_raised := format('it can not be asked about now: %s', sqlerrm);
+    end;
   end if;
   if pgfresh.is_row_lost(v_pair, v_row.found, v_row.at) and pgfresh.hasten(v_type.type_id, v_key, v_now) then
     v_pair.due_at := v_now;
   end if;
-  if v_problem.problem is not null then
+  if not v_asked then
     -- What cannot be asked is as it was last seen, unless its table is gone.
     v_state := pgfresh.state_of(v_pair,
       case when not exists (
@@ -382,7 +398,9 @@ begin
     v_obstacles := array(
       select o from pgfresh.source_obstacles(v_source, v_job, v_now) as o
       union all
-      select o from pgfresh.breaker_obstacle(v_type, v_job, v_now) as o);
+      select o from pgfresh.breaker_obstacle(v_type, v_job, v_now) as o
+      union all
+      select o from unnest(v_quarantine) as o where v_job.id is null);
     v_no_worker := pgfresh.worker_obstacle(v_type, v_now);
     if v_no_worker is not null then
       v_obstacles := v_obstacles
@@ -408,10 +426,12 @@ begin
             pgfresh.in_words(v_stale_at - v_now)),
           null, v_stale_at, v_stale_at)::pgfresh.obstacle;
       end if;
-      select array_agg(o.obstacle), max(o.needs)
-      into v_more, v_needs
-      from pgfresh.pair_obstacles(v_type, v_key, v_row.found, v_now) as o;
-      v_obstacles := v_obstacles || v_more;
+      if v_quarantine = '{}' then
+        select array_agg(o.obstacle), max(o.needs)
+        into v_more, v_needs
+        from pgfresh.pair_obstacles(v_type, v_key, v_row.found, v_now) as o;
+        v_obstacles := v_obstacles || v_more;
+      end if;
     end if;
     select array_agg(o order by o.lasts desc) into v_obstacles from unnest(v_obstacles) as o;
     v_answer := v_obstacles[1];

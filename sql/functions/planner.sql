@@ -122,6 +122,7 @@ begin
       and ((res.stamp = now.stamp) is not true
         or not s.enabled or s.paused_until > p_now or s.quota_bytes is not null
         or exists (select from pgfresh.breaker as b where b.type_id = r.type_id and b.paused_until > p_now)
+        or exists (select from pgfresh.type_timeout as t where t.type_id = r.type_id)
         or exists (select from pgfresh.spending_stop))
   loop
     type_id := (v_type.registered).type_id;
@@ -170,12 +171,16 @@ begin
     select from pgfresh.ask_keys(
       (select r.missing_sql from pgfresh.type_resolution as r where r.type_id = p_type_id), array[p_key])
   );
-exception when others then
-  -- A key that is not of the type of its column can have none.
-  return false;
+exception
+  when lock_not_available then
+    return null;
+  when others then
+    -- A key that is not of the type of its column can have none.
+    return false;
 end
 $$;
-comment on function pgfresh.has_row(int, text) is 'Whether a pair has a row. A part of the planner.';
+comment on function pgfresh.has_row(int, text) is
+  'Whether a pair has a row; null if that can not be seen now. A part of the planner.';
 
 /*
   Pairs that are stale for another reason than their age. A row that is gone or older than we left it was changed by
@@ -344,10 +349,14 @@ begin
     else
       select 0 as open, 0 as held into v_settled;
     end if;
-    if v_type.reason = 'unresolved' then
+    if v_type.reason in ('unresolved', 'quarantined') then
+      -- Those of a type in quarantine are looked at when it ends.
+      if v_type.reason = 'quarantined' then
+        perform pgfresh.note_hold(v_type.type_id, v_type.until, v_type.reason, p_now);
+      end if;
       v_later := v_later || array(
         select row(v_type.type_id, l.key, l.place, l.job_id, l.due_at, l.next_at, null,
-          case when gone.table then true end, null, null, 'unresolved')::pgfresh.look
+          case when gone.table then true end, null, null, v_type.reason)::pgfresh.look
         from (select not exists (select from pg_class as c where c.oid = v_type.table_id) as table) as gone
         cross join lateral (
           select l.*,
@@ -359,11 +368,12 @@ begin
           from unnest(v_type.keys, v_type.places, v_type.jobs, v_type.next_ask, v_type.rows, v_type.due)
             as l(key, place, job_id, next_ask_at, row_at, due_at)
         ) as l
-        where l.due_at <> l.next_at or (gone.table and l.row_at is not null and l.due_at is not null)
+        where (l.due_at <> l.next_at and (v_type.reason = 'unresolved' or l.due_at <= p_now))
+          or (gone.table and l.row_at is not null and l.due_at is not null)
       );
       v_skipped := v_skipped + cardinality(v_type.keys) - v_settled.open - v_settled.held;
       v_reasons := pgfresh.add_counts(v_reasons, jsonb_build_object(
-        'skipped_unresolved', cardinality(v_type.keys) - v_settled.open - v_settled.held));
+        'skipped_' || v_type.reason, cardinality(v_type.keys) - v_settled.open - v_settled.held));
       continue;
     end if;
 

@@ -748,6 +748,11 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  -- First: a type in quarantine is not even asked what is stale.
+  if pgfresh.is_quarantined(p_type_id, p_now) then
+    return query select 'quarantined', pgfresh.open_end(p_now);
+    return;
+  end if;
   return query select o.reason, o.until from pgfresh.source_obstacle(p_source_id, p_now) as o;
   if not found then
     return query
@@ -758,4 +763,5 @@ begin
 end
 $$;
 comment on function pgfresh.type_obstacle(int, int, timestamptz) is
-  'What keeps a data type from being planned for: what source_obstacle says of its source, or its own pause.';
+  'What keeps a data type from being planned for: its quarantine, what source_obstacle says of its source, '
+  'or its own pause.';

@@ -106,7 +106,11 @@ begin
       v_from := v_from + v_size;
       v_size := v_size * 2;
     -- It answers only when it has asked about all of them, so one that raises has answered about none.
-    exception when others then
+    exception
+    -- Nobody's row is at fault. Asking again in halves would wait as long each time.
+    when lock_not_available then
+      raise;
+    when others then
       if v_size > 1 then
         v_size := greatest(least(v_size, v_count - v_from + 1) / 2, 1);
       else
@@ -127,7 +131,7 @@ comment on function pgfresh.ask_stale(
   int, text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz) is
   'Asks as the evaluator whether pairs of a data type are stale, by the time of their row or by the time at which '
   'the source confirmed it. Says nothing of those that are fresh and as they were known to be. '
-  'A pair whose check raises counts as stale. '
+  'A pair whose check raises counts as stale; a lock that is not free in time is raised. '
   'At most 50 subtransactions a call; of what is not decided by then it says neither.';
 
 create or replace function pgfresh.ask_gate(p_sql text, p_keys text[], p_data_type text)

@@ -43,7 +43,9 @@ begin
       -- Every process warns, and examines itself.
       ('{pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator}'::text[], array[
         'warn', 'type_problems', 'unserved_types', 'job_problem', 'viewer_role_problem', 'check_cron_job_health',
-        'is_quota_exceeded', 'calls_now', 'source_budget', 'quota_until', 'explain_pair', 'get_active_subscriptions']),
+        'is_quota_exceeded', 'calls_now', 'source_budget', 'quota_until', 'explain_pair', 'get_active_subscriptions',
+        'quarantined_types']),
+      ('{pgfresh_worker, pgfresh_planner, pgfresh_gateway}', array['note_type_timeout']),
       ('{pgfresh_viewer, pgfresh_gateway, pgfresh_worker}', array[
         'upsert_active_subscription', 'remove_active_subscription', 'check_and_queue_stale_batch']),
       ('{pgfresh_gateway}', array[
@@ -60,7 +62,7 @@ begin
         'take_call', 'count_calls', 'hold_source', 'keep_refused_answer', 'count_losses', 'note_suspicion',
         'lock_evictable', 'note_evicted']),
       ('{pgfresh_planner}', array[
-        'cleanup_stale_subscriptions', 'warn_of_unserved_types', 'plan_due_pairs',
+        'cleanup_stale_subscriptions', 'warn_of_unserved_types', 'plan_due_pairs', 'probe_type',
         'open_refresh_cycle', 'queue_scheduled_refreshes',
         'clear_planner_runs', 'clear_old_warnings', 'clear_unwatched_changes',
         'call_job_function', 'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs',

@@ -105,6 +105,7 @@ export type WarningCode =
   | 'transaction_pooler'
   | 'subscriber_failed'
   | 'type_unresolved'
+  | 'type_quarantined'
   | 'type_refused'
   | 'check_raised'
   | 'row_lost'

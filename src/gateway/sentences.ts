@@ -20,6 +20,7 @@ export const reasonSentences: Readonly<Record<Reason, string>> = {
   paused: 'Its refresh is paused.',
   stopped: 'Refreshing is stopped.',
   no_worker: 'It cannot be refreshed at the moment.',
+  quarantined: 'It cannot be refreshed at the moment.',
   unresolved: 'It cannot be refreshed at the moment.',
 };
 

@@ -37,6 +37,7 @@ export const reasons = {
   concurrency: 'as many jobs of its source run as may at once',
   same_key: 'another job of the same key runs, and its source takes one at a time',
   no_worker: 'no worker that runs can fetch it',
+  quarantined: 'its table or a function of its data type does not answer in time; it is probed every second',
   unresolved: 'its registry row names something that is not there or is not what was registered',
 } as const;
 export type Reason = keyof typeof reasons;

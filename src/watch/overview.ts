@@ -71,7 +71,7 @@ export interface OverviewProblem {
   readonly source: string;
   readonly data_type: string | null;
   readonly api_key: number | null;
-  /** The state of the source; `refused` of an API key; `paused`, `no_worker` or `unresolved` of a data type. */
+  /** The state of the source; `refused` of an API key; `paused`, `no_worker`, `quarantined` or `unresolved` of a data type. */
   readonly reason: string;
   /** `infinity`, or null, without an end. */
   readonly until: string | null;

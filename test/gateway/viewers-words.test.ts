@@ -66,6 +66,10 @@ const situations: Readonly<Record<Exclude<Reason, 'due'> | Settled, Situation>> 
   },
   paused: { before: `select pgfresh.pause_source('${canary}_source', p_reason => '${secretText}')` },
   stopped: { before: `select pgfresh.stop_spending('${secretText}')` },
+  quarantined: {
+    row: true,
+    before: `select pgfresh.note_type_timeout(type_id, '${canary}', '${secretText}') from pgfresh.data_type_registry, generate_series(1, 2) where data_type = '$type'`,
+  },
   unresolved: {
     row: true,
     columns: { staleness_function: `${canary}_stale` },

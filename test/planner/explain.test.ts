@@ -46,6 +46,19 @@ const situations: Readonly<Record<Reason, Situation>> = {
     says: /there is no table public\.quote\. Create it, or correct table_name\./,
     also: { state: 'missing', activity: 'waiting' },
   },
+  quarantined: {
+    make: async (scene) => {
+      await scene.rows('quote', ['A'], '1 hour');
+      await scene.look('quote', ['A']);
+      await scene.db.query(
+        `select pgfresh.note_type_timeout(type_id, 'tick', 'no answer') from pgfresh.data_type_registry, generate_series(1, 2)`,
+      );
+      await scene.tick();
+      await scene.clock.advance('3 seconds');
+    },
+    says: /^quote has not answered in time 2 times, last 3 s ago \(tick: no answer\); it is probed every second\.$/,
+    also: { state: 'missing', activity: 'waiting' },
+  },
   refused: {
     make: async (scene) => {
       await scene.rows('quote', ['A'], '1 hour');

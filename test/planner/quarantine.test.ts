@@ -1,0 +1,67 @@
+import { expect, test } from 'vitest';
+import { openSession } from '../harness/session.ts';
+import { PlannerScene } from './scene.ts';
+
+const quote = `(select type_id from pgfresh.data_type_registry where data_type = 'quote')`;
+const note = (scene: PlannerScene, where = 'tick') =>
+  scene.queue.value<boolean>(`pgfresh.note_type_timeout(${quote}, $1::text, 'no answer')`, [where]);
+const probe = (scene: PlannerScene) => scene.queue.value<boolean>(`pgfresh.probe_type(${quote})`);
+const quarantined = async (scene: PlannerScene) =>
+  (await scene.db.query<{ data_type: string }>('select data_type from pgfresh.quarantined_types()')).map(
+    ({ data_type }) => data_type,
+  );
+
+test('sound 14: two timeouts within a minute put a type into quarantine, with one warning; a probe that answers ends it', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.type('profile');
+  await scene.look('quote', ['A', 'B']);
+  await scene.look('profile', ['A']);
+  expect(await note(scene)).toBe(false);
+  await scene.clock.advance('2 minutes');
+  expect(await note(scene)).toBe(false);
+  expect(await note(scene)).toBe(true);
+  expect(await note(scene, 'probe')).toBe(true);
+  expect(await quarantined(scene)).toEqual(['quote']);
+  expect(await scene.warnings()).toEqual([{ code: 'type_quarantined', subject: 'quote', count: 1 }]);
+  expect(await scene.tick()).toMatchObject({ queued: 1, skipped: 2, skipped_quarantined: 2 });
+  expect(await scene.open()).toEqual(['profile A 1']);
+  const { problems } = await scene.queue.value<{ problems: object[] }>('pgfresh.overview()');
+  expect(problems).toMatchObject([{ data_type: 'quote', reason: 'quarantined' }]);
+
+  // What it holds is not looked at again, neither by the tick nor by the sweep.
+  expect(await scene.tick()).toEqual({ more: false });
+  expect(await probe(scene)).toBe(true);
+  expect(await quarantined(scene)).toEqual([]);
+  expect(await scene.tick()).toMatchObject({ queued: 2 });
+});
+
+test('sound 14: a quarantine that no one probes ends after a minute', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.look('quote', ['A']);
+  await note(scene);
+  await note(scene);
+  await scene.tick();
+  await scene.clock.advance('59 seconds');
+  expect(await note(scene, 'probe')).toBe(true);
+  await scene.clock.advance('59 seconds');
+  expect(await quarantined(scene)).toEqual(['quote']);
+  await scene.clock.advance('1 second');
+  expect(await quarantined(scene)).toEqual([]);
+  expect(await scene.tick()).toMatchObject({ queued: 1 });
+});
+
+test('sound 14: a table that nobody can write keeps its type in quarantine, also where it can be read', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await note(scene, 'commit');
+  await note(scene, 'commit');
+  const other = await openSession(scene.queue.url);
+  await other.query('begin');
+  await other.query('lock table quote in share mode');
+  expect(await probe(scene)).toBe(false);
+  expect(await quarantined(scene)).toEqual(['quote']);
+  await other.query('commit');
+  expect(await probe(scene)).toBe(true);
+});
