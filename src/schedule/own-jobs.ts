@@ -1,4 +1,5 @@
-import type { JobHandler } from '../config/index.ts';
+import { performance } from 'node:perf_hooks';
+import type { JobContext, JobHandler } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 
 /** What this room can not do itself. */
@@ -27,16 +28,10 @@ const handlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
   ],
   [
     'pgfresh.maintain',
-    async ({ db }) => {
-      const [row] = await db.query<{ details: { busy: number } }>(
-        'select pgfresh.maintain_queue_partitions() as details',
-      );
-      const { details } = row!;
-      return {
-        success: true,
-        message: details.busy > 0 ? 'a part of the history is in use and has its turn next time' : 'done',
-        details,
-      };
+    async ({ db, signal }) => {
+      const details = await maintainHistory(db, signal);
+      const message = (details.busy ?? 0) > 0 ? 'a part of the history is in use and has its turn next time' : 'done';
+      return { success: true, message, details };
     },
   ],
   [
@@ -57,6 +52,29 @@ const handlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
     },
   ],
 ]);
+
+interface HistoryCounts {
+  readonly made?: number;
+  readonly dropped?: number;
+  readonly busy?: number;
+  readonly moved?: number;
+  readonly aside?: number;
+}
+
+const movingMs = 30_000;
+
+/** A call moves a bounded number of rows, so that no transaction is long; the rest has its turn an hour later. */
+async function maintainHistory(db: JobContext['db'], signal: AbortSignal): Promise<HistoryCounts> {
+  const until = performance.now() + movingMs;
+  let moved = 0;
+  for (;;) {
+    const [row] = await db.query<{ counts: HistoryCounts }>('select pgfresh.maintain_queue_partitions() as counts');
+    const { counts } = row!;
+    moved += counts.moved ?? 0;
+    const isDone = (counts.aside ?? 0) === 0 || (counts.busy ?? 0) > 0;
+    if (isDone || signal.aborted || performance.now() > until) return { ...counts, moved };
+  }
+}
 
 /** What is done every minute, and tells how much there was of it. */
 const chores = {

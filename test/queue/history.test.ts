@@ -8,7 +8,9 @@ const clock = await freezeClock(db, '2026-05-01T23:59:00Z');
 await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
 
 const maintain = () =>
-  scene.value<{ made: number; dropped: number; busy: number }>('pgfresh.maintain_queue_partitions(7, 30)');
+  scene.value<{ made: number; dropped: number; busy: number; moved: number; aside: number }>(
+    'pgfresh.maintain_queue_partitions(7, 30)',
+  );
 const partitionOf = (key: string) =>
   scene.value<string>(`select tableoid::regclass::text from pgfresh.history_succeeded where key = $1::text`, [key]);
 
@@ -18,7 +20,7 @@ async function succeed(key: string): Promise<void> {
 }
 
 it('is kept by day, made ahead, dropped when it is old, and the last success of a pair stays', async () => {
-  expect(await maintain()).toEqual({ made: 12, dropped: 0, busy: 0 });
+  expect(await maintain()).toEqual({ made: 12, dropped: 0, busy: 0, moved: 0, aside: 0 });
   await succeed('evening');
   await clock.advance('2 minutes');
   await succeed('morning');
@@ -33,18 +35,64 @@ it('is kept by day, made ahead, dropped when it is old, and the last success of 
   expect(await scene.value(`select ok_job from pgfresh.pairs where key = 'evening'`)).toBe(okJob);
 });
 
-it('takes an end whose day nobody has made, and forgets it in time too', async () => {
+it('takes an end whose day nobody has made, and puts it in order with the next run', async () => {
   await clock.advance('60 days');
   await succeed('surprise');
   expect(await partitionOf('surprise')).toBe('pgfresh.history_succeeded_default');
-  // The day that is already in the default partition stays there; the others are made.
-  expect(await maintain()).toMatchObject({ made: 11, busy: 1 });
-  await clock.advance('7 days');
-  await maintain();
-  expect(await partitionOf('surprise')).toBe('pgfresh.history_succeeded_default');
-  await clock.advance('2 days');
+  expect(await maintain()).toMatchObject({ made: 12, busy: 0, aside: 1 });
+  expect(await maintain()).toMatchObject({ made: 0, busy: 0, moved: 1, aside: 0 });
+  expect(await partitionOf('surprise')).toBe('pgfresh.history_succeeded_20260709');
+  await clock.advance('8 days');
   await maintain();
   expect(await scene.value(`select count(*)::int from pgfresh.history_succeeded where key = 'surprise'`)).toBe(0);
+});
+
+it('sound 16: days are attached without reading the default partition, however many rows it has', async () => {
+  await clock.advance('60 days');
+  await succeed('K');
+  // Five days and more of ends, some of them too old to be kept, and the clock of one was ahead.
+  await db.query(
+    `insert into pgfresh.history_succeeded
+     select copy.* from pgfresh.history_succeeded as h cross join generate_series(1, 25000) as n
+     cross join lateral jsonb_populate_record(h, jsonb_build_object('id', -n, 'key', 'K' || n,
+       'ended_at', h.ended_at + interval '6 days' - n % 20 * interval '1 day')) as copy`,
+  );
+  const days = () =>
+    db.query<{ day: string; rows: number }>(
+      `select tableoid::regclass::text as day, count(*)::int as rows from pgfresh.history_succeeded group by 1 order by 1`,
+    );
+  const read = await db.transact('maintenance', async (tx) => {
+    const [filled] = await tx.query<{ oid: number }>(
+      `select 'pgfresh.history_succeeded_default'::regclass::oid as oid`,
+    );
+    await tx.query('select pgfresh.maintain_queue_partitions(7, 30)');
+    const [stat] = await tx.query<{ rows: number }>('select pg_stat_get_xact_tuples_returned($1::oid)::int as rows', [
+      filled!.oid,
+    ]);
+    return stat!.rows;
+  });
+  // A few, to see that it is not empty.
+  expect(read).toBeLessThanOrEqual(5);
+  // Ends go to their day while the rows are moved.
+  await succeed('meanwhile');
+  expect(await partitionOf('meanwhile')).toBe('pgfresh.history_succeeded_20260915');
+  const moved: number[] = [];
+  for (let aside = 1; aside > 0;) {
+    const counts = await maintain();
+    expect(counts.busy).toBe(0);
+    moved.push(counts.moved);
+    ({ aside } = counts);
+  }
+  expect(Math.max(...moved)).toBeLessThanOrEqual(10_000);
+  const kept = await days();
+  expect(kept.map(({ day }) => day)).toEqual(
+    ['08', '09', '10', '11', '12', '13', '14', '15', '16', '17', '18', '19', '20', '21'].map(
+      (day) => `pgfresh.history_succeeded_202609${day}`,
+    ),
+  );
+  expect(kept.map(({ rows }) => rows)).toEqual(kept.map(({ day }) => (day.endsWith('15') ? 1_252 : 1_250)));
+  expect(await scene.value('select count(*)::int from pgfresh.history_succeeded_default')).toBe(0);
+  expect(await maintain()).toMatchObject({ made: 0, moved: 0, aside: 0 });
 });
 
 it('truth 26: every attempt of a job is in it, with its outcome, calls and bytes', async () => {
