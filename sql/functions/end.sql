@@ -265,11 +265,9 @@ begin
   )
   insert into pgfresh.job (
     id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band,
-    size_class, state, key, metadata)
+    state, key, metadata)
   select
     e.next_id, e.next_id, p_now, p_now, bytes.estimate, e.type_id, e.source_id, e.priority, pgfresh.band_of(e.priority),
-    pgfresh.size_class_of(
-      bytes.estimate, exists (select from pgfresh.source_state as s where s.source_id = e.source_id)),
     'r', e.key, e.metadata
   from ended as e
   cross join lateral (

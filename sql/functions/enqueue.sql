@@ -9,15 +9,6 @@ $$;
 comment on function pgfresh.band_of(int) is
   'The band of a priority: -1 for background, 0 for 0, then one for each power of two up to 20.';
 
--- Where bytes are limited, small jobs must be found behind large ones without reading those;
--- elsewhere there is one class.
-create or replace function pgfresh.size_class_of(p_bytes bigint, p_limited boolean) returns smallint
-language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
-as $$ select case when p_limited and p_bytes > 0 then ceil(log(4.0, p_bytes)) else 0 end::smallint $$;
-comment on function pgfresh.size_class_of(bigint, boolean) is
-  'The power of four that an estimate fits into; 0 for sources without a quota.';
-
 -- Wakes workers that wait. Under load none does, and then the commit is spared the lock that a notification takes.
 create or replace function pgfresh.wake_workers() returns void
 language plpgsql
@@ -54,13 +45,11 @@ declare
   v_type int;
   v_source int;
   v_bytes bigint;
-  v_limited boolean;
   v_choosy boolean;
   v_now timestamptz := pgfresh.clock();
   v_run_at timestamptz := greatest(coalesce(p_run_at, v_now), v_now);
   v_state "char" := case when p_run_at > v_now then 'w' else 'r' end;
   v_band smallint;
-  v_size_class smallint := 0;
   v_keys text[];
   v_longest int;
   v_known bigint;
@@ -68,6 +57,8 @@ declare
   v_new_ids bigint[];
   v_old_keys text[];
   v_old_ids bigint[];
+  -- Of each that gets a job, whether its pair is viewed and has no row.
+  v_missing boolean[];
   v_open_ids bigint[];
   v_rerun_ids bigint[];
   v_raised int := 0;
@@ -77,9 +68,8 @@ begin
       p_estimated_size,
       (select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = r.type_id),
       r.estimated_data_size_bytes),
-    (select true from pgfresh.source_state as s where s.source_id = r.source_id),
     r.normalise <> 'none' or r.key_pattern is not null or r.key_table is not null or cardinality(r.key_columns) > 1
-  into v_type, v_source, v_bytes, v_limited, v_choosy
+  into v_type, v_source, v_bytes, v_choosy
   from pgfresh.data_type_registry as r
   where r.data_type = p_data_type;
   if not found then
@@ -123,9 +113,6 @@ begin
   end if;
 
   v_band := pgfresh.band_of(p_priority);
-  if v_limited then
-    v_size_class := pgfresh.size_class_of(v_bytes, true);
-  end if;
 
   -- The whole set in one walk of the index.
   -- Before version 17 the planner may walk all keys of the type instead, and is not asked.
@@ -169,9 +156,12 @@ begin
         from pgfresh.pairs as free
         where free.type_id = v_type and free.key = any (v_keys) and free.job_id is null
         order by free.key for update skip locked))
-      returning p.key, p.job_id
+      returning p.key, p.job_id, p.demanded and p.row_at is null and p.seen and p.empty_at is null as missing
     )
-    select array_agg(opened.key), array_agg(opened.job_id) into v_old_keys, v_old_ids from opened;
+    select array_agg(opened.key), array_agg(opened.job_id),
+      array_fill(false, array[coalesce(cardinality(v_new_ids), 0)]) || array_agg(opened.missing)
+    into v_old_keys, v_old_ids, v_missing
+    from opened;
     v_new_keys := v_new_keys || v_old_keys;
     v_new_ids := v_new_ids || v_old_ids;
     v_open_ids := array(
@@ -214,12 +204,12 @@ begin
   end if;
 
   insert into pgfresh.job (
-    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, size_class, state,
-    key, metadata)
+    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, state,
+    missing, key, metadata)
   select
-    added.id, added.id, v_run_at, v_now, v_bytes, v_type, v_source, p_priority, v_band, v_size_class, v_state,
-    added.key, p_metadata
-  from (select unnest(v_new_ids) as id, unnest(v_new_keys) as key) as added;
+    added.id, added.id, v_run_at, v_now, v_bytes, v_type, v_source, p_priority, v_band, v_state,
+    coalesce(added.missing, false), added.key, p_metadata
+  from (select unnest(v_new_ids) as id, unnest(v_new_keys) as key, unnest(v_missing) as missing) as added;
 
   if (cardinality(v_new_ids) > 0 or v_raised > 0) and v_state = 'r' then
     perform pgfresh.wake_workers();

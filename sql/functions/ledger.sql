@@ -1,61 +1,46 @@
--- A source with a quota has a state row and one without has none; everything else asks for that row.
-create or replace function pgfresh.keep_source_state() returns trigger
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if new.quota_bytes is null then
-    -- Jobs first and by their ids, as every end does it, which then waits for the state row.
-    -- Without a quota there is one class.
-    update pgfresh.job
-    set reserved = 0, size_class = 0
-    where id = any (array(
-      select id
-      from pgfresh.job
-      where source_id = new.id and (reserved > 0 or size_class > 0)
-      order by id for update));
-    delete from pgfresh.source_state where source_id = new.id;
-  else
-    insert into pgfresh.source_state (source_id, level_at) values (new.id, pgfresh.clock()) on conflict do nothing;
-  end if;
-  return null;
-end
-$$;
-comment on function pgfresh.keep_source_state() is
-  'Trigger of sources: gives a source with a quota its state row, and takes it away with the quota.';
-
-create or replace trigger keep_source_state after insert or update of quota_bytes on pgfresh.sources
-  for each row execute function pgfresh.keep_source_state();
-
 /*
-  Ends have their jobs first and then the row of their source, which whoever changes it has before any trigger of the
-  row can ask for jobs. So they are taken before that, those of all sources with a quota, because which one it is nobody
-  says yet; and until no more came while some were waited for. Not the whole table: claims have the row of a source with
-  an open breaker before they need it.
+  Every source has a state row, with and without limits. One that was deleted and is added again under its name gets its
+  number back: what it has called, used and reserved is the provider's count, and does not begin anew.
 */
-create or replace function pgfresh.wait_for_jobs() returns trigger
+create or replace function pgfresh.keep_source_id() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_held bigint := 0;
-  v_before bigint;
+  v_past pgfresh.source_past;
 begin
-  loop
-    v_before := v_held;
-    select count(*)
-    into v_held
-    from (select from pgfresh.job where reserved > 0 or size_class > 0 order by id for update) as held;
-    exit when v_held <= v_before;
-  end loop;
+  if tg_op = 'DELETE' then
+    insert into pgfresh.source_past (name, source_id, rated)
+    values (old.name, old.id, old.rate_limit_per_minute is not null)
+    on conflict (name) do update set source_id = excluded.source_id, rated = excluded.rated;
+    return null;
+  end if;
+  delete from pgfresh.source_past where name = new.name returning * into v_past;
+  new.id := coalesce(v_past.source_id, new.id);
+  return new;
+end
+$$;
+comment on function pgfresh.keep_source_id() is
+  'Trigger of sources: one that is added again under the name of one that was deleted gets its number.';
+
+create or replace trigger keep_source_id before insert on pgfresh.sources
+  for each row execute function pgfresh.keep_source_id();
+create or replace trigger remember_source_id after delete on pgfresh.sources
+  for each row execute function pgfresh.keep_source_id();
+
+create or replace function pgfresh.add_source_state() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into pgfresh.source_state (source_id, level_at) values (new.id, pgfresh.clock()) on conflict do nothing;
   return null;
 end
 $$;
-comment on function pgfresh.wait_for_jobs() is
-  'Trigger of sources: a quota is changed when nobody ends jobs that have reserved some of it.';
+comment on function pgfresh.add_source_state() is 'Trigger of sources: each has a state row.';
 
-create or replace trigger wait_for_jobs before update of quota_bytes on pgfresh.sources
-  for each statement execute function pgfresh.wait_for_jobs();
+create or replace trigger add_source_state after insert on pgfresh.sources
+  for each row execute function pgfresh.add_source_state();
 
 /*
   What a source may still use now. The cap is the quota times its buffer. Two limits hold together:
@@ -68,7 +53,7 @@ create or replace trigger wait_for_jobs before update of quota_bytes on pgfresh.
 create or replace function pgfresh.source_budget(p_source_id int)
 returns table (
   cap bigint, used bigint, reserved bigint, depth bigint, rate double precision, level double precision,
-  saved bigint, saving_job bigint, free bigint)
+  free bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -81,7 +66,7 @@ declare
 begin
   select * into v_source from pgfresh.sources where id = p_source_id;
   select * into v_state from pgfresh.source_state where source_id = p_source_id;
-  if v_state.source_id is null then
+  if v_source.quota_bytes is null then
     return;
   end if;
   v_seconds := extract(epoch from v_source.quota_window);
@@ -97,11 +82,6 @@ begin
   rate := (cap - depth) / v_seconds;
   -- What has left the window has left the bucket too.
   level := least(used + reserved, greatest(0, v_state.level - rate * extract(epoch from v_now - v_state.level_at)));
-  saving_job := v_state.saving_job;
-  saved := case
-    when v_state.saving_job is null then 0
-    else floor(least(depth, v_state.saving_bytes, rate / 2 * extract(epoch from v_now - v_state.saving_since)))
-  end;
   free := floor(greatest(0, least(cap - used - reserved, depth - level)));
   return next;
 end
@@ -126,33 +106,6 @@ comment on function pgfresh.is_quota_exceeded(text) is
   source. Where nothing was measured yet it is a sixteenth of what may be used at once: so at most sixteen such jobs are
   under way before the first of them tells how large they are.
 */
-create or replace function pgfresh.size_unknown_jobs(
-  p_source_id int, p_depth bigint, p_types int[], p_lowest smallint, p_limit int)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_ids bigint[] := array(
-    select j.id
-    from pgfresh.job as j
-    where j.state = 'r' and j.source_id = p_source_id and j.size_class = 0 and j.est_bytes = 0
-      and j.band >= p_lowest and (p_types is null or j.type_id = any (p_types))
-    order by j.band desc, j.seq
-    limit p_limit for update skip locked);
-begin
-  if v_ids = '{}' then
-    return;
-  end if;
-  update pgfresh.job as j
-  set est_bytes = pgfresh.unknown_size(p_source_id, j.type_id, p_depth),
-    size_class = pgfresh.size_class_of(pgfresh.unknown_size(p_source_id, j.type_id, p_depth), true)
-  where j.id = any (v_ids);
-end
-$$;
-comment on function pgfresh.size_unknown_jobs(int, bigint, int[], smallint, int) is
-  'Gives the next ready jobs of a source with a quota a size where theirs is unknown. A part of pick_limited.';
-
 create or replace function pgfresh.unknown_size(p_source_id int, p_type_id int, p_depth bigint) returns bigint
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -237,7 +190,7 @@ begin
     -- A source with a quota is summed at every claim and waits for its state row anyway:
     -- one row an hour is right for it.
     case
-      when exists (select from pgfresh.source_state where source_id = p_source_id) then 0
+      when (select quota_bytes from pgfresh.sources where id = p_source_id) is not null then 0
       else pg_backend_pid() % 16
     end,
     p_bytes,
@@ -247,7 +200,8 @@ end
 $$;
 comment on function pgfresh.add_usage(int, bigint, bigint) is 'Adds bytes and calls to the ledger of this hour.';
 
--- Reservations end with what was really used, and the bucket learns the difference.
+-- Reservations end with what was really used, and the bucket learns the difference: also when the quota is gone by now,
+-- because it may come back. Where there is neither, nothing shared is touched.
 create or replace function pgfresh.settle_usage(p_source_id int, p_reserved bigint, p_bytes bigint, p_calls bigint)
 returns void
 language plpgsql
@@ -256,7 +210,8 @@ as $$
 begin
   update pgfresh.source_state
   set reserved = greatest(0, reserved - p_reserved), level = greatest(0, level + p_bytes - p_reserved)
-  where source_id = p_source_id;
+  where source_id = p_source_id
+    and (p_reserved > 0 or (select quota_bytes from pgfresh.sources where id = p_source_id) is not null);
   if p_bytes <> 0 or p_calls <> 0 then
     perform pgfresh.add_usage(p_source_id, p_bytes, p_calls);
   end if;

@@ -95,10 +95,12 @@ begin
     select j.source_id, j.type_id, 'ready' as state, null as error
     from source as s
     cross join lateral (
-      select q.source_id, q.type_id
-      from pgfresh.job as q
-      where q.source_id = s.id and q.state = 'r'
-      order by q.size_class, q.band desc, q.seq
+      select s.id as source_id, q.type_id
+      from pgfresh.data_type_registry as r
+      cross join lateral (
+        select q.type_id from pgfresh.job as q where q.type_id = r.type_id and q.state = 'r' limit v_most
+      ) as q
+      where r.source_id = s.id
       limit v_most
     ) as j
     union all

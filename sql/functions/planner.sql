@@ -683,10 +683,7 @@ begin
     p_looks := pgfresh.note_rows(p_looks);
   end if;
   with kinds as materialized (
-    select r.type_id, r.source_id, r.ui_threshold, r.background_priority, b.bytes,
-      pgfresh.size_class_of(
-        b.bytes, exists (select from pgfresh.source_state as s where s.source_id = r.source_id)
-      ) as size_class
+    select r.type_id, r.source_id, r.ui_threshold, r.background_priority, b.bytes
     from pgfresh.data_type_registry as r
     cross join lateral (
       select coalesce(
@@ -701,9 +698,9 @@ begin
     set job_id = nextval('pgfresh.job_id'), due_at = 'infinity', next_ask_at = null, waits_for = null,
       stale_at = least(p.stale_at, p_now)
     where p.ctid = any (array(select l.place from unnest(p_looks) as l))
-    returning p.type_id, p.key, p.job_id, p.viewers
+    returning p.type_id, p.key, p.job_id, p.viewers, p.row_at is null and p.seen and p.empty_at is null as missing
   ), ranked as (
-    select o.key, o.job_id, k.*,
+    select o.key, o.job_id, o.missing, k.*,
       greatest(
         1,
         case when o.viewers < k.ui_threshold then k.background_priority else o.viewers end,
@@ -716,9 +713,9 @@ begin
   )
   insert into pgfresh.job
     (id, seq, run_at, created_at, est_bytes, type_id, source_id,
-      priority, band, size_class, state, key)
+      priority, band, missing, state, key)
   select r.job_id, r.job_id, p_now, p_now, r.bytes, r.type_id, r.source_id,
-    r.priority, pgfresh.band_of(r.priority), r.size_class, 'r', r.key
+    r.priority, pgfresh.band_of(r.priority), r.missing, 'r', r.key
   from ranked as r;
   get diagnostics v_count = row_count;
   if v_count > 0 then

@@ -163,8 +163,8 @@ comment on function pgfresh.take_call(int, smallint) is
   All that a claim of a limited source takes with it, after it was decided which jobs it is: calls, bytes, places, the
   probe. Returns those for which there still was a call.
 */
-create or replace function pgfresh.take_limits(p_source_id int, p_ids bigint[], p_now timestamptz)
-returns table (id bigint, api_key smallint)
+create or replace function pgfresh.take_limits(p_source_id int, p_ids bigint[], p_bytes bigint[], p_now timestamptz)
+returns table (id bigint, api_key smallint, reserved bigint)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -175,6 +175,9 @@ declare
   v_keys smallint[];
   v_probes smallint[] := '{}';
   v_usable smallint;
+  v_reserved bigint[];
+  v_state pgfresh.source_state;
+  v_missing boolean;
 begin
   select * into v_source from pgfresh.sources as s where s.id = p_source_id;
   if v_source.denied_keys <> '{}' then
@@ -195,13 +198,32 @@ begin
   if v_ids = '{}' then
     return;
   end if;
+  -- The jobs are told what was reserved for them: a quota that is set or removed meanwhile changes nothing about it.
+  v_reserved := case
+    when v_source.quota_bytes is null then array_fill(0::bigint, array[cardinality(v_ids)])
+    else p_bytes[1:cardinality(v_ids)]
+  end;
+  select * into v_state from pgfresh.source_state as s where s.source_id = p_source_id;
+  -- A round of four calls, as pick_limited goes by it.
+  for v_missing in
+    select j.missing
+    from unnest(v_ids) with ordinality as t(id, place)
+    join pgfresh.job as j on j.id = t.id
+    order by t.place
+  loop
+    v_state.missing_turns := case when v_state.turn = 3 then 0 else v_state.missing_turns + v_missing::int end;
+    v_state.turn := (v_state.turn + 1) % 4;
+  end loop;
   if v_source.quota_bytes is not null then
-    update pgfresh.source_state as s
-    set reserved = s.reserved + taken.bytes, level = b.level + taken.bytes, level_at = p_now
-    from (select sum(j.est_bytes) as bytes from pgfresh.job as j where j.id = any (v_ids)) as taken,
-      pgfresh.source_budget(p_source_id) as b
-    where s.source_id = p_source_id;
+    select b.level into v_state.level from pgfresh.source_budget(p_source_id) as b;
+    v_state.level := v_state.level + (select sum(bytes) from unnest(v_reserved) as bytes);
+    v_state.level_at := p_now;
+    v_state.reserved := v_state.reserved + (select sum(bytes) from unnest(v_reserved) as bytes);
   end if;
+  update pgfresh.source_state as s
+  set turn = v_state.turn, missing_turns = v_state.missing_turns,
+    reserved = v_state.reserved, level = v_state.level, level_at = v_state.level_at
+  where s.source_id = p_source_id;
   if v_source.max_concurrency is not null or v_source.one_key_at_a_time then
     insert into pgfresh.source_place as p (source_id, job_id, attempt, key)
     select p_source_id, j.id, j.attempt + 1, j.key from pgfresh.job as j where j.id = any (v_ids)
@@ -214,11 +236,11 @@ begin
       probe_attempt = (select j.attempt + 1 from pgfresh.job as j where j.id = v_ids[1])
     where s.id = p_source_id;
   end if;
-  return query select t.id, t.api_key from unnest(v_ids, v_keys) as t(id, api_key);
+  return query select t.id, t.api_key, t.reserved from unnest(v_ids, v_keys, v_reserved) as t(id, api_key, reserved);
 end
 $$;
-comment on function pgfresh.take_limits(int, bigint[], timestamptz) is
-  'Takes calls, bytes and places for jobs of one source that are being claimed. A part of claim_jobs.';
+comment on function pgfresh.take_limits(int, bigint[], bigint[], timestamptz) is
+  'Takes calls, bytes, places and turns for jobs of one source that are being claimed. A part of claim_jobs.';
 
 /*
   The breaker. A source that fails five times in a row, or for which ten jobs were put off within ten minutes, is left

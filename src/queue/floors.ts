@@ -1,6 +1,6 @@
 interface Place {
-  readonly source: number;
-  readonly band: number;
+  readonly type: number;
+  readonly lane: number;
   readonly id: number;
 }
 
@@ -9,7 +9,7 @@ const cheapMs = 5;
 const costFactor = 20;
 
 /**
- * Where in the ready index the next claim may start, by source and band.
+ * Where in the ready index the next claim may start, by data type and lane.
  *
  * While somebody holds an old snapshot, the entries of claimed jobs can not be removed, and a claim from the beginning
  * walks over all of them. Ids grow, so what was claimed lies behind us. But a job whose transaction committed late, or
@@ -45,12 +45,12 @@ export class ClaimFloors {
       this.#mayAt = cost <= cheapMs ? now : now + cost * costFactor;
       this.#mustAt = now + mustEveryMs;
       // Where one late job was found there may be thousands: the next claims go on behind it, not behind the newest.
-      for (const { source, band } of jobs) this.#floors.delete(`${source} ${band}`);
+      for (const { type, lane } of jobs) this.#floors.delete(`${type} ${lane}`);
     }
-    for (const { source, band, id } of jobs) {
-      const place = `${source} ${band}`;
+    for (const { type, lane, id } of jobs) {
+      const place = `${type} ${lane}`;
       const known = this.#floors.get(place);
-      if (!known || known.id <= id) this.#floors.set(place, { source, band, id: id + 1 });
+      if (!known || known.id <= id) this.#floors.set(place, { type, lane, id: id + 1 });
     }
     return jobs.length === 0 && !this.#full && now >= this.#mayAt;
   }

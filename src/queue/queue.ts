@@ -33,6 +33,8 @@ export interface ClaimedJob {
   readonly key: string;
   readonly source: number;
   readonly band: number;
+  /** Where it stood in the ready index. */
+  readonly lane: number;
   readonly priority: number;
   readonly estimatedBytes: number;
   readonly retries: number;
@@ -119,7 +121,7 @@ const statements = {
   },
   claim: {
     name: 'pgfresh.claim',
-    text: `select id, attempt, type_id as type, key, source_id as source, band, priority, est_bytes as "estimatedBytes", retries, metadata,
+    text: `select id, attempt, type_id as type, key, source_id as source, band, lane, priority, est_bytes as "estimatedBytes", retries, metadata,
         api_key as "apiKey", case when use_by is not null then (extract(epoch from use_by - pgfresh.clock()) * 1000)::float8 end as "sendBy"
       from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[], $5::int[], $6::bigint, $7::int[], $8::smallint[], $9::bigint[], $10::boolean)`,
   },
@@ -238,8 +240,8 @@ export class Queue {
       sources,
       types,
       maxBytes,
-      floors.map((floor) => floor.source),
-      floors.map((floor) => floor.band),
+      floors.map((floor) => floor.type),
+      floors.map((floor) => floor.lane),
       floors.map((floor) => floor.id),
       alone,
     ]);

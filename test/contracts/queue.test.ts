@@ -84,18 +84,18 @@ async function claimScene(scene: QueueScene, sources: readonly string[], floors 
   const worker = await scene.register();
   await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
   await scene.db.query(`delete from pgfresh.data_type_registry; delete from pgfresh.sources`);
-  const numbers: number[] = [];
+  const types: number[] = [];
   for (const source of sources) {
     const limits = { metered: { quotaBytes: 1_000_000_000, window: '1 day' }, counted: { concurrency: 1_000 } };
-    const number = await scene.source(source, source in limits ? limits[source as keyof typeof limits] : {});
-    await scene.type(source, source, source === 'metered' ? 100 : 0);
+    await scene.source(source, source in limits ? limits[source as keyof typeof limits] : {});
+    const type = await scene.type(source, source, source === 'metered' ? 100 : 0);
     await scene.queue.enqueueMany(scene.db, source, keys(300), { priority: 5 });
-    numbers.push(number);
+    types.push(type);
   }
   const claim = async (db: Queryable, limit: number): Promise<number[]> => {
     const rows = await db.query<{ id: number }>(
-      `select id from pgfresh.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_floor_sources => $3::int[], p_floor_bands => $4::smallint[], p_floor_ids => $5::bigint[])`,
-      [worker, limit, ...(floors ? [numbers, numbers.map(() => 2), numbers.map(() => 1)] : [[], [], []])],
+      `select id from pgfresh.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_floor_types => $3::int[], p_floor_lanes => $4::smallint[], p_floor_ids => $5::bigint[])`,
+      [worker, limit, ...(floors ? [types, types.map(() => 49), types.map(() => 1)] : [[], [], []])],
     );
     return rows.map(({ id }) => id);
   };

@@ -387,20 +387,33 @@ describe('no deadlock', () => {
     await scene.register();
     const [first, second] = await scene.claim();
     expect(second).toBeDefined();
-    const removal = Promise.withResolvers<unknown>();
-    const ending = scene.db.transact('ends', async (tx) => {
-      // Holds the row of the first job; the removal then holds what the end of the second needs, or waits before that.
+    await scene.db.transact('ends', async (tx) => {
       await tx.query('select from pgfresh.job where id = $1::bigint for update', [first!.id]);
-      scene.db
-        .query(`update pgfresh.sources set quota_bytes = null where name = 'metered-${end}'`)
-        .then(removal.resolve, removal.reject);
-      await blocked(scene.db);
+      // Waits for nobody: a quota touches no job.
+      await scene.db.query(`update pgfresh.sources set quota_bytes = null where name = 'metered-${end}'`);
       if (end === 'complete') await scene.queue.complete(tx, [endOf(first!)]);
       else await scene.queue.fail(tx, [endOf(first!)], { permanent: true, outcome: 'http_5xx', counts: true });
     });
-    await Promise.all([ending, removal.promise]);
-    expect(await scene.value('(select count(*) from pgfresh.source_state)')).toBe(0);
     expect((await scene.complete([second!], 5)).map(Number)).toEqual([second!.id]);
+    expect(await scene.value('(select sum(reserved)::int from pgfresh.source_state)')).toBe(0);
+  });
+});
+
+describe('sound 9: a quota that changes while jobs are being enqueued strands none of them', () => {
+  it.each([
+    ['goes', 1_000_000_000, null],
+    ['comes', null, 1_000_000_000],
+  ])('%s', async (_, before, after) => {
+    const scene = await QueueScene.open();
+    const quota = (bytes: number | null) =>
+      scene.db.query(`update pgfresh.sources set quota_bytes = $1::bigint where name = 'market'`, [bytes]);
+    await quota(before);
+    await scene.db.transact('enqueue', async (tx) => {
+      await scene.queue.enqueue(tx, 'quote', 'small', { estimatedBytes: 1_000 });
+      await scene.queue.enqueue(tx, 'quote', 'large', { estimatedBytes: 2_000_000 });
+      await quota(after);
+    });
+    expect((await scene.claim()).map(({ key }) => key).toSorted()).toEqual(['large', 'small']);
   });
 });
 

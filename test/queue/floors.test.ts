@@ -2,7 +2,7 @@ import { describe, expect, it, test } from 'vitest';
 import { ClaimFloors } from '../../src/queue/floors.ts';
 import { seededRandom } from '../harness/random.ts';
 
-const job = (id: number, band = 0, source = 1) => ({ id, band, source });
+const job = (id: number, lane = 0, type = 1) => ({ id, lane, type });
 
 describe('the rules', () => {
   let now = 0;
@@ -17,25 +17,25 @@ describe('the rules', () => {
   test('the first claim looks at everything, the next begins behind what was claimed', () => {
     const floors = fresh();
     expect(claim(floors, [job(7), job(3)], 2)).toEqual({ used: [], again: false });
-    expect(floors.next()).toEqual([{ source: 1, band: 0, id: 8 }]);
+    expect(floors.next()).toEqual([{ type: 1, lane: 0, id: 8 }]);
   });
 
-  test('a floor is kept for each source and band, and goes down only where everything was looked at', () => {
+  test('a floor is kept for each data type and lane, and goes down only where everything was looked at', () => {
     const floors = fresh();
     claim(floors, [job(7), job(20, 3), job(9, 0, 2), job(5)], 4);
     expect(floors.next()).toEqual([
-      { source: 1, band: 0, id: 8 },
-      { source: 1, band: 3, id: 21 },
-      { source: 2, band: 0, id: 10 },
+      { type: 1, lane: 0, id: 8 },
+      { type: 1, lane: 3, id: 21 },
+      { type: 2, lane: 0, id: 10 },
     ]);
     floors.learn([job(4), job(30, 3)], 2);
     expect(floors.next().map(({ id }) => id)).toEqual([8, 31, 10]);
     now += 2_000;
     claim(floors, [job(5), job(6)], 2);
     expect(floors.next().toSorted((a, b) => a.id - b.id)).toEqual([
-      { source: 1, band: 0, id: 7 },
-      { source: 2, band: 0, id: 10 },
-      { source: 1, band: 3, id: 31 },
+      { type: 1, lane: 0, id: 7 },
+      { type: 2, lane: 0, id: 10 },
+      { type: 1, lane: 3, id: 31 },
     ]);
   });
 
@@ -88,8 +88,8 @@ class SimulatedIndex {
   take(floors: readonly ReturnType<typeof job>[], limit: number, now: number) {
     const taken = [...this.#ready.values()]
       .filter((entry) => entry.visibleAt <= now)
-      .filter(({ source, band, id }) => !floors.some((f) => f.source === source && f.band === band && id < f.id))
-      .toSorted((a, b) => b.band - a.band || a.id - b.id)
+      .filter(({ type, lane, id }) => !floors.some((f) => f.type === type && f.lane === lane && id < f.id))
+      .toSorted((a, b) => a.lane - b.lane || a.id - b.id)
       .slice(0, limit);
     for (const { id } of taken) this.#ready.delete(id);
     return taken;
@@ -112,7 +112,7 @@ interface Course {
 function simulate(seed: number, { jobs, lateness, cost }: { jobs: number; lateness: number; cost: number }): Course {
   const random = seededRandom(seed);
   let now = 0;
-  const places = [1, 2].flatMap((source) => [-1, 0, 5].map((band) => ({ source, band })));
+  const places = [1, 2].flatMap((type) => [47, 52, 53].map((lane) => ({ type, lane })));
   const index = new SimulatedIndex();
   const claimers = Array.from({ length: 3 }, () => new ClaimFloors(() => now));
   const course: Course = { longestWait: 0, claimed: 0, full: 0, claims: 0 };
@@ -143,7 +143,7 @@ function simulate(seed: number, { jobs, lateness, cost }: { jobs: number; latene
   return course;
 }
 
-describe('with late commits, several bands and several claimers', () => {
+describe('with late commits, several lanes and several claimers', () => {
   it.each(Array.from({ length: 20 }, (_, seed) => seed + 1))(
     'every job is claimed, late ones within the pause (seed %i)',
     (seed) => {

@@ -281,15 +281,18 @@ describe('claim', () => {
   });
 
   it.each([true, false])(
-    'begins at the floors that it is told, each for its source and band (alone: %s)',
+    'begins at the floors that it is told, each for its data type and lane (alone: %s)',
     async (alone) => {
       const source = await scene.value<number>(`select id from pgfresh.sources where name = 'market'`);
       await queue.enqueueMany(db, 'quote', ['behind', 'viewed'], { priority: 0 });
       await queue.enqueue(db, 'quote', 'viewed', { priority: 1 });
       const { jobId } = await queue.enqueue(db, 'quote', 'ahead');
+      const type = await scene.value<number>(
+        `select type_id from pgfresh.data_type_registry where data_type = 'quote'`,
+      );
       const from = await db.query<{ key: string }>(
-        `select key from pgfresh.claim_jobs(null, gen_random_uuid(), 10, $1::int[], null, null, array[$2::int], array[0::smallint], array[$3::bigint])`,
-        [alone ? [source] : null, source, jobId],
+        `select key from pgfresh.claim_jobs(null, gen_random_uuid(), 10, $1::int[], null, null, array[$2::int], array[52::smallint], array[$3::bigint])`,
+        [alone ? [source] : null, type, jobId],
       );
       expect(keysOf(from).toSorted()).toEqual(['ahead', 'viewed']);
       expect(keysOf(await scene.claim())).toEqual(['behind']);

@@ -1,0 +1,58 @@
+-- Functions and types whose arguments or results have changed, or that are gone; the files of functions make them anew.
+drop trigger if exists keep_source_state on pgfresh.sources;
+drop trigger if exists wait_for_jobs on pgfresh.sources;
+drop view if exists pgfresh.source_health;
+drop function if exists pgfresh.keep_source_state();
+drop function if exists pgfresh.wait_for_jobs();
+drop function if exists pgfresh.size_class_of(bigint, boolean);
+drop function if exists pgfresh.size_unknown_jobs(int, bigint, int[], smallint, int);
+drop function if exists pgfresh.source_budget(int);
+drop function if exists pgfresh.pick_free(int, int[], int[], bigint, int[], smallint[], bigint[]);
+drop function if exists pgfresh.pick_limited(int, int, int[], bigint);
+drop function if exists pgfresh.take_limits(int, bigint[], timestamptz);
+drop type if exists pgfresh.claimed_job cascade;
+
+/*
+  Every source has a state row, always, with and without a quota. So setting or removing a quota touches no job, and
+  what running jobs have reserved stays what their ends give back.
+*/
+alter table pgfresh.source_state
+  drop column saving_job,
+  drop column saving_bytes,
+  drop column saving_since,
+  -- What a source has used stays known when it is deleted and added again: it gets its number back.
+  drop constraint source_state_source_id_fkey,
+  -- Whose turn the next call is; see pick_limited.
+  add column turn smallint not null default 0,
+  -- How many calls of this round went to viewed pairs without a row.
+  add column missing_turns smallint not null default 0;
+insert into pgfresh.source_state (source_id, level_at)
+select id, clock_timestamp() from pgfresh.sources
+on conflict do nothing;
+comment on table pgfresh.source_state is
+  'What each source has reserved, how full its paced allowance is, and whose turn its next call is.';
+
+create table pgfresh.source_past (
+  name text primary key,
+  source_id int not null,
+  -- Whether it had a rate, so that its calls were counted.
+  rated boolean not null
+);
+comment on table pgfresh.source_past is
+  'The numbers of sources that were deleted. One that is added again gets its number back, and what it has used.';
+
+/*
+  Ready jobs stand in lanes, each in the order of their age. The lane is a column of its own, made of what decides:
+  a claim finds the lanes that exist by one probe each, and starts in each of them where it likes. The data type leads,
+  so jobs of types that a worker does not serve, and of types that are paused, cost it nothing.
+*/
+drop index pgfresh.job_ready;
+alter table pgfresh.job
+  drop column size_class,
+  -- A viewed pair has no row yet.
+  add column missing boolean not null default false,
+  -- 20 less its band, so 0 to 21; and 32 unless it is missing, and 64 if it is large: more than 1 MiB.
+  add column lane smallint not null generated always as (
+    (20 - band + case when missing then 0 else 32 end + case when est_bytes > 1048576 then 64 else 0 end)::smallint
+  ) stored;
+create index job_ready on pgfresh.job (type_id, lane, seq) where state = 'r';
