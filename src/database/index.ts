@@ -12,6 +12,6 @@ export { databaseRoles, readLoginRoles, requireLoginRoles, type ProcessRole } fr
 export { codedOr, type Queryable, type Statement } from './query.ts';
 export { requireMigrationRights } from './rights.ts';
 export { type ServerFacts } from './server-facts.ts';
-export { storableJson, storableText } from './storable-text.ts';
+export { storableJson } from './storable-text.ts';
 export { type TransactionOptions } from './transaction.ts';
 export { previewUninstall, uninstall, type UninstallPreview } from './uninstall.ts';

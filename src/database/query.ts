@@ -1,6 +1,7 @@
 import type pg from 'pg';
 import { errorTable, PgfreshError, problemOf } from '../errors/index.ts';
 import { codeOf, failureOf } from './failure.ts';
+import { storableValue } from './storable-text.ts';
 
 /** A statement's text, or with a name to have it prepared once a connection. */
 export type Statement = string | { readonly name: string; readonly text: string };
@@ -12,7 +13,7 @@ export interface Queryable {
   ): Promise<Row[]>;
 }
 
-/** Sends one statement; without limit, it may take longer than the pool allows to others. */
+/** The one way to PostgreSQL. Sends one statement; without limit, it may take longer than the pool allows to others. */
 export function send<Row extends object>(
   client: Pick<pg.ClientBase, 'query'>,
   statement: Statement,
@@ -22,7 +23,7 @@ export function send<Row extends object>(
   const config = typeof statement === 'string' ? { text: statement } : statement;
   // The longest that a timer can be; pg has no other way to say so for one statement.
   const timeout = unlimited ? { query_timeout: 2 ** 31 - 1 } : {};
-  return client.query<Row>({ ...config, ...timeout, values: [...values] });
+  return client.query<Row>({ ...config, ...timeout, values: values.map(storableValue) });
 }
 
 /** A lost connection, or a refusal by one of our functions, as an error of the coded table; the rest stays PostgreSQL's own. */

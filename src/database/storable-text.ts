@@ -1,15 +1,31 @@
-/** A text that PostgreSQL can keep: it has no place for a zero character or half of a surrogate pair. */
+// PostgreSQL has no place for a zero character or half of a surrogate pair. Every value that goes to it passes here, and
+// what is bad becomes U+FFFD: what could not be stored would be fetched, and paid for, again and again.
+
+/** A text that PostgreSQL can store. */
 export function storableText(text: string): string {
-  return text.replaceAll('\0', '\uFFFD').toWellFormed();
+  return text.includes('\0') ? text.replaceAll('\0', '\uFFFD').toWellFormed() : text.toWellFormed();
 }
 
-/** The same for whatever becomes jsonb, as JSON. */
+// JSON.stringify writes both as escapes, which only the server would stumble over.
+const unstorable = /\\u(?:0000|d[89a-f])/;
+
+/** A value as JSON that PostgreSQL can store, as json and as jsonb. */
 export function storableJson(value: unknown): string {
+  const text = JSON.stringify(value);
+  if (!unstorable.test(text)) return text;
   return JSON.stringify(
-    JSON.parse(JSON.stringify(value), (_key, inner: unknown) => {
+    JSON.parse(text, (_key, inner: unknown) => {
       if (typeof inner === 'string') return storableText(inner);
       if (typeof inner !== 'object' || inner === null || Array.isArray(inner)) return inner;
       return Object.fromEntries(Object.entries(inner).map(([key, one]) => [storableText(key), one]));
     }),
   );
+}
+
+/** A parameter of a statement as it can be sent: a text, an array of them, or an object that becomes JSON. */
+export function storableValue(value: unknown): unknown {
+  if (typeof value === 'string') return storableText(value);
+  if (Array.isArray(value)) return value.map(storableValue);
+  const isPlain = typeof value === 'object' && value !== null && !(value instanceof Date) && !ArrayBuffer.isView(value);
+  return isPlain ? storableJson(value) : value;
 }

@@ -39,6 +39,8 @@ export type PgfreshEvent =
       problem: string;
     }
   | { type: 'worker.evicted'; dataType: string; keys: number }
+  /** The table of a data type is locked, or not any more. Its answers wait, and it is not fetched. */
+  | { type: 'worker.locked'; dataType: string; locked: boolean }
   | { type: 'worker.lease_lost'; worker: number; name: string }
   | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
   | { type: 'scheduler.started'; scheduler: number; handlers: readonly string[] }

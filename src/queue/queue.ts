@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { Queryable } from '../database/index.ts';
+import { storableJson, type Queryable } from '../database/index.ts';
 import { ClaimFloors } from './floors.ts';
 
 export interface EnqueueOptions {
@@ -203,7 +203,7 @@ export class Queue {
 
   /** Ends attempts that failed: they wait and try again, or are failed for good. Returns those that were still ours. */
   fail(db: Queryable, ends: readonly (JobEnd & FailureReason)[], reason: FailureReason = {}): Promise<Unfinished[]> {
-    return db.query<Unfinished>(statements.fail, [JSON.stringify(ends.map((end) => unfinished(end, reason)))]);
+    return db.query<Unfinished>(statements.fail, [storableJson(ends.map((end) => unfinished(end, reason)))]);
   }
 
   /** Makes jobs ready again that are not to blame; `lost` says that their holder is gone. Returns those that were still ours. */
@@ -213,7 +213,7 @@ export class Queue {
     { lost = false, ...reason }: PutBackReason & { readonly lost?: boolean } = {},
   ): Promise<Unfinished[]> {
     const said = ends.map((end) => unfinished(end, reason));
-    return db.query<Unfinished>(statements.putBack, [JSON.stringify(said), lost]);
+    return db.query<Unfinished>(statements.putBack, [storableJson(said), lost]);
   }
 
   // What one filter has claimed says nothing about what another one left behind.

@@ -6,15 +6,17 @@ import type { RefusalName } from './outcomes.ts';
 export type NextStep =
   /** The same commit again, with the answers that are here. `counted` says whether that is one of its three times. */
   | { readonly step: 'again'; readonly counted: boolean }
-  /** Somebody among them is guilty: each half by itself. */
+  /** One of them is guilty: each half by itself. */
   | { readonly step: 'halves' }
+  /** Something is locked or too slow: later, with the answers that are here. `shared` says that one of them may be it. */
+  | { readonly step: 'later'; readonly shared: boolean }
   /** It is this one. */
   | { readonly step: 'refuse'; readonly outcome: RefusalName };
 
 const repeats = 3;
 
-/** Whose fault a failure is: the connection's, the moment's, the definition's, or that of one of the rows. */
-const blame: Readonly<Record<Failure, 'connection' | 'moment' | 'definition' | 'row'>> = {
+/** Whose fault a failure is: the connection's, the moment's, a lock's, the definition's, or that of one of the rows. */
+const blame: Readonly<Record<Failure, 'connection' | 'moment' | 'lock' | 'definition' | 'row'>> = {
   connection: 'connection',
   // A server that has become a standby, has no room or refuses the login may be well again in a moment.
   readonly: 'connection',
@@ -22,8 +24,8 @@ const blame: Readonly<Record<Failure, 'connection' | 'moment' | 'definition' | '
   login: 'connection',
   deadlock: 'moment',
   serialization: 'moment',
-  lock_timeout: 'moment',
-  statement_timeout: 'moment',
+  lock_timeout: 'lock',
+  statement_timeout: 'lock',
   permission: 'definition',
   missing_object: 'definition',
   unique: 'row',
@@ -40,9 +42,8 @@ export function afterFailure(error: unknown, jobs: number, repeated: number): Ne
   const failure = isLost(error) ? 'connection' : failureOf(error);
   const guilty = blame[failure];
   if (guilty === 'connection') return { step: 'again', counted: false };
+  if (guilty === 'lock') return { step: 'later', shared: failure === 'lock_timeout' && jobs > 1 };
   if (guilty === 'moment' && repeated < repeats) return { step: 'again', counted: true };
-  // A table can be locked for hours, and each try is a call of the provider.
-  if (failure === 'lock_timeout' || failure === 'statement_timeout') return { step: 'refuse', outcome: 'busy' };
   if (guilty === 'moment') return { step: 'refuse', outcome: 'interrupted' };
   if (guilty === 'definition') return { step: 'refuse', outcome: 'config' };
   if (jobs > 1) return { step: 'halves' };

@@ -1,11 +1,12 @@
 import { performance } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
-import type { Database, Queryable } from '../database/index.ts';
+import { failureOf, type Database, type Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { failpoint } from '../lifecycle/index.ts';
 import type { ClaimedJob, Queue } from '../queue/index.ts';
+import { countCalls } from '../sources/index.ts';
 import { afterFailure } from './commit-failure.ts';
-import { completeJobs, fenceJobs, turnBackJobs } from './ends.ts';
+import { completeJobs, fenceJobs, isPutBack, turnBackJobs } from './ends.ts';
 import { LossRefusal, noteSuspicion, requireFewLosses, TooManyLosses } from './losses.ts';
 import { Refusal, type OutcomeName, type SuccessName } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
@@ -17,6 +18,8 @@ import { ageOf, outcomeOf, writeRows, type Writable } from './rows.ts';
 export interface ReadyJob {
   readonly job: ClaimedJob;
   readonly fetched: Fetched;
+  /** Since when its end meets a lock, by `performance.now()`. */
+  readonly stuckSince?: number | undefined;
 }
 
 /** What became of a job, for those who watch. */
@@ -28,10 +31,22 @@ export interface EndedJob {
   readonly error?: string | undefined;
 }
 
+/** What became of jobs that were to be ended. */
+export interface Ends {
+  readonly ended: readonly EndedJob[];
+  /** Their end met a lock. Their answers are kept: end them again after a pause. */
+  readonly stuck: readonly ReadyJob[];
+  /** Whether the whole table is locked, and not only rows of these. */
+  readonly isTableLocked: boolean;
+  /** Why the end of some could not be recorded. What they have cost is booked; recovery puts them back. */
+  readonly problems: readonly string[];
+}
+
 interface Good extends Writable {
   readonly job: ClaimedJob;
   readonly cost: Cost;
   readonly answer?: RefusedAnswer | undefined;
+  readonly ready: ReadyJob;
 }
 
 interface Bad {
@@ -39,9 +54,30 @@ interface Bad {
   readonly cost: Cost;
   readonly refusal: Refusal;
   readonly answer?: RefusedAnswer | undefined;
+  readonly ready: ReadyJob;
+}
+
+/** One call of `end`, while it runs. */
+interface Run {
+  readonly type: RefreshType;
+  readonly signal: AbortSignal;
+  readonly ended: EndedJob[];
+  readonly stuck: ReadyJob[];
+  readonly problems: string[];
+  isTableLocked: boolean;
+  lockTimeoutMs: number;
+  /** Lock timeouts in a row. */
+  misses: number;
 }
 
 const longestPauseMs = 1_000;
+const lockTimeoutMs = 2_000;
+/** While it is found out which of many jobs meets a lock, and for those that have met one. */
+const shortLockTimeoutMs = 100;
+/** Enough to find one of 1,000 by halves. */
+const mostMisses = 12;
+/** How long an answer is kept for a lock to go before its job fails as `busy`. */
+export const lockPatienceMs = 20_000;
 
 /** Ends jobs of one data type together: fence, rows, the queue's end, in one transaction. */
 export class Commits {
@@ -53,65 +89,104 @@ export class Commits {
     this.#queue = queue;
   }
 
-  /** Ends the jobs, whatever it takes, or gives up when the signal says so. Tells of each what became of it. */
-  async end(type: RefreshType, ready: readonly ReadyJob[], signal: AbortSignal): Promise<EndedJob[]> {
+  /** Ends the jobs, but for those that meet a lock. Gives up on a lost connection when the signal says so. */
+  async end(type: RefreshType, jobs: readonly ReadyJob[], signal: AbortSignal): Promise<Ends> {
+    const isRepeated = jobs.some(({ stuckSince }) => stuckSince !== undefined);
+    const run: Run = {
+      type,
+      signal,
+      ended: [],
+      stuck: [],
+      problems: [],
+      isTableLocked: false,
+      lockTimeoutMs: isRepeated ? shortLockTimeoutMs : lockTimeoutMs,
+      misses: 0,
+    };
     const good: Good[] = [];
     const bad: Bad[] = [];
-    for (const { job, fetched } of ready) {
-      if ('refusal' in fetched) bad.push({ job, ...fetched });
-      else good.push({ job, ...fetched });
+    for (const ready of jobs) {
+      const { job, fetched } = ready;
+      if ('refusal' in fetched) bad.push({ job, ready, ...fetched });
+      else good.push({ job, ready, ...fetched });
     }
-    return [...(await this.#commit(type, good, signal)), ...(await this.#turnBack(type, bad, signal))];
+    await this.#commit(run, good);
+    await this.#turnBack(run, bad);
+    return run;
   }
 
-  async #commit(type: RefreshType, good: readonly Good[], signal: AbortSignal): Promise<EndedJob[]> {
-    if (good.length === 0) return [];
+  /** Whether the table of a data type can be written now, as far as locks on the whole of it go. */
+  async mayWrite(type: RefreshType): Promise<boolean> {
+    try {
+      const lock = `lock table ${type.table.name} in row exclusive mode`;
+      await this.#db.transact('probe', (tx) => tx.query(lock), { attempts: 1, lockTimeoutMs: shortLockTimeoutMs });
+      return true;
+    } catch (error) {
+      // A foreign table takes no lock; the commit tells what else is wrong.
+      return failureOf(error) !== 'lock_timeout';
+    }
+  }
+
+  async #commit(run: Run, good: readonly Good[]): Promise<void> {
+    if (good.length === 0) return;
+    if (run.isTableLocked || run.misses > mostMisses) return this.#keep(run, good, 'the table is locked');
     let repeated = 0;
     // What each try has found, for the case that it was committed and nobody said so.
     const found = new Map<number, SuccessName>();
     for (let pause = 20; ; pause = Math.min(pause * 2, longestPauseMs)) {
       try {
-        return await this.#commitOnce(type, good, found);
+        run.ended.push(...(await this.#commitOnce(run, good, found)));
+        run.misses = 0;
+        return;
       } catch (error) {
-        if (error instanceof TooManyLosses) return this.#withoutSuspects(type, good, error, signal);
+        if (error instanceof TooManyLosses) return this.#withoutSuspects(run, good, error);
         const next = afterFailure(error, good.length, repeated);
         if (next.step === 'again') {
           if (next.counted) repeated++;
-          await pauseOrGiveUp(pause, signal, error);
+          await pauseOrGiveUp(pause, run.signal, error);
           continue;
         }
         if (next.step === 'refuse') {
           const refusal = new Refusal(next.outcome, problemOf(error), { cause: error });
-          return this.#turnBack(
-            type,
-            good.map(({ job, cost, answer }) => ({ job, cost, refusal, answer })),
-            signal,
-          );
+          return this.#turnBack(run, refused(good, refusal));
+        }
+        if (next.step === 'later') {
+          run.misses++;
+          run.lockTimeoutMs = shortLockTimeoutMs;
+          run.isTableLocked ||= run.misses === 1 && !(await this.mayWrite(run.type));
+          if (!next.shared || run.isTableLocked) return this.#keep(run, good, problemOf(error));
         }
         await failpoint('commit.before-halves');
         const middle = Math.ceil(good.length / 2);
-        const first = await this.#commit(type, good.slice(0, middle), signal);
-        return [...first, ...(await this.#commit(type, good.slice(middle), signal))];
+        await this.#commit(run, good.slice(0, middle));
+        return this.#commit(run, good.slice(middle));
       }
     }
   }
 
-  /** What may be written is written, and the answers that take too much away are refused. */
-  async #withoutSuspects(
-    type: RefreshType,
-    good: readonly Good[],
-    { refusals }: TooManyLosses,
-    signal: AbortSignal,
-  ): Promise<EndedJob[]> {
-    const suspects = good.flatMap(({ job, cost, answer }) => {
-      const refusal = refusals.get(job.id);
-      return refusal ? [{ job, cost, refusal, answer }] : [];
-    });
-    const others = good.filter(({ job }) => !refusals.has(job.id));
-    return [...(await this.#commit(type, others, signal)), ...(await this.#turnBack(type, suspects, signal))];
+  /** Answers whose commit meets a lock wait for it to go, for some time. They are not paid for again meanwhile. */
+  async #keep(run: Run, good: readonly Good[], problem: string): Promise<void> {
+    const now = performance.now();
+    const [late, early] = divided(good, ({ ready }) => isOverdue(ready, now));
+    if (run.signal.aborted) return this.#turnBack(run, refused(good, new Refusal('interrupted', problem)));
+    run.stuck.push(...early.map(({ ready }) => ({ ...ready, stuckSince: ready.stuckSince ?? now })));
+    await this.#turnBack(run, refused(late, new Refusal('busy', problem)));
   }
 
-  async #commitOnce(type: RefreshType, good: readonly Good[], found: Map<number, SuccessName>): Promise<EndedJob[]> {
+  /** What may be written is written, and the answers that take too much away are refused. */
+  async #withoutSuspects(run: Run, good: readonly Good[], { refusals }: TooManyLosses): Promise<void> {
+    const suspects = good.flatMap(({ job, cost, answer, ready }) => {
+      const refusal = refusals.get(job.id);
+      return refusal ? [{ job, cost, refusal, answer, ready }] : [];
+    });
+    await this.#commit(
+      run,
+      good.filter(({ job }) => !refusals.has(job.id)),
+    );
+    await this.#turnBack(run, suspects);
+  }
+
+  async #commitOnce(run: Run, good: readonly Good[], found: Map<number, SuccessName>): Promise<EndedJob[]> {
+    const { type } = run;
     const since = performance.now();
     await failpoint('commit.before-begin');
     const ended = await this.#db.transact(
@@ -134,7 +209,7 @@ export class Commits {
         await failpoint('commit.before-commit');
         return [...judged, ...done];
       },
-      { attempts: 1, immediateConstraints: true },
+      { attempts: 1, immediateConstraints: true, lockTimeoutMs: run.lockTimeoutMs },
     );
     await failpoint('commit.after-commit');
     const commitMs = performance.now() - since;
@@ -160,30 +235,57 @@ export class Commits {
     return judged;
   }
 
-  async #turnBack(type: RefreshType, bad: readonly Bad[], signal: AbortSignal): Promise<EndedJob[]> {
-    if (bad.length === 0) return [];
+  /** Failures and put-backs each in transactions of their own: both take rows of sources and of their ledgers. */
+  async #turnBack(run: Run, bad: readonly Bad[]): Promise<void> {
+    const [putBack, failed] = divided(bad, isPutBack);
+    await this.#turnBackAlike(run, failed);
+    await this.#turnBackAlike(run, putBack);
+  }
+
+  async #turnBackAlike(run: Run, bad: readonly Bad[]): Promise<void> {
+    if (bad.length === 0) return;
     const since = performance.now();
     for (let pause = 20, repeated = 0; ; pause = Math.min(pause * 2, longestPauseMs)) {
       try {
         await failpoint('turn-back.before-begin');
-        await this.#db.transact('turn back', (tx) => this.#turnBackOnce(tx, type, bad));
+        const { lockTimeoutMs: lock } = run;
+        await this.#db.transact('turn back', (tx) => this.#turnBackOnce(tx, run.type, bad), { lockTimeoutMs: lock });
         await failpoint('turn-back.after-commit');
         const commitMs = performance.now() - since;
-        return bad.map(({ job, cost, refusal }) => ({
-          job,
-          cost,
-          outcome: refusal.outcome,
-          error: refusal.message,
-          commitMs,
-        }));
+        for (const { job, cost, refusal } of bad) {
+          run.ended.push({ job, cost, outcome: refusal.outcome, error: refusal.message, commitMs });
+        }
+        return;
       } catch (error) {
         const next = afterFailure(error, bad.length, repeated);
-        // What can not even be turned back is put back by the next heartbeat, which does not name it any more.
-        if (next.step !== 'again') throw error;
-        if (next.counted) repeated++;
-        await pauseOrGiveUp(pause, signal, error);
+        if (next.step === 'again') {
+          if (next.counted) repeated++;
+          await pauseOrGiveUp(pause, run.signal, error);
+          continue;
+        }
+        if (next.step === 'later') run.lockTimeoutMs = shortLockTimeoutMs;
+        if (bad.length > 1) {
+          const middle = Math.ceil(bad.length / 2);
+          await this.#turnBackAlike(run, bad.slice(0, middle));
+          return this.#turnBackAlike(run, bad.slice(middle));
+        }
+        return this.#withoutEnd(run, bad[0]!, error, next.step === 'later');
       }
     }
+  }
+
+  /** A job whose end cannot be recorded: without its answer, or later, or not at all. Its calls are booked in any case. */
+  async #withoutEnd(run: Run, bad: Bad, error: unknown, isLocked: boolean): Promise<void> {
+    const now = performance.now();
+    if (isLocked && !run.signal.aborted && !isOverdue(bad.ready, now)) {
+      run.stuck.push({ ...bad.ready, stuckSince: bad.ready.stuckSince ?? now });
+      return;
+    }
+    if (!isLocked && bad.answer) return this.#turnBackAlike(run, [{ ...bad, answer: undefined }]);
+    const { type, problems } = run;
+    problems.push(`the end of ${type.name}/${bad.job.key} could not be recorded: ${problemOf(error)}`);
+    const { calls, bytes } = bad.cost;
+    if (calls > 0 || bytes > 0) await countCalls(this.#db, bad.job.source, calls, bytes);
   }
 
   async #turnBackOnce(tx: Queryable, type: RefreshType, bad: readonly Bad[]): Promise<void> {
@@ -203,7 +305,22 @@ export class Commits {
   }
 }
 
-/** Waits before the next try; whoever stops does not wait, and leaves the jobs to the end of the lease. */
+function refused(good: readonly Good[], refusal: Refusal): Bad[] {
+  return good.map(({ job, cost, answer, ready }) => ({ job, cost, refusal, answer, ready }));
+}
+
+function isOverdue({ stuckSince }: ReadyJob, now: number): boolean {
+  return stuckSince !== undefined && now - stuckSince > lockPatienceMs;
+}
+
+function divided<T>(list: readonly T[], isFirst: (one: T) => boolean): [T[], T[]] {
+  const first: T[] = [];
+  const second: T[] = [];
+  for (const one of list) (isFirst(one) ? first : second).push(one);
+  return [first, second];
+}
+
+/** Waits before the next try. When stopping it does not wait, and leaves the jobs to the end of the lease. */
 async function pauseOrGiveUp(ms: number, signal: AbortSignal, error: unknown): Promise<void> {
   if (signal.aborted) throw error;
   await wait(ms * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => {});

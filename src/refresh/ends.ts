@@ -65,18 +65,16 @@ export interface Failure extends Ended {
   readonly refusal: Pick<Refusal, 'outcome' | 'message'>;
 }
 
-/** Fails jobs, or puts those back that are not to blame, each with its outcome. */
-export async function turnBackJobs(queue: Queue, tx: Queryable, failures: readonly Failure[]): Promise<void> {
-  const putBack = failures.filter(isPutBack);
-  const failed = failures.filter((failure) => !isPutBack(failure));
-  if (failed.length > 0) await queue.fail(tx, failed.map(failedEnd));
-  if (putBack.length > 0) await queue.putBack(tx, putBack.map(failedEnd));
-}
-
-/** Whether it waits for an API key is decided where refused keys are counted. */
-function isPutBack({ refusal }: Failure): boolean {
+/** Whether a job is put back. Whether one waits for an API key is decided where refused keys are counted. */
+export function isPutBack({ refusal }: Pick<Failure, 'refusal'>): boolean {
   const { verdict, nextLook } = outcomes[refusal.outcome];
   return verdict === 'put_back' && nextLook !== 'key';
+}
+
+/** Fails jobs, or puts them back, each with its outcome. */
+export async function turnBackJobs(queue: Queue, tx: Queryable, failures: readonly Failure[]): Promise<void> {
+  const ends = failures.map(failedEnd);
+  await (failures.every(isPutBack) ? queue.putBack(tx, ends) : queue.fail(tx, ends));
 }
 
 function failedEnd(failure: Failure): JobEnd & FailureReason {

@@ -1,6 +1,6 @@
 import { performance } from 'node:perf_hooks';
 import { problemOf } from '../errors/index.ts';
-import type { Database } from '../database/index.ts';
+import { storableJson, type Database } from '../database/index.ts';
 import { afterFailure } from './commit-failure.ts';
 import type { RefreshType } from './refresh-type.ts';
 import { keyRow } from './rows.ts';
@@ -48,9 +48,8 @@ export async function evictRows(
     } catch (error) {
       const next = afterFailure(error, size, Infinity);
       // Busy, gone, or without the right to: the next time tries again.
-      if (next.step === 'again' || (next.step === 'refuse' && ['busy', 'interrupted'].includes(next.outcome)))
-        throw error;
-      if (next.step === 'refuse' && next.outcome === 'config') throw error;
+      if (next.step === 'again' || next.step === 'later') throw error;
+      if (next.step === 'refuse' && ['config', 'interrupted'].includes(next.outcome)) throw error;
       if (size > 1) {
         size = Math.ceil(size / 2);
         continue;
@@ -69,7 +68,7 @@ function evictBatch(db: Database, type: RefreshType, size: number): Promise<Batc
       const [found] = await tx.query<Batch>(lockStatement, [type.id, size]);
       const { keys } = found!;
       if (keys.length > 0) {
-        await tx.query(type.statements.evict, [JSON.stringify(keys.map((key) => keyRow(type, key)))]);
+        await tx.query(type.statements.evict, [storableJson(keys.map((key) => keyRow(type, key)))]);
         await tx.query('select pgfresh.note_evicted($1::int, $2::text[])', [type.id, keys]);
       }
       return found!;

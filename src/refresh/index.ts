@@ -1,6 +1,6 @@
 export { type DataType } from '../registry/index.ts';
 export { neededRights, readCatalog, type Catalog } from './catalog.ts';
-export { Commits, type EndedJob, type ReadyJob } from './commit.ts';
+export { Commits, lockPatienceMs, type EndedJob, type ReadyJob } from './commit.ts';
 export { evictRows, type Evicted } from './eviction.ts';
 export { examineFetchers } from './examination.ts';
 export { holdIfAsked } from './hold.ts';

@@ -1,5 +1,3 @@
-import { storableText } from '../database/index.ts';
-
 /** How a refresh can end, and what follows from it. */
 export interface OutcomeRule {
   /**
@@ -129,8 +127,7 @@ export class Refusal extends Error {
   readonly outcome: RefusalName;
 
   constructor(outcome: RefusalName, message: string, options?: { cause?: unknown }) {
-    // It may quote the answer, and what could not be recorded would be fetched again and again.
-    super(storableText(message), options);
+    super(message, options);
     this.outcome = outcome;
   }
 }

@@ -1,5 +1,5 @@
 import { performance } from 'node:perf_hooks';
-import type { Queryable } from '../database/index.ts';
+import { storableJson, type Queryable } from '../database/index.ts';
 import { failpoint } from '../lifecycle/index.ts';
 import type { ClaimedJob } from '../queue/index.ts';
 import { columnsOf } from './checks.ts';
@@ -36,7 +36,7 @@ export async function writeRows(
   if (lock && touched.length > 0) await tx.query(lock, [touched.map(({ job }) => job.key)]);
   for (const [columns, group] of Map.groupBy(withRows, ({ rows }) => columnsOf(rows[0]!).join())) {
     const { upsert, prune } = type.statements.for(columns.split(','));
-    const rows = JSON.stringify(group.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
+    const rows = storableJson(group.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
     const found = await tx.query<Omit<Verdict, 'lost'> & { job: number }>(upsert, [rows, now]);
     for (const { job, ...verdict } of found) {
       const { written, had } = verdict;
@@ -48,7 +48,7 @@ export async function writeRows(
   }
   if (remove && withoutRows.length > 0) {
     const keys = withoutRows.flatMap(({ job, fetchedAt }) => markedRows(job.id, fetchedAt, [keyRow(type, job.key)]));
-    const found = await tx.query<Loss & Pick<Verdict, 'rowAt'> & { job: number }>(remove, [JSON.stringify(keys), now]);
+    const found = await tx.query<Loss & Pick<Verdict, 'rowAt'> & { job: number }>(remove, [storableJson(keys), now]);
     // What is left was written after the answer was fetched, so the answer is the older one.
     for (const { job, had, lost, rowAt } of found)
       verdicts.set(job, { written: 0, other: had - lost, had, lost, rowAt, sourceAt: null });

@@ -128,8 +128,8 @@ async function tryWrite(
     if (error instanceof TooManyLosses)
       return { outcome: 'suspicious', error: error.refusals.get(0)!.message, changes: result.changes };
     const next = afterFailure(error, 1, Infinity);
-    if (next.step !== 'refuse') throw error;
-    return { outcome: next.outcome, error: problemOf(error), changes: [] };
+    if (next.step !== 'refuse' && next.step !== 'later') throw error;
+    return { outcome: next.step === 'later' ? 'busy' : next.outcome, error: problemOf(error), changes: [] };
   }
   return result;
 }

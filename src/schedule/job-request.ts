@@ -1,5 +1,5 @@
 import { setTimeout as rest } from 'node:timers/promises';
-import { failureOf, type Queryable } from '../database/index.ts';
+import { failureOf, storableJson, type Queryable } from '../database/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import { showRun, type JobRun } from './job-history.ts';
 import { requireJob, showJob, type JobDetails } from './job-status.ts';
@@ -30,7 +30,7 @@ const pollMs = 100;
 export async function triggerJob(db: Queryable, name: string, params?: object): Promise<Triggered> {
   await requireJob(db, name);
   const trigger = 'select pgfresh.trigger_scheduled_job($1::text, $2::jsonb) as answer';
-  const [row] = await decide<{ answer: Triggered }>(db, trigger, [name, params && JSON.stringify(params)]);
+  const [row] = await decide<{ answer: Triggered }>(db, trigger, [name, params && storableJson(params)]);
   return row!.answer;
 }
 

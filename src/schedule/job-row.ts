@@ -1,4 +1,5 @@
 import { durationText, type Job } from '../config/index.ts';
+import { storableJson } from '../database/index.ts';
 
 /** What a column holds: how it is read, written and shown. Intervals are milliseconds here. */
 type Kind = 'text' | 'int' | 'boolean' | 'interval' | 'jsonb' | 'date[]' | 'regrole';
@@ -81,7 +82,7 @@ export function parameter(name: JobColumn, place: number): string {
 
 /** A value as it is sent. */
 export function sent(name: JobColumn, value: unknown): unknown {
-  return columns[name] === 'jsonb' ? JSON.stringify(value) : value;
+  return columns[name] === 'jsonb' ? storableJson(value) : value;
 }
 
 /** A value as people write it, and equal for equal values. */

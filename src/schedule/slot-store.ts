@@ -1,4 +1,4 @@
-import { storableJson, storableText, type Queryable } from '../database/index.ts';
+import { storableJson, type Queryable } from '../database/index.ts';
 import type { DueJob, SkipReason, SlotPlan } from './slot-plan.ts';
 
 /** A run that has been started in the database and is ours to do. */
@@ -99,7 +99,7 @@ export class SlotStore {
 
   /** Settles plans, each unless somebody was faster or there is no room for its run; returns the runs that are now ours to do, and what was skipped. */
   settleSlots(scheduler: number, plans: readonly SlotPlan[], room: number): Promise<(TakenRun | SkippedSlots)[]> {
-    return this.#db.query<TakenRun | SkippedSlots>(statements.settleSlots, [scheduler, JSON.stringify(plans), room]);
+    return this.#db.query<TakenRun | SkippedSlots>(statements.settleSlots, [scheduler, storableJson(plans), room]);
   }
 
   takeWaiting(scheduler: number, limit: number): Promise<TakenRun[]> {
@@ -120,7 +120,7 @@ export class SlotStore {
     { message, details }: { readonly message: string; readonly details?: unknown },
   ): Promise<boolean> {
     const json = details === undefined ? null : storableJson(details);
-    const values = [run, job, scheduler, verdict, storableText(message), json];
+    const values = [run, job, scheduler, verdict, message, json];
     const [row] = await this.#db.query<{ ours: boolean }>(statements.end, values);
     return row!.ours;
   }

@@ -58,6 +58,10 @@ const sentences: Sentences = {
   'worker.started': ({ name, types }) =>
     info(types.length === 0 ? `worker ${name} knows no data type yet` : `worker ${name} refreshes ${types.join(', ')}`),
   'worker.failed': ({ step, problem }) => warn(`the worker's ${step} failed and is tried again: ${problem}`),
+  'worker.locked': ({ dataType, locked }) =>
+    locked
+      ? warn(`the table of ${dataType} is locked: its answers wait, and it is not fetched`)
+      : info(`the table of ${dataType} is not locked any more`),
   'worker.evicted': ({ dataType, keys }) => info(`deleted the rows of ${keys} keys of ${dataType} that nobody views`),
   'worker.lease_lost': ({ name }) => warn(`worker ${name} has lost its lease and begins anew`),
   'worker.drained': ({ finished, putBack, ms }) =>

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { performance } from 'node:perf_hooks';
-import { setImmediate as nextTurn, setTimeout as wait } from 'node:timers/promises';
+import { setTimeout as wait } from 'node:timers/promises';
 import { Listener, type Database } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
@@ -22,6 +22,7 @@ import {
   type RefreshType,
 } from '../refresh/index.ts';
 import { Clients, type Source } from './clients.ts';
+import { CommitLanes, largestCommit, type LaneEnds } from './commit-lanes.ts';
 import { Lease } from './lease.ts';
 
 export interface WorkerOptions {
@@ -48,7 +49,6 @@ const pollMs = { soon: 200, idle: 500 };
 const catalogEveryMs = 5_000;
 const recoverEveryMs = 1_000;
 const evictEveryMs = 60_000;
-const largestCommit = 500;
 const longestPauseMs = 1_000;
 const patienceMs = 1_500;
 
@@ -61,17 +61,16 @@ export class Worker extends Service {
   readonly #options: WorkerOptions;
   readonly #workerName: string;
   readonly #queue = new Queue();
-  readonly #commits: Commits;
   readonly #clients: Clients;
   readonly #refresher: Refresher;
   readonly #listener: Listener;
   readonly #work = new Wake();
   readonly #held = new Map<number, Held>();
-  readonly #ready = new Map<number, ReadyJob[]>();
-  readonly #ending = new Set<number>();
+  readonly #lanes: CommitLanes;
+  readonly #knownLocks = new Set<number>();
   #fetching = 0;
   /** Answers that were refused and are not recorded yet. */
-  #unrecorded = 0;
+  readonly #unrecorded = new Set<number>();
   /** Whether the next claim waits until something is fetched. */
   #isFull = false;
   /** Aborted when time is up: fetches end, and commits are not repeated. */
@@ -91,7 +90,14 @@ export class Worker extends Service {
     const { db, url, events, sources } = options;
     this.#options = options;
     this.#workerName = options.workerName ?? `${hostname()}:${process.pid}`;
-    this.#commits = new Commits(db, this.#queue);
+    this.#lanes = new CommitLanes({
+      commits: new Commits(db, this.#queue),
+      signal: this.#giveUp.signal,
+      before: (type, batch) => this.#hold(type, batch),
+      after: (type, ends) => this.#ended(type, ends),
+      failed: (error) => this.#failed('end', error),
+      onLock: (type, isLocked) => this.#noteLock(type, isLocked),
+    });
     const now = (): Date => this.#now();
     this.#clients = new Clients(sources, { db, events, now });
     this.#refresher = new Refresher({ clientOf: (type) => this.#clients.of(type), now });
@@ -172,8 +178,10 @@ export class Worker extends Service {
    */
   #free(): number {
     const { concurrency } = this.#options;
-    const busy = this.#fetching + this.#unrecorded;
-    const free = Math.min(concurrency - busy, concurrency + largestCommit - this.#held.size);
+    const busy = this.#fetching + this.#unrecorded.size;
+    // What waits for a lock is no reason to leave the others alone.
+    const held = this.#held.size - this.#lanes.stuckJobs;
+    const free = Math.min(concurrency - busy, concurrency + largestCommit - held);
     // A quarter at a time, so that a claim is worth its way.
     return free < Math.ceil(concurrency / 4) ? 0 : free;
   }
@@ -181,7 +189,8 @@ export class Worker extends Service {
   async #claim(limit: number): Promise<number> {
     // As they are now: the catalog may be another one when the jobs are here.
     const { types } = this.#catalog!;
-    if (types.size === 0) return 0;
+    const claimable = [...types.keys()].filter((id) => !this.#lanes.lockedTypes.has(id));
+    if (claimable.length === 0) return 0;
     const lease = await this.#livingLease();
     await this.#releaseUnanswered();
     const request = randomUUID();
@@ -193,7 +202,7 @@ export class Worker extends Service {
       ({ jobs } = await this.#queue.claim(this.#options.db, {
         worker: lease.worker,
         limit,
-        types: [...types.keys()],
+        types: claimable,
         request,
         alone: true,
       }));
@@ -241,12 +250,9 @@ export class Worker extends Service {
     this.#held.set(job.id, held);
     try {
       const fetched = await this.#fetch(type, job);
-      if ('refusal' in fetched) this.#unrecorded++;
+      if ('refusal' in fetched) this.#unrecorded.add(job.id);
       await failpoint('worker.before-ready');
-      const ready = this.#ready.get(type.id) ?? [];
-      ready.push({ job, fetched });
-      this.#ready.set(type.id, ready);
-      if (!this.#ending.has(type.id)) await this.#endReady(type);
+      this.#lanes.add(type, { job, fetched });
     } catch (error) {
       this.#failed('end', error);
       this.#release([job.id]);
@@ -264,31 +270,25 @@ export class Worker extends Service {
     }
   }
 
-  /** Ends what is ready of a type, and what becomes ready meanwhile: one commit at a time, each as large as it came. */
-  async #endReady(type: RefreshType): Promise<void> {
-    this.#ending.add(type.id);
-    const ready = this.#ready.get(type.id)!;
-    // Answers that came in the same moment go together.
-    await nextTurn();
-    while (ready.length > 0) {
-      const batch = ready.splice(0, largestCommit);
-      await this.#hold(type, batch);
-      try {
-        const ended = await this.#commits.end(type, batch, this.#giveUp.signal);
-        await failpoint('worker.after-end');
-        for (const one of ended) this.#options.events.emit(endedEvent(type, one));
-      } catch (error) {
-        this.#failed('end', error);
-      }
-      this.#unrecorded -= batch.filter(({ fetched }) => 'refusal' in fetched).length;
-      this.#release(batch.map(({ job }) => job.id));
-    }
-    this.#ending.delete(type.id);
-  }
-
+  /** Before their end, so that none that is put back is claimed again meanwhile. */
   async #hold(type: RefreshType, batch: readonly ReadyJob[]): Promise<void> {
     const answers = batch.map(({ fetched }) => fetched);
     await holdIfAsked(this.#options.db, type, answers).catch((error: unknown) => this.#failed('hold', error));
+  }
+
+  #ended(type: RefreshType, { batch, left, ended }: LaneEnds): void {
+    for (const one of ended) this.#options.events.emit(endedEvent(type, one));
+    for (const { job } of batch) this.#unrecorded.delete(job.id);
+    this.#release(left.map(({ job }) => job.id));
+  }
+
+  /** A type whose table is locked is not claimed; the planner hears of it. */
+  #noteLock(type: RefreshType, locked: boolean): void {
+    const { events } = this.#options;
+    if (locked !== this.#knownLocks.has(type.id)) events.emit({ type: 'worker.locked', dataType: type.name, locked });
+    if (locked) this.#knownLocks.add(type.id);
+    else this.#knownLocks.delete(type.id);
+    this.#work.wake();
   }
 
   #release(jobs: readonly number[]): void {

@@ -3,6 +3,7 @@ import { queueFunctions, sourceFunctions } from '../../scripts/called-by-users.t
 import { freezeClock } from '../harness/clock.ts';
 import { mirror } from '../harness/mirror.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
+import { openSession } from '../harness/session.ts';
 import { QueueScene } from './scene.ts';
 
 type Expected =
@@ -599,8 +600,9 @@ it.each([
   ['the name of a worker', 'select pgfresh.register_worker($1::text)'],
   ['a source', 'select pgfresh.is_quota_exceeded($1::text)'],
 ])('%s with a zero character never reaches a function', async (_, statement) => {
+  const session = await openSession(scene.url);
   await expectNoChange(scene.db, async () => {
-    await expect(scene.db.query(statement, ['A\u0000B'])).rejects.toMatchObject({ code: '22021' });
+    await expect(session.query(statement, ['A\u0000B'])).rejects.toMatchObject({ code: '22021' });
   });
 });
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { PgfreshError } from '../../src/errors/index.ts';
 import { afterFailure } from '../../src/refresh/commit-failure.ts';
-import { Commits } from '../../src/refresh/index.ts';
+import { Commits, lockPatienceMs } from '../../src/refresh/index.ts';
 import { blocked } from '../harness/blocked.ts';
 import { openDatabase } from '../harness/database.ts';
 import { Proxy } from '../harness/proxy.ts';
@@ -23,8 +23,9 @@ describe('after a failed commit', () => {
     ['23503', 1, 0, { step: 'refuse', outcome: 'dependency' }],
     ['40P01', 5, 0, { step: 'again', counted: true }],
     ['40001', 5, 2, { step: 'again', counted: true }],
-    ['55P03', 5, 3, { step: 'refuse', outcome: 'busy' }],
-    ['57014', 5, 3, { step: 'refuse', outcome: 'busy' }],
+    ['55P03', 5, 0, { step: 'later', shared: true }],
+    ['55P03', 1, 0, { step: 'later', shared: false }],
+    ['57014', 5, 0, { step: 'later', shared: false }],
     ['40P01', 5, 3, { step: 'refuse', outcome: 'interrupted' }],
     ['42P01', 5, 0, { step: 'refuse', outcome: 'config' }],
     ['42501', 5, 0, { step: 'refuse', outcome: 'config' }],
@@ -71,7 +72,7 @@ describe('a commit', () => {
     const { type, jobs } = await ready(scene, ['A', 'B']);
     // A was taken back and claimed again meanwhile.
     await scene.db.query(`update pgfresh.job set attempt = attempt + 1 where key = 'A'`);
-    const ended = await new Commits(scene.db, scene.queue).end(type, jobs, signal);
+    const { ended } = await new Commits(scene.db, scene.queue).end(type, jobs, signal);
     expect(ended.map(({ job }) => job.key)).toEqual(['B']);
     expect(await scene.rows()).toEqual([{ symbol: 'B', price: 1 }]);
     expect(await scene.value(`select state from pgfresh.job where key = 'A'`)).toBe('x');
@@ -92,23 +93,57 @@ describe('a commit', () => {
     await blocked(scene.db);
     await other.query(`update quote set name = 'held' where symbol = 'A'`);
     await other.query('commit');
-    expect((await ending).map(({ outcome }) => outcome)).toEqual(['fresh', 'fresh']);
+    expect((await ending).ended.map(({ outcome }) => outcome)).toEqual(['fresh', 'fresh']);
     expect(scene.provider.asked).toHaveLength(2);
     expect(await scene.value(`select sum(retries)::int from pgfresh.history_succeeded`)).toBe(0);
   });
 
-  it('that finds its table locked has its jobs wait before they are paid for again', async () => {
+  it('sound 2: that finds its table locked keeps the answers, and fails as busy when that lasts', async () => {
     const scene = await RefreshScene.open();
     scene.quote('A', 1);
+    scene.quote('B', 1);
+    const { type, jobs } = await ready(scene, ['A', 'B']);
+    const commits = new Commits(scene.db, scene.queue);
     const other = await openSession(scene.url);
     await other.query('begin');
     await other.query('lock table quote in share mode');
-    expect(await scene.outcome('A')).toBe('busy');
+    const { ended, stuck, isTableLocked } = await commits.end(type, jobs, signal);
+    expect({ ended, stuck: stuck.map(({ job }) => job.key), isTableLocked }).toEqual({
+      ended: [],
+      stuck: ['A', 'B'],
+      isTableLocked: true,
+    });
+    const [first, late] = stuck.map((one, n) => ({ ...one, stuckSince: one.stuckSince! - n * (lockPatienceMs + 1) }));
+    expect(await commits.end(type, [first!, late!], signal)).toMatchObject({
+      ended: [{ job: { key: 'B' }, outcome: 'busy' }],
+      stuck: [{ job: { key: 'A' }, stuckSince: first!.stuckSince }],
+    });
     await other.query('rollback');
-    expect(await scene.db.query(`select state, retries, error from pgfresh.job`)).toEqual([
-      { state: 'w', retries: 1, error: 'canceling statement due to lock timeout' },
+    expect(await commits.end(type, [first!], signal)).toMatchObject({ ended: [{ outcome: 'fresh' }], stuck: [] });
+    expect(await scene.db.query(`select key, state, retries, error from pgfresh.job`)).toEqual([
+      { key: 'B', state: 'w', retries: 1, error: 'canceling statement due to lock timeout' },
     ]);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(1);
+    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(2);
+  });
+
+  it('sound 2: that meets one locked row writes all others, and only that one waits', async () => {
+    const scene = await RefreshScene.open();
+    const keys = Array.from({ length: 51 }, (_, n) => `K${n}`);
+    for (const key of keys) scene.quote(key, 1);
+    await scene.db.query(`insert into quote values ('K30', 0)`);
+    const { type, jobs } = await ready(scene, keys);
+    const other = await openSession(scene.url);
+    await other.query('begin');
+    await other.query(`select from quote where symbol = 'K30' for update`);
+    const commits = new Commits(scene.db, scene.queue);
+    const { ended, stuck, isTableLocked } = await commits.end(type, jobs, signal);
+    expect(ended.filter(({ outcome }) => outcome === 'fresh')).toHaveLength(50);
+    expect([stuck.map(({ job }) => job.key), isTableLocked]).toEqual([['K30'], false]);
+    await other.query('rollback');
+    expect(await commits.end(type, stuck, signal)).toMatchObject({ ended: [{ outcome: 'fresh' }], stuck: [] });
+    expect(scene.provider.asked).toHaveLength(51);
+    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(51);
+    expect(await scene.value(`select sum(retries)::int from pgfresh.history_succeeded`)).toBe(0);
   });
 
   it('that was cut at COMMIT is neither lost nor done twice, whether it arrived or not', async () => {
@@ -132,7 +167,7 @@ describe('a commit', () => {
         proxy.judge = () => 'pass';
         return (cuts++, 'cut');
       };
-      const ended = await new Commits(db, scene.queue).end(type, jobs, signal);
+      const { ended } = await new Commits(db, scene.queue).end(type, jobs, signal);
       expect(ended).toMatchObject([{ job: { key }, outcome: 'fresh' }]);
     }
     expect(cuts).toBe(20);
@@ -143,5 +178,70 @@ describe('a commit', () => {
     expect(await scene.value('select count(*)::int from pgfresh.job')).toBe(0);
     await db.close();
     await proxy.close();
+  });
+});
+
+/** Twenty jobs whose calls have failed. */
+async function failed(scene: RefreshScene) {
+  const keys = Array.from({ length: 20 }, (_, n) => `K${n}`);
+  for (const key of keys) scene.provider.json(`/quote/${key}`, {}, 500);
+  return ready(scene, keys);
+}
+
+describe('sound 1: an end that cannot be recorded', () => {
+  it('is bisected, so that the others are recorded, and its call is booked all the same', async () => {
+    const scene = await RefreshScene.open();
+    const { type, jobs } = await failed(scene);
+    await scene.db.query(`
+      create function public.no() returns trigger language plpgsql as 'begin raise exception ''no room for %'', new.key; end';
+      create trigger no before insert on pgfresh.history_attempt for each row when (new.key = 'K7') execute function public.no();`);
+    const { ended, stuck, problems } = await new Commits(scene.db, scene.queue).end(type, jobs, signal);
+    expect([ended.length, stuck]).toEqual([19, []]);
+    expect(problems).toEqual([expect.stringContaining('the end of quote/K7 could not be recorded: no room for K7')]);
+    expect(
+      await scene.db.query(`select state, count(*)::int, sum(retries)::int as retries from pgfresh.job group by 1`),
+    ).toEqual(
+      expect.arrayContaining([
+        { state: 'w', count: 19, retries: 19 },
+        { state: 'x', count: 1, retries: 0 },
+      ]),
+    );
+    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(20);
+  });
+
+  it('because a stranger holds its job waits for it, and is booked when that lasts', async () => {
+    const scene = await RefreshScene.open();
+    const { type, jobs } = await failed(scene);
+    const other = await openSession(scene.url);
+    await other.query('begin');
+    await other.query(`select pgfresh.queue_refresh_if_not_exists('K7', 'quote', p_force => true)`);
+    const commits = new Commits(scene.db, scene.queue);
+    const { ended, stuck, problems } = await commits.end(type, jobs, signal);
+    expect([ended.length, stuck.map(({ job }) => job.key), problems]).toEqual([19, ['K7'], []]);
+    const late = stuck.map((one) => ({ ...one, stuckSince: one.stuckSince! - lockPatienceMs - 1 }));
+    expect(await commits.end(type, late, signal)).toMatchObject({
+      ended: [],
+      stuck: [],
+      problems: [expect.stringContaining('the end of quote/K7 could not be recorded')],
+    });
+    await other.query('rollback');
+    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(20);
+  });
+
+  it('is put back with its cost when the worker has to stop', async () => {
+    const scene = await RefreshScene.open();
+    scene.quote('A', 1);
+    const { type, jobs } = await ready(scene, ['A']);
+    const other = await openSession(scene.url);
+    await other.query('begin');
+    await other.query('lock table quote in share mode');
+    const stopping = AbortSignal.abort();
+    expect(await new Commits(scene.db, scene.queue).end(type, jobs, stopping)).toMatchObject({
+      ended: [{ outcome: 'interrupted' }],
+      stuck: [],
+    });
+    await other.query('rollback');
+    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(1);
+    expect(await scene.value(`select status from pgfresh.open_jobs`)).toBe('pending');
   });
 });

@@ -137,7 +137,9 @@ describe('an answer that there is nothing', () => {
     const { signal } = new AbortController();
     const fetched = await scene.refresher().fetch(type, job!, signal);
     await scene.db.query(`update plain set price = 2, fetched_at = pgfresh.clock() where symbol = 'LATER'`);
-    const [ended] = await new Commits(scene.db, scene.queue).end(type, [{ job: job!, fetched }], signal);
+    const {
+      ended: [ended],
+    } = await new Commits(scene.db, scene.queue).end(type, [{ job: job!, fetched }], signal);
     expect([ended!.outcome, await say.prices('LATER')]).toEqual(['older_source', 1]);
   });
 
@@ -281,7 +283,7 @@ describe('an answer that takes too much away', () => {
     );
     const commits = new Commits(scene.db, scene.queue);
     const ended = await Promise.all([0, 10, 20, 30].map((n) => commits.end(type, ready.slice(n, n + 10), signal)));
-    const outcomes = ended.flat().map(({ outcome }) => outcome);
+    const outcomes = ended.flatMap((ends) => ends.ended.map(({ outcome }) => outcome));
     expect(outcomes.filter((outcome) => outcome === 'empty')).toHaveLength(10);
     expect(outcomes.filter((outcome) => outcome === 'suspicious')).toHaveLength(30);
     expect(await say.prices()).toBe(30);
@@ -309,7 +311,7 @@ it('what is refused waits for commits that count losses before it takes what the
     // As an end does that changes something about its source.
     await tx.query(`select from pgfresh.sources where name = 'market' for no key update nowait`);
   });
-  expect(await ended).toMatchObject([{ outcome: 'suspicious' }]);
+  expect(await ended).toMatchObject({ ended: [{ outcome: 'suspicious' }] });
 });
 
 describe('what may go at once', () => {

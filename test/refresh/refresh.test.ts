@@ -224,7 +224,9 @@ describe('an answer of the cache', () => {
       const [job] = await scene.claim(type.id);
       const fetched = await scene.refresher().fetch(type, job!, signal);
       const aged = { ...fetched, fetchedAt: performance.now() - seconds * 1_000 };
-      const [ended] = await new Commits(scene.db, scene.queue).end(type, [{ job: job!, fetched: aged }], signal);
+      const {
+        ended: [ended],
+      } = await new Commits(scene.db, scene.queue).end(type, [{ job: job!, fetched: aged }], signal);
       return ended!.outcome;
     };
     const age = () =>

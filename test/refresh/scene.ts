@@ -67,11 +67,12 @@ export class RefreshScene {
     sources: readonly string[] = [],
     timeout: Duration = '10s',
     server?: string,
+    more: readonly string[] = [],
   ): Promise<RefreshScene> {
     const provider = await Provider.start();
     const url = server ?? (await createDatabase());
     const db = openDatabase(url);
-    await db.query(tables);
+    for (const statement of [tables, ...more]) await db.query(statement);
     const config = resolveConfig({
       config: {
         sources: ['market', ...sources].map((name) => marketSource(provider, name, timeout)),
@@ -138,7 +139,7 @@ export class RefreshScene {
     const ready = await Promise.all(
       jobs.map(async (job) => ({ job, fetched: await refresher.fetch(type, job, signal) })),
     );
-    const ended = await new Commits(db, this.queue).end(type, ready, signal);
+    const { ended } = await new Commits(db, this.queue).end(type, ready, signal);
     return ended.toSorted((a, b) => (a.job.key < b.job.key ? -1 : 1));
   }
 

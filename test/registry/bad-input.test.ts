@@ -1,6 +1,7 @@
 import { beforeAll, expect, it } from 'vitest';
 import { planningFunctions } from '../../scripts/called-by-users.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
+import { openSession } from '../harness/session.ts';
 import { RegistryScene } from './scene.ts';
 
 type Expected =
@@ -301,7 +302,8 @@ it.each([
   ['a data type', `select pgfresh.explain_pair($1::text, 'A')`],
   ['the name of a node', 'select pgfresh.register_node($1::text)'],
 ])('%s with a zero character never reaches a function', async (_, statement) => {
-  await expect(scene.db.query(statement, ['A\u0000B'])).rejects.toMatchObject({ code: '22021' });
+  const session = await openSession(scene.url);
+  await expect(session.query(statement, ['A\u0000B'])).rejects.toMatchObject({ code: '22021' });
 });
 
 it('takes quotes, backslashes and other alphabets in keys and ids as they are', async () => {

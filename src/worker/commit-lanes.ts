@@ -1,0 +1,156 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { failpoint, Wake } from '../lifecycle/index.ts';
+import { lockPatienceMs, type Commits, type EndedJob, type ReadyJob, type RefreshType } from '../refresh/index.ts';
+
+interface LanesOptions {
+  readonly commits: Pick<Commits, 'end' | 'mayWrite'>;
+  /** Aborted when time is up: what is locked is put back. */
+  readonly signal: AbortSignal;
+  /** Before jobs are ended. */
+  readonly before: (type: RefreshType, batch: readonly ReadyJob[]) => Promise<void>;
+  readonly after: (type: RefreshType, ends: LaneEnds) => void;
+  readonly failed: (error: unknown) => void;
+  /** The table of a data type is locked, each time that this is found, or not any more. */
+  readonly onLock: (type: RefreshType, isLocked: boolean) => void;
+}
+
+/** What became of the jobs of one commit. */
+export interface LaneEnds {
+  readonly batch: readonly ReadyJob[];
+  /** Those that are not held any more; the others have met a lock. */
+  readonly left: readonly ReadyJob[];
+  readonly ended: readonly EndedJob[];
+}
+
+/** What one data type has to commit. */
+interface Lane {
+  type: RefreshType;
+  readonly fresh: ReadyJob[];
+  /** What has met a lock, to be tried again at `retryAt`. */
+  stuck: ReadyJob[];
+  retryAt: number;
+  pauseMs: number;
+  isTableLocked: boolean;
+  isBusy: boolean;
+  readonly wake: Wake;
+}
+
+export const largestCommit = 500;
+const firstPauseMs = 250;
+const longestPauseMs = 1_500;
+const probeEveryMs = 1_000;
+/** How many lanes whose table is locked may hold a connection at once: the pool is for lanes that move. */
+const lockedAtOnce = 2;
+
+/**
+ * Commits by data type, one at a time each, so that one that waits for a lock delays no other type. Answers that meet a
+ * lock stay here and are tried again, while those behind them go on. A type whose table is locked as a whole is not worth
+ * fetching: see `lockedTypes`.
+ */
+export class CommitLanes {
+  readonly #options: LanesOptions;
+  readonly #lanes = new Map<number, Lane>();
+  readonly #lockedTypes = new Set<number>();
+  #probing = 0;
+
+  constructor(options: LanesOptions) {
+    this.#options = options;
+    const onGiveUp = (): void => this.#lanes.forEach(({ wake }) => wake.wake());
+    options.signal.addEventListener('abort', onGiveUp, { once: true });
+  }
+
+  /** The data types whose table is locked. */
+  get lockedTypes(): ReadonlySet<number> {
+    return this.#lockedTypes;
+  }
+
+  /** How many jobs wait for a lock to go. */
+  get stuckJobs(): number {
+    return [...this.#lanes.values()].reduce((sum, { stuck }) => sum + stuck.length, 0);
+  }
+
+  /** Commits the job's answer, together with what else is ready of its type. */
+  add(type: RefreshType, ready: ReadyJob): void {
+    const lane = this.#lanes.get(type.id) ?? newLane(type);
+    this.#lanes.set(type.id, lane);
+    lane.type = type;
+    lane.fresh.push(ready);
+    lane.wake.wake();
+    if (!lane.isBusy) void this.#work(lane);
+  }
+
+  async #work(lane: Lane): Promise<void> {
+    const { signal } = this.#options;
+    lane.isBusy = true;
+    // Answers that came in the same moment go together.
+    await nextTurn();
+    for (;;) {
+      if (lane.isTableLocked && !signal.aborted) await this.#awaitTable(lane);
+      else if (lane.fresh.length > 0) await this.#commit(lane, lane.fresh.splice(0, largestCommit));
+      else if (lane.stuck.length === 0) break;
+      else if (signal.aborted || performance.now() >= lane.retryAt) await this.#retry(lane, () => true);
+      else await lane.wake.wait(lane.retryAt - performance.now());
+    }
+    lane.isBusy = false;
+  }
+
+  async #retry(lane: Lane, isMeant: (ready: ReadyJob) => boolean): Promise<void> {
+    const batch = lane.stuck.filter(isMeant).slice(0, largestCommit);
+    lane.stuck = lane.stuck.filter((ready) => !batch.includes(ready));
+    if (batch.length > 0) await this.#commit(lane, batch);
+  }
+
+  async #commit(lane: Lane, batch: readonly ReadyJob[]): Promise<void> {
+    const { commits, signal, before, after, failed } = this.#options;
+    const { type } = lane;
+    await before(type, batch);
+    try {
+      const { ended, stuck, isTableLocked, problems } = await commits.end(type, batch, signal);
+      await failpoint('worker.after-end');
+      for (const problem of problems) failed(new Error(problem));
+      lane.stuck.push(...stuck);
+      lane.pauseMs = ended.length > 0 ? firstPauseMs : Math.min(lane.pauseMs * 2, longestPauseMs);
+      lane.retryAt = performance.now() + lane.pauseMs;
+      const kept = new Set(stuck.map(({ job }) => job.id));
+      const left = batch.filter(({ job }) => !kept.has(job.id));
+      if (isTableLocked) this.#lock(lane);
+      after(type, { batch, left, ended });
+    } catch (error) {
+      failed(error);
+      after(type, { batch, left: batch, ended: [] });
+    }
+  }
+
+  /** Looks every second whether the table is free. What waits for it is committed then, or given up when it is late. */
+  async #awaitTable(lane: Lane): Promise<void> {
+    const { commits, onLock } = this.#options;
+    const now = performance.now();
+    lane.stuck.push(...lane.fresh.splice(0).map((ready) => ({ ...ready, stuckSince: now })));
+    await lane.wake.wait(probeEveryMs);
+    if (this.#options.signal.aborted || this.#probing >= lockedAtOnce) return;
+    this.#probing++;
+    const isFree = await commits.mayWrite(lane.type).catch(() => false);
+    if (isFree) {
+      lane.isTableLocked = false;
+      lane.retryAt = 0;
+      this.#lockedTypes.delete(lane.type.id);
+      onLock(lane.type, false);
+    } else {
+      onLock(lane.type, true);
+      await this.#retry(lane, ({ stuckSince = now }) => performance.now() - stuckSince > lockPatienceMs);
+    }
+    this.#probing--;
+  }
+
+  #lock(lane: Lane): void {
+    if (lane.isTableLocked) return;
+    lane.isTableLocked = true;
+    this.#lockedTypes.add(lane.type.id);
+    this.#options.onLock(lane.type, true);
+  }
+}
+
+function newLane(type: RefreshType): Lane {
+  const empty = { fresh: [], stuck: [], isBusy: false, isTableLocked: false };
+  return { ...empty, type, retryAt: 0, pauseMs: firstPauseMs, wake: new Wake() };
+}
