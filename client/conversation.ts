@@ -68,6 +68,11 @@ export class Conversation {
         const pair = this.#pairs.find(message.pair);
         return pair?.become(freshOf(message, pair.fresh));
       }
+      case 'waiting': {
+        const { reason, words } = message;
+        const pair = this.#pairs.find(message.pair);
+        return pair?.become({ ...pair.fresh, activity: 'waiting', reason, words });
+      }
       case 'revoked':
         this.#asked.delete(nameOf(message.pair));
         return this.#pairs.find(message.pair)?.refuse(message);

@@ -51,6 +51,7 @@ export type ServerMessage =
   | WelcomeMessage
   | StateMessage
   | { readonly type: 'answer'; readonly pairs: readonly PairAnswer[] }
+  | { readonly type: 'waiting'; readonly pair: PairName; readonly reason: string; readonly words: string }
   | ({ readonly type: 'revoked'; readonly pair: PairName } & Refusal)
   | { readonly type: 'refresh'; readonly pair: PairName; readonly result: RefreshResult }
   | ({ readonly type: 'refresh'; readonly pair: PairName; readonly result: 'refused' } & Refusal)

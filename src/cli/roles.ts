@@ -65,7 +65,9 @@ const roles = {
     }),
   }),
   gateway: ({ database: db, url, listenUrl, events, config }) => {
-    const gateway = new Gateway({ db, url, listenUrl, events, settings: config.gateway });
+    const { typeLockTimeout: lockTimeoutMs, typeTimeout: statementTimeoutMs } = config.settings;
+    const typeLimits = { lockTimeoutMs, statementTimeoutMs };
+    const gateway = new Gateway({ db, url, listenUrl, events, settings: config.gateway, typeLimits });
     return { service: gateway, door: gateway.door };
   },
   console: ({ status, overview, database: db, events, page, config: { settings } }) => ({

@@ -140,6 +140,20 @@ export const settings = {
     schema: duration,
     default: '30s',
   },
+  typeLockTimeout: {
+    about: 'time that a statement about one data type may wait for a lock on its tables',
+    env: 'PGFRESH_TYPE_LOCK_TIMEOUT',
+    flag: '--type-lock-timeout <time>',
+    schema: duration,
+    default: '200ms',
+  },
+  typeTimeout: {
+    about: 'time that a statement about one data type may take; two timeouts put the type into quarantine',
+    env: 'PGFRESH_TYPE_TIMEOUT',
+    flag: '--type-timeout <time>',
+    schema: duration,
+    default: '500ms',
+  },
 } as const satisfies Record<string, Setting>;
 
 export type SettingName = keyof typeof settings;

@@ -3,8 +3,10 @@ import pg from 'pg';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { clientConfig } from './address.ts';
+import { isTimeout } from './failure.ts';
 import { runGuest, type Guest } from './guest.ts';
-import { codedOr, type Queryable, send, type Statement } from './query.ts';
+import { sendLimited } from './limited-statement.ts';
+import { codedOr, type LimitedQueryable, send, type Queryable, type Statement, type StatementLimits } from './query.ts';
 import { connected, runTransaction, type TransactionOptions } from './transaction.ts';
 
 export interface DatabaseOptions {
@@ -33,13 +35,14 @@ numbers.setTypeParser(bigintArray, (text) => text.slice(1, -1).split(',').filter
 const statementsPerTransaction = 10;
 
 /** The one pool of a process. */
-export class Database implements Queryable {
+export class Database implements LimitedQueryable {
   readonly #pool: pg.Pool;
   readonly #sockets = new Set<Socket>();
   readonly #events: Events;
   readonly #random: () => number;
   readonly #silenceMs: number;
   readonly #statementTimeoutMs: number;
+  readonly #sending: { readonly isPipelined: boolean; readonly silenceMs: number };
   readonly #client: pg.ClientConfig;
   /** Whether the server can limit a whole transaction, as it does from 17 on; known once a session is open. */
   #hasTransactionTimeout = false;
@@ -52,6 +55,7 @@ export class Database implements Queryable {
     this.#client = clientConfig(options.url, options.applicationName);
     this.#events = options.events;
     this.#random = options.random ?? Math.random;
+    this.#sending = { isPipelined: options.pipelined ?? false, silenceMs };
     this.#pool = new pg.Pool({
       ...this.#client,
       max: poolSize,
@@ -70,17 +74,23 @@ export class Database implements Queryable {
     this.#pool.on('error', (error) => this.#connectionLost(error));
   }
 
-  /** Runs a statement, which commits by itself. */
-  async query<Row extends object>(statement: Statement, values?: readonly unknown[]): Promise<Row[]> {
+  /** Runs a statement, which commits by itself. Use a pool that is `pipelined` for limits. */
+  async query<Row extends object>(
+    statement: Statement,
+    values?: readonly unknown[],
+    limits?: StatementLimits,
+  ): Promise<Row[]> {
     const client = await connected(this.#pool);
     let failed = false;
     // The statement fails by it too; without a listener it would end the process.
     const onError = (): void => {};
     client.on('error', onError);
     try {
+      if (limits) return await sendLimited<Row>(client, statement, values, limits, this.#sending);
       return (await send<Row>(client, statement, values)).rows;
     } catch (error) {
-      failed = true;
+      // A session that keeps to its limits is kept too: a new one plans everything first, and takes longer for it.
+      failed = !(limits && isTimeout(error));
       throw codedOr(error, 'PGF_COMMIT_UNKNOWN');
     } finally {
       client.off('error', onError);

@@ -85,6 +85,12 @@ export function failureOf(thrown: unknown): Failure {
   return 'other';
 }
 
+/** Whether a statement waited for a lock, or ran, for longer than it may. */
+export function isTimeout(thrown: unknown): boolean {
+  const failure = failureOf(thrown);
+  return failure === 'lock_timeout' || failure === 'statement_timeout';
+}
+
 /** The SQLSTATE or the system's error code of a thrown value. */
 export function codeOf(thrown: unknown): string | undefined {
   if (thrown instanceof AggregateError && thrown.errors.length > 0) return codeOf(thrown.errors[0]);

@@ -13,16 +13,32 @@ export interface Queryable {
   ): Promise<Row[]>;
 }
 
-/** The one way to PostgreSQL. Sends one statement; without limit, it may take longer than the pool allows to others. */
+/** How long one statement may wait for a lock, and how long it may take. */
+export interface StatementLimits {
+  readonly lockTimeoutMs: number;
+  readonly statementTimeoutMs: number;
+}
+
+/** A pool that can limit a statement more than the others. */
+export interface LimitedQueryable extends Queryable {
+  query<Row extends object = Record<string, unknown>>(
+    statement: Statement,
+    values?: readonly unknown[],
+    limits?: StatementLimits,
+  ): Promise<Row[]>;
+}
+
+/** The one way to PostgreSQL. Sends one statement, which may take another time than the pool allows to others, or any. */
 export function send<Row extends object>(
   client: Pick<pg.ClientBase, 'query'>,
   statement: Statement,
   values: readonly unknown[] = [],
-  { unlimited = false } = {},
+  { unlimited = false, withinMs }: { unlimited?: boolean; withinMs?: number } = {},
 ): Promise<pg.QueryResult<Row>> {
   const config = typeof statement === 'string' ? { text: statement } : statement;
   // The longest that a timer can be; pg has no other way to say so for one statement.
-  const timeout = unlimited ? { query_timeout: 2 ** 31 - 1 } : {};
+  const timeoutMs = unlimited ? 2 ** 31 - 1 : withinMs;
+  const timeout = timeoutMs === undefined ? {} : { query_timeout: timeoutMs };
   return client.query<Row>({ ...config, ...timeout, values: values.map(storableValue) });
 }
 

@@ -1,4 +1,4 @@
-import type { Queryable } from '../database/index.ts';
+import type { LimitedQueryable, StatementLimits } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import { Service, stopAll } from '../lifecycle/index.ts';
 import { PostgresBus } from './buses/postgres.ts';
@@ -6,11 +6,18 @@ import { Feed } from './feed.ts';
 import { Mirror } from './mirror.ts';
 import { readPairs } from './pair.ts';
 import { Pump } from './pump.ts';
+import { noteTimeout } from './timeout-note.ts';
 
 export interface ChangesOptions {
-  readonly db: Queryable;
+  readonly db: LimitedQueryable;
+  /** Where users' tables are read; the same if it is left out. */
+  readonly readers?: LimitedQueryable | undefined;
   /** Where it is read as users; the same if it is left out. */
-  readonly guests?: Queryable | undefined;
+  readonly guests?: LimitedQueryable | undefined;
+  /** What a statement about one data type may take. */
+  readonly typeLimits?: StatementLimits | undefined;
+  /** What policies may take to decide. */
+  readonly policyTimeoutMs?: number | undefined;
   /** Where LISTEN works; undefined behind a transaction pooler. */
   readonly listenUrl: string | undefined;
   readonly events: Events;
@@ -25,7 +32,7 @@ export class Changes extends Service {
   readonly mirror: Mirror;
   readonly #parts: readonly Service[];
 
-  constructor({ db, guests = db, listenUrl, events }: ChangesOptions) {
+  constructor({ db, readers = db, guests = db, typeLimits, policyTimeoutMs, listenUrl, events }: ChangesOptions) {
     super();
     const bus = new PostgresBus({ db, listenUrl, events });
     const feed = new Feed({
@@ -36,7 +43,12 @@ export class Changes extends Service {
       onWatching: () => pump.wake(),
     });
     const pump: Pump = new Pump({ db, bus, events, isWanted: () => feed.isWatching });
-    this.mirror = new Mirror({ feed, read: readPairs(db, guests), events });
+    this.mirror = new Mirror({
+      feed,
+      read: readPairs({ readers, guests, limits: typeLimits, policyTimeoutMs }),
+      events,
+      onTimeout: (type, problem) => void noteTimeout(db, { type, where: 'read', problem }),
+    });
     this.#parts = [bus, feed, pump, this.mirror];
   }
 

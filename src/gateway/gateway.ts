@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { setTimeout as wait } from 'node:timers/promises';
-import { Database, type Queryable } from '../database/index.ts';
+import { Database, type LimitedQueryable, type StatementLimits } from '../database/index.ts';
 import { NodeDemand } from '../demand/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
@@ -10,6 +10,7 @@ import { Changes } from './changes.ts';
 import { doorOf } from './door.ts';
 import { EventStreams } from './event-stream.ts';
 import { Identity } from './identity.ts';
+import { Lanes, probesAtOnce, statementsAtOnce, usualLimits } from './lanes.ts';
 import { readsAtOnce } from './mirror.ts';
 import { Permission } from './permission.ts';
 import { PlainReads } from './plain-read.ts';
@@ -20,16 +21,19 @@ import { Relief } from './relief.ts';
 import type { Session, SessionParts } from './session.ts';
 import type { GatewaySettings } from './settings.ts';
 import { Tally } from './tally.ts';
+import { noteTimeout } from './timeout-note.ts';
 import { Viewings } from './viewings.ts';
 import { WebSockets } from './web-socket.ts';
 
 export interface GatewayOptions {
-  readonly db: Queryable;
+  readonly db: LimitedQueryable;
   readonly url: string;
   readonly events: Events;
   readonly settings: GatewaySettings;
   /** Where LISTEN works; undefined behind a transaction pooler. */
   readonly listenUrl: string | undefined;
+  /** What a statement about one data type may take. */
+  readonly typeLimits?: StatementLimits | undefined;
 }
 
 const roundMs = 1_000;
@@ -43,8 +47,11 @@ export class Gateway extends Service {
   readonly door: Door;
   readonly #changes: Changes;
   readonly #demand: NodeDemand;
+  /** Where users' tables and functions are asked, each type in a lane of its own. */
+  readonly #readers: Database;
   /** Where it is read as users, with what their policies call. */
   readonly #guests: Database;
+  readonly #lanes: Lanes;
   readonly #parts: SessionParts;
   readonly #tally: Tally;
   readonly #reception: Reception;
@@ -54,19 +61,39 @@ export class Gateway extends Service {
 
   constructor(options: GatewayOptions) {
     super();
-    const { db, url, listenUrl, events, settings } = options;
+    const { db, url, listenUrl, events, settings, typeLimits = usualLimits } = options;
     const { limits } = settings;
+    this.#readers = new Database({
+      url,
+      events,
+      applicationName: 'pgfresh gateway, data types',
+      poolSize: readsAtOnce + statementsAtOnce + probesAtOnce,
+      pipelined: true,
+    });
     this.#guests = new Database({
       url,
       events,
       applicationName: 'pgfresh gateway, as users',
       poolSize: readsAtOnce,
-      ...(settings.rls ? { statementTimeoutMs: settings.rls.timeout } : {}),
+      pipelined: true,
     });
-    this.#changes = new Changes({ db, guests: this.#guests, listenUrl, events });
+    this.#changes = new Changes({
+      db,
+      readers: this.#readers,
+      guests: this.#guests,
+      typeLimits,
+      policyTimeoutMs: settings.rls?.timeout,
+      listenUrl,
+      events,
+    });
+    this.#lanes = new Lanes({
+      db: this.#readers,
+      limits: typeLimits,
+      onTimeout: (dataType, topic, problem) => void noteTimeout(db, { dataType, where: topic, problem }),
+    });
     this.#demand = new NodeDemand({ db, events, nodeName: `${hostname()} ${process.pid}` });
     this.#tally = new Tally(limits);
-    const questions = new Questions(db);
+    const questions = new Questions(db, this.#lanes);
     const { mirror } = this.#changes;
     this.#parts = {
       limits,
@@ -98,6 +125,7 @@ export class Gateway extends Service {
   }
 
   protected async onStop(): Promise<void> {
+    this.#lanes.stop();
     await this.door.drain();
     await this.#loop;
     this.#parts.viewings.close();
@@ -109,7 +137,7 @@ export class Gateway extends Service {
     const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
     await Promise.race([ended, tired]);
     patience.abort();
-    await this.#guests.close();
+    await Promise.all([this.#readers.close(), this.#guests.close()]);
   }
 
   #goRound(): void {
@@ -118,7 +146,7 @@ export class Gateway extends Service {
     for (const session of this.#reception.sessions) if (session.isOpen) this.#look(session);
     viewings.tidy();
     if (this.#round % rounds.count === 0) this.#meanwhile('count', () => viewings.count());
-    if (this.#round % rounds.readmit === 0) this.#meanwhile('readmit', () => viewings.readmit());
+    if (this.#round % rounds.readmit === 0) viewings.readmit();
     if (this.#round % rounds.forget === 0) this.#tally.forgetIdle();
   }
 

@@ -1,5 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises';
-import { failureOf, type Failure } from '../database/index.ts';
+import { failureOf, isTimeout, type Failure } from '../database/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Service } from '../lifecycle/index.ts';
@@ -16,6 +16,8 @@ export interface MirrorOptions {
   readonly feed: Pick<Feed, 'subscribe' | 'watch' | 'unwatch'>;
   readonly read: ReadPairs;
   readonly events: Events;
+  /** Told of each timeout that is not a probe's. */
+  readonly onTimeout?: (type: number, problem: string) => void;
 }
 
 interface WatchedType {
@@ -27,6 +29,8 @@ interface WatchedType {
 }
 
 export const readsAtOnce = 4;
+/** As readers of one data type. Of a shared one there is only one read at a time. */
+const readsPerType = 3;
 /** As readers. One change of a pair with many of them must leave room for everything else. */
 const readsPerSecond = 500;
 const slowMs = 1_000;
@@ -36,7 +40,7 @@ const shortestPauseMs = 100;
 const longestPauseMs = 5_000;
 const patience = 2;
 
-/** What passes by itself, and says nothing about who may see what. */
+/** Transient failures, unrelated to authorization. */
 const passing: ReadonlySet<Failure> = new Set(['connection', 'deadlock', 'serialization', 'lock_timeout', 'resources']);
 
 /**
@@ -49,10 +53,11 @@ export class Mirror extends Service {
   readonly #options: MirrorOptions;
   readonly #types = new Map<number, WatchedType>();
   readonly #shared = new Turns<Shelf>(readsAtOnce);
-  readonly #private = new Turns<Shelf>(readsAtOnce);
+  readonly #private = new Turns<Shelf>(readsAtOnce, readsPerType);
   readonly #budget = new Bucket(readsPerSecond, readsPerSecond / 5);
   readonly #working = new Set<Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
+  readonly #probes = new Set<NodeJS.Timeout>();
   #unsubscribe: (() => void) | undefined;
 
   constructor(options: MirrorOptions) {
@@ -70,6 +75,8 @@ export class Mirror extends Service {
     const pair = type.pairs.get(key)?.get(shelf) ?? this.#add(type, shelf, key);
     pair.watchers.add(watcher);
     if (pair.state) watcher.onState(pair.state);
+    else pair.isHeld ||= this.#turns(shelf).isHeld(id);
+    if (pair.isHeld) watcher.onHeld();
     return () => this.#leave(type, pair, watcher);
   }
 
@@ -90,6 +97,7 @@ export class Mirror extends Service {
   protected async onStop(): Promise<void> {
     this.#unsubscribe?.();
     clearTimeout(this.#timer);
+    for (const timer of this.#probes) clearTimeout(timer);
     await Promise.all(this.#working);
   }
 
@@ -102,7 +110,15 @@ export class Mirror extends Service {
   }
 
   #add(type: WatchedType, shelf: Shelf, key: string): WatchedPair {
-    const pair = { key, shelf, watchers: new Set<Watcher>(), state: undefined, snapshot: undefined, failures: 0 };
+    const pair = {
+      key,
+      shelf,
+      watchers: new Set<Watcher>(),
+      state: undefined,
+      snapshot: undefined,
+      failures: 0,
+      isHeld: false,
+    };
     const ofKey = type.pairs.get(key);
     if (ofKey) ofKey.set(shelf, pair);
     else type.pairs.set(key, new Map([[shelf, pair]]));
@@ -176,7 +192,7 @@ export class Mirror extends Service {
   }
 
   #want(shelf: Shelf, lane: Lane): void {
-    // Who reads or rests comes back to it.
+    // A busy entry re-queues itself.
     if (shelf.isBusy || shelf.cold.size + shelf.dirty.size === 0) return;
     this.#turns(shelf).add(shelf, lane);
     this.#readOn();
@@ -201,40 +217,62 @@ export class Mirror extends Service {
   }
 
   async #work(shelf: Shelf): Promise<void> {
+    const turns = this.#turns(shelf);
     const since = performance.now();
-    const isDone = await this.#read(shelf);
-    this.#turns(shelf).end(shelf, performance.now() - since > slowMs);
+    const outcome = await this.#read(shelf, turns.isHeld(shelf.type));
+    const isSlow = performance.now() - since > slowMs;
+    turns.end(shelf, outcome === 'timeout' ? 'timeout' : isSlow ? 'slow' : 'done');
+    if (outcome === 'timeout' && turns.isHeld(shelf.type)) this.#hold(shelf.type, turns);
     this.#readOn();
-    shelf.pauseMs = isDone ? 0 : Math.min(longestPauseMs, Math.max(shortestPauseMs, shelf.pauseMs * 2));
-    if (!isDone) await wait(shelf.pauseMs, undefined, { signal: this.stopSignal }).catch(() => {});
+    shelf.pauseMs = outcome === 'failed' ? Math.min(longestPauseMs, Math.max(shortestPauseMs, shelf.pauseMs * 2)) : 0;
+    if (outcome === 'failed') await wait(shelf.pauseMs, undefined, { signal: this.stopSignal }).catch(() => {});
     shelf.isBusy = false;
     if (shelf.size > 0) this.#want(shelf, shelf.cold.size > 0 ? 'first' : 'few');
   }
 
-  /** Reads some of the pairs; false if that has failed. */
-  async #read(shelf: Shelf): Promise<boolean> {
+  /** Reads some of the pairs, or one to see whether the type answers again. */
+  async #read(shelf: Shelf, isProbe: boolean): Promise<'done' | 'failed' | 'timeout'> {
     const { feed, read, events } = this.#options;
     const type = this.#types.get(shelf.type)!;
     let batch: WatchedPair[] = [];
     try {
       await feed.watch(shelf.type, this);
-      batch = shelf.take();
+      batch = shelf.take(isProbe ? 1 : shelf.limit);
       const keys = batch.map(({ key }) => key);
-      apply(batch, keys.length > 0 ? await read(shelf.type, keys, shelf.reader) : []);
+      apply(batch, keys.length > 0 ? await read(shelf.type, keys, { reader: shelf.reader, isProbe }) : []);
       shelf.limit = Math.min(largestRead, shelf.limit * 2);
-      return true;
+      return 'done';
     } catch (error) {
       shelf.putBack(batch);
       const code = error instanceof PgfreshError ? (error as PgfreshError).code : undefined;
       if (code === 'PGF_TYPE_UNKNOWN') this.#loseType(type);
       if (code === 'PGF_LIVE_ROLE') this.#lose(type, pairsOf(type, shelf), error as PgfreshError);
-      if (code === 'PGF_TYPE_UNKNOWN' || code === 'PGF_LIVE_ROLE') return true;
+      if (code === 'PGF_TYPE_UNKNOWN' || code === 'PGF_LIVE_ROLE') return 'done';
+      if (isProbe && isTimeout(error)) return 'timeout';
       events.emit({ type: 'gateway.failed', step: 'read', problem: problemOf(error) });
       const isFinal = code === undefined && !passing.has(failureOf(error));
       if (shelf.reader && batch.length === 1 && isFinal) this.#undecided(type, batch[0]!);
       shelf.limit = Math.max(1, Math.floor(batch.length / 2));
-      return false;
+      // What takes a reader too long may be his own policies.
+      if (failureOf(error) !== 'lock_timeout' && (shelf.reader || !isTimeout(error))) return 'failed';
+      this.#options.onTimeout?.(shelf.type, problemOf(error));
+      return 'timeout';
     }
+  }
+
+  /** Tells those who wait for a type that is held, and comes back to it. */
+  #hold(id: number, turns: Turns<Shelf>): void {
+    const shelves = [...(this.#types.get(id)?.shelves.values() ?? [])].filter((each) => this.#turns(each) === turns);
+    for (const pair of shelves.flatMap(({ cold, dirty }) => [...cold, ...dirty.keys()])) {
+      if (pair.isHeld) continue;
+      pair.isHeld = true;
+      for (const watcher of pair.watchers) watcher.onHeld();
+    }
+    const timer = setTimeout(() => {
+      this.#probes.delete(timer);
+      this.#readOn();
+    }, turns.pauseMs(id));
+    this.#probes.add(timer);
   }
 
   // Whether he may see it, its policies do not say. What they raised is for the log: it may tell what is in a row.

@@ -1,5 +1,6 @@
-import type { Queryable } from '../database/index.ts';
+import type { LimitedQueryable, StatementLimits } from '../database/index.ts';
 import type { Activity, DataState, Reason } from '../planner/index.ts';
+import { probeLimits, usualLimits } from './lanes.ts';
 import type { Reader } from './readers.ts';
 
 /** A pair as the registry spells it. */
@@ -36,8 +37,15 @@ export interface PairReading extends PairState {
   readonly snapshot: string;
 }
 
-/** Reads pairs of one data type, all in one statement: as they are for everybody, or as one reader sees them. */
-export type ReadPairs = (type: number, keys: readonly string[], reader?: Reader) => Promise<PairReading[]>;
+export interface Reading {
+  /** As whom it is read; for everybody if it is left out. */
+  readonly reader?: Reader | undefined;
+  /** Whether it is only tried whether the data type answers again. */
+  readonly isProbe?: boolean;
+}
+
+/** Reads pairs of one data type, all in one statement. */
+export type ReadPairs = (type: number, keys: readonly string[], reading: Reading) => Promise<PairReading[]>;
 
 // What no clock will show is no time.
 const columns = `version, snapshot, key, rows, case when isfinite(fetched_at) then fetched_at end as "fetchedAt", case when isfinite(stale_at) then stale_at end as "staleAt",
@@ -51,12 +59,23 @@ const read = {
 // Without a name: policies may call what prepares a statement of its own under it, and would have us run that.
 const readAs = `select ${columns} from pgfresh.read_pairs_as($1::text, $2::text, $3::jsonb, $4::int, $5::text[])`;
 
-/** How pairs are read. Those with row security by a pool of their own, whose limit of time is for what policies call. */
-export function readPairs(db: Queryable, guests: Queryable): ReadPairs {
-  return (type, keys, reader) =>
-    reader
-      ? guests.query<PairReading>(readAs, [reader.role, reader.user, reader.claims, type, keys])
-      : db.query<PairReading>(read, [type, keys]);
+interface Pools {
+  readonly readers: LimitedQueryable;
+  /** For data types with row security. */
+  readonly guests: LimitedQueryable;
+  readonly limits?: StatementLimits | undefined;
+  /** What policies may take to decide. */
+  readonly policyTimeoutMs?: number | undefined;
+}
+
+/** How pairs are read: each statement by a pool that is only for this, and within limits. */
+export function readPairs({ readers, guests, limits = usualLimits, policyTimeoutMs }: Pools): ReadPairs {
+  const guestLimits = { ...limits, statementTimeoutMs: policyTimeoutMs ?? limits.statementTimeoutMs };
+  return (type, keys, { reader, isProbe = false }) => {
+    if (!reader) return readers.query<PairReading>(read, [type, keys], isProbe ? probeLimits : limits);
+    const values = [reader.role, reader.user, reader.claims, type, keys];
+    return guests.query<PairReading>(readAs, values, isProbe ? probeLimits : guestLimits);
+  };
 }
 
 /** Whether two states show the same. */

@@ -5,6 +5,7 @@ import type { Reception } from './reception.ts';
 import type { SessionParts } from './session.ts';
 import type { Pair } from './settings.ts';
 import type { Subscription, Viewing } from './viewing.ts';
+import { settledWithin, Wish } from './wish.ts';
 
 const firstMs = 5_000;
 const freshMs = 10_000;
@@ -25,7 +26,10 @@ export class PlainReads {
     const { identified, account, visitor } = await this.#reception.receive(request);
     if (!account.reads.take()) throw new PgfreshError('PGF_LIVE_TOO_FAST', { limit: limits.messagesPerSecond });
     const { user } = identified;
-    const pair = await admitted(asked, user, account, this.#parts);
+    const wish = new Wish([asked.dataType, asked.key], admitted(asked, user, account, this.#parts));
+    await settledWithin([wish], firstMs);
+    const pair = wish.found ?? new PgfreshError('PGF_LIVE_BUSY', {});
+    if (pair instanceof Error) throw pair;
     const viewing = viewings.glance(pair, user.anonymous ? `anonymous:${visitor.address}` : user.id);
     if (!(await until(viewing, () => true, firstMs))) throw new PgfreshError('PGF_LIVE_BUSY', {});
     if (maxAgeMs === undefined) return viewing;
@@ -52,6 +56,7 @@ function until(viewing: Viewing, isWanted: () => boolean, patienceMs: number): P
     const viewer = {
       offer: () => void (isWanted() && settle(() => resolve(true))),
       lose: (_: Subscription, why: PgfreshError) => settle(() => reject(why)),
+      tellHeld: () => {},
       counts: false,
       tellViewers: () => {},
     };

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { PgfreshError } from '../errors/index.ts';
+import type { Reason } from '../planner/index.ts';
 
 /** The version of what clients and the gateway say to each other; docs/protocol.md describes it. */
 export const protocolVersion = 1;
@@ -97,6 +98,7 @@ export type ServerMessage =
       readonly limits: { readonly pairs: number; readonly message_bytes: number };
     }
   | { readonly type: 'answer'; readonly pairs: readonly PairAnswer[] }
+  | { readonly type: 'waiting'; readonly pair: PairName; readonly reason: Reason; readonly words: string }
   | ({ readonly type: 'revoked'; readonly pair: PairName } & Refusal)
   | { readonly type: 'refresh'; readonly pair: PairName; readonly result: string }
   | ({ readonly type: 'refresh'; readonly pair: PairName; readonly result: 'refused' } & Refusal)

@@ -1,8 +1,12 @@
 import type { Queryable } from '../database/index.ts';
+import { PgfreshError } from '../errors/index.ts';
 import type { Activity, DataState, Reason } from '../planner/index.ts';
 import { admitPairs, type Verdict, type WantedPair } from './admission.ts';
 import { Batch } from './batch.ts';
+import { KnownTypes } from './known-types.ts';
+import type { Lanes } from './lanes.ts';
 import type { Pair as NumberedPair } from './pair.ts';
+import { TypeBatches } from './type-batches.ts';
 
 /** What is the matter with a pair, without the words and details that are for operators. */
 export interface Explained {
@@ -30,33 +34,59 @@ const count = {
   text: 'select pgfresh.count_viewers($1::int[], $2::text[]) as viewers',
 };
 
-/** What a gateway asks the database about pairs, in sets gathered from all connections. */
+/**
+ * What a gateway asks the database about pairs, in sets gathered from all connections. What asks users' tables or functions
+ * goes by the lane of its data type; the rest asks only tables of pgfresh.
+ */
 export class Questions {
   readonly #db: Queryable;
-  readonly #verdicts: Batch<WantedPair, Verdict>;
-  readonly #checks: Batch<WantedPair, void>;
-  readonly #explanations: Batch<WantedPair, Explained>;
+  readonly #lanes: Lanes;
+  readonly #types: KnownTypes;
+  readonly #verdicts: TypeBatches<Verdict>;
+  readonly #checks: TypeBatches<void>;
+  readonly #explanations: TypeBatches<Explained | 'held'>;
   readonly #advances: Batch<void, void>;
 
-  constructor(db: Queryable) {
+  constructor(db: Queryable, lanes: Lanes) {
     this.#db = db;
-    this.#verdicts = new Batch((pairs) => admitPairs(db, pairs), 1_000, 20_000);
-    this.#checks = new Batch((pairs) => this.#check(pairs), 100, 20_000);
-    this.#explanations = new Batch((pairs) => db.query<Explained>(explain, columns(pairs)), 100, 20_000);
+    this.#lanes = lanes;
+    this.#types = new KnownTypes(db);
+    this.#verdicts = new TypeBatches({ lanes, topic: 'keys', ask: admitPairs, size: 1_000 });
+    this.#checks = new TypeBatches({ lanes, topic: 'plan', ask: checkPairs, size: 100, held: { answer: undefined } });
+    this.#explanations = new TypeBatches<Explained | 'held'>({
+      lanes,
+      topic: 'plan',
+      ask: (from, pairs) => from.query<Explained>(explain, columns(pairs)),
+      size: 100,
+      held: { answer: 'held' },
+    });
     this.#advances = new Batch((asked) => this.#advance(asked), 1_000, 20_000);
   }
 
-  /** Whether there can be such a pair. Costs a look, and leaves nothing behind. */
-  admit(pair: WantedPair): Promise<Verdict> {
-    return this.#verdicts.ask(pair);
+  /**
+   * Whether there can be such a pair. Costs a look, and leaves nothing behind. Waits as long as the table of its keys does
+   * not answer.
+   */
+  async admit(pair: WantedPair): Promise<Verdict> {
+    const { dataType } = pair;
+    if (!(await this.#types.has(dataType))) return unknownType(dataType);
+    const verdict = await this.#verdicts.ask(pair);
+    if ('refused' in verdict && verdict.refused.code === 'PGF_TYPE_UNKNOWN') this.#types.forget(dataType);
+    return verdict;
   }
 
-  /** Queues the pair if it is missing or stale. */
+  /** Whether the table of keys of a data type does not answer. */
+  isHeld(dataType: string): boolean {
+    return this.#lanes.isHeld(dataType, 'keys');
+  }
+
+  /** Queues the pair if it is missing or stale; not if its data type does not answer, which is left to the planner. */
   check(pair: WantedPair): Promise<void> {
     return this.#checks.ask(pair);
   }
 
-  explain(pair: WantedPair): Promise<Explained> {
+  /** Why it waits, or that its data type does not answer. */
+  explain(pair: WantedPair): Promise<Explained | 'held'> {
     return this.#explanations.ask(pair);
   }
 
@@ -68,7 +98,10 @@ export class Questions {
   /** Queues the pair although it may be fresh; says what came of it. */
   async refresh({ dataType, key }: WantedPair): Promise<string> {
     const refresh = 'select pgfresh.refresh_pair($1::text, $2::text) as answer';
-    const [row] = await this.#db.query<{ answer: { result: string } }>(refresh, [dataType, key]);
+    if (this.#lanes.pauseMs(dataType, 'refresh') > 0) throw new PgfreshError('PGF_LIVE_BUSY', {});
+    const [row] = await this.#lanes.run(dataType, 'refresh', (db) =>
+      db.query<{ answer: { result: string } }>(refresh, [dataType, key]),
+    );
     return row!.answer.result;
   }
 
@@ -85,11 +118,15 @@ export class Questions {
     await this.#db.query('select pg_current_xact_id()');
     return asked.map(() => {});
   }
+}
 
-  async #check(pairs: readonly WantedPair[]): Promise<void[]> {
-    await this.#db.query(check, columns(pairs));
-    return pairs.map(() => {});
-  }
+async function checkPairs(db: Queryable, pairs: readonly WantedPair[]): Promise<void[]> {
+  await db.query(check, columns(pairs));
+  return pairs.map(() => {});
+}
+
+function unknownType(dataType: string): Verdict {
+  return { refused: { code: 'PGF_TYPE_UNKNOWN', problem: `there is no data type '${dataType}'` } };
 }
 
 function columns(pairs: readonly WantedPair[]): [string[], string[]] {

@@ -18,10 +18,12 @@ import type { Questions } from './questions.ts';
 import type { Reader, Readers } from './readers.ts';
 import { closeCode, refuse } from './refusal.ts';
 import type { Relief } from './relief.ts';
+import { reasonSentences } from './sentences.ts';
 import type { Limits, Pair, User } from './settings.ts';
 import type { Account, Tally } from './tally.ts';
 import { readVersion, type NamedPair, type Subscription, type Viewer } from './viewing.ts';
 import type { Viewings } from './viewings.ts';
+import { settledWithin, Wish } from './wish.ts';
 
 /** One way to a client, whatever it is made of. */
 export interface Outlet {
@@ -62,6 +64,8 @@ export interface Client {
 
 // A pair that was just asked for is under way already.
 const refreshPauseMs = 5_000;
+// Pairs of which more is known within this time are answered together.
+const promptMs = 250;
 const longestPauseMs = 2_000;
 // With the time that the answer may take, and that of a round, a right that was taken away ends within ten seconds.
 const recheckEveryMs = 4_000;
@@ -76,7 +80,9 @@ export class Session implements Viewer {
   readonly #subscriptions = new Map<string, Subscription>();
   /** Pairs whose key the client writes in another way than their data type. */
   readonly #writings = new Map<string, string>();
-  /** By which not all are asked for a sign of life in the same round. */
+  /** Pairs that are answered later, by the names that the client gives them. */
+  readonly #late = new Map<string, Wish>();
+  /** Random offset that spreads pings over rounds. */
   readonly turn = Math.floor(Math.random() * 1_000);
   /** When it is to be asked again whether he may see what he sees. */
   recheckAt = performance.now() + recheckEveryMs;
@@ -195,6 +201,10 @@ export class Session implements Viewer {
     this.#revoke(viewing, why);
   }
 
+  tellHeld({ viewing }: Subscription): void {
+    this.#sayHeld([viewing.dataType, viewing.key]);
+  }
+
   tellViewers(subscription: Subscription, viewers: number): void {
     // Who is slow has enough to read.
     if (this.#behind || subscription.isNew) return;
@@ -235,6 +245,7 @@ export class Session implements Viewer {
     if (!this.#isOpen) return;
     this.#isOpen = false;
     this.#parts.relief.delete(this);
+    this.#late.clear();
     for (const name of this.#subscriptions.keys()) this.#drop(name);
   }
 
@@ -243,12 +254,16 @@ export class Session implements Viewer {
       case 'want': {
         const kept = new Set(message.pairs.map(([dataType, key]) => this.#nameOf([dataType, key])));
         for (const name of this.#subscriptions.keys()) if (!kept.has(name)) this.#drop(name);
+        this.#late.clear();
         return this.#add(message.pairs);
       }
       case 'add':
         return this.#add(message.pairs);
       case 'drop':
-        for (const pair of message.pairs) this.#drop(this.#nameOf(pair));
+        for (const pair of message.pairs) {
+          this.#late.delete(nameOf(...pair));
+          this.#drop(this.#nameOf(pair));
+        }
         return undefined;
       case 'refresh':
         return this.#refresh(message.pair);
@@ -259,32 +274,61 @@ export class Session implements Viewer {
     }
   }
 
+  /**
+   * Answers what is known of the wanted pairs in one message. A data type whose table of keys does not answer, or which
+   * `authorize` does not decide, is answered later: neither other pairs nor later messages wait for it.
+   */
   async #add(wanted: readonly WantedPair[]): Promise<void> {
+    const { questions, limits } = this.#parts;
     const asked = [...new Map(wanted.map((pair) => [nameOf(pair[0], pair[1]), pair])).values()];
-    const found = await Promise.all(
-      asked.map(([dataType, key]) =>
-        admitted({ dataType, key }, this.user, this.client.account, this.#parts).catch(
-          (error: unknown) => error as Error,
-        ),
-      ),
-    );
-    // From here in one go: nothing of a pair is sent before it is accepted.
+    const wishes = asked.map((pair) => {
+      const [dataType, key] = pair;
+      this.#late.delete(nameOf(dataType, key));
+      return new Wish(pair, admitted({ dataType, key }, this.user, this.client.account, this.#parts));
+    });
+    const prompt = wishes.filter(({ dataType }) => !questions.isHeld(dataType));
+    await settledWithin(prompt, promptMs);
+    const late = wishes.filter(({ found }) => found === undefined);
+    for (const wish of late) {
+      if (this.#late.size < limits.pairsPerConnection) this.#late.set(nameOf(wish.pair[0], wish.pair[1]), wish);
+      else wish.found = tooManyPairs('One connection', limits.pairsPerConnection);
+    }
+    const known = wishes.filter(({ found }) => found !== undefined);
+    if (known.length > 0 || late.length === 0) this.#answerWishes(known);
+    for (const { pair, found } of late) if (!found) this.#sayHeld([pair[0], pair[1]]);
+    for (const ofType of Map.groupBy(late, ({ dataType }) => dataType).values())
+      void Promise.all(ofType.map(({ settled }) => settled)).then(() => this.#answerLate(ofType));
+  }
+
+  // What was dropped or wanted anew meanwhile is not answered.
+  #answerLate(wishes: readonly Wish[]): void {
+    const open = wishes.filter((wish) => {
+      const name = nameOf(wish.pair[0], wish.pair[1]);
+      return this.#late.get(name) === wish && this.#late.delete(name);
+    });
+    if (open.length > 0) this.#answerWishes(open);
+  }
+
+  // In one go: nothing of a pair is sent before it is accepted.
+  #answerWishes(wishes: readonly Wish[]): void {
     this.#renewed = undefined;
     const joined: Subscription[] = [];
-    const answers = asked.map(([dataType, key, has], place): PairAnswer => {
+    const answers = wishes.map(({ pair: [dataType, key, has], found }): PairAnswer => {
       const pair: PairName = [dataType, key];
       try {
-        const admittedPair = found[place]!;
-        if (admittedPair instanceof Error) throw admittedPair;
-        joined.push(...this.#join(pair, admittedPair, has));
-        return { pair, result: 'accepted', ...(admittedPair.key === key ? {} : { key: admittedPair.key }) };
+        if (found instanceof Error) throw found;
+        joined.push(...this.#join(pair, found!, has));
+        return { pair, result: 'accepted', ...(found!.key === key ? {} : { key: found!.key }) };
       } catch (error) {
         const { code, message, next } = refuse(error, this.#parts.events);
         return { pair, result: 'refused', code, message, next };
       }
     });
     this.#say({ type: 'answer', pairs: answers });
-    for (const subscription of joined) this.offer(subscription);
+    for (const subscription of joined) {
+      this.offer(subscription);
+      if (subscription.viewing.isWaiting) this.tellHeld(subscription);
+    }
   }
 
   #join(asked: PairName, pair: NamedPair, has: string | undefined): Subscription[] {
@@ -294,9 +338,8 @@ export class Session implements Viewer {
     if (!this.#isOpen) throw new PgfreshError('PGF_LIVE_STOPPING', {});
     if (this.#subscriptions.has(name)) return [];
     if (this.#subscriptions.size >= limits.pairsPerConnection)
-      throw new PgfreshError('PGF_LIVE_TOO_MANY_PAIRS', { whose: 'One connection', limit: limits.pairsPerConnection });
-    if (account.pairs >= limits.pairsPerUser)
-      throw new PgfreshError('PGF_LIVE_TOO_MANY_PAIRS', { whose: 'One user', limit: limits.pairsPerUser });
+      throw tooManyPairs('One connection', limits.pairsPerConnection);
+    if (account.pairs >= limits.pairsPerUser) throw tooManyPairs('One user', limits.pairsPerUser);
     const subscription = viewings.join(this.#reading(pair, has), this.user.id, this, has);
     this.#subscriptions.set(name, subscription);
     if (name !== written) this.#writings.set(written, name);
@@ -407,6 +450,10 @@ export class Session implements Viewer {
     this.#unread += message.length;
   }
 
+  #sayHeld(pair: PairName): void {
+    this.#say({ type: 'waiting', pair, reason: 'quarantined', words: reasonSentences.quarantined });
+  }
+
   #nameOf(pair: PairName): string {
     const written = nameOf(...pair);
     return this.#writings.get(written) ?? written;
@@ -428,6 +475,10 @@ export class Session implements Viewer {
   #expiry(): string | null {
     return Number.isFinite(this.expiresAt) ? new Date(this.expiresAt).toISOString() : null;
   }
+}
+
+function tooManyPairs(whose: string, limit: number): PgfreshError {
+  return new PgfreshError('PGF_LIVE_TOO_MANY_PAIRS', { whose, limit });
 }
 
 function nameOf(dataType: string, key: string): string {

@@ -6,10 +6,12 @@ import { hasEnded, parseSnapshot, type Snapshot } from './snapshot.ts';
 /** Why nothing more comes: there is no such data type any more, row security does not say what its reader may see, or he can not read. */
 export type Loss = 'gone' | 'undecided' | PgfreshError;
 
-/** Somebody who watches a pair. Neither function may throw. */
+/** Somebody who watches a pair. None of the functions may throw. */
 export interface Watcher {
   /** Every state that is newer than the last one; states may be skipped, the newest always comes. */
   readonly onState: (state: PairState) => void;
+  /** Its data type does not answer, so there is nothing newer to tell; the next state ends that. */
+  readonly onHeld: () => void;
   readonly onGone: (why: Loss) => void;
 }
 
@@ -22,10 +24,12 @@ export interface WatchedPair {
   snapshot: Snapshot | undefined;
   /** How often in a row it could not be read. */
   failures: number;
+  /** Whether its watchers know that its data type does not answer. */
+  isHeld: boolean;
 }
 
 export const largestRead = 500;
-/** Of more transactions than these it is not worth to know them. */
+/** Beyond this many xids, stop tracking them. */
 const mostXids = 100;
 
 /** The pairs of one data type that are read together: those that all see alike, or those of one reader. */
@@ -58,11 +62,11 @@ export class Shelf {
   }
 
   /** Takes pairs to read, first those that were never read. From here on they can become dirty again. */
-  take(): WatchedPair[] {
+  take(most: number): WatchedPair[] {
     const batch: WatchedPair[] = [];
     for (const pairs of [this.cold, this.dirty]) {
       for (const pair of pairs.keys()) {
-        if (batch.length >= this.limit) return batch;
+        if (batch.length >= most) return batch;
         pairs.delete(pair);
         batch.push(pair);
       }
@@ -96,7 +100,8 @@ export function apply(batch: readonly WatchedPair[], readings: readonly PairRead
     // What was told during the read may be in it already.
     if (snapshot && pair.shelf.dirty.get(pair)?.every((xid) => hasEnded(snapshot, xid))) pair.shelf.dirty.delete(pair);
     // The version stays that of the first read which has shown this, so that who has it has missed nothing.
-    if (had && isSame(had, state)) continue;
+    if (had && isSame(had, state) && !pair.isHeld) continue;
+    pair.isHeld = false;
     pair.state = state;
     for (const watcher of pair.watchers) watcher.onState(state);
   }

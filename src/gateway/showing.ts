@@ -39,8 +39,14 @@ export function isPlainlyFresh(pair: PairState, sinceMs = 0): boolean {
   return isWanted && activity === 'idle' && !failing;
 }
 
+/** What is known of a pair whose data type does not answer: it waits, and its data is as it was last seen. */
+export const held: Explanation = { activity: 'waiting', reason: 'quarantined', until: null };
+
+/** What explains a pair; without a state, its data is as it was read. */
+export type Explanation = Omit<Explained, 'state'> & Partial<Pick<Explained, 'state'>>;
+
 /** How a state is shown, with what explains it. One that is shown for the second time gets a later version. */
-export function show(pair: PairState, turn: number, sinceMs: number, explained?: Explained): Showing {
+export function show(pair: PairState, turn: number, sinceMs: number, explained?: Explanation): Showing {
   const { version, rows, fetchedAt, staleAt, sourceAt, failing } = pair;
   const state = stateOf(pair, sinceMs, explained);
   const { activity, reason, until } = explained ?? { ...pair, until: null };
@@ -69,7 +75,7 @@ export function asViewed(explained: Explained): Explained {
 }
 
 // Rows and explanation are not of the same moment. The rows are shown, so they decide whether there are any.
-function stateOf(pair: PairState, sinceMs: number, explained: Explained | undefined): DataState {
+function stateOf(pair: PairState, sinceMs: number, explained: Explanation | undefined): DataState {
   const isThere = pair.rows !== none;
   const said = explained?.state;
   if (said !== undefined && (said === 'empty' || (said !== 'missing') === isThere)) return said;

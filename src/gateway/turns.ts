@@ -1,26 +1,45 @@
+import { Holds } from './holds.ts';
+
 interface Waiting {
-  readonly type: number;
+  readonly type: number | string;
 }
 
 /** For whom is read: somebody who has seen nothing yet, a few, or so many that others must not wait for all of them. */
 const lanes = ['first', 'few', 'many'] as const;
 export type Lane = (typeof lanes)[number];
 
+/** How a turn has ended: in time, too late, or not at all before its limit. */
+export type TurnEnd = 'done' | 'slow' | 'timeout';
+
 /**
- * Who reads next, of those that wait. The lanes take turns, and so do the types in a lane. Not more than so many at once;
- * of a type that has just taken too long only one.
+ * Who reads next, of those that wait. The lanes take turns, and so do the types in a lane. Not more than so many at once,
+ * and fewer of one type, so that there is room for the others whatever it does. Of a type that has just taken too long
+ * only one; of one that is held, one probe per second.
  */
 export class Turns<Who extends Waiting> {
   readonly #atOnce: number;
-  readonly #lanes = lanes.map(() => new Map<number, Set<Who>>());
+  readonly #perType: number;
+  readonly #lanes = lanes.map(() => new Map<Who['type'], Set<Who>>());
   readonly #places = new Map<Who, number>();
-  readonly #running = new Map<number, number>();
-  readonly #slow = new Set<number>();
+  readonly #running = new Map<Who['type'], number>();
+  readonly #slow = new Set<Who['type']>();
+  readonly #holds = new Holds<Who['type']>();
   #count = 0;
   #last = lanes.length - 1;
 
-  constructor(atOnce: number) {
+  constructor(atOnce: number, perType = atOnce) {
     this.#atOnce = atOnce;
+    this.#perType = perType;
+  }
+
+  /** Whether only probes ask it. */
+  isHeld(type: Who['type']): boolean {
+    return this.#holds.isHeld(type);
+  }
+
+  /** How long it is until the type may be asked; 0 if it may be now. */
+  pauseMs(type: Who['type']): number {
+    return this.#holds.pauseMs(type);
   }
 
   /** Whoever waits already keeps the better lane. */
@@ -66,24 +85,31 @@ export class Turns<Who extends Waiting> {
     return who;
   }
 
-  /** A turn has ended, in time or not. */
-  end({ type }: Who, wasSlow: boolean): void {
+  end({ type }: Who, how: TurnEnd): void {
     this.#count -= 1;
     const running = this.#running.get(type)! - 1;
     if (running > 0) this.#running.set(type, running);
     else this.#running.delete(type);
-    if (wasSlow) this.#slow.add(type);
-    else this.#slow.delete(type);
+    if (how === 'timeout') this.#holds.timedOut(type);
+    else this.#holds.answered(type);
+    if (how === 'done') this.#slow.delete(type);
+    else this.#slow.add(type);
   }
 
-  #find(): { readonly place: number; readonly type: number; readonly waiting: Set<Who> } | undefined {
+  #find(): { readonly place: number; readonly type: Who['type']; readonly waiting: Set<Who> } | undefined {
     if (this.#count >= this.#atOnce) return undefined;
     for (let step = 1; step <= lanes.length; step++) {
       const place = (this.#last + step) % lanes.length;
       for (const [type, waiting] of this.#lanes[place]!) {
-        if (!this.#slow.has(type) || !this.#running.has(type)) return { place, type, waiting };
+        if (this.#mayBegin(type)) return { place, type, waiting };
       }
     }
     return undefined;
+  }
+
+  #mayBegin(type: Who['type']): boolean {
+    const running = this.#running.get(type) ?? 0;
+    if (running === 0) return this.#holds.pauseMs(type) === 0;
+    return running < this.#perType && !this.#slow.has(type);
   }
 }

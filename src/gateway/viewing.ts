@@ -5,7 +5,16 @@ import type { Audience } from './audience.ts';
 import type { Reader } from './readers.ts';
 import { stateSentences } from './sentences.ts';
 import type { Pair } from './settings.ts';
-import { asViewed, isPast, isPlainlyFresh, saysTheSame, show, type Showing } from './showing.ts';
+import {
+  asViewed,
+  held,
+  isPast,
+  isPlainlyFresh,
+  saysTheSame,
+  show,
+  type Explanation,
+  type Showing,
+} from './showing.ts';
 
 /** A pair with its names in the configuration and in the database. */
 export interface NamedPair extends Pair, NumberedPair {
@@ -32,13 +41,18 @@ export interface Viewer {
   offer(subscription: Subscription): void;
   /** There is no such pair any more. */
   lose(subscription: Subscription, why: PgfreshError): void;
+  /** Its data type does not answer, and nothing was read of it yet. */
+  tellHeld(subscription: Subscription): void;
   /** Whether he wants to know how many look. */
   readonly counts: boolean;
   tellViewers(subscription: Subscription, viewers: number): void;
 }
 
-// While something is the matter, it is asked again what.
-const askAgainMs = { first: 2_000, last: 30_000 } as const;
+// Re-explain unhealthy pairs, with backoff; those of a type that does not answer without, because it costs nothing.
+const askAgainMs = { first: 2_000, last: 30_000, held: 1_000 } as const;
+
+/** Explains a pair; undefined if that has failed. */
+export type Explain = (pair: Pair) => Promise<Explained | 'held' | undefined>;
 
 /** A pair that somebody looks at through this process, with all who see the same of it. */
 export class Viewing implements NamedPair {
@@ -50,7 +64,7 @@ export class Viewing implements NamedPair {
   readonly audience: Audience;
   readonly subscriptions = new Set<Subscription>();
   readonly #messages = new Map<string, Buffer>();
-  readonly #explain: (pair: Pair) => Promise<Explained | undefined>;
+  readonly #explain: Explain;
   #state: PairState | undefined;
   #heardAt = 0;
   #shown: Showing | undefined;
@@ -58,13 +72,10 @@ export class Viewing implements NamedPair {
   #askAt = Infinity;
   #askedMs: number = askAgainMs.first;
   #isAsking = false;
+  #isHeld = false;
   #looking = 0;
 
-  constructor(
-    { dataType, type, key, reader }: NamedPair,
-    audience: Audience,
-    explain: (pair: Pair) => Promise<Explained | undefined>,
-  ) {
+  constructor({ dataType, type, key, reader }: NamedPair, audience: Audience, explain: Explain) {
     this.dataType = dataType;
     this.type = type;
     this.key = key;
@@ -103,8 +114,21 @@ export class Viewing implements NamedPair {
     this.audience.leave(user);
   }
 
+  /** Whether nothing of it can be shown, because its data type does not answer. */
+  get isWaiting(): boolean {
+    return this.#isHeld && !this.#state;
+  }
+
+  /** Its data type does not answer; the next state ends that. */
+  hold(): void {
+    this.#isHeld = true;
+    if (this.#state) this.#look();
+    else for (const subscription of this.subscriptions) subscription.viewer.tellHeld(subscription);
+  }
+
   /** Takes a newer state. */
   hear(state: PairState): void {
+    this.#isHeld = false;
     this.#state = state;
     this.#heardAt = performance.now();
     this.#turn = 0;
@@ -147,8 +171,9 @@ export class Viewing implements NamedPair {
     const state = this.#state!;
     const isFresh = isPlainlyFresh(state, this.#sinceMs);
     this.#askAt = this.#staleAt(state);
+    if (this.#isHeld) this.#show(held);
     // Why a pair waits may tell of rows that this reader does not see.
-    if (this.reader || isFresh) this.#show();
+    else if (this.reader || isFresh) this.#show();
     else if (!this.#isAsking) void this.#ask();
   }
 
@@ -157,10 +182,13 @@ export class Viewing implements NamedPair {
     this.#isAsking = true;
     const explained = await this.#explain(this);
     this.#isAsking = false;
-    if (this.#state !== asked) return this.#look();
+    if (this.#state !== asked || this.#isHeld) return this.#look();
+    const isQuarantined = explained === 'held' || explained?.reason === 'quarantined';
+    if (isQuarantined) this.#askedMs = askAgainMs.held;
     this.#askAt = Math.min(performance.now() + this.#askedMs, this.#staleAt(asked!));
     this.#askedMs = Math.min(askAgainMs.last, this.#askedMs * 2);
-    this.#show(asViewed(explained ?? { ...this.#state!, until: null }));
+    if (explained === 'held') this.#show(held);
+    else this.#show(asViewed(explained ?? { ...this.#state!, until: null }));
   }
 
   // A moment later, by when a planner will have queued it.
@@ -173,7 +201,7 @@ export class Viewing implements NamedPair {
     return performance.now() - this.#heardAt;
   }
 
-  #show(explained?: Explained): void {
+  #show(explained?: Explanation): void {
     const showing = show(this.#state!, this.#turn, this.#sinceMs, explained);
     if (this.#shown && saysTheSame(this.#shown, showing)) return;
     this.#turn += 1;

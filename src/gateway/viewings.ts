@@ -13,7 +13,7 @@ import { readVersion, Viewing, type NamedPair, type Subscription, type Viewer } 
 
 export interface ViewingsOptions {
   readonly mirror: Pick<Mirror, 'watch' | 'reread'>;
-  readonly questions: Pick<Questions, 'admit' | 'advance' | 'check' | 'explain' | 'viewers'>;
+  readonly questions: Pick<Questions, 'admit' | 'advance' | 'check' | 'explain' | 'isHeld' | 'viewers'>;
   readonly demand: Pick<NodeDemand, 'set'>;
   readonly events: Events;
 }
@@ -48,6 +48,8 @@ export class Viewings {
   readonly #audiences = new Map<string, Audience>();
   readonly #empty = new Set<Open>();
   readonly #glances = new Set<Glance>();
+  /** Types whose pairs are just being asked about again. */
+  readonly #readmitting = new Set<string>();
 
   constructor(options: ViewingsOptions) {
     this.#options = options;
@@ -98,12 +100,14 @@ export class Viewings {
   }
 
   /** Asks again whether there are such pairs: keys and whole types come and go, and what their readers may see. */
-  async readmit(): Promise<void> {
+  readmit(): void {
     this.#options.mirror.reread();
-    const byPair = [...Map.groupBy(this.#open.values(), ({ viewing }) => nameOf(viewing)).values()];
-    // Some at a time, so that who wants a pair meanwhile does not wait for all of them.
-    for (let first = 0; first < byPair.length; first += mostReadmitted)
-      await Promise.all(byPair.slice(first, first + mostReadmitted).map((opens) => this.#readmit(opens)));
+    for (const [dataType, ofType] of Map.groupBy(this.#open.values(), ({ viewing }) => viewing.dataType)) {
+      // Each type by itself: one that does not answer is left out, and so is one that was not done the last time.
+      if (this.#readmitting.has(dataType) || this.#options.questions.isHeld(dataType)) continue;
+      this.#readmitting.add(dataType);
+      void this.#readmitType(ofType).finally(() => this.#readmitting.delete(dataType));
+    }
   }
 
   /** Tells those who want to know how many look. */
@@ -159,6 +163,7 @@ export class Viewings {
     if (!this.#isOpen(open)) return;
     const watcher = {
       onState: (state: PairState) => viewing.hear(state),
+      onHeld: () => viewing.hold(),
       onGone: (why: Loss) => this.#lose(open, lossOf(why, viewing)),
     };
     open.unwatch = mirror.watch(viewing, watcher, reader);
@@ -166,6 +171,13 @@ export class Viewings {
 
   #isOpen(open: Open): boolean {
     return this.#open.get(nameOf(open.viewing, open.viewing.reader)) === open;
+  }
+
+  async #readmitType(ofType: readonly Open[]): Promise<void> {
+    const byPair = [...Map.groupBy(ofType, ({ viewing }) => viewing.key).values()];
+    // Some at a time, so that who wants a pair meanwhile does not wait for all of them.
+    for (let first = 0; first < byPair.length; first += mostReadmitted)
+      await Promise.all(byPair.slice(first, first + mostReadmitted).map((opens) => this.#readmit(opens)));
   }
 
   async #readmit(opens: readonly Open[]): Promise<void> {

@@ -320,13 +320,13 @@ class Side {
       pollMs: listenUrl === undefined ? 20 : 200,
       onWatching: () => this.#pump.wake(),
     });
-    const read = readPairs(db, db);
+    const read = readPairs({ readers: db, guests: db });
     this.mirror = new Mirror({
       feed: this.#feed,
       events,
-      read: async (type, keys) => {
+      read: async (type, keys, reading) => {
         await this.#dawdle();
-        const readings = await read(type, keys);
+        const readings = await read(type, keys, reading);
         await this.#dawdle();
         return readings;
       },
@@ -435,7 +435,10 @@ class Viewer {
   constructor(mirror: Mirror, type: number, key: string, problems: string[]) {
     this.name = `${type} ${key}`;
     this.#problems = problems;
-    this.stop = mirror.watch({ type, key }, { onState: (state) => this.#see(state), onGone: () => {} });
+    this.stop = mirror.watch(
+      { type, key },
+      { onState: (state) => this.#see(state), onHeld: () => {}, onGone: () => {} },
+    );
   }
 
   take(): number {

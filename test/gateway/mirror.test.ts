@@ -10,12 +10,12 @@ const scene = await GatewayScene.open();
 async function openMirror(held: () => Promise<void> = async () => {}) {
   const reads: string[][] = [];
   let listener: (heard: Heard) => void = () => {};
-  const read = readPairs(scene.db, scene.db);
+  const read = readPairs({ readers: scene.db, guests: scene.db });
   const mirror = new Mirror({
     feed: { subscribe: (one) => ((listener = one), () => {}), watch: async () => {}, unwatch: () => {} },
-    read: async (type, keys, reader) => {
+    read: async (type, keys, reading) => {
       reads.push([...keys]);
-      const readings = await read(type, keys, reader);
+      const readings = await read(type, keys, reading);
       await held();
       return readings;
     },

@@ -8,11 +8,17 @@ import { createDatabase, openDatabase } from '../harness/database.ts';
 export class Viewer implements Watcher {
   readonly states: PairState[] = [];
   isGone = false;
+  isHeld = false;
   #told = Promise.withResolvers<void>();
   stop: () => void = () => {};
 
   readonly onState = (state: PairState): void => {
     this.states.push(state);
+    this.#tell();
+  };
+
+  readonly onHeld = (): void => {
+    this.isHeld = true;
     this.#tell();
   };
 

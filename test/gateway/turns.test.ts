@@ -13,7 +13,7 @@ function order(turns: Turns<Reader>, count = Infinity): string {
   const names: string[] = [];
   for (let who = turns.next(); who; who = names.length < count ? turns.next() : undefined) {
     names.push(who.name);
-    turns.end(who, false);
+    turns.end(who, 'done');
   }
   return names.join(' ');
 }
@@ -51,15 +51,15 @@ it('not more than so many have a turn, and of a type that takes too long one', (
   for (const name of ['a', 'b', 'c', 'd']) turns.add(reader(name), 'few');
   const running = [turns.next()!, turns.next()!, turns.next()!];
   expect([running.map(({ name }) => name), turns.hasTurn]).toEqual([['a', 'b', 'c'], false]);
-  turns.end(running[0]!, true);
+  turns.end(running[0]!, 'slow');
   expect(turns.next()).toBeUndefined();
   turns.add(reader('other', 2), 'few');
   expect(turns.next()!.name).toBe('other');
-  turns.end(running[1]!, true);
-  turns.end(running[2]!, true);
+  turns.end(running[1]!, 'slow');
+  turns.end(running[2]!, 'slow');
   const slow = turns.next()!;
   turns.add(reader('e'), 'few');
   expect([slow.name, turns.hasTurn]).toEqual(['d', false]);
-  turns.end(slow, false);
+  turns.end(slow, 'done');
   expect(turns.next()!.name).toBe('e');
 });

@@ -1,0 +1,39 @@
+import type pg from 'pg';
+import { isTimeout } from './failure.ts';
+import { send, type Statement, type StatementLimits } from './query.ts';
+
+interface Sending {
+  /** Whether the connection sends statements without waiting for the answers to those before. */
+  readonly isPipelined: boolean;
+  /** How long the server may say nothing after it should have cancelled the statement. */
+  readonly silenceMs: number;
+}
+
+/**
+ * Sends a statement with limits of its own. They are those of a transaction: behind a pooler, a session is not ours alone.
+ * On a pipelined connection everything is sent together, so that the limits cost no round trip.
+ */
+export async function sendLimited<Row extends object>(
+  client: Pick<pg.ClientBase, 'query'>,
+  statement: Statement,
+  values: readonly unknown[] | undefined,
+  { lockTimeoutMs, statementTimeoutMs }: StatementLimits,
+  { isPipelined, silenceMs }: Sending,
+): Promise<Row[]> {
+  const within = { withinMs: statementTimeoutMs + silenceMs };
+  const limits = `set local lock_timeout = ${Math.round(lockTimeoutMs)}; set local statement_timeout = ${Math.round(statementTimeoutMs)}`;
+  const begin = (): Promise<unknown> => send(client, `begin; ${limits}`, [], within);
+  const run = (): Promise<pg.QueryResult<Row>> => send<Row>(client, statement, values, within);
+  const commit = (): Promise<unknown> => send(client, 'commit', [], within);
+  try {
+    if (isPipelined) return (await Promise.all([begin(), run(), commit()]))[1].rows;
+    await begin();
+    const { rows } = await run();
+    await commit();
+    return rows;
+  } catch (error) {
+    // Users' code may have left locks of the session.
+    if (isTimeout(error)) await send(client, 'rollback; select pg_catalog.pg_advisory_unlock_all()', [], within);
+    throw error;
+  }
+}

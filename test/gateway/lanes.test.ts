@@ -1,0 +1,183 @@
+import { beforeAll, describe, expect, it, vi } from 'vitest';
+import { createLogin } from '../harness/login.ts';
+import { HarmScene } from './harm-scene.ts';
+import type { LiveClient } from './live-client.ts';
+import { LiveScene, type RunningGateway } from './live-scene.ts';
+
+let scene: LiveScene;
+let harm: HarmScene;
+
+beforeAll(async () => {
+  scene = await LiveScene.open();
+  harm = await HarmScene.open(scene);
+});
+
+/** Connects and wants pairs, without waiting for what comes of it. */
+async function want(running: RunningGateway, user: string, pairs: readonly string[][]): Promise<LiveClient> {
+  const client = await running.greet(user);
+  client.say({ type: 'want', pairs });
+  return client;
+}
+
+const waitsFor = (pair: readonly string[]) => ({
+  type: 'waiting',
+  pair,
+  reason: 'quarantined',
+  words: 'It cannot be refreshed at the moment.',
+});
+
+/** The next message of this type about a pair, whatever is said besides. */
+async function about(client: LiveClient, [dataType]: readonly string[], types: readonly string[]) {
+  for (;;) {
+    const said = await client.next();
+    const pair = (said['pair'] ?? []) as readonly string[];
+    if (types.includes(said.type) && pair[0] === dataType) return said;
+  }
+}
+
+describe.each([
+  ['a gate that hangs', 'gated', () => harm.hang('gate')],
+  ['a staleness function that loops', 'looping', () => harm.hang('check')],
+  ['a lock on a table', 'locked', () => harm.lock('locked')],
+  ['a lock on a table of keys', 'listed', () => harm.lock('listing')],
+])('sound 14: %s', (_, type, begin) => {
+  it('stops no viewer of another type, new or connected before', async () => {
+    await scene.quote('OLD', 1);
+    const running = await scene.gateway();
+    const before = await want(running, 'before', [['quote', 'OLD']]);
+    await about(before, ['quote'], ['snapshot']);
+    const release = await begin();
+    const harmed = await want(running, 'harmed', [
+      [type, 'A'],
+      [type, 'B'],
+    ]);
+    const others = await Promise.all(
+      Array.from({ length: 20 }, (_unused, n) => want(running, `user${n}`, [['quote', `K${'X'.repeat(n)}`]])),
+    );
+    for (const other of others) expect(await about(other, ['quote'], ['snapshot'])).toMatchObject({ state: 'missing' });
+    await scene.quote('OLD', 2);
+    expect(await about(before, ['quote'], ['change'])).toMatchObject({ rows: [{ price: 2 }] });
+    await release();
+    expect(await about(harmed, [type], ['snapshot'])).toMatchObject({ pair: [type, 'A'], rows: [{ price: 1 }] });
+  });
+});
+
+describe('sound 14: a data type that does not answer', () => {
+  it('keeps nobody waiting who wants other pairs in the same message', async () => {
+    const running = await scene.gateway();
+    const release = await harm.lock('listing');
+    const first = await want(running, 'first', [['listed', 'A']]);
+    expect(await first.next()).toEqual(waitsFor(['listed', 'A']));
+    const page = await want(running, 'page', [
+      ['listed', 'B'],
+      ['quote', 'PAGE'],
+    ]);
+    const answer = { type: 'answer', pairs: [{ pair: ['quote', 'PAGE'], result: 'accepted' }] };
+    const [one, two] = [await page.next(), await page.next()];
+    expect([one, two]).toEqual([answer, waitsFor(['listed', 'B'])]);
+    expect(await about(page, ['quote'], ['snapshot'])).toMatchObject({ state: 'missing' });
+    expect(await page.isQuiet()).toBe(true);
+    await release();
+    expect(await page.next('answer')).toMatchObject({ pairs: [{ pair: ['listed', 'B'], result: 'accepted' }] });
+    expect(await about(page, ['listed'], ['snapshot'])).toMatchObject({ state: 'missing' });
+  });
+
+  it('is not answered for a pair that was dropped meanwhile', async () => {
+    const running = await scene.gateway();
+    const release = await harm.lock('listing');
+    const client = await want(running, 'dropper', [['listed', 'A']]);
+    await client.next('waiting');
+    client.say({ type: 'drop', pairs: [['listed', 'A']] });
+    const other = await want(running, 'other', [['listed', 'A']]);
+    await other.next('waiting');
+    await release();
+    await other.next('answer');
+    expect(await client.isQuiet()).toBe(true);
+    expect(await scene.demand()).toEqual([]);
+  });
+
+  it('is shown as it was last seen, with a reason, and never as fresh when its time has passed', async () => {
+    const running = await scene.gateway();
+    await scene.db.query(`insert into locked values ('S', 1, now() - interval '58 seconds')`);
+    const before = await want(running, 'before', [['locked', 'S']]);
+    expect(await about(before, ['locked'], ['snapshot'])).toMatchObject({ state: 'fresh', reason: null });
+    const release = await harm.lock('locked');
+    const after = await want(running, 'after', [['locked', 'B']]);
+    expect(await about(after, ['locked'], ['waiting', 'snapshot'])).toEqual(waitsFor(['locked', 'B']));
+    expect(await about(before, ['locked'], ['change'])).toMatchObject({
+      state: 'stale',
+      activity: 'waiting',
+      reason: 'quarantined',
+      words: 'It cannot be refreshed at the moment.',
+    });
+    await release();
+    expect(await about(after, ['locked'], ['snapshot'])).toMatchObject({ state: 'missing' });
+    const changed = await about(before, ['locked'], ['change']);
+    expect(changed).toMatchObject({ state: 'stale' });
+    expect(changed['reason']).not.toBe('quarantined');
+  });
+
+  it('answers a plain request with "busy", and the one for another type at once', async () => {
+    const running = await scene.gateway({ anonymous: 'loopback' });
+    const release = await harm.lock('listing');
+    const get = (path: string) => fetch(`${running.http.url}/live/${path}`);
+    const [held, other] = [get('listed/A'), await get('quote/PLAIN')];
+    expect(other.status).toBe(200);
+    expect((await held).status).toBe(503);
+    await release();
+    expect((await get('listed/A')).status).toBe(200);
+  });
+
+  it('is noted, warned of and explained, and forgotten when it answers again', async () => {
+    const running = await scene.gateway();
+    const release = await harm.lock('locked');
+    const client = await want(running, 'one', [['locked', 'A']]);
+    await about(client, ['locked'], ['waiting']);
+    const quarantined = () => scene.value<string[]>('array(select data_type from pgfresh.quarantined_types())');
+    await vi.waitFor(async () => expect(await quarantined()).toEqual(['locked']));
+    await release();
+    await about(client, ['locked'], ['snapshot']);
+  });
+});
+
+it('sound 14: authorize that hangs for one data type keeps nobody waiting who wants another one', async () => {
+  const running = await scene.gateway({
+    authorize: (_, { dataType }) => (dataType === 'locked' ? new Promise<boolean>(() => {}) : true),
+  });
+  const page = await want(running, 'page', [
+    ['locked', 'A'],
+    ['quote', 'SEEN'],
+  ]);
+  expect(await page.next('answer')).toMatchObject({ pairs: [{ pair: ['quote', 'SEEN'], result: 'accepted' }] });
+  expect(await page.next('waiting')).toEqual(waitsFor(['locked', 'A']));
+  expect(await about(page, ['quote'], ['snapshot'])).toMatchObject({ state: 'missing' });
+  page.say({ type: 'add', pairs: [['quote', 'LATER']] });
+  expect(await about(page, ['quote'], ['snapshot'])).toMatchObject({ pair: ['quote', 'LATER'] });
+  expect(await page.next('answer')).toMatchObject({ pairs: [{ pair: ['locked', 'A'], code: 'PGF_LIVE_UNDECIDED' }] });
+});
+
+it('sound 14: a locked table with row security keeps nobody waiting who reads another one', async () => {
+  const { name: member } = await createLogin(scene.url, 'pgfresh_viewer');
+  for (const name of ['own', 'other']) {
+    await scene.db.query(`
+      create table ${name} (key text primary key, fetched_at timestamptz default clock_timestamp());
+      alter table ${name} enable row level security;
+      grant select on ${name} to ${member}, pgfresh_evaluator;
+      create policy seen on ${name} for select to ${member}, pgfresh_evaluator using (true);
+      insert into ${name} values ('A');
+      insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl, visibility)
+        values ('${name}', 'market', '${name}', 'fetched_at', '1 hour', 'rls')`);
+  }
+  const running = await scene.gateway({ rls: { role: member } });
+  const before = await want(running, 'before', [['other', 'A']]);
+  await about(before, ['other'], ['snapshot']);
+  const release = await harm.lock('own');
+  const held = await Promise.all(Array.from({ length: 12 }, (_, n) => want(running, `own${n}`, [['own', 'A']])));
+  for (const client of held) expect(await about(client, ['own'], ['waiting'])).toEqual(waitsFor(['own', 'A']));
+  const others = await Promise.all(Array.from({ length: 12 }, (_, n) => want(running, `other${n}`, [['other', 'A']])));
+  for (const client of others) expect(await about(client, ['other'], ['snapshot'])).toMatchObject({ status: 'ready' });
+  await scene.db.query(`update other set fetched_at = clock_timestamp()`);
+  expect(await about(before, ['other'], ['change'])).toMatchObject({ status: 'ready' });
+  await release();
+  for (const client of held) expect(await about(client, ['own'], ['snapshot'])).toMatchObject({ status: 'ready' });
+});
