@@ -64,14 +64,10 @@ export class Conversation {
         message.pairs.forEach((answer) => this.#answer(answer));
         return this.update();
       case 'snapshot':
+      case 'waiting':
       case 'change': {
         const pair = this.#pairs.find(message.pair);
         return pair?.become(freshOf(message, pair.fresh));
-      }
-      case 'waiting': {
-        const { reason, words } = message;
-        const pair = this.#pairs.find(message.pair);
-        return pair?.become({ ...pair.fresh, activity: 'waiting', reason, words });
       }
       case 'revoked':
         this.#asked.delete(nameOf(message.pair));

@@ -1,5 +1,5 @@
 import type { JsonRow } from './data-types.ts';
-import type { StateMessage } from './protocol.ts';
+import type { StateMessage, WaitingMessage } from './protocol.ts';
 
 /** Why something was refused, and what to do about it. */
 export interface Refusal {
@@ -61,9 +61,10 @@ export const loading: Fresh = {
   error: null,
 };
 
-/** A state as it was said. Rows that are left out are those from before. */
-export function freshOf(said: StateMessage, before: Fresh): Fresh {
-  const { type: _, pair: _pair, rows = before.rows, fetched_at, stale_at, source_at, ...rest } = said;
+/** A state as it was said. Rows that are left out are those from before, and so is all else while nothing is known. */
+export function freshOf(said: StateMessage | WaitingMessage, before: Fresh): Fresh {
+  const { type: _, pair: _pair, rows = before.rows, fetched_at, stale_at, source_at, ...rest } = said as StateMessage;
+  if (!rest.version) return { ...before, ...(rest as Partial<Fresh>) };
   return {
     ...rest,
     data: rows[0],

@@ -32,6 +32,15 @@ export interface StateMessage {
   readonly rows?: readonly JsonRow[];
 }
 
+/** Nothing is known of a pair yet, or nothing newer. */
+export interface WaitingMessage {
+  readonly type: 'waiting';
+  readonly pair: PairName;
+  readonly activity: 'waiting';
+  readonly reason: string;
+  readonly words: string;
+}
+
 export type PairAnswer =
   | { readonly pair: PairName; readonly result: 'accepted'; readonly key?: string }
   | ({ readonly pair: PairName; readonly result: 'refused' } & Refusal);
@@ -50,8 +59,8 @@ export interface WelcomeMessage {
 export type ServerMessage =
   | WelcomeMessage
   | StateMessage
+  | WaitingMessage
   | { readonly type: 'answer'; readonly pairs: readonly PairAnswer[] }
-  | { readonly type: 'waiting'; readonly pair: PairName; readonly reason: string; readonly words: string }
   | ({ readonly type: 'revoked'; readonly pair: PairName } & Refusal)
   | { readonly type: 'refresh'; readonly pair: PairName; readonly result: RefreshResult }
   | ({ readonly type: 'refresh'; readonly pair: PairName; readonly result: 'refused' } & Refusal)

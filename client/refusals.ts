@@ -9,25 +9,17 @@ const refusal = (name: string, message: string, next: string): Refusal => ({
 export const closed = refusal('CLOSED', 'This client is closed.', 'Call createClient again.');
 
 export const unreachable = (url: string): Refusal =>
-  refusal(
-    'UNREACHABLE',
-    `There is no connection to ${url}.`,
-    'It is tried again. Is this page one of gateway.origins?',
-  );
+  refusal('UNREACHABLE', `No connection to ${url}.`, 'It is tried again. Is this page in gateway.origins?');
 
 export const noToken = (error: unknown): Refusal =>
-  refusal(
-    'TOKEN',
-    `There is no token: ${(error as Error | undefined)?.message ?? (error as string)}`,
-    'It is tried again.',
-  );
+  refusal('TOKEN', `No token: ${(error as Error | undefined)?.message ?? (error as string)}`, 'It is tried again.');
 
 export const noAddress = (given: string | undefined): Refusal =>
-  refusal('URL', `Expected the address of a gateway, got ${JSON.stringify(given)}.`, 'Give createClient a url.');
+  refusal('URL', `Expected an address, got ${JSON.stringify(given)}.`, 'Pass a url.');
 
 export const noText = (what: string, longest: number, given: unknown): Refusal =>
   refusal(
     'PAIR',
-    `The ${what} of a pair has 1 to ${longest} characters, got ${JSON.stringify(given)?.slice(0, 40)}.`,
+    `A ${what} has 1 to ${longest} characters, got ${JSON.stringify(given)?.slice(0, 40)}.`,
     'Wait until it is known.',
   );

@@ -268,10 +268,19 @@ export class Mirror extends Service {
       pair.isHeld = true;
       for (const watcher of pair.watchers) watcher.onHeld();
     }
-    const timer = setTimeout(() => {
-      this.#probes.delete(timer);
-      this.#readOn();
-    }, turns.pauseMs(id));
+    this.#probeLater(id, turns);
+  }
+
+  #probeLater(id: number, turns: Turns<Shelf>): void {
+    const timer = setTimeout(
+      () => {
+        this.#probes.delete(timer);
+        // A timer may be early by a part of a millisecond.
+        if (turns.pauseMs(id) > 0) this.#probeLater(id, turns);
+        else this.#readOn();
+      },
+      Math.ceil(turns.pauseMs(id)),
+    );
     this.#probes.add(timer);
   }
 

@@ -98,7 +98,13 @@ export type ServerMessage =
       readonly limits: { readonly pairs: number; readonly message_bytes: number };
     }
   | { readonly type: 'answer'; readonly pairs: readonly PairAnswer[] }
-  | { readonly type: 'waiting'; readonly pair: PairName; readonly reason: Reason; readonly words: string }
+  | {
+      readonly type: 'waiting';
+      readonly pair: PairName;
+      readonly activity: 'waiting';
+      readonly reason: Reason;
+      readonly words: string;
+    }
   | ({ readonly type: 'revoked'; readonly pair: PairName } & Refusal)
   | { readonly type: 'refresh'; readonly pair: PairName; readonly result: string }
   | ({ readonly type: 'refresh'; readonly pair: PairName; readonly result: 'refused' } & Refusal)

@@ -451,7 +451,8 @@ export class Session implements Viewer {
   }
 
   #sayHeld(pair: PairName): void {
-    this.#say({ type: 'waiting', pair, reason: 'quarantined', words: reasonSentences.quarantined });
+    const reason = 'quarantined';
+    this.#say({ type: 'waiting', pair, activity: 'waiting', reason, words: reasonSentences[reason] });
   }
 
   #nameOf(pair: PairName): string {

@@ -45,13 +45,18 @@ export class HarmScene {
     return release;
   }
 
+  /** As a planner does once per second. */
+  async probe(): Promise<void> {
+    await this.#scene.db.query('select pgfresh.probe_type(type_id) from pgfresh.quarantined_types()');
+  }
+
   /** Locks tables as ALTER TABLE does, until the returned function is called. */
   async lock(...tables: readonly string[]): Promise<() => Promise<void>> {
     const client = new pg.Client({ connectionString: this.#scene.url });
     await client.connect();
     await client.query(`begin; lock table ${tables.join(', ')} in access exclusive mode`);
     let ended: Promise<void> | undefined;
-    const release = (): Promise<void> => (ended ??= client.end());
+    const release = (): Promise<void> => (ended ??= client.query('rollback').then(() => client.end()));
     onTestFinished(release);
     return release;
   }
