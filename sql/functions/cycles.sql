@@ -66,7 +66,9 @@ comment on function pgfresh.queue_cycle_keys(pgfresh.data_type_registry, text[])
   'Queues scheduled refreshes of those keys that the data type can have: how many were queued, '
   'which pairs were locked, and how many keys were none. A part of queue_scheduled_refreshes.';
 
-create or replace function pgfresh.queue_scheduled_refreshes(p_max_depth int default 1000) returns jsonb
+create or replace function pgfresh.queue_scheduled_refreshes(
+  p_max_depth int default 1000, p_data_types text[] default null)
+returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -100,10 +102,17 @@ begin
     return jsonb_build_object('skipped', 'locked');
   end if;
   -- In a random order: where not every type fits into one call, each is as likely to have its turn.
-  v_types := array(select type_id from pgfresh.refresh_cycle where done_at is null order by random() limit 100);
+  v_types := array(
+    select c.type_id
+    from pgfresh.refresh_cycle as c
+    where c.done_at is null and (p_data_types is null
+      or c.type_id in (select r.type_id from pgfresh.data_type_registry as r where r.data_type = any (p_data_types)))
+    order by random()
+    limit 100);
   if cardinality(v_types) = 0 then
     return v_counts;
   end if;
+  perform pgfresh.limit_lock_waits();
   for v_cycle in
     select open.*, count(*) filter (where obstacle is null and room > 0) over () as types
     from (
@@ -164,7 +173,12 @@ begin
           select from pgfresh.pairs as p
           where p.type_id = v_cycle.type_id and p.key = k collate "C" and p.ok_at >= v_cycle.opened_at));
       v_result := pgfresh.queue_cycle_keys(v_cycle.registered, v_again || v_keys);
-    exception when others then
+    exception
+    when lock_not_available then
+      perform pgfresh.note_type_timeout(v_cycle.type_id, 'keys', sqlerrm);
+      v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('failed', 1));
+      continue;
+    when others then
       perform pgfresh.warn('keys_raised', (v_cycle.registered).data_type, sqlerrm,
         'Correct key_table and its columns.');
       v_counts := pgfresh.add_counts(v_counts, jsonb_build_object('failed', 1));
@@ -196,7 +210,7 @@ begin
   return v_counts;
 end
 $$;
-comment on function pgfresh.queue_scheduled_refreshes(int) is
+comment on function pgfresh.queue_scheduled_refreshes(int, text[]) is
   'Walks on through the open cycles of scheduled data types, at most p_max_depth keys a call, in turns, '
   'as long as fewer than p_max_depth (at most 1000) scheduled jobs of a source wait, which its data types share. '
   'Always with priority -1. Keys that the data type can not have are skipped with a warning, '

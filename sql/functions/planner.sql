@@ -378,64 +378,77 @@ begin
     end if;
 
     v_scheduled := (v_type.registered).refresh_strategy = 'scheduled';
-    select
-      array_agg(row(v_type.type_id, c.key, c.place, null, c.due_at, null, c.priority,
-        c.changed, c.row_at, p_now, null)::pgfresh.look)
-        filter (where c.turn = 'stale') as stale,
-      coalesce(array_agg(c.key) filter (where c.turn = 'stale' and c.found), '{}') as gated,
-      array_agg(row(v_type.type_id, c.key, c.place, c.job_id, c.due_at, c.next_at, null,
-        c.changed, c.row_at, case when c.stale then p_now else c.fresh_until end, null)::pgfresh.look)
-        filter (where c.turn = 'later' and (c.due_at <> c.next_at or (c.changed and c.due_at is not null))) as later,
-      array_agg(row(v_type.type_id, c.key, c.place, null, c.due_at, null, c.priority,
-        c.changed, c.row_at, c.fresh_until, null)::pgfresh.look) filter (where c.turn = 'doubt') as doubt,
-      -- In the same order. One of their own would sort all pairs, and not only these.
-      array_agg(c.found) filter (where c.turn = 'doubt') as doubt_found,
-      count(*) filter (where c.stale is null)::int as undecided,
-      count(*) filter (where c.stale and c.found and c.awake)::int as found_stale,
-      count(*) filter (where not c.found and c.awake)::int as found_missing,
-      count(c.raised)::int as raised, max(c.raised) as raised_with
-    into v_asked
-    from (
-      select c.*,
-        case
-          when c.job_id is not null or not c.stale or c.stale is null then 'later'
-          when v_scheduled and c.found then 'later'
-          when c.doubtful and (c.awake or c.changed) then 'doubt'
-          when c.awake then 'stale'
-          else 'later'
-        end as turn,
-        -- Those that are not decided come soon, but behind those of other types.
-        case
-          when c.job_id is not null then 'infinity'
-          when not c.awake then c.next_ask_at
-          when c.stale is null then p_now + interval '5 seconds'
-          when v_scheduled and c.found then 'infinity'
-          when c.ttl_ends > p_now then c.ttl_ends
-          else v_next_sweep
-        end as next_at
+    begin
+      select
+        array_agg(row(v_type.type_id, c.key, c.place, null, c.due_at, null, c.priority,
+          c.changed, c.row_at, p_now, null)::pgfresh.look)
+          filter (where c.turn = 'stale') as stale,
+        coalesce(array_agg(c.key) filter (where c.turn = 'stale' and c.found), '{}') as gated,
+        array_agg(row(v_type.type_id, c.key, c.place, c.job_id, c.due_at, c.next_at, null,
+          c.changed, c.row_at, case when c.stale then p_now else c.fresh_until end, null)::pgfresh.look)
+          filter (where c.turn = 'later' and (c.due_at <> c.next_at or (c.changed and c.due_at is not null))) as later,
+        array_agg(row(v_type.type_id, c.key, c.place, null, c.due_at, null, c.priority,
+          c.changed, c.row_at, c.fresh_until, null)::pgfresh.look) filter (where c.turn = 'doubt') as doubt,
+        -- In the same order. One of their own would sort all pairs, and not only these.
+        array_agg(c.found) filter (where c.turn = 'doubt') as doubt_found,
+        count(*) filter (where c.stale is null)::int as undecided,
+        count(*) filter (where c.stale and c.found and c.awake)::int as found_stale,
+        count(*) filter (where not c.found and c.awake)::int as found_missing,
+        count(c.raised)::int as raised, max(c.raised) as raised_with
+      into v_asked
       from (
-        select c.key, c.found, c.stale, c.next_at as ttl_ends, c.raised, c.due_at,
-          l.place, l.job_id, l.next_ask_at, l.priority,
-          l.job_id is null and (l.next_ask_at > p_now) is not true as awake,
-          seen.row_at, case when c.found is not null then seen.row_at is distinct from c.row_at end as changed,
-          -- What a function calls fresh beyond its TTL is fresh until it has been asked again.
+        select c.*,
           case
-            when not c.stale and (c.next_at > p_now) is not true then v_next_sweep + interval '10 seconds'
-            else c.next_at
-          end as fresh_until,
-          c.found is null or (not c.found and c.row_at is not null)
-            or (c.found and (seen.row_at < c.row_at or c.row_at = '-infinity' or (c.next_at <= p_now) is not true))
-          as doubtful
-        from pgfresh.ask_stale(
-          v_type.type_id, v_type.keys, v_type.confirmed, v_type.rows, v_type.due, (v_type.registered).ttl, p_now
+            when c.job_id is not null or not c.stale or c.stale is null then 'later'
+            when v_scheduled and c.found then 'later'
+            when c.doubtful and (c.awake or c.changed) then 'doubt'
+            when c.awake then 'stale'
+            else 'later'
+          end as turn,
+          -- Those that are not decided come soon, but behind those of other types.
+          case
+            when c.job_id is not null then 'infinity'
+            when not c.awake then c.next_ask_at
+            when c.stale is null then p_now + interval '5 seconds'
+            when v_scheduled and c.found then 'infinity'
+            when c.ttl_ends > p_now then c.ttl_ends
+            else v_next_sweep
+          end as next_at
+        from (
+          select c.key, c.found, c.stale, c.next_at as ttl_ends, c.raised, c.due_at,
+            l.place, l.job_id, l.next_ask_at, l.priority,
+            l.job_id is null and (l.next_ask_at > p_now) is not true as awake,
+            seen.row_at, case when c.found is not null then seen.row_at is distinct from c.row_at end as changed,
+            -- What a function calls fresh beyond its TTL is fresh until it has been asked again.
+            case
+              when not c.stale and (c.next_at > p_now) is not true then v_next_sweep + interval '10 seconds'
+              else c.next_at
+            end as fresh_until,
+            c.found is null or (not c.found and c.row_at is not null)
+              or (c.found and (seen.row_at < c.row_at or c.row_at = '-infinity' or (c.next_at <= p_now) is not true))
+            as doubtful
+          from pgfresh.ask_stale(
+            v_type.type_id, v_type.keys, v_type.confirmed, v_type.rows, v_type.due, (v_type.registered).ttl, p_now
+          ) as c
+          cross join lateral (
+            select case when c.found then coalesce(c.at, '-infinity') end as row_at
+          ) as seen
+          left join unnest(v_type.known_keys, v_type.places, v_type.known_jobs, v_type.known_ask, v_type.priorities)
+            as l(key, place, job_id, next_ask_at, priority) on l.key = c.key
         ) as c
-        cross join lateral (
-          select case when c.found then coalesce(c.at, '-infinity') end as row_at
-        ) as seen
-        left join unnest(v_type.known_keys, v_type.places, v_type.known_jobs, v_type.known_ask, v_type.priorities)
-          as l(key, place, job_id, next_ask_at, priority) on l.key = c.key
-      ) as c
-    ) as c;
+      ) as c;
+    exception when lock_not_available then
+      -- The others go on. These have their turn soon, unless it happens again.
+      perform pgfresh.note_type_timeout(v_type.type_id, 'check', sqlerrm);
+      v_later := v_later || array(
+        select row(v_type.type_id, l.key, l.place, l.job_id, l.due_at, p_now + interval '1 second', null,
+          null, null, null, null)::pgfresh.look
+        from unnest(v_type.keys, v_type.places, v_type.jobs, v_type.due) as l(key, place, job_id, due_at)
+        where l.job_id is null and l.due_at <= p_now
+      );
+      v_undecided := v_undecided + cardinality(v_type.keys) - v_settled.open - v_settled.held;
+      continue;
+    end;
     v_stale := v_asked.stale;
     v_later := v_later || v_asked.later;
     v_checked := v_checked + cardinality(v_type.keys) - v_settled.open - v_settled.held - v_asked.undecided;
@@ -495,7 +508,18 @@ begin
           v_gated := v_gated + cardinality(v_gate.closed);
           perform pgfresh.note_hold(v_type.type_id, pgfresh.open_end(p_now), 'gate', p_now);
         end if;
-      exception when others then
+      exception
+      when lock_not_available then
+        perform pgfresh.note_type_timeout(v_type.type_id, 'gate', sqlerrm);
+        v_later := v_later || array(
+          select row(l.type_id, l.key, l.place, null, l.due_at, p_now + interval '1 second', null,
+            l.changed, l.row_at, p_now, null)::pgfresh.look
+          from unnest(v_stale) as l
+          where l.due_at is not null
+        );
+        v_undecided := v_undecided + cardinality(v_stale);
+        continue;
+      when others then
         perform pgfresh.warn('gate_raised', (v_type.registered).data_type, sqlerrm,
           format('Correct the function %s; until then the gate counts as open.', (v_type.registered).gate_function));
         v_failed := v_failed + cardinality(v_asked.gated);
@@ -508,6 +532,7 @@ begin
       join pgfresh.data_type_registry as r on r.type_id = d.needs_id
       join pgfresh.type_resolution as res on res.type_id = d.needs_id
       where v_type.dependent and d.type_id = v_type.type_id and cardinality(v_stale) > 0
+        and not pgfresh.is_quarantined(d.needs_id, p_now)
       order by r.type_id
     loop
       begin
@@ -516,7 +541,11 @@ begin
           from pgfresh.ask_keys(v_needs.missing_sql, array(select l.key from unnest(v_stale) as l)) as k
           order by k collate "C"
         );
-      exception when others then
+      exception
+      when lock_not_available then
+        perform pgfresh.note_type_timeout((v_needs.registered).type_id, 'check', sqlerrm);
+        v_missing := '{}';
+      when others then
         -- It is skipped with a warning of its own; who needs it does not wait for ever.
         v_missing := '{}';
       end;

@@ -18,7 +18,8 @@ comment on function pgfresh.record_run(text, timestamptz, double precision, json
   An entry whose pair says another time is taken away too, and means nothing.
   Pairs are read by the keys of a data type, because one walk of the index finds many.
 */
-create or replace function pgfresh.take_due(p_now timestamptz, p_limit int, out looks pgfresh.looks[], out taken int)
+create or replace function pgfresh.take_due(
+  p_now timestamptz, p_limit int, p_types int[], out looks pgfresh.looks[], out taken int)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 -- Planned once for any number of entries: by the index, and what was read is put together by a hash.
@@ -44,6 +45,7 @@ begin
       select d.ctid, d.*
       from pgfresh.due as d
       where d.due_at <= p_now and (d.due_at, d.type_id, d.key) > (v_after, v_after_type, v_after_key)
+        and (p_types is null or d.type_id = any (p_types))
       order by d.due_at, d.type_id, d.key
       limit p_limit - taken
     ) as d;
@@ -88,7 +90,7 @@ begin
   end loop;
 end
 $$;
-comment on function pgfresh.take_due(timestamptz, int) is
+comment on function pgfresh.take_due(timestamptz, int, int[]) is
   'Takes the entries that are due, and locks and reads their pairs. A part of the tick.';
 
 /*
@@ -170,7 +172,7 @@ comment on function pgfresh.release_refused(int, boolean, timestamptz, int) is
   'Makes pairs due whose answers were refused, now that their data type has recovered: those for which this was done '
   'before, and which were refused again, only if all are asked for. A part of the tick.';
 
-create or replace function pgfresh.release_held(p_now timestamptz, p_limit int) returns int
+create or replace function pgfresh.release_held(p_now timestamptz, p_limit int, p_types int[]) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -192,6 +194,7 @@ begin
     left join lateral pgfresh.type_obstacle(r.type_id, r.source_id, p_now) as o on true
     -- A few seconds sooner is not worth a look at each of them.
     where (o.until is null or (isfinite(h.until) and o.until < h.until - interval '5 seconds'))
+      and (p_types is null or h.type_id = any (p_types))
       and (h.reason <> 'gate' or pgfresh.is_gate_open(h, p_now))
     order by h.type_id, h.until
   loop
@@ -235,7 +238,7 @@ begin
   return v_count;
 end
 $$;
-comment on function pgfresh.release_held(timestamptz, int) is
+comment on function pgfresh.release_held(timestamptz, int, int[]) is
   'Makes pairs due whose obstacle is gone before its time, or is a gate that has opened. A part of the tick.';
 
 -- A gate that does not say when it opens is asked every five seconds, each time about the next twenty keys it holds.
@@ -267,22 +270,56 @@ begin
   -- At the end of a round there may be none left, and the next one begins anew.
   return (v_keys = '{}' and p_hold.asked_key = '') or v_type.gate_sql is null
     or exists (select from pgfresh.ask_gate(v_type.gate_sql, v_keys, v_type.data_type) as g where g.open);
--- The planner says what is wrong with it when it is asked there, and takes it for open.
-exception when others then
-  return true;
+exception
+  when lock_not_available then
+    perform pgfresh.note_type_timeout(p_hold.type_id, 'gate', sqlerrm);
+    return false;
+  -- The planner says what is wrong with it when it is asked there, and takes it for open.
+  when others then
+    return true;
 end
 $$;
 comment on function pgfresh.is_gate_open(pgfresh.hold, timestamptz) is
   'Whether a gate has opened for one of the pairs that it holds; asked at most every five seconds. '
   'A part of release_held.';
 
-create or replace function pgfresh.plan_due_pairs(p_limit int default 2000) returns jsonb
+-- Processes of pgfresh come with a limit of their own. Others must not wait for a lock of a stranger either.
+create or replace function pgfresh.limit_lock_waits() returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if current_setting('lock_timeout') = '0' then
+    perform set_config('lock_timeout', '100ms', true);
+  end if;
+end
+$$;
+comment on function pgfresh.limit_lock_waits() is
+  'Sets lock_timeout to 100 ms until the end of the transaction, if it has none. A part of the planner.';
+
+create or replace function pgfresh.types_to_ask() returns table (type_id int, data_type text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select r.type_id, r.data_type
+  from pgfresh.data_type_registry as r
+  left join pgfresh.type_timeout as t on t.type_id = r.type_id
+  where not pgfresh.is_quarantined(r.type_id, (select pgfresh.clock()))
+  order by t.last_at nulls first, r.type_id
+$$;
+comment on function pgfresh.types_to_ask() is
+  'The data types that are not in quarantine; those that have timed out lately come last.';
+
+create or replace function pgfresh.plan_due_pairs(p_limit int default 2000, p_data_types text[] default null)
+returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_began timestamptz := clock_timestamp();
   v_now timestamptz := pgfresh.clock();
+  v_types int[];
+  v_quarantined int[];
   v_counts jsonb := '{}';
   v_due record;
   v_folded int;
@@ -292,15 +329,19 @@ begin
   if not pg_try_advisory_xact_lock(7041, 1) then
     return jsonb_build_object('skipped', 'locked');
   end if;
+  perform pgfresh.limit_lock_waits();
+  if p_data_types is not null then
+    v_types := array(select r.type_id from pgfresh.data_type_registry as r where r.data_type = any (p_data_types));
+  end if;
   if exists (select from pgfresh.nodes where lease_until <= v_now) and not pgfresh.is_loss_held(v_now) then
     perform pgfresh.expire_nodes(v_now);
   end if;
   v_folded := pgfresh.fold_demand(v_now);
   perform pgfresh.cool_down(v_now);
   if exists (select from pgfresh.hold) then
-    perform pgfresh.release_held(v_now, p_limit);
+    perform pgfresh.release_held(v_now, p_limit, v_types);
   end if;
-  select * into v_due from pgfresh.take_due(v_now, p_limit);
+  select * into v_due from pgfresh.take_due(v_now, p_limit, v_types);
   if v_due.looks <> '{}' then
     v_counts := pgfresh.plan_looks(v_due.looks, v_now);
   end if;
@@ -308,14 +349,44 @@ begin
     perform pgfresh.record_run('tick', date_trunc('minute', v_now),
       1000 * extract(epoch from clock_timestamp() - v_began), v_counts);
   end if;
-  return v_counts || jsonb_build_object('more', v_due.taken = p_limit);
+  v_quarantined := array(select q.type_id from pgfresh.quarantined_types() as q);
+  return v_counts || jsonb_build_object('more', v_due.taken = p_limit)
+    || case when v_quarantined = '{}' then '{}' else jsonb_build_object('quarantined', v_quarantined) end;
 end
 $$;
-comment on function pgfresh.plan_due_pairs(int) is
-  'The tick: takes note of who came and went, and looks at the demanded pairs that are due, at most p_limit. '
-  'Call it every second, and again at once while it says {"more": true}.';
+comment on function pgfresh.plan_due_pairs(int, text[]) is
+  'The tick: takes note of who came and went, and looks at the demanded pairs that are due, at most p_limit, '
+  'of all data types or of some. Call it every second, and again at once while it says {"more": true}. '
+  'Waits at most 100 ms for a lock on a table, if lock_timeout is not set. '
+  '"quarantined" has the numbers of the data types that are to be probed; see probe_type.';
 
-create or replace function pgfresh.check_and_queue_stale_data(p_limit int default 10000) returns jsonb
+/*
+  What has just timed out is left to the next sweep. So after a timeout is noted the sweep goes on behind that type.
+*/
+create or replace function pgfresh.types_left_out(p_now timestamptz) returns int[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$ select array(select t.type_id from pgfresh.type_timeout as t where t.last_at > p_now - interval '1 minute') $$;
+comment on function pgfresh.types_left_out(timestamptz) is
+  'Data types that have timed out within a minute, which the sweep leaves out. A part of the planner.';
+
+create or replace function pgfresh.next_swept_type() returns int
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select p.type_id
+  from pgfresh.pairs as p
+  cross join pgfresh.planner_state as s
+  where p.demanded and (p.type_id, p.key) > (s.sweep_type, s.sweep_key)
+    and not p.type_id = any (pgfresh.types_left_out(pgfresh.clock()))
+  order by p.type_id, p.key
+  limit 1
+$$;
+comment on function pgfresh.next_swept_type() is
+  'The data type with whose pairs the next chunk of the sweep begins; null at its end.';
+
+create or replace function pgfresh.check_and_queue_stale_data(p_limit int default 10000, p_alone boolean default false)
+returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -328,16 +399,20 @@ declare
   v_state pgfresh.planner_state;
   v_counts jsonb;
   v_looks pgfresh.looks[];
-  v_last pgfresh.looks;
+  v_last_type int;
+  v_last_key text;
   v_read int;
   v_done boolean;
   v_emptied jsonb;
+  v_left_out int[] := pgfresh.types_left_out(v_now);
+  v_alone int := case when p_alone then pgfresh.next_swept_type() end;
 begin
   perform pgfresh.require_primary();
   perform pgfresh.require_range('p_limit', p_limit, 1, 10000);
   if not pg_try_advisory_xact_lock(7041, 1) then
     return jsonb_build_object('skipped', 'locked', 'done', false);
   end if;
+  perform pgfresh.limit_lock_waits();
   perform pgfresh.fold_demand(v_now);
   perform pgfresh.cool_down(v_now);
   select * into v_state from pgfresh.planner_state;
@@ -345,12 +420,12 @@ begin
     coalesce(array_agg(
       row(t.type_id, t.rests, t.keys, null, t.jobs, t.next_ask, t.confirmed, t.rows, t.due, null)::pgfresh.looks
       order by t.type_id
-    ), '{}'),
-    coalesce(sum(t.count), 0),
+    ) filter (where not t.type_id = any (v_left_out)), '{}'),
+    coalesce(sum(t.count), 0), max(t.type_id), (array_agg(t.keys[cardinality(t.keys)] order by t.type_id desc))[1],
     -- As with deletions, a few are nothing to speak of.
     jsonb_object_agg(t.type_id, jsonb_build_array(t.emptied, t.viewed))
       filter (where t.emptied > greatest(10, 0.25 * t.viewed))
-  into v_looks, v_read, v_emptied
+  into v_looks, v_read, v_last_type, v_last_key, v_emptied
   from (
     select p.type_id, count(*)::int as count, bool_or(p.job_id is not null or p.next_ask_at > v_now) as rests,
       array_agg(p.key) as keys, array_agg(p.job_id) as jobs, array_agg(p.next_ask_at) as next_ask,
@@ -365,17 +440,17 @@ begin
       order by p.type_id, p.key
       limit p_limit
     ) as p
+    where v_alone is null or p.type_id <= v_alone
     group by p.type_id
   ) as t;
-  v_done := v_read < p_limit;
-  v_last := v_looks[cardinality(v_looks)];
+  v_done := v_read < p_limit and v_alone is null;
   v_counts := pgfresh.plan_looks(v_looks, v_now);
   perform pgfresh.record_run('sweep', coalesce(v_state.sweep_started_at, v_now),
     1000 * extract(epoch from clock_timestamp() - v_began), v_counts);
   update pgfresh.planner_state
   set sweep_started_at = case when not v_done then coalesce(v_state.sweep_started_at, v_now) end,
-    sweep_type = case when v_done then 0 else v_last.type_id end,
-    sweep_key = case when v_done then '' else v_last.keys[cardinality(v_last.keys)] end;
+    sweep_type = case when v_done then 0 else coalesce(v_last_type, sweep_type) end,
+    sweep_key = case when v_done then '' else coalesce(v_last_key, sweep_key) end;
   if v_emptied is not null then
     perform pgfresh.warn('many_empty', r.data_type,
       format('Within five minutes the source %s has said of %s of %s viewed keys of %s that there is nothing, '
@@ -388,8 +463,8 @@ begin
   return v_counts || jsonb_build_object('done', v_done);
 end
 $$;
-comment on function pgfresh.check_and_queue_stale_data(int) is
-  'The sweep: asks the staleness functions about the next p_limit demanded pairs, '
+comment on function pgfresh.check_and_queue_stale_data(int, boolean) is
+  'The sweep: asks the staleness functions about the next p_limit demanded pairs, with p_alone of one data type only, '
   'so that rows which others wrote are seen, and queues what is missing or stale. '
   'Goes on where the last call stopped; {"done": true} says that all have had their turn. '
   'Returns how many were checked, stale, missing, queued, merged, gated, failed and skipped, and why.';

@@ -63,6 +63,7 @@ begin
         'lock_evictable', 'note_evicted']),
       ('{pgfresh_planner}', array[
         'cleanup_stale_subscriptions', 'warn_of_unserved_types', 'plan_due_pairs', 'probe_type',
+        'types_to_ask', 'next_swept_type',
         'open_refresh_cycle', 'queue_scheduled_refreshes',
         'clear_planner_runs', 'clear_old_warnings', 'clear_unwatched_changes',
         'call_job_function', 'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs',

@@ -13,3 +13,10 @@ create table pgfresh.type_timeout (
 ) with (fillfactor = 50);
 comment on table pgfresh.type_timeout is
   'Data types that have timed out lately. From two timeouts within a minute on a type is in quarantine.';
+
+-- Functions with other arguments now; the files of functions make them anew.
+drop function if exists pgfresh.plan_due_pairs(int);
+drop function if exists pgfresh.check_and_queue_stale_data(int);
+drop function if exists pgfresh.queue_scheduled_refreshes(int);
+drop function if exists pgfresh.take_due(timestamptz, int);
+drop function if exists pgfresh.release_held(timestamptz, int);

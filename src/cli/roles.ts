@@ -1,5 +1,5 @@
 import type { Hono } from 'hono';
-import type { DevSupport, ResolvedConfig } from '../config/index.ts';
+import type { DevSupport, ResolvedConfig, Settings } from '../config/index.ts';
 import { consoleRoutes, devDoor, jobRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
@@ -34,10 +34,12 @@ interface Brought {
   readonly door?: Door;
 }
 
+const limitsOf = ({ checkTimeout, lockTimeout }: Settings) => ({ statementMs: checkTimeout, lockMs: lockTimeout });
+
 /** The roles of a process, each with what it brings. */
 const roles = {
   planner: ({ database: db, events, config: { settings } }) => ({
-    service: new Planner({ db, events, tickMs: settings.tickInterval }),
+    service: new Planner({ db, events, tickMs: settings.tickInterval, limits: limitsOf(settings) }),
   }),
   worker: ({ database: db, url, events, types, config: { settings, sources, dataTypes = [] } }) => ({
     service: new Worker({
@@ -58,7 +60,7 @@ const roles = {
       url,
       events,
       handlers: new Map(jobs.flatMap(({ name, handler }) => (handler ? [[name, handler]] : []))),
-      ownJobs: { sweep: sweepJob({ db, events }) },
+      ownJobs: { sweep: sweepJob({ db, events, limits: limitsOf(settings) }) },
       concurrency: settings.schedulerConcurrency,
       drainMs: settings.drainTimeout,
       workerName: settings.workerName,

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { duration } from './duration.ts';
+import { duration, durationBetween } from './duration.ts';
 
 interface Setting {
   /** One line for `--help` and for the docs. */
@@ -101,6 +101,20 @@ export const settings = {
     flag: '--tick-interval <time>',
     schema: duration,
     default: '1s',
+  },
+  checkTimeout: {
+    about: 'how long data types may take to say what is stale, before the planner asks each alone',
+    env: 'PGFRESH_CHECK_TIMEOUT',
+    flag: '--check-timeout <time>',
+    schema: durationBetween('10ms', '1m'),
+    default: '500ms',
+  },
+  lockTimeout: {
+    about: 'how long the planner waits for a lock on a table that it asks about',
+    env: 'PGFRESH_LOCK_TIMEOUT',
+    flag: '--lock-timeout <time>',
+    schema: durationBetween('10ms', '1m'),
+    default: '100ms',
   },
   workerName: {
     about: 'name of this process in the queue, its history and the runs of jobs; without it, host and process id',

@@ -7,6 +7,8 @@ import { codedOr, send, type Queryable, type Statement } from './query.ts';
 export interface TransactionOptions {
   /** How long a statement waits for a lock before it gives up with `lock_timeout`. */
   lockTimeoutMs?: number;
+  /** How long a statement may take before it is cancelled; without it, as long as the pool allows. */
+  statementTimeoutMs?: number;
   /** Whether a statement may take as long as it needs. */
   unlimited?: boolean;
   /** How often `work` may run in all. */
@@ -90,12 +92,13 @@ export function transactionLimits(timeoutMs: number | undefined): string[] {
 }
 
 function opening(options: TransactionOptions, timeoutMs: number | undefined): string {
-  const { lockTimeoutMs = 2_000, unlimited = false, immediateConstraints = false } = options;
+  const { lockTimeoutMs = 2_000, statementTimeoutMs, unlimited = false, immediateConstraints = false } = options;
   const statements = [
     'begin',
     `set local lock_timeout = ${Math.round(lockTimeoutMs)}`,
     ...transactionLimits(unlimited ? undefined : timeoutMs),
     ...(unlimited ? ['set local statement_timeout = 0'] : []),
+    ...(statementTimeoutMs === undefined ? [] : [`set local statement_timeout = ${Math.round(statementTimeoutMs)}`]),
     ...(immediateConstraints ? ['set constraints all immediate'] : []),
   ];
   return statements.join('; ');

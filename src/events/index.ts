@@ -18,7 +18,7 @@ export type PgfreshEvent =
   | { type: 'http.refused'; status: number; reason: string; path: string }
   | { type: 'http.failed'; method: string; path: string; problem: string }
   | { type: 'planner.ran'; kind: 'tick' | 'sweep'; ms: number; counts: Readonly<Record<string, number>> }
-  | { type: 'planner.failed'; kind: 'tick' | 'duty'; problem: string }
+  | { type: 'planner.failed'; kind: 'tick' | 'duty' | 'probe'; problem: string }
   | { type: 'demand.failed'; problem: string }
   | { type: 'gateway.opened'; transport: 'websocket' | 'events' }
   | { type: 'gateway.closed'; transport: 'websocket' | 'events' }

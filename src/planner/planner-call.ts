@@ -1,4 +1,5 @@
-import type { Queryable } from '../database/index.ts';
+import { type Database, failureOf } from '../database/index.ts';
+import type { Limits } from './limits.ts';
 
 /** How often each thing came of a look at the pairs. */
 export type PlannerCounts = Readonly<Record<string, number>>;
@@ -6,6 +7,8 @@ export type PlannerCounts = Readonly<Record<string, number>>;
 export interface PlannerAnswer {
   /** Of a tick: more pairs are due than one call looks at. */
   readonly more?: boolean;
+  /** Of a tick: the data types that are to be probed. */
+  readonly quarantined?: readonly number[];
   /** Of a sweep: all pairs have had their turn. */
   readonly done?: boolean;
   /** Another planner is at work this moment. */
@@ -20,20 +23,47 @@ type PlannerCall =
   | 'check_and_queue_stale_data'
   | 'cleanup_stale_subscriptions';
 
+/** What the planner needs of the database. */
+export type PlannerDatabase = Pick<Database, 'query' | 'transact'>;
+
 /**
  * What the planner sends. Its commit does not wait for the disk: a crash takes jobs and due times back together, and
- * the next tick plans them again. Who claims such a job waits for the disk himself, and by that for this commit too.
+ * the next tick plans them again. A worker that claims such a job waits for the disk, and so for this commit too.
  */
-export function plannerStatement(work: PlannerCall): { readonly name: string; readonly text: string } {
+export function plannerStatement(
+  work: PlannerCall,
+  casts: readonly string[] = [],
+): { readonly name: string; readonly text: string } {
+  const parameters = casts.map((cast, place) => `$${place + 1}::${cast}`).join(', ');
   return {
-    name: `pgfresh.${work}`,
-    text: `select set_config('synchronous_commit', 'off', true), pgfresh.${work}() as answer`,
+    name: ['pgfresh', work, ...casts].join('.'),
+    text: `select set_config('synchronous_commit', 'off', true), pgfresh.${work}(${parameters}) as answer`,
   };
 }
 
-export async function callPlanner(db: Queryable, work: PlannerCall): Promise<PlannerAnswer> {
-  const [row] = await db.query<{ answer: PlannerAnswer }>(plannerStatement(work));
-  return row!.answer;
+/** Calls one function of the planner. What it asks of users' tables and functions may take as long as the limits say. */
+export function callPlanner(
+  db: PlannerDatabase,
+  limits: Limits,
+  work: PlannerCall,
+  values: Readonly<Record<string, unknown>> = {},
+): Promise<PlannerAnswer> {
+  // By a transaction: a limit that the statement itself set would come too late for it.
+  return db.transact(
+    work,
+    async (tx) => {
+      const statement = plannerStatement(work, Object.keys(values));
+      const [row] = await tx.query<{ answer: PlannerAnswer }>(statement, Object.values(values));
+      return row!.answer;
+    },
+    { lockTimeoutMs: limits.lockMs, statementTimeoutMs: limits.statementMs },
+  );
+}
+
+/** Whether something took too long, and nothing else is wrong. */
+export function isTimeout(error: unknown): boolean {
+  const failure = failureOf(error);
+  return failure === 'lock_timeout' || failure === 'statement_timeout';
 }
 
 /** Adds what an answer counts to what others have counted, and returns it. */

@@ -1,16 +1,18 @@
 import { randomUUID } from 'node:crypto';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
-import type { Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import type { Events, WarningCode } from '../events/index.ts';
-import { Service } from '../lifecycle/index.ts';
-import { addCounts, callPlanner, type PlannerAnswer } from './planner-call.ts';
+import { Service, Wake } from '../lifecycle/index.ts';
+import { askEachType, probeTypes } from './bad-types.ts';
+import { usualLimits, type Limits } from './limits.ts';
+import { addCounts, callPlanner, isTimeout, type PlannerAnswer, type PlannerDatabase } from './planner-call.ts';
 
 export interface PlannerOptions {
-  readonly db: Queryable;
+  readonly db: PlannerDatabase;
   readonly events: Events;
   readonly tickMs: number;
+  readonly limits?: Limits;
 }
 
 interface WarningRow {
@@ -35,7 +37,10 @@ export class Planner extends Service {
   readonly name = 'planner';
   readonly #options: PlannerOptions;
   readonly #holder = randomUUID();
+  readonly #limits: Limits;
+  readonly #wake = new Wake();
   #loop: Promise<void> | undefined;
+  #probes: Promise<void> | undefined;
   #warnedUntil = '-infinity';
   /** Warnings that this process has told itself, until their rows are seen. */
   readonly #told = new Set<string>();
@@ -44,17 +49,22 @@ export class Planner extends Service {
   constructor(options: PlannerOptions) {
     super();
     this.#options = options;
+    this.#limits = options.limits ?? usualLimits;
+    this.stopSignal.addEventListener('abort', () => this.#wake.wake());
   }
 
   /** Looks at what is due. */
   async tick(): Promise<void> {
     if (!(await this.#isOnDuty())) return;
-    const { db, events } = this.#options;
+    const { events } = this.#options;
     const since = performance.now();
     const counts: Record<string, number> = {};
     try {
-      while (addCounts(counts, await this.#planInTurn()).more && !this.stopSignal.aborted);
-      addCounts(counts, await callPlanner(db, 'queue_scheduled_refreshes'));
+      let isMore = true;
+      while (isMore && !this.stopSignal.aborted) {
+        isMore = await this.#ask('plan_due_pairs', counts, () => this.#planInTurn());
+      }
+      await this.#ask('queue_scheduled_refreshes', counts, () => this.#call('queue_scheduled_refreshes'));
       events.emit({ type: 'planner.ran', kind: 'tick', ms: performance.now() - since, counts });
       await this.#tellWarnings();
     } catch (error) {
@@ -76,7 +86,7 @@ export class Planner extends Service {
     // A database that says nothing more must not keep the process from ending.
     const patience = new AbortController();
     const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
-    await Promise.race([this.#loop, tired]);
+    await Promise.race([Promise.all([this.#loop, this.#probes]), tired]);
     patience.abort();
   }
 
@@ -91,11 +101,43 @@ export class Planner extends Service {
     }
   }
 
+  /** Asks all data types together, or each alone after that took too long. Returns whether there is more to do. */
+  async #ask(
+    work: 'plan_due_pairs' | 'queue_scheduled_refreshes',
+    counts: Record<string, number>,
+    together: () => Promise<PlannerAnswer>,
+  ): Promise<boolean> {
+    try {
+      const answer = addCounts(counts, await together());
+      if (answer.quarantined) this.#probe();
+      return answer.more === true;
+    } catch (error) {
+      if (!isTimeout(error)) throw error;
+      await askEachType(this.#options.db, this.#limits, work, (answer) => {
+        addCounts(counts, answer);
+        if (answer.quarantined) this.#probe();
+      });
+      return false;
+    }
+  }
+
+  /** Beside the ticks, and never in front of one. */
+  #probe(): void {
+    const { db, events } = this.#options;
+    this.#probes ??= probeTypes(db, { signal: this.stopSignal, recovered: () => this.#wake.wake() })
+      .catch((error: unknown) => events.emit({ type: 'planner.failed', kind: 'probe', problem: problemOf(error) }))
+      .finally(() => (this.#probes = undefined));
+  }
+
+  #call(work: 'plan_due_pairs' | 'queue_scheduled_refreshes'): Promise<PlannerAnswer> {
+    return callPlanner(this.#options.db, this.#limits, work);
+  }
+
   /** A sweep that is at work, perhaps in another process, leaves room between its chunks. */
   async #planInTurn(): Promise<PlannerAnswer> {
     const deadline = performance.now() + turn.longestMs;
     for (;;) {
-      const answer = await callPlanner(this.#options.db, 'plan_due_pairs');
+      const answer = await this.#call('plan_due_pairs');
       if (answer.skipped !== 'locked' || this.stopSignal.aborted || performance.now() >= deadline) return answer;
       await this.#pause(turn.lookMs);
     }
@@ -121,7 +163,9 @@ export class Planner extends Service {
     while (!this.stopSignal.aborted) {
       const since = performance.now();
       await this.tick();
-      await this.#pause(Math.max(0, this.#options.tickMs - (performance.now() - since)));
+      // A data type that has recovered does not wait for the next second.
+      if (!this.stopSignal.aborted)
+        await this.#wake.wait(Math.max(0, this.#options.tickMs - (performance.now() - since)));
     }
     // Other processes take over at once, and not when the lease ends.
     await this.#options.db.query(`select pgfresh.release_duty('planner', $1::uuid)`, [this.#holder]).catch(() => {});

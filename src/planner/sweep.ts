@@ -1,12 +1,21 @@
 import { performance } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
-import type { Queryable } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
-import { addCounts, callPlanner, type PlannerCounts } from './planner-call.ts';
+import { noteTimeout, pairsAlone } from './bad-types.ts';
+import { usualLimits, type Limits } from './limits.ts';
+import {
+  addCounts,
+  callPlanner,
+  isTimeout,
+  type PlannerAnswer,
+  type PlannerCounts,
+  type PlannerDatabase,
+} from './planner-call.ts';
 
 interface SweepOptions {
-  readonly db: Queryable;
+  readonly db: PlannerDatabase;
   readonly events: Events;
+  readonly limits?: Limits | undefined;
   /** When it leaves the rest to the next one. */
   readonly budgetMs?: number | undefined;
 }
@@ -23,16 +32,25 @@ const usualBudgetMs = 50_000;
 // Long enough for a tick that waits for its turn.
 const betweenChunksMs = 50;
 
+const chunk = 10_000;
+
 /** What the scheduler does every minute: asks about every demanded pair, as far as the time allows; the next sweep goes on from there. */
-export function sweepJob({ db, events, budgetMs = usualBudgetMs }: SweepOptions) {
+export function sweepJob({ db, events, limits = usualLimits, budgetMs = usualBudgetMs }: SweepOptions) {
   return async ({ signal }: { readonly signal: AbortSignal }): Promise<Swept> => {
     const since = performance.now();
     const counts: Record<string, number> = {};
-    // First, so that nothing is asked for those who have gone.
-    const { removed = 0 } = await callPlanner(db, 'cleanup_stale_subscriptions');
+    // First, so that nothing is asked for those who have gone. It asks nothing of users' tables.
+    const { removed = 0 } = await callPlanner(
+      db,
+      { ...limits, statementMs: usualBudgetMs },
+      'cleanup_stale_subscriptions',
+    );
     let isDone = false;
-    for (;;) {
-      isDone = addCounts(counts, await callPlanner(db, 'check_and_queue_stale_data')).done === true;
+    for (let pairs = chunk; ;) {
+      const answer = await sweepTogether(db, limits, pairs);
+      // After a timeout in small steps, which grow again.
+      pairs = answer ? Math.min(chunk, pairs * 4) : pairsAlone;
+      isDone = addCounts(counts, answer ?? (await sweepAlone(db, limits))).done === true;
       if (isDone || signal.aborted || performance.now() - since >= budgetMs) break;
       await wait(betweenChunksMs, undefined, { signal }).catch(() => {});
     }
@@ -41,4 +59,26 @@ export function sweepJob({ db, events, budgetMs = usualBudgetMs }: SweepOptions)
     const message = isDone ? 'all pairs have had their turn' : 'its time was over, and the next run goes on from here';
     return { success: true, message, details: { ...counts, subscriptions_ended: removed } };
   };
+}
+
+/** The next chunk, of several data types; nothing if that took too long. */
+async function sweepTogether(db: PlannerDatabase, limits: Limits, pairs: number): Promise<PlannerAnswer | undefined> {
+  try {
+    return await callPlanner(db, limits, 'check_and_queue_stale_data', { int: pairs });
+  } catch (error) {
+    if (isTimeout(error)) return undefined;
+    throw error;
+  }
+}
+
+/** A few pairs of the data type that is next. If that takes too long too, the sweep goes on behind it. */
+async function sweepAlone(db: PlannerDatabase, limits: Limits): Promise<PlannerAnswer> {
+  const [row] = await db.query<{ type: number | null }>('select pgfresh.next_swept_type() as type');
+  try {
+    return await callPlanner(db, limits, 'check_and_queue_stale_data', { int: pairsAlone, boolean: true });
+  } catch (error) {
+    if (!isTimeout(error) || row!.type === null) throw error;
+    await noteTimeout(db, row!.type, 'sweep', error);
+    return {};
+  }
 }

@@ -118,8 +118,8 @@ export const breaks: readonly Break[] = [
     harm: 'a raising gate stops the planner',
     file: sql('planner'),
     within: 'plan_looks',
-    text: "exception when others then\n        perform pgfresh.warn('gate_raised'",
-    instead: "exception when sqlstate 'PGF00' then\n        perform pgfresh.warn('gate_raised'",
+    text: "when others then\n        perform pgfresh.warn('gate_raised'",
+    instead: "when sqlstate 'PGF00' then\n        perform pgfresh.warn('gate_raised'",
   },
   {
     contract: '4',

@@ -1,7 +1,6 @@
 import { expect, test, vi } from 'vitest';
-import type { Queryable } from '../../src/database/index.ts';
 import { Events, type PgfreshEvent } from '../../src/events/index.ts';
-import { Planner, plannerStatement } from '../../src/planner/index.ts';
+import { Planner, type PlannerOptions, plannerStatement } from '../../src/planner/index.ts';
 import { Metrics, recordWarnings } from '../../src/watch/index.ts';
 import { openSession } from '../harness/session.ts';
 import { PlannerScene } from './scene.ts';
@@ -53,12 +52,12 @@ test('a database that is away for a while is told of, and ends nothing', async (
   await scene.type('quote');
   await scene.look('quote', ['A']);
   const { planner, seen } = watched(scene);
-  await scene.db.query('alter function pgfresh.plan_due_pairs(int) rename to away');
+  await scene.db.query('alter function pgfresh.plan_due_pairs(int, text[]) rename to away');
   await planner.tick();
   expect(seen).toMatchObject([
     { type: 'planner.failed', kind: 'tick', problem: expect.stringContaining('plan_due_pairs') as string },
   ]);
-  await scene.db.query('alter function pgfresh.away(int) rename to plan_due_pairs');
+  await scene.db.query('alter function pgfresh.away(int, text[]) rename to plan_due_pairs');
   await planner.tick();
   expect(await scene.open()).toEqual(['quote A 1']);
 });
@@ -70,12 +69,12 @@ test('a tick waits for its turn while a chunk of a sweep is at work', async () =
   const sweeping = await openSession(scene.queue.url);
   await sweeping.query('begin');
   await sweeping.query('select pg_advisory_xact_lock(7041, 1)');
-  const db: Queryable = {
-    query: async <Row extends object>(...[statement, values]: Parameters<Queryable['query']>) => {
-      const rows = await scene.db.query<Row>(statement, values);
-      const [{ answer = {} } = {}] = rows as { answer?: { skipped?: string } }[];
-      if (answer.skipped === 'locked') await sweeping.query('commit');
-      return rows;
+  const db: PlannerOptions['db'] = {
+    query: (statement, values) => scene.db.query(statement, values),
+    transact: async (...work) => {
+      const answer = await scene.db.transact(...work);
+      if ((answer as { skipped?: string }).skipped === 'locked') await sweeping.query('commit');
+      return answer;
     },
   };
   await new Planner({ db, events: new Events(), tickMs: 60_000 }).tick();

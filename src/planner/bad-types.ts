@@ -1,0 +1,75 @@
+import { setTimeout as wait } from 'node:timers/promises';
+import { problemOf } from '../errors/index.ts';
+import { probeLimits, type Limits } from './limits.ts';
+import { callPlanner, isTimeout, type PlannerAnswer, type PlannerDatabase } from './planner-call.ts';
+
+const probeEveryMs = 1_000;
+/** Few enough that it is the data type, and not the server, that is too slow. */
+export const pairsAlone = 100;
+
+interface Type {
+  readonly type_id: number;
+  readonly data_type: string;
+}
+
+/** Notes that a data type took too long. The second time within a minute it is in quarantine. */
+export async function noteTimeout(db: PlannerDatabase, type: number, where: string, error: unknown): Promise<void> {
+  await db.query('select pgfresh.note_type_timeout($1::int, $2::text, $3::text)', [type, where, problemOf(error)]);
+}
+
+/**
+ * Asks the data types one by one, after all of them together took too long, so that the guilty one is known and the
+ * others go on. Those that took too long lately come last.
+ */
+export async function askEachType(
+  db: PlannerDatabase,
+  limits: Limits,
+  work: 'plan_due_pairs' | 'queue_scheduled_refreshes',
+  answered: (answer: PlannerAnswer) => void,
+): Promise<void> {
+  const types = await db.query<Type>('select type_id, data_type from pgfresh.types_to_ask()');
+  for (const { type_id: id, data_type: name } of types) {
+    try {
+      for (let isMore = true; isMore;) {
+        const answer = await callPlanner(db, limits, work, { int: pairsAlone, 'text[]': [name] });
+        answered(answer);
+        isMore = answer.more === true;
+      }
+    } catch (error) {
+      if (!isTimeout(error)) throw error;
+      await noteTimeout(db, id, work === 'plan_due_pairs' ? 'tick' : 'schedule', error);
+    }
+  }
+}
+
+/** Probes data types in quarantine, each once per second, until none is left there. */
+export async function probeTypes(
+  db: PlannerDatabase,
+  { signal, recovered }: { readonly signal: AbortSignal; readonly recovered: () => void },
+): Promise<void> {
+  for (;;) {
+    const types = await db.query<Type>('select type_id, data_type from pgfresh.quarantined_types()');
+    if (types.length === 0 || signal.aborted) return;
+    for (const { type_id: id } of types) {
+      if (await isWell(db, id)) recovered();
+    }
+    await wait(probeEveryMs, undefined, { signal }).catch(() => {});
+  }
+}
+
+async function isWell(db: PlannerDatabase, type: number): Promise<boolean> {
+  try {
+    return await db.transact(
+      'probe',
+      async (tx) => {
+        const [row] = await tx.query<{ well: boolean }>('select pgfresh.probe_type($1::int) as well', [type]);
+        return row!.well;
+      },
+      { lockTimeoutMs: probeLimits.lockMs, statementTimeoutMs: probeLimits.statementMs },
+    );
+  } catch (error) {
+    if (!isTimeout(error)) throw error;
+    await noteTimeout(db, type, 'probe', error);
+    return false;
+  }
+}

@@ -1,0 +1,160 @@
+import { describe, expect, test, vi } from 'vitest';
+import { Events, type PgfreshEvent } from '../../src/events/index.ts';
+import { Planner, sweepJob } from '../../src/planner/index.ts';
+import { openSession } from '../harness/session.ts';
+import { PlannerScene } from './scene.ts';
+
+const limits = { statementMs: 300, lockMs: 50 };
+const keys = ['A', 'B', 'C'];
+const others = ['above', 'quote', 'zebra'];
+const { signal } = new AbortController();
+
+interface Trouble {
+  readonly columns: Readonly<Record<string, string>>;
+  /** Begins, and returns what ends it. */
+  readonly begin: (scene: PlannerScene) => Promise<() => Promise<unknown>>;
+}
+
+const planted = async (scene: PlannerScene) => {
+  await scene.db.query('insert into public.trouble values (true)');
+  return () => scene.db.query('delete from public.trouble');
+};
+
+/** What the tables and functions of one data type may do to all others. */
+const troubles: Readonly<Record<string, Trouble>> = {
+  'a gate that hangs': { columns: { gate_function: `'hangs'` }, begin: planted },
+  'a staleness function that loops': { columns: { staleness_function: `'loops'` }, begin: planted },
+  'a lock on its table': {
+    columns: {},
+    begin: async (scene) => {
+      const other = await openSession(scene.queue.url);
+      await other.query('begin');
+      await other.query('lock table bad in access exclusive mode');
+      return () => other.query('rollback');
+    },
+  },
+};
+
+/** The bad type is between the others. */
+async function opened({ columns }: Trouble): Promise<PlannerScene> {
+  const scene = await PlannerScene.open();
+  await scene.db.query(`
+    create table public.trouble (planted boolean);
+    grant select on public.trouble to pgfresh_evaluator;
+    create function public.hangs(text, text) returns boolean language plpgsql stable as $$
+      begin if exists (select from public.trouble) then perform pg_sleep(60); end if; return true; end $$;
+    create function public.loops(timestamptz, interval) returns boolean language plpgsql stable as $$
+      begin if exists (select from public.trouble) then loop null; end loop; end if; return true; end $$`);
+  for (const name of ['above', 'bad', 'quote', 'zebra']) {
+    await scene.type(name, name === 'bad' ? { columns } : {});
+    await scene.rows(name, keys, '1 hour');
+    await scene.look(name, keys);
+  }
+  return scene;
+}
+
+const open = async (scene: PlannerScene, type: string) =>
+  (await scene.open()).filter((job) => job.startsWith(`${type} `)).length;
+const quarantined = async (scene: PlannerScene) =>
+  (await scene.db.query<{ name: string }>('select data_type as name from pgfresh.quarantined_types()')).map(
+    ({ name }) => name,
+  );
+const watched = (scene: PlannerScene, tickMs: number) => {
+  const events = new Events();
+  const seen: PgfreshEvent[] = [];
+  events.subscribe((event) => seen.push(event));
+  return { planner: new Planner({ db: scene.db, events, tickMs, limits }), seen };
+};
+
+describe.each(Object.entries(troubles))('%s', (_name, trouble) => {
+  test('sound 14: the others are planned within the same tick, and the second one quarantines it', async () => {
+    const scene = await opened(trouble);
+    const end = await trouble.begin(scene);
+    const { planner, seen } = watched(scene, 60_000);
+    await planner.tick();
+    for (const type of others) expect(`${type} ${await open(scene, type)}`).toBe(`${type} 3`);
+    expect(await open(scene, 'bad')).toBe(0);
+    expect(await quarantined(scene)).toEqual([]);
+
+    await scene.clock.advance('1 second');
+    await planner.tick();
+    expect(await quarantined(scene)).toEqual(['bad']);
+    await scene.finish('fresh');
+    await scene.clock.advance('2 minutes');
+    await scene.db.query(`update pgfresh.type_timeout set last_at = pgfresh.clock()`);
+    // From now on nobody waits for it.
+    await planner.tick();
+    for (const type of others) expect(`${type} ${await open(scene, type)}`).toBe(`${type} 3`);
+    expect(seen.filter(({ type }) => type === 'planner.failed')).toEqual([]);
+    await end();
+    await planner.stop();
+  });
+
+  test('sound 14: the others are swept, and the sweep goes on behind it', async () => {
+    const scene = await opened(trouble);
+    await scene.db.query('select pgfresh.fold_demand(pgfresh.clock())');
+    const end = await trouble.begin(scene);
+    const sweep = sweepJob({ db: scene.db, events: new Events(), limits });
+    expect(await sweep({ signal })).toMatchObject({ message: 'all pairs have had their turn', details: { queued: 9 } });
+    expect(await open(scene, 'bad')).toBe(0);
+    await end();
+    await scene.clock.advance('61 seconds');
+    await scene.db.query(`update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()`);
+    expect(await sweep({ signal })).toMatchObject({ details: { queued: 3 } });
+  });
+
+  test('sound 14: it is planned again within two seconds after its release', async () => {
+    const scene = await opened(trouble);
+    const end = await trouble.begin(scene);
+    const { planner } = watched(scene, 1_000);
+    await planner.tick();
+    await scene.clock.advance('1 second');
+    await planner.tick();
+    expect(await quarantined(scene)).toEqual(['bad']);
+    await scene.clock.advance('1 second');
+    await planner.start();
+    await vi.waitFor(
+      async () =>
+        expect(
+          await scene.queue.value(`(select count(*)::int from pgfresh.pairs where waits_for = 'quarantined')`),
+        ).toBe(3),
+      5_000,
+    );
+    const released = performance.now();
+    await end();
+    await vi.waitFor(async () => expect(await open(scene, 'bad')).toBe(3), { timeout: 5_000, interval: 20 });
+    expect(performance.now() - released).toBeLessThan(2_000);
+    expect(await quarantined(scene)).toEqual([]);
+    await planner.stop();
+  });
+});
+
+test('sound 14: a table of keys that is locked holds up the schedule of its own type alone', async () => {
+  const scene = await PlannerScene.open();
+  for (const name of ['bad', 'quote']) {
+    await scene.db.query(`create table ${name}_keys (key text primary key); insert into ${name}_keys values ('A')`);
+    await scene.type(name, {
+      columns: {
+        refresh_strategy: `'scheduled'`,
+        refresh_schedule: `'0 3 * * *'`,
+        key_table: `'${name}_keys'`,
+        key_table_column: `'key'`,
+      },
+    });
+    await scene.db.query('select pgfresh.open_refresh_cycle($1::text, pgfresh.clock())', [name]);
+  }
+  const other = await openSession(scene.queue.url);
+  await other.query('begin');
+  await other.query('lock table bad_keys in access exclusive mode');
+  const { planner } = watched(scene, 60_000);
+  await planner.tick();
+  expect(await scene.open()).toEqual(['quote A -1']);
+  await planner.tick();
+  expect(await quarantined(scene)).toEqual(['bad']);
+  await other.query('rollback');
+  await planner.tick();
+  await vi.waitFor(async () => expect(await quarantined(scene)).toEqual([]), 5_000);
+  await planner.tick();
+  expect(await scene.open()).toEqual(['bad A -1', 'quote A -1']);
+  await planner.stop();
+});
