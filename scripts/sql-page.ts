@@ -46,6 +46,7 @@ const topics: Readonly<Record<string, string>> = {
   changes: 'Changes',
   readers: 'Reading as a user',
   maintenance: 'History',
+  pruning: 'Forgetting what nothing needs',
   warnings: 'Warnings',
   clock: 'Time',
   '000_refuse': 'Refusals',

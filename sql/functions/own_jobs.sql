@@ -15,7 +15,7 @@ begin
   with wanted as (
     select 'pgfresh.maintain'::text as name, 'pgfresh.maintain'::text as handler,
       '7 * * * *'::text as schedule, 'UTC'::text as timezone, '{}'::jsonb as params,
-      'Makes and drops the days of the history.'::text as description, interval '0' as jitter
+      'Makes and drops days of the history; forgets old pairs and usage.'::text as description, interval '0' as jitter
     union all
     select 'pgfresh.sweep', 'pgfresh.sweep', '* * * * *', 'UTC', '{}',
       'Ends silent subscriptions, and asks about everything that somebody looks at.', '0'

@@ -68,7 +68,7 @@ begin
         'clear_planner_runs', 'clear_old_warnings', 'clear_unwatched_changes',
         'call_job_function', 'register_scheduler', 'heartbeat_scheduler', 'retire_scheduler', 'recover_scheduled_runs',
         'due_slots', 'settle_slots', 'take_waiting_runs', 'schedule_pause', 'do_run', 'end_run',
-        'prune_scheduled_runs', 'count_job_statistics', 'sync_own_jobs']),
+        'prune_scheduled_runs', 'count_job_statistics', 'sync_own_jobs', 'prune_pairs', 'prune_usage']),
       ('{pgfresh_worker, pgfresh_planner, pgfresh_operator}', array[
         'queue_refreshes', 'queue_refresh_if_not_exists', 'recover_stuck_jobs']),
       ('{pgfresh_planner, pgfresh_operator}', array['check_and_queue_stale_data', 'maintain_queue_partitions']),

@@ -29,8 +29,9 @@ const handlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
   [
     'pgfresh.maintain',
     async ({ db, signal }) => {
-      const details = await maintainHistory(db, signal);
-      const message = (details.busy ?? 0) > 0 ? 'a part of the history is in use and has its turn next time' : 'done';
+      const history = await maintainHistory(db, signal);
+      const details = { ...history, ...(await prune(db, signal)) };
+      const message = (history.busy ?? 0) > 0 ? 'a part of the history is in use and has its turn next time' : 'done';
       return { success: true, message, details };
     },
   ],
@@ -62,6 +63,7 @@ interface HistoryCounts {
 }
 
 const movingMs = 30_000;
+const pruningMs = 15_000;
 
 /** A call moves a bounded number of rows, so that no transaction is long; the rest has its turn an hour later. */
 async function maintainHistory(db: JobContext['db'], signal: AbortSignal): Promise<HistoryCounts> {
@@ -74,6 +76,27 @@ async function maintainHistory(db: JobContext['db'], signal: AbortSignal): Promi
     const isDone = (counts.aside ?? 0) === 0 || (counts.busy ?? 0) > 0;
     if (isDone || signal.aborted || performance.now() > until) return { ...counts, moved };
   }
+}
+
+/** Pairs and the ledger, in bounded sets too; the walk over the pairs goes on where it stands. */
+async function prune(db: JobContext['db'], signal: AbortSignal): Promise<Record<string, number>> {
+  const until = performance.now() + pruningMs;
+  const counts = { pairs_forgotten: 0, usage_forgotten: 0 };
+  const more = (isDone: boolean): boolean => !isDone && !signal.aborted && performance.now() < until;
+  for (let isDone = false; more(isDone);) {
+    const [row] = await db.query<{ pruned: { deleted?: number; done?: boolean } }>(
+      'select pgfresh.prune_pairs() as pruned',
+    );
+    const { deleted = 0, done = true } = row!.pruned;
+    counts.pairs_forgotten += deleted;
+    isDone = done;
+  }
+  for (let isDone = false; more(isDone);) {
+    const [row] = await db.query<{ count: number }>('select pgfresh.prune_usage() as count');
+    counts.usage_forgotten += row!.count;
+    isDone = row!.count === 0;
+  }
+  return counts;
 }
 
 /** What is done every minute, and tells how much there was of it. */

@@ -58,6 +58,18 @@ const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [stri
     ['0', argument],
     ['10001', argument],
   ],
+  prune_pairs: [
+    ['null', argument],
+    [`'0'`, argument],
+    [`'1 hour'`, argument],
+    [`'-90 days'`, argument],
+  ],
+  prune_usage: [
+    ['null', argument],
+    [`'0'`, argument],
+    [`'366 days'`, argument],
+    [`'4000 days'`, argument],
+  ],
   prune_scheduled_runs: [
     ['null', argument],
     [`'0'`, argument],

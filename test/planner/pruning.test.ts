@@ -1,0 +1,97 @@
+import { expect, test } from 'vitest';
+import { PlannerScene } from './scene.ts';
+
+interface Pruned {
+  readonly looked_at: number;
+  readonly deleted: number;
+  readonly done: boolean;
+}
+
+const prune = (scene: PlannerScene) => scene.queue.value<Pruned>('pgfresh.prune_pairs()');
+const pairs = async (scene: PlannerScene): Promise<string[]> => {
+  const rows = await scene.db.query<{ pair: string }>(
+    `select r.data_type || ' ' || p.key as pair from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id) order by 1`,
+  );
+  return rows.map(({ pair }) => pair);
+};
+
+test('sound 16: a pair that nobody has asked for in 90 days is forgotten, one that anything needs is not', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.type('yearly', { ttl: '365 days' });
+  await scene.type('kept', { columns: { evict_after: `'200 days'` } });
+  await scene.look('quote', ['VIEWED', 'LEFT', 'FAILED']);
+  await scene.look('yearly', ['LEFT']);
+  await scene.look('kept', ['LEFT']);
+  await scene.tick();
+  await scene.rows('quote', ['VIEWED', 'LEFT']);
+  await scene.rows('yearly', ['LEFT']);
+  await scene.rows('kept', ['LEFT']);
+  for (const { id, key } of await scene.queue.claim()) {
+    if (key === 'FAILED') await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'no', null, true)`, [id]);
+    else await scene.db.query(`select pgfresh.complete_queue_job($1::bigint, 1)`, [id]);
+  }
+  await scene.db.query(`delete from pgfresh.active_subscriptions where key <> 'VIEWED'`);
+  // Queued for good, and one that remembers nothing.
+  await scene.db.query(
+    `select count(*) from pgfresh.queue_refreshes('quote', '{QUEUED}', p_run_at => pgfresh.clock() + interval '300 days')`,
+  );
+  await scene.db.query(
+    `insert into pgfresh.pairs (type_id, key) select type_id, 'BARE' from pgfresh.data_type_registry where data_type = 'quote'`,
+  );
+  await scene.tick();
+  await scene.clock.advance('20 seconds');
+  await scene.tick();
+  expect(await prune(scene)).toEqual({ looked_at: 7, deleted: 0, done: true });
+  await scene.clock.advance('91 days');
+  const all = ['kept LEFT', 'quote BARE', 'quote FAILED', 'quote LEFT', 'quote QUEUED', 'quote VIEWED', 'yearly LEFT'];
+  expect(await pairs(scene)).toEqual(all);
+  expect((await prune(scene)).deleted).toBe(3);
+  expect(await pairs(scene)).toEqual(['kept LEFT', 'quote QUEUED', 'quote VIEWED', 'yearly LEFT']);
+  // A year later the row of the one is not fresh any more, that of the other was evicted.
+  await scene.clock.advance('400 days');
+  await scene.db.query(
+    `select pgfresh.note_evicted(type_id, '{LEFT}') from pgfresh.data_type_registry where data_type = 'kept'`,
+  );
+  expect((await prune(scene)).deleted).toBe(2);
+  expect(await pairs(scene)).toEqual(['quote QUEUED', 'quote VIEWED']);
+});
+
+test('sound 16: pairs are forgotten in bounded sets, and one that is locked is left for the next round', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.db.query(
+    `insert into pgfresh.pairs (type_id, key, ok_at) select type_id, n::text, pgfresh.clock() - interval '1 year'
+     from pgfresh.data_type_registry, generate_series(1, 4500) as n`,
+  );
+  await scene.db.transact('stranger', async (tx) => {
+    await tx.query(`select from pgfresh.pairs where key = '77' for update`);
+    const calls = [await prune(scene), await prune(scene), await prune(scene)];
+    expect(calls.map(({ looked_at, done }) => [looked_at, done])).toEqual([
+      [2_000, false],
+      [2_000, false],
+      [500, true],
+    ]);
+    expect(calls.reduce((sum, { deleted }) => sum + deleted, 0)).toBe(4_499);
+  });
+  expect(await prune(scene)).toEqual({ looked_at: 1, deleted: 1, done: true });
+});
+
+test('sound 16: usage is forgotten after 400 days, also that of a source that is gone', async () => {
+  const scene = await PlannerScene.open();
+  await scene.db.query(
+    `insert into pgfresh.usage (source_id, hour, shard, bytes, calls)
+     select s.id, date_trunc('hour', pgfresh.clock()) - n * interval '1 day', shard, 1, 1
+     from (select id from pgfresh.sources union all select 999999) as s, generate_series(0, 800) as n, generate_series(0, 15) as shard`,
+  );
+  const left = () =>
+    scene.db.query<{ source: number; rows: number; days: number }>(
+      `select source_id as source, count(*)::int as rows, extract(days from max(pgfresh.clock() - hour))::int as days from pgfresh.usage group by 1 order by 1`,
+    );
+  const sources = (await left()).map(({ source }) => source);
+  const deleted: number[] = [];
+  do deleted.push(await scene.queue.value<number>('pgfresh.prune_usage()'));
+  while (deleted.at(-1)! > 0);
+  expect(Math.max(...deleted)).toBeLessThanOrEqual(10_000);
+  expect(await left()).toEqual(sources.map((source) => ({ source, rows: 401 * 16, days: 400 })));
+});
