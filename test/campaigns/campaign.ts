@@ -20,7 +20,7 @@ export interface CampaignOptions {
   readonly steps: number;
   /** How much happens at a time, where the campaign can do more or less; 1 if it is left out. */
   readonly intensity?: number | undefined;
-  /** Does only the operations whose name has this in it, where the campaign has such. */
+  /** Does only the operations whose name has one of these words in it, separated by commas, where the campaign has such. */
   readonly only?: string | undefined;
   /** Told now and then how many steps are done. */
   readonly progress: (done: number) => void;

@@ -51,7 +51,9 @@ export const gauntlet: Campaign = {
     }
     const { violations } = journal;
     if (violations.length > 0) {
-      const list = violations.map(({ invariant, words }) => `  ${invariant}: ${words}`);
+      const list = [...Map.groupBy(violations, ({ invariant }) => invariant)].map(
+        ([invariant, found]) => `  ${found.length} × ${invariant}: ${found[0]!.words}`,
+      );
       throw new Error(`seed ${seed}: ${violations.length} violations\n${list.join('\n')}`);
     }
     const counts = journal.counts();
@@ -153,7 +155,7 @@ class Run {
     const { only } = this.#options;
     const busy = [...this.#underWay.keys()];
     const isFree = (operation: Operation): boolean =>
-      (only === undefined || operation.name.includes(only)) &&
+      (only === undefined || only.split(',').some((words) => operation.name.includes(words))) &&
       busy.every((other) => other !== operation && (other.alone === undefined || other.alone !== operation.alone));
     const operation = draw(this.#world, secondsLeft, isFree);
     if (!operation) return;

@@ -21,6 +21,8 @@ export interface Violation {
 }
 
 const shownOperations = 14;
+/** Of one invariant, so many violations are told; the others only count. */
+const shownAlike = 4;
 
 /** What was done, and what was found to be wrong, with what had touched it. */
 export class Journal {
@@ -58,6 +60,8 @@ export class Journal {
       .slice(-shownOperations)
       .map(({ at, operation, words: done }) => `${this.#clock(at)} ${operation}: ${done}`);
     this.#violations.set(name, { at: Date.now(), invariant, words, subject, operations });
+    const alike = this.violations.filter((other) => other.invariant === invariant).length;
+    if (alike > shownAlike) return;
     const list = operations.map((line) => `\n      ${line}`).join('');
     this.#print(`VIOLATION ${this.#clock(Date.now())} ${invariant}: ${words}${list}`);
   }

@@ -404,6 +404,7 @@ const sourceChanges: readonly Operation[] = [
       await holding(world, 0, async (client) => {
         await client.query(`select pgfresh.queue_refresh_if_not_exists($1::text, 'news', 1, 5000)`, [key]);
         const removed = change(world, `update pgfresh.sources set quota_bytes = null where name = 'gamma'`);
+        removed.catch(() => {});
         await Promise.race([removed, seconds(2)]);
         await client.query('commit; begin');
         await removed;
@@ -611,6 +612,7 @@ const rowChanges: readonly Operation[] = [
           [...keys, fresh].filter(Boolean),
         ]),
       );
+      held.catch(() => {});
       await seconds(1);
       // Somebody comes meanwhile.
       if (fresh) await world.sql.look('fay', locked, fresh);
@@ -724,10 +726,17 @@ const processChanges: readonly Operation[] = [
     lasts: 40,
     async run(world) {
       const { variant } = world.processes.get('main')!;
-      world.journal.note(this.name, 'main is asked to stop, with 200 jobs of gamma and a slow provider');
-      world.provider.behave('gamma', 'slow', 0.2);
-      await queueByHand(world, 'news', newKeys('stop', 200));
-      await seconds(1);
+      world.journal.note(
+        this.name,
+        'main is asked to stop, with a job of the scheduler, 120 jobs of gamma and a slow provider',
+        {
+          source: 'gamma',
+        },
+      );
+      world.provider.behave('gamma', 'slow');
+      await world.db.query(`select pgfresh.trigger_scheduled_job('doze')`);
+      await queueByHand(world, 'news', newKeys('stop', 120));
+      await seconds(1.5);
       await world.replace('main', variant, 'stop');
       world.provider.behave('gamma', 'good');
       await cancelByHand(world, 'news');

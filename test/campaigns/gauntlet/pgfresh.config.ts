@@ -41,7 +41,7 @@ const answer = defineDataType({
   ttl: '1h',
   keyPattern: '^$never',
   sourceTimestamp: 'served_at',
-  schema: z.object({ key: z.string(), value: z.number(), note: z.string(), served_at: z.string() }),
+  schema: z.strictObject({ key: z.string(), value: z.number(), note: z.string(), served_at: z.string() }),
   request: (key, { dataType }) => ({ url: `/${dataType}/${encodeURIComponent(key)}` }),
   rows: (row) => row,
   sanity: { value: { above: 0 } },

@@ -56,11 +56,17 @@ export class RunningProcess {
         PGFRESH_WORKER_NAME: this.tag,
         PGFRESH_DATA_DIR: folder,
         PGFRESH_POOL_SIZE: '6',
+        // A few jobs keep it busy for a while.
+        PGFRESH_WORKER_CONCURRENCY: '10',
       },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
+    // A campaign that breaks off leaves nothing running.
+    const end = (): void => void this.#child.kill('SIGKILL');
+    process.once('exit', end);
     this.exit = once(this.#child, 'close').then(([code, signal]) => {
       this.exitedAt = Date.now();
+      process.off('exit', end);
       return String(code ?? signal);
     });
     const started = once(createInterface(this.#child.stdout!), 'line').then(() => void (this.readyAt = Date.now()));

@@ -14,6 +14,9 @@ export const manners = [
   'redirect',
   'nul_in_value',
   'nul_in_error',
+  'nul_in_name',
+  'nul_not_json',
+  'half_emoji',
   'renamed',
   'other_key',
   'older',
@@ -141,6 +144,12 @@ export class Provider {
         return json(200, this.#serve(type, key).replace('good', String.raw`a\u0000b`));
       case 'nul_in_error':
         return json(400, '{"error":"a\u0000b"');
+      case 'nul_in_name':
+        return json(200, JSON.stringify({ ...bad, ['na\u0000me']: 1 }));
+      case 'nul_not_json':
+        return json(200, 'a\u0000b');
+      case 'half_emoji':
+        return json(200, this.#serve(type, key).replace('good', String.raw`\ud83d`));
       case 'renamed':
         return json(200, JSON.stringify({ ...bad, value: undefined, price: 1 }));
       case 'other_key':
