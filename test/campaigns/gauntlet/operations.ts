@@ -493,7 +493,7 @@ const sourceChanges: readonly Operation[] = [
       await seconds(1);
       await change(
         world,
-        `insert into pgfresh.sources (name, rate_limit_per_minute) values ('extra', 12)`,
+        `insert into pgfresh.sources (name, rate_limit_per_minute) values ('extra', 12) on conflict do nothing`,
         registration(typeNamed('extra')),
       );
       await queueByHand(world, 'extra', newKeys('after', 20));
@@ -687,6 +687,16 @@ const providerChanges: readonly Operation[] = [
       world.provider.behave(source, manner, share);
       await seconds(world.between(5, 25));
       world.provider.behave(source, 'good');
+    },
+  },
+  {
+    // Each job needs two of the ten calls per minute.
+    name: 'many are redirected',
+    weight: 1,
+    lasts: 60,
+    async run(world) {
+      world.journal.note(this.name, '12 jobs of detour are queued', { source: 'detour' }, { type: 'detour' });
+      await queueByHand(world, 'detour', newKeys('detour', 12));
     },
   },
   {

@@ -17,7 +17,7 @@ export type ProcessName = (typeof processNames)[number];
 
 const roles: Record<ProcessName, string> = {
   // The scheduler beside a worker: when they stop, one must not go on while the other drains.
-  main: 'planner,scheduler,worker',
+  main: 'planner,worker,scheduler',
   second: 'worker,gateway',
   edge: 'planner,gateway',
 };
