@@ -4,9 +4,9 @@ import { temporaryFolder } from '../../harness/folder.ts';
 import type { Campaign } from '../campaign.ts';
 import { allowances } from './allowances.ts';
 import { bystander } from './cast.ts';
-import { atRest, continuous, judgeCall, whenQuiet, type Invariant } from './invariants.ts';
+import { atRest, continuous, judgeCall, whenQuiet, type Invariant } from './invariants/index.ts';
 import { Journal } from './journal.ts';
-import { draw, heal, type Operation } from './operations.ts';
+import { draw, heal, type Operation } from './operations/index.ts';
 import { World } from './world.ts';
 
 /** After the operations everything is healed and viewed for so long: a sweep, the retries' waits, the client's minute. */

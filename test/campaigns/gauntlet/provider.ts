@@ -45,7 +45,7 @@ export class Provider {
   readonly calls: Call[] = [];
   /** The pair that each value was served for. */
   readonly #served = new Map<number, string>();
-  readonly #manners = new Map<string, { readonly manner: Manner; readonly share: number }>();
+  #behaviours: { readonly source: string; readonly manner: Manner; readonly share: number }[] = [];
   readonly #random: () => number;
   #value = 0;
   onCall: (call: Call) => void = () => {};
@@ -70,13 +70,15 @@ export class Provider {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Lets a source answer in this manner, a share of its calls; the others are good. */
-  behave(source: string, manner: Manner, share = 1): void {
-    this.#manners.set(source, { manner, share });
+  /** Lets a source answer in this manner, a share of its calls, until it is undone. The last one to begin decides. */
+  behave(source: string, manner: Manner, share = 1): () => void {
+    const behaviour = { source, manner, share };
+    this.#behaviours.push(behaviour);
+    return () => void (this.#behaviours = this.#behaviours.filter((other) => other !== behaviour));
   }
 
   behaveWell(): void {
-    this.#manners.clear();
+    this.#behaviours = [];
   }
 
   isServed(type: string, key: string, value: number): boolean {
@@ -173,8 +175,8 @@ export class Provider {
     if (!(apiKeys as readonly string[]).includes(apiKey)) return 'refused';
     if (isSecond) return 'redirected';
     if (source === 'detour') return 'redirect';
-    const { manner, share } = this.#manners.get(source) ?? { manner: 'good', share: 1 };
-    return this.#random() < share ? manner : 'good';
+    const behaviour = this.#behaviours.findLast((one) => one.source === source);
+    return behaviour && this.#random() < behaviour.share ? behaviour.manner : 'good';
   }
 
   /** A value that no other answer has. */

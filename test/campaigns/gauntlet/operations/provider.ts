@@ -1,0 +1,42 @@
+import { shaken } from '../cast.ts';
+import { manners } from '../provider.ts';
+import { newKeys, queueByHand, seconds, type Operation } from './operation.ts';
+
+/** How the provider misbehaves. */
+export const providerChanges: readonly Operation[] = [
+  {
+    name: 'the provider misbehaves',
+    weight: 8,
+    lasts: 26,
+    async run(world) {
+      const source = world.pick(shaken);
+      const manner = world.pick(manners);
+      const share = world.pick([0.3, 0.7, 1]);
+      world.journal.note(this.name, `${source}: ${manner}, ${share * 100} % of the answers`, { source });
+      const undo = world.provider.behave(source, manner, share);
+      await seconds(world.between(5, 25));
+      undo();
+    },
+  },
+  {
+    // Each job needs two of the ten calls per minute.
+    name: 'many are redirected',
+    weight: 1,
+    lasts: 60,
+    async run(world) {
+      world.journal.note(this.name, '12 jobs of detour are queued', { source: 'detour' }, { type: 'detour' });
+      await queueByHand(world, 'detour', newKeys('detour', 12));
+    },
+  },
+  {
+    name: 'the provider says too many for long',
+    weight: 1,
+    lasts: 96,
+    async run(world) {
+      world.journal.note(this.name, 'gamma: 429 without Retry-After for 95 s', { source: 'gamma' });
+      const undo = world.provider.behave('gamma', 'too_many');
+      await seconds(95);
+      undo();
+    },
+  },
+];

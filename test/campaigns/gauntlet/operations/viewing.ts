@@ -1,0 +1,96 @@
+import { change, lookAtAny, newKeys, seconds, setRate, users, type Operation } from './operation.ts';
+
+/** What viewers do. */
+export const viewing: readonly Operation[] = [
+  {
+    name: 'look by SQL',
+    weight: 8,
+    lasts: 1,
+    async run(world) {
+      const { type, key } = lookAtAny(world);
+      const user = world.pick(users);
+      world.journal.note(this.name, `${user} looks at ${type} ${key}`, { type, key });
+      await world.sql.look(user, type, key);
+    },
+  },
+  {
+    name: 'leave by SQL',
+    weight: 6,
+    lasts: 1,
+    async run(world) {
+      const look = world.pick(world.sql.looks.filter(({ user }) => users.includes(user)));
+      if (!look) return;
+      world.journal.note(this.name, `${look.user} leaves ${look.type} ${look.key}`, look);
+      await world.sql.leave(look.user, look.type, look.key);
+    },
+  },
+  {
+    name: 'fall silent',
+    weight: 1,
+    lasts: 1,
+    async run(world) {
+      const look = world.pick(world.sql.looks.filter(({ user }) => users.includes(user)));
+      if (!look) return;
+      world.journal.note(this.name, `${look.user} is silent about ${look.type} ${look.key}`, look);
+      world.sql.fallSilent(look.user, look.type, look.key);
+    },
+  },
+  {
+    name: 'look on a page',
+    weight: 8,
+    lasts: 1,
+    async run(world) {
+      const { type, key } = lookAtAny(world);
+      const page = world.pick(world.pages);
+      world.journal.note(this.name, `page ${page.name} looks at ${type} ${key}`, { type, key });
+      page.look(type, key);
+    },
+  },
+  {
+    name: 'leave a page',
+    weight: 6,
+    lasts: 1,
+    async run(world) {
+      const page = world.pick(world.pages);
+      const look = world.pick(page.looks);
+      if (!look) return;
+      world.journal.note(this.name, `page ${page.name} leaves ${look.type} ${look.key}`, look);
+      page.leave(look.type, look.key);
+    },
+  },
+  {
+    name: 'refresh now',
+    weight: 2,
+    lasts: 1,
+    async run(world) {
+      const page = world.pick(world.pages);
+      const look = world.pick(page.looks);
+      if (!look) return;
+      world.journal.note(this.name, `page ${page.name} refreshes ${look.type} ${look.key}`, look);
+      void page.refreshNow(look.type, look.key);
+    },
+  },
+  {
+    // More jobs than the source has calls, and nobody looks any more when their turn comes.
+    name: 'a crowd comes and goes',
+    weight: 2,
+    alone: 'beta',
+    lasts: 125,
+    async run(world) {
+      const keys = newKeys('crowd', 25);
+      world.journal.note(
+        this.name,
+        `beta has 6 calls per minute, a crowd looks at ${keys[0]} to ${keys.at(-1)}`,
+        { source: 'beta' },
+        { type: 'rates' },
+      );
+      await change(world, setRate('beta', 6));
+      for (const key of keys) await world.sql.look('crowd', 'rates', key);
+      await seconds(3);
+      for (const key of keys) await world.sql.leave('crowd', 'rates', key);
+      world.journal.note(this.name, 'the crowd has left', { source: 'beta' }, { type: 'rates' });
+      await seconds(115);
+      await change(world, setRate('beta', 40));
+    },
+  },
+];
