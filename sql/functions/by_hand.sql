@@ -86,7 +86,7 @@ end
 $$;
 comment on function pgfresh.reset_job_immediate(bigint, int) is
   'Makes a running job ready again at once, without counting a retry: '
-  'for deadlocks and other failures that are not the job''s.';
+  'for deadlocks and other failures that are not the job''s. After the fifth time it counts as a retry.';
 
 create or replace function pgfresh.cancel_queue_jobs(
   p_job_ids bigint[] default null, p_data_type text default null, p_source text default null,

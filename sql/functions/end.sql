@@ -120,7 +120,7 @@ begin
     coalesce(r.empty_rows = 'delete', false),
     -- Most ends change nothing about their source, and then its row is not written.
     (
-      select s.failure_streak > 0 or s.breaker_opened_at is not null
+      select s.failure_streak > 0 or s.unhinted_holds > 0 or s.breaker_opened_at is not null
         or s.last_success_at > v_now - interval '10 seconds' is not true
       from pgfresh.sources as s
       where s.id = v_source

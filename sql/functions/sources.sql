@@ -316,22 +316,23 @@ as $$
 declare
   v_source record;
 begin
-  select s.failure_streak, s.last_success_at, s.breaker_opened_at is not null and s.probe_job = any (p_ids) as probed
+  select s.failure_streak, s.unhinted_holds, s.last_success_at,
+    s.breaker_opened_at is not null and s.probe_job = any (p_ids) as probed
   into v_source
   from pgfresh.sources as s
   where s.id = p_source_id;
   if v_source.probed then
     update pgfresh.sources
-    set failure_streak = 0, streak_since = null, last_success_at = p_now, recent_retries = '{}',
+    set failure_streak = 0, streak_since = null, unhinted_holds = 0, last_success_at = p_now, recent_retries = '{}',
       breaker_opened_at = null, probe_job = null,
       paused_until = case when paused_by in ('breaker', 'credentials') is not true then paused_until end,
       paused_by = case when paused_by in ('breaker', 'credentials') is not true then paused_by end,
       pause_reason = case when paused_by in ('breaker', 'credentials') is not true then pause_reason end
     where id = p_source_id;
     perform pgfresh.wake_workers();
-  elsif v_source.failure_streak > 0 then
+  elsif v_source.failure_streak > 0 or v_source.unhinted_holds > 0 then
     update pgfresh.sources
-    set failure_streak = 0, streak_since = null, last_success_at = p_now
+    set failure_streak = 0, streak_since = null, unhinted_holds = 0, last_success_at = p_now
     where id = p_source_id;
   elsif v_source.last_success_at is null or v_source.last_success_at < p_now - interval '10 seconds' then
     -- Only for people to see, so nobody waits for it, and it is written now and then.
@@ -570,31 +571,40 @@ declare
   v_now timestamptz := pgfresh.clock();
   -- A header is not a reason to stand still for a year.
   v_until timestamptz := least(p_until, v_now + interval '1 day');
-  v_paused timestamptz;
+  v_source pgfresh.sources;
 begin
   perform pgfresh.require_reason('p_reason', p_reason);
-  if p_until is null then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      'p_until must not be null',
-      'Pass the time before which the provider does not want to be called.');
-  end if;
-  select paused_until into v_paused from pgfresh.sources where id = p_source_id;
+  select * into v_source from pgfresh.sources where id = p_source_id for no key update;
   if not found then
     perform pgfresh.refuse('PGF_SOURCE_UNKNOWN',
       format('there is no source %s', coalesce(p_source_id::text, 'null')),
       'Pass the source_id of the claimed job.');
   end if;
-  if v_until > greatest(v_now, v_paused) then
-    update pgfresh.sources
-    set paused_until = v_until, paused_by = 'provider', pause_reason = p_reason
-    where id = p_source_id and (paused_until is null or paused_until < v_until)
-    returning paused_until into v_paused;
+  if p_until is null then
+    -- What comes back while it is held was called before, and says the same thing once.
+    if v_source.paused_until > v_now then
+      return v_source.paused_until;
+    end if;
+    v_until := v_now + least(interval '1 hour', interval '10 seconds' * power(2, least(v_source.unhinted_holds, 12)))
+      * (0.75 + random() / 4);
+    perform pgfresh.warn('limit_without_hint', v_source.name,
+      format('The provider of %s refuses calls as too many and does not say for how long: left alone for %s, '
+        'longer each time.', v_source.name, pgfresh.in_words(date_trunc('second', v_until - v_now))),
+      'Set rate_limit_per_minute of the source to what the provider allows.');
   end if;
-  return v_paused;
+  if v_until > greatest(v_now, v_source.paused_until) then
+    update pgfresh.sources
+    set paused_until = v_until, paused_by = 'provider', pause_reason = p_reason,
+      unhinted_holds = case when p_until is null then least(unhinted_holds + 1, 100) else unhinted_holds end
+    where id = p_source_id
+    returning paused_until into v_source.paused_until;
+  end if;
+  return v_source.paused_until;
 end
 $$;
 comment on function pgfresh.hold_source(int, timestamptz, text) is
   'The provider asked to be left alone until then (Retry-After, x-ratelimit): nobody calls the source earlier. '
+  'Null if it did not say until when: then for 10 s, doubled each time until a call succeeds, at most an hour. '
   'At most a day from now; never shortens a pause. Returns until when it is paused.';
 
 create or replace function pgfresh.pause_source(
@@ -632,8 +642,8 @@ begin
   perform from pgfresh.sources where id = v_source.id for no key update;
   update pgfresh.sources
   set paused_until = null, paused_by = null, pause_reason = null,
-    breaker_opened_at = null, probe_job = null, failure_streak = 0, streak_since = null, recent_retries = '{}',
-    denied_keys = '{}'
+    breaker_opened_at = null, probe_job = null, failure_streak = 0, streak_since = null, unhinted_holds = 0,
+    recent_retries = '{}', denied_keys = '{}'
   where id = v_source.id
     and (paused_until is not null or breaker_opened_at is not null or failure_streak > 0 or recent_retries <> '{}'
       or denied_keys <> '{}');

@@ -295,6 +295,31 @@ $$;
 comment on function pgfresh.mark_ends(pgfresh.job_end[]) is
   'Tells those who watch the pairs that their state has changed. A part of fail_jobs, put_back_jobs and cancel_jobs.';
 
+-- Each time may have cost a call, so it does not go on without a bound, whoever puts it back and why.
+create or replace function pgfresh.put_back_end(p_end pgfresh.job_end, p_now timestamptz) returns pgfresh.job_end
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  p_end.next_at := p_now;
+  if p_end.put_backs < 5 then
+    p_end.put_backs := p_end.put_backs + 1;
+    p_end.status := 'pending';
+  elsif p_end.retries >= p_end.max_retries then
+    p_end.status := 'failed';
+  else
+    p_end.status := 'retryable';
+    if not p_end.rerun then
+      p_end.next_at := p_now + pgfresh.retry_delay(p_end.retries, p_end.priority);
+    end if;
+  end if;
+  return p_end;
+end
+$$;
+comment on function pgfresh.put_back_end(pgfresh.job_end, timestamptz) is
+  'Decides about a job that is put back: ready at once, or after the fifth time as if it had failed. '
+  'A part of fail_jobs and put_back_jobs.';
+
 /*
   What the provider refuses because of an API key has not failed: it waits for a key that is accepted. But one that
   tried a refused key has used up one of its retries, and comes after others: it may be this pair that is refused, and
@@ -347,11 +372,11 @@ begin
       v_end := v_ends[i];
       continue when v_end.source_id <> v_key.source_id or v_end.api_key <> v_key.api_key
         or v_end.outcome <> v_key.outcome or v_end.id = any (v_alone);
-      v_end.status := 'pending';
-      v_end.next_at := p_now;
       if v_end.claimed_at >= v_opened_at then
         v_end.status := case when v_end.retries >= v_end.max_retries then 'failed' else 'retryable' end;
         v_end.next_at := v_until;
+      else
+        v_end := pgfresh.put_back_end(v_end, p_now);
       end if;
       v_ends[i] := v_end;
     end loop;
@@ -511,8 +536,6 @@ begin
   end if;
   for i in 1..cardinality(v_ends) loop
     v_end := v_ends[i];
-    v_end.next_at := v_now;
-    v_end.status := 'pending';
     v_end.outcome := coalesce(v_end.outcome, case when p_lost then 'worker_lost' else 'interrupted' end);
     if p_lost then
       -- Nobody knows whether a lost call was made and what it has cost, so it counts as it was reserved.
@@ -520,8 +543,9 @@ begin
       v_end.calls := 1;
       v_end.lost := v_end.lost + 1;
       v_end.status := case when v_end.lost >= 3 then 'failed' else 'pending' end;
+      v_end.next_at := v_now;
     else
-      v_end.put_backs := v_end.put_backs + 1;
+      v_end := pgfresh.put_back_end(v_end, v_now);
     end if;
     v_ends[i] := v_end;
   end loop;
@@ -537,6 +561,7 @@ end
 $$;
 comment on function pgfresh.put_back_jobs(jsonb, boolean) is
   'Makes running jobs ready again at once, without counting a retry: the job is not to blame. '
+  'That happens to a job five times at most; from then on it counts as a retry and waits like one. '
   'p_ends is as for fail_jobs, without permanent and counts. '
   'p_lost says that their holder is gone: what they have cost is booked as it was reserved, '
   'and at the third time the job fails. '

@@ -126,6 +126,7 @@ export type WarningCode =
   | 'rows_not_evicted'
   | 'answer_without_length'
   | 'answer_overlong'
+  | 'limit_without_hint'
   | 'changes_unseen'
   | 'triggers_left';
 

@@ -4,7 +4,6 @@ import { outcomes } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 import type { Fetched } from './refresher.ts';
 
-const defaultHoldMs = 10_000;
 // A provider that says "again at once", or whose clock is behind, would be asked without end: such a job counts no retry.
 const shortestHoldMs = 1_000;
 const longestReason = 1_000;
@@ -19,10 +18,12 @@ export async function holdIfAsked(db: Queryable, type: RefreshType, answers: rea
     'refusal' in fetched && outcomes[fetched.refusal.outcome].nextLook === 'source' ? [fetched] : [],
   );
   const waits = [
-    ...limited.map(({ retryAfterMs }) => Math.max(shortestHoldMs, retryAfterMs ?? defaultHoldMs)),
+    ...limited.flatMap(({ retryAfterMs: ms }) => (ms === undefined ? [] : Math.max(shortestHoldMs, ms))),
     ...answers.flatMap(({ retryAfterMs }) => retryAfterMs ?? []),
   ];
-  const ms = Math.max(0, ...waits);
+  const longest = Math.max(0, ...waits);
+  if (longest === 0 && limited.length === 0) return;
   const reason = limited[0]?.refusal.message ?? 'the provider says that its limit is used up';
-  if (ms > 0) await holdSource(db, type.sourceId, ms, reason.slice(0, longestReason));
+  const ms = longest > 0 ? longest : undefined;
+  await holdSource(db, type.sourceId, ms, reason.slice(0, longestReason));
 }

@@ -20,8 +20,13 @@ export async function resumeSource(db: Queryable, name: string): Promise<SourceH
   return showSource(db, name);
 }
 
-/** The provider asked to be left alone for so long: nobody calls the source meanwhile. */
-export async function holdSource(db: Queryable, sourceId: number, ms: number, reason: string): Promise<void> {
+/** The provider asked to be left alone for so long, or did not say for how long: nobody calls the source meanwhile. */
+export async function holdSource(
+  db: Queryable,
+  sourceId: number,
+  ms: number | undefined,
+  reason: string,
+): Promise<void> {
   const until = 'pgfresh.clock() + make_interval(secs => $2::float8 / 1000)';
   await db.query(`select pgfresh.hold_source($1::int, ${until}, $3::text)`, [sourceId, ms, reason]);
 }

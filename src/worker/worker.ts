@@ -289,6 +289,11 @@ export class Worker extends Service {
     if (locked) this.#knownLocks.add(type.id);
     else this.#knownLocks.delete(type.id);
     this.#work.wake();
+    if (!locked) return;
+    const note = 'select pgfresh.note_type_timeout($1::int, $2::text, $3::text)';
+    void this.#options.db
+      .query(note, [type.id, 'commit', `${type.table.name} is locked`])
+      .catch((error: unknown) => this.#failed('end', error));
   }
 
   #release(jobs: readonly number[]): void {

@@ -68,6 +68,10 @@ const happen: Record<JobEvent, (token: Token) => Promise<unknown>> = {
   },
   failed_permanently: (token) => turnBack(token, 'fail'),
   put_back: (token) => turnBack(token, 'put_back'),
+  put_back_too_often: async (token) => {
+    await db.query('update pgfresh.job set put_backs = 5 where id = $1::bigint', [token.id]);
+    return turnBack(token, 'put_back');
+  },
   lost: (token) => turnBack(token, 'lost'),
   lost_three_times: async (token) => {
     await db.query('update pgfresh.job set lost = 2 where id = $1::bigint', [token.id]);
