@@ -6,6 +6,7 @@ import { readFunctions, readRelations, type SqlFunction, type SqlRelation } from
 /** The files of `sql/functions`, in the order of the page. A file with functions that is not here fails the page. */
 const topics: Readonly<Record<string, string>> = {
   registry: 'The registry',
+  registry_changes: 'Changes of the registry',
   names: 'Names in the registry',
   resolution: 'What registry rows mean',
   staleness: 'Staleness, and what users are asked',

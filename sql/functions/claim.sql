@@ -3,12 +3,13 @@ do $$ begin
     create type pgfresh.claimed_job as (
       id bigint, attempt int, type_id int, key text, source_id int, band smallint, lane smallint, priority int,
       est_bytes bigint, retries int, metadata jsonb,
-      use_by timestamptz, api_key smallint);
+      use_by timestamptz, api_key smallint, definition bigint);
   end if;
 end $$;
 comment on type pgfresh.claimed_job is
   'A job as claim_jobs returns it. Id and attempt together are the token by which it is ended. '
-  'Of a source with a rate, it has one call, to be sent by use_by with that API key, or not at all.';
+  'Of a source with a rate, it has one call, to be sent by use_by with that API key, or not at all. '
+  'What was fetched under another definition than this one is not written.';
 
 /*
   The lanes of these data types in which jobs are ready, each with its first job: a loose scan of the ready index, one
@@ -611,9 +612,11 @@ declare
   v_idle boolean;
   v_due boolean;
   v_stopped boolean;
-  -- The data types that may be claimed, and the source of each; those of sources without limits, and the other sources.
+  -- The data types that may be claimed, with the source and the definition of each; those of sources without limits,
+  -- and the other sources.
   v_types int[];
   v_sources_of int[];
+  v_definitions bigint[];
   v_free int[];
   v_limited int[];
   v_picked record;
@@ -668,10 +671,10 @@ begin
     (select true from pgfresh.job as j where j.state = 'w' and j.run_at <= v_now order by j.run_at limit 1),
     (select true from pgfresh.spending_stop),
     array(select b.type_id from pgfresh.breaker as b where b.type_id is not null and b.opened_at is not null),
-    t.types, t.sources, t.free, t.limited
-  into v_idle, v_due, v_stopped, v_left_alone, v_types, v_sources_of, v_free, v_limited
+    t.types, t.sources, t.definitions, t.free, t.limited
+  into v_idle, v_due, v_stopped, v_left_alone, v_types, v_sources_of, v_definitions, v_free, v_limited
   from (
-    select array_agg(r.type_id) as types, array_agg(r.source_id) as sources,
+    select array_agg(r.type_id) as types, array_agg(r.source_id) as sources, array_agg(r.definition) as definitions,
       array_agg(r.type_id) filter (where not g.guarded) as free,
       array_agg(distinct r.source_id) filter (where g.guarded) as limited
     from pgfresh.data_type_registry as r
@@ -802,12 +805,13 @@ begin
       est_bytes = case
         when j.est_bytes = 0 then coalesce(v_reserved[array_position(v_called, j.id)], 0) else j.est_bytes
       end,
+      definition = v_definitions[array_position(v_types, j.type_id)],
       api_key = v_api_keys[array_position(v_called, j.id)]
     where j.id = any (v_ids) and (select named.new from named)
     returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.lane, j.priority,
       j.est_bytes, j.retries::int, j.metadata,
       case when j.source_id = any (v_rated) then v_use_by end,
-      j.api_key;
+      j.api_key, j.definition;
   if not found then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       format('p_request %s has named a claim before', p_request),

@@ -44,6 +44,10 @@ declare
   v_outcome text := 'fresh';
   v_api_keys smallint[]; v_claimed_at timestamptz;
   v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_calls bigint; v_ended bigint;
+  v_definition bigint; v_changed boolean; v_needed boolean;
+  -- Of jobs that were claimed from several sources: what to settle with each.
+  v_by_source jsonb;
+  v_part record;
 begin
   perform pgfresh.require_ends(p_ids, p_attempts, p_bytes, p_requests);
   if num_nonnulls(p_calls, p_fetch_ms, p_validate_ms, p_commit_ms) > 0 then
@@ -72,6 +76,9 @@ begin
         select pgfresh.token_of(e.id, e.attempt, e.request)
         from unnest(p_ids, p_attempts, p_requests) as e(id, attempt, request)
       ))
+      -- What was fetched under another definition of the data type is put back by the caller.
+      and (j.definition is null
+        or (j.type_id, j.definition) in (select r.type_id, r.definition from pgfresh.data_type_registry as r))
     returning j.*
   ), measured as (
     select ended.*, e.bytes, coalesce(v_outcome, e.outcome) as outcome, coalesce(e.calls, 1) as calls,
@@ -96,14 +103,25 @@ begin
     array_agg(outcome), array_agg(row_at), array_agg(asked_at), array_agg(source_at),
     array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
     array_agg(coalesce(api_key, 1::smallint)) filter (where calls > 0), max(claimed_at),
-    min(type_id), max(type_id), min(source_id),
-    sum(reserved), sum(bytes), sum(calls), (select count(*) from ended)
+    min(type_id), max(type_id), min(source_id), max(definition),
+    sum(reserved), sum(bytes), sum(calls), (select count(*) from ended),
+    case when min(source_id) <> max(source_id) then (
+      select jsonb_agg(to_jsonb(s))
+      from (
+        select m.source_id, sum(m.reserved) as reserved, sum(m.bytes) as bytes, sum(m.calls) as calls,
+          array_agg(m.id) filter (where m.calls > 0) as called
+        from measured as m
+        group by m.source_id
+        order by m.source_id
+      ) as s
+    ) end
   into v_done, v_keys, v_sizes,
     v_outcomes, v_rows, v_asked, v_at_source,
     v_called, v_again,
     v_api_keys, v_claimed_at,
-    v_type_low, v_type_high, v_source,
-    v_reserved, v_bytes, v_calls, v_ended
+    v_type_low, v_type_high, v_source, v_definition,
+    v_reserved, v_bytes, v_calls, v_ended,
+    v_by_source
   from measured;
   -- More than was ended: one job twice. Less: attempts that make no sense and are the token of another job.
   if v_type_low <> v_type_high or v_ended <> coalesce(cardinality(v_done), 0) then
@@ -169,8 +187,20 @@ begin
   insert into pgfresh.due (due_at, type_id, key)
   select f.due_at, v_type_low, f.key from freed as f where f.demanded
   on conflict do nothing;
+  /*
+    Once more, now that the pairs are ours: a change that has committed meanwhile has not told them, because it leaves
+    out what others have locked. One that commits later tells them afterwards.
+  */
+  select v_definition <> r.definition, exists (select from pgfresh.type_dependency as d where d.needs_id = r.type_id)
+  into v_changed, v_needed
+  from pgfresh.data_type_registry as r
+  where r.type_id = v_type_low;
+  if v_changed then
+    raise serialization_failure using
+      message = 'the data type was changed while its jobs were being ended', hint = 'Run the transaction again.';
+  end if;
   -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
-  if exists (select from pgfresh.type_dependency where needs_id = v_type_low) then
+  if v_needed then
     with recursive dependent (type_id) as (
       select type_id from pgfresh.type_dependency where needs_id = v_type_low
       union
@@ -198,7 +228,17 @@ begin
   if v_again is not null then
     perform pgfresh.run_again(v_again, v_now);
   end if;
-  if v_noteworthy and v_called is not null then
+  if v_by_source is not null then
+    v_api_keys := '{}';
+    for v_part in
+      select s.*
+      from jsonb_to_recordset(v_by_source)
+        as s(source_id int, reserved bigint, bytes bigint, calls bigint, called bigint[])
+    loop
+      perform pgfresh.note_success(v_part.source_id, v_part.called, v_now) where v_part.called is not null;
+      perform pgfresh.settle_usage(v_part.source_id, v_part.reserved, v_part.bytes, v_part.calls);
+    end loop;
+  elsif v_noteworthy and v_called is not null then
     perform pgfresh.note_success(v_source, v_called, v_now);
   end if;
   if v_called is not null and (
@@ -210,7 +250,9 @@ begin
       case when v_outcome = 'older_source' then v_called end,
       v_claimed_at, v_now);
   end if;
-  perform pgfresh.settle_usage(v_source, v_reserved, v_bytes, v_calls);
+  if v_by_source is null then
+    perform pgfresh.settle_usage(v_source, v_reserved, v_bytes, v_calls);
+  end if;
   if v_sizes is not null then
     perform pgfresh.learn_size(v_type_low, v_sizes);
   end if;
@@ -247,16 +289,18 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   with ended as (
-    select h.*, nextval('pgfresh.job_id') as next_id
+    -- By the source that the data type has now.
+    select h.*, r.source_id, r.estimated_data_size_bytes, nextval('pgfresh.job_id') as next_id
     from (
-      select id, type_id, source_id, key, priority, metadata
+      select id, type_id, key, priority, metadata
       from pgfresh.history_succeeded
       where id = any (p_ended) and ended_at = p_now
       union all
-      select id, type_id, source_id, key, priority, metadata
+      select id, type_id, key, priority, metadata
       from pgfresh.history_other
       where id = any (p_ended) and ended_at = p_now
     ) as h
+    join pgfresh.data_type_registry as r on r.type_id = h.type_id
   ), opened as (
     update pgfresh.pairs as p
     set job_id = e.next_id, due_at = 'infinity', next_ask_at = null
@@ -273,8 +317,7 @@ begin
   cross join lateral (
     select coalesce(
       (select t.estimated_bytes from pgfresh.type_stats as t where t.type_id = e.type_id),
-      (select r.estimated_data_size_bytes from pgfresh.data_type_registry as r where r.type_id = e.type_id),
-      0) as estimate
+      e.estimated_data_size_bytes) as estimate
   ) as bytes;
 end
 $$;

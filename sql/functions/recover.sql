@@ -225,6 +225,7 @@ declare
   v_lost int := 0;
   v_workers int := 0;
   v_silent int;
+  v_strays boolean;
 begin
   perform pgfresh.require_range('p_limit', p_limit, 1, 10000);
   perform pgfresh.require_range('p_expected_gap in seconds', extract(epoch from p_expected_gap), 1, 86400);
@@ -236,7 +237,10 @@ begin
       or v_now - pg_postmaster_start_time() between interval '0' and interval '15 seconds' then
     v_recovery.trust_leases_from := v_now + interval '15 seconds';
   end if;
-  update pgfresh.recovery set ran_at = v_now, trust_leases_from = v_recovery.trust_leases_from;
+  v_strays := v_recovery.strays_at <= v_now - interval '1 minute' or v_recovery.strays_at > v_now;
+  update pgfresh.recovery
+  set ran_at = v_now, trust_leases_from = v_recovery.trust_leases_from,
+    strays_at = case when v_strays then v_now else strays_at end;
   -- One that has retired while a claim of it was on its way has no row any more.
   v_retired := array(
     select distinct c.worker
@@ -262,6 +266,9 @@ begin
     end loop;
   end if;
   v_silent := pgfresh.recover_silent_jobs(p_limit);
+  if v_strays or exists (select from pgfresh.registry_change) then
+    perform pgfresh.follow_changes(v_now, v_strays);
+  end if;
   -- Claims of SQL clients have no worker whose heartbeat would tidy them up.
   delete from pgfresh.claim as c
   where c.worker is null and c.claimed_at < v_now - interval '1 minute'
@@ -275,6 +282,7 @@ begin
 end
 $$;
 comment on function pgfresh.recover_stuck_jobs(interval, int) is
-  'Takes back the jobs of workers whose lease has ended and jobs without progress. '
+  'Takes back the jobs of workers whose lease has ended and jobs without progress, '
+  'and brings changes of the registry to jobs that were locked then. '
   'Run it every few seconds, or every minute from cron; '
   'p_expected_gap is how long the pause between two runs may be before it is taken for a pause of the database.';

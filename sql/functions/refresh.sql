@@ -1,11 +1,12 @@
 /*
   The first statement of a commit of ends: locks the jobs that still run in the given attempt, in the order in which
   every end locks them. Of the others it tells which have ended, so that a commit which was never confirmed is
-  recognised when it is run again.
+  recognised when it is run again. Rows of a data type that was changed since the claim are not written: they may be of
+  another source, or for another table.
 */
 create or replace function pgfresh.fence_jobs(
   p_type_id int, p_ids bigint[], p_attempts int[], p_keys text[], p_requests uuid[] default null)
-returns table (ours bigint[], done bigint[], now timestamptz)
+returns table (ours bigint[], done bigint[], outdated bigint[], now timestamptz)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -25,17 +26,24 @@ begin
   now := pgfresh.clock();
   -- The end marks the pairs; the triggers need not do it for the rows.
   perform set_config('pgfresh.ending', p_type_id::text, true);
-  ours := array(
-    select j.id
+  select coalesce(array_agg(j.id) filter (where not j.is_outdated), '{}'),
+    coalesce(array_agg(j.id) filter (where j.is_outdated), '{}')
+  into ours, outdated
+  from (
+    select j.id,
+      j.definition is distinct from coalesce(
+        (select r.definition from pgfresh.data_type_registry as r where r.type_id = p_type_id), 0)
+        and j.definition is not null as is_outdated
     from pgfresh.job as j
     where j.id = any (p_ids) and j.state = 'x'
       and pgfresh.token_of(j.id, j.attempt, case when p_requests is not null then j.request end) = any (array(
         select pgfresh.token_of(e.id, e.attempt, e.request)
         from unnest(p_ids, p_attempts, p_requests) as e(id, attempt, request)
       ))
-    order by j.id for update);
+    order by j.id for update
+  ) as j;
   done := '{}';
-  if cardinality(ours) < cardinality(p_ids) then
+  if cardinality(ours) + cardinality(outdated) < cardinality(p_ids) then
     done := array(
       select e.id
       from unnest(p_ids, p_keys) as e(id, key)
@@ -49,7 +57,8 @@ end
 $$;
 comment on function pgfresh.fence_jobs(int, bigint[], int[], text[], uuid[]) is
   'Locks jobs of one data type that still run in the given attempt, under the given claims if they are said, '
-  'and returns their ids, the ids of those that have ended already, and the time. '
+  'and returns their ids, the ids of those that have ended already, '
+  'the ids of those whose data type has another definition now, which must be put back, and the time. '
   'Call it first in the transaction that writes their rows and ends them.';
 
 create or replace function pgfresh.keep_refused_answer(

@@ -18,10 +18,20 @@ begin
         'Insert one into pgfresh.sources first.'));
   end if;
   new.fetcher := coalesce(new.fetcher, new.data_type);
+  new.definition := case
+    when tg_op = 'INSERT' then 1
+    else old.definition + (
+      row(old.source_id, old.fetcher, old.table_name, old.key_columns, old.timestamp_column,
+        old.source_timestamp_field, old.normalise, old.empty_rows)
+      is distinct from row(new.source_id, new.fetcher, new.table_name, new.key_columns, new.timestamp_column,
+        new.source_timestamp_field, new.normalise, new.empty_rows))::int
+  end;
   return new;
 end
 $$;
-comment on function pgfresh.complete_registry_row() is 'Trigger of the registry: a source is given by its name.';
+comment on function pgfresh.complete_registry_row() is
+  'Trigger of the registry: a source is given by its name, '
+  'and the definition grows with each change of what a fetch or a write depends on.';
 
 /*
   Whether pairs are stale is asked all the time, so each data type has a function of its own for it, whose plan is kept.
@@ -102,6 +112,12 @@ begin
   select distinct new.type_id, r.type_id
   from unnest(new.depends_on) as name
   join pgfresh.data_type_registry as r on r.data_type = name;
+  -- Those that name it, though it was deleted or had another name for a while.
+  insert into pgfresh.type_dependency (type_id, needs_id)
+  select r.type_id, new.type_id
+  from pgfresh.data_type_registry as r
+  where new.data_type = any (r.depends_on) and r.type_id <> new.type_id
+  on conflict do nothing;
   if exists (
     with recursive needed (type_id) as (
       select needs_id from pgfresh.type_dependency where type_id = new.type_id
@@ -120,27 +136,17 @@ $$;
 comment on function pgfresh.keep_resolution() is
   'Trigger of the registry: looks up what a row names and refuses what does not resolve.';
 
--- What nobody can name any more is not fetched any more either; what its calls have cost stays in the ledger.
+/*
+  Before its row goes: who is just subscribing is done, and who comes later finds no data type. Its jobs and pairs
+  follow when the transaction commits.
+*/
 create or replace function pgfresh.forget_type() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- The row is locked before this runs: who is just subscribing is done, and who comes later finds no data type.
   delete from pgfresh.active_subscriptions where type_id = old.type_id;
   delete from pgfresh.node_demand where type_id = old.type_id;
-  -- Without their pairs nobody would ever take them, and they would be in the way of others.
-  delete from pgfresh.demand_change where type_id = old.type_id;
-  perform pgfresh.cancel_jobs(array(select id from pgfresh.job where type_id = old.type_id));
-  delete from pgfresh.due where type_id = old.type_id;
-  delete from pgfresh.pairs where type_id = old.type_id;
-  -- After the jobs and pairs: whoever had one of those may have written these.
-  delete from pgfresh.hold where type_id = old.type_id;
-  delete from pgfresh.breaker where type_id = old.type_id;
-  delete from pgfresh.type_losses where type_id = old.type_id;
-  delete from pgfresh.type_stats where type_id = old.type_id;
-  delete from pgfresh.refused_answer where type_id = old.type_id;
-  delete from pgfresh.refused_pair where type_id = old.type_id;
   perform pgfresh.write_check(old.type_id, null, false);
   delete from pgfresh.watched_type where type_id = old.type_id;
   perform pgfresh.drop_change_functions(old.type_id);
@@ -148,39 +154,30 @@ begin
 end
 $$;
 comment on function pgfresh.forget_type() is
-  'Trigger of the registry: cancels the open jobs of a data type that is removed, and forgets its pairs.';
+  'Trigger of the registry: forgets the demand of a data type that is removed, and drops its functions.';
 
-/*
-  When a pair is asked for again was said by the TTL of that time. One that has become shorter, from days to minutes,
-  would leave missing rows alone for those days. Pairs that somebody has locked are just being decided about.
-*/
-create or replace function pgfresh.follow_ttl() returns trigger
+-- Its data types would have no source any more, and no foreign key tells which they are.
+create or replace function pgfresh.refuse_used_source() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_types text := (
+    select string_agg(data_type, ', ' order by data_type) from pgfresh.data_type_registry where source_id = old.id);
 begin
-  update pgfresh.pairs as p
-  set next_ask_at = case p.outcome
-    when 'empty' then p.empty_at + coalesce(new.empty_ttl, new.ttl)
-    when 'older_source' then p.ok_at + new.ttl
-    else least(p.next_ask_at, p.ok_at + new.ttl)
-  end
-  where p.type_id = new.type_id and p.key = any (array(
-    select w.key
-    from pgfresh.pairs as w
-    where w.type_id = new.type_id and w.next_ask_at > (select pgfresh.clock()) and w.job_id is null
-      and w.outcome in ('empty', 'older_source', 'fresh', 'unchanged')
-    order by w.key
-    for update skip locked));
-  return null;
+  if v_types is not null then
+    perform pgfresh.refuse_registry(
+      format('the source %s has data types: %s', old.name, left(v_types, 200)),
+      'Give them another source, or delete them, before it is deleted.');
+  end if;
+  return old;
 end
 $$;
-comment on function pgfresh.follow_ttl() is
-  'Trigger of the registry: pairs that are left alone until a time that a TTL has said follow a new TTL.';
+comment on function pgfresh.refuse_used_source() is
+  'Trigger of sources: one that has data types cannot be deleted.';
+create or replace trigger refuse_used_source before delete on pgfresh.sources
+  for each row execute function pgfresh.refuse_used_source();
 
-create or replace trigger follow_ttl after update of ttl, empty_ttl on pgfresh.data_type_registry
-  for each row when (old.ttl is distinct from new.ttl or old.empty_ttl is distinct from new.empty_ttl)
-  execute function pgfresh.follow_ttl();
 create or replace trigger forget_type before delete on pgfresh.data_type_registry
   for each row execute function pgfresh.forget_type();
 create or replace trigger complete_registry_row before insert or update on pgfresh.data_type_registry

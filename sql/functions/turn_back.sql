@@ -137,10 +137,11 @@ begin
   from (
     select e.id, e.attempt, e.request, e.bytes, e.calls, e.fetch_ms, e.validate_ms, e.outcome, e.error,
       e.permanent, e.counts, j.type_id, j.key, j.source_id, j.api_key, j.priority, j.claimed_at, j.reserved,
-      j.retries, r.max_retries, j.lost, j.put_backs, j.rerun
+      j.retries, coalesce(r.max_retries, 0) as max_retries, j.lost, j.put_backs, j.rerun
     from pgfresh.job as j
     join jsonb_populate_recordset(null::pgfresh.job_end, p_ends) as e on e.id = j.id
-    join pgfresh.data_type_registry as r on r.type_id = j.type_id
+    -- What is left of a data type that is gone can be ended too.
+    left join pgfresh.data_type_registry as r on r.type_id = j.type_id
     where j.id = any (v_ids) and j.state = 'x' and j.attempt = e.attempt and j.request = coalesce(e.request, j.request)
     order by j.id for update of j
   ) as t;
@@ -178,6 +179,9 @@ begin
     worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0, api_key = null,
     -- A retry is the run that was asked for while this one ran.
     rerun = j.rerun and e.status = 'pending',
+    -- It has settled with the source that it was claimed for, and goes on with the one that its data type has now.
+    source_id = coalesce(
+      (select r.source_id from pgfresh.data_type_registry as r where r.type_id = j.type_id), j.source_id),
     retries = j.retries + (e.status = 'retryable')::int, lost = e.lost, put_backs = e.put_backs,
     error = coalesce(e.error, j.error)
   from unnest(p_ends) as e

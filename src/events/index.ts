@@ -109,6 +109,7 @@ export type WarningCode =
   | 'type_unresolved'
   | 'type_quarantined'
   | 'type_refused'
+  | 'registry_differs'
   | 'check_raised'
   | 'row_lost'
   | 'stale_when_written'

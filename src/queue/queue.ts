@@ -39,6 +39,8 @@ export interface ClaimedJob {
   readonly estimatedBytes: number;
   readonly retries: number;
   readonly metadata: object | null;
+  /** The definition of its data type that it was claimed under; what was fetched under another one is not written. */
+  readonly definition: number;
   /** With which API key of its source to call, from 1; null where the source has no rate limit. */
   readonly apiKey: number | null;
   /** By when its call must be sent, on the clock of `performance.now()`, or not at all; null where the source has no rate limit. */
@@ -122,7 +124,7 @@ const statements = {
   claim: {
     name: 'pgfresh.claim',
     text: `select id, attempt, type_id as type, key, source_id as source, band, lane, priority, est_bytes as "estimatedBytes", retries, metadata,
-        api_key as "apiKey", case when use_by is not null then (extract(epoch from use_by - pgfresh.clock()) * 1000)::float8 end as "sendBy"
+        api_key as "apiKey", definition, case when use_by is not null then (extract(epoch from use_by - pgfresh.clock()) * 1000)::float8 end as "sendBy"
       from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[], $5::int[], $6::bigint, $7::int[], $8::smallint[], $9::bigint[], $10::boolean)`,
   },
   complete: {

@@ -17,6 +17,7 @@ interface RegisteredType extends Pick<
   RefreshType,
   | 'id'
   | 'name'
+  | 'definition'
   | 'source'
   | 'sourceId'
   | 'keyColumns'
@@ -66,7 +67,7 @@ export interface Catalog {
 
 // Only constraints that every row is under: no expression, no condition, and checked at once.
 const registered = `
-  select r.type_id as id, r.data_type as name, r.fetcher, r.source, r.source_id as "sourceId", r.table_name as "table", r.key_columns as "keyColumns",
+  select r.type_id as id, r.data_type as name, r.definition, r.fetcher, r.source, r.source_id as "sourceId", r.table_name as "table", r.key_columns as "keyColumns",
     r.normalise, r.timestamp_column as "timestamp", r.source_timestamp_field as "sourceTimestamp", extract(epoch from r.ttl)::float8 * 1000 as ttl,
     r.empty_rows as "emptyRows", r.max_deletes::float8 as "maxDeletes", r.evict_after is not null as evicts, case when c.oid is not null then format('%I.%I', n.nspname, c.relname) end as quoted,
     coalesce((select json_agg(u.columns order by u.is_primary desc, cardinality(u.columns), u.columns) from (
@@ -177,9 +178,9 @@ function refreshType(
   const table = { name: quoted, columns: known, target };
   const emptyRows = row.emptyRows ?? (fetcher.write.mode === 'replace' ? 'delete' : 'keep');
   const statements = new WriteStatements({ table, keyColumns, timestamp, sourceTimestamp, emptyRows, fetcher });
-  const { id, source, sourceId, normalise, ttl, maxDeletes, evicts } = row;
-  const said = { id, name: row.name, source, sourceId, keyColumns, normalise, timestamp, sourceTimestamp, ttl };
-  return { ...said, emptyRows, maxDeletes, evicts, fetcher, table, statements };
+  const { id, definition, source, sourceId, normalise, ttl, maxDeletes, evicts } = row;
+  const said = { id, name: row.name, definition, source, sourceId, keyColumns, normalise };
+  return { ...said, timestamp, sourceTimestamp, ttl, emptyRows, maxDeletes, evicts, fetcher, table, statements };
 }
 
 /** By what rows can be recognised: the key, and where it has many rows what tells them apart. */

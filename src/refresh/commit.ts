@@ -57,6 +57,13 @@ interface Bad {
   readonly ready: ReadyJob;
 }
 
+/** What came of one commit. */
+interface Once {
+  readonly ended: readonly EndedJob[];
+  /** Their data type was changed since they were claimed. */
+  readonly outdated: readonly Good[];
+}
+
 /** One call of `end`, while it runs. */
 interface Run {
   readonly type: RefreshType;
@@ -78,6 +85,7 @@ const shortLockTimeoutMs = 100;
 const mostMisses = 12;
 /** How long an answer is kept for a lock to go before its job fails as `busy`. */
 export const lockPatienceMs = 20_000;
+const redefined = 'the data type was changed while the job ran';
 
 /** Ends jobs of one data type together: fence, rows, the queue's end, in one transaction. */
 export class Commits {
@@ -133,10 +141,9 @@ export class Commits {
     // What each try has found, for the case that it was committed and nobody said so.
     const found = new Map<number, SuccessName>();
     for (let pause = 20; ; pause = Math.min(pause * 2, longestPauseMs)) {
+      let once: Once;
       try {
-        run.ended.push(...(await this.#commitOnce(run, good, found)));
-        run.misses = 0;
-        return;
+        once = await this.#commitOnce(run, good, found);
       } catch (error) {
         if (error instanceof TooManyLosses) return this.#withoutSuspects(run, good, error);
         const next = afterFailure(error, good.length, repeated);
@@ -160,6 +167,9 @@ export class Commits {
         await this.#commit(run, good.slice(0, middle));
         return this.#commit(run, good.slice(middle));
       }
+      run.ended.push(...once.ended);
+      run.misses = 0;
+      return this.#turnBack(run, refused(once.outdated, new Refusal('redefined', redefined)));
     }
   }
 
@@ -185,11 +195,11 @@ export class Commits {
     await this.#turnBack(run, suspects);
   }
 
-  async #commitOnce(run: Run, good: readonly Good[], found: Map<number, SuccessName>): Promise<EndedJob[]> {
+  async #commitOnce(run: Run, good: readonly Good[], found: Map<number, SuccessName>): Promise<Once> {
     const { type } = run;
     const since = performance.now();
     await failpoint('commit.before-begin');
-    const ended = await this.#db.transact(
+    const { ended, outdated } = await this.#db.transact(
       'refresh',
       async (tx) => {
         const fence = await fenceJobs(
@@ -207,13 +217,16 @@ export class Commits {
         });
         for (const { job, outcome } of judged) found.set(job.id, outcome);
         await failpoint('commit.before-commit');
-        return [...judged, ...done];
+        return { ended: [...judged, ...done], outdated: new Set(fence.outdated) };
       },
       { attempts: 1, immediateConstraints: true, lockTimeoutMs: run.lockTimeoutMs },
     );
     await failpoint('commit.after-commit');
     const commitMs = performance.now() - since;
-    return ended.map(({ job, cost, outcome }) => ({ job, cost, outcome, commitMs }));
+    return {
+      ended: ended.map(({ job, cost, outcome }) => ({ job, cost, outcome, commitMs })),
+      outdated: good.filter(({ job }) => outdated.has(job.id)),
+    };
   }
 
   async #write(tx: Queryable, type: RefreshType, ours: readonly Good[], now: string, since: number) {

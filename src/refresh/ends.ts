@@ -21,13 +21,15 @@ export interface Fence {
   readonly ours: readonly number[];
   /** Those that have ended already, perhaps by a commit of ours that was not confirmed. */
   readonly done: readonly number[];
+  /** Ours too, but their data type has another definition now: what was fetched for them must not be written. */
+  readonly outdated: readonly number[];
   /** The database's time, as text, because a Date would round it. */
   readonly now: string;
 }
 
 const fenceStatement = {
   name: 'pgfresh.fence',
-  text: 'select ours, done, now::text as now from pgfresh.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[], $5::uuid[])',
+  text: 'select ours, done, outdated, now::text as now from pgfresh.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[], $5::uuid[])',
 } as const;
 
 /** Locks the jobs that are still ours, first of all. */

@@ -96,6 +96,13 @@ export const outcomes = {
     keepsAnswer: false,
     says: 'The worker had to stop, came too late for its call, or its commit was in the way of another.',
   },
+  redefined: {
+    verdict: 'put_back',
+    breaker: false,
+    nextLook: 'at once',
+    keepsAnswer: false,
+    says: 'The data type was changed while the job ran, so its answer was not written.',
+  },
   worker_lost: {
     verdict: 'lost',
     breaker: false,

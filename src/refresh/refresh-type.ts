@@ -20,6 +20,8 @@ export interface MirrorTable {
 export interface RefreshType {
   readonly id: number;
   readonly name: string;
+  /** Grows with each change of what a fetch or a write depends on. */
+  readonly definition: number;
   readonly source: string;
   readonly sourceId: number;
   readonly keyColumns: readonly string[];

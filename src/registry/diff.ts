@@ -120,6 +120,15 @@ export function isEmpty({ sources, types }: RegistryDiff): boolean {
   return [sources.added, sources.changed, types.added, types.changed, types.removed].every((list) => list.length === 0);
 }
 
+/** What it is about, in a few words. */
+export function namesOf({ sources, types }: RegistryDiff): string {
+  return [
+    ...[...sources.added, ...sources.changed].map(({ name }) => `source ${name}`),
+    ...[...types.added, ...types.changed].map(({ name }) => `data type ${name}`),
+    ...types.removed.map((name) => `data type ${name} (removed)`),
+  ].join(', ');
+}
+
 function changeOf<R extends object>(
   name: string,
   row: R,

@@ -1,6 +1,6 @@
 import type { Definitions } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
-import { isEmpty } from './diff.ts';
+import { isEmpty, namesOf } from './diff.ts';
 import type { RegistryFinding } from './finding.ts';
 import { rowFindings } from './row-contract.ts';
 import { readProblems, readRegistry } from './rows.ts';
@@ -44,12 +44,6 @@ function summary(count: number, broken: number): RegistryFinding {
 async function differences(database: Queryable, config: Parameters<typeof previewSync>[1]): Promise<RegistryFinding[]> {
   const diff = await previewSync(database, config);
   if (isEmpty(diff)) return [];
-  const { sources, types } = diff;
-  const names = [
-    ...[...sources.added, ...sources.changed].map(({ name }) => `source ${name}`),
-    ...[...types.added, ...types.changed].map(({ name }) => `data type ${name}`),
-    ...types.removed.map((name) => `data type ${name} (removed)`),
-  ];
-  const detail = `the database differs from the configuration: ${names.join(', ')}`;
+  const detail = `the database differs from the configuration: ${namesOf(diff)}`;
   return [{ name: 'registry', state: 'warning', detail, next: 'Run "pgfresh migrate".' }];
 }

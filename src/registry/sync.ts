@@ -3,7 +3,7 @@ import { failureOf, type Database, type Failure, type Queryable } from '../datab
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { parameter, sourceColumns, typeColumns, type Value } from './columns.ts';
-import { diffRegistry, isEmpty, type RegistryDiff } from './diff.ts';
+import { diffRegistry, isEmpty, namesOf, type RegistryDiff } from './diff.ts';
 import { readRegistry } from './rows.ts';
 
 type Wanted = Definitions & { readonly file?: string | undefined };
@@ -15,8 +15,9 @@ export async function previewSync(database: Queryable, wanted: Wanted): Promise<
 
 interface SyncOptions {
   /**
-   * Leaves out data types that the database refuses, each with a warning, instead of changing nothing. One that is
-   * registered already stays as it is. If all of them are refused, that is an error all the same.
+   * For a process that starts, which goes on with what is registered: leaves out data types that the database refuses,
+   * each with a warning, instead of failing. One that is registered already stays as it is. If all are refused, or the
+   * login may not write the registry, nothing is changed, with a warning.
    */
   readonly skipRefused?: boolean;
 }
@@ -32,7 +33,17 @@ export async function syncRegistry(
   const preview = await previewSync(database, wanted);
   if (isEmpty(preview)) return preview;
   const refused: Refused = [];
-  const diff = await apply(database, wanted, skipRefused ? refused : undefined);
+  let diff = nothing;
+  try {
+    diff = await apply(database, wanted, skipRefused ? refused : undefined);
+  } catch (error) {
+    if (!skipRefused || !(error instanceof PgfreshError)) throw error;
+    if (error.code === 'PGF_DATABASE_RIGHTS') {
+      const message = `The registry differs from the configuration, and this login may not write it: ${namesOf(preview)}`;
+      const next = 'Run "pgfresh migrate" as the owner of the schema pgfresh.';
+      events.emit({ type: 'warning', code: 'registry_differs', subject: 'registry', message, next });
+    } else if (!isRefusal(error)) throw error;
+  }
   for (const { values } of refused) {
     const message = `The data type "${values['type']}" was left out: ${values['problem']}`;
     const next = 'Correct the data type or what it names, then run "pgfresh migrate" or start again.';
@@ -57,23 +68,46 @@ async function apply(database: Database, wanted: Wanted, refused: Refused | unde
   }
 }
 
+/**
+ * In the order in which ends take what they lock: what hangs on data types (the tables of users, which get triggers),
+ * then the rows of sources, which every failure and many successes write. Jobs and pairs follow when it commits.
+ */
 async function applyLocked(tx: Queryable, wanted: Wanted, refused: Refused | undefined): Promise<RegistryDiff> {
   // Against another sync and against hands; readers, and with them the planner, go on.
-  await tx.query('lock table pgfresh.sources, pgfresh.data_type_registry in share row exclusive mode');
+  await tx.query('lock table pgfresh.data_type_registry in share row exclusive mode');
   const diff = diffRegistry(wanted, await readRegistry(tx));
   for (const { row } of diff.sources.added) {
     await nameSynced(tx, Object.keys(row));
     await insert(tx, 'sources', sourceColumns, row);
   }
-  for (const { name, row } of diff.sources.changed) {
+  await nameSynced(tx, []);
+  const types = await applyTypes(tx, wanted, diff, refused);
+  await applySources(tx, wanted, diff);
+  return { ...diff, types };
+}
+
+async function applySources(tx: Queryable, wanted: Wanted, { sources }: RegistryDiff): Promise<void> {
+  if (sources.changed.length === 0) return;
+  const names = sources.changed.map(({ name }) => name);
+  await tx.query('select from pgfresh.sources where name = any ($1::text[]) order by id for no key update', [names]);
+  // Once more: somebody may have set one of them before it was locked.
+  for (const { name, row } of diffRegistry(wanted, await readRegistry(tx)).sources.changed) {
     await nameSynced(tx, Object.keys(row));
     await update(tx, 'sources', sourceColumns, row, ['name', name]);
   }
   await nameSynced(tx, []);
-  await tx.query('delete from pgfresh.data_type_registry where data_type = any ($1::text[])', [diff.types.removed]);
+}
+
+async function applyTypes(
+  tx: Queryable,
+  { dataTypes = [] }: Wanted,
+  diff: RegistryDiff,
+  refused: Refused | undefined,
+): Promise<RegistryDiff['types']> {
   if (!refused) {
     for (const name of diff.order) await writeType(tx, diff, name);
-    return diff;
+    await removeTypes(tx, diff.types.removed);
+    return diff.types;
   }
   // The transaction may run again.
   refused.length = 0;
@@ -88,11 +122,23 @@ async function applyLocked(tx: Queryable, wanted: Wanted, refused: Refused | und
     }
     await tx.query('release savepoint one_type');
   }
-  if (refused.length > 0 && refused.length === wanted.dataTypes?.length) throw refused[0]!;
-  const isWritten = ({ name }: { name: string }): boolean => !refused.some(({ values }) => values['type'] === name);
   const { added, changed, removed } = diff.types;
-  return { ...diff, types: { added: added.filter(isWritten), changed: changed.filter(isWritten), removed } };
+  // Most likely the wrong database, whose other data types are not ours to remove.
+  if (refused.length > 0 && refused.length === dataTypes.length) throw refused[0]!;
+  await removeTypes(tx, removed);
+  const isWritten = ({ name }: { name: string }): boolean => !refused.some(({ values }) => values['type'] === name);
+  return { added: added.filter(isWritten), changed: changed.filter(isWritten), removed };
 }
+
+async function removeTypes(tx: Queryable, names: readonly string[]): Promise<void> {
+  await tx.query('delete from pgfresh.data_type_registry where data_type = any ($1::text[])', [names]);
+}
+
+const nothing: RegistryDiff = {
+  sources: { added: [], changed: [], overridden: [] },
+  types: { added: [], changed: [], removed: [] },
+  order: [],
+};
 
 function isRefusal(error: unknown): error is PgfreshError<'PGF_TYPE_REFUSED'> {
   return error instanceof PgfreshError && error.code === 'PGF_TYPE_REFUSED';
@@ -129,10 +175,12 @@ async function update(
   row: object,
   [key, name]: readonly [string, string],
 ): Promise<void> {
-  const names = Object.keys(row);
-  const set = names.map((column, index) => `${column} = ${parameter(columns, column, index + 1)}`).join(', ');
-  await tx.query(`update pgfresh.${table} set ${set} where ${key} = $${names.length + 1}::text`, [
-    ...valuesOf(row),
+  // Without its name: to write that, even as it is, waits for everybody who refers to the row.
+  const { [key]: _, ...set } = row as Record<string, Value>;
+  const names = Object.keys(set);
+  const changes = names.map((column, index) => `${column} = ${parameter(columns, column, index + 1)}`).join(', ');
+  await tx.query(`update pgfresh.${table} set ${changes} where ${key} = $${names.length + 1}::text`, [
+    ...valuesOf(set),
     name,
   ]);
 }

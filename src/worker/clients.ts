@@ -24,7 +24,9 @@ export class Clients {
   }
 
   of({ source, sourceId }: { readonly source: string; readonly sourceId: number }): SourceClient {
-    const known = this.#clients.get(source);
+    // By both: a source may be deleted and added again, or get another name.
+    const place = `${sourceId} ${source}`;
+    const known = this.#clients.get(place);
     if (known) return known;
     const { db, events, now } = this.#options;
     const client = new SourceClient(this.#sources.get(source)!, {
@@ -34,7 +36,7 @@ export class Clients {
       takeCall: (apiKey) => takeCall(db, sourceId, apiKey + 1),
     });
     if (this.#isEnding) client.beginNoMore();
-    this.#clients.set(source, client);
+    this.#clients.set(place, client);
     return client;
   }
 

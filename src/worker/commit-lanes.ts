@@ -22,7 +22,7 @@ export interface LaneEnds {
   readonly ended: readonly EndedJob[];
 }
 
-/** What one data type has to commit. */
+/** What one data type has to commit, under one definition. */
 interface Lane {
   type: RefreshType;
   readonly fresh: ReadyJob[];
@@ -49,7 +49,7 @@ const lockedAtOnce = 2;
  */
 export class CommitLanes {
   readonly #options: LanesOptions;
-  readonly #lanes = new Map<number, Lane>();
+  readonly #lanes = new Map<string, Lane>();
   readonly #lockedTypes = new Set<number>();
   #probing = 0;
 
@@ -71,8 +71,9 @@ export class CommitLanes {
 
   /** Commits the job's answer, together with what else is ready of its type. */
   add(type: RefreshType, ready: ReadyJob): void {
-    const lane = this.#lanes.get(type.id) ?? newLane(type);
-    this.#lanes.set(type.id, lane);
+    const place = placeOf(type);
+    const lane = this.#lanes.get(place) ?? newLane(type);
+    this.#lanes.set(place, lane);
     lane.type = type;
     lane.fresh.push(ready);
     lane.wake.wake();
@@ -92,6 +93,7 @@ export class CommitLanes {
       else await lane.wake.wait(lane.retryAt - performance.now());
     }
     lane.isBusy = false;
+    this.#lanes.delete(placeOf(lane.type));
   }
 
   async #retry(lane: Lane, isMeant: (ready: ReadyJob) => boolean): Promise<void> {
@@ -148,6 +150,11 @@ export class CommitLanes {
     this.#lockedTypes.add(lane.type.id);
     this.#options.onLock(lane.type, true);
   }
+}
+
+/** What was fetched under different definitions of a data type is not written together. */
+function placeOf({ id, definition }: RefreshType): string {
+  return `${id} ${definition}`;
 }
 
 function newLane(type: RefreshType): Lane {

@@ -79,6 +79,7 @@ export class Worker extends Service {
   readonly #unanswered = new Map<string, Lease>();
   #lease: Lease;
   #catalog: Catalog | undefined;
+  #reading: Promise<void> | undefined;
   #readAt = 0;
   /** What the queue was told last. */
   #served = '';
@@ -216,7 +217,7 @@ export class Worker extends Service {
       if (jobs.length === 0) lease.ended(request, 1);
       else lease.hold(request, jobs.length);
     }
-    for (const job of jobs) void this.#run({ job, lease }, types.get(job.type)!);
+    for (const job of jobs) void this.#run({ job, lease }, types.get(job.type));
     return jobs.length;
   }
 
@@ -245,11 +246,15 @@ export class Worker extends Service {
     return new Lease({ url: this.#options.url, name: this.#workerName });
   }
 
-  async #run(held: Held, type: RefreshType): Promise<void> {
+  async #run(held: Held, known: RefreshType | undefined): Promise<void> {
     const { job } = held;
     this.#held.set(job.id, held);
     try {
-      const fetched = await this.#fetch(type, job);
+      const { type, fetched } = await this.#fetch(job, known);
+      if (!type) {
+        await this.#putBack(job);
+        return this.#release([job.id]);
+      }
       if ('refusal' in fetched) this.#unrecorded.add(job.id);
       await failpoint('worker.before-ready');
       this.#lanes.add(type, { job, fetched });
@@ -259,11 +264,18 @@ export class Worker extends Service {
     }
   }
 
-  async #fetch(type: RefreshType, job: ClaimedJob): Promise<Fetched> {
+  /** Nothing is fetched where the data type is not here, or no longer as the job was claimed. */
+  async #fetch(
+    job: ClaimedJob,
+    known: RefreshType | undefined,
+  ): Promise<{ type: RefreshType; fetched: Fetched } | { type?: undefined; fetched?: undefined }> {
     this.#fetching++;
     try {
+      const type = fits(known, job) ? known : await this.#typeOf(job);
+      if (!type) return {};
       await failpoint('worker.before-start');
-      return await this.#refresher.fetch(type, job, this.#giveUp.signal);
+      const fetched = await this.#refresher.fetch(type, job, this.#giveUp.signal);
+      return { type, fetched };
     } finally {
       this.#fetching--;
       if (this.#isFull && this.#free() > 0) this.#work.wake();
@@ -314,6 +326,22 @@ export class Worker extends Service {
     }
   }
 
+  /** The data type as the job was claimed; the catalog may be older than the claim. */
+  async #typeOf(job: ClaimedJob): Promise<RefreshType | undefined> {
+    // One read that is under way may have begun before the claim.
+    for (let reads = 0; reads < 2; reads++) {
+      await this.#readAnew();
+      const type = this.#catalog!.types.get(job.type);
+      if (fits(type, job)) return type;
+    }
+    return undefined;
+  }
+
+  async #putBack({ id, attempt, request }: ClaimedJob): Promise<void> {
+    const reason = { outcome: 'redefined', error: 'the data type was changed before the job was fetched' };
+    await this.#queue.putBack(this.#options.db, [{ id, attempt, request, bytes: 0, calls: 0 }], reason);
+  }
+
   async #readCatalog(): Promise<void> {
     const { db, types, events } = this.#options;
     const before = new Set(this.#catalog?.problems.map(({ type, problem }) => `${type} ${problem}`));
@@ -325,8 +353,14 @@ export class Worker extends Service {
     }
   }
 
+  /** One read at a time, so that no older one comes last. */
+  #readAnew(): Promise<void> {
+    this.#reading ??= this.#readCatalog().finally(() => (this.#reading = undefined));
+    return this.#reading;
+  }
+
   async #renewCatalog(): Promise<void> {
-    await this.#readCatalog();
+    await this.#readAnew();
     await this.#tellServed();
   }
 
@@ -382,6 +416,11 @@ export class Worker extends Service {
     if (asPgfreshError(error).code === 'PGF_LEASE_LOST') return;
     this.#options.events.emit({ type: 'worker.failed', step, problem: problemOf(error) });
   }
+}
+
+/** Whether the job was claimed for this definition and source of its data type. */
+function fits(type: RefreshType | undefined, job: ClaimedJob): type is RefreshType {
+  return type?.definition === job.definition && type.sourceId === job.source;
 }
 
 function endedEvent(type: RefreshType, { job, outcome, cost, commitMs, error }: EndedJob): EventOf<'refresh.ended'> {

@@ -398,9 +398,9 @@ export const breaks: readonly Break[] = [
     contract: '19',
     harm: 'each refresh has a connection of its own',
     file: 'src/worker/worker.ts',
-    text: 'return await this.#refresher.fetch(',
+    text: 'const fetched = await this.#refresher.fetch(',
     instead:
-      "const own = new Listener({ url: this.#options.url, events: this.#options.events, channel: 'own', onNotification: () => {} }); await own.start(); setTimeout(() => void own.stop(), 100);\n      return await this.#refresher.fetch(",
+      "const own = new Listener({ url: this.#options.url, events: this.#options.events, channel: 'own', onNotification: () => {} }); await own.start(); setTimeout(() => void own.stop(), 100);\n      const fetched = await this.#refresher.fetch(",
   },
   {
     contract: '19',

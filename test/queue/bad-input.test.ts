@@ -513,7 +513,7 @@ const rows: readonly (readonly [string, string])[] = [
         : 'PGF_REGISTRY_INVALID',
     ]),
   ),
-  [`delete from pgfresh.sources where name = 'market'`, '23503'],
+  [`delete from pgfresh.sources where name = 'market'`, 'PGF_REGISTRY_INVALID'],
   [
     `insert into pgfresh.data_type_registry (data_type, source, ${mirror.columns}) values ('quote', 'market', ${mirror.values})`,
     '23505',
