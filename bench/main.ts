@@ -27,6 +27,10 @@ const benches: Record<string, Bench> = {
     about: 'cold pairs, one change to 10,000 viewers and the memory of 15,000 beside bare ws, joins and leaves',
     load: () => import('./gateway/index.ts'),
   },
+  isolation: {
+    about: 'what viewers and jobs of other types notice while the gate of one type hangs and a table is locked',
+    load: () => import('./isolation/index.ts'),
+  },
 };
 
 const help = `Usage: npm run bench -- <name> [options]

@@ -437,6 +437,27 @@ export const breaks: readonly Break[] = [
     text: 'const fits = accepted[column.base];',
     instead: 'const fits = accepted[`of ${column.base}`];',
   },
+  {
+    contract: '25',
+    harm: 'a gateway asks about a data type without a limit of time',
+    file: 'src/gateway/lanes.ts',
+    text: 'isProbe ? probeLimits : limits',
+    instead: 'isProbe ? undefined : undefined && limits',
+  },
+  {
+    contract: '25',
+    harm: 'a gateway reads a locked table without a limit of time',
+    file: 'src/gateway/pair.ts',
+    text: '[type, keys], isProbe ? probeLimits : limits',
+    instead: '[type, keys]',
+  },
+  {
+    contract: '25',
+    harm: 'all data types wait in one lane',
+    file: 'src/gateway/lanes.ts',
+    text: 'const turn = { type, begin: resolve };',
+    instead: "const turn = { type: type && '', begin: resolve };",
+  },
 ];
 
 /** The text of a file with the break in it; undefined if its place is not there. */

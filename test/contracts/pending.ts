@@ -5,7 +5,6 @@
 export const pending: Readonly<Record<string, string>> = {
   '20': "the ESLint plugin for users' fetchers",
   '24': "others' code runs with others' rights: trigger functions, casts, operators, defaults, policies and gates",
-  '25': 'a statement, a timeout and a lane of connections per data type, and quarantine',
   '26': 'fixed sentences for viewers, and redaction where an error is made',
   '27': 'an order of refreshes that serves every viewed pair within a bound',
   '28': 'rate limits that hold while a clock is moved',

@@ -28,20 +28,6 @@ const waitsFor = (pair: readonly string[]) => ({
   words: 'It cannot be refreshed at the moment.',
 });
 
-/** The next message of these types about a pair of a data type, whatever is said besides. */
-async function about(
-  client: LiveClient,
-  [dataType]: readonly string[],
-  types: readonly string[],
-  isWanted: (said: Said) => boolean = () => true,
-): Promise<Said> {
-  for (;;) {
-    const said = await client.next();
-    const pair = (said['pair'] ?? []) as readonly string[];
-    if (types.includes(said.type) && pair[0] === dataType && isWanted(said)) return said;
-  }
-}
-
 describe.each([
   ['a gate that hangs', 'gated', () => harm.hang('gate')],
   ['a staleness function that loops', 'looping', () => harm.hang('check')],
@@ -52,7 +38,7 @@ describe.each([
     await scene.quote('OLD', 1);
     const running = await scene.gateway();
     const before = await want(running, 'before', [['quote', 'OLD']]);
-    await about(before, ['quote'], ['snapshot']);
+    await before.nextAbout('quote', ['snapshot']);
     const release = await begin();
     const harmed = await want(running, 'harmed', [
       [type, 'A'],
@@ -61,11 +47,12 @@ describe.each([
     const others = await Promise.all(
       Array.from({ length: 20 }, (_unused, n) => want(running, `user${n}`, [['quote', `K${'X'.repeat(n)}`]])),
     );
-    for (const other of others) expect(await about(other, ['quote'], ['snapshot'])).toMatchObject({ state: 'missing' });
+    for (const other of others)
+      expect(await other.nextAbout('quote', ['snapshot'])).toMatchObject({ state: 'missing' });
     await scene.quote('OLD', 2);
-    expect(await about(before, ['quote'], ['change'])).toMatchObject({ rows: [{ price: 2 }] });
+    expect(await before.nextAbout('quote', ['change'])).toMatchObject({ rows: [{ price: 2 }] });
     await release();
-    expect(await about(harmed, [type], ['snapshot'])).toMatchObject({ pair: [type, 'A'], rows: [{ price: 1 }] });
+    expect(await harmed.nextAbout(type, ['snapshot'])).toMatchObject({ pair: [type, 'A'], rows: [{ price: 1 }] });
   });
 });
 
@@ -82,11 +69,11 @@ describe('sound 14: a data type that does not answer', () => {
     const answer = { type: 'answer', pairs: [{ pair: ['quote', 'PAGE'], result: 'accepted' }] };
     const [one, two] = [await page.next(), await page.next()];
     expect([one, two]).toEqual([answer, waitsFor(['listed', 'B'])]);
-    expect(await about(page, ['quote'], ['snapshot'])).toMatchObject({ state: 'missing' });
+    expect(await page.nextAbout('quote', ['snapshot'])).toMatchObject({ state: 'missing' });
     expect(await page.isQuiet()).toBe(true);
     await release();
     expect(await page.next('answer')).toMatchObject({ pairs: [{ pair: ['listed', 'B'], result: 'accepted' }] });
-    expect(await about(page, ['listed'], ['snapshot'])).toMatchObject({ state: 'missing' });
+    expect(await page.nextAbout('listed', ['snapshot'])).toMatchObject({ state: 'missing' });
   });
 
   it('is not answered for a pair that was dropped meanwhile', async () => {
@@ -107,21 +94,21 @@ describe('sound 14: a data type that does not answer', () => {
     const running = await scene.gateway();
     await scene.db.query(`insert into locked values ('S', 1, now() - interval '58 seconds')`);
     const before = await want(running, 'before', [['locked', 'S']]);
-    expect(await about(before, ['locked'], ['snapshot'])).toMatchObject({ state: 'fresh', reason: null });
+    expect(await before.nextAbout('locked', ['snapshot'])).toMatchObject({ state: 'fresh', reason: null });
     const release = await harm.lock('locked');
     const after = await want(running, 'after', [['locked', 'B']]);
-    expect(await about(after, ['locked'], ['waiting', 'snapshot'])).toEqual(waitsFor(['locked', 'B']));
+    expect(await after.nextAbout('locked', ['waiting', 'snapshot'])).toEqual(waitsFor(['locked', 'B']));
     const isStale = ({ state }: Said): boolean => state === 'stale';
-    expect(await about(before, ['locked'], ['change'], isStale)).toMatchObject({
+    expect(await before.nextAbout('locked', ['change'], isStale)).toMatchObject({
       activity: 'waiting',
       reason: 'quarantined',
       words: 'It cannot be refreshed at the moment.',
     });
     await release();
     await harm.probe();
-    expect(await about(after, ['locked'], ['snapshot'])).toMatchObject({ state: 'missing' });
+    expect(await after.nextAbout('locked', ['snapshot'])).toMatchObject({ state: 'missing' });
     const isReleased = ({ reason }: Said): boolean => reason !== 'quarantined';
-    expect(await about(before, ['locked'], ['change'], isReleased)).toMatchObject({ state: 'stale' });
+    expect(await before.nextAbout('locked', ['change'], isReleased)).toMatchObject({ state: 'stale' });
   });
 
   it('answers a plain request with "busy", and the one for another type at once', async () => {
@@ -139,11 +126,11 @@ describe('sound 14: a data type that does not answer', () => {
     const running = await scene.gateway();
     const release = await harm.lock('locked');
     const client = await want(running, 'one', [['locked', 'A']]);
-    await about(client, ['locked'], ['waiting']);
+    await client.nextAbout('locked', ['waiting']);
     const quarantined = () => scene.value<string[]>('array(select data_type from pgfresh.quarantined_types())');
     await vi.waitFor(async () => expect(await quarantined()).toEqual(['locked']));
     await release();
-    await about(client, ['locked'], ['snapshot']);
+    await client.nextAbout('locked', ['snapshot']);
     await harm.probe();
     expect(await quarantined()).toEqual([]);
   });
@@ -159,9 +146,9 @@ it('sound 14: authorize that hangs for one data type keeps nobody waiting who wa
   ]);
   expect(await page.next('answer')).toMatchObject({ pairs: [{ pair: ['quote', 'SEEN'], result: 'accepted' }] });
   expect(await page.next('waiting')).toEqual(waitsFor(['locked', 'A']));
-  expect(await about(page, ['quote'], ['snapshot'])).toMatchObject({ state: 'missing' });
+  expect(await page.nextAbout('quote', ['snapshot'])).toMatchObject({ state: 'missing' });
   page.say({ type: 'add', pairs: [['quote', 'LATER']] });
-  expect(await about(page, ['quote'], ['snapshot'])).toMatchObject({ pair: ['quote', 'LATER'] });
+  expect(await page.nextAbout('quote', ['snapshot'])).toMatchObject({ pair: ['quote', 'LATER'] });
   expect(await page.next('answer')).toMatchObject({ pairs: [{ pair: ['locked', 'A'], code: 'PGF_LIVE_UNDECIDED' }] });
 });
 
@@ -179,14 +166,14 @@ it('sound 14: a locked table with row security keeps nobody waiting who reads an
   }
   const running = await scene.gateway({ rls: { role: member } });
   const before = await want(running, 'before', [['other', 'A']]);
-  await about(before, ['other'], ['snapshot']);
+  await before.nextAbout('other', ['snapshot']);
   const release = await harm.lock('own');
   const held = await Promise.all(Array.from({ length: 12 }, (_, n) => want(running, `own${n}`, [['own', 'A']])));
-  for (const client of held) expect(await about(client, ['own'], ['waiting'])).toEqual(waitsFor(['own', 'A']));
+  for (const client of held) expect(await client.nextAbout('own', ['waiting'])).toEqual(waitsFor(['own', 'A']));
   const others = await Promise.all(Array.from({ length: 12 }, (_, n) => want(running, `other${n}`, [['other', 'A']])));
-  for (const client of others) expect(await about(client, ['other'], ['snapshot'])).toMatchObject({ status: 'ready' });
+  for (const client of others) expect(await client.nextAbout('other', ['snapshot'])).toMatchObject({ status: 'ready' });
   await scene.db.query(`update other set fetched_at = clock_timestamp()`);
-  expect(await about(before, ['other'], ['change'])).toMatchObject({ status: 'ready' });
+  expect(await before.nextAbout('other', ['change'])).toMatchObject({ status: 'ready' });
   await release();
-  for (const client of held) expect(await about(client, ['own'], ['snapshot'])).toMatchObject({ status: 'ready' });
+  for (const client of held) expect(await client.nextAbout('own', ['snapshot'])).toMatchObject({ status: 'ready' });
 });

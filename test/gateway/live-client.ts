@@ -73,6 +73,19 @@ export class LiveClient {
     return said;
   }
 
+  /** The next message of these types about a pair of a data type, whatever is said besides. */
+  async nextAbout(
+    dataType: string,
+    types: readonly string[],
+    isWanted: (said: Said) => boolean = () => true,
+  ): Promise<Said> {
+    for (;;) {
+      const said = await this.next();
+      const [named] = (said['pair'] ?? []) as readonly string[];
+      if (types.includes(said.type) && named === dataType && isWanted(said)) return said;
+    }
+  }
+
   /** Asks for pairs, and says what came of each: `accepted`, or the code. */
   async want(pairs: readonly (readonly string[])[], type = 'want'): Promise<string[]> {
     this.say({ type, pairs });
