@@ -67,7 +67,7 @@ const roles = {
     }),
   }),
   gateway: ({ database: db, url, listenUrl, events, config }) => {
-    const { typeLockTimeout: lockTimeoutMs, typeTimeout: statementTimeoutMs } = config.settings;
+    const { lockTimeout: lockTimeoutMs, checkTimeout: statementTimeoutMs } = config.settings;
     const typeLimits = { lockTimeoutMs, statementTimeoutMs };
     const gateway = new Gateway({ db, url, listenUrl, events, settings: config.gateway, typeLimits });
     return { service: gateway, door: gateway.door };

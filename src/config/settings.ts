@@ -103,14 +103,14 @@ export const settings = {
     default: '1s',
   },
   checkTimeout: {
-    about: 'how long data types may take to say what is stale, before the planner asks each alone',
+    about: 'how long tables and functions of data types may keep a planner or gateway; two timeouts are a quarantine',
     env: 'PGFRESH_CHECK_TIMEOUT',
     flag: '--check-timeout <time>',
     schema: durationBetween('10ms', '1m'),
     default: '500ms',
   },
   lockTimeout: {
-    about: 'how long the planner waits for a lock on a table that it asks about',
+    about: 'how long a planner or gateway waits for a lock on the tables of data types',
     env: 'PGFRESH_LOCK_TIMEOUT',
     flag: '--lock-timeout <time>',
     schema: durationBetween('10ms', '1m'),
@@ -153,20 +153,6 @@ export const settings = {
     flag: '--statement-timeout <time>',
     schema: duration,
     default: '30s',
-  },
-  typeLockTimeout: {
-    about: 'time that a statement about one data type may wait for a lock on its tables',
-    env: 'PGFRESH_TYPE_LOCK_TIMEOUT',
-    flag: '--type-lock-timeout <time>',
-    schema: duration,
-    default: '200ms',
-  },
-  typeTimeout: {
-    about: 'time that a statement about one data type may take; two timeouts put the type into quarantine',
-    env: 'PGFRESH_TYPE_TIMEOUT',
-    flag: '--type-timeout <time>',
-    schema: duration,
-    default: '500ms',
   },
 } as const satisfies Record<string, Setting>;
 

@@ -15,7 +15,7 @@ export interface LanesOptions {
 export type Topic = 'keys' | 'plan' | 'refresh';
 
 /** What a statement about one data type may take. */
-export const usualLimits: StatementLimits = { lockTimeoutMs: 200, statementTimeoutMs: 500 };
+export const usualLimits: StatementLimits = { lockTimeoutMs: 100, statementTimeoutMs: 500 };
 
 /** What a probe may take of a data type that has not answered in time. */
 export const probeLimits: StatementLimits = { lockTimeoutMs: 100, statementTimeoutMs: 100 };
