@@ -337,6 +337,22 @@ export const breaks: readonly Break[] = [
     instead: '',
   },
   {
+    contract: '27',
+    harm: 'no call goes by age',
+    file: sql('limits'),
+    within: 'pick_limited',
+    text: 'when v_state.turn = 0 or',
+    instead: 'when',
+  },
+  {
+    contract: '27',
+    harm: 'pairs without a row take every call',
+    file: sql('limits'),
+    within: 'pick_limited',
+    text: 'when v_state.missing_turns < 2 then',
+    instead: 'when true then',
+  },
+  {
     contract: '16',
     harm: 'maintenance waits for long',
     file: sql('maintenance'),
