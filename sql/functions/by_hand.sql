@@ -30,6 +30,16 @@ declare
 begin
   perform pgfresh.require_range('p_data_size_bytes', p_data_size_bytes, 0, 1e15);
   perform pgfresh.require_outcome(p_outcome);
+  if exists (
+    select from pgfresh.job as j
+    join pgfresh.data_type_registry as r on r.type_id = j.type_id
+    where j.id = p_job_id and j.attempt = v_attempt and j.definition <> r.definition
+  ) then
+    raise warning 'the data type of job % was changed while it ran: it is asked for again', p_job_id;
+    perform pgfresh.put_back_jobs(jsonb_build_array(jsonb_build_object(
+      'id', p_job_id, 'attempt', v_attempt, 'bytes', p_data_size_bytes, 'calls', 1, 'outcome', 'redefined')));
+    return false;
+  end if;
   return v_attempt is not null and cardinality(
     pgfresh.complete_jobs(array[p_job_id], array[v_attempt], array[p_data_size_bytes], array[p_outcome])) = 1;
 end
@@ -37,6 +47,7 @@ $$;
 comment on function pgfresh.complete_queue_job(bigint, bigint, int, text) is
   'Ends a running job as succeeded and settles its bytes. '
   'Pass the attempt that the claim returned: a late call of an earlier attempt then has no effect. '
+  'A job whose data type was changed while it ran is put back instead. '
   'Returns whether it had an effect; warns if not.';
 
 create or replace function pgfresh.fail_queue_job(

@@ -44,7 +44,7 @@ declare
   v_outcome text := 'fresh';
   v_api_keys smallint[]; v_claimed_at timestamptz;
   v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_calls bigint; v_ended bigint;
-  v_definition bigint; v_changed boolean; v_needed boolean;
+  v_oldest bigint; v_newest bigint; v_changed boolean; v_needed boolean;
   -- Of jobs that were claimed from several sources: what to settle with each.
   v_by_source jsonb;
   v_part record;
@@ -76,9 +76,6 @@ begin
         select pgfresh.token_of(e.id, e.attempt, e.request)
         from unnest(p_ids, p_attempts, p_requests) as e(id, attempt, request)
       ))
-      -- What was fetched under another definition of the data type is put back by the caller.
-      and (j.definition is null
-        or (j.type_id, j.definition) in (select r.type_id, r.definition from pgfresh.data_type_registry as r))
     returning j.*
   ), measured as (
     select ended.*, e.bytes, coalesce(v_outcome, e.outcome) as outcome, coalesce(e.calls, 1) as calls,
@@ -103,7 +100,7 @@ begin
     array_agg(outcome), array_agg(row_at), array_agg(asked_at), array_agg(source_at),
     array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
     array_agg(coalesce(api_key, 1::smallint)) filter (where calls > 0), max(claimed_at),
-    min(type_id), max(type_id), min(source_id), max(definition),
+    min(type_id), max(type_id), min(source_id), min(definition), max(definition),
     sum(reserved), sum(bytes), sum(calls), (select count(*) from ended),
     case when min(source_id) <> max(source_id) then (
       select jsonb_agg(to_jsonb(s))
@@ -119,7 +116,7 @@ begin
     v_outcomes, v_rows, v_asked, v_at_source,
     v_called, v_again,
     v_api_keys, v_claimed_at,
-    v_type_low, v_type_high, v_source, v_definition,
+    v_type_low, v_type_high, v_source, v_oldest, v_newest,
     v_reserved, v_bytes, v_calls, v_ended,
     v_by_source
   from measured;
@@ -188,16 +185,18 @@ begin
   select f.due_at, v_type_low, f.key from freed as f where f.demanded
   on conflict do nothing;
   /*
-    Once more, now that the pairs are ours: a change that has committed meanwhile has not told them, because it leaves
-    out what others have locked. One that commits later tells them afterwards.
+    What was fetched under another definition of the data type is not written. Asked when the pairs are ours: a change
+    that has committed before has left them out, and one that commits later comes back to them.
   */
-  select v_definition <> r.definition, exists (select from pgfresh.type_dependency as d where d.needs_id = r.type_id)
+  select v_oldest <> r.definition or v_newest <> r.definition,
+    exists (select from pgfresh.type_dependency as d where d.needs_id = r.type_id)
   into v_changed, v_needed
   from pgfresh.data_type_registry as r
   where r.type_id = v_type_low;
   if v_changed then
     raise serialization_failure using
-      message = 'the data type was changed while its jobs were being ended', hint = 'Run the transaction again.';
+      message = 'the data type was changed while its jobs ran',
+      hint = 'Run the transaction again, and put back what fence_jobs calls outdated.';
   end if;
   -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
   if v_needed then

@@ -48,8 +48,10 @@ describe('a data type that changes its source', () => {
     expect([before!.source, after!.source]).toEqual([first, second]);
     expect([await reserved(scene, 'first'), await reserved(scene, 'second')]).toEqual([100, 100]);
     // What was fetched under another definition is not written; it is asked again, where the data type is now.
-    expect(await scene.complete([before!, after!], 7)).toEqual([after!.id]);
-    await scene.queue.putBack(scene.db, [{ ...before!, bytes: 7 }], { outcome: 'redefined' });
+    await expect(scene.complete([before!, after!], 7)).rejects.toMatchObject({ code: '40001' });
+    const complete = `select pgfresh.complete_queue_job($1::bigint, 7, $2::int) as done`;
+    expect(await scene.db.query(complete, [before!.id, before!.attempt])).toEqual([{ done: false }]);
+    expect(await scene.db.query(complete, [after!.id, after!.attempt])).toEqual([{ done: true }]);
     expect([await reserved(scene, 'first'), await reserved(scene, 'second')]).toEqual([0, 0]);
     expect(
       await scene.db.query(
