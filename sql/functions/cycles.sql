@@ -131,7 +131,8 @@ begin
         ) as room
       from unnest(v_types) with ordinality as t(type_id, place)
       join pgfresh.refresh_cycle as c on c.type_id = t.type_id and c.done_at is null
-      join pgfresh.data_type_registry as r on r.type_id = c.type_id
+      -- A type may have lost its schedule meanwhile.
+      join pgfresh.data_type_registry as r on r.type_id = c.type_id and r.refresh_strategy = 'scheduled'
       join pgfresh.type_resolution as res on res.type_id = c.type_id
       left join pgfresh.planning_obstacles(v_types, v_now) as o on o.type_id = c.type_id
     ) as open

@@ -136,17 +136,12 @@ $$;
 comment on function pgfresh.keep_resolution() is
   'Trigger of the registry: looks up what a row names and refuses what does not resolve.';
 
-/*
-  Before its row goes: who is just subscribing is done, and who comes later finds no data type. Its jobs and pairs
-  follow when the transaction commits.
-*/
+-- Its demand, pairs and jobs follow when the transaction commits.
 create or replace function pgfresh.forget_type() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  delete from pgfresh.active_subscriptions where type_id = old.type_id;
-  delete from pgfresh.node_demand where type_id = old.type_id;
   perform pgfresh.write_check(old.type_id, null, false);
   delete from pgfresh.watched_type where type_id = old.type_id;
   perform pgfresh.drop_change_functions(old.type_id);
@@ -154,7 +149,7 @@ begin
 end
 $$;
 comment on function pgfresh.forget_type() is
-  'Trigger of the registry: forgets the demand of a data type that is removed, and drops its functions.';
+  'Trigger of the registry: drops the functions and triggers that were made for a data type.';
 
 -- Its data types would have no source any more, and no foreign key tells which they are.
 create or replace function pgfresh.refuse_used_source() returns trigger

@@ -25,6 +25,13 @@ begin
     when old.definition <> v_type.definition then 'ask'
     else 'plan'
   end;
+  if v_type.refresh_strategy <> 'scheduled' and old.refresh_strategy = 'scheduled' then
+    update pgfresh.refresh_cycle set done_at = v_now where ctid = any (array(
+      select ctid
+      from pgfresh.refresh_cycle
+      where type_id = v_type.type_id and done_at is null
+      for update skip locked));
+  end if;
   perform pgfresh.move_jobs(v_type.type_id, v_type.source_id);
   v_locked := pgfresh.replan_pairs(v_type, v_effect, null, v_now);
   if v_effect <> 'plan' or v_locked <> '{}' then
@@ -151,6 +158,10 @@ declare
   v_jobs bigint[] := array(
     select id from pgfresh.job where type_id = p_type_id order by id for update skip locked);
 begin
+  delete from pgfresh.active_subscriptions where ctid = any (array(
+    select ctid from pgfresh.active_subscriptions where type_id = p_type_id for update skip locked));
+  delete from pgfresh.node_demand where ctid = any (array(
+    select ctid from pgfresh.node_demand where type_id = p_type_id for update skip locked));
   delete from pgfresh.hold where ctid = any (array(
     select ctid from pgfresh.hold where type_id = p_type_id for update skip locked));
   delete from pgfresh.breaker where ctid = any (array(
@@ -172,7 +183,9 @@ begin
   -- A job that is just being ended needs its pair.
   delete from pgfresh.pairs where type_id = p_type_id and key = any (array(
     select key from pgfresh.pairs where type_id = p_type_id order by key for update skip locked));
-  return not exists (select from pgfresh.pairs where type_id = p_type_id)
+  return not exists (select from pgfresh.active_subscriptions where type_id = p_type_id)
+    and not exists (select from pgfresh.node_demand where type_id = p_type_id)
+    and not exists (select from pgfresh.pairs where type_id = p_type_id)
     and not exists (select from pgfresh.job where type_id = p_type_id);
 end
 $$;

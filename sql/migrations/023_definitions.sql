@@ -19,6 +19,13 @@ create table pgfresh.registry_change (
 comment on table pgfresh.registry_change is
   'Changes of data types of the last minute, which recovery brings to pairs and jobs that were locked at that moment.';
 
+/*
+  Gateways and subscribers have some of these rows while they add others; who deletes a data type has its row. A foreign
+  key would make each wait for the other, so clear_type deletes them instead.
+*/
+alter table pgfresh.active_subscriptions drop constraint active_subscriptions_type_id_fkey;
+alter table pgfresh.node_demand drop constraint node_demand_type_id_fkey;
+
 -- When recovery last looked for jobs and pairs that have lost their data type or source.
 alter table pgfresh.recovery add column strays_at timestamptz not null default '-infinity';
 

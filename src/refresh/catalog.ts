@@ -1,5 +1,6 @@
 import pg from 'pg';
 import type { Queryable } from '../database/index.ts';
+import { problemOf } from '../errors/index.ts';
 import {
   didYouMean,
   mirroredColumns,
@@ -114,7 +115,7 @@ export async function readCatalog(
       continue;
     }
     const type = sources.some(({ name }) => name === row.source)
-      ? refreshType(row, fetcher, columns.get(row.table) ?? [])
+      ? refreshTypeOrProblem(row, fetcher, columns.get(row.table) ?? [])
       : {
           problem: `its source ${row.source} is not in the configuration`,
           next: 'Add the source to the configuration.',
@@ -151,6 +152,15 @@ function unwritable(
 
 function isFetched(type: DataType): type is DataType & Fetcher {
   return type.request !== undefined && type.schema !== undefined && type.rows !== undefined;
+}
+
+/** Whatever is wrong with one data type costs only itself. */
+function refreshTypeOrProblem(...of: Parameters<typeof refreshType>): ReturnType<typeof refreshType> {
+  try {
+    return refreshType(...of);
+  } catch (error) {
+    return { problem: problemOf(error), next: 'Correct the data type, or its table.' };
+  }
 }
 
 function refreshType(

@@ -202,6 +202,32 @@ describe('a data type that is deleted', () => {
     expect(await reserved(scene, 'metered')).toBe(0);
   });
 
+  it('sound 9: waits for no one who writes its demand, and leaves nothing of it behind', async () => {
+    const scene = await QueueScene.open();
+    const node = await scene.value<number>(`pgfresh.register_node('gateway')`);
+    const gateway = await openSession(scene.url);
+    const set = (key: string, viewers: number) =>
+      gateway.query(`select pgfresh.set_node_demand($1::bigint, '{quote}', array[$2::text], array[$3::int])`, [
+        node,
+        key,
+        viewers,
+      ]);
+    await set('A', 1);
+    await gateway.query('begin');
+    await set('A', 2);
+    const deleted = scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'quote'`);
+    deleted.catch(() => {});
+    // As if the gateway had read the registry before.
+    await gateway.query(
+      `insert into pgfresh.node_demand (node_id, type_id, key, viewers) select node_id, type_id, 'B', 1 from pgfresh.node_demand`,
+    );
+    await deleted;
+    await gateway.query('commit');
+    await recover(scene);
+    expect([await count(scene, 'pgfresh.node_demand'), await count(scene, 'pgfresh.pairs')]).toEqual([0, 0]);
+    expect(await count(scene, 'pgfresh.demand_change')).toBe(0);
+  });
+
   it('sound 9: is needed as before when it is added again', async () => {
     const scene = await PlannerScene.open();
     await scene.type('profile');
@@ -232,8 +258,13 @@ describe('a data type whose rules change', () => {
     await scene.look('quote', ['A']);
     await scene.tick();
     expect(await scene.open()).toEqual([]);
+    await scene.db.query(`select pgfresh.open_refresh_cycle('quote', pgfresh.clock())`);
     await change(scene, `refresh_strategy = 'on-demand', refresh_schedule = null`);
     await scene.tick();
+    expect(await scene.open()).toEqual(['quote A 1']);
+    // The round that was open is not walked any more.
+    await scene.db.query(`insert into public.symbols values ('B')`);
+    await scene.db.query('select pgfresh.queue_scheduled_refreshes()');
     expect(await scene.open()).toEqual(['quote A 1']);
   });
 
