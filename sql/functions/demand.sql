@@ -1,23 +1,14 @@
 /*
   Who looks at what. Subscriptions of SQL clients and the counts of gateway nodes are the truth; every change of them is
   appended to demand_change in the same transaction, and the planner adds those up in pairs.viewers. So the viewers of
-  one pair never wait for each other, and what the planner does follows what has changed.
+  one pair never wait for each other nor for anybody who has locked the pair, and what the planner does follows what has
+  changed.
 */
 create or replace function pgfresh.note_demand() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if tg_op = 'INSERT' then
-    -- An insert waits for whoever is just changing a pair that is there, also if it does nothing on conflict.
-    -- So only what is not.
-    insert into pgfresh.pairs (type_id, key)
-    select distinct type_id, key
-    from fresh as f
-    where not exists (select from pgfresh.pairs as p where p.type_id = f.type_id and p.key = f.key)
-    order by type_id, key
-    on conflict do nothing;
-  end if;
   if tg_table_name = 'node_demand' then
     if tg_op = 'INSERT' then
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, viewers from fresh;
@@ -41,7 +32,7 @@ begin
 end
 $$;
 comment on function pgfresh.note_demand() is
-  'Trigger of active_subscriptions and node_demand: notes every change for the planner, and makes the pair.';
+  'Trigger of active_subscriptions and node_demand: notes every change for the planner.';
 
 create or replace trigger note_added after insert on pgfresh.active_subscriptions
   referencing new table as fresh
@@ -203,12 +194,12 @@ begin
   insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
   values (v_user, v_type.type_id, v_key, v_now, v_now)
   on conflict (user_id, type_id, key) do update set last_seen_at = excluded.last_seen_at;
-  -- The first who looks does not wait for the planner.
-  -- Who finds the pair locked leaves it to the one who is just doing that.
+  -- The first viewer does not wait for the planner. A pair that is locked is left to the planner's next tick.
+  perform pgfresh.make_pairs(v_type.type_id, array[v_key]);
   perform from pgfresh.pairs where type_id = v_type.type_id and key = v_key and not demanded for update skip locked;
   if found then
     update pgfresh.pairs
-    set demanded = true, warm_until = v_now + interval '15 seconds', due_at = v_now
+    set demanded = true, unlisted_at = null, warm_until = v_now + interval '15 seconds', due_at = v_now
     where type_id = v_type.type_id and key = v_key;
     v_counts := pgfresh.plan_looks(pgfresh.looks_at(v_type.type_id, array[v_key]), v_now);
   end if;
@@ -222,6 +213,23 @@ comment on function pgfresh.upsert_active_subscription(text, text, text) is
   'A pair at which nobody looked before is checked at once. '
   'Returns {"result": "subscribed" or "seen", …}.';
 
+create or replace function pgfresh.keep_former_name() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into pgfresh.former_type_name (data_type, type_id)
+  values (old.data_type, new.type_id)
+  on conflict (data_type) do update set type_id = excluded.type_id;
+  return null;
+end
+$$;
+comment on function pgfresh.keep_former_name() is
+  'Trigger of the registry: a viewer who knows a data type by its former name can still leave.';
+create or replace trigger keep_former_name after update of data_type on pgfresh.data_type_registry
+  for each row when (old.data_type <> new.data_type) execute function pgfresh.keep_former_name();
+
+-- Never refused: what has become of the key, the data type or its name does not matter to someone who leaves.
 create or replace function pgfresh.remove_active_subscription(p_user_id text, p_key text, p_data_type text)
 returns boolean
 language plpgsql security definer
@@ -229,19 +237,38 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_user text := pgfresh.require_viewer(p_user_id);
-  v_type pgfresh.data_type_registry := pgfresh.require_type(p_data_type);
 begin
   perform pgfresh.require_primary();
+  if p_key is null or p_data_type is null then
+    return false;
+  end if;
+  delete from pgfresh.active_subscriptions as s
+  using (
+    select r.type_id, pgfresh.canonical_key(p_key, r.normalise) as key
+    from pgfresh.data_type_registry as r
+    where r.data_type = p_data_type
+    union
+    -- As it was subscribed, if the data type spells its keys in another way now.
+    select r.type_id, p_key from pgfresh.data_type_registry as r where r.data_type = p_data_type
+    union
+    select f.type_id, k.key
+    from pgfresh.former_type_name as f
+    join pgfresh.data_type_registry as r on r.type_id = f.type_id
+    cross join lateral (values (p_key), (pgfresh.canonical_key(p_key, r.normalise))) as k(key)
+    where f.data_type = p_data_type
+  ) as left_pair
+  where s.user_id = v_user and s.type_id = left_pair.type_id and s.key = left_pair.key;
+  if found then
+    return true;
+  end if;
+  -- Only calls without an effect are counted: as many leave as came.
   perform pgfresh.count_call(v_user);
-  perform pgfresh.require_key(p_key);
-  delete from pgfresh.active_subscriptions
-  where user_id = v_user and type_id = v_type.type_id
-    and key = pgfresh.canonical_key(p_key, v_type.normalise);
-  return found;
+  return false;
 end
 $$;
 comment on function pgfresh.remove_active_subscription(text, text, text) is
-  'Says that a user does not look at a pair any more. Returns whether he did.';
+  'Says that a user does not look at a pair any more, also if its key or data type is gone or has another name now. '
+  'Returns whether the user did.';
 
 -- Five minutes, and the 75 seconds for which a heartbeat may not have been written.
 create or replace function pgfresh.longest_silence() returns interval
@@ -322,148 +349,14 @@ begin
   -- Nothing silent is left: a loss that was held is over, and the next one is another.
   update pgfresh.planner_state set demand_held_until = null where demand_held_until is not null;
   delete from pgfresh.viewer_calls where minute < v_now - interval '10 minutes';
+  perform pgfresh.review_open_jobs(v_now);
   return jsonb_build_object('removed', v_removed, 'nodes', v_nodes);
 end
 $$;
 comment on function pgfresh.cleanup_stale_subscriptions() is
   'Removes subscriptions that have been silent for more than five minutes, at the latest after six and a quarter, '
-  'and nodes whose lease has ended. Run it every minute. '
+  'and nodes whose lease has ended; cancels waiting jobs of keys that are gone. Run it every minute. '
   'Returns {"removed", "nodes"} or {"skipped"}.';
-
-create or replace function pgfresh.expire_nodes(p_now timestamptz) returns int
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_nodes bigint[] := array(select id from pgfresh.nodes where lease_until <= p_now order by id for update skip locked);
-begin
-  if cardinality(v_nodes) > 0 then
-    -- Apart from the node, so that the trigger sees them.
-    delete from pgfresh.node_demand where node_id = any (v_nodes);
-    delete from pgfresh.nodes where id = any (v_nodes);
-  end if;
-  return cardinality(v_nodes);
-end
-$$;
-comment on function pgfresh.expire_nodes(timestamptz) is
-  'Removes nodes whose lease has ended, with their counts. A part of the planner and of the cleanup.';
-
-create or replace function pgfresh.register_node(p_name text) returns bigint
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_id bigint;
-begin
-  perform pgfresh.require_primary();
-  if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      'p_name must have 1 to 200 characters, and no control characters',
-      'For instance the host and the process id.');
-  end if;
-  insert into pgfresh.nodes (name, started_at, lease_until)
-  values (p_name, pgfresh.clock(), pgfresh.clock() + interval '30 seconds')
-  returning id into v_id;
-  return v_id;
-end
-$$;
-comment on function pgfresh.register_node(text) is
-  'Begins the lease of a gateway process, 30 s that heartbeat_node renews. Returns its number.';
-
-create or replace function pgfresh.heartbeat_node(p_node bigint) returns boolean
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  update pgfresh.nodes
-  set lease_until = pgfresh.clock() + interval '30 seconds'
-  where id = p_node and lease_until > (select pgfresh.clock());
-  return found;
-end
-$$;
-comment on function pgfresh.heartbeat_node(bigint) is
-  'Renews the lease of a node. '
-  'False if it has ended: then its counts are gone, and it must register and send them again.';
-
-create or replace function pgfresh.retire_node(p_node bigint) returns boolean
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  delete from pgfresh.node_demand where node_id = p_node;
-  delete from pgfresh.nodes where id = p_node;
-  return found;
-end
-$$;
-comment on function pgfresh.retire_node(bigint) is
-  'Ends the lease of a node, and its counts with it: its users have left. Returns whether it was there.';
-
-create or replace function pgfresh.set_node_demand(p_node bigint, p_data_types text[], p_keys text[], p_viewers int[])
-returns int
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_types int[];
-  v_keys text[];
-  v_changed int;
-  v_more int;
-  v_type record;
-begin
-  perform pgfresh.require_primary();
-  if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) = cardinality(p_viewers)
-      and cardinality(p_keys) <= 10000) is not true
-      or exists (select from unnest(p_viewers) as v(count) where (v.count between 0 and 10000000) is not true) then
-    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
-      'data types, keys and viewers must be three arrays of one length, at most 10000, '
-      'and each count from 0 to 10000000',
-      'Pass the number of distinct users for each pair, 0 for those who left.');
-  end if;
-  if not exists (select from pgfresh.nodes where id = p_node and lease_until > (select pgfresh.clock()) for share) then
-    perform pgfresh.refuse('PGF_LEASE_LOST',
-      format('node %s has no lease', coalesce(p_node::text, 'null')),
-      'Register again with register_node and send all counts.');
-  end if;
-  perform pgfresh.require_type(unknown.data_type)
-  from (
-    select distinct named.data_type
-    from unnest(p_data_types) as named(data_type)
-    where not exists (select from pgfresh.data_type_registry as r where r.data_type = named.data_type)
-  ) as unknown;
-  for v_type in
-    select r as registered,
-      array_agg(named.key order by named.place) as keys,
-      array_agg(named.place order by named.place) as places
-    from unnest(p_data_types, p_keys) with ordinality as named(data_type, key, place)
-    join pgfresh.data_type_registry as r using (data_type)
-    group by r
-  loop
-    v_type.keys := pgfresh.admit_keys(v_type.registered, v_type.keys);
-    for i in 1..cardinality(v_type.keys) loop
-      v_types[v_type.places[i]] := (v_type.registered).type_id;
-      v_keys[v_type.places[i]] := v_type.keys[i];
-    end loop;
-  end loop;
-  with wanted as (
-    select w.type_id, w.key, max(w.viewers) as viewers
-    from unnest(v_types, v_keys, p_viewers) as w(type_id, key, viewers)
-    where w.viewers > 0
-    group by w.type_id, w.key
-  )
-  insert into pgfresh.node_demand as d (node_id, type_id, key, viewers)
-  select p_node, w.type_id, w.key, w.viewers from wanted as w order by w.type_id, w.key
-  on conflict (node_id, type_id, key) do update set viewers = excluded.viewers where d.viewers <> excluded.viewers;
-  get diagnostics v_changed = row_count;
-  delete from pgfresh.node_demand as d
-  using unnest(v_types, v_keys, p_viewers) as w(type_id, key, viewers)
-  where d.node_id = p_node and d.type_id = w.type_id and d.key = w.key and w.viewers = 0;
-  get diagnostics v_more = row_count;
-  return v_changed + v_more;
-end
-$$;
-comment on function pgfresh.set_node_demand(bigint, text[], text[], int[]) is
-  'Says how many distinct users look at each of these pairs through a node; 0 for pairs that all have left. '
-  'Pairs that are not named keep their count. Returns how many changed.';
 
 create or replace function pgfresh.get_active_subscriptions()
 returns table (data_type text, key text, viewers bigint, adapters text[])
@@ -486,120 +379,3 @@ $$;
 comment on function pgfresh.get_active_subscriptions() is
   'What is being looked at, by how many, and through which adapters. '
   'A user who looks through two nodes, or through a node and by SQL, counts twice.';
-
-/*
-  Adds what has changed to the pairs. A pair that somebody else has locked keeps its changes for the next time,
-  so this waits for nobody.
-  A pair whose last viewer has left stays warm for 15 s.
-*/
-create or replace function pgfresh.fold_demand(p_now timestamptz) returns int
-language plpgsql
-set search_path = pg_catalog, pg_temp
--- Pairs and changes are reached by their keys, whatever the statistics say:
--- both tables may have been filled a moment ago.
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
-as $$
-declare
-  v_types int[]; v_keys text[]; v_deltas int[]; v_ids bigint[];
-  v_raised bigint[]; v_priorities int[];
-  v_count int;
-begin
-  if not exists (select from pgfresh.demand_change) then
-    return 0;
-  end if;
-  with noted as (
-    select c.type_id, c.key, sum(c.delta)::int as delta, array_agg(c.id) as ids
-    from (select id, type_id, key, delta from pgfresh.demand_change order by id limit 5000) as c
-    group by c.type_id, c.key
-  ), locked as (
-    select noted.*
-    from noted
-    cross join lateral (
-      select from pgfresh.pairs as p
-      where p.type_id = noted.type_id and p.key = noted.key
-      for update skip locked
-    ) as p
-  )
-  select
-    (select array_agg(type_id) from locked),
-    (select array_agg(key) from locked),
-    (select array_agg(delta) from locked),
-    (select array_agg(i.id) from locked cross join unnest(locked.ids) as i(id))
-  into v_types, v_keys, v_deltas, v_ids;
-  delete from pgfresh.demand_change where id = any (v_ids);
-  with folded as (
-    update pgfresh.pairs as p
-    set viewers = greatest(0, p.viewers + net.delta),
-      demanded = p.demanded or p.viewers + net.delta > 0,
-      warm_until = case
-        when p.viewers + net.delta > 0 then null
-        when p.viewers > 0 then p_now + interval '15 seconds'
-        else p.warm_until
-      end,
-      due_at = case when not p.demanded and p.viewers + net.delta > 0 and p.job_id is null then p_now else p.due_at end
-    from unnest(v_types, v_keys, v_deltas) as net(type_id, key, delta)
-    where p.type_id = net.type_id and p.key = net.key
-    returning p.type_id, p.key, p.job_id, p.viewers, p.demanded, p.due_at, net.delta
-  ), wanted as (
-    insert into pgfresh.due (due_at, type_id, key)
-    select p_now, f.type_id, f.key from folded as f where f.demanded and f.due_at = p_now
-    on conflict do nothing
-  )
-  select count(*),
-    array_agg(f.job_id order by f.job_id) filter (where f.job_id is not null and f.delta > 0),
-    array_agg(pgfresh.priority_of(r, f.viewers) order by f.job_id) filter (where f.job_id is not null and f.delta > 0)
-  into v_count, v_raised, v_priorities
-  from folded as f
-  join pgfresh.data_type_registry as r on r.type_id = f.type_id;
-  if v_raised is not null then
-    -- More demand for a job that waits raises its priority.
-    update pgfresh.job as j
-    set priority = w.priority, band = pgfresh.band_of(w.priority)
-    from (
-      select raised.id, raised.priority
-      from unnest(v_raised, v_priorities) as raised(id, priority)
-      cross join lateral (
-        select from pgfresh.job as j
-        where j.id = raised.id and j.state <> 'x' and j.priority < raised.priority
-        for update skip locked
-      ) as waiting
-    ) as w
-    where j.id = w.id;
-  end if;
-  return v_count;
-end
-$$;
-comment on function pgfresh.fold_demand(timestamptz) is
-  'Adds the changes of demand to the pairs, at most those of 5000 entries. A part of the planner.';
-
-create or replace function pgfresh.cool_down(p_now timestamptz) returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
-as $$
-begin
-  with cooled as (
-    update pgfresh.pairs as p
-    set demanded = false, warm_until = null, due_at = 'infinity', unviewed_since = p_now
-    from (
-      select type_id, key, due_at
-      from pgfresh.pairs
-      where warm_until <= p_now
-      order by warm_until
-      limit 5000 for update skip locked
-    ) as cold
-    where p.type_id = cold.type_id and p.key = cold.key
-    returning cold.due_at, cold.type_id, cold.key
-  )
-  delete from pgfresh.due as d using cooled as c where d.due_at = c.due_at and d.type_id = c.type_id and d.key = c.key;
-end
-$$;
-comment on function pgfresh.cool_down(timestamptz) is
-  'Lets go of pairs at which nobody has looked for 15 s. A part of the planner.';

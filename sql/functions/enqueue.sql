@@ -25,8 +25,8 @@ comment on function pgfresh.wake_workers() is
 
 /*
   Lock order: pairs, then jobs. Nothing here waits for a completion: pairs that exist are found by the snapshot and
-  locked only while they have no open job, and what is locked by somebody else is left to that one. A pair that is new
-  can make us wait only for another transaction that inserts the very same pair.
+  locked only while they have no open job, and what is locked by somebody else is left to that one. So is a pair that
+  another transaction has added and not yet committed.
 */
 create or replace function pgfresh.queue_refreshes(
   p_data_type text, p_keys text[], p_priority int default 0, p_estimated_size bigint default null,
@@ -57,10 +57,11 @@ declare
   v_new_ids bigint[];
   v_old_keys text[];
   v_old_ids bigint[];
-  -- Of each that gets a job, whether its pair is viewed and has no row.
-  v_missing boolean[];
+  v_old_times timestamptz[];
+  -- Of each whose pair was there, whether that is viewed and has no row.
+  v_old_missing boolean[];
   v_open_ids bigint[];
-  v_rerun_ids bigint[];
+  v_busy text[];
   v_raised int := 0;
 begin
   select r.type_id, r.source_id,
@@ -131,23 +132,20 @@ begin
 
   if cardinality(v_new_keys) > 0 then
     -- First as if nobody else were adding the same pairs, which is the rule and costs a third less.
-    begin
-      v_new_ids := array(select nextval('pgfresh.job_id') from unnest(v_new_keys));
-      insert into pgfresh.pairs (type_id, key, job_id) select v_type, unnest(v_new_keys), unnest(v_new_ids);
-    exception when unique_violation then
-      with added as (
-        insert into pgfresh.pairs (type_id, key, job_id)
-        select v_type, wanted.key, nextval('pgfresh.job_id')
-        from unnest(v_new_keys) as wanted(key)
-        where (select true from pgfresh.pairs as p where p.type_id = v_type and p.key = wanted.key) is null
-        on conflict do nothing
-        returning key, job_id
-      )
-      select array_agg(added.key), array_agg(added.job_id) into v_new_keys, v_new_ids from added;
-    end;
+    v_new_ids := array(select nextval('pgfresh.job_id') from unnest(v_new_keys));
+    if not pgfresh.add_pairs(v_type, v_new_keys, v_new_ids) then
+      v_busy := pgfresh.make_pairs(v_type, v_new_keys);
+      v_new_keys := '{}';
+      v_new_ids := '{}';
+    end if;
   end if;
 
   if coalesce(cardinality(v_new_keys), 0) < cardinality(v_keys) then
+    -- Before the others are opened, so that these need not be told from them.
+    v_open_ids := array(
+      select p.job_id
+      from pgfresh.pairs as p
+      where p.type_id = v_type and p.key = any (v_keys) and p.job_id is not null);
     with opened as (
       update pgfresh.pairs as p
       set job_id = nextval('pgfresh.job_id')
@@ -156,24 +154,19 @@ begin
         from pgfresh.pairs as free
         where free.type_id = v_type and free.key = any (v_keys) and free.job_id is null
         order by free.key for update skip locked))
-      returning p.key, p.job_id, p.demanded and p.row_at is null and p.seen and p.empty_at is null as missing
+      returning p.key, p.job_id, p.demanded and p.row_at is null and p.seen and p.empty_at is null as missing,
+        -- What is viewed does not wait longer than it would without this job.
+        case when p.demanded then least(v_run_at, p.due_at) else v_run_at end as run_at
     )
-    select array_agg(opened.key), array_agg(opened.job_id),
-      array_fill(false, array[coalesce(cardinality(v_new_ids), 0)]) || array_agg(opened.missing)
-    into v_old_keys, v_old_ids, v_missing
-    from opened;
-    v_new_keys := v_new_keys || v_old_keys;
-    v_new_ids := v_new_ids || v_old_ids;
-    v_open_ids := array(
-      select p.job_id
-      from pgfresh.pairs as p
-      where p.type_id = v_type and p.key = any (v_keys)
-        and p.job_id is not null and (v_old_ids is null or not p.job_id = any (v_old_ids)));
+    select array_agg(o.key), array_agg(o.job_id), array_agg(o.run_at), array_agg(o.missing)
+    into v_old_keys, v_old_ids, v_old_times, v_old_missing
+    from opened as o;
 
     -- Those that wait already: a higher priority or an earlier time is taken over. Only force ends the wait after a
     -- failure. A claim in flight keeps its lock and its job.
     update pgfresh.job as j
     set priority = greatest(j.priority, p_priority),
+      asked = greatest(j.asked, p_priority),
       band = greatest(j.band, v_band),
       run_at = case
         when j.state = 'w' and (j.retries = 0 or p_force) then least(j.run_at, v_run_at) else j.run_at
@@ -184,32 +177,36 @@ begin
       from pgfresh.job as waiting
       where waiting.id = any (v_open_ids) and waiting.state <> 'x'
         and (waiting.priority < p_priority
+          or (waiting.asked >= p_priority) is not true
           or (waiting.state = 'w' and (waiting.retries = 0 or p_force) and waiting.run_at > v_run_at))
       order by waiting.id for update skip locked));
     get diagnostics v_raised = row_count;
 
     if p_force then
-      with marked as (
-        update pgfresh.job as j
-        set rerun = true
-        where j.id = any (array(
-          select running.id
-          from pgfresh.job as running
-          where running.id = any (v_open_ids) and running.state = 'x'
-          order by running.id for update skip locked))
-        returning j.id
-      )
-      select array_agg(marked.id) into v_rerun_ids from marked;
+      update pgfresh.job as j
+      set rerun = true
+      where j.id = any (array(
+        select running.id
+        from pgfresh.job as running
+        where running.id = any (v_open_ids) and running.state = 'x' and not running.rerun
+        order by running.id for update skip locked));
     end if;
   end if;
 
   insert into pgfresh.job (
-    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, state,
-    missing, key, metadata)
+    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, asked, band,
+    state, missing, key, metadata)
   select
-    added.id, added.id, v_run_at, v_now, v_bytes, v_type, v_source, p_priority, v_band, v_state,
-    coalesce(added.missing, false), added.key, p_metadata
-  from (select unnest(v_new_ids) as id, unnest(v_new_keys) as key, unnest(v_missing) as missing) as added;
+    added.id, added.id, added.run_at, v_now, v_bytes, v_type, v_source, p_priority, p_priority, v_band,
+    case when added.run_at > v_now then 'w' else 'r' end, added.missing, added.key, p_metadata
+  from (
+    select unnest(v_new_ids) as id, unnest(v_new_keys) as key, v_run_at as run_at, false as missing
+    union all
+    select o.id, o.key, greatest(o.run_at, v_now), o.missing
+    from unnest(v_old_ids, v_old_keys, v_old_times, v_old_missing) as o(id, key, run_at, missing)
+  ) as added;
+  v_new_keys := v_new_keys || v_old_keys;
+  v_new_ids := v_new_ids || v_old_ids;
 
   if (cardinality(v_new_ids) > 0 or v_raised > 0) and v_state = 'r' then
     perform pgfresh.wake_workers();
@@ -218,16 +215,24 @@ begin
   return query select unnest(v_new_keys), unnest(v_new_ids), 'queued';
   if coalesce(cardinality(v_new_keys), 0) < cardinality(v_keys) then
     return query
-      select p.key, p.job_id, case
-        when p.job_id = any (v_rerun_ids) then 'rerun'
-        else coalesce((
-          select case when j.state <> 'x' then 'merged' when p_force then 'busy' else 'running' end
+      select p.key, p.job_id,
+        coalesce((
+          select case
+            when j.state <> 'x' then 'merged'
+            when not p_force then 'running'
+            when j.rerun then 'rerun'
+            else 'busy'
+          end
           from pgfresh.job as j
           where j.id = p.job_id
         ), 'busy')
-      end
       from pgfresh.pairs as p
-      where p.type_id = v_type and p.key = any (v_keys) and (v_new_keys is null or not p.key = any (v_new_keys));
+      -- A set difference and no comparison with each: that would be quadratic.
+      where p.type_id = v_type and p.key = any (array(
+        select unnest(v_keys) collate "C"
+        except
+        select unnest(v_new_keys) collate "C"));
+    return query select unnest(v_busy), null::bigint, 'busy';
   end if;
 end
 $$;

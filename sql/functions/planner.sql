@@ -475,6 +475,15 @@ begin
       v_asked.gated := v_asked.gated || v_settled.gated;
       v_later := v_later || v_settled.later;
     end if;
+    -- What is no key any more is not fetched, whoever still looks. What another type needs is asked for as it says.
+    if cardinality(v_stale) > 0 and v_type.priorities is null then
+      v_missing := pgfresh.unlisted_keys(v_type.registered, array(select l.key from unnest(v_stale) as l));
+      if v_missing <> '{}' then
+        perform pgfresh.revoke_pairs(v_type.type_id, v_missing, p_now);
+        v_stale := array(select l from unnest(v_stale) as l where not l.key = any (v_missing));
+        v_asked.gated := array(select k from unnest(v_asked.gated) as k where not k = any (v_missing));
+      end if;
+    end if;
     if v_type.reason is not null and cardinality(v_stale) > 0 then
       perform pgfresh.note_hold(v_type.type_id, v_type.until, v_type.reason, p_now);
       v_later := v_later || array(
@@ -550,9 +559,8 @@ begin
         v_missing := '{}';
       end;
       continue when cardinality(v_missing) = 0;
-      insert into pgfresh.pairs (type_id, key)
-      select (v_needs.registered).type_id, k from unnest(v_missing) as k order by k collate "C"
-      on conflict do nothing;
+      -- One that another transaction is just adding comes at the next look.
+      perform pgfresh.make_pairs((v_needs.registered).type_id, v_missing);
       v_prerequisites := v_prerequisites + (pgfresh.plan_looks(
         pgfresh.looks_at((v_needs.registered).type_id, v_missing, array(
           select greatest(1, pgfresh.priority_of(v_type.registered, p.viewers), l.priority)

@@ -77,6 +77,7 @@ begin
       and not exists (select from pgfresh.active_subscriptions as a where a.type_id = p.type_id and a.key = p.key)
       and not exists (select from pgfresh.node_demand as d where d.type_id = p.type_id and d.key = p.key)
       and not exists (select from pgfresh.demand_change as c where c.type_id = p.type_id and c.key = p.key)
+      and not exists (select from pgfresh.demand_waiting as c where c.type_id = p.type_id and c.key = p.key)
     order by p.type_id, p.key for update of p skip locked
   ), refused as (
     delete from pgfresh.refused_pair as r using locked as l where r.type_id = l.type_id and r.key = l.key

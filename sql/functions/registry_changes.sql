@@ -179,6 +179,8 @@ begin
   -- Without their pairs nobody would ever take them, and they would be in the way of others.
   delete from pgfresh.demand_change where ctid = any (array(
     select ctid from pgfresh.demand_change where type_id = p_type_id for update skip locked));
+  delete from pgfresh.demand_waiting where ctid = any (array(
+    select ctid from pgfresh.demand_waiting where type_id = p_type_id for update skip locked));
   perform pgfresh.cancel_jobs(v_jobs);
   -- A job that is just being ended needs its pair.
   delete from pgfresh.pairs where type_id = p_type_id and key = any (array(

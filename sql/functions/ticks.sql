@@ -338,6 +338,9 @@ begin
   end if;
   v_folded := pgfresh.fold_demand(v_now);
   perform pgfresh.cool_down(v_now);
+  if exists (select from pgfresh.pairs where unlisted_at <= v_now - interval '5 seconds') then
+    perform pgfresh.list_again(v_now);
+  end if;
   if exists (select from pgfresh.hold) then
     perform pgfresh.release_held(v_now, p_limit, v_types);
   end if;
@@ -492,12 +495,7 @@ begin
     from (select distinct data_type from unnest(p_data_types) as data_type order by data_type) as named
   loop
     v_keys := pgfresh.admit_keys(v_type.registered, array[p_key]);
-    insert into pgfresh.pairs (type_id, key)
-    select (v_type.registered).type_id, v_keys[1]
-    where not exists (
-      select from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = v_keys[1]
-    )
-    on conflict do nothing;
+    perform pgfresh.make_pairs((v_type.registered).type_id, v_keys);
     v_counts := v_counts || jsonb_build_object(
       (v_type.registered).data_type,
       pgfresh.plan_looks(pgfresh.looks_at((v_type.registered).type_id, v_keys), pgfresh.clock())

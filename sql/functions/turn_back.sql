@@ -1,14 +1,22 @@
+create or replace function pgfresh.longest_retry_delay(p_retries int, p_priority int) returns interval
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select least(
+    interval '24 hours',
+    (case when p_priority > 0 then interval '15 seconds' else interval '1 minute' end) * power(2, least(p_retries, 20)))
+$$;
+comment on function pgfresh.longest_retry_delay(int, int) is
+  'How long a job waits before its next try at the most: base * 2^retries (15 s viewed, 1 min background), '
+  'at most 24 h.';
+
 -- Full jitter: anything up to the doubled base, so that what failed together does not come back together.
 create or replace function pgfresh.retry_delay(p_retries int, p_priority int) returns interval
 language sql volatile
 set search_path = pg_catalog, pg_temp
-as $$
-  select random() * least(
-    interval '24 hours',
-    (case when p_priority > 0 then interval '15 seconds' else interval '1 minute' end) * power(2, least(p_retries, 20)))
-$$;
+as $$ select random() * pgfresh.longest_retry_delay(p_retries, p_priority) $$;
 comment on function pgfresh.retry_delay(int, int) is
-  'How long a job waits before its next try: up to base * 2^retries (15 s viewed, 1 min background), at most 24 h.';
+  'How long a job waits before its next try: anything up to its longest_retry_delay.';
 
 create or replace function pgfresh.failure_hold(p_ttl interval, p_fails int) returns interval
 language sql immutable

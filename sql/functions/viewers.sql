@@ -181,34 +181,20 @@ begin
       'data types and keys must be two arrays of one length, at most 10000',
       'Pass a key for each data type.');
   end if;
-  -- By type and key, as everybody else locks them.
+  -- By type and key, as everybody else locks them. What is no pair any more is left out: the others count.
   for v_type in
-    select pgfresh.require_type(named.data_type) as registered, named.keys
+    select r as registered, named.keys
     from (
-      select data_type, array_agg(distinct key collate "C" order by key collate "C") as keys
+      select data_type, array_agg(key) as keys
       from unnest(p_data_types, p_keys) as named(data_type, key)
       group by data_type
     ) as named
-    left join pgfresh.data_type_registry as r using (data_type)
+    join pgfresh.data_type_registry as r using (data_type)
     order by r.type_id
   loop
-    begin
-      v_keys := pgfresh.admit_keys(v_type.registered, v_type.keys);
-    exception when sqlstate 'PGF01' then
-      -- A registry row that no longer resolves, which the planner warns of, costs only its own pairs.
-      continue when sqlerrm like 'PGF_REGISTRY_INVALID:%';
-      raise;
-    end;
-    insert into pgfresh.pairs (type_id, key)
-    select (v_type.registered).type_id, k
-    from unnest(v_keys) as k
-    where not exists (
-      select from pgfresh.pairs as p where p.type_id = (v_type.registered).type_id and p.key = k collate "C"
-    )
-    order by k collate "C"
-    on conflict do nothing;
-    -- Those at which somebody looks already have a time. Who finds one locked leaves it to the one who is just doing
-    -- this.
+    v_keys := pgfresh.admitted_keys(v_type.registered, v_type.keys);
+    perform pgfresh.make_pairs((v_type.registered).type_id, v_keys);
+    -- Those at which somebody looks already have a time. One that is locked is left to the planner's next tick.
     v_keys := array(
       select p.key
       from pgfresh.pairs as p
@@ -218,7 +204,7 @@ begin
     );
     continue when cardinality(v_keys) = 0;
     update pgfresh.pairs
-    set demanded = true, warm_until = v_now + interval '15 seconds',
+    set demanded = true, unlisted_at = null, warm_until = v_now + interval '15 seconds',
       due_at = case when job_id is null then v_now else due_at end
     where type_id = (v_type.registered).type_id and key = any (v_keys);
     v_looks := v_looks || pgfresh.looks_at((v_type.registered).type_id, v_keys);

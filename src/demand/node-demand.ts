@@ -11,7 +11,8 @@ export interface NodeDemandOptions {
 }
 
 interface Count {
-  readonly dataType: string;
+  /** The number of its data type, which a rename leaves as it is. */
+  readonly type: number;
   readonly key: string;
   readonly viewers: number;
 }
@@ -19,18 +20,25 @@ interface Count {
 const flushEveryMs = 250;
 const renewEveryMs = 10_000;
 const largestBatch = 5_000;
-const ofOnePair: readonly string[] = ['PGF_TYPE_UNKNOWN', 'PGF_KEY_UNKNOWN', 'PGF_KEY_INVALID', 'PGF_REGISTRY_INVALID'];
+const askAgainMs = 5_000;
+
+interface Written {
+  readonly refused: readonly { readonly place: number; readonly problem: string }[];
+}
 
 /**
  * How many distinct users look at each pair through this process, kept in the database under a lease. Viewers come and
- * go in memory; what is written follows the pairs whose number has changed, in batches. When the process dies, its
- * counts end with its lease.
+ * go in memory; what is written follows the pairs whose number has changed, in batches. A count that is refused, for
+ * instance because its key is gone, is written again every few seconds until it is accepted or its viewers have left.
+ * When the process dies, its counts end with its lease.
  */
 export class NodeDemand extends Service {
   readonly name = 'node demand';
   readonly #options: NodeDemandOptions;
   readonly #counts = new Map<string, Count>();
   #changed = new Map<string, Count>();
+  /** Pairs whose count was refused, and when to write it again. The first refused comes first. */
+  readonly #refused = new Map<string, number>();
   #node: number | undefined;
   #loops: Promise<unknown> | undefined;
 
@@ -40,16 +48,24 @@ export class NodeDemand extends Service {
   }
 
   /** Says how many distinct users look at a pair through this process now. */
-  set(dataType: string, key: string, viewers: number): void {
-    const count = { dataType, key, viewers };
+  set(type: number, key: string, viewers: number): void {
+    const count = { type, key, viewers };
     const pair = nameOf(count);
     if (viewers > 0) this.#counts.set(pair, count);
-    else this.#counts.delete(pair);
+    else {
+      this.#counts.delete(pair);
+      this.#refused.delete(pair);
+    }
     this.#changed.set(pair, count);
   }
 
   /** Writes what has changed until now. What changes meanwhile, and what fails, is written by the next one. */
-  async flush(): Promise<void> {
+  async flush(now = performance.now()): Promise<void> {
+    for (const [pair, at] of this.#refused) {
+      if (at > now) break;
+      const count = this.#counts.get(pair);
+      if (count && !this.#changed.has(pair)) this.#changed.set(pair, count);
+    }
     let left = this.#take();
     while (left.length > 0) {
       try {
@@ -100,24 +116,22 @@ export class NodeDemand extends Service {
   }
 
   async #write(counts: readonly Count[]): Promise<void> {
-    try {
-      await this.#send(counts);
-    } catch (error) {
-      if (!ofOnePair.includes(codeOf(error))) throw error;
-      // A pair can become one that is not there, for instance when its data type is removed. The others must not suffer.
-      const middle = Math.floor(counts.length / 2);
-      if (middle > 0) for (const half of [counts.slice(0, middle), counts.slice(middle)]) await this.#write(half);
-      else this.#options.events.emit({ type: 'demand.failed', problem: problemOf(error) });
-    }
-  }
-
-  async #send(counts: readonly Count[]): Promise<void> {
-    await this.#options.db.query('select pgfresh.set_node_demand($1::bigint, $2::text[], $3::text[], $4::int[])', [
+    const write = 'select pgfresh.set_node_demand($1::bigint, $2::int[], $3::text[], $4::int[]) as written';
+    const [row] = await this.#options.db.query<{ written: Written }>(write, [
       this.#node,
-      counts.map(({ dataType }) => dataType),
+      counts.map(({ type }) => type),
       counts.map(({ key }) => key),
       counts.map(({ viewers }) => viewers),
     ]);
+    const refused = new Map(row!.written.refused.map(({ place, problem }) => [place - 1, problem]));
+    for (const [place, count] of counts.entries()) this.#note(nameOf(count), refused.get(place));
+  }
+
+  #note(pair: string, problem: string | undefined): void {
+    const isKnown = this.#refused.delete(pair);
+    if (problem === undefined) return;
+    this.#refused.set(pair, performance.now() + askAgainMs);
+    if (!isKnown) this.#options.events.emit({ type: 'demand.failed', problem });
   }
 
   async #every(periodMs: number, work: () => Promise<void>): Promise<void> {
@@ -131,8 +145,8 @@ export class NodeDemand extends Service {
   }
 }
 
-function nameOf({ dataType, key }: Count): string {
-  return JSON.stringify([dataType, key]);
+function nameOf({ type, key }: Count): string {
+  return `${type} ${key}`;
 }
 
 function codeOf(error: unknown): string {

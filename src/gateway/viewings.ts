@@ -203,7 +203,7 @@ export class Viewings {
     const { viewing } = open;
     if (!this.#isOpen(open)) return;
     this.#close(open);
-    if (viewing.audience.viewings === 0) this.#options.demand.set(viewing.dataType, viewing.key, 0);
+    if (viewing.audience.viewings === 0) this.#options.demand.set(viewing.type, viewing.key, 0);
     for (const subscription of viewing.subscriptions) subscription.viewer.lose(subscription, why);
   }
 
@@ -215,19 +215,19 @@ export class Viewings {
     this.#empty.add(open);
   }
 
-  #counted({ audience, dataType, key }: Viewing, change: () => void): void {
+  #counted({ audience, type, key }: Viewing, change: () => void): void {
     const before = audience.size;
     change();
     // One that was lost counts no more; there may be another one by its name.
     if (audience.size !== before && audience.viewings > 0 && audience.isKnown)
-      this.#options.demand.set(dataType, key, audience.size);
+      this.#options.demand.set(type, key, audience.size);
   }
 
   // Not earlier: both would insert the pair, and the check of everybody else would wait for the disk with one of them.
-  #known({ audience, dataType, key }: Viewing): void {
+  #known({ audience, type, key }: Viewing): void {
     if (audience.isKnown || audience.viewings === 0) return;
     audience.isKnown = true;
-    if (audience.size > 0) this.#options.demand.set(dataType, key, audience.size);
+    if (audience.size > 0) this.#options.demand.set(type, key, audience.size);
   }
 
   #close(open: Open): void {
@@ -252,9 +252,14 @@ export function refusalOf(verdict: Verdict): PgfreshError | undefined {
   return new PgfreshError(code as 'PGF_KEY_UNKNOWN', { problem });
 }
 
-function changeOf(verdict: Verdict, { dataType, key, reader }: Viewing): PgfreshError | undefined {
-  if (!('admitted' in verdict) || (verdict.admitted.visibility === 'rls') === (reader !== undefined)) return undefined;
-  const problem = 'it has just been decided anew whose rows these are';
+function changeOf(verdict: Verdict, { dataType, type, key, reader }: Viewing): PgfreshError | undefined {
+  if (!('admitted' in verdict)) return undefined;
+  const { admitted } = verdict;
+  const isAnother = admitted.type !== type;
+  if (!isAnother && (admitted.visibility === 'rls') === (reader !== undefined)) return undefined;
+  const problem = isAnother
+    ? 'its data type was removed and added again'
+    : 'it has just been decided anew whose rows these are';
   return new PgfreshError('PGF_LIVE_UNDECIDED', { pair: `${dataType} ${key}`, problem });
 }
 

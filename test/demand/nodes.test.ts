@@ -6,6 +6,8 @@ import { expectRefusal } from '../harness/refusal.ts';
 import { RegistryScene } from '../registry/scene.ts';
 
 let scene: RegistryScene;
+let quote: number;
+let news: number;
 beforeAll(async () => {
   scene = await RegistryScene.open();
 });
@@ -18,8 +20,8 @@ beforeEach(async () => {
     delete from pgfresh.data_type_registry; delete from pgfresh.nodes; delete from pgfresh.viewer_calls; delete from pgfresh.warnings;
     update pgfresh.planner_state set demand_held_until = null`);
   await scene.clock.set(noon);
-  await scene.add('quote');
-  await scene.add('news');
+  quote = await scene.add('quote');
+  news = await scene.add('news');
 });
 
 const register = (name = 'node') => scene.value<number>('pgfresh.register_node($1::text)', [name]);
@@ -32,11 +34,11 @@ const set = (
   db: Pick<typeof scene.db, 'query'> = scene.db,
 ) =>
   db
-    .query<{ changed: number }>(
-      'select pgfresh.set_node_demand($1::bigint, array_fill($2::text, array[cardinality($3::text[])]), $3::text[], $4::int[]) as changed',
+    .query<{ said: { changed: number; refused: { place: number; code: string }[] } }>(
+      `select pgfresh.set_node_demand($1::bigint, array_fill((select type_id from pgfresh.data_type_registry where data_type = $2::text), array[cardinality($3::text[])]), $3::text[], $4::int[]) as said`,
       [node, type, Object.keys(counts), Object.values(counts)],
     )
-    .then(([row]) => row!.changed);
+    .then(([row]) => row!.said.changed);
 const nodes = () => scene.value<number>('(select count(*) from pgfresh.nodes)');
 /** What each node has said, as "node type key viewers". */
 const said = () =>
@@ -74,8 +76,8 @@ describe('a node', () => {
   it('can pass arrays whose first element is not the first', async () => {
     const node = await register();
     await scene.db.query(
-      `select pgfresh.set_node_demand($1::bigint, '[5:6]={quote,news}', '[0:1]={A,B}', '[-3:-2]={1,2}')`,
-      [node],
+      `select pgfresh.set_node_demand($1::bigint, format('[5:6]={%s,%s}', $2::int, $3::int)::int[], '[0:1]={A,B}', '[-3:-2]={1,2}')`,
+      [node, quote, news],
     );
     expect(await said()).toEqual(['node news B 2', 'node quote A 1']);
   });
@@ -137,7 +139,7 @@ describe('a node', () => {
     expect(await retired).toBe(true);
     await scene.tick();
     expect(await said()).toEqual([]);
-    expect(await scene.pair('A')).toMatchObject({ viewers: 0 });
+    expect((await scene.pair('A'))?.viewers ?? 0).toBe(0);
   });
 });
 
@@ -176,7 +178,7 @@ describe('a node that is silent for 30 s', () => {
     await scene.tick();
     expect(await nodes()).toBe(0);
     await scene.tick();
-    expect(await scene.pair('A')).toMatchObject({ viewers: 0 });
+    expect((await scene.pair('A'))?.viewers ?? 0).toBe(0);
   });
 
   it('is held for 120 s if it was the last one and had 10 pairs, each time', async () => {
@@ -222,14 +224,14 @@ describe('NodeDemand', () => {
   it('writes what has changed, and ends with its stop', async () => {
     const { demand, failed } = open();
     await demand.start();
-    demand.set('quote', 'A', 2);
-    demand.set('quote', 'A', 3);
-    demand.set('news', 'A', 1);
-    demand.set('quote', 'B', 1);
-    demand.set('quote', 'B', 0);
+    demand.set(quote, 'A', 2);
+    demand.set(quote, 'A', 3);
+    demand.set(news, 'A', 1);
+    demand.set(quote, 'B', 1);
+    demand.set(quote, 'B', 0);
     await demand.flush();
     expect(await said()).toEqual(['gateway news A 1', 'gateway quote A 3']);
-    demand.set('news', 'A', 0);
+    demand.set(news, 'A', 0);
     await demand.flush();
     expect(await said()).toEqual(['gateway quote A 3']);
     await demand.stop();
@@ -239,15 +241,15 @@ describe('NodeDemand', () => {
   it('registers again when its lease was lost, and says everything again', async () => {
     const { demand } = open();
     await demand.renew();
-    for (const key of ['A', 'B', 'C']) demand.set('quote', key, 2);
+    for (const key of ['A', 'B', 'C']) demand.set(quote, key, 2);
     await demand.flush();
-    demand.set('quote', 'C', 0);
+    demand.set(quote, 'C', 0);
     await demand.flush();
     // Noticed by a write …
     await scene.clock.advance('31 seconds');
     await scene.tick();
     expect(await said()).toEqual([]);
-    demand.set('quote', 'B', 5);
+    demand.set(quote, 'B', 5);
     await demand.flush();
     expect(await said()).toEqual(['gateway quote A 2', 'gateway quote B 5']);
     // … or by the renewal.
@@ -265,16 +267,16 @@ describe('NodeDemand', () => {
   it('writes the others of a batch in which some are not to be had', async () => {
     const { demand, failed } = open();
     await scene.db.query('create table if not exists listed (key text)');
-    await scene.add('listed', { key_table: 'listed', key_table_column: 'key' });
+    const listed = await scene.add('listed', { key_table: 'listed', key_table_column: 'key' });
     await scene.db.query('drop table listed');
-    await scene.add('short', { key_pattern: '^.$' });
+    const short = await scene.add('short', { key_pattern: '^.$' });
     await demand.renew();
-    for (let n = 0; n < 50; n++) demand.set('quote', `K${n}`, 1);
-    demand.set('nothing', 'A', 1);
-    demand.set('listed', 'A', 1);
-    demand.set('short', 'AA', 1);
-    demand.set('quote', 'A\nB', 1);
-    for (let n = 0; n < 50; n++) demand.set('news', `K${n}`, 1);
+    for (let n = 0; n < 50; n++) demand.set(quote, `K${n}`, 1);
+    demand.set(-1, 'A', 1);
+    demand.set(listed, 'A', 1);
+    demand.set(short, 'AA', 1);
+    demand.set(quote, 'A\nB', 1);
+    for (let n = 0; n < 50; n++) demand.set(news, `K${n}`, 1);
     await demand.flush();
     expect(await said()).toHaveLength(100);
     expect(
@@ -289,13 +291,13 @@ describe('NodeDemand', () => {
   it('keeps what could not be written for the next time, unless something newer was said', async () => {
     const { demand } = open();
     await demand.renew();
-    await scene.db.query('alter function pgfresh.set_node_demand(bigint, text[], text[], int[]) rename to mislaid');
-    demand.set('quote', 'A', 1);
-    demand.set('quote', 'B', 1);
+    await scene.db.query('alter function pgfresh.set_node_demand(bigint, int[], text[], int[]) rename to mislaid');
+    demand.set(quote, 'A', 1);
+    demand.set(quote, 'B', 1);
     const flushing = demand.flush();
-    demand.set('quote', 'B', 2);
+    demand.set(quote, 'B', 2);
     await expect(flushing).rejects.toMatchObject({ code: '42883' });
-    await scene.db.query('alter function pgfresh.mislaid(bigint, text[], text[], int[]) rename to set_node_demand');
+    await scene.db.query('alter function pgfresh.mislaid(bigint, int[], text[], int[]) rename to set_node_demand');
     await demand.flush();
     expect(await said()).toEqual(['gateway quote A 1', 'gateway quote B 2']);
   });

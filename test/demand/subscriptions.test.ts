@@ -235,12 +235,13 @@ describe('a user', () => {
     await scene.clock.set('2026-01-05T12:00:59.999Z');
     await expectNoChange(scene.db, async () => {
       await expectRefusal(scene.subscribe('ann', 'A'), 'PGF_TOO_MANY_CALLS');
-      await expectRefusal(scene.leave('ann', 'A'), 'PGF_TOO_MANY_CALLS');
+      await expectRefusal(scene.leave('ann', 'B'), 'PGF_TOO_MANY_CALLS');
       await expectRefusal(
         asUser('ann', `select pgfresh.check_and_queue_stale_batch('A', '{quote}')`),
         'PGF_TOO_MANY_CALLS',
       );
     });
+    expect(await scene.leave('ann', 'A')).toBe(true);
     await scene.subscribe('ben', 'A');
     await scene.clock.set('2026-01-05T12:01:00Z');
     expect(await scene.subscribe('ann', 'B')).toMatchObject({ result: 'subscribed' });
@@ -420,7 +421,9 @@ describe('the first who looks', () => {
     await scene.db.transact('first', async (tx) => {
       expect(await scene.subscribe('ann', 'A', 'quote', tx)).toMatchObject({ planned: { queued: 1 } });
       expect(await scene.subscribe('ben', 'A')).not.toHaveProperty('planned');
-      await scene.value(`pgfresh.set_node_demand(pgfresh.register_node('test'), '{quote}', '{A}', '{3}')`);
+      await scene.value(`pgfresh.set_node_demand(pgfresh.register_node('test'), array[$1::int], '{A}', '{3}')`, [
+        await scene.typeId(),
+      ]);
       await asUser('cid', `select pgfresh.check_and_queue_stale_batch('A', '{quote}')`);
     });
     expect(await scene.queued()).toEqual(['A']);

@@ -259,10 +259,7 @@ it('the roles that log in may do their work, and no other', async () => {
       await tryAs('pgfresh_monitor', 'delete from pgfresh.warnings'),
     ],
     gateway: [
-      await tryAs(
-        'pgfresh_gateway',
-        `select pgfresh.set_node_demand(pgfresh.register_node('n'), '{worked}', '{A}', '{1}')`,
-      ),
+      await tryAs('pgfresh_gateway', `select pgfresh.set_node_demand(pgfresh.register_node('n'), '{1}', '{A}', '{1}')`),
       await tryAs('pgfresh_gateway', `select pgfresh.upsert_active_subscription('ann', 'A', 'worked')`),
       await tryAs('pgfresh_gateway', `select from pgfresh.get_active_subscriptions()`),
       await tryAs('pgfresh_gateway', 'select pgfresh.plan_due_pairs()'),

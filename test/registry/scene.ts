@@ -59,6 +59,10 @@ export class RegistryScene {
     ]);
   }
 
+  typeId(dataType = 'quote'): Promise<number> {
+    return this.value('select type_id from pgfresh.data_type_registry where data_type = $1::text', [dataType]);
+  }
+
   subscribe(user: string | null, key: string | null, dataType = 'quote', db: Queryable = this.db) {
     return call<{ result: 'subscribed' | 'seen'; key: string; planned?: Record<string, number> }>(
       db,

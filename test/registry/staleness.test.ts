@@ -217,11 +217,6 @@ describe('keys outside of a type', () => {
     upsert_active_subscription: (type, key) => scene.subscribe('u', key, type, scene.session),
     check_and_queue_stale_batch: (type, key) =>
       scene.session.query(`select pgfresh.check_and_queue_stale_batch($1::text, array[$2::text])`, [key, type]),
-    set_node_demand: (type, key) =>
-      scene.session.query(
-        `select pgfresh.set_node_demand($1::bigint, array[$2::text, $2::text], array[$3::text, $4::text], '{1,1}')`,
-        [node, type, inside[type], key],
-      ),
     explain_pair: (type, key) => scene.session.query('select pgfresh.explain_pair($1::text, $2::text)', [type, key]),
   };
   const inside: Record<string, string> = {
@@ -269,7 +264,10 @@ describe('keys outside of a type', () => {
     expect(await scene.leave('n', 'aaPL', 'upper')).toBe(true);
     expect(await scene.explain('Aapl', 'upper')).toMatchObject({ key: 'AAPL' });
     expect(await scene.subscribe('n', 'ABC', 'lower')).toMatchObject({ key: 'abc' });
-    await scene.value(`pgfresh.set_node_demand($1::bigint, '{lower,lower}', '{XYZ,xyz}', '{2,3}')`, [node]);
+    await scene.value(`pgfresh.set_node_demand($1::bigint, array[$2::int, $2::int], '{XYZ,xyz}', '{2,3}')`, [
+      node,
+      await scene.typeId('lower'),
+    ]);
     expect(await scene.explain('xyZ', 'lower')).toMatchObject({ key: 'xyz', viewers: 3 });
   });
 
