@@ -17,6 +17,9 @@ begin
   end if;
   delete from pgfresh.source_past where name = new.name returning * into v_past;
   new.id := coalesce(v_past.source_id, new.id);
+  if not v_past.rated and new.rate_limit_per_minute is not null then
+    perform pgfresh.count_unknown_calls(new.id, new.api_keys);
+  end if;
   return new;
 end
 $$;

@@ -157,7 +157,11 @@ begin
         'calls_limit', s.rate_limit_per_minute * s.api_keys,
         'calls_minute', case
           when s.rate_limit_per_minute is not null
-            then (select count(*) from pgfresh.rate_slot as t where t.source_id = s.id and t.free_at > v_minute)
+            then (
+              select least(coalesce(sum(t.calls), 0), s.rate_limit_per_minute * s.api_keys)
+              from pgfresh.rate_slot as t
+              where t.source_id = s.id and t.free_at > v_minute
+            )
         end,
         'calls_hour', u.calls, 'bytes_hour', u.bytes,
         'quota_cap', s.quota_cap, 'quota_used', s.quota_used,

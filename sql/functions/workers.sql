@@ -1,5 +1,5 @@
 create or replace function pgfresh.serve_types(
-  p_worker bigint, p_types int[], p_fetchers text[], p_limited_to text[] default null)
+  p_worker bigint, p_types int[], p_fetchers text[], p_limited_to text[] default null, p_api_keys jsonb default '{}')
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -11,16 +11,24 @@ begin
       'p_types and p_fetchers must be arrays, with no null in them',
       'Pass the numbers of the data types that the worker refreshes, and the names of its fetchers.');
   end if;
-  insert into pgfresh.worker_service as s (worker, types, fetchers, limited_to)
-  select w.id, p_types, p_fetchers, p_limited_to from pgfresh.worker as w where w.id = p_worker
+  if (jsonb_typeof(p_api_keys) = 'object' and not jsonb_path_exists(p_api_keys, '$.* ? (!(@ >= 1 && @ <= 100))'))
+      is not true then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_api_keys must be an object of numbers from 1 to 100',
+      'Pass how many API keys the worker has, by the name of the source: {"market": 2}.');
+  end if;
+  insert into pgfresh.worker_service as s (worker, types, fetchers, limited_to, api_keys)
+  select w.id, p_types, p_fetchers, p_limited_to, p_api_keys from pgfresh.worker as w where w.id = p_worker
   on conflict (worker) do update
-  set types = excluded.types, fetchers = excluded.fetchers, limited_to = excluded.limited_to
-  where (s.types, s.fetchers, s.limited_to)
-    is distinct from (excluded.types, excluded.fetchers, excluded.limited_to);
+  set types = excluded.types, fetchers = excluded.fetchers, limited_to = excluded.limited_to,
+    api_keys = excluded.api_keys
+  where (s.types, s.fetchers, s.limited_to, s.api_keys)
+    is distinct from (excluded.types, excluded.fetchers, excluded.limited_to, excluded.api_keys);
 end
 $$;
-comment on function pgfresh.serve_types(bigint, int[], text[], text[]) is
-  'Says which data types a worker refreshes, by which fetchers, and to which data types it is limited. '
+comment on function pgfresh.serve_types(bigint, int[], text[], text[], jsonb) is
+  'Says which data types a worker refreshes, by which fetchers, to which data types it is limited, '
+  'and how many API keys it has, by source: it claims no job for another key. '
   'Called when that changes, so that explain_pair knows of a job which no worker takes.';
 
 -- By the number of letters to change, add or leave out. Few short names, so this need not be fast.

@@ -10,6 +10,10 @@ drop function if exists pgfresh.source_budget(int);
 drop function if exists pgfresh.pick_free(int, int[], int[], bigint, int[], smallint[], bigint[]);
 drop function if exists pgfresh.pick_limited(int, int, int[], bigint);
 drop function if exists pgfresh.take_limits(int, bigint[], timestamptz);
+drop function if exists pgfresh.take_slots(int, smallint, int, timestamptz);
+drop function if exists pgfresh.serve_types(bigint, int[], text[], text[]);
+drop trigger if exists keep_rate_slots on pgfresh.sources;
+drop function if exists pgfresh.keep_rate_slots();
 drop type if exists pgfresh.claimed_job cascade;
 
 /*
@@ -56,3 +60,28 @@ alter table pgfresh.job
     (20 - band + case when missing then 0 else 32 end + case when est_bytes > 1048576 then 64 else 0 end)::smallint
   ) stored;
 create index job_ready on pgfresh.job (type_id, lane, seq) where state = 'r';
+
+-- Calls that were handed out, and no longer those that may be: a limit is compared with their sum.
+alter table pgfresh.rate_slot rename to old_rate_slot;
+create table pgfresh.rate_slot (
+  source_id int not null,
+  free_at timestamptz not null,
+  api_key smallint not null,
+  calls int not null,
+  constraint rate_slot_pkey1 primary key (source_id, free_at, api_key)
+) with (
+  fillfactor = 50,
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
+);
+comment on table pgfresh.rate_slot is
+  'Calls that were handed out, by source and API key, and when they count no more against the rate.';
+insert into pgfresh.rate_slot (source_id, free_at, api_key, calls)
+select source_id, free_at, api_key, count(*)
+from pgfresh.old_rate_slot
+where free_at > clock_timestamp()
+group by source_id, free_at, api_key;
+drop table pgfresh.old_rate_slot;
+alter table pgfresh.rate_slot rename constraint rate_slot_pkey1 to rate_slot_pkey;
+
+-- How many API keys of which source the worker has; of one that is not named, any.
+alter table pgfresh.worker_service add column api_keys jsonb not null default '{}';

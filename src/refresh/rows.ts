@@ -34,10 +34,13 @@ export async function writeRows(
   const withoutRows = remove ? ours.filter(({ rows, isNotModified }) => rows.length === 0 && !isNotModified) : [];
   const touched = [...withRows, ...withoutRows];
   if (lock && touched.length > 0) await tx.query(lock, [touched.map(({ job }) => job.key)]);
-  for (const [columns, group] of Map.groupBy(withRows, ({ rows }) => columnsOf(rows[0]!).join())) {
-    const { upsert, prune } = type.statements.for(columns.split(','));
+  const groups = Map.groupBy(withRows, ({ rows }) => JSON.stringify(columnsOf(rows[0]!)));
+  const sets = [...groups.values()].map(([first]) => columnsOf(first!.rows[0]!));
+  type.statements.learn(sets);
+  for (const [n, group] of [...groups.values()].entries()) {
+    const { upsert, more, prune } = type.statements.for(sets[n]!);
     const rows = storableJson(group.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
-    const found = await tx.query<Omit<Verdict, 'lost'> & { job: number }>(upsert, [rows, now]);
+    const found = await tx.query<Omit<Verdict, 'lost'> & { job: number }>(upsert, [rows, now, ...more]);
     for (const { job, ...verdict } of found) {
       const { written, had } = verdict;
       verdicts.set(job, { ...verdict, lost: prune && written > 0 ? Math.max(0, had - written) : 0 });

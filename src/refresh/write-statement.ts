@@ -15,16 +15,34 @@ interface WritePlan {
 }
 
 export interface WriteStatement {
-  /** ($1 rows as JSON, each with ~job and ~age; $2 the database's time) → job, written, other, had, rowAt, sourceAt */
+  /** ($1 rows as JSON, each with ~job and ~age; $2 the database's time, then `more`) → job, written, other, had, rowAt, sourceAt */
   readonly upsert: Statement;
+  /** The further parameters of `upsert`. */
+  readonly more: readonly unknown[];
   /** ($1 rows as JSON, $2 the jobs whose rows were written): deletes what their answers lack. Only where rows are replaced. */
   readonly prune: Statement | undefined;
 }
 
-/** The statements of a data type, one for each set of columns that its rows have. */
+/** The columns that a statement writes. */
+interface WrittenColumns {
+  readonly all: readonly string[];
+  /** Those that only some answers have. Which of them these rows have is the parameter $3. */
+  readonly optional: ReadonlySet<string>;
+}
+
+/**
+ * What answers of a fetcher have had so far: more columns with time, and fewer that all of them have. It is kept while the
+ * catalog is read anew, so that the statements stay the same.
+ */
+const seen = new WeakMap<object, { readonly any: Set<string>; readonly always: Set<string> }>();
+
+/**
+ * The statements of a data type. Optional columns are a parameter: with a statement for each set of columns, a type with
+ * ten of them would prepare a thousand on every connection.
+ */
 export class WriteStatements {
   readonly #plan: WritePlan;
-  readonly #known = new Map<string, WriteStatement>();
+  readonly #known = new Map<string, Pick<WriteStatement, 'upsert' | 'prune'>>();
   /** ($1 keys): has other writers of these keys wait. Only where rows are replaced. */
   readonly lock: Statement | undefined;
   /** ($1 keys as JSON, by their columns, each with ~job and ~age; $2 the database's time) → job, had, lost, rowAt. Only where rows go. */
@@ -39,11 +57,28 @@ export class WriteStatements {
     this.evict = named(evicting(plan));
   }
 
+  /** Learns which columns answers have, before the statements are asked for. */
+  learn(sets: readonly (readonly string[])[]): void {
+    const known = seen.get(this.#plan.fetcher) ?? { any: new Set(sets.flat()), always: new Set(sets[0]) };
+    seen.set(this.#plan.fetcher, known);
+    for (const set of sets) {
+      for (const column of set) known.any.add(column);
+      for (const column of known.always) if (!set.includes(column)) known.always.delete(column);
+    }
+  }
+
+  /** The statement for rows that have these columns. */
   for(columns: readonly string[]): WriteStatement {
-    const name = columns.join();
-    const known = this.#known.get(name) ?? writeStatement(this.#plan, columns);
-    this.#known.set(name, known);
-    return known;
+    const { any, always } = seen.get(this.#plan.fetcher)!;
+    const { columns: known } = this.#plan.table;
+    // A number that the table gives itself cannot be written as an expression: then the column is left out.
+    const all = [...any].filter((name) => columns.includes(name) || known.get(name)?.identity === false).toSorted();
+    const optional = new Set(all.filter((name) => !always.has(name) && !known.get(name)!.identity));
+    const name = JSON.stringify([all, [...optional]]);
+    const statement = this.#known.get(name) ?? writeStatement(this.#plan, { all, optional });
+    this.#known.set(name, statement);
+    const given = columns.filter((column) => optional.has(column));
+    return { ...statement, more: optional.size > 0 ? [given] : [] };
   }
 }
 
@@ -52,15 +87,30 @@ const list = (names: readonly string[], alias = ''): string => names.map((name) 
 const alike = (names: readonly string[], a: string, b: string): string =>
   names.map((name) => `${a}.${id(name)} = ${b}.${id(name)}`).join(' and ');
 
-function writeStatement(plan: WritePlan, columns: readonly string[]): WriteStatement {
-  const { table, fetcher } = plan;
-  const given = givenRows(table.columns, columns);
-  const replaces = fetcher.write.mode === 'replace';
-  const upsert = replaces ? replacing(plan, columns) : merging(plan, columns);
+function writeStatement(plan: WritePlan, written: WrittenColumns): Pick<WriteStatement, 'upsert' | 'prune'> {
+  const { table, fetcher, keyColumns, sourceTimestamp } = plan;
+  const given = givenRows(table.columns, written.all);
+  if (fetcher.write.mode !== 'replace')
+    return { upsert: named(`with ${given}, ${merging(plan, written)}`), prune: undefined };
+  const identity = new Set([...keyColumns, ...table.target, ...(sourceTimestamp === null ? [] : [sourceTimestamp])]);
   return {
-    upsert: named(`with ${given}, ${upsert}`),
-    prune: replaces ? named(`with ${given} ${pruning(plan)}`) : undefined,
+    upsert: named(`with ${given}, ${replacing(plan, written)}`),
+    prune: named(`with ${givenRows(table.columns, [...identity])} ${pruning(plan)}`),
   };
+}
+
+/** Whether the rows have an optional column. */
+const has = (name: string): string => `${pg.escapeLiteral(name)} = any ($3::text[])`;
+
+/** The values of given rows as they are inserted: a column that they do not have gets its default. */
+function inserted({ table }: Pick<WritePlan, 'table'>, { all, optional }: WrittenColumns): string {
+  return all
+    .map((name) => {
+      if (!optional.has(name)) return `g.${id(name)}`;
+      const { default: otherwise, type } = table.columns.get(name)!;
+      return `case when ${has(name)} then g.${id(name)} else (${otherwise ?? 'null'})::${type} end`;
+    })
+    .join(', ');
 }
 
 /**
@@ -110,7 +160,7 @@ function givenRows(columns: ReadonlyMap<string, TableColumn>, names: readonly st
 }
 
 /** Each row by itself: the older never replaces the newer, whoever else writes at this moment. */
-function merging(plan: WritePlan, columns: readonly string[]): string {
+function merging(plan: WritePlan, written: WrittenColumns): string {
   const { table, timestamp, sourceTimestamp: source, fetcher } = plan;
   const greater = fetcher.write.ifGreater;
   const guards = [
@@ -121,11 +171,11 @@ function merging(plan: WritePlan, columns: readonly string[]): string {
   ];
   // What is not written is the same, or it is not: then the provider tells two things of one time. A row that is only not greater is nobody's mistake.
   const isOlder = source === null ? `had.${id(timestamp)} > ${at}` : `g.${id(source)} < had.${id(source)}`;
-  const isOther = greater !== undefined ? isOlder : source === null ? 'true' : `not (${same(plan, columns)})`;
+  const isOther = greater !== undefined ? isOlder : source === null ? 'true' : `not (${same(plan, written)})`;
   return `written as (
-    insert into ${table.name} as t (${list([...columns, timestamp])})
-    select ${list(columns, 'g.')}, ${at} from given as g order by ${list(table.target, 'g.')}
-    on conflict (${list(table.target)}) do update set ${assignments({ table, fetcher }, [...columns, timestamp])}
+    insert into ${table.name} as t (${list([...written.all, timestamp])})
+    select ${inserted(plan, written)}, ${at} from given as g order by ${list(table.target, 'g.')}
+    on conflict (${list(table.target)}) do update set ${assignments(plan, written)}
     where ${guards.join(' and ')}
     returning ${list([...table.target, timestamp], 't.')})
   select g."~job" as job, count(w.*)::int as written, (count(*) filter (where w.* is null and ${isOther}))::int as other, 0 as had,
@@ -135,8 +185,8 @@ function merging(plan: WritePlan, columns: readonly string[]): string {
 }
 
 /** All rows of a key together: they are as old as the newest of them. */
-function replacing(plan: WritePlan, columns: readonly string[]): string {
-  const { table, keyColumns, timestamp, sourceTimestamp: source, fetcher } = plan;
+function replacing(plan: WritePlan, written: WrittenColumns): string {
+  const { table, keyColumns, timestamp, sourceTimestamp: source } = plan;
   const ours = source === null ? `max(${at})` : `max(g.${id(source)})`;
   const theirs =
     source === null
@@ -156,13 +206,13 @@ function replacing(plan: WritePlan, columns: readonly string[]): string {
       from given as g group by g."~job", ${list(keyColumns, 'g.')}
     ) as j),
   written as (
-    insert into ${table.name} as t (${list([...columns, timestamp])})
-    select ${list(columns, 'g.')}, ${at} from given as g join judged as j on j."~job" = g."~job" and j.newer order by ${list(table.target, 'g.')}
-    on conflict (${list(table.target)}) do update set ${assignments({ table, fetcher }, [...columns, timestamp])} ${unlessNewer}
+    insert into ${table.name} as t (${list([...written.all, timestamp])})
+    select ${inserted(plan, written)}, ${at} from given as g join judged as j on j."~job" = g."~job" and j.newer order by ${list(table.target, 'g.')}
+    on conflict (${list(table.target)}) do update set ${assignments(plan, written)} ${unlessNewer}
     returning ${list([...keyColumns, timestamp], 't.')})
   select j."~job" as job, j.at_source as "sourceAt", (case when j.newer then w.at else j.had_at end)::text as "rowAt", case when j.newer then j.rows else 0 end::int as written,
     case when j.newer or (j.theirs = j.ours and j.had = j.rows and not exists (
-      select from given as g left join ${table.name} as had on ${alike(table.target, 'had', 'g')} where g."~job" = j."~job" and not (${same(plan, columns)}))) then 0 else 1 end as other, j.had::int as had
+      select from given as g left join ${table.name} as had on ${alike(table.target, 'had', 'g')} where g."~job" = j."~job" and not (${same(plan, written)}))) then 0 else 1 end as other, j.had::int as had
   from judged as j left join (
     select ${list(keyColumns, 'w.')}, max(w.${id(timestamp)}) as at from written as w group by ${list(keyColumns, 'w.')}
   ) as w on ${alike(keyColumns, 'w', 'j')}`;
@@ -179,12 +229,13 @@ function sourceTime({ table, sourceTimestamp: source }: WritePlan): string {
 /** When the answer of a row was fetched, by the database's clock. */
 const at = `$2::timestamptz - make_interval(secs => g."~age")`;
 
-function assignments({ table, fetcher }: Pick<WritePlan, 'table' | 'fetcher'>, columns: readonly string[]): string {
-  return columns
+function assignments({ table, timestamp, fetcher }: WritePlan, { all, optional }: WrittenColumns): string {
+  return [...all, timestamp]
     .filter((name) => !table.target.includes(name))
     .map((name) => {
       const value = fetcher.nulls === 'keep' ? `coalesce(excluded.${id(name)}, t.${id(name)})` : `excluded.${id(name)}`;
-      return `${id(name)} = ${value}`;
+      const kept = optional.has(name) ? `case when ${has(name)} then ${value} else t.${id(name)} end` : value;
+      return `${id(name)} = ${kept}`;
     })
     .join(', ');
 }
@@ -193,12 +244,13 @@ function assignments({ table, fetcher }: Pick<WritePlan, 'table' | 'fetcher'>, c
 const withoutEquality = new Set(['json', 'xml', 'point', 'line', 'lseg', 'box', 'path', 'polygon', 'circle']);
 
 /** Whether the content of a row is what is there. */
-function same({ table, timestamp, fetcher }: WritePlan, columns: readonly string[]): string {
-  const compared = columns.filter((name) => !table.target.includes(name) && name !== timestamp);
+function same({ table, timestamp, fetcher }: WritePlan, { all, optional }: WrittenColumns): string {
+  const compared = all.filter((name) => !table.target.includes(name) && name !== timestamp);
   const pairs = compared.map((name) => {
     const cast = withoutEquality.has(table.columns.get(name)!.base) ? '::text' : '';
+    const lacking = optional.has(name) ? `not ${has(name)} or ` : '';
     const kept = fetcher.nulls === 'keep' ? `g.${id(name)} is null or ` : '';
-    return `(${kept}had.${id(name)}${cast} is not distinct from g.${id(name)}${cast})`;
+    return `(${lacking}${kept}had.${id(name)}${cast} is not distinct from g.${id(name)}${cast})`;
   });
   return [`had.${id(table.target[0]!)} is not null`, ...pairs].join(' and ');
 }

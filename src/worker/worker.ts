@@ -367,9 +367,12 @@ export class Worker extends Service {
   /** Tells the queue what is refreshed here, whenever that changes. */
   async #tellServed(): Promise<void> {
     const { types, fetchers } = this.#catalog!;
-    const served = [this.#lease.worker, [...types.keys()], fetchers, this.#options.types ?? null];
+    const { sources, types: limitedTo = null } = this.#options;
+    const apiKeys = sources.flatMap(({ name, apiKeys: { length } }) => (length > 0 ? [[name, length] as const] : []));
+    const served = [this.#lease.worker, [...types.keys()], fetchers, limitedTo, Object.fromEntries(apiKeys)];
     if (JSON.stringify(served) === this.#served) return;
-    await this.#options.db.query('select pgfresh.serve_types($1::bigint, $2::int[], $3::text[], $4::text[])', served);
+    const serve = 'select pgfresh.serve_types($1::bigint, $2::int[], $3::text[], $4::text[], $5::jsonb)';
+    await this.#options.db.query(serve, served);
     this.#served = JSON.stringify(served);
   }
 

@@ -83,7 +83,7 @@ describe('pgfresh try', () => {
       ),
     ]);
     expect([provider.asked.length, await spent()]).toEqual([asked, { calls: 1 }]);
-    await database.query(`update pgfresh.rate_slot set free_at = '-infinity'`);
+    await database.query('truncate pgfresh.rate_slot');
     expect(await json('try', 'quote', 'AAPL')).toMatchObject({ outcome: 'fresh', cost: { calls: 1 } });
     expect(await json('try', 'quote', 'AAPL')).toMatchObject({ outcome: 'rate_limited', cost: { calls: 0 } });
     expect([provider.asked.length, await spent()]).toEqual([asked + 1, { calls: 2 }]);

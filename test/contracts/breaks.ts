@@ -20,7 +20,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'a claim locks nothing',
-    file: sql('claim'),
+    file: sql('ready'),
     within: 'lock_ready',
     text: 'limit p_limit for update skip locked',
     instead: 'limit p_limit',
@@ -28,7 +28,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'a claim waits for another one',
-    file: sql('claim'),
+    file: sql('ready'),
     within: 'lock_ready',
     text: 'for update skip locked',
     instead: 'for update',
@@ -36,7 +36,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'a claim of a limited source waits',
-    file: sql('claim'),
+    file: sql('limits'),
     within: 'pick_limited',
     text: 'if not pg_try_advisory_xact_lock(7042, p_source_id) then',
     instead: 'perform pg_advisory_xact_lock(7042, p_source_id);\n  if false then',
@@ -146,7 +146,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '6',
     harm: 'claims reserve nothing',
-    file: sql('sources'),
+    file: sql('limits'),
     within: 'take_limits',
     text: 'reserved = v_state.reserved,',
     instead: 'reserved = s.reserved,',
@@ -315,7 +315,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '15',
     harm: 'several probes at once',
-    file: sql('claim'),
+    file: sql('limits'),
     within: 'pick_limited',
     text: 'v_room := 1;',
     instead: 'v_room := v_room;',
@@ -323,7 +323,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '15',
     harm: 'retries between successes are not counted',
-    file: sql('sources'),
+    file: sql('breakers'),
     within: 'note_failure',
     text: 'v_in_a_row or v_often',
     instead: 'v_in_a_row',
@@ -331,10 +331,26 @@ export const breaks: readonly Break[] = [
   {
     contract: '15',
     harm: 'a success does not close the breaker',
-    file: sql('sources'),
+    file: sql('breakers'),
     within: 'note_success',
     text: 'breaker_opened_at = null, ',
     instead: '',
+  },
+  {
+    contract: '27',
+    harm: 'no call goes by age',
+    file: sql('limits'),
+    within: 'pick_limited',
+    text: 'when v_state.turn = 0 or',
+    instead: 'when',
+  },
+  {
+    contract: '27',
+    harm: 'pairs without a row take every call',
+    file: sql('limits'),
+    within: 'pick_limited',
+    text: 'when v_state.missing_turns < 2 then',
+    instead: 'when true then',
   },
   {
     contract: '16',

@@ -12,6 +12,8 @@ beforeEach(async () => {
   await db.query('truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.warnings, pgfresh.breaker');
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
+  // What a source has called would stay called.
+  await db.query('truncate pgfresh.source_past');
   await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
 });
 

@@ -13,6 +13,8 @@ beforeEach(async () => {
   await db.query('truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.source_place, pgfresh.spending_stop');
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
+  // What a source has called would stay called.
+  await db.query('truncate pgfresh.source_past');
   await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
 });
 

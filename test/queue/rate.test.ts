@@ -1,6 +1,5 @@
 import pg from 'pg';
 import { beforeEach, describe, expect, it } from 'vitest';
-import { blocked } from '../harness/blocked.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { seededRandom } from '../harness/random.ts';
 import { QueueScene } from './scene.ts';
@@ -10,8 +9,13 @@ const { db, queue } = scene;
 const clock = await freezeClock(db);
 const keys = (count: number, prefix = 'k') => Array.from({ length: count }, (_, n) => `${prefix}${n}`);
 const claimKeys = async (limit = 100) => (await scene.claim({ limit })).map((job) => job.key);
+/** How many calls of the minute are left. */
 const free = () =>
-  scene.value<number>('select count(*)::int from pgfresh.rate_slot where free_at <= (select pgfresh.clock())');
+  scene.value<number>(
+    `select sum(s.rate_limit_per_minute * s.api_keys - coalesce((
+       select sum(t.calls) from pgfresh.rate_slot as t where t.source_id = s.id and t.free_at > (select pgfresh.clock())), 0))::int
+     from pgfresh.sources as s where s.rate_limit_per_minute is not null`,
+  );
 
 /** Ten calls a minute, none of them kept for anybody. */
 beforeEach(async () => {
@@ -19,6 +23,9 @@ beforeEach(async () => {
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
   await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query('truncate pgfresh.source_past, pgfresh.rate_slot');
+  // Times are kept in tenths of a second.
+  await clock.set('2026-01-05T12:00:00Z');
   await scene.source('rated', { rate: 10 });
   await scene.type('price', 'rated', 100);
 });
@@ -170,7 +177,6 @@ describe('a share for what people look at', () => {
 
   it('of a small rate never stops background work for good', async () => {
     await db.query(`update pgfresh.sources set rate_limit_per_minute = 1, viewed_share = 0.99 where name = 'rated'`);
-    await db.query(`update pgfresh.rate_slot set free_at = '-infinity'`);
     expect(await claimKeys()).toHaveLength(1);
   });
 });
@@ -194,10 +200,8 @@ describe('an extra call', () => {
     await db.query(`update pgfresh.sources set api_keys = 2 where name = 'rated'`);
     expect(await take(2)).toBe(true);
     expect(
-      await db.query(
-        'select api_key, count(*)::int from pgfresh.rate_slot where free_at > (select pgfresh.clock()) group by api_key',
-      ),
-    ).toEqual([{ api_key: 2, count: 1 }]);
+      await db.query('select api_key, calls from pgfresh.rate_slot where free_at > (select pgfresh.clock())'),
+    ).toEqual([{ api_key: 2, calls: 1 }]);
     for (let call = 0; call < 9; call++) expect(await take(2)).toBe(true);
     expect(await take(2)).toBe(false);
     expect(await take(1)).toBe(true);
@@ -250,20 +254,18 @@ describe('a limit that changes', () => {
     expect(await claimKeys()).toHaveLength(2);
   });
 
-  it('downwards waits for a claim that is taking calls, and counts those', async () => {
-    let changed: Promise<unknown> = Promise.resolve();
+  it('downwards counts the calls of a claim that is under way', async () => {
     await db.transact('claim', async (tx) => {
       expect(await tx.query('select * from pgfresh.claim_jobs(null, gen_random_uuid(), 4)')).toHaveLength(4);
-      changed = change(4);
-      await blocked(db);
+      await change(4);
     });
-    await changed;
     expect(await free()).toBe(0);
   });
 
-  it('goes, and with it every row', async () => {
+  it('goes, and nothing waits', async () => {
+    await claimKeys();
     await change(null);
-    expect(await scene.value('select count(*)::int from pgfresh.rate_slot')).toBe(0);
+    await queue.enqueueMany(db, 'price', keys(10, 'more '));
     expect(await claimKeys()).toHaveLength(60);
   });
 
@@ -282,6 +284,83 @@ describe('a limit that changes', () => {
     expect(await free()).toBe(30);
     await db.query(`update pgfresh.sources set api_keys = 2 where name = 'rated'`);
     expect(await free()).toBe(20);
+  });
+});
+
+describe('sound 7: what was called stays called', () => {
+  const set = (column: string, value: number) =>
+    db.query(`update pgfresh.sources set ${column} = $1::int where name = 'rated'`, [value]);
+
+  it('when the rate goes down and up again', async () => {
+    await set('rate_limit_per_minute', 20);
+    await queue.enqueueMany(db, 'price', keys(100));
+    const called = await claimKeys();
+    await clock.advance('11 seconds');
+    called.push(...(await claimKeys()));
+    expect(called).toHaveLength(20);
+    for (let turn = 0; turn < 2; turn++) {
+      await set('rate_limit_per_minute', 10);
+      await clock.advance('11 seconds');
+      expect(await claimKeys()).toEqual([]);
+      await set('rate_limit_per_minute', 20);
+      expect(await claimKeys()).toEqual([]);
+    }
+    expect(
+      await scene.value(
+        `select next_call_at - pgfresh.clock() = interval '29 seconds' from pgfresh.source_health where source = 'rated'`,
+      ),
+    ).toBe(true);
+    await clock.advance('29 seconds');
+    expect(await claimKeys()).toHaveLength(10);
+  });
+
+  it('when API keys go and come back', async () => {
+    await set('api_keys', 2);
+    await queue.enqueueMany(db, 'price', keys(100));
+    const called = await claimKeys();
+    await clock.advance('11 seconds');
+    called.push(...(await claimKeys()));
+    expect(called).toHaveLength(20);
+    await set('api_keys', 1);
+    await set('api_keys', 2);
+    await clock.advance('11 seconds');
+    expect(await claimKeys()).toEqual([]);
+  });
+
+  it('when the source is deleted and added again', async () => {
+    await queue.enqueueMany(db, 'price', keys(10));
+    expect(await claimKeys()).toHaveLength(10);
+    for (const rate of [10, null, 10]) {
+      await db.query(`delete from pgfresh.data_type_registry where data_type = 'price'`);
+      await db.query(`delete from pgfresh.sources where name = 'rated'`);
+      await scene.source('rated', rate === null ? {} : { rate });
+      await scene.type('price', 'rated', 100);
+    }
+    await clock.advance('30 seconds');
+    await queue.enqueueMany(db, 'price', keys(10));
+    expect(await claimKeys()).toEqual([]);
+    // For a while it had no rate, and nobody counted.
+    await clock.advance('31.999 seconds');
+    expect(await claimKeys()).toEqual([]);
+    await clock.advance('1 millisecond');
+    expect(await claimKeys()).toHaveLength(10);
+  });
+
+  it('and a worker claims no job with an API key that it does not know', async () => {
+    await set('api_keys', 3);
+    await queue.enqueueMany(db, 'price', keys(60));
+    const old = await scene.register('old');
+    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await db.query(`select pgfresh.serve_types($1::bigint, '{}', '{}', p_api_keys => '{"rated": 2}')`, [old]);
+    const apiKeys = async () => (await scene.claim()).map(({ apiKey }) => Number(apiKey)).toSorted((a, b) => a - b);
+    expect(await apiKeys()).toEqual([...Array<number>(5).fill(1), ...Array<number>(5).fill(2)]);
+    await clock.advance('10 seconds');
+    expect(await apiKeys()).toEqual([...Array<number>(5).fill(1), ...Array<number>(5).fill(2)]);
+    await clock.advance('10 seconds');
+    expect(await apiKeys()).toEqual([]);
+    await scene.register('new');
+    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    expect(await apiKeys()).toEqual(Array(10).fill(3));
   });
 });
 
