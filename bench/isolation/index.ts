@@ -73,11 +73,13 @@ class House {
   /** Has those come who stay. The first of them look at what is refreshed all the time. */
   async open(): Promise<void> {
     this.#stayers = Array.from({ length: this.#plan.stayers }, () => new Viewer(this.#port));
+    await this.#scene.spread(this.#plan);
     const types = [...this.#types, ...harmed];
-    const looks = types.map((dataType, place) =>
-      keysFrom(1, this.#plan.pairs).map((key) => this.#stayers[place % this.#stayers.length]!.add(dataType, key)),
-    );
-    await within(longestMs, Promise.all(looks.flat()), 'The viewers who stay have not all got their snapshots.');
+    const looks = types.map((dataType, place) => {
+      const pairs = keysFrom(1, this.#plan.pairs).map((key) => [dataType, key] as const);
+      return this.#stayers[place % this.#stayers.length]!.addAll(pairs);
+    });
+    await within(longestMs, Promise.all(looks), 'The viewers who stay have not all got their snapshots.');
   }
 
   async measure(seconds: number): Promise<{ times: Record<Who, number[]>; jobsPerSecond: number }> {

@@ -53,6 +53,15 @@ export class Scene {
     return new Scene(url, await connect(url, scope), await connect(url, scope), otherTypes(plan));
   }
 
+  /** As if the rows had been fetched at all times of a TTL, so that they do not go stale at once. */
+  async spread({ ttlSeconds }: Plan): Promise<void> {
+    for (const name of [...this.#others, ...harmed])
+      await this.#client.query(
+        `update ${name} set fetched_at = clock_timestamp() - random() * $1::int * interval '1 s'`,
+        [ttlSeconds],
+      );
+  }
+
   /** The gate of one type hangs, and the table of another is locked as ALTER TABLE locks it. */
   async harm(): Promise<void> {
     await this.#client.query('insert into harm values (clock_timestamp())');

@@ -31,12 +31,21 @@ export class Viewer {
 
   /** Settles with the milliseconds from the wish to the snapshot. */
   async add(dataType: string, key: string): Promise<number> {
+    const [ms] = await this.addAll([[dataType, key]]);
+    return ms!;
+  }
+
+  /** The same for several pairs, in one message. */
+  async addAll(pairs: readonly (readonly [string, string])[]): Promise<number[]> {
     await this.#opened.promise;
-    const { promise, resolve } = Promise.withResolvers<number>();
-    this.#wanted.set(`${dataType} ${key}`, resolve);
+    const snapshots = pairs.map((pair) => {
+      const { promise, resolve } = Promise.withResolvers<number>();
+      this.#wanted.set(pair.join(' '), resolve);
+      return promise;
+    });
     const began = now();
-    this.#client.say(JSON.stringify({ type: 'add', pairs: [[dataType, key]] }));
-    return (await promise) - began;
+    this.#client.say(JSON.stringify({ type: 'add', pairs }));
+    return (await Promise.all(snapshots)).map((at) => at - began);
   }
 
   drop(dataType: string, key: string): void {

@@ -7,7 +7,7 @@ import { Turns, type TurnEnd } from './turns.ts';
 export interface LanesOptions {
   readonly db: LimitedQueryable;
   readonly limits: StatementLimits;
-  /** Told of each timeout that is not a probe's. */
+  /** Told of timeouts that are to be noted. */
   readonly onTimeout: (dataType: string, topic: Topic, problem: string) => void;
 }
 
@@ -72,21 +72,20 @@ export class Lanes {
   async run<Answer>(dataType: string, topic: Topic, ask: (db: Queryable) => Promise<Answer>): Promise<Answer> {
     const { db, limits, onTimeout } = this.#options;
     const holds = this.#holds[topic];
-    const isProbe = holds.isHeld(dataType);
-    const turns = isProbe ? this.#probes : this.#turns;
+    const turns = holds.isHeld(dataType) ? this.#probes : this.#turns;
     const turn = await this.#turn(turns, dataType);
+    const isShort = holds.isShort(dataType);
     let end: TurnEnd = 'done';
     try {
       const answer = await ask({
-        query: (statement, values) => db.query(statement, values, isProbe ? probeLimits : limits),
+        query: (statement, values) => db.query(statement, values, isShort ? probeLimits : limits),
       });
       holds.answered(dataType);
       return answer;
     } catch (error) {
       if (isTimeout(error)) {
         end = 'slow';
-        holds.timedOut(dataType);
-        if (!isProbe) onTimeout(dataType, topic, problemOf(error));
+        if (holds.timedOut(dataType)) onTimeout(dataType, topic, problemOf(error));
       } else holds.answered(dataType);
       throw error;
     } finally {

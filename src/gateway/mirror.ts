@@ -16,7 +16,7 @@ export interface MirrorOptions {
   readonly feed: Pick<Feed, 'subscribe' | 'watch' | 'unwatch'>;
   readonly read: ReadPairs;
   readonly events: Events;
-  /** Told of each timeout that is not a probe's. */
+  /** Told of timeouts that are to be noted. */
   readonly onTimeout?: (type: number, problem: string) => void;
 }
 
@@ -219,10 +219,12 @@ export class Mirror extends Service {
   async #work(shelf: Shelf): Promise<void> {
     const turns = this.#turns(shelf);
     const since = performance.now();
-    const outcome = await this.#read(shelf, turns.isHeld(shelf.type));
+    const outcome = await this.#read(shelf, turns);
     const isSlow = performance.now() - since > slowMs;
-    turns.end(shelf, outcome === 'timeout' ? 'timeout' : isSlow ? 'slow' : 'done');
-    if (outcome === 'timeout' && turns.isHeld(shelf.type)) this.#hold(shelf.type, turns);
+    if (typeof outcome === 'object') {
+      if (turns.end(shelf, 'timeout')) this.#options.onTimeout?.(shelf.type, outcome.timeout);
+      if (turns.isHeld(shelf.type)) this.#hold(shelf.type, turns);
+    } else turns.end(shelf, isSlow ? 'slow' : 'done');
     this.#readOn();
     shelf.pauseMs = outcome === 'failed' ? Math.min(longestPauseMs, Math.max(shortestPauseMs, shelf.pauseMs * 2)) : 0;
     if (outcome === 'failed') await wait(shelf.pauseMs, undefined, { signal: this.stopSignal }).catch(() => {});
@@ -231,15 +233,17 @@ export class Mirror extends Service {
   }
 
   /** Reads some of the pairs, or one to see whether the type answers again. */
-  async #read(shelf: Shelf, isProbe: boolean): Promise<'done' | 'failed' | 'timeout'> {
+  async #read(shelf: Shelf, turns: Turns<Shelf>): Promise<'done' | 'failed' | { readonly timeout: string }> {
     const { feed, read, events } = this.#options;
     const type = this.#types.get(shelf.type)!;
+    const isProbe = turns.isHeld(shelf.type);
     let batch: WatchedPair[] = [];
     try {
       await feed.watch(shelf.type, this);
       batch = shelf.take(isProbe ? 1 : shelf.limit);
       const keys = batch.map(({ key }) => key);
-      apply(batch, keys.length > 0 ? await read(shelf.type, keys, { reader: shelf.reader, isProbe }) : []);
+      const reading = { reader: shelf.reader, isShort: turns.isShort(shelf.type) };
+      apply(batch, keys.length > 0 ? await read(shelf.type, keys, reading) : []);
       shelf.limit = Math.min(largestRead, shelf.limit * 2);
       return 'done';
     } catch (error) {
@@ -248,15 +252,15 @@ export class Mirror extends Service {
       if (code === 'PGF_TYPE_UNKNOWN') this.#loseType(type);
       if (code === 'PGF_LIVE_ROLE') this.#lose(type, pairsOf(type, shelf), error as PgfreshError);
       if (code === 'PGF_TYPE_UNKNOWN' || code === 'PGF_LIVE_ROLE') return 'done';
-      if (isProbe && isTimeout(error)) return 'timeout';
-      events.emit({ type: 'gateway.failed', step: 'read', problem: problemOf(error) });
+      const problem = problemOf(error);
+      if (isProbe && isTimeout(error)) return { timeout: problem };
+      events.emit({ type: 'gateway.failed', step: 'read', problem });
       const isFinal = code === undefined && !passing.has(failureOf(error));
       if (shelf.reader && batch.length === 1 && isFinal) this.#undecided(type, batch[0]!);
       shelf.limit = Math.max(1, Math.floor(batch.length / 2));
       // What takes a reader too long may be his own policies.
-      if (failureOf(error) !== 'lock_timeout' && (shelf.reader || !isTimeout(error))) return 'failed';
-      this.#options.onTimeout?.(shelf.type, problemOf(error));
-      return 'timeout';
+      const isOfType = failureOf(error) === 'lock_timeout' || (isTimeout(error) && !shelf.reader);
+      return isOfType ? { timeout: problem } : 'failed';
     }
   }
 

@@ -40,8 +40,8 @@ export interface PairReading extends PairState {
 export interface Reading {
   /** As whom it is read; for everybody if it is left out. */
   readonly reader?: Reader | undefined;
-  /** Whether it is only tried whether the data type answers again. */
-  readonly isProbe?: boolean;
+  /** Whether it may take only as long as a probe. */
+  readonly isShort?: boolean;
 }
 
 /** Reads pairs of one data type, all in one statement. */
@@ -71,10 +71,10 @@ interface Pools {
 /** How pairs are read: each statement by a pool that is only for this, and within limits. */
 export function readPairs({ readers, guests, limits = usualLimits, policyTimeoutMs }: Pools): ReadPairs {
   const guestLimits = { ...limits, statementTimeoutMs: policyTimeoutMs ?? limits.statementTimeoutMs };
-  return (type, keys, { reader, isProbe = false }) => {
-    if (!reader) return readers.query<PairReading>(read, [type, keys], isProbe ? probeLimits : limits);
+  return (type, keys, { reader, isShort = false }) => {
+    if (!reader) return readers.query<PairReading>(read, [type, keys], isShort ? probeLimits : limits);
     const values = [reader.role, reader.user, reader.claims, type, keys];
-    return guests.query<PairReading>(readAs, values, isProbe ? probeLimits : guestLimits);
+    return guests.query<PairReading>(readAs, values, isShort ? probeLimits : guestLimits);
   };
 }
 

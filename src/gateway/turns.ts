@@ -37,6 +37,11 @@ export class Turns<Who extends Waiting> {
     return this.#holds.isHeld(type);
   }
 
+  /** Whether it may be asked for a moment only. */
+  isShort(type: Who['type']): boolean {
+    return this.#holds.isShort(type);
+  }
+
   /** How long it is until the type may be asked; 0 if it may be now. */
   pauseMs(type: Who['type']): number {
     return this.#holds.pauseMs(type);
@@ -85,15 +90,17 @@ export class Turns<Who extends Waiting> {
     return who;
   }
 
-  end({ type }: Who, how: TurnEnd): void {
+  /** Returns whether a timeout is to be noted. */
+  end({ type }: Who, how: TurnEnd): boolean {
     this.#count -= 1;
     const running = this.#running.get(type)! - 1;
     if (running > 0) this.#running.set(type, running);
     else this.#running.delete(type);
-    if (how === 'timeout') this.#holds.timedOut(type);
-    else this.#holds.answered(type);
     if (how === 'done') this.#slow.delete(type);
     else this.#slow.add(type);
+    if (how === 'timeout') return this.#holds.timedOut(type);
+    this.#holds.answered(type);
+    return false;
   }
 
   #find(): { readonly place: number; readonly type: Who['type']; readonly waiting: Set<Who> } | undefined {

@@ -457,14 +457,14 @@ export const breaks: readonly Break[] = [
     contract: '25',
     harm: 'a gateway asks about a data type without a limit of time',
     file: 'src/gateway/lanes.ts',
-    text: 'isProbe ? probeLimits : limits',
-    instead: 'isProbe ? undefined : undefined && limits',
+    text: 'isShort ? probeLimits : limits',
+    instead: 'isShort ? undefined : undefined && limits',
   },
   {
     contract: '25',
     harm: 'a gateway reads a locked table without a limit of time',
     file: 'src/gateway/pair.ts',
-    text: '[type, keys], isProbe ? probeLimits : limits',
+    text: '[type, keys], isShort ? probeLimits : limits',
     instead: '[type, keys]',
   },
   {

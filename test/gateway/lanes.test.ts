@@ -128,7 +128,9 @@ describe('sound 14: a data type that does not answer', () => {
     const client = await want(running, 'one', [['locked', 'A']]);
     await client.nextAbout('locked', ['waiting']);
     const quarantined = () => scene.value<string[]>('array(select data_type from pgfresh.quarantined_types())');
-    await vi.waitFor(async () => expect(await quarantined()).toEqual(['locked']));
+    await vi.waitFor(async () => expect(await quarantined()).toEqual(['locked']), 10_000);
+    expect(await scene.value(`(select subject from pgfresh.warnings where code = 'type_quarantined')`)).toBe('locked');
+    expect(await scene.value(`pgfresh.explain_pair('locked', 'A') ->> 'reason'`)).toBe('quarantined');
     await release();
     await client.nextAbout('locked', ['snapshot']);
     await harm.probe();
