@@ -15,8 +15,8 @@ export class Conversation {
   readonly #pairs: Pairs;
   readonly #send: (message: ClientMessage) => void;
   readonly #limit: number;
-  /** What the server was asked for, and whether it has answered. */
-  readonly #asked = new Map<string, { readonly pair: PairName; answered: boolean }>();
+  /** What the server was asked for; nothing where it has not answered yet, since it may write the pair in another way. */
+  readonly #asked = new Map<string, PairName | undefined>();
   #counts = false;
 
   constructor(pairs: Pairs, send: (message: ClientMessage) => void, messageBytes: number) {
@@ -33,11 +33,11 @@ export class Conversation {
 
   /** Says what has changed of what is wanted. */
   update(): void {
+    const pairs: PairName[] = [];
+    for (const [name, pair] of this.#asked) if (pair && !this.#find(pair) && this.#asked.delete(name)) pairs.push(pair);
+    if (pairs[0]) this.#send({ type: 'drop', pairs });
+    // After that: of what the server has not dropped it says only what changes.
     this.#ask('add');
-    // A pair that is not answered yet may be another one, which is wanted.
-    const dropped = [...this.#asked.values()].filter(({ pair, answered }) => answered && !this.#pairs.find(pair));
-    for (const { pair } of dropped) this.#asked.delete(nameOf(pair));
-    if (dropped.length > 0) this.#send({ type: 'drop', pairs: dropped.map(({ pair }) => pair) });
   }
 
   /** Asks again for what was refused: a key may be there now, and a server less busy. */
@@ -66,16 +66,16 @@ export class Conversation {
       case 'snapshot':
       case 'waiting':
       case 'change': {
-        const pair = this.#pairs.find(message.pair);
+        const pair = this.#find(message.pair);
         return pair?.become(freshOf(message, pair.fresh));
       }
       case 'revoked':
         this.#asked.delete(nameOf(message.pair));
-        return this.#pairs.find(message.pair)?.refuse(message);
+        return this.#find(message.pair)?.refuse(message);
       case 'viewers':
-        return this.#pairs.find(message.pair)?.count(message.viewers);
+        return this.#find(message.pair)?.count(message.viewers);
       case 'refresh':
-        return this.#pairs.find(message.pair)?.settle(({ resolve, reject }) => {
+        return this.#find(message.pair)?.settle(({ resolve, reject }) => {
           if (message.result === 'refused') reject(new FreshError(message));
           else resolve(message.result);
         });
@@ -84,34 +84,38 @@ export class Conversation {
   }
 
   #answer(answer: PairAnswer): void {
-    const name = nameOf(answer.pair);
     const pair = this.#pairs.find(answer.pair);
-    if (answer.result === 'refused') {
-      this.#asked.delete(name);
-      pair?.refuse(answer);
-    } else if (answer.key === undefined) {
-      this.#asked.set(name, { pair: answer.pair, answered: true });
-    } else {
-      const meant: PairName = [answer.pair[0], answer.key];
-      this.#asked.delete(name);
-      this.#asked.set(nameOf(meant), { pair: meant, answered: true });
-      if (pair) this.#pairs.identify(pair, answer.key);
-    }
+    this.#asked.delete(nameOf(answer.pair));
+    if (answer.result === 'refused') return pair?.refuse(answer);
+    const [type, key] = answer.pair;
+    const meant: PairName = [type, answer.key ?? key];
+    this.#asked.set(nameOf(meant), meant);
+    if (pair && answer.key) this.#pairs.identify(pair, answer.key);
+  }
+
+  /**
+   * The pair, if it is the one that was asked for. One that was left and is looked at anew has nothing of the other's
+   * rows, which what is still on its way may leave out.
+   */
+  #find(named: PairName): Pair | undefined {
+    const pair = this.#pairs.find(named);
+    return pair?.asker === this ? pair : undefined;
   }
 
   #ask(type: 'want' | 'add', again = false): void {
     const wanted: WantedPair[] = [];
-    for (const { pair, name, meant, fresh } of this.#pairs) {
+    for (const held of this.#pairs) {
+      const { pair, name, meant, fresh } = held;
       const isRefused = fresh.state === 'refused';
-      if (meant || this.#asked.has(name) || (isRefused && !again)) continue;
-      this.#asked.set(name, { pair, answered: false });
+      if (meant || held.asker === this || (isRefused && !again)) continue;
+      held.asker = this;
+      this.#asked.set(name, undefined);
       // What was refused is said whole, also if it is as old as what is here.
-      wanted.push(isRefused || fresh.version === null ? pair : [...pair, fresh.version]);
+      wanted.push(isRefused || !fresh.version ? pair : [...pair, fresh.version]);
     }
-    let kind = type;
     for (const pairs of portions(wanted, this.#limit - 100)) {
-      this.#send({ type: kind, pairs });
-      kind = 'add';
+      this.#send({ type, pairs });
+      type = 'add';
     }
   }
 }

@@ -18,6 +18,8 @@ export class Pair {
   holders = 0;
   /** The same pair, as its data type writes it. */
   meant: Pair | undefined;
+  /** Who has asked the server for it. */
+  asker: unknown;
   readonly #age: (pair: Pair) => void;
   #fresh: Fresh = loading;
   #viewers: number | undefined;
@@ -50,6 +52,7 @@ export class Pair {
   }
 
   refuse(refusal: Refusal): void {
+    this.asker = undefined;
     this.become(refusedOf(refusal, this.#fresh));
     this.settle(({ reject }) => reject(new FreshError(refusal)));
   }
@@ -127,6 +130,7 @@ export class Pairs {
   identify(pair: Pair, key: string): void {
     if (pair.meant) return;
     const meant = this.hold([pair.pair[0], key]);
+    meant.asker = pair.asker;
     meant.refreshes.push(...pair.refreshes.splice(0));
     pair.meant = meant;
     meant.listeners.add(pair.tell);

@@ -152,6 +152,49 @@ it('what is left before it was answered is dropped after that, because it may be
   expect(said()).toEqual([{ type: 'drop', pairs: [apple] }]);
 });
 
+/** Leaves a pair, for longer than it lingers. */
+function leave(pair: ReturnType<Pairs['hold']>) {
+  vi.useFakeTimers();
+  pairs.release(pair);
+  vi.runAllTimers();
+  vi.useRealTimers();
+  expect(pairs.size).toBe(0);
+}
+
+it.each([true, false])(
+  'a pair that is looked at anew is asked for whole, also if it was not said that it was left (%s)',
+  (isSaid) => {
+    leave(begin());
+    if (isSaid) conversation.update();
+    const again = pairs.hold(apple);
+    // On its way to the one before, without the rows, which that one had.
+    conversation.hear(stateOf('6'));
+    expect(again.fresh).toMatchObject({ state: 'loading', version: null });
+    conversation.update();
+    expect(said()).toEqual([
+      { type: 'drop', pairs: [apple] },
+      { type: 'add', pairs: [apple] },
+    ]);
+    conversation.hear(accepted);
+    conversation.hear({ ...stateOf('6', [{ price: 1 }]), type: 'snapshot' });
+    expect(again.fresh).toMatchObject({ version: '6', rows: [{ price: 1 }] });
+    conversation.update();
+    expect(said()).toEqual([]);
+  },
+);
+
+it('a pair that is left and looked at anew before it was answered is served by that answer', () => {
+  const pair = pairs.hold(apple);
+  conversation.begin();
+  leave(pair);
+  const again = pairs.hold(apple);
+  conversation.update();
+  conversation.hear(accepted);
+  conversation.hear({ ...stateOf('5', [{ price: 1 }]), type: 'snapshot' });
+  expect(again.fresh).toMatchObject({ version: '5', rows: [{ price: 1 }] });
+  expect(said().filter(({ type }) => type === 'drop')).toEqual([]);
+});
+
 it('a refresh comes after its pair was asked for, and once for all who asked', async () => {
   conversation.begin();
   const pair = pairs.hold(apple);
