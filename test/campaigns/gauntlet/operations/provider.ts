@@ -24,8 +24,11 @@ export const providerChanges: readonly Operation[] = [
     weight: 1,
     lasts: 60,
     async run(world) {
+      const open = await world.db.query(`select from pgfresh.open_jobs where data_type = 'detour'`);
+      if (open.rowCount! > 2) return;
       world.journal.note(this.name, '12 jobs of detour are queued', { source: 'detour' }, { type: 'detour' });
-      await queueByHand(world, 'detour', newKeys('detour', 12));
+      // 24 calls beside those for the viewers.
+      await queueByHand(world, 'detour', newKeys('detour', 12), 600_000);
     },
   },
   {
