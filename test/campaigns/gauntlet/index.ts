@@ -167,8 +167,8 @@ class Run {
   }
 
   #failed({ name }: Operation, { message }: Error): void {
-    // What another operation has taken away for a while is refused by a code.
-    if (/^PGF_(TYPE_UNKNOWN|KEY_UNKNOWN|REGISTRY_INVALID)/.test(message)) return;
+    // What another operation has taken away or locked for a while.
+    if (/^PGF_(TYPE_UNKNOWN|KEY_UNKNOWN|REGISTRY_INVALID)|lock timeout/.test(message)) return;
     this.#world.journal.violated('operators are not refused', {}, `${name}: ${message}`);
   }
 

@@ -11,6 +11,7 @@ export interface ViewerContext {
   readonly db: pg.Pool;
   readonly wants: Wants;
   readonly journal: Journal;
+  readonly hanging: ReadonlySet<string>;
 }
 
 const heartbeatMs = 20_000;
@@ -72,29 +73,22 @@ export class SqlViewers {
   }
 
   async #call(name: string, { user, type, key }: { user: string; type: string; key: string }): Promise<void> {
-    const { db, journal } = this.#context;
+    const { db, journal, hanging } = this.#context;
     const began = performance.now();
-    const slow = setTimeout(
-      () =>
-        journal.violated(
-          'viewers do not wait',
-          { type, key },
-          `${name}(${user}, ${key}, ${type}) has not returned after ${allowances.viewerCall} ms`,
-        ),
-      allowances.viewerCall,
-    );
+    const isHanging = hanging.has(type);
+    const slow = setTimeout(() => {
+      const words = `${name}(${user}, ${key}, ${type}) has not returned after ${allowances.viewerCall} ms`;
+      if (!isHanging && !hanging.has(type)) journal.violated('viewers do not wait', { type, key }, words);
+    }, allowances.viewerCall);
     try {
       await db.query(`select ${name}($1::text, $2::text, $3::text)`, [user, key, type]);
     } catch (error) {
       // A key or data type that is not there now is refused by a code; the caller asks again at the next heartbeat.
-      if (!/^PGF_(KEY_UNKNOWN|TYPE_UNKNOWN|REGISTRY_INVALID)/.test((error as Error).message)) {
-        const problem = (error as Error).message;
-        journal.violated(
-          'viewers are not refused',
-          { type, key },
-          `${name}(${user}, ${key}, ${type}) after ${Math.round(performance.now() - began)} ms: ${problem}`,
-        );
-      }
+      const problem = (error as Error).message;
+      const isExpected =
+        /^PGF_(KEY_UNKNOWN|TYPE_UNKNOWN|REGISTRY_INVALID)/.test(problem) || isHanging || hanging.has(type);
+      const words = `${name}(${user}, ${key}, ${type}) after ${Math.round(performance.now() - began)} ms: ${problem}`;
+      if (!isExpected) journal.violated('viewers are not refused', { type, key }, words);
     } finally {
       clearTimeout(slow);
     }

@@ -48,6 +48,8 @@ export class World {
   readonly outages: Outage[] = [];
   /** Calls of sources that are paused by hand are violations from then on. */
   readonly pausedSince = new Map<string, number>();
+  /** Data types whose own functions do not return: their own viewers may wait for them, and no one else. */
+  readonly hanging = new Set<string>();
   /** Lines of the log whose code is to be explained. */
   readonly codes = new Map<string, string>();
   readonly losses: number[] = [];
@@ -63,7 +65,9 @@ export class World {
     this.provider = provider;
     this.journal = journal;
     this.random = seededRandom(seed);
-    this.db = new pg.Pool({ connectionString: url, max: 12, application_name: 'gauntlet' });
+    // As the documents advise for whoever calls users' functions by SQL.
+    const timeouts = { statement_timeout: 15_000 };
+    this.db = new pg.Pool({ connectionString: url, max: 16, application_name: 'gauntlet', ...timeouts });
     this.db.on('error', () => {});
     this.sql = new SqlViewers(this);
   }

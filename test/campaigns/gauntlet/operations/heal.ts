@@ -6,6 +6,7 @@ import { change } from './operation.ts';
 export async function heal(world: World): Promise<void> {
   world.provider.behaveWell();
   world.pausedSince.clear();
+  world.hanging.clear();
   for (const proxy of world.proxies.values()) proxy.judge = () => 'pass';
   await change(world, `update public.switch set value = 'open'`, `update public.listed set active = true`);
   world.wants.unlistedSince.clear();

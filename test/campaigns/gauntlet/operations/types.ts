@@ -93,10 +93,12 @@ export const typeChanges: readonly Operation[] = [
     lasts: 26,
     async run(world) {
       world.journal.note(this.name, 'the gate of rates does not return', { type: 'rates' });
+      world.hanging.add('rates');
       await change(world, `update public.switch set value = 'hangs' where name = 'gate'`);
       await seconds(world.between(12, 22));
       world.journal.note(this.name, 'the gate of rates returns again', { type: 'rates' });
       await change(world, `update public.switch set value = 'open' where name = 'gate'`);
+      world.hanging.delete('rates');
     },
   },
   {
