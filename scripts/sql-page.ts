@@ -18,6 +18,7 @@ const topics: Readonly<Record<string, string>> = {
   ticks: 'Tick and sweep',
   cycles: 'Scheduled refreshes',
   planner: 'How a look becomes a job',
+  prerequisites: 'Prerequisites',
   quarantine: 'Types that do not answer',
   jobs: 'Scheduled jobs',
   job_runs: 'How a job runs',

@@ -572,10 +572,13 @@ begin
         p_now
       ) ->> 'queued')::int;
       v_later := v_later || array(
-        select row(l.type_id, l.key, l.place, null, l.due_at, v_next_sweep, null,
+        select row(l.type_id, l.key, l.place, null, l.due_at, w.look_at, null,
           l.changed, l.row_at, p_now, 'dependency')::pgfresh.look
         from unnest(v_stale) as l
-        where l.key = any (v_missing) and l.due_at <> v_next_sweep
+        cross join lateral (
+          select pgfresh.prerequisite_look_at((v_needs.registered).type_id, l.key, p_now, v_next_sweep) as look_at
+        ) as w
+        where l.key = any (v_missing) and l.due_at <> w.look_at
       );
       v_stale := array(select l from unnest(v_stale) as l where not l.key = any (v_missing));
       v_waiting := v_waiting + cardinality(v_missing);

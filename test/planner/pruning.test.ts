@@ -57,6 +57,34 @@ test('sound 16: a pair that nobody has asked for in 90 days is forgotten, one th
   expect(await pairs(scene)).toEqual(['quote QUEUED', 'quote VIEWED']);
 });
 
+test('sound 16: whoever views a pair while it is forgotten is counted', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.look('quote', ['A', 'B']);
+  await scene.tick();
+  await scene.rows('quote', ['A', 'B']);
+  await scene.finish('fresh');
+  await scene.db.query('delete from pgfresh.active_subscriptions');
+  await scene.tick();
+  await scene.clock.advance('20 seconds');
+  await scene.tick();
+  await scene.clock.advance('91 days');
+  await scene.db.transact('viewer', async (tx) => {
+    await tx.query(
+      `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+       select 'ann', type_id, 'A', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry`,
+    );
+    expect((await prune(scene)).deleted).toBe(2);
+  });
+  await scene.tick();
+  await scene.tick();
+  expect(await scene.db.query('select key, viewers, demanded from pgfresh.pairs')).toEqual([
+    { key: 'A', viewers: 1, demanded: true },
+  ]);
+  expect(await scene.open()).toEqual(['quote A 1']);
+  expect(await scene.db.query('select from pgfresh.demand_change')).toEqual([]);
+});
+
 test('sound 16: pairs are forgotten in bounded sets, and one that is locked is left for the next round', async () => {
   const scene = await PlannerScene.open();
   await scene.type('quote');

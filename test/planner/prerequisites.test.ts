@@ -1,0 +1,58 @@
+import { expect, test } from 'vitest';
+import { PlannerScene } from './scene.ts';
+
+/** A quote needs a profile, which somebody looks at and a worker is just fetching. */
+async function fetching(): Promise<PlannerScene> {
+  const scene = await PlannerScene.open();
+  await scene.type('profile');
+  await scene.type('quote', { columns: { depends_on: `'{profile}'` } });
+  await scene.look('profile', ['A']);
+  await scene.tick();
+  return scene;
+}
+
+const subscribe = `select pgfresh.upsert_active_subscription('ann', 'A', 'quote')`;
+
+test('a pair that begins to wait while its prerequisite is being written is queued a moment later', async () => {
+  const scene = await fetching();
+  const [job] = await scene.queue.claim();
+  await scene.db.transact('viewer', async (tx) => {
+    await tx.query(subscribe);
+    // The end neither waits for the pair nor sees that it waits.
+    await scene.rows('profile', ['A']);
+    await scene.db.query('select pgfresh.complete_queue_job($1::bigint, 1)', [job!.id]);
+  });
+  await scene.clock.advance('2 seconds');
+  await scene.tick();
+  expect(await scene.open()).toEqual(['quote A 1']);
+});
+
+test('a pair whose prerequisite takes long is asked about more and more rarely, and woken by its end', async () => {
+  const scene = await fetching();
+  await scene.db.query(subscribe);
+  const [job] = await scene.queue.claim();
+  const checks: number[] = [];
+  for (let second = 1; second <= 50; second++) {
+    await scene.clock.advance('1 second');
+    const { checked } = await scene.tick();
+    if (Number(checked) > 0) checks.push(second);
+  }
+  expect(checks.length).toBeLessThanOrEqual(6);
+  await scene.rows('profile', ['A']);
+  await scene.db.query('select pgfresh.complete_queue_job($1::bigint, 1)', [job!.id]);
+  await scene.tick();
+  expect(await scene.open()).toEqual(['quote A 1']);
+});
+
+test('a pair whose prerequisite has failed for good waits for the next sweep, not for each tick', async () => {
+  const scene = await fetching();
+  await scene.db.query(subscribe);
+  await scene.finish('failed');
+  const checks: number[] = [];
+  for (let second = 1; second <= 50; second++) {
+    await scene.clock.advance('1 second');
+    const { checked } = await scene.tick();
+    if (Number(checked) > 0) checks.push(second);
+  }
+  expect(checks.length).toBeLessThanOrEqual(3);
+});
