@@ -253,7 +253,7 @@ begin
     perform pgfresh.settle_usage(v_source, v_reserved, v_bytes, v_calls);
   end if;
   if v_sizes is not null then
-    perform pgfresh.learn_size(v_type_low, v_sizes);
+    perform pgfresh.learn_size(v_type_low, v_sizes, v_calls);
   end if;
   perform pgfresh.mark_pairs(v_type_low, v_keys);
   return v_done;

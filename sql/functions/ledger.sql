@@ -269,9 +269,9 @@ comment on function pgfresh.correct_data_usage(text, bigint, text) is
   'Returns its number.';
 
 -- Every completion counts: the first real size replaces what was only estimated,
--- after that 0.9 old + 0.1 new, one size after the other.
+-- after that 0.9 old + 0.1 new, one size after the other. The same with the calls that it took.
 -- Somebody who is just doing the same is not waited for; these sizes are then left out.
-create or replace function pgfresh.learn_size(p_type_id int, p_bytes bigint[]) returns void
+create or replace function pgfresh.learn_size(p_type_id int, p_bytes bigint[], p_calls bigint) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -302,8 +302,13 @@ begin
   for i in greatest(v_first, v_count - 59)..v_count loop
     v_old := 0.9 * v_old + 0.1 * p_bytes[i];
   end loop;
-  update pgfresh.type_stats set estimated_bytes = round(v_old), samples = samples + v_count where type_id = p_type_id;
+  update pgfresh.type_stats
+  set estimated_bytes = round(v_old), samples = samples + v_count,
+    calls = (p_calls::real / v_count) + (calls - p_calls::real / v_count)
+      * case when v_samples = 0 then 0 else power(0.9, least(v_count, 60)) end
+  where type_id = p_type_id;
 end
 $$;
-comment on function pgfresh.learn_size(int, bigint[]) is
-  'Corrects the estimate of a data type by sizes that were really answered.';
+comment on function pgfresh.learn_size(int, bigint[], bigint) is
+  'Corrects the estimates of a data type by answers that really came: how large they were, and how many calls '
+  'all of them took.';

@@ -304,6 +304,9 @@ declare
   v_keys smallint[];
   v_probes smallint[] := '{}';
   v_usable smallint;
+  -- How many calls each job takes that tries no refused key.
+  v_calls int[];
+  v_count int;
   v_reserved bigint[];
   v_state pgfresh.source_state;
   v_missing boolean;
@@ -312,10 +315,30 @@ begin
     v_probes := pgfresh.take_key_probes(v_source, cardinality(v_ids), p_now);
   end if;
   if v_source.rate_limit_per_minute is not null then
-    -- The limit may be another one by now.
-    v_keys := v_probes
-      || pgfresh.take_slots(v_source, null, cardinality(v_ids) - cardinality(v_probes), p_now);
+    v_keys := v_probes;
+    v_calls := array(
+      select least(greatest(j.needs, round(coalesce(s.calls, 1))::int), v_source.rate_limit_per_minute)
+      from unnest(v_ids) with ordinality as t(id, place)
+      join pgfresh.job as j on j.id = t.id
+      left join pgfresh.type_stats as s on s.type_id = j.type_id
+      where t.place > cardinality(v_probes)
+      order by t.place);
+    if 1 < any (v_calls) then
+      -- Who comes behind one for which there are not enough waits with it, or it would wait for ever.
+      foreach v_count in array v_calls loop
+        v_usable := pgfresh.take_job_slots(v_source, v_count, p_now);
+        exit when v_usable is null;
+        v_keys := v_keys || v_usable;
+      end loop;
+    else
+      -- The limit may be another one by now.
+      v_keys := v_keys || pgfresh.take_slots(v_source, null, cardinality(v_calls), p_now);
+    end if;
     v_ids := v_ids[1:cardinality(v_keys)];
+    update pgfresh.job as j
+    set calls_left = c.calls - 1
+    from unnest(v_ids[cardinality(v_probes) + 1:], v_calls) as c(id, calls)
+    where j.id = any (v_ids) and j.id = c.id and c.calls > 1;
   elsif v_source.denied_keys <> '{}' then
     v_usable := (
       select min(k) from generate_series(1, v_source.api_keys) as k where k <> all (v_source.denied_keys)

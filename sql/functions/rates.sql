@@ -137,7 +137,7 @@ create or replace trigger begin_rate after update of rate_limit_per_minute on pg
   the advisory lock of the source.
 */
 create or replace function pgfresh.take_slots(
-  p_source pgfresh.sources, p_api_key smallint, p_count int, p_now timestamptz)
+  p_source pgfresh.sources, p_api_key smallint, p_count int, p_now timestamptz, p_use_by timestamptz default null)
 returns smallint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -146,7 +146,7 @@ declare
   v_keys smallint[];
   -- Tenths of a second, upwards: however many claims there are, no more than 620 rows of a key are to be summed.
   v_free_at timestamptz := date_bin(
-    interval '100 ms', pgfresh.slot_free_at(pgfresh.use_by_of(p_now)) + interval '99.999 ms',
+    interval '100 ms', pgfresh.slot_free_at(coalesce(p_use_by, pgfresh.use_by_of(p_now))) + interval '99.999 ms',
     timestamptz '2000-01-01 00:00:00+00');
 begin
   delete from pgfresh.rate_slot as s where s.source_id = p_source.id and s.free_at <= p_now;
@@ -175,11 +175,60 @@ begin
   return v_keys;
 end
 $$;
-comment on function pgfresh.take_slots(pgfresh.sources, smallint, int, timestamptz) is
-  'Takes up to so many calls of a source''s rate, of one API key or of any that is not denied. '
+comment on function pgfresh.take_slots(pgfresh.sources, smallint, int, timestamptz, timestamptz) is
+  'Takes up to so many calls of a source''s rate, of one API key or of any that is not denied, '
+  'to be sent by use_by_of now if nothing else is said. '
   'Returns the key of each.';
 
-create or replace function pgfresh.take_call(p_source_id int, p_api_key smallint default null) returns timestamptz
+/*
+  A job that takes several calls gets all of them with its claim, of one API key: with one at a time, jobs of a source
+  with a small rate would take each other's second call, and none of them would ever be done. The others must be sent
+  within 30 s of the claim.
+*/
+create or replace function pgfresh.take_job_slots(p_source pgfresh.sources, p_calls int, p_now timestamptz)
+returns smallint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_key smallint;
+begin
+  select k.api_key
+  into v_key
+  from generate_series(1, p_source.api_keys) as k(api_key)
+  left join (
+    select s.api_key, sum(s.calls)::int as calls
+    from pgfresh.rate_slot as s
+    where s.source_id = p_source.id and s.free_at > p_now
+    group by s.api_key
+  ) as u on u.api_key = k.api_key
+  where k.api_key <> all (p_source.denied_keys)
+    and coalesce(u.calls, 0) + p_calls <= p_source.rate_limit_per_minute
+  order by coalesce(u.calls, 0), k.api_key
+  limit 1;
+  if v_key is not null then
+    perform pgfresh.take_slots(p_source, v_key, 1, p_now);
+    if p_calls > 1 then
+      perform pgfresh.take_slots(p_source, v_key, p_calls - 1, p_now, pgfresh.calls_until(p_now));
+    end if;
+  end if;
+  return v_key;
+end
+$$;
+comment on function pgfresh.take_job_slots(pgfresh.sources, int, timestamptz) is
+  'Takes all calls of one job, of one API key, and returns the key; null if there are not as many now. '
+  'A part of take_limits.';
+
+create or replace function pgfresh.calls_until(p_claimed_at timestamptz) returns timestamptz
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$ select p_claimed_at + interval '30 seconds' $$;
+comment on function pgfresh.calls_until(timestamptz) is
+  'Until when a job must have sent the further calls that were taken with its claim.';
+
+create or replace function pgfresh.take_call(
+  p_source_id int, p_api_key smallint default null, p_job_id bigint default null)
+returns timestamptz
 language plpgsql
 set search_path = pg_catalog, pg_temp
 -- A claim of the source is done in some milliseconds. A call that waits for longer would come too late anyway.
@@ -188,6 +237,7 @@ as $$
 declare
   v_now timestamptz := pgfresh.clock();
   v_source pgfresh.sources;
+  v_until timestamptz;
 begin
   select * into v_source from pgfresh.sources where id = p_source_id;
   if not found then
@@ -203,6 +253,16 @@ begin
   if exists (select from pgfresh.spending_stop) or not v_source.enabled or v_source.paused_until > v_now then
     return null;
   end if;
+  if p_job_id is not null then
+    update pgfresh.job as j
+    set calls_left = j.calls_left - 1
+    where j.id = p_job_id and j.state = 'x' and j.source_id = p_source_id and j.calls_left > 0
+      and pgfresh.calls_until(j.claimed_at) > v_now
+    returning least(pgfresh.use_by_of(v_now), pgfresh.calls_until(j.claimed_at)) into v_until;
+    if found then
+      return v_until;
+    end if;
+  end if;
   if v_source.rate_limit_per_minute is not null then
     perform pg_advisory_xact_lock(7042, p_source_id);
     if cardinality(pgfresh.take_slots(v_source, p_api_key, 1, v_now)) = 0 then
@@ -214,6 +274,7 @@ exception when lock_not_available then
   return null;
 end
 $$;
-comment on function pgfresh.take_call(int, smallint) is
-  'Asks for one more call than the claim has allowed, for instance for a redirect. '
+comment on function pgfresh.take_call(int, smallint, bigint) is
+  'Asks for one more call than the first of a job, for instance for a redirect: '
+  'of those that were taken with the claim of the job, if it is named and has some left, or of the rate. '
   'Returns until when it must be sent, or null if it may not be made now.';

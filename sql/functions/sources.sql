@@ -94,8 +94,8 @@ begin
     breaker_opened_at = null, probe_job = null, failure_streak = 0, streak_since = null, unhinted_holds = 0,
     recent_retries = '{}', denied_keys = '{}'
   where id = v_source.id
-    and (paused_until is not null or breaker_opened_at is not null or failure_streak > 0 or recent_retries <> '{}'
-      or denied_keys <> '{}');
+    and (paused_until is not null or breaker_opened_at is not null or failure_streak > 0 or unhinted_holds > 0
+      or recent_retries <> '{}' or denied_keys <> '{}');
   with parts as (
     delete from pgfresh.breaker
     where source_id = v_source.id

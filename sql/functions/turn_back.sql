@@ -76,7 +76,7 @@ do $$ begin
   if to_regtype('pgfresh.job_end') is null then
     create type pgfresh.job_end as (
       -- What the caller says.
-      id bigint, attempt int, request uuid, bytes bigint, calls int, fetch_ms int, validate_ms int,
+      id bigint, attempt int, request uuid, bytes bigint, calls int, needs int, fetch_ms int, validate_ms int,
       outcome text, error text, permanent boolean, counts boolean,
       -- What the job is.
       type_id int, key text, source_id int, api_key smallint, priority int, claimed_at timestamptz, reserved bigint,
@@ -106,12 +106,13 @@ begin
     where (
       e.id between 1 and 8796093022207 and e.attempt >= 0
       and coalesce(e.bytes, 0) between 0 and 1000000000000000 and coalesce(e.calls, 0) between 0 and 1000000
+      and coalesce(e.needs, 1) between 1 and 1000
       and coalesce(e.fetch_ms, 0) >= 0 and coalesce(e.validate_ms, 0) >= 0
     ) is not true
   ) then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       'each end needs an id from 1 to 8796093022207 and an attempt; bytes are from 0 to 1e15, calls from 0 to 1000000, '
-      'and no time is negative',
+      'needs from 1 to 1000, and no time is negative',
       'Pass id and attempt as the claim returned them, and what the call has cost.');
   end if;
   perform pgfresh.require_outcome(said.outcome)
@@ -136,14 +137,14 @@ begin
   perform pgfresh.require_job_ends(p_ends);
   v_ids := array(select e.id from jsonb_populate_recordset(null::pgfresh.job_end, p_ends) as e);
   select coalesce(array_agg(row(
-    t.id, t.attempt, t.request, coalesce(t.bytes, 0), coalesce(t.calls, (t.bytes > 0)::int, 0),
+    t.id, t.attempt, t.request, coalesce(t.bytes, 0), coalesce(t.calls, (t.bytes > 0)::int, 0), coalesce(t.needs, 1),
     t.fetch_ms, t.validate_ms, t.outcome, left(t.error, 4000), coalesce(t.permanent, false), coalesce(t.counts, false),
     t.type_id, t.key, t.source_id, coalesce(t.api_key, 1::smallint), t.priority, t.claimed_at, t.reserved,
     t.retries, t.max_retries, t.lost, t.put_backs, t.rerun,
     null, null)::pgfresh.job_end order by t.id), '{}')
   into v_ends
   from (
-    select e.id, e.attempt, e.request, e.bytes, e.calls, e.fetch_ms, e.validate_ms, e.outcome, e.error,
+    select e.id, e.attempt, e.request, e.bytes, e.calls, e.needs, e.fetch_ms, e.validate_ms, e.outcome, e.error,
       e.permanent, e.counts, j.type_id, j.key, j.source_id, j.api_key, j.priority, j.claimed_at, j.reserved,
       j.retries, coalesce(r.max_retries, 0) as max_retries, j.lost, j.put_backs, j.rerun
     from pgfresh.job as j
@@ -191,6 +192,7 @@ begin
     source_id = coalesce(
       (select r.source_id from pgfresh.data_type_registry as r where r.type_id = j.type_id), j.source_id),
     retries = j.retries + (e.status = 'retryable')::int, lost = e.lost, put_backs = e.put_backs,
+    needs = greatest(j.needs, e.needs), calls_left = 0,
     error = coalesce(e.error, j.error)
   from unnest(p_ends) as e
   where j.id = any (v_ids) and j.id = e.id;
@@ -515,7 +517,8 @@ $$;
 comment on function pgfresh.fail_jobs(jsonb) is
   'Ends attempts that have failed. p_ends is a JSON array with an object for each: id and attempt as the claim '
   'returned them, and if they are known request (the name of its claim, required when claiming with p_alone), bytes, '
-  'calls (how often the provider was called; once where bytes were used, if nothing is said), fetch_ms, validate_ms, '
+  'calls (how often the provider was called; once where bytes were used, if nothing is said), '
+  'needs (how many calls it takes, if that is known to be more), fetch_ms, validate_ms, '
   'outcome and error; permanent: true if another try changes nothing; '
   'counts: true if it is a failure of the source, which its breaker counts. '
   'What is not permanent waits and is tried again up to the type''s max_retries. '
@@ -604,7 +607,7 @@ begin
     select array_agg(row(
       j.id, j.attempt, j.request,
       -- Nobody knows what a cancelled call has cost, so it counts as it was reserved.
-      j.reserved, (j.state = 'x')::int,
+      j.reserved, (j.state = 'x')::int, 1,
       null, null, 'cancelled', null, false, false,
       j.type_id, j.key, j.source_id, coalesce(j.api_key, 1::smallint), j.priority, j.claimed_at, j.reserved,
       j.retries, 0, j.lost, j.put_backs, j.rerun,

@@ -73,6 +73,8 @@ export interface JobEnd {
   readonly bytes: number;
   /** How often the provider was called, redirects included; 0 if the answer was known already. Left out: once, or where it failed, once if there are bytes. */
   readonly calls?: number;
+  /** How many calls it takes, if it could not get as many. */
+  readonly needs?: number;
   readonly fetchMs?: number;
   readonly validateMs?: number;
 }
@@ -253,9 +255,9 @@ export class Queue {
 
 /** An end as `fail_jobs` and `put_back_jobs` take it. */
 function unfinished(end: JobEnd & FailureReason, reason: FailureReason): object {
-  const { id, attempt, request, bytes, calls, fetchMs: fetch_ms, validateMs: validate_ms } = end;
+  const { id, attempt, request, bytes, calls, needs, fetchMs: fetch_ms, validateMs: validate_ms } = end;
   const { outcome, error, permanent, counts } = { ...reason, ...end };
-  return { id, attempt, request, bytes, calls, fetch_ms, validate_ms, outcome, error, permanent, counts };
+  return { id, attempt, request, bytes, calls, needs, fetch_ms, validate_ms, outcome, error, permanent, counts };
 }
 
 /** One field of all ends, or nothing where none has it. */

@@ -86,13 +86,14 @@ function failedEnd(failure: Failure): JobEnd & FailureReason {
 }
 
 function jobEnd({ job, cost }: Ended): JobEnd {
-  const { bytes, calls, fetchMs, validateMs } = cost;
+  const { bytes, calls, needs, fetchMs, validateMs } = cost;
   return {
     id: job.id,
     attempt: job.attempt,
     request: job.request,
     bytes,
     calls,
+    ...(needs === undefined ? {} : { needs }),
     fetchMs: Math.round(fetchMs),
     validateMs: Math.round(validateMs),
   };

@@ -65,6 +65,13 @@ export const outcomes = {
     keepsAnswer: false,
     says: 'The provider asked for a pause, and the whole source has one.',
   },
+  no_slot: {
+    verdict: 'put_back',
+    breaker: false,
+    nextLook: 'at once',
+    keepsAnswer: false,
+    says: 'It takes more calls than its source had left. Its next try begins when there are enough.',
+  },
   network: {
     ...later,
     breaker: true,

@@ -10,6 +10,8 @@ import type { WritableRow } from './row-values.ts';
 
 /** What is asked for: a pair, and what came with its job. */
 export interface Wanted {
+  /** Its job, if it has one. */
+  readonly id?: number | undefined;
   readonly key: string;
   readonly metadata: object | null;
   /** With which of the source's API keys, from 1. */
@@ -22,6 +24,8 @@ export interface Wanted {
 export interface Cost {
   readonly bytes: number;
   readonly calls: number;
+  /** How many calls it takes, if it could not get as many. */
+  readonly needs?: number | undefined;
   readonly fetchMs: number;
   readonly validateMs: number;
 }
@@ -129,6 +133,7 @@ export class Refresher {
       cacheTtlMs: ttl,
       sendWithinMs: typeof wanted.sendBy === 'number' ? wanted.sendBy - performance.now() : undefined,
       key: wanted.key,
+      job: wanted.id,
       dataType: name,
     });
     // Here the request is on its way.
@@ -146,8 +151,8 @@ export function contextOf(type: RefreshType, wanted: Wanted, now: Date, signal: 
 }
 
 function failedCall(type: RefreshType, failed: CallFailed): Fetched {
-  const { wireBytes: bytes, calls, ms, status, retryAfterMs, answer: body } = failed;
-  const cost = { bytes, calls, fetchMs: ms, validateMs: 0 };
+  const { wireBytes: bytes, calls, needs, ms, status, retryAfterMs, answer: body } = failed;
+  const cost = { bytes, calls, needs, fetchMs: ms, validateMs: 0 };
   const answer = body && {
     status,
     contentType: undefined,

@@ -6,8 +6,10 @@ export type CallOutcome =
   | 'network'
   /** More bytes, or more bytes unpacked, than the source allows. */
   | 'too_large'
-  /** The source says wait, or there is no call left for a redirect or a token. */
+  /** The source says wait. */
   | 'rate_limited'
+  /** There is no call left for a redirect or a token. */
+  | 'no_slot'
   | 'http_4xx'
   | 'http_5xx'
   /** It can not be called as it is configured; another try changes nothing. */
@@ -24,6 +26,7 @@ interface Circumstances {
   readonly ms: number;
   readonly status?: number | undefined;
   readonly retryAfterMs?: number | undefined;
+  readonly needs?: number | undefined;
   readonly answer?: Uint8Array | undefined;
 }
 
@@ -37,6 +40,8 @@ export class CallFailed extends Error {
   readonly status: number | undefined;
   /** The source may not be called before. */
   readonly retryAfterMs: number | undefined;
+  /** How many calls it takes at least, if that is more than it could get. */
+  readonly needs: number | undefined;
   /** The start of the answer's body, without secrets. */
   readonly answer: Uint8Array | undefined;
 
@@ -48,6 +53,7 @@ export class CallFailed extends Error {
     this.ms = circumstances.ms;
     this.status = circumstances.status;
     this.retryAfterMs = circumstances.retryAfterMs;
+    this.needs = circumstances.needs;
     this.answer = circumstances.answer;
   }
 }

@@ -22,8 +22,8 @@ export interface ClientOptions {
   readonly events: Events;
   /** Where API keys are looked for; the environment of the process if it is left out. */
   readonly env?: Readonly<Record<string, string | undefined>>;
-  /** Asks for one call more than the job was claimed with; without it there is no limit. */
-  readonly takeCall?: (apiKey: number) => Promise<boolean>;
+  /** Asks for one call more than the first; without it there is no limit. */
+  readonly takeCall?: (apiKey: number, job: number | undefined) => Promise<boolean>;
   /** The time in milliseconds, for providers that say when they may be called again and not what time it is now; this machine's if it is left out. */
   readonly now?: () => number;
 }
@@ -31,6 +31,8 @@ export interface ClientOptions {
 export interface CallOptions {
   readonly dataType: string;
   readonly key: string;
+  /** The job that it is made for, whose claim may have taken further calls. */
+  readonly job?: number | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Which of the source's API keys, from 0. */
   readonly apiKey?: number | undefined;
@@ -43,6 +45,9 @@ export interface CallOptions {
 /** One call on its way. */
 interface Run {
   readonly apiKey: number;
+  readonly job: number | undefined;
+  /** How many calls it may make by now: that of its claim, and what was taken besides. */
+  readonly places: { count: number };
   readonly deadline: Deadline;
   readonly cost: Cost;
   readonly secrets: string[];
@@ -118,6 +123,8 @@ export class SourceClient {
     const { signal, sendWithinMs } = options;
     const run: Run = {
       apiKey: options.apiKey ?? 0,
+      job: options.job,
+      places: { count: 1 },
       deadline: new Deadline(this.#source.timeout, [signal, this.#closing.signal]),
       cost: new Cost(),
       secrets: [],
@@ -213,23 +220,23 @@ export class SourceClient {
     }
   }
 
-  async #take({ apiKey, deadline }: Run): Promise<void> {
+  async #take({ apiKey, job, places, deadline }: Run): Promise<void> {
     if (!this.#takeCall) return;
-    const isTaken = await deadline.race(this.#takeCall(apiKey)).catch((error: unknown) => {
+    const needs = places.count + 1;
+    const isTaken = await deadline.race(this.#takeCall(apiKey, job)).catch((error: unknown) => {
       throw error instanceof Failure
         ? error
-        : new Failure('rate_limited', `no call could be taken: ${problemOf(error)}`);
+        : new Failure('no_slot', `no call could be taken: ${problemOf(error)}`, { needs });
     });
-    if (!isTaken) throw new Failure('rate_limited', 'it takes one call more, and none is left for now');
+    if (!isTaken) throw new Failure('no_slot', `it takes ${needs} calls, and no more was left for now`, { needs });
+    places.count = needs;
   }
 
   async #authorise(request: Outgoing, run: Run): Promise<{ outgoing: Outgoing; token?: string | undefined }> {
     const { authorize, token: fetchToken } = this.#source;
     if (!authorize && !fetchToken) return { outgoing: request };
     const apiKey = await this.#apiKey(run);
-    const token = fetchToken
-      ? await run.deadline.race(this.#tokens.get(run.apiKey, () => this.#fetchToken(apiKey, run)))
-      : undefined;
+    const token = fetchToken ? await this.#token(apiKey, run) : undefined;
     const seen = { ...request, url: request.url.href, body: request.body };
     const change: Authorization = authorize
       ? await this.#ask('authorize', run, () => authorize(seen, { apiKey, token }))
@@ -237,6 +244,22 @@ export class SourceClient {
     const { request: outgoing, secrets } = authorised(request, change);
     run.secrets.push(...secrets);
     return { outgoing, token };
+  }
+
+  async #token(apiKey: string | undefined, run: Run): Promise<string> {
+    let isPayer = false;
+    const fetch = () => {
+      isPayer = true;
+      return this.#fetchToken(apiKey, run);
+    };
+    try {
+      return await run.deadline.race(this.#tokens.get(run.apiKey, fetch));
+    } catch (error) {
+      // The call that was missing is not one of ours.
+      if (!isPayer && error instanceof Failure && error.outcome === 'no_slot')
+        throw new Failure('no_slot', error.message);
+      throw error;
+    }
   }
 
   async #apiKey(run: Run): Promise<string | undefined> {
@@ -310,7 +333,7 @@ export class SourceClient {
   #failedOf(thrown: unknown, { cost, secrets }: Run, begun: number, what: string): CallFailed {
     const failure = thrown instanceof Failure ? thrown : new Failure('config', problemOf(thrown));
     const redaction = this.#redaction.with(secrets);
-    const { status, retryAfterMs, body } = failure.details;
+    const { status, retryAfterMs, needs, body } = failure.details;
     const message = redaction.text(`The call of ${this.#source.name} for ${what} failed: ${failure.message}`);
     return new CallFailed(message.slice(0, 500), {
       outcome: failure.outcome,
@@ -319,6 +342,7 @@ export class SourceClient {
       ms: performance.now() - begun,
       status,
       retryAfterMs,
+      needs,
       answer: body && startOf(body, redaction),
     });
   }

@@ -3,6 +3,7 @@ import type { CallOutcome } from './call-failed.ts';
 interface Details {
   readonly status?: number;
   readonly retryAfterMs?: number | undefined;
+  readonly needs?: number;
   readonly body?: Uint8Array;
   readonly isStale?: boolean;
 }

@@ -31,9 +31,12 @@ export async function holdSource(
   await db.query(`select pgfresh.hold_source($1::int, ${until}, $3::text)`, [sourceId, ms, reason]);
 }
 
-/** Asks for one more call than a claim has allowed, for instance for a redirect. False if it may not be made now. */
-export async function takeCall(db: Queryable, sourceId: number, apiKey: number | null): Promise<boolean> {
-  const take = 'select pgfresh.take_call($1::int, $2::smallint) is not null as taken';
-  const [row] = await db.query<{ taken: boolean }>(take, [sourceId, apiKey]);
+/**
+ * Asks for one more call than the first of a job, for instance for a redirect: of those that came with the claim of `job`,
+ * or of the rate. False if it may not be made now.
+ */
+export async function takeCall(db: Queryable, sourceId: number, apiKey: number | null, job?: number): Promise<boolean> {
+  const take = 'select pgfresh.take_call($1::int, $2::smallint, $3::bigint) is not null as taken';
+  const [row] = await db.query<{ taken: boolean }>(take, [sourceId, apiKey, job]);
   return row!.taken;
 }

@@ -33,7 +33,7 @@ export class Clients {
       events,
       now: () => now().getTime(),
       // The queue counts API keys from 1, the client from 0.
-      takeCall: (apiKey) => takeCall(db, sourceId, apiKey + 1),
+      takeCall: (apiKey, job) => takeCall(db, sourceId, apiKey + 1, job),
     });
     if (this.#isEnding) client.beginNoMore();
     this.#clients.set(place, client);

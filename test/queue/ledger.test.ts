@@ -398,7 +398,7 @@ describe('the estimate of a type', () => {
 
   it('learns from a set as from one after the other', async () => {
     const sizes = Array.from({ length: 40 }, (_, index) => 1_000 * (40 - index));
-    await db.query('select pgfresh.learn_size(1, $1::bigint[])', [sizes]);
+    await db.query('select pgfresh.learn_size(1, $1::bigint[], 1)', [sizes]);
     expect(await estimate()).toBe(Math.round(sizes.reduce((old, size) => 0.9 * old + 0.1 * size)));
   });
 });

@@ -30,7 +30,7 @@ describe('a redirect', () => {
   it('is not followed when no call is left', async () => {
     const server = await RawServer.start(() => to('/again'));
     const scene = ClientScene.of(server, {}, { takeCall: () => Promise.resolve(false) });
-    expect(await scene.fails()).toMatchObject({ outcome: 'rate_limited', calls: 1, retryAfterMs: undefined });
+    expect(await scene.fails()).toMatchObject({ outcome: 'no_slot', calls: 1, retryAfterMs: undefined });
     expect(server.requests).toHaveLength(1);
   });
 
@@ -38,7 +38,7 @@ describe('a redirect', () => {
     const server = await RawServer.start(() => to('/again'));
     const scene = ClientScene.of(server, {}, { takeCall: () => Promise.reject(new Error('no database')) });
     const failed = await scene.fails();
-    expect(failed).toMatchObject({ outcome: 'rate_limited', calls: 1 });
+    expect(failed).toMatchObject({ outcome: 'no_slot', calls: 1 });
     expect(failed.message).toMatch(/no call could be taken: no database$/);
   });
 

@@ -112,7 +112,7 @@ describe('a token', () => {
   it('is not fetched when no call is left', async () => {
     const { server } = await provider();
     const scene = ClientScene.of(server, { ...keys, token }, { env, takeCall: () => Promise.resolve(false) });
-    expect(await scene.fails('/a')).toMatchObject({ outcome: 'rate_limited', calls: 0 });
+    expect(await scene.fails('/a')).toMatchObject({ outcome: 'no_slot', calls: 0 });
     expect(server.requests).toHaveLength(0);
   });
 
