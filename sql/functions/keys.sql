@@ -65,9 +65,8 @@ begin
   if v_count = 0 then
     return v_new;
   end if;
-  -- A data type that is just being removed gets no more pairs.
-  perform from pgfresh.data_type_registry where type_id = p_type_id for key share skip locked;
-  if not found then
+  -- Without a lock: what is added to a data type that is just being removed, follow_changes clears.
+  if not exists (select from pgfresh.data_type_registry where type_id = p_type_id) then
     return v_new;
   end if;
   for v_try in 0..20 loop

@@ -102,7 +102,7 @@ begin
       'Register again with register_node and send all counts.');
   end if;
   for v_type in
-    select named.type_id, r.registered, named.keys, named.viewers, named.places
+    select named.type_id, r as registered, named.keys, named.viewers, named.places
     from (
       select w.type_id, array_agg(w.key order by w.place) as keys, array_agg(w.viewers order by w.place) as viewers,
         array_agg(w.place order by w.place) as places
@@ -110,20 +110,13 @@ begin
       where w.viewers > 0
       group by w.type_id
     ) as named
-    -- The foreign key would wait for a transaction that is just removing the data type.
-    left join lateral (
-      select r as registered
-      from pgfresh.data_type_registry as r
-      where r.type_id = named.type_id
-      for key share skip locked
-    ) as r on true
+    left join pgfresh.data_type_registry as r on r.type_id = named.type_id
     order by named.type_id
   loop
     begin
       if v_type.registered is null then
         perform pgfresh.refuse('PGF_TYPE_UNKNOWN',
-          format('there is no data type with the number %s, or it is just being changed',
-            coalesce(v_type.type_id::text, 'null')),
+          format('there is no data type with the number %s', coalesce(v_type.type_id::text, 'null')),
           'Ask admit_pairs for its number.');
       end if;
       select array_agg(j.key order by j.place) filter (where j.code is null) as keys,

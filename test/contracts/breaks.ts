@@ -474,6 +474,29 @@ export const breaks: readonly Break[] = [
     text: 'const turn = { type, begin: resolve };',
     instead: "const turn = { type: type && '', begin: resolve };",
   },
+  {
+    contract: '31',
+    harm: 'a worker calls the source that its data type had before',
+    file: 'src/worker/worker.ts',
+    text: 'const type = fits(known, job) ? known : await this.#typeOf(job);',
+    instead: 'const type = known ?? (await this.#typeOf(job));',
+  },
+  {
+    contract: '31',
+    harm: 'the jobs of a deleted data type stay open',
+    file: sql('registry_changes'),
+    within: 'clear_type',
+    text: 'perform pgfresh.cancel_jobs(v_jobs);',
+    instead: 'null;',
+  },
+  {
+    contract: '31',
+    harm: 'cooling cancels nothing',
+    file: sql('viewer_counts'),
+    within: 'cool_down',
+    text: 'perform pgfresh.drop_unviewed_jobs(v_cooled.types, v_cooled.keys, p_now);',
+    instead: 'null;',
+  },
 ];
 
 /** The text of a file with the break in it; undefined if its place is not there. */

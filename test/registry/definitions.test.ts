@@ -205,12 +205,14 @@ describe('a data type that is deleted', () => {
   it('sound 9: waits for no one who writes its demand, and leaves nothing of it behind', async () => {
     const scene = await QueueScene.open();
     const node = await scene.value<number>(`pgfresh.register_node('gateway')`);
+    const type = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'quote'`);
     const gateway = await openSession(scene.url);
     const set = (key: string, viewers: number) =>
-      gateway.query(`select pgfresh.set_node_demand($1::bigint, '{quote}', array[$2::text], array[$3::int])`, [
+      gateway.query(`select pgfresh.set_node_demand($1::bigint, array[$4::int], array[$2::text], array[$3::int])`, [
         node,
         key,
         viewers,
+        type,
       ]);
     await set('A', 1);
     await gateway.query('begin');
