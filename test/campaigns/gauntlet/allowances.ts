@@ -27,6 +27,8 @@ export const allowances = {
   silence: 525_000,
   /** A job that an operator or an application queued runs when its turn comes; it is wanted for so long. */
   byHand: 180_000,
+  /** The same, of a source with ten calls per minute and two for each job. */
+  byHandSlowly: 600_000,
   /** A key that is no longer listed: a sweep (60 s) and what runs then. */
   unlisted: 75_000,
   /** After the quiet period a viewed row is at most its TTL and this old. */

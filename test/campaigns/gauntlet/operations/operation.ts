@@ -62,13 +62,8 @@ export async function holding(
   }
 }
 
-export async function queueByHand(
-  world: World,
-  type: string,
-  keys: readonly string[],
-  allowed?: number,
-): Promise<void> {
-  for (const key of keys) world.wants.queued(type, key, allowed);
+export async function queueByHand(world: World, type: string, keys: readonly string[]): Promise<void> {
+  for (const key of keys) world.wants.queued(type, key);
   await world.db.query(`select count(*) from pgfresh.queue_refreshes($1::text, $2::text[])`, [type, keys]);
 }
 

@@ -27,8 +27,7 @@ export const providerChanges: readonly Operation[] = [
       const open = await world.db.query(`select from pgfresh.open_jobs where data_type = 'detour'`);
       if (open.rowCount! > 2) return;
       world.journal.note(this.name, '12 jobs of detour are queued', { source: 'detour' }, { type: 'detour' });
-      // 24 calls beside those for the viewers.
-      await queueByHand(world, 'detour', newKeys('detour', 12), 600_000);
+      await queueByHand(world, 'detour', newKeys('detour', 12));
     },
   },
   {
