@@ -21,12 +21,13 @@ export async function mirroredColumns(
   database: Queryable,
   tables: readonly string[],
 ): Promise<Map<string, TableColumn[]>> {
+  // A default refers to no column. With the table named, pg_get_expr would wait for who has locked it.
   const rows = await database.query<TableColumn & { table: string }>(
     `select wanted.name as "table", a.attname as name, format_type(a.atttypid, a.atttypmod) as type,
       case when base.typcategory = 'A' then 'array' when base.typtype = 'e' then 'enum' else base.typname end as base,
       a.attnotnull or t.typnotnull as required,
       a.atthasdef or a.attidentity <> '' or a.attgenerated <> '' as filled,
-      case when a.attgenerated = '' then coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(t.typdefaultbin, 0)) end as default,
+      case when a.attgenerated = '' then coalesce(pg_get_expr(d.adbin, 0), pg_get_expr(t.typdefaultbin, 0)) end as default,
       a.attidentity <> '' as identity
     from unnest($1::text[]) as wanted(name)
     cross join lateral (select case when position('.' in wanted.name) = 0 then array['public', wanted.name] else string_to_array(wanted.name, '.') end as parts) as p

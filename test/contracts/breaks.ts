@@ -497,6 +497,36 @@ export const breaks: readonly Break[] = [
     text: 'perform pgfresh.drop_unviewed_jobs(v_cooled.types, v_cooled.keys, p_now);',
     instead: 'null;',
   },
+  {
+    contract: '32',
+    harm: 'put-backs have no bound',
+    file: sql('turn_back'),
+    within: 'put_back_end',
+    text: 'if p_end.put_backs < 5 then',
+    instead: 'if true then',
+  },
+  {
+    contract: '32',
+    harm: 'text is sent as it is',
+    file: 'src/database/storable-text.ts',
+    text: 'if (!unstorable.test(text)) return text;',
+    instead: 'if (unstorable) return text;',
+  },
+  {
+    contract: '32',
+    harm: 'a call whose end is not recorded is not booked',
+    file: 'src/refresh/commit.ts',
+    text: 'if (calls > 0 || bytes > 0) await countCalls(',
+    instead: 'if (calls > 1e9) await countCalls(',
+  },
+  {
+    contract: '32',
+    harm: 'a 429 without a hint is asked again at once',
+    file: sql('sources'),
+    within: 'hold_source',
+    text: 'least(unhinted_holds + 1, 100)',
+    instead: 'unhinted_holds',
+  },
 ];
 
 /** The text of a file with the break in it; undefined if its place is not there. */
