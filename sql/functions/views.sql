@@ -154,5 +154,5 @@ cross join lateral (
 ) as quota;
 comment on view pgfresh.source_health is
   'How each source is: ok, or why it is not called now (stopped, off, paused, held by the provider, '
-  'breaker, probing, quota, rate), with its last success and failure, calls and bytes that are free, '
+  'breaker, probing, quota, rate), with its last success and failure, the calls and bytes that are free now, '
   'and what of it is left alone: API keys, data types.';

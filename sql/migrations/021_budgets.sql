@@ -2,6 +2,7 @@
 drop trigger if exists keep_source_state on pgfresh.sources;
 drop trigger if exists wait_for_jobs on pgfresh.sources;
 drop view if exists pgfresh.source_health;
+drop view if exists pgfresh.open_jobs cascade;
 drop function if exists pgfresh.keep_source_state();
 drop function if exists pgfresh.wait_for_jobs();
 drop function if exists pgfresh.size_class_of(bigint, boolean);
@@ -51,14 +52,25 @@ comment on table pgfresh.source_past is
   so jobs of types that a worker does not serve, and of types that are paused, cost it nothing.
 */
 drop index pgfresh.job_ready;
+alter table pgfresh.job rename column key to old_key;
+alter table pgfresh.job rename column api_key to old_api_key;
 alter table pgfresh.job
   drop column size_class,
+  -- The definition that it was claimed under; null for a job that an earlier version has claimed.
+  add column definition bigint,
+  -- How often it was put back without counting a retry.
+  add column put_backs smallint not null default 0,
+  add column api_key smallint,
   -- A viewed pair has no row yet.
   add column missing boolean not null default false,
   -- 20 less its band, so 0 to 21; and 32 unless it is missing, and 64 if it is large: more than 1 MiB.
   add column lane smallint not null generated always as (
     (20 - band + case when missing then 0 else 32 end + case when est_bytes > 1048576 then 64 else 0 end)::smallint
-  ) stored;
+  ) stored,
+  -- The key stays last: what a claim writes lies before it, and then the log need not repeat it.
+  add column key text collate "C";
+update pgfresh.job set key = old_key, api_key = old_api_key;
+alter table pgfresh.job alter column key set not null, drop column old_key, drop column old_api_key;
 create index job_ready on pgfresh.job (type_id, lane, seq) where state = 'r';
 
 -- Calls that were handed out, and no longer those that may be: a limit is compared with their sum.

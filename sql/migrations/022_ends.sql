@@ -7,8 +7,6 @@ drop function if exists pgfresh.take_slots(pgfresh.sources, smallint, int, times
 drop function if exists pgfresh.learn_size(int, bigint[]);
 
 alter table pgfresh.job
-  -- How often it was put back without counting a retry.
-  add column put_backs smallint not null default 0,
   -- How many calls it is known to take, and how many of them its claim has taken and it has not made yet.
   add column needs smallint not null default 1,
   add column calls_left smallint not null default 0;

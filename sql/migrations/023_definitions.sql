@@ -1,8 +1,6 @@
 alter table pgfresh.data_type_registry
   -- Grows with each change of what a fetch or a write depends on, so that an answer to an earlier one is recognised.
   add column definition bigint not null default 1;
--- The definition that it was claimed under; null for a job that an earlier version has claimed.
-alter table pgfresh.job add column definition bigint;
 
 /*
   Whoever changes or deletes a data type waits for nobody. Pairs and jobs that others have locked at that moment, and

@@ -4,8 +4,7 @@ interface Place {
   readonly id: number;
 }
 
-const mustEveryMs = 2_000;
-const cheapMs = 5;
+const cheapMs = 3;
 const costFactor = 20;
 
 /**
@@ -13,17 +12,15 @@ const costFactor = 20;
  *
  * While somebody holds an old snapshot, the entries of claimed jobs can not be removed, and a claim from the beginning
  * walks over all of them. Ids grow, so what was claimed lies behind us. But a job whose transaction committed late, or
- * that was put back, has an id below the floor. So every two seconds, and after every claim that came back short, one
- * claim starts from the beginning; only where that is expensive it is left out for twenty times as long as it takes.
+ * that was put back, has an id below the floor. So a claim starts from the beginning as long as that is cheap; where it
+ * is not, it is left out for twenty times as long as it takes.
  */
 export class ClaimFloors {
   readonly #floors = new Map<string, Place>();
   readonly #now: () => number;
   #full = true;
-  #short = false;
   #startedAt = 0;
   #mayAt = 0;
-  #mustAt = 0;
 
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
@@ -32,18 +29,16 @@ export class ClaimFloors {
   /** The floors for the next claim; none when it is to look at everything. */
   next(): readonly Place[] {
     this.#startedAt = this.#now();
-    this.#full = this.#startedAt >= (this.#short ? this.#mayAt : Math.max(this.#mustAt, this.#mayAt));
+    this.#full = this.#startedAt >= this.#mayAt;
     return this.#full ? [] : [...this.#floors.values()];
   }
 
   /** Learns from what the claim brought. True if nothing came, and a look from the beginning may still find something. */
-  learn(jobs: readonly Place[], limit: number): boolean {
+  learn(jobs: readonly Place[]): boolean {
     const now = this.#now();
-    this.#short = jobs.length < limit;
     if (this.#full) {
       const cost = now - this.#startedAt;
       this.#mayAt = cost <= cheapMs ? now : now + cost * costFactor;
-      this.#mustAt = now + mustEveryMs;
       // Where one late job was found there may be thousands: the next claims go on behind it, not behind the newest.
       for (const { type, lane } of jobs) this.#floors.delete(`${type} ${lane}`);
     }

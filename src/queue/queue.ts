@@ -180,9 +180,9 @@ export class Queue {
     const floors = this.#floorsFor(options);
     const { request = randomUUID() } = options;
     const jobs = await this.#claimFrom(floors.next(), db, request, options);
-    if (!floors.learn(jobs, options.limit)) return { request, jobs };
+    if (!floors.learn(jobs)) return { request, jobs };
     const again = await this.#claimFrom(floors.next(), db, request, options);
-    floors.learn(again, options.limit);
+    floors.learn(again);
     return { request, jobs: again };
   }
 

@@ -7,31 +7,41 @@ const job = (id: number, lane = 0, type = 1) => ({ id, lane, type });
 describe('the rules', () => {
   let now = 0;
   const fresh = () => new ClaimFloors(() => now);
-  /** One claim that takes `cost` ms and brings `jobs` of at most `limit`. */
-  const claim = (floors: ClaimFloors, jobs: ReturnType<typeof job>[], limit: number, cost = 0) => {
+  /** One claim that takes `cost` ms and brings `jobs`. */
+  const claim = (floors: ClaimFloors, jobs: ReturnType<typeof job>[], cost = 0) => {
     const used = floors.next();
     now += cost;
-    return { used, again: floors.learn(jobs, limit) };
+    return { used, again: floors.learn(jobs) };
   };
 
-  test('the first claim looks at everything, the next begins behind what was claimed', () => {
+  test('as long as it is cheap, every claim looks at everything', () => {
     const floors = fresh();
-    expect(claim(floors, [job(7), job(3)], 2)).toEqual({ used: [], again: false });
-    expect(floors.next()).toEqual([{ type: 1, lane: 0, id: 8 }]);
+    expect(claim(floors, [job(7), job(3)], 3)).toEqual({ used: [], again: false });
+    expect(claim(floors, [job(8)], 3)).toEqual({ used: [], again: false });
+  });
+
+  test('where it is not, the next claims begin behind what was claimed, for twenty times as long as it took', () => {
+    const floors = fresh();
+    claim(floors, [job(7), job(3)], 100);
+    expect(claim(floors, [job(8), job(9)]).used).toEqual([{ type: 1, lane: 0, id: 8 }]);
+    now += 1_999;
+    expect(claim(floors, [job(10)]).used).toEqual([{ type: 1, lane: 0, id: 10 }]);
+    now += 1;
+    expect(claim(floors, [job(11)]).used).toEqual([]);
   });
 
   test('a floor is kept for each data type and lane, and goes down only where everything was looked at', () => {
     const floors = fresh();
-    claim(floors, [job(7), job(20, 3), job(9, 0, 2), job(5)], 4);
+    claim(floors, [job(7), job(20, 3), job(9, 0, 2), job(5)], 100);
     expect(floors.next()).toEqual([
       { type: 1, lane: 0, id: 8 },
       { type: 1, lane: 3, id: 21 },
       { type: 2, lane: 0, id: 10 },
     ]);
-    floors.learn([job(4), job(30, 3)], 2);
+    floors.learn([job(4), job(30, 3)]);
     expect(floors.next().map(({ id }) => id)).toEqual([8, 31, 10]);
     now += 2_000;
-    claim(floors, [job(5), job(6)], 2);
+    claim(floors, [job(5), job(6)], 100);
     expect(floors.next().toSorted((a, b) => a.id - b.id)).toEqual([
       { type: 1, lane: 0, id: 7 },
       { type: 2, lane: 0, id: 10 },
@@ -39,37 +49,15 @@ describe('the rules', () => {
     ]);
   });
 
-  test('while claims are full, one in two seconds looks at everything', () => {
+  test('one that brought nothing is repeated from the beginning as soon as that may be', () => {
     const floors = fresh();
-    claim(floors, [job(1)], 1);
-    now += 1_999;
-    expect(claim(floors, [job(2)], 1).used).not.toEqual([]);
-    now += 1;
-    expect(claim(floors, [job(3)], 1).used).toEqual([]);
-    expect(claim(floors, [job(4)], 1).used).not.toEqual([]);
-  });
-
-  test('after a short claim the next one looks at everything, and one that brought nothing is repeated at once', () => {
-    const floors = fresh();
-    claim(floors, [job(1), job(2)], 2);
-    expect(claim(floors, [job(3)], 2)).toMatchObject({ used: [{ id: 3 }], again: false });
-    expect(claim(floors, [job(4), job(5)], 2).used).toEqual([]);
-    expect(claim(floors, [], 2)).toMatchObject({ used: [{ id: 6 }], again: true });
-    expect(claim(floors, [], 2)).toEqual({ used: [], again: false });
-  });
-
-  test('what looks at everything never asks for itself again', () => {
-    const floors = fresh();
-    expect(claim(floors, [], 1, 500).again).toBe(false);
-  });
-
-  test('a look at everything that costs much is rare: a twentieth of the time', () => {
-    const floors = fresh();
-    claim(floors, [job(1)], 1, 1_000);
-    now += 19_999;
-    expect(claim(floors, [], 1)).toMatchObject({ used: [{ id: 2 }], again: false });
-    now += 1;
-    expect(claim(floors, [], 1).used).toEqual([]);
+    claim(floors, [job(1)], 100);
+    expect(claim(floors, []).again).toBe(false);
+    const used = floors.next();
+    expect(used).toEqual([{ type: 1, lane: 0, id: 2 }]);
+    now += 2_000;
+    expect(floors.learn([])).toBe(true);
+    expect(claim(floors, [], 500)).toEqual({ used: [], again: false });
   });
 });
 
@@ -126,7 +114,7 @@ function simulate(seed: number, { jobs, lateness, cost }: { jobs: number; latene
       course.claimed++;
       course.longestWait = Math.max(course.longestWait, now - visibleAt);
     }
-    return floors.learn(taken, limit);
+    return floors.learn(taken);
   };
   for (let id = 1; id <= jobs || index.size > 0;) {
     const arriving = id > jobs ? 0 : Math.floor(random() * 6);

@@ -299,14 +299,17 @@ describe('claim', () => {
     },
   );
 
-  it('remembers how far it came, and looks from the beginning when nothing is left there', async () => {
-    const remembers = new Queue(() => 0);
+  it('remembers how far it came where looking at everything is dear, and looks from the beginning after a while', async () => {
+    let now = 0;
+    const remembers = new Queue(() => (now += 50));
     const worker = await scene.register();
-    const claimOne = async () => (await remembers.claim(db, { worker, limit: 1 })).jobs[0]!;
+    const claimOne = async () => (await remembers.claim(db, { worker, limit: 1 })).jobs[0];
     await queue.enqueueMany(db, 'quote', ['A', 'B']);
     const first = await claimOne();
-    await queue.putBack(db, [{ ...first, bytes: 0 }]);
-    expect((await claimOne()).key).toBe('B');
+    await queue.putBack(db, [{ ...first!, bytes: 0 }]);
+    expect(await claimOne()).toMatchObject({ key: 'B' });
+    expect(await claimOne()).toBeUndefined();
+    now += 1_000;
     expect(await claimOne()).toMatchObject({ key: 'A', attempt: 2 });
   });
 
