@@ -310,6 +310,7 @@ set jit = off
 as $$
 declare
   v_next_sweep timestamptz := p_now + interval '1 minute';
+  v_open_end timestamptz := pgfresh.open_end(p_now);
   v_scheduled boolean;
   v_type record;
   v_asked record;
@@ -480,8 +481,14 @@ begin
       v_missing := pgfresh.unlisted_keys(v_type.registered, array(select l.key from unnest(v_stale) as l));
       if v_missing <> '{}' then
         perform pgfresh.revoke_pairs(v_type.type_id, v_missing, p_now);
-        v_stale := array(select l from unnest(v_stale) as l where not l.key = any (v_missing));
-        v_asked.gated := array(select k from unnest(v_asked.gated) as k where not k = any (v_missing));
+        v_stale := array(
+          select l
+          from unnest(v_stale) as l
+          where not exists (select from unnest(v_missing) as m where m = l.key));
+        v_asked.gated := array(
+          select k
+          from unnest(v_asked.gated) as k
+          where not exists (select from unnest(v_missing) as m where m = k));
       end if;
     end if;
     if v_type.reason is not null and cardinality(v_stale) > 0 then
@@ -501,21 +508,28 @@ begin
     -- What is there already waits until the gate opens; what is missing does not.
     if v_type.gate_sql is not null and cardinality(v_asked.gated) > 0 then
       begin
+        -- Of a pair that is held already nothing is written.
         select array_agg(g.key) as closed,
           array_agg(row(
-            l.type_id, l.key, l.place, null, l.due_at,
-            case when g.opens_at > p_now then g.opens_at else pgfresh.open_end(p_now) end, null,
-            l.changed, l.row_at, p_now, 'gate'
-          )::pgfresh.look) filter (where l.due_at is not null) as later
+            l.type_id, l.key, l.place, null, l.due_at, g.next_at, null, l.changed, l.row_at, p_now, 'gate'
+          )::pgfresh.look)
+            filter (where l.due_at is not null and (l.due_at <> g.next_at or l.changed)) as later
         into v_gate
-        from pgfresh.ask_gate(v_type.gate_sql, v_asked.gated, (v_type.registered).data_type) as g
-        join unnest(v_stale) as l on l.key = g.key
-        where not g.open;
+        from (
+          select g.key, case when g.opens_at > p_now then g.opens_at else v_open_end end as next_at
+          from pgfresh.ask_gate(v_type.gate_sql, v_asked.gated, (v_type.registered).data_type) as g
+          where not g.open
+        ) as g
+        join unnest(v_stale) as l on l.key = g.key;
         if v_gate.closed is not null then
-          v_stale := array(select l from unnest(v_stale) as l where not l.key = any (v_gate.closed));
+          v_stale := array(
+            select l
+            from unnest(v_stale) as l
+            left join unnest(v_gate.closed) as c(key) on c.key = l.key
+            where c.key is null);
           v_later := v_later || v_gate.later;
           v_gated := v_gated + cardinality(v_gate.closed);
-          perform pgfresh.note_hold(v_type.type_id, pgfresh.open_end(p_now), 'gate', p_now);
+          perform pgfresh.note_hold(v_type.type_id, v_open_end, 'gate', p_now);
         end if;
       exception
       when lock_not_available then
@@ -578,9 +592,12 @@ begin
         cross join lateral (
           select pgfresh.prerequisite_look_at((v_needs.registered).type_id, l.key, p_now, v_next_sweep) as look_at
         ) as w
-        where l.key = any (v_missing) and l.due_at <> w.look_at
+        where exists (select from unnest(v_missing) as m where m = l.key) and l.due_at <> w.look_at
       );
-      v_stale := array(select l from unnest(v_stale) as l where not l.key = any (v_missing));
+      v_stale := array(
+        select l
+        from unnest(v_stale) as l
+        where not exists (select from unnest(v_missing) as m where m = l.key));
       v_waiting := v_waiting + cardinality(v_missing);
     end loop;
     v_queue := v_queue || v_stale;

@@ -185,11 +185,12 @@ comment on function pgfresh.calibrate_source(text, bigint, timestamptz, text, bo
   '(the window of its quota if left out), and enters the gap as a signed correction. '
   'With p_dry_run only says what the gap is.';
 
--- The same time for all that is held in a minute, so that it is found together when the obstacle ends.
+-- The same time for all that is held in an hour: it is found together when the obstacle ends, and what is held already
+-- is not written again. Each tick sees whether the obstacle has ended, and each sweep whether a gate has opened.
 create or replace function pgfresh.open_end(p_now timestamptz) returns timestamptz
 language sql stable parallel safe
 set search_path = pg_catalog, pg_temp
-as $$ select date_trunc('minute', p_now, 'UTC') + interval '2 minutes' $$;
+as $$ select date_trunc('hour', p_now, 'UTC') + interval '2 hours' $$;
 comment on function pgfresh.open_end(timestamptz) is
   'When a pair is looked at again at the latest that an obstacle without an end keeps from being planned.';
 

@@ -46,10 +46,11 @@ export function sweepJob({ db, events, limits = usualLimits, budgetMs = usualBud
       'cleanup_stale_subscriptions',
     );
     let isDone = false;
-    for (let pairs = chunk; ;) {
+    for (let pairs = chunk, most = chunk; ;) {
       const answer = await sweepTogether(db, limits, pairs);
-      // After a timeout in small steps, which grow again.
-      pairs = answer ? Math.min(chunk, pairs * 4) : pairsAlone;
+      // After a timeout in small steps, which grow again, but not as far as before.
+      if (!answer) most = Math.max(pairsAlone, most / 4);
+      pairs = answer ? Math.min(most, pairs * 4) : pairsAlone;
       isDone = addCounts(counts, answer ?? (await sweepAlone(db, limits))).done === true;
       if (isDone || signal.aborted || performance.now() - since >= budgetMs) break;
       await wait(betweenChunksMs, undefined, { signal }).catch(() => {});
