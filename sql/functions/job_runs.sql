@@ -169,14 +169,15 @@ begin
     perform pgfresh.refuse_job(format('%s was changed while it ran', v_now ->> 'signature'), 'See who changed it.');
   end if;
   /*
-    So would what a trigger has put off until the commit. Foreign keys are safe, and those alone. Which triggers wait is
-    not told to anybody, but they are of a table that was written, and that is still locked.
+    So would what a trigger has put off until the commit. Foreign keys are safe, and the registry's own trigger, and
+    those alone. Which triggers wait is not told to anybody, but they are of a table that was written, and that is still
+    locked.
   */
   if not pg_has_role(v_job.owner, session_user, 'usage')
       and not pgfresh.can_act_as(v_job.owner, quote_ident(session_user)::regrole)
       and exists (
         select from pg_trigger
-        where tgdeferrable and tgfoid not in (
+        where tgdeferrable and tgfoid <> 'pgfresh.follow_registry()'::regprocedure and tgfoid not in (
           select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace
         )
       ) then
@@ -185,7 +186,7 @@ begin
     from pg_trigger as t
     join pg_locks as l on l.locktype = 'relation' and l.relation = t.tgrelid
       and l.pid = pg_backend_pid() and l.mode ~ '^(Row|ShareRow|Access)?Exclusive'
-    where t.tgdeferrable
+    where t.tgdeferrable and t.tgfoid <> 'pgfresh.follow_registry()'::regprocedure
       and t.tgfoid not in (
         select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace
       )

@@ -84,7 +84,15 @@ test('contract 31: types, sources, keys and quotas change while jobs are open: n
     () => change(`depends_on = '{profile}'`),
     () => change(`gate_function = 'closed'`),
     () => change(`gate_function = null`),
+    () =>
+      scene.db.query(
+        `select count(*) from pgfresh.queue_refreshes('profile', '{LATER}', p_run_at => pgfresh.clock() + interval '1 hour')`,
+      ),
     () => scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'profile'`),
+    async () => {
+      const orphans = `select count(*)::int from pgfresh.job as j where not exists (select from pgfresh.data_type_registry as r where r.type_id = j.type_id)`;
+      expect(await scene.value(`(${orphans})`)).toBe(0);
+    },
     () => addProfile(),
     () => view('profile', keys.slice(0, 3), 1),
     () => change(`depends_on = '{}', ttl = '1 second'`),
