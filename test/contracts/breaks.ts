@@ -108,7 +108,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '3',
     harm: 'the sweep has no lock',
-    file: sql('ticks'),
+    file: sql('sweeps'),
     within: 'check_and_queue_stale_data',
     text: 'if not pg_try_advisory_xact_lock(7041, 1) then',
     instead: 'if false then',
@@ -116,7 +116,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '4',
     harm: 'a raising gate stops the planner',
-    file: sql('planner'),
+    file: sql('plans'),
     within: 'plan_looks',
     text: "when others then\n        perform pgfresh.warn('gate_raised'",
     instead: "when sqlstate 'PGF00' then\n        perform pgfresh.warn('gate_raised'",
@@ -263,7 +263,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '12',
     harm: 'the sweep counts all subscriptions',
-    file: sql('ticks'),
+    file: sql('sweeps'),
     within: 'check_and_queue_stale_data',
     text: 'perform pgfresh.fold_demand(v_now);',
     instead: 'perform count(*) from pgfresh.active_subscriptions; perform pgfresh.fold_demand(v_now);',
