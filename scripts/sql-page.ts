@@ -12,6 +12,7 @@ const topics: Readonly<Record<string, string>> = {
   staleness: 'Staleness, and what users are asked',
   keys: 'Keys and their pairs',
   demand: 'Who looks at what',
+  subscribe: 'What subscribing asks',
   nodes: 'Gateway processes',
   viewer_counts: 'How demand reaches pairs and jobs',
   viewers: 'What a gateway asks',

@@ -182,7 +182,7 @@ begin
     return jsonb_build_object('result', 'seen', 'data_type', p_data_type, 'key', v_key);
   end if;
   v_type := pgfresh.require_type(p_data_type);
-  v_key := (pgfresh.admit_keys(v_type, array[v_key]))[1];
+  v_key := (pgfresh.admit_new_keys(v_type, array[v_key]))[1];
   if (
     select count(*)
     from (select from pgfresh.active_subscriptions where user_id = v_user limit 500) as held
@@ -201,7 +201,7 @@ begin
     update pgfresh.pairs
     set demanded = true, unlisted_at = null, warm_until = v_now + interval '15 seconds', due_at = v_now
     where type_id = v_type.type_id and key = v_key;
-    v_counts := pgfresh.plan_looks(pgfresh.looks_at(v_type.type_id, array[v_key]), v_now);
+    v_counts := pgfresh.plan_new_looks(v_type.type_id, array[v_key], v_now);
   end if;
   return jsonb_build_object('result', 'subscribed', 'data_type', v_type.data_type, 'key', v_key)
     || case when v_counts is null then '{}' else jsonb_build_object('planned', v_counts) end;

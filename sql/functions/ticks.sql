@@ -181,6 +181,7 @@ declare
   v_user text := pgfresh.require_viewer(null);
   v_type record;
   v_keys text[];
+  v_answer jsonb;
   v_counts jsonb := '{}';
 begin
   perform pgfresh.require_primary();
@@ -195,18 +196,22 @@ begin
     select pgfresh.require_type(named.data_type) as registered
     from (select distinct data_type from unnest(p_data_types) as data_type order by data_type) as named
   loop
-    v_keys := pgfresh.admit_keys(v_type.registered, array[p_key]);
-    perform pgfresh.make_pairs((v_type.registered).type_id, v_keys);
-    v_counts := v_counts || jsonb_build_object(
-      (v_type.registered).data_type,
-      pgfresh.plan_looks(pgfresh.looks_at((v_type.registered).type_id, v_keys), pgfresh.clock())
-    );
+    begin
+      v_keys := pgfresh.admit_new_keys(v_type.registered, array[p_key]);
+      perform pgfresh.make_pairs((v_type.registered).type_id, v_keys);
+      v_answer := pgfresh.plan_new_looks((v_type.registered).type_id, v_keys, pgfresh.clock());
+    exception when lock_not_available then
+      -- Its table of keys is locked. The other types do not wait for it.
+      v_answer := jsonb_build_object('skipped', 'locked');
+    end;
+    v_counts := v_counts || jsonb_build_object((v_type.registered).data_type, v_answer);
   end loop;
   return v_counts;
 end
 $$;
 comment on function pgfresh.check_and_queue_stale_batch(text, text[]) is
   'Looks at one key in several data types at once and queues what is missing or stale: for the moment of subscribing. '
+  'A data type whose table is locked is left to the planner. '
   'The priority is that of the viewers; the caller can not choose it.';
 
 create or replace function pgfresh.clear_planner_runs(p_keep interval default '7 days') returns int

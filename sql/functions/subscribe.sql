@@ -1,0 +1,28 @@
+/*
+  What subscribing asks of users' tables. Whoever subscribes by SQL has a connection of an application, and does not
+  wait with it for a table that someone has locked, as ALTER TABLE does: the planner looks at the pair a second later.
+*/
+create or replace function pgfresh.admit_new_keys(p_type pgfresh.data_type_registry, p_keys text[]) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
+as $$
+begin
+  return pgfresh.admit_keys(p_type, p_keys);
+end
+$$;
+comment on function pgfresh.admit_new_keys(pgfresh.data_type_registry, text[]) is
+  'As admit_keys, but waits at most 100 ms for a lock on the table of keys. A part of subscribing.';
+
+create or replace function pgfresh.plan_new_looks(p_type_id int, p_keys text[], p_now timestamptz) returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
+as $$
+begin
+  return pgfresh.plan_looks(pgfresh.looks_at(p_type_id, p_keys), p_now);
+end
+$$;
+comment on function pgfresh.plan_new_looks(int, text[], timestamptz) is
+  'Looks at pairs of a data type that someone has just begun to view. Leaves them to the planner if their table is '
+  'locked for more than 100 ms. A part of subscribing.';
