@@ -514,8 +514,10 @@ begin
     'viewers_by', jsonb_build_object('heartbeat', v_sql_viewers, 'gateway', v_gateway_viewers),
     'demanded', coalesce(v_pair.demanded, false),
     'data_at', v_row.at, 'confirmed_at', v_pair.confirmed_at, 'stale_at', v_stale_at,
-    'age_seconds', extract(epoch from v_now - v_row.at), 'ttl_seconds', extract(epoch from v_type.ttl),
-    'source_at', v_pair.source_at, 'source_age_seconds', extract(epoch from v_now - v_pair.source_at),
+    -- Before version 17 an infinite time cannot be subtracted.
+    'age_seconds', case when isfinite(v_row.at) then extract(epoch from v_now - v_row.at) end,
+    'ttl_seconds', extract(epoch from v_type.ttl), 'source_at', v_pair.source_at,
+    'source_age_seconds', case when isfinite(v_pair.source_at) then extract(epoch from v_now - v_pair.source_at) end,
     -- When something happens with it next; where it waits for something, when that ends.
     'due_at', case
       when v_job.id is not null then null
