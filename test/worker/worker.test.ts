@@ -1,5 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises';
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { resolveConfig } from '../../src/config/index.ts';
 import type { Database } from '../../src/database/index.ts';
 import { shiftClock } from '../harness/clock.ts';
@@ -429,6 +429,25 @@ describe('a provider with a limit', () => {
     expect(
       await scene.value(`select sum(calls)::int from pgfresh.rate_slot where free_at > (select pgfresh.clock())`),
     ).toBe(2);
+    await worker.stop();
+  });
+
+  it('sound 7: gets no call with an API key that only a newer configuration has', async () => {
+    const scene = await RefreshScene.open();
+    // As a deploy that adds a key has it, while this worker knows of one.
+    await scene.db.query(`update pgfresh.sources set rate_limit_per_minute = 100, api_keys = 2`);
+    await scene.db.query('truncate pgfresh.rate_slot');
+    const keys = ['A', 'B', 'C', 'D'];
+    for (const key of keys) scene.quote(key, 1);
+    const [market] = scene.config.sources;
+    vi.stubEnv('PGFRESH_TEST_API_KEY', 'secret');
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const source = { ...market!, apiKeys: [{ env: 'PGFRESH_TEST_API_KEY' }] };
+    const worker = await startWorker(scene, { sources: [source] });
+    await scene.enqueue('quote', keys);
+    await until(() => endedOf(scene).length === keys.length);
+    expect(endedOf(scene).map(({ outcome }) => outcome)).toEqual(keys.map(() => 'fresh'));
+    expect(await scene.value('select array_agg(distinct api_key) from pgfresh.rate_slot')).toEqual([1]);
     await worker.stop();
   });
 
