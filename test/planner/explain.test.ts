@@ -131,8 +131,9 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.db.query('update pgfresh.sources set one_key_at_a_time = true');
       await scene.type('profile');
       await scene.look('profile', ['A'], 2);
-      await viewed(scene);
+      await scene.tick();
       await scene.queue.claim();
+      await viewed(scene);
       await scene.clock.advance('3 seconds');
     },
     says: /^A worker has been fetching the profile of the same key for 3 s, and the source market takes one job per key at a time\.$/,
