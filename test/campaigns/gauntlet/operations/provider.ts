@@ -19,6 +19,19 @@ export const providerChanges: readonly Operation[] = [
     },
   },
   {
+    name: 'answers cannot be stored',
+    weight: 2,
+    lasts: 22,
+    async run(world) {
+      const source = world.pick(shaken);
+      const manner = world.pick(['nul_in_value', 'nul_in_name', 'nul_in_error', 'nul_not_json', 'half_emoji'] as const);
+      world.journal.note(this.name, `${source}: ${manner}`, { source });
+      const undo = world.provider.behave(source, manner);
+      await seconds(world.between(8, 20));
+      undo();
+    },
+  },
+  {
     // Each job needs two of the ten calls per minute.
     name: 'many are redirected',
     weight: 1,
