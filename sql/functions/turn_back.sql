@@ -464,6 +464,40 @@ $$;
 comment on function pgfresh.note_failures(pgfresh.job_end[], timestamptz) is
   'Counts failures of sources for their breakers. A part of fail_jobs.';
 
+/*
+  A table that refuses a row because what it refers to is missing says what the planner could not know: the row of a
+  prerequisite has gone since the job was opened. Trying again is in vain unless that row is fetched first.
+*/
+create or replace function pgfresh.queue_lost_prerequisites(p_ends pgfresh.job_end[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_needs record;
+begin
+  for v_needs in
+    select r.data_type, res.missing_sql, array_agg(e.key) as keys, greatest(0, max(e.priority)) as priority
+    from unnest(p_ends) as e
+    join pgfresh.type_dependency as d on d.type_id = e.type_id
+    join pgfresh.data_type_registry as r on r.type_id = d.needs_id
+    join pgfresh.type_resolution as res on res.type_id = d.needs_id
+    where e.outcome = 'dependency'
+    group by r.type_id, r.data_type, res.missing_sql
+    order by r.type_id
+  loop
+    begin
+      perform pgfresh.queue_refreshes(
+        v_needs.data_type, array(select pgfresh.ask_keys(v_needs.missing_sql, v_needs.keys)), v_needs.priority);
+    exception when others then
+      -- The end must not fail by it. The planner asks again when the job has failed for good.
+      null;
+    end;
+  end loop;
+end
+$$;
+comment on function pgfresh.queue_lost_prerequisites(pgfresh.job_end[]) is
+  'Queues the missing prerequisites of jobs that ended with the outcome dependency. A part of fail_jobs.';
+
 create or replace function pgfresh.fail_jobs(p_ends jsonb)
 returns table (id bigint, status text, next_retry_at timestamptz)
 language plpgsql
@@ -510,6 +544,9 @@ begin
   perform pgfresh.note_refusals(v_ends, v_now);
   perform pgfresh.note_failures(v_ends, v_now);
   perform pgfresh.settle_ends(v_ends);
+  if exists (select from unnest(v_ends) as e where e.outcome = 'dependency') then
+    perform pgfresh.queue_lost_prerequisites(v_ends);
+  end if;
   return query
     select e.id, e.status, case when e.status = 'retryable' then e.next_at end from unnest(v_ends) as e;
 end

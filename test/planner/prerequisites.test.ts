@@ -56,3 +56,19 @@ test('a pair whose prerequisite has failed for good waits for the next sweep, no
   }
   expect(checks.length).toBeLessThanOrEqual(3);
 });
+
+test('sound 9: a prerequisite that is gone when its dependant is written is fetched before the next try', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('profile');
+  await scene.type('quote', { columns: { depends_on: `'{profile}'` } });
+  await scene.rows('profile', ['A']);
+  await scene.look('quote', ['A']);
+  await scene.tick();
+  const [job] = await scene.queue.claim();
+  await scene.db.query(`delete from profile`);
+  await scene.db.query(
+    `select pgfresh.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int, 'outcome', 'dependency')))`,
+    [job!.id, job!.attempt],
+  );
+  expect((await scene.open()).toSorted()).toEqual(['profile A 1', 'quote A 1']);
+});
