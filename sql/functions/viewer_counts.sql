@@ -233,11 +233,14 @@ begin
       limit 2000 for update skip locked
     ) as cold
     where p.type_id = cold.type_id and p.key = cold.key
-    returning cold.due_at, cold.type_id, cold.key
+    returning cold.due_at, cold.type_id, cold.key, p.job_id
   ), gone as (
     delete from pgfresh.due as d using cooled as c where d.due_at = c.due_at and d.type_id = c.type_id and d.key = c.key
   )
-  select array_agg(c.type_id) as types, array_agg(c.key) as keys into v_cooled from cooled as c;
+  select array_agg(c.type_id) as types, array_agg(c.key) as keys
+  into v_cooled
+  from cooled as c
+  where c.job_id is not null or exists (select from pgfresh.type_dependency as d where d.type_id = c.type_id);
   if v_cooled.types is not null then
     perform pgfresh.drop_unviewed_jobs(v_cooled.types, v_cooled.keys, p_now);
   end if;
