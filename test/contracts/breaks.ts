@@ -469,10 +469,10 @@ export const breaks: readonly Break[] = [
   },
   {
     contract: '25',
-    harm: 'all data types wait in one lane',
-    file: 'src/gateway/lanes.ts',
-    text: 'const turn = { type, begin: resolve };',
-    instead: "const turn = { type: type && '', begin: resolve };",
+    harm: 'a data type that times out is asked again and again, and its viewers are told nothing',
+    file: 'src/gateway/holds.ts',
+    text: 'const timeoutsToHold = 2;',
+    instead: 'const timeoutsToHold = Infinity;',
   },
   {
     contract: '31',
