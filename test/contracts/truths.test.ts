@@ -43,12 +43,16 @@ test('the words of the code are those of SQL', async () => {
   expect([...said]).toEqual(expect.arrayContaining(Object.keys(activities)));
 });
 
-test('every promise of docs/truth.md has a test that is named after it', () => {
-  const promised = [...page.matchAll(/^(\d+)\. [A-Z`].*\.$/gm)].map(([, number]) => number!);
-  expect(promised).toEqual(Array.from({ length: 26 }, (_, index) => String(index + 1)));
+test.each([
+  { name: 'truth', count: 26 },
+  { name: 'sound', count: 16 },
+] as const)('every promise of docs/$name.md has a test that is named after it', ({ name, count }) => {
+  const promises = readFileSync(join(root, `docs/${name}.md`), 'utf8');
+  const promised = [...promises.matchAll(/^(\d+)\. [A-Z`].*\.$/gm)].map(([, number]) => number!);
+  expect(promised).toEqual(Array.from({ length: count }, (_, index) => String(index + 1)));
   const tested = new Set(
     globSync('test/**/*.test.ts', { cwd: root }).flatMap((file) =>
-      numbersTestedIn(readFileSync(join(root, file), 'utf8'), 'truth'),
+      numbersTestedIn(readFileSync(join(root, file), 'utf8'), name),
     ),
   );
   expect(promised.filter((number) => !tested.has(number))).toEqual([]);
