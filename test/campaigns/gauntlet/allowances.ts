@@ -33,6 +33,8 @@ export const allowances = {
   unlisted: 75_000,
   /** After the quiet period a viewed row is at most its TTL and this old. */
   late: 5_000,
+  /** The same at a source that still works off jobs queued by hand: a minute until one of its calls is free. */
+  lateBehindOthers: 67_000,
   /** A message about a row that was read before this has arrived at every viewer. */
   push: 5_000,
   /** An SQL call of a viewer returns within this, whoever holds which lock. */
