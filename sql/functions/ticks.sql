@@ -129,10 +129,11 @@ declare
   v_began timestamptz := clock_timestamp();
   v_now timestamptz := pgfresh.clock();
   v_types int[];
-  v_quarantined int[];
+  v_quarantined int[] := '{}';
   v_counts jsonb := '{}';
+  v_todo record;
   v_due record;
-  v_folded int;
+  v_folded int := 0;
 begin
   perform pgfresh.require_primary();
   perform pgfresh.require_range('p_limit', p_limit, 1, 10000);
@@ -143,15 +144,35 @@ begin
   if p_data_types is not null then
     v_types := array(select r.type_id from pgfresh.data_type_registry as r where r.data_type = any (p_data_types));
   end if;
-  if exists (select from pgfresh.nodes where lease_until <= v_now) and not pgfresh.is_loss_held(v_now) then
+  -- What there is to do, in one statement, because each costs more to begin than to run. Each answer is the first entry
+  -- of an index: without the order, all pairs would be read to find out that none of them is meant.
+  select
+    (select true from pgfresh.nodes as n where n.lease_until <= v_now limit 1) as nodes,
+    (select true from pgfresh.demand_change as c order by c.id limit 1) as changes,
+    (select true from pgfresh.demand_waiting as w order by w.next_at limit 1) as waiting,
+    (select true from pgfresh.pairs as p where p.warm_until <= v_now order by p.warm_until limit 1) as cold,
+    (
+      select true
+      from pgfresh.pairs as p
+      where p.unlisted_at <= v_now - interval '5 seconds'
+      order by p.unlisted_at
+      limit 1
+    ) as unlisted,
+    (select true from pgfresh.hold as h limit 1) as held
+  into v_todo;
+  if v_todo.nodes and not pgfresh.is_loss_held(v_now) then
     perform pgfresh.expire_nodes(v_now);
   end if;
-  v_folded := pgfresh.fold_demand(v_now);
-  perform pgfresh.cool_down(v_now);
-  if exists (select from pgfresh.pairs where unlisted_at <= v_now - interval '5 seconds') then
+  if v_todo.changes or v_todo.waiting or v_todo.nodes then
+    v_folded := pgfresh.fold_demand(v_now);
+  end if;
+  if v_todo.cold then
+    perform pgfresh.cool_down(v_now);
+  end if;
+  if v_todo.unlisted then
     perform pgfresh.list_again(v_now);
   end if;
-  if exists (select from pgfresh.hold) then
+  if v_todo.held then
     perform pgfresh.release_held(v_now, p_limit, v_types);
   end if;
   select * into v_due from pgfresh.take_due(v_now, p_limit, v_types);
@@ -162,7 +183,9 @@ begin
     perform pgfresh.record_run('tick', date_trunc('minute', v_now),
       1000 * extract(epoch from clock_timestamp() - v_began), v_counts);
   end if;
-  v_quarantined := array(select q.type_id from pgfresh.quarantined_types() as q);
+  if exists (select from pgfresh.type_timeout) then
+    v_quarantined := array(select q.type_id from pgfresh.quarantined_types() as q);
+  end if;
   return v_counts || jsonb_build_object('more', v_due.taken = p_limit)
     || case when v_quarantined = '{}' then '{}' else jsonb_build_object('quarantined', v_quarantined) end;
 end

@@ -1,0 +1,26 @@
+import { expect, it } from 'vitest';
+import { PlannerScene } from './scene.ts';
+
+it('sound 16: a tick with nothing due reads as little with 20,000 pairs as with one', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.look('quote', ['A']);
+  await scene.tick();
+  const buffers = () =>
+    scene.db.transact('test', async (tx) => {
+      // The plans that a connection settles on after its first calls.
+      for (let warm = 0; warm < 10; warm++) await tx.query('select pgfresh.plan_due_pairs()');
+      const [row] = await tx.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
+        'explain (analyze, buffers, format json) select pgfresh.plan_due_pairs()',
+      );
+      const plan = row!['QUERY PLAN'][0]!.Plan;
+      return plan['Shared Hit Blocks']! + plan['Shared Read Blocks']!;
+    });
+  const before = await buffers();
+  await scene.db.query(
+    `insert into pgfresh.pairs (type_id, key, due_at)
+     select type_id, 'K' || n, 'infinity' from pgfresh.data_type_registry, generate_series(1, 20000) as n`,
+  );
+  await scene.db.query('analyze pgfresh.pairs');
+  expect(await buffers()).toBeLessThan(before + 10);
+});
