@@ -84,7 +84,9 @@ begin
   depth := floor(cap * least(0.5, 86400 / v_seconds));
   rate := (cap - depth) / v_seconds;
   -- What has left the window has left the bucket too.
-  level := least(used + reserved, greatest(0, v_state.level - rate * extract(epoch from v_now - v_state.level_at)));
+  -- A clock that was set back drains nothing; it must not fill the bucket.
+  level := least(used + reserved,
+    greatest(0, v_state.level - rate * extract(epoch from greatest(v_now - v_state.level_at, interval '0'))));
   free := floor(greatest(0, least(cap - used - reserved, depth - level)));
   return next;
 end

@@ -228,6 +228,14 @@ it('is paid back by waiting when an answer was larger than its share, and at the
   expect(await budget()).toMatchObject({ used: 0, free: 500_000 });
 });
 
+it('is not used up by a clock that is set back', async () => {
+  await use(400_000);
+  const { free } = await budget();
+  await clock.set('2026-01-05T10:00:00Z');
+  expect((await budget()).free).toBe(free);
+  await clock.set('2026-01-05T12:00:00Z');
+});
+
 it('stops background work from 90 % on', async () => {
   await use(900_000);
   await queue.enqueue(db, 'small', 'background', { priority: -1 });
