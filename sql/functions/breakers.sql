@@ -121,6 +121,10 @@ declare
   v_why text;
 begin
   select * into v_source from pgfresh.sources where id = p_source_id for no key update;
+  if not found then
+    -- Deleted while its last jobs ran.
+    return false;
+  end if;
   select *
   into v_before
   from pgfresh.breaker

@@ -13,11 +13,16 @@ begin
     if tg_op = 'INSERT' then
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, viewers from fresh;
     elsif tg_op = 'UPDATE' then
+      -- No join: its plan is kept from the first time, mostly of no rows at all, and is quadratic.
       insert into pgfresh.demand_change (type_id, key, delta)
-      select f.type_id, f.key, f.viewers - g.viewers
-      from fresh as f
-      join gone as g using (node_id, type_id, key)
-      where f.viewers <> g.viewers;
+      select c.type_id, c.key, sum(c.viewers)
+      from (
+        select type_id, key, viewers from fresh
+        union all
+        select type_id, key, -viewers from gone
+      ) as c
+      group by c.type_id, c.key
+      having sum(c.viewers) <> 0;
     else
       insert into pgfresh.demand_change (type_id, key, delta) select type_id, key, -viewers from gone;
     end if;
@@ -194,9 +199,12 @@ begin
   insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
   values (v_user, v_type.type_id, v_key, v_now, v_now)
   on conflict (user_id, type_id, key) do update set last_seen_at = excluded.last_seen_at;
-  -- The first viewer does not wait for the planner. A pair that is locked is left to the planner's next tick.
+  -- The first viewer does not wait for the planner. A pair that is locked is left to the planner's next tick. So is one
+  -- that has a job: the caller's transaction may stay open, and the end of the job would wait for it.
   perform pgfresh.make_pairs(v_type.type_id, array[v_key]);
-  perform from pgfresh.pairs where type_id = v_type.type_id and key = v_key and not demanded for update skip locked;
+  perform from pgfresh.pairs
+  where type_id = v_type.type_id and key = v_key and not demanded and job_id is null
+  for update skip locked;
   if found then
     update pgfresh.pairs
     set demanded = true, unlisted_at = null, warm_until = v_now + interval '15 seconds', due_at = v_now

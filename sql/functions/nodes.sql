@@ -148,11 +148,20 @@ begin
   select p_node, w.type_id, w.key, w.viewers from wanted as w order by w.type_id, w.key
   on conflict (node_id, type_id, key) do update set viewers = excluded.viewers where d.viewers <> excluded.viewers;
   get diagnostics v_changed = row_count;
-  delete from pgfresh.node_demand as d
-  using unnest(p_types, p_keys, p_viewers) as w(type_id, key, viewers)
-  where d.node_id = p_node and d.type_id = w.type_id and d.key = w.key and w.viewers = 0;
-  get diagnostics v_left = row_count;
-  return jsonb_build_object('changed', v_changed + v_left, 'refused', v_refused);
+  -- By arrays of keys and no join: of a node that the statistics do not know, all rows would be compared with all keys.
+  for v_type in
+    select w.type_id, array_agg(w.key) as keys
+    from unnest(p_types, p_keys, p_viewers) as w(type_id, key, viewers)
+    where w.viewers = 0
+    group by w.type_id
+    order by w.type_id
+  loop
+    delete from pgfresh.node_demand as d
+    where d.node_id = p_node and d.type_id = v_type.type_id and d.key = any (v_type.keys);
+    get diagnostics v_left = row_count;
+    v_changed := v_changed + v_left;
+  end loop;
+  return jsonb_build_object('changed', v_changed, 'refused', v_refused);
 end
 $$;
 comment on function pgfresh.set_node_demand(bigint, int[], text[], int[]) is

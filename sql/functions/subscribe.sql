@@ -19,8 +19,16 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 as $$
+declare
+  -- Those with a job are neither planned nor locked: their ends must not wait for the transaction of a stranger.
+  v_open text[] := array(
+    select p.key
+    from pgfresh.pairs as p
+    where p.type_id = p_type_id and p.key = any (p_keys) and p.job_id is not null);
+  v_counts jsonb := pgfresh.plan_looks(
+    pgfresh.looks_at(p_type_id, array(select k from unnest(p_keys) as k where k <> all (v_open))), p_now);
 begin
-  return pgfresh.plan_looks(pgfresh.looks_at(p_type_id, p_keys), p_now);
+  return v_counts || jsonb_build_object('merged', (v_counts ->> 'merged')::int + cardinality(v_open));
 end
 $$;
 comment on function pgfresh.plan_new_looks(int, text[], timestamptz) is

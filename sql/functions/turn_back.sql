@@ -535,6 +535,12 @@ begin
     select e.source_id
     from unnest(v_ends) as e
     where e.counts or e.outcome in ('unauthorized', 'forbidden') or pgfresh.is_refused_answer(e.outcome)
+    union all
+    -- A data type that has moved is counted by the breaker of the source that it has now.
+    select r.source_id
+    from unnest(v_ends) as e
+    join pgfresh.data_type_registry as r on r.type_id = e.type_id
+    where pgfresh.is_refused_answer(e.outcome)
   ))
   order by s.id for no key update;
   v_ends := pgfresh.judge_denials(v_ends, v_now);

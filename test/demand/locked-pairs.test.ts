@@ -2,6 +2,7 @@ import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Queryable } from '../../src/database/index.ts';
 import { NodeDemand } from '../../src/demand/index.ts';
 import { Events } from '../../src/events/index.ts';
+import { openSession } from '../harness/session.ts';
 import { RegistryScene } from '../registry/scene.ts';
 
 let scene: RegistryScene;
@@ -200,4 +201,31 @@ it('sound 16: more changes of a count than an int can hold are added up', async 
   );
   await scene.tick();
   expect(await viewers(quote)).toEqual([]);
+});
+
+it('sound 8: an open transaction that subscribed to a pair with a job keeps neither its end nor recovery waiting', async () => {
+  await enqueue(scene.db, ['A', 'B']);
+  await scene.db.query(`update pgfresh.job set lost = 2 where key = 'B'`);
+  const claimed = await scene.db.query<{ id: number; attempt: number; key: string }>(
+    `select id, attempt, key from pgfresh.claim_jobs(pgfresh.register_worker('lost'), gen_random_uuid(), 2)`,
+  );
+  const one = claimed.find(({ key }) => key === 'A')!;
+  await scene.db.transact('open', async (tx) => {
+    await scene.subscribe('ann', 'A', 'quote', tx);
+    await scene.subscribe('ann', 'B', 'quote', tx);
+    await tx.query(`set local pgfresh.user_id = 'ann'; select pgfresh.check_and_queue_stale_batch('A', '{quote}')`);
+    const soon = await openSession(scene.url);
+    await soon.query(`set lock_timeout = '1s'`);
+    await soon.query('select pgfresh.complete_queue_job($1::bigint, 10, $2::int)', [one.id, one.attempt]);
+    await soon.query(
+      `update pgfresh.worker set lease_until = pgfresh.clock() where name = 'lost';
+       update pgfresh.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`,
+    );
+    await scene.clock.advance('1 second');
+    await soon.query('select pgfresh.recover_stuck_jobs()');
+  });
+  expect(await scene.value(`array(select key from pgfresh.job)`)).toEqual([]);
+  // Its viewer is counted all the same.
+  await secondTick();
+  expect(await viewers(quote)).toEqual(['A 1', 'B 1']);
 });

@@ -65,6 +65,26 @@ describe('a node', () => {
     expect(await scene.pair('C')).toBeUndefined();
   });
 
+  it('sound 16: says, changes and takes back 10,000 counts in about the same time', async () => {
+    // Of a node that the statistics do not know.
+    const other = await register('other');
+    const counts = (viewers: number) =>
+      Object.fromEntries(Array.from({ length: 10_000 }, (_, n) => [`K${n}`, viewers]));
+    await set(other, counts(1));
+    await scene.db.query('analyze pgfresh.node_demand');
+    const node = await register();
+    const times: number[] = [];
+    // As a gateway does it: on one connection, whose plans are kept.
+    for (const viewers of [1, 2, 0]) {
+      const since = performance.now();
+      expect(await set(node, counts(viewers), 'quote', scene.session)).toBe(10_000);
+      times.push(performance.now() - since);
+    }
+    // Quadratic, it was more than five seconds each.
+    expect(Math.max(...times)).toBeLessThan(2_500);
+    expect(await scene.value(`(select sum(delta)::int from pgfresh.demand_change)`)).toBe(10_000);
+  });
+
   it('that says the same again writes nothing', async () => {
     const node = await register();
     await set(node, { A: 3, B: 1 });

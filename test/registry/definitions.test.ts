@@ -108,6 +108,22 @@ describe('a data type that changes its source', () => {
     expect(await scene.complete(claimed)).toHaveLength(3);
   });
 
+  it.each(['unauthorized', 'forbidden', 'schema'])(
+    'sound 3: and whose old source is deleted then ends what the provider refused meanwhile (%s)',
+    async (outcome) => {
+      const scene = await QueueScene.open();
+      await scene.source('other');
+      await scene.queue.enqueueMany(scene.db, 'quote', keysOf(6));
+      const claimed = await scene.claim();
+      await move(scene, 'other');
+      await scene.db.query(`delete from pgfresh.sources where name = 'market'`);
+      const ends = claimed.map(({ id, attempt, request }) => ({ id, attempt, request, bytes: 10, calls: 1 }));
+      await scene.queue.fail(scene.db, ends, { outcome, error: 'refused' });
+      expect(await count(scene, `pgfresh.job where state = 'x'`)).toBe(0);
+      expect(await scene.value('select sum(calls)::int from pgfresh.usage')).toBe(6);
+    },
+  );
+
   it('sound 3: is followed by a job whose enqueue had read the old source', async () => {
     const scene = await QueueScene.open();
     const other = await scene.source('other');
