@@ -287,6 +287,8 @@ begin
       v_called := v_called || v_taken.ids;
       v_api_keys := v_api_keys || v_taken.api_keys;
       v_reserved := v_reserved || v_taken.reserved;
+      -- Nothing is left of what was picked.
+      exit when v_ids is null;
     end loop;
     v_ids := coalesce(v_ids, '{}');
     v_use_by := pgfresh.use_by_of(v_now);

@@ -189,7 +189,7 @@ describe('a connection', () => {
     const keys = Array.from({ length: 26 }, (_, place) => String.fromCharCode(65 + place));
     for (const key of keys) {
       look(client, key);
-      await new Promise((resolve) => setTimeout(resolve, 2));
+      await new Promise((resolve) => setImmediate(resolve));
     }
     await expect.poll(async () => (await live.scene.demand()).length).toBeGreaterThanOrEqual(26);
     expect(sent.filter(({ type }) => type === 'add').length).toBeLessThan(8);

@@ -229,6 +229,20 @@ describe('an extra call', () => {
   });
 });
 
+it('sound 2: a job that needs more calls than are left does not fail the claim', async () => {
+  await scene.source('slow', { rate: 10 });
+  await scene.type('detour', 'slow', 100);
+  await scene.source('idle', { rate: 10 });
+  await queue.enqueueMany(db, 'price', ['of one call'], { priority: 1 });
+  await queue.enqueueMany(db, 'detour', ['of eight calls'], { priority: 1 });
+  await db.query(`update pgfresh.job set needs = 8 where key = 'of eight calls'`);
+  for (let call = 0; call < 5; call++) {
+    await db.query(`select pgfresh.take_call((select id from pgfresh.sources where name = 'slow'))`);
+  }
+  expect(await claimKeys()).toEqual(['of one call']);
+  expect(await claimKeys()).toEqual([]);
+});
+
 describe('a limit that changes', () => {
   const change = (limit: number | null) =>
     db.query(`update pgfresh.sources set rate_limit_per_minute = $1::int where name = 'rated'`, [limit]);
