@@ -233,6 +233,7 @@ it('sound 2: a job that needs more calls than are left does not fail the claim',
   await scene.source('slow', { rate: 10 });
   await scene.type('detour', 'slow', 100);
   await scene.source('idle', { rate: 10 });
+  await scene.type('calm', 'idle', 100);
   await queue.enqueueMany(db, 'price', ['of one call'], { priority: 1 });
   await queue.enqueueMany(db, 'detour', ['of eight calls'], { priority: 1 });
   await db.query(`update pgfresh.job set needs = 8 where key = 'of eight calls'`);
