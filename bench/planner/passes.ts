@@ -68,8 +68,8 @@ const askEveryType = `
   cross join lateral pgfresh.ask_stale(r.type_id, '{x}', array[now()], array[now()], array[now()], r.ttl, now()) as a`;
 
 const bareStatement = `
-  insert into bare_job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, state, key)
-  select nextval('pgfresh.job_id'), 0, now(), now(), 0, type_id, 1, p.viewers, 0, 'r', key
+  insert into bare_job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, lane, state, key)
+  select nextval('pgfresh.job_id'), 0, now(), now(), 0, type_id, 1, p.viewers, 0, 0, 'r', key
   from pgfresh.due as d join pgfresh.pairs as p using (type_id, key) where d.due_at <= now()`;
 
 /** Whether there is more to do at once. */

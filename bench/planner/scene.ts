@@ -48,9 +48,7 @@ export async function buildBase(server: BenchServer, scope: Scope, plan: Plan): 
       );
     }
     // The columns of a job and the primary key, without the indexes that make it one.
-    await database.query(
-      'create table bare_job (like pgfresh.job including defaults including generated, primary key (id))',
-    );
+    await database.query('create table bare_job (like pgfresh.job including defaults, primary key (id))');
     await database.query('vacuum (analyze)');
   } finally {
     await database.close();

@@ -331,15 +331,12 @@ begin
       -- That by whose limits it was picked, whatever its data type's source was when it was enqueued.
       source_id = v_sources_of[array_position(v_types, j.type_id)],
       reserved = coalesce(v_reserved[array_position(v_called, j.id)], 0),
-      -- What was not known is now what is reserved for it.
-      est_bytes = case
-        when j.est_bytes = 0 then coalesce(v_reserved[array_position(v_called, j.id)], 0) else j.est_bytes
-      end,
       definition = v_definitions[array_position(v_types, j.type_id)],
       api_key = v_api_keys[array_position(v_called, j.id)]
     where j.id = any (v_ids) and (select named.new from named)
     returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.lane, j.priority,
-      j.est_bytes, j.retries::int, j.metadata,
+      -- What was not known is what is reserved for it.
+      coalesce(nullif(j.est_bytes, 0), j.reserved), j.retries::int, j.metadata,
       case when j.source_id = any (v_rated) then v_use_by end,
       j.api_key, j.definition;
   if not found then

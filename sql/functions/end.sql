@@ -307,11 +307,11 @@ begin
     where p.type_id = e.type_id and p.key = e.key
   )
   insert into pgfresh.job (
-    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, asked, band,
+    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, asked, band, lane,
     state, key, metadata)
   select
     e.next_id, e.next_id, p_now, p_now, bytes.estimate, e.type_id, e.source_id, e.priority, e.priority,
-    pgfresh.band_of(e.priority),
+    pgfresh.band_of(e.priority), pgfresh.lane_of(pgfresh.band_of(e.priority), false, bytes.estimate),
     'r', e.key, e.metadata
   from ended as e
   cross join lateral (

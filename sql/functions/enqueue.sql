@@ -9,6 +9,17 @@ $$;
 comment on function pgfresh.band_of(int) is
   'The band of a priority: -1 for background, 0 for 0, then one for each power of two up to 20.';
 
+create or replace function pgfresh.lane_of(p_band smallint, p_missing boolean, p_bytes bigint) returns smallint
+language sql immutable parallel safe
+as $$
+  select (20 - p_band
+    + case when p_missing then 0 else 32 end
+    + case when p_bytes > 1048576 then 64 else 0 end)::smallint
+$$;
+comment on function pgfresh.lane_of(smallint, boolean, bigint) is
+  'The lane of the ready index in which a job stands: 20 less its band, so 0 to 21; '
+  'and 32 unless it is for a viewed pair without a row, and 64 if it is large: more than 1 MiB.';
+
 -- Wakes workers that wait. Under load none does, and then the commit is spared the lock that a notification takes.
 create or replace function pgfresh.wake_workers() returns void
 language plpgsql
@@ -168,6 +179,7 @@ begin
     set priority = greatest(j.priority, p_priority),
       asked = greatest(j.asked, p_priority),
       band = greatest(j.band, v_band),
+      lane = j.lane + j.band - greatest(j.band, v_band),
       run_at = case
         when j.state = 'w' and (j.retries = 0 or p_force) then least(j.run_at, v_run_at) else j.run_at
       end,
@@ -194,10 +206,11 @@ begin
   end if;
 
   insert into pgfresh.job (
-    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, asked, band,
+    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, asked, band, lane,
     state, missing, key, metadata)
   select
     added.id, added.id, added.run_at, v_now, v_bytes, v_type, v_source, p_priority, p_priority, v_band,
+    pgfresh.lane_of(v_band, added.missing, v_bytes),
     case when added.run_at > v_now then 'w' else 'r' end, added.missing, added.key, p_metadata
   from (
     select unnest(v_new_ids) as id, unnest(v_new_keys) as key, v_run_at as run_at, false as missing

@@ -206,9 +206,10 @@ begin
   )
   insert into pgfresh.job
     (id, seq, run_at, created_at, est_bytes, type_id, source_id,
-      priority, band, missing, state, key)
+      priority, band, lane, missing, state, key)
   select r.job_id, r.job_id, p_now, p_now, r.bytes, r.type_id, r.source_id,
-    r.priority, pgfresh.band_of(r.priority), r.missing, 'r', r.key
+    r.priority, pgfresh.band_of(r.priority), pgfresh.lane_of(pgfresh.band_of(r.priority), r.missing, r.bytes),
+    r.missing, 'r', r.key
   from ranked as r;
   get diagnostics v_count = row_count;
   if v_count > 0 then

@@ -176,10 +176,11 @@ declare
 begin
   with raised as (
     update pgfresh.job as j
-    set priority = w.priority, band = pgfresh.band_of(w.priority), run_at = w.run_at,
+    set priority = w.priority, band = w.band, lane = j.lane + j.band - w.band, run_at = w.run_at,
       state = case when w.run_at <= p_now then 'r' else j.state end
     from (
       select waiting.id, greatest(waiting.priority, raised.priority) as priority,
+        pgfresh.band_of(greatest(waiting.priority, raised.priority)) as band,
         case
           when waiting.state = 'r' then waiting.run_at
           when waiting.attempt = 0 then least(waiting.run_at, raised.wanted_at)
@@ -298,7 +299,7 @@ begin
     ) as j on true
   ), lowered as (
     update pgfresh.job as j
-    set priority = w.asked, band = pgfresh.band_of(w.asked)
+    set priority = w.asked, band = pgfresh.band_of(w.asked), lane = j.lane + j.band - pgfresh.band_of(w.asked)
     from waiting as w
     where j.id = w.id and j.priority > w.asked
   )

@@ -14,6 +14,7 @@ const unpinned: Readonly<Record<string, string>> = {
   canonical_key: 'one choice, for every heartbeat; a function with settings is never inlined',
   confirmed_of: 'one comparison, for every pair that the planner reads; a function with settings is never inlined',
   is_row_lost: 'only comparisons, for every pair that is read; a function with settings is never inlined',
+  lane_of: 'only arithmetic, for every job that is planned; a function with settings is never inlined',
   row_time_of: 'one comparison, for every pair that the planner reads; a function with settings is never inlined',
   state_of: 'only comparisons, for every pair that is viewed; a function with settings is never inlined',
   token_of: 'only arithmetic, and it must be inlined into the scan of an end; a function with settings never is',
