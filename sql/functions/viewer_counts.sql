@@ -406,7 +406,7 @@ $$;
 comment on function pgfresh.revoke_pairs(int, text[], timestamptz) is
   'Ends the demand of pairs whose keys are gone, and cancels their waiting jobs. A part of the planner.';
 
-create or replace function pgfresh.list_again(p_now timestamptz) returns int
+create or replace function pgfresh.list_again(p_now timestamptz, p_types int[]) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -419,6 +419,7 @@ declare
   v_type record;
   v_count int := 0;
   v_back text[];
+  v_quarantined int[] := array(select q.type_id from pgfresh.quarantined_types() as q);
 begin
   for v_type in
     select r as registered, array_agg(u.key) as keys
@@ -426,6 +427,7 @@ begin
       select p.type_id, p.key
       from pgfresh.pairs as p
       where p.unlisted_at <= p_now - interval '5 seconds'
+        and (p_types is null or p.type_id = any (p_types)) and p.type_id <> all (v_quarantined)
       order by p.unlisted_at
       limit 500
       for update skip locked
@@ -452,8 +454,9 @@ begin
   return v_count;
 end
 $$;
-comment on function pgfresh.list_again(timestamptz) is
-  'Asks every five seconds whether keys that were gone are back, as long as somebody looks at them. '
+comment on function pgfresh.list_again(timestamptz, int[]) is
+  'Asks every five seconds whether keys that were gone are back, as long as somebody looks at them: keys of all data '
+  'types (null) or of some, and of none in quarantine. '
   'A part of the planner.';
 
 /*
@@ -476,6 +479,7 @@ declare
   v_type record;
   v_keys text[];
   v_raised record;
+  v_quarantined int[] := array(select q.type_id from pgfresh.quarantined_types() as q);
 begin
   for v_type in
     select r as registered, t.keys, t.last, t.count
@@ -491,7 +495,8 @@ begin
   loop
     v_last := greatest(v_last, v_type.last);
     v_read := v_read + v_type.count;
-    continue when v_type.registered is null or v_type.keys is null;
+    continue when v_type.registered is null or v_type.keys is null
+      or (v_type.registered).type_id = any (v_quarantined);
     v_keys := pgfresh.unlisted_keys(v_type.registered, v_type.keys);
     if v_keys <> '{}' then
       perform pgfresh.revoke_pairs((v_type.registered).type_id, v_keys, p_now);

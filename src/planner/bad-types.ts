@@ -4,8 +4,12 @@ import { probeLimits, type Limits } from './limits.ts';
 import { callPlanner, isTimeout, type PlannerAnswer, type PlannerDatabase } from './planner-call.ts';
 
 const probeEveryMs = 1_000;
+/** One of so many probes may take as long as any check, so that a type that is only slow comes back. */
+const longProbeEvery = 10;
 /** Few enough that it is the data type, and not the server, that is too slow. */
 export const pairsAlone = 100;
+/** What may be noted of who came and went, of all data types: it asks nothing of users. */
+const notesMs = 10_000;
 
 interface Type {
   readonly type_id: number;
@@ -27,6 +31,9 @@ export async function askEachType(
   work: 'plan_due_pairs' | 'queue_scheduled_refreshes',
   answered: (answer: PlannerAnswer) => void,
 ): Promise<void> {
+  // Apart from the types, of which none would be guilty if this is what took too long.
+  if (work === 'plan_due_pairs')
+    await callPlanner(db, { ...limits, statementMs: notesMs }, work, { int: pairsAlone, 'text[]': [] });
   const types = await db.query<Type>('select type_id, data_type from pgfresh.types_to_ask()');
   for (const { type_id: id, data_type: name } of types) {
     try {
@@ -45,19 +52,21 @@ export async function askEachType(
 /** Probes data types in quarantine, each once per second, until none is left there. */
 export async function probeTypes(
   db: PlannerDatabase,
+  limits: Limits,
   { signal, recovered }: { readonly signal: AbortSignal; readonly recovered: () => void },
 ): Promise<void> {
-  for (;;) {
+  for (let round = 1; ; round++) {
     const types = await db.query<Type>('select type_id, data_type from pgfresh.quarantined_types()');
     if (types.length === 0 || signal.aborted) return;
     for (const { type_id: id } of types) {
-      if (await isWell(db, id)) recovered();
+      if (await isWell(db, id, round % longProbeEvery === 0 ? limits.statementMs : probeLimits.statementMs))
+        recovered();
     }
     await wait(probeEveryMs, undefined, { signal }).catch(() => {});
   }
 }
 
-async function isWell(db: PlannerDatabase, type: number): Promise<boolean> {
+async function isWell(db: PlannerDatabase, type: number, statementTimeoutMs: number): Promise<boolean> {
   try {
     return await db.transact(
       'probe',
@@ -65,7 +74,7 @@ async function isWell(db: PlannerDatabase, type: number): Promise<boolean> {
         const [row] = await tx.query<{ well: boolean }>('select pgfresh.probe_type($1::int) as well', [type]);
         return row!.well;
       },
-      { lockTimeoutMs: probeLimits.lockMs, statementTimeoutMs: probeLimits.statementMs },
+      { lockTimeoutMs: probeLimits.lockMs, statementTimeoutMs },
     );
   } catch (error) {
     if (!isTimeout(error)) throw error;

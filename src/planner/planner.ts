@@ -124,7 +124,7 @@ export class Planner extends Service {
   /** Beside the ticks, and never in front of one. */
   #probe(): void {
     const { db, events } = this.#options;
-    this.#probes ??= probeTypes(db, { signal: this.stopSignal, recovered: () => this.#wake.wake() })
+    this.#probes ??= probeTypes(db, this.#limits, { signal: this.stopSignal, recovered: () => this.#wake.wake() })
       .catch((error: unknown) => events.emit({ type: 'planner.failed', kind: 'probe', problem: problemOf(error) }))
       .finally(() => (this.#probes = undefined));
   }

@@ -158,3 +158,83 @@ test('sound 14: a table of keys that is locked holds up the schedule of its own 
   expect(await scene.open()).toEqual(['bad A -1', 'quote A -1']);
   await planner.stop();
 });
+
+test('sound 14: who came and went takes long, and no data type is blamed for it', async () => {
+  const scene = await PlannerScene.open();
+  for (const name of ['quote', 'zebra']) {
+    await scene.type(name);
+    await scene.rows(name, keys, '1 hour');
+    await scene.look(name, keys);
+  }
+  // As the end of a gateway with very many viewers.
+  await scene.db.query(`
+    create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.5); return null; end $$;
+    create trigger slow after delete on pgfresh.node_demand for each statement execute function public.slow();
+    select pgfresh.set_node_demand(pgfresh.register_node('gone'), array[type_id], array['D'], array[1])
+    from pgfresh.data_type_registry where data_type = 'quote'`);
+  await scene.clock.advance('31 seconds');
+  const { planner, seen } = watched(scene, 60_000);
+  await planner.tick();
+  expect(await scene.open()).toHaveLength(6);
+  expect(await scene.db.query('select * from pgfresh.type_timeout')).toEqual([]);
+  expect(await scene.queue.value('(select count(*)::int from pgfresh.nodes)')).toBe(0);
+  expect(seen.filter(({ type }) => type === 'planner.failed')).toEqual([]);
+  await planner.stop();
+});
+
+test('sound 14: keys that are gone and cannot be asked for again cost only their own type', async () => {
+  const scene = await PlannerScene.open();
+  await scene.db.query(`
+    create table public.trouble (planted boolean);
+    create function public.hangs() returns boolean language plpgsql volatile as $$
+      begin if exists (select from public.trouble) then perform pg_sleep(60); end if; return true; end $$;
+    create table public.listed (key text primary key);
+    insert into public.listed values ('A');
+    create view public.bad_keys as select key from public.listed where (select public.hangs());
+    grant select on public.trouble, public.listed, public.bad_keys to pgfresh_evaluator`);
+  await scene.type('bad', { columns: { key_table: `'bad_keys'`, key_table_column: `'key'` } });
+  for (const name of ['quote', 'zebra']) await scene.type(name);
+  for (const name of ['bad', 'quote', 'zebra']) await scene.look(name, ['A']);
+  const { planner } = watched(scene, 60_000);
+  await planner.tick();
+  expect(await scene.open()).toHaveLength(3);
+  // Jobs of keys that are gone are not wanted by anybody.
+  await scene.db.query('delete from public.listed');
+  await scene.queue.value('pgfresh.cleanup_stale_subscriptions()');
+  expect(await scene.open()).toHaveLength(2);
+  await scene.finish('fresh');
+  await scene.db.query('insert into public.trouble values (true)');
+  for (let second = 0; second < 2; second++) {
+    await scene.clock.advance('6 seconds');
+    await planner.tick();
+  }
+  expect(await quarantined(scene)).toEqual(['bad']);
+  expect(await scene.queue.value('(select count(*)::int from pgfresh.type_timeout)')).toBe(1);
+  await scene.look('zebra', ['B']);
+  const since = performance.now();
+  await planner.tick();
+  expect((await scene.open()).some((job) => job.startsWith('zebra B '))).toBe(true);
+  const sweep = sweepJob({ db: scene.db, events: new Events(), limits });
+  await scene.db.query(`update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()`);
+  expect(await sweep({ signal })).toMatchObject({ message: 'all pairs have had their turn' });
+  expect(performance.now() - since).toBeLessThan(5_000);
+  await planner.stop();
+});
+
+test('sound 14: a type that is only slow does not stay in quarantine', async () => {
+  const scene = await PlannerScene.open();
+  await scene.db.query(`create function public.slow(timestamptz, interval) returns boolean language plpgsql stable as $$
+    begin perform pg_sleep(0.15); return true; end $$`);
+  await scene.type('slow', { columns: { staleness_function: `'slow'` } });
+  await scene.rows('slow', ['A'], '1 hour');
+  await scene.look('slow', ['A']);
+  const { planner } = watched(scene, 1_000);
+  // As two locks that came and went.
+  await scene.db.query(
+    `select pgfresh.note_type_timeout(type_id, 'read', 'a lock') from pgfresh.data_type_registry, generate_series(1, 2)`,
+  );
+  expect(await quarantined(scene)).toEqual(['slow']);
+  await planner.start();
+  await vi.waitFor(async () => expect(await quarantined(scene)).toEqual([]), { timeout: 20_000, interval: 100 });
+  await planner.stop();
+}, 30_000);

@@ -517,6 +517,8 @@ describe('the lease', () => {
     const scene = await RefreshScene.open();
     const worker = await startWorker(scene);
     await scene.db.query(`update pgfresh.worker set lease_until = '-infinity' where name <> 'test'`);
+    // The first claim may have read its lease before, and would take the job.
+    await until(() => scene.seen.some(({ type }) => type === 'worker.lease_lost'));
     scene.quote('A', 1);
     await scene.enqueue('quote', ['A']);
     await drained(scene);
