@@ -42,7 +42,7 @@ export function afterFailure(error: unknown, jobs: number, repeated: number): Ne
   const failure = isLost(error) ? 'connection' : failureOf(error);
   const guilty = blame[failure];
   if (guilty === 'connection') return { step: 'again', counted: false };
-  if (guilty === 'lock') return { step: 'later', shared: failure === 'lock_timeout' && jobs > 1 };
+  if (guilty === 'lock') return { step: 'later', shared: jobs > 1 };
   if (guilty === 'moment' && repeated < repeats) return { step: 'again', counted: true };
   if (guilty === 'moment') return { step: 'refuse', outcome: 'interrupted' };
   if (guilty === 'definition') return { step: 'refuse', outcome: 'config' };

@@ -73,7 +73,9 @@ interface Run {
   readonly problems: string[];
   isTableLocked: boolean;
   lockTimeoutMs: number;
-  /** Lock timeouts in a row. */
+  /** As long as the pool allows if it is not set. */
+  statementTimeoutMs: number | undefined;
+  /** Timeouts in a row. */
   misses: number;
 }
 
@@ -81,6 +83,8 @@ const longestPauseMs = 1_000;
 const lockTimeoutMs = 2_000;
 /** While it is found out which of many jobs meets a lock, and for those that have met one. */
 const shortLockTimeoutMs = 100;
+/** The same for a statement, for instance one whose trigger hangs for one of the rows. */
+const shortStatementTimeoutMs = 3_000;
 /** Enough to find one of 1,000 by halves. */
 const mostMisses = 12;
 /** How long an answer is kept for a lock to go before its job fails as `busy`. */
@@ -108,6 +112,7 @@ export class Commits {
       problems: [],
       isTableLocked: false,
       lockTimeoutMs: isRepeated ? shortLockTimeoutMs : lockTimeoutMs,
+      statementTimeoutMs: undefined,
       misses: 0,
     };
     const good: Good[] = [];
@@ -159,6 +164,7 @@ export class Commits {
         if (next.step === 'later') {
           run.misses++;
           run.lockTimeoutMs = shortLockTimeoutMs;
+          if (failureOf(error) === 'statement_timeout') run.statementTimeoutMs = shortStatementTimeoutMs;
           run.isTableLocked ||= run.misses === 1 && !(await this.mayWrite(run.type));
           if (!next.shared || run.isTableLocked) return this.#keep(run, good, problemOf(error));
         }
@@ -219,7 +225,12 @@ export class Commits {
         await failpoint('commit.before-commit');
         return { ended: [...judged, ...done], outdated: new Set(fence.outdated) };
       },
-      { attempts: 1, immediateConstraints: true, lockTimeoutMs: run.lockTimeoutMs },
+      {
+        attempts: 1,
+        immediateConstraints: true,
+        lockTimeoutMs: run.lockTimeoutMs,
+        ...(run.statementTimeoutMs === undefined ? {} : { statementTimeoutMs: run.statementTimeoutMs }),
+      },
     );
     await failpoint('commit.after-commit');
     const commitMs = performance.now() - since;

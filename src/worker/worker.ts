@@ -137,7 +137,7 @@ export class Worker extends Service {
     await within(patienceMs, this.#loops);
     const held = this.#held.size;
     await failpoint('worker.before-drain');
-    await within(this.#options.drainMs - this.stoppingForMs, this.#idle());
+    await within(Math.max(0, this.#options.drainMs - this.stoppingForMs), this.#idle());
     const late = this.#held.size;
     this.#giveUp.abort();
     if (late > 0) await within(patienceMs, this.#idle());

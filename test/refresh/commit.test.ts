@@ -25,7 +25,8 @@ describe('after a failed commit', () => {
     ['40001', 5, 2, { step: 'again', counted: true }],
     ['55P03', 5, 0, { step: 'later', shared: true }],
     ['55P03', 1, 0, { step: 'later', shared: false }],
-    ['57014', 5, 0, { step: 'later', shared: false }],
+    ['57014', 5, 0, { step: 'later', shared: true }],
+    ['57014', 1, 0, { step: 'later', shared: false }],
     ['40P01', 5, 3, { step: 'refuse', outcome: 'interrupted' }],
     ['42P01', 5, 0, { step: 'refuse', outcome: 'config' }],
     ['42501', 5, 0, { step: 'refuse', outcome: 'config' }],
@@ -144,6 +145,27 @@ describe('a commit', () => {
     expect(scene.provider.asked).toHaveLength(51);
     expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(51);
     expect(await scene.value(`select sum(retries)::int from pgfresh.history_succeeded`)).toBe(0);
+  });
+
+  it('sound 2: that hangs by one row writes all others, and only that one waits', async () => {
+    const scene = await RefreshScene.open();
+    const keys = ['A', 'B', 'HANGS', 'Y', 'Z'];
+    for (const key of keys) scene.quote(key, 1);
+    const { type, jobs } = await ready(scene, keys);
+    await scene.db.query(`
+      create function public.hang() returns trigger language plpgsql as $$
+        begin if new.symbol = 'HANGS' then perform pg_sleep(60); end if; return new; end $$;
+      create trigger hang before insert or update on quote for each row execute function public.hang()`);
+    const db = openDatabase(scene.url, { statementTimeoutMs: 500 });
+    const { ended, stuck, isTableLocked } = await new Commits(db, scene.queue).end(type, jobs, signal);
+    expect(ended.map(({ job, outcome }) => `${job.key} ${outcome}`)).toEqual([
+      'A fresh',
+      'B fresh',
+      'Y fresh',
+      'Z fresh',
+    ]);
+    expect([stuck.map(({ job }) => job.key), isTableLocked]).toEqual([['HANGS'], false]);
+    await db.close();
   });
 
   it('that was cut at COMMIT is neither lost nor done twice, whether it arrived or not', async () => {
