@@ -112,34 +112,37 @@ begin
       order by j.seq
       limit p_limit for update skip locked);
   end if;
-  select max(oldest.seq), count(*)
-  into v_last, v_there
-  from (
-    select j.seq
-    from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
-    cross join lateral (
+  with reach as materialized (
+    select max(oldest.seq) as last, count(*)::int as there
+    from (
       select j.seq
-      from pgfresh.job as j
-      where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane and j.seq >= l.seq
-        and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.id <> all (p_taken)
+      from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
+      cross join lateral (
+        select j.seq
+        from pgfresh.job as j
+        where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane and j.seq >= l.seq
+          and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.id <> all (p_taken)
+        order by j.seq
+        limit p_limit
+      ) as j
       order by j.seq
       limit p_limit
-    ) as j
-    order by j.seq
-    limit p_limit
-  ) as oldest;
-  v_ids := array(
-    select j.id
-    from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
-    cross join lateral (
+    ) as oldest
+  )
+  select r.last, r.there, array(
       select j.id
-      from pgfresh.job as j
-      where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane and j.seq between l.seq and v_last
-        and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.id <> all (p_taken)
-      order by j.seq
-      limit p_limit for update skip locked
-    ) as j
-    limit p_limit);
+      from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
+      cross join lateral (
+        select j.id
+        from pgfresh.job as j
+        where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane and j.seq between l.seq and r.last
+          and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.id <> all (p_taken)
+        order by j.seq
+        limit p_limit for update skip locked
+      ) as j
+      limit p_limit)
+  into v_last, v_there, v_ids
+  from reach as r;
   if v_there = p_limit and cardinality(v_ids) < p_limit then
     v_ids := v_ids || array(
       select j.id
@@ -168,55 +171,37 @@ comment on function pgfresh.lock_ready(int[], smallint[], bigint[], int, bigint,
   What is left of a share is a chance, so claims of one job keep them too.
 */
 create or replace function pgfresh.pick_free(
-  p_limit int, p_types int[], p_max_bytes bigint, p_floor_types int[], p_floor_lanes smallint[], p_floor_ids bigint[],
-  out ids bigint[], out shared int, out first_band smallint)
+  p_limit int, p_types int[], p_lanes smallint[], p_from bigint[], p_waits boolean, p_both boolean, p_max_bytes bigint,
+  out ids bigint[], out shared int)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_types int[];
-  v_lanes smallint[];
-  v_from bigint[];
-  -- Whether one has waited for more than ten seconds, and whether viewed pairs with and without a row wait.
-  v_waits boolean;
-  v_both boolean;
   v_chance double precision;
   v_group record;
   v_most int;
+  -- Of the lanes, the first and the last one of a group.
+  v_first int := 1;
+  v_last int;
 begin
   ids := '{}';
-  shared := 0;
-  select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq),
-    min(l.since) filter (where l.lane & 31 < 20) < pgfresh.clock() - interval '10 seconds',
-    bool_or(l.lane & 32 = 0) filter (where l.lane & 31 < 21)
-      and bool_or(l.lane & 32 <> 0) filter (where l.lane & 31 < 21),
-    20 - min(l.lane & 31)
-  into v_types, v_lanes, v_from, v_waits, v_both, first_band
-  from pgfresh.ready_lanes(p_types, p_floor_types, p_floor_lanes, p_floor_ids) as l;
-  if v_types is null then
-    return;
-  end if;
-  if cardinality(v_types) = 1 then
-    ids := pgfresh.lock_ready(v_types, v_lanes, v_from, p_limit, p_max_bytes, '{}');
-    return;
-  end if;
-  if v_waits or v_both then
+  if p_waits or p_both then
     v_chance := random();
   end if;
-  v_most := case when v_waits then floor(p_limit / 4.0 + v_chance) else 0 end;
+  v_most := case when p_waits then floor(p_limit / 4.0 + v_chance) else 0 end;
   if v_most > 0 then
     select pgfresh.lock_ready(
       array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq), v_most, p_max_bytes, '{}')
     into ids
-    from unnest(v_types, v_lanes, v_from) as l(type_id, lane, seq)
+    from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
     where l.lane & 31 < 20;
   end if;
-  if v_both then
+  if p_both then
     v_most := least(p_limit, cardinality(ids) + floor(p_limit / 2.0 + v_chance)::int
       - (select count(*)::int from pgfresh.job as j where j.id = any (ids) and j.missing));
     for v_group in
       select array_agg(l.type_id) as types, array_agg(l.lane) as lanes, array_agg(l.seq) as from_ids
-      from unnest(v_types, v_lanes, v_from) as l(type_id, lane, seq)
+      from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
       where l.lane & 32 = 0 and l.lane & 31 < 21
       group by l.lane & 31
       order by l.lane & 31
@@ -228,18 +213,30 @@ begin
   end if;
   shared := cardinality(ids);
   -- The rest by band; where both wait, what is missing has had its share, and background work is last.
-  for v_group in
-    select array_agg(l.type_id) as types, array_agg(l.lane) as lanes, array_agg(l.seq) as from_ids
-    from unnest(v_types, v_lanes, v_from) as l(type_id, lane, seq)
-    group by l.lane & 31, v_both and l.lane & 32 = 0
-    order by l.lane & 31 = 21, v_both and l.lane & 32 = 0, l.lane & 31
-  loop
-    exit when cardinality(ids) >= p_limit;
+  if p_both then
+    select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq)
+    into p_types, p_lanes, p_from
+    from (
+      select l.*
+      from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
+      order by l.lane & 31 = 21, l.lane & 32 = 0, l.lane & 31
+    ) as l;
+  end if;
+  while v_first <= cardinality(p_types) and cardinality(ids) < p_limit loop
+    v_last := v_first;
+    while p_lanes[v_last + 1] & 31 = p_lanes[v_first] & 31
+      and (not p_both or p_lanes[v_last + 1] & 32 = p_lanes[v_first] & 32)
+    loop
+      v_last := v_last + 1;
+    end loop;
     ids := ids || pgfresh.lock_ready(
-      v_group.types, v_group.lanes, v_group.from_ids, p_limit - cardinality(ids), p_max_bytes, ids);
+      p_types[v_first:v_last], p_lanes[v_first:v_last], p_from[v_first:v_last], p_limit - cardinality(ids), p_max_bytes,
+      ids);
+    v_first := v_last + 1;
   end loop;
 end
 $$;
-comment on function pgfresh.pick_free(int, int[], bigint, int[], smallint[], bigint[]) is
-  'Locks the next ready jobs of sources without limits. The first ones, shared, have a share of the claim; '
-  'first_band is the highest band in which any is ready. A part of claim_jobs.';
+comment on function pgfresh.pick_free(int, int[], smallint[], bigint[], boolean, boolean, bigint) is
+  'Locks the next ready jobs of these lanes of sources without limits, which are in the order of their bands. '
+  'p_waits: one has waited for more than ten seconds; p_both: viewed pairs with and without a row wait. '
+  'The first ones, shared, have a share of the claim. A part of claim_jobs.';
