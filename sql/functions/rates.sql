@@ -149,7 +149,8 @@ declare
     interval '100 ms', pgfresh.slot_free_at(coalesce(p_use_by, pgfresh.use_by_of(p_now))) + interval '99.999 ms',
     timestamptz '2000-01-01 00:00:00+00');
 begin
-  delete from pgfresh.rate_slot as s where s.source_id = p_source.id and s.free_at <= p_now;
+  -- Not at once: another claim may have read the clock before this one, and count them still.
+  delete from pgfresh.rate_slot as s where s.source_id = p_source.id and s.free_at <= p_now - interval '1 minute';
   with dealt as (
     select k.api_key::smallint as api_key
     from generate_series(1, p_source.api_keys) as k(api_key)

@@ -165,6 +165,8 @@ class FloodScene {
   async #connect(): Promise<Wish> {
     const opened = Promise.withResolvers<void>();
     let answered = Promise.withResolvers<string[]>();
+    let answers: string[] = [];
+    let wanted = 0;
     const fail = (problem: string): void => {
       opened.reject(new Error(problem));
       answered.reject(new Error(problem));
@@ -175,7 +177,9 @@ class FloodScene {
       onOpen: opened.resolve,
       onMessage: (message) => {
         const said = JSON.parse(message.text()) as Said;
-        if (said.type === 'answer') answered.resolve(said.pairs!.map(({ code, result }) => code ?? result));
+        // A data type that answers late has a message of its own.
+        if (said.type === 'answer') answers.push(...said.pairs!.map(({ code, result }) => code ?? result));
+        if (said.type === 'answer' && answers.length >= wanted) answered.resolve(answers);
         if (said.type === 'error') fail(said.code!);
       },
       onLost: fail,
@@ -185,6 +189,8 @@ class FloodScene {
     viewer.say(JSON.stringify({ type: 'hello', protocol: 1 }));
     return (pairs) => {
       answered = Promise.withResolvers();
+      answers = [];
+      wanted = new Set(pairs.map((pair) => JSON.stringify(pair))).size;
       viewer.say(JSON.stringify({ type: 'want', pairs }));
       return answered.promise;
     };

@@ -303,6 +303,19 @@ describe('a limit that changes', () => {
 });
 
 describe('sound 7: what was called stays called', () => {
+  it('also for a claim that has read the clock before another one took calls', async () => {
+    const take = (count: number, at: string) =>
+      scene.value<number>(
+        `select cardinality(pgfresh.take_slots(s, null, $1::int, pgfresh.clock() + $2::interval))
+         from pgfresh.sources as s where s.name = 'rated'`,
+        [count, at],
+      );
+    expect(await take(10, '0')).toBe(10);
+    expect(await take(1, '62.1 seconds')).toBe(1);
+    expect(await take(10, '61.9 seconds')).toBe(0);
+    expect(await take(10, '62.1 seconds')).toBe(9);
+  });
+
   const set = (column: string, value: number) =>
     db.query(`update pgfresh.sources set ${column} = $1::int where name = 'rated'`, [value]);
 
