@@ -321,7 +321,7 @@ begin
         where c.source_id = v_source
       ) as c
       cross join lateral pgfresh.take_limits(v_source, c.ids, c.bytes, v_known, v_now) as t;
-      select array_agg(c.id), array_agg(c.source_id), array_agg(c.bytes)
+      select coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.source_id), '{}'), coalesce(array_agg(c.bytes), '{}')
       into v_ids, v_sources, v_bytes
       from unnest(v_ids, v_sources, v_bytes) as c(id, source_id, bytes)
       where c.source_id <> v_source or c.id = any (v_taken.ids);
@@ -331,7 +331,6 @@ begin
       -- Nothing is left of what was picked.
       exit when v_ids is null;
     end loop;
-    v_ids := coalesce(v_ids, '{}');
     v_use_by := pgfresh.use_by_of(v_now);
     v_rated := array(
       select s.id from pgfresh.sources as s where s.id = any (v_limited) and s.rate_limit_per_minute is not null);

@@ -216,7 +216,8 @@ begin
   update pgfresh.source_state
   set reserved = greatest(0, reserved - p_reserved), level = greatest(0, level + p_bytes - p_reserved)
   where source_id = p_source_id
-    and (p_reserved > 0 or (select quota_bytes from pgfresh.sources where id = p_source_id) is not null);
+    and (p_reserved > 0
+      or (p_bytes <> 0 and (select quota_bytes from pgfresh.sources where id = p_source_id) is not null));
   if p_bytes <> 0 or p_calls <> 0 then
     perform pgfresh.add_usage(p_source_id, p_bytes, p_calls);
   end if;

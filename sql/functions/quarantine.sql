@@ -59,6 +59,9 @@ begin
     where r.type_id = p_type_id;
   end if;
   return coalesce(v_timeouts > 1, false);
+exception when foreign_key_violation or lock_not_available then
+  -- It is being deleted at this moment.
+  return false;
 end
 $$;
 comment on function pgfresh.note_type_timeout(int, text, text) is

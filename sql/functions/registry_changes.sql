@@ -158,6 +158,13 @@ declare
   v_jobs bigint[] := array(
     select id from pgfresh.job where type_id = p_type_id order by id for update skip locked);
 begin
+  -- Several data types may go in one transaction, and each settles what runs: so all ledgers are taken the first time,
+  -- in the order in which ends take them.
+  if exists (select from pgfresh.job where id = any (v_jobs) and state = 'x') then
+    perform from pgfresh.source_state order by source_id for update;
+  end if;
+  perform pgfresh.cancel_jobs(v_jobs);
+  -- After that wait: the tick and gateways would wait for these rows with it.
   delete from pgfresh.active_subscriptions where ctid = any (array(
     select ctid from pgfresh.active_subscriptions where type_id = p_type_id for update skip locked));
   delete from pgfresh.node_demand where ctid = any (array(
@@ -174,17 +181,21 @@ begin
     select ctid from pgfresh.refused_answer where type_id = p_type_id for update skip locked));
   delete from pgfresh.refused_pair where ctid = any (array(
     select ctid from pgfresh.refused_pair where type_id = p_type_id for update skip locked));
-  delete from pgfresh.due where ctid = any (array(
-    select ctid from pgfresh.due where type_id = p_type_id for update skip locked));
   -- Without their pairs nobody would ever take them, and they would be in the way of others.
   delete from pgfresh.demand_change where ctid = any (array(
     select ctid from pgfresh.demand_change where type_id = p_type_id for update skip locked));
   delete from pgfresh.demand_waiting where ctid = any (array(
     select ctid from pgfresh.demand_waiting where type_id = p_type_id for update skip locked));
-  perform pgfresh.cancel_jobs(v_jobs);
   -- A job that is just being ended needs its pair.
   delete from pgfresh.pairs where type_id = p_type_id and key = any (array(
     select key from pgfresh.pairs where type_id = p_type_id order by key for update skip locked));
+  -- Whoever has a pair may be adding its entry, and would wait for this transaction, perhaps with the ledgers.
+  delete from pgfresh.due where ctid = any (array(
+    select d.ctid
+    from pgfresh.due as d
+    where d.type_id = p_type_id
+      and not exists (select from pgfresh.pairs as p where p.type_id = d.type_id and p.key = d.key)
+    for update of d skip locked));
   return not exists (select from pgfresh.active_subscriptions where type_id = p_type_id)
     and not exists (select from pgfresh.node_demand where type_id = p_type_id)
     and not exists (select from pgfresh.pairs where type_id = p_type_id)
@@ -236,13 +247,6 @@ begin
   end if;
   if not exists (select from pgfresh.registry_change) then
     return;
-  end if;
-  -- What is cancelled is settled, type by type; so the ledgers are taken before, in the order in which ends take them.
-  if exists (
-    select from pgfresh.registry_change as c
-    where not exists (select from pgfresh.data_type_registry as r where r.type_id = c.type_id)
-  ) then
-    perform from pgfresh.source_state order by source_id for update;
   end if;
   for v_change in select * from pgfresh.registry_change order by id for update skip locked loop
     v_locked := '{}';

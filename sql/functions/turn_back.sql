@@ -471,6 +471,7 @@ comment on function pgfresh.note_failures(pgfresh.job_end[], timestamptz) is
 create or replace function pgfresh.queue_lost_prerequisites(p_ends pgfresh.job_end[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
 as $$
 declare
   v_needs record;
@@ -528,6 +529,10 @@ begin
     end;
     v_ends[i] := v_end;
   end loop;
+  -- Before the rows and ledgers of the sources: it reads users' tables, and others would wait with it.
+  if exists (select from unnest(v_ends) as e where e.outcome = 'dependency') then
+    perform pgfresh.queue_lost_prerequisites(v_ends);
+  end if;
   -- The rows of the sources, each once and in their order, before anything of their ledgers.
   perform
   from pgfresh.sources as s
@@ -550,9 +555,6 @@ begin
   perform pgfresh.note_refusals(v_ends, v_now);
   perform pgfresh.note_failures(v_ends, v_now);
   perform pgfresh.settle_ends(v_ends);
-  if exists (select from unnest(v_ends) as e where e.outcome = 'dependency') then
-    perform pgfresh.queue_lost_prerequisites(v_ends);
-  end if;
   return query
     select e.id, e.status, case when e.status = 'retryable' then e.next_at end from unnest(v_ends) as e;
 end

@@ -443,3 +443,17 @@ it('costs a source without a limit nothing: no row is read or locked for it', as
     expect(locks).toEqual([]);
   });
 });
+
+it('sound 2: a claim gets nothing, and no error, where the calls that are left are too few for the job', async () => {
+  const own = await QueueScene.open();
+  await own.source('narrow', { rate: 3 });
+  await own.source('other', { rate: 3 });
+  await own.type('redirected', 'narrow');
+  await own.type('plain', 'other');
+  await own.queue.enqueueMany(own.db, 'redirected', ['A', 'B']);
+  await own.db.query(`update pgfresh.job set needs = 2`);
+  expect(await own.claim()).toHaveLength(1);
+  expect(await own.claim()).toEqual([]);
+  await own.queue.enqueueMany(own.db, 'plain', ['A']);
+  expect((await own.claim()).map(({ key }) => key)).toEqual(['A']);
+});

@@ -246,6 +246,30 @@ describe('a data type that is deleted', () => {
     expect(await count(scene, 'pgfresh.demand_change')).toBe(0);
   });
 
+  it('sound 13: takes the ledgers in the order of ends, and keeps no tick waiting while it waits for one', async () => {
+    const scene = await QueueScene.open();
+    const low = await scene.source('low', { quotaBytes: 1_000_000 });
+    const high = await scene.source('high', { quotaBytes: 1_000_000 });
+    await scene.type('one', 'high', 100);
+    await scene.type('two', 'low', 100);
+    for (const type of ['one', 'two']) await scene.queue.enqueueMany(scene.db, type, ['A']);
+    expect(await scene.claim()).toHaveLength(2);
+    await scene.db.query(`select pgfresh.upsert_active_subscription('ann', 'B', 'one')`);
+    // An end of both sources, which has the first ledger.
+    const end = await openSession(scene.url);
+    await end.query('begin');
+    const lock = 'select from pgfresh.source_state where source_id = $1::int for update';
+    await end.query(lock, [low]);
+    const deleted = scene.db.query(`delete from pgfresh.data_type_registry where data_type in ('one', 'two')`);
+    await until(async () => (await count(scene, `pg_locks where not granted`)) > 0);
+    await scene.db.query('select pgfresh.plan_due_pairs()');
+    await end.query(lock, [high]);
+    await end.query('commit');
+    await deleted;
+    expect(await count(scene, 'pgfresh.job')).toBe(0);
+    expect([await reserved(scene, 'low'), await reserved(scene, 'high')]).toEqual([0, 0]);
+  });
+
   it('sound 9: is needed as before when it is added again', async () => {
     const scene = await PlannerScene.open();
     await scene.type('profile');
