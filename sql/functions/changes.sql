@@ -328,11 +328,14 @@ begin
     )
   ) then
     perform set_config('synchronous_commit', 'off', true);
+    -- One that an open transaction deletes or renames has its turn in a later call: nobody waits for that transaction.
     insert into pgfresh.watched_type as w (type_id, watched_until, since)
-    select distinct t.id, v_now + interval '30 seconds', v_now
-    from unnest(p_types) as t(id)
-    join pgfresh.data_type_registry as r on r.type_id = t.id
-    order by t.id
+    select r.type_id, v_now + interval '30 seconds', v_now
+    from (
+      select type_id from pgfresh.data_type_registry where type_id = any (p_types)
+      order by type_id for key share skip locked
+    ) as r
+    order by r.type_id
     on conflict (type_id) do update set watched_until = excluded.watched_until,
       -- Somebody may already have found the time past, and not marked. Five seconds are for this transaction, from its
       -- reading of the clock to its commit.
@@ -437,10 +440,16 @@ begin
     insert into pgfresh.change (type_id, keys) select t.id, '{}' from unnest(p_unmarked) as t(id);
   end if;
   if cardinality(p_types) > 0 then
+    -- One that an open transaction deletes stays unsettled until a later call.
     update pgfresh.watched_type as w
     set settled = true
-    from unnest(p_types, p_since) as s(type_id, since)
-    where w.type_id = s.type_id and w.since = s.since;
+    from (
+      select o.type_id
+      from unnest(p_types, p_since) as t(type_id, since)
+      join pgfresh.watched_type as o on o.type_id = t.type_id and o.since = t.since
+      order by o.type_id for update of o skip locked
+    ) as s
+    where w.type_id = s.type_id;
   end if;
   return v_first + v_more;
 end

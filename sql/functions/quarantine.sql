@@ -39,11 +39,12 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_timeouts int;
 begin
-  -- Nothing for a type that is gone.
+  -- Nothing for a type that is gone, or that an open transaction deletes: its foreign key would wait for that.
   insert into pgfresh.type_timeout as t (type_id, since, last_at, timeouts, last_where, last_message)
   select r.type_id, v_now, v_now, 1, left(p_where, 60), left(p_message, 500)
-  from pgfresh.data_type_registry as r
-  where r.type_id = p_type_id
+  from (
+    select type_id from pgfresh.data_type_registry where type_id = p_type_id for key share skip locked
+  ) as r
   on conflict (type_id) do update
   set since = case when t.last_at > v_now - interval '1 minute' then t.since else v_now end,
     timeouts = case when t.last_at > v_now - interval '1 minute' then t.timeouts + 1 else 1 end,

@@ -65,3 +65,40 @@ test('sound 14: a table that nobody can write keeps its type in quarantine, also
   await other.query('commit');
   expect(await probe(scene)).toBe(true);
 });
+
+test('sound 14: an open transaction that deletes or renames a type stops no one who notes its timeouts or watches others', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.type('profile');
+  const other = await openSession(scene.queue.url);
+  const hurried = await openSession(scene.queue.url);
+  await hurried.query(`set statement_timeout = '2s'`);
+  const types = `(select array_agg(type_id) from pgfresh.data_type_registry)`;
+  const watched = async () =>
+    (
+      await scene.db.query<{ data_type: string }>(
+        `select r.data_type from pgfresh.watched_type as w join pgfresh.data_type_registry as r using (type_id)
+         where w.watched_until > pgfresh.clock() order by 1`,
+      )
+    ).map(({ data_type }) => data_type);
+  for (const change of [
+    `delete from pgfresh.data_type_registry where data_type = 'quote'`,
+    `update pgfresh.data_type_registry set data_type = 'renamed' where data_type = 'quote'`,
+  ]) {
+    await note(scene);
+    await hurried.query(`select pgfresh.watch_changes(${types})`);
+    await scene.clock.advance('1 minute');
+    await other.query('begin');
+    await other.query(change);
+    await hurried.query(`select pgfresh.note_type_timeout(${quote}, 'gateway', 'no answer')`);
+    await hurried.query(`select pgfresh.watch_changes(${types})`);
+    expect(await watched()).toEqual(['profile']);
+    await hurried.query(
+      `select pgfresh.settle_changes(null, null, '{}', array_agg(type_id), array_agg(since)) from pgfresh.watched_type`,
+    );
+    await other.query('rollback');
+    await hurried.query(`select pgfresh.watch_changes(${types})`);
+    expect(await watched()).toEqual(['profile', 'quote']);
+    await scene.clock.advance('1 minute');
+  }
+});
