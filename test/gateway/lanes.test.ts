@@ -125,13 +125,14 @@ describe('sound 14: a data type that does not answer', () => {
   it('is noted, warned of and explained, and forgotten when it answers again', async () => {
     const running = await scene.gateway();
     const release = await harm.lock('locked');
-    const client = await want(running, 'one', [['locked', 'A']]);
+    // One that has no job from before.
+    const client = await want(running, 'one', [['locked', 'NOTED']]);
     await client.nextAbout('locked', ['waiting']);
     const quarantined = () => scene.value<string[]>('array(select data_type from pgfresh.quarantined_types())');
     await vi.waitFor(async () => expect(await quarantined()).toEqual(['locked']), 10_000);
     const warned = `array(select subject from pgfresh.warnings where code = 'type_quarantined')`;
     expect(await scene.value(warned)).toContain('locked');
-    expect(await scene.value(`pgfresh.explain_pair('locked', 'A') ->> 'reason'`)).toBe('quarantined');
+    expect(await scene.value(`pgfresh.explain_pair('locked', 'NOTED') ->> 'reason'`)).toBe('quarantined');
     await release();
     await client.nextAbout('locked', ['snapshot']);
     await harm.probe();
