@@ -12,6 +12,8 @@ interface LanesOptions {
   readonly failed: (error: unknown) => void;
   /** The table of a data type is locked, each time that this is found, or not any more. */
   readonly onLock: (type: RefreshType, isLocked: boolean) => void;
+  /** Whether a data type is still defined as it was; one that has moved to another table does not wait for the old one. */
+  readonly isCurrent: (type: RefreshType) => boolean;
 }
 
 /** What became of the jobs of one commit. */
@@ -50,7 +52,6 @@ const lockedAtOnce = 2;
 export class CommitLanes {
   readonly #options: LanesOptions;
   readonly #lanes = new Map<string, Lane>();
-  readonly #lockedTypes = new Set<number>();
   #probing = 0;
 
   constructor(options: LanesOptions) {
@@ -61,7 +62,8 @@ export class CommitLanes {
 
   /** The data types whose table is locked. */
   get lockedTypes(): ReadonlySet<number> {
-    return this.#lockedTypes;
+    const locked = [...this.#lanes.values()].filter(({ isTableLocked }) => isTableLocked);
+    return new Set(locked.filter(({ type }) => this.#options.isCurrent(type)).map(({ type }) => type.id));
   }
 
   /** How many jobs wait for a lock to go. */
@@ -125,20 +127,20 @@ export class CommitLanes {
 
   /** Looks every second whether the table is free. What waits for it is committed then, or given up when it is late. */
   async #awaitTable(lane: Lane): Promise<void> {
-    const { commits, onLock } = this.#options;
+    const { commits, onLock, isCurrent } = this.#options;
     const now = performance.now();
     lane.stuck.push(...lane.fresh.splice(0).map((ready) => ({ ...ready, stuckSince: now })));
     await lane.wake.wait(probeEveryMs);
     if (this.#options.signal.aborted || this.#probing >= lockedAtOnce) return;
     this.#probing++;
-    const isFree = await commits.mayWrite(lane.type).catch(() => false);
+    const isLeft = lane.stuck.length === 0 && !isCurrent(lane.type);
+    const isFree = isLeft || (await commits.mayWrite(lane.type).catch(() => false));
     if (isFree) {
       lane.isTableLocked = false;
       lane.retryAt = 0;
-      this.#lockedTypes.delete(lane.type.id);
       onLock(lane.type, false);
     } else {
-      onLock(lane.type, true);
+      if (isCurrent(lane.type)) onLock(lane.type, true);
       await this.#retry(lane, ({ stuckSince = now }) => performance.now() - stuckSince > lockPatienceMs);
     }
     this.#probing--;
@@ -147,7 +149,6 @@ export class CommitLanes {
   #lock(lane: Lane): void {
     if (lane.isTableLocked) return;
     lane.isTableLocked = true;
-    this.#lockedTypes.add(lane.type.id);
     this.#options.onLock(lane.type, true);
   }
 }

@@ -98,6 +98,7 @@ export class Worker extends Service {
       after: (type, ends) => this.#ended(type, ends),
       failed: (error) => this.#failed('end', error),
       onLock: (type, isLocked) => this.#noteLock(type, isLocked),
+      isCurrent: ({ id, definition }) => this.#catalog?.types.get(id)?.definition === definition,
     });
     const now = (): Date => this.#now();
     this.#clients = new Clients(sources, { db, events, now });
@@ -190,7 +191,8 @@ export class Worker extends Service {
   async #claim(limit: number): Promise<number> {
     // As they are now: the catalog may be another one when the jobs are here.
     const { types } = this.#catalog!;
-    const claimable = [...types.keys()].filter((id) => !this.#lanes.lockedTypes.has(id));
+    const { lockedTypes } = this.#lanes;
+    const claimable = [...types.keys()].filter((id) => !lockedTypes.has(id));
     if (claimable.length === 0) return 0;
     const lease = await this.#livingLease();
     await this.#releaseUnanswered();

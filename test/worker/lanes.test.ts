@@ -72,6 +72,24 @@ describe('sound 2: a worker whose table is locked', () => {
     await worker.stop();
   });
 
+  it('does not wait for it when the data type has moved to another table', async () => {
+    const scene = await RefreshScene.open();
+    for (const key of ['A', 'B']) scene.quote(key, 1);
+    await scene.db.query('create table public.newer (like public.quote including all)');
+    const worker = await startWorker(scene);
+    const unlock = await lockTable(scene, 'quote');
+    await scene.enqueue('quote', ['A']);
+    await until(() => lockedOf(scene).length === 1);
+    await scene.db.query(`update pgfresh.data_type_registry set table_name = 'newer' where data_type = 'quote'`);
+    await scene.enqueue('quote', ['B']);
+    await until(async () => (await scene.rows('newer')).length > 0);
+    expect(await scene.rows('newer')).toMatchObject([{ symbol: 'B' }]);
+    await unlock();
+    await drained(scene);
+    expect(await scene.rows('quote')).toEqual([]);
+    await worker.stop();
+  });
+
   it('puts the answers back with their cost when it has to stop', async () => {
     const scene = await RefreshScene.open();
     for (const key of ['A', 'B']) scene.quote(key, 1);
