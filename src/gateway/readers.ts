@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { Queryable } from '../database/index.ts';
+import { storableJson, type Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import type { RlsSettings, User } from './settings.ts';
 
@@ -75,7 +75,7 @@ function roleOf({ anonymous, claims }: User, type: string, settings: RlsSettings
 function readerOf({ id, anonymous, claims: said }: User, role: string): Reader {
   // People without names are not told apart: their names are made up.
   const user = anonymous ? '' : id;
-  const claims = JSON.stringify({ role, ...said });
+  const claims = storableJson({ role, ...said });
   const digest = createHash('sha256')
     .update(JSON.stringify([role, user, claims]))
     .digest('base64url');
