@@ -157,6 +157,7 @@ as $$
 declare
   v_jobs bigint[] := array(
     select id from pgfresh.job where type_id = p_type_id order by id for update skip locked);
+  v_table text;
 begin
   -- Several data types may go in one transaction, and each settles what runs: so all ledgers are taken the first time,
   -- in the order in which ends take them.
@@ -164,28 +165,17 @@ begin
     perform from pgfresh.source_state order by source_id for update;
   end if;
   perform pgfresh.cancel_jobs(v_jobs);
-  -- After that wait: the tick and gateways would wait for these rows with it.
-  delete from pgfresh.active_subscriptions where ctid = any (array(
-    select ctid from pgfresh.active_subscriptions where type_id = p_type_id for update skip locked));
-  delete from pgfresh.node_demand where ctid = any (array(
-    select ctid from pgfresh.node_demand where type_id = p_type_id for update skip locked));
-  delete from pgfresh.hold where ctid = any (array(
-    select ctid from pgfresh.hold where type_id = p_type_id for update skip locked));
-  delete from pgfresh.breaker where ctid = any (array(
-    select ctid from pgfresh.breaker where type_id = p_type_id for update skip locked));
-  delete from pgfresh.type_losses where ctid = any (array(
-    select ctid from pgfresh.type_losses where type_id = p_type_id for update skip locked));
-  delete from pgfresh.type_stats where ctid = any (array(
-    select ctid from pgfresh.type_stats where type_id = p_type_id for update skip locked));
-  delete from pgfresh.refused_answer where ctid = any (array(
-    select ctid from pgfresh.refused_answer where type_id = p_type_id for update skip locked));
-  delete from pgfresh.refused_pair where ctid = any (array(
-    select ctid from pgfresh.refused_pair where type_id = p_type_id for update skip locked));
-  -- Without their pairs nobody would ever take them, and they would be in the way of others.
-  delete from pgfresh.demand_change where ctid = any (array(
-    select ctid from pgfresh.demand_change where type_id = p_type_id for update skip locked));
-  delete from pgfresh.demand_waiting where ctid = any (array(
-    select ctid from pgfresh.demand_waiting where type_id = p_type_id for update skip locked));
+  -- After that wait: the tick and gateways would wait for these rows with it. Changes of demand without their pairs would
+  -- be taken by no one, and be in the way of others.
+  foreach v_table in array array[
+    'active_subscriptions', 'node_demand', 'demand_change', 'demand_waiting', 'hold', 'breaker', 'type_losses',
+    'type_stats', 'refused_answer', 'refused_pair'
+  ] loop
+    execute format(
+      'delete from pgfresh.%1$I where ctid = any (array('
+      'select ctid from pgfresh.%1$I where type_id = $1 for update skip locked))', v_table)
+    using p_type_id;
+  end loop;
   -- A job that is just being ended needs its pair.
   delete from pgfresh.pairs where type_id = p_type_id and key = any (array(
     select key from pgfresh.pairs where type_id = p_type_id order by key for update skip locked));
