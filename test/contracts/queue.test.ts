@@ -46,28 +46,39 @@ test('contract 1: of 16 concurrent claimers and 10,000 jobs each job goes to exa
 });
 
 /** The ways in which a claim finds its jobs. */
-const claims: readonly { readonly from: string; readonly sources: readonly string[]; readonly floors?: true }[] = [
+interface ClaimPath {
+  readonly from: string;
+  readonly sources: readonly string[];
+  readonly floors?: true;
+  /** Half of the jobs are for viewed pairs without a row, which have a share of each claim. */
+  readonly shares?: true;
+}
+
+const claims: readonly ClaimPath[] = [
   { from: 'one source', sources: ['free'] },
   { from: 'one source, from where it was before', sources: ['free'], floors: true },
   { from: 'several sources', sources: ['free', 'other'] },
   { from: 'several sources, from where it was before', sources: ['free', 'other'], floors: true },
+  { from: 'one source, with shares', sources: ['free'], shares: true },
+  { from: 'several sources, with shares', sources: ['free', 'other'], shares: true },
   { from: 'a source with a quota', sources: ['metered'] },
   { from: 'a source with places', sources: ['counted'] },
   { from: 'sources with limits and without', sources: ['free', 'metered', 'counted'] },
 ];
 
-test.for(claims)('contract 1: no job goes to two claimers at once: $from', async ({ sources, floors }) => {
+test.for(claims)('contract 1: no job goes to two claimers at once: $from', async (path) => {
   const scene = await QueueScene.open({ poolSize: 9 });
-  const { ids, claim } = await claimScene(scene, sources, floors);
+  const { ids, claim } = await claimScene(scene, path);
+  const soon = { attempts: 1, lockTimeoutMs: 500 };
   // A claim that is not committed yet: what it has is passed over, and nobody waits for it.
   const taken = await scene.db.transact('first', async (tx) => {
     const first = await claim(tx, 30);
     expect(first.length).toBeGreaterThan(0);
-    const second = await scene.db.transact('second', (other) => claim(other, 1_000), {
-      attempts: 1,
-      lockTimeoutMs: 500,
-    });
-    return [...first, ...second];
+    const second = await scene.db.transact('second', (other) => claim(other, 20), soon);
+    // Claims of a source with limits go one after the other.
+    if (path.sources.includes('free')) expect(second).toHaveLength(20);
+    const third = await scene.db.transact('third', (other) => claim(other, 1_000), soon);
+    return [...first, ...second, ...third];
   });
   expect(new Set(taken).size).toBe(taken.length);
   const rest = async (): Promise<void> => {
@@ -80,7 +91,7 @@ test.for(claims)('contract 1: no job goes to two claimers at once: $from', async
 });
 
 /** 300 jobs of each of these sources, and a claim of any of them. */
-async function claimScene(scene: QueueScene, sources: readonly string[], floors = false) {
+async function claimScene(scene: QueueScene, { sources, floors, shares }: ClaimPath) {
   const worker = await scene.register();
   await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
   await scene.db.query(`delete from pgfresh.data_type_registry; delete from pgfresh.sources`);
@@ -89,6 +100,11 @@ async function claimScene(scene: QueueScene, sources: readonly string[], floors 
     const limits = { metered: { quotaBytes: 1_000_000_000, window: '1 day' }, counted: { concurrency: 1_000 } };
     await scene.source(source, source in limits ? limits[source as keyof typeof limits] : {});
     const type = await scene.type(source, source, source === 'metered' ? 100 : 0);
+    if (shares)
+      await scene.db.query(
+        `insert into pgfresh.pairs (type_id, key, demanded, viewers) select $1::int, key, true, 5 from unnest($2::text[]) as key`,
+        [type, keys(150)],
+      );
     await scene.queue.enqueueMany(scene.db, source, keys(300), { priority: 5 });
     types.push(type);
   }

@@ -97,6 +97,8 @@ describe.each(Object.entries(troubles))('%s', (_name, trouble) => {
     const sweep = sweepJob({ db: scene.db, events: new Events(), limits });
     expect(await sweep({ signal })).toMatchObject({ message: 'all pairs have had their turn', details: { queued: 9 } });
     expect(await open(scene, 'bad')).toBe(0);
+    // One sweep waits for it once.
+    expect(await scene.queue.value('(select sum(timeouts)::int from pgfresh.type_timeout)')).toBe(1);
     await end();
     await scene.clock.advance('61 seconds');
     await scene.db.query(`update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()`);

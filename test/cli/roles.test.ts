@@ -1,0 +1,117 @@
+import { beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { bringRole, type Role } from '../../src/cli/roles.ts';
+import { resolveConfig } from '../../src/config/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { HttpServer } from '../../src/http/index.ts';
+import { Health, Metrics } from '../../src/watch/index.ts';
+import { HarmScene } from '../gateway/harm-scene.ts';
+import { LiveScene } from '../gateway/live-scene.ts';
+
+let scene: LiveScene;
+let harm: HarmScene;
+
+// With a staleness function that takes longer than the usual limit.
+beforeEach(async () => {
+  scene = await LiveScene.open();
+  harm = await HarmScene.open(scene);
+  await scene.db.query(`
+    create function slow(timestamptz, interval) returns boolean language plpgsql stable as $$
+      begin perform pg_sleep(0.7); return true; end $$;
+    update pgfresh.data_type_registry set staleness_function = 'slow' where data_type = 'looping'`);
+});
+
+/** Starts a role whose settings allow more time than usual. */
+async function start(role: Role): Promise<{ readonly url: string }> {
+  const events = new Events();
+  const config = resolveConfig({
+    config: { port: 0, checkTimeout: '20s', lockTimeout: '15s', gateway: { anonymous: 'loopback' } },
+  });
+  const { db, url } = scene;
+  const unasked = (): Promise<never> => Promise.reject(new Error('not asked for'));
+  const { service, door } = bringRole(role, {
+    database: db,
+    url,
+    listenUrl: url,
+    events,
+    config,
+    types: undefined,
+    status: unasked,
+    overview: unasked,
+    page: undefined,
+  });
+  const doors = door ? [door] : [];
+  const http = new HttpServer({
+    settings: config.settings,
+    events,
+    health: new Health(),
+    metrics: new Metrics(events),
+    doors,
+  });
+  onTestFinished(async () => {
+    await http.stop();
+    await service!.stop();
+  });
+  await service!.start();
+  await http.start();
+  return http;
+}
+
+/** Settles when somebody has waited for a lock for longer than the usual limit allows. */
+async function patient(): Promise<void> {
+  const waiting = `(select count(*)::int from pg_locks where relation = 'locked'::regclass and not granted
+    and clock_timestamp() - waitstart > interval '400 milliseconds')`;
+  await vi.waitFor(async () => expect(await scene.value(waiting)).toBeGreaterThan(0), {
+    timeout: 15_000,
+    interval: 20,
+  });
+}
+
+const view = () =>
+  scene.db.query(
+    `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+     select 'ann', type_id, 'A', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry where data_type in ('looping', 'locked')`,
+  );
+const planned = () =>
+  vi.waitFor(async () => expect(await scene.queued()).toEqual(['locked A', 'looping A']), { timeout: 15_000 });
+const timeouts = () => scene.value<string[]>('array(select last_where from pgfresh.type_timeout)');
+
+it('sound 14: the usual limits are well below a tick', () => {
+  const { tickInterval, checkTimeout, lockTimeout } = resolveConfig({}).settings;
+  expect(checkTimeout).toBeLessThanOrEqual(tickInterval / 2);
+  expect(lockTimeout).toBeLessThan(checkTimeout);
+});
+
+it('sound 14: a planner gives data types the time that its settings say', async () => {
+  await view();
+  const release = await harm.lock('locked');
+  await start('planner');
+  await patient();
+  await release();
+  await planned();
+  expect(await timeouts()).toEqual([]);
+});
+
+it('sound 14: so does a sweep', async () => {
+  await view();
+  await scene.db.query('select pgfresh.fold_demand(pgfresh.clock())');
+  const release = await harm.lock('locked');
+  await start('scheduler');
+  const trigger = `pgfresh.trigger_scheduled_job('pgfresh.sweep')`;
+  await vi.waitFor(() => scene.value(trigger), { timeout: 10_000 });
+  await patient();
+  await release();
+  await planned();
+  expect(await timeouts()).toEqual([]);
+});
+
+it('sound 14: so does a gateway', async () => {
+  const release = await harm.lock('locked');
+  const { url } = await start('gateway');
+  const held = fetch(`${url}/live/locked/A`);
+  const slow = fetch(`${url}/live/looping/A`);
+  await patient();
+  await release();
+  expect([(await held).status, (await slow).status]).toEqual([200, 200]);
+  await planned();
+  expect(await timeouts()).toEqual([]);
+});
