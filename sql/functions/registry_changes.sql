@@ -165,8 +165,8 @@ begin
     perform from pgfresh.source_state order by source_id for update;
   end if;
   perform pgfresh.cancel_jobs(v_jobs);
-  -- After that wait: the tick and gateways would wait for these rows with it. Changes of demand without their pairs would
-  -- be taken by no one, and be in the way of others.
+  -- After that wait: the tick and gateways would wait for these rows with it. Changes of demand without their pairs
+  -- would be taken by no one, and be in the way of others.
   foreach v_table in array array[
     'active_subscriptions', 'node_demand', 'demand_change', 'demand_waiting', 'hold', 'breaker', 'type_losses',
     'type_stats', 'refused_answer', 'refused_pair'
