@@ -6,10 +6,16 @@
 export interface Campaign {
   readonly about: string;
   readonly steps: number;
+  /** Whether a step is a minute. */
+  readonly goesByTime?: boolean;
+  /** Fewer steps than these prove nothing; 1 if it is left out. */
+  readonly fewest?: number;
   /** What the tally must hold, or the run met nothing and proved nothing. */
   readonly mustMeet: readonly string[];
   /** 0: it is too long for `npm test`. */
   readonly testSteps?: number;
+  /** Whether it ends by itself, and cleans up, when its signal is aborted. */
+  readonly stopsBySignal?: boolean;
   /** Does the steps on a migrated database of its own and throws at the first thing that is not as it must be. */
   readonly run: (options: CampaignOptions) => Promise<Record<string, number>>;
 }
@@ -22,6 +28,14 @@ export interface CampaignOptions {
   readonly intensity?: number | undefined;
   /** Does only the operations whose name has one of these words in it, separated by commas, where the campaign has such. */
   readonly only?: string | undefined;
-  /** Told now and then how many steps are done. */
-  readonly progress: (done: number) => void;
+  readonly signal?: AbortSignal | undefined;
+  /** Told now and then how many steps are done, and more in words. */
+  readonly progress: (done: number, detail?: string) => void;
 }
+
+/** What a campaign is there to find. Its message says everything, so no one needs its stack. */
+export class CampaignFailure extends Error {
+  override readonly name = 'CampaignFailure';
+}
+
+export const unitOf = ({ goesByTime }: Campaign): 'steps' | 'minutes' => (goesByTime ? 'minutes' : 'steps');

@@ -39,6 +39,10 @@ export const allowances = {
   push: 5_000,
   /** An SQL call of a viewer returns within this, whoever holds which lock. */
   viewerCall: 3_000,
+  /** A key of a schedule has its turn so long after its round was opened and nothing holds it: a tick and a fetch. */
+  turn: 12_000,
+  /** `pgfresh migrate` beside many ends: it starts, and waits for at most 10 s for a lock. */
+  deployment: 25_000,
   /** With a planner that lives, a tick is never longer ago. */
   tick: 12_000,
   /** A new viewer of a type that nothing concerns gets a snapshot, and the row. */
@@ -48,4 +52,8 @@ export const allowances = {
   persists: 12_000,
   /** Attempts of a job that counted neither a retry nor a loss: put-backs are capped at five. */
   putBacks: 7,
+  /** Statements by which a connection writes one data type, whatever columns its answers have. */
+  writeStatements: 3,
+  /** Calls beyond the bound of starvation: those handed out before, a round that has begun, repetitions. */
+  callsBeyond: 12,
 } as const;

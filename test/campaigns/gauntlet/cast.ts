@@ -7,12 +7,20 @@ export interface Variant {
   /** Calls per minute by source; null for no limit. */
   readonly rates: Readonly<Record<string, number | null>>;
   readonly keys: Readonly<Record<string, readonly string[]>>;
+  /** Failures in a row that open the breaker of every source, so a deployment writes all of them. */
+  readonly breakerFailures: number;
+  readonly placeTtl: '30s' | '45s';
 }
 
 /** The two configurations of rolling restarts. */
 export const variants = {
-  blue: { rates: { alpha: 60, beta: 40 }, keys: { alpha: ['a1'], beta: ['b1'] } },
-  green: { rates: { alpha: 50, beta: 40 }, keys: { alpha: ['a1', 'a2'], beta: ['b1'] } },
+  blue: { rates: { alpha: 60, beta: 40 }, keys: { alpha: ['a1'], beta: ['b1'] }, breakerFailures: 5, placeTtl: '30s' },
+  green: {
+    rates: { alpha: 50, beta: 40 },
+    keys: { alpha: ['a1', 'a2'], beta: ['b1'] },
+    breakerFailures: 6,
+    placeTtl: '45s',
+  },
 } as const satisfies Record<string, Variant>;
 export type VariantName = keyof typeof variants;
 
@@ -28,6 +36,10 @@ export const sources = {
   extra: { rate: 12 },
   /** A low rate, and every call is redirected once. */
   detour: { rate: 10 },
+  /** Of one data type with more viewers than calls. */
+  crowded: { rate: 60 },
+  /** Of the data type with a schedule. */
+  rounds: { concurrency: 3 },
   /** Never touched by an operation: whoever is slow here was hurt by what concerns others. */
   calm: {},
 } as const;
@@ -39,6 +51,8 @@ export interface TypeCast {
   readonly source: SourceName;
   readonly ttlSeconds: number;
   readonly keys: readonly string[];
+  /** Only its own operation looks at it. */
+  readonly isApart?: boolean;
   /** Columns of the registry beyond the usual, as SQL. */
   readonly more?: Readonly<Record<string, string>>;
 }
@@ -61,12 +75,19 @@ export const types: readonly TypeCast[] = [
   },
   { name: 'rates', source: 'beta', ttlSeconds: 15, keys: numbered('r', 5), more: { gate_function: `'gate_of_rates'` } },
   { name: 'news', source: 'gamma', ttlSeconds: 8, keys: numbered('n', 5) },
-  { name: 'street', source: 'gamma', ttlSeconds: 20, keys: ['LANE', 'straße'], more: { normalise: `'upper'` } },
+  {
+    name: 'street',
+    source: 'gamma',
+    ttlSeconds: 20,
+    keys: ['LANE', 'straße'],
+    more: { normalise: `'upper'`, staleness_function: `'stale_street'` },
+  },
   { name: 'extra', source: 'extra', ttlSeconds: 30, keys: numbered('e', 2) },
   { name: 'detour', source: 'detour', ttlSeconds: 40, keys: ['way'] },
+  { name: 'seat', source: 'crowded', ttlSeconds: 3, keys: numbered('seat', 8), isApart: true },
 ];
 /** Data types that are looked at; a profile comes because its quote needs it. */
-export const viewedTypes = types.filter(({ name }) => name !== 'profile');
+export const viewedTypes = types.filter(({ name, isApart }) => name !== 'profile' && !isApart);
 export const typeNamed = (name: string): TypeCast => types.find((type) => type.name === name)!;
 
 /** A data type that was renamed, or writes to another table, is still the one of the cast. */
@@ -76,6 +97,14 @@ export const originalName = (name: string): string => name.replace(/_(renamed|mo
 export const comparedKey = (type: string, key: string): string =>
   originalName(type) === 'street' ? key.toUpperCase() : key;
 
+/** A data type of the configuration, with a schedule and keys of two parts. */
+export const place = { name: 'place', keys: ['east|1', 'east|2', 'north|1', 'north|2', 'west|1', 'west|2'] } as const;
+/** What a table of keys may also have, and no row can: a part too many, a part too few. */
+export const noPlaces = ['east|1|x', 'north'] as const;
+
+/** A data type of the configuration whose answers have some of these columns, and no two the same. */
+export const wide = { name: 'wide', optional: ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'] } as const;
+
 /** The data type of the bystanders: an own source, an own table, a key for each look. */
 export const bystander = { name: 'bystander', source: 'calm', ttlSeconds: 3600 } as const;
 
@@ -84,13 +113,24 @@ export const schema = `
   create table public.listed (symbol text primary key, active boolean not null default true);
   insert into public.listed select 'S' || n from generate_series(1, 6) as n;
   create table public.switch (name text primary key, value text not null);
-  insert into public.switch values ('gate', 'open');
+  insert into public.switch values ('gate', 'open'), ('staleness', 'answers');
   grant select on public.switch to public;
   create function public.gate_of_rates(p_key text, p_data_type text) returns boolean language plpgsql stable as $$
   begin
     if (select value from public.switch where name = 'gate') = 'hangs' then perform pg_sleep(600); end if;
     return (select value <> 'closed' from public.switch where name = 'gate');
   end $$;
+  create function public.stale_street(p_at timestamptz, p_ttl interval) returns boolean language plpgsql stable as $$
+  begin
+    if (select value from public.switch where name = 'staleness') = 'loops' then perform pg_sleep(600); end if;
+    return clock_timestamp() >= p_at + p_ttl;
+  end $$;
+  create table public.places (key text primary key, active boolean not null default true);
+  insert into public.places values ${place.keys.map((key) => `('${key}')`).join(', ')};
+  create table public.place (area text, spot text, value bigint not null, note text, served_at timestamptz not null,
+    fetched_at timestamptz, primary key (area, spot));
+  create table public.wide (key text primary key, value bigint not null, note text, served_at timestamptz not null,
+    fetched_at timestamptz, ${wide.optional.map((name) => `${name} text`).join(', ')});
   ${[...types, bystander].map(({ name }) => tableOf(name)).join('\n')}
   ${tableOf('news_moved')}
   alter table public.quote add foreign key (key) references public.profile (key) on delete cascade;

@@ -1,7 +1,7 @@
 import { rm } from 'node:fs/promises';
 import { setTimeout as wait } from 'node:timers/promises';
 import { temporaryFolder } from '../../harness/folder.ts';
-import type { Campaign } from '../campaign.ts';
+import { CampaignFailure, type Campaign } from '../campaign.ts';
 import { allowances } from './allowances.ts';
 import { bystander } from './cast.ts';
 import { atRest, continuous, judgeCall, whenQuiet, type Invariant } from './invariants/index.ts';
@@ -19,93 +19,117 @@ const roundMs = 360_000;
 const gapMs = 1_500;
 const lookEveryMs = 2_000;
 const bystanderEveryMs = 5_000;
+const progressEveryMs = 30_000;
 
 /**
  * Real processes, a provider that misbehaves, viewers by SQL and on pages, and random operations that change the
- * configuration under them. Invariants are looked at all the time, after a quiet period, and at rest. A step is a minute.
+ * configuration under them. Invariants are looked at all the time, after a quiet period, and at rest.
  */
 export const gauntlet: Campaign = {
-  about: 'processes, provider, viewers and a configuration that changes under them (a step is a minute)',
+  about: 'processes, provider, viewers and a configuration that changes under them',
   steps: 5,
+  goesByTime: true,
+  fewest: 3,
   testSteps: 0,
+  stopsBySignal: true,
   mustMeet: ['calls', 'operations'],
-  async run({ url, seed, steps, intensity = 1, only, progress }) {
+  async run({ url, seed, steps, intensity = 1, only, signal, progress }) {
     const journal = new Journal((text) =>
       process.stderr.write(`${text}${text.startsWith('VIOLATION') ? `\n      seed ${seed}` : ''}\n`),
     );
-    const folder = await temporaryFolder('gauntlet');
-    const world = await World.open(url, folder, journal, seed);
-    const run = new Run(world, { intensity, only, progress });
+    const own = await temporaryFolder('gauntlet');
+    const world = await World.open(url, own, journal, seed);
+    const run = new Run(world, { steps, intensity, only, progress });
     try {
-      await run.start();
-      for (
-        let left = steps * 60_000 - (Date.now() - run.began);
-        left > 30_000;
-        left = steps * 60_000 - (Date.now() - run.began)
-      )
-        await run.round(Math.min(left, roundMs));
+      run.start();
+      await Promise.race([run.rounds(), aborted(signal)]);
+      if (!signal?.aborted) await run.stop();
     } finally {
-      await run.stop();
+      journal.close();
       await world.close();
-      await rm(folder, { recursive: true, force: true });
+      await rm(own, { recursive: true, force: true });
     }
     const { violations } = journal;
     if (violations.length > 0) {
       const list = [...Map.groupBy(violations, ({ invariant }) => invariant)].map(
         ([invariant, found]) => `  ${found.length} × ${invariant}: ${found[0]!.words}`,
       );
-      throw new Error(`seed ${seed}: ${violations.length} violations\n${list.join('\n')}`);
+      throw new CampaignFailure(
+        `gauntlet with seed ${seed}: ${violations.length} violations\n${list.join('\n')}\n` +
+          `Once more: npm run campaign -- gauntlet --seed ${seed} --minutes ${steps}`,
+      );
     }
     const counts = journal.counts();
     return {
+      violations: 0,
       calls: world.provider.calls.length,
       operations: Object.values(counts).reduce((sum, count) => sum + count, 0),
+      stallMs: Math.round(world.stall.worst),
       ...counts,
     };
   },
 };
 
+async function aborted(signal: AbortSignal | undefined): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  signal?.addEventListener('abort', () => resolve());
+  if (!signal?.aborted) await promise;
+}
+
 interface RunOptions {
+  /** How many minutes. */
+  readonly steps: number;
   readonly intensity: number;
   readonly only: string | undefined;
-  readonly progress: (done: number) => void;
+  readonly progress: (done: number, detail: string) => void;
 }
 
 /** The loops of a campaign. */
 class Run {
-  readonly began = Date.now();
+  readonly #began = Date.now();
   readonly #world: World;
   readonly #options: RunOptions;
   readonly #continuous = continuous();
   readonly #underWay = new Map<Operation, Promise<void>>();
   readonly #loops: Promise<void>[] = [];
-  #isStopped = false;
+  readonly #stop = new AbortController();
   #looks = 0;
+  #phase = 'operations';
 
   constructor(world: World, options: RunOptions) {
     this.#world = world;
     this.#options = options;
   }
 
-  async start(): Promise<void> {
+  start(): void {
     const world = this.#world;
     world.provider.onCall = (call) => judgeCall(world, call);
     this.#loops.push(
-      this.#every(500, () => world.measureLag()),
+      this.#every(0, () => world.stall.measure()),
+      this.#every(progressEveryMs, () => this.#tell()),
       this.#every(lookEveryMs, () => this.#lookAt(this.#continuous)),
       this.#every(1_000, () => world.sql.beatAll()),
       this.#every(bystanderEveryMs, () => this.#bystander()),
     );
+    // If the campaign is broken off, nobody waits for them.
+    for (const loop of this.#loops) loop.catch(() => {});
   }
 
   async stop(): Promise<void> {
-    this.#isStopped = true;
+    this.#stop.abort();
     await Promise.all([...this.#loops, ...this.#underWay.values()]);
   }
 
+  async rounds(): Promise<void> {
+    const ms = this.#options.steps * 60_000;
+    const count = Math.ceil(ms / roundMs);
+    for (let n = 0; n < count; n++) await this.#round(ms / count);
+  }
+
   /** Operations, then quiet, then rest. */
-  async round(ms: number): Promise<void> {
+  async #round(ms: number): Promise<void> {
     const world = this.#world;
+    this.#phase = 'operations';
     await this.#lookAround();
     const end = Date.now() + ms - quietMs - restMs;
     while (Date.now() < end) {
@@ -113,7 +137,7 @@ class Run {
       await wait((gapMs / this.#options.intensity) * (0.5 + world.random()));
     }
     await Promise.all(this.#underWay.values());
-    this.#options.progress(Math.round((Date.now() - this.began) / 60_000));
+    this.#phase = 'quiet';
     world.journal.note('heal', 'everything is as it was at the beginning');
     await heal(world);
     await wait(quietMs - 25_000);
@@ -123,11 +147,22 @@ class Run {
       await this.#lookAt(quiet);
       await wait(1_000);
     }
+    this.#phase = 'rest';
     world.journal.note('all leave', 'everyone');
     await world.sql.leaveAll();
     for (const page of world.pages) page.leaveAll();
     await wait(restMs);
     await this.#lookAt(atRest);
+  }
+
+  #tell(): void {
+    const { journal, provider, lag } = this.#world;
+    const operations = Object.values(journal.counts()).reduce((sum, count) => sum + count, 0);
+    const found = journal.violations.length === 1 ? '1 violation' : `${journal.violations.length} violations`;
+    this.#options.progress(
+      Math.floor((Date.now() - this.#began) / 6_000) / 10,
+      `${this.#phase}: ${operations} operations, ${provider.calls.length} calls, ${found}, stalled for up to ${Math.round(lag)} ms`,
+    );
   }
 
   /** The people who are there from the beginning. */
@@ -196,7 +231,7 @@ class Run {
       snapshot: allowances.bystanderSnapshot,
       row: allowances.bystanderRow,
     });
-    if (!world.wasWhole(began) || this.#isStopped) return;
+    if (!world.wasWhole(began) || this.#stop.signal.aborted) return;
     const limit = { snapshot: allowances.bystanderSnapshot + world.lag, row: allowances.bystanderRow + world.lag };
     for (const what of ['snapshot', 'row'] as const)
       if ((seen[what] ?? Infinity) > limit[what])
@@ -208,9 +243,10 @@ class Run {
   }
 
   async #every(ms: number, work: () => unknown): Promise<void> {
-    while (!this.#isStopped) {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
       await work();
-      await wait(ms);
+      await wait(ms, undefined, { signal }).catch(() => {});
     }
   }
 }

@@ -31,6 +31,7 @@ export class Journal {
   readonly #violations = new Map<string, Violation>();
   readonly #times = new Map<string, number>();
   readonly #print: (text: string) => void;
+  #isClosed = false;
 
   constructor(print: (text: string) => void) {
     this.#print = print;
@@ -53,6 +54,7 @@ export class Journal {
 
   /** The first violation of an invariant about a subject is told; more of the same say nothing new. */
   violated(invariant: string, subject: Subject, words: string): void {
+    if (this.#isClosed) return;
     const name = `${invariant} ${subject.source ?? ''} ${subject.type ?? ''} ${subject.key ?? ''}`;
     if (this.#violations.has(name)) return;
     const operations = this.#entries
@@ -64,6 +66,11 @@ export class Journal {
     if (alike > shownAlike) return;
     const list = operations.map((line) => `\n      ${line}`).join('');
     this.#print(`VIOLATION ${this.#clock(Date.now())} ${invariant}: ${words}${list}`);
+  }
+
+  /** What comes after the end is about things that were taken away. */
+  close(): void {
+    this.#isClosed = true;
   }
 
   #clock(at: number): string {

@@ -1,7 +1,7 @@
 /** What the processes of the gauntlet run with. GAUNTLET has what differs between them, as JSON. */
 import { defineConfig, defineDataType, defineJob, defineSource } from 'pgfresh';
 import { z } from 'zod';
-import { apiKeys, sources, variants, type SourceName, type VariantName } from './cast.ts';
+import { apiKeys, place, sources, variants, wide, type SourceName, type Variant, type VariantName } from './cast.ts';
 
 const { provider, variant, tag } = JSON.parse(process.env['GAUNTLET'] ?? '{}') as {
   provider: string;
@@ -11,10 +11,7 @@ const { provider, variant, tag } = JSON.parse(process.env['GAUNTLET'] ?? '{}') a
 };
 for (const key of apiKeys) process.env[`GAUNTLET_KEY_${key}`] = key;
 
-const { rates, keys } = variants[variant] as {
-  rates: Partial<Record<string, number>>;
-  keys: Partial<Record<string, readonly string[]>>;
-};
+const { rates, keys, breakerFailures, placeTtl }: Variant = variants[variant];
 const defined = (Object.keys(sources) as SourceName[]).map((name) => {
   const { rate, ...limits } = sources[name] as { rate?: number; quotaBytes?: '200MB'; concurrency?: number };
   return defineSource({
@@ -24,7 +21,7 @@ const defined = (Object.keys(sources) as SourceName[]).map((name) => {
     cacheEntries: 0,
     timeout: '5s',
     rateLimitPerMinute: rates[name] ?? rate,
-    breaker: { failures: 5, window: '1m', pause: '5s' },
+    breaker: { failures: breakerFailures, window: '1m', pause: '5s' },
     apiKeys: (keys[name] ?? ['c1']).map((key) => ({ env: `GAUNTLET_KEY_${key}` })),
     authorize: (_request, { apiKey }) => ({ headers: { 'x-api-key': apiKey! } }),
     headers: { 'x-process': tag },
@@ -47,9 +44,50 @@ const answer = defineDataType({
   sanity: { value: { above: 0 } },
 });
 
+const served = { value: z.number(), note: z.string(), served_at: z.string() };
+const places = defineDataType({
+  name: place.name,
+  source: 'rounds',
+  table: place.name,
+  key: ['area', 'spot'],
+  timestamp: 'fetched_at',
+  ttl: placeTtl,
+  keys: { table: 'places', column: 'key', active: 'active' },
+  schedule: { cron: '* * * * *' },
+  sourceTimestamp: 'served_at',
+  schema: z.strictObject({ area: z.string(), spot: z.string(), ...served }),
+  request: (key, { dataType }) => ({ url: `/${dataType}/${encodeURIComponent(key)}` }),
+  rows: (row) => row,
+});
+
+const text = z.string().optional();
+const wides = defineDataType({
+  name: wide.name,
+  source: 'gamma',
+  table: wide.name,
+  key: 'key',
+  timestamp: 'fetched_at',
+  ttl: '1h',
+  sourceTimestamp: 'served_at',
+  schema: z.strictObject({
+    key: z.string(),
+    ...served,
+    a: text,
+    b: text,
+    c: text,
+    d: text,
+    e: text,
+    f: text,
+    g: text,
+    h: text,
+  }),
+  request: (key, { dataType }) => ({ url: `/${dataType}/${encodeURIComponent(key)}` }),
+  rows: (row) => row,
+});
+
 export default defineConfig({
   sources: defined,
-  dataTypes: [answer],
+  dataTypes: [answer, places, wides],
   jobs: [defineJob({ name: 'doze', function: 'doze', every: ['5s', '15s'], timeout: '20s' })],
   gateway: {
     anonymous: 'loopback',

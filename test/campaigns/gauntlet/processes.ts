@@ -44,22 +44,12 @@ export class RunningProcess {
     this.plan = plan;
     this.variant = variant;
     this.tag = `${plan.name}.${count}`;
-    const clean = Object.entries(process.env).filter(([name]) => !/^(PGFRESH_|DATABASE_URL|VITEST|NODE_)/.test(name));
-    const { url, provider, folder, port, roles } = plan;
-    this.#child = spawn(process.execPath, [cli, 'run', '--json', '--config', configFile, '--roles', roles], {
-      cwd: folder,
-      env: {
-        ...Object.fromEntries(clean),
-        DATABASE_URL: url,
-        GAUNTLET: JSON.stringify({ provider, variant, tag: this.tag }),
-        PGFRESH_PORT: String(port),
-        PGFRESH_WORKER_NAME: this.tag,
-        PGFRESH_DATA_DIR: folder,
-        PGFRESH_POOL_SIZE: '6',
-        // A few jobs keep it busy for a while.
-        PGFRESH_WORKER_CONCURRENCY: '10',
-      },
-      stdio: ['ignore', 'pipe', 'pipe'],
+    const { port, roles } = plan;
+    this.#child = spawnCommand(plan, variant, this.tag, ['run', '--json', '--roles', roles], {
+      PGFRESH_PORT: String(port),
+      PGFRESH_WORKER_NAME: this.tag,
+      // A few jobs keep it busy for a while.
+      PGFRESH_WORKER_CONCURRENCY: '10',
     });
     // A campaign that breaks off leaves nothing running.
     const end = (): void => void this.#child.kill('SIGKILL');
@@ -110,6 +100,48 @@ export class RunningProcess {
     this.#child.kill('SIGKILL');
     await this.exit;
   }
+}
+
+/** A `pgfresh` command with the configuration of a variant. */
+function spawnCommand(
+  { url, provider, folder }: ProcessPlan,
+  variant: VariantName,
+  tag: string,
+  command: readonly string[],
+  settings: Record<string, string> = {},
+): ChildProcess {
+  const clean = Object.entries(process.env).filter(([name]) => !/^(PGFRESH_|DATABASE_URL|VITEST|NODE_)/.test(name));
+  return spawn(process.execPath, [cli, ...command, '--config', configFile], {
+    cwd: folder,
+    env: {
+      ...Object.fromEntries(clean),
+      DATABASE_URL: url,
+      GAUNTLET: JSON.stringify({ provider, variant, tag }),
+      PGFRESH_DATA_DIR: folder,
+      PGFRESH_POOL_SIZE: '6',
+      ...settings,
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+}
+
+export interface Deployment {
+  readonly exitCode: string;
+  readonly ms: number;
+  readonly output: string;
+}
+
+/** Runs `pgfresh migrate`, which brings the registry to the configuration. */
+export async function deploy(plan: ProcessPlan, variant: VariantName): Promise<Deployment> {
+  const began = performance.now();
+  const child = spawnCommand(plan, variant, 'deployment', ['migrate', '--json']);
+  const end = (): void => void child.kill('SIGKILL');
+  process.once('exit', end);
+  const output: string[] = [];
+  for (const stream of [child.stdout!, child.stderr!]) stream.on('data', (chunk) => void output.push(String(chunk)));
+  const [code, signal] = await once(child, 'close');
+  process.off('exit', end);
+  return { exitCode: String(code ?? signal), ms: performance.now() - began, output: output.join('').slice(-1_000) };
 }
 
 function lineOf(text: string): LogLine {

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
-import { apiKeys, originalName } from './cast.ts';
+import { apiKeys, originalName, place, wide } from './cast.ts';
 
 /** How the provider answers. Only `good` and `slow` serve a value that may be written. */
 export const manners = [
@@ -179,10 +179,20 @@ export class Provider {
     return behaviour && this.#random() < behaviour.share ? behaviour.manner : 'good';
   }
 
+  #columnsOf(type: string, key: string): Record<string, string> {
+    if (type === place.name) {
+      const [area = '', spot = ''] = key.split('|');
+      return { area, spot };
+    }
+    if (type !== wide.name) return { key };
+    const some = wide.optional.filter(() => this.#random() < 0.5);
+    return { key, ...Object.fromEntries(some.map((name) => [name, `${name} of ${key}`])) };
+  }
+
   /** A value that no other answer has. */
   #serve(type: string, key: string, at = new Date().toISOString()): string {
     const value = ++this.#value;
     this.#served.set(value, `${originalName(type)} ${key}`);
-    return JSON.stringify({ key, value, note: 'good', served_at: at });
+    return JSON.stringify({ ...this.#columnsOf(type, key), value, note: 'good', served_at: at });
   }
 }

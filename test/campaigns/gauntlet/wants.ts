@@ -1,5 +1,5 @@
 import { allowances } from './allowances.ts';
-import { comparedKey, originalName } from './cast.ts';
+import { comparedKey, originalName, place } from './cast.ts';
 
 /** Who wants which pair, as the documents count it: viewers, and what was queued by hand. */
 export class Wants {
@@ -27,10 +27,11 @@ export class Wants {
     return (this.#holders.get(nameOf(type, key))?.size ?? 0) > 0;
   }
 
-  /** Whether a call for the pair is wanted now; a profile is wanted by whoever wants the quote. */
+  /** Whether a call for the pair is wanted now; a profile is wanted by whoever wants the quote, a place by its schedule. */
   isWanted(type: string, key: string): boolean {
     const name = nameOf(type, key);
     if (this.isHeld(type, key) || (this.#until.get(name) ?? 0) > Date.now()) return true;
+    if (type === place.name) return (place.keys as readonly string[]).includes(key);
     return type === 'profile' && this.isWanted('quote', key);
   }
 

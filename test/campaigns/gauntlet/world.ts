@@ -7,8 +7,10 @@ import { seededRandom } from '../../harness/random.ts';
 import { allowances } from './allowances.ts';
 import { bystander, registration, schema, types, type VariantName } from './cast.ts';
 import type { Journal } from './journal.ts';
-import { freePort, RunningProcess, type ProcessPlan } from './processes.ts';
+import { deploy, freePort, RunningProcess, type Deployment, type ProcessPlan } from './processes.ts';
 import { Provider } from './provider.ts';
+import { Stall } from './stall.ts';
+import { WriteStatements } from './write-statements.ts';
 import { Page, SqlViewers } from './viewers.ts';
 import { Wants } from './wants.ts';
 
@@ -57,8 +59,9 @@ export class World {
   readonly #hurtAt = new Map<string, number>();
   readonly #plans = new Map<ProcessName, ProcessPlan>();
   #count = 0;
-  readonly #lags: number[] = [];
-  #measuredAt: number | undefined;
+  readonly #idleDb: pg.Pool;
+  readonly stall: Stall;
+  readonly writeStatements = new WriteStatements();
 
   private constructor(url: string, provider: Provider, journal: Journal, seed: number) {
     this.url = url;
@@ -70,6 +73,9 @@ export class World {
     this.db = new pg.Pool({ connectionString: url, max: 16, application_name: 'gauntlet', ...timeouts });
     this.db.on('error', () => {});
     this.sql = new SqlViewers(this);
+    this.#idleDb = new pg.Pool({ connectionString: url, max: 1, application_name: 'gauntlet stall' });
+    this.#idleDb.on('error', () => {});
+    this.stall = new Stall(this.#idleDb);
   }
 
   static async open(url: string, folder: string, journal: Journal, seed: number): Promise<World> {
@@ -79,6 +85,7 @@ export class World {
     for (const name of processNames) {
       const { proxy, url: proxied } = await Proxy.before(url);
       world.proxies.set(name, proxy);
+      proxy.listen = (chunk, client) => world.writeStatements.listen(chunk, client);
       const own = join(folder, name);
       await mkdir(own, { recursive: true });
       const port = await freePort();
@@ -100,7 +107,12 @@ export class World {
     await Promise.all([...this.processes.values()].map((running) => running.kill()));
     for (const proxy of this.proxies.values()) await proxy.close();
     await this.provider.stop();
-    await this.db.end();
+    await Promise.all([this.db.end(), this.#idleDb.end()]);
+  }
+
+  /** Brings the configuration of a variant to the registry, beside the processes that run. */
+  async deploy(variant: VariantName): Promise<Deployment> {
+    return deploy(this.#plans.get('main')!, variant);
   }
 
   /** A page of a gateway process. */
@@ -191,18 +203,9 @@ export class World {
     }
   }
 
-  /** Called every half second: how much later than that it comes is what the machine is slow by. */
-  measureLag(): void {
-    const now = performance.now();
-    const late = this.#measuredAt === undefined ? 0 : Math.max(0, now - this.#measuredAt - 500);
-    this.#measuredAt = now;
-    this.#lags.push(late);
-    if (this.#lags.length > 60) this.#lags.shift();
-  }
-
   /** By how many milliseconds the machine was slow in the last half minute. */
   get lag(): number {
-    return Math.max(0, ...this.#lags);
+    return this.stall.recent;
   }
 
   pick<Item>(items: readonly Item[]): Item {

@@ -1,6 +1,8 @@
 import { allowances } from '../allowances.ts';
+import { wide } from '../cast.ts';
 import { Persistence, type Invariant } from './invariant.ts';
 import { judgeConcurrency, judgeRate, type LimitChange } from './limits.ts';
+import { noPairStarves } from './waiting.ts';
 
 /** Calls are judged when all changes that came before them are known. */
 const judgedAfterMs = 2_500;
@@ -106,6 +108,16 @@ export function continuous(): Invariant[] {
             { type, key },
             `job ${id} of ${type} ${key} is in attempt ${attempt} with ${retries} retries`,
           );
+      },
+    },
+    noPairStarves(),
+    {
+      name: 'statements do not grow with answers',
+      holds: `A connection has at most ${allowances.writeStatements} statements that write a data type, whatever columns its answers have.`,
+      look(world) {
+        const { most } = world.writeStatements;
+        if (most > allowances.writeStatements)
+          world.journal.violated(this.name, { type: wide.name }, `a connection has prepared ${most} that write wide`);
       },
     },
     {

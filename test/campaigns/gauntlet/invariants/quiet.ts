@@ -1,6 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { allowances } from '../allowances.ts';
-import { bystander, comparedKey, sources, types } from '../cast.ts';
+import { bystander, comparedKey, place, sources, types, wide } from '../cast.ts';
+import type { Page } from '../viewers.ts';
 import type { World } from '../world.ts';
 import { Persistence, type Invariant } from './invariant.ts';
 import { explain, viewedRows } from './viewed-rows.ts';
@@ -65,7 +66,12 @@ export function whenQuiet(): Invariant[] {
       async look(world) {
         const found: { name: string; type: string; key: string; words: string }[] = [];
         for (const { type, key, row, ttl, state, read } of await viewedRows(world)) {
-          const shown = { explain_pair: state, read_pairs: read };
+          const pages = world.pages.filter(({ status }) => status === 'live').filter((page) => sees(page, type, key));
+          const shown = {
+            explain_pair: state,
+            read_pairs: read,
+            ...Object.fromEntries(pages.map((page) => [`page ${page.name}`, page.peek(type, key).state])),
+          };
           for (const [where, said] of Object.entries(shown)) {
             const isWrong =
               row === undefined
@@ -97,15 +103,14 @@ export function whenQuiet(): Invariant[] {
         const rows = (await viewedRows(world)).filter(({ row }) => row !== undefined);
         await new Promise((resolve) => setTimeout(resolve, allowances.push + world.lag));
         for (const page of world.pages) {
+          // One that looks at nothing closes its connection.
+          if (page.looks.length === 0) continue;
           if (page.status !== 'live') {
             world.journal.violated('pages are connected', {}, `page ${page.name} is ${page.status}`);
             continue;
           }
           for (const { type, key, row } of rows) {
-            if (
-              !page.looks.some((look) => look.type === type && comparedKey(type, look.key) === comparedKey(type, key))
-            )
-              continue;
+            if (!sees(page, type, key)) continue;
             const { data, state, error } = page.peek(type, key);
             if (data === undefined || data.value < row!.value)
               world.journal.violated(
@@ -121,9 +126,9 @@ export function whenQuiet(): Invariant[] {
       name: 'rows have only served values',
       holds: 'Every value in a table was served for that pair, in an answer that may be written.',
       async look(world) {
-        for (const table of [...types.map(({ name }) => name), 'news_moved', bystander.name]) {
+        for (const table of [...types.map(({ name }) => name), 'news_moved', wide.name, place.name, bystander.name]) {
           const { rows } = await world.db.query<{ key: string; value: string }>(
-            `select key, value from public.${table}`,
+            `select ${table === place.name ? `area || '|' || spot` : 'key'} as key, value from public.${table}`,
           );
           for (const { key, value } of rows)
             if (!world.provider.isServed(table, key, Number(value)))
@@ -133,6 +138,23 @@ export function whenQuiet(): Invariant[] {
                 `${table} ${key} has ${value}, which was not served for it`,
               );
         }
+      },
+    },
+    {
+      name: 'every key of a schedule has its turn',
+      holds: 'After the quiet period no row of a data type with a schedule of a minute is older than that and a fetch.',
+      async look(world) {
+        const { rows } = await world.db.query<{ key: string; age: number | null }>(
+          `select k.key, extract(epoch from pgfresh.clock() - p.fetched_at)::float8 * 1000 as age
+           from public.places as k left join public.place as p on k.key = p.area || '|' || p.spot`,
+        );
+        for (const { key, age } of rows)
+          if (age === null || age > 60_000 + allowances.turn + world.lag)
+            world.journal.violated(
+              this.name,
+              { type: place.name, key },
+              `the row of place ${key} is ${age === null ? 'missing' : `${Math.round(age / 1000)} s old`}`,
+            );
       },
     },
     {
@@ -158,6 +180,9 @@ export function whenQuiet(): Invariant[] {
     },
   ];
 }
+
+const sees = (page: Page, type: string, key: string): boolean =>
+  page.looks.some((look) => look.type === type && comparedKey(type, look.key) === comparedKey(type, key));
 
 /** Whether jobs that were queued by hand have just used nearly all calls of the one source that has so few. */
 function isFull(world: World, type: string): boolean {

@@ -1,4 +1,4 @@
-import { registration, sources, types } from '../cast.ts';
+import { noPlaces, registration, sources, types } from '../cast.ts';
 import type { World } from '../world.ts';
 import { change } from './operation.ts';
 
@@ -8,7 +8,14 @@ export async function heal(world: World): Promise<void> {
   world.pausedSince.clear();
   world.hanging.clear();
   for (const proxy of world.proxies.values()) proxy.judge = () => 'pass';
-  await change(world, `update public.switch set value = 'open'`, `update public.listed set active = true`);
+  await change(
+    world,
+    `update public.switch set value = case name when 'gate' then 'open' else 'answers' end`,
+    `insert into public.listed select 'S' || n from generate_series(1, 6) as n on conflict (symbol) do update set active = true`,
+    `delete from public.places where key = any ('{${noPlaces.join(',')}}')`,
+    `update pgfresh.data_type_registry set gate_function = 'gate_of_rates' where data_type = 'rates' and gate_function is null`,
+    `update pgfresh.data_type_registry set refresh_strategy = 'scheduled', refresh_schedule = '* * * * *' where data_type = 'place' and refresh_strategy <> 'scheduled'`,
+  );
   world.wants.unlistedSince.clear();
   await change(
     world,

@@ -4,6 +4,7 @@ import { keyChanges } from './keys.ts';
 import { processChanges } from './processes.ts';
 import { providerChanges } from './provider.ts';
 import { rowChanges } from './rows.ts';
+import { scheduleChanges } from './schedules.ts';
 import { sourceChanges } from './sources.ts';
 import { typeChanges } from './types.ts';
 import { viewing } from './viewing.ts';
@@ -19,6 +20,7 @@ export const operations: readonly Operation[] = [
   ...sourceChanges,
   ...keyChanges,
   ...rowChanges,
+  ...scheduleChanges,
   ...byHand,
   ...providerChanges,
   ...processChanges,

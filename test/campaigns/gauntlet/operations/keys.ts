@@ -27,8 +27,22 @@ export const keyChanges: readonly Operation[] = [
     },
   },
   {
+    name: 'a key is deleted and added again',
+    weight: 1,
+    alone: 'keys',
+    lasts: 8,
+    async run(world) {
+      const key = world.pick(['S3', 'S4']);
+      world.journal.note(this.name, `${key} is deleted from the table of keys for a moment`, { type: 'quote', key });
+      await change(world, `delete from public.listed where symbol = '${key}'`);
+      await seconds(world.between(0.5, 6));
+      await change(world, `insert into public.listed values ('${key}') on conflict do nothing`);
+    },
+  },
+  {
     name: 'a viewer comes while a key is not listed',
     weight: 2,
+    alone: 'keys',
     lasts: 8,
     async run(world) {
       const key = world.pick(['S3', 'S4']);

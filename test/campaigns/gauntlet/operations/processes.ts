@@ -1,3 +1,4 @@
+import { allowances } from '../allowances.ts';
 import { processNames } from '../world.ts';
 import { cancelByHand, newKeys, queueByHand, seconds, type Operation } from './operation.ts';
 
@@ -17,6 +18,36 @@ export const processChanges: readonly Operation[] = [
       await world.replace(name, variant, 'stop');
       await seconds(8);
       await cancelByHand(world, 'profile');
+    },
+  },
+  {
+    name: 'deploy beside many ends',
+    weight: 2,
+    alone: 'processes',
+    lasts: 45,
+    async run(world) {
+      const { variant: runs } = world.processes.get('main')!;
+      const other = runs === 'blue' ? 'green' : 'blue';
+      world.journal.note(
+        this.name,
+        `the registry becomes ${other} and ${runs} again, while 150 jobs of gamma end, and some of alpha and beta`,
+        { source: 'gamma' },
+        { source: 'alpha' },
+        { source: 'beta' },
+      );
+      await queueByHand(world, 'news', newKeys('deploy', 150));
+      await queueByHand(world, 'rates', newKeys('deploy', 10));
+      await queueByHand(world, 'profile', newKeys('deploy', 10));
+      for (const variant of [other, runs] as const) {
+        const { exitCode, ms, output } = await world.deploy(variant);
+        if (exitCode !== '0' || ms > allowances.deployment + world.lag)
+          world.journal.violated(
+            'a deployment succeeds',
+            {},
+            `pgfresh migrate ended with ${exitCode} after ${Math.round(ms)} ms: ${output}`,
+          );
+      }
+      for (const type of ['news', 'rates', 'profile']) await cancelByHand(world, type);
     },
   },
   {

@@ -1,4 +1,4 @@
-import { shaken } from '../cast.ts';
+import { shaken, wide } from '../cast.ts';
 import { manners } from '../provider.ts';
 import { newKeys, queueByHand, seconds, type Operation } from './operation.ts';
 
@@ -29,6 +29,15 @@ export const providerChanges: readonly Operation[] = [
       const undo = world.provider.behave(source, manner);
       await seconds(world.between(8, 20));
       undo();
+    },
+  },
+  {
+    name: 'answers have other columns',
+    weight: 2,
+    lasts: 5,
+    async run(world) {
+      world.journal.note(this.name, '40 jobs of wide are queued, whose answers have any columns', { type: wide.name });
+      await queueByHand(world, wide.name, newKeys('wide', 40));
     },
   },
   {

@@ -102,6 +102,35 @@ export const typeChanges: readonly Operation[] = [
     },
   },
   {
+    name: 'a gate is removed and set',
+    weight: 1,
+    alone: 'types',
+    lasts: 8,
+    async run(world) {
+      world.journal.note(this.name, 'rates has no gate, then its own again', { type: 'rates' });
+      await change(world, `update pgfresh.data_type_registry set gate_function = null where data_type = 'rates'`);
+      await seconds(world.between(1, 6));
+      await change(
+        world,
+        `update pgfresh.data_type_registry set gate_function = 'gate_of_rates' where data_type = 'rates'`,
+      );
+    },
+  },
+  {
+    name: 'a staleness function loops',
+    weight: 1,
+    lasts: 20,
+    async run(world) {
+      world.journal.note(this.name, 'that of street does not return', { type: 'street' });
+      world.hanging.add('street');
+      await change(world, `update public.switch set value = 'loops' where name = 'staleness'`);
+      await seconds(world.between(8, 16));
+      world.journal.note(this.name, 'that of street returns again', { type: 'street' });
+      await change(world, `update public.switch set value = 'answers' where name = 'staleness'`);
+      world.hanging.delete('street');
+    },
+  },
+  {
     name: 'change a dependency',
     weight: 1,
     lasts: 8,

@@ -1,3 +1,4 @@
+import { typeNamed } from '../cast.ts';
 import { change, lookAtAny, newKeys, seconds, setRate, users, type Operation } from './operation.ts';
 
 /** What viewers do. */
@@ -36,6 +37,24 @@ export const viewing: readonly Operation[] = [
     },
   },
   {
+    // The five minutes of silence are longer than most campaigns.
+    name: 'have been silent for long',
+    weight: 1,
+    lasts: 1,
+    async run(world) {
+      const look = world.pick(world.sql.looks.filter(({ user, silent }) => users.includes(user) && !silent));
+      if (!look) return;
+      world.journal.note(this.name, `${look.user} has not been heard about ${look.type} ${look.key} for 290 s`, look);
+      world.sql.fallSilent(look.user, look.type, look.key, 290_000);
+      await change(
+        world,
+        `update pgfresh.active_subscriptions as s set last_seen_at = s.last_seen_at - interval '290 seconds'
+         from pgfresh.data_type_registry as r
+         where r.type_id = s.type_id and r.data_type = '${look.type}' and s.user_id = '${look.user}' and lower(s.key) = lower('${look.key}')`,
+      );
+    },
+  },
+  {
     name: 'look on a page',
     weight: 8,
     lasts: 1,
@@ -68,6 +87,29 @@ export const viewing: readonly Operation[] = [
       if (!look) return;
       world.journal.note(this.name, `page ${page.name} refreshes ${look.type} ${look.key}`, look);
       void page.refreshNow(look.type, look.key);
+    },
+  },
+  {
+    // Twice as many refreshes as there are calls, and most of them are of pairs with more viewers.
+    name: 'one viewer beside a crowd',
+    weight: 2,
+    alone: 'seats',
+    lasts: 75,
+    async run(world) {
+      const { name, keys } = typeNamed('seat');
+      const [crowded, alone] = [keys.slice(0, 6), keys.slice(6)];
+      world.journal.note(
+        this.name,
+        `four viewers look at each of ${crowded.join(', ')}, and hal at ${alone.join(', ')}`,
+        {
+          type: name,
+        },
+      );
+      for (const key of alone) await world.sql.look('hal', name, key);
+      for (const key of crowded) for (const user of ['ann', 'ben', 'cat', 'dov']) await world.sql.look(user, name, key);
+      await seconds(65);
+      for (const look of world.sql.looks.filter(({ type }) => type === name))
+        await world.sql.leave(look.user, look.type, look.key);
     },
   },
   {
