@@ -13,8 +13,8 @@ export class Proxy {
   /** Decides for every chunk of bytes. */
   judge: (chunk: Buffer, direction: Direction) => Verdict = () => 'pass';
 
-  /** Sees every chunk of bytes that a client sends; the socket tells the connections apart. */
-  listen: (chunk: Buffer, client: Socket) => void = () => {};
+  /** Sees every chunk of bytes that clients send. */
+  listen: (chunk: Buffer) => void = () => {};
 
   /** What becomes of the bytes that pass. */
   rewrite: (chunk: Buffer, direction: Direction) => Buffer = (chunk) => chunk;
@@ -64,7 +64,7 @@ export class Proxy {
 
   #carry(from: Socket, to: Socket, direction: Direction): void {
     from.on('data', (original: Buffer) => {
-      if (direction === 'to server') this.listen(original, from);
+      if (direction === 'to server') this.listen(original);
       const verdict = this.judge(original, direction);
       const chunk = this.rewrite(original, direction);
       if (verdict === 'pass') to.write(chunk);

@@ -52,8 +52,11 @@ export const allowances = {
   persists: 12_000,
   /** Attempts of a job that counted neither a retry nor a loss: put-backs are capped at five. */
   putBacks: 7,
-  /** Statements by which a connection writes one data type, whatever columns its answers have. */
-  writeStatements: 3,
+  /**
+   * Statements by which a process writes one data type. It learns one by one that each of eight columns may come, and
+   * may be missing; after that nothing is new.
+   */
+  writeStatements: 20,
   /** Calls beyond the bound of starvation: those handed out before, a round that has begun, repetitions. */
   callsBeyond: 12,
 } as const;

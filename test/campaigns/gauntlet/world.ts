@@ -85,7 +85,7 @@ export class World {
     for (const name of processNames) {
       const { proxy, url: proxied } = await Proxy.before(url);
       world.proxies.set(name, proxy);
-      proxy.listen = (chunk, client) => world.writeStatements.listen(chunk, client);
+      proxy.listen = (chunk) => world.writeStatements.listen(name, chunk);
       const own = join(folder, name);
       await mkdir(own, { recursive: true });
       const port = await freePort();
@@ -127,6 +127,7 @@ export class World {
       for (const [found] of msg?.matchAll(/PGF_[A-Z_]+/g) ?? []) this.codes.set(found, msg);
     });
     this.processes.set(name, running);
+    this.writeStatements.begin(name);
     await Promise.race([running.ready, wait(allowances.start, undefined, { ref: false })]);
     if (running.readyAt === undefined)
       this.journal.violated(

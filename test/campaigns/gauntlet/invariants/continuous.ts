@@ -113,11 +113,11 @@ export function continuous(): Invariant[] {
     noPairStarves(),
     {
       name: 'statements do not grow with answers',
-      holds: `A connection has at most ${allowances.writeStatements} statements that write a data type, whatever columns its answers have.`,
+      holds: `A process prepares at most ${allowances.writeStatements} statements that write a data type of eight optional columns.`,
       look(world) {
         const { most } = world.writeStatements;
         if (most > allowances.writeStatements)
-          world.journal.violated(this.name, { type: wide.name }, `a connection has prepared ${most} that write wide`);
+          world.journal.violated(this.name, { type: wide.name }, `a process has prepared ${most} that write wide`);
       },
     },
     {

@@ -36,8 +36,8 @@ export const providerChanges: readonly Operation[] = [
     weight: 2,
     lasts: 5,
     async run(world) {
-      world.journal.note(this.name, '40 jobs of wide are queued, whose answers have any columns', { type: wide.name });
-      await queueByHand(world, wide.name, newKeys('wide', 40));
+      world.journal.note(this.name, '60 jobs of wide are queued, whose answers have any columns', { type: wide.name });
+      await queueByHand(world, wide.name, newKeys('wide', 60));
     },
   },
   {
