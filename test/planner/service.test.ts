@@ -128,9 +128,20 @@ test('a warning that this process has told is not told again from its row, and n
   await scene.db.query(`select pgfresh.warn('no_worker', 'quote', 'quote: nobody fetches it', 'Start one.')`);
   const told = () => seen.flatMap((event) => (event.type === 'warning' ? [event.message] : []));
   await vi.waitFor(() => expect(told()).toContain('quote: nobody fetches it'));
+  for (const message of ['quote timed out twice', 'The source quote is left alone', 'no answer']) {
+    await scene.clock.advance('1 second');
+    await scene.db.query(`select pgfresh.warn('type_quarantined', 'quote', $1::text, 'Wait.')`, [message]);
+    await vi.waitFor(() => expect(told().at(-1)).toContain(message));
+  }
   await planner.stop();
   stop();
-  expect(told()).toEqual(['weather: no column', 'quote: nobody fetches it']);
+  expect(told()).toEqual([
+    'weather: no column',
+    'quote: nobody fetches it',
+    'quote timed out twice',
+    'The source quote is left alone',
+    'quote: no answer',
+  ]);
 });
 
 test('the planner does not wait for the disk, and nobody else on its connection is served like that', async () => {
