@@ -400,7 +400,11 @@ begin
       union all
       select o from pgfresh.breaker_obstacle(v_type, v_job, v_now) as o
       union all
-      select o from unnest(v_quarantine) as o where v_job.id is null);
+      -- A job waits for the end of a quarantine only if workers could not write its row.
+      select o from unnest(v_quarantine) as o
+      where v_job.id is null or (
+        select pgfresh.is_write_locked(r.tables[1]) from pgfresh.type_resolution as r where r.type_id = v_type.type_id
+      ));
     v_no_worker := pgfresh.worker_obstacle(v_type, v_now);
     if v_no_worker is not null then
       v_obstacles := v_obstacles

@@ -72,6 +72,28 @@ test('sound 14: a table that nobody can write keeps its type in quarantine, also
   expect(await probe(scene)).toBe(true);
 });
 
+test('sound 14: a job of a type in quarantine waits for its end only while workers cannot write its table', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.look('quote', ['A']);
+  await scene.tick();
+  const reason = () => scene.queue.value<string>(`pgfresh.explain_pair('quote', 'A') ->> 'reason'`);
+  await note(scene);
+  await note(scene);
+  // As a gate that hangs: workers do not ask it, and claim what is queued.
+  expect(await reason()).toBe('queued');
+  const other = await openSession(scene.queue.url);
+  for (const mode of ['share', 'access exclusive']) {
+    await other.query('begin');
+    await other.query(`lock table quote in ${mode} mode`);
+    expect(await reason()).toBe('quarantined');
+    await other.query('commit');
+  }
+  expect(await reason()).toBe('queued');
+  await scene.queue.claimOne();
+  expect(await reason()).toBe(null);
+});
+
 test('sound 14: an open transaction that deletes or renames a type stops no one who notes its timeouts or watches others', async () => {
   const scene = await PlannerScene.open();
   await scene.type('quote');
