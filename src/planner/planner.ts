@@ -154,7 +154,9 @@ export class Planner extends Service {
     for (const { code, subject, message, next, at } of rows) {
       this.#warnedUntil = at;
       if (this.#told.delete(JSON.stringify([code, subject, message]))) continue;
-      const isNamed = [`${subject}: `, `${subject} `, `The source ${subject} `].some((start) => message.startsWith(start));
+      const isNamed = [`${subject}: `, `${subject} `, `The source ${subject} `].some((start) =>
+        message.startsWith(start),
+      );
       const text = isNamed ? message : `${subject}: ${message}`;
       events.emit({ type: 'warning', code, subject, message: text, next, recorded: true });
     }

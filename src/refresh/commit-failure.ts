@@ -10,18 +10,21 @@ export type NextStep =
   | { readonly step: 'halves' }
   /** Something is locked or too slow: later, with the answers that are here. `shared` says that one of them may be it. */
   | { readonly step: 'later'; readonly shared: boolean }
+  /** The server, or one behind a table, does not write now: later, with the answers that are here. */
+  | { readonly step: 'wait'; readonly shared: boolean }
   /** It is this one. */
   | { readonly step: 'refuse'; readonly outcome: RefusalName };
 
 const repeats = 3;
 
-/** Whose fault a failure is: the connection's, the moment's, a lock's, the definition's, or that of one of the rows. */
-const blame: Readonly<Record<Failure, 'connection' | 'moment' | 'lock' | 'definition' | 'row'>> = {
+/** Whose fault a failure is: the connection's, the server's, the moment's, a lock's, the definition's, or that of one of the rows. */
+const blame: Readonly<Record<Failure, 'connection' | 'server' | 'moment' | 'lock' | 'definition' | 'row'>> = {
   connection: 'connection',
-  // A server that has become a standby, has no room or refuses the login may be well again in a moment.
-  readonly: 'connection',
-  resources: 'connection',
-  login: 'connection',
+  // A server that has become a standby, has no room or refuses the login may be well again in a moment. It may also be
+  // what a trigger or a foreign table of one data type depends on.
+  readonly: 'server',
+  resources: 'server',
+  login: 'server',
   deadlock: 'moment',
   serialization: 'moment',
   lock_timeout: 'lock',
@@ -42,6 +45,7 @@ export function afterFailure(error: unknown, jobs: number, repeated: number): Ne
   const failure = isLost(error) ? 'connection' : failureOf(error);
   const guilty = blame[failure];
   if (guilty === 'connection') return { step: 'again', counted: false };
+  if (guilty === 'server') return { step: 'wait', shared: jobs > 1 };
   if (guilty === 'lock') return { step: 'later', shared: jobs > 1 };
   if (guilty === 'moment' && repeated < repeats) return { step: 'again', counted: true };
   if (guilty === 'moment') return { step: 'refuse', outcome: 'interrupted' };

@@ -34,7 +34,7 @@ export interface EndedJob {
 /** What became of jobs that were to be ended. */
 export interface Ends {
   readonly ended: readonly EndedJob[];
-  /** Their end met a lock. Their answers are kept: end them again after a pause. */
+  /** Their end met a lock, or a server that does not write now. Their answers are kept: end them again after a pause. */
   readonly stuck: readonly ReadyJob[];
   /** Whether the whole table is locked, and not only rows of these. */
   readonly isTableLocked: boolean;
@@ -161,7 +161,7 @@ export class Commits {
           const refusal = new Refusal(next.outcome, problemOf(error), { cause: error });
           return this.#turnBack(run, refused(good, refusal));
         }
-        if (next.step === 'later') {
+        if (next.step === 'later' || next.step === 'wait') {
           run.misses++;
           run.lockTimeoutMs = shortLockTimeoutMs;
           if (failureOf(error) === 'statement_timeout') run.statementTimeoutMs = shortStatementTimeoutMs;
@@ -287,6 +287,7 @@ export class Commits {
           await pauseOrGiveUp(pause, run.signal, error);
           continue;
         }
+        if (next.step === 'wait') return keepAll(run, bad, error);
         if (next.step === 'later') run.lockTimeoutMs = shortLockTimeoutMs;
         if (bad.length > 1) {
           const middle = Math.ceil(bad.length / 2);
@@ -331,6 +332,13 @@ export class Commits {
 
 function refused(good: readonly Good[], refusal: Refusal): Bad[] {
   return good.map(({ job, cost, answer, ready }) => ({ job, cost, refusal, answer, ready }));
+}
+
+/** The database itself does not write: nothing can be booked before it does, so everything is kept until then. */
+function keepAll(run: Run, bad: readonly Bad[], error: unknown): void {
+  if (run.signal.aborted) throw error;
+  const now = performance.now();
+  run.stuck.push(...bad.map(({ ready }) => ({ ...ready, stuckSince: ready.stuckSince ?? now })));
 }
 
 function isOverdue({ stuckSince }: ReadyJob, now: number): boolean {

@@ -48,7 +48,7 @@ export async function evictRows(
     } catch (error) {
       const next = afterFailure(error, size, Infinity);
       // Busy, gone, or without the right to: the next time tries again.
-      if (next.step === 'again' || next.step === 'later') throw error;
+      if (next.step === 'again' || next.step === 'later' || next.step === 'wait') throw error;
       if (next.step === 'refuse' && ['config', 'interrupted'].includes(next.outcome)) throw error;
       if (size > 1) {
         size = Math.ceil(size / 2);

@@ -30,7 +30,9 @@ describe('after a failed commit', () => {
     ['40P01', 5, 3, { step: 'refuse', outcome: 'interrupted' }],
     ['42P01', 5, 0, { step: 'refuse', outcome: 'config' }],
     ['42501', 5, 0, { step: 'refuse', outcome: 'config' }],
-    ['25006', 5, 9, { step: 'again', counted: false }],
+    ['25006', 5, 9, { step: 'wait', shared: true }],
+    ['53100', 1, 9, { step: 'wait', shared: false }],
+    ['28P01', 1, 0, { step: 'wait', shared: false }],
     ['57P01', 5, 9, { step: 'again', counted: false }],
   ])('%s of %i jobs, repeated %i times', (code, jobs, repeated, next) => {
     expect(afterFailure(sqlState(code), jobs, repeated)).toEqual(next);
@@ -97,6 +99,43 @@ describe('a commit', () => {
     expect((await ending).ended.map(({ outcome }) => outcome)).toEqual(['fresh', 'fresh']);
     expect(scene.provider.asked).toHaveLength(2);
     expect(await scene.value(`select sum(retries)::int from pgfresh.history_succeeded`)).toBe(0);
+  });
+
+  it.each(['53100', '28P01', '25006'])(
+    'sound 2: refused with %s by what one row depends on keeps its answer, and fails as busy when that lasts',
+    async (code) => {
+      const scene = await RefreshScene.open();
+      await scene.db.query(`
+        create function public.full() returns trigger language plpgsql as $$
+          begin if new.symbol = 'B' then raise 'no' using errcode = '${code}'; end if; return new; end $$;
+        create trigger full_disk before insert on public.quote for each row execute function public.full();`);
+      for (const key of ['A', 'B', 'C']) scene.quote(key, 1);
+      const { type, jobs } = await ready(scene, ['A', 'B', 'C']);
+      const commits = new Commits(scene.db, scene.queue);
+      const { ended, stuck } = await commits.end(type, jobs, signal);
+      expect(ended.map(({ job, outcome }) => `${job.key} ${outcome}`).toSorted()).toEqual(['A fresh', 'C fresh']);
+      const late = stuck.map((one) => ({ ...one, stuckSince: one.stuckSince! - lockPatienceMs - 1 }));
+      const last = await commits.end(type, late, signal);
+      expect(last.ended.map(({ job, outcome }) => `${job.key} ${outcome}`)).toEqual(['B busy']);
+      expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(3);
+      expect(await scene.value(`select state = 'w' and retries = 1 from pgfresh.job`)).toBe(true);
+      expect(scene.provider.asked).toHaveLength(3);
+    },
+  );
+
+  it('sound 2: of a server that is read-only keeps the answers until it is not, however long that lasts', async () => {
+    const scene = await RefreshScene.open();
+    scene.quote('A', 1);
+    scene.provider.json('/quote/B', {}, 500);
+    const { type, jobs } = await ready(scene, ['A', 'B']);
+    const standby = openDatabase(`${scene.url}?options=${encodeURIComponent('-c default_transaction_read_only=on')}`);
+    const { stuck } = await new Commits(standby, scene.queue).end(type, jobs, signal);
+    const late = stuck.map((one) => ({ ...one, stuckSince: one.stuckSince! - lockPatienceMs - 1 }));
+    const still = await new Commits(standby, scene.queue).end(type, late, signal);
+    expect([still.ended, still.stuck.length]).toEqual([[], 2]);
+    const { ended } = await new Commits(scene.db, scene.queue).end(type, still.stuck, signal);
+    expect(ended.map(({ job, outcome }) => `${job.key} ${outcome}`)).toEqual(['A fresh', 'B http_5xx']);
+    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(2);
   });
 
   it('sound 2: that finds its table locked keeps the answers, and fails as busy when that lasts', async () => {
