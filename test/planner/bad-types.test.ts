@@ -223,6 +223,37 @@ test('sound 14: keys that are gone and cannot be asked for again cost only their
   await planner.stop();
 });
 
+test('sound 14: subscriptions are cleaned up and jobs reviewed beside a table of keys that hangs', async () => {
+  const scene = await PlannerScene.open();
+  await scene.db.query(`
+    create table public.trouble (planted boolean);
+    create function public.hangs() returns boolean language plpgsql volatile as $$
+      begin if exists (select from public.trouble) then perform pg_sleep(60); end if; return true; end $$;
+    create table public.listed (key text primary key);
+    insert into public.listed values ('A'), ('B');
+    create view public.bad_keys as select key from public.listed where (select public.hangs());
+    grant select on public.trouble, public.listed, public.bad_keys to pgfresh_evaluator`);
+  await scene.type('bad', { columns: { key_table: `'bad_keys'`, key_table_column: `'key'` } });
+  await scene.type('quote', { columns: { key_table: `'listed'`, key_table_column: `'key'` } });
+  // No one looks at the bad type.
+  for (const name of ['bad', 'quote'])
+    await scene.db.query(`select pgfresh.queue_refreshes($1::text, array['A', 'B'])`, [name]);
+  await scene.look('quote', ['A', 'B']);
+  await scene.tick();
+  await scene.clock.advance('10 minutes');
+  await scene.db.query(`update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock() where key = 'A'`);
+  await scene.db.query(`delete from public.listed where key = 'B'; insert into public.trouble values (true)`);
+  const planner = await openSession(scene.queue.url);
+  await planner.query(`set statement_timeout = '500ms'`);
+  const cleanUp = async () =>
+    (await planner.query<{ said: object }>('select pgfresh.cleanup_stale_subscriptions() as said'))[0]!.said;
+  expect(await cleanUp()).toEqual({ removed: 1, nodes: 0 });
+  expect(await quarantined(scene)).toEqual([]);
+  expect(await cleanUp()).toEqual({ removed: 0, nodes: 0 });
+  expect(await quarantined(scene)).toEqual(['bad']);
+  expect(await scene.open()).toEqual(['bad A 0', 'bad B 0', 'quote A 1']);
+});
+
 test('sound 14: a type that is only slow does not stay in quarantine', async () => {
   const scene = await PlannerScene.open();
   await scene.db.query(`create function public.slow(timestamptz, interval) returns boolean language plpgsql stable as $$
