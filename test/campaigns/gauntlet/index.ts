@@ -238,7 +238,7 @@ class Run {
         world.journal.violated(
           `bystanders get their ${what}`,
           {},
-          `page ${page.name} got no ${what} of ${bystander.name} ${key} within ${limit[what]} ms${seen[what] ? `, but after ${Math.round(seen[what])}` : ''}; under way: ${[...this.#underWay.keys()].map(({ name }) => name).join(', ')}`,
+          `page ${page.name} got no ${what} of ${bystander.name} ${key} within ${Math.round(limit[what])} ms${seen[what] ? `, but after ${Math.round(seen[what])}` : ''}; under way: ${[...this.#underWay.keys()].map(({ name }) => name).join(', ')}`,
         );
   }
 

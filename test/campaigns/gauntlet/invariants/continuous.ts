@@ -121,6 +121,17 @@ export function continuous(): Invariant[] {
       },
     },
     {
+      name: 'nothing deadlocks',
+      holds: 'PostgreSQL has had to end no transaction because two waited for each other.',
+      async look(world) {
+        const { rows } = await world.db.query<{ deadlocks: string }>(
+          'select deadlocks from pg_stat_database where datname = current_database()',
+        );
+        const count = Number(rows[0]!.deadlocks);
+        if (count > 0) world.journal.violated(this.name, {}, `${count} so far`);
+      },
+    },
+    {
       name: 'the planner ticks',
       holds: 'While a planner runs, ticks go on, whatever is locked or hangs.',
       async look(world) {
