@@ -1,3 +1,4 @@
+import { timeText } from '../config/index.ts';
 import type { ColumnChange, Overridden, RegistryDiff, TypeProblem } from '../registry/index.ts';
 import type { JobDiff } from '../schedule/index.ts';
 
@@ -77,7 +78,7 @@ export function jobLines({ added, changed, disabled }: JobReport): string[] {
 
 function overrideLine({ name, column, value, configured, by, at, reason }: Overridden): string {
   const why = reason === null ? '' : `: ${reason}`;
-  return `! source ${name}: ${column} is ${value}, set by ${by} at ${new Date(at).toISOString()}${why}; the configuration says ${configured}\n  Next: Run "pgfresh source clear ${name}" to follow the configuration.`;
+  return `! source ${name}: ${column} is ${value}, set by ${by} at ${timeText(at)}${why}; the configuration says ${configured}\n  Next: Run "pgfresh source clear ${name}" to follow the configuration.`;
 }
 
 function changeLines(what: string, { name, changes }: Changes): string[] {

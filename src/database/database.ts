@@ -42,7 +42,7 @@ export class Database implements LimitedQueryable {
   readonly #random: () => number;
   readonly #silenceMs: number;
   readonly #statementTimeoutMs: number;
-  readonly #sending: { readonly isPipelined: boolean; readonly silenceMs: number };
+  readonly #isPipelined: boolean;
   readonly #client: pg.ClientConfig;
   /** Whether the server can limit a whole transaction, as it does from 17 on; known once a session is open. */
   #hasTransactionTimeout = false;
@@ -55,12 +55,12 @@ export class Database implements LimitedQueryable {
     this.#client = clientConfig(options.url, options.applicationName);
     this.#events = options.events;
     this.#random = options.random ?? Math.random;
-    this.#sending = { isPipelined: options.pipelined ?? false, silenceMs };
+    this.#isPipelined = options.pipelined ?? false;
     this.#pool = new pg.Pool({
       ...this.#client,
       max: poolSize,
       types: numbers,
-      pipeline: options.pipelined ?? false,
+      pipeline: this.#isPipelined,
       connectionTimeoutMillis: 10_000,
       // What is done every minute finds a session that knows its statements: a new one plans all of them first.
       idleTimeoutMillis: 90_000,
@@ -86,7 +86,13 @@ export class Database implements LimitedQueryable {
     const onError = (): void => {};
     client.on('error', onError);
     try {
-      if (limits) return await sendLimited<Row>(client, statement, values, limits, this.#sending);
+      if (limits) {
+        return await sendLimited<Row>(client, statement, values, limits, {
+          isPipelined: this.#isPipelined,
+          silenceMs: this.#silenceMs,
+          hasTransactionTimeout: this.#hasTransactionTimeout,
+        });
+      }
       return (await send<Row>(client, statement, values)).rows;
     } catch (error) {
       // A session that keeps to its limits is kept too: a new one plans everything first, and takes longer for it.

@@ -1,12 +1,15 @@
 import type pg from 'pg';
 import { isTimeout } from './failure.ts';
 import { send, type Statement, type StatementLimits } from './query.ts';
+import { transactionLimits } from './transaction.ts';
 
 interface Sending {
   /** Whether the connection sends statements without waiting for the answers to those before. */
   readonly isPipelined: boolean;
   /** How long the server may say nothing after it should have cancelled the statement. */
   readonly silenceMs: number;
+  /** Whether the server can limit a whole transaction. */
+  readonly hasTransactionTimeout: boolean;
 }
 
 /**
@@ -18,11 +21,16 @@ export async function sendLimited<Row extends object>(
   statement: Statement,
   values: readonly unknown[] | undefined,
   { lockTimeoutMs, statementTimeoutMs }: StatementLimits,
-  { isPipelined, silenceMs }: Sending,
+  { isPipelined, silenceMs, hasTransactionTimeout }: Sending,
 ): Promise<Row[]> {
   const within = { withinMs: statementTimeoutMs + silenceMs };
-  const limits = `set local lock_timeout = ${Math.round(lockTimeoutMs)}; set local statement_timeout = ${Math.round(statementTimeoutMs)}`;
-  const begin = (): Promise<unknown> => send(client, `begin; ${limits}`, [], within);
+  const opening = [
+    'begin',
+    `set local lock_timeout = ${Math.round(lockTimeoutMs)}`,
+    `set local statement_timeout = ${Math.round(statementTimeoutMs)}`,
+    ...transactionLimits(hasTransactionTimeout ? within.withinMs : undefined),
+  ];
+  const begin = (): Promise<unknown> => send(client, opening.join('; '), [], within);
   const run = (): Promise<pg.QueryResult<Row>> => send<Row>(client, statement, values, within);
   const commit = (): Promise<unknown> => send(client, 'commit', [], within);
   try {

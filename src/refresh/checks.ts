@@ -1,3 +1,4 @@
+import { timeText } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { canonicalKey, validated, type AnswerContext } from '../registry/index.ts';
 import type { HttpAnswer } from '../sources/index.ts';
@@ -56,7 +57,7 @@ export async function checkAnswer(
   for (const row of rows) requireKey(type, row, context);
   onPassed('key', () => context.key);
   const newest = requireSourceTime(type, rows, context.now);
-  onPassed('source timestamp', () => newest?.toISOString().replace(/\.\d+Z$/, 'Z') ?? 'the data type has none');
+  onPassed('source timestamp', () => (newest ? timeText(newest) : 'the data type has none'));
   const writable = distinct(
     type,
     rows.map((row) => prepared(type, row, context)),
@@ -165,7 +166,7 @@ function requireSourceTime(
     const time = value instanceof Date ? value.getTime() : typeof value === 'string' ? Date.parse(value) : Number.NaN;
     if (Number.isNaN(time)) throw new Refusal('schema', `${column} is ${JSON.stringify(value)}, expected a time`);
     if (time > now.getTime() + aheadMs)
-      throw new Refusal('sanity', `${column} is ${new Date(time).toISOString()}, more than a day ahead`);
+      throw new Refusal('sanity', `${column} is ${timeText(new Date(time))}, more than a day ahead`);
     newest = Math.max(newest, time);
   }
   return new Date(newest);

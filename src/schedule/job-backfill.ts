@@ -1,3 +1,4 @@
+import { timeText } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import { parseCron } from './cron.ts';
@@ -53,7 +54,7 @@ export async function backfillJob(db: Queryable, name: string, options: Backfill
     throw refused(`The job ${name} has no slots that could be run later: it runs a time after its last run`);
   if (from >= until)
     throw refused(
-      `The time must begin before it ends, and before now; it is from ${from.toISOString()} to ${until.toISOString()}`,
+      `The time must begin before it ends, and before now; it is from ${timeText(from)} to ${timeText(until)}`,
     );
   const before = new Date(from.getTime() - 1);
   const all = nextSlots(parseCron(job.schedule), job.timezone, before, mostSlots + 1, until);

@@ -96,6 +96,18 @@ describe('migrate', () => {
     expect((await pgfresh('migrate')).stdout).toBe(lines);
   });
 
+  it('truth 24: tells what an operator has set, by whom, when and why, and leaves it', async () => {
+    await configure(quote, profile);
+    await pgfresh('migrate');
+    await pgfresh('source', 'set', 'market', 'rate_limit_per_minute', '120', '--reason', 'incident 7');
+    for (const args of [['migrate', '--dry-run'], ['migrate']])
+      expect((await pgfresh(...args)).stdout).toMatch(
+        /^! source market: rate_limit_per_minute is 120, set by \S+ at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: incident 7; the configuration says 300\n {2}Next: Run "pgfresh source clear market" to follow the configuration\.$/m,
+      );
+    await pgfresh('source', 'clear', 'market');
+    expect((await pgfresh('migrate')).stdout).toBe('Nothing to do: the database is up to date.\n');
+  });
+
   it('tells what has drifted, and leaves it', async () => {
     await configure(quote, profile);
     await pgfresh('migrate');

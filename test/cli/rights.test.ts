@@ -68,7 +68,7 @@ describe('truth 19: before the first migration', () => {
     const findings = await check(url.href);
     expect(about(findings, 'API keys of market')).toMatchObject(lackingKeys);
     const [pending, lack, ...rest] = about(findings, 'migrations');
-    expect([pending!.state, rest]).toEqual(['warning', []]);
+    expect([pending, rest]).toMatchObject([{ state: 'warning', next: 'Run "pgfresh migrate".' }, []]);
     expect(lack).toMatchObject({ state: 'fatal', code: 'PGF_DATABASE_RIGHTS' });
     expect(lack!.next).toMatch(/^Run as a superuser or a role with CREATEROLE: create role pgfresh_worker nologin; /);
     // What it says is enough.
@@ -126,6 +126,21 @@ describe('a login of its own', () => {
       { next: `Run: grant select, insert, update on public.quote to ${worker.name};` },
     ]);
     expect((await check(gateway.url)).filter(({ state }) => state === 'fatal')).toEqual([]);
+  });
+
+  it('truth 19: check of a login that may run nothing says how it gets a role', async () => {
+    const { name, url } = await createLogin(owner);
+    await openDatabase(owner, { poolSize: 1 }).query(
+      `grant usage on schema pgfresh to ${name}; grant select on pgfresh.migrations to ${name}`,
+    );
+    expect(about(await check(url), 'login')).toEqual([
+      {
+        name: 'login',
+        state: 'warning',
+        detail: `${name} may run none of the roles`,
+        next: `Run "pgfresh migrate --grants worker=${name}" with the login that owns the schema; other roles: docs/database.md.`,
+      },
+    ]);
   });
 
   it('truth 18: gets what it needs by --grants, printed or applied', async () => {

@@ -301,6 +301,13 @@ describe('truth 17: every transaction has limits of its own', () => {
     expect(inside).toMatchObject({ idle: '30s', whole: inside!.knows ? '65s' : null });
   });
 
+  it.each([false, true])('a statement with limits of its own has these too, pipelined: %s', async (pipelined) => {
+    const limited = openDatabase(url, { poolSize: 1, pipelined, silenceMs: 4_000 });
+    const [inside] = await limited.query<Limits>(limits, [], { lockTimeoutMs: 100, statementTimeoutMs: 1_000 });
+    expect(inside).toMatchObject({ idle: '30s', whole: inside!.knows ? '5s' : null });
+    expect(await limited.query<Limits>(limits)).toMatchObject([{ idle: '0', whole: inside!.knows ? '0' : null }]);
+  });
+
   it('a session that was ended for its silence is a lost connection, and the work is done again', async () => {
     let runs = 0;
     await database.transact('test', async (tx) => {

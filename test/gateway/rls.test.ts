@@ -420,7 +420,11 @@ describe('a role', () => {
     expect((await check(stranger))[0]).toMatchObject({ next: `Run: grant pgfresh_viewer to ${stranger};` });
     expect((await check(mighty))[0]).toMatchObject({ next: expect.stringContaining('BYPASSRLS') as string });
     expect(await examineGateway(scene.db, { gateway: { jwt: { userClaim: 'sub' } } })).toContainEqual(
-      expect.objectContaining({ name: 'data type holding', code: 'PGF_LIVE_PRIVATE' }),
+      expect.objectContaining({
+        name: 'data type holding',
+        code: 'PGF_LIVE_PRIVATE',
+        next: 'Set gateway.rls in the configuration; docs/gateway.md shows how.',
+      }),
     );
   });
 

@@ -286,6 +286,38 @@ it('truth 26: answers what is not there and what breaks with a code and a next s
   expect(await (await fetch(`${server.url}/metrics`)).text()).toContain('pgfresh_events_total{type="http.failed"} 1');
 });
 
+it('truth 26: refuses whoever lacks the token, or names another server, with a code and a next step', async () => {
+  const { server } = await start();
+  const token = await fetch(`${server.url}/things`, { method: 'POST' });
+  expect([token.status, token.headers.get('www-authenticate'), await token.json()]).toEqual([
+    401,
+    'Bearer',
+    {
+      error: {
+        code: 'PGF_HTTP_TOKEN',
+        message: 'This needs the token of the server.',
+        next: expect.stringMatching(/^Send "Authorization: Bearer <token>"; .*PGFRESH_TOKEN/) as string,
+      },
+    },
+  ]);
+  const upgrade = { host: 'evil.example', connection: 'upgrade', upgrade: 'websocket' };
+  for (const headers of [{ host: 'evil.example' }, upgrade]) {
+    const foreign = await ask(`${server.url}/livez`, headers);
+    expect([foreign.status, JSON.parse(foreign.body)]).toEqual([
+      403,
+      {
+        error: {
+          code: 'PGF_HTTP_HOST',
+          message: 'The host "evil.example" is not one of the names of this server.',
+          next: expect.stringContaining('PGFRESH_ALLOWED_HOSTS') as string,
+        },
+      },
+    ]);
+  }
+  const nowhere = await ask(`${server.url}/nope`, { connection: 'upgrade', upgrade: 'websocket' });
+  expect([nowhere.status, JSON.parse(nowhere.body)]).toMatchObject([404, { error: { code: 'PGF_HTTP_NOT_FOUND' } }]);
+});
+
 it('stops although a client keeps its connection open', async () => {
   const { server } = await start();
   const { port, hostname } = new URL(server.url);

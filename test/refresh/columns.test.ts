@@ -87,19 +87,27 @@ describe('truth 26: check of a data type without row', () => {
   const mismatches = async (changes: object) =>
     (await examineFetchers(database, configured(changes)))
       .filter(({ code }) => code === 'PGF_ROW_MISMATCH')
-      .map(({ state, detail }) => [state, detail]);
+      .map(({ state, detail, next }) => [state, detail, next]);
 
   it('sees a renamed column, and one that is needed and not filled in', async () => {
     await syncRegistry(database, configured({}), new Events());
     expect(await mismatches({ schema, rows })).toEqual([]);
     await database.query('alter table public.quote rename column price to prices');
     expect(await mismatches({ schema, rows })).toEqual([
-      ['fatal', 'rows fills in price, and public.quote has no such column; did you mean "prices"?'],
+      [
+        'fatal',
+        'rows fills in price, and public.quote has no such column; did you mean "prices"?',
+        'Add the column to public.quote, or correct rows of the data type.',
+      ],
     ]);
     await database.query('alter table public.quote rename column prices to price');
     await database.query('alter table public.quote add column exchange text not null');
     expect(await mismatches({ schema, rows })).toEqual([
-      ['warning', 'column exchange of public.quote is not null and has no default, and rows does not fill it in'],
+      [
+        'warning',
+        'column exchange of public.quote is not null and has no default, and rows does not fill it in',
+        'Fill it in, or give the column a default.',
+      ],
     ]);
     await database.query('alter table public.quote drop column exchange');
   });

@@ -48,7 +48,12 @@ describe('the examination', () => {
   it('shows that the configuration differs', async () => {
     await sync({});
     expect(await examine({ ttl: '1h' })).toMatchObject([
-      { name: 'registry', state: 'warning', detail: expect.stringMatching(/differs .*: data type quote$/) as string },
+      {
+        name: 'registry',
+        state: 'warning',
+        detail: expect.stringMatching(/differs .*: data type quote$/) as string,
+        next: 'Run "pgfresh migrate".',
+      },
     ]);
     expect(await examine({ name: 'other' })).toMatchObject([
       { detail: expect.stringMatching(/: data type other, data type quote \(removed\)$/) as string },
@@ -162,7 +167,7 @@ describe('the schema of a row', () => {
       'a column that may be null in it',
       z.object({ ...fine, count: z.int().nullable() }),
       /column count of wide is not null, and the schema allows null$/,
-      /null/,
+      /^Do not allow null for the field count, or drop the column's not null\.$/,
     ],
     [
       'a domain that may be null in it',

@@ -178,13 +178,29 @@ it('pgfresh check looks at functions, handlers, times and zones, and names each 
     insert into pgfresh.scheduled_jobs (name, kind, function_name, schedule, timezone) values ('never', 'handler', 'handled', '0 0 30 2 *', 'UTC'), ('nowhere', 'handler', 'handled', '@daily', 'Mars/Olympus');
     alter table pgfresh.scheduled_jobs enable trigger b_complete_job`);
   const findings = await examineJobs(db, wanted([{ ...clean, retries: 1 }]));
-  const found = Object.fromEntries(findings.map(({ name, state, code, detail }) => [name, [state, code, detail]]));
+  const found = Object.fromEntries(
+    findings.map(({ name, state, code, detail, next }) => [name, [state, code, detail, next]]),
+  );
+  const noHandler = [
+    'this configuration has no handler "handled"',
+    'Define the job in pgfresh.config.ts, or disable its row.',
+  ];
   expect(findings[0]!.detail).toMatch(/^\d+ jobs, 4 of them can not run$/);
   expect(found).toMatchObject({
-    'job brief': ['fatal', 'PGF_JOB_INVALID', expect.stringContaining('there is no function')],
-    'job handled': ['fatal', 'PGF_JOB_INVALID', 'this configuration has no handler "handled"'],
-    'job never': ['fatal', 'PGF_JOB_INVALID', 'this configuration has no handler "handled"'],
-    jobs: ['warning', undefined, expect.stringContaining('the database differs from the configuration: clean')],
+    'job brief': [
+      'fatal',
+      'PGF_JOB_INVALID',
+      expect.stringContaining('there is no function'),
+      'Create it, or correct function_name.',
+    ],
+    'job handled': ['fatal', 'PGF_JOB_INVALID', ...noHandler],
+    'job never': ['fatal', 'PGF_JOB_INVALID', ...noHandler],
+    jobs: [
+      'warning',
+      undefined,
+      expect.stringContaining('the database differs from the configuration: clean'),
+      'Run "pgfresh migrate".',
+    ],
   });
   const withHandler = Object.fromEntries(
     (await examineJobs(db, wanted([clean, handled]))).map(({ name, code }) => [name, code]),
