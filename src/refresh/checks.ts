@@ -1,4 +1,3 @@
-import { timeText } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { canonicalKey, validated, type AnswerContext } from '../registry/index.ts';
 import type { HttpAnswer } from '../sources/index.ts';
@@ -152,6 +151,11 @@ function requireNoOtherKey({ keyColumns, normalise }: RefreshType, value: unknow
 
 // A time far ahead would keep out everything that comes after it.
 const aheadMs = 86_400_000;
+
+/** As every command shows a time: to the second. */
+function timeText(time: Date): string {
+  return time.toISOString().replace(/\.\d+Z$/, 'Z');
+}
 
 /** The newest of them. */
 function requireSourceTime(
