@@ -58,5 +58,5 @@ export const allowances = {
    */
   writeStatements: 20,
   /** Calls beyond the bound of starvation: those handed out before, a round that has begun, repetitions. */
-  callsBeyond: 12,
+  callsBeyond: 8,
 } as const;

@@ -37,7 +37,7 @@ export const sources = {
   /** A low rate, and every call is redirected once. */
   detour: { rate: 10 },
   /** Of one data type with more viewers than calls. */
-  crowded: { rate: 120 },
+  crowded: { rate: 60 },
   /** Of the data type with a schedule. */
   rounds: { concurrency: 3 },
   /** Never touched by an operation: whoever is slow here was hurt by what concerns others. */
@@ -84,7 +84,7 @@ export const types: readonly TypeCast[] = [
   },
   { name: 'extra', source: 'extra', ttlSeconds: 30, keys: numbered('e', 2) },
   { name: 'detour', source: 'detour', ttlSeconds: 40, keys: ['way'] },
-  { name: 'seat', source: 'crowded', ttlSeconds: 3, keys: numbered('seat', 20), isApart: true },
+  { name: 'seat', source: 'crowded', ttlSeconds: 3, keys: numbered('seat', 15), isApart: true },
 ];
 /** Data types that are looked at; a profile comes because its quote needs it. */
 export const viewedTypes = types.filter(({ name, isApart }) => name !== 'profile' && !isApart);

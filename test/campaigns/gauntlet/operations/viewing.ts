@@ -90,11 +90,11 @@ export const viewing: readonly Operation[] = [
     },
   },
   {
-    // More refreshes than there are calls, and most of them are of pairs with more viewers.
+    // Whenever calls are free, eleven at a time, more pairs than that wait that have more viewers.
     name: 'one viewer beside a crowd',
     weight: 2,
     alone: 'seats',
-    lasts: 75,
+    lasts: 95,
     async run(world) {
       const { name, keys } = typeNamed('seat');
       const [crowded, alone] = [keys.slice(0, -2), keys.slice(-2)];
@@ -107,7 +107,7 @@ export const viewing: readonly Operation[] = [
       );
       for (const key of alone) await world.sql.look('hal', name, key);
       for (const key of crowded) for (const user of ['ann', 'ben', 'cat']) await world.sql.look(user, name, key);
-      await seconds(65);
+      await seconds(85);
       for (const look of world.sql.looks.filter(({ type }) => type === name))
         await world.sql.leave(look.user, look.type, look.key);
     },
