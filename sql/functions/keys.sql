@@ -110,14 +110,22 @@ comment on function pgfresh.make_pairs(int, text[]) is
   'Adds those pairs of a data type that are not there yet, and waits for nobody. Returns the keys of those that it '
   'left out, because another transaction has added them and is still open.';
 
+create or replace function pgfresh.has_key_rules(p_type pgfresh.data_type_registry) returns boolean
+language sql immutable parallel safe
+as $$
+  select p_type.key_table is not null or p_type.key_pattern is not null or p_type.normalise <> 'none'
+    or cardinality(p_type.key_columns) > 1
+$$;
+comment on function pgfresh.has_key_rules(pgfresh.data_type_registry) is
+  'Whether a text can be no key of the data type. A part of the planner.';
+
 create or replace function pgfresh.unlisted_keys(p_type pgfresh.data_type_registry, p_keys text[]) returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 as $$
 begin
-  if p_type.key_table is null and p_type.key_pattern is null and p_type.normalise = 'none'
-      and cardinality(p_type.key_columns) = 1 then
+  if not pgfresh.has_key_rules(p_type) then
     return '{}';
   end if;
   return array(

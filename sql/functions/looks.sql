@@ -74,17 +74,18 @@ set jit = off
 as $$
 declare
   v_looks pgfresh.look[] := array(
-    select row(l.type_id, l.key, p.ctid, l.job_id, l.due_at, l.next_at, l.priority,
+    select row(l.type_id, l.key, coalesce(l.place, p.ctid), l.job_id, l.due_at, l.next_at, l.priority,
       l.changed, l.row_at, l.stale_at, l.waits_for)::pgfresh.look
     from unnest(p_looks) as l
-    cross join lateral (
+    left join lateral (
       select p.ctid
       from pgfresh.pairs as p
-      where p.type_id = l.type_id and p.key = l.key
+      where l.place is null and p.type_id = l.type_id and p.key = l.key
         and p.job_id is not distinct from l.job_id
         and (p.due_at = l.due_at or l.due_at is null)
       for update skip locked
-    ) as p
+    ) as p on true
+    where l.place is not null or p.ctid is not null
   );
 begin
   delete from pgfresh.due as d

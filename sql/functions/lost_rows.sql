@@ -39,7 +39,7 @@ comment on function pgfresh.has_row(int, text) is
   check raises, would be fetched in a loop: that is done once per TTL.
 */
 create or replace function pgfresh.note_lapses(
-  p_type pgfresh.data_type_registry, p_looks pgfresh.look[], p_found boolean[], p_now timestamptz)
+  p_type pgfresh.data_type_registry, p_looks pgfresh.look[], p_now timestamptz)
 returns table (key text, place tid, until timestamptz)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -66,9 +66,8 @@ begin
         else 1
       end as lapses
     from (
-      select l.key, l.row_at, l.stale_at, p_found[l.ordinal] as found, p.pair
-      from unnest(p_looks) with ordinality as l(type_id, key, place, job_id, due_at, next_at, priority,
-        changed, row_at, stale_at, waits_for, ordinal)
+      select l.key, l.row_at, l.stale_at, case when l.changed is not null then l.row_at is not null end as found, p.pair
+      from unnest(p_looks) as l
       cross join lateral (
         select p as pair
         from pgfresh.pairs as p
@@ -139,6 +138,6 @@ begin
 end
 $$;
 comment on function pgfresh.note_lapses(
-  pgfresh.data_type_registry, pgfresh.look[], boolean[], timestamptz) is
+  pgfresh.data_type_registry, pgfresh.look[], timestamptz) is
   'Decides about pairs that are stale although they should not be: until when each is left alone, or null if it is '
   'fetched now. Pairs that somebody else has locked are left out. A part of the planner.';

@@ -20,22 +20,19 @@ comment on function pgfresh.priority_of(pgfresh.data_type_registry, int) is
   'The priority of a pair with so many viewers: '
   'their number, or below the type''s ui_threshold its background_priority.';
 
-create or replace function pgfresh.add_counts(p_one jsonb, p_other jsonb) returns jsonb
+create or replace function pgfresh.add_counts(variadic p_counts jsonb[]) returns jsonb
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
-  select coalesce(jsonb_object_agg(key, total), '{}')
+  select coalesce(jsonb_object_agg(t.key, t.total), '{}')
   from (
-    select key, sum(value::numeric) as total
-    from (
-      select * from jsonb_each_text(p_one)
-      union all
-      select * from jsonb_each_text(p_other)
-    ) as c
-    group by key
+    select e.key, sum(e.value::numeric) as total
+    from unnest(p_counts) as c
+    cross join lateral jsonb_each_text(c) as e
+    group by e.key
   ) as t
 $$;
-comment on function pgfresh.add_counts(jsonb, jsonb) is 'Two objects of counts as one.';
+comment on function pgfresh.add_counts(jsonb[]) is 'Objects of counts as one.';
 
 /*
   What keeps whole data types from being planned now, and until when; no row for those that nothing does.

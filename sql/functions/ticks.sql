@@ -15,7 +15,7 @@ comment on function pgfresh.record_run(text, timestamptz, double precision, json
 
 /*
   Pairs that somebody else has locked keep their entries, and do not take the place of others: then it reads on.
-  An entry whose pair says another time is taken away too, and means nothing.
+  An entry whose pair is not due is taken away too, and means nothing.
   Pairs are read by the keys of a data type, because one walk of the index finds many.
 */
 create or replace function pgfresh.take_due(
@@ -38,8 +38,8 @@ begin
   looks := '{}';
   taken := 0;
   loop
-    select array_agg(d.ctid) as entries, array_agg(d.due_at) as due, array_agg(d.type_id) as types,
-      array_agg(d.key) as keys, count(*)::int as count
+    select array_agg(d.ctid) as entries, array_agg(d.type_id) as types, array_agg(d.key) as keys,
+      max(d.due_at) as last, count(*)::int as count
     into v_read
     from (
       select d.ctid, d.*
@@ -51,25 +51,33 @@ begin
     ) as d;
     exit when v_read.count = 0;
     with locked as materialized (
-      select d.entry, p.*, p.demanded and p.due_at = d.due_at as meant
+      select p.*
       from (
         select t.type_id, array_agg(t.key) as keys
         from unnest(v_read.types, v_read.keys) as t(type_id, key)
         group by t.type_id
       ) as t
       cross join lateral (
-        select p.type_id, p.key, p.demanded, p.job_id, p.next_ask_at, p.due_at, p.ctid as place,
-          pgfresh.confirmed_of(p) as confirmed, pgfresh.row_time_of(p) as row_time
+        select p.type_id, p.key, p.job_id, p.next_ask_at, p.due_at, p.ctid as place,
+          pgfresh.confirmed_of(p) as confirmed, pgfresh.row_time_of(p) as row_time,
+          p.demanded and p.due_at <= p_now as is_due
         from pgfresh.pairs as p
         where p.type_id = t.type_id and p.key = any (t.keys)
         for update skip locked
       ) as p
-      join unnest(v_read.entries, v_read.due, v_read.types, v_read.keys) as d(entry, due_at, type_id, key)
-        on d.type_id = p.type_id and d.key = p.key
+    ), entries as materialized (
+      -- Nearly always nobody has locked any of them, and all of what was read goes.
+      select case
+        when (select count(*) from locked) = v_read.count then v_read.entries
+        else array(
+          select d.entry
+          from unnest(v_read.entries, v_read.types, v_read.keys) as d(entry, type_id, key)
+          join locked as l on l.type_id = d.type_id and l.key = d.key)
+      end as places
     ), gone as (
-      delete from pgfresh.due where ctid = any (array(select l.entry from locked as l))
+      delete from pgfresh.due where ctid = any ((select e.places from entries as e)::tid[])
     )
-    select (select count(*)::int from locked) as count,
+    select (select cardinality(e.places) from entries as e) as count,
       array(
         select row(
           l.type_id, bool_or(l.job_id is not null or l.next_ask_at > p_now), array_agg(l.key), array_agg(l.place),
@@ -77,14 +85,14 @@ begin
           array_agg(l.due_at), null
         )::pgfresh.looks
         from locked as l
-        where l.meant
+        where l.is_due
         group by l.type_id
       ) as looks
     into v_locked;
     looks := looks || v_locked.looks;
     taken := taken + v_locked.count;
     exit when v_read.count = v_locked.count or taken >= p_limit;
-    v_after := v_read.due[v_read.count];
+    v_after := v_read.last;
     v_after_type := v_read.types[v_read.count];
     v_after_key := v_read.keys[v_read.count];
   end loop;

@@ -165,9 +165,9 @@ export const breaks: readonly Break[] = [
     contract: '4',
     harm: 'a raising gate stops the planner',
     file: sql('plans'),
-    within: 'plan_looks',
-    text: "when others then\n        perform pgfresh.warn('gate_raised'",
-    instead: "when sqlstate 'PGF00' then\n        perform pgfresh.warn('gate_raised'",
+    within: 'hold_at_gate',
+    text: "when others then\n    perform pgfresh.warn('gate_raised'",
+    instead: "when sqlstate 'PGF00' then\n    perform pgfresh.warn('gate_raised'",
   },
   {
     contract: '4',
