@@ -112,6 +112,7 @@ comment on function pgfresh.make_pairs(int, text[]) is
 
 create or replace function pgfresh.has_key_rules(p_type pgfresh.data_type_registry) returns boolean
 language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
 as $$
   select p_type.key_table is not null or p_type.key_pattern is not null or p_type.normalise <> 'none'
     or cardinality(p_type.key_columns) > 1

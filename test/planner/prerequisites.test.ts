@@ -72,3 +72,27 @@ test('sound 9: a prerequisite that is gone when its dependant is written is fetc
   );
   expect((await scene.open()).toSorted()).toEqual(['profile A 1', 'quote A 1']);
 });
+
+test('a chain of three, all viewed and due in one tick, gets one job for its first link, and the others wait a second', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('company');
+  await scene.type('profile', { columns: { depends_on: `'{company}'` } });
+  await scene.type('quote', { columns: { depends_on: `'{profile,company}'` } });
+  for (const type of ['company', 'profile', 'quote']) await scene.look(type, ['A', 'B']);
+  await scene.rows('company', ['B']);
+  expect(await scene.tick()).toMatchObject({ checked: 6, missing: 5, queued: 2, waiting: 3 });
+  expect(await scene.open()).toEqual(['company A 1', 'profile B 1']);
+  const waiting = await scene.db.query<{ pair: string; seconds: number }>(
+    `select r.data_type || ' ' || p.key as pair, extract(epoch from p.due_at - pgfresh.clock())::int as seconds
+     from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id)
+     where p.waits_for = 'dependency' order by 1`,
+  );
+  expect(waiting).toEqual([
+    { pair: 'profile A', seconds: 1 },
+    { pair: 'quote A', seconds: 1 },
+    { pair: 'quote B', seconds: 1 },
+  ]);
+  // Each has one entry that means it: the next tick looks at each once.
+  await scene.clock.advance('1 second');
+  expect(await scene.tick()).toMatchObject({ checked: 3, queued: 0, waiting: 3 });
+});
