@@ -193,6 +193,12 @@ it('sound 16: more changes of a count than an int can hold are added up', async 
     `insert into pgfresh.demand_change (type_id, key, delta) select $1::int, 'A', 2147483647 from generate_series(1, 3)`,
     [quote],
   );
+  // Also those that wait because their pair is locked.
+  await scene.db.transact('stranger', async (tx) => {
+    await tx.query(`select from pgfresh.pairs where key = 'A' for update`);
+    await scene.tick();
+  });
+  await scene.db.query(`insert into pgfresh.demand_change (type_id, key, delta) values ($1::int, 'A', 1)`, [quote]);
   await scene.tick();
   expect(await viewers(quote)).toEqual(['A 2147483647']);
   await scene.db.query(

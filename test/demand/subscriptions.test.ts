@@ -79,6 +79,27 @@ describe('a subscription', () => {
     expect(await scene.queued()).toEqual(['A']);
   });
 
+  it('sound 14: does not wait for a locked table of keys, and neither do other types', async () => {
+    await scene.db.query(`create table listing (key text primary key); insert into listing values ('A')`);
+    await scene.add('listed', { key_table: 'listing', key_table_column: 'key' });
+    const locker = await openSession(scene.url);
+    onTestFinished(async () => void (await locker.query('rollback')));
+    await locker.query('begin');
+    await locker.query('lock table listing in access exclusive mode');
+    // As an application connects: it has no lock_timeout.
+    const viewer = await openSession(scene.url);
+    await viewer.query(`set statement_timeout = '2s'; set pgfresh.user_id = 'ann'`);
+    const batch = `select pgfresh.check_and_queue_stale_batch('A', '{listed, quote}') as answer`;
+    expect(await viewer.query(batch)).toEqual([
+      { answer: { listed: { skipped: 'locked' }, quote: expect.objectContaining({ queued: 1 }) as unknown } },
+    ]);
+    await expect(viewer.query(`select pgfresh.upsert_active_subscription(null, 'A', 'listed')`)).rejects.toThrow(
+      'lock timeout',
+    );
+    await locker.query('rollback');
+    expect(await viewer.query(batch)).toMatchObject([{ answer: { listed: { queued: 1 } } }]);
+  });
+
   it('is written at every second of the heartbeats that come once a minute', async () => {
     const written: Date[] = [];
     for (const seconds of [0, 60, 120, 180, 240]) {

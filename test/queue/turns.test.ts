@@ -39,12 +39,15 @@ it.each([
   expect(claimed.filter((key) => key.startsWith('popular')).length).toBeGreaterThanOrEqual(10);
 });
 
-it('sound 15: of a limited source, viewed pairs without a row come first and take half', async () => {
+it.each([
+  ['with limits', { concurrency: 8 }, 8],
+  ['without limits', {}, 20],
+])('sound 15: of a source %s, viewed pairs without a row come first and take half', async (_, settings, room) => {
   const scene = await QueueScene.open();
   const { db, queue } = scene;
   await freezeClock(db);
   await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
-  await scene.source('scarce', { concurrency: 8 });
+  await scene.source('scarce', settings);
   const type = await scene.type('price', 'scarce');
   await db.query(
     `insert into pgfresh.pairs (type_id, key, demanded, viewers) select $1::int, key, true, 1 from unnest($2::text[]) as key`,
@@ -60,7 +63,7 @@ it('sound 15: of a limited source, viewed pairs without a row come first and tak
   expect([await turns(), await turns(), await turns(), await turns(), await turns()]).toEqual([4, 4, 4, 4, 4]);
   // Where only background work is left, it takes every turn.
   await queue.enqueueMany(db, 'price', keys(20, 'nobody '), { priority: -1 });
-  expect(await scene.claim({ limit: 100 })).toHaveLength(8);
+  expect(await scene.claim({ limit: 100 })).toHaveLength(room);
 });
 
 /** Buffers that a claim of ten jobs of these types reads. */
@@ -104,20 +107,32 @@ it('sound 16: a claim of a source with a rate of 100,000 reads no more than one 
   const clock = await freezeClock(db);
   const worker = await scene.register();
   await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  const claim = (type: number, limit: number) =>
+    db.query('select from pgfresh.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_types => array[$3::int])', [
+      worker,
+      limit,
+      type,
+    ]);
   const buffers = async (name: string, rate: number) => {
     await scene.source(name, { rate });
     const type = await scene.type(name, name);
     await queue.enqueueMany(db, name, keys(2_000, ''), { priority: 1 });
     // A minute in which a good part of it is called.
     for (let second = 0; second < 60; second++) {
-      await db.query(
-        'select from pgfresh.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_types => array[$3::int])',
-        [worker, rate === 100 ? 1 : 25, type],
-      );
+      await claim(type, rate === 100 ? 1 : 25);
       await clock.advance('1 second');
     }
     return claimBuffers(db, worker, [type]);
   };
   const few = await buffers('slow', 100);
   expect(await buffers('fast', 100_000)).toBeLessThanOrEqual(few * 1.5);
+  // Claims of one moment are one row.
+  const slots = 'select count(*)::int from pgfresh.rate_slot';
+  const before = await scene.value<number>(slots);
+  const fast = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'fast'`);
+  for (let again = 0; again < 20; again++) {
+    await claim(fast, 1);
+    await clock.advance('1 millisecond');
+  }
+  expect((await scene.value<number>(slots)) - before).toBeLessThanOrEqual(2);
 });

@@ -84,6 +84,24 @@ it('opens a round of each scheduled data type by its schedule, and keeps the his
   expect(scene.problems).toEqual([]);
 });
 
+it('sound 16: forgets pairs and usage that are old, in as many sets as it takes', async () => {
+  const scene = await ScheduleScene.open();
+  await register(scene, 'quote');
+  await scene.db.query(`
+    insert into pgfresh.pairs (type_id, key, ok_at) select type_id, n::text, pgfresh.clock() - interval '1 year'
+      from pgfresh.data_type_registry, generate_series(1, 2500) as n;
+    insert into pgfresh.usage (source_id, hour, shard, bytes, calls)
+      select id, date_trunc('hour', pgfresh.clock()) - n * interval '1 day', 0, 1, 1 from pgfresh.sources, generate_series(390, 410) as n`);
+  await start(scene);
+  await scene.advance('7 minutes 20 seconds');
+  await scene.idle();
+  expect((await scene.runs('pgfresh.maintain')).at(-1)).toMatchObject({
+    state: 'succeeded',
+    details: { pairs_forgotten: 2_500, usage_forgotten: 11 },
+  });
+  expect(await scene.value('(select count(*)::int from pgfresh.pairs)')).toBe(0);
+});
+
 it('sweeps every minute: its counts are the details of the run, and an event', async () => {
   const scene = await ScheduleScene.open();
   const ran: EventOf<'planner.ran'>[] = [];
