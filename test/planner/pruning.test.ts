@@ -36,6 +36,7 @@ test('sound 16: a pair that nobody has asked for in 90 days is forgotten, one th
   await scene.db.query(
     `select count(*) from pgfresh.queue_refreshes('quote', '{QUEUED}', p_run_at => pgfresh.clock() + interval '300 days')`,
   );
+  await scene.db.query(`update pgfresh.pairs set ok_at = pgfresh.clock() where key = 'QUEUED'`);
   await scene.db.query(
     `insert into pgfresh.pairs (type_id, key) select type_id, 'BARE' from pgfresh.data_type_registry where data_type = 'quote'`,
   );
@@ -55,6 +56,24 @@ test('sound 16: a pair that nobody has asked for in 90 days is forgotten, one th
   );
   expect((await prune(scene)).deleted).toBe(2);
   expect(await pairs(scene)).toEqual(['quote QUEUED', 'quote VIEWED']);
+});
+
+test('sound 16: a pair stays whose viewers are written down and not counted yet', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.db.query(`
+    insert into pgfresh.pairs (type_id, key, ok_at) select type_id, key, pgfresh.clock() - interval '1 year'
+      from pgfresh.data_type_registry, unnest('{SUBSCRIBED,AT_A_NODE,CHANGED,WAITING,LEFT}'::text[]) as key;
+    insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+      select 'ann', type_id, 'SUBSCRIBED', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry;
+    select pgfresh.set_node_demand(pgfresh.register_node('node'), array[type_id], '{AT_A_NODE}', '{1}')
+      from pgfresh.data_type_registry;
+    delete from pgfresh.demand_change;
+    insert into pgfresh.demand_change (type_id, key, delta) select type_id, 'CHANGED', 1 from pgfresh.data_type_registry;
+    insert into pgfresh.demand_waiting (type_id, key, delta, tries, next_at)
+      select type_id, 'WAITING', 1, 1, pgfresh.clock() from pgfresh.data_type_registry`);
+  expect(await prune(scene)).toMatchObject({ looked_at: 5, deleted: 1 });
+  expect(await pairs(scene)).toEqual(['quote AT_A_NODE', 'quote CHANGED', 'quote SUBSCRIBED', 'quote WAITING']);
 });
 
 test('sound 16: whoever views a pair while it is forgotten is counted', async () => {
