@@ -101,4 +101,27 @@ describe('sound 2: an end of two kinds', () => {
     expect(await ending).toHaveLength(2);
     expect(await scene.value('(select reserved::int from pgfresh.source_state where reserved > 0)')).toBe(null);
   });
+
+  it('takes the rows of two sources in their order, whatever was wrong with each', async () => {
+    const low = await scene.source('low');
+    const high = await scene.source('high');
+    await scene.type('one', 'low');
+    await scene.type('two', 'high');
+    for (const type of ['one', 'two']) await scene.queue.enqueueMany(scene.db, type, ['A']);
+    const claimed = await scene.claim();
+    const endOf = (source: number) => ({ ...claimed.find((job) => job.source === source)!, bytes: 1, calls: 1 });
+    // Whoever writes both, as a change of the configuration does, takes the first one first.
+    const other = await openSession(scene.url);
+    await other.query('begin');
+    const lock = 'select from pgfresh.sources where id = $1::int for no key update';
+    await other.query(lock, [low]);
+    const ending = scene.queue.fail(scene.db, [
+      { ...endOf(low), outcome: 'http_5xx', counts: true },
+      { ...endOf(high), outcome: 'schema', permanent: true },
+    ]);
+    await blocked(scene.db);
+    await other.query(lock, [high]);
+    await other.query('commit');
+    expect(await ending).toHaveLength(2);
+  });
 });

@@ -355,20 +355,32 @@ describe('sound 7: what was called stays called', () => {
     expect(await claimKeys()).toEqual([]);
   });
 
+  const addAgain = async (rate: number | null) => {
+    await db.query(`delete from pgfresh.data_type_registry where data_type = 'price'`);
+    await db.query(`delete from pgfresh.sources where name = 'rated'`);
+    await scene.source('rated', rate === null ? {} : { rate });
+    await scene.type('price', 'rated', 100);
+    await queue.enqueueMany(db, 'price', keys(10));
+  };
+
   it('when the source is deleted and added again', async () => {
     await queue.enqueueMany(db, 'price', keys(10));
     expect(await claimKeys()).toHaveLength(10);
-    for (const rate of [10, null, 10]) {
-      await db.query(`delete from pgfresh.data_type_registry where data_type = 'price'`);
-      await db.query(`delete from pgfresh.sources where name = 'rated'`);
-      await scene.source('rated', rate === null ? {} : { rate });
-      await scene.type('price', 'rated', 100);
-    }
     await clock.advance('30 seconds');
-    await queue.enqueueMany(db, 'price', keys(10));
+    for (let turn = 0; turn < 2; turn++) await addAgain(10);
     expect(await claimKeys()).toEqual([]);
-    // For a while it had no rate, and nobody counted.
     await clock.advance('31.999 seconds');
+    expect(await claimKeys()).toEqual([]);
+    await clock.advance('1 millisecond');
+    expect(await claimKeys()).toHaveLength(10);
+  });
+
+  it('when the source is added again and had no rate before, since nobody counted', async () => {
+    await addAgain(null);
+    await clock.advance('2 minutes');
+    expect(await claimKeys()).toHaveLength(10);
+    await addAgain(10);
+    await clock.advance('61.999 seconds');
     expect(await claimKeys()).toEqual([]);
     await clock.advance('1 millisecond');
     expect(await claimKeys()).toHaveLength(10);
@@ -456,4 +468,18 @@ it('sound 2: a claim gets nothing, and no error, where the calls that are left a
   expect(await own.claim()).toEqual([]);
   await own.queue.enqueueMany(own.db, 'plain', ['A']);
   expect((await own.claim()).map(({ key }) => key)).toEqual(['A']);
+});
+
+it('sound 2: a job for which too few calls are left is not overtaken by one of fewer calls, and gets them in the end', async () => {
+  await queue.enqueueMany(db, 'price', ['first'], { priority: 1 });
+  await db.query(`update pgfresh.job set needs = 8`);
+  expect(await claimKeys()).toEqual(['first']);
+  expect(await free()).toBe(2);
+  await queue.enqueueMany(db, 'price', ['of eight calls'], { priority: 1 });
+  await db.query(`update pgfresh.job set needs = 8 where key = 'of eight calls'`);
+  await queue.enqueueMany(db, 'price', keys(2, 'of one call '), { priority: 1 });
+  expect(await claimKeys()).toEqual([]);
+  await clock.advance('2 minutes');
+  expect(await claimKeys()).toEqual(['of eight calls', ...keys(2, 'of one call ')]);
+  expect(await free()).toBe(0);
 });

@@ -270,6 +270,18 @@ describe('sound 1: an end that cannot be recorded', () => {
     expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(20);
   });
 
+  it('with its answer is recorded without it', async () => {
+    const scene = await RefreshScene.open();
+    const { type, jobs } = await failed(scene);
+    await scene.db.query(`
+      create function public.no() returns trigger language plpgsql as 'begin raise exception ''no room''; end';
+      create trigger no before insert on pgfresh.refused_answer for each row when (new.key = 'K9') execute function public.no();`);
+    const { ended, stuck, problems } = await new Commits(scene.db, scene.queue).end(type, jobs, signal);
+    expect([ended.length, stuck, problems]).toEqual([20, [], []]);
+    expect(await scene.value(`select retries::int from pgfresh.job where key = 'K9'`)).toBe(1);
+    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(20);
+  });
+
   it('because a stranger holds its job waits for it, and is booked when that lasts', async () => {
     const scene = await RefreshScene.open();
     const { type, jobs } = await failed(scene);

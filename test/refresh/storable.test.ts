@@ -48,6 +48,15 @@ describe('sound 1: text that PostgreSQL cannot store', () => {
     expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(1);
   });
 
+  it('is replaced on its way to every statement, alone and within a transaction', async () => {
+    const scene = await RefreshScene.open();
+    const echo = 'select $1::text as text, $2::text[] as list, $3::jsonb as json';
+    const bad = [`a\0${half}`, ['b\0', half], { ['c\0']: half }];
+    const good = [{ text: 'a\uFFFD\uFFFD', list: ['b\uFFFD', '\uFFFD'], json: { 'c\uFFFD': '\uFFFD' } }];
+    expect(await scene.db.query(echo, bad)).toEqual(good);
+    expect(await scene.db.transact('echo', (tx) => tx.query(echo, bad))).toEqual(good);
+  });
+
   it('costs nothing to look for where there is none', () => {
     const text = 'plain text';
     expect(storableText(text)).toBe(text);

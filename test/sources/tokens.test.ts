@@ -116,6 +116,16 @@ describe('a token', () => {
     expect(server.requests).toHaveLength(0);
   });
 
+  it('sound 2: that no call is left for is needed by the one that would have fetched it, and not by those who wait', async () => {
+    const { server } = await provider();
+    const scene = ClientScene.of(server, { ...keys, token }, { env, takeCall: () => Promise.resolve(false) });
+    const failures = await Promise.all([scene.fails('/a'), scene.fails('/b')]);
+    expect(failures.map(({ outcome, needs }) => [outcome, needs])).toEqual([
+      ['no_slot', 2],
+      ['no_slot', undefined],
+    ]);
+  });
+
   it.each<[string, Buffer, object]>([
     ['a limit', answer('', { 'retry-after': 5 }, '429 Slow'), { outcome: 'rate_limited', retryAfterMs: 5_000 }],
     ['a fault', answer('', {}, '500 Oops'), { outcome: 'http_5xx', status: 500 }],
