@@ -240,14 +240,19 @@ describe('sound 4: what is no key any more is revoked everywhere', () => {
 
   it('looks at open jobs in chunks, and goes on where it stood', async () => {
     await scene.db.query(
-      `insert into symbols select 'K' || n from generate_series(1, 10) as n;
+      `select pgfresh.queue_refreshes('quote', '{A,B,C}');
+       insert into symbols select 'K' || n from generate_series(1, 10) as n;
        select pgfresh.queue_refreshes('quote', array(select 'K' || n from generate_series(1, 10) as n));
        delete from symbols where symbol like 'K%'`,
     );
     const left = async () => (await scene.queued()).length;
-    for (const expected of [6, 2, 0]) {
+    for (const expected of [12, 8, 4, 3]) {
       await scene.value('pgfresh.review_open_jobs(pgfresh.clock(), 4)');
       expect(await left()).toBe(expected);
     }
+    // And begins anew at the end.
+    await scene.db.query(`delete from symbols`);
+    await scene.value('pgfresh.review_open_jobs(pgfresh.clock(), 4)');
+    expect(await left()).toBe(0);
   });
 });

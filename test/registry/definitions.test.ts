@@ -19,6 +19,8 @@ const reserved = (scene: QueueScene, source: string) =>
     `select reserved from pgfresh.source_state as s join pgfresh.sources as o on o.id = s.source_id where o.name = $1::text`,
     [source],
   );
+const sourcesOfJobs = (scene: QueueScene) =>
+  scene.value<number[]>('array(select distinct source_id from pgfresh.job order by 1)');
 const count = (scene: QueueScene, from: string) => scene.value<number>(`select count(*)::int from ${from}`);
 
 describe('a data type that changes its source', () => {
@@ -28,7 +30,7 @@ describe('a data type that changes its source', () => {
     await scene.queue.enqueueMany(scene.db, 'quote', keysOf(60));
     await scene.queue.enqueueMany(scene.db, 'quote', ['later'], { runAt: new Date(Date.now() + 3_600_000) });
     await move(scene, 'other');
-    expect(await scene.db.query('select distinct source_id as id from pgfresh.job')).toEqual([{ id: other }]);
+    expect(await sourcesOfJobs(scene)).toEqual([other]);
     const claimed = await scene.claim();
     expect(claimed.map(({ source }) => source)).toEqual(Array.from({ length: 5 }, () => other));
   });
@@ -102,6 +104,8 @@ describe('a data type that changes its source', () => {
     await scene.db.query(`delete from pgfresh.sources where name = 'market'`);
     await scene.queue.putBack(scene.db, [{ ...running[0]!, bytes: 5 }]);
     await scene.queue.fail(scene.db, [{ ...running[1]!, bytes: 5 }], { counts: true });
+    // Until they run too: by their source they are shown and cancelled.
+    expect(await sourcesOfJobs(scene)).toEqual([other]);
     await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() where state = 'w'`);
     const claimed = await scene.claim();
     expect(claimed.map(({ source }) => source)).toEqual([other, other, other]);
@@ -126,14 +130,23 @@ describe('a data type that changes its source', () => {
 
   it('sound 3: is followed by a job whose enqueue had read the old source', async () => {
     const scene = await QueueScene.open();
+    const former = await scene.value<number>('select id from pgfresh.sources');
     const other = await scene.source('other');
+    await scene.db.query(`update pgfresh.sources set quota_bytes = 1000000`);
     const session = await openSession(scene.url);
     await session.query('begin');
-    await session.query(`select pgfresh.queue_refreshes('quote', '{A}')`);
+    await session.query(`select pgfresh.queue_refreshes('quote', '{A,B}', p_estimated_size => 100)`);
     await move(scene, 'other');
     await session.query('commit');
-    await scene.db.query(`delete from pgfresh.sources where name = 'market'`);
+    expect(await sourcesOfJobs(scene)).toEqual([former]);
+    // By a claim at once, and by recovery at the latest.
+    const claimed = await scene.claim({ limit: 1 });
+    expect(claimed.map(({ source }) => source)).toEqual([other]);
     await recover(scene);
+    expect(await sourcesOfJobs(scene)).toEqual([other]);
+    expect(await scene.complete(claimed, 7)).toHaveLength(1);
+    expect([await reserved(scene, 'market'), await reserved(scene, 'other')]).toEqual([0, 0]);
+    await scene.db.query(`delete from pgfresh.sources where name = 'market'`);
     expect((await scene.claim()).map(({ source }) => source)).toEqual([other]);
   });
 
@@ -145,6 +158,7 @@ describe('a data type that changes its source', () => {
     await scene.queue.enqueue(scene.db, 'quote', 'A', { force: true });
     await move(scene, 'other');
     await scene.queue.fail(scene.db, [{ ...job!, bytes: 5 }], { permanent: true });
+    expect(await sourcesOfJobs(scene)).toEqual([other]);
     expect((await scene.claim()).map(({ source }) => source)).toEqual([other]);
   });
 });

@@ -398,7 +398,7 @@ describe('a provider with a limit', () => {
     await worker.stop();
   });
 
-  it('that says wait and not for how long is left alone for ten seconds', async () => {
+  it('sound 2: that says wait and not for how long is left alone for ten seconds', async () => {
     const scene = await RefreshScene.open();
     scene.provider.answers.set('/quote/A', (_request, response) => response.writeHead(429).end());
     const worker = await startWorker(scene);
@@ -485,6 +485,22 @@ describe('a worker that is asked to stop', () => {
     await stopped;
     expect(await scene.rows()).toEqual([{ symbol: 'SLOW', price: 1 }]);
     expect(scene.seen).toContainEqual(expect.objectContaining({ type: 'worker.drained', finished: 1, putBack: 0 }));
+  });
+
+  it('sound 6: does not make calls that it has claimed and not begun', async () => {
+    const request = (key: string) => {
+      worker.requestStop();
+      return { url: `/quote/${key}` };
+    };
+    const scene = await RefreshScene.open([quoteType({ request })]);
+    scene.quote('A', 1);
+    const worker = await startWorker(scene);
+    await scene.enqueue('quote', ['A']);
+    await until(() => endedOf(scene).length === 1);
+    await worker.stop();
+    expect(scene.provider.asked).toEqual([]);
+    const [job] = await scene.db.query(`select status, retry_count from pgfresh.api_call_queue`);
+    expect(job).toEqual({ status: 'pending', retry_count: 0 });
   });
 
   it('puts back what does not end within the limit', async () => {
