@@ -119,6 +119,52 @@ describe('rows that nobody views', () => {
     expect(await scene.value(`select count(*)::int from pgfresh.job where key = 'A'`)).toBe(1);
   });
 
+  it('truth 16: stay for a subscription that the planner has not heard of yet', async () => {
+    const { scene, clock, evict, left } = await open(['A', 'B']);
+    await clock.advance('31 days');
+    await scene.db.query(
+      `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+       select 'ada', type_id, 'A', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry where data_type = 'price'`,
+    );
+    expect([(await evict()).keys, await left()]).toEqual([1, ['A']]);
+  });
+
+  it('truth 16: stay after a refresh that was asked for, and while one is queued', async () => {
+    const { scene, clock, evict, left, refresh } = await open(['A', 'B', 'C']);
+    await clock.advance('20 days');
+    await refresh(['A']);
+    await clock.advance('11 days');
+    await scene.enqueue('price', ['B']);
+    expect([(await evict()).keys, await left()]).toEqual([1, ['A', 'B']]);
+  });
+
+  it.each([
+    ['are viewed', 'demanded = true, unviewed_since = null, viewers = 1'],
+    ['are refreshed', 'ok_at = pgfresh.clock()'],
+  ])('truth 16: stay where they %s between the choice of pairs and their lock', async (_what, change) => {
+    const { scene, clock } = await open(['A', 'B']);
+    await clock.advance('31 days');
+    // Reading pairs goes on; to lock one waits for the end of this.
+    const viewer = await openSession(scene.url);
+    await viewer.query('begin');
+    await viewer.query('lock table pgfresh.pairs in exclusive mode');
+    const choosing = scene.db.query<{ keys: string[] }>('select keys from pgfresh.lock_evictable($1::int, 10)', [
+      (await scene.type('price')).id,
+    ]);
+    await blocked(scene.db);
+    await viewer.query(`update pgfresh.pairs set ${change} where key = 'A'`);
+    await viewer.query('commit');
+    expect((await choosing)[0]!.keys).toEqual(['B']);
+  });
+
+  it('truth 16: are not noted as gone where somebody views them or a refresh is queued', async () => {
+    const { scene, view } = await open(['A', 'B', 'C']);
+    await view('A');
+    await scene.enqueue('price', ['B']);
+    await scene.db.query(`select pgfresh.note_evicted($1::int, '{A,B,C}')`, [(await scene.type('price')).id]);
+    expect(await scene.value(`array(select key from pgfresh.pairs where seen and row_at is null)`)).toEqual(['C']);
+  });
+
   it('truth 16: stay while a type that needs them is viewed', async () => {
     const { clock, evict, left, view } = await open(['A'], child);
     await clock.advance('31 days');
