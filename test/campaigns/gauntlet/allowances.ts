@@ -50,7 +50,7 @@ export const allowances = {
   bystanderRow: 12_000,
   /** What is written by several transactions, or seen by several statements, must persist for so long to count. */
   persists: 12_000,
-  /** Attempts of a job that counted neither a retry nor a loss: put-backs are capped at five. */
+  /** Attempts of a job that counted neither a retry nor a loss: the first, five put-backs, and one under way. */
   putBacks: 7,
   /**
    * Statements by which a process writes one data type. It learns one by one that each of eight columns may come, and

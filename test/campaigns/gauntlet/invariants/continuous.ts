@@ -96,7 +96,7 @@ export function continuous(): Invariant[] {
         }>(
           `select j.id, r.data_type as type, j.key, j.attempt, j.retries from pgfresh.job as j join pgfresh.data_type_registry as r using (type_id)
            where j.attempt - j.retries - j.lost > $1::int`,
-          [allowances.putBacks + 1],
+          [allowances.putBacks],
         );
         const found = attempts.seen(
           rows.map(({ id }) => id),

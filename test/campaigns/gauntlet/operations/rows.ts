@@ -26,12 +26,13 @@ export const rowChanges: readonly Operation[] = [
     },
   },
   {
+    // The longest is long enough for more attempts than may be put back.
     name: 'lock a row',
     weight: 2,
-    lasts: 62,
+    lasts: 77,
     async run(world) {
       const { type, key } = lookAtAny(world);
-      const long = world.pick([6, 15, 60]);
+      const long = world.pick([6, 15, 75]);
       world.journal.note(this.name, `of ${type} ${key} for ${long} s`, { type, key });
       await holding(world, long, (client) =>
         client.query(`select from public.${type} where key = $1::text for update`, [key]),
