@@ -26,7 +26,6 @@ export const rowChanges: readonly Operation[] = [
     },
   },
   {
-    // The longest is long enough for more attempts than may be put back.
     name: 'lock a row',
     weight: 2,
     lasts: 77,
