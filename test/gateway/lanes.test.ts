@@ -1,4 +1,6 @@
 import { beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { Lanes } from '../../src/gateway/lanes.ts';
+import { openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
 import { HarmScene } from './harm-scene.ts';
 import type { LiveClient, Said } from './live-client.ts';
@@ -137,6 +139,36 @@ describe('sound 14: a data type that does not answer', () => {
     await client.nextAbout('locked', ['snapshot']);
     await harm.probe();
     expect(await quarantined()).toEqual([]);
+  });
+});
+
+describe('sound 14: statements about data types', () => {
+  const open = (statementTimeoutMs: number) => {
+    const db = openDatabase(scene.url, { poolSize: 12, pipelined: true });
+    const lanes = new Lanes({ db, limits: { lockTimeoutMs: 100, statementTimeoutMs }, onTimeout: () => {} });
+    const ended: string[] = [];
+    const ask = async (type: string, statement: string): Promise<void> => {
+      await lanes.run(type, 'plan', (of) => of.query(statement)).catch(() => {});
+      ended.push(type);
+    };
+    return { ask, ended };
+  };
+
+  it('of one type leave room for others, however many they are', async () => {
+    const { ask, ended } = open(5_000);
+    const slow = Array.from({ length: 6 }, () => ask('slow', 'select pg_sleep(0.5)'));
+    await Promise.all([...slow, ask('quick', 'select 1')]);
+    expect(ended[0]).toBe('quick');
+  });
+
+  it('that are probes leave room for others, of however many types they are', async () => {
+    const { ask, ended } = open(50);
+    const types = Array.from({ length: 8 }, (_, n) => `slow${n}`);
+    const round = () => types.map((type) => ask(type, 'select pg_sleep(60)'));
+    for (let time = 0; time < 2; time++) await Promise.all(round());
+    ended.length = 0;
+    await Promise.all([...round(), ask('quick', 'select 1')]);
+    expect(ended[0]).toBe('quick');
   });
 });
 

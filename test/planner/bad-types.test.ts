@@ -161,6 +161,35 @@ test('sound 14: a table of keys that is locked holds up the schedule of its own 
   await planner.stop();
 });
 
+test('sound 14: a view of keys that hangs holds up the schedule of its own type alone', async () => {
+  const scene = await PlannerScene.open();
+  await scene.db.query(`
+    create function public.hangs() returns boolean language plpgsql volatile as $$
+      begin perform pg_sleep(60); return true; end $$;
+    create table public.quote_keys (key text primary key);
+    insert into public.quote_keys values ('A');
+    create view public.bad_keys as select key from public.quote_keys where (select public.hangs());
+    grant select on public.quote_keys, public.bad_keys to pgfresh_evaluator`);
+  for (const name of ['bad', 'quote']) {
+    await scene.type(name, {
+      columns: {
+        refresh_strategy: `'scheduled'`,
+        refresh_schedule: `'0 3 * * *'`,
+        key_table: `'${name}_keys'`,
+        key_table_column: `'key'`,
+      },
+    });
+    await scene.db.query('select pgfresh.open_refresh_cycle($1::text, pgfresh.clock())', [name]);
+  }
+  const { planner, seen } = watched(scene, 60_000);
+  await planner.tick();
+  expect(await scene.open()).toEqual(['quote A -1']);
+  await planner.tick();
+  expect(await quarantined(scene)).toEqual(['bad']);
+  expect(seen.filter(({ type }) => type === 'planner.failed')).toEqual([]);
+  await planner.stop();
+});
+
 test('sound 14: who came and went takes long, and no data type is blamed for it', async () => {
   const scene = await PlannerScene.open();
   for (const name of ['quote', 'zebra']) {

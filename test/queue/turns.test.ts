@@ -66,6 +66,25 @@ it.each([
   expect(await scene.claim({ limit: 100 })).toHaveLength(room);
 });
 
+it('sound 15: of a limited source, claims of one job at a time take turns: every fourth goes by age', async () => {
+  const scene = await QueueScene.open();
+  const { db, queue } = scene;
+  await freezeClock(db);
+  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await scene.source('scarce', { concurrency: 8 });
+  await scene.type('price', 'scarce');
+  await queue.enqueueMany(db, 'price', keys(20, 'seldom '), { priority: 1 });
+  await queue.enqueueMany(db, 'price', keys(20, 'popular '), { priority: 8 });
+  const claimed: string[] = [];
+  for (let call = 0; call < 16; call++) {
+    const jobs = await scene.claim({ limit: 1 });
+    claimed.push(...jobs.map(({ key }) => key.split(' ')[0]!));
+    await scene.complete(jobs);
+  }
+  const round = ['seldom', 'popular', 'popular', 'popular'];
+  expect(claimed).toEqual([...round, ...round, ...round, ...round]);
+});
+
 /** Buffers that a claim of ten jobs of these types reads. */
 async function claimBuffers(db: Queryable, worker: number, types: readonly number[]): Promise<number> {
   const rows = await db.query<{ 'QUERY PLAN': [{ Plan: Record<string, number> }] }>(
@@ -77,14 +96,17 @@ async function claimBuffers(db: Queryable, worker: number, types: readonly numbe
   return plan['Shared Hit Blocks']! + plan['Shared Read Blocks']!;
 }
 
-it('sound 16: a claim reads no more beside 50,000 ready jobs of a type that it does not serve, or that is paused', async () => {
+it.each([
+  ['one lane', [0]],
+  ['several lanes', [0, 9]],
+])('sound 16: a claim of %s reads no more beside 50,000 ready jobs that it may not take', async (_, priorities) => {
   const scene = await QueueScene.open({ poolSize: 1 });
   const { db, queue } = scene;
   const worker = await scene.register();
   const served = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'quote'`);
   const other = await scene.type('page', 'market');
   await db.query('alter table pgfresh.job set (autovacuum_enabled = off)');
-  await queue.enqueueMany(db, 'quote', keys(500, ''));
+  for (const priority of priorities) await queue.enqueueMany(db, 'quote', keys(500, `${priority} `), { priority });
   const buffers = async (types: readonly number[]) => {
     for (let warm = 0; warm < 3; warm++) await claimBuffers(db, worker, types);
     return claimBuffers(db, worker, types);
@@ -99,6 +121,9 @@ it('sound 16: a claim reads no more beside 50,000 ready jobs of a type that it d
     [other],
   );
   expect(await buffers([served, other])).toBeLessThanOrEqual(alone * 1.3);
+  expect(
+    await scene.value('select count(*)::int from pgfresh.job where attempt > 0 and type_id = $1::int', [other]),
+  ).toBe(0);
 });
 
 it('sound 16: a claim of a source with a rate of 100,000 reads no more than one with 100', async () => {
@@ -122,6 +147,9 @@ it('sound 16: a claim of a source with a rate of 100,000 reads no more than one 
       await claim(type, rate === 100 ? 1 : 25);
       await clock.advance('1 second');
     }
+    const source = `select id from pgfresh.sources where name = '${name}'`;
+    const rows = `select count(*)::int from pgfresh.rate_slot where source_id = (${source})`;
+    expect(await scene.value(rows)).toBeLessThanOrEqual(61);
     return claimBuffers(db, worker, [type]);
   };
   const few = await buffers('slow', 100);

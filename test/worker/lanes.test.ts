@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { blocked } from '../harness/blocked.ts';
 import { openDatabase } from '../harness/database.ts';
 import { openSession } from '../harness/session.ts';
 import { quoteType, RefreshScene } from '../refresh/scene.ts';
@@ -125,19 +126,28 @@ describe('sound 14: commits that wait for locks', () => {
     const worker = await startWorker(scene, { db });
     const unlock = await lockTable(scene, names.join(', '));
     for (const name of names) await scene.enqueue(name, ['K0']);
+    // While their first commits still wait, too.
+    await blocked(scene.db);
+    scene.quote('FIRST', 1);
+    await scene.enqueue('plain', ['FIRST']);
+    await until(() => endedOf(scene, 'plain').length === 1);
+    expect(lockedOf(scene)).toEqual([]);
     await until(() => lockedOf(scene).length === names.length);
+    // The planner hears of it.
+    const noted = `select count(*)::int from pgfresh.type_timeout where last_where = 'commit'`;
+    await until(async () => (await scene.value<number>(noted)) === names.length);
     const commits: number[] = [];
     for (const [n, key] of keys.entries()) {
       const since = performance.now();
       await scene.enqueue('plain', [key]);
-      await until(() => endedOf(scene, 'plain').length === n + 1);
+      await until(() => endedOf(scene, 'plain').length === n + 2);
       commits.push(performance.now() - since);
     }
     expect(Math.max(...commits)).toBeLessThan(1_000);
     expect(commits.toSorted((a, b) => a - b)[15]).toBeLessThan(250);
     await unlock();
     await drained(scene);
-    expect(scene.provider.asked).toHaveLength(names.length + keys.length);
+    expect(scene.provider.asked).toHaveLength(names.length + keys.length + 1);
     await worker.stop();
     await db.close();
   });
