@@ -102,18 +102,24 @@ declare
   v_idle boolean;
   v_due boolean;
   v_stopped boolean;
-  -- The data types that may be claimed, with the source and the definition of each; those of sources without limits,
-  -- and the other sources.
+  -- Sources without limits, and the others.
+  v_free int[];
+  v_limited int[];
+  -- The lanes in which jobs of sources without limits are ready: the first job of each, and since when it has been
+  -- ready, if it is no background work. And whether one of them has waited for more than ten seconds.
+  v_ready int[];
+  v_lanes smallint[];
+  v_starts bigint[];
+  v_since timestamptz[];
+  v_count int;
+  v_shares boolean;
+  -- The source and the definition of each data type that may be claimed.
   v_types int[];
   v_sources_of int[];
   v_definitions bigint[];
-  v_free int[];
-  v_limited int[];
-  v_lanes int;
-  v_ready record;
   -- How many of what was picked, the first ones, have a share of the claim.
   v_shared int := 0;
-  v_ids bigint[];
+  v_ids bigint[] := '{}';
   v_bytes bigint[];
   -- Of each that is to be claimed, its source; and of those that take a call with them, its API key.
   v_sources int[];
@@ -165,21 +171,21 @@ begin
     (select w.idle from pgfresh.worker as w where w.id = p_worker and w.lease_until > v_now),
     (select true from pgfresh.job as j where j.state = 'w' and j.run_at <= v_now order by j.run_at limit 1),
     (select true from pgfresh.spending_stop),
-    array(select b.type_id from pgfresh.breaker as b where b.type_id is not null and b.opened_at is not null),
-    t.types, t.sources, t.definitions, t.free, t.limited
-  into v_idle, v_due, v_stopped, v_left_alone, v_types, v_sources_of, v_definitions, v_free, v_limited
-  from (
-    select array_agg(r.type_id) as types, array_agg(r.source_id) as sources, array_agg(r.definition) as definitions,
-      array_agg(r.type_id) filter (where not g.guarded) as free,
-      array_agg(distinct r.source_id) filter (where g.guarded) as limited
-    from pgfresh.data_type_registry as r
-    join pgfresh.sources as s on s.id = r.source_id
-    cross join lateral (
-      select s.limited or s.breaker_opened_at is not null or s.denied_keys <> '{}' as guarded
-    ) as g
-    where s.enabled and (s.paused_until is null or s.paused_until <= v_now)
-      and (p_sources is null or s.id = any (p_sources)) and (p_types is null or r.type_id = any (p_types))
-  ) as t;
+    array(
+      select s.id
+      from pgfresh.sources as s
+      where not s.limited and s.breaker_opened_at is null and s.denied_keys = '{}'
+        and s.enabled and (s.paused_until is null or s.paused_until <= v_now)
+        and (p_sources is null or s.id = any (p_sources))),
+    array(
+      select s.id
+      from pgfresh.sources as s
+      where (s.limited or s.breaker_opened_at is not null or s.denied_keys <> '{}')
+        and s.enabled and (s.paused_until is null or s.paused_until <= v_now)
+        and (p_sources is null or s.id = any (p_sources))
+      order by s.id),
+    array(select b.type_id from pgfresh.breaker as b where b.type_id is not null and b.opened_at is not null)
+  into v_idle, v_due, v_stopped, v_free, v_limited, v_left_alone;
   if p_client is not null then
     perform pgfresh.require_worker_name('the name of a worker', p_client);
   end if;
@@ -191,111 +197,116 @@ begin
   if v_due then
     perform pgfresh.promote_jobs(v_now);
   end if;
+  if v_stopped then
+    v_free := '{}';
+    v_limited := '{}';
+  end if;
   if v_left_alone <> '{}' then
     v_probed := pgfresh.type_probes(v_left_alone, p_types, v_now);
-    v_left_alone := array(select t from unnest(v_left_alone) as t where t <> all (v_probed));
-    v_free := array(select t from unnest(v_free) as t where t <> all (v_left_alone));
+    p_types := array(
+      select r.type_id
+      from pgfresh.data_type_registry as r
+      where (p_types is null or r.type_id = any (p_types))
+        and (r.type_id <> all (v_left_alone) or r.type_id = any (v_probed)));
   end if;
 
-  if v_stopped or v_types is null then
-    v_ids := '{}';
-  else
-    -- Mostly all that is ready stands in one lane: then this finds and locks it, 30 µs sooner than what follows.
-    if v_limited is null and v_floors = 0 then
-      select ready.lanes, case when ready.lanes = 1 then array(
-          select j.id
+  if v_free <> '{}' then
+    if v_floors = 0 then
+      -- A loose scan of the ready index: one probe for each lane that exists, and one for a data type not asked for.
+      with recursive found as (
+        (
+          select j.type_id, j.lane, j.seq, j.run_at
           from pgfresh.job as j
-          where j.state = 'r' and j.type_id = ready.type_id and j.lane = ready.lane and j.seq >= ready.seq
-            and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
-          order by j.seq
-          limit p_limit for update skip locked) end
-      into v_lanes, v_ids
-      from (
-        select count(*) + count(j.more) as lanes, min(t.type_id) as type_id, min(j.lane) as lane, min(j.seq) as seq
-        from unnest(v_free) as t(type_id)
+          where j.state = 'r'
+          order by j.type_id, j.lane, j.seq
+          limit 1
+        )
+        union all
+        select j.*
+        from found as f
         cross join lateral (
-          select j.lane, j.seq,
-            (
-              select true
-              from pgfresh.job as n
-              where n.state = 'r' and n.type_id = t.type_id and n.lane > j.lane
-              order by n.lane, n.seq
-              limit 1
-            ) as more
+          select j.type_id, j.lane, j.seq, j.run_at
           from pgfresh.job as j
-          where j.state = 'r' and j.type_id = t.type_id
-          order by j.lane, j.seq
+          where j.state = 'r' and (j.type_id, j.lane)
+            > (f.type_id, case when p_types is null or f.type_id = any (p_types) then f.lane else 127 end)
+          order by j.type_id, j.lane, j.seq
           limit 1
         ) as j
-      ) as ready;
+      )
+      select array_agg(f.type_id), array_agg(f.lane), array_agg(f.seq),
+        array_agg(case when f.lane & 31 < 20 then f.run_at end)
+      into v_ready, v_lanes, v_starts, v_since
+      from found as f
+      where p_types is null or f.type_id = any (p_types);
+    else
+      select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq),
+        array_agg(case when l.lane & 31 < 20 then l.since end)
+      into v_ready, v_lanes, v_starts, v_since
+      from pgfresh.ready_lanes(
+        array(
+          select r.type_id
+          from pgfresh.data_type_registry as r
+          where r.source_id = any (v_free) and (p_types is null or r.type_id = any (p_types))),
+        p_floor_types, p_floor_lanes, p_floor_ids) as l;
     end if;
-    if v_lanes = 0 then
-      v_ids := '{}';
-    elsif v_ids is null then
-      /*
-        Of sources without limits: the lanes in which jobs are ready. Where no two of them have the same band, and
-        nobody has a share, their order is the order of the claim, and the same statement locks the jobs.
-      */
-      select r.*, case when r.plain then array(
-          select j.id
-          from unnest(r.types, r.lanes, r.starts) as l(type_id, lane, seq)
-          cross join lateral (
-            select j.id
-            from pgfresh.job as j
-            where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane and j.seq >= l.seq
-              and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
-            order by j.seq
-            limit p_limit for update skip locked
-          ) as j
-          limit p_limit) end as ids
-      into v_ready
-      from (
-        select r.*,
-          -- The sum of powers of two is their union if each is there once.
-          r.count <= 1 or (r.bands = r.different_bands and not r.waits and not r.both) as plain
-        from (
-          select count(*)::int as count, array_agg(l.type_id) as types, array_agg(l.lane) as lanes,
-            array_agg(l.seq) as starts, sum(1 << (l.lane & 31)) as bands, bit_or(1 << (l.lane & 31)) as different_bands,
-            -- Whether one has waited for more than ten seconds, and whether viewed pairs with and without a row wait.
-            coalesce(min(l.since) filter (where l.lane & 31 < 20) < v_now - interval '10 seconds', false) as waits,
-            coalesce(bool_or(l.lane & 32 = 0) filter (where l.lane & 31 < 21)
-              and bool_or(l.lane & 32 <> 0) filter (where l.lane & 31 < 21), false) as both
-          from (
-            select *
-            from pgfresh.ready_lanes(v_free, p_floor_types, p_floor_lanes, p_floor_ids) as l
-            order by l.lane & 31
-          ) as l
-        ) as r
-      ) as r;
-      v_ids := v_ready.ids;
-      if v_ids is null then
-        select picked.ids, picked.shared
-        into v_ids, v_shared
-        from pgfresh.pick_free(
-          p_limit, v_ready.types, v_ready.lanes, v_ready.starts, v_ready.waits, v_ready.both, p_max_bytes) as picked;
-      end if;
+    select array_agg(r.type_id), array_agg(r.source_id), array_agg(r.definition)
+    into v_types, v_sources_of, v_definitions
+    from pgfresh.data_type_registry as r
+    where r.type_id = any (v_ready) and r.source_id = any (v_free);
+    if (v_ready <@ v_types) is not true then
+      select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq), array_agg(l.since)
+      into v_ready, v_lanes, v_starts, v_since
+      from unnest(v_ready, v_lanes, v_starts, v_since) as l(type_id, lane, seq, since)
+      where l.type_id = any (v_types);
+    end if;
+    v_count := cardinality(v_ready);
+    -- Of one lane, nobody has a share.
+    v_shares := v_count > 1 and (v_now - interval '10 seconds' > any (v_since)) is true;
+    if v_ready[1] = v_ready[v_count] and v_lanes[1] & 96 = v_lanes[v_count] & 96 and not v_shares and v_floors = 0 then
+      -- Lanes of one data type that differ in their band only: the order of the index is the order of the claim.
+      v_ids := array(
+        select j.id
+        from pgfresh.job as j
+        where j.state = 'r' and j.type_id = v_ready[1] and (j.lane, j.seq) >= (v_lanes[1], v_starts[1])
+          and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
+        order by j.lane, j.seq
+        limit p_limit for update skip locked);
+    elsif v_lanes[1] = all (v_lanes) and not v_shares then
+      v_ids := pgfresh.lock_ready(v_ready, v_lanes, v_starts, p_limit, p_max_bytes, '{}');
+    elsif v_count > 0 then
+      select picked.ids, picked.shared
+      into v_ids, v_shared
+      from pgfresh.pick_free(p_limit, v_ready, v_lanes, v_starts, v_shares, p_max_bytes) as picked;
     end if;
   end if;
-  if v_limited is not null and not coalesce(v_stopped, false) then
+  if v_limited <> '{}' then
+    select v_types || array_agg(r.type_id), v_sources_of || array_agg(r.source_id),
+      v_definitions || array_agg(r.definition)
+    into v_types, v_sources_of, v_definitions
+    from pgfresh.data_type_registry as r
+    where r.source_id = any (v_limited) and (p_types is null or r.type_id = any (p_types));
     -- What was picked from each is put in one order; what is too much is let go when this transaction ends.
     v_known := (select s.api_keys from pgfresh.worker_service as s where s.worker = p_worker);
     with picked as (
       select j.id, v_sources_of[array_position(v_types, j.type_id)] as source_id,
         -- Those that have a share come first.
-        case when p.place <= v_shared then (20 - (v_ready.lanes[1] & 31))::smallint else j.band end as band,
+        case
+          when p.place <= v_shared then (20 - (select min(l.lane & 31) from unnest(v_lanes) as l(lane)))::smallint
+          else j.band
+        end as band,
         case when p.place <= v_shared then 0 else j.seq end as seq, 0::bigint as bytes, p.place
       from unnest(v_ids) with ordinality as p(id, place)
       join pgfresh.job as j on j.id = p.id
       union all
       select picked.*
-      from unnest(v_limited) as s(id)
-      cross join lateral pgfresh.pick_limited(
-        s.id, p_limit,
-        array(
-          select t.type_id
-          from unnest(v_types, v_sources_of) as t(type_id, source_id)
-          where t.source_id = s.id and t.type_id <> all (v_left_alone)),
-        p_max_bytes, v_known) with ordinality as picked
+      from (
+        select r.source_id as id, array_agg(r.type_id) as types
+        from pgfresh.data_type_registry as r
+        where r.source_id = any (v_limited) and (p_types is null or r.type_id = any (p_types))
+        group by r.source_id
+        order by r.source_id
+      ) as s
+      cross join lateral pgfresh.pick_limited(s.id, p_limit, s.types, p_max_bytes, v_known) with ordinality as picked
     ), chosen as (
       select * from picked order by band desc, seq, place limit p_limit
     )
@@ -324,19 +335,27 @@ begin
       select coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.source_id), '{}'), coalesce(array_agg(c.bytes), '{}')
       into v_ids, v_sources, v_bytes
       from unnest(v_ids, v_sources, v_bytes) as c(id, source_id, bytes)
-      where c.source_id <> v_source or c.id = any (v_taken.ids);
+      -- A join and no comparison with each: that would be quadratic.
+      left join unnest(v_taken.ids) as t(id) on t.id = c.id
+      where c.source_id <> v_source or t.id is not null;
       v_called := v_called || v_taken.ids;
       v_api_keys := v_api_keys || v_taken.api_keys;
       v_reserved := v_reserved || v_taken.reserved;
-      -- Nothing is left of what was picked.
-      exit when v_ids is null;
     end loop;
+    -- What each takes with it, in the order of their ids, by which the update below looks it up.
+    select coalesce(array_agg(c.id order by c.id), '{}'), array_agg(t.api_key order by c.id),
+      array_agg(coalesce(t.reserved, 0) order by c.id)
+    into v_ids, v_api_keys, v_reserved
+    from unnest(v_ids) as c(id)
+    left join unnest(v_called, v_api_keys, v_reserved) as t(id, api_key, reserved) on t.id = c.id;
     v_use_by := pgfresh.use_by_of(v_now);
     v_rated := array(
       select s.id from pgfresh.sources as s where s.id = any (v_limited) and s.rate_limit_per_minute is not null);
   end if;
   if v_probed <> '{}' then
-    v_ids := pgfresh.one_of_each(v_ids, v_probed);
+    if v_limited = '{}' then
+      v_ids := pgfresh.one_of_each(v_ids, v_probed);
+    end if;
     -- Only those of which there is a job to try with: the others may still be tried, and planned for.
     update pgfresh.breaker as b
     set paused_until = v_now + interval '1 minute'
@@ -370,9 +389,9 @@ begin
       attempt = j.attempt + 1,
       -- That by whose limits it was picked, whatever its data type's source was when it was enqueued.
       source_id = v_sources_of[array_position(v_types, j.type_id)],
-      reserved = coalesce(v_reserved[array_position(v_called, j.id)], 0),
+      reserved = coalesce(v_reserved[width_bucket(j.id, v_ids)], 0),
       definition = v_definitions[array_position(v_types, j.type_id)],
-      api_key = v_api_keys[array_position(v_called, j.id)]
+      api_key = v_api_keys[width_bucket(j.id, v_ids)]
     where j.id = any (v_ids) and (select named.new from named)
     returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.lane, j.priority,
       -- What was not known is what is reserved for it.

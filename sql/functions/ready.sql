@@ -90,7 +90,8 @@ comment on function pgfresh.ready_lanes(int[], int[], smallint[], bigint[]) is
 
 /*
   Of several lanes the oldest jobs, without locking more than are taken: first it is found out how far the oldest reach,
-  and then each lane is locked up to there. Only where others have locked some of those is more locked than taken.
+  and then each lane is locked up to there. As many of the lane that begins first would do, so no lane is read further
+  than that. Only where others have locked some of the oldest is more locked than taken.
 */
 create or replace function pgfresh.lock_ready(
   p_types int[], p_lanes smallint[], p_from bigint[], p_limit int, p_max_bytes bigint, p_taken bigint[])
@@ -101,7 +102,6 @@ as $$
 declare
   v_ids bigint[];
   v_last bigint;
-  v_there int;
 begin
   if cardinality(p_types) = 1 then
     return array(
@@ -112,38 +112,50 @@ begin
       order by j.seq
       limit p_limit for update skip locked);
   end if;
-  with reach as materialized (
-    select max(oldest.seq) as last, count(*)::int as there
-    from (
-      select j.seq
-      from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
-      cross join lateral (
+  v_last := (
+    select (
         select j.seq
         from pgfresh.job as j
         where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane and j.seq >= l.seq
           and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.id <> all (p_taken)
         order by j.seq
-        limit p_limit
-      ) as j
+        offset p_limit - 1
+        limit 1
+      )
+    from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
+    order by l.seq
+    limit 1
+  );
+  v_last := (
+    select j.seq
+    from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
+    cross join lateral (
+      select j.seq
+      from pgfresh.job as j
+      where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane
+        and j.seq between l.seq and coalesce(v_last, 9223372036854775807)
+        and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.id <> all (p_taken)
       order by j.seq
       limit p_limit
-    ) as oldest
-  )
-  select r.last, r.there, array(
+    ) as j
+    order by j.seq
+    offset p_limit - 1
+    limit 1
+  );
+  v_ids := array(
+    select j.id
+    from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
+    cross join lateral (
       select j.id
-      from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
-      cross join lateral (
-        select j.id
-        from pgfresh.job as j
-        where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane and j.seq between l.seq and r.last
-          and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.id <> all (p_taken)
-        order by j.seq
-        limit p_limit for update skip locked
-      ) as j
-      limit p_limit)
-  into v_last, v_there, v_ids
-  from reach as r;
-  if v_there = p_limit and cardinality(v_ids) < p_limit then
+      from pgfresh.job as j
+      where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane
+        and j.seq between l.seq and coalesce(v_last, 9223372036854775807)
+        and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.id <> all (p_taken)
+      order by j.seq
+      limit p_limit for update skip locked
+    ) as j
+    limit p_limit);
+  if v_last is not null and cardinality(v_ids) < p_limit then
     v_ids := v_ids || array(
       select j.id
       from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
@@ -171,12 +183,14 @@ comment on function pgfresh.lock_ready(int[], smallint[], bigint[], int, bigint,
   What is left of a share is a chance, so claims of one job keep them too.
 */
 create or replace function pgfresh.pick_free(
-  p_limit int, p_types int[], p_lanes smallint[], p_from bigint[], p_waits boolean, p_both boolean, p_max_bytes bigint,
+  p_limit int, p_types int[], p_lanes smallint[], p_from bigint[], p_waits boolean, p_max_bytes bigint,
   out ids bigint[], out shared int)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  -- Whether viewed pairs with and without a row wait.
+  v_both boolean;
   v_chance double precision;
   v_group record;
   v_most int;
@@ -185,7 +199,10 @@ declare
   v_last int;
 begin
   ids := '{}';
-  if p_waits or p_both then
+  v_both := (
+    select count(distinct l.lane & 32) = 2 from unnest(p_lanes) as l(lane) where l.lane & 31 < 21
+  );
+  if p_waits or v_both then
     v_chance := random();
   end if;
   v_most := case when p_waits then floor(p_limit / 4.0 + v_chance) else 0 end;
@@ -196,7 +213,7 @@ begin
     from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
     where l.lane & 31 < 20;
   end if;
-  if p_both then
+  if v_both then
     v_most := least(p_limit, cardinality(ids) + floor(p_limit / 2.0 + v_chance)::int
       - (select count(*)::int from pgfresh.job as j where j.id = any (ids) and j.missing));
     for v_group in
@@ -213,19 +230,17 @@ begin
   end if;
   shared := cardinality(ids);
   -- The rest by band; where both wait, what is missing has had its share, and background work is last.
-  if p_both then
-    select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq)
-    into p_types, p_lanes, p_from
-    from (
-      select l.*
-      from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
-      order by l.lane & 31 = 21, l.lane & 32 = 0, l.lane & 31
-    ) as l;
-  end if;
+  select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq)
+  into p_types, p_lanes, p_from
+  from (
+    select l.*
+    from unnest(p_types, p_lanes, p_from) as l(type_id, lane, seq)
+    order by v_both and l.lane & 31 = 21, v_both and l.lane & 32 = 0, l.lane & 31
+  ) as l;
   while v_first <= cardinality(p_types) and cardinality(ids) < p_limit loop
     v_last := v_first;
     while p_lanes[v_last + 1] & 31 = p_lanes[v_first] & 31
-      and (not p_both or p_lanes[v_last + 1] & 32 = p_lanes[v_first] & 32)
+      and (not v_both or p_lanes[v_last + 1] & 32 = p_lanes[v_first] & 32)
     loop
       v_last := v_last + 1;
     end loop;
@@ -236,7 +251,7 @@ begin
   end loop;
 end
 $$;
-comment on function pgfresh.pick_free(int, int[], smallint[], bigint[], boolean, boolean, bigint) is
-  'Locks the next ready jobs of these lanes of sources without limits, which are in the order of their bands. '
-  'p_waits: one has waited for more than ten seconds; p_both: viewed pairs with and without a row wait. '
+comment on function pgfresh.pick_free(int, int[], smallint[], bigint[], boolean, bigint) is
+  'Locks the next ready jobs of these lanes of sources without limits. '
+  'p_waits: one has waited for more than ten seconds. '
   'The first ones, shared, have a share of the claim. A part of claim_jobs.';
