@@ -58,6 +58,8 @@ declare
   -- The jobs that may be taken, best band and then oldest first.
   v_ids bigint[]; v_bands smallint[]; v_seqs bigint[]; v_sizes bigint[]; v_keys text[]; v_missing boolean[];
   v_kinds int[];
+  -- Data types whose jobs have unknown sizes, and what each is taken for.
+  v_guessed int[]; v_guesses bigint[];
   -- Their places in four lists: by age, without a row, with one, background. And where each list is, and ends.
   v_lists int[]; v_at int[]; v_end int[];
   v_order int[];
@@ -181,8 +183,12 @@ begin
       where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane and j.seq >= l.seq
         and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.key <> all (v_busy)
       order by j.seq
-      -- More than there is room for, where some may be too large, or were tried more often than others.
-      limit v_room + case when v_metered or v_source.breaker_opened_at is not null then 50 else 0 end
+      -- More than there is room for, where some were tried more often than others, or may be too large.
+      limit v_room + case
+        when v_source.breaker_opened_at is not null then 50
+        when v_metered then greatest(10, 50 / cardinality(v_lanes))
+        else 0
+      end
     ) as j
     where l.type_id = any (p_types)
   )
@@ -208,14 +214,14 @@ begin
   v_at := array[1, v_end[1] + 1, v_end[2] + 1, v_end[3] + 1];
   v_taken := array_fill(false, array[cardinality(v_ids)]);
   if v_metered and 0 = any (v_sizes) then
-    -- Measured now, and not when they were enqueued: what was measured meanwhile is a better guess.
+    -- Measured now, and not when they were enqueued: what was measured meanwhile is a better guess. Once for each data
+    -- type: a join would ask for each job.
+    select array_agg(t.type_id), array_agg(pgfresh.unknown_size(p_source_id, t.type_id, v_budget.depth))
+    into v_guessed, v_guesses
+    from (select distinct s.type_id from unnest(v_sizes, v_kinds) as s(bytes, type_id) where s.bytes = 0) as t;
     v_sizes := array(
-      select case when s.bytes > 0 then s.bytes else u.bytes end
+      select case when s.bytes > 0 then s.bytes else v_guesses[array_position(v_guessed, s.type_id)] end
       from unnest(v_sizes, v_kinds) with ordinality as s(bytes, type_id, place)
-      join (
-        select t.type_id, pgfresh.unknown_size(p_source_id, t.type_id, v_budget.depth) as bytes
-        from (select distinct type_id from unnest(v_kinds) as type_id) as t
-      ) as u on u.type_id = s.type_id
       order by s.place);
   end if;
   if v_saved_at = 0 then
@@ -228,6 +234,15 @@ begin
     end if;
   end if;
 
+  if cardinality(v_lanes) = 1 and not v_metered and not v_source.one_key_at_a_time then
+    -- Of one lane, nobody has a share, and all are as good.
+    v_picked := array(
+      select p
+      from generate_series(1, least(
+        v_room, cardinality(v_ids), case when v_bands[1] = -1 then v_viewed_only end)) as p);
+    v_firsts := v_picked;
+    v_room := 0;
+  end if;
   while cardinality(v_picked) < v_room loop
     v_place := null;
     if v_saved_at is not null then
@@ -279,7 +294,7 @@ begin
   select v_ids[p.place], p_source_id, v_bands[p.best], v_seqs[p.best],
     case when v_metered then v_sizes[p.place] else 0 end
   from unnest(v_picked, v_firsts) with ordinality as p(place, best, turn)
-  where v_ids[p.place] = any (v_locked)
+  join unnest(v_locked) as l(id) on l.id = v_ids[p.place]
   order by p.turn;
 end
 $$;
