@@ -45,8 +45,8 @@ declare
   v_api_keys smallint[]; v_claimed_at timestamptz;
   v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_calls bigint; v_ended bigint;
   v_oldest bigint; v_newest bigint; v_changed boolean; v_needed boolean;
-  -- Of jobs that were claimed from several sources: what to settle with each.
-  v_by_source jsonb;
+  -- Of each job its source, and what to settle with that.
+  v_sources int[]; v_each_reserved bigint[]; v_each_bytes bigint[]; v_each_calls int[];
   v_part record;
 begin
   perform pgfresh.require_ends(p_ids, p_attempts, p_bytes, p_requests);
@@ -102,23 +102,14 @@ begin
     array_agg(coalesce(api_key, 1::smallint)) filter (where calls > 0), max(claimed_at),
     min(type_id), max(type_id), min(source_id), min(definition), max(definition),
     sum(reserved), sum(bytes), sum(calls), (select count(*) from ended),
-    case when min(source_id) <> max(source_id) then (
-      select jsonb_agg(to_jsonb(s))
-      from (
-        select m.source_id, sum(m.reserved) as reserved, sum(m.bytes) as bytes, sum(m.calls) as calls,
-          array_agg(m.id) filter (where m.calls > 0) as called
-        from measured as m
-        group by m.source_id
-        order by m.source_id
-      ) as s
-    ) end
+    array_agg(source_id), array_agg(reserved), array_agg(bytes), array_agg(calls)
   into v_done, v_keys, v_sizes,
     v_outcomes, v_rows, v_asked, v_at_source,
     v_called, v_again,
     v_api_keys, v_claimed_at,
     v_type_low, v_type_high, v_source, v_oldest, v_newest,
     v_reserved, v_bytes, v_calls, v_ended,
-    v_by_source
+    v_sources, v_each_reserved, v_each_bytes, v_each_calls
   from measured;
   -- More than was ended: one job twice. Less: attempts that make no sense and are the token of another job.
   if v_type_low <> v_type_high or v_ended <> coalesce(cardinality(v_done), 0) then
@@ -227,12 +218,16 @@ begin
   if v_again is not null then
     perform pgfresh.run_again(v_again, v_now);
   end if;
-  if v_by_source is not null then
+  -- Jobs of a data type that has moved were claimed from several sources.
+  if v_source <> any (v_sources) then
     v_api_keys := '{}';
     for v_part in
-      select s.*
-      from jsonb_to_recordset(v_by_source)
-        as s(source_id int, reserved bigint, bytes bigint, calls bigint, called bigint[])
+      select e.source_id, sum(e.reserved)::bigint as reserved, sum(e.bytes)::bigint as bytes, sum(e.calls) as calls,
+        array_agg(e.id) filter (where e.calls > 0) as called
+      from unnest(v_done, v_sources, v_each_reserved, v_each_bytes, v_each_calls)
+        as e(id, source_id, reserved, bytes, calls)
+      group by e.source_id
+      order by e.source_id
     loop
       perform pgfresh.note_success(v_part.source_id, v_part.called, v_now) where v_part.called is not null;
       perform pgfresh.settle_usage(v_part.source_id, v_part.reserved, v_part.bytes, v_part.calls);
@@ -249,7 +244,7 @@ begin
       case when v_outcome = 'older_source' then v_called end,
       v_claimed_at, v_now);
   end if;
-  if v_by_source is null then
+  if v_source = all (v_sources) then
     perform pgfresh.settle_usage(v_source, v_reserved, v_bytes, v_calls);
   end if;
   if v_sizes is not null then

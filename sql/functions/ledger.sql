@@ -213,11 +213,12 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  update pgfresh.source_state
-  set reserved = greatest(0, reserved - p_reserved), level = greatest(0, level + p_bytes - p_reserved)
-  where source_id = p_source_id
-    and (p_reserved > 0
-      or (p_bytes <> 0 and (select quota_bytes from pgfresh.sources where id = p_source_id) is not null));
+  if p_reserved > 0
+      or (p_bytes <> 0 and (select quota_bytes from pgfresh.sources where id = p_source_id) is not null) then
+    update pgfresh.source_state
+    set reserved = greatest(0, reserved - p_reserved), level = greatest(0, level + p_bytes - p_reserved)
+    where source_id = p_source_id;
+  end if;
   if p_bytes <> 0 or p_calls <> 0 then
     perform pgfresh.add_usage(p_source_id, p_bytes, p_calls);
   end if;
@@ -284,18 +285,21 @@ declare
   v_first int := 1;
   v_count int := cardinality(p_bytes);
 begin
-  insert into pgfresh.type_stats (type_id, estimated_bytes)
-  select type_id, estimated_data_size_bytes
-  from pgfresh.data_type_registry as r
-  where r.type_id = p_type_id and not exists (select from pgfresh.type_stats as s where s.type_id = p_type_id)
-  on conflict do nothing;
   select estimated_bytes, samples
   into v_old, v_samples
   from pgfresh.type_stats
   where type_id = p_type_id
   for update skip locked;
   if not found then
-    return;
+    insert into pgfresh.type_stats (type_id, estimated_bytes)
+    select type_id, estimated_data_size_bytes
+    from pgfresh.data_type_registry as r
+    where r.type_id = p_type_id and not exists (select from pgfresh.type_stats as s where s.type_id = p_type_id)
+    on conflict do nothing
+    returning estimated_bytes, samples into v_old, v_samples;
+    if not found then
+      return;
+    end if;
   end if;
   if v_samples = 0 or v_old = 0 then
     v_old := p_bytes[1];
