@@ -61,6 +61,8 @@ declare
   v_run_at timestamptz := greatest(coalesce(p_run_at, v_now), v_now);
   v_state "char" := case when p_run_at > v_now then 'w' else 'r' end;
   v_band smallint;
+  -- That of a pair which is not missing.
+  v_lane smallint;
   v_keys text[];
   v_longest int;
   v_known bigint;
@@ -125,6 +127,7 @@ begin
   end if;
 
   v_band := pgfresh.band_of(p_priority);
+  v_lane := pgfresh.lane_of(v_band, false, v_bytes);
 
   -- The whole set in one walk of the index.
   -- Before version 17 the planner may walk all keys of the type instead, and is not asked.
@@ -210,7 +213,7 @@ begin
     state, missing, key, metadata)
   select
     added.id, added.id, added.run_at, v_now, v_bytes, v_type, v_source, p_priority, p_priority, v_band,
-    pgfresh.lane_of(v_band, added.missing, v_bytes),
+    v_lane - case when added.missing then 32 else 0 end,
     case when added.run_at > v_now then 'w' else 'r' end, added.missing, added.key, p_metadata
   from (
     select unnest(v_new_ids) as id, unnest(v_new_keys) as key, v_run_at as run_at, false as missing
