@@ -42,19 +42,26 @@ comment on function pgfresh.open_refresh_cycle(text, timestamptz) is
   the caller learns which pairs to ask for again. A key without an answer was being added by somebody else.
 */
 create or replace function pgfresh.queue_cycle_keys(
-  p_type pgfresh.data_type_registry, p_keys text[], out queued int, out busy text[], out refused int)
+  p_type pgfresh.data_type_registry, p_again text[], p_keys text[], out queued int, out busy text[], out refused int)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_good text[] := array(
     select j.key
-    from pgfresh.judge_keys(p_type, p_keys) as j
+    from pgfresh.judge_keys(p_type, p_keys, true) as j
     where j.code is null and j.key = p_keys[j.place]
     order by j.place);
   v_answered text[];
 begin
-  refused := cardinality(p_keys) - cardinality(v_good);
+  if p_again <> '{}' then
+    v_good := v_good || array(
+      select j.key
+      from pgfresh.judge_keys(p_type, p_again) as j
+      where j.code is null and j.key = p_again[j.place]
+      order by j.place);
+  end if;
+  refused := cardinality(p_again || p_keys) - cardinality(v_good);
   -- Nobody waits for it: -1, whatever the registry says.
   select count(*) filter (where q.result = 'queued'), coalesce(array_agg(q.key) filter (where q.result <> 'busy'), '{}')
   into queued, v_answered
@@ -62,9 +69,10 @@ begin
   busy := array(select k from unnest(v_good) as k except select k from unnest(v_answered) as k);
 end
 $$;
-comment on function pgfresh.queue_cycle_keys(pgfresh.data_type_registry, text[]) is
-  'Queues scheduled refreshes of those keys that the data type can have: how many were queued, '
-  'which pairs were locked, and how many keys were none. A part of queue_scheduled_refreshes.';
+comment on function pgfresh.queue_cycle_keys(pgfresh.data_type_registry, text[], text[]) is
+  'Queues scheduled refreshes of those keys that the data type can have, of some that were busy and of some that were '
+  'just read from its key table: how many were queued, which pairs were locked, and how many keys were none. '
+  'A part of queue_scheduled_refreshes.';
 
 create or replace function pgfresh.queue_scheduled_refreshes(
   p_max_depth int default 1000, p_data_types text[] default null)
@@ -173,7 +181,7 @@ begin
         where not exists (
           select from pgfresh.pairs as p
           where p.type_id = v_cycle.type_id and p.key = k collate "C" and p.ok_at >= v_cycle.opened_at));
-      v_result := pgfresh.queue_cycle_keys(v_cycle.registered, v_again || v_keys);
+      v_result := pgfresh.queue_cycle_keys(v_cycle.registered, v_again, v_keys);
     exception
     when lock_not_available then
       perform pgfresh.note_type_timeout(v_cycle.type_id, 'keys', sqlerrm);

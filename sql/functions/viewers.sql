@@ -2,7 +2,8 @@
   What a gateway asks on behalf of those who are connected to it. It asks in sets, gathered from all connections, so one
   bad pair must not spoil the others: where admit_keys raises for the first, judge_keys says of each what it is.
 */
-create or replace function pgfresh.judge_keys(p_type pgfresh.data_type_registry, p_keys text[])
+create or replace function pgfresh.judge_keys(
+  p_type pgfresh.data_type_registry, p_keys text[], p_listed boolean default false)
 returns table (place bigint, key text, code text, problem text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -35,7 +36,7 @@ begin
       (k.key <> '' and octet_length(k.key) <= 512 and k.key !~ '[[:cntrl:]]') is not true as invalid
     from unnest(p_keys) with ordinality as k(key, place)
   ) as k;
-  select r.unknown_sql,
+  select case when not p_listed then r.unknown_sql end,
     -- Numbers, dates and the like have several spellings of one value. A row has one.
     case
       when bool_or(a.atttypid not in ('text'::regtype, 'varchar'::regtype)) then
@@ -107,8 +108,9 @@ begin
     from generate_subscripts(v_keys, 1) as n;
 end
 $$;
-comment on function pgfresh.judge_keys(pgfresh.data_type_registry, text[]) is
-  'Keys as the data type spells them, and for those that it can not have, why. A part of admit_pairs.';
+comment on function pgfresh.judge_keys(pgfresh.data_type_registry, text[], boolean) is
+  'Keys as the data type spells them, and for those that it can not have, why. '
+  'p_listed: they were just read from its key table and are not looked up there. A part of admit_pairs.';
 
 create or replace function pgfresh.admit_pairs(p_data_types text[], p_keys text[])
 returns table (place bigint, type_id int, visibility text, key text, known boolean, code text, problem text)
