@@ -95,6 +95,13 @@ describe('a pair with row security', () => {
     expect(await scene.queued()).toEqual([]);
   });
 
+  it('sound 1: is read with claims that PostgreSQL cannot store, and they are made storable', async () => {
+    await addType('named', `owner = (current_setting('request.jwt.claims', true)::jsonb ->> 'team')`);
+    await give('A', 'a\uFFFDb', 7, 'named');
+    const client = await look('ada', [['named', 'A']], { team: 'a\0b', ['half \ud83d']: ['\ud83d', { deep: '\0' }] });
+    expect(await rows(client)).toEqual([7]);
+  });
+
   it('that goes over to another is gone for one and there for the other, and versions grow for both', async () => {
     await give('A', 'ada', 1);
     const clients = { ada: await look('ada', [['holding', 'A']]), ben: await look('ben', [['holding', 'A']]) };
