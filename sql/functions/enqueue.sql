@@ -224,7 +224,7 @@ begin
   v_new_keys := v_new_keys || v_old_keys;
   v_new_ids := v_new_ids || v_old_ids;
 
-  if (cardinality(v_new_ids) > 0 or v_raised > 0) and v_state = 'r' then
+  if (cardinality(v_new_ids) > 0 or v_raised > 0) and (v_state = 'r' or v_now >= any (v_old_times)) then
     perform pgfresh.wake_workers();
   end if;
 

@@ -280,6 +280,25 @@ describe('claim', () => {
     expect(await woken()).toBe(1);
   });
 
+  it('sound 10: wakes a worker for a viewed pair that is due, also if it was asked for later', async () => {
+    const heard: string[] = [];
+    const fence = Promise.withResolvers<void>();
+    const onNotification = (payload: string) => (payload === 'fence' ? fence.resolve() : void heard.push(payload));
+    const listener = new Listener({ url: scene.url, channel: 'pgfresh_job', events: new Events(), onNotification });
+    onTestFinished(() => listener.stop());
+    await listener.start();
+    await db.query(
+      `insert into pgfresh.pairs (type_id, key, demanded, viewers, due_at)
+       select type_id, 'due', true, 1, pgfresh.clock() from pgfresh.data_type_registry where data_type = 'quote'`,
+    );
+    await scene.claim();
+    await queue.enqueue(db, 'quote', 'due', { runAt: new Date(Date.now() + 3_600_000) });
+    await db.query(`select pg_notify('pgfresh_job', 'fence')`);
+    await fence.promise;
+    expect(heard).toHaveLength(1);
+    expect(keysOf(await scene.claim())).toEqual(['due']);
+  });
+
   it.each([true, false])(
     'begins at the floors that it is told, each for its data type and lane (alone: %s)',
     async (alone) => {
