@@ -176,7 +176,8 @@ declare
 begin
   with raised as (
     update pgfresh.job as j
-    set priority = w.priority, band = w.band, lane = j.lane + j.band - w.band, run_at = w.run_at,
+    set priority = w.priority, band = w.band, missing = w.missing, run_at = w.run_at,
+      lane = pgfresh.lane_of(w.band, w.missing, j.est_bytes),
       state = case when w.run_at <= p_now then 'r' else j.state end
     from (
       select waiting.id, greatest(waiting.priority, raised.priority) as priority,
@@ -187,17 +188,27 @@ begin
           when waiting.retries > 0 and waiting.run_at > p_now + waiting.viewed_delay
             then p_now + waiting.viewed_delay * (0.5 + random() / 2)
           else waiting.run_at
-        end as run_at
+        end as run_at,
+        waiting.missing
       from unnest(p_ids, p_priorities, p_wanted_at) as raised(id, priority, wanted_at)
       cross join lateral (
         select j.id, j.priority, j.state, j.attempt, j.retries, j.run_at,
-          pgfresh.longest_retry_delay(greatest(j.retries - 1, 0), 1) as viewed_delay
+          pgfresh.longest_retry_delay(greatest(j.retries - 1, 0), 1) as viewed_delay, m.missing
         from pgfresh.job as j
-        where j.id = raised.id and j.state <> 'x' and (j.priority < raised.priority or j.state = 'w')
-        for update skip locked
+        -- It may have been queued while no one looked, and then it was not missed.
+        cross join lateral (
+          select j.missing or coalesce((
+            select p.demanded and p.row_at is null and p.seen and p.empty_at is null
+            from pgfresh.pairs as p
+            where p.type_id = j.type_id and p.key = j.key
+          ), false) as missing
+        ) as m
+        where j.id = raised.id and j.state <> 'x'
+          and (j.priority < raised.priority or j.state = 'w' or m.missing <> j.missing)
+        for update of j skip locked
       ) as waiting
     ) as w
-    where j.id = w.id and (j.priority <> w.priority or j.run_at <> w.run_at)
+    where j.id = w.id and (j.priority <> w.priority or j.run_at <> w.run_at or j.missing <> w.missing)
     returning j.state = 'r' as is_ready
   )
   select bool_or(r.is_ready) into v_ready from raised as r;
@@ -207,7 +218,7 @@ begin
 end
 $$;
 comment on function pgfresh.raise_jobs(bigint[], int[], timestamptz[], timestamptz) is
-  'Gives jobs that wait the priority of their viewers, and ends waits that viewers would not have. '
+  'Gives jobs that wait the priority and the lane of viewed ones, and ends waits that viewers would not have. '
   'A part of fold_demand.';
 
 create or replace function pgfresh.cool_down(p_now timestamptz) returns void
@@ -299,9 +310,10 @@ begin
     ) as j on true
   ), lowered as (
     update pgfresh.job as j
-    set priority = w.asked, band = pgfresh.band_of(w.asked), lane = j.lane + j.band - pgfresh.band_of(w.asked)
+    set priority = w.asked, band = pgfresh.band_of(w.asked), missing = false,
+      lane = pgfresh.lane_of(pgfresh.band_of(w.asked), false, j.est_bytes)
     from waiting as w
-    where j.id = w.id and j.priority > w.asked
+    where j.id = w.id and (j.priority > w.asked or (j.missing and w.asked is not null))
   )
   select array_agg(w.id) filter (where w.id is not null and w.asked is null) as unwanted,
     array_agg(w.type_id) filter (where w.id is null) as busy_types,

@@ -245,3 +245,37 @@ test('runs are recorded with their time and counts, ticks by minute and a sweep 
   await scene.clock.advance('8 days');
   expect(await scene.queue.value('pgfresh.clear_planner_runs()')).toBe(2);
 });
+
+test('sound 15: a job that was queued while no one looked is for a missing row as soon as someone does', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.look('quote', ['KNOWN']);
+  await scene.tick();
+  await scene.rows('quote', ['KNOWN']);
+  await scene.finish('fresh');
+  await scene.db.query('delete from pgfresh.active_subscriptions');
+  await scene.tick();
+  for (const priority of [-1, 5])
+    await scene.db.query(`select pgfresh.queue_refreshes('quote', array[$1::text], $2::int)`, [
+      `NEW ${priority}`,
+      priority,
+    ]);
+  await scene.db.query(`select pgfresh.queue_refreshes('quote', '{KNOWN}', -1)`);
+  const jobs = async () =>
+    (
+      await scene.db.query<{ job: string }>(
+        `select concat_ws(' ', key, priority, case when missing then 'missing' end) as job from pgfresh.job
+         where lane = pgfresh.lane_of(band, missing, est_bytes) order by 1`,
+      )
+    ).map(({ job }) => job);
+  expect(await jobs()).toEqual(['KNOWN -1', 'NEW -1 -1', 'NEW 5 5']);
+  await scene.look('quote', ['KNOWN', 'NEW -1', 'NEW 5']);
+  await scene.tick();
+  expect(await jobs()).toEqual(['KNOWN 1', 'NEW -1 1 missing', 'NEW 5 5 missing']);
+  // And is not any more when they have gone.
+  await scene.db.query('delete from pgfresh.active_subscriptions');
+  await scene.tick();
+  await scene.clock.advance('16 seconds');
+  await scene.tick();
+  expect(await jobs()).toEqual(['KNOWN -1', 'NEW -1 -1', 'NEW 5 5']);
+});
