@@ -166,7 +166,8 @@ export class Commits {
           run.lockTimeoutMs = shortLockTimeoutMs;
           if (failureOf(error) === 'statement_timeout') run.statementTimeoutMs = shortStatementTimeoutMs;
           run.isTableLocked ||= run.misses === 1 && !(await this.mayWrite(run.type));
-          if (!next.shared || run.isTableLocked) return this.#keep(run, good, problemOf(error));
+          // There is no time to look for the guilty one when stopping.
+          if (!next.shared || run.isTableLocked || run.signal.aborted) return this.#keep(run, good, problemOf(error));
         }
         await failpoint('commit.before-halves');
         const middle = Math.ceil(good.length / 2);

@@ -51,6 +51,8 @@ const recoverEveryMs = 1_000;
 const evictEveryMs = 60_000;
 const longestPauseMs = 1_000;
 const patienceMs = 1_500;
+/** For ends that are late: longer than a commit waits for a lock, because calls that are not booked by then never are. */
+const lateMs = 4_000;
 
 /**
  * The loop that joins queue, sources and refresh. What it holds is in the database too, so a crash loses nothing: jobs
@@ -141,7 +143,7 @@ export class Worker extends Service {
     await within(Math.max(0, this.#options.drainMs - this.stoppingForMs), this.#idle());
     const late = this.#held.size;
     this.#giveUp.abort();
-    if (late > 0) await within(patienceMs, this.#idle());
+    if (late > 0) await within(lateMs, this.#idle());
     await failpoint('worker.before-retire');
     // What could not be put back by its end is put back by the end of the lease.
     await within(patienceMs, Promise.all([this.#lease.stop(), this.#listener.stop()]));

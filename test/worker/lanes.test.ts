@@ -152,3 +152,18 @@ describe('sound 14: commits that wait for locks', () => {
     await db.close();
   });
 });
+
+it('sound 6: a worker that stops while a commit waits for a lock books its calls before it has stopped', async () => {
+  const scene = await RefreshScene.open();
+  scene.quote('A', 1);
+  await scene.refresh(['A']);
+  const other = await openSession(scene.url);
+  await other.query(`begin; update quote set name = 'held'`);
+  const worker = await startWorker(scene, { drainMs: 0 });
+  await scene.enqueue('quote', ['A']);
+  await blocked(scene.db);
+  await worker.stop();
+  expect(await scene.value('select sum(calls)::int from pgfresh.usage')).toBe(2);
+  expect(scene.provider.asked).toHaveLength(2);
+  await other.query('rollback');
+});
