@@ -336,7 +336,10 @@ export class Session implements Viewer {
     const { account } = this.client;
     const [name, written] = [nameOf(pair.dataType, pair.key), nameOf(...asked)];
     if (!this.#isOpen) throw new PgfreshError('PGF_LIVE_STOPPING', {});
-    if (this.#subscriptions.has(name)) return [];
+    if (this.#subscriptions.has(name)) {
+      if (name !== written && this.#writings.size < limits.pairsPerConnection) this.#writings.set(written, name);
+      return [];
+    }
     if (this.#subscriptions.size >= limits.pairsPerConnection)
       throw tooManyPairs('One connection', limits.pairsPerConnection);
     if (account.pairs >= limits.pairsPerUser) throw tooManyPairs('One user', limits.pairsPerUser);

@@ -63,6 +63,19 @@ describe('a client', () => {
     for (let price = 0; price !== 9;) price = ((await client.next())['rows'] as { price: number }[])[0]?.price ?? 0;
   });
 
+  it('sound 4: asks for a pair that it has in another writing, and may refresh and drop it by that', async () => {
+    const client = await running.greet('ada');
+    await client.want([['quote', 'AAPL']]);
+    await client.next('snapshot');
+    expect(await client.want([['quote', 'aapl']], 'add')).toEqual(['accepted']);
+    client.say({ type: 'refresh', pair: ['quote', 'aapl'] });
+    const { result } = await client.next('refresh');
+    expect(['queued', 'merged']).toContain(result);
+    await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
+    client.say({ type: 'drop', pairs: [['quote', 'aapl']] });
+    await expect.poll(() => scene.demand()).toEqual([]);
+  });
+
   it('that wants another set keeps what is in both', async () => {
     await scene.quote('A', 1);
     await scene.quote('B', 1);
