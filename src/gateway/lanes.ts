@@ -1,6 +1,12 @@
 import { setTimeout as wait } from 'node:timers/promises';
-import { isTimeout, type LimitedQueryable, type Queryable, type StatementLimits } from '../database/index.ts';
-import { problemOf } from '../errors/index.ts';
+import {
+  failureOf,
+  isTimeout,
+  type LimitedQueryable,
+  type Queryable,
+  type StatementLimits,
+} from '../database/index.ts';
+import { asPgfreshError, problemOf } from '../errors/index.ts';
 import { Holds } from './holds.ts';
 import { Turns, type TurnEnd } from './turns.ts';
 
@@ -86,7 +92,7 @@ export class Lanes {
       if (isTimeout(error)) {
         end = 'slow';
         if (holds.timedOut(dataType)) onTimeout(dataType, topic, problemOf(error));
-      } else holds.answered(dataType);
+      } else if (isAnswer(error)) holds.answered(dataType);
       throw error;
     } finally {
       turns.end(turn, end);
@@ -111,4 +117,10 @@ export class Lanes {
   #begin(turns: Turns<Turn>): void {
     for (let turn = turns.next(); turn; turn = turns.next()) turn.begin();
   }
+}
+
+/** An error of the data type is an answer too; one of the connection or the server says nothing about it. */
+function isAnswer(error: unknown): boolean {
+  if (asPgfreshError(error).code === 'PGF_COMMIT_UNKNOWN') return false;
+  return !['connection', 'resources', 'login', 'readonly'].includes(failureOf(error));
 }

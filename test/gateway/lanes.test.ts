@@ -213,3 +213,17 @@ it('sound 14: a locked table with row security keeps nobody waiting who reads an
   await release();
   for (const client of held) expect(await client.nextAbout('own', ['snapshot'])).toMatchObject({ status: 'ready' });
 });
+
+it('sound 14: a lost connection does not end the hold of a data type that does not answer', async () => {
+  const limits = { lockTimeoutMs: 50, statementTimeoutMs: 50 };
+  const lanes = new Lanes({ db: openDatabase(scene.url), limits, onTimeout: () => {} });
+  const ask = (statement: string) => lanes.run('quote', 'keys', (db) => db.query(statement)).catch(() => {});
+  await ask('select pg_sleep(60)');
+  await ask('select pg_sleep(60)');
+  expect(lanes.isHeld('quote', 'keys')).toBe(true);
+  await ask('select pg_terminate_backend(pg_backend_pid())');
+  expect(lanes.isHeld('quote', 'keys')).toBe(true);
+  // An error is an answer.
+  await ask('select 1 / 0');
+  expect(lanes.isHeld('quote', 'keys')).toBe(false);
+});
