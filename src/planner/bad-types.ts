@@ -23,14 +23,15 @@ export async function noteTimeout(db: PlannerDatabase, type: number, where: stri
 
 /**
  * Asks the data types one by one, after all of them together took too long, so that the guilty one is known and the
- * others go on. Those that took too long lately come last.
+ * others go on. Those that took too long lately come last. Returns whether none of them took too long.
  */
 export async function askEachType(
   db: PlannerDatabase,
   limits: Limits,
   work: 'plan_due_pairs' | 'queue_scheduled_refreshes',
   answered: (answer: PlannerAnswer) => void,
-): Promise<void> {
+): Promise<boolean> {
+  let isEachWell = true;
   // Apart from the types, of which none would be guilty if this is what took too long.
   if (work === 'plan_due_pairs')
     await callPlanner(db, { ...limits, statementMs: notesMs }, work, { int: pairsAlone, 'text[]': [] });
@@ -44,9 +45,11 @@ export async function askEachType(
       }
     } catch (error) {
       if (!isTimeout(error)) throw error;
+      isEachWell = false;
       await noteTimeout(db, id, work === 'plan_due_pairs' ? 'tick' : 'schedule', error);
     }
   }
+  return isEachWell;
 }
 
 /** Probes data types in quarantine, each once per second, until none is left there. */

@@ -24,6 +24,8 @@ interface WarningRow {
 }
 
 const leaseSeconds = 10;
+/** How long data types that only take too long together are asked one by one. */
+const apartMs = { first: 5_000, longest: 60_000 };
 const patienceMs = 2_000;
 const toldLimit = 1_000;
 // A chunk of a sweep takes a tenth of a second.
@@ -41,6 +43,10 @@ export class Planner extends Service {
   readonly #wake = new Wake();
   #loop: Promise<void> | undefined;
   #probes: Promise<void> | undefined;
+  readonly #apart = {
+    plan_due_pairs: { until: 0, pauseMs: apartMs.first },
+    queue_scheduled_refreshes: { until: 0, pauseMs: apartMs.first },
+  };
   #warnedUntil = '-infinity';
   /** Warnings that this process has told itself, until their rows are seen. */
   readonly #told = new Set<string>();
@@ -107,18 +113,27 @@ export class Planner extends Service {
     counts: Record<string, number>,
     together: () => Promise<PlannerAnswer>,
   ): Promise<boolean> {
-    try {
-      const answer = addCounts(counts, await together());
-      if (answer.quarantined) this.#probe();
-      return answer.more === true;
-    } catch (error) {
-      if (!isTimeout(error)) throw error;
-      await askEachType(this.#options.db, this.#limits, work, (answer) => {
-        addCounts(counts, answer);
+    const apart = this.#apart[work];
+    if (performance.now() >= apart.until) {
+      try {
+        const answer = addCounts(counts, await together());
         if (answer.quarantined) this.#probe();
-      });
-      return false;
+        apart.pauseMs = apartMs.first;
+        return answer.more === true;
+      } catch (error) {
+        if (!isTimeout(error)) throw error;
+      }
     }
+    const isEachWell = await askEachType(this.#options.db, this.#limits, work, (answer) => {
+      addCounts(counts, answer);
+      if (answer.quarantined) this.#probe();
+    });
+    // None is guilty: together they only take too long, and the next tick would lose that time again.
+    if (isEachWell && performance.now() >= apart.until) {
+      apart.until = performance.now() + apart.pauseMs;
+      apart.pauseMs = Math.min(apart.pauseMs * 2, apartMs.longest);
+    }
+    return false;
   }
 
   /** Beside the ticks, and never in front of one. */

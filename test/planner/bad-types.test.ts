@@ -283,6 +283,36 @@ test('sound 14: subscriptions are cleaned up and jobs reviewed beside a table of
   expect(await scene.open()).toEqual(['bad A 0', 'bad B 0', 'quote A 1']);
 });
 
+test('sound 14: types that only take too long together are not asked together again at once', async () => {
+  const scene = await PlannerScene.open();
+  await scene.db.query(`create function public.slow(timestamptz, interval) returns boolean language plpgsql stable as $$
+    begin perform pg_sleep(0.2); return false; end $$`);
+  for (const name of ['one', 'two', 'three']) {
+    await scene.type(name, { columns: { staleness_function: `'slow'` } });
+    await scene.rows(name, ['A'], '1 hour');
+    await scene.look(name, ['A']);
+  }
+  let timeouts = 0;
+  const db = {
+    query: scene.db.query.bind(scene.db),
+    transact: <T>(...given: Parameters<typeof scene.db.transact<T>>) =>
+      scene.db.transact<T>(...given).catch((error: unknown) => {
+        timeouts++;
+        throw error;
+      }),
+  };
+  const planner = new Planner({ db, events: new Events(), tickMs: 60_000, limits: { statementMs: 500, lockMs: 50 } });
+  await planner.tick();
+  expect(timeouts).toBe(1);
+  for (let round = 0; round < 2; round++) {
+    await scene.clock.advance('2 minutes');
+    await planner.tick();
+  }
+  expect(timeouts).toBe(1);
+  expect(await scene.db.query('select from pgfresh.type_timeout')).toEqual([]);
+  await planner.stop();
+});
+
 test('sound 14: a type that is only slow does not stay in quarantine', async () => {
   const scene = await PlannerScene.open();
   await scene.db.query(`create function public.slow(timestamptz, interval) returns boolean language plpgsql stable as $$
