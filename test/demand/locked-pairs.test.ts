@@ -3,6 +3,7 @@ import type { Queryable } from '../../src/database/index.ts';
 import { NodeDemand } from '../../src/demand/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { openSession } from '../harness/session.ts';
+import { PlannerScene } from '../planner/scene.ts';
 import { RegistryScene } from '../registry/scene.ts';
 
 let scene: RegistryScene;
@@ -234,4 +235,24 @@ it('sound 8: an open transaction that subscribed to a pair with a job keeps neit
   // Its viewer is counted all the same.
   await secondTick();
   expect(await viewers(quote)).toEqual(['A 1', 'B 1']);
+});
+
+it('sound 14: data types whose common table of keys is locked delay a demand flush once, not once each', async () => {
+  const planned = await PlannerScene.open();
+  await planned.db.query(`create table listed (key text primary key); insert into listed values ('A')`);
+  for (let n = 0; n < 20; n++)
+    await planned.type(`listed_${n}`, { columns: { key_table: `'listed'`, key_table_column: `'key'` } });
+  await planned.type('quote');
+  const node = await planned.queue.value<number>(`pgfresh.register_node('gateway')`);
+  const other = await openSession(planned.queue.url);
+  await other.query('begin; lock table listed in access exclusive mode');
+  const since = performance.now();
+  const { changed, refused } = await planned.queue.value<{ changed: number; refused: unknown[] }>(
+    `(select pgfresh.set_node_demand($1::bigint, array_agg(type_id), array_agg('A'::text), array_agg(1)) from pgfresh.data_type_registry)`,
+    [node],
+  );
+  expect([changed, refused.length]).toEqual([1, 20]);
+  // Twenty waits of 100 ms would be two seconds.
+  expect(performance.now() - since).toBeLessThan(1_500);
+  await other.query('rollback');
 });
