@@ -103,13 +103,14 @@ as $$
 declare
   -- So many rows are deleted in a call.
   c_rows constant int := 10000;
+  v_now timestamptz := pgfresh.clock();
   v_before timestamptz;
   v_count int;
 begin
   perform pgfresh.require_primary();
   -- The longest window of a quota has 366 days.
   perform pgfresh.require_range('p_keep in days', extract(epoch from p_keep) / 86400, 367, 3650);
-  v_before := pgfresh.clock() - p_keep;
+  v_before := v_now - p_keep;
   with recursive source (id) as (
     (select source_id from pgfresh.usage order by source_id limit 1)
     union all
@@ -127,8 +128,20 @@ begin
     ) as u
     limit c_rows));
   get diagnostics v_count = row_count;
+  -- The number of a source that is gone is kept for its ledger, and for calls that may still come to it.
+  with gone as (
+    delete from pgfresh.source_past as p
+    where not exists (select from pgfresh.usage as u where u.source_id = p.source_id)
+      and not exists (select from pgfresh.rate_slot as s where s.source_id = p.source_id and s.free_at > v_now)
+      and not exists (select from pgfresh.job as j where j.source_id = p.source_id)
+    returning p.source_id
+  ), slots as (
+    delete from pgfresh.rate_slot as s using gone as g where s.source_id = g.source_id
+  )
+  delete from pgfresh.source_state as s using gone as g where s.source_id = g.source_id;
   return v_count;
 end
 $$;
 comment on function pgfresh.prune_usage(interval) is
-  'Forgets what sources used before so long, at most 10000 rows of the ledger. Returns how many.';
+  'Forgets what sources used before so long, at most 10000 rows of the ledger, and deleted sources without any. '
+  'Returns how many rows of the ledger.';

@@ -539,3 +539,21 @@ it('truth 8: a quota whose pace is used up says so, and until when, and nothing 
   await clock.advance('2 seconds');
   expect(await health()).toMatchObject({ state: 'ok' });
 });
+
+it('sound 16: a source that was deleted is forgotten with the last row of its ledger', async () => {
+  const past = () => db.query<{ name: string }>('select name from pgfresh.source_past');
+  const remove = async (name: string) => {
+    await db.query('delete from pgfresh.data_type_registry where source = $1::text', [name]);
+    await db.query('delete from pgfresh.sources where name = $1::text', [name]);
+  };
+  await use(1_000);
+  await remove('paid');
+  await scene.value('pgfresh.prune_usage()');
+  expect(await past()).toEqual([{ name: 'paid' }]);
+  await clock.advance('401 days');
+  expect(await scene.value('pgfresh.prune_usage()')).toBe(1);
+  expect(await past()).toEqual([]);
+  const states =
+    '(select count(*)::int from pgfresh.source_state where source_id not in (select id from pgfresh.sources))';
+  expect(await scene.value(states)).toBe(0);
+});
