@@ -57,8 +57,10 @@ export const providerChanges: readonly Operation[] = [
     weight: 1,
     lasts: 96,
     async run(world) {
-      world.journal.note(this.name, 'gamma: 429 without Retry-After for 95 s', { source: 'gamma' });
-      const undo = world.provider.behave('gamma', 'too_many');
+      const manner = world.pick(['too_many', 'too_many_hint'] as const);
+      const hint = manner === 'too_many' ? 'without Retry-After' : 'with Retry-After: 3';
+      world.journal.note(this.name, `gamma: 429 ${hint} for 95 s`, { source: 'gamma' });
+      const undo = world.provider.behave('gamma', manner);
       await seconds(95);
       undo();
     },
