@@ -283,7 +283,7 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_type pgfresh.data_type_registry := pgfresh.require_type(p_data_type);
   v_key text := pgfresh.explained_key(v_type, p_key);
-  v_pair pgfresh.pairs;
+  v_pair pgfresh.pairs; v_wanted pgfresh.pairs;
   v_job pgfresh.job;
   v_source pgfresh.sources;
   v_row record;
@@ -420,8 +420,11 @@ begin
         null, v_job.run_at, v_job.run_at)::pgfresh.obstacle;
     elsif v_job.id is null then
       if v_pair.next_ask_at > v_now then
+        -- What another pair needs is wanted, though no one looks at it.
+        v_wanted := v_pair;
+        v_wanted.demanded := true;
         v_obstacles := v_obstacles || row(
-          (pgfresh.activity_of(v_pair, v_state, null, null, false, null, null, v_now)).reason,
+          (pgfresh.activity_of(v_wanted, v_state, null, null, false, null, null, v_now)).reason,
           pgfresh.hold_words(v_pair, v_state, v_now), null, v_pair.next_ask_at, v_pair.next_ask_at)::pgfresh.obstacle;
       elsif not v_row.stale then
         v_obstacles := v_obstacles || row('retry',

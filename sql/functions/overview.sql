@@ -182,7 +182,15 @@ begin
         -- While spending is stopped every source is, and one that is paused is so afterwards.
         select 1 as place, s.source, null::text as data_type, null::smallint as api_key,
           case when s.state = 'stopped' then 'paused' else s.state end as reason,
-          coalesce(s.paused_until, s.quota_until) as until, s.pause_reason as message, null::text as next_step
+          coalesce(s.paused_until, s.quota_until) as until, s.pause_reason as message,
+          case s.state
+            when 'quota' then format('Wait, or raise it with "pgfresh source set %s quota_bytes <bytes>".', s.source)
+            when 'off' then format('Switch it on with "pgfresh source set %s enabled true".', s.source)
+            when 'held' then 'It is called again by itself then.'
+            when 'breaker' then format('It is tried by itself then; "pgfresh source resume %s" tries at once.', s.source)
+            when 'probing' then null
+            else format('"pgfresh source resume %s" lets it be called again.', s.source)
+          end as next_step
         from source as s
         where s.state not in ('ok', 'rate', 'stopped') or (s.state = 'stopped' and s.paused_until is not null)
         union all
@@ -191,7 +199,8 @@ begin
         from source as s
         join pgfresh.breaker as b on b.source_id = s.id and b.api_key = any (s.denied_keys)
         union all
-        select 3, s.source, t.data_type, null, 'paused', t.until, t.reason, null
+        select 3, s.source, t.data_type, null, 'paused', t.until, t.reason,
+          format('See "pgfresh refused list"; "pgfresh source resume %s" tries at once.', s.source)
         from source as s
         cross join lateral jsonb_to_recordset(s.paused_types) as t(data_type text, until timestamptz, reason text)
         union all
@@ -204,7 +213,8 @@ begin
         select 3, r.source, r.data_type, null, 'quarantined', null,
           format('it has not answered in time since %s (%s: %s)',
             to_char(q.since, 'YYYY-MM-DD HH24:MI:SSOF'), q.last_where, q.last_message),
-          format('See what holds it up: a lock on %s, or a function of its registry row.', r.table_name)
+          format('See what holds it up: a lock on %s, or a function of its registry row. It is probed every second.',
+            r.table_name)
         from pgfresh.quarantined_types() as q
         join pgfresh.data_type_registry as r on r.type_id = q.type_id
         union all

@@ -95,7 +95,8 @@ begin
     v_refused := (
       select w.message from pgfresh.warnings as w where w.code = 'type_unwritable' and w.subject = p_type.data_type);
     -- Without a reason the worker has not read the registry since the row was written, which takes some seconds.
-    return format('The workers that run do not serve %s: ', p_type.data_type) || rtrim(v_refused, '.') || '.';
+    -- The reason begins with the name of the data type.
+    return 'The workers that run do not serve ' || rtrim(v_refused, '.') || '.';
   end if;
   if exists (
     select from pgfresh.worker as w

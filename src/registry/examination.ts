@@ -3,7 +3,7 @@ import type { Queryable } from '../database/index.ts';
 import { isEmpty, namesOf } from './diff.ts';
 import type { RegistryFinding } from './finding.ts';
 import { rowFindings } from './row-contract.ts';
-import { readProblems, readRegistry } from './rows.ts';
+import { readProblems, readQuarantines, readRegistry } from './rows.ts';
 import { previewSync } from './sync.ts';
 import { mirroredColumns } from './table-columns.ts';
 import { ttlFindings } from './ttl-check.ts';
@@ -21,6 +21,12 @@ export async function examineRegistry(
     code: 'PGF_REGISTRY_INVALID',
     next,
   }));
+  const quarantines = (await readQuarantines(database)).map(({ type, problem, next }) => ({
+    name: `data type ${type}`,
+    state: 'warning' as const,
+    detail: problem,
+    next,
+  }));
   const schemas = (config.dataTypes ?? []).filter(({ row }) => row !== undefined);
   const columns = await mirroredColumns(
     database,
@@ -28,6 +34,7 @@ export async function examineRegistry(
   );
   const findings = [
     ...problems,
+    ...quarantines,
     ...(await ttlFindings(database)),
     ...(await differences(database, config)),
     ...schemas.flatMap((type) => rowFindings(type, columns.get(type.table) ?? [])),

@@ -1,7 +1,7 @@
 import { durationText } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { typeColumns, type TypeRow, type Value } from './columns.ts';
-import { readProblems, readRegistry, type TypeProblem } from './rows.ts';
+import { readProblems, readQuarantines, readRegistry, type TypeProblem } from './rows.ts';
 
 /** A row of the registry, with its times as people write them, and what is wrong with it. */
 export type ListedType = TypeRow & { readonly problem: Omit<TypeProblem, 'type'> | null };
@@ -10,7 +10,8 @@ export type ListedType = TypeRow & { readonly problem: Omit<TypeProblem, 'type'>
 export async function listTypes(database: Queryable): Promise<ListedType[]> {
   const { types } = await readRegistry(database);
   if (types.length === 0) return [];
-  const problems = new Map((await readProblems(database)).map(({ type, ...rest }) => [type, rest]));
+  const found = [...(await readQuarantines(database)), ...(await readProblems(database))];
+  const problems = new Map(found.map(({ type, ...rest }) => [type, rest]));
   return types.map((row) => ({ ...withTexts(row), problem: problems.get(row.data_type) ?? null }));
 }
 

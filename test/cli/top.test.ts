@@ -53,7 +53,7 @@ describe('pgfresh top', () => {
   it('says why a source is not called', async () => {
     await scene.db.query(`select pgfresh.pause_source('paid', pgfresh.clock() + interval '1 hour', 'maintenance')`);
     expect((await top('--once')).stdout).toMatch(
-      /^paid is not called \(paused\) until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: maintenance$/m,
+      /^paid is not called \(paused\) until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: maintenance\. Next: "pgfresh source resume paid" lets it be called again\.$/m,
     );
     await scene.db.query(`select pgfresh.resume_source('paid'), pgfresh.stop_spending('enough')`);
     expect((await top('--once')).stdout).toMatch(/^stopped: enough \("pgfresh resume-spending" lets it go on\)$/m);
@@ -94,7 +94,9 @@ describe('pgfresh top', () => {
     await scene.source('small', { quotaBytes: 1_000 });
     await scene.type('dear', 'small');
     await scene.db.query(`select pgfresh.correct_data_usage('small', 5000, 'test')`);
-    expect((await top()).stdout).toMatch(/^small is not called \(quota\) until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/m);
+    expect((await top()).stdout).toMatch(
+      /^small is not called \(quota\) until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\. Next: Wait, or raise it with "pgfresh source set small quota_bytes <bytes>"\.$/m,
+    );
     await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'dear'`);
   });
 

@@ -353,6 +353,25 @@ test('truth 13: a pair that needs another says what is the matter with that one,
   });
 });
 
+test('truth 13: a pair whose prerequisite has failed says so, and when that one is asked for again', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('quote');
+  await scene.type('profile', { ttl: '7 days' });
+  await scene.db.query(`update pgfresh.data_type_registry set depends_on = '{profile}' where data_type = 'quote'`);
+  await viewed(scene);
+  await scene.finish('failed');
+  await scene.tick();
+  const needed = await explainPair(scene.db, 'profile', 'A');
+  expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject({
+    reason: 'dependency',
+    needs: 'profile',
+    words:
+      'It needs the profile of the same key first: the last outcome was failed; it is not asked for again before 24 h have passed.',
+    until: needed.next_ask_at,
+    due_at: needed.next_ask_at,
+  });
+});
+
 test('truth 13: a stop has no end, so nothing is due; after a refresh the end of an old hold means nothing', async () => {
   const scene = await PlannerScene.open();
   await scene.type('quote', { ttl: '7 days' });

@@ -81,7 +81,7 @@ describe('truth 5: a fetcher that no worker has', () => {
     await scene.db.query(`select pgfresh.warn('type_unwritable', 'typo', 'typo: no unique constraint', 'Add one.')`);
     expect(await explained('typo')).toEqual([
       'no_worker',
-      'The workers that run do not serve typo: typo: no unique constraint.',
+      'The workers that run do not serve typo: no unique constraint.',
     ]);
   });
 

@@ -2,7 +2,7 @@ import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import type { Database } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
-import { examineRegistry, syncRegistry } from '../../src/registry/index.ts';
+import { examineRegistry, listTypes, syncRegistry } from '../../src/registry/index.ts';
 import { keepsPositive } from '../../src/registry/ttl-check.ts';
 import { market, quote, scene, wanted } from './config-scene.ts';
 
@@ -43,6 +43,22 @@ describe('the examination', () => {
         next: 'Create it, or correct table_name.',
       },
     ]);
+  });
+
+  it('shows a data type in quarantine, and so does the list', async () => {
+    await sync({});
+    expect((await listTypes(database))[0]).toMatchObject({ problem: null });
+    for (const where of ['tick', 'probe'])
+      await database.query(
+        'select pgfresh.note_type_timeout(type_id, $1::text, $2::text) from pgfresh.data_type_registry',
+        [where, 'its table is locked'],
+      );
+    const detail = expect.stringMatching(
+      /^it has not answered in time since .*\(probe: its table is locked\)$/,
+    ) as string;
+    const next = 'See what holds it up: a lock on quote, or a function of its registry row. It is probed every second.';
+    expect(await examine()).toEqual([{ name: 'data type quote', state: 'warning', detail, next }]);
+    expect((await listTypes(database))[0]).toMatchObject({ problem: { problem: detail, next } });
   });
 
   it('shows that the configuration differs', async () => {
