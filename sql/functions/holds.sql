@@ -171,7 +171,11 @@ begin
   into v_type
   from pgfresh.data_type_registry as r
   join pgfresh.type_resolution as res on res.type_id = r.type_id
-  where r.type_id = p_hold.type_id;
+  where r.type_id = p_hold.type_id and not exists (select from pgfresh.type_problem(r));
+  -- A function that has changed is not run until an operator has accepted it.
+  if not found then
+    return false;
+  end if;
   -- At the end of a round there may be none left, and the next one begins anew.
   return (v_keys = '{}' and p_hold.asked_key = '') or v_type.gate_sql is null
     or exists (select from pgfresh.ask_gate(v_type.gate_sql, v_keys, v_type.data_type) as g where g.open);

@@ -189,7 +189,9 @@ begin
             when 'held' then 'It is called again by itself then.'
             when 'breaker' then format('It is tried by itself then; "pgfresh source resume %s" tries at once.', s.source)
             when 'probing' then null
-            else format('"pgfresh source resume %s" lets it be called again.', s.source)
+            -- If its API keys are refused, their own lines say what to do.
+            else case when s.paused_by is distinct from 'credentials'
+              then format('"pgfresh source resume %s" lets it be called again.', s.source) end
           end as next_step
         from source as s
         where s.state not in ('ok', 'rate', 'stopped') or (s.state = 'stopped' and s.paused_until is not null)

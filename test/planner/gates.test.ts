@@ -63,3 +63,19 @@ test('sound 16: a sweep over a closed gate costs as much per pair, however many 
   // It was more than three times as much when each was compared with each.
   expect(costs[1]! / costs[0]!).toBeLessThan(2.5);
 });
+
+test('a gate that was replaced is not asked until the change is accepted', async () => {
+  const scene = await closed(3);
+  await scene.db.query(
+    `create or replace function public.closed(text, text) returns boolean language plpgsql stable
+     as $$ begin raise exception sqlstate '55P03'; end $$`,
+  );
+  const timeouts = () => scene.queue.value<string>('(select count(*)::int from pgfresh.type_timeout)');
+  await scene.clock.advance('6 seconds');
+  await scene.tick();
+  expect(await timeouts()).toBe(0);
+  await scene.db.query('update pgfresh.data_type_registry set data_type = data_type');
+  await scene.clock.advance('6 seconds');
+  await scene.tick();
+  expect(await timeouts()).toBe(1);
+});
