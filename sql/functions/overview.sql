@@ -187,7 +187,8 @@ begin
             when 'quota' then format('Wait, or raise it with "pgfresh source set %s quota_bytes <bytes>".', s.source)
             when 'off' then format('Switch it on with "pgfresh source set %s enabled true".', s.source)
             when 'held' then 'It is called again by itself then.'
-            when 'breaker' then format('It is tried by itself then; "pgfresh source resume %s" tries at once.', s.source)
+            when 'breaker' then
+              format('It is tried by itself then; "pgfresh source resume %s" tries at once.', s.source)
             when 'probing' then null
             -- If its API keys are refused, their own lines say what to do.
             else case when s.paused_by is distinct from 'credentials'
@@ -202,7 +203,7 @@ begin
         join pgfresh.breaker as b on b.source_id = s.id and b.api_key = any (s.denied_keys)
         union all
         select 3, s.source, t.data_type, null, 'paused', t.until, t.reason,
-          format('See "pgfresh refused list"; "pgfresh source resume %s" tries at once.', s.source)
+          format('It is tried by itself then; "pgfresh source resume %s" tries at once.', s.source)
         from source as s
         cross join lateral jsonb_to_recordset(s.paused_types) as t(data_type text, until timestamptz, reason text)
         union all

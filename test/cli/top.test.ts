@@ -80,7 +80,7 @@ describe('pgfresh top', () => {
       /^pgfresh .*\n\nAPI key 2 of keyed is not used \(refused\) until \S+Z: the provider refuses API key 2: HTTP 401\. Next: Renew the API key, then run "pgfresh source resume keyed"\.$/m,
     );
     expect(screen).toMatch(
-      /^old is not refreshed \(paused\) until \S+Z: 1 answers in a row were older than what is there$/m,
+      /^old is not refreshed \(paused\) until \S+Z: 1 answers in a row were older than what is there\. Next: It is tried by itself then; "pgfresh source resume keyed" tries at once\.$/m,
     );
     expect(screen).toMatch(
       /^unserved is not refreshed \(no_worker\): No worker that runs has the fetcher unserved; did you mean unservd\?$/m,
