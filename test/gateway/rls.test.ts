@@ -102,6 +102,20 @@ describe('a pair with row security', () => {
     expect(await rows(client)).toEqual([7]);
   });
 
+  it('truth 2: is not fresh where its own data is older at the source than its type allows', async () => {
+    await addType('aged', `owner = ${who}`);
+    await give('A', 'ada', 1, 'aged');
+    await scene.db.query(`select pgfresh.queue_refresh_if_not_exists('A', 'aged')`);
+    await scene.db.query(
+      `update pgfresh.pairs set source_at = pgfresh.clock() - interval '80 seconds' where key = 'A'`,
+    );
+    const state = async () => (await (await look('ada', [['aged', 'A']])).next('snapshot'))['state'];
+    expect(await state()).toBe('fresh');
+    await scene.db.query(`update pgfresh.data_type_registry set max_source_age = '1 minute' where data_type = 'aged'`);
+    running = await start();
+    expect(await state()).toBe('stale');
+  });
+
   it('that goes over to another is gone for one and there for the other, and versions grow for both', async () => {
     await give('A', 'ada', 1);
     const clients = { ada: await look('ada', [['holding', 'A']]), ben: await look('ben', [['holding', 'A']]) };

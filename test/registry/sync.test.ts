@@ -369,5 +369,10 @@ describe('a setting of a source that somebody has changed in the database', () =
       { overrides: {} },
       { overrides: {} },
     ]);
+    await sync(database, limited(300, { enabled: true }));
+    await set(database, 120);
+    expect((await row(database)).overrides).toMatchObject({ rate_limit_per_minute: { value: 120 } });
+    await database.query(`update pgfresh.sources set managed_by = 'sql' where name = 'market'`);
+    expect(await row(database)).toMatchObject({ rate: 120, overrides: {} });
   });
 });
