@@ -317,12 +317,12 @@ describe('a setting of a source that somebody has changed in the database', () =
     await sync(database, limited(300));
     await set(database, 120);
     await sync(database, limited(200));
-    expect(await row(database)).toMatchObject({ rate: 200, overrides: {} });
+    expect(await row(database)).toEqual({ rate: 200, quota: 1e9, overrides: {} });
     await set(database, 120);
     expect((await sync(database, limited(120))).sources.changed).toMatchObject([
       { changes: [{ column: 'rate_limit_per_minute', from: '200', to: '120' }] },
     ]);
-    expect(await row(database)).toMatchObject({ rate: 120, overrides: {} });
+    expect(await row(database)).toEqual({ rate: 120, quota: 1e9, overrides: {} });
     expect(isEmpty(await sync(database, limited(120)))).toBe(true);
   });
 
@@ -355,7 +355,7 @@ describe('a setting of a source that somebody has changed in the database', () =
     expect(Object.keys((await row(database)).overrides).toSorted()).toEqual(['quota_window', 'rate_limit_per_minute']);
     const [cleared] = await database.query(`select pgfresh.clear_source_override('market') as count`);
     expect(cleared).toEqual({ count: 2 });
-    expect(await row(database)).toMatchObject({ rate: 300, overrides: {} });
+    expect(await row(database)).toEqual({ rate: 300, quota: 1e9, overrides: {} });
     expect(isEmpty(await sync(database, limited(300, { enabled: true })))).toBe(true);
   });
 
@@ -373,6 +373,6 @@ describe('a setting of a source that somebody has changed in the database', () =
     await set(database, 120);
     expect((await row(database)).overrides).toMatchObject({ rate_limit_per_minute: { value: 120 } });
     await database.query(`update pgfresh.sources set managed_by = 'sql' where name = 'market'`);
-    expect(await row(database)).toMatchObject({ rate: 120, overrides: {} });
+    expect(await row(database)).toEqual({ rate: 120, quota: 1e9, overrides: {} });
   });
 });
