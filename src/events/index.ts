@@ -1,3 +1,6 @@
+import { performance } from 'node:perf_hooks';
+import { problemOf } from '../errors/index.ts';
+
 /**
  * Everything that happens in pgfresh, as one union. The code that does something says so here and knows nothing
  * of who listens; logs, metrics and alerts are subscribers.
@@ -131,11 +134,14 @@ export type WarningCode =
   | 'changes_unseen'
   | 'triggers_left';
 
+const reportEveryMs = 60_000;
+
 type Listener = (event: PgfreshEvent) => void;
 
 /** The subscription to what happens. Emitting never throws, never waits, and reaches every subscriber. */
 export class Events {
   readonly #listeners = new Set<Listener>();
+  readonly #reportedAt = new WeakMap<Listener, number>();
 
   /** Calls the listener for every event until the returned function is called. */
   subscribe(listener: Listener): () => void {
@@ -155,18 +161,22 @@ export class Events {
       try {
         listener(event);
       } catch (error) {
-        this.#reportBroken(listener, error);
+        this.#reportFailed(listener, event, error);
       }
     }
   }
 
-  // A broken subscriber must not break the work that it watches; it is dropped and the others are told.
-  #reportBroken(listener: Listener, error: unknown): void {
-    this.#listeners.delete(listener);
+  // A subscriber that fails must not break the work that it watches. It stays, because the next event may be one that it
+  // can take, and all are told, but once a minute and not about that telling itself.
+  #reportFailed(listener: Listener, event: PgfreshEvent, error: unknown): void {
+    const now = performance.now();
+    if (event.type === 'warning' && event.code === 'subscriber_failed') return;
+    if (now - (this.#reportedAt.get(listener) ?? -Infinity) < reportEveryMs) return;
+    this.#reportedAt.set(listener, now);
     this.emit({
       type: 'warning',
       code: 'subscriber_failed',
-      message: `An event subscriber failed and was removed: ${String(error)}`,
+      message: `An event subscriber failed at ${event.type}: ${problemOf(error)}`,
       next: 'Correct the subscriber; pgfresh itself is not affected.',
     });
   }

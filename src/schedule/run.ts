@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import type { JobHandler, JobResult } from '../config/index.ts';
 import type { Database } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
@@ -87,8 +88,8 @@ export class Run {
     // The longest that a timer can be is less than the longest time limit.
     const timer = setTimeout(() => late.abort(tooLong), Math.min(timeoutMs, 2 ** 31 - 1));
     const signal = AbortSignal.any([this.#stop.signal, late.signal]);
-    const log = (message: string, details?: Record<string, unknown>): void =>
-      events.emit({ type: 'job.logged', job, run, message, ...(details && { details }) });
+    const log = (message: string, details?: Readonly<Record<string, unknown>>): void =>
+      events.emit({ type: 'job.logged', job, run, message, ...(details && { details: plainDetails(details) }) });
     try {
       const context = { job, slot, attempt, signal, params, log, db };
       const result = await runHandler(handlers.get(functionName)!, context);
@@ -96,6 +97,16 @@ export class Run {
     } finally {
       clearTimeout(timer);
     }
+  }
+}
+
+/** What a handler logs as values that every log can write: its own may have big integers, cycles or getters that throw. */
+function plainDetails(details: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  const plain = (_key: string, value: unknown): unknown => (typeof value === 'bigint' ? String(value) : value);
+  try {
+    return JSON.parse(JSON.stringify(details, plain)) as Record<string, unknown>;
+  } catch {
+    return { details: inspect(details, { customInspect: false }) };
   }
 }
 

@@ -14,17 +14,24 @@ it('reaches every subscriber until it leaves', () => {
   expect(seen).toEqual(['a process.stopping', 'b SIGINT', 'b SIGTERM']);
 });
 
-it('drops a subscriber that throws, tells the others, and goes on', () => {
+it('runs 8: keeps a subscriber that throws, and tells everyone once', () => {
   const events = new Events();
   const seen: PgfreshEvent[] = [];
   let calls = 0;
-  events.subscribe(() => {
+  events.subscribe((event) => {
     calls++;
-    throw new Error('broken');
+    if (event.type !== 'process.stopped') throw Object.create(null);
   });
   events.subscribe((event) => seen.push(event));
+  events.emit({ type: 'demand.failed', problem: 'one' });
+  events.emit({ type: 'demand.failed', problem: 'two' });
   events.emit({ type: 'process.stopped' });
-  events.emit({ type: 'process.stopped' });
-  expect(calls).toBe(1);
-  expect(seen.map((event) => event.type)).toEqual(['warning', 'process.stopped', 'process.stopped']);
+  expect(calls).toBe(4);
+  const told = 'An event subscriber failed at demand.failed: no message';
+  expect(seen).toMatchObject([
+    { code: 'subscriber_failed', message: told },
+    { problem: 'one' },
+    { problem: 'two' },
+    { type: 'process.stopped' },
+  ]);
 });

@@ -1,0 +1,66 @@
+import { afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { JobContext, JobResult } from '../../src/config/index.ts';
+import { logEvents } from '../../src/watch/index.ts';
+import { ScheduleScene } from './scene.ts';
+
+let scene: ScheduleScene;
+const lines: string[] = [];
+
+beforeAll(async () => {
+  scene = await ScheduleScene.open();
+  logEvents(scene.events, 'info', { write: (line: string) => lines.push(line) });
+  await scene.scheduler({
+    logs: ({ log }: JobContext): JobResult => {
+      const circle: Record<string, unknown> = { circle: undefined };
+      circle['circle'] = circle;
+      log('a big number', { ns: 1n });
+      log('a circle', circle);
+      log('a lie', Object.defineProperty({}, 'lie', { enumerable: true, get: () => raise('no value') }));
+      return { success: true, message: 'logged' };
+    },
+    throwsNul: (): JobResult => raise('a zero \0 in it'),
+    throwsNothing: (): JobResult => {
+      throw Object.create(null);
+    },
+    halfAnEmoji: (): JobResult => ({ success: true, message: 'half \uD83D', details: { '\uDE00': '\uD83D\0' } }),
+  });
+});
+
+function raise(message: string): never {
+  throw new Error(message);
+}
+
+afterEach(() => expect(scene.problems).toEqual([]));
+
+async function ranOnce(name: string): Promise<unknown> {
+  await scene.job(name, { kind: 'handler', function_name: name });
+  await scene.idle();
+  await scene.advance('1 minute');
+  await scene.idle();
+  const [run] = await scene.runs(name);
+  return run;
+}
+
+describe('runs 1: a run ends in the database, whatever its handler says', () => {
+  it.each([
+    ['throwsNul', { state: 'failed', message: 'a zero \uFFFD in it' }],
+    ['throwsNothing', { state: 'failed', message: 'no message' }],
+    ['halfAnEmoji', { state: 'succeeded', message: 'half \uFFFD', details: { '\uFFFD': '\uFFFD\uFFFD' } }],
+  ])('%s', async (name, end) => {
+    expect(await ranOnce(name)).toMatchObject(end);
+  });
+});
+
+it('runs 8: the log goes on after details that no log can write', async () => {
+  expect(await ranOnce('logs')).toMatchObject({ state: 'succeeded' });
+  const said = lines.map((line) => JSON.parse(line) as { msg: string }).map(({ msg }) => msg);
+  expect(said).toEqual(
+    expect.arrayContaining([
+      'job logs: a big number {"ns":"1"}',
+      expect.stringContaining('job logs: a circle {"details":'),
+      expect.stringContaining('job logs: a lie {"details":'),
+      expect.stringContaining('logs'),
+    ]),
+  );
+  expect(said.filter((text) => text.includes('subscriber'))).toEqual([]);
+});
