@@ -19,6 +19,10 @@ const engine: Readonly<Record<string, Room>> = {
     owns: 'pool, transactions, migrations, roles, the embedded PostgreSQL and SQLSTATE classes',
     mayImport: ['errors', 'events', 'lifecycle', 'config'],
   },
+  process: {
+    owns: 'a process as the database sees it: its number, its lease, and what it holds',
+    mayImport: ['errors', 'events', 'lifecycle', 'database'],
+  },
   registry: {
     owns: 'the data types as rows: sync from the configuration, identifier and schema checks',
     mayImport: [...ground, 'config'],
@@ -29,7 +33,7 @@ const engine: Readonly<Record<string, Room>> = {
   },
   queue: {
     owns: 'the life of a job: enqueue, claim, heartbeat, complete, fail, recover, history',
-    mayImport: [...ground, 'registry'],
+    mayImport: [...ground, 'process', 'registry'],
   },
   planner: {
     owns: 'what is due: the loop of the tick, and the sweep',
@@ -45,11 +49,11 @@ const engine: Readonly<Record<string, Room>> = {
   },
   worker: {
     owns: 'the loop that joins queue, sources and refresh',
-    mayImport: [...ground, 'refresh', 'queue', 'sources'],
+    mayImport: [...ground, 'process', 'refresh', 'queue', 'sources'],
   },
   schedule: {
     owns: 'cron, time zones, slots, catch-up, overlap, leases and run history',
-    mayImport: [...ground, 'config', 'http'],
+    mayImport: [...ground, 'config', 'http', 'process'],
   },
   gateway: {
     owns: 'WebSocket and SSE: authentication, limits, snapshot, then stream',

@@ -6,7 +6,8 @@ import { Listener, type Database } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { failpoint, Service, Wake } from '../lifecycle/index.ts';
-import { Queue, type ClaimedJob } from '../queue/index.ts';
+import { Lease } from '../process/index.ts';
+import { Queue, workerLease, type ClaimedJob } from '../queue/index.ts';
 import {
   Commits,
   evictRows,
@@ -23,7 +24,6 @@ import {
 } from '../refresh/index.ts';
 import { Clients, type Source } from './clients.ts';
 import { CommitLanes, largestCommit, type LaneEnds } from './commit-lanes.ts';
-import { Lease } from './lease.ts';
 
 export interface WorkerOptions {
   readonly db: Database;
@@ -125,7 +125,7 @@ export class Worker extends Service {
     await this.#listener.start().catch((error: unknown) => this.#failed('lease', error));
     const types = [...this.#catalog!.types.values()].map(({ name }) => name);
     const name = this.#workerName;
-    this.#options.events.emit({ type: 'worker.started', worker: this.#lease.worker, name, types });
+    this.#options.events.emit({ type: 'worker.started', worker: this.#lease.id, name, types });
     this.#loops = Promise.all([
       this.#claimUntilStopped(),
       this.#every(catalogEveryMs, 'catalog', () => this.#renewCatalog()),
@@ -205,7 +205,7 @@ export class Worker extends Service {
     try {
       await failpoint('worker.before-claim');
       ({ jobs } = await this.#queue.claim(this.#options.db, {
-        worker: lease.worker,
+        worker: lease.id,
         limit,
         types: claimable,
         request,
@@ -226,8 +226,8 @@ export class Worker extends Service {
   }
 
   async #releaseUnanswered(): Promise<void> {
-    for (const [request, { worker }] of this.#unanswered) {
-      await this.#options.db.query('select pgfresh.release_claim($1::bigint, $2::uuid)', [worker, request]);
+    for (const [request, { id }] of this.#unanswered) {
+      await this.#options.db.query('select pgfresh.release_claim($1::bigint, $2::uuid)', [id, request]);
       this.#unanswered.delete(request);
     }
   }
@@ -237,7 +237,7 @@ export class Worker extends Service {
     if (!this.#lease.lost.aborted) return this.#lease;
     // What was claimed under the old one is ended by its fence, or not at all.
     const old = this.#lease;
-    events.emit({ type: 'worker.lease_lost', worker: old.worker, name: this.#workerName });
+    events.emit({ type: 'worker.lease_lost', worker: old.id, name: this.#workerName });
     await old.stop().catch(() => {});
     const lease = this.#newLease();
     await lease.start();
@@ -247,14 +247,14 @@ export class Worker extends Service {
   }
 
   #newLease(): Lease {
-    return new Lease({ url: this.#options.url, name: this.#workerName });
+    return new Lease({ url: this.#options.url, statements: workerLease(this.#workerName) });
   }
 
   async #run(held: Held, known: RefreshType | undefined): Promise<void> {
     const { job } = held;
     this.#held.set(job.id, held);
     try {
-      const { type, fetched } = await this.#fetch(job, known);
+      const { type, fetched } = await this.#fetch(held, known);
       if (!type) {
         await this.#putBack(job);
         return this.#release([job.id]);
@@ -268,15 +268,15 @@ export class Worker extends Service {
     }
   }
 
-  /** Nothing is fetched where the data type is not here, or no longer as the job was claimed. */
+  /** Nothing is fetched where the data type is not here or no longer as the job was claimed, or the lease is lost. */
   async #fetch(
-    job: ClaimedJob,
+    { job, lease }: Held,
     known: RefreshType | undefined,
   ): Promise<{ type: RefreshType; fetched: Fetched } | { type?: undefined; fetched?: undefined }> {
     this.#fetching++;
     try {
       const type = fits(known, job) ? known : await this.#typeOf(job);
-      if (!type) return {};
+      if (!type || lease.lost.aborted) return {};
       await failpoint('worker.before-start');
       const fetched = await this.#refresher.fetch(type, job, this.#giveUp.signal);
       return { type, fetched };
@@ -342,7 +342,10 @@ export class Worker extends Service {
   }
 
   async #putBack({ id, attempt, request }: ClaimedJob): Promise<void> {
-    const reason = { outcome: 'redefined', error: 'the data type was changed before the job was fetched' };
+    const reason = {
+      outcome: 'redefined',
+      error: 'its data type was changed, or its worker lost its lease, before it was fetched',
+    };
     await this.#queue.putBack(this.#options.db, [{ id, attempt, request, bytes: 0, calls: 0 }], reason);
   }
 
@@ -373,7 +376,7 @@ export class Worker extends Service {
     const { types, fetchers } = this.#catalog!;
     const { sources, types: limitedTo = null } = this.#options;
     const apiKeys = sources.flatMap(({ name, apiKeys: { length } }) => (length > 0 ? [[name, length] as const] : []));
-    const served = [this.#lease.worker, [...types.keys()], fetchers, limitedTo, Object.fromEntries(apiKeys)];
+    const served = [this.#lease.id, [...types.keys()], fetchers, limitedTo, Object.fromEntries(apiKeys)];
     if (JSON.stringify(served) === this.#served) return;
     const serve = 'select pgfresh.serve_types($1::bigint, $2::int[], $3::text[], $4::text[], $5::jsonb)';
     await this.#options.db.query(serve, served);

@@ -1,6 +1,7 @@
 import { Database, Listener, migrate, readSqlFiles } from '../../../src/database/index.ts';
 import { Events } from '../../../src/events/index.ts';
-import { Queue, WorkerLease, type Claim } from '../../../src/queue/index.ts';
+import { Renewal } from '../../../src/process/index.ts';
+import { Queue, workerLease, type Claim } from '../../../src/queue/index.ts';
 import type { ClaimProbe } from '../claim-cost.ts';
 import type { Contender, Enqueuer, Worker } from '../contender.ts';
 
@@ -80,14 +81,14 @@ class PgfreshEnqueuer implements Enqueuer {
 
 class PgfreshWorker implements Worker {
   readonly #database: Database;
-  readonly #lease: WorkerLease;
+  readonly #lease: Renewal;
   readonly #listener: Listener;
   readonly #waiting: (() => void)[] = [];
   #missed = false;
 
   constructor(url: string) {
     this.#database = open(url, lanes + 1);
-    this.#lease = new WorkerLease(this.#database, 'bench');
+    this.#lease = new Renewal(this.#database, workerLease('bench'));
     this.#listener = new Listener({
       url,
       channel: 'pgfresh_job',
@@ -118,7 +119,7 @@ class PgfreshWorker implements Worker {
     for (;;) {
       this.#missed = false;
       const claim = await queue.claim(this.#database, { worker: this.#lease.id, limit: batch, alone: true });
-      this.#lease.hold(claim);
+      this.#lease.hold(claim.request, claim.jobs.length);
       if (claim.jobs.length === batch) this.#wakeOne();
       for (const job of claim.jobs) onJob(Number(job.key));
       if (claim.jobs.length > 0) await complete(queue, this.#database, claim);

@@ -1,32 +1,34 @@
-/** The thread that keeps a worker's lease: it has its own connection, and no busy loop of the worker can starve it. */
+/** The thread that keeps a process's lease: it has its own connection, and no busy loop of the process can starve it. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { Database } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { Events } from '../events/index.ts';
 import { failpoint } from '../lifecycle/index.ts';
-import { WorkerLease } from '../queue/index.ts';
 import type { FromLease, LeaseData, ToLease } from './lease-messages.ts';
+import { Renewal } from './renewal.ts';
 
 const port = parentPort!;
-const { url, name } = workerData as LeaseData;
+const { url, statements } = workerData as LeaseData;
 const say = (message: FromLease): void => port.postMessage(message);
 
+// A connection that has died silently is given up early enough to renew the lease by another one.
 const database = new Database({
   url,
   events: new Events(),
   applicationName: 'pgfresh lease',
   poolSize: 1,
-  statementTimeoutMs: 5_000,
+  statementTimeoutMs: 3_000,
+  silenceMs: 1_000,
 });
-const lease = new WorkerLease(
+const lease = new Renewal(
   {
     query: async (statement, values) => {
       await failpoint('lease.before-beat');
       return database.query(statement, values);
     },
   },
-  name,
-  2_500,
+  statements,
+  { onAnswer: (answer) => say({ type: 'answered', answer }) },
 );
 
 const patienceMs = 1_000;
@@ -41,8 +43,9 @@ async function stop(): Promise<void> {
 }
 
 port.on('message', (message: ToLease) => {
-  if (message.type === 'hold') lease.hold({ request: message.request, jobs: { length: message.jobs } });
-  if (message.type === 'ended') lease.ended(message.request, message.jobs);
+  if (message.type === 'hold') lease.hold(message.request, message.pieces);
+  if (message.type === 'ended') lease.ended(message.request, message.pieces);
+  if (message.type === 'hurry') lease.hurry();
   if (message.type === 'lost') lease.lose();
   if (message.type === 'stop') void stop();
 });
@@ -50,7 +53,7 @@ lease.lost.addEventListener('abort', () => say({ type: 'lost' }));
 
 try {
   await lease.start();
-  say({ type: 'registered', worker: lease.id });
+  say({ type: 'registered', id: lease.id });
 } catch (error) {
   say({ type: 'failed', problem: problemOf(error) });
   await stop();

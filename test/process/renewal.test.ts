@@ -1,16 +1,21 @@
 import { expect, it, onTestFinished } from 'vitest';
-import { WorkerLease } from '../../src/queue/index.ts';
-import { QueueScene } from './scene.ts';
+import { Renewal } from '../../src/process/index.ts';
+import { workerLease, type Claim } from '../../src/queue/index.ts';
+import { QueueScene } from '../queue/scene.ts';
 
 const scene = await QueueScene.open();
 const { db, queue } = scene;
 
 /** A lease whose renewals a test triggers itself, unless it says how often: its timer does not come into play. */
-async function lease(renewEveryMs?: number): Promise<WorkerLease> {
-  const worker = new WorkerLease(db, 'host-1', renewEveryMs);
+async function lease(options: ConstructorParameters<typeof Renewal>[2] = { renewEveryMs: 60_000 }): Promise<Renewal> {
+  const worker = new Renewal(db, workerLease('host-1'), options);
   onTestFinished(() => worker.stop());
   await worker.start();
   return worker;
+}
+
+function hold(worker: Renewal, { request, jobs }: Claim): void {
+  worker.hold(request, jobs.length);
 }
 
 it('is a number with a lease, and is gone with what it holds when it stops', async () => {
@@ -18,7 +23,7 @@ it('is a number with a lease, and is gone with what it holds when it stops', asy
   expect(await scene.value('select name from pgfresh.worker where id = $1::bigint', [worker.id])).toBe('host-1');
   await queue.enqueueMany(db, 'quote', ['A', 'B']);
   const claim = await queue.claim(db, { worker: worker.id, limit: 2 });
-  worker.hold(claim);
+  hold(worker, claim);
   await worker.stop();
   expect(await scene.value('select count(*)::int from pgfresh.worker where id = $1::bigint', [worker.id])).toBe(0);
   expect(await scene.value(`select count(*)::int from pgfresh.open_jobs where status = 'pending'`)).toBe(2);
@@ -30,19 +35,19 @@ it('names the claims whose jobs have not all ended as known, and no others', asy
   await queue.enqueueMany(db, 'quote', ['A', 'B', 'C']);
   const first = await queue.claim(db, { worker: worker.id, limit: 2 });
   const second = await queue.claim(db, { worker: worker.id, limit: 1 });
-  worker.hold(first);
-  worker.hold(second);
-  worker.hold({ request: '00000000-0000-0000-0000-000000000000', jobs: [] });
-  expect(worker.known).toEqual([first.request, second.request]);
+  hold(worker, first);
+  hold(worker, second);
+  worker.hold('00000000-0000-0000-0000-000000000000', 0);
+  expect(worker.held).toEqual([first.request, second.request]);
   worker.ended(first.request, 1);
   worker.ended(second.request, 1);
-  expect(worker.known).toEqual([first.request]);
+  expect(worker.held).toEqual([first.request]);
   worker.ended(first.request, 1);
-  expect(worker.known).toEqual([]);
+  expect(worker.held).toEqual([]);
 });
 
 it('renews itself', async () => {
-  const worker = await lease(1);
+  const worker = await lease({ renewEveryMs: 1 });
   const until = async () =>
     Number(await scene.value<Date>('select lease_until from pgfresh.worker where id = $1::bigint', [worker.id]));
   const first = await until();
@@ -53,7 +58,7 @@ it('keeps what it knows of when it renews, and nothing else', async () => {
   await db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'quote')`);
   const worker = await lease();
   await queue.enqueueMany(db, 'quote', ['known', 'unheard of']);
-  worker.hold(await queue.claim(db, { worker: worker.id, limit: 1 }));
+  hold(worker, await queue.claim(db, { worker: worker.id, limit: 1 }));
   await queue.claim(db, { worker: worker.id, limit: 1 });
   await db.query(`update pgfresh.claim set claimed_at = claimed_at - interval '10 seconds'`);
   await worker.renew();
@@ -77,6 +82,18 @@ it('says when it is lost', async () => {
   const worker = await lease();
   await db.query(`update pgfresh.worker set lease_until = pgfresh.clock() where id = $1::bigint`, [worker.id]);
   expect(worker.lost.aborted).toBe(false);
+  await worker.renew();
+  expect(worker.lost.aborted).toBe(true);
+});
+
+it('runs 4: is lost here too when the database says nothing more', async () => {
+  const worker = await lease({ renewEveryMs: 5, leaseMs: 300 });
+  await worker.renew();
+  await db.query('alter function pgfresh.heartbeat_worker rename to away');
+  expect(worker.lost.aborted).toBe(false);
+  await new Promise((resolve) => worker.lost.addEventListener('abort', resolve));
+  await db.query('alter function pgfresh.away rename to heartbeat_worker');
+  // Whoever has lost it does not come back: others may have taken what it held.
   await worker.renew();
   expect(worker.lost.aborted).toBe(true);
 });

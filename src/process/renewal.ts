@@ -1,0 +1,130 @@
+import { performance } from 'node:perf_hooks';
+import type { Queryable } from '../database/index.ts';
+import { Service, Wake } from '../lifecycle/index.ts';
+
+/** What a kind of process tells the database of its life. */
+export interface LeaseStatements {
+  /** Begins an incarnation. The column `id` is its number. */
+  readonly register: { readonly text: string; readonly values: readonly unknown[] };
+  /** Renews the lease of number $1, which holds the requests $2. The column `answer` is a LeaseAnswer. */
+  readonly renew: string;
+  /** Ends the incarnation of number $1: what it still holds belongs to others at once. */
+  readonly retire: string;
+}
+
+export interface LeaseAnswer {
+  readonly alive: boolean;
+}
+
+interface RenewalOptions {
+  readonly renewEveryMs?: number;
+  readonly leaseMs?: number;
+  readonly onAnswer?: (answer: LeaseAnswer) => void;
+}
+
+/** A little less than the lease of the database: whoever may take over must find that we have stopped. */
+const trustedMs = 11_500;
+
+/** The life of a process as the database sees it: a number, a lease, and the requests whose work it holds. */
+export class Renewal extends Service {
+  readonly name = 'lease';
+  readonly #db: Queryable;
+  readonly #statements: LeaseStatements;
+  readonly #options: RenewalOptions;
+  readonly #held = new Map<string, number>();
+  readonly #lost = new AbortController();
+  readonly #wake = new Wake();
+  #id: number | undefined;
+  #renewing: Promise<void> | undefined;
+  #deadline: NodeJS.Timeout | undefined;
+
+  constructor(db: Queryable, statements: LeaseStatements, options: RenewalOptions = {}) {
+    super();
+    this.#db = db;
+    this.#statements = statements;
+    this.#options = options;
+    this.stopSignal.addEventListener('abort', () => this.#wake.wake(), { once: true });
+  }
+
+  get id(): number {
+    if (this.#id === undefined) throw new Error('the lease has not started');
+    return this.#id;
+  }
+
+  /** Aborted when the lease is lost: what the process holds may belong to others then. */
+  get lost(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  /** Someone else was told that it is lost. */
+  lose(): void {
+    clearTimeout(this.#deadline);
+    this.#lost.abort();
+    this.#wake.wake();
+  }
+
+  /** Remembers a request until so many pieces of work were reported as ended. */
+  hold(request: string, pieces: number): void {
+    if (pieces > 0) this.#held.set(request, pieces);
+  }
+
+  ended(request: string, pieces: number): void {
+    const left = (this.#held.get(request) ?? 0) - pieces;
+    if (left > 0) this.#held.set(request, left);
+    else this.#held.delete(request);
+  }
+
+  /** The requests that have work left. */
+  get held(): string[] {
+    return [...this.#held.keys()];
+  }
+
+  /** Has it renewed now. */
+  hurry(): void {
+    this.#wake.wake();
+  }
+
+  /** Renews the lease. A renewal that fails is left to the next one; the lease outlives two of them. */
+  async renew(): Promise<void> {
+    const from = performance.now();
+    const { renew } = this.#statements;
+    const rows = await this.#db.query<{ answer: LeaseAnswer }>(renew, [this.id, this.held]).catch(() => []);
+    const answer = rows[0]?.answer;
+    if (!answer || this.lost.aborted) return;
+    if (!answer.alive) return this.lose();
+    this.#trustFrom(from);
+    this.#options.onAnswer?.(answer);
+  }
+
+  protected async onStart(): Promise<void> {
+    const { text, values } = this.#statements.register;
+    const from = performance.now();
+    const [row] = await this.#db.query<{ id: number }>(text, values);
+    this.#id = row!.id;
+    this.#trustFrom(from);
+    this.#renewing = this.#renewUntilStopped();
+  }
+
+  protected async onStop(): Promise<void> {
+    await this.#renewing;
+    clearTimeout(this.#deadline);
+    // Of a lost one, what is being ended this moment is better ended than put back.
+    if (this.#id === undefined || this.lost.aborted) return;
+    await this.#db.query(this.#statements.retire, [this.#id]);
+  }
+
+  async #renewUntilStopped(): Promise<void> {
+    const { renewEveryMs = 2_500 } = this.#options;
+    while (!this.stopSignal.aborted && !this.lost.aborted) {
+      await this.#wake.wait(renewEveryMs);
+      if (!this.stopSignal.aborted && !this.lost.aborted) await this.renew();
+    }
+  }
+
+  /** The database has counted from then at the earliest. If it is silent, the end of the lease is seen here too. */
+  #trustFrom(from: number): void {
+    const { leaseMs = trustedMs } = this.#options;
+    clearTimeout(this.#deadline);
+    this.#deadline = setTimeout(() => this.lose(), from + leaseMs - performance.now());
+  }
+}
