@@ -17,7 +17,7 @@ const events = new Events();
 const db = new Database({ url, events, applicationName: 'pgfresh bench' });
 
 const planner = new Planner({ db, events, tickMs: settings.tickInterval });
-const worker = new Worker({ db, url, events, sources, dataTypes, concurrency: 100, drainMs: 5_000 });
+const worker = new Worker({ db, url, listenUrl: url, events, sources, dataTypes, concurrency: 100, drainMs: 5_000 });
 await planner.start();
 await worker.start();
 const address = await serveGateway(url, { limits }, events);

@@ -52,6 +52,7 @@ export async function buildScene(
   const scheduler = new Scheduler({
     db: own,
     url,
+    listenUrl: url,
     events,
     handlers: new Map(),
     ownJobs: ownJobs ? { sweep: sweepJob({ db: own, events }) } : undefined,

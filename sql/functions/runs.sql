@@ -18,6 +18,21 @@ $$;
 comment on function pgfresh.require_scheduler(bigint) is
   'The name of a scheduler; refuses one whose lease is lost. A part of the scheduler.';
 
+create or replace function pgfresh.require_request(p_request uuid) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_request is null then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_request must not be null',
+      'Pass a new uuid for each request, and list it in heartbeat_scheduler until its runs have ended.');
+  end if;
+end
+$$;
+comment on function pgfresh.require_request(uuid) is
+  'Refuses a request for runs that has no name of its own. A part of the scheduler.';
+
 -- Not in SQL, whose functions are planned anew for each call before PostgreSQL 18.
 create or replace function pgfresh.active_run(p_job_id int, out id bigint, out triggered_by text, out queued bigint)
 language plpgsql stable
@@ -76,7 +91,7 @@ begin
   update pgfresh.scheduled_job_runs
   set completed_at = v_now, duration_ms = 1000 * extract(epoch from v_now - p_run.started_at),
     success = p_verdict = 'succeeded', state = case p_verdict when 'lost' then 'failed' else p_verdict end,
-    message = left(p_message, 4000), scheduler = null, run_at = null,
+    message = left(p_message, 4000), scheduler = null, request = null, run_at = null,
     details = case
       when p_details = 'null' then null
       when octet_length(p_details::text) <= 65536 then p_details
@@ -148,7 +163,8 @@ comment on function pgfresh.close_run(pgfresh.scheduled_job_runs, text, text, js
   'Ends a run as succeeded, failed, lost or cancelled: '
   'starts its next attempt, or plans the next slot and lets go what waited for the end. A part of the scheduler.';
 
-create or replace function pgfresh.take_waiting_runs(p_scheduler bigint, p_handlers text[], p_limit int)
+create or replace function pgfresh.take_waiting_runs(
+  p_scheduler bigint, p_request uuid, p_handlers text[], p_functions boolean, p_limit int)
 returns setof pgfresh.taken_run
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -164,11 +180,13 @@ declare
   v_late bigint;
 begin
   v_worker := pgfresh.require_scheduler(p_scheduler);
+  perform pgfresh.require_request(p_request);
   for v_run in
     select r.*
     from pgfresh.scheduled_job_runs as r
     join pgfresh.job_cursor as c on c.job_id = r.job_id
-    where r.state = 'waiting' and r.run_at <= v_now and (c.handler is null or c.handler = any (p_handlers))
+    where r.state = 'waiting' and r.run_at <= v_now
+      and (c.handler = any (p_handlers) or (c.handler is null and p_functions))
     order by r.run_at
     limit least(p_limit, 1000) for update of r skip locked
   loop
@@ -193,7 +211,7 @@ begin
     v_late := 1000 * extract(epoch from v_now - v_run.run_at);
     update pgfresh.scheduled_job_runs
     set state = 'running', started_at = v_now, lateness_ms = v_late,
-      scheduler = p_scheduler, worker = v_worker, run_at = null
+      scheduler = p_scheduler, request = p_request, worker = v_worker, run_at = null
     where id = v_run.id;
     return next row(v_run.id, v_run.job_id, v_job.name, v_job.kind, v_job.function_name,
       coalesce(v_run.params, v_job.params), 1000 * extract(epoch from v_job.timeout)::float8,
@@ -206,7 +224,7 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.take_waiting_runs(bigint, text[], int) is
+comment on function pgfresh.take_waiting_runs(bigint, uuid, text[], boolean, int) is
   'Starts runs whose wait is over: asked for by hand, queued, or the next attempt. '
   'Returns them. A part of the scheduler.';
 

@@ -43,7 +43,7 @@ comment on function pgfresh.register_scheduler(text, text[], text) is
   A late renewal is as good as one in time while nobody has taken over: the runs are fenced by themselves. After a pause
   of the database everybody is late, and nobody is taken for dead before he has had a whole lease to say so.
 */
-create or replace function pgfresh.heartbeat_scheduler(p_scheduler bigint) returns jsonb
+create or replace function pgfresh.heartbeat_scheduler(p_scheduler bigint, p_held uuid[]) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -51,6 +51,12 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_steady boolean;
 begin
+  -- Null would read as "holds nothing", and everything that the scheduler runs would be started again.
+  if p_held is null or array_position(p_held, null) is not null then
+    perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
+      'p_held must not be null, and no request in it',
+      'Pass every request with runs that have not ended, or an empty array.');
+  end if;
   update pgfresh.scheduler
   set steady_since = case when lease_until < v_now then v_now else steady_since end,
     lease_until = v_now + interval '12 seconds'
@@ -66,12 +72,20 @@ begin
       from pgfresh.scheduled_job_runs as r
       where r.scheduler = p_scheduler and r.state = 'running'
         and (r.cancel_asked or not exists (select from pgfresh.scheduled_jobs as j where j.id = r.job_id))
+    ),
+    -- Not ended here: that may wait for whoever edits the job, and this must not wait.
+    'stranded', (
+      select coalesce(jsonb_agg(jsonb_build_object('run', r.id, 'job', r.job_id)), '[]')
+      from pgfresh.scheduled_job_runs as r
+      where r.scheduler = p_scheduler and r.state = 'running' and not coalesce(r.request = any (p_held), false)
+        and r.started_at < v_now - interval '5 seconds'
     ));
 end
 $$;
-comment on function pgfresh.heartbeat_scheduler(bigint) is
-  'Renews the lease of a scheduler. Answers {"alive", "dead", "cancel"}: '
-  'whether it still has it, how many others have lost theirs, and which of its runs are to be cancelled.';
+comment on function pgfresh.heartbeat_scheduler(bigint, uuid[]) is
+  'Renews the lease of a scheduler that holds these requests. Answers {"alive", "dead", "cancel", "stranded"}: '
+  'whether it still has it, how many others have lost theirs, which of its runs are to be cancelled, '
+  'and which it was given five seconds ago or more and does not hold.';
 
 create or replace function pgfresh.retire_scheduler(p_scheduler bigint) returns int
 language plpgsql

@@ -50,7 +50,7 @@ create or replace trigger follow_update
       old.function_name, old.jitter, old.blackout_dates, old.paused_at, old.paused_until))
   execute function pgfresh.follow_job_changes();
 
-create or replace function pgfresh.due_slots(p_handlers text[], p_limit int)
+create or replace function pgfresh.due_slots(p_handlers text[], p_functions boolean, p_limit int)
 returns table (
   job_id int, revision int, slot timestamptz, behind text, schedule text, timezone text,
   every_min_ms float8, every_max_ms float8, enabled boolean,
@@ -79,7 +79,7 @@ begin
   from (
     select *
     from pgfresh.job_cursor as c
-    where c.due_at <= v_now and (c.handler is null or c.handler = any (p_handlers))
+    where c.due_at <= v_now and (c.handler = any (p_handlers) or (c.handler is null and p_functions))
     order by c.due_at
     limit least(p_limit, 1000)
   ) as c
@@ -87,11 +87,12 @@ begin
   order by c.due_at, c.job_id;
 end
 $$;
-comment on function pgfresh.due_slots(text[], int) is
-  'Jobs whose next slot has come or is not known, the longest due first, for a scheduler with these handlers. '
+comment on function pgfresh.due_slots(text[], boolean, int) is
+  'Jobs whose next slot has come or is not known, the longest due first: those of these handlers, '
+  'and of SQL functions if p_functions. '
   'A part of the scheduler.';
 
-create or replace function pgfresh.schedule_pause(p_handlers text[]) returns float8
+create or replace function pgfresh.schedule_pause(p_handlers text[], p_functions boolean) returns float8
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -104,7 +105,7 @@ declare
     (
       select c.due_at
       from pgfresh.job_cursor as c
-      where c.due_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers))
+      where c.due_at < 'infinity' and (c.handler = any (p_handlers) or (c.handler is null and p_functions))
       order by c.due_at
       limit 1
     ),
@@ -112,7 +113,8 @@ declare
       select r.run_at
       from pgfresh.scheduled_job_runs as r
       join pgfresh.job_cursor as c on c.job_id = r.job_id
-      where r.state = 'waiting' and r.run_at < 'infinity' and (c.handler is null or c.handler = any (p_handlers))
+      where r.state = 'waiting' and r.run_at < 'infinity'
+        and (c.handler = any (p_handlers) or (c.handler is null and p_functions))
       order by r.run_at
       limit 1
     )
@@ -122,8 +124,9 @@ begin
   return case when v_next <= v_now then 0 else 1000 * extract(epoch from v_next - v_now) end;
 end
 $$;
-comment on function pgfresh.schedule_pause(text[]) is
-  'Milliseconds until something is due for a scheduler with these handlers; null if nothing ever is. '
+comment on function pgfresh.schedule_pause(text[], boolean) is
+  'Milliseconds until something is due of these handlers, and of SQL functions if p_functions; '
+  'null if nothing ever is. '
   'A part of the scheduler.';
 
 create or replace function pgfresh.skip_slots(
@@ -152,7 +155,7 @@ comment on function pgfresh.skip_slots(int, text, timestamptz, timestamptz, int,
   What a scheduler has decided about slots that it had read, each unless somebody was faster: cursor and run rows commit
   together, before anything runs. Whether another run is open is seen here, where nobody else can open one.
 */
-create or replace function pgfresh.settle_slots(p_scheduler bigint, p_plans jsonb, p_room int)
+create or replace function pgfresh.settle_slots(p_scheduler bigint, p_request uuid, p_plans jsonb, p_room int)
 returns setof pgfresh.taken_run
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -177,6 +180,7 @@ declare
   v_handlers boolean := false;
 begin
   v_worker := pgfresh.require_scheduler(p_scheduler);
+  perform pgfresh.require_request(p_request);
   if jsonb_typeof(p_plans) is distinct from 'array' or jsonb_array_length(p_plans) > 1000 then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       'p_plans must be an array of at most 1000 plans',
@@ -228,8 +232,8 @@ begin
           else v_run.slot
         end);
         insert into pgfresh.scheduled_job_runs
-          (job_id, state, triggered_by, scheduled_for, started_at, lateness_ms, scheduler, worker)
-        values (v_plan.job_id, 'running', v_run.cause, v_run.slot, v_now, v_late, p_scheduler, v_worker)
+          (job_id, state, triggered_by, scheduled_for, started_at, lateness_ms, scheduler, request, worker)
+        values (v_plan.job_id, 'running', v_run.cause, v_run.slot, v_now, v_late, p_scheduler, p_request, v_worker)
         returning id into v_id;
         return next row(v_id, v_plan.job_id, v_plan.name, v_plan.kind, v_plan.function_name, v_plan.params,
           v_plan.timeout_ms, v_run.slot, 1, v_run.cause, v_late, null, 1)::pgfresh.taken_run;
@@ -262,6 +266,6 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.settle_slots(bigint, jsonb, int) is
+comment on function pgfresh.settle_slots(bigint, uuid, jsonb, int) is
   'Accounts for slots as a scheduler has decided, and starts their runs, at most p_room. '
   'Returns the runs that the scheduler has to do now. A part of the scheduler.';

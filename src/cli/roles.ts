@@ -41,10 +41,11 @@ const roles = {
   planner: ({ database: db, events, config: { settings } }) => ({
     service: new Planner({ db, events, tickMs: settings.tickInterval, limits: limitsOf(settings) }),
   }),
-  worker: ({ database: db, url, events, types, config: { settings, sources, dataTypes = [] } }) => ({
+  worker: ({ database: db, url, listenUrl, events, types, config: { settings, sources, dataTypes = [] } }) => ({
     service: new Worker({
       db,
       url,
+      listenUrl,
       events,
       sources,
       dataTypes,
@@ -54,10 +55,11 @@ const roles = {
       workerName: settings.workerName,
     }),
   }),
-  scheduler: ({ database: db, url, events, config: { settings, jobs = [] } }) => ({
+  scheduler: ({ database: db, url, listenUrl, events, config: { settings, jobs = [] } }) => ({
     service: new Scheduler({
       db,
       url,
+      listenUrl,
       events,
       handlers: new Map(jobs.flatMap(({ name, handler }) => (handler ? [[name, handler]] : []))),
       ownJobs: { sweep: sweepJob({ db, events, limits: limitsOf(settings) }) },

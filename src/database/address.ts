@@ -3,7 +3,13 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 
 /** Settings of one connection to the given address. */
 export function clientConfig(url: string, applicationName: string): pg.ClientConfig {
-  return { connectionString: withLibpqTls(parsed(url)), application_name: applicationName, keepAlive: true };
+  return {
+    connectionString: withLibpqTls(parsed(url)),
+    application_name: applicationName,
+    keepAlive: true,
+    // Without it the system asks a silent peer after two hours.
+    keepAliveInitialDelayMillis: 10_000,
+  };
 }
 
 /** The address without the password, for people and logs. */

@@ -1,6 +1,6 @@
 import { Socket } from 'node:net';
 import pg from 'pg';
-import { problemOf } from '../errors/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { clientConfig } from './address.ts';
 import { isTimeout } from './failure.ts';
@@ -93,7 +93,10 @@ export class Database implements LimitedQueryable {
           hasTransactionTimeout: this.#hasTransactionTimeout,
         });
       }
-      return (await send<Row>(client, statement, values)).rows;
+      const { rows } = await send<Row>(client, statement, values);
+      // Whoever gets the connection next must not run inside a transaction that someone has left open.
+      if (!isIdle(client)) throw new PgfreshError('PGF_TRANSACTION_LEFT', {});
+      return rows;
     } catch (error) {
       // A session that keeps to its limits is kept too: a new one plans everything first, and takes longer for it.
       failed = !(limits && isTimeout(error));
@@ -176,4 +179,9 @@ export class Database implements LimitedQueryable {
   #connectionLost(error: Error): void {
     if (!this.#closing) this.#events.emit({ type: 'database.connection_lost', problem: problemOf(error) });
   }
+}
+
+/** Whether the server has no transaction open for this connection. Its types do not know the function. */
+function isIdle(client: pg.PoolClient): boolean {
+  return (client as unknown as { getTransactionStatus(): string }).getTransactionStatus() === 'I';
 }

@@ -1,3 +1,4 @@
+import { performance } from 'node:perf_hooks';
 import pg from 'pg';
 import { codedOr, send } from './query.ts';
 import { commit, connected, isLost, transactionLimits } from './transaction.ts';
@@ -14,13 +15,16 @@ export interface Guest<Row extends object> {
   isKept(rows: readonly Row[]): boolean;
 }
 
-/** Code of a guest that was cut off: its time was over, or nobody wants its end any more. */
+/** Why code of a guest was cut off: its time was over, no one wants its end any more, or someone did it in the database. */
+type CutReason = 'timeout' | 'cancelled' | 'interrupted';
+
+/** Code of a guest that was cut off. */
 export class GuestCut extends Error {
   override readonly name = 'GuestCut';
-  readonly reason: 'timeout' | 'cancelled';
+  readonly reason: CutReason;
 
-  constructor(reason: 'timeout' | 'cancelled', cause: unknown) {
-    super(reason === 'timeout' ? 'it took longer than its time limit' : 'it was cancelled', { cause });
+  constructor(reason: CutReason, cause: unknown) {
+    super(reason === 'timeout' ? 'it took longer than its time limit' : `it was ${reason}`, { cause });
     this.reason = reason;
   }
 }
@@ -53,9 +57,14 @@ export async function runGuest<Row extends object>(guest: Guest<Row>, shell: She
   client.on('error', onError);
   try {
     const opened = open(client, guest, shell);
-    const run = (): Promise<pg.QueryResult<Row>> =>
-      send<Row>(client, guest.statement, guest.values, { unlimited: true });
-    const { rows } = await hosted(run, guest, async (how) => shell.end(await opened, how));
+    // Enough to hear that his session was ended: if nothing was by then, the connection is dead.
+    const withinMs = guest.timeoutMs + graceOf(guest) + silenceMs;
+    const run = (): Promise<pg.QueryResult<Row>> => send<Row>(client, guest.statement, guest.values, { withinMs });
+    const { rows } = await hosted(run, guest, async (how) => {
+      // On a dead connection there is no answer to this either, and no one to end.
+      const pid = await opened.catch(() => undefined);
+      if (pid !== undefined) await shell.end(pid, how);
+    });
     if (guest.isKept(rows)) {
       // What was his limit, and what he has set, is not for the commit.
       const last = `set local search_path = pg_catalog, pg_temp; set local statement_timeout = ${shell.statementTimeoutMs}`;
@@ -64,7 +73,7 @@ export async function runGuest<Row extends object>(guest: Guest<Row>, shell: She
     } else await client.query(`rollback; ${clean}`).catch(onError);
     return rows;
   } catch (error) {
-    if (isLost(error)) broken ??= error;
+    if (isLost(error) || isDead(error)) broken ??= error;
     else await client.query(`rollback; ${clean}`).catch(onError);
     throw error;
   } finally {
@@ -98,7 +107,10 @@ function open(
   return opened;
 }
 
-function graceOf({ graceMs = 2_000 }: Pick<Guest<never>, 'graceMs'>): number {
+/** How long a server may say nothing after it was told to end a session. */
+const silenceMs = 700;
+
+function graceOf({ graceMs = 1_000 }: Pick<Guest<never>, 'graceMs'>): number {
   return graceMs;
 }
 
@@ -110,9 +122,11 @@ async function hosted<T>(
 ): Promise<T> {
   const { timeoutMs, signal } = guest;
   const graceMs = graceOf(guest);
-  let reason: GuestCut['reason'] | undefined;
+  let reason: CutReason | undefined;
+  const since = performance.now();
   const ends: Promise<void>[] = [];
   const timers: NodeJS.Timeout[] = [];
+  let isGone = false;
   const terminate = (after: number): void =>
     void timers.push(setTimeout(() => void ends.push(end('pg_terminate_backend')), after));
   const onAbort = (): void => {
@@ -127,15 +141,27 @@ async function hosted<T>(
   try {
     return await run();
   } catch (error) {
-    const cut = reason !== undefined && (isCancel(error) || isLost(codedOr(error, 'PGF_DATABASE_LOST')));
-    if (cut || isCancel(error)) throw new GuestCut(reason ?? 'timeout', error);
-    throw codedOr(error, 'PGF_DATABASE_LOST');
+    const coded = codedOr(error, 'PGF_DATABASE_LOST');
+    isGone = isLost(coded);
+    const cut = reason !== undefined && (isCancel(error) || isGone);
+    if (cut || isCancel(error)) throw new GuestCut(reason ?? cutBySelf(performance.now() - since, timeoutMs), coded);
+    throw coded;
   } finally {
     signal?.removeEventListener('abort', onAbort);
     timers.forEach(clearTimeout);
-    // One that comes late must not meet the next statement of the session.
-    await Promise.all(ends);
+    // One that comes late must not meet the next statement of the session, if it has one.
+    if (!isGone) await Promise.all(ends);
   }
+}
+
+/** The server's clock and ours are not the same. */
+function cutBySelf(ms: number, timeoutMs: number): CutReason {
+  return ms > 0.9 * timeoutMs - 20 ? 'timeout' : 'interrupted';
+}
+
+/** Whether he was cut off by the end of his connection. */
+function isDead(error: unknown): error is GuestCut {
+  return error instanceof GuestCut && isLost(error.cause);
 }
 
 function isCancel(error: unknown): boolean {

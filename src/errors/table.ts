@@ -171,6 +171,11 @@ export const errorTable = {
     says: 'PostgreSQL was asked to commit and did not confirm it beyond doubt: {problem}',
     next: 'Look at the data before doing it again.',
   },
+  PGF_TRANSACTION_LEFT: {
+    exit: database,
+    says: 'A statement left a transaction open. Its connection was closed, so nothing of it is kept.',
+    next: 'Send BEGIN, the statements and COMMIT as one text, or write a function: each text may go to another connection.',
+  },
   PGF_SCHEMA_FOREIGN: {
     exit: database,
     says: 'The schema "pgfresh" of this database is not one that this login may trust: {problem}',

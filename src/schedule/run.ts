@@ -1,9 +1,11 @@
 import { inspect } from 'node:util';
-import type { JobHandler, JobResult } from '../config/index.ts';
+import type { JobContext, JobHandler, JobResult } from '../config/index.ts';
 import type { Database } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
+import type { Lease } from '../process/index.ts';
 import { runHandler } from './handler-run.ts';
+import type { SchedulerAnswer } from './scheduler-lease.ts';
 import type { RunVerdict, TakenRun } from './slot-store.ts';
 import { runSqlJob } from './sql-job.ts';
 
@@ -20,7 +22,8 @@ export interface RunEnd {
 export interface RunOptions {
   /** Where functions of users run. */
   readonly guests: Database;
-  readonly db: Database;
+  /** What the handlers get. */
+  readonly db: JobContext['db'];
   readonly events: Events;
   readonly handlers: ReadonlyMap<string, JobHandler>;
 }
@@ -28,19 +31,24 @@ export interface RunOptions {
 /** A run that is under way in this process. */
 export class Run {
   readonly taken: TakenRun;
-  readonly scheduler: number;
+  /** The lease under which it was taken, and the request. */
+  readonly lease: Lease<SchedulerAnswer>;
+  readonly request: string;
   readonly #stop = new AbortController();
   #stopReason: StopReason | undefined;
 
-  constructor(taken: TakenRun, scheduler: number) {
+  constructor(taken: TakenRun, lease: Lease<SchedulerAnswer>, request: string) {
     this.taken = taken;
-    this.scheduler = scheduler;
+    this.lease = lease;
+    this.request = request;
   }
 
   /** Has it end soon: cancelled for good, or lost, so that its next attempt starts elsewhere. */
   stop(reason: StopReason): void {
     this.#stopReason ??= reason;
-    this.#stop.abort(new Error(reason === 'cancelled' ? 'it was cancelled' : 'its scheduler stops'));
+    this.#stop.abort(
+      new Error(reason === 'cancelled' ? 'it was cancelled' : 'its scheduler stops, or has lost its lease'),
+    );
   }
 
   async do(options: RunOptions): Promise<RunEnd> {
@@ -60,7 +68,7 @@ export class Run {
 
   async #doSql({ guests }: RunOptions): Promise<RunEnd> {
     const { run, timeoutMs } = this.taken;
-    const end = await runSqlJob(guests, { run, scheduler: this.scheduler, timeoutMs, signal: this.#stop.signal });
+    const end = await runSqlJob(guests, { run, scheduler: this.lease.id, timeoutMs, signal: this.#stop.signal });
     switch (end.kind) {
       case 'succeeded':
         return { verdict: 'succeeded', result: end.result, recorded: true };

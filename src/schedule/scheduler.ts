@@ -1,36 +1,53 @@
+import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { JobHandler } from '../config/index.ts';
 import { Database, failureOf, Listener, type Failure } from '../database/index.ts';
-import { asPgfreshError, PgfreshError, problemOf } from '../errors/index.ts';
+import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { Service, Wake } from '../lifecycle/index.ts';
+import { Lease } from '../process/index.ts';
 import { ownHandlers, type BroughtWork } from './own-jobs.ts';
-import { Run, type RunEnd, type RunOptions } from './run.ts';
+import { Run, type RunEnd } from './run.ts';
+import { schedulerLease, type SchedulerAnswer } from './scheduler-lease.ts';
 import { planSlots, type SlotPlan } from './slot-plan.ts';
 import { SlotStore, type SkippedSlots, type TakenRun } from './slot-store.ts';
 
 export interface SchedulerOptions {
   readonly db: Database;
-  /** The address of the same database: runs and notifications have connections of their own. */
+  /** The address of the same database: runs and the lease have connections of their own. */
   readonly url: string;
+  /** Where LISTEN works, if anywhere; without it the database is asked more often. */
+  readonly listenUrl: string | undefined;
   readonly events: Events;
   /** The handlers of the configuration, by name. */
   readonly handlers: ReadonlyMap<string, JobHandler>;
   /** If it also does what pgfresh itself has to do at set times: what other rooms do of it. */
   readonly ownJobs?: BroughtWork | undefined;
-  /** Runs at the same time, and by that connections for them. */
+  /** Runs of users' jobs at the same time, and by that connections for them. */
   readonly concurrency: number;
   readonly drainMs: number;
   /** Its name in the runs of jobs; host and process id if it is left out. */
   readonly workerName?: string | undefined;
 }
 
+/** A part of the scheduler with places of its own, so that long runs of users never keep pgfresh from its own work. */
+interface Lane {
+  readonly store: SlotStore;
+  readonly handlers: ReadonlyMap<string, JobHandler>;
+  /** What the handlers get. */
+  readonly db: Database;
+  readonly places: number;
+  readonly runs: Set<Run>;
+  readonly work: Wake;
+}
+
+/** Runs of pgfresh's own jobs at the same time: the sweep, the tidying, and the rounds of scheduled data types. */
+const ownPlaces = 3;
 const slotsAtOnce = 500;
 const keptMs = 1_000;
 const pollMs = { listening: 10_000, deaf: 1_000, contended: 20 };
-const heartbeatMs = 4_000;
 const patienceMs = 1_500;
 const longestPauseMs = 1_000;
 
@@ -41,27 +58,24 @@ const longestPauseMs = 1_000;
 export class Scheduler extends Service {
   readonly name = 'scheduler';
   readonly #options: SchedulerOptions;
-  readonly #handlers: ReadonlyMap<string, JobHandler>;
-  readonly #store: SlotStore;
+  readonly #lanes: readonly Lane[];
+  /** Users' code has connections of its own: what it does to them, or how many it needs, is no matter of ours. */
+  readonly #handlersDb: Database;
   readonly #guests: Database;
-  readonly #listener: Listener;
-  readonly #work = new Wake();
-  readonly #beat = new Wake();
-  readonly #runs = new Set<Run>();
+  readonly #listener: Listener | undefined;
   /** Aborted when time is up: ends are not recorded any more. */
   readonly #giveUp = new AbortController();
-  #id: number | undefined;
+  #lease: Lease<SchedulerAnswer>;
+  #replacing: Promise<Lease<SchedulerAnswer>> | undefined;
   #pollMs = pollMs.deaf;
-  #scheduling: Promise<void> | undefined;
-  #beating: Promise<void> | undefined;
+  #scheduling: Promise<unknown> | undefined;
   #emptied = Promise.withResolvers<void>();
 
   constructor(options: SchedulerOptions) {
     super();
-    const { db, url, events, concurrency } = options;
+    const { db, url, listenUrl, events, concurrency, handlers, ownJobs } = options;
     this.#options = options;
-    this.#handlers = new Map([...options.handlers, ...(options.ownJobs ? ownHandlers(options.ownJobs) : [])]);
-    this.#store = new SlotStore(db, [...this.#handlers.keys()]);
+    this.#handlersDb = new Database({ url, events, applicationName: 'pgfresh handlers', poolSize: concurrency });
     this.#guests = new Database({
       url,
       events,
@@ -69,191 +83,233 @@ export class Scheduler extends Service {
       poolSize: concurrency,
       pipelined: true,
     });
-    this.#listener = new Listener({
-      url,
-      events,
-      channel: 'pgfresh_schedule',
-      onNotification: (payload) => (payload === 'cancel' ? this.#beat.wake() : this.#work.wake()),
-    });
-    this.stopSignal.addEventListener('abort', () => this.#work.wake(), { once: true });
+    this.#lanes = [
+      this.#newLane(handlers, { functions: true, db: this.#handlersDb, places: concurrency }),
+      ...(ownJobs ? [this.#newLane(ownHandlers(ownJobs), { functions: false, db, places: ownPlaces })] : []),
+    ];
+    if (listenUrl !== undefined) {
+      const onNotification = (payload: string): void => (payload === 'cancel' ? this.#lease.hurry() : this.#wake());
+      this.#listener = new Listener({ url: listenUrl, events, channel: 'pgfresh_schedule', onNotification });
+    }
+    this.#lease = this.#newLease();
+    this.stopSignal.addEventListener('abort', () => this.#wake(), { once: true });
   }
 
   protected async onStart(): Promise<void> {
     if (this.#options.ownJobs) await this.#options.db.query('select pgfresh.sync_own_jobs()');
-    await this.#register();
-    // Without notifications, for instance behind a pooler, polling is enough.
-    await this.#listener.start().then(
+    await this.#begin(this.#lease);
+    await this.#listener?.start().then(
       () => (this.#pollMs = pollMs.listening),
       (error: unknown) => this.#failed('listen', error),
     );
-    this.#scheduling = this.#scheduleUntilStopped();
-    this.#beating = this.#beatUntilIdle();
+    this.#scheduling = Promise.all(this.#lanes.map((lane) => this.#scheduleUntilStopped(lane)));
   }
 
   /** Finishes what is under way, or hands it over when the time is up. */
   protected async onStop(): Promise<void> {
     await within(patienceMs, this.#scheduling);
-    const held = this.#runs.size;
-    await within(this.#options.drainMs - this.stoppingForMs, this.#idle());
-    const late = this.#runs.size;
-    for (const run of this.#runs) run.stop('lost');
-    if (late > 0) await within(patienceMs, this.#idle());
+    const held = this.#runs().length;
+    await within(Math.max(0, this.#options.drainMs - this.stoppingForMs), this.#idle());
+    const late = this.#runs();
+    for (const run of late) run.stop('lost');
+    if (late.length > 0) await within(patienceMs, this.#idle());
     this.#giveUp.abort();
-    this.#beat.wake();
-    await within(patienceMs, this.#beating);
-    const retiring = this.#id === undefined ? undefined : this.#store.retire(this.#id);
-    await within(patienceMs, Promise.all([retiring, this.#listener.stop(), this.#guests.close()]));
+    const closed = [this.#lease.stop(), this.#listener?.stop(), this.#guests.close(), this.#handlersDb.close()];
+    await within(patienceMs, Promise.all(closed));
     const ms = this.stoppingForMs;
-    this.#options.events.emit({ type: 'scheduler.drained', finished: held - late, handedOver: late, ms });
+    const handedOver = late.length;
+    this.#options.events.emit({ type: 'scheduler.drained', finished: held - handedOver, handedOver, ms });
   }
 
-  async #register(): Promise<number> {
-    const { workerName = `${hostname()}:${process.pid}` } = this.#options;
-    const id = await this.#store.register(workerName);
-    this.#id = id;
-    this.#options.events.emit({
-      type: 'scheduler.started',
-      scheduler: id,
-      handlers: [...this.#handlers.keys()],
+  #newLane(
+    handlers: ReadonlyMap<string, JobHandler>,
+    { functions, db, places }: { functions: boolean; db: Database; places: number },
+  ): Lane {
+    const store = new SlotStore(this.#options.db, { handlers: [...handlers.keys()], functions });
+    return { store, handlers, db, places, runs: new Set(), work: new Wake() };
+  }
+
+  #newLease(): Lease<SchedulerAnswer> {
+    const { url, workerName = `${hostname()}:${process.pid}` } = this.#options;
+    const lease: Lease<SchedulerAnswer> = new Lease({
+      url,
+      statements: schedulerLease(workerName, this.#handlerNames()),
+      onAnswer: (answer) => void this.#heed(lease, answer).catch((error: unknown) => this.#failed('heartbeat', error)),
     });
-    return id;
+    return lease;
   }
 
-  async #scheduleUntilStopped(): Promise<void> {
+  #handlerNames(): string[] {
+    return this.#lanes.flatMap(({ handlers }) => [...handlers.keys()]);
+  }
+
+  async #begin(lease: Lease<SchedulerAnswer>): Promise<Lease<SchedulerAnswer>> {
+    await lease.start();
+    lease.lost.addEventListener('abort', () => this.#loseLease(lease), { once: true });
+    this.#lease = lease;
+    if (lease.lost.aborted) this.#loseLease(lease);
+    this.#options.events.emit({ type: 'scheduler.started', scheduler: lease.id, handlers: this.#handlerNames() });
+    return lease;
+  }
+
+  /** What was started under an old lease belongs to others; the next look begins a new one. */
+  async #livingLease(): Promise<Lease<SchedulerAnswer>> {
+    if (!this.#lease.lost.aborted) return this.#lease;
+    this.#replacing ??= this.#lease
+      .stop()
+      .catch(() => {})
+      .then(() => this.#begin(this.#newLease()))
+      .finally(() => (this.#replacing = undefined));
+    return this.#replacing;
+  }
+
+  #loseLease(lease: Lease<SchedulerAnswer>): void {
+    if (this.#giveUp.signal.aborted) return;
+    this.#options.events.emit({ type: 'scheduler.lease_lost', scheduler: lease.id });
+    for (const run of this.#runs()) if (run.lease === lease) run.stop('lost');
+    this.#wake();
+  }
+
+  async #scheduleUntilStopped(lane: Lane): Promise<void> {
     let pause = 50;
     while (!this.stopSignal.aborted) {
       try {
-        const ms = await this.#schedule();
+        const ms = await this.#schedule(lane);
         pause = 50;
-        if (ms > 0) await this.#work.wait(ms);
+        if (ms > 0) await lane.work.wait(ms);
       } catch (error) {
         if (this.stopSignal.aborted) return;
-        if (asPgfreshError(error).code === 'PGF_LEASE_LOST') this.#loseLease();
+        if (asPgfreshError(error).code === 'PGF_LEASE_LOST') this.#lease.lose();
         else this.#failed('slots', error);
-        await this.#work.wait(pause);
+        await lane.work.wait(pause);
         pause = Math.min(pause * 2, longestPauseMs);
       }
     }
   }
 
   /** Settles what is due, and says how long nothing will be. */
-  async #schedule(): Promise<number> {
-    const id = this.#id ?? (await this.#register());
-    await this.#untilRoom();
+  async #schedule(lane: Lane): Promise<number> {
+    const { store } = lane;
+    await this.#untilRoom(lane);
     if (this.stopSignal.aborted) return 0;
-    this.#startAll(await this.#store.takeWaiting(id, this.#room()), id);
+    await this.#take(lane, (asking) => store.takeWaiting(asking, roomOf(lane)));
     if (this.stopSignal.aborted) return 0;
-    const due = await this.#store.dueSlots(slotsAtOnce);
+    const due = await store.dueSlots(slotsAtOnce);
     const { settling = [], running = [] } = Object.groupBy(due.map(planSlots), ({ runs }) =>
       runs.length === 0 ? 'settling' : 'running',
     );
     if (this.stopSignal.aborted) return 0;
-    if (settling.length > 0) this.#startAll(await this.#store.settleSlots(id, settling, 0), id);
-    // What was read is good for a while: whatever somebody else has settled meanwhile is left out by the database.
+    if (settling.length > 0) await this.#take(lane, (asking) => store.settleSlots(asking, settling, 0));
+    // What was read is good for a while: whatever someone else has settled meanwhile is left out by the database.
     const readAt = performance.now();
     shuffle(running);
     while (running.length > 0 && performance.now() - readAt < keptMs) {
-      await this.#untilRoom();
+      await this.#untilRoom(lane);
       if (this.stopSignal.aborted) return 0;
-      const room = this.#room();
-      this.#startAll(await this.#store.settleSlots(id, running.splice(0, room), room), id);
+      const room = roomOf(lane);
+      await this.#take(lane, (asking) => store.settleSlots(asking, running.splice(0, room), room));
     }
     if (due.length === slotsAtOnce || running.length > 0) return 0;
-    const ms = await this.#store.pause();
-    // Due, but somebody else was faster or is at it.
+    const ms = await store.pause();
+    // Due, but someone else was faster or is at it.
     return Math.min(this.#pollMs, ms > 0 ? Math.ceil(ms) : pollMs.contended);
   }
 
-  #room(): number {
-    return this.#options.concurrency - this.#runs.size;
-  }
-
   /** Settles when there is room for a run. */
-  async #untilRoom(): Promise<void> {
-    while (this.#room() <= 0 && !this.stopSignal.aborted) await this.#work.wait(this.#pollMs);
+  async #untilRoom(lane: Lane): Promise<void> {
+    while (roomOf(lane) <= 0 && !this.stopSignal.aborted) await lane.work.wait(this.#pollMs);
   }
 
-  #startAll(settled: readonly (TakenRun | SkippedSlots)[], scheduler: number): void {
-    for (const one of settled) {
+  /** Asks for runs and starts them. The request is named before it is sent: an answer that is on its way is not lost. */
+  async #take(
+    lane: Lane,
+    ask: (asking: { scheduler: number; request: string }) => Promise<(TakenRun | SkippedSlots)[]>,
+  ): Promise<void> {
+    const lease = await this.#livingLease();
+    const request = randomUUID();
+    lease.hold(request, 1);
+    let answer: (TakenRun | SkippedSlots)[] = [];
+    try {
+      answer = await ask({ scheduler: lease.id, request });
+    } finally {
+      const runs = answer.filter(({ run }) => run !== null);
+      if (runs.length === 0) lease.ended(request, 1);
+      else lease.hold(request, runs.length);
+    }
+    for (const one of answer) {
       if (one.run === null) {
         const { name: job, skipped: reason, occurrences: count } = one;
         this.#options.events.emit({ type: 'job.skipped', job, reason, count });
-      } else void this.#run(new Run(one, scheduler));
+      } else void this.#run(lane, new Run(one, lease, request));
     }
   }
 
-  async #run(run: Run): Promise<void> {
-    const { taken } = run;
+  async #run(lane: Lane, run: Run): Promise<void> {
+    const { taken, lease, request } = run;
     const since = performance.now();
-    this.#runs.add(run);
+    lane.runs.add(run);
     try {
-      const { db, events } = this.#options;
-      const options: RunOptions = { guests: this.#guests, db, events, handlers: this.#handlers };
-      const end = await run.do(options);
-      const isOurs = end.recorded || (await this.#record(run, end));
+      const { events } = this.#options;
+      const { db, handlers } = lane;
+      if (lease.lost.aborted) run.stop('lost');
+      const end = await run.do({ guests: this.#guests, db, events, handlers });
+      const isOurs = end.recorded || (await this.#record(lane, run, end));
       const ms = performance.now() - since;
       if (isOurs) events.emit(endedEvent(taken, end, ms));
     } catch (error) {
       this.#failed('end', error);
     } finally {
-      this.#runs.delete(run);
-      if (this.#runs.size === 0) this.#emptied.resolve();
-      this.#work.wake();
+      lane.runs.delete(run);
+      lease.ended(request, 1);
+      if (this.#runs().length === 0) this.#emptied.resolve();
+      lane.work.wake();
     }
   }
 
-  /** Records the end of a run, however long the database is away; whoever takes it over meanwhile has it. */
-  async #record({ taken, scheduler }: Run, { verdict, result }: RunEnd): Promise<boolean> {
-    let { details } = result;
+  /**
+   * Records the end of a run, however long the database is away while the lease is ours. What the database refuses is not
+   * repeated: the run has failed then, and why is recorded instead. If not even that is possible, the run is not listed
+   * as held any more, and its next attempt starts.
+   */
+  async #record({ store }: Lane, { taken, lease }: Run, { verdict, result }: RunEnd): Promise<boolean> {
     for (let pause = 50; ; pause = Math.min(pause * 2, longestPauseMs)) {
       try {
-        return await this.#store.end(taken, scheduler, verdict, { ...result, details });
+        return await store.end(taken, lease.id, verdict, result);
       } catch (error) {
-        if (this.#giveUp.signal.aborted) throw error;
+        if (!mayPass(error)) return store.end(taken, lease.id, 'failed', unrecorded(error));
         this.#failed('end', error);
-        if (isOfValue(error)) details = undefined;
+        if (this.#giveUp.signal.aborted || lease.lost.aborted) return false;
         await wait(pause, undefined, { signal: this.#giveUp.signal }).catch(() => {});
       }
     }
   }
 
-  /** Also while runs are finished: without a lease others would start them again. */
-  async #beatUntilIdle(): Promise<void> {
-    while (!this.#giveUp.signal.aborted) {
-      await this.#beat.wait(heartbeatMs);
-      if (this.#giveUp.signal.aborted) return;
-      try {
-        await this.#heartbeat();
-      } catch (error) {
-        this.#failed('heartbeat', error);
-      }
+  /** What the answer to a renewal asks for. */
+  async #heed(lease: Lease<SchedulerAnswer>, { dead, cancel, stranded }: SchedulerAnswer): Promise<void> {
+    for (const run of this.#runs()) if (cancel.includes(run.taken.run)) run.stop('cancelled');
+    const { store } = this.#lanes[0]!;
+    const held = new Set(this.#runs().map(({ taken }) => taken.run));
+    for (const one of stranded.filter(({ run }) => !held.has(run))) {
+      await store.end(one, lease.id, 'lost', { message: 'its scheduler was never told that it has this run' });
     }
-  }
-
-  async #heartbeat(): Promise<void> {
-    if (this.#id === undefined) return;
-    const { alive, dead = 0, cancel = [] } = await this.#store.heartbeat(this.#id);
-    if (!alive) return this.#loseLease();
-    for (const run of this.#runs) if (cancel.includes(run.taken.run)) run.stop('cancelled');
-    if (dead === 0) return;
+    if (stranded.length > 0) this.#wake();
     // A process that stops takes nothing over.
-    if (this.stopSignal.aborted) return;
-    const runs = await this.#store.recover(this.#id);
+    if (dead === 0 || this.stopSignal.aborted) return;
+    const runs = await store.recover(lease.id);
     if (runs > 0) this.#options.events.emit({ type: 'scheduler.recovered', runs });
-    this.#work.wake();
+    this.#wake();
   }
 
-  /** What was started under the old lease belongs to others; the next look begins a new one. */
-  #loseLease(): void {
-    if (this.#id === undefined) return;
-    this.#options.events.emit({ type: 'scheduler.lease_lost', scheduler: this.#id });
-    for (const run of this.#runs) if (run.scheduler === this.#id) run.stop('lost');
-    this.#id = undefined;
-    this.#work.wake();
+  #runs(): Run[] {
+    return this.#lanes.flatMap(({ runs }) => [...runs]);
+  }
+
+  #wake(): void {
+    for (const { work } of this.#lanes) work.wake();
   }
 
   async #idle(): Promise<void> {
-    while (this.#runs.size > 0) {
+    while (this.#runs().length > 0) {
       this.#emptied = Promise.withResolvers();
       await this.#emptied.promise;
     }
@@ -262,6 +318,10 @@ export class Scheduler extends Service {
   #failed(step: EventOf<'scheduler.failed'>['step'], error: unknown): void {
     this.#options.events.emit({ type: 'scheduler.failed', step, problem: problemOf(error) });
   }
+}
+
+function roomOf({ places, runs }: Lane): number {
+  return places - runs.size;
 }
 
 function endedEvent(taken: TakenRun, { verdict, result }: RunEnd, ms: number): EventOf<'job.ended'> {
@@ -285,9 +345,22 @@ async function within(ms: number, work: Promise<unknown> | undefined): Promise<v
   patience.abort();
 }
 
-const ofValues: ReadonlySet<Failure> = new Set(['constraint', 'invalid_data', 'raised', 'other']);
+const passing: ReadonlySet<Failure> = new Set([
+  'connection',
+  'deadlock',
+  'serialization',
+  'lock_timeout',
+  'statement_timeout',
+  'resources',
+  'readonly',
+  'login',
+]);
 
-/** Whether it may be the details that the database does not take, and then it never will. Anything else passes. */
-function isOfValue(error: unknown): boolean {
-  return !(error instanceof PgfreshError) && ofValues.has(failureOf(error));
+/** Whether the same may be accepted later. */
+function mayPass(error: unknown): boolean {
+  return passing.has(failureOf(error)) || asPgfreshError(error).code === 'PGF_COMMIT_UNKNOWN';
+}
+
+function unrecorded(error: unknown): { message: string } {
+  return { message: `its end could not be recorded: ${problemOf(error)}`.slice(0, 4_000) };
 }

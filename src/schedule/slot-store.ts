@@ -27,12 +27,12 @@ export interface SkippedSlots {
 
 export type RunVerdict = 'succeeded' | 'failed' | 'lost' | 'cancelled';
 
-export interface Heartbeat {
-  readonly alive: boolean;
-  /** How many other schedulers have let their lease run out. */
-  readonly dead?: number;
-  /** Runs of ours that are to be cancelled. */
-  readonly cancel?: readonly number[];
+/** Which jobs a part of a scheduler runs. */
+export interface Served {
+  /** Those of these handlers. */
+  readonly handlers: readonly string[];
+  /** And those of SQL functions. */
+  readonly functions: boolean;
 }
 
 const taken = `run_id as run, job_id as job, name, kind, function_name as "functionName", params, timeout_ms as "timeoutMs", slot, attempt,
@@ -44,43 +44,37 @@ const statements = {
     text: `select job_id as job, revision, slot, behind, schedule, timezone, every_min_ms as "everyMin", every_max_ms as "everyMax", enabled,
         paused_at as "pausedAt", paused_until as "pausedUntil", blackout_dates as "blackoutDates", catch_up as "catchUp", catch_up_window_ms as "catchUpWindow",
         catch_up_max as "catchUpMax", jitter_ms as jitter, now
-      from pgfresh.due_slots($1::text[], $2::int)`,
+      from pgfresh.due_slots($1::text[], $2::boolean, $3::int)`,
   },
   settleSlots: {
     name: 'pgfresh.settle_slots',
-    text: `select ${taken} from pgfresh.settle_slots($1::bigint, $2::jsonb, $3::int)`,
+    text: `select ${taken} from pgfresh.settle_slots($1::bigint, $2::uuid, $3::jsonb, $4::int)`,
   },
   takeWaiting: {
     name: 'pgfresh.take_waiting_runs',
-    text: `select ${taken} from pgfresh.take_waiting_runs($1::bigint, $2::text[], $3::int)`,
+    text: `select ${taken} from pgfresh.take_waiting_runs($1::bigint, $2::uuid, $3::text[], $4::boolean, $5::int)`,
   },
-  pause: { name: 'pgfresh.schedule_pause', text: 'select pgfresh.schedule_pause($1::text[]) as ms' },
-  heartbeat: { name: 'pgfresh.heartbeat_scheduler', text: 'select pgfresh.heartbeat_scheduler($1::bigint) as answer' },
+  pause: { name: 'pgfresh.schedule_pause', text: 'select pgfresh.schedule_pause($1::text[], $2::boolean) as ms' },
   end: {
     name: 'pgfresh.end_run',
     text: 'select pgfresh.end_run($1::bigint, $2::int, $3::bigint, $4::text, $5::text, $6::jsonb) as ours',
   },
 } as const;
 
+/** A scheduler that asks for runs, and the name that it gives to this request. */
+interface Asking {
+  readonly scheduler: number;
+  readonly request: string;
+}
+
 /** What a scheduler process asks of the database. */
 export class SlotStore {
   readonly #db: Queryable;
-  readonly #handlers: readonly string[];
+  readonly #served: readonly [handlers: readonly string[], functions: boolean];
 
-  constructor(db: Queryable, handlers: readonly string[]) {
+  constructor(db: Queryable, { handlers, functions }: Served) {
     this.#db = db;
-    this.#handlers = handlers;
-  }
-
-  async register(name: string): Promise<number> {
-    const register = 'select pgfresh.register_scheduler($1::text, $2::text[], $3::text) as id';
-    const [row] = await this.#db.query<{ id: number }>(register, [name, this.#handlers, process.versions['tz']]);
-    return row!.id;
-  }
-
-  async heartbeat(scheduler: number): Promise<Heartbeat> {
-    const [row] = await this.#db.query<{ answer: Heartbeat }>(statements.heartbeat, [scheduler]);
-    return row!.answer;
+    this.#served = [handlers, functions];
   }
 
   async recover(scheduler: number): Promise<number> {
@@ -89,26 +83,27 @@ export class SlotStore {
     return row!.count;
   }
 
-  async retire(scheduler: number): Promise<void> {
-    await this.#db.query('select pgfresh.retire_scheduler($1::bigint)', [scheduler]);
-  }
-
   dueSlots(limit: number): Promise<DueJob[]> {
-    return this.#db.query<DueJob>(statements.dueSlots, [this.#handlers, limit]);
+    return this.#db.query<DueJob>(statements.dueSlots, [...this.#served, limit]);
   }
 
-  /** Settles plans, each unless somebody was faster or there is no room for its run; returns the runs that are now ours to do, and what was skipped. */
-  settleSlots(scheduler: number, plans: readonly SlotPlan[], room: number): Promise<(TakenRun | SkippedSlots)[]> {
-    return this.#db.query<TakenRun | SkippedSlots>(statements.settleSlots, [scheduler, storableJson(plans), room]);
+  /** Settles plans, each unless someone was faster or there is no room for its run; returns the runs that are now ours to do, and what was skipped. */
+  settleSlots(
+    { scheduler, request }: Asking,
+    plans: readonly SlotPlan[],
+    room: number,
+  ): Promise<(TakenRun | SkippedSlots)[]> {
+    const values = [scheduler, request, storableJson(plans), room];
+    return this.#db.query<TakenRun | SkippedSlots>(statements.settleSlots, values);
   }
 
-  takeWaiting(scheduler: number, limit: number): Promise<TakenRun[]> {
-    return this.#db.query<TakenRun>(statements.takeWaiting, [scheduler, this.#handlers, limit]);
+  takeWaiting({ scheduler, request }: Asking, limit: number): Promise<TakenRun[]> {
+    return this.#db.query<TakenRun>(statements.takeWaiting, [scheduler, request, ...this.#served, limit]);
   }
 
   /** Milliseconds until something is due. */
   async pause(): Promise<number> {
-    const [row] = await this.#db.query<{ ms: number | null }>(statements.pause, [this.#handlers]);
+    const [row] = await this.#db.query<{ ms: number | null }>(statements.pause, this.#served);
     return row!.ms ?? Infinity;
   }
 

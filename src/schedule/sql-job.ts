@@ -54,11 +54,12 @@ function endOf(error: unknown, { timeoutMs }: SqlJobRun): SqlJobEnd {
   if (error instanceof PgfreshError && error.code === 'PGF_COMMIT_UNKNOWN')
     return { kind: 'unknown', problem: problemOf(error) };
   if (error instanceof GuestCut) {
-    const message =
-      error.reason === 'timeout'
-        ? `The function took longer than its time limit of ${timeoutMs} ms.`
-        : 'It was cancelled.';
-    return failed(message, { sqlstate: '57014', reason: error.reason });
+    const messages = {
+      timeout: `The function took longer than its time limit of ${timeoutMs} ms.`,
+      cancelled: 'It was cancelled.',
+      interrupted: 'Someone cancelled its statement in the database.',
+    };
+    return failed(messages[error.reason], { sqlstate: '57014', reason: error.reason });
   }
   if (error instanceof PgfreshError) {
     const { sqlstate, hint } = detailsOf(error.cause);

@@ -27,8 +27,10 @@ import { CommitLanes, largestCommit, type LaneEnds } from './commit-lanes.ts';
 
 export interface WorkerOptions {
   readonly db: Database;
-  /** The address of the same database: lease and notifications have connections of their own. */
+  /** The address of the same database: the lease has a connection of its own. */
   readonly url: string;
+  /** Where LISTEN works, if anywhere; what is new is found by asking all the same. */
+  readonly listenUrl: string | undefined;
   readonly events: Events;
   readonly sources: readonly Source[];
   readonly dataTypes: readonly DataType[];
@@ -65,7 +67,7 @@ export class Worker extends Service {
   readonly #queue = new Queue();
   readonly #clients: Clients;
   readonly #refresher: Refresher;
-  readonly #listener: Listener;
+  readonly #listener: Listener | undefined;
   readonly #work = new Wake();
   readonly #held = new Map<number, Held>();
   readonly #lanes: CommitLanes;
@@ -90,7 +92,7 @@ export class Worker extends Service {
 
   constructor(options: WorkerOptions) {
     super();
-    const { db, url, events, sources } = options;
+    const { db, listenUrl, events, sources } = options;
     this.#options = options;
     this.#workerName = options.workerName ?? `${hostname()}:${process.pid}`;
     this.#lanes = new CommitLanes({
@@ -105,7 +107,10 @@ export class Worker extends Service {
     const now = (): Date => this.#now();
     this.#clients = new Clients(sources, { db, events, now });
     this.#refresher = new Refresher({ clientOf: (type) => this.#clients.of(type), now });
-    this.#listener = new Listener({ url, events, channel: 'pgfresh_job', onNotification: () => this.#work.wake() });
+    if (listenUrl !== undefined) {
+      const onNotification = (): void => this.#work.wake();
+      this.#listener = new Listener({ url: listenUrl, events, channel: 'pgfresh_job', onNotification });
+    }
     this.#lease = this.#newLease();
     const onStopRequested = (): void => {
       // What is claimed but not called yet goes back. That costs nothing, and a call would cost money.
@@ -121,8 +126,7 @@ export class Worker extends Service {
     await this.#lease.start();
     await this.#tellServed();
     await failpoint('worker.after-register');
-    // Without notifications, for instance behind a pooler, polling is enough.
-    await this.#listener.start().catch((error: unknown) => this.#failed('lease', error));
+    await this.#listener?.start().catch((error: unknown) => this.#failed('lease', error));
     const types = [...this.#catalog!.types.values()].map(({ name }) => name);
     const name = this.#workerName;
     this.#options.events.emit({ type: 'worker.started', worker: this.#lease.id, name, types });
@@ -146,7 +150,7 @@ export class Worker extends Service {
     if (late > 0) await within(lateMs, this.#idle());
     await failpoint('worker.before-retire');
     // What could not be put back by its end is put back by the end of the lease.
-    await within(patienceMs, Promise.all([this.#lease.stop(), this.#listener.stop()]));
+    await within(patienceMs, Promise.all([this.#lease.stop(), this.#listener?.stop()]));
     await this.#clients.close();
     const ms = this.stoppingForMs;
     this.#options.events.emit({ type: 'worker.drained', finished: held - late, putBack: late, ms });

@@ -29,7 +29,16 @@ export const commits: Campaign = {
     const near = new Database({ url, events: new Events(), applicationName: 'pgfresh campaign' });
     const events = new Events();
     const far = new Database({ url: farUrl, events, applicationName: 'pgfresh campaign' });
-    const worker = new Worker({ db: far, url, events, sources, dataTypes, concurrency: 100, drainMs: 5_000 });
+    const worker = new Worker({
+      db: far,
+      url,
+      listenUrl: url,
+      events,
+      sources,
+      dataTypes,
+      concurrency: 100,
+      drainMs: 5_000,
+    });
     try {
       await near.query(killTables);
       await syncRegistry(near, { sources, dataTypes }, events);

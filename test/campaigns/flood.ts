@@ -76,7 +76,7 @@ class FloodScene {
     const config = configOf(await provider.start());
     await syncRegistry(db, config, events);
     const { sources, dataTypes = [] } = config;
-    const worker = new Worker({ db, url, events, sources, dataTypes, concurrency: 20, drainMs: 5_000 });
+    const worker = new Worker({ db, url, listenUrl: url, events, sources, dataTypes, concurrency: 20, drainMs: 5_000 });
     await worker.start();
     const gateway = await Program.start(new URL('../gateway/gateway-process.ts', import.meta.url), [url]);
     return new FloodScene(db, provider, worker, gateway);

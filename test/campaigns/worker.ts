@@ -178,6 +178,7 @@ class Lane {
     return new Worker({
       db: this.#db,
       url: this.#url,
+      listenUrl: this.#url,
       events,
       sources,
       dataTypes,

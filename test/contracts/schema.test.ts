@@ -87,7 +87,7 @@ test('contract 22: the recorded answers of every data type of the market go thro
   const events = new Events();
   const ended: Record<string, string> = {};
   events.on('refresh.ended', ({ dataType, key, outcome }) => void (ended[`${dataType} ${key}`] = outcome));
-  const worker = new Worker({ db, url, events, sources, dataTypes, concurrency: 100, drainMs: 5_000 });
+  const worker = new Worker({ db, url, listenUrl: url, events, sources, dataTypes, concurrency: 100, drainMs: 5_000 });
   onTestFinished(() => worker.stop());
   await worker.start();
   const expected: Record<string, string> = {};

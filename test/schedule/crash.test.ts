@@ -3,10 +3,10 @@ import { afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import type { JobHandler, JobResult } from '../../src/config/index.ts';
 import type { Scheduler } from '../../src/schedule/index.ts';
 import { planSlots } from '../../src/schedule/slot-plan.ts';
-import { SlotStore, type TakenRun } from '../../src/schedule/slot-store.ts';
+import type { TakenRun } from '../../src/schedule/slot-store.ts';
 import { atEnd } from '../harness/database.ts';
 import { startOwnServer } from '../harness/own-server.ts';
-import { ScheduleScene, until } from './scene.ts';
+import { PlayedScheduler, ScheduleScene, until } from './scene.ts';
 
 /** Jobs by the way in which they catch up. */
 const jobs = ['all', 'once', 'skip'];
@@ -101,9 +101,9 @@ async function effects(): Promise<Record<string, number>> {
 }
 
 /** Starts what is due, as a scheduler does before it runs anything. */
-async function startDue(store: SlotStore, id: number): Promise<TakenRun[]> {
+async function startDue(store: PlayedScheduler): Promise<TakenRun[]> {
   const plans = (await store.dueSlots(500)).map(planSlots);
-  return (await store.settleSlots(id, plans, 500)).filter((run): run is TakenRun => run.run !== null);
+  return (await store.settleSlots(store, plans, 500)).filter((run): run is TakenRun => run.run !== null);
 }
 
 const oneEach = Object.fromEntries(jobs.map((job) => [job, 1]));
@@ -122,11 +122,10 @@ it('a start that a crash has taken back is made again, and its function has its 
 
 it('or is caught up with when nobody is up for a while, and is not there twice', async () => {
   await register();
-  const store = new SlotStore(scene.db, []);
-  const gone = await store.register('gone');
-  await startDue(store, gone);
+  const gone = await PlayedScheduler.register(scene.db, 'gone');
+  await startDue(gone);
   await scene.advance('1 minute');
-  expect(await startDue(store, gone)).toHaveLength(jobs.length);
+  expect(await startDue(gone)).toHaveLength(jobs.length);
   await crash();
   await scene.advance('5 minutes');
   await start();
@@ -204,17 +203,16 @@ it.for([
 
 it('the end of a run whose start was taken back ends no other run that has its number now', async () => {
   await register(Array.from({ length: 70 }, (_, index) => `job-${index}`));
-  const store = new SlotStore(scene.db, []);
-  const here = await store.register('here');
-  await startDue(store, here);
+  const here = await PlayedScheduler.register(scene.db, 'here');
+  await startDue(here);
   await scene.advance('1 minute');
-  const forgotten = await startDue(store, here);
+  const forgotten = await startDue(here);
   await crash();
-  const kept = await startDue(store, here);
+  const kept = await startDue(here);
   const [now, before] = kept
     .flatMap((run) => forgotten.filter((other) => other.run === run.run).map((other) => [run, other]))
     .at(-1)!;
   expect(now!.job).not.toBe(before!.job);
-  expect(await store.end(before!, here, 'lost', { message: 'the connection was lost' })).toBe(false);
-  expect(await store.end(now!, here, 'succeeded', { message: 'done' })).toBe(true);
+  expect(await here.end(before!, here.scheduler, 'lost', { message: 'the connection was lost' })).toBe(false);
+  expect(await here.end(now!, here.scheduler, 'succeeded', { message: 'done' })).toBe(true);
 });

@@ -1,7 +1,7 @@
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { JobContext, JobResult } from '../../src/config/index.ts';
 import { logEvents } from '../../src/watch/index.ts';
-import { ScheduleScene } from './scene.ts';
+import { ScheduleScene, until } from './scene.ts';
 
 let scene: ScheduleScene;
 const lines: string[] = [];
@@ -18,11 +18,16 @@ beforeAll(async () => {
       log('a lie', Object.defineProperty({}, 'lie', { enumerable: true, get: () => raise('no value') }));
       return { success: true, message: 'logged' };
     },
+    leavesOpen: async ({ db }: JobContext): Promise<JobResult> => {
+      await db.query('begin');
+      throw new Error('not reached');
+    },
+    good: (): JobResult => ({ success: true, message: 'good' }),
     throwsNul: (): JobResult => raise('a zero \0 in it'),
     throwsNothing: (): JobResult => {
       throw Object.create(null);
     },
-    halfAnEmoji: (): JobResult => ({ success: true, message: 'half \uD83D', details: { '\uDE00': '\uD83D\0' } }),
+    emoji: (): JobResult => ({ success: true, message: 'half \uD83D', details: { '\uDE00': '\uD83D\0' } }),
   });
 });
 
@@ -45,10 +50,18 @@ describe('runs 1: a run ends in the database, whatever its handler says', () => 
   it.each([
     ['throwsNul', { state: 'failed', message: 'a zero \uFFFD in it' }],
     ['throwsNothing', { state: 'failed', message: 'no message' }],
-    ['halfAnEmoji', { state: 'succeeded', message: 'half \uFFFD', details: { '\uFFFD': '\uFFFD\uFFFD' } }],
+    ['emoji', { state: 'succeeded', message: 'half \uFFFD', details: { '\uFFFD': '\uFFFD\uFFFD' } }],
   ])('%s', async (name, end) => {
     expect(await ranOnce(name)).toMatchObject(end);
   });
+});
+
+it('runs 2: a transaction that a handler leaves open ends with its connection, and no one else runs inside', async () => {
+  const message = expect.stringMatching(/^A statement left a transaction open/);
+  expect(await ranOnce('leavesOpen')).toMatchObject({ state: 'failed', message });
+  const open = `(select count(*)::int from pg_stat_activity where datname = current_database() and state like 'idle in transaction%')`;
+  await until(async () => (await scene.value(open)) === 0);
+  expect(await ranOnce('good')).toMatchObject({ state: 'succeeded' });
 });
 
 it('runs 8: the log goes on after details that no log can write', async () => {

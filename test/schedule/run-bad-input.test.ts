@@ -15,6 +15,7 @@ const lease: Expected = { refuses: 'PGF_LEASE_LOST' };
 const notOfThatType: Expected = { sqlState: '22P02' };
 const answers = (answer: unknown): Expected => ({ answers: answer });
 
+const request = `'00000000-0000-0000-0000-000000000001'`;
 /** 10 kB. */
 const long = `repeat('x', 10240)`;
 const past = `now() - interval '1 hour'`;
@@ -89,8 +90,11 @@ const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [stri
     [`'a', '{}', 'newest'`, argument],
   ],
   heartbeat_scheduler: [
-    ['null', answers({ alive: false })],
-    ['0', answers({ alive: false })],
+    [`null, '{}'`, answers({ alive: false })],
+    [`0, '{}'`, answers({ alive: false })],
+    [':scheduler, null', argument],
+    [':scheduler, array[null]::uuid[]', argument],
+    [`:scheduler, '{x}'`, notOfThatType],
   ],
   retire_scheduler: [
     ['null', answers(0)],
@@ -100,21 +104,23 @@ const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [stri
     ['null', answers(0)],
     ['0', answers(0)],
   ],
-  due_slots: [[`'{}', -1`, { sqlState: '2201W' }]],
+  due_slots: [[`'{}', true, -1`, { sqlState: '2201W' }]],
   settle_slots: [
-    [`null, '[]', 1`, lease],
-    [`0, '[]', 1`, lease],
-    [`:scheduler, null, 1`, argument],
-    [`:scheduler, '{}', 1`, argument],
-    [`:scheduler, (select jsonb_agg('{}'::jsonb) from generate_series(1, 1001)), 1`, argument],
-    [`:scheduler, '[{"job": "x"}]', 1`, notOfThatType],
+    [`null, ${request}, '[]', 1`, lease],
+    [`0, ${request}, '[]', 1`, lease],
+    [`:scheduler, null, '[]', 1`, argument],
+    [`:scheduler, ${request}, null, 1`, argument],
+    [`:scheduler, ${request}, '{}', 1`, argument],
+    [`:scheduler, ${request}, (select jsonb_agg('{}'::jsonb) from generate_series(1, 1001)), 1`, argument],
+    [`:scheduler, ${request}, '[{"job": "x"}]', 1`, notOfThatType],
   ],
   take_waiting_runs: [
-    [`null, '{}', 1`, lease],
-    [`0, '{}', 1`, lease],
-    [`:scheduler, '{}', -1`, { sqlState: '2201W' }],
+    [`null, ${request}, '{}', true, 1`, lease],
+    [`0, ${request}, '{}', true, 1`, lease],
+    [`:scheduler, null, '{}', true, 1`, argument],
+    [`:scheduler, ${request}, '{}', true, -1`, { sqlState: '2201W' }],
   ],
-  schedule_pause: [[`array['x']::int[]`, notOfThatType]],
+  schedule_pause: [[`array['x']::int[], true`, notOfThatType]],
   do_run: [
     ['null, null', answers(null)],
     [':run, 0', answers(null)],
@@ -140,9 +146,10 @@ beforeAll(async () => {
   const job = await scene.job('job', { enabled: false });
   const scheduler = await scene.value<number>(`pgfresh.register_scheduler('test', '{}', '2026a')`);
   await scene.value(`pgfresh.trigger_scheduled_job('job')`);
-  const run = await scene.value<number>(`(select run_id from pgfresh.take_waiting_runs($1::bigint, '{}', 1))`, [
-    scheduler,
-  ]);
+  const run = await scene.value<number>(
+    `(select run_id from pgfresh.take_waiting_runs($1::bigint, gen_random_uuid(), '{}', true, 1))`,
+    [scheduler],
+  );
   session = await openSession(scene.url);
   const words = { run, job, scheduler };
   fill = (text) =>
@@ -175,7 +182,9 @@ it('lets nobody ask for a run of a job that is not his, by whatever way', async 
   await expect(stranger.query(`select pgfresh.start_requested_run('job', null, 'postgres')`)).rejects.toMatchObject({
     code: '42501',
   });
-  await expect(stranger.query(`select pgfresh.settle_slots(1, '[]', 1)`)).rejects.toMatchObject({ code: '42501' });
+  await expect(stranger.query(`select pgfresh.settle_slots(1, gen_random_uuid(), '[]', 1)`)).rejects.toMatchObject({
+    code: '42501',
+  });
 });
 
 it('lets a member of the role ask for a run of a job of its own, and see it', async () => {

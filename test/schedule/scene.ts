@@ -1,7 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import type { JobHandler } from '../../src/config/index.ts';
 import type { Database } from '../../src/database/index.ts';
 import { Events, type EventOf } from '../../src/events/index.ts';
 import { Scheduler, type SchedulerOptions } from '../../src/schedule/index.ts';
+import { schedulerLease } from '../../src/schedule/scheduler-lease.ts';
+import { SlotStore } from '../../src/schedule/slot-store.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { atEnd, createDatabase, openDatabase } from '../harness/database.ts';
 
@@ -17,6 +20,23 @@ export interface RunRow {
   readonly message: string | null;
   readonly details: unknown;
   readonly late: number | null;
+}
+
+/** A scheduler that a test plays itself, for jobs of SQL functions. */
+export class PlayedScheduler extends SlotStore {
+  readonly scheduler: number;
+  readonly request = randomUUID();
+
+  private constructor(db: Database, scheduler: number) {
+    super(db, { handlers: [], functions: true });
+    this.scheduler = scheduler;
+  }
+
+  static async register(db: Database, name: string): Promise<PlayedScheduler> {
+    const { text, values } = schedulerLease(name, []).register;
+    const [row] = await db.query<{ id: number }>(text, values);
+    return new PlayedScheduler(db, row!.id);
+  }
 }
 
 /** A database with a clock that stands still, a table that jobs write to, and short words for what tests do with jobs. */
@@ -77,6 +97,7 @@ export class ScheduleScene {
     const scheduler = new Scheduler({
       db: openDatabase(this.url, { events: this.events }),
       url: this.url,
+      listenUrl: this.url,
       events: this.events,
       handlers: new Map(Object.entries(handlers)),
       concurrency: 5,

@@ -8,7 +8,7 @@ const [url = ''] = process.argv.slice(2);
 const events = new Events();
 const db = new Database({ url, events, applicationName: 'pgfresh test scheduler' });
 const handlers = new Map([['count', () => ({ success: true, message: 'counted' })]]);
-const scheduler = new Scheduler({ db, url, events, handlers, concurrency: 5, drainMs: 5_000 });
+const scheduler = new Scheduler({ db, url, listenUrl: url, events, handlers, concurrency: 5, drainMs: 5_000 });
 const asked = once(process, 'SIGTERM');
 await scheduler.start();
 process.stdout.write('started\n');

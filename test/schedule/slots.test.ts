@@ -1,22 +1,20 @@
 import { beforeEach, expect, it } from 'vitest';
 import { planSlots, type SlotPlan } from '../../src/schedule/slot-plan.ts';
-import { SlotStore, type TakenRun } from '../../src/schedule/slot-store.ts';
-import { ScheduleScene } from './scene.ts';
+import type { TakenRun } from '../../src/schedule/slot-store.ts';
+import { PlayedScheduler, ScheduleScene } from './scene.ts';
 
 let scene: ScheduleScene;
-let store: SlotStore;
-let scheduler: number;
+let store: PlayedScheduler;
 
 beforeEach(async () => {
   scene = await ScheduleScene.open();
-  store = new SlotStore(scene.db, []);
-  scheduler = await store.register('here');
+  store = await PlayedScheduler.register(scene.db, 'here');
 });
 
 /** Registers jobs, and settles to what is planned for them when their first slot has come. */
 async function dueJobs(...names: string[]): Promise<SlotPlan[]> {
   for (const name of names) await scene.job(name);
-  await store.settleSlots(scheduler, await plans(), 0);
+  await store.settleSlots(store, await plans(), 0);
   await scene.advance('1 minute');
   return plans();
 }
@@ -26,31 +24,31 @@ const none = { message: 'no' };
 
 it('what there is no room for stays due', async () => {
   const both = await dueJobs('a', 'b');
-  expect(await store.settleSlots(scheduler, both, 1)).toMatchObject([{ name: 'a', attempt: 1 }]);
+  expect(await store.settleSlots(store, both, 1)).toMatchObject([{ name: 'a', attempt: 1 }]);
   expect([await scene.story('a'), await scene.story('b')]).toEqual([['12:01 running'], []]);
   expect(await plans()).toEqual(both.slice(1));
 });
 
 it('of two that have read the same slots, the second settles nothing', async () => {
   const read = await dueJobs('a');
-  expect(await store.settleSlots(scheduler, read, 1)).toHaveLength(1);
-  expect(await store.settleSlots(await store.register('there'), read, 1)).toEqual([]);
+  expect(await store.settleSlots(store, read, 1)).toHaveLength(1);
+  expect(await store.settleSlots(await PlayedScheduler.register(scene.db, 'there'), read, 1)).toEqual([]);
   expect(await scene.story('a')).toEqual(['12:01 running']);
 });
 
 it('a plan for a job that was changed since settles nothing', async () => {
   const read = await dueJobs('a');
   await scene.db.query(`update pgfresh.scheduled_jobs set blackout_dates = '{2026-01-05}'`);
-  expect(await store.settleSlots(scheduler, read, 1)).toEqual([]);
+  expect(await store.settleSlots(store, read, 1)).toEqual([]);
   expect(await scene.story('a')).toEqual([]);
 });
 
 it('a run that is lost again and again is given up after the fourth time, as one failure', async () => {
-  let [run] = (await store.settleSlots(scheduler, await dueJobs('a'), 1)) as (TakenRun | undefined)[];
+  let [run] = (await store.settleSlots(store, await dueJobs('a'), 1)) as (TakenRun | undefined)[];
   let times = 0;
   for (; run; times++) {
-    expect(await store.end(run, scheduler, 'lost', none)).toBe(true);
-    [run] = await store.takeWaiting(scheduler, 1);
+    expect(await store.end(run, store.scheduler, 'lost', none)).toBe(true);
+    [run] = await store.takeWaiting(store, 1);
   }
   expect(times).toBe(4);
   expect((await scene.story('a')).at(-1)).toBe('12:01 failed attempt 4');
@@ -62,12 +60,12 @@ it.for(['paused', 'disabled'] as const)(
   async (reason) => {
     const read = await dueJobs('a');
     await scene.db.query(`update pgfresh.scheduled_jobs set retries = 1`);
-    const [run] = (await store.settleSlots(scheduler, read, 1)) as TakenRun[];
-    await store.end(run!, scheduler, 'failed', none);
+    const [run] = (await store.settleSlots(store, read, 1)) as TakenRun[];
+    await store.end(run!, store.scheduler, 'failed', none);
     if (reason === 'paused') await scene.value(`pgfresh.pause_scheduled_job('a')`);
     else await scene.db.query('update pgfresh.scheduled_jobs set enabled = false');
     await scene.advance('1 minute');
-    expect(await store.takeWaiting(scheduler, 1)).toEqual([]);
+    expect(await store.takeWaiting(store, 1)).toEqual([]);
     expect((await scene.runs('a')).at(-1)).toMatchObject({
       state: 'cancelled',
       message: `the job was ${reason} before it came to this run`,
@@ -79,8 +77,8 @@ it('failures in a row are counted until a success', async () => {
   await dueJobs('a');
   const counts: number[] = [];
   for (const verdict of ['failed', 'failed', 'succeeded', 'failed'] as const) {
-    const [run] = (await store.settleSlots(scheduler, await plans(), 1)) as TakenRun[];
-    await store.end(run!, scheduler, verdict, none);
+    const [run] = (await store.settleSlots(store, await plans(), 1)) as TakenRun[];
+    await store.end(run!, store.scheduler, verdict, none);
     counts.push(await scene.value<number>('(select failures_in_a_row from pgfresh.job_cursor)'));
     await scene.advance('1 minute');
   }

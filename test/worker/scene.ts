@@ -12,6 +12,7 @@ export async function startWorker(
   const worker = new Worker({
     db,
     url: scene.url,
+    listenUrl: options.url ?? scene.url,
     events: scene.events,
     sources: scene.config.sources,
     dataTypes: scene.dataTypes,

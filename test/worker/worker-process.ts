@@ -9,7 +9,7 @@ const [url = '', provider = ''] = process.argv.slice(2);
 const events = new Events();
 const { sources, dataTypes = [] } = killConfig(provider);
 const db = new Database({ url, events, applicationName: 'pgfresh test worker' });
-const worker = new Worker({ db, url, events, sources, dataTypes, concurrency: 100, drainMs: 5_000 });
+const worker = new Worker({ db, url, listenUrl: url, events, sources, dataTypes, concurrency: 100, drainMs: 5_000 });
 const asked = once(process, 'SIGTERM');
 await worker.start();
 process.stdout.write('started\n');

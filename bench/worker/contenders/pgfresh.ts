@@ -57,7 +57,8 @@ export const pgfresh: Contender = {
       const isTold = event.type === 'warning' || event.type === 'worker.failed' || event.type === 'worker.lease_lost';
       if (isTold) process.stderr.write(`pgfresh: ${JSON.stringify(event)}\n`);
     });
-    const worker = new Worker({ db, url: place.url, events, sources, dataTypes, concurrency, drainMs: 5000 });
+    const { url } = place;
+    const worker = new Worker({ db, url, listenUrl: url, events, sources, dataTypes, concurrency, drainMs: 5000 });
     return {
       start: () => worker.start(),
       steps: () => Object.fromEntries(Object.entries(sums).map(([step, ms]) => [step, ms / jobs])),

@@ -33,6 +33,7 @@ const events = new Events();
 const worker = new Worker({
   db,
   url,
+  listenUrl: url,
   events,
   sources: config.sources,
   dataTypes: config.dataTypes!,
