@@ -100,9 +100,14 @@ begin
   where id = p_run.id;
   if not p_run.cancel_asked and v_job.enabled then
     if p_verdict = 'failed' and v_failures <= v_job.retries then
-      v_again := v_now + least(v_job.retry_base * 2 ^ (v_failures - 1), interval '24 hours');
+      -- Beyond 2 ^ 20 it is a day for every base, and far beyond that no interval.
+      v_again := v_now + least(v_job.retry_base * 2 ^ least(v_failures - 1, 20), interval '24 hours');
     elsif p_verdict = 'lost' and p_run.lost < 3 then
-      v_again := v_now;
+      -- At once when its process is gone. What is lost again has another cause, such as a server that is full.
+      v_again := v_now + case
+        when p_run.lost = 0 then interval '0'
+        else interval '5 seconds' * 5 ^ (p_run.lost - 1)
+      end;
     end if;
   end if;
   if v_again is not null then

@@ -43,14 +43,17 @@ it('a plan for a job that was changed since settles nothing', async () => {
   expect(await scene.story('a')).toEqual([]);
 });
 
-it('a run that is lost again and again is given up after the fourth time, as one failure', async () => {
+it('runs 6: a run that is lost again waits longer each time, and is given up after the fourth, as one failure', async () => {
   let [run] = (await store.settleSlots(store, await dueJobs('a'), 1)) as (TakenRun | undefined)[];
-  let times = 0;
-  for (; run; times++) {
+  const next = `(select extract(epoch from run_at - pgfresh.clock())::int from pgfresh.scheduled_job_runs where state = 'waiting')`;
+  const waits: (number | null)[] = [];
+  while (run) {
     expect(await store.end(run, store.scheduler, 'lost', none)).toBe(true);
+    waits.push(await scene.value<number | null>(next));
+    await scene.advance('30 seconds');
     [run] = await store.takeWaiting(store, 1);
   }
-  expect(times).toBe(4);
+  expect(waits).toEqual([0, 5, 25, null]);
   expect((await scene.story('a')).at(-1)).toBe('12:01 failed attempt 4');
   expect(await scene.value('(select failures_in_a_row from pgfresh.job_cursor)')).toBe(1);
 });
@@ -72,6 +75,16 @@ it.for(['paused', 'disabled'] as const)(
     });
   },
 );
+
+it('runs 6: the wait before the next attempt has an end, however often a job has failed', async () => {
+  const read = await dueJobs('a');
+  await scene.db.query(`update pgfresh.scheduled_jobs set retries = 100, retry_base = '1 hour'`);
+  const [run] = (await store.settleSlots(store, read, 1)) as TakenRun[];
+  await scene.db.query('update pgfresh.scheduled_job_runs set attempt = 80');
+  await store.end(run!, store.scheduler, 'failed', none);
+  const next = `(select run_at - pgfresh.clock() = interval '24 hours' from pgfresh.scheduled_job_runs where state = 'waiting')`;
+  expect(await scene.value(next)).toBe(true);
+});
 
 it('failures in a row are counted until a success', async () => {
   await dueJobs('a');

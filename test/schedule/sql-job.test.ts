@@ -339,6 +339,44 @@ describe('the run', () => {
     expect(await scene.run(ends)).toMatchObject({ kind: 'succeeded' });
   });
 
+  it.for(['the first answer', 'the answer of the function'])(
+    'runs 5: ends soon after its limit when its connection dies without a word before %s',
+    async (when) => {
+      const id = await scene.add(wordOf('dies', when), `perform pg_sleep(30); ${done()}`);
+      const { proxy, url } = await Proxy.before(scene.url);
+      onTestFinished(() => proxy.close());
+      const guests = openDatabase(url, { pipelined: true });
+      await guests.query('select 1');
+      let isDead = false;
+      proxy.judge = (chunk, way) => {
+        if (way === 'to client') return isDead ? 'hold' : 'pass';
+        isDead ||= when === 'the first answer' && chunk.includes('begin');
+        return 'pass';
+      };
+      const since = performance.now();
+      const running = scene.run(id, { guests, timeoutMs: 1_500 });
+      const sleeping = `exists (select from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database())`;
+      await expect.poll(() => scene.value<boolean>(sleeping)).toBe(true);
+      isDead = true;
+      expect(await running).toMatchObject(failed('57014', 'The function took longer than its time limit of 1500 ms.'));
+      // As long as its limit and what it is given to end, and not as long as statements of ours may take.
+      expect(performance.now() - since).toBeLessThan(15_000);
+    },
+  );
+
+  it('runs 6: says that someone cancelled its statement, and not that its time was over', async () => {
+    const id = await scene.add('cancelled', `perform pg_sleep(30); ${done()}`);
+    const running = scene.run(id, { timeoutMs: 20_000 });
+    await expect
+      .poll(() =>
+        scene.value(
+          `(select count(pg_cancel_backend(pid))::int from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database())`,
+        ),
+      )
+      .toBe(1);
+    expect(await running).toMatchObject(failed('57014', 'Someone cancelled its statement in the database.'));
+  });
+
   it('fails with what to do if the function is gone, and works again when it is back', async () => {
     const id = await scene.add('dropped', done());
     await scene.ann.session.query('drop function ann.dropped()');
