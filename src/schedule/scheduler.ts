@@ -114,8 +114,8 @@ export class Scheduler extends Service {
     for (const run of late) run.stop('lost');
     if (late.length > 0) await within(patienceMs, this.#idle());
     this.#giveUp.abort();
-    const closed = [this.#lease.stop(), this.#listener?.stop(), this.#guests.close(), this.#handlersDb.close()];
-    await within(patienceMs, Promise.all(closed));
+    const services = [this.#lease.stop(), this.#listener?.stop() ?? Promise.resolve()];
+    await within(patienceMs, Promise.all([...services, this.#guests.close(), this.#handlersDb.close()]));
     const ms = this.stoppingForMs;
     const handedOver = late.length;
     this.#options.events.emit({ type: 'scheduler.drained', finished: held - handedOver, handedOver, ms });

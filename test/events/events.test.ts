@@ -20,7 +20,7 @@ it('runs 8: keeps a subscriber that throws, and tells everyone once', () => {
   let calls = 0;
   events.subscribe((event) => {
     calls++;
-    if (event.type !== 'process.stopped') throw Object.create(null);
+    if (event.type !== 'process.stopped') throw Object.create(null) as Error;
   });
   events.subscribe((event) => seen.push(event));
   events.emit({ type: 'demand.failed', problem: 'one' });

@@ -25,7 +25,7 @@ beforeAll(async () => {
     good: (): JobResult => ({ success: true, message: 'good' }),
     throwsNul: (): JobResult => raise('a zero \0 in it'),
     throwsNothing: (): JobResult => {
-      throw Object.create(null);
+      throw Object.create(null) as Error;
     },
     emoji: (): JobResult => ({ success: true, message: 'half \uD83D', details: { '\uDE00': '\uD83D\0' } }),
   });
