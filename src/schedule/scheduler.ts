@@ -268,16 +268,21 @@ export class Scheduler extends Service {
 
   /**
    * Records the end of a run, however long the database is away while the lease is ours. What the database refuses is not
-   * repeated: the run has failed then, and why is recorded instead. If not even that is possible, the run is not listed
-   * as held any more, and its next attempt starts.
+   * repeated: the details are left out, and if they were not the reason, the run has failed. If not even that is taken,
+   * the run is not listed as held any more, and its next attempt starts.
    */
   async #record({ store }: Lane, { taken, lease }: Run, { verdict, result }: RunEnd): Promise<boolean> {
+    let { details } = result;
     for (let pause = 50; ; pause = Math.min(pause * 2, longestPauseMs)) {
       try {
-        return await store.end(taken, lease.id, verdict, result);
+        return await store.end(taken, lease.id, verdict, { ...result, details });
       } catch (error) {
-        if (!mayPass(error)) return store.end(taken, lease.id, 'failed', unrecorded(error));
         this.#failed('end', error);
+        if (!mayPass(error)) {
+          if (details === undefined) return store.end(taken, lease.id, 'failed', unrecorded(error));
+          details = undefined;
+          continue;
+        }
         if (this.#giveUp.signal.aborted || lease.lost.aborted) return false;
         await wait(pause, undefined, { signal: this.#giveUp.signal }).catch(() => {});
       }

@@ -17,13 +17,13 @@ it('sound 16: whoever writes a job leaves it in the lane of its band, its size a
   await enqueue('C', '8');
   await scene.look('quote', ['D', 'E'], 2);
   await scene.tick();
-  // An enqueue with a higher priority, and viewers who come.
+  // An enqueue with a higher priority, and viewers who come: now a row is missing that someone looks at.
   await enqueue('C', '100');
   await scene.look('quote', ['A', 'B'], 40);
   await scene.tick();
   expect(await lanes()).toEqual([
-    { key: 'A', lane: 46, band: 6 },
-    { key: 'B', lane: 110, band: 6 },
+    { key: 'A', lane: 14, band: 6 },
+    { key: 'B', lane: 78, band: 6 },
     { key: 'C', lane: 45, band: 7 },
     { key: 'D', lane: 18, band: 2 },
     { key: 'E', lane: 18, band: 2 },

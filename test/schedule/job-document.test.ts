@@ -72,6 +72,21 @@ it('truth 14: a run whose details the database refuses ends without them', async
   await scene.db.query('alter table pgfresh.scheduled_job_runs drop constraint odd');
 });
 
+it('runs 1: a run whose message the database refuses too has failed, once', async () => {
+  await scene.db.query(
+    `alter table pgfresh.scheduled_job_runs add constraint odd check (message <> 'odd' and details ->> 'odd' is null) not valid`,
+  );
+  answer = () => ({ success: true, message: 'odd', details: { odd: true } });
+  await scene.job('odd', { kind: 'handler', function_name: 'answering', schedule: '@yearly' });
+  const { run_id: run } = await triggerJob(scene.db, 'odd');
+  expect(await endOfRun(scene.db, run, AbortSignal.timeout(10_000))).toMatchObject({
+    success: false,
+    message: expect.stringMatching(/^its end could not be recorded: .*violates check constraint "odd"/),
+  });
+  expect(scene.problems.splice(0)).toHaveLength(2);
+  await scene.db.query('alter table pgfresh.scheduled_job_runs drop constraint odd');
+});
+
 it('truth 10: a run that ends while the database is away keeps its details', async () => {
   const { proxy, url } = await Proxy.before(scene.url);
   const begun = Promise.withResolvers<void>();

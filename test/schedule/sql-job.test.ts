@@ -365,7 +365,7 @@ describe('the run', () => {
   );
 
   it('runs 6: says that someone cancelled its statement, and not that its time was over', async () => {
-    const id = await scene.add('cancelled', `perform pg_sleep(30); ${done()}`);
+    const id = await scene.add('interrupted', `perform pg_sleep(30); ${done()}`);
     const running = scene.run(id, { timeoutMs: 20_000 });
     await expect
       .poll(() =>
