@@ -551,9 +551,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pgfresh.require_job_right(p_name);
+  -- One that is over stays as it was: it says which of the slots that are still to be settled were paused.
   update pgfresh.scheduled_jobs
   set paused_at = null, paused_by = null, paused_reason = null, paused_until = null
-  where name = p_name collate "C" and paused_at is not null;
+  where name = p_name collate "C" and paused_at is not null and coalesce(paused_until > pgfresh.clock(), true);
   return found;
 end
 $$;

@@ -96,7 +96,8 @@ as $$
 $$;
 comment on function pgfresh.backfill_scheduled_job(text, timestamptz[], int) is
   'Runs slots of the past, one after the other, at most so many a minute; slots that come meanwhile go first. '
-  'What has succeeded or is open is left alone. Returns {"success", "job_name", "queued", "skipped"}.';
+  'What has succeeded or is open is left alone, and so are slots whose runs were forgotten since: they may have '
+  'succeeded. Returns {"success", "job_name", "queued", "skipped", "forgotten"}.';
 
 create or replace function pgfresh.hold_job(p_job pgfresh.scheduled_jobs) returns void
 language plpgsql
@@ -150,7 +151,8 @@ begin
       end);
   end if;
   insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, run_at, params, requested_by)
-  values (v_job.id, 'waiting', 'manual', v_now, case when v_queued then 'infinity' else v_now end, p_params, p_by)
+  values (v_job.id, case when v_queued then 'queued' else 'waiting' end, 'manual', v_now,
+    case when not v_queued then v_now end, p_params, p_by)
   returning id into v_id;
   perform pg_notify('pgfresh_schedule', '');
   v_schedulers := (
@@ -159,7 +161,7 @@ begin
     where lease_until > v_now and (v_job.kind = 'sql' or v_job.function_name = any (handlers))
   );
   return jsonb_build_object('success', true, 'run_id', v_id, 'job_name', v_job.name,
-    'state', 'waiting', 'queued', v_queued, 'schedulers', v_schedulers,
+    'state', case when v_queued then 'queued' else 'waiting' end, 'queued', v_queued, 'schedulers', v_schedulers,
     'message', case
       when v_schedulers = 0 and v_job.kind = 'sql' then
         'accepted, but no scheduler runs now: it starts when one does'
@@ -184,7 +186,7 @@ begin
   -- Not the lock that a run under way would keep us waiting for.
   select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id for no key update;
   select * into v_job from pgfresh.scheduled_jobs where id = v_run.job_id;
-  if v_run.state = 'waiting' then
+  if v_run.state in ('queued', 'waiting') then
     v_run.cancel_asked := true;
     perform pgfresh.close_run(v_run, 'cancelled', format('cancelled by %s', p_by), null);
     return jsonb_build_object('success', true, 'run_id', p_run_id, 'job_name', v_job.name,
@@ -211,6 +213,8 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_job pgfresh.scheduled_jobs;
   v_queued int;
+  v_forgotten int;
+  v_forgotten_until timestamptz;
 begin
   perform pgfresh.require_primary();
   v_job := pgfresh.require_job(p_name);
@@ -226,33 +230,50 @@ begin
       'Pass slots of the past, as "pgfresh cron next" prints them.');
   end if;
   perform pgfresh.hold_job(v_job);
+  v_forgotten_until := (select c.forgotten_until from pgfresh.job_cursor as c where c.job_id = v_job.id);
+  v_forgotten := (
+    select count(distinct s.slot)
+    from unnest(p_slots) as s(slot)
+    where s.slot <= v_forgotten_until and not exists (
+      select from pgfresh.scheduled_job_runs as r
+      where r.job_id = v_job.id and r.scheduled_for = s.slot and r.triggered_by <> 'manual' and r.state <> 'skipped'
+    )
+  );
   with wanted as (
     select s.slot, coalesce(max(r.attempt), 0) as attempts
     from (select distinct unnest(p_slots) as slot) as s
     left join pgfresh.scheduled_job_runs as r on r.job_id = v_job.id and r.scheduled_for = s.slot
       and r.triggered_by <> 'manual' and r.state <> 'skipped'
     group by s.slot
-    having not coalesce(bool_or(r.state in ('succeeded', 'waiting', 'running')), false)
+    having not coalesce(bool_or(r.state in ('succeeded', 'queued', 'waiting', 'running')), false)
+      -- One without a run may have succeeded before that was forgotten.
+      and (count(r.id) > 0 or (s.slot <= v_forgotten_until) is not true)
   )
   insert into pgfresh.scheduled_job_runs
-    (job_id, state, triggered_by, scheduled_for, attempt, lost, run_at, requested_by, pause)
-  select v_job.id, 'waiting', 'backfill', slot, attempts + 1, attempts, 'infinity', p_by,
+    (job_id, state, triggered_by, scheduled_for, attempt, earlier, requested_by, pause)
+  select v_job.id, 'queued', 'backfill', slot, attempts + 1, attempts, p_by,
     make_interval(secs => 60.0 / p_per_minute)
   from wanted
   order by slot;
   get diagnostics v_queued = row_count;
-  update pgfresh.scheduled_job_runs
-  set run_at = v_now
-  where id = (
-    select id
-    from pgfresh.scheduled_job_runs
-    where job_id = v_job.id and state = 'waiting' and triggered_by = 'backfill'
-    order by run_at, scheduled_for
-    limit 1
-  ) and run_at = 'infinity';
+  -- One at a time: the end of a run lets the next one go.
+  if not exists (
+    select from pgfresh.scheduled_job_runs where job_id = v_job.id and state in ('waiting', 'running')
+  ) then
+    update pgfresh.scheduled_job_runs
+    set state = 'waiting', run_at = v_now
+    where id = (
+      select id
+      from pgfresh.scheduled_job_runs
+      where job_id = v_job.id and state = 'queued'
+      order by scheduled_for
+      limit 1
+    );
+  end if;
   perform pg_notify('pgfresh_schedule', '');
   return jsonb_build_object('success', true, 'job_name', v_job.name, 'queued', v_queued,
-    'skipped', (select count(distinct s) from unnest(p_slots) as s) - v_queued);
+    'skipped', (select count(distinct s) from unnest(p_slots) as s) - v_queued - v_forgotten,
+    'forgotten', v_forgotten);
 end
 $$;
 comment on function pgfresh.queue_requested_slots(text, timestamptz[], int, text) is

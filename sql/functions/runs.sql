@@ -42,14 +42,18 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
 as $$
+declare
+  v_running bigint;
+  v_waiting bigint;
 begin
-  select r.id, r.triggered_by, count(*) filter (where r.run_at = 'infinity') over ()
-  into id, triggered_by, queued
+  select min(r.id) filter (where r.state = 'running'), min(r.id) filter (where r.state = 'waiting'),
+    count(*) filter (where r.state = 'queued')
+  into v_running, v_waiting, queued
   from pgfresh.scheduled_job_runs as r
-  where r.job_id = p_job_id and r.state in ('waiting', 'running')
-    and (r.triggered_by <> 'backfill' or r.state = 'running')
-  order by coalesce(r.run_at, '-infinity'), r.id
-  limit 1;
+  where r.job_id = p_job_id and r.state in ('queued', 'waiting', 'running')
+    and (r.triggered_by <> 'backfill' or r.state = 'running');
+  id := coalesce(v_running, v_waiting);
+  triggered_by := (select r.triggered_by from pgfresh.scheduled_job_runs as r where r.id = active_run.id);
 end
 $$;
 comment on function pgfresh.active_run(int) is
@@ -73,7 +77,7 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_job pgfresh.scheduled_jobs;
   v_again timestamptz;
-  v_failures int := p_run.attempt - p_run.lost;
+  v_failures int := p_run.attempt - p_run.lost - p_run.earlier;
   v_low interval;
   v_high interval;
   v_slot timestamptz;
@@ -112,9 +116,9 @@ begin
   end if;
   if v_again is not null then
     insert into pgfresh.scheduled_job_runs
-      (job_id, state, triggered_by, scheduled_for, attempt, lost, run_at, params, requested_by, pause)
+      (job_id, state, triggered_by, scheduled_for, attempt, lost, earlier, run_at, params, requested_by, pause)
     values (p_run.job_id, 'waiting', p_run.triggered_by, p_run.scheduled_for, p_run.attempt + 1,
-      p_run.lost + (p_verdict = 'lost')::int, v_again, p_run.params, p_run.requested_by, p_run.pause);
+      p_run.lost + (p_verdict = 'lost')::int, p_run.earlier, v_again, p_run.params, p_run.requested_by, p_run.pause);
   end if;
   if v_again is null and v_job.every_min is not null and p_run.triggered_by in ('scheduler', 'catchup') then
     v_low := case
@@ -143,20 +147,21 @@ begin
     slot = case when due_at = 'infinity' and slot is null then v_slot else slot end,
     due_at = case when due_at = 'infinity' and slot is null then coalesce(v_slot, due_at) else due_at end
   where job_id = p_run.job_id;
-  if v_again is null then
+  -- One that is queued is let go, unless what has ended was queued itself and another one runs.
+  if v_again is null and (select a.id from pgfresh.active_run(p_run.job_id) as a) is null then
     update pgfresh.scheduled_job_runs as r
-    set run_at = greatest(
+    set state = 'waiting', run_at = greatest(
       v_now,
       case when r.triggered_by = 'backfill' and p_run.triggered_by = 'backfill' then p_run.started_at + r.pause end
     )
     where r.id = (
       select w.id
       from pgfresh.scheduled_job_runs as w
-      where w.job_id = p_run.job_id and w.state = 'waiting' and w.run_at = 'infinity'
+      where w.job_id = p_run.job_id and w.state = 'queued'
         -- One of a backfill at a time, or there would be no rate.
         and (w.triggered_by <> 'backfill' or not exists (
           select from pgfresh.scheduled_job_runs as o
-          where o.job_id = w.job_id and o.state = 'waiting' and o.run_at < 'infinity'
+          where o.job_id = w.job_id and o.state = 'waiting'
         ))
       order by w.triggered_by = 'backfill', w.scheduled_for, w.id
       limit 1
@@ -209,7 +214,7 @@ begin
       perform from pgfresh.job_cursor where job_id = v_run.job_id for update skip locked;
       continue when not found;
       if (select a.id from pgfresh.active_run(v_run.job_id) as a) is not null then
-        update pgfresh.scheduled_job_runs set run_at = 'infinity' where id = v_run.id;
+        update pgfresh.scheduled_job_runs set state = 'queued', run_at = null where id = v_run.id;
         continue;
       end if;
     end if;
@@ -335,6 +340,7 @@ declare
   v_last int;
   v_jobs int := 0;
   v_count int;
+  v_slot timestamptz;
   v_deleted int := 0;
 begin
   perform pgfresh.require_range('p_keep in seconds', extract(epoch from p_keep), 60, 315360000);
@@ -347,16 +353,24 @@ begin
   end if;
   for v_job in select id from pgfresh.scheduled_jobs where id > v_last order by id limit p_jobs loop
     -- The oldest of the job, and not many at a time: what is left has its turn in the next round.
-    delete from pgfresh.scheduled_job_runs
-    where id in (
-      select o.id
-      from (select id, completed_at from pgfresh.scheduled_job_runs where job_id = v_job order by id limit 1000) as o
-      where o.completed_at < v_before
-        or (o.completed_at is not null and o.id <= (
-          select id from pgfresh.scheduled_job_runs where job_id = v_job order by id desc offset p_keep_runs limit 1
-        ))
-    );
-    get diagnostics v_count = row_count;
+    with gone as (
+      delete from pgfresh.scheduled_job_runs
+      where id in (
+        select o.id
+        from (select id, completed_at from pgfresh.scheduled_job_runs where job_id = v_job order by id limit 1000) as o
+        where o.completed_at < v_before
+          or (o.completed_at is not null and o.id <= (
+            select id from pgfresh.scheduled_job_runs where job_id = v_job order by id desc offset p_keep_runs limit 1
+          ))
+      )
+      returning triggered_by, scheduled_for, scheduled_to
+    )
+    select count(*), max(coalesce(scheduled_to, scheduled_for)) filter (where triggered_by <> 'manual')
+    into v_count, v_slot
+    from gone;
+    if v_slot is not null then
+      update pgfresh.job_cursor set forgotten_until = greatest(forgotten_until, v_slot) where job_id = v_job;
+    end if;
     v_deleted := v_deleted + v_count;
     v_jobs := v_jobs + 1;
     v_last := v_job;

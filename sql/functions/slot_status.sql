@@ -49,9 +49,9 @@ left join lateral (
 ) as p on true
 cross join lateral (
   select max(r.started_at) filter (where r.state = 'running') as running_since,
-    count(*) filter (where r.state = 'waiting') as waiting, min(r.run_at) as waiting_since
+    count(*) filter (where r.state <> 'running') as waiting, min(r.run_at) as waiting_since
   from pgfresh.scheduled_job_runs as r
-  where r.job_id = j.id and r.state in ('waiting', 'running')
+  where r.job_id = j.id and r.state in ('queued', 'waiting', 'running')
 ) as o
 -- What is late by more than a minute. Cron has no shorter period.
 cross join lateral (

@@ -25,7 +25,9 @@ begin
       behind = case
         when v_times then null
         when new.enabled and not old.enabled then 'disabled'
-        when old.paused_at is not null and new.paused_at is null then coalesce(c.behind, 'paused')
+        -- A pause that is over has let its slots go already.
+        when old.paused_at is not null and new.paused_at is null
+          and coalesce(old.paused_until > pgfresh.clock(), true) then coalesce(c.behind, 'paused')
         else c.behind
       end
     where c.job_id = new.id;
@@ -113,7 +115,7 @@ declare
       select r.run_at
       from pgfresh.scheduled_job_runs as r
       join pgfresh.job_cursor as c on c.job_id = r.job_id
-      where r.state = 'waiting' and r.run_at < 'infinity'
+      where r.state = 'waiting'
         and (c.handler = any (p_handlers) or (c.handler is null and p_functions))
       order by r.run_at
       limit 1
@@ -244,8 +246,8 @@ begin
       elsif v_active.queued = 0 and (v_plan.overlap = 'queue' or v_active.triggered_by = 'backfill')
           or v_plan.catch_up = 'all' and (v_active.triggered_by = 'catchup' or v_run.cause = 'catchup')
           and v_active.queued < v_plan.catch_up_max then
-        insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, run_at)
-        values (v_plan.job_id, 'waiting', v_run.cause, v_run.slot, 'infinity');
+        insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for)
+        values (v_plan.job_id, 'queued', v_run.cause, v_run.slot);
         v_opened := true;
       else
         perform pgfresh.skip_slots(v_plan.job_id, 'overlap', v_run.slot, v_run.slot, 1, v_run.cause);

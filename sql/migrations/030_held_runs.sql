@@ -6,3 +6,16 @@ drop function if exists pgfresh.settle_slots(bigint, jsonb, int);
 drop function if exists pgfresh.take_waiting_runs(bigint, text[], int);
 drop function if exists pgfresh.due_slots(text[], int);
 drop function if exists pgfresh.schedule_pause(text[]);
+
+-- A run that has to wait for the end of another one is queued. It is let go only when nothing of its job runs.
+alter table pgfresh.scheduled_job_runs drop constraint scheduled_job_runs_state_check;
+update pgfresh.scheduled_job_runs set state = 'queued', run_at = null where state = 'waiting' and run_at = 'infinity';
+alter table pgfresh.scheduled_job_runs add constraint scheduled_job_runs_state_check
+  check (state in ('queued', 'waiting', 'running', 'succeeded', 'failed', 'cancelled', 'skipped'));
+drop index pgfresh.scheduled_job_runs_job_id_idx;
+create index scheduled_job_runs_open on pgfresh.scheduled_job_runs (job_id)
+  where state in ('queued', 'waiting', 'running');
+-- Attempts at the slot that were made before someone asked for it again: they are no failures of this request.
+alter table pgfresh.scheduled_job_runs add column earlier int not null default 0;
+-- The last slot of which runs were forgotten: whether it succeeded is not known any more.
+alter table pgfresh.job_cursor add column forgotten_until timestamptz;

@@ -77,7 +77,7 @@ export function runEnd(asked: Triggered, ended: JobRun | undefined, retry: Retry
 }
 
 export function backfilled(begun: Backfill, progress: BackfillProgress | undefined, dryRun = false): string {
-  const { job_name: name, slots, first, last, blackout, queued, skipped, schedulers } = begun;
+  const { job_name: name, slots, first, last, blackout, queued, skipped, forgotten, schedulers } = begun;
   const dates = blackout > 0 ? ` ${blackout} more are on days on which it does not run.` : '';
   if (slots === 0) return `${name} has no slots in that time.${dates}`;
   const found = `${name} has ${slots} slots from ${time(first)} to ${time(last)}.${dates}`;
@@ -87,7 +87,8 @@ export function backfilled(begun: Backfill, progress: BackfillProgress | undefin
     return `${found}\n${succeeded} succeeded, ${failed} failed, ${cancelled} cancelled, ${open} to come.`;
   }
   const nobody = schedulers === 0 && queued > 0 ? '\nNo scheduler runs now: they start when one does.' : '';
-  return `${found}\n${queued} are queued; ${skipped} have succeeded or are open already.${nobody}`;
+  const lost = forgotten > 0 ? ` ${forgotten} may have succeeded: their runs are not kept any more.` : '';
+  return `${found}\n${queued} are queued; ${skipped} have succeeded or are open already.${lost}${nobody}`;
 }
 
 function when({ schedule, timezone, every_min_ms: least, every_max_ms: most }: JobStatus): string {

@@ -29,6 +29,8 @@ export interface Backfill {
   /** Slots that will be run now, and those that have succeeded or are open already. */
   readonly queued: number;
   readonly skipped: number;
+  /** Slots whose runs are not kept any more: they may have succeeded, and are left alone. */
+  readonly forgotten: number;
   /** Scheduler processes that live; without one, nothing runs yet. */
   readonly schedulers: number;
 }
@@ -62,7 +64,8 @@ export async function backfillJob(db: Queryable, name: string, options: Backfill
   const isBlackout = blackoutOf({ blackoutDates: job.blackout_dates, timezone: job.timezone });
   const slots = all.filter((slot) => !isBlackout(slot));
   const wanted = slots.length > 0 && !dryRun;
-  const { queued, skipped } = wanted ? await queue(db, name, slots, perMinute) : { queued: 0, skipped: 0 };
+  const none = { queued: 0, skipped: 0, forgotten: 0 };
+  const { queued, skipped, forgotten } = wanted ? await queue(db, name, slots, perMinute) : none;
   return {
     job_name: name,
     slots: slots.length,
@@ -71,6 +74,7 @@ export async function backfillJob(db: Queryable, name: string, options: Backfill
     last: slots.at(-1) ?? null,
     queued,
     skipped,
+    forgotten,
     schedulers: await livingSchedulers(db),
   };
 }
@@ -84,7 +88,7 @@ export async function backfillProgress(
 ): Promise<BackfillProgress> {
   const { id } = await requireJob(db, name);
   const [row] = await db.query<BackfillProgress>(
-    `select count(*) as total, count(*) filter (where state in ('waiting', 'running')) as open, count(*) filter (where state = 'succeeded') as succeeded,
+    `select count(*) as total, count(*) filter (where state in ('queued', 'waiting', 'running')) as open, count(*) filter (where state = 'succeeded') as succeeded,
        count(*) filter (where state = 'failed') as failed, count(*) filter (where state = 'cancelled') as cancelled
      from (
        select distinct on (scheduled_for) state from pgfresh.scheduled_job_runs
@@ -98,7 +102,11 @@ export async function backfillProgress(
 
 async function queue(db: Queryable, name: string, slots: readonly Date[], perMinute: number) {
   const backfill = 'select pgfresh.backfill_scheduled_job($1::text, $2::timestamptz[], $3::int) as answer';
-  const [row] = await decide<{ answer: { queued: number; skipped: number } }>(db, backfill, [name, slots, perMinute]);
+  const [row] = await decide<{ answer: Pick<Backfill, 'queued' | 'skipped' | 'forgotten'> }>(db, backfill, [
+    name,
+    slots,
+    perMinute,
+  ]);
   return row!.answer;
 }
 

@@ -2,7 +2,7 @@ import type { Queryable } from '../database/index.ts';
 import { requireJob } from './job-status.ts';
 import type { SkipReason } from './slot-plan.ts';
 
-export const runStates = ['waiting', 'running', 'succeeded', 'failed', 'cancelled', 'skipped'] as const;
+export const runStates = ['queued', 'waiting', 'running', 'succeeded', 'failed', 'cancelled', 'skipped'] as const;
 
 /** One row of `pgfresh.scheduled_job_runs`: a slot that ran, an attempt each, or slots that were skipped. */
 export interface JobRun {

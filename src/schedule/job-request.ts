@@ -90,7 +90,7 @@ export async function cancelJob(
   const { id } = await requireJob(db, name);
   const open = await db.query<{ id: number; state: string; triggered_by: string }>(
     `select id, state, triggered_by from pgfresh.scheduled_job_runs
-     where job_id = $1::int and state in ('waiting', 'running') order by state, run_at, scheduled_for`,
+     where job_id = $1::int and state in ('queued', 'waiting', 'running') order by state <> 'running', state <> 'waiting', run_at, scheduled_for`,
     [id],
   );
   const first = open.find(({ triggered_by: by }) => by !== 'backfill') ?? open[0];

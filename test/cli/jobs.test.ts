@@ -243,7 +243,7 @@ describe('pgfresh jobs refuses', () => {
     [['run', 'slow', '--params', '[1]'], 2, /PGF_USAGE .*expected a JSON object such as '\{"days": 7\}'/],
     [['pause', 'slow', '--for', 'ever'], 2, /expected a positive time such as "30s"/],
     [['history', 'slow', '--limit', '0'], 2, /expected a number from 1 to 10000/],
-    [['history', 'slow', '--state', 'bad'], 2, /Allowed choices are waiting, running/],
+    [['history', 'slow', '--state', 'bad'], 2, /Allowed choices are queued, waiting, running/],
     [['backfill', 'hourly'], 2, /required option '--from <time>' not specified/],
     [['backfill', 'often', '--from', '2026-01-01'], 1, /The job often has no slots that could be run later/],
     [['lst'], 2, /unknown command 'lst' \(Did you mean list\?\)/],

@@ -166,7 +166,7 @@ it('queues one slot behind the run that is under way, if the job says so', async
     await scene.advance('1 minute');
     await until(async () => (await scene.value(`(select slot > pgfresh.clock() from pgfresh.job_cursor)`)) === true);
   }
-  expect(await scene.story('long')).toEqual(['12:01 running', '12:02 waiting', '12:03-12:03 1 overlap']);
+  expect(await scene.story('long')).toEqual(['12:01 running', '12:02 queued', '12:03-12:03 1 overlap']);
   answer(good);
   (await called()).answer(good);
   await scene.idle();
@@ -357,16 +357,16 @@ it('backfills slots one after the other, at its rate, behind the slots that come
   await scene.idle();
   const slots = ['2026-01-05T11:00:00Z', '2026-01-05T11:05:00Z', '2026-01-05T11:10:00Z'];
   const backfill = () => scene.value<object>(`pgfresh.backfill_scheduled_job('filled', $1::timestamptz[], 1)`, [slots]);
-  expect(await backfill()).toEqual({ success: true, job_name: 'filled', queued: 3, skipped: 0 });
+  expect(await backfill()).toEqual({ success: true, job_name: 'filled', queued: 3, skipped: 0, forgotten: 0 });
   await scene.idle();
   expect(await scene.story('filled')).toEqual([
     '11:00 backfill succeeded',
     '11:05 backfill waiting',
-    '11:10 backfill waiting',
+    '11:10 backfill queued',
   ]);
   await minutes(1);
   expect((await scene.story('filled')).slice(1)).toEqual(['11:05 backfill succeeded', '11:10 backfill waiting']);
-  expect(await backfill()).toEqual({ success: true, job_name: 'filled', queued: 0, skipped: 3 });
+  expect(await backfill()).toEqual({ success: true, job_name: 'filled', queued: 0, skipped: 3, forgotten: 0 });
   await scene.advance('4 minutes');
   await scene.idle();
   expect(await scene.story('filled')).toEqual([

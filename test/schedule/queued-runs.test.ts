@@ -1,0 +1,82 @@
+import { beforeEach, expect, it } from 'vitest';
+import { planSlots } from '../../src/schedule/slot-plan.ts';
+import type { TakenRun } from '../../src/schedule/slot-store.ts';
+import { PlayedScheduler, ScheduleScene } from './scene.ts';
+
+let scene: ScheduleScene;
+let here: PlayedScheduler;
+
+beforeEach(async () => {
+  scene = await ScheduleScene.open();
+  here = await PlayedScheduler.register(scene.db, 'here');
+});
+
+/** Settles what is due, as a scheduler does that has room for so many runs. */
+async function settle(room: number): Promise<TakenRun[]> {
+  const plans = (await here.dueSlots(10)).map(planSlots);
+  return (await here.settleSlots(here, plans, room)).filter((one): one is TakenRun => one.run !== null);
+}
+
+async function dueJob(minutes: number, columns: Readonly<Record<string, unknown>> = {}): Promise<void> {
+  await scene.job('a', columns);
+  await settle(0);
+  await scene.advance(`${minutes} minutes`);
+}
+
+const answer = (call: string) => scene.value<Record<string, unknown>>(call);
+const none = { message: 'no' };
+
+it('runs 6: a queued run that is cancelled lets none go beside the one that runs', async () => {
+  await dueJob(3, { catch_up: 'all' });
+  const [running] = await settle(1);
+  expect(await scene.story('a')).toEqual(['12:01 catchup running', '12:02 queued', '12:03 queued']);
+  const [, queued] = await scene.runs('a');
+  expect(await answer(`pgfresh.cancel_scheduled_run(${queued!.id})`)).toMatchObject({ state: 'cancelled' });
+  expect(await here.takeWaiting(here, 5)).toEqual([]);
+  expect(await scene.story('a')).toEqual(['12:01 catchup running', '12:02 cancelled', '12:03 queued']);
+  await here.end(running!, here.scheduler, 'succeeded', none);
+  expect(await here.takeWaiting(here, 5)).toMatchObject([{ slot: new Date('2026-01-05T12:03:00Z') }]);
+});
+
+it('runs 6: a slot that was tried before someone asked for it again is started again when it is lost', async () => {
+  await dueJob(1, { retries: 3, retry_base: '1 second' });
+  let [taken] = await settle(1);
+  for (let attempt = 1; attempt <= 4; attempt++) {
+    await here.end(taken!, here.scheduler, 'failed', none);
+    await scene.advance('10 seconds');
+    [taken] = await here.takeWaiting(here, 1);
+  }
+  expect(taken).toBeUndefined();
+  await answer(`pgfresh.backfill_scheduled_job('a', array['2026-01-05T12:01:00Z']::timestamptz[])`);
+  [taken] = await here.takeWaiting(here, 1);
+  expect(taken).toMatchObject({ attempt: 5, triggeredBy: 'backfill' });
+  await here.end(taken!, here.scheduler, 'lost', none);
+  expect((await scene.story('a')).at(-1)).toBe('12:01 backfill waiting attempt 6');
+  // Nor are the attempts of then failures of now.
+  [taken] = await here.takeWaiting(here, 1);
+  await here.end(taken!, here.scheduler, 'failed', none);
+  expect((await scene.story('a')).at(-1)).toBe('12:01 backfill waiting attempt 7');
+});
+
+it('runs 6: a slot whose run was forgotten is not run again by a backfill', async () => {
+  await dueJob(1);
+  for (let minute = 1; minute <= 3; minute++) {
+    const [taken] = await settle(1);
+    await here.end(taken!, here.scheduler, 'succeeded', none);
+    await scene.advance('1 minute');
+  }
+  expect(await answer(`pgfresh.prune_scheduled_runs('30 days', 1)`)).toMatchObject({ deleted: 2 });
+  const slots = [1, 2, 3].map((minute) => `2026-01-05T12:0${minute}:00Z`).join(',');
+  const backfill = `pgfresh.backfill_scheduled_job('a', '{${slots}}')`;
+  expect(await answer(backfill)).toMatchObject({ queued: 0, skipped: 1, forgotten: 2 });
+  expect(await scene.story('a')).toEqual(['12:03 succeeded']);
+});
+
+it('runs 6: resuming a job whose pause is over leaves the slots since then missed, and not paused', async () => {
+  await dueJob(0);
+  await answer(`pgfresh.pause_scheduled_job('a', 'why', pgfresh.clock() + interval '2 minutes 30 seconds')`);
+  await scene.advance('5 minutes');
+  await answer(`pgfresh.resume_scheduled_job('a')`);
+  await settle(1);
+  expect(await scene.story('a')).toEqual(['12:01-12:02 2 paused', '12:03-12:04 2 missed', '12:05 running']);
+});
