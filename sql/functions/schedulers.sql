@@ -19,8 +19,8 @@ begin
         coalesce(left(quote_literal(p_zone_data), 40), 'null')),
       'For instance 2026a; Node.js has it as process.versions.tz.');
   end if;
-  insert into pgfresh.scheduler (name, started_at, steady_since, lease_until, handlers)
-  values (p_name, v_now, v_now, v_now + interval '12 seconds', p_handlers)
+  insert into pgfresh.scheduler (name, started_at, steady_since, lease_until, handlers, zone_data)
+  values (p_name, v_now, v_now, v_now + interval '12 seconds', p_handlers, p_zone_data)
   returning id into v_id;
   -- Slots that have come stay what they were; those to come are computed again by newer data, and never again by older.
   update pgfresh.schedule_state

@@ -52,7 +52,7 @@ create or replace trigger follow_update
       old.function_name, old.jitter, old.blackout_dates, old.paused_at, old.paused_until))
   execute function pgfresh.follow_job_changes();
 
-create or replace function pgfresh.due_slots(p_handlers text[], p_functions boolean, p_limit int)
+create or replace function pgfresh.due_slots(p_handlers text[], p_functions boolean, p_zone_data text, p_limit int)
 returns table (
   job_id int, revision int, slot timestamptz, behind text, schedule text, timezone text,
   every_min_ms float8, every_max_ms float8, enabled boolean,
@@ -71,6 +71,8 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := pgfresh.clock();
+  v_older boolean := exists (
+    select from pgfresh.scheduler as s where s.lease_until > v_now and s.zone_data > p_zone_data collate "C");
 begin
   return query
   select c.job_id, c.revision, c.slot, c.behind, j.schedule, j.timezone,
@@ -86,12 +88,14 @@ begin
     limit least(p_limit, 1000)
   ) as c
   join pgfresh.scheduled_jobs as j on j.id = c.job_id
+  -- A scheduler with newer time zone data may know better.
+  where not v_older or j.schedule is null or j.timezone = 'UTC'
   order by c.due_at, c.job_id;
 end
 $$;
-comment on function pgfresh.due_slots(text[], boolean, int) is
+comment on function pgfresh.due_slots(text[], boolean, text, int) is
   'Jobs whose next slot has come or is not known, the longest due first: those of these handlers, '
-  'and of SQL functions if p_functions. '
+  'and of SQL functions if p_functions. Those in time zones only for the newest time zone data that lives. '
   'A part of the scheduler.';
 
 create or replace function pgfresh.schedule_pause(p_handlers text[], p_functions boolean) returns float8

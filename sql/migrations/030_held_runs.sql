@@ -19,3 +19,5 @@ create index scheduled_job_runs_open on pgfresh.scheduled_job_runs (job_id)
 alter table pgfresh.scheduled_job_runs add column earlier int not null default 0;
 -- The last slot of which runs were forgotten: whether it succeeded is not known any more.
 alter table pgfresh.job_cursor add column forgotten_until timestamptz;
+-- Slots in time zones are left to those of the living schedulers whose time zone data is the newest.
+alter table pgfresh.scheduler add column zone_data text not null default '';

@@ -41,13 +41,15 @@ interface Lane {
   readonly places: number;
   readonly runs: Set<Run>;
   readonly work: Wake;
+  /** How long it waits when what is due is not its own to settle. */
+  contendedMs: number;
 }
 
 /** Runs of pgfresh's own jobs at the same time: the sweep, the tidying, and the rounds of scheduled data types. */
 const ownPlaces = 3;
 const slotsAtOnce = 500;
 const keptMs = 1_000;
-const pollMs = { listening: 10_000, deaf: 1_000, contended: 20 };
+const pollMs = { listening: 10_000, deaf: 1_000, contended: 20, contendedForLong: 1_000 };
 const patienceMs = 1_500;
 const longestPauseMs = 1_000;
 
@@ -126,7 +128,7 @@ export class Scheduler extends Service {
     { functions, db, places }: { functions: boolean; db: Database; places: number },
   ): Lane {
     const store = new SlotStore(this.#options.db, { handlers: [...handlers.keys()], functions });
-    return { store, handlers, db, places, runs: new Set(), work: new Wake() };
+    return { store, handlers, db, places, runs: new Set(), work: new Wake(), contendedMs: pollMs.contended };
   }
 
   #newLease(): Lease<SchedulerAnswer> {
@@ -211,8 +213,10 @@ export class Scheduler extends Service {
     }
     if (due.length === slotsAtOnce || running.length > 0) return 0;
     const ms = await store.pause();
-    // Due, but someone else was faster or is at it.
-    return Math.min(this.#pollMs, ms > 0 ? Math.ceil(ms) : pollMs.contended);
+    // Due, but someone else was faster or is at it, or it is left to newer time zone data.
+    const isContended = ms <= 0 && due.length === 0;
+    lane.contendedMs = isContended ? Math.min(lane.contendedMs * 2, pollMs.contendedForLong) : pollMs.contended;
+    return Math.min(this.#pollMs, ms > 0 ? Math.ceil(ms) : lane.contendedMs);
   }
 
   /** Settles when there is room for a run. */

@@ -57,15 +57,15 @@ const onTimeMs = 60_000;
 const mostSlots = 20_000;
 /** How far back catching up all goes, unless the job says. */
 const allWindowMs = 86_400_000;
-/** A problem may be one of this process only. */
-const problemAgainMs = 3_600_000;
+/** A problem may be one of this process only, such as a time zone that its data lacks: then another one has its turn. */
+const problemAgainMs = 10_000;
 
 /** Decides about all slots of a job up to now. It depends on nothing but its argument and the time zone data. */
 export function planSlots(job: DueJob): SlotPlan {
   try {
     return job.schedule === null ? planInterval(job) : planCron(job, job.schedule);
   } catch (error) {
-    return { ...unchanged(job), next: null, due: later(job.now, problemAgainMs), problem: problemOf(error) };
+    return { ...unchanged(job), next: job.slot, due: later(job.now, problemAgainMs), problem: problemOf(error) };
   }
 }
 

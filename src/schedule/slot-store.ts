@@ -44,7 +44,7 @@ const statements = {
     text: `select job_id as job, revision, slot, behind, schedule, timezone, every_min_ms as "everyMin", every_max_ms as "everyMax", enabled,
         paused_at as "pausedAt", paused_until as "pausedUntil", blackout_dates as "blackoutDates", catch_up as "catchUp", catch_up_window_ms as "catchUpWindow",
         catch_up_max as "catchUpMax", jitter_ms as jitter, now
-      from pgfresh.due_slots($1::text[], $2::boolean, $3::int)`,
+      from pgfresh.due_slots($1::text[], $2::boolean, $3::text, $4::int)`,
   },
   settleSlots: {
     name: 'pgfresh.settle_slots',
@@ -84,7 +84,7 @@ export class SlotStore {
   }
 
   dueSlots(limit: number): Promise<DueJob[]> {
-    return this.#db.query<DueJob>(statements.dueSlots, [...this.#served, limit]);
+    return this.#db.query<DueJob>(statements.dueSlots, [...this.#served, process.versions['tz'], limit]);
   }
 
   /** Settles plans, each unless someone was faster or there is no room for its run; returns the runs that are now ours to do, and what was skipped. */

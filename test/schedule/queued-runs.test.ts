@@ -23,6 +23,26 @@ async function dueJob(minutes: number, columns: Readonly<Record<string, unknown>
   await scene.advance(`${minutes} minutes`);
 }
 
+it('runs 6: a process whose time zone data lacks the zone leaves the slot to those that know it', async () => {
+  await dueJob(1, { timezone: 'Europe/Berlin' });
+  const [due] = await here.dueSlots(10);
+  const plan = planSlots({ ...due!, timezone: 'Europe/Atlantis' });
+  expect(plan.problem).toContain('Europe/Atlantis');
+  expect(await here.settleSlots(here, [plan], 1)).toEqual([]);
+  await scene.advance('10 seconds');
+  expect(await settle(1)).toMatchObject([{ slot: new Date('2026-01-05T12:01:00Z') }]);
+  expect(await scene.value('(select problem from pgfresh.scheduled_jobs)')).toBe(null);
+});
+
+it('runs 6: slots in time zones are left to the newest time zone data that lives', async () => {
+  await dueJob(1, { timezone: 'Europe/Berlin' });
+  await scene.job('utc');
+  const newer = await scene.value<number>(`pgfresh.register_scheduler('newer', '{}', '2999z')`);
+  expect(await here.dueSlots(10)).toMatchObject([{ timezone: 'UTC' }]);
+  await scene.db.query(`update pgfresh.scheduler set lease_until = pgfresh.clock() where id = $1::bigint`, [newer]);
+  expect((await here.dueSlots(10)).map(({ timezone }) => timezone).toSorted()).toEqual(['Europe/Berlin', 'UTC']);
+});
+
 const answer = (call: string) => scene.value<Record<string, unknown>>(call);
 const none = { message: 'no' };
 

@@ -104,7 +104,7 @@ const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [stri
     ['null', answers(0)],
     ['0', answers(0)],
   ],
-  due_slots: [[`'{}', true, -1`, { sqlState: '2201W' }]],
+  due_slots: [[`'{}', true, '2026a', -1`, { sqlState: '2201W' }]],
   settle_slots: [
     [`null, ${request}, '[]', 1`, lease],
     [`0, ${request}, '[]', 1`, lease],
