@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { duration, durationBetween } from './duration.ts';
+import { durationBetween } from './duration.ts';
 
 interface Setting {
   /** One line for `--help` and for the docs. */
@@ -99,7 +99,7 @@ export const settings = {
     about: 'how often the planner looks at what is due',
     env: 'PGFRESH_TICK_INTERVAL',
     flag: '--tick-interval <time>',
-    schema: duration,
+    schema: durationBetween('10ms', '1h'),
     default: '1s',
   },
   checkTimeout: {
@@ -144,14 +144,14 @@ export const settings = {
     about: 'how long a worker or scheduler that is asked to stop may take to finish what it has begun',
     env: 'PGFRESH_DRAIN_TIMEOUT',
     flag: '--drain-timeout <time>',
-    schema: duration,
+    schema: durationBetween('1ms', '1h'),
     default: '10s',
   },
   statementTimeout: {
     about: 'time after which PostgreSQL cancels a statement of pgfresh',
     env: 'PGFRESH_STATEMENT_TIMEOUT',
     flag: '--statement-timeout <time>',
-    schema: duration,
+    schema: durationBetween('10ms', '1d'),
     default: '30s',
   },
 } as const satisfies Record<string, Setting>;

@@ -76,8 +76,12 @@ function expected({ low, high, names }: CronField): string {
 }
 
 function hint({ names }: CronField, text: string): string {
-  if (/^[0-7]L$/i.test(text) && names === weekdayNames)
-    return `; did you mean "${text[0]}#L", the last one of the month?`;
+  const last = /^(.+)L$/i.exec(text)?.[1];
+  if (last !== undefined && names === weekdayNames) {
+    const named = names.indexOf(asciiUpper(last));
+    const day = named >= 0 ? String(named) : last;
+    if (/^[0-7]$/.test(day)) return `; did you mean "${day}#L", the last one of the month?`;
+  }
   if (names.length === 0 || !/^[a-z]{2,}$/i.test(text)) return '';
   const near = names.find((name) => asciiUpper(text).startsWith(name)) ?? nearMiss(text, names);
   return near ? `; did you mean "${near}"?` : '';

@@ -136,6 +136,8 @@ describe('pgfresh jobs', () => {
     expect(await waiting.exit).toBe(0);
     expect(JSON.parse(waiting.stdout)).toMatchObject({ success: true, run: null });
     expect(held.get('slow')!.aborted).toBe(false);
+    // runs 11: one that is refused, because another one is under way, is no success.
+    expect(await pgfresh('run', 'slow')).toMatchObject({ code: 1, stdout: expect.stringContaining('under way') });
     expect((await pgfresh('cancel', 'slow')).stdout).toMatch(/^Run \d+ is cancelling: its scheduler is told/);
     await scene.idle();
     expect(held.get('slow')!.aborted).toBe(true);

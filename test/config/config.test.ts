@@ -75,6 +75,11 @@ describe('a bad value', () => {
       () => resolveConfig({ config: { statementTimeout: '0s' } }),
       /statementTimeout: expected a positive time .* got "0s"$/,
     ],
+    [
+      'runs 11: a time that no timer can have',
+      () => resolveConfig({ env: { PGFRESH_STATEMENT_TIMEOUT: '30d' } }),
+      /^PGFRESH_STATEMENT_TIMEOUT: statementTimeout: expected a time from 10ms to 1d, got "30d"$/,
+    ],
     ['a number for a text', () => resolveConfig({ config: { host: 1 as never } }), /host: .*expected string.*got 1$/],
     [
       'a typo',

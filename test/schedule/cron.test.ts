@@ -128,6 +128,7 @@ describe('what can not be read', () => {
     ['* * * * Monday', 'day of week "Monday": expected 0 to 7 or SUN to SAT, or *; did you mean "MON"?'],
     ['* * * Juli *', 'did you mean "JUL"?'],
     ['* * * * 5L', 'did you mean "5#L", the last one of the month?'],
+    ['* * * * FRIL', 'did you mean "5#L", the last one of the month?'],
     ['* * * * 5#6', 'day of week "5#6": expected a day, # and 1 to 5 or L, such as MON#1'],
     ['* * * * 1-5#2', 'day of week "1-5": expected'],
     ['* * 15W * *', 'day of month "15W": expected'],

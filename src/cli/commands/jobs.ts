@@ -121,7 +121,7 @@ async function run(name: string, options: { params?: object; wait: boolean }, co
     if (waits)
       context.output.hint(`Run ${asked.run_id} of ${name}: ${asked.message}. Ctrl-C ends the wait, not the run.`);
     const ended = waits ? await endOfRun(database, asked.run_id, interruption()) : undefined;
-    if (ended?.success === false) process.exitCode = 1;
+    if (!asked.success || ended?.success === false) process.exitCode = 1;
     const retry = ended && (await retryOf(database, ended.id));
     context.output.result({ ...asked, run: ended ?? null, retry: retry ?? null }, () => runEnd(asked, ended, retry));
   });
