@@ -1,5 +1,17 @@
 import { once } from 'node:events';
-import { appendFile, chmod, mkdir, readdir, readFile, realpath, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import {
+  appendFile,
+  chmod,
+  mkdir,
+  readdir,
+  readFile,
+  realpath,
+  rename,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
@@ -567,6 +579,45 @@ describe('the binaries', () => {
     await expect(stat(dataDir)).rejects.toThrow('ENOENT');
   });
 
+  test('runs 10: a project that was moved keeps its database, also when another one is made in its old place', async () => {
+    const parent = await scene.folder();
+    await chmod(parent, 0o700);
+    const old = join(parent, 'old', 'data');
+    const moved = join(parent, 'moved', 'data');
+    const clusters: string[] = [];
+    onTestFinished(async () => {
+      for (const cluster of clusters.filter((one) => !one.startsWith(parent)))
+        await rm(join(cluster, '..'), { recursive: true, force: true });
+    });
+    const answerOf = async (dataDir: string, table?: string): Promise<unknown> => {
+      const server = embed(dataDir);
+      await server.start();
+      clusters.push(await realpath(join(dataDir, 'postgres')));
+      if (table !== undefined) await query(server.url, table);
+      const found = await answer(server.url);
+      await server.stop();
+      return found;
+    };
+    expect(await answerOf(old, 'create table kept as select 1 as answer')).toBe(1);
+    await rename(join(parent, 'old'), join(parent, 'moved'));
+    expect(await answerOf(old, 'create table kept as select 2 as answer')).toBe(2);
+    expect(await answerOf(moved)).toBe(1);
+    expect(await answerOf(old)).toBe(2);
+  });
+
+  test('runs 11: the log of the server is kept within bounds while it runs', async () => {
+    const dataDir = await scene.copyOf(finished);
+    const server = embed(dataDir, { logLimit: { bytes: 20_000, everyMs: 10 } });
+    await server.start();
+    const log = join(dataDir, 'postgres.log');
+    for (let line = 0; line < 300; line++)
+      await query(server.url, `do $$ begin raise log '${'x'.repeat(500)}'; end $$`);
+    await until(async () => (await stat(log)).size <= 20_000);
+    expect((await stat(`${log}.1`)).size).toBeGreaterThan(20_000);
+    await query(server.url, `do $$ begin raise log 'the last one'; end $$`);
+    await until(async () => /the last one/.test(await readFile(log, 'utf8')));
+  });
+
   test('run as another user for root, from places which that user can reach; else as ourselves and in place', async () => {
     const project = await scene.project();
     const dataDir = join(project, '.pgfresh');
@@ -595,6 +646,8 @@ describe('the binaries', () => {
     await rm(dataDir, { recursive: true });
     const anew = scene.holder(dataDir, { project });
     await expect(answer((await anew.started()).url)).rejects.toThrow('"kept" does not exist');
+    const other = await realpath(join(dataDir, 'postgres'));
+    if (isRoot) onTestFinished(() => rm(join(other, '..'), { recursive: true }));
     await anew.stop();
   });
 });

@@ -1,9 +1,9 @@
-import { createHash, randomBytes } from 'node:crypto';
-import { chown, mkdir, readdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { chown, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PgfreshError } from '../../errors/index.ts';
 import { type Account, canEnter } from './account.ts';
-import { type DataFolder, failed } from './folder.ts';
+import { type DataFolder, failed, ignoreMissing } from './folder.ts';
 import { runInitdb } from './initdb.ts';
 import { makeSystemFolder, type Runtime, systemFolder } from './runtime.ts';
 
@@ -63,24 +63,30 @@ function initdbOptions(cluster: string, passwordFile: string): string[] {
   ];
 }
 
-/** The data folder itself, or a place of root's if the server's account can not get there. */
+/** The data folder itself, or a place of root's if the server's account cannot get there. */
 async function clusterHome(folder: DataFolder, account: Account | undefined): Promise<string> {
   if (account === undefined || (await canEnter(folder.root, account))) return folder.root;
-  const name = createHash('sha256').update(folder.root).digest('hex').slice(0, 12);
   await makeSystemFolder(join(systemFolder, 'data'));
-  const home = await makeSystemFolder(join(systemFolder, 'data', name));
+  const home = await makeSystemFolder(join(systemFolder, 'data', await idOf(folder)));
   // For whoever wonders later whether this can go.
   await writeFile(join(home, 'belongs-to.txt'), `${folder.root}\n`);
   return home;
 }
 
+/** A name for what belongs to this folder elsewhere. It is kept in the folder, which may be moved. */
+async function idOf({ id }: DataFolder): Promise<string> {
+  const known = (await readFile(id, 'utf8').catch(ignoreMissing))?.trim();
+  if (known !== undefined && /^[0-9a-f]{12}$/.test(known)) return known;
+  const made = randomBytes(6).toString('hex');
+  await writeFile(id, `${made}\n`, { mode: 0o600, flush: true });
+  return made;
+}
+
 async function moveIn(unfinished: string, home: string, folder: DataFolder): Promise<void> {
   const place = join(home, 'postgres');
   if (home === folder.root) return rename(unfinished, place);
-  // The cluster of a data folder that was removed since. Nobody has its password, but it is not ours to destroy.
-  const before = join(home, 'postgres.before');
-  await rm(before, { recursive: true, force: true });
-  await rename(place, before).catch(() => {});
+  // A folder that was copied has the same id, so this may be the cluster of the other one: it is not ours to destroy.
+  await rename(place, join(home, `postgres.before.${randomBytes(4).toString('hex')}`)).catch(() => {});
   await rename(unfinished, place);
   await rm(folder.cluster, { force: true });
   await symlink(place, folder.cluster);

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { type FileHandle, open, readFile, rename, writeFile } from 'node:fs/promises';
+import { copyFile, type FileHandle, open, readFile, rename, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { PgfreshError, problemOf } from '../../errors/index.ts';
 
@@ -8,6 +8,8 @@ export interface DataFolder {
   readonly root: string;
   /** PGDATA, or a link to it where the server's account can not reach this folder. */
   readonly cluster: string;
+  /** The name under which its cluster lies elsewhere, if it does. */
+  readonly id: string;
   /** The password of the database user, readable by the owner only. */
   readonly password: string;
   readonly log: string;
@@ -15,13 +17,12 @@ export interface DataFolder {
   readonly state: string;
 }
 
-const maximumLogBytes = 10 * 1024 * 1024;
-
 export function dataFolder(dataDir: string): DataFolder {
   const root = resolve(dataDir);
   return {
     root,
     cluster: join(root, 'postgres'),
+    id: join(root, 'cluster-id'),
     password: join(root, 'password'),
     log: join(root, 'postgres.log'),
     state: join(root, 'server.json'),
@@ -71,8 +72,14 @@ export async function openLog(folder: DataFolder): Promise<FileHandle> {
   const log = await open(folder.log, 'a+', 0o600).catch((error: unknown) => {
     throw unwritable(folder, error);
   });
-  if ((await log.stat()).size > maximumLogBytes) await log.truncate(0);
   return log;
+}
+
+/** When the log is too long, what is in it becomes the older log. The server only ever appends, so it goes on at the start. */
+export async function rotateLog(folder: DataFolder, log: FileHandle, maximumBytes: number): Promise<void> {
+  if ((await log.stat()).size <= maximumBytes) return;
+  await copyFile(folder.log, `${folder.log}.1`);
+  await log.truncate(0);
 }
 
 export function ignoreMissing(error: NodeJS.ErrnoException): undefined {

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { spawnOptions } from './account.ts';
-import { type DataFolder, openLog } from './folder.ts';
+import { type DataFolder, openLog, rotateLog } from './folder.ts';
 import { clusterName } from './leftovers.ts';
 import { lastWords, readSince } from './log.ts';
 import type { Runtime } from './runtime.ts';
@@ -16,6 +16,8 @@ export interface PostmasterOptions {
   readonly cluster: string;
   readonly port: number;
   readonly fsync: boolean;
+  /** How long its log may be, and how often that is looked at. */
+  readonly logLimit: { readonly bytes: number; readonly everyMs: number };
 }
 
 /** One run of the server, from its start to its end. */
@@ -35,7 +37,12 @@ export class Postmaster {
   }
 
   static async spawn(options: PostmasterOptions): Promise<Postmaster> {
-    const log = await openLog(options.folder);
+    const { folder, logLimit } = options;
+    const log = await openLog(folder);
+    const rotate = (): Promise<void> => rotateLog(folder, log, logLimit.bytes).catch(() => {});
+    await rotate();
+    const rotation = setInterval(() => void rotate(), logLimit.everyMs);
+    rotation.unref();
     const { size } = await log.stat();
     const child = spawn(options.runtime.postgres, serverArguments(options), {
       ...spawnOptions(options.runtime.account),
@@ -45,6 +52,7 @@ export class Postmaster {
     });
     const callOff = child.pid === undefined ? undefined : watchOver(child.pid, options.runtime.account);
     const ended = ending(child).then(async (how) => {
+      clearInterval(rotation);
       await callOff?.();
       const said = await readSince(log, size).catch(String);
       await log.close();

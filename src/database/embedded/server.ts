@@ -20,6 +20,8 @@ export interface EmbeddedOptions {
   readonly fsync?: boolean;
   /** Milliseconds that the fast shutdown may take before it becomes an immediate one. */
   readonly patience?: number;
+  /** How long the server's log may be, and how often that is looked at. */
+  readonly logLimit?: { readonly bytes: number; readonly everyMs: number };
   /** Where ports come from; a test may offer one that is taken. */
   readonly nextPort?: () => Promise<number>;
 }
@@ -43,7 +45,8 @@ export class EmbeddedServer extends Service {
   constructor(options: EmbeddedOptions) {
     super();
     const { dataDir, events, fsync = true, patience = 20_000, nextPort = freePort } = options;
-    this.#options = { dataDir, events, fsync, patience, nextPort };
+    const { logLimit = { bytes: 10 * 1024 * 1024, everyMs: 60_000 } } = options;
+    this.#options = { dataDir, events, fsync, patience, nextPort, logLimit };
     this.#folder = dataFolder(dataDir);
   }
 
@@ -106,8 +109,9 @@ export class EmbeddedServer extends Service {
   }
 
   async #launch(): Promise<void> {
-    const { fsync, patience } = this.#options;
-    const postmaster = await Postmaster.spawn({ ...this.#started, folder: this.#folder, port: this.#port, fsync });
+    const { fsync, patience, logLimit } = this.#options;
+    const here = { folder: this.#folder, port: this.#port };
+    const postmaster = await Postmaster.spawn({ ...this.#started, ...here, fsync, logLimit });
     this.#postmaster = postmaster;
     try {
       await this.#lock?.record({ postmaster: postmaster.pid });
