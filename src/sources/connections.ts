@@ -1,8 +1,9 @@
-import { lookup, type LookupAddress } from 'node:dns';
+import type { LookupAddress } from 'node:dns';
 import { Agent as HttpAgent, request as httpRequest, type ClientRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { isIP, type LookupFunction, type Socket } from 'node:net';
 import { Failure } from './failure.ts';
+import { Names } from './names.ts';
 import type { Outgoing } from './outgoing.ts';
 import { isPublicAddress } from './public-address.ts';
 
@@ -24,13 +25,15 @@ type StrayListener = (bytes: number, when: 'idle' | 'given up') => void;
 export class Connections {
   readonly #allowPrivate: boolean;
   readonly #onStray: StrayListener;
+  readonly #names: Names;
   readonly #lines = new WeakMap<Socket, Line>();
   // A provider with so many answers under way is not faster for more. All are kept: a new one costs more than a call.
   readonly #pool = { keepAlive: true, maxSockets: 256, maxFreeSockets: 256, timeout: 30_000 } as const;
   readonly #http = new HttpAgent(this.#pool);
   readonly #https = new HttpsAgent(this.#pool);
 
-  constructor(allowPrivate: boolean, onStray: StrayListener) {
+  constructor(allowPrivate: boolean, onStray: StrayListener, names = new Names()) {
+    this.#names = names;
     this.#allowPrivate = allowPrivate;
     this.#onStray = onStray;
   }
@@ -96,21 +99,24 @@ export class Connections {
 
   // Only addresses that were checked are handed on, so a name that means something else a moment later gains nothing.
   readonly #lookup: LookupFunction = (hostname, options, callback) => {
-    lookup(hostname, { ...options, all: true }, (error, found: LookupAddress[]) => {
-      if (error) return callback(error, []);
-      const addresses = this.#allowPrivate ? found : found.filter(({ address }) => isPublicAddress(address));
-      try {
-        if (addresses.length === 0)
-          this.#refusePrivate(
-            found.map(({ address }) => address),
-            hostname,
-          );
-      } catch (refusal) {
-        return callback(refusal as Error, []);
-      }
-      return options.all ? callback(null, addresses) : callback(null, addresses[0]!.address, addresses[0]!.family);
-    });
+    this.#checkedAddresses(hostname).then(
+      (addresses) =>
+        options.all ? callback(null, [...addresses]) : callback(null, addresses[0]!.address, addresses[0]!.family),
+      (error: unknown) => callback(error as Error, []),
+    );
   };
+
+  async #checkedAddresses(hostname: string): Promise<readonly LookupAddress[]> {
+    const found = await this.#names.addressesOf(hostname);
+    if (this.#allowPrivate) return found;
+    const addresses = found.filter(({ address }) => isPublicAddress(address));
+    if (addresses.length === 0)
+      this.#refusePrivate(
+        found.map(({ address }) => address),
+        hostname,
+      );
+    return addresses;
+  }
 
   #refusePrivate(addresses: readonly string[], hostname: string): void {
     if (this.#allowPrivate || addresses.some(isPublicAddress)) return;

@@ -1,0 +1,111 @@
+import { lookup, Resolver } from 'node:dns/promises';
+import type { LookupAddress, RecordWithTtl } from 'node:dns';
+import { readFile } from 'node:fs/promises';
+import { performance } from 'node:perf_hooks';
+import { setTimeout as wait } from 'node:timers/promises';
+import { Failure } from './failure.ts';
+
+interface NamesOptions {
+  /** The name servers to ask; those of the system if they are left out. */
+  readonly servers?: readonly string[];
+  /** How long a name may take. */
+  readonly limitMs?: number;
+}
+
+type Found = LookupAddress & { readonly ttl: number };
+
+interface Known {
+  readonly addresses: readonly LookupAddress[];
+  readonly until: number;
+}
+
+const keptMs = { least: 5_000, most: 60_000 };
+const mostNames = 100;
+const otherKindMs = 50;
+const hostsFile = '/etc/hosts';
+
+/**
+ * What the host names of one source mean. By a resolver of its own: the system's lookups of all sources together have
+ * four threads, and names that no one answers for would occupy them. Only what is certain to be answered goes there.
+ */
+export class Names {
+  readonly #resolver: Resolver;
+  readonly #limitMs: number;
+  readonly #known = new Map<string, Known>();
+  readonly #asked = new Map<string, Promise<readonly LookupAddress[]>>();
+
+  constructor({ servers, limitMs = 5_000 }: NamesOptions = {}) {
+    this.#limitMs = limitMs;
+    this.#resolver = new Resolver({ timeout: limitMs / 4, tries: 2 });
+    if (servers) this.#resolver.setServers(servers);
+  }
+
+  /** The addresses of a host, IPv4 first. */
+  async addressesOf(hostname: string): Promise<readonly LookupAddress[]> {
+    const known = this.#known.get(hostname);
+    if (known && known.until > performance.now()) return known.addresses;
+    let asked = this.#asked.get(hostname);
+    if (!asked) {
+      asked = this.#ask(hostname).finally(() => this.#asked.delete(hostname));
+      this.#asked.set(hostname, asked);
+    }
+    return asked;
+  }
+
+  async #ask(hostname: string): Promise<readonly LookupAddress[]> {
+    if (await isLocal(hostname)) return lookup(hostname, { all: true });
+    const found: Found[] = [];
+    const asking = [
+      this.#resolver.resolve4(hostname, { ttl: true }),
+      this.#resolver.resolve6(hostname, { ttl: true }),
+    ].map((records, place) => records.then((list) => void found.push(...list.map((one) => foundBy(one, place)))));
+    const all = Promise.allSettled(asking);
+    await within(this.#limitMs, Promise.any(asking));
+    // One kind of address is enough; the other one has a moment to come too.
+    const ends = await within(found.length > 0 ? otherKindMs : 0, all);
+    if (found.length > 0)
+      return this.#keep(
+        hostname,
+        found.toSorted((one, other) => one.family - other.family),
+      );
+    const isAnswered = ends?.every((end) => end.status === 'rejected' && isAnswer(end.reason)) ?? false;
+    if (!isAnswered) throw new Failure('network', `no name server answered for ${hostname}`);
+    // Name servers answer, and know no such name; the system may, by a search list or a service of its own.
+    return lookup(hostname, { all: true });
+  }
+
+  #keep(hostname: string, found: readonly Found[]): readonly LookupAddress[] {
+    const addresses = found.map(({ address, family }) => ({ address, family }));
+    const ttlMs = Math.min(...found.map(({ ttl }) => ttl)) * 1_000;
+    const kept = Math.min(Math.max(ttlMs, keptMs.least), keptMs.most);
+    if (this.#known.size >= mostNames) this.#known.delete(this.#known.keys().next().value!);
+    this.#known.set(hostname, { addresses, until: performance.now() + kept });
+    return addresses;
+  }
+}
+
+/** Whether the name is one of this machine, for which no name server is asked. */
+async function isLocal(hostname: string): Promise<boolean> {
+  const name = hostname.toLowerCase();
+  if (name === 'localhost' || name.endsWith('.localhost')) return true;
+  const hosts = await readFile(hostsFile, 'utf8').catch(() => '');
+  return hosts.split('\n').some((line) => line.replace(/#.*/, '').toLowerCase().split(/\s+/).slice(1).includes(name));
+}
+
+function foundBy({ address, ttl }: RecordWithTtl, place: number): Found {
+  return { address, ttl, family: place === 0 ? 4 : 6 };
+}
+
+function isAnswer(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === 'ENOTFOUND' || code === 'ENODATA';
+}
+
+/** What the promise gives, if it does so in time and does not fail. */
+async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
+  const patience = new AbortController();
+  const tired = wait(ms, undefined, { signal: patience.signal }).catch(() => undefined);
+  const result = await Promise.race([promise.catch(() => undefined), tired]);
+  patience.abort();
+  return result;
+}
