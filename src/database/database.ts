@@ -7,6 +7,7 @@ import { isTimeout } from './failure.ts';
 import { runGuest, type Guest } from './guest.ts';
 import { sendLimited } from './limited-statement.ts';
 import { codedOr, type LimitedQueryable, send, type Queryable, type Statement, type StatementLimits } from './query.ts';
+import { sessionSettings } from './session-settings.ts';
 import { connected, runTransaction, type TransactionOptions } from './transaction.ts';
 
 export interface DatabaseOptions {
@@ -165,7 +166,7 @@ export class Database implements LimitedQueryable {
 
   async #prepare(client: Pick<pg.ClientBase, 'query'>): Promise<void> {
     const answers = (await client.query(
-      `set statement_timeout = ${this.#statementTimeoutMs}; select pg_catalog.current_setting('transaction_timeout', true) is not null as has`,
+      `${sessionSettings(this.#statementTimeoutMs)}; select pg_catalog.current_setting('transaction_timeout', true) is not null as has`,
     )) as unknown as readonly pg.QueryResult<{ has: boolean }>[];
     this.#hasTransactionTimeout = answers.at(-1)!.rows[0]!.has;
   }

@@ -1,6 +1,7 @@
 import { performance } from 'node:perf_hooks';
 import pg from 'pg';
 import { codedOr, send } from './query.ts';
+import { sessionSettings } from './session-settings.ts';
 import { commit, connected, isLost, transactionLimits } from './transaction.ts';
 
 /** A statement that runs code which is not ours. */
@@ -51,7 +52,7 @@ const cleaning =
  */
 export async function runGuest<Row extends object>(guest: Guest<Row>, shell: Shell): Promise<Row[]> {
   const client = await connected(shell);
-  const clean = `${cleaning}; set statement_timeout = ${shell.statementTimeoutMs}`;
+  const clean = `${cleaning}; ${sessionSettings(shell.statementTimeoutMs)}`;
   let broken: Error | undefined;
   const onError = (error: Error): void => void (broken ??= error);
   client.on('error', onError);

@@ -267,6 +267,23 @@ describe('a server that does not answer', () => {
   });
 });
 
+it('runs 5: the server soon notices that a session of ours is gone, also after code of others ran in it', async () => {
+  const pool = openDatabase(url, { poolSize: 1, statementTimeoutMs: 3_000, pipelined: true });
+  const settings = `select current_setting('statement_timeout') as statement, current_setting('tcp_user_timeout') as silence,
+    current_setting('tcp_keepalives_idle') as idle`;
+  const [before] = await pool.query<Record<string, string>>(settings);
+  expect(before).toMatchObject({ statement: '3s', idle: '10' });
+  // Only Linux can do this.
+  expect(before!['silence']).toBe(process.platform === 'linux' ? '20000' : '0');
+  await pool.host({
+    statement: 'select set_config(name, $1, false) from unnest($2::text[]) as name',
+    values: ['0', ['statement_timeout', 'tcp_user_timeout', 'tcp_keepalives_idle']],
+    timeoutMs: 1_000,
+    isKept: () => true,
+  });
+  expect(await pool.query(settings)).toEqual([before]);
+});
+
 describe('truth 17: every transaction has limits of its own', () => {
   const limits = `select current_setting('idle_in_transaction_session_timeout') as idle, current_setting('transaction_timeout', true) as whole,
     current_setting('server_version_num')::int >= 170000 as knows`;
