@@ -4,6 +4,7 @@ import { commits } from './commits.ts';
 import { flood } from './flood.ts';
 import { gauntlet } from './gauntlet/index.ts';
 import { queue } from './queue.ts';
+import { runs } from './runs/index.ts';
 import { schedule } from './schedule.ts';
 import { storm } from './storm.ts';
 import { transactions } from './transactions.ts';
@@ -15,6 +16,7 @@ export const campaigns: Readonly<Record<string, Campaign>> = {
   worker,
   commits,
   schedule,
+  runs,
   changes,
   storm,
   flood,

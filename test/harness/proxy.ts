@@ -5,13 +5,22 @@ type Direction = 'to server' | 'to client';
 /** What happens to bytes on their way: pass them on, hold them back, or cut the connection instead. */
 type Verdict = 'pass' | 'hold' | 'cut';
 
+interface Pair {
+  readonly id: number;
+  readonly client: Socket;
+  readonly upstream: Socket;
+  /** What the client calls itself, as soon as it has said so. */
+  name: string;
+}
+
 /** A TCP proxy in front of a server, to cut and hold connections at will. */
 export class Proxy {
   readonly #server: Server;
-  readonly #pairs = new Set<{ client: Socket; upstream: Socket }>();
+  readonly #pairs = new Set<Pair>();
   #held: (() => void)[] = [];
-  /** Decides for every chunk of bytes. */
-  judge: (chunk: Buffer, direction: Direction) => Verdict = () => 'pass';
+  #count = 0;
+  /** Decides for every chunk of bytes of a connection. */
+  judge: (chunk: Buffer, direction: Direction, connection: number) => Verdict = () => 'pass';
 
   /** Sees every chunk of bytes that clients send. */
   listen: (chunk: Buffer) => void = () => {};
@@ -31,6 +40,11 @@ export class Proxy {
     await once(proxy.#server, 'listening');
     target.host = `127.0.0.1:${(proxy.#server.address() as AddressInfo).port}`;
     return { proxy, url: target.href };
+  }
+
+  /** What is open now; the port is what the server sees. */
+  get connections(): { id: number; name: string; port: number | undefined }[] {
+    return [...this.#pairs].map(({ id, name, upstream }) => ({ id, name, port: upstream.localPort }));
   }
 
   /** Ends every connection at once, without a goodbye. */
@@ -56,16 +70,19 @@ export class Proxy {
   }
 
   #join(client: Socket, upstream: Socket): void {
-    const pair = { client, upstream };
+    const pair = { id: ++this.#count, client, upstream, name: '' };
     this.#pairs.add(pair);
-    this.#carry(client, upstream, 'to server');
-    this.#carry(upstream, client, 'to client');
+    client.once('data', (chunk: Buffer) => (pair.name = /application_name\0([^\0]*)/.exec(String(chunk))?.[1] ?? ''));
+    this.#carry(pair, 'to server');
+    this.#carry(pair, 'to client');
   }
 
-  #carry(from: Socket, to: Socket, direction: Direction): void {
+  #carry(pair: Pair, direction: Direction): void {
+    const { id, client, upstream } = pair;
+    const [from, to] = direction === 'to server' ? [client, upstream] : [upstream, client];
     from.on('data', (original: Buffer) => {
       if (direction === 'to server') this.listen(original);
-      const verdict = this.judge(original, direction);
+      const verdict = this.judge(original, direction, id);
       const chunk = this.rewrite(original, direction);
       if (verdict === 'pass') to.write(chunk);
       if (verdict === 'hold') this.#held.push(() => to.write(chunk));
@@ -74,7 +91,7 @@ export class Proxy {
     from.on('error', () => to.destroy());
     from.on('close', () => {
       to.destroy();
-      for (const pair of this.#pairs) if (pair.client === from || pair.upstream === from) this.#pairs.delete(pair);
+      this.#pairs.delete(pair);
     });
   }
 }

@@ -3,7 +3,10 @@ export interface Subject {
   readonly source?: string | undefined;
   readonly type?: string | undefined;
   readonly key?: string | undefined;
+  readonly job?: string | undefined;
 }
+
+const parts = ['source', 'type', 'key', 'job'] as const;
 
 interface Entry {
   readonly at: number;
@@ -55,7 +58,7 @@ export class Journal {
   /** The first violation of an invariant about a subject is told; more of the same say nothing new. */
   violated(invariant: string, subject: Subject, words: string): void {
     if (this.#isClosed) return;
-    const name = `${invariant} ${subject.source ?? ''} ${subject.type ?? ''} ${subject.key ?? ''}`;
+    const name = [invariant, ...parts.map((part) => subject[part] ?? '')].join(' ');
     if (this.#violations.has(name)) return;
     const operations = this.#entries
       .filter(({ subjects }) => subjects.length === 0 || subjects.some((touched) => concerns(touched, subject)))
@@ -80,7 +83,6 @@ export class Journal {
 
 /** Whether an operation on the one touched the other: where both name a part, it is the same. */
 function concerns(touched: Subject, subject: Subject): boolean {
-  const parts = ['source', 'type', 'key'] as const;
   if (parts.every((part) => subject[part] === undefined)) return true;
   const shared = parts.filter((part) => touched[part] !== undefined && subject[part] !== undefined);
   return shared.length > 0 && shared.every((part) => touched[part] === subject[part]);

@@ -1,0 +1,73 @@
+/** Runs of users' jobs at the same time, per process. */
+export const places = 12;
+/** The pools of a process (engine, handlers, functions), its lease, its listener, and what it opens to end a session. */
+export const mostConnections = 10 + places + places + 2 + 1 + places;
+export const jobCount = 200;
+
+/** What a scheduler process says on its stdout. */
+export type Line =
+  | { readonly type: 'started' }
+  | { readonly type: 'begin' | 'end'; readonly span: number; readonly job: string; readonly at: number }
+  | { readonly type: 'event'; readonly name: string };
+
+/** The class of the advisory locks by which functions see each other. */
+export const lockClass = 1818;
+
+/**
+ * Functions hold a lock of their job while they run. One that finds it taken leaves the number of the job in a sequence,
+ * which no rollback undoes. A commit shows before its locks are released, hence the second try.
+ */
+export const schema = `
+create table public.effect (job int not null);
+create sequence public.twice;
+create function public.enter(params jsonb) returns void language plpgsql as $$
+begin
+  if pg_try_advisory_xact_lock(${lockClass}, (params ->> 'n')::int) then return; end if;
+  perform pg_sleep(0.3);
+  if not pg_try_advisory_xact_lock(${lockClass}, (params ->> 'n')::int) then
+    perform setval('public.twice', (params ->> 'n')::int);
+  end if;
+end $$;
+create function public.good(params jsonb) returns jsonb language sql as $$
+  insert into public.effect values ((params ->> 'n')::int);
+  select jsonb_build_object('success', true, 'message', 'good');
+$$;
+create function public.works(params jsonb) returns jsonb language plpgsql as $$
+begin perform public.enter(params); return public.good(params); end $$;
+create function public.dozes(params jsonb) returns jsonb language plpgsql as $$
+begin perform public.enter(params); perform pg_sleep(0.3); return public.good(params); end $$;
+create function public.raises(params jsonb) returns jsonb language plpgsql as $$
+begin perform public.enter(params); raise exception 'raised'; end $$;
+create function public.sleeps(params jsonb) returns jsonb language plpgsql as $$
+begin perform public.enter(params); perform pg_sleep(60); return public.good(params); end $$;
+create function public.loops(params jsonb) returns jsonb language plpgsql as $$
+begin perform public.enter(params); loop end loop; end $$;
+create function public.swallows(params jsonb) returns jsonb language plpgsql as $$
+begin
+  perform public.enter(params);
+  loop
+    begin perform pg_sleep(0.05); exception when query_canceled then null; end;
+  end loop;
+end $$;`;
+
+const handlers = ['counts', 'naps', 'counts', 'naps', 'throwsNul', 'leavesOpen', 'hangs', 'logs', 'floods', 'emoji'];
+const good = ['works', 'dozes', 'works', 'dozes', 'works', 'dozes', 'works'];
+const functions = [...good, ...good, 'raises', 'raises', 'sleeps', 'sleeps', 'swallows', 'loops'];
+
+/** A third at every full minute, the others every few seconds; those that misbehave less often. */
+export const registration = {
+  text: `
+    insert into pgfresh.scheduled_jobs
+      (name, kind, function_name, schedule, every_min, every_max, params, timeout, retries, retry_base, overlap, catch_up)
+    select 'job-' || n, case n % 2 when 0 then 'handler' else 'sql' end, w.work,
+      case when n % 3 = 0 then '* * * * *' end,
+      case when n % 3 > 0 then make_interval(secs => case when w.is_good then 4 else 15 end) end,
+      case when n % 3 > 0 then make_interval(secs => case when w.is_good then 9 else 40 end) end,
+      jsonb_build_object('n', n), make_interval(secs => 1 + n % 2), n % 3, '1 s',
+      case n / 2 % 2 when 0 then 'skip' else 'queue' end, (array['once', 'skip', 'all'])[1 + n / 2 % 3]
+    from generate_series(1, $1::int) as n cross join lateral (
+      select work, work in ('counts', 'naps', 'works', 'dozes') as is_good
+      from (select case n % 2 when 0 then ($2::text[])[1 + n / 2 % 10] else ($3::text[])[1 + n / 2 % 20] end) as x(work)
+    ) as w`,
+  values: [jobCount, handlers, functions] as unknown[],
+};
