@@ -196,6 +196,25 @@ describe('a function that', () => {
     ).toBe(0);
   });
 
+  it('runs 5: survives being cancelled ends soon after its process is gone', async () => {
+    const { proxy, url } = await Proxy.before(scene.url);
+    onTestFinished(() => proxy.close());
+    const guests = openDatabase(url, { poolSize: 1, pipelined: true });
+    const id = await scene.add(
+      'orphan',
+      `loop begin perform pg_sleep(0.05); exception when query_canceled then null; end; end loop;`,
+    );
+    const sessions = () =>
+      scene.value(
+        `(select count(*)::int from pg_stat_activity where query ~ 'do_run' and state = 'active' and pid <> pg_backend_pid() and datname = current_database())`,
+      );
+    const end = scene.run(id, { guests, timeoutMs: 500 });
+    await expect.poll(sessions).toBe(1);
+    proxy.cut();
+    await end;
+    await expect.poll(sessions, { timeout: 3_000 }).toBe(0);
+  });
+
   it('is cancelled ends at once', async () => {
     const id = await scene.add('cancelled', `perform pg_sleep(60); ${done()}`);
     const stop = new AbortController();

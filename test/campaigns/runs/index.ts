@@ -50,21 +50,22 @@ export const runs: Campaign = {
       every(lookEveryMs, () => lookAt(world, continuous)),
       every(progressEveryMs, tell),
     ];
+    let tally: { state: string; count: number }[];
     try {
       await operate(world, { until: began + steps * 60_000 - quietMs, gap: gapMs / intensity, only, signal: ended });
       journal.note('heal', 'everything is as it was at the beginning');
       await heal(world);
       await wait(quietMs, undefined, { signal: ended }).catch(() => {});
       if (!signal?.aborted) await lookAt(world, whenQuiet);
+      tally = await world.query(
+        'select state, count(*)::int from pgfresh.scheduled_job_runs group by state order by 1',
+      );
     } finally {
       stop.abort();
       await Promise.all(loops);
       journal.close();
+      await world.close();
     }
-    const tally = await world.query<{ state: string; count: number }>(
-      'select state, count(*)::int from pgfresh.scheduled_job_runs group by state order by state',
-    );
-    await world.close();
     const { violations } = journal;
     if (violations.length > 0) {
       const list = [...Map.groupBy(violations, ({ invariant }) => invariant)].map(
