@@ -73,7 +73,15 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_older boolean := exists (
     select from pgfresh.scheduler as s where s.lease_until > v_now and s.zone_data > p_zone_data collate "C");
+  v_theirs text[];
 begin
+  if v_older then
+    v_theirs := array(
+      select distinct unnest(s.handlers)
+      from pgfresh.scheduler as s
+      where s.lease_until > v_now and s.zone_data > p_zone_data collate "C"
+    );
+  end if;
   return query
   select c.job_id, c.revision, c.slot, c.behind, j.schedule, j.timezone,
     1000 * extract(epoch from j.every_min)::float8, 1000 * extract(epoch from j.every_max)::float8, j.enabled,
@@ -88,14 +96,15 @@ begin
     limit least(p_limit, 1000)
   ) as c
   join pgfresh.scheduled_jobs as j on j.id = c.job_id
-  -- A scheduler with newer time zone data may know better.
+  -- A scheduler with newer time zone data knows better, if it runs the job and knows the zone at all.
   where not v_older or j.schedule is null or j.timezone = 'UTC'
+    or (c.handler is not null and c.handler <> all (v_theirs)) or j.problem is not null
   order by c.due_at, c.job_id;
 end
 $$;
 comment on function pgfresh.due_slots(text[], boolean, text, int) is
   'Jobs whose next slot has come or is not known, the longest due first: those of these handlers, '
-  'and of SQL functions if p_functions. Those in time zones only for the newest time zone data that lives. '
+  'and of SQL functions if p_functions. Those in time zones only for the newest time zone data of those who run them. '
   'A part of the scheduler.';
 
 create or replace function pgfresh.schedule_pause(p_handlers text[], p_functions boolean) returns float8

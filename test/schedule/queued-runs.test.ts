@@ -43,6 +43,18 @@ it('runs 6: slots in time zones are left to the newest time zone data that lives
   expect((await here.dueSlots(10)).map(({ timezone }) => timezone).toSorted()).toEqual(['Europe/Berlin', 'UTC']);
 });
 
+it('runs 6: newer time zone data of who does not run the job, or does not know its zone, leaves it to older data', async () => {
+  const jobs = { handler: { kind: 'handler', function_name: 'mail' }, strange: {} };
+  for (const [name, columns] of Object.entries(jobs)) await scene.job(name, { timezone: 'Europe/Berlin', ...columns });
+  await scene.db.query(`update pgfresh.scheduled_jobs set problem = 'unknown there' where name = 'strange'`);
+  const older = async (): Promise<unknown[]> =>
+    (await scene.db.query(`select from pgfresh.due_slots('{mail}', true, '2000a', 10)`)).map(() => 'due');
+  await scene.value(`pgfresh.register_scheduler('newer', '{}', '2999z')`);
+  expect(await older()).toEqual(['due', 'due']);
+  await scene.value(`pgfresh.register_scheduler('newer', '{mail}', '2999z')`);
+  expect(await older()).toEqual(['due']);
+});
+
 const answer = (call: string) => scene.value<Record<string, unknown>>(call);
 const none = { message: 'no' };
 
@@ -76,6 +88,25 @@ it('runs 6: a slot that was tried before someone asked for it again is started a
   [taken] = await here.takeWaiting(here, 1);
   await here.end(taken!, here.scheduler, 'failed', none);
   expect((await scene.story('a')).at(-1)).toBe('12:01 backfill waiting attempt 7');
+});
+
+it('runs 6: what waits for the end of a backfill does not wait for its next attempt too', async () => {
+  await dueJob(1, { retries: 3, retry_base: '1 hour' });
+  await scene.db.query(`update pgfresh.job_cursor set due_at = due_at + interval '1 minute'`);
+  await answer(`pgfresh.backfill_scheduled_job('a', '{2026-01-05T11:00:00Z,2026-01-05T11:01:00Z}')`);
+  const [taken] = await here.takeWaiting(here, 1);
+  expect(await answer(`pgfresh.trigger_scheduled_job('a')`)).toMatchObject({ state: 'queued' });
+  await here.end(taken!, here.scheduler, 'failed', none);
+  const [manual] = await here.takeWaiting(here, 5);
+  expect(manual).toMatchObject({ triggeredBy: 'manual' });
+  // Of the backfill, the attempt is still the only one that has its turn.
+  await here.end(manual!, here.scheduler, 'succeeded', none);
+  expect(await scene.story('a')).toEqual([
+    '11:00 backfill failed',
+    '11:01 backfill queued',
+    '12:01 manual succeeded',
+    '11:00 backfill waiting attempt 2',
+  ]);
 });
 
 it('runs 6: a slot whose run was forgotten is not run again by a backfill', async () => {
