@@ -75,7 +75,7 @@ begin
     ),
     -- Not ended here: that may wait for whoever edits the job, and this must not wait.
     'stranded', (
-      select coalesce(jsonb_agg(jsonb_build_object('run', r.id, 'job', r.job_id)), '[]')
+      select coalesce(jsonb_agg(jsonb_build_object('run', r.id, 'job', r.job_id, 'request', r.request)), '[]')
       from pgfresh.scheduled_job_runs as r
       where r.scheduler = p_scheduler and r.state = 'running' and not coalesce(r.request = any (p_held), false)
         and r.started_at < v_now - interval '5 seconds'

@@ -23,6 +23,8 @@ export class Lease<Answer extends LeaseAnswer = LeaseAnswer> extends Service {
   constructor(options: LeaseOptions<Answer>) {
     super();
     this.#options = options;
+    // At once: a start that waits for a database which says nothing is given up.
+    this.stopSignal.addEventListener('abort', () => this.#tell({ type: 'stop' }), { once: true });
   }
 
   /** The number of this incarnation. */
@@ -56,6 +58,15 @@ export class Lease<Answer extends LeaseAnswer = LeaseAnswer> extends Service {
     this.#tell({ type: 'hurry' });
   }
 
+  /** Starts while the process goes on. If it stops meanwhile, this fails and leaves nothing behind. */
+  async startUnless(stopped: AbortSignal): Promise<void> {
+    const stop = (): void => void this.stop().catch(() => {});
+    stopped.throwIfAborted();
+    stopped.addEventListener('abort', stop, { once: true });
+    await this.start().finally(() => stopped.removeEventListener('abort', stop));
+    stopped.throwIfAborted();
+  }
+
   protected async onStart(): Promise<void> {
     const { url, statements, onAnswer } = this.#options;
     const thread = new Thread(threadFile, { workerData: { url, statements } satisfies LeaseData });
@@ -81,7 +92,6 @@ export class Lease<Answer extends LeaseAnswer = LeaseAnswer> extends Service {
 
   /** Retires: what is still held is ready for others at once. */
   protected async onStop(): Promise<void> {
-    this.#tell({ type: 'stop' });
     await this.#gone;
   }
 

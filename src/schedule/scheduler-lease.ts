@@ -7,7 +7,7 @@ export interface SchedulerAnswer extends LeaseAnswer {
   /** Runs of ours that are to be cancelled. */
   readonly cancel: readonly number[];
   /** Runs that the database has given us and that we do not hold: the answer was lost on its way. */
-  readonly stranded: readonly { readonly run: number; readonly job: number }[];
+  readonly stranded: readonly { readonly run: number; readonly job: number; readonly request: string }[];
 }
 
 export function schedulerLease(name: string, handlers: readonly string[]): LeaseStatements {

@@ -69,6 +69,8 @@ export class Scheduler extends Service {
   readonly #giveUp = new AbortController();
   #lease: Lease<SchedulerAnswer>;
   #replacing: Promise<Lease<SchedulerAnswer>> | undefined;
+  /** Requests whose answer is still on its way. */
+  readonly #asked = new Set<string>();
   #pollMs = pollMs.deaf;
   #scheduling: Promise<unknown> | undefined;
   #emptied = Promise.withResolvers<void>();
@@ -99,7 +101,8 @@ export class Scheduler extends Service {
 
   protected async onStart(): Promise<void> {
     if (this.#options.ownJobs) await this.#options.db.query('select pgfresh.sync_own_jobs()');
-    await this.#begin(this.#lease);
+    await this.#lease.start();
+    this.#begin(this.#lease);
     await this.#listener?.start().then(
       () => (this.#pollMs = pollMs.listening),
       (error: unknown) => this.#failed('listen', error),
@@ -145,24 +148,26 @@ export class Scheduler extends Service {
     return this.#lanes.flatMap(({ handlers }) => [...handlers.keys()]);
   }
 
-  async #begin(lease: Lease<SchedulerAnswer>): Promise<Lease<SchedulerAnswer>> {
-    await lease.start();
+  #begin(lease: Lease<SchedulerAnswer>): void {
     lease.lost.addEventListener('abort', () => this.#loseLease(lease), { once: true });
     this.#lease = lease;
     if (lease.lost.aborted) this.#loseLease(lease);
     this.#options.events.emit({ type: 'scheduler.started', scheduler: lease.id, handlers: this.#handlerNames() });
-    return lease;
   }
 
   /** What was started under an old lease belongs to others; the next look begins a new one. */
   async #livingLease(): Promise<Lease<SchedulerAnswer>> {
     if (!this.#lease.lost.aborted) return this.#lease;
-    this.#replacing ??= this.#lease
-      .stop()
-      .catch(() => {})
-      .then(() => this.#begin(this.#newLease()))
-      .finally(() => (this.#replacing = undefined));
+    this.#replacing ??= this.#replace().finally(() => (this.#replacing = undefined));
     return this.#replacing;
+  }
+
+  async #replace(): Promise<Lease<SchedulerAnswer>> {
+    await this.#lease.stop().catch(() => {});
+    const lease = this.#newLease();
+    await lease.startUnless(this.stopSignal);
+    this.#begin(lease);
+    return lease;
   }
 
   #loseLease(lease: Lease<SchedulerAnswer>): void {
@@ -181,8 +186,7 @@ export class Scheduler extends Service {
         if (ms > 0) await lane.work.wait(ms);
       } catch (error) {
         if (this.stopSignal.aborted) return;
-        if (asPgfreshError(error).code === 'PGF_LEASE_LOST') this.#lease.lose();
-        else this.#failed('slots', error);
+        if (asPgfreshError(error).code !== 'PGF_LEASE_LOST') this.#failed('slots', error);
         await lane.work.wait(pause);
         pause = Math.min(pause * 2, longestPauseMs);
       }
@@ -232,10 +236,16 @@ export class Scheduler extends Service {
     const lease = await this.#livingLease();
     const request = randomUUID();
     lease.hold(request, 1);
+    this.#asked.add(request);
     let answer: (TakenRun | SkippedSlots)[] = [];
     try {
       answer = await ask({ scheduler: lease.id, request });
+    } catch (error) {
+      // This one: another part may have begun a new one since.
+      if (asPgfreshError(error).code === 'PGF_LEASE_LOST') lease.lose();
+      throw error;
     } finally {
+      this.#asked.delete(request);
       const runs = answer.filter(({ run }) => run !== null);
       if (runs.length === 0) lease.ended(request, 1);
       else lease.hold(request, runs.length);
@@ -255,7 +265,7 @@ export class Scheduler extends Service {
     try {
       const { events } = this.#options;
       const { db, handlers } = lane;
-      if (lease.lost.aborted) run.stop('lost');
+      if (lease.lost.aborted || this.#giveUp.signal.aborted) run.stop('lost');
       const end = await run.do({ guests: this.#guests, db, events, handlers });
       const isOurs = end.recorded || (await this.#record(lane, run, end));
       const ms = performance.now() - since;
@@ -298,7 +308,8 @@ export class Scheduler extends Service {
     for (const run of this.#runs()) if (cancel.includes(run.taken.run)) run.stop('cancelled');
     const { store } = this.#lanes[0]!;
     const held = new Set(this.#runs().map(({ taken }) => taken.run));
-    for (const one of stranded.filter(({ run }) => !held.has(run))) {
+    // The list that was renewed by may be older than what we ask for now.
+    for (const one of stranded.filter(({ run, request }) => !held.has(run) && !this.#asked.has(request))) {
       await store.end(one, lease.id, 'lost', { message: 'its scheduler was never told that it has this run' });
     }
     if (stranded.length > 0) this.#wake();

@@ -244,7 +244,7 @@ export class Worker extends Service {
     events.emit({ type: 'worker.lease_lost', worker: old.id, name: this.#workerName });
     await old.stop().catch(() => {});
     const lease = this.#newLease();
-    await lease.start();
+    await lease.startUnless(this.stopSignal);
     this.#lease = lease;
     await this.#tellServed();
     return lease;

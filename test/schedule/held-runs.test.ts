@@ -76,6 +76,116 @@ it('runs 4: a scheduler that the database does not hear aborts its handlers befo
   proxy.cut();
 });
 
+it('runs 3: a renewal that was on its way for long ends no run whose answer still is', async () => {
+  const scene = await ScheduleScene.open();
+  const { proxy, url } = await Proxy.before(scene.url);
+  onTestFinished(() => proxy.close());
+  const db = openDatabase(scene.url);
+  const query = db.query.bind(db) as (text: Statement, values?: readonly unknown[]) => Promise<object[]>;
+  const taken = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  Object.assign(db, {
+    query: async (text: Statement, values?: readonly unknown[]): Promise<object[]> => {
+      const rows = await query(text, values);
+      if (typeof text === 'string' || text.name !== 'pgfresh.settle_slots' || rows.length === 0) return rows;
+      taken.resolve();
+      await released.promise;
+      return rows;
+    },
+  });
+  let calls = 0;
+  const handlers = { count: (): JobResult => (calls++, good) };
+  await scene.job('each-minute', { kind: 'handler', function_name: 'count' });
+  await scene.scheduler(handlers, { db, url });
+  await scene.idle();
+  const hurry = `select pg_notify('pgfresh_schedule', 'cancel')`;
+  let isHeld = false;
+  proxy.judge = (chunk) => {
+    isHeld ||= chunk.includes('heartbeat_scheduler');
+    return isHeld ? 'hold' : 'pass';
+  };
+  await scene.db.query(hurry);
+  await until(() => isHeld);
+  await scene.advance('1 minute');
+  await taken.promise;
+  await scene.advance('6 seconds');
+  proxy.judge = () => 'pass';
+  proxy.release();
+  // By the second renewal, what the first one asked for was done.
+  for (let renewals = 0; renewals < 2; renewals++) {
+    await scene.db.query(`update pgfresh.scheduler set lease_until = pgfresh.clock() + interval '1 hour'`);
+    await scene.db.query(hurry);
+    await until(() =>
+      scene.value(`(select bool_and(lease_until < pgfresh.clock() + interval '1 hour') from pgfresh.scheduler)`),
+    );
+  }
+  released.resolve();
+  await until(async () => !(await scene.story('each-minute')).some((run) => /running|waiting/.test(run)));
+  expect(await scene.story('each-minute')).toEqual(['12:01 succeeded']);
+  expect(calls).toBe(1);
+});
+
+/** Has the database take the lease of every scheduler, and tell them. */
+async function takeLeases(scene: ScheduleScene): Promise<void> {
+  await scene.db.query(`update pgfresh.scheduler set lease_until = '-infinity'`);
+  await scene.db.query(`select pg_notify('pgfresh_schedule', 'cancel')`);
+}
+
+it('runs 4: who hears late that the old lease is lost does not lose the new one', async () => {
+  const scene = await ScheduleScene.open();
+  const told: string[] = [];
+  scene.events.on('scheduler.started', () => void told.push('started'));
+  scene.events.on('scheduler.lease_lost', () => void told.push('lost'));
+  const db = openDatabase(scene.url);
+  const query = db.query.bind(db) as (text: Statement, values?: readonly unknown[]) => Promise<object[]>;
+  const asked = Promise.withResolvers<void>();
+  const released = Promise.withResolvers<void>();
+  const answered = Promise.withResolvers<void>();
+  let isSlow = false;
+  Object.assign(db, {
+    query: async (text: Statement, values?: readonly unknown[]): Promise<object[]> => {
+      // The question of the part that serves users' jobs.
+      if (!isSlow || typeof text === 'string' || text.name !== 'pgfresh.take_waiting_runs' || values?.[3] !== true)
+        return query(text, values);
+      isSlow = false;
+      asked.resolve();
+      await released.promise;
+      return query(text, values).finally(answered.resolve);
+    },
+  });
+  await scene.scheduler({}, { db, ownJobs: { sweep: () => good } });
+  isSlow = true;
+  await scene.advance('1 second');
+  await asked.promise;
+  await takeLeases(scene);
+  await until(() => told.length === 3);
+  released.resolve();
+  await answered.promise;
+  await scene.job('each-minute');
+  await scene.idle();
+  expect(told).toEqual(['started', 'lost', 'started']);
+});
+
+it('runs 4: a scheduler that stops while it begins a new lease leaves none behind', async () => {
+  const scene = await ScheduleScene.open();
+  const { proxy, url } = await Proxy.before(scene.url);
+  onTestFinished(() => proxy.close());
+  const scheduler = await scene.scheduler({}, { url });
+  let isRegistering = false;
+  proxy.judge = (chunk) => {
+    if (!chunk.includes('register_scheduler')) return 'pass';
+    isRegistering = true;
+    return 'hold';
+  };
+  await takeLeases(scene);
+  await until(() => isRegistering);
+  await scheduler.stop();
+  proxy.release();
+  const living = `(select count(*)::int from pg_stat_activity where datname = current_database() and application_name = 'pgfresh lease')`;
+  await until(async () => (await scene.value(living)) === 0);
+  expect(await scene.value(`(select count(*)::int from pgfresh.scheduler where lease_until > '-infinity')`)).toBe(0);
+});
+
 it('runs 7: long runs of users leave pgfresh the places for its own jobs', async () => {
   const scene = await ScheduleScene.open();
   const hang = (): Promise<JobResult> => new Promise(() => {});
