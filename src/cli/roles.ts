@@ -64,6 +64,7 @@ const roles = {
       handlers: new Map(jobs.flatMap(({ name, handler }) => (handler ? [[name, handler]] : []))),
       ownJobs: { sweep: sweepJob({ db, events, limits: limitsOf(settings) }) },
       concurrency: settings.schedulerConcurrency,
+      statementTimeoutMs: settings.statementTimeout,
       drainMs: settings.drainTimeout,
       workerName: settings.workerName,
     }),

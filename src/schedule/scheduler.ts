@@ -27,6 +27,8 @@ export interface SchedulerOptions {
   readonly ownJobs?: BroughtWork | undefined;
   /** Runs of users' jobs at the same time, and by that connections for them. */
   readonly concurrency: number;
+  /** How long a statement of a handler may take, as for those of `db`. */
+  readonly statementTimeoutMs?: number | undefined;
   readonly drainMs: number;
   /** Its name in the runs of jobs; host and process id if it is left out. */
   readonly workerName?: string | undefined;
@@ -77,9 +79,15 @@ export class Scheduler extends Service {
 
   constructor(options: SchedulerOptions) {
     super();
-    const { db, url, listenUrl, events, concurrency, handlers, ownJobs } = options;
+    const { db, url, listenUrl, events, concurrency, handlers, ownJobs, statementTimeoutMs = 30_000 } = options;
     this.#options = options;
-    this.#handlersDb = new Database({ url, events, applicationName: 'pgfresh handlers', poolSize: concurrency });
+    this.#handlersDb = new Database({
+      url,
+      events,
+      applicationName: 'pgfresh handlers',
+      poolSize: concurrency,
+      statementTimeoutMs,
+    });
     this.#guests = new Database({
       url,
       events,
