@@ -50,7 +50,7 @@ begin
   end loop;
 end $$;`;
 
-const handlers = ['counts', 'naps', 'counts', 'naps', 'throwsNul', 'leavesOpen', 'hangs', 'logs', 'floods', 'emoji'];
+const handlers = ['counts', 'naps', 'counts', 'dawdles', 'throwsNul', 'leavesOpen', 'hangs', 'logs', 'floods', 'emoji'];
 const good = ['works', 'dozes', 'works', 'dozes', 'works', 'dozes', 'works'];
 const functions = [...good, ...good, 'raises', 'raises', 'sleeps', 'sleeps', 'swallows', 'loops'];
 
@@ -63,7 +63,7 @@ export const registration = {
       case when n % 3 = 0 then '* * * * *' end,
       case when n % 3 > 0 then make_interval(secs => case when w.is_good then 4 else 15 end) end,
       case when n % 3 > 0 then make_interval(secs => case when w.is_good then 9 else 40 end) end,
-      jsonb_build_object('n', n), make_interval(secs => 1 + n % 2), n % 3, '1 s',
+      jsonb_build_object('n', n), make_interval(secs => case w.work when 'dawdles' then 25 else 1 + n % 2 end), n % 3, '1 s',
       case n / 2 % 2 when 0 then 'skip' else 'queue' end, (array['once', 'skip', 'all'])[1 + n / 2 % 3]
     from generate_series(1, $1::int) as n cross join lateral (
       select work, work in ('counts', 'naps', 'works', 'dozes') as is_good

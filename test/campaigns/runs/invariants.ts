@@ -56,12 +56,16 @@ const handlersAlone: Invariant = {
 
 const handlersInTime: Invariant = {
   name: 'limits: handlers are told to stop',
-  async look({ spans, journal, stall, processes }) {
+  async look(world) {
+    const { spans, journal, stall, processes } = world;
+    const jobs = await world.query<{ name: string; ms: number }>(
+      'select name, 1000 * extract(epoch from timeout)::float8 as ms from pgfresh.scheduled_jobs',
+    );
+    const limits = new Map(jobs.map(({ name, ms }) => [name, ms]));
     for (const { job, process, from, to } of spans) {
       if (processes.some(({ name, exitedAt }) => name === process && exitedAt !== undefined)) continue;
-      // The longest limit that an edit sets.
       const ms = (to ?? Date.now()) - from;
-      if (ms > 3_000 + lateMs + stall.recent)
+      if (ms > limits.get(job)! + lateMs + stall.recent)
         journal.violated(this.name, { job }, `a handler of ${job} in ${process} ran for ${ms} ms`);
     }
   },

@@ -76,7 +76,7 @@ export const operations: readonly Operation[] = [
     run: (world) =>
       disturb(world, 'partition', async (seat) => {
         seat.isCutOff = true;
-        await wait(500 + world.random() * 18_000);
+        await wait(500 + world.random() * 25_000);
         seat.isCutOff = false;
         if (world.random() < 0.5) seat.proxy.release();
         else seat.proxy.cut();

@@ -21,6 +21,11 @@ const work: Record<string, JobHandler> = {
     await wait(100);
     return good;
   },
+  // Longer than a lease: whoever loses it meanwhile must stop this before another process takes it over.
+  dawdles: async ({ signal }) => {
+    await wait(20_000, undefined, { signal });
+    return good;
+  },
   throwsNul: () => {
     throw new Error('a zero \0 in it');
   },
