@@ -46,24 +46,30 @@ const queue = new Queue();
 
 type Ended = EventOf<'refresh.ended'>;
 
-/** Enqueues one key of types for the worker, in one moment, and tells what it made of each. */
+/** Enqueues one key of types for the worker, in one moment, and tells what it made of each, and what that cost in all. */
 async function refresh(types: readonly OpenType[], key: string): Promise<Map<OpenType, Ended>> {
   const all = Promise.withResolvers<void>();
   const ended = new Map<OpenType, Ended>();
   const unsubscribe = events.on('refresh.ended', (event) => {
     const type = types.find(({ name }) => name === event.dataType);
-    // What is tried again at once has ended before.
-    if (event.key === key && type && !ended.has(type)) ended.set(type, event);
+    if (event.key !== key || !type) return;
+    const first = ended.get(type);
+    // What was tried again at once has ended before, and cost more.
+    if (!first) ended.set(type, event);
+    else ended.set(type, { ...first, calls: first.calls + event.calls, bytes: first.bytes + event.bytes });
     if (ended.size === types.length) all.resolve();
   });
   await db.transact('enqueue', async (tx) => {
     for (const { name } of types) await queue.enqueueMany(tx, name, [key]);
   });
   await all.promise;
-  unsubscribe();
   // A failure may be tried again, and may pause the source; both would be in the way of the next one.
+  await db.query(`select pgfresh.pause_source('market')`);
+  const running = `select count(*)::int as count from pgfresh.job where state = 'x'`;
+  while ((await db.query<{ count: number }>(running))[0]!.count > 0);
   for (const { name } of types) await db.query('select pgfresh.cancel_queue_jobs(p_data_type => $1::text)', [name]);
   await db.query(`select pgfresh.resume_source('market')`);
+  unsubscribe();
   return ended;
 }
 
