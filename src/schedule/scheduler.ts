@@ -273,7 +273,8 @@ export class Scheduler extends Service {
     try {
       const { events } = this.#options;
       const { db, handlers } = lane;
-      if (lease.lost.aborted || this.#giveUp.signal.aborted) run.stop('lost');
+      // A process that stops begins nothing: what it was still given has its next attempt elsewhere.
+      if (lease.lost.aborted || this.stopSignal.aborted) run.stop('lost');
       const end = await run.do({ guests: this.#guests, db, events, handlers });
       const isOurs = end.recorded || (await this.#record(lane, run, end));
       const ms = performance.now() - since;
