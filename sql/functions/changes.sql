@@ -328,7 +328,7 @@ begin
     )
   ) then
     perform set_config('synchronous_commit', 'off', true);
-    -- One that an open transaction deletes or renames has its turn in a later call: nobody waits for that transaction.
+    -- One that an open transaction deletes or renames has its turn in a later call: no one waits for that transaction.
     insert into pgfresh.watched_type as w (type_id, watched_until, since)
     select r.type_id, v_now + interval '30 seconds', v_now
     from (

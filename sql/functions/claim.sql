@@ -260,7 +260,7 @@ begin
       where l.type_id = any (v_types);
     end if;
     v_count := cardinality(v_ready);
-    -- Of one lane, nobody has a share.
+    -- Of one lane, no one has a share.
     v_shares := v_count > 1 and (v_now - interval '10 seconds' > any (v_since)) is true;
     if v_ready[1] = v_ready[v_count] and v_lanes[1] & 96 = v_lanes[v_count] & 96 and not v_shares and v_floors = 0 then
       -- Lanes of one data type that differ in their band only: the order of the index is the order of the claim.

@@ -235,7 +235,7 @@ begin
   end if;
 
   if cardinality(v_lanes) = 1 and not v_metered and not v_source.one_key_at_a_time then
-    -- Of one lane, nobody has a share, and all are as good.
+    -- Of one lane, no one has a share, and all are as good.
     v_picked := array(
       select p
       from generate_series(1, least(

@@ -148,7 +148,7 @@ begin
     due_at = case when due_at = 'infinity' and slot is null then coalesce(v_slot, due_at) else due_at end
   where job_id = p_run.job_id;
   -- One that is queued is let go, unless another one runs or waits for its next attempt; the next attempt of a backfill
-  -- keeps nobody else waiting.
+  -- keeps no one else waiting.
   if (select a.id from pgfresh.active_run(p_run.job_id) as a) is null then
     update pgfresh.scheduled_job_runs as r
     set state = 'waiting', run_at = greatest(

@@ -66,7 +66,7 @@ begin
         for update skip locked
       ) as p
     ), entries as materialized (
-      -- Nearly always nobody has locked any of them, and all of what was read goes.
+      -- Nearly always no one has locked any of them, and all of what was read goes.
       select case
         when (select count(*) from locked) = v_read.count then v_read.entries
         else array(

@@ -6,7 +6,7 @@ import type { JobHandler } from '../config/index.ts';
 import { Database, failureOf, Listener, type Failure } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
-import { Service, Wake } from '../lifecycle/index.ts';
+import { Service, Wake, within } from '../lifecycle/index.ts';
 import { Lease } from '../process/index.ts';
 import { ownHandlers, type BroughtWork } from './own-jobs.ts';
 import { Run, type RunEnd } from './run.ts';
@@ -365,13 +365,6 @@ function shuffle(plans: SlotPlan[]): void {
     const other = Math.floor(Math.random() * (last + 1));
     [plans[last], plans[other]] = [plans[other]!, plans[last]!];
   }
-}
-
-async function within(ms: number, work: Promise<unknown> | undefined): Promise<void> {
-  const patience = new AbortController();
-  const tired = wait(ms, undefined, { signal: patience.signal }).catch(() => {});
-  await Promise.race([work?.catch(() => {}), tired]);
-  patience.abort();
 }
 
 const passing: ReadonlySet<Failure> = new Set([

@@ -2,7 +2,7 @@ import { lookup, Resolver } from 'node:dns/promises';
 import type { LookupAddress, RecordWithTtl } from 'node:dns';
 import { readFile } from 'node:fs/promises';
 import { performance } from 'node:perf_hooks';
-import { setTimeout as wait } from 'node:timers/promises';
+import { within } from '../lifecycle/index.ts';
 import { Failure } from './failure.ts';
 
 interface NamesOptions {
@@ -99,13 +99,4 @@ function foundBy({ address, ttl }: RecordWithTtl, place: number): Found {
 function isAnswer(error: unknown): boolean {
   const { code } = error as NodeJS.ErrnoException;
   return code === 'ENOTFOUND' || code === 'ENODATA';
-}
-
-/** What the promise gives, if it does so in time and does not fail. */
-async function within<T>(ms: number, promise: Promise<T>): Promise<T | undefined> {
-  const patience = new AbortController();
-  const tired = wait(ms, undefined, { signal: patience.signal }).catch(() => undefined);
-  const result = await Promise.race([promise.catch(() => undefined), tired]);
-  patience.abort();
-  return result;
 }

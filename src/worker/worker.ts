@@ -5,7 +5,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { Listener, type Database } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
-import { failpoint, Service, Wake } from '../lifecycle/index.ts';
+import { failpoint, Service, Wake, within } from '../lifecycle/index.ts';
 import { Lease } from '../process/index.ts';
 import { Queue, workerLease, type ClaimedJob } from '../queue/index.ts';
 import {
@@ -441,11 +441,4 @@ function endedEvent(type: RefreshType, { job, outcome, cost, commitMs, error }: 
   const { name: dataType, source } = type;
   const ok = outcomes[outcome].verdict === 'complete';
   return { type: 'refresh.ended', dataType, key: job.key, source, outcome, ok, ...cost, commitMs, error };
-}
-
-async function within(ms: number, work: Promise<unknown> | undefined): Promise<void> {
-  const patience = new AbortController();
-  const tired = wait(ms, undefined, { signal: patience.signal }).catch(() => {});
-  await Promise.race([work?.catch(() => {}), tired]);
-  patience.abort();
 }
