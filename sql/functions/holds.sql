@@ -122,6 +122,10 @@ begin
       limit p_limit - v_count
     ) as d;
     if v_entries is null then
+      -- Locked before the entries are counted: a transaction that adds one, and has not ended, has it locked.
+      continue when not exists (
+        select from pgfresh.hold as h where h.type_id = v_hold.type_id and h.until = v_hold.until
+        for update skip locked);
       delete from pgfresh.hold as h
       where h.type_id = v_hold.type_id and h.until = v_hold.until
         and not exists (

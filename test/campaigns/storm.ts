@@ -3,6 +3,7 @@ import { listings } from '../../examples/market/provider/listings.ts';
 import { Provider } from '../../examples/market/provider/provider.ts';
 import { Database } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
+import { Planner } from '../../src/planner/index.ts';
 import { syncRegistry } from '../../src/registry/index.ts';
 import { PlainClient } from '../harness/plain-client.ts';
 import { Program } from '../harness/program.ts';
@@ -44,6 +45,7 @@ class StormScene {
   readonly #provider: Provider;
   readonly #address: string;
   readonly #programs: Program[] = [];
+  readonly #planner: Planner;
   #clients: Client[] = [];
 
   private constructor(url: string, db: Database, provider: Provider, address: string) {
@@ -51,6 +53,7 @@ class StormScene {
     this.#db = db;
     this.#provider = provider;
     this.#address = address;
+    this.#planner = new Planner({ db, events: new Events(), tickMs: 1_000 });
   }
 
   static async open(url: string): Promise<StormScene> {
@@ -65,11 +68,13 @@ class StormScene {
   async close(): Promise<void> {
     for (const client of this.#clients) client.cut();
     await Promise.all(this.#programs.map((program) => program.kill()));
+    await this.#planner.stop();
     await this.#db.close();
     await this.#provider.stop();
   }
 
   async run(count: number, progress: (done: number) => void): Promise<Record<string, number>> {
+    await this.#planner.start();
     await this.#start('../worker/worker-process.ts', this.#address);
     const options = JSON.stringify({ limits });
     const [first, second] = await Promise.all([1, 2].map(() => this.#start('../gateway/gateway-process.ts', options)));
@@ -122,9 +127,21 @@ class StormScene {
       const truth = new Map(rows.map(({ symbol, price }) => [symbol, price]));
       const late = this.#clients.find((client) => !client.sees(truth));
       if (!late) return;
-      if (performance.now() > deadline) throw new Error(`after ${patienceMs} ms a client sees ${late.describe(truth)}`);
+      if (performance.now() > deadline)
+        throw new Error(
+          `after ${patienceMs} ms a client sees ${late.describe(truth)}; ${await this.#why(late.missing(truth))}`,
+        );
       await wait(20);
     }
+  }
+
+  /** What the engine says about these pairs. */
+  async #why(keys: readonly string[]): Promise<string> {
+    const explained = await this.#db.query<{ said: string }>(
+      `select pgfresh.explain_pair('item', k)::text as said from unnest($1::text[]) k`,
+      [keys],
+    );
+    return explained.map(({ said }) => said).join('; ');
   }
 
   /** How often the provider was asked for each symbol. */
@@ -182,7 +199,11 @@ class Client {
   }
 
   sees(truth: ReadonlyMap<string, number>): boolean {
-    return this.#keys.every((key) => truth.has(key) && this.#known.get(key)?.price === truth.get(key));
+    return this.missing(truth).length === 0;
+  }
+
+  missing(truth: ReadonlyMap<string, number>): string[] {
+    return this.#keys.filter((key) => !truth.has(key) || this.#known.get(key)?.price !== truth.get(key));
   }
 
   describe(truth: ReadonlyMap<string, number>): string {

@@ -75,6 +75,21 @@ describe.each(obstacles)('%s', (_name, begin, end) => {
   });
 });
 
+it('truth 4: what is held by a transaction that is still open is not forgotten when the obstacle ends', async () => {
+  await db.query(`select pgfresh.pause_source('market', pgfresh.clock() + interval '5 minutes')`);
+  await scene.look('price', ['k00']);
+  await scene.tick();
+  await db.transact('subscribe', async (tx) => {
+    await tx.query(`select pgfresh.upsert_active_subscription('u2', 'k01', 'price')`);
+    await db.query(`select pgfresh.resume_source('market')`);
+    // Nothing else is held any more, and the tick waits for no subscriber.
+    expect(await scene.tick()).toMatchObject({ queued: 1 });
+    expect(await scene.tick()).not.toMatchObject({ queued: 1 });
+  });
+  await scene.tick();
+  expect(await scene.open()).toEqual(['price k00 1', 'price k01 1']);
+});
+
 it('truth 4: what an obstacle held goes on tick by tick, as much as each takes', async () => {
   await db.query(`select pgfresh.pause_source('market')`);
   await scene.look('price', keys);
