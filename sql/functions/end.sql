@@ -190,6 +190,7 @@ begin
       hint = 'Run the transaction again, and put back what fence_jobs calls outdated.';
   end if;
   -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
+  -- A pair that failed without them does not sit out its time either, once: what fails again has another cause.
   if v_needed then
     with recursive dependent (type_id) as (
       select type_id from pgfresh.type_dependency where needs_id = v_type_low
@@ -197,7 +198,8 @@ begin
       select d.type_id from dependent as n join pgfresh.type_dependency as d on d.needs_id = n.type_id
     ), woken as (
       update pgfresh.pairs as p
-      set due_at = v_now
+      set due_at = v_now,
+        next_ask_at = case when p.outcome = 'dependency' and p.fails = 1 then null else p.next_ask_at end
       from (
         select w.type_id, w.key
         from dependent as d

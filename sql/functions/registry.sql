@@ -85,6 +85,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_now timestamptz := pgfresh.clock();
   v_resolution pgfresh.type_resolution := pgfresh.resolve_type(new, true);
   v_unknown text;
 begin
@@ -113,10 +114,23 @@ begin
   from unnest(new.depends_on) as name
   join pgfresh.data_type_registry as r on r.data_type = name;
   -- Those that name it, though it was deleted or had another name for a while.
-  insert into pgfresh.type_dependency (type_id, needs_id)
-  select r.type_id, new.type_id
-  from pgfresh.data_type_registry as r
-  where new.data_type = any (r.depends_on) and r.type_id <> new.type_id
+  with returned as (
+    insert into pgfresh.type_dependency (type_id, needs_id)
+    select r.type_id, new.type_id
+    from pgfresh.data_type_registry as r
+    where new.data_type = any (r.depends_on) and r.type_id <> new.type_id
+    on conflict do nothing
+    returning type_id
+  ), released as (
+    -- Their pairs that failed without it.
+    update pgfresh.pairs as p
+    set next_ask_at = null, due_at = case when p.demanded then v_now else p.due_at end
+    from returned as d
+    where p.type_id = d.type_id and p.outcome = 'dependency' and p.job_id is null
+    returning p.type_id, p.key, p.demanded
+  )
+  insert into pgfresh.due (due_at, type_id, key)
+  select v_now, r.type_id, r.key from released as r where r.demanded
   on conflict do nothing;
   if exists (
     with recursive needed (type_id) as (

@@ -73,6 +73,38 @@ test('sound 9: a prerequisite that is gone when its dependant is written is fetc
   expect((await scene.open()).toSorted()).toEqual(['profile A 1', 'quote A 1']);
 });
 
+test('sound 9: a pair that failed for good without its prerequisite is asked for again when that is there, once', async () => {
+  const scene = await PlannerScene.open();
+  await scene.type('profile');
+  await scene.type('quote', { columns: { depends_on: `'{profile}'` } });
+  await scene.rows('profile', ['A']);
+  await scene.look('quote', ['A']);
+  await scene.tick();
+  const failWithout = async (): Promise<void> => {
+    const [job] = await scene.queue.claim();
+    await scene.db.query(
+      `select pgfresh.fail_jobs(jsonb_build_array(jsonb_build_object(
+         'id', $1::bigint, 'attempt', $2::int, 'outcome', 'dependency', 'permanent', true)))`,
+      [job!.id, job!.attempt],
+    );
+  };
+  await scene.db.query('delete from profile');
+  await failWithout();
+  expect(await scene.open()).toEqual(['profile A 1']);
+  const fetched = async (): Promise<void> => {
+    await scene.rows('profile', ['A']);
+    await scene.queue.complete(await scene.queue.claim());
+    await scene.tick();
+  };
+  await fetched();
+  expect(await scene.open()).toEqual(['quote A 1']);
+  // It fails again although its prerequisite is there: something else is wrong with it.
+  await failWithout();
+  await scene.queue.value(`pgfresh.queue_refreshes('profile', '{A}')`);
+  await fetched();
+  expect(await scene.open()).toEqual([]);
+});
+
 test('a chain of three, all viewed and due in one tick, gets one job for its first link, and the others wait a second', async () => {
   const scene = await PlannerScene.open();
   await scene.type('company');

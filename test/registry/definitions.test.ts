@@ -294,6 +294,26 @@ describe('a data type that is deleted', () => {
     await scene.tick();
     expect(await scene.open()).toEqual(['profile A 1']);
   });
+
+  it('sound 9: what failed while its prerequisite was gone is planned when that is added again', async () => {
+    const scene = await PlannerScene.open();
+    await scene.type('profile');
+    await scene.type('quote', { columns: { depends_on: `'{profile}'` } });
+    await scene.rows('profile', ['A']);
+    await scene.look('quote', ['A']);
+    await scene.tick();
+    const [job] = await scene.queue.claim();
+    await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'profile'`);
+    await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'no profile', null, true, 1, 'dependency')`, [
+      job!.id,
+    ]);
+    await scene.db.query('delete from profile');
+    await scene.tick();
+    expect(await scene.open()).toEqual([]);
+    await scene.type('profile');
+    await scene.tick();
+    expect(await scene.open()).toEqual(['profile A 1']);
+  });
 });
 
 describe('a data type whose rules change', () => {
