@@ -31,11 +31,13 @@ export class Pair {
   }
 
   get fresh(): Fresh {
-    return (this.meant ?? this).#fresh;
+    const pair = this.meant ?? this;
+    return pair.#fresh;
   }
 
   get viewers(): number | undefined {
-    return (this.meant ?? this).#viewers;
+    const pair = this.meant ?? this;
+    return pair.#viewers;
   }
 
   /** Takes a newer state. One that is older came late, by way of another tab. */
