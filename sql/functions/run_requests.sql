@@ -104,6 +104,8 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  -- The job before its cursor, as everyone takes them: a new run refers to the job.
+  perform from pgfresh.scheduled_jobs where id = p_job.id for key share;
   perform from pgfresh.job_cursor where job_id = p_job.id for update;
   if not found then
     perform pgfresh.refuse('PGF_JOB_UNKNOWN',
@@ -174,6 +176,10 @@ end
 $$;
 comment on function pgfresh.start_requested_run(text, jsonb, text) is 'Does what trigger_scheduled_job was asked for.';
 
+/*
+  A queued run is let go by whoever holds the cursor of its job, so here too the cursor comes first. Whoever ends or
+  begins a run has the run before the cursor: while this one holds the cursor it waits for no run.
+*/
 create or replace function pgfresh.cancel_requested_run(p_run_id bigint, p_by text) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -181,16 +187,33 @@ as $$
 declare
   v_run pgfresh.scheduled_job_runs;
   v_job pgfresh.scheduled_jobs;
+  v_is_held boolean := false;
 begin
   perform pgfresh.require_primary();
-  -- Not the lock that a run under way would keep us waiting for.
-  select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id for no key update;
+  select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id;
   select * into v_job from pgfresh.scheduled_jobs where id = v_run.job_id;
   if v_run.state in ('queued', 'waiting') then
+    begin
+      perform pgfresh.hold_job(v_job);
+      select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id for no key update nowait;
+      v_is_held := true;
+    exception when lock_not_available then
+      -- It begins this moment. What was held is not held any more.
+      null;
+    end;
+  end if;
+  if not v_is_held then
+    -- Not the lock that a run under way would keep us waiting for.
+    select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id for no key update;
+  end if;
+  if v_run.state in ('queued', 'waiting') and v_is_held then
     v_run.cancel_asked := true;
     perform pgfresh.close_run(v_run, 'cancelled', format('cancelled by %s', p_by), null);
     return jsonb_build_object('success', true, 'run_id', p_run_id, 'job_name', v_job.name,
       'state', 'cancelled', 'message', 'it had not begun');
+  elsif v_run.state in ('queued', 'waiting') then
+    return jsonb_build_object('success', false, 'run_id', p_run_id, 'job_name', v_job.name,
+      'state', v_run.state, 'message', 'a scheduler was about to begin it and put it off; cancel it again');
   elsif v_run.state = 'running' then
     update pgfresh.scheduled_job_runs set cancel_asked = true where id = p_run_id;
     perform pg_notify('pgfresh_schedule', 'cancel');

@@ -336,10 +336,11 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_before timestamptz;
+  v_now timestamptz := pgfresh.clock();
   v_job int;
   v_last int;
   v_jobs int := 0;
+  v_runs bigint[];
   v_count int;
   v_slot timestamptz;
   v_deleted int := 0;
@@ -347,23 +348,31 @@ begin
   perform pgfresh.require_range('p_keep in seconds', extract(epoch from p_keep), 60, 315360000);
   perform pgfresh.require_range('p_keep_runs', p_keep_runs, 1, 1000000);
   perform pgfresh.require_range('p_jobs', p_jobs, 1, 10000);
-  v_before := pgfresh.clock() - p_keep;
   select pruned_job into v_last from pgfresh.schedule_state for update skip locked;
   if not found then
     return jsonb_build_object('skipped', 'locked');
   end if;
   for v_job in select id from pgfresh.scheduled_jobs where id > v_last order by id limit p_jobs loop
+    v_jobs := v_jobs + 1;
+    v_last := v_job;
     -- The oldest of the job, and not many at a time: what is left has its turn in the next round.
+    v_runs := array(
+      select o.id
+      from (select id, completed_at from pgfresh.scheduled_job_runs where job_id = v_job order by id limit 1000) as o
+      where o.completed_at < v_now - p_keep
+        or (o.completed_at is not null and o.id <= (
+          select id from pgfresh.scheduled_job_runs where job_id = v_job order by id desc offset p_keep_runs limit 1
+        ))
+    );
+    continue when v_runs = '{}';
+    -- Whoever settles slots has the cursor before the runs. It is not waited for: that may be someone who waits for the
+    -- cursor of another job that was pruned just now.
+    perform from pgfresh.job_cursor where job_id = v_job for update skip locked;
+    continue when not found;
     with gone as (
+      -- Unless more slots that were skipped went into it meanwhile.
       delete from pgfresh.scheduled_job_runs
-      where id in (
-        select o.id
-        from (select id, completed_at from pgfresh.scheduled_job_runs where job_id = v_job order by id limit 1000) as o
-        where o.completed_at < v_before
-          or (o.completed_at is not null and o.id <= (
-            select id from pgfresh.scheduled_job_runs where job_id = v_job order by id desc offset p_keep_runs limit 1
-          ))
-      )
+      where id = any (v_runs) and completed_at <= v_now
       returning triggered_by, scheduled_for, scheduled_to
     )
     select count(*), max(coalesce(scheduled_to, scheduled_for)) filter (where triggered_by <> 'manual')
@@ -373,8 +382,6 @@ begin
       update pgfresh.job_cursor set forgotten_until = greatest(forgotten_until, v_slot) where job_id = v_job;
     end if;
     v_deleted := v_deleted + v_count;
-    v_jobs := v_jobs + 1;
-    v_last := v_job;
   end loop;
   update pgfresh.schedule_state set pruned_job = case when v_jobs < p_jobs then 0 else v_last end;
   return jsonb_build_object('jobs', v_jobs, 'deleted', v_deleted, 'done', v_jobs < p_jobs);

@@ -1,6 +1,7 @@
-import { beforeEach, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { planSlots } from '../../src/schedule/slot-plan.ts';
-import type { TakenRun } from '../../src/schedule/slot-store.ts';
+import { SlotStore, type TakenRun } from '../../src/schedule/slot-store.ts';
+import { blocked } from '../harness/blocked.ts';
 import { PlayedScheduler, ScheduleScene } from './scene.ts';
 
 let scene: ScheduleScene;
@@ -130,4 +131,61 @@ it('runs 6: resuming a job whose pause is over leaves the slots since then misse
   await answer(`pgfresh.resume_scheduled_job('a')`);
   await settle(1);
   expect(await scene.story('a')).toEqual(['12:01-12:02 2 paused', '12:03-12:04 2 missed', '12:05 running']);
+});
+
+describe('no deadlock', () => {
+  it('runs 6: of cancelling a queued run just as the running one ends', async () => {
+    await dueJob(3, { catch_up: 'all' });
+    const [running] = await settle(1);
+    const [, queued] = await scene.runs('a');
+    let ending: Promise<boolean>;
+    let cancelling: Promise<unknown>;
+    await scene.db.transact('hold both', async (tx) => {
+      await tx.query('select from pgfresh.job_cursor for update');
+      ending = here.end(running!, here.scheduler, 'succeeded', none);
+      await blocked(scene.db);
+      cancelling = answer(`pgfresh.cancel_scheduled_run(${queued!.id})`);
+      await blocked(scene.db, 2);
+    });
+    const ends = await Promise.all([ending!, cancelling!]);
+    expect(ends).toMatchObject([true, { success: true, state: 'cancelled' }]);
+    expect(await scene.story('a')).toEqual(['12:01 catchup succeeded', '12:02 cancelled', '12:03 waiting']);
+  });
+
+  it('runs 6: of cancelling a run that begins this moment, which is told to stop', async () => {
+    await dueJob(0);
+    const { run_id: run } = await answer(`pgfresh.trigger_scheduled_job('a')`);
+    let cancelling: Promise<unknown>;
+    await scene.db.transact('begin it', async (tx) => {
+      const store = new SlotStore(tx, { handlers: [], functions: true });
+      expect(await store.takeWaiting(here, 1)).toMatchObject([{ run }]);
+      cancelling = answer(`pgfresh.cancel_scheduled_run(${String(run)})`);
+      await blocked(scene.db);
+      // As one that is not begun after all does.
+      await tx.query('select from pgfresh.job_cursor for update');
+    });
+    expect(await cancelling!).toMatchObject({ success: true, state: 'cancelling' });
+  });
+
+  it('runs 6: of forgetting runs and settling slots of the same job', async () => {
+    const jobs = [await scene.job('a'), await scene.job('b')];
+    await settle(0);
+    for (const name of ['a', 'b']) await answer(`pgfresh.pause_scheduled_job('${name}', 'why')`);
+    await scene.advance('3 minutes');
+    await settle(0);
+    await scene.advance('5 minutes');
+    await scene.db.query('update pgfresh.schedule_state set pruned_job = $1::int', [jobs[0]]);
+    let settling: Promise<unknown>;
+    let forgetting: Promise<unknown>;
+    await scene.db.transact('hold the first', async (tx) => {
+      await tx.query('select from pgfresh.scheduled_job_runs where job_id = $1::int for update', [jobs[0]]);
+      settling = settle(0);
+      await blocked(scene.db);
+      forgetting = answer(`pgfresh.prune_scheduled_runs('1 minute')`);
+      await Promise.race([blocked(scene.db, 2), forgetting]);
+    });
+    expect(await Promise.all([settling!, forgetting!])).toEqual([[], { jobs: 1, deleted: 0, done: true }]);
+    // The row of the second goes on, and is not forgotten with what was added to it this moment.
+    expect(await scene.runs('b')).toMatchObject([{ state: 'skipped', count: 8 }]);
+  });
 });
