@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import {
   appendFile,
   chmod,
+  cp,
   mkdir,
   readdir,
   readFile,
@@ -604,6 +605,37 @@ describe('the binaries', () => {
     expect(await answerOf(moved)).toBe(1);
     expect(await answerOf(old)).toBe(2);
   });
+
+  test.runIf(isRoot)(
+    'runs 10: a copy of a project neither ends the server of the first one nor takes its cluster',
+    async () => {
+      const parent = await scene.folder();
+      await chmod(parent, 0o700);
+      const [first, copy] = ['first', 'copy'].map((name) => join(parent, name)) as [string, string];
+      const homes = new Set<string>();
+      onTestFinished(async () => {
+        for (const home of homes) await rm(home, { recursive: true, force: true });
+      });
+      const start = async (dataDir: string): Promise<EmbeddedServer> => {
+        const server = embed(dataDir);
+        await server.start();
+        homes.add(join(await realpath(join(dataDir, 'postgres')), '..'));
+        return server;
+      };
+      await (await start(first)).stop();
+      await cp(first, copy, { recursive: true, verbatimSymlinks: true });
+      const running = await start(first);
+      await query(running.url, 'create table kept as select 1 as answer');
+      await expect(start(copy)).rejects.toMatchObject({ code: 'PGF_EMBEDDED_IN_USE', values: { pid: process.pid } });
+      expect(await answer(running.url)).toBe(1);
+      // Not every way to copy takes links along.
+      await rm(join(copy, 'postgres'));
+      const other = await start(copy);
+      await expect(answer(other.url)).rejects.toThrow('"kept" does not exist');
+      await running.stop();
+      expect(await answer((await start(first)).url)).toBe(1);
+    },
+  );
 
   test('runs 11: the log of the server is kept within bounds while it runs', async () => {
     const dataDir = await scene.copyOf(finished);

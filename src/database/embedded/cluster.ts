@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { chown, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PgfreshError } from '../../errors/index.ts';
 import { type Account, canEnter } from './account.ts';
 import { type DataFolder, failed, ignoreMissing } from './folder.ts';
 import { runInitdb } from './initdb.ts';
-import { makeSystemFolder, type Runtime, systemFolder } from './runtime.ts';
+import { clusters, makeSystemFolder, type Runtime } from './runtime.ts';
 
 /** The one role and the one database that we make. */
 export const databaseName = 'pgfresh';
@@ -66,8 +67,8 @@ function initdbOptions(cluster: string, passwordFile: string): string[] {
 /** The data folder itself, or a place of root's if the server's account cannot get there. */
 async function clusterHome(folder: DataFolder, account: Account | undefined): Promise<string> {
   if (account === undefined || (await canEnter(folder.root, account))) return folder.root;
-  await makeSystemFolder(join(systemFolder, 'data'));
-  const home = await makeSystemFolder(join(systemFolder, 'data', await idOf(folder)));
+  await makeSystemFolder(clusters);
+  const home = await makeSystemFolder(join(clusters, await idOf(folder)));
   // For whoever wonders later whether this can go.
   await writeFile(join(home, 'belongs-to.txt'), `${folder.root}\n`);
   return home;
@@ -76,7 +77,9 @@ async function clusterHome(folder: DataFolder, account: Account | undefined): Pr
 /** A name for what belongs to this folder elsewhere. It is kept in the folder, which may be moved. */
 async function idOf({ id }: DataFolder): Promise<string> {
   const known = (await readFile(id, 'utf8').catch(ignoreMissing))?.trim();
-  if (known !== undefined && /^[0-9a-f]{12}$/.test(known)) return known;
+  // A folder that was copied has the same id: where there is a cluster already, it is that of the other one.
+  if (known !== undefined && /^[0-9a-f]{12}$/.test(known) && !existsSync(join(clusters, known, 'postgres')))
+    return known;
   const made = randomBytes(6).toString('hex');
   await writeFile(id, `${made}\n`, { mode: 0o600, flush: true });
   return made;
@@ -85,8 +88,6 @@ async function idOf({ id }: DataFolder): Promise<string> {
 async function moveIn(unfinished: string, home: string, folder: DataFolder): Promise<void> {
   const place = join(home, 'postgres');
   if (home === folder.root) return rename(unfinished, place);
-  // A folder that was copied has the same id, so this may be the cluster of the other one: it is not ours to destroy.
-  await rename(place, join(home, `postgres.before.${randomBytes(4).toString('hex')}`)).catch(() => {});
   await rename(unfinished, place);
   await rm(folder.cluster, { force: true });
   await symlink(place, folder.cluster);

@@ -1,12 +1,14 @@
 import { realpath } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { PgfreshError, problemOf } from '../../errors/index.ts';
 import type { Events } from '../../events/index.ts';
 import { serverAccount } from './account.ts';
 import type { Binaries } from './binaries.ts';
 import { createCluster } from './cluster.ts';
-import { clusterVersion, type DataFolder, failed, passwordOf } from './folder.ts';
+import { clusterVersion, type DataFolder, dataFolder, failed, passwordOf } from './folder.ts';
 import { endLeftovers } from './leftovers.ts';
-import { prepareRuntime, type Runtime } from './runtime.ts';
+import { FolderLock } from './lock.ts';
+import { clusters, prepareRuntime, type Runtime } from './runtime.ts';
 
 /** Everything that a postmaster needs, found or made. */
 export interface Prepared {
@@ -15,6 +17,8 @@ export interface Prepared {
   readonly cluster: string;
   readonly password: string;
   readonly fresh: boolean;
+  /** The use of a cluster that lies elsewhere: a copy of our folder points to the same one. */
+  readonly lock: FolderLock | undefined;
 }
 
 /** To be called by the holder of the folder's lock: what still runs on the cluster is taken for a leftover. */
@@ -37,8 +41,13 @@ export async function prepare(
   const password = await passwordOf(folder, fresh);
   if (fresh) await createCluster(folder, runtime, password, signal);
   const cluster = await realpath(folder.cluster);
-  await clearWay(folder, cluster);
-  return { runtime, cluster, password, fresh };
+  const isElsewhere = cluster.startsWith(join(clusters, '/'));
+  const lock = isElsewhere ? await FolderLock.take(dataFolder(dirname(cluster))) : undefined;
+  await clearWay(folder, cluster).catch(async (error: unknown) => {
+    await lock?.release();
+    throw error;
+  });
+  return { runtime, cluster, password, fresh, lock };
 }
 
 export async function clearWay(folder: DataFolder, cluster: string): Promise<void> {

@@ -12,7 +12,10 @@ import { makeLinks } from './links.ts';
 const run = promisify(execFile);
 
 /** Where root keeps what the server's account must reach. */
-export const systemFolder = '/var/lib/pgfresh';
+const systemFolder = '/var/lib/pgfresh';
+
+/** Where the clusters are of folders that it can not reach. */
+export const clusters = join(systemFolder, 'data');
 
 /** Programs that were seen to run, and who runs them. */
 export interface Runtime {

@@ -172,6 +172,7 @@ export class EmbeddedServer extends Service {
       await this.#syncing;
       if (this.#prepared !== undefined) await clearWay(this.#folder, this.#prepared.cluster);
     } finally {
+      await this.#prepared?.lock?.release();
       await this.#lock?.release();
       this.#lock = undefined;
     }
