@@ -85,8 +85,8 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_now timestamptz := pgfresh.clock();
   v_resolution pgfresh.type_resolution := pgfresh.resolve_type(new, true);
+  v_now timestamptz := pgfresh.clock();
   v_unknown text;
 begin
   delete from pgfresh.type_resolution where type_id = new.type_id;

@@ -14,6 +14,9 @@ declare module 'vitest' {
 
 /** One server for the whole run: an embedded one, or yours by DATABASE_URL. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  // What tests and the commands that they start leave in folders of their own goes with this one.
+  const folder = await temporaryFolder('tests');
+  process.env['TMPDIR'] = folder;
   const own = await startServer();
   const template = `pgfresh_template_${process.pid}`;
   await statement(own.url, `create database ${template}`);
@@ -22,6 +25,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   return async () => {
     await statement(own.url, `drop database if exists ${template}`);
     await own.stop();
+    await rm(folder, { recursive: true, force: true });
   };
 }
 
