@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { styleText } from 'node:util';
-import type { ResolvedConfig } from '../config/index.ts';
+import type { ResolvedConfig, Settings } from '../config/index.ts';
 import {
   Connection,
   migrate,
@@ -19,7 +19,7 @@ import { syncJobs } from '../schedule/index.ts';
 import { Health, logEvents, Metrics, recordWarnings, sharedOverview } from '../watch/index.ts';
 import { warnOfMisspelt, type CommandContext } from './context.ts';
 import { DevSupporter } from './dev-supporter.ts';
-import { bringRole, type Role } from './roles.ts';
+import { bringRole, roleNames, type Role } from './roles.ts';
 import { typeNames, unknownType } from './unknown-type.ts';
 import { version } from './version.ts';
 
@@ -37,7 +37,7 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
   const since = performance.now();
   const { events } = context;
   const config = await context.config();
-  const stopLog = logEvents(events, config.settings.logLevel, process.stderr);
+  const stopLog = logEvents(events, logLevelOf(context, config), process.stderr);
   const services: Service[] = [];
   const abandon = (): void => services.forEach((service) => service.abandon());
   const asked = endOfProcess(abandon);
@@ -48,7 +48,7 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
       const { url, psql, notes } = started;
       events.emit({ type: 'process.started', version, roles: options.roles });
       context.output.result({ version, ready: true, url, psql, roles: options.roles, pid: process.pid, notes }, () =>
-        banner(started, config, performance.now() - since),
+        banner(started, options.roles, performance.now() - since),
       );
     }
     events.emit({ type: 'process.stopping', reason: await asked.reason });
@@ -73,6 +73,11 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
     asked.forget();
     stopLog();
   });
+}
+
+/** With --debug every step is told, unless a level was chosen. */
+function logLevelOf({ output }: CommandContext, { settings, origins }: ResolvedConfig): Settings['logLevel'] {
+  return output.debug && origins.logLevel === 'default' ? 'debug' : settings.logLevel;
 }
 
 /** How long the stop after a fatal error may take beyond the time for draining. */
@@ -184,13 +189,13 @@ async function requireTypes(database: Queryable, types: readonly string[]): Prom
   for (const type of types) if (!known.includes(type)) throw unknownType(type, known);
 }
 
-function banner({ url, psql, notes }: Started, { settings }: ResolvedConfig, ms: number): string {
+function banner({ url, psql, notes }: Started, roles: readonly Role[], ms: number): string {
   const rows = [
     ['Open', url],
     ['Health', `${url}/readyz?verbose`],
     ['Metrics', `${url}/metrics`],
-    ['Database', psql === undefined ? 'yours, by DATABASE_URL' : `embedded, in ${settings.dataDir}`],
-    ...(psql === undefined ? [] : [['SQL', psql]]),
+    ['Database', psql ?? 'yours, by DATABASE_URL'],
+    ...(roles.length === roleNames.length ? [] : [['Roles', roles.join(', ')]]),
     ...Object.entries(notes),
     ['Stop', 'Ctrl-C'],
   ];

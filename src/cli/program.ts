@@ -74,7 +74,7 @@ export function createProgram(): Command {
     .version(version, '-V, --version', 'print the version')
     .option('-c, --config <file>', 'configuration file (default: pgfresh.config.ts of this folder, if there is one)')
     .option('--json', 'print data as JSON')
-    .option('--debug', 'show where an error came from')
+    .option('--debug', 'show every step, and where an error came from')
     .helpOption('-h, --help', 'show this help')
     .helpCommand('help [command]', 'show the help of a command')
     .addHelpText('after', examples)

@@ -38,10 +38,16 @@ export interface MigrateOptions {
 /** Brings the database to the state of the files, all in one transaction, one process at a time. */
 export async function migrate(database: Database, options: MigrateOptions): Promise<MigrationStep[]> {
   const { files, events, lockWaitMs } = options;
+  const since = performance.now();
   const applied = await transactLocked(database, 'migrate', (tx) => migrateLocked(tx, files), lockWaitMs);
   // Only now: a transaction may be repeated, or come to nothing.
   for (const { kind, file, ms } of applied) {
     events.emit({ type: 'migration.applied', name: `${kind}/${file.name}`, ms });
+  }
+  if (applied.length > 0) {
+    const { length: migrations } = applied.filter(({ kind }) => kind === 'migration');
+    const functions = applied.length - migrations;
+    events.emit({ type: 'schema.migrated', migrations, functions, ms: performance.now() - since });
   }
   return applied;
 }

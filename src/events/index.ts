@@ -15,6 +15,7 @@ export type PgfreshEvent =
   | { type: 'database.connection_lost'; problem: string }
   | { type: 'transaction.retried'; label: string; failure: string; attempt: number }
   | { type: 'migration.applied'; name: string; ms: number }
+  | { type: 'schema.migrated'; migrations: number; functions: number; ms: number }
   | { type: 'registry.synced'; added: number; changed: number; removed: number; sources: number }
   | { type: 'jobs.synced'; added: number; changed: number; disabled: number }
   | { type: 'http.listening'; url: string; wanted: number; port: number }

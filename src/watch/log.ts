@@ -1,7 +1,7 @@
 import { styleText } from 'node:util';
 import { pino } from 'pino';
 import type { Settings } from '../config/index.ts';
-import type { Events } from '../events/index.ts';
+import type { Events, PgfreshEvent } from '../events/index.ts';
 import { LineBudget } from './line-budget.ts';
 import { sentenceOf, type Level } from './sentence.ts';
 
@@ -18,12 +18,31 @@ export function logEvents(events: Events, level: Settings['logLevel'], output: O
   );
   const budget = new LineBudget();
   return events.subscribe((event) => {
-    const { level: own, text } = sentenceOf(event);
+    const { level: usual, text } = sentenceOf(event);
+    const own = output.isTTY === true && usual === 'info' && isInBanner(event) ? 'debug' : usual;
     if (!logger.isLevelEnabled(own)) return;
     const leftOut = budget.ask(event.type);
     if (leftOut !== undefined)
       logger[own](event, leftOut === 0 ? text : `${text} (${leftOut} lines before it left out)`);
   });
+}
+
+/** What a start tells in its last words too, which a person reads on the same terminal. */
+function isInBanner(event: PgfreshEvent): boolean {
+  switch (event.type) {
+    case 'database.ready':
+      return event.kind === 'embedded';
+    case 'worker.started':
+      return event.types.length > 0;
+    case 'registry.synced':
+    case 'jobs.synced':
+    case 'scheduler.started':
+    case 'http.listening':
+    case 'process.started':
+      return true;
+    default:
+      return false;
+  }
 }
 
 const colours = { debug: 'gray', info: 'green', warn: 'yellow', error: 'red' } as const;

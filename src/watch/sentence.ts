@@ -9,6 +9,7 @@ interface Sentence {
 
 type Sentences = { readonly [Type in EventType]: (event: EventOf<Type>) => Sentence };
 
+const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 const info = (text: string): Sentence => ({ level: 'info', text });
 const warn = (text: string): Sentence => ({ level: 'warn', text });
 const error = (text: string): Sentence => ({ level: 'error', text });
@@ -27,10 +28,14 @@ const sentences: Sentences = {
     warn(`the embedded PostgreSQL ended by itself and is started again: ${problem}`),
   'database.connection_lost': ({ problem }) => warn(`a database connection was lost: ${problem}`),
   'transaction.retried': ({ label, failure, attempt }) => debug(`${label}: ${failure}, attempt ${attempt} is repeated`),
-  'migration.applied': ({ name, ms }) => info(`applied ${name} in ${Math.round(ms)} ms`),
+  'migration.applied': ({ name, ms }) => debug(`applied ${name} in ${Math.round(ms)} ms`),
+  'schema.migrated': ({ migrations, functions, ms }) =>
+    info(
+      `schema: ${counted(migrations, 'migration')}, ${counted(functions, 'function file')}, ${(ms / 1000).toFixed(1)} s`,
+    ),
   'registry.synced': ({ added, changed, removed, sources }) =>
     info(
-      `data types as configured: ${added} added, ${changed} changed, ${removed} removed; ${sources} source${sources === 1 ? '' : 's'} written`,
+      `data types as configured: ${added} added, ${changed} changed, ${removed} removed; ${counted(sources, 'source')} written`,
     ),
   'jobs.synced': ({ added, changed, disabled }) =>
     info(`jobs as configured: ${added} added, ${changed} changed, ${disabled} disabled`),

@@ -247,6 +247,16 @@ describe('migrate', () => {
     expect((await onDatabase(['migrate', 'uninstall'])).stdout).toContain('not installed');
   });
 
+  it('says in one line what it did, and with --debug each file', async () => {
+    const summary = /^Migrated the schema: \d+ migrations, \d+ function files, \d+\.\d s$/;
+    expect((await onDatabase(['migrate'])).stdout.trimEnd()).toMatch(summary);
+    await onDatabase(['migrate', 'uninstall', '--yes']);
+    const lines = (await onDatabase(['migrate', '--debug'])).stdout.trimEnd().split('\n');
+    expect(lines.at(-1)).toMatch(summary);
+    expect(lines).toContain('Applied functions/clock');
+    await onDatabase(['migrate', 'uninstall', '--yes']);
+  });
+
   it('is done once by five processes that start at once', async () => {
     const all = await Promise.all(Array.from({ length: 5 }, () => onDatabase(['migrate', '--json'])));
     expect(all.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0]);

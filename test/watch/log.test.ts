@@ -27,6 +27,34 @@ it('writes short lines on a terminal', () => {
   expect(plain[0]).toMatch(/^\d\d:\d\d:\d\d info {2}stopping: SIGINT\n$/);
 });
 
+it('leaves out on a terminal what the last words of a start tell, unless details are wanted', () => {
+  const lines = (level: 'info' | 'debug', isTTY: boolean): number => {
+    const events = new Events();
+    let count = 0;
+    logEvents(events, level, { isTTY, write: () => count++ });
+    events.emit({ type: 'http.listening', url: 'http://127.0.0.1:4400', wanted: 4400, port: 4400 });
+    events.emit({ type: 'worker.started', worker: 1, name: 'a', types: ['quote'] });
+    events.emit({ type: 'database.ready', kind: 'embedded', address: 'a', version: '18', ms: 1 });
+    events.emit({ type: 'migration.applied', name: 'functions/clock', ms: 1 });
+    return count;
+  };
+  expect([lines('info', true), lines('debug', true), lines('info', false)]).toEqual([0, 4, 3]);
+});
+
+it('tells on a terminal what no last words tell', () => {
+  const text: string[] = [];
+  const events = new Events();
+  logEvents(events, 'info', { isTTY: true, write: (line: string) => text.push(line) });
+  events.emit({ type: 'worker.started', worker: 1, name: 'a', types: [] });
+  events.emit({ type: 'database.ready', kind: 'external', address: 'a', version: '18', ms: 1 });
+  events.emit({ type: 'schema.migrated', migrations: 1, functions: 64, ms: 512 });
+  expect(text).toEqual([
+    expect.stringContaining('knows no data type yet'),
+    expect.stringContaining('external PostgreSQL 18 at a'),
+    expect.stringContaining('schema: 1 migration, 64 function files, 0.5 s'),
+  ]);
+});
+
 it('says what failed as an error', () => {
   expect(sentenceOf({ type: 'http.failed', method: 'GET', path: '/x', problem: 'oops' })).toEqual({
     level: 'error',

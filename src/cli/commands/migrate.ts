@@ -13,7 +13,7 @@ import {
 import { exitCodes, PgfreshError } from '../../errors/index.ts';
 import { isEmpty, previewSync, readProblems, syncRegistry } from '../../registry/index.ts';
 import { isSettled, previewJobs, syncJobs } from '../../schedule/index.ts';
-import { isUncreated } from '../../watch/index.ts';
+import { isUncreated, sentenceOf } from '../../watch/index.ts';
 import { contextOf, lookAtAnyDatabase, withAnyDatabase, type CommandContext } from '../context.ts';
 import { applyGrants, grantStatements, parseGrants, requireLogins, type Grantee } from '../grants.ts';
 import { table } from '../output.ts';
@@ -58,13 +58,16 @@ async function runMigrate(options: MigrateOptions, command: Command): Promise<vo
   if (options.sql || options.dryRun) return showPending(context, options.sql === true);
   const { output, events } = context;
   await withAnyDatabase(context, 'migrate', async ({ database }) => {
+    const migrated: string[] = [];
+    events.on('schema.migrated', (event) => migrated.push(`Migrated the ${sentenceOf(event).text}`));
     const steps = await migrate(database, { files: await readSqlFiles(), events });
     const diff = await syncRegistry(database, await context.config(), events);
     const jobs = await syncJobs(database, await context.config(), events);
     const report = registryReport(diff, await readProblems(database));
     output.result({ applied: steps.map(nameOf), registry: report, jobs: jobReport(jobs) }, () =>
       upToDate(steps, isEmpty(diff) && isSettled(jobs), [
-        ...listed(steps, 'Applied'),
+        ...(output.debug ? listed(steps, 'Applied') : []),
+        ...migrated,
         ...registryLines(report),
         ...jobLines(jobReport(jobs)),
       ]),
