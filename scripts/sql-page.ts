@@ -1,6 +1,5 @@
 import { readSqlFiles, type Queryable } from '../src/database/index.ts';
 import { calledByUsers } from './called-by-users.ts';
-import { seedSignatures } from './seed-signatures.ts';
 import { readFunctions, readRelations, type SqlFunction, type SqlRelation } from './sql-catalogue.ts';
 
 /** The files of `sql/functions`, in the order of the page. A file with functions that is not here fails the page. */
@@ -67,6 +66,35 @@ const topics: Readonly<Record<string, string>> = {
   '000_rules': 'Rules of tables',
 };
 
+/** Parts that systems of this kind usually have, and what serves their purpose here. */
+const familiar: Readonly<Record<string, readonly string[]>> = {
+  'a table of what is cached, for how long and from where': ['data_type_registry', 'sources'],
+  'a check whether a row is too old': ['is_data_stale', 'check_and_queue_stale_batch', 'check_and_queue_stale_data'],
+  'a list of who looks at what': ['upsert_active_subscription', 'remove_active_subscription', 'active_subscriptions'],
+  'a job table with states and locks': ['api_call_queue', 'open_jobs', 'job_status', 'failed_jobs'],
+  'an insert that does nothing if the job is there': ['queue_refresh_if_not_exists', 'queue_refreshes'],
+  'a claim with `skip locked`': ['get_queue_batch', 'claim_next_pending_job', 'claim_jobs'],
+  'functions that end a job, or put it back': ['complete_queue_job', 'fail_queue_job', 'reset_job_immediate'],
+  'heartbeats, and a timeout for stuck jobs': [
+    'heartbeat_jobs',
+    'heartbeat_worker',
+    'recover_stuck_jobs',
+    'stuck_jobs',
+  ],
+  'counters of calls and bytes': ['is_quota_exceeded', 'api_data_usage', 'correct_data_usage', 'source_health'],
+  'refreshes at set times': ['queue_scheduled_refreshes', 'open_refresh_cycle'],
+  'a cron table': ['scheduled_jobs', 'job_result'],
+  'a lock that expires': [
+    'acquire_refresh_lock',
+    'renew_refresh_lock',
+    'fence_refresh_lock',
+    'release_refresh_lock',
+    'refresh_schedule',
+  ],
+  'a first-seen column that upserts must keep': ['attach_first_seen_at'],
+  'a function that drops old partitions': ['maintain_queue_partitions'],
+};
+
 /** The page about everything in the schema, from the comments in the database. */
 export async function sqlPage(db: Queryable): Promise<string> {
   const functions = await readFunctions(db);
@@ -102,14 +130,13 @@ ${relations
   .filter(({ kind }) => kind === 'type')
   .map(relationEntry)
   .join('\n')}
-## Where the seeds' signatures are
+## If you have such a system already
 
-pgfresh grew from these designs: seed 000, how such a system finds what is stale, seed 001, its architecture as a whole, for market data, seed 002, a worker system, seed 003, jobs at set times, and seed 004, a lease lock. If you know one of them, this is where its parts are.
-Everywhere: ids are \`bigint\` instead of \`uuid\`; \`key\` is the word for \`symbol\`; quotas belong to a source; functions answer instead of returning nothing; a job is ended with its \`attempt\`, which keeps a late worker from ending what is not its own any more.
+Many systems have a job table, a few functions around it, and a cron table. This is where their parts are here. Ids are \`bigint\`, a \`key\` is what you may call a symbol or an id, quotas belong to a source, and a job is ended with its \`attempt\`, which keeps a late worker from ending what is no longer its own.
 
-| seed | there | here | what differs |
-|---|---|---|---|
-${seedRows(functions, relations).join('\n')}
+| you have | here |
+|---|---|
+${familiarRows(functions, relations).join('\n')}
 `;
 }
 
@@ -159,14 +186,13 @@ function relationEntry({ name, comment, columns }: SqlRelation): string {
   return `### ${name}\n\n${comment ?? ''}\n\nColumns: ${columns.map((column) => `\`${asWritten(column)}\``).join(', ')}.\n`;
 }
 
-function seedRows(functions: readonly SqlFunction[], relations: readonly SqlRelation[]): string[] {
+function familiarRows(functions: readonly SqlFunction[], relations: readonly SqlRelation[]): string[] {
   const known = new Set([...functions, ...relations].map(({ name }) => name));
-  return seedSignatures.map(({ seed, theirs, ours, differs }) => {
-    const missing = ours.filter((name) => !known.has(name));
-    if (missing.length > 0)
-      throw new Error(`scripts/seed-signatures.ts names what is not there: ${missing.join(', ')}`);
-    const here = ours.map((name) => (calledOrShown(name, relations) ? `[${name}](#${name})` : `\`${name}\``));
-    return `| ${seed} | ${cell(theirs)} | ${here.join(', ') || '–'} | ${cell(differs)} |`;
+  return Object.entries(familiar).map(([part, names]) => {
+    const missing = names.filter((name) => !known.has(name));
+    if (missing.length > 0) throw new Error(`scripts/sql-page.ts names what is not there: ${missing.join(', ')}`);
+    const here = names.map((name) => (calledOrShown(name, relations) ? `[${name}](#${name})` : `\`${name}\``));
+    return `| ${part} | ${here.join(', ')} |`;
   });
 }
 

@@ -41,7 +41,7 @@ it('every function, view, table and row type has a comment that is a sentence', 
 
 it('a function has one signature, so that every call is clear', () => {
   const names = functions.map(({ name }) => name);
-  // The designs that pgfresh grew from count minutes; an interval says more.
+  // Many systems count minutes; an interval says more.
   expect(names.filter((name, index) => names.indexOf(name) !== index)).toEqual(['is_data_stale']);
   expect(calledByUsers.filter((name) => !names.includes(name))).toEqual([]);
 });
