@@ -19,45 +19,27 @@ comment on function pgfresh.register_worker(text) is
 
 /*
   A claim whose answer was lost on its way is known to us and not to the worker. So the worker says which claims it
-  knows; of those that it does not, once they are five seconds old, what still runs is ready again.
+  knows, and is told of those that it has not named. It puts them back itself: what it named may be older than what it
+  holds by now.
 */
-create or replace function pgfresh.heartbeat_worker(p_worker bigint, p_known uuid[]) returns boolean
+create or replace function pgfresh.heartbeat_worker(p_worker bigint, p_known uuid[]) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
-  v_stranded jsonb;
 begin
-  -- Null would read as "knows of none", and everything that the worker holds would be put back.
+  -- Null would read as "knows of none".
   if p_known is null or array_position(p_known, null) is not null then
     perform pgfresh.refuse('PGF_ARGUMENT_INVALID',
       'p_known must not be null, and no claim in it',
       'Pass every claim with jobs that have not ended, or an empty array.');
   end if;
-  if not exists (select from pgfresh.worker where id = p_worker and lease_until > v_now) then
-    return false;
-  end if;
-  select jsonb_agg(jsonb_build_object('id', held.id, 'attempt', held.attempt))
-  into v_stranded
-  from (
-    select j.id, j.attempt
-    from pgfresh.claim as c
-    cross join unnest(c.job_ids) as job(id)
-    join pgfresh.job as j on j.id = job.id and j.request = c.request
-    where c.worker = p_worker and not c.request = any (p_known)
-      and c.claimed_at < v_now - interval '5 seconds' and j.state = 'x'
-    order by j.id for update of j skip locked
-  ) as held;
-  if v_stranded is not null then
-    perform pgfresh.put_back_jobs(v_stranded);
-  end if;
-  -- As claims and recovery take them: the ledger of the sources, then the worker, then what it has claimed.
   update pgfresh.worker
   set renewed_at = v_now, lease_until = v_now + interval '12 seconds'
   where id = p_worker and lease_until > v_now;
   if not found then
-    return false;
+    return jsonb_build_object('alive', false);
   end if;
   delete from pgfresh.claim as c
   where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < v_now - interval '5 seconds'
@@ -65,12 +47,17 @@ begin
       select from unnest(c.job_ids) as job(id)
       join pgfresh.job as j on j.id = job.id and j.request = c.request
     );
-  return true;
+  return jsonb_build_object('alive', true, 'stranded', (
+    select coalesce(jsonb_agg(c.request), '[]')
+    from pgfresh.claim as c
+    where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < v_now - interval '5 seconds'
+  ));
 end
 $$;
 comment on function pgfresh.heartbeat_worker(bigint, uuid[]) is
-  'Renews the lease of a worker and puts back what it was given but does not know of. '
-  'False if the lease is lost: then nothing that the worker holds is its own any more.';
+  'Renews the lease of a worker that knows of these claims. Answers {"alive", "stranded"}: whether it still has the '
+  'lease, without which nothing that it holds is its own any more, and the claims that it was given five seconds ago '
+  'or more and has not named; release_claim puts back what they hold.';
 
 create or replace function pgfresh.retire_worker(p_worker bigint) returns int
 language plpgsql

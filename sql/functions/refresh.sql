@@ -142,8 +142,7 @@ end
 $$;
 comment on function pgfresh.release_claim(bigint, uuid) is
   'Puts back what a worker has claimed but was never told of, because the answer was lost on its way. '
-  'Returns how many jobs that were. '
-  'Without it they come back by themselves a few seconds later.';
+  'Returns how many jobs that were.';
 
 /*
   What answers have taken away of a data type, within a day or within its TTL where that is longer: in one TTL every key

@@ -1,10 +1,15 @@
-import type { LeaseStatements } from '../process/index.ts';
+import type { LeaseAnswer, LeaseStatements } from '../process/index.ts';
 
-/** The lease of a worker: what it does not hold of its claims is ready again for others. */
+/** What a worker is told when it renews its lease. */
+export interface WorkerAnswer extends LeaseAnswer {
+  /** Claims that the database has given us and that we have not named: perhaps the answer was lost on its way. */
+  readonly stranded: readonly string[];
+}
+
 export function workerLease(name: string): LeaseStatements {
   return {
     register: { text: 'select pgfresh.register_worker($1::text) as id', values: [name] },
-    renew: `select jsonb_build_object('alive', pgfresh.heartbeat_worker($1::bigint, $2::uuid[])) as answer`,
+    renew: 'select pgfresh.heartbeat_worker($1::bigint, $2::uuid[]) as answer',
     retire: 'select pgfresh.retire_worker($1::bigint)',
   };
 }

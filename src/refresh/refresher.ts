@@ -18,6 +18,8 @@ export interface Wanted {
   readonly apiKey?: number | null | undefined;
   /** By when the call must be on its way, by `performance.now()`; its place within the rate limit is void then. */
   readonly sendBy?: number | null | undefined;
+  /** Whether the call may still begin; one that is on its way goes on. */
+  readonly mayBegin?: (() => boolean) | undefined;
 }
 
 /** What a refresh has cost, also one that came to nothing. */
@@ -132,6 +134,7 @@ export class Refresher {
       apiKey: typeof wanted.apiKey === 'number' ? wanted.apiKey - 1 : undefined,
       cacheTtlMs: ttl,
       sendWithinMs: typeof wanted.sendBy === 'number' ? wanted.sendBy - performance.now() : undefined,
+      mayBegin: wanted.mayBegin,
       key: wanted.key,
       job: wanted.id,
       dataType: name,

@@ -40,6 +40,8 @@ export interface CallOptions {
   readonly cacheTtlMs?: number | undefined;
   /** Not sent at all if it can not be sent within this time, because its rate slot is void then. */
   readonly sendWithinMs?: number | undefined;
+  /** Asked before it is sent. Once it is on its way it goes on, with the redirects and tokens that it needs. */
+  readonly mayBegin?: (() => boolean) | undefined;
 }
 
 /** One call on its way. */
@@ -52,6 +54,7 @@ interface Run {
   readonly cost: Cost;
   readonly secrets: string[];
   readonly sendBy: number | undefined;
+  readonly mayBegin: (() => boolean) | undefined;
 }
 
 /** The one way to a source: every call is bounded in time and size, counted, and within its hosts. One a source and process. */
@@ -69,7 +72,6 @@ export class SourceClient {
   readonly #redaction = new Redaction();
   readonly #warned = new Set<WarningCode>();
   readonly #closing = new AbortController();
-  #isEnding = false;
   readonly #running = new Set<Promise<unknown>>();
   /** What came when no call was there to pay for it; the next one does. */
   readonly #unpaid = new Cost();
@@ -106,11 +108,6 @@ export class SourceClient {
     return this.#redaction.text(text);
   }
 
-  /** Calls that are not on their way by now fail as unsent; the others go on, with redirects and tokens that they need. */
-  beginNoMore(): void {
-    this.#isEnding = true;
-  }
-
   /** Ends what is under way, and waits for it. */
   async close(): Promise<void> {
     this.#closing.abort();
@@ -129,6 +126,7 @@ export class SourceClient {
       cost: new Cost(),
       secrets: [],
       sendBy: sendWithinMs === undefined ? undefined : begun + sendWithinMs,
+      mayBegin: options.mayBegin,
     };
     let plain: Outgoing | undefined;
     try {
@@ -183,13 +181,12 @@ export class SourceClient {
     let mayRefresh = true;
     let mayRepeat = plain.method !== 'POST' && plain.method !== 'PATCH';
     for (;;) {
-      if (this.#isEnding && purpose === 'job' && run.cost.calls === 0) {
-        throw new Failure('unsent', 'its worker is stopping');
-      }
+      if (purpose === 'job') requireBegin(run);
       // Credentials are for the host that the call was meant for; another one of the source gets none.
       const isHome = purpose === 'job' && request.url.origin === plain.url.origin;
       const { outgoing, token } = isHome ? await this.#authorise(request, run) : { outgoing: request };
       if (!isPaid) await this.#take(run);
+      if (purpose === 'job') requireBegin(run);
       const answer = await this.#exchange(outgoing, run, { bySlot: isPaid, mayRepeat });
       isPaid = false;
       if (answer === 'stale') {
@@ -376,6 +373,11 @@ export class SourceClient {
 }
 
 /** Without its query, which is where keys often are. */
+function requireBegin({ cost, mayBegin }: Run): void {
+  if (cost.calls === 0 && mayBegin?.() === false)
+    throw new Failure('unsent', 'its worker stops, or has lost its lease');
+}
+
 function addressOf(request: Outgoing | undefined): string {
   return request ? ` (${request.method} ${request.url.origin}${request.url.pathname})` : '';
 }

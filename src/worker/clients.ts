@@ -16,7 +16,6 @@ export class Clients {
   readonly #sources: ReadonlyMap<string, Source>;
   readonly #options: ClientsOptions;
   readonly #clients = new Map<string, SourceClient>();
-  #isEnding = false;
 
   constructor(sources: readonly Source[], options: ClientsOptions) {
     this.#sources = new Map(sources.map((source) => [source.name, source]));
@@ -35,15 +34,8 @@ export class Clients {
       // The queue counts API keys from 1, the client from 0.
       takeCall: (apiKey, job) => takeCall(db, sourceId, apiKey + 1, job),
     });
-    if (this.#isEnding) client.beginNoMore();
     this.#clients.set(place, client);
     return client;
-  }
-
-  /** Calls that are not on their way by now are not made. */
-  beginNoMore(): void {
-    this.#isEnding = true;
-    for (const client of this.#clients.values()) client.beginNoMore();
   }
 
   async close(): Promise<void> {

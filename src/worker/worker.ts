@@ -7,7 +7,7 @@ import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { failpoint, Service, Wake, within } from '../lifecycle/index.ts';
 import { Lease } from '../process/index.ts';
-import { Queue, workerLease, type ClaimedJob } from '../queue/index.ts';
+import { Queue, workerLease, type ClaimedJob, type WorkerAnswer } from '../queue/index.ts';
 import {
   Commits,
   evictRows,
@@ -42,9 +42,11 @@ export interface WorkerOptions {
   readonly workerName?: string | undefined;
 }
 
+type WorkerLease = Lease<WorkerAnswer>;
+
 interface Held {
   readonly job: ClaimedJob;
-  readonly lease: Lease;
+  readonly lease: WorkerLease;
 }
 
 const pollMs = { soon: 200, idle: 500 };
@@ -79,9 +81,11 @@ export class Worker extends Service {
   #isFull = false;
   /** Aborted when time is up: fetches end, and commits are not repeated. */
   readonly #giveUp = new AbortController();
+  /** Claims whose answer is still on its way. */
+  readonly #asked = new Set<string>();
   /** Claims whose answer did not come; perhaps they were made all the same. */
-  readonly #unanswered = new Map<string, Lease>();
-  #lease: Lease;
+  readonly #unanswered = new Map<string, WorkerLease>();
+  #lease: WorkerLease;
   #catalog: Catalog | undefined;
   #reading: Promise<void> | undefined;
   #readAt = 0;
@@ -112,12 +116,7 @@ export class Worker extends Service {
       this.#listener = new Listener({ url: listenUrl, events, channel: 'pgfresh_job', onNotification });
     }
     this.#lease = this.#newLease();
-    const onStopRequested = (): void => {
-      // What is claimed but not called yet goes back. That costs nothing, and a call would cost money.
-      this.#clients.beginNoMore();
-      this.#work.wake();
-    };
-    this.stopSignal.addEventListener('abort', onStopRequested, { once: true });
+    this.stopSignal.addEventListener('abort', () => this.#work.wake(), { once: true });
   }
 
   protected async onStart(): Promise<void> {
@@ -205,6 +204,7 @@ export class Worker extends Service {
     const request = randomUUID();
     // Named before it is sent: an answer that is still on its way is not lost.
     lease.hold(request, 1);
+    this.#asked.add(request);
     let jobs: readonly ClaimedJob[] = [];
     try {
       await failpoint('worker.before-claim');
@@ -224,8 +224,9 @@ export class Worker extends Service {
     } finally {
       if (jobs.length === 0) lease.ended(request, 1);
       else lease.hold(request, jobs.length);
+      for (const job of jobs) void this.#run({ job, lease }, types.get(job.type));
+      this.#asked.delete(request);
     }
-    for (const job of jobs) void this.#run({ job, lease }, types.get(job.type));
     return jobs.length;
   }
 
@@ -236,7 +237,14 @@ export class Worker extends Service {
     }
   }
 
-  async #livingLease(): Promise<Lease> {
+  /** The list that was renewed by may be older than what we hold now. */
+  async #releaseStranded(lease: WorkerLease, stranded: readonly string[]): Promise<void> {
+    const known = new Set([...this.#asked, ...[...this.#held.values()].map(({ job }) => job.request)]);
+    for (const request of stranded) if (!known.has(request)) this.#unanswered.set(request, lease);
+    await this.#releaseUnanswered();
+  }
+
+  async #livingLease(): Promise<WorkerLease> {
     const { events } = this.#options;
     if (!this.#lease.lost.aborted) return this.#lease;
     // What was claimed under the old one is ended by its fence, or not at all.
@@ -250,8 +258,14 @@ export class Worker extends Service {
     return lease;
   }
 
-  #newLease(): Lease {
-    return new Lease({ url: this.#options.url, statements: workerLease(this.#workerName) });
+  #newLease(): WorkerLease {
+    const lease: WorkerLease = new Lease({
+      url: this.#options.url,
+      statements: workerLease(this.#workerName),
+      onAnswer: ({ stranded }) =>
+        void this.#releaseStranded(lease, stranded).catch((error: unknown) => this.#failed('lease', error)),
+    });
+    return lease;
   }
 
   async #run(held: Held, known: RefreshType | undefined): Promise<void> {
@@ -272,7 +286,7 @@ export class Worker extends Service {
     }
   }
 
-  /** Nothing is fetched where the data type is not here or no longer as the job was claimed, or the lease is lost. */
+  /** Nothing is fetched where the data type is not here or no longer as the job was claimed. */
   async #fetch(
     { job, lease }: Held,
     known: RefreshType | undefined,
@@ -280,9 +294,11 @@ export class Worker extends Service {
     this.#fetching++;
     try {
       const type = fits(known, job) ? known : await this.#typeOf(job);
-      if (!type || lease.lost.aborted) return {};
+      if (!type) return {};
       await failpoint('worker.before-start');
-      const fetched = await this.#refresher.fetch(type, job, this.#giveUp.signal);
+      // What is claimed but not called yet goes back. That costs nothing, and a call would cost money.
+      const mayBegin = (): boolean => !this.stopSignal.aborted && !lease.lost.aborted;
+      const fetched = await this.#refresher.fetch(type, { ...job, mayBegin }, this.#giveUp.signal);
       return { type, fetched };
     } finally {
       this.#fetching--;
@@ -346,10 +362,7 @@ export class Worker extends Service {
   }
 
   async #putBack({ id, attempt, request }: ClaimedJob): Promise<void> {
-    const reason = {
-      outcome: 'redefined',
-      error: 'its data type was changed, or its worker lost its lease, before it was fetched',
-    };
+    const reason = { outcome: 'redefined', error: 'its data type was changed before it was fetched' };
     await this.#queue.putBack(this.#options.db, [{ id, attempt, request, bytes: 0, calls: 0 }], reason);
   }
 

@@ -459,11 +459,14 @@ class Lane {
 
   async #beat(): Promise<void> {
     const worker = await this.#registered();
-    const [row] = await this.#db.query<{ alive: boolean }>(
-      'select pgfresh.heartbeat_worker($1::bigint, $2::uuid[]) as alive',
+    const [row] = await this.#db.query<{ answer: { alive: boolean; stranded?: string[] } }>(
+      'select pgfresh.heartbeat_worker($1::bigint, $2::uuid[]) as answer',
       [worker, [...this.#known.keys()]],
     );
-    if (!row!.alive) this.#worker = undefined;
+    const { alive, stranded = [] } = row!.answer;
+    if (!alive) this.#worker = undefined;
+    for (const request of stranded)
+      await this.#db.query('select pgfresh.release_claim($1::bigint, $2::uuid)', [worker, request]);
   }
 
   async #beatJobs(): Promise<void> {

@@ -99,9 +99,9 @@ export const breaks: readonly Break[] = [
   },
   {
     contract: '2',
-    harm: 'a heartbeat waits for an end',
-    file: sql('recover'),
-    within: 'heartbeat_worker',
+    harm: 'a lost claim that is put back waits for an end',
+    file: sql('refresh'),
+    within: 'release_claim',
     text: 'for update of j skip locked',
     instead: 'for update of j',
   },

@@ -182,11 +182,6 @@ const takers: readonly {
     before: `lease_until = 'infinity'`,
     act: `pgfresh.claim_next_pending_job(p_data_types => '{}')`,
   },
-  {
-    by: 'a heartbeat that does not know of the claim',
-    before: `lease_until = 'infinity'`,
-    act: `pgfresh.heartbeat_worker(:worker, '{}')`,
-  },
   { by: 'a worker that retires', before: `lease_until = 'infinity'`, act: 'pgfresh.retire_worker(:worker)' },
   {
     by: 'a claim whose answer was lost',

@@ -313,9 +313,9 @@ const cases: Record<
     [`U&'a\\0085b'`, argument],
   ],
   heartbeat_worker: [
-    [`null, '{}'`, answers(false)],
-    [`-1, '{}'`, answers(false)],
-    [`9223372036854775807, '{}'`, answers(false)],
+    [`null, '{}'`, answers({ alive: false })],
+    [`-1, '{}'`, answers({ alive: false })],
+    [`9223372036854775807, '{}'`, answers({ alive: false })],
     [`:worker, null`, argument],
     [`:worker, '{NULL}'`, argument],
     [`:worker, '{not a uuid}'`, notOfThatType],

@@ -40,14 +40,21 @@ describe('a claim whose answer is lost', () => {
 
     const ready = () =>
       scene.value<string | null>(`(select string_agg(key, '' order by key) from pgfresh.job where state = 'r')`);
-    const heartbeat = () => scene.value('pgfresh.heartbeat_worker($1::bigint, $2::uuid[])', [worker, [known.request]]);
+    const heartbeat = () =>
+      scene.value<{ stranded: string[] }>('pgfresh.heartbeat_worker($1::bigint, $2::uuid[])', [
+        worker,
+        [known.request],
+      ]);
     expect(await ready()).toBeNull();
     expect(await scene.value('(select sum(reserved)::int from pgfresh.source_state)')).toBe(100);
     await clock.advance('5 seconds');
-    expect(await heartbeat()).toBe(true);
-    expect(await ready()).toBeNull();
+    expect(await heartbeat()).toEqual({ alive: true, stranded: [] });
     await clock.advance('1 millisecond');
-    expect(await heartbeat()).toBe(true);
+    const { stranded } = await heartbeat();
+    expect(stranded).toHaveLength(1);
+    expect(await ready()).toBeNull();
+    expect(await scene.value('pgfresh.release_claim($1::bigint, $2::uuid)', [worker, stranded[0]])).toBe(3);
+    await heartbeat();
     expect(await ready()).toBe('CDE');
     expect(await scene.value('(select sum(reserved)::int from pgfresh.source_state)')).toBe(0);
     expect(await scene.value(`(select max(retries + lost) from pgfresh.job)`)).toBe(0);
@@ -56,6 +63,9 @@ describe('a claim whose answer is lost', () => {
     expect(again.map(({ key, attempt }) => `${key}${attempt}`).toSorted()).toEqual(['C2', 'D2', 'E2']);
   });
 });
+
+/** The newest claim of worker $1. */
+const claimed = '(select request from pgfresh.claim where worker = $1::bigint order by claimed_at desc limit 1)';
 
 describe('nobody waits', () => {
   let scene: QueueScene;
@@ -239,7 +249,7 @@ describe('nobody waits', () => {
   it.each([
     ['recovery from a dead worker', 'pgfresh.recover_stuck_jobs()', `lease_until = '-infinity'`],
     ['a worker that retires', 'pgfresh.retire_worker($1::bigint)', 'idle = idle'],
-    ['a heartbeat that puts back', `pgfresh.heartbeat_worker($1::bigint, '{}')`, 'idle = idle'],
+    ['a claim whose answer was lost', `pgfresh.release_claim($1::bigint, ${claimed})`, 'idle = idle'],
   ])('%s does not wait for a completion in flight, and leaves the job to it', async (name, call, worker) => {
     const job = await running(name);
     const [row] = await scene.db.query<{ id: number }>(
@@ -436,20 +446,19 @@ async function twoHolders() {
 }
 
 describe('no deadlock over the ledger', () => {
-  it('of a heartbeat that puts back and a claim of the same worker', async () => {
-    const { scene, clock, claimFor } = await twoHolders();
+  it('of a lost claim that is put back and a claim of the same worker', async () => {
+    const { scene, claimFor } = await twoHolders();
     const { worker } = await claimFor('first', 'stranded');
-    await clock.advance('6 seconds');
-    let beat: Promise<unknown[]> | undefined;
+    let release: Promise<unknown[]> | undefined;
     await scene.db.transact('claim', async (tx) => {
       // The order in which a claim takes them.
       await tx.query('select from pgfresh.source_state order by source_id for update');
-      beat = scene.db.query(`select pgfresh.heartbeat_worker($1::bigint, '{}') as alive`, [worker]);
-      beat.catch(() => {});
+      release = scene.db.query(`select pgfresh.release_claim($1::bigint, ${claimed}) as jobs`, [worker]);
+      release.catch(() => {});
       await blocked(scene.db);
       await tx.query('update pgfresh.worker set idle = true where id = $1::bigint', [worker]);
     });
-    expect(await beat).toEqual([{ alive: true }]);
+    expect(await release).toEqual([{ jobs: 1 }]);
   });
 
   it.each([

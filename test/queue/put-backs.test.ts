@@ -18,10 +18,6 @@ describe('sound 2: what is put back without counting a retry', () => {
     'put_back_jobs, whatever its outcome': (job) =>
       scene.queue.putBack(scene.db, [{ ...job, bytes: 0, calls: 1 }], { outcome: 'rate_limited' }),
     reset_job_immediate: ({ id }) => scene.db.query('select pgfresh.reset_job_immediate($1::bigint)', [id]),
-    'a heartbeat that does not know its claim': async () => {
-      await clock.advance('6 seconds');
-      await scene.db.query(`select pgfresh.heartbeat_worker(max(id), '{}') from pgfresh.worker`);
-    },
     release_claim: ({ request }) =>
       scene.db.query('select pgfresh.release_claim(max(id), $1::uuid) from pgfresh.worker', [request]),
     'an API key that is refused': async (job) => {

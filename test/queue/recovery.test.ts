@@ -24,6 +24,9 @@ async function pass(seconds: number): Promise<void> {
   }
 }
 
+const heartbeat = (worker: number, ...known: readonly string[]) =>
+  scene.value('pgfresh.heartbeat_worker($1::bigint, $2::uuid[])', [worker, known]);
+
 describe('a worker that is gone', () => {
   it('loses its jobs when its lease ends, which counts an attempt and names it', async () => {
     await scene.register('host-1');
@@ -69,7 +72,7 @@ describe('a worker that is gone', () => {
     const gone = await scene.register('host-1');
     await clock.advance('15 seconds');
     await expect(scene.claim()).rejects.toMatchObject({ code: 'PGF_LEASE_LOST' });
-    expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [gone])).toBe(false);
+    expect(await heartbeat(gone)).toEqual({ alive: false });
   });
 });
 
@@ -80,26 +83,27 @@ describe('a worker that lives', () => {
     const { request, jobs } = await queue.claim(db, { worker, limit: 1 });
     for (let turn = 0; turn < 10; turn++) {
       await pass(10);
-      expect(await scene.value('pgfresh.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, request])).toBe(true);
+      expect(await heartbeat(worker, request)).toEqual({ alive: true, stranded: [] });
     }
     expect(await scene.complete(jobs)).toHaveLength(1);
     await clock.advance('11 seconds');
-    expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(true);
+    expect(await heartbeat(worker)).toEqual({ alive: true, stranded: [] });
     await clock.advance('15 seconds');
-    expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(false);
+    expect(await heartbeat(worker)).toEqual({ alive: false });
   });
 
-  it('gets back what it was given but never heard of, after five seconds', async () => {
+  it('is told after five seconds what it was given and has not named, and may put it back', async () => {
     const worker = await scene.register('host-1');
     await queue.enqueueMany(db, 'quote', ['A', 'B']);
     const known = await queue.claim(db, { worker, limit: 1 });
-    await queue.claim(db, { worker, limit: 1 });
-    const beat = () => scene.value('pgfresh.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, known.request]);
+    const { request: unheard } = await queue.claim(db, { worker, limit: 1 });
     await clock.advance('4 seconds');
-    await beat();
-    expect(await scene.claim()).toEqual([]);
+    expect(await heartbeat(worker, known.request)).toEqual({ alive: true, stranded: [] });
     await clock.advance('2 seconds');
-    await beat();
+    expect(await heartbeat(worker, known.request)).toEqual({ alive: true, stranded: [unheard] });
+    expect(await scene.claim()).toEqual([]);
+    expect(await scene.value('pgfresh.release_claim($1::bigint, $2::uuid)', [worker, unheard])).toBe(1);
+    expect(await heartbeat(worker, known.request)).toEqual({ alive: true, stranded: [] });
     expect(await scene.claim()).toMatchObject([{ key: 'B', attempt: 2, retries: 0 }]);
     expect(await scene.complete(known.jobs)).toHaveLength(1);
   });
@@ -124,7 +128,7 @@ describe('a worker that lives', () => {
       expect(await scene.value('pgfresh.retire_worker($1::bigint)', [worker])).toBe(1);
     });
     // It can not come to life again, nor is it taken for one that waits for work.
-    expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(false);
+    expect(await heartbeat(worker)).toEqual({ alive: false });
     expect(await scene.value('select bool_or(idle) from pgfresh.worker')).toBe(false);
     await pass(1);
     await scene.register('host-2');
@@ -222,7 +226,7 @@ describe('recovery', () => {
     await clock.advance('60 seconds');
     expect(await recover('10 seconds')).toMatchObject({ leases_trusted: false, lost: 0 });
     // The worker comes back and finds its lease ended, but its job is still its own.
-    expect(await scene.value(`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker])).toBe(false);
+    expect(await heartbeat(worker)).toEqual({ alive: false });
     expect(await scene.complete([job])).toHaveLength(1);
   });
 
