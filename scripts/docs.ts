@@ -5,12 +5,14 @@ import { Database, EmbeddedServer, migrate, readSqlFiles } from '../src/database
 import { errorTable, exitCodes } from '../src/errors/index.ts';
 import { Events } from '../src/events/index.ts';
 import { temporaryFolder } from '../test/harness/folder.ts';
+import { architecturePage } from './architecture-page.ts';
 import { clientPage } from './client-page.ts';
 import { faultsPage } from './faults-page.ts';
 import { sqlPage } from './sql-page.ts';
 
 /** The pages that need nothing but the code. `docs/sql.md` comes from a database. */
 export const generatedPages: Readonly<Record<string, () => string>> = {
+  'docs/architecture.md': architecturePage,
   'docs/client-api.md': clientPage,
   'docs/errors.md': errorsPage,
   'docs/faults.md': faultsPage,

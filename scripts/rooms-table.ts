@@ -8,7 +8,7 @@ interface Room {
 }
 
 /** What every room above the ground floor stands on. */
-const ground = ['errors', 'events', 'lifecycle', 'database'] as const;
+export const ground = ['errors', 'events', 'lifecycle', 'database'] as const;
 
 const engine: Readonly<Record<string, Room>> = {
   errors: { owns: 'the coded error table', mayImport: [] },
@@ -28,7 +28,7 @@ const engine: Readonly<Record<string, Room>> = {
     mayImport: [...ground, 'config'],
   },
   demand: {
-    owns: 'who is looking at what: subscriptions, node leases and the adapters that bring them',
+    owns: 'who is looking at what through this process, written under a lease',
     mayImport: [...ground, 'registry'],
   },
   queue: {
@@ -60,7 +60,7 @@ const engine: Readonly<Record<string, Room>> = {
     mayImport: [...ground, 'demand', 'planner', 'registry', 'http'],
   },
   watch: {
-    owns: 'metrics, health, warnings, alert rules and notifications',
+    owns: 'the log, metrics, health, warnings, the overview and the checks of "pgfresh check"',
     mayImport: [...ground, 'config'],
   },
   http: {
@@ -71,6 +71,6 @@ const engine: Readonly<Record<string, Room>> = {
 
 export const rooms: Readonly<Record<string, Room>> = {
   ...engine,
-  console: { owns: 'the admin API and the pages it serves', mayImport: Object.keys(engine) },
+  console: { owns: 'the status page, the overview and the jobs over HTTP', mayImport: Object.keys(engine) },
   cli: { owns: 'the pgfresh command, which starts the roles', mayImport: [...Object.keys(engine), 'console'] },
 };

@@ -1,0 +1,66 @@
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+
+const root = dirname(dirname(import.meta.dirname));
+const pages = globSync(['*.md', 'docs/*.md', '.github/**/*.md'], { cwd: root });
+
+const read = (path: string): string => readFileSync(join(root, path), 'utf8');
+
+/** The page without its code, in which nothing is a link. */
+const prose = (path: string): string =>
+  read(path)
+    .replaceAll(/^```[\s\S]*?^```$/gm, '')
+    .replaceAll(/`[^`\n]*`/g, 'code');
+
+/** Targets within the project, as they are written. */
+function linksOf(text: string): string[] {
+  const targets = [...text.matchAll(/\]\(<?([^)\s>]+)>?\)/g)].map(([, target]) => target!);
+  return targets.filter((target) => !/^[a-z]+:/.test(target));
+}
+
+/** The anchors of a page, as GitHub makes them from its headings. */
+function anchorsOf(path: string): Set<string> {
+  const anchors = new Set<string>();
+  for (const [, heading] of read(path)
+    .replaceAll(/^```[\s\S]*?^```$/gm, '')
+    .matchAll(/^#+ (.+)$/gm)) {
+    const plain = heading!.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1').toLowerCase();
+    const anchor = plain.replaceAll(/[^\p{L}\p{N}\p{Pc} -]/gu, '').replaceAll(' ', '-');
+    let unused = anchor;
+    for (let count = 1; anchors.has(unused); count++) unused = `${anchor}-${count}`;
+    anchors.add(unused);
+  }
+  return anchors;
+}
+
+function broken(page: string, target: string): boolean {
+  const [file, anchor] = target.split('#') as [string, string?];
+  const path = file === '' ? page : join(dirname(page), file);
+  if (!existsSync(join(root, path))) return true;
+  return anchor !== undefined && path.endsWith('.md') && !anchorsOf(path).has(anchor);
+}
+
+test.each(pages)('every link of %s leads somewhere', (page) => {
+  expect(linksOf(prose(page)).filter((target) => broken(page, target))).toEqual([]);
+});
+
+describe('a link is broken', () => {
+  test.each(['none.md', '../docs/none.md', 'jobs.md#none', '#none', '../src/none/'])('if it is %s', (target) => {
+    expect(broken('docs/architecture.md', target)).toBe(true);
+  });
+
+  test.each(['jobs.md', 'jobs.md#in-the-configuration', '#the-rooms', '../src/queue'])('not if it is %s', (target) => {
+    expect(broken('docs/architecture.md', target)).toBe(false);
+  });
+});
+
+test('each step of the way of one job names the files that do it', () => {
+  const [, section] = /^## The way of one job\n([\s\S]*?)^## /m.exec(read('docs/architecture.md'))!;
+  const steps = section!.split(/^(?=\d+\. )/m).slice(1);
+  expect(steps).toHaveLength(10);
+  const silent = steps.filter(
+    (step) => !linksOf(step).some((target) => /^\.\.\/(?:src|sql|client)\/.+\.\w+$/.test(target)),
+  );
+  expect(silent).toEqual([]);
+});
