@@ -45,6 +45,21 @@ test.each(pages)('every link of %s leads somewhere', (page) => {
   expect(linksOf(prose(page)).filter((target) => broken(page, target))).toEqual([]);
 });
 
+describe('in the package', () => {
+  const { files } = JSON.parse(read('package.json')) as { files: string[] };
+  const packed = ['README.md', 'LICENSE', ...files];
+  // This page is about the sources, which only a clone has.
+  const readers = ['README.md', ...globSync('docs/*.md', { cwd: root })].filter(
+    (page) => page !== 'docs/architecture.md',
+  );
+
+  test.each(readers)('%s links to nothing that is not packed', (page) => {
+    const targets = linksOf(prose(page)).map((target) => join(dirname(page), target.split('#', 1)[0]!));
+    const lacking = targets.filter((path) => !packed.some((entry) => path === entry || path.startsWith(`${entry}/`)));
+    expect(lacking.filter((path) => path !== '.' && path !== 'docs')).toEqual([]);
+  });
+});
+
 describe('a link is broken', () => {
   test.each(['none.md', '../docs/none.md', 'jobs.md#none', '#none', '../src/none/'])('if it is %s', (target) => {
     expect(broken('docs/architecture.md', target)).toBe(true);
