@@ -86,7 +86,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_resolution pgfresh.type_resolution := pgfresh.resolve_type(new, true);
-  v_now timestamptz := pgfresh.clock();
   v_unknown text;
 begin
   delete from pgfresh.type_resolution where type_id = new.type_id;
@@ -124,13 +123,13 @@ begin
   ), released as (
     -- Their pairs that failed without it.
     update pgfresh.pairs as p
-    set next_ask_at = null, due_at = case when p.demanded then v_now else p.due_at end
+    set next_ask_at = null, due_at = case when p.demanded then pgfresh.clock() else p.due_at end
     from returned as d
     where p.type_id = d.type_id and p.outcome = 'dependency' and p.job_id is null
-    returning p.type_id, p.key, p.demanded
+    returning p.type_id, p.key, p.demanded, p.due_at
   )
   insert into pgfresh.due (due_at, type_id, key)
-  select v_now, r.type_id, r.key from released as r where r.demanded
+  select r.due_at, r.type_id, r.key from released as r where r.demanded
   on conflict do nothing;
   if exists (
     with recursive needed (type_id) as (
