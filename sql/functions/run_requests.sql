@@ -96,8 +96,8 @@ as $$
 $$;
 comment on function pgfresh.backfill_scheduled_job(text, timestamptz[], int) is
   'Runs slots of the past, one after the other, at most so many a minute; slots that come meanwhile go first. '
-  'What has succeeded or is open is left alone, and so are slots whose runs were forgotten since: they may have '
-  'succeeded. Returns {"success", "job_name", "queued", "skipped", "forgotten"}.';
+  'What has succeeded, is open or is about to run is left alone, and so are slots whose runs were forgotten since: '
+  'they may have succeeded. Returns {"success", "job_name", "queued", "skipped", "forgotten"}.';
 
 create or replace function pgfresh.hold_job(p_job pgfresh.scheduled_jobs) returns void
 language plpgsql
@@ -238,6 +238,7 @@ declare
   v_queued int;
   v_forgotten int;
   v_forgotten_until timestamptz;
+  v_next timestamptz;
 begin
   perform pgfresh.require_primary();
   v_job := pgfresh.require_job(p_name);
@@ -253,7 +254,14 @@ begin
       'Pass slots of the past, as "pgfresh cron next" prints them.');
   end if;
   perform pgfresh.hold_job(v_job);
-  v_forgotten_until := (select c.forgotten_until from pgfresh.job_cursor as c where c.job_id = v_job.id);
+  -- Slots that have come and are not settled yet are run by the scheduler; those of a pause are not.
+  select c.forgotten_until, case
+    when v_job.enabled
+      and (v_job.paused_at <= v_now and coalesce(v_job.paused_until > v_now, true)) is not true then c.slot
+  end
+  into v_forgotten_until, v_next
+  from pgfresh.job_cursor as c
+  where c.job_id = v_job.id;
   v_forgotten := (
     select count(distinct s.slot)
     from unnest(p_slots) as s(slot)
@@ -267,6 +275,7 @@ begin
     from (select distinct unnest(p_slots) as slot) as s
     left join pgfresh.scheduled_job_runs as r on r.job_id = v_job.id and r.scheduled_for = s.slot
       and r.triggered_by <> 'manual' and r.state <> 'skipped'
+    where (s.slot >= v_next) is not true
     group by s.slot
     having not coalesce(bool_or(r.state in ('succeeded', 'queued', 'waiting', 'running')), false)
       -- One without a run may have succeeded before that was forgotten.

@@ -567,6 +567,49 @@ export const breaks: readonly Break[] = [
     text: 'least(unhinted_holds + 1, 100)',
     instead: 'unhinted_holds',
   },
+  {
+    contract: '33',
+    harm: 'runs whose answer was lost are not looked for',
+    file: sql('schedulers'),
+    within: 'heartbeat_scheduler',
+    text: 'not coalesce(r.request = any (p_held), false)',
+    instead: 'false',
+  },
+  {
+    contract: '33',
+    harm: 'a lease that no one renews does not end here',
+    file: 'src/process/renewal.ts',
+    text: 'setTimeout(() => this.lose(), from',
+    instead: 'setTimeout(() => {}, from',
+  },
+  {
+    contract: '33',
+    harm: 'a lost lease does not stop its handlers',
+    file: 'src/schedule/scheduler.ts',
+    text: "if (run.lease === lease) run.stop('lost');",
+    instead: 'if (run.lease === lease) void run.taken;',
+  },
+  {
+    contract: '33',
+    harm: 'a connection inside of a transaction is used by the next one',
+    file: 'src/database/database.ts',
+    text: 'if (!isIdle(client)) throw',
+    instead: 'if (!isIdle) throw',
+  },
+  {
+    contract: '33',
+    harm: 'handlers use the connections of the engine',
+    file: 'src/schedule/scheduler.ts',
+    text: 'db: this.#handlersDb, places: concurrency',
+    instead: 'db, places: concurrency',
+  },
+  {
+    contract: '33',
+    harm: 'a function on a dead connection is waited for',
+    file: 'src/database/guest.ts',
+    text: 'guest.timeoutMs + graceOf(guest) + silenceMs',
+    instead: 'guest.timeoutMs + 600_000',
+  },
 ];
 
 /** The text of a file with the break in it; undefined if its place is not there. */

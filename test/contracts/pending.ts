@@ -9,6 +9,5 @@ export const pending: Readonly<Record<string, string>> = {
   '28': 'rate limits that hold while a clock is moved',
   '29': 'a manifest of owned objects, and upgrades of each released schema',
   '30': 'every condition as a signal with a code, a row, a metric, a rule and a page of the runbook',
-  '33': 'one mechanism for what a process holds, with connections of its own',
   '34': 'versions that name their database, and rows that do not wait for explanations',
 };

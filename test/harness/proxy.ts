@@ -47,9 +47,10 @@ export class Proxy {
     return [...this.#pairs].map(({ id, name, upstream }) => ({ id, name, port: upstream.localPort }));
   }
 
-  /** Ends every connection at once, without a goodbye. */
-  cut(): void {
-    for (const { client, upstream } of this.#pairs) {
+  /** Ends every connection at once, or these, without a goodbye. */
+  cut(only?: ReadonlySet<number>): void {
+    for (const { id, client, upstream } of this.#pairs) {
+      if (only?.has(id) === false) continue;
       client.resetAndDestroy();
       upstream.resetAndDestroy();
     }

@@ -124,6 +124,18 @@ it('runs 6: a slot whose run was forgotten is not run again by a backfill', asyn
   expect(await scene.story('a')).toEqual(['12:03 succeeded']);
 });
 
+it('runs 6: a slot that has come and is not settled yet is not run by a backfill too', async () => {
+  await dueJob(2, { catch_up: 'all' });
+  const slots = '{2026-01-05T11:59:00Z,2026-01-05T12:01:00Z,2026-01-05T12:02:00Z}';
+  expect(await answer(`pgfresh.backfill_scheduled_job('a', '${slots}')`)).toMatchObject({ queued: 1, skipped: 2 });
+  await settle(1);
+  expect((await scene.runs('a')).map(({ slot, by }) => `${slot} ${by}`).toSorted()).toEqual([
+    '11:59 backfill',
+    '12:01 scheduler',
+    '12:02 scheduler',
+  ]);
+});
+
 it('runs 6: resuming a job whose pause is over leaves the slots since then missed, and not paused', async () => {
   await dueJob(0);
   await answer(`pgfresh.pause_scheduled_job('a', 'why', pgfresh.clock() + interval '2 minutes 30 seconds')`);

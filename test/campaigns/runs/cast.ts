@@ -48,7 +48,47 @@ begin
   loop
     begin perform pg_sleep(0.05); exception when query_canceled then null; end;
   end loop;
-end $$;`;
+end $$;
+-- What jobs were told: each limit, and each schedule that began to hold.
+create table public.edit (job int not null, at timestamptz not null, timeout interval not null, schedule text);
+create function public.note_edit() returns trigger language plpgsql as $$
+begin
+  insert into public.edit values (new.id, clock_timestamp(), new.timeout, case when tg_op = 'INSERT'
+    or (new.schedule, new.timezone) is distinct from (old.schedule, old.timezone) then new.schedule end);
+  return null;
+end $$;
+create trigger note_edit after insert or update of schedule, timezone, timeout on pgfresh.scheduled_jobs
+  for each row execute function public.note_edit();
+-- The limit of what began then, in milliseconds. Beside an edit it may be either.
+create function public.limit_ms(p_job text, p_at timestamptz) returns float8 language sql stable as $$
+  select 1000 * extract(epoch from max(e.timeout))::float8
+  from (
+    select timeout, at, lead(at, 1, 'infinity') over (order by at) as until
+    from public.edit where job = (select id from pgfresh.scheduled_jobs where name = p_job)
+  ) as e
+  where e.at < p_at + interval '2 s' and e.until > p_at - interval '2 s'
+$$;
+-- The schedules of the campaign mean the same in its time zones, which are whole or half hours apart.
+create function public.is_slot(p_schedule text, p_slot timestamptz) returns boolean language sql immutable as $$
+  select case p_schedule
+    when '* * * * *' then true
+    when '*/2 * * * *' then extract(minute from p_slot)::int % 2 = 0
+    when '1-59/2 * * * *' then extract(minute from p_slot)::int % 2 = 1
+  end
+$$;`;
+
+/** What an operator may change in a job, while it runs or not. */
+export const edits = [
+  `overlap = case overlap when 'skip' then 'queue' else 'skip' end`,
+  `catch_up = case catch_up when 'once' then 'all' else 'once' end`,
+  'retries = (retries + 1) % 4',
+  `jitter = case when schedule is null then jitter else '3 s' end`,
+  `every_max = every_max + interval '1 s'`,
+  `timeout = case when timeout > interval '10 s' then timeout when timeout < interval '3 s' then timeout + interval '1 s' else interval '1 s' end`,
+  `schedule = case schedule when '* * * * *' then '*/2 * * * *' when '*/2 * * * *' then '1-59/2 * * * *' when '1-59/2 * * * *' then '* * * * *' end`,
+  `timezone = case when schedule is null then timezone when timezone = 'UTC' then 'Asia/Kolkata' when timezone = 'Asia/Kolkata' then 'America/New_York' else 'UTC' end`,
+  'enabled = not enabled',
+];
 
 const handlers = ['counts', 'naps', 'counts', 'dawdles', 'throwsNul', 'leavesOpen', 'hangs', 'logs', 'floods', 'emoji'];
 const good = ['works', 'dozes', 'works', 'dozes', 'works', 'dozes', 'works'];

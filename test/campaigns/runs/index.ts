@@ -98,8 +98,8 @@ interface Operating {
 /** Begins operations until then, and waits for their ends. */
 async function operate(world: World, { until, gap, only, signal }: Operating): Promise<void> {
   const underWay = new Set<Promise<void>>();
-  while (Date.now() < until && !signal.aborted) {
-    const operation = draw(world, only);
+  for (let count = 0; Date.now() < until && !signal.aborted; count++) {
+    const operation = draw(world, only, count);
     const done = operation
       ?.run(world)
       .catch((error: unknown) =>

@@ -54,62 +54,44 @@ const handlersAlone: Invariant = {
   },
 };
 
-const handlersInTime: Invariant = {
-  name: 'limits: handlers are told to stop',
-  async look(world) {
-    const { spans, journal, stall, processes } = world;
-    const jobs = await world.query<{ name: string; ms: number }>(
-      'select name, 1000 * extract(epoch from timeout)::float8 as ms from pgfresh.scheduled_jobs',
-    );
-    const limits = new Map(jobs.map(({ name, ms }) => [name, ms]));
-    for (const { job, process, from, to } of spans) {
-      if (processes.some(({ name, exitedAt }) => name === process && exitedAt !== undefined)) continue;
-      const ms = (to ?? Date.now()) - from;
-      if (ms > limits.get(job)! + lateMs + stall.recent)
-        journal.violated(this.name, { job }, `a handler of ${job} in ${process} ran for ${ms} ms`);
-    }
-  },
-};
+/** What is under way, and handlers that have ended: for how long, and by how much more than its limit allows. */
+const work = `
+  select w.*, w.ms - public.limit_ms(w.job, w.since) as over from (
+    select 'a handler' as what, s.job, s.process, null::int as port, to_timestamp(s.from / 1000) as since, s.ms
+    from jsonb_to_recordset($1::jsonb) as s(job text, process text, "from" float8, ms float8)
+    union all
+    select 'run ' || r.id, j.name, r.worker, null, r.started_at, 1000 * extract(epoch from clock_timestamp() - r.started_at)
+    from pgfresh.scheduled_job_runs as r join pgfresh.scheduled_jobs as j on j.id = r.job_id where r.state = 'running'
+    union all
+    select 'the function', 'job-' || l.objid, null, a.client_port, a.xact_start, 1000 * extract(epoch from clock_timestamp() - a.xact_start)
+    from pg_locks as l join pg_stat_activity as a on a.pid = l.pid
+    where l.locktype = 'advisory' and l.classid = ${lockClass} and l.granted
+  ) as w`;
 
-const statesInTime: Invariant = {
-  name: 'limits: the run has ended',
+const limits: Invariant = {
+  name: 'limits hold',
   async look(world) {
-    const { stall, journal } = world;
-    const rows = await world.query<{ job: string; run: string; worker: string; ms: number; over: number }>(
-      `select j.name as job, r.id as run, r.worker, r.ms::float8, r.ms::float8 - 1000 * extract(epoch from j.timeout)::float8 as over
-       from (select *, 1000 * extract(epoch from clock_timestamp() - started_at) as ms from pgfresh.scheduled_job_runs where state = 'running') as r
-       join pgfresh.scheduled_jobs as j on j.id = r.job_id`,
-    );
-    for (const { job, run, worker, ms, over } of rows) {
-      const words = `run ${run} of ${job} by ${worker} runs for ${Math.round(ms)} ms, ${Math.round(over)} ms over its limit`;
-      if (over > lateMs + stall.recent && world.wasWhole(worker, Date.now() - ms))
-        journal.violated(this.name, { job }, words);
+    const { spans, processes, stall, journal } = world;
+    const gone = new Set(processes.filter(({ exitedAt }) => exitedAt !== undefined).map(({ name }) => name));
+    const handlers = spans
+      .filter(({ process }) => !gone.has(process))
+      .map(({ to = Date.now(), ...span }) => ({ ...span, ms: to - span.from }));
+    const rows = await world.query<{
+      what: string;
+      job: string;
+      process: string | null;
+      port: number;
+      ms: number;
+      over: number;
+    }>(work, [JSON.stringify(handlers)]);
+    for (const { what, job, port, ms, over, ...row } of rows) {
+      const process = row.process ?? world.seatOf(port)?.process.name ?? 'a process that is gone';
+      const words = `${what} of ${job} in ${process} takes ${Math.round(ms)} ms, ${Math.round(over)} ms over its limit`;
+      // A handler has its limit from its own process, also when that is cut off.
+      const isWhole = what === 'a handler' || world.wasWhole(process, Date.now() - ms);
+      if (isWhole && over > lateMs + stall.recent) journal.violated(this.name, { job }, words);
       if (Math.min(over, world.calmMs) > strandedMs + stall.recent)
         journal.violated('nothing stranded: running', { job }, words);
-    }
-  },
-};
-
-const functionsInTime: Invariant = {
-  name: 'limits: functions are ended',
-  async look(world) {
-    const { stall, journal, seats } = world;
-    const rows = await world.query<{ job: string; pid: number; port: number; ms: number; over: number }>(
-      `select j.name as job, a.pid, a.client_port as port, a.ms::float8, a.ms::float8 - 1000 * extract(epoch from j.timeout)::float8 as over
-       from pg_locks as l join pgfresh.scheduled_jobs as j on j.name = 'job-' || l.objid::text
-       join (select pid, client_port, 1000 * extract(epoch from clock_timestamp() - xact_start) as ms from pg_stat_activity) as a on a.pid = l.pid
-       where l.locktype = 'advisory' and l.classid = $1::int::oid and l.granted`,
-      [lockClass],
-    );
-    for (const { job, pid, port, ms, over } of rows) {
-      const seat = seats.find(({ proxy }) => proxy.connections.some((one) => one.port === port));
-      const isWhole = seat !== undefined && world.wasWhole(seat.process.name, Date.now() - ms);
-      if (over > (isWhole ? lateMs : strandedMs) + stall.recent)
-        journal.violated(
-          this.name,
-          { job },
-          `the function of ${job} in session ${pid} of ${seat?.process.name ?? 'a process that is gone'} runs for ${Math.round(ms)} ms, ${Math.round(over)} ms over its limit`,
-        );
     }
   },
 };
@@ -129,7 +111,7 @@ const connections: Invariant = {
        from pg_stat_activity where datname = current_database() and application_name like 'pgfresh%' and state like 'idle in transaction%'`,
     );
     for (const row of idle) {
-      const seat = seats.find(({ proxy }) => proxy.connections.some((one) => one.port === row.port));
+      const seat = world.seatOf(row.port);
       const connection = seat?.proxy.connections.find((one) => one.port === row.port);
       // Of a connection that is dropped nothing arrives; it ends when its owner gives up.
       const isWhole =
@@ -164,9 +146,7 @@ export const continuous: readonly Invariant[] = [
      where r.state = 'running' group by j.name having count(*) > 1`,
   ),
   handlersAlone,
-  handlersInTime,
-  statesInTime,
-  functionsInTime,
+  limits,
   connections,
   processesLive,
   none(
@@ -194,14 +174,19 @@ export const continuous: readonly Invariant[] = [
 
 export const whenQuiet: readonly Invariant[] = [
   none(
+    // Whoever changes the times of a job begins anew: slots are accounted for from the first that was seen since.
     'slots: accounted for',
-    `${slots} select j.name as job, s.slot
-     from pgfresh.scheduled_jobs as j join pgfresh.job_cursor as c on c.job_id = j.id
+    `${slots}, times as (
+       select job, schedule, at, lead(at, 1, 'infinity') over (partition by job order by at) as until
+       from public.edit where schedule is not null
+     )
+     select j.name as job, t.schedule, s.slot
+     from times as t join pgfresh.scheduled_jobs as j on j.id = t.job join pgfresh.job_cursor as c on c.job_id = j.id
      cross join lateral (
-       select generate_series(min(r.slot), c.slot - interval '1 minute', interval '1 minute') as slot
-       from rows as r where r.job_id = j.id and r.triggered_by <> 'backfill'
+       select generate_series(min(r.slot), case t.until when 'infinity' then c.slot - interval '1 minute' else max(r.slot) end, interval '1 minute') as slot
+       from rows as r where r.job_id = j.id and r.triggered_by <> 'backfill' and r.slot >= t.at and r.slot < t.until
      ) as s
-     where j.schedule is not null and not exists (
+     where public.is_slot(t.schedule, s.slot) and not exists (
        select from rows as r where r.job_id = j.id and r.slot = s.slot and r.triggered_by <> 'backfill')`,
   ),
   none(

@@ -1,4 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises';
+import { edits } from './cast.ts';
 import type { Seat, World } from './world.ts';
 
 interface Operation {
@@ -10,7 +11,7 @@ interface Operation {
 /** Disturbs one process, unless it is disturbed already. The other one goes on, so that lost runs are taken over. */
 async function disturb(world: World, what: string, work: (seat: Seat) => Promise<void>): Promise<void> {
   const seat = world.pick(world.seats.filter(({ isBusy }) => !isBusy));
-  if (!seat) return;
+  if (!seat || (world.isReserved && what !== 'partition')) return;
   world.journal.note(what, seat.process.name);
   seat.isBusy = true;
   const trouble: Seat['troubles'][number] = { from: Date.now(), to: undefined };
@@ -40,16 +41,6 @@ async function cancel(world: World, states: readonly string[]): Promise<void> {
   await world.query('select pgfresh.cancel_scheduled_run($1::bigint)', [run.id]);
 }
 
-const edits = [
-  `overlap = case overlap when 'skip' then 'queue' else 'skip' end`,
-  `catch_up = case catch_up when 'once' then 'all' else 'once' end`,
-  'retries = (retries + 1) % 4',
-  `jitter = case when schedule is null then jitter else '3 s' end`,
-  `every_max = every_max + interval '1 s'`,
-  `timeout = greatest(timeout, interval '3 s')`,
-  'enabled = not enabled',
-];
-
 export const operations: readonly Operation[] = [
   {
     name: 'kill',
@@ -72,15 +63,21 @@ export const operations: readonly Operation[] = [
   },
   {
     name: 'partition',
-    weight: 1.5,
-    run: (world) =>
-      disturb(world, 'partition', async (seat) => {
+    weight: 1,
+    async run(world) {
+      if (world.isReserved) return;
+      // For so long that the other process takes over what this one runs. So that one is left alone meanwhile.
+      world.isReserved = true;
+      while (world.seats.some(({ isBusy }) => isBusy)) await wait(100);
+      await disturb(world, 'partition', async (seat) => {
         seat.isCutOff = true;
-        await wait(500 + world.random() * 25_000);
+        await wait(21_000 + world.random() * 6_000);
         seat.isCutOff = false;
         if (world.random() < 0.5) seat.proxy.release();
         else seat.proxy.cut();
-      }),
+      });
+      world.isReserved = false;
+    },
   },
   {
     name: 'cut',
@@ -93,8 +90,9 @@ export const operations: readonly Operation[] = [
     run: (world) =>
       disturb(world, 'drop any connections', async (seat) => {
         for (const { id } of seat.proxy.connections) if (world.random() < 0.3) seat.dropped.add(id);
-        // Until the statements of the engine have given up.
-        await wait(10_000);
+        await wait(15_000);
+        // Statements of the engine wait for up to 35 s, each that meets such a connection.
+        seat.proxy.cut(seat.dropped);
       }),
   },
   {
@@ -181,8 +179,13 @@ export const operations: readonly Operation[] = [
   },
 ];
 
-export function draw(world: World, only: string | undefined): Operation | undefined {
+/** However short a campaign is, it meets these. */
+const first = ['kill', 'partition'];
+
+export function draw(world: World, only: string | undefined, count: number): Operation | undefined {
   const free = operations.filter(({ name }) => !only || only.split(',').some((words) => name.includes(words)));
+  const begins = free.find(({ name }) => name === first[count]);
+  if (begins) return begins;
   let left = world.random() * free.reduce((sum, { weight }) => sum + weight, 0);
   return free.find(({ weight }) => (left -= weight) < 0);
 }

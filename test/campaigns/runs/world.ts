@@ -95,6 +95,8 @@ export class World {
   readonly processes: SchedulerProcess[] = [];
   readonly spans: Span[] = [];
   readonly events: Record<string, number> = {};
+  /** Whether one process is to be cut off for long, and nothing else may happen to either. */
+  isReserved = false;
 
   private constructor(url: string, journal: Journal, seed: number) {
     this.db = new pg.Pool({ connectionString: url, max: 8, application_name: 'campaign', statement_timeout: 15_000 });
@@ -141,6 +143,11 @@ export class World {
 
   anyJob(): string {
     return `job-${1 + Math.floor(this.random() * jobCount)}`;
+  }
+
+  /** The process that a session of the database belongs to. */
+  seatOf(port: number): Seat | undefined {
+    return this.seats.find(({ proxy }) => proxy.connections.some((one) => one.port === port));
   }
 
   /** Whether the process of this name lives, and its way to the database was free since then. */
