@@ -52,7 +52,9 @@ export class Run {
   }
 
   async do(options: RunOptions): Promise<RunEnd> {
-    const end = await this.#end(options);
+    const whole = await this.#end(options);
+    // As much as is kept of it: it is logged too.
+    const end = { ...whole, result: { ...whole.result, message: whole.result.message.slice(0, longestMessage) } };
     if (end.recorded || end.verdict !== 'failed' || this.#stopReason === undefined) return end;
     return { ...end, verdict: this.#stopReason };
   }
@@ -96,8 +98,10 @@ export class Run {
     // The longest that a timer can be is less than the longest time limit.
     const timer = setTimeout(() => late.abort(tooLong), Math.min(timeoutMs, 2 ** 31 - 1));
     const signal = AbortSignal.any([this.#stop.signal, late.signal]);
-    const log = (message: string, details?: Readonly<Record<string, unknown>>): void =>
+    const log = (said: string, details?: Readonly<Record<string, unknown>>): void => {
+      const message = plainText(said);
       events.emit({ type: 'job.logged', job, run, message, ...(details && { details: plainDetails(details) }) });
+    };
     try {
       const context = { job, slot, attempt, signal, params, log, db };
       const result = await runHandler(handlers.get(functionName)!, context);
@@ -108,13 +112,26 @@ export class Run {
   }
 }
 
+/** What is kept of a message, and of the details of a line of the log. */
+const longestMessage = 4_000;
+const longestDetails = 65_536;
+
+/** What a handler says as a text, whatever it is. */
+function plainText(said: unknown): string {
+  const text = typeof said === 'string' ? said : inspect(said, { customInspect: false });
+  return text.slice(0, longestMessage);
+}
+
 /** What a handler logs as values that every log can write: its own may have big integers, cycles or getters that throw. */
 function plainDetails(details: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const plain = (_key: string, value: unknown): unknown => (typeof value === 'bigint' ? String(value) : value);
   try {
-    return JSON.parse(JSON.stringify(details, plain)) as Record<string, unknown>;
+    const text = JSON.stringify(details, plain);
+    return text.length > longestDetails
+      ? { left_out: 'more than 64 kB' }
+      : (JSON.parse(text) as Record<string, unknown>);
   } catch {
-    return { details: inspect(details, { customInspect: false }) };
+    return { details: plainText(details) };
   }
 }
 

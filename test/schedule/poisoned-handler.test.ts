@@ -15,6 +15,8 @@ beforeAll(async () => {
       circle['circle'] = circle;
       log('a big number', { ns: 1n });
       log('a circle', circle);
+      log('long '.repeat(1_000_000), { long: 'x'.repeat(1_000_000) });
+      log(Symbol('no text') as unknown as string);
       log('a lie', Object.defineProperty({}, 'lie', { enumerable: true, get: () => raise('no value') }));
       return { success: true, message: 'logged' };
     },
@@ -23,6 +25,7 @@ beforeAll(async () => {
       throw new Error('not reached');
     },
     good: (): JobResult => ({ success: true, message: 'good' }),
+    throwsMuch: (): JobResult => raise('x'.repeat(5_000_000)),
     throwsNul: (): JobResult => raise('a zero \0 in it'),
     throwsNothing: (): JobResult => {
       throw Object.create(null) as Error;
@@ -75,5 +78,11 @@ it('runs 8: the log goes on after details that no log can write', async () => {
       expect.stringContaining('logs'),
     ]),
   );
+  expect(said).toContain('job logs: Symbol(no text)');
   expect(said.filter((text) => text.includes('subscriber'))).toEqual([]);
+});
+
+it('runs 8: a handler that says millions of letters does not fill the log', async () => {
+  expect(await ranOnce('throwsMuch')).toMatchObject({ state: 'failed', message: 'x'.repeat(4_000) });
+  expect(Math.max(...lines.map(({ length }) => length))).toBeLessThan(10_000);
 });
