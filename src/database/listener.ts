@@ -1,8 +1,9 @@
+import { Socket } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import pg from 'pg';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import { Service } from '../lifecycle/index.ts';
+import { Service, within } from '../lifecycle/index.ts';
 import { clientConfig } from './address.ts';
 
 export interface ListenerOptions {
@@ -12,15 +13,26 @@ export interface ListenerOptions {
   readonly onNotification: (payload: string) => void;
   /** Called after a reconnect, because notifications may have been missed; if it is left out, that counts as an empty one. */
   readonly onReconnect?: () => void;
+  /** Whether who starts it can do without: then a first connection that fails is made later, like one that was lost. */
+  readonly isOptional?: boolean;
+}
+
+interface Connected {
+  /** Settles when the connection is lost. */
+  readonly lost: Promise<unknown>;
 }
 
 const pingEveryMs = 10_000;
+/** How long a start waits for what it can do without. */
+const patienceMs = 1_500;
 
 /** One connection that listens, is asked now and then whether it still lives, and is made anew when it does not. */
 export class Listener extends Service {
   readonly name = 'listener';
   readonly #options: ListenerOptions;
   #client: pg.Client | undefined;
+  #socket: Socket | undefined;
+  #isConnected = false;
   #loop: Promise<void> | undefined;
 
   constructor(options: ListenerOptions) {
@@ -28,43 +40,57 @@ export class Listener extends Service {
     this.#options = options;
   }
 
+  /** Whether it hears, as far as is known. */
+  get isConnected(): boolean {
+    return this.#isConnected;
+  }
+
   protected async onStart(): Promise<void> {
-    const lost = await this.#connect();
-    this.#loop = this.#stayConnected(lost);
+    const first = this.#connect();
+    if (!this.#options.isOptional) await first;
+    this.#loop = this.#stayConnected(first);
+    await within(patienceMs, first);
   }
 
   protected async onStop(): Promise<void> {
-    await this.#client?.end().catch(() => {});
+    // One that is still connecting has no one to say goodbye to.
+    if (this.#isConnected) await this.#client?.end().catch(() => {});
+    else this.#socket?.destroy();
     await this.#loop;
   }
 
-  /** Connects, and settles with a promise that settles when the connection is lost. */
-  async #connect(): Promise<{ lost: Promise<unknown> }> {
+  async #connect(): Promise<Connected> {
     const { url, channel, onNotification } = this.#options;
     const client = new pg.Client({
       ...clientConfig(url, 'pgfresh listen'),
       connectionTimeoutMillis: 10_000,
       query_timeout: pingEveryMs,
+      stream: () => (this.#socket = new Socket()),
     });
     const lost = new Promise<unknown>((resolve) =>
       client.on('error', resolve).on('end', () => resolve('the connection ended')),
     );
     client.on('notification', ({ payload }) => onNotification(payload ?? ''));
     this.#client = client;
-    await client.connect();
-    await client.query(`listen ${pg.escapeIdentifier(channel)}`);
+    try {
+      await client.connect();
+      await client.query(`listen ${pg.escapeIdentifier(channel)}`);
+    } catch (error) {
+      // A server that is read-only lets us in, but not listen.
+      this.#socket?.destroy();
+      throw error;
+    }
+    this.#isConnected = true;
     return { lost };
   }
 
-  async #stayConnected({ lost }: { lost: Promise<unknown> }): Promise<void> {
+  async #stayConnected(first: Promise<Connected>): Promise<void> {
+    let { lost } = await first.catch((problem: unknown) => this.#reconnect(problem));
     while (!this.stopSignal.aborted) {
       const problem = await Promise.race([lost, this.#pingUntilDead()]);
+      this.#isConnected = false;
       await this.#client?.end().catch(() => {});
-      if (this.stopSignal.aborted) return;
-      this.#options.events.emit({ type: 'database.connection_lost', problem: problemOf(problem) });
-      ({ lost } = await this.#reconnect());
-      const { onReconnect = () => this.#options.onNotification('') } = this.#options;
-      if (!this.stopSignal.aborted) onReconnect();
+      ({ lost } = await this.#reconnect(problem));
     }
   }
 
@@ -82,13 +108,16 @@ export class Listener extends Service {
     return undefined;
   }
 
-  async #reconnect(): Promise<{ lost: Promise<unknown> }> {
+  async #reconnect(problem: unknown): Promise<Connected> {
+    const { events, onNotification, onReconnect = () => onNotification('') } = this.#options;
+    if (!this.stopSignal.aborted) events.emit({ type: 'database.connection_lost', problem: problemOf(problem) });
     for (let pause = 100; !this.stopSignal.aborted; pause = Math.min(pause * 2, 5_000)) {
-      try {
-        return await this.#connect();
-      } catch {
-        await wait(pause, undefined, { signal: this.stopSignal }).catch(() => {});
+      const connected = await this.#connect().catch(() => undefined);
+      if (connected) {
+        onReconnect();
+        return connected;
       }
+      await wait(pause, undefined, { signal: this.stopSignal }).catch(() => {});
     }
     return { lost: Promise.resolve('stopped') };
   }

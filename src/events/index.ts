@@ -39,7 +39,7 @@ export type PgfreshEvent =
   | { type: 'worker.started'; worker: number; name: string; types: readonly string[] }
   | {
       type: 'worker.failed';
-      step: 'claim' | 'hold' | 'end' | 'catalog' | 'recovery' | 'eviction' | 'lease';
+      step: 'claim' | 'hold' | 'end' | 'catalog' | 'recovery' | 'eviction';
       problem: string;
     }
   | { type: 'worker.evicted'; dataType: string; keys: number }
@@ -48,7 +48,7 @@ export type PgfreshEvent =
   | { type: 'worker.lease_lost'; worker: number; name: string }
   | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
   | { type: 'scheduler.started'; scheduler: number; handlers: readonly string[] }
-  | { type: 'scheduler.failed'; step: 'slots' | 'end' | 'heartbeat' | 'listen'; problem: string }
+  | { type: 'scheduler.failed'; step: 'slots' | 'end' | 'heartbeat'; problem: string }
   | { type: 'scheduler.lease_lost'; scheduler: number }
   | { type: 'scheduler.recovered'; runs: number }
   | { type: 'scheduler.drained'; finished: number; handedOver: number; ms: number }

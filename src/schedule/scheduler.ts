@@ -73,7 +73,6 @@ export class Scheduler extends Service {
   #replacing: Promise<Lease<SchedulerAnswer>> | undefined;
   /** Requests whose answer is still on its way. */
   readonly #asked = new Set<string>();
-  #pollMs = pollMs.deaf;
   #scheduling: Promise<unknown> | undefined;
   #emptied = Promise.withResolvers<void>();
 
@@ -101,7 +100,8 @@ export class Scheduler extends Service {
     ];
     if (listenUrl !== undefined) {
       const onNotification = (payload: string): void => (payload === 'cancel' ? this.#lease.hurry() : this.#wake());
-      this.#listener = new Listener({ url: listenUrl, events, channel: 'pgfresh_schedule', onNotification });
+      const channel = 'pgfresh_schedule';
+      this.#listener = new Listener({ url: listenUrl, events, channel, onNotification, isOptional: true });
     }
     this.#lease = this.#newLease();
     this.stopSignal.addEventListener('abort', () => this.#wake(), { once: true });
@@ -111,10 +111,7 @@ export class Scheduler extends Service {
     if (this.#options.ownJobs) await this.#options.db.query('select pgfresh.sync_own_jobs()');
     await this.#lease.start();
     this.#begin(this.#lease);
-    await this.#listener?.start().then(
-      () => (this.#pollMs = pollMs.listening),
-      (error: unknown) => this.#failed('listen', error),
-    );
+    await this.#listener?.start();
     this.#scheduling = Promise.all(this.#lanes.map((lane) => this.#scheduleUntilStopped(lane)));
   }
 
@@ -327,6 +324,11 @@ export class Scheduler extends Service {
     const runs = await store.recover(lease.id);
     if (runs > 0) this.#options.events.emit({ type: 'scheduler.recovered', runs });
     this.#wake();
+  }
+
+  /** How long nothing may happen before it looks. */
+  get #pollMs(): number {
+    return this.#listener?.isConnected ? pollMs.listening : pollMs.deaf;
   }
 
   #runs(): Run[] {

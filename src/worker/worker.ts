@@ -113,7 +113,8 @@ export class Worker extends Service {
     this.#refresher = new Refresher({ clientOf: (type) => this.#clients.of(type), now });
     if (listenUrl !== undefined) {
       const onNotification = (): void => this.#work.wake();
-      this.#listener = new Listener({ url: listenUrl, events, channel: 'pgfresh_job', onNotification });
+      const channel = 'pgfresh_job';
+      this.#listener = new Listener({ url: listenUrl, events, channel, onNotification, isOptional: true });
     }
     this.#lease = this.#newLease();
     this.stopSignal.addEventListener('abort', () => this.#work.wake(), { once: true });
@@ -125,7 +126,7 @@ export class Worker extends Service {
     await this.#lease.start();
     await this.#tellServed();
     await failpoint('worker.after-register');
-    await this.#listener?.start().catch((error: unknown) => this.#failed('lease', error));
+    await this.#listener?.start();
     const types = [...this.#catalog!.types.values()].map(({ name }) => name);
     const name = this.#workerName;
     this.#options.events.emit({ type: 'worker.started', worker: this.#lease.id, name, types });

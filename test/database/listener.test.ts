@@ -8,7 +8,7 @@ const url = await createDatabase();
 const db = openDatabase(url);
 
 /** Collects notifications and lets a test wait for the next one. */
-async function listen(address: string) {
+async function listen(address: string, isOptional = false) {
   const events = new Events();
   const heard: string[] = [];
   let next = Promise.withResolvers<string>();
@@ -16,6 +16,7 @@ async function listen(address: string) {
     url: address,
     channel: 'Some "channel"',
     events,
+    isOptional,
     onNotification: (payload) => {
       heard.push(payload);
       next.resolve(payload);
@@ -58,4 +59,39 @@ it('stops while it is trying to connect again', async () => {
   await proxy.close();
   await lost;
   await listener.stop();
+});
+
+it('runs 11: one that can be done without starts while its server says nothing, and hears when it does', async () => {
+  const { proxy, url: far } = await Proxy.before(url);
+  onTestFinished(() => proxy.close());
+  proxy.judge = () => 'hold';
+  const { listener, next } = await listen(far, true);
+  expect(listener.isConnected).toBe(false);
+  const again = next();
+  proxy.judge = () => 'pass';
+  proxy.cut();
+  expect(await again).toBe('');
+  expect(listener.isConnected).toBe(true);
+  const heard = next();
+  await notify('after all');
+  expect(await heard).toBe('after all');
+});
+
+it('runs 11: leaves no connection to a server that lets it in but not listen', async () => {
+  const { proxy, url: far } = await Proxy.before(url);
+  onTestFinished(() => proxy.close());
+  // As on a standby, the statement is refused.
+  proxy.rewrite = (chunk) => Buffer.from(chunk.toString('latin1').replace('listen "', 'lisDen "'), 'latin1');
+  await expect(listen(far)).rejects.toThrow('lisDen');
+  await expect.poll(() => proxy.connections).toEqual([]);
+});
+
+it('runs 11: stops at once while its server says nothing', async () => {
+  const { proxy, url: far } = await Proxy.before(url);
+  onTestFinished(() => proxy.close());
+  proxy.judge = () => 'hold';
+  const { listener } = await listen(far, true);
+  const since = performance.now();
+  await listener.stop();
+  expect(performance.now() - since).toBeLessThan(2_000);
 });
