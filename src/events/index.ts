@@ -39,7 +39,7 @@ export type PgfreshEvent =
   | { type: 'worker.started'; worker: number; name: string; types: readonly string[] }
   | {
       type: 'worker.failed';
-      step: 'claim' | 'hold' | 'end' | 'catalog' | 'recovery' | 'eviction';
+      step: 'claim' | 'hold' | 'end' | 'catalog' | 'recovery' | 'eviction' | 'lease';
       problem: string;
     }
   | { type: 'worker.evicted'; dataType: string; keys: number }

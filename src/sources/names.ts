@@ -29,15 +29,14 @@ const hostsFile = '/etc/hosts';
  * four threads, and names that no one answers for would occupy them. Only what is certain to be answered goes there.
  */
 export class Names {
-  readonly #resolver: Resolver;
+  readonly #servers: readonly string[] | undefined;
   readonly #limitMs: number;
   readonly #known = new Map<string, Known>();
   readonly #asked = new Map<string, Promise<readonly LookupAddress[]>>();
 
   constructor({ servers, limitMs = 5_000 }: NamesOptions = {}) {
     this.#limitMs = limitMs;
-    this.#resolver = new Resolver({ timeout: limitMs / 4, tries: 2 });
-    if (servers) this.#resolver.setServers(servers);
+    this.#servers = servers;
   }
 
   /** The addresses of a host, IPv4 first. */
@@ -55,10 +54,10 @@ export class Names {
   async #ask(hostname: string): Promise<readonly LookupAddress[]> {
     if (await isLocal(hostname)) return lookup(hostname, { all: true });
     const found: Found[] = [];
-    const asking = [
-      this.#resolver.resolve4(hostname, { ttl: true }),
-      this.#resolver.resolve6(hostname, { ttl: true }),
-    ].map((records, place) => records.then((list) => void found.push(...list.map((one) => foundBy(one, place)))));
+    const resolver = this.#newResolver();
+    const asking = [resolver.resolve4(hostname, { ttl: true }), resolver.resolve6(hostname, { ttl: true })].map(
+      (records, place) => records.then((list) => void found.push(...list.map((one) => foundBy(one, place)))),
+    );
     const all = Promise.allSettled(asking);
     await within(this.#limitMs, Promise.any(asking));
     // One kind of address is enough; the other one has a moment to come too.
@@ -72,6 +71,13 @@ export class Names {
     if (!isAnswered) throw new Failure('network', `no name server answered for ${hostname}`);
     // Name servers answer, and know no such name; the system may, by a search list or a service of its own.
     return lookup(hostname, { all: true });
+  }
+
+  /** One knows the name servers that the system had when it was made, and the system may get others. */
+  #newResolver(): Resolver {
+    const resolver = new Resolver({ timeout: this.#limitMs / 4, tries: 2 });
+    if (this.#servers) resolver.setServers(this.#servers);
+    return resolver;
   }
 
   #keep(hostname: string, found: readonly Found[]): readonly LookupAddress[] {

@@ -56,6 +56,17 @@ it('runs 9: names that no one answers for stop no other name, of this source or 
   expect(await inVain[0]).toBe('Failure: no name server answered for dead.0.test');
 });
 
+it('runs 9: name servers that the system gets later are asked', async () => {
+  const silent = createSocket('udp4').bind(0, '127.0.0.1');
+  await once(silent, 'listening');
+  onTestFinished(() => void silent.close());
+  const servers = [`127.0.0.1:${silent.address().port}`];
+  const names = new Names({ servers, limitMs: 500 });
+  await expect(names.addressesOf('quotes.test')).rejects.toThrow('no name server answered');
+  servers[0] = (await nameServer()).server;
+  expect(await names.addressesOf('quotes.test')).toEqual([{ address: '127.0.0.1', family: 4 }]);
+});
+
 it('asks once for what is known for a while, also when many ask', async () => {
   const { server, asked } = await nameServer();
   const names = new Names({ servers: [server] });
