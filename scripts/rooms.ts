@@ -40,13 +40,15 @@ function violationsInSource(file: SourceFile): string[] {
   if (room === undefined) return [`${file.path}:1 is in no room; only ${publicApi} lies beside them`];
   const row = rooms[room];
   if (row === undefined) return []; // Its folder has been reported.
-  return violations(file, (target) => {
+  return violations(file, (target, kind) => {
     if (target === undefined) return undefined;
     const entered = roomOf(target);
     if (entered === room) return undefined;
+    const isType = entered === 'config' && kind === 'type';
     const allowed = `${room} may import ${list(row.mayImport)}`;
-    if (entered === undefined || !row.mayImport.includes(entered)) return allowed;
-    return target === doorOf(entered) ? undefined : `${entered} is entered through ${doorOf(entered)} only`;
+    if (entered === undefined || !(isType || row.mayImport.includes(entered))) return allowed;
+    if (target !== doorOf(entered)) return `${entered} is entered through ${doorOf(entered)} only`;
+    return kind === 're-export' ? `a room does not re-export what ${entered} owns` : undefined;
   });
 }
 
@@ -80,9 +82,12 @@ function violationsInBrowserCode(file: SourceFile): string[] {
 }
 
 /** One line for each import to which `objection` has one; packages other than pgfresh have no target. */
-function violations(file: SourceFile, objection: (target: string | undefined) => string | undefined): string[] {
+function violations(
+  file: SourceFile,
+  objection: (target: string | undefined, kind: ImportStatement['kind']) => string | undefined,
+): string[] {
   return importsOf(file.text).flatMap((statement) => {
-    const rule = objection(targetOf(file, statement));
+    const rule = objection(targetOf(file, statement), statement.kind);
     return rule === undefined ? [] : [`${file.path}:${statement.line} imports ${statement.specifier}; ${rule}`];
   });
 }

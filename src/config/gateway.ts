@@ -154,9 +154,12 @@ const gatewaySchema = options({
 }) satisfies z.ZodType<unknown, GatewayDefinition>;
 
 /** The gateway's options as the program uses them. */
-export type GatewayOptions = z.output<typeof gatewaySchema>;
+export type GatewaySettings = z.output<typeof gatewaySchema>;
+export type JwtSettings = z.output<typeof jwtSchema>;
+export type RlsSettings = z.output<typeof rlsSchema>;
+export type LimitSettings = z.output<typeof limitsSchema>;
 
-export function readGateway(value: unknown, file: string): GatewayOptions {
+export function readGateway(value: unknown, file: string): GatewaySettings {
   return readDefinition(gatewaySchema, value ?? {}, { file, path: 'gateway' });
 }
 

@@ -8,10 +8,13 @@ export { duration, durationBetween, durationText, type Duration } from './durati
 export type {
   GatewayDefinition,
   GatewayLimits,
-  GatewayOptions,
+  GatewaySettings,
   GatewayPair,
   GatewayUser,
   JwtDefinition,
+  JwtSettings,
+  LimitSettings,
+  RlsSettings,
 } from './gateway.ts';
 export type {
   ApiKeyPlace,

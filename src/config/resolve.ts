@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { PgfreshError } from '../errors/index.ts';
 import { readDev, type Dev } from './dev.ts';
 import { definitionNames, readDefinitions, type ConfigDefinitions, type Definitions } from './definitions.ts';
-import { readGateway, type GatewayDefinition, type GatewayOptions } from './gateway.ts';
+import { readGateway, type GatewayDefinition, type GatewaySettings } from './gateway.ts';
 import { expectation, hintFor, invalid } from './invalid.ts';
 import { misspeltVariables, type MisspeltVariable } from './misspelt.ts';
 import { settingNames, settings, type ConfigSettings, type SettingName, type Settings } from './settings.ts';
@@ -23,7 +23,7 @@ export interface ResolvedConfig extends Definitions {
   readonly origins: Readonly<Record<SettingName, Origin>>;
   /** The configuration file that was read, if there was one. */
   readonly file: string | undefined;
-  readonly gateway: GatewayOptions;
+  readonly gateway: GatewaySettings;
   readonly dev: Dev | undefined;
   readonly misspelt: readonly MisspeltVariable[];
 }

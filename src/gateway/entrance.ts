@@ -1,15 +1,15 @@
+import type { GatewayPair, GatewayUser, LimitSettings } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import type { Admitted } from './admission.ts';
 import type { Permission } from './permission.ts';
 import type { Questions } from './questions.ts';
 import type { Readers } from './readers.ts';
-import type { Limits, Pair, User } from './settings.ts';
 import type { Account, Tally } from './tally.ts';
 import type { NamedPair } from './viewing.ts';
 import { refusalOf, type Viewings } from './viewings.ts';
 
 interface EntranceParts {
-  readonly limits: Limits;
+  readonly limits: LimitSettings;
   readonly permission: Permission;
   readonly questions: Questions;
   readonly readers: Readers;
@@ -23,7 +23,12 @@ const longestKey = 512;
  * The pair as its data type writes it, if there can be such a pair and the user may look at it. What costs least is
  * asked first, and nothing is left behind for a pair that is refused.
  */
-export async function admitted(pair: Pair, user: User, account: Account, parts: EntranceParts): Promise<NamedPair> {
+export async function admitted(
+  pair: GatewayPair,
+  user: GatewayUser,
+  account: Account,
+  parts: EntranceParts,
+): Promise<NamedPair> {
   requirePlausible(pair);
   const reader = parts.readers.known(user);
   const open = parts.viewings.find(pair) ?? (reader && parts.viewings.find(pair, reader));
@@ -33,7 +38,12 @@ export async function admitted(pair: Pair, user: User, account: Account, parts: 
   return { dataType: named.dataType, type: named.type, key: named.key, reader: named.reader };
 }
 
-async function judged(asked: Pair, user: User, account: Account, parts: EntranceParts): Promise<NamedPair> {
+async function judged(
+  asked: GatewayPair,
+  user: GatewayUser,
+  account: Account,
+  parts: EntranceParts,
+): Promise<NamedPair> {
   const { questions, readers, limits, tally } = parts;
   const { dataType } = asked;
   const verdict = await questions.admit(asked);
@@ -49,7 +59,7 @@ async function judged(asked: Pair, user: User, account: Account, parts: Entrance
 }
 
 // What PostgreSQL could not even be asked about, or what could be taken for another pair.
-function requirePlausible({ dataType, key }: Pair): void {
+function requirePlausible({ dataType, key }: GatewayPair): void {
   if (!/^[a-z][a-z0-9_-]{0,62}$/.test(dataType)) {
     const got = JSON.stringify(dataType.slice(0, 60));
     throw new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `there is no data type ${got}` });

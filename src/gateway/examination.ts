@@ -1,7 +1,7 @@
+import type { GatewaySettings } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { asPgfreshError, PgfreshError } from '../errors/index.ts';
 import { Identity } from './identity.ts';
-import type { GatewaySettings } from './settings.ts';
 
 /** One check of the gateway that was made; `pgfresh check` shows it beside its own. */
 interface GatewayFinding {

@@ -1,5 +1,6 @@
 import { hostname } from 'node:os';
 import { setTimeout as wait } from 'node:timers/promises';
+import type { GatewaySettings } from '../config/index.ts';
 import { Database, type LimitedQueryable, type StatementLimits } from '../database/index.ts';
 import { NodeDemand } from '../demand/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
@@ -19,7 +20,7 @@ import { Readers } from './readers.ts';
 import { Reception } from './reception.ts';
 import { Relief } from './relief.ts';
 import type { Session, SessionParts } from './session.ts';
-import type { GatewaySettings } from './settings.ts';
+
 import { Tally } from './tally.ts';
 import { noteTimeout } from './timeout-note.ts';
 import { Viewings } from './viewings.ts';

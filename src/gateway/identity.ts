@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createRemoteJWKSet, jwtVerify, type JWTPayload, type JWTVerifyGetKey } from 'jose';
+import type { GatewaySettings, GatewayUser, JwtSettings } from '../config/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
-import type { GatewaySettings, JwtSettings, User } from './settings.ts';
 
 /** Somebody who has shown who he is, until his token expires. */
 export interface Identified {
-  readonly user: User;
+  readonly user: GatewayUser;
   /** In milliseconds of the wall clock, by which tokens go. */
   readonly expiresAt: number;
 }

@@ -1,5 +1,5 @@
+import type { GatewaySettings, GatewayPair, GatewayUser } from '../config/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
-import type { GatewaySettings, Pair, User } from './settings.ts';
 
 const patienceMs = 4_000;
 
@@ -17,7 +17,7 @@ export class Permission {
   }
 
   /** Why he may not; nothing if he may. */
-  async refusal(user: User, pair: Pair): Promise<PgfreshError | undefined> {
+  async refusal(user: GatewayUser, pair: GatewayPair): Promise<PgfreshError | undefined> {
     if (!this.#authorize) return undefined;
     const words = `${pair.dataType} ${pair.key}`;
     let timer: NodeJS.Timeout | undefined;

@@ -1,9 +1,9 @@
 import type { IncomingMessage } from 'node:http';
+import type { GatewayPair } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import { admitted } from './entrance.ts';
 import type { Reception } from './reception.ts';
 import type { SessionParts } from './session.ts';
-import type { Pair } from './settings.ts';
 import type { Subscription, Viewing } from './viewing.ts';
 import { settledWithin, Wish } from './wish.ts';
 
@@ -21,7 +21,7 @@ export class PlainReads {
   }
 
   /** The pair, once it is known; with a greatest age, once it is young enough or ten seconds have passed. */
-  async read(request: IncomingMessage, asked: Pair, maxAgeMs: number | undefined): Promise<Viewing> {
+  async read(request: IncomingMessage, asked: GatewayPair, maxAgeMs: number | undefined): Promise<Viewing> {
     const { limits, viewings, questions } = this.#parts;
     const { identified, account, visitor } = await this.#reception.receive(request);
     if (!account.reads.take()) throw new PgfreshError('PGF_LIVE_TOO_FAST', { limit: limits.messagesPerSecond });

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
+import type { GatewayUser, RlsSettings } from '../config/index.ts';
 import { storableJson, type Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
-import type { RlsSettings, User } from './settings.ts';
 
 /** As whom rows with row security are read. */
 export interface Reader {
@@ -22,7 +22,7 @@ const rememberMs = 5_000;
 export class Readers {
   readonly #settings: RlsSettings | undefined;
   readonly #db: Queryable;
-  readonly #known = new WeakMap<User, Reader>();
+  readonly #known = new WeakMap<GatewayUser, Reader>();
   readonly #roles = new Map<string, { readonly admitted: Promise<unknown>; readonly until: number }>();
   #count = 0;
 
@@ -32,12 +32,12 @@ export class Readers {
   }
 
   /** As whom a user reads, if he has done so before. */
-  known(user: User): Reader | undefined {
+  known(user: GatewayUser): Reader | undefined {
     return this.#known.get(user);
   }
 
   /** As whom a user reads pairs of a data type; refuses who can not. */
-  async of(user: User, dataType: string): Promise<Reader> {
+  async of(user: GatewayUser, dataType: string): Promise<Reader> {
     const reader = this.#known.get(user) ?? readerOf(user, roleOf(user, dataType, this.#settings));
     await this.#admitted(reader.role);
     this.#known.set(user, reader);
@@ -59,7 +59,7 @@ export class Readers {
   }
 }
 
-function roleOf({ anonymous, claims }: User, type: string, settings: RlsSettings | undefined): string {
+function roleOf({ anonymous, claims }: GatewayUser, type: string, settings: RlsSettings | undefined): string {
   const refused = (problem: string): PgfreshError => new PgfreshError('PGF_LIVE_PRIVATE', { type, problem });
   if (!settings) throw refused('this gateway is not told how to read them');
   if (anonymous) {
@@ -72,7 +72,7 @@ function roleOf({ anonymous, claims }: User, type: string, settings: RlsSettings
   throw refused(`the token does not name a role in its claim ${settings.roleClaim ?? 'role'}`);
 }
 
-function readerOf({ id, anonymous, claims: said }: User, role: string): Reader {
+function readerOf({ id, anonymous, claims: said }: GatewayUser, role: string): Reader {
   // People without names are not told apart: their names are made up.
   const user = anonymous ? '' : id;
   const claims = storableJson({ role, ...said });

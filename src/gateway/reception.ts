@@ -1,8 +1,8 @@
 import type { IncomingMessage } from 'node:http';
+import type { GatewaySettings } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import type { Identified } from './identity.ts';
 import { Session, type Outlet, type SessionParts } from './session.ts';
-import type { GatewaySettings } from './settings.ts';
 import type { Account } from './tally.ts';
 import { requireOrigin, visitorOf, type Visitor } from './visitor.ts';
 

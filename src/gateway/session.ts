@@ -1,3 +1,4 @@
+import type { GatewayPair, GatewayUser, LimitSettings } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Bucket } from './bucket.ts';
@@ -19,7 +20,6 @@ import type { Reader, Readers } from './readers.ts';
 import { closeCode, refuse } from './refusal.ts';
 import type { Relief } from './relief.ts';
 import { reasonSentences } from './sentences.ts';
-import type { Limits, Pair, User } from './settings.ts';
 import type { Account, Tally } from './tally.ts';
 import { readVersion, type NamedPair, type Subscription, type Viewer } from './viewing.ts';
 import type { Viewings } from './viewings.ts';
@@ -42,7 +42,7 @@ export interface Outlet {
 
 /** What all sessions of a gateway share. */
 export interface SessionParts {
-  readonly limits: Limits;
+  readonly limits: LimitSettings;
   readonly identity: Identity;
   readonly permission: Permission;
   readonly questions: Questions;
@@ -110,7 +110,7 @@ export class Session implements Viewer {
     this.#messages = new Bucket(messagesPerSecond, messagesPerSecond * 2);
   }
 
-  get user(): User {
+  get user(): GatewayUser {
     return this.#identified.user;
   }
 
@@ -368,7 +368,7 @@ export class Session implements Viewer {
     this.#parts.viewings.leave(subscription, this.user.id);
   }
 
-  #revoke({ dataType, key }: Pair, error: PgfreshError): void {
+  #revoke({ dataType, key }: GatewayPair, error: PgfreshError): void {
     const name = nameOf(dataType, key);
     if (!this.#isOpen || !this.#subscriptions.has(name)) return;
     this.#drop(name);
@@ -489,6 +489,6 @@ function nameOf(dataType: string, key: string): string {
   return JSON.stringify([dataType, key]);
 }
 
-function pairOf({ dataType, key }: Pair): Pair {
+function pairOf({ dataType, key }: GatewayPair): GatewayPair {
   return { dataType, key };
 }

@@ -1,7 +1,7 @@
 import { isIPv6 } from 'node:net';
+import type { GatewayPair, GatewayUser, LimitSettings } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import { Bucket } from './bucket.ts';
-import type { Limits, Pair, User } from './settings.ts';
 
 /** What one user, or one address of people without names, has now and may still have. */
 export class Account {
@@ -11,7 +11,7 @@ export class Account {
   readonly refreshes: Bucket;
   readonly reads: Bucket;
 
-  constructor(limits: Limits) {
+  constructor(limits: LimitSettings) {
     this.newPairs = new Bucket(limits.newPairsPerMinute / 60, limits.newPairsPerMinute);
     this.refreshes = new Bucket(limits.refreshesPerMinute / 60, limits.refreshesPerMinute);
     this.reads = new Bucket(limits.messagesPerSecond, limits.messagesPerSecond * 2);
@@ -25,14 +25,14 @@ export class Account {
 
 /** Counts connections and what they ask for, by user and by address. */
 export class Tally {
-  readonly #limits: Limits;
+  readonly #limits: LimitSettings;
   readonly #accounts = new Map<string, Account>();
   readonly #addresses = new Map<string, number>();
   /** Pairs that were new a moment ago. */
   readonly #new = new Set<string>();
   #connections = 0;
 
-  constructor(limits: Limits) {
+  constructor(limits: LimitSettings) {
     this.#limits = limits;
   }
 
@@ -41,7 +41,7 @@ export class Tally {
   }
 
   /** The account of a user. People without names share that of their address. */
-  account(user: User, address: string): Account {
+  account(user: GatewayUser, address: string): Account {
     const name = user.anonymous ? `address ${networkOf(address)}` : `user ${user.id}`;
     const known = this.#accounts.get(name);
     if (known) return known;
@@ -58,7 +58,7 @@ export class Tally {
       throw tooMany(connectionsPerAddress, 'your address');
   }
 
-  enter(account: Account, user: User, address: string): void {
+  enter(account: Account, user: GatewayUser, address: string): void {
     this.requireRoom(address);
     const { connectionsPerUser } = this.#limits;
     if (!user.anonymous && account.connections >= connectionsPerUser) throw tooMany(connectionsPerUser, 'you');
@@ -78,7 +78,7 @@ export class Tally {
   }
 
   /** Whether he may ask for a pair that nobody has asked for. What many ask for in the same moment is new once. */
-  mayAskFor(account: Account, { dataType, key }: Pair): boolean {
+  mayAskFor(account: Account, { dataType, key }: GatewayPair): boolean {
     const name = `${dataType} ${key}`;
     if (this.#new.has(name)) return true;
     if (!account.newPairs.take()) return false;

@@ -1,10 +1,10 @@
+import type { GatewayPair } from '../config/index.ts';
 import type { PgfreshError } from '../errors/index.ts';
 import type { Pair as NumberedPair, PairState } from './pair.ts';
 import type { Explained } from './questions.ts';
 import type { Audience } from './audience.ts';
 import type { Reader } from './readers.ts';
 import { stateSentences } from './sentences.ts';
-import type { Pair } from './settings.ts';
 import {
   asViewed,
   held,
@@ -17,7 +17,7 @@ import {
 } from './showing.ts';
 
 /** A pair with its names in the configuration and in the database. */
-export interface NamedPair extends Pair, NumberedPair {
+export interface NamedPair extends GatewayPair, NumberedPair {
   /** As whom it is read, if not all see the same of it. */
   readonly reader?: Reader | undefined;
 }
@@ -52,7 +52,7 @@ export interface Viewer {
 const askAgainMs = { first: 2_000, last: 30_000, held: 1_000 } as const;
 
 /** Explains a pair; undefined if that has failed. */
-export type Explain = (pair: Pair) => Promise<Explained | 'held' | undefined>;
+export type Explain = (pair: GatewayPair) => Promise<Explained | 'held' | undefined>;
 
 /** A pair that somebody looks at through this process, with all who see the same of it. */
 export class Viewing implements NamedPair {

@@ -1,3 +1,4 @@
+import type { GatewayPair } from '../config/index.ts';
 import type { NodeDemand } from '../demand/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
@@ -7,7 +8,6 @@ import type { Mirror } from './mirror.ts';
 import type { PairState } from './pair.ts';
 import type { Questions } from './questions.ts';
 import type { Reader } from './readers.ts';
-import type { Pair } from './settings.ts';
 import type { Loss } from './shelf.ts';
 import { readVersion, Viewing, type NamedPair, type Subscription, type Viewer } from './viewing.ts';
 
@@ -60,7 +60,7 @@ export class Viewings {
   }
 
   /** The pair, if it is open; its key must be written as its data type writes it. */
-  find(pair: Pair, reader?: Reader): Viewing | undefined {
+  find(pair: GatewayPair, reader?: Reader): Viewing | undefined {
     return this.#open.get(nameOf(pair, reader))?.viewing;
   }
 
@@ -241,7 +241,7 @@ export class Viewings {
 }
 
 // Neither a data type nor a key has a line break in it.
-function nameOf({ dataType, key }: Pair, reader?: Reader): string {
+function nameOf({ dataType, key }: GatewayPair, reader?: Reader): string {
   return reader ? `${dataType} ${key}\n${reader.name}` : `${dataType} ${key}`;
 }
 
@@ -263,7 +263,7 @@ function changeOf(verdict: Verdict, { dataType, type, key, reader }: Viewing): P
   return new PgfreshError('PGF_LIVE_UNDECIDED', { pair: `${dataType} ${key}`, problem });
 }
 
-function lossOf(why: Loss, { dataType, key }: Pair): PgfreshError {
+function lossOf(why: Loss, { dataType, key }: GatewayPair): PgfreshError {
   if (why === 'gone')
     return new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `there is no data type '${dataType}' any more` });
   if (why !== 'undecided') return why;

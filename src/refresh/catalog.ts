@@ -1,4 +1,5 @@
 import pg from 'pg';
+import type { DataType } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import {
@@ -7,7 +8,6 @@ import {
   missingGrants,
   readTableRights,
   rowColumns,
-  type DataType,
   type TableColumn,
   type TableRight,
 } from '../registry/index.ts';

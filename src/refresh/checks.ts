@@ -1,5 +1,6 @@
+import { timeText, validated, type AnswerContext } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
-import { canonicalKey, validated, type AnswerContext } from '../registry/index.ts';
+import { canonicalKey } from '../registry/index.ts';
 import type { HttpAnswer } from '../sources/index.ts';
 import { Refusal } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
@@ -151,11 +152,6 @@ function requireNoOtherKey({ keyColumns, normalise }: RefreshType, value: unknow
 
 // A time far ahead would keep out everything that comes after it.
 const aheadMs = 86_400_000;
-
-/** As every command shows a time: to the second. */
-function timeText(time: Date): string {
-  return time.toISOString().replace(/\.\d+Z$/, 'Z');
-}
 
 /** The newest of them. */
 function requireSourceTime(

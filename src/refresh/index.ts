@@ -1,4 +1,3 @@
-export { type DataType } from '../registry/index.ts';
 export { neededRights, readCatalog, type Catalog } from './catalog.ts';
 export { Commits, lockPatienceMs, type EndedJob, type ReadyJob } from './commit.ts';
 export { evictRows, type Evicted } from './eviction.ts';

@@ -1,4 +1,5 @@
-import type { DataType, TableColumn } from '../registry/index.ts';
+import type { DataType } from '../config/index.ts';
+import type { TableColumn } from '../registry/index.ts';
 import type { WriteStatements } from './write-statement.ts';
 
 /** How a data type is fetched, as the configuration says it. */

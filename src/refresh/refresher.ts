@@ -1,7 +1,7 @@
 import { performance } from 'node:perf_hooks';
+import type { RequestContext } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { failpoint } from '../lifecycle/index.ts';
-import type { RequestContext } from '../registry/index.ts';
 import { CallFailed, type HttpAnswer, type SourceClient } from '../sources/index.ts';
 import { checkAnswer, type OnPassed } from './checks.ts';
 import { Refusal, type RefusalName } from './outcomes.ts';

@@ -1,4 +1,4 @@
-import type { AnswerContext, Bounds, DataType } from '../registry/index.ts';
+import type { AnswerContext, Bounds, DataType } from '../config/index.ts';
 
 /** What is wrong with a row, or undefined if nothing is. */
 export function insanityOf(row: object, sanity: DataType['sanity'], context: AnswerContext): string | undefined {

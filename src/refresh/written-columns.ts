@@ -1,4 +1,5 @@
-import { didYouMean, jsonSchemaOf, sampleOf, type AnswerContext, type TableColumn } from '../registry/index.ts';
+import type { AnswerContext } from '../config/index.ts';
+import { didYouMean, jsonSchemaOf, sampleOf, type TableColumn } from '../registry/index.ts';
 import { ignoreRejection } from './checks.ts';
 import type { RefreshType } from './refresh-type.ts';
 

@@ -1,11 +1,3 @@
-export {
-  validated,
-  type AnswerContext,
-  type Bounds,
-  type DataType,
-  type HttpRequest,
-  type RequestContext,
-} from '../config/index.ts';
 export { isEmpty, type ColumnChange, type Overridden, type RegistryDiff } from './diff.ts';
 export { examineRegistry } from './examination.ts';
 export { jsonSchemaOf } from './json-schema.ts';

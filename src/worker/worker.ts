@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
+import type { DataType } from '../config/index.ts';
 import { Listener, type Database } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
@@ -16,7 +17,6 @@ import {
   readCatalog,
   Refresher,
   type Catalog,
-  type DataType,
   type EndedJob,
   type Fetched,
   type ReadyJob,
