@@ -11,7 +11,7 @@ export function contractsTestedIn(text: string): string[] {
 }
 
 /** The numbers at the start of a file's test titles, after this word; those of a promise may stand before a group of tests. */
-export function numbersTestedIn(text: string, word: 'contract' | 'truth' | 'sound'): string[] {
+export function numbersTestedIn(text: string, word: 'contract' | 'truth' | 'sound' | 'runs'): string[] {
   const skeleton = skeletonOf(text);
   const firstString = /\(\s*(['"`])(\.+)\1/g;
   return [...skeleton.matchAll(firstString)].flatMap((call) => {
@@ -34,7 +34,12 @@ export function frameProblems(tested: readonly string[], pending: Readonly<Recor
   return [...known, ...unknown.map((name) => `there is no contract ${name}`)];
 }
 
-const callers = { contract: 'test|it', truth: 'test|it|describe', sound: 'test|it|describe' } as const;
+const callers = {
+  contract: 'test|it',
+  truth: 'test|it|describe',
+  sound: 'test|it|describe',
+  runs: 'test|it|describe',
+} as const;
 
 /** Whether the code before an opening parenthesis makes it the call of a test that runs. */
 function isTest(before: string, names: string): boolean {
