@@ -8,12 +8,13 @@ select j.id as job_id, j.name, j.description, j.kind, j.enabled, j.managed_by,
       case c.failures_in_a_row
         when 1 then 'its last run has failed'
         else format('its last %s runs have failed', c.failures_in_a_row)
-      end || coalesce(': ' || nullif(l.message, ''), '')
+      end || coalesce(': ' || nullif(f.message, ''), '')
   end as problem,
   case h.state
     when 'problem' then p.next_step
     when 'late' then late.next_step
-    when 'failing' then format('See what it said: pgfresh jobs history %s --state failed', j.name)
+    when 'failing' then
+      format('See what it said: pgfresh jobs history %s --state failed. With --json it has the details.', j.name)
   end collate "default" as next_step,
   -- A slot before the end of a pause is skipped, and what comes then is not known here.
   case
@@ -93,6 +94,14 @@ left join lateral (
   order by r.id desc
   limit 1
 ) as l on true
+-- Since the last failure runs may have been cancelled.
+left join lateral (
+  select r.message
+  from pgfresh.scheduled_job_runs as r
+  where r.job_id = j.id and r.state = 'failed'
+  order by r.id desc
+  limit 1
+) as f on c.failures_in_a_row > 0
 cross join lateral (
   select round(100.0 * count(*) filter (where r.success) / nullif(count(*), 0), 1) as success_rate_percent_7d,
     percentile_cont(0.5) within group (order by r.duration_ms) as p50_ms,

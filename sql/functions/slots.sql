@@ -241,9 +241,9 @@ begin
     for v_run in select * from jsonb_to_recordset(v_plan.runs) as r(slot timestamptz, cause text) loop
       select * into v_active from pgfresh.active_run(v_plan.job_id);
       if v_active.id is null then
-        -- Late is what comes after its time and its jitter; the time of what was missed is its slot.
+        -- Late is what comes after its time and its jitter. What was due first may be an earlier slot that was missed.
         v_late := 1000 * extract(epoch from v_now - case
-          when v_run.cause = 'scheduler' and isfinite(v_plan.due_at) then v_plan.due_at
+          when v_run.cause = 'scheduler' then greatest(v_plan.due_at, v_run.slot)
           else v_run.slot
         end);
         insert into pgfresh.scheduled_job_runs

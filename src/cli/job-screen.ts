@@ -12,7 +12,7 @@ import type {
 import { table } from './output.ts';
 
 const none = `No jobs yet.
-Next: Add one to jobs of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.scheduled_jobs; docs/schedules.md shows both.`;
+Next: Add one to jobs of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.scheduled_jobs; docs/jobs.md shows both.`;
 
 export function jobList(jobs: readonly JobStatus[]): string {
   if (jobs.length === 0) return none;
@@ -22,7 +22,7 @@ export function jobList(jobs: readonly JobStatus[]): string {
     job.state,
     when(job),
     time(job.next_run_at),
-    job.last_run_at === null ? 'never' : `${time(job.last_run_at)} ${job.last_run_success ? 'ok' : 'failed'}`,
+    job.last_run_at === null ? 'never' : `${time(job.last_run_at)} ${lastEnd(job)}`,
     job.success_rate_percent === null ? '–' : `${job.success_rate_percent} %`,
     took(job.p95_ms),
     job.problem ?? job.last_message ?? '',
@@ -54,7 +54,7 @@ export function runList(runs: readonly JobRun[]): string {
     head,
     ...runs.map((run) => [
       String(run.id),
-      run.scheduled_to === null ? time(run.scheduled_for) : `${time(run.scheduled_for)} – ${time(run.scheduled_to)}`,
+      run.occurrences === 1 ? time(run.scheduled_for) : `${time(run.scheduled_for)} – ${time(run.scheduled_to)}`,
       run.state === 'skipped' ? `${run.occurrences} skipped: ${run.reason}` : run.state,
       run.triggered_by,
       String(run.attempt),
@@ -94,6 +94,12 @@ export function backfilled(begun: Backfill, progress: BackfillProgress | undefin
 function when({ schedule, timezone, every_min_ms: least, every_max_ms: most }: JobStatus): string {
   if (schedule !== null) return `${schedule}${timezone === 'UTC' ? '' : ` ${timezone}`}`;
   return `every ${durationText(least!)}${least === most ? '' : `–${durationText(most!)}`}`;
+}
+
+/** A run that was cancelled, or whose scheduler is gone, has not failed by itself. */
+function lastEnd({ last_run_success: isGood, failures_in_a_row: failures }: JobStatus): string {
+  if (isGood) return 'ok';
+  return failures > 0 ? 'failed' : 'stopped';
 }
 
 function cell(column: string, value: unknown): string {

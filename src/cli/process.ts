@@ -7,6 +7,7 @@ import {
   migrate,
   pendingMigrations,
   readSqlFiles,
+  requireListening,
   requireLoginRoles,
   type Queryable,
 } from '../database/index.ts';
@@ -16,7 +17,7 @@ import { HttpServer } from '../http/index.ts';
 import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
 import { syncRegistry } from '../registry/index.ts';
 import { syncJobs } from '../schedule/index.ts';
-import { Health, logEvents, Metrics, recordWarnings, sharedOverview } from '../watch/index.ts';
+import { Health, logEvents, Metrics, readOverview, recordWarnings, shared } from '../watch/index.ts';
 import { warnOfMisspelt, type CommandContext } from './context.ts';
 import { DevSupporter } from './dev-supporter.ts';
 import { bringRole, roleNames, type Role } from './roles.ts';
@@ -100,6 +101,8 @@ async function endsWithin(work: Promise<void>, begin: AbortSignal, ms: number): 
 
 interface Started {
   readonly url: string;
+  /** Whether there is something at `/`. */
+  readonly hasPage: boolean;
   /** How to open the embedded database. */
   readonly psql: string | undefined;
   readonly notes: Readonly<Record<string, string>>;
@@ -148,10 +151,13 @@ async function startRoles(
     health: await health.report(),
   });
   const { database, url, facts } = connection;
+  // The others poll while they cannot listen, and try again.
+  if (settings.listenUrl !== undefined && options.roles.includes('gateway'))
+    await requireListening(database, settings.listenUrl);
   const listenUrl = settings.listenUrl ?? (facts.transactionPooler ? undefined : url);
   const { types } = options;
   if (types) await requireTypes(database, types);
-  const overview = sharedOverview(database);
+  const overview = shared(() => readOverview(database));
   // Where the overview is shown anyway: not every login may read it, and once per system is enough.
   if (options.roles.includes('console')) metrics.showPairs(overview);
   const page = supporter?.page;
@@ -175,7 +181,7 @@ async function startRoles(
   }
   await supporter?.ready();
   const psql = settings.databaseUrl === undefined ? psqlOf(url, settings.dataDir) : undefined;
-  return { url: http.url, psql, notes: supporter?.notes ?? {} };
+  return { url: http.url, hasPage: options.roles.includes('console'), psql, notes: supporter?.notes ?? {} };
 }
 
 async function requireMigrated(connection: Connection, files: Awaited<ReturnType<typeof readSqlFiles>>): Promise<void> {
@@ -189,9 +195,9 @@ async function requireTypes(database: Queryable, types: readonly string[]): Prom
   for (const type of types) if (!known.includes(type)) throw unknownType(type, known);
 }
 
-function banner({ url, psql, notes }: Started, roles: readonly Role[], ms: number): string {
+function banner({ url, hasPage, psql, notes }: Started, roles: readonly Role[], ms: number): string {
   const rows = [
-    ['Open', url],
+    ...(hasPage ? [['Open', url]] : []),
     ['Health', `${url}/readyz?verbose`],
     ['Metrics', `${url}/metrics`],
     ['Database', psql ?? 'yours, by DATABASE_URL'],

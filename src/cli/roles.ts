@@ -7,8 +7,8 @@ import { Gateway } from '../gateway/index.ts';
 import type { Door } from '../http/index.ts';
 import type { Service } from '../lifecycle/index.ts';
 import { Planner, sweepJob } from '../planner/index.ts';
-import { Scheduler } from '../schedule/index.ts';
-import type { Overview } from '../watch/index.ts';
+import { Scheduler, troubledJobs } from '../schedule/index.ts';
+import { shared, type Overview } from '../watch/index.ts';
 import { Worker } from '../worker/index.ts';
 
 /** What a role needs of the process that it runs in. */
@@ -78,7 +78,7 @@ const roles = {
   console: ({ status, overview, database: db, events, page, config: { settings } }) => ({
     ...(page && { door: devDoor(page, settings.host) }),
     routes: (app) => {
-      consoleRoutes(app, { overview, status });
+      consoleRoutes(app, { overview, jobs: shared(() => troubledJobs(db)), status });
       jobRoutes(app, { db, events });
     },
   }),

@@ -26,6 +26,7 @@ export function durationBetween(low: string, high: string) {
 
 /** Milliseconds as people write them, in the largest unit that divides them. */
 export function durationText(ms: number): string {
+  if (ms === 0) return '0s';
   const [unit, size] = Object.entries(units)
     .toReversed()
     .find(([, length]) => ms % length === 0) ?? ['ms', 1];

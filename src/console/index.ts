@@ -1,5 +1,6 @@
 import type { Hono } from 'hono';
 import { PgfreshError } from '../errors/index.ts';
+import type { TroubledJob } from '../schedule/index.ts';
 import { problemSentence, type Overview } from '../watch/index.ts';
 import { statusPage, type Status } from './status-page.ts';
 
@@ -9,13 +10,19 @@ export { type Status } from './status-page.ts';
 
 interface ConsoleOptions {
   readonly overview: () => Promise<Overview | undefined>;
+  /** Those that are not well. */
+  readonly jobs: () => Promise<readonly TroubledJob[]>;
   readonly status: () => Promise<Status>;
 }
 
 /** Brings the console's routes to the HTTP server. */
-export function consoleRoutes(app: Hono, { overview, status }: ConsoleOptions): void {
+export function consoleRoutes(app: Hono, { overview, jobs, status }: ConsoleOptions): void {
   app.get('/', (context) => context.redirect('/status'));
-  const whole = async () => ({ ...(await status()), problems: await overview().then(problemsOf, () => []) });
+  const problems = async () => [
+    ...(await overview().then(problemsOf, () => [])),
+    ...(await jobs().then(jobSentences, () => [])),
+  ];
+  const whole = async () => ({ ...(await status()), problems: await problems() });
   app.get('/status', async (context) => context.html(statusPage(await whole())));
   app.get('/api/status', async (context) => context.json(await whole()));
   app.get('/api/overview', async (context) => {
@@ -25,6 +32,16 @@ export function consoleRoutes(app: Hono, { overview, status }: ConsoleOptions): 
       return context.json({ error: new PgfreshError('PGF_HTTP_UNAVAILABLE', {}) }, 503);
     }
   });
+}
+
+const shownJobs = 20;
+
+function jobSentences(jobs: readonly TroubledJob[]): string[] {
+  const sentences = jobs
+    .slice(0, shownJobs)
+    .map(({ name, problem, next_step: next }) => `The job ${name}: ${problem}. Next: ${next}`);
+  const more = jobs.length - shownJobs;
+  return more > 0 ? [...sentences, `${more} more jobs are not well: "pgfresh jobs list" shows them.`] : sentences;
 }
 
 /** What is not called or refreshed now, one sentence each. */

@@ -36,7 +36,10 @@ export async function runJob(db: Queryable, events: Events, name: string, contex
   const patience = AbortSignal.timeout(schedulers === 0 ? 0 : wait * 1_000);
   const signal = AbortSignal.any([patience, context.req.raw.signal]);
   const ended = await endOfRun(db, run_id, signal).catch(failed);
-  if (!ended) return context.json({ ok: true, accepted: true, ...run, message });
+  if (!ended) {
+    const why = schedulers === 0 ? message : `${message}; it has not ended within ${wait} s`;
+    return context.json({ ok: true, accepted: true, ...run, message: why });
+  }
   const { state, success: ok, message: said, details, duration_ms } = ended;
   const retry = await retryOf(db, run_id).catch(failed);
   return context.json({

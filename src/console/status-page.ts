@@ -9,7 +9,7 @@ export interface Status {
 }
 
 interface StatusWithProblems extends Status {
-  /** What is not called or refreshed now, one sentence each. */
+  /** What is not called, refreshed or run as it should be now, one sentence each. */
   readonly problems: readonly string[];
 }
 
@@ -152,6 +152,10 @@ export function statusPage({ version, roles, database, health, problems }: Statu
             <li>
               <b><a href="/api/overview">/api/overview</a></b
               ><span>how fresh everything is, the queue and the limits, as JSON</span>
+            </li>
+            <li>
+              <b><a href="/api/jobs">/api/jobs</a></b
+              ><span>what runs at set times, and how it went, as JSON</span>
             </li>
           </ul>
         </main>

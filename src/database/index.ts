@@ -4,6 +4,7 @@ export { Database, type DatabaseOptions } from './database.ts';
 export { EmbeddedServer, embeddedStatus, runningEmbedded } from './embedded/index.ts';
 export { failureOf, isTimeout, type Failure } from './failure.ts';
 export { GuestCut } from './guest.ts';
+export { requireListening } from './listen-url.ts';
 export { Listener } from './listener.ts';
 export { readSqlFiles, type SqlFile, type SqlFiles } from './migration-files.ts';
 export { type AppliedFile, type MigrationStep } from './migration-plan.ts';

@@ -114,7 +114,7 @@ export const errorTable = {
   PGF_EMBEDDED_IN_USE: {
     exit: database,
     says: 'The data folder {folder} is in use by the pgfresh process {pid}.',
-    next: 'Stop that process first, or start this one with another folder (--data-dir).',
+    next: 'Stop that process first, or start this one with another folder (--data-dir). To run beside it on the same database, set DATABASE_URL to that one: docs/database.md says how.',
   },
   PGF_EMBEDDED_OTHER_VERSION: {
     exit: database,
@@ -130,6 +130,11 @@ export const errorTable = {
     exit: config,
     says: 'DATABASE_URL is not a PostgreSQL address: {problem}',
     next: 'Write it as postgres://user:password@host:5432/database.',
+  },
+  PGF_LISTEN_URL: {
+    exit: database,
+    says: 'listenUrl cannot be listened on: {problem}',
+    next: 'Set PGFRESH_LISTEN_URL to the PostgreSQL server that databaseUrl leads to, without a transaction pooler, or leave it out.',
   },
   PGF_DATABASE_UNREACHABLE: {
     exit: database,
@@ -239,12 +244,12 @@ export const errorTable = {
   PGF_JOB_REFUSED: {
     exit: config,
     says: 'The job "{job}" of the configuration can not be registered, and nothing was changed: {problem}',
-    next: 'Correct the job or what it names, then run the command again.',
+    next: 'Correct the job or what it names, then run the command again. Where "pgfresh dev" is to create a function, do it in dev of pgfresh.config.ts: docs/jobs.md shows it.',
   },
   PGF_JOB_FAILING: {
     exit: failure,
     says: 'The job "{job}" fails: {problem}',
-    next: 'See what its runs said with "pgfresh jobs history {job} --state failed"; the details of each have the stack or the SQLSTATE.',
+    next: 'See what its runs said with "pgfresh jobs history {job} --state failed"; with --json it has the details, which have the stack or the SQLSTATE.',
   },
   PGF_JOB_LATE: {
     exit: failure,
@@ -462,7 +467,7 @@ export const errorTable = {
   PGF_JOB_UNKNOWN: {
     exit: failure,
     says: '{problem}',
-    next: 'See the known ones with: select name from pgfresh.scheduled_jobs.',
+    next: 'See the known ones with "pgfresh jobs list", or in SQL: select name from pgfresh.scheduled_jobs.',
   },
   PGF_JOB_RIGHT: {
     exit: failure,

@@ -26,6 +26,6 @@ export {
   type Retry,
   type Triggered,
 } from './job-request.ts';
-export { listJobs, showJob, type JobDetails, type JobStatus } from './job-status.ts';
+export { listJobs, showJob, troubledJobs, type JobDetails, type JobStatus, type TroubledJob } from './job-status.ts';
 export { isSettled, previewJobs, syncJobs, type JobDiff } from './job-sync.ts';
 export { Scheduler, type SchedulerOptions } from './scheduler.ts';

@@ -53,7 +53,9 @@ export async function backfillJob(db: Queryable, name: string, options: Backfill
   const now = await clockOf(db);
   const until = options.until && options.until < now ? options.until : now;
   if (job.schedule === null)
-    throw refused(`The job ${name} has no slots that could be run later: it runs a time after its last run`);
+    throw refused(
+      `The job ${name} has no slots in the past: it runs some time after its last run. "pgfresh jobs run" runs it now`,
+    );
   if (from >= until)
     throw refused(
       `The time must begin before it ends, and before now; it is from ${timeText(from)} to ${timeText(until)}`,

@@ -36,7 +36,7 @@ interface RegisteredJob {
 
 type Configured = Pick<ResolvedConfig, 'jobs' | 'file'>;
 
-/** Everything about jobs that can be wrong without anybody noticing: functions, handlers, times, zones, failures and lateness. */
+/** Everything about jobs that can be wrong unnoticed: functions, handlers, times, zones, failures, lateness, no scheduler. */
 export async function examineJobs(database: Queryable, config: Configured): Promise<readonly JobFinding[]> {
   const jobs = await database.query<RegisteredJob>(`
     select j.name, j.kind, j.function_name, j.schedule, j.timezone, j.enabled, p.problem, p.next_step,
@@ -52,9 +52,10 @@ export async function examineJobs(database: Queryable, config: Configured): Prom
   const problems = enabled.flatMap((job) => problemOfJob(job, config, now));
   const broken = new Set(problems.map(({ name }) => name));
   const troubles = enabled.flatMap((job) => (broken.has(findingName(job)) ? [] : troubleOfJob(job)));
+  const stuck = problems.length + troubles.filter(({ code }) => code === troubleCodes.problem).length;
   const sentence = [
     jobs.length === 0 ? 'no jobs yet' : `${jobs.length} job${jobs.length === 1 ? '' : 's'}`,
-    ...(problems.length > 0 ? [`${problems.length} of them can not run`] : []),
+    ...(stuck > 0 ? [`${stuck} of them can not run`] : []),
     ...(['failing', 'late'] as const).flatMap((state) => {
       const count = troubles.filter(({ code }) => code === troubleCodes[state]).length;
       return count > 0 ? [`${count} of them ${count === 1 ? 'is' : 'are'} ${state}`] : [];
@@ -70,25 +71,24 @@ export async function examineJobs(database: Queryable, config: Configured): Prom
   ];
 }
 
-const troubleCodes = { failing: 'PGF_JOB_FAILING', late: 'PGF_JOB_LATE' } as const;
+const troubleCodes = { problem: 'PGF_JOB_INVALID', failing: 'PGF_JOB_FAILING', late: 'PGF_JOB_LATE' } as const;
 
-/** A job that can run, and does not as it should. */
+/** A job that could run as far as can be told from here, and does not as it should. */
 function troubleOfJob(job: RegisteredJob): JobFinding[] {
-  if (job.state !== 'failing' && job.state !== 'late') return [];
-  const { message, code } = new PgfreshError(troubleCodes[job.state], { job: job.name, problem: job.trouble! });
-  return [{ name: findingName(job), state: 'warning', detail: message, code, next: job.trouble_step! }];
+  const { name, state, trouble, trouble_step } = job;
+  if (state !== 'problem' && state !== 'failing' && state !== 'late') return [];
+  const { message, code } = new PgfreshError(troubleCodes[state], { job: name, problem: trouble! });
+  return [{ name: findingName(job), state: 'warning', detail: message, code, next: trouble_step! }];
 }
 
-/** Where no scheduler runs, every job is late for that one reason. */
+/** Where no scheduler runs, that is what is wrong, once for all jobs that need one now. */
 async function shortened(database: Queryable, troubles: readonly JobFinding[]): Promise<readonly JobFinding[]> {
-  const late = troubles.filter(({ code }) => code === troubleCodes.late);
-  if (late.length < 2 || (await livingSchedulers(database)) > 0) return troubles;
-  const detail = `no scheduler runs, and ${late.length} jobs are late`;
-  const { code, next } = late[0]!;
-  return [
-    { name: 'scheduler', state: 'warning', detail, code: code!, next: next! },
-    ...troubles.filter((finding) => !late.includes(finding)),
-  ];
+  const failing = troubles.filter(({ code }) => code === troubleCodes.failing);
+  const count = troubles.length - failing.length;
+  if (count === 0 || (await livingSchedulers(database)) > 0) return troubles;
+  const detail = `no scheduler runs, and ${count === 1 ? '1 job needs' : `${count} jobs need`} one`;
+  const next = 'Start one: pgfresh run --roles scheduler.';
+  return [{ name: 'scheduler', state: 'warning', detail, code: troubleCodes.late, next }, ...failing];
 }
 
 function findingName({ name }: RegisteredJob): string {

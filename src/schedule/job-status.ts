@@ -84,6 +84,16 @@ export function listJobs(
   );
 }
 
+export type TroubledJob = Pick<JobStatus, 'name' | 'next_step'> & { readonly problem: string };
+
+/** Jobs that are not well, by name. */
+export function troubledJobs(db: Queryable): Promise<TroubledJob[]> {
+  return db.query<TroubledJob>(
+    `select name, problem, next_step from pgfresh.scheduled_job_status
+     where enabled and state in ('problem', 'late', 'failing') order by name`,
+  );
+}
+
 /** How one job is; refuses a name that is not there, with the one that was probably meant. */
 export async function showJob(db: Queryable, name: string): Promise<JobDetails> {
   if (!isJobName(name)) return refuseUnknownJob(db, name);

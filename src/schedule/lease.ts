@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { performance } from 'node:perf_hooks';
-import { durationBetween } from '../config/index.ts';
+import { durationBetween, nearMiss } from '../config/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import { HeldLease, type Leased } from './held-lease.ts';
 import { rowsFrom, type SqlClient } from './sql-client.ts';
@@ -66,6 +66,7 @@ export async function withLease<T>(
   options: LeaseOptions,
   work: (leased: Leased) => Promise<T>,
 ): Promise<LeaseResult<T>> {
+  requireKnown(options);
   const { db, lease = '5m', maxRun = '1h', every, afterFailure, manual = false, signal } = options;
   const leaseMs = read('lease', leaseTime, lease);
   const maxRunMs = read('maxRun', runTime, maxRun);
@@ -97,6 +98,17 @@ export async function withLease<T>(
   if (reason === 'released') return { ran: true, result: outcome.result, nextRunAt };
   const late = `the work "${name}" ended after its lease, with token ${token}, was lost; no success is recorded`;
   throw new PgfreshError('PGF_LOCK_LOST', { problem: late });
+}
+
+const known = ['db', 'lease', 'maxRun', 'every', 'afterFailure', 'manual', 'signal'] satisfies (keyof LeaseOptions)[];
+
+/** A misspelt option would be as good as left out. */
+function requireKnown(options: LeaseOptions): void {
+  const unknown = Object.keys(options).find((option) => !known.some((name) => name === option));
+  if (unknown === undefined) return;
+  const near = nearMiss(unknown, known);
+  const hint = near === undefined ? '' : `; did you mean "${near}"?`;
+  throw new PgfreshError('PGF_ARGUMENT_INVALID', { problem: `${unknown}: there is no such option${hint}` });
 }
 
 async function acquire(db: SqlClient, name: string, leaseMs: number, manual: boolean): Promise<Acquired> {

@@ -7,6 +7,7 @@ import {
   pendingMigrations,
   readLoginRoles,
   readSqlFiles,
+  requireListening,
   requireMigrationRights,
   type Queryable,
 } from '../database/index.ts';
@@ -121,6 +122,7 @@ async function examineDatabase(config: ResolvedConfig, further: FurtherChecks): 
     const { address, version, user } = connection.facts;
     findings.unshift(good('database', `PostgreSQL ${version} at ${address}, as ${user}`));
     if (!connection.facts.transactionPooler) findings.push(good('pooler', 'none that shares sessions'));
+    findings.push(...(await examineListening(connection.database, config.settings)));
     const pending = await pendingMigrations(connection.database, await readSqlFiles());
     if (pending.length > 0)
       return [...findings, missing(pending.length), ...(await examineMigrator(connection.database))];
@@ -135,6 +137,16 @@ async function examineDatabase(config: ResolvedConfig, further: FurtherChecks): 
     await connection.stop().catch(() => {});
   }
   return findings;
+}
+
+async function examineListening(database: Queryable, { listenUrl }: Settings): Promise<Finding[]> {
+  if (listenUrl === undefined) return [];
+  try {
+    await requireListening(database, listenUrl);
+    return [good('listening', 'notifications arrive by listenUrl')];
+  } catch (error) {
+    return [bad('listening', error)];
+  }
 }
 
 /** Whether the migration would be allowed, which nothing but a first try would tell. */

@@ -4,7 +4,7 @@ export { Metrics } from './metrics.ts';
 export {
   countedStates,
   readOverview,
-  sharedOverview,
+  shared,
   type Freshness,
   type Overview,
   type OverviewProblem,

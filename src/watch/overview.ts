@@ -113,15 +113,15 @@ export async function readOverview(db: Queryable): Promise<Overview | undefined>
 
 const goodForMs = 1_000;
 
-/** Everything at a glance, for any number of pages that ask: the database is read once a second at the most. */
-export function sharedOverview(db: Queryable): () => Promise<Overview | undefined> {
+/** One answer for any number of pages that ask: it is read once a second at the most. */
+export function shared<T>(read: () => Promise<T>): () => Promise<T> {
   let readAt = -Infinity;
   let reading = false;
-  let last: Promise<Overview | undefined>;
+  let last: Promise<T>;
   return () => {
     if (!reading && performance.now() - readAt >= goodForMs) {
       [readAt, reading] = [performance.now(), true];
-      last = readOverview(db).finally(() => (reading = false));
+      last = read().finally(() => (reading = false));
     }
     return last;
   };

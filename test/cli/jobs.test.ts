@@ -93,6 +93,7 @@ describe('pgfresh jobs', () => {
     const { stdout } = await pgfresh('show', 'nightly');
     expect(stdout).toMatch(/^description +Tidies up$/m);
     expect(stdout).toMatch(/^timeout_ms +30s$/m);
+    expect(stdout).toMatch(/^jitter_ms +0s$/m);
     expect(stdout).toMatch(/^blackout_dates +2026-01-07$/m);
     expect(stdout).toMatch(/\n\nnext slot +skipped\n2026-01-06T08:00:00Z\n2026-01-07T08:00:00Z +blackout\n/);
     const shown = await json<{ job: JobDetails; next: object[]; runs: JobRun[] }>('show', 'hourly');
@@ -142,6 +143,7 @@ describe('pgfresh jobs', () => {
     await scene.idle();
     expect(held.get('slow')!.aborted).toBe(true);
     expect((await json<{ runs: JobRun[] }>('history', 'slow')).runs).toMatchObject([{ state: 'cancelled' }]);
+    expect((await pgfresh('list')).stdout).toMatch(/^slow +ok .*Z stopped .* it was cancelled$/m);
   });
 
   it('history shows the newest first, by state', async () => {
@@ -247,7 +249,7 @@ describe('pgfresh jobs refuses', () => {
     [['history', 'slow', '--limit', '0'], 2, /expected a number from 1 to 10000/],
     [['history', 'slow', '--state', 'bad'], 2, /Allowed choices are queued, waiting, running/],
     [['backfill', 'hourly'], 2, /required option '--from <time>' not specified/],
-    [['backfill', 'often', '--from', '2026-01-01'], 1, /The job often has no slots that could be run later/],
+    [['backfill', 'often', '--from', '2026-01-01'], 1, /The job often has no slots in the past: .*jobs run/],
     [['lst'], 2, /unknown command 'lst' \(Did you mean list\?\)/],
   ];
 

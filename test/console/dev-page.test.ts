@@ -7,7 +7,7 @@ import { consoleRoutes, devDoor } from '../../src/console/index.ts';
 import type { Queryable } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { HttpServer } from '../../src/http/index.ts';
-import { Health, Metrics, sharedOverview } from '../../src/watch/index.ts';
+import { Health, Metrics, readOverview, shared } from '../../src/watch/index.ts';
 import { atEnd, createDatabase, openDatabase } from '../harness/database.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 
@@ -28,7 +28,7 @@ async function serve({ db, host = '127.0.0.1', page }: ServerOptions): Promise<s
     events,
     health,
     metrics: new Metrics(events),
-    routes: (app) => consoleRoutes(app, { overview: sharedOverview(db), status }),
+    routes: (app) => consoleRoutes(app, { overview: shared(() => readOverview(db)), jobs: async () => [], status }),
     doors: page ? [devDoor(page, host)] : [],
   });
   atEnd(() => server.stop());

@@ -124,7 +124,8 @@ describe('with one', () => {
   });
 
   it('need not be waited for', async () => {
-    expect(await answered(run('heavy', { body: { wait: 0 } }))).toMatchObject({ ok: true, accepted: true });
+    const message = 'accepted; it has not ended within 0 s';
+    expect(await answered(run('heavy', { body: { wait: 0 } }))).toMatchObject({ ok: true, accepted: true, message });
     await begun();
     end();
     await scene.idle();

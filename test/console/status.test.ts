@@ -1,6 +1,7 @@
 import { Hono } from 'hono';
 import { expect, it } from 'vitest';
 import { consoleRoutes } from '../../src/console/index.ts';
+import { troubledJobs } from '../../src/schedule/index.ts';
 import { readOverview } from '../../src/watch/index.ts';
 import { QueueScene } from '../queue/scene.ts';
 
@@ -10,6 +11,7 @@ it('truth 3: /status says what is not called, why and until when, before the che
   const health = { ready: true, checks: [] };
   consoleRoutes(app, {
     overview: () => readOverview(db),
+    jobs: async () => [],
     status: async () => ({ version: '1', roles: ['console'], database: 'here', health }),
   });
   const page = async () => (await app.request('/status')).text();
@@ -22,4 +24,25 @@ it('truth 3: /status says what is not called, why and until when, before the che
   expect(await (await app.request('/api/status')).json()).toMatchObject({
     problems: [`${wrong} <3. Next: "pgfresh source resume market" lets it be called again.`],
   });
+});
+
+it('/status says which jobs are not well, and what to do', async () => {
+  const { db } = await QueueScene.open();
+  const app = new Hono();
+  consoleRoutes(app, {
+    overview: async () => undefined,
+    jobs: () => troubledJobs(db),
+    status: async () => ({ version: '1', roles: ['console'], database: 'here', health: { ready: true, checks: [] } }),
+  });
+  const problems = async () => ((await (await app.request('/api/status')).json()) as { problems: string[] }).problems;
+  expect(await problems()).toEqual([]);
+  await db.query(`insert into pgfresh.scheduled_jobs (name, kind, function_name, schedule)
+    select 'report' || n, 'handler', 'report', '@daily' from generate_series(10, 31) as n`);
+  const told = await problems();
+  expect(told[0]).toBe(
+    'The job report10: no scheduler that runs has the handler report. Next: Start one with a configuration that has it.',
+  );
+  expect(told.slice(20)).toEqual(['2 more jobs are not well: "pgfresh jobs list" shows them.']);
+  await db.query('update pgfresh.scheduled_jobs set enabled = false');
+  expect(await problems()).toEqual([]);
 });

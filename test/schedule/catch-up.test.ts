@@ -41,6 +41,8 @@ it('after a downtime, the slot that is due this minute is enough', async () => {
     '12:10-12:50 5 missed',
     '13:00 succeeded',
   ]);
+  // Since its own slot, and not since the first that was missed.
+  expect(await scene.value('(select lateness_ms from pgfresh.scheduled_job_runs where success)')).toBe(20_000);
 });
 
 it('skips what was missed, if the job says so', async () => {

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { examineJobs, listJobs, showJob } from '../../src/schedule/index.ts';
-import type { JobHandler } from '../../src/config/index.ts';
+import { resolveConfig, type JobHandler } from '../../src/config/index.ts';
 import { ScheduleScene, until } from './scene.ts';
 
 interface Health {
@@ -50,7 +50,7 @@ describe('truth 10: a job', () => {
         state: 'failing',
         problem,
         healthy: false,
-        next: 'See what it said: pgfresh jobs history moody --state failed',
+        next: 'See what it said: pgfresh jobs history moody --state failed. With --json it has the details.',
       });
     }
     expect(await check()).toEqual([
@@ -111,8 +111,65 @@ it('truth 10: jobs that no scheduler comes to are late, and check says so in one
   const findings = await examineJobs(scene.db, { jobs: undefined, file: undefined });
   expect(findings).toMatchObject([
     { name: 'jobs', state: 'warning', detail: '2 jobs, 2 of them are late' },
-    { name: 'scheduler', state: 'warning', code: 'PGF_JOB_LATE', detail: 'no scheduler runs, and 2 jobs are late' },
+    { name: 'scheduler', state: 'warning', code: 'PGF_JOB_LATE', detail: 'no scheduler runs, and 2 jobs need one' },
   ]);
+});
+
+it('check says of jobs with handlers that no scheduler runs them, also where the configuration has the handlers', async () => {
+  const scene = await ScheduleScene.open();
+  const handler: JobHandler = async () => ({ success: true, message: 'done' });
+  await scene.job('failing', { function_name: 'fail' });
+  const scheduler = await scene.scheduler();
+  await scene.idle();
+  await scene.advance('1 minute');
+  await scene.idle();
+  await scene.job('handled', { kind: 'handler', function_name: 'handled', schedule: '@yearly', managed_by: 'config' });
+  const check = async () => {
+    const jobs = [{ name: 'handled', schedule: '@yearly', handler }];
+    const findings = await examineJobs(scene.db, resolveConfig({ config: { jobs }, file: 'x.ts' }));
+    return findings
+      .filter(({ next }) => next !== 'Run "pgfresh migrate".')
+      .map(({ name, detail }) => `${name}: ${detail}`);
+  };
+  const failing = 'job failing: The job "failing" fails: its last run has failed: no luck';
+  expect(await check()).toEqual([
+    'jobs: 2 jobs, 1 of them can not run, 1 of them is failing',
+    failing,
+    'job handled: no scheduler that runs has the handler handled',
+  ]);
+  await scheduler.stop();
+  expect(await check()).toEqual([
+    'jobs: 2 jobs, 1 of them can not run, 1 of them is failing',
+    'scheduler: no scheduler runs, and 1 job needs one',
+    failing,
+  ]);
+});
+
+it('a job that failed, and was cancelled since, says why it failed', async () => {
+  const scene = await ScheduleScene.open();
+  const first = Promise.withResolvers<void>();
+  let calls = 0;
+  const handler: JobHandler = ({ signal }) => {
+    if (calls++ === 0) throw new Error('no luck');
+    first.resolve();
+    return new Promise((_, reject) => signal.addEventListener('abort', () => reject(new Error('aborted'))));
+  };
+  await scene.job('handled', { kind: 'handler', function_name: 'handled', schedule: '@yearly' });
+  await scene.scheduler({ handled: handler });
+  await scene.idle();
+  await scene.db.query(`select pgfresh.trigger_scheduled_job('handled')`);
+  await scene.idle();
+  await scene.db.query(`select pgfresh.trigger_scheduled_job('handled')`);
+  await first.promise;
+  await scene.db.query(
+    `select pgfresh.cancel_scheduled_run(id) from pgfresh.scheduled_job_runs where state = 'running'`,
+  );
+  await scene.idle();
+  expect((await scene.story('handled')).map((run) => run.slice(6))).toEqual(['manual failed', 'manual cancelled']);
+  expect(await toldOf(scene, 'handled')).toMatchObject({
+    state: 'failing',
+    problem: 'its last run has failed: no luck',
+  });
 });
 
 it('truth 10: the details of a handler that throws have its stack, bounded and without passwords', async () => {

@@ -294,6 +294,8 @@ describe('options that make no sense', () => {
       { every: [-1, 5] },
     ],
     ['afterFailure: expected a time from 1ms to 366d, got "1000d"', { afterFailure: '1000d' }],
+    ['leese: there is no such option; did you mean "lease"?', { leese: '1m' } as never],
+    ['retries: there is no such option', { retries: 3 } as never],
   ])('%s', async (problem, options) => {
     const work = vi.fn<() => Promise<void>>();
     const run = withLease('options', { db, ...options }, work);
