@@ -2,7 +2,7 @@
 export const places = 12;
 /** The pools of a process (engine, handlers, functions), its lease, its listener, and what it opens to end a session. */
 export const mostConnections = 10 + places + places + 2 + 1 + places;
-export const jobCount = 200;
+const jobCount = 200;
 
 /** What a scheduler process says on its stdout. */
 export type Line =
@@ -103,10 +103,10 @@ export const registration = {
       case when n % 3 = 0 then '* * * * *' end,
       case when n % 3 > 0 then make_interval(secs => case when w.is_good then 4 else 15 end) end,
       case when n % 3 > 0 then make_interval(secs => case when w.is_good then 9 else 40 end) end,
-      jsonb_build_object('n', n), make_interval(secs => case w.work when 'dawdles' then 25 else 1 + n % 2 end), n % 3, '1 s',
+      jsonb_build_object('n', n), make_interval(secs => case w.work when 'dawdles' then 40 else 1 + n % 2 end), n % 3, '1 s',
       case n / 2 % 2 when 0 then 'skip' else 'queue' end, (array['once', 'skip', 'all'])[1 + n / 2 % 3]
     from generate_series(1, $1::int) as n cross join lateral (
-      select work, work in ('counts', 'naps', 'works', 'dozes') as is_good
+      select work, work in ('counts', 'naps', 'works', 'dozes', 'dawdles') as is_good
       from (select case n % 2 when 0 then ($2::text[])[1 + n / 2 % 10] else ($3::text[])[1 + n / 2 % 20] end) as x(work)
     ) as w`,
   values: [jobCount, handlers, functions] as unknown[],

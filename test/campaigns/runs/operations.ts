@@ -8,102 +8,103 @@ interface Operation {
   readonly run: (world: World) => Promise<void>;
 }
 
-/** Disturbs one process, unless it is disturbed already. The other one goes on, so that lost runs are taken over. */
-async function disturb(world: World, what: string, work: (seat: Seat) => Promise<void>): Promise<void> {
-  const seat = world.pick(world.seats.filter(({ isBusy }) => !isBusy));
-  if (!seat || (world.isReserved && what !== 'partition')) return;
-  world.journal.note(what, seat.process.name);
-  seat.isBusy = true;
-  const trouble: Seat['troubles'][number] = { from: Date.now(), to: undefined };
-  seat.troubles.push(trouble);
-  try {
-    await work(seat);
-  } finally {
-    trouble.to = Date.now();
-    seat.isBusy = false;
-  }
+/** Something that happens to one process, unless something happens to it already. */
+function disturbance(name: string, weight: number, work: (seat: Seat, world: World) => Promise<void>): Operation {
+  const run = async (world: World): Promise<void> => {
+    const seat = world.pick(world.seats.filter(({ isBusy }) => !isBusy));
+    if (!seat || (world.isReserved && name !== 'partition')) return;
+    world.journal.note(name, seat.process.name);
+    seat.isBusy = true;
+    const trouble: Seat['troubles'][number] = { from: Date.now(), to: undefined };
+    seat.troubles.push(trouble);
+    try {
+      await work(seat, world);
+    } finally {
+      trouble.to = Date.now();
+      seat.isBusy = false;
+    }
+  };
+  return { name, weight, run };
 }
 
-async function ask(world: World, what: string, text: string, job = world.anyJob()): Promise<void> {
-  const [row] = await world.query<{ answer: unknown }>(text, [job]);
-  world.journal.note(what, `${job}: ${JSON.stringify(row?.answer ?? null).slice(0, 200)}`, { job });
+/** The same, with nothing else that happens to any process: the others can take over what this one runs. */
+function aloneOnly(operation: Operation): Operation {
+  const run = async (world: World): Promise<void> => {
+    if (world.isReserved) return;
+    world.isReserved = true;
+    while (world.seats.some(({ isBusy }) => isBusy)) await wait(100);
+    await operation.run(world);
+    world.isReserved = false;
+  };
+  return { ...operation, run };
 }
 
-async function cancel(world: World, states: readonly string[]): Promise<void> {
-  const runs = await world.query<{ id: string; job: string; state: string }>(
-    `select r.id, j.name as job, r.state from pgfresh.scheduled_job_runs as r join pgfresh.scheduled_jobs as j on j.id = r.job_id
-     where r.state = any ($1::text[]) order by r.id`,
-    [states],
-  );
-  const run = world.pick(runs);
-  if (!run) return;
-  world.journal.note(`cancel ${states[0]}`, `run ${run.id} of ${run.job}, ${run.state}`, { job: run.job });
-  await world.query('select pgfresh.cancel_scheduled_run($1::bigint)', [run.id]);
+/** What an operator asks of a job: a statement whose $1 is its name. */
+function request(name: string, weight: number, text: string | ((world: World) => string), jobs?: string): Operation {
+  const run = async (world: World): Promise<void> => {
+    const names = await world.query<{ name: string }>(
+      `select name from pgfresh.scheduled_jobs where ${jobs ?? true} order by id`,
+    );
+    const job = world.pick(names)?.name;
+    if (job === undefined) return;
+    const statement = typeof text === 'string' ? text : text(world);
+    const [row] = await world.query<{ answer?: unknown }>(statement, [job]);
+    world.journal.note(name, `${job}: ${JSON.stringify(row?.answer ?? statement).slice(0, 200)}`, { job });
+  };
+  return { name, weight, run };
 }
 
-export const operations: readonly Operation[] = [
-  {
-    name: 'kill',
-    weight: 1,
-    run: (world) =>
-      disturb(world, 'kill', async (seat) => {
-        await seat.process.end('SIGKILL');
-        await wait(world.random() * 3_000);
-        await world.restart(seat);
-      }),
-  },
-  {
-    name: 'stop',
-    weight: 0.5,
-    run: (world) =>
-      disturb(world, 'stop', async (seat) => {
-        await seat.process.end('SIGTERM');
-        await world.restart(seat);
-      }),
-  },
-  {
-    name: 'partition',
-    weight: 1,
-    async run(world) {
-      if (world.isReserved) return;
-      // For so long that the other process takes over what this one runs. So that one is left alone meanwhile.
-      world.isReserved = true;
-      while (world.seats.some(({ isBusy }) => isBusy)) await wait(100);
-      await disturb(world, 'partition', async (seat) => {
-        seat.isCutOff = true;
-        await wait(21_000 + world.random() * 6_000);
-        seat.isCutOff = false;
-        if (world.random() < 0.5) seat.proxy.release();
-        else seat.proxy.cut();
-      });
-      world.isReserved = false;
-    },
-  },
-  {
-    name: 'cut',
-    weight: 1,
-    run: (world) => disturb(world, 'cut', async (seat) => seat.proxy.cut()),
-  },
-  {
-    name: 'drop any connections',
-    weight: 1,
-    run: (world) =>
-      disturb(world, 'drop any connections', async (seat) => {
-        for (const { id } of seat.proxy.connections) if (world.random() < 0.3) seat.dropped.add(id);
-        await wait(15_000);
-        // Statements of the engine wait for up to 35 s, each that meets such a connection.
-        seat.proxy.cut(seat.dropped);
-      }),
-  },
+function cancellation(name: string, weight: number, states: readonly string[]): Operation {
+  const run = async (world: World): Promise<void> => {
+    const runs = await world.query<{ id: string; job: string; state: string }>(
+      `select r.id, j.name as job, r.state from pgfresh.scheduled_job_runs as r join pgfresh.scheduled_jobs as j on j.id = r.job_id
+       where r.state = any ($1::text[]) order by r.id`,
+      [states],
+    );
+    const found = world.pick(runs);
+    if (!found) return;
+    world.journal.note(name, `run ${found.id} of ${found.job}, ${found.state}`, { job: found.job });
+    await world.query('select pgfresh.cancel_scheduled_run($1::bigint)', [found.id]);
+  };
+  return { name, weight, run };
+}
+
+const operations: readonly Operation[] = [
+  disturbance('kill', 1, async (seat, world) => {
+    await seat.process.end('SIGKILL');
+    await wait(world.random() * 3_000);
+    await world.restart(seat);
+  }),
+  disturbance('stop', 0.5, async (seat, world) => {
+    await seat.process.end('SIGTERM');
+    await world.restart(seat);
+  }),
+  aloneOnly(
+    // For so long that its lease ends, and another process is at what it has run.
+    disturbance('partition', 1, async (seat, world) => {
+      seat.isCutOff = true;
+      await wait(21_000 + world.random() * 6_000);
+      seat.isCutOff = false;
+      if (world.random() < 0.5) seat.proxy.release();
+      else seat.proxy.cut();
+    }),
+  ),
+  disturbance('cut', 1, async ({ proxy }) => proxy.cut()),
+  disturbance('drop any connections', 1, async ({ proxy, dropped }, world) => {
+    for (const { id } of proxy.connections) if (world.random() < 0.3) dropped.add(id);
+    await wait(15_000);
+    // Statements of the engine wait for up to 35 s, each that meets such a connection.
+    proxy.cut(dropped);
+  }),
   {
     // No excuse for anyone: limits hold on these connections.
     name: 'drop connections of jobs',
     weight: 4,
     async run(world) {
-      const seat = world.pick(world.seats)!;
-      world.journal.note('drop connections of jobs', seat.process.name);
-      for (const { id, name } of seat.proxy.connections)
-        if (/^pgfresh (jobs|handlers)$/.test(name) && world.random() < 0.5) seat.dropped.add(id);
+      const { proxy, process, dropped } = world.pick(world.seats)!;
+      world.journal.note(this.name, process.name);
+      for (const { id, name } of proxy.connections)
+        if (/^pgfresh (jobs|handlers)$/.test(name) && world.random() < 0.5) dropped.add(id);
     },
   },
   {
@@ -116,78 +117,39 @@ export const operations: readonly Operation[] = [
       );
       const session = world.pick(sessions);
       if (!session) return;
-      world.journal.note('interrupt', `${how} of ${session.pid}`);
+      world.journal.note(this.name, `${how} of ${session.pid}`);
       await world.query(`select ${how}($1::int)`, [session.pid]);
     },
   },
-  {
-    name: 'edit',
-    weight: 12,
-    run: (world) => {
-      const edit = world.pick(edits)!;
-      return ask(
-        world,
-        'edit',
-        `update pgfresh.scheduled_jobs set ${edit} where name = $1::text returning ${JSON.stringify(edit).replaceAll("'", '’').replaceAll('"', "'")} as answer`,
-      );
-    },
-  },
-  {
-    name: 'pause',
-    weight: 5,
-    run: (world) =>
-      ask(
-        world,
-        'pause',
-        `select pgfresh.pause_scheduled_job($1::text, 'campaign', clock_timestamp() + interval '8 s') as answer`,
-      ),
-  },
-  {
-    name: 'pause for long',
-    weight: 3,
-    run: (world) => ask(world, 'pause for long', `select pgfresh.pause_scheduled_job($1::text, 'campaign') as answer`),
-  },
-  {
-    name: 'resume',
-    weight: 5,
-    async run(world) {
-      const jobs = await world.query<{ name: string }>(
-        'select name from pgfresh.scheduled_jobs where paused_at is not null order by id',
-      );
-      const job = world.pick(jobs);
-      if (job) await ask(world, 'resume', 'select pgfresh.resume_scheduled_job($1::text) as answer', job.name);
-    },
-  },
-  { name: 'cancel', weight: 8, run: (world) => cancel(world, ['running', 'waiting']) },
-  { name: 'cancel queued', weight: 6, run: (world) => cancel(world, ['queued']) },
-  {
-    name: 'trigger',
-    weight: 20,
-    run: (world) => ask(world, 'trigger', 'select pgfresh.trigger_scheduled_job($1::text) as answer'),
-  },
-  {
-    name: 'backfill',
-    weight: 6,
-    run: (world) =>
-      ask(
-        world,
-        'backfill',
-        `select pgfresh.backfill_scheduled_job($1::text, array(select generate_series(date_trunc('minute', clock_timestamp()) - interval '4 min',
-           clock_timestamp() - interval '1 s', interval '1 min')), 600) as answer`,
-        `job-${3 * (1 + Math.floor(world.random() * 66))}`,
-      ),
-  },
+  request('edit', 12, (world) => `update pgfresh.scheduled_jobs set ${world.pick(edits)!} where name = $1::text`),
+  request(
+    'pause',
+    5,
+    `select pgfresh.pause_scheduled_job($1::text, 'campaign', clock_timestamp() + interval '8 s') as answer`,
+  ),
+  request('pause for long', 3, `select pgfresh.pause_scheduled_job($1::text, 'campaign') as answer`),
+  request('resume', 5, 'select pgfresh.resume_scheduled_job($1::text) as answer', 'paused_at is not null'),
+  cancellation('cancel', 8, ['running', 'waiting']),
+  cancellation('cancel queued', 6, ['queued']),
+  request('trigger', 20, 'select pgfresh.trigger_scheduled_job($1::text) as answer'),
+  request(
+    'backfill',
+    6,
+    `select pgfresh.backfill_scheduled_job($1::text, array(select generate_series(date_trunc('minute', clock_timestamp()) - interval '4 min',
+       clock_timestamp(), interval '1 min')), 600) as answer`,
+    'schedule is not null',
+  ),
 ];
 
 /** However short a campaign is, it meets these. */
 const first = ['kill', 'partition'];
 
+/** The next operation, when so many were drawn before. */
 export function draw(world: World, only: string | undefined, count: number): Operation | undefined {
   const free = operations.filter(({ name }) => !only || only.split(',').some((words) => name.includes(words)));
-  const begins = free.find(({ name }) => name === first[count]);
-  if (begins) return begins;
+  const early = free.find(({ name }) => name === first[count]);
   let left = world.random() * free.reduce((sum, { weight }) => sum + weight, 0);
-  return free.find(({ weight }) => (left -= weight) < 0);
+  return early ?? free.find(({ weight }) => (left -= weight) < 0);
 }
 
 /** Ends every disturbance and pause. */

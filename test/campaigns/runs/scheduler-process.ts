@@ -21,9 +21,9 @@ const work: Record<string, JobHandler> = {
     await wait(100);
     return good;
   },
-  // Longer than a lease: whoever loses it meanwhile must stop this before another process takes it over.
+  // Much longer than a lease: whoever loses it meanwhile must stop this before another process takes it over.
   dawdles: async ({ signal }) => {
-    await wait(20_000, undefined, { signal });
+    await wait(35_000, undefined, { signal });
     return good;
   },
   throwsNul: () => {

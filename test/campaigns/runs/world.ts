@@ -7,7 +7,7 @@ import { Proxy } from '../../harness/proxy.ts';
 import { seededRandom } from '../../harness/random.ts';
 import type { Journal } from '../gauntlet/journal.ts';
 import { Stall } from '../gauntlet/stall.ts';
-import { jobCount, registration, schema, type Line } from './cast.ts';
+import { registration, schema, type Line } from './cast.ts';
 
 const child = fileURLToPath(new URL('./scheduler-process.ts', import.meta.url));
 
@@ -139,10 +139,6 @@ export class World {
 
   pick<T>(list: readonly T[]): T | undefined {
     return list[Math.floor(this.random() * list.length)];
-  }
-
-  anyJob(): string {
-    return `job-${1 + Math.floor(this.random() * jobCount)}`;
   }
 
   /** The process that a session of the database belongs to. */
