@@ -107,11 +107,11 @@ export const breaks: readonly Break[] = [
   },
   {
     contract: '2',
-    harm: 'any attempt may complete a job',
+    harm: 'any attempt of any claim may complete a job',
     file: sql('end'),
     within: 'token_of',
-    text: 'p_id * 1048576 + p_attempt',
-    instead: 'p_id * 1048576 + 0 * p_attempt',
+    text: '(p_id * 1048576 + p_attempt) # coalesce(uuid_hash_extended(p_request, 0), 0)',
+    instead: 'p_id',
   },
   {
     contract: '2',
