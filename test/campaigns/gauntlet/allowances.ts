@@ -25,10 +25,11 @@ export const allowances = {
   lostGateway: 240_000,
   /** An SQL viewer who falls silent: five minutes, 75 s for the heartbeat that may not have been written, a sweep, a leave. */
   silence: 525_000,
-  /** A job that an operator or an application queued runs when its turn comes; it is wanted for so long. */
-  byHand: 180_000,
-  /** The same, of a source with ten calls per minute and two for each job. */
-  byHandSlowly: 600_000,
+  /**
+   * A job that an operator or an application queued is wanted for so long: its turn may come late, and after failures it
+   * is tried again up to 1, 2 and 4 minutes later.
+   */
+  byHand: 600_000,
   /** A key that is no longer listed: a sweep (60 s) and what runs then. */
   unlisted: 75_000,
   /** After the quiet period a viewed row is at most its TTL and this old. */

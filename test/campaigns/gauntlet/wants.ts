@@ -18,7 +18,7 @@ export class Wants {
     if (this.#holders.get(nameOf(type, key))?.delete(holder)) this.queued(type, key, allowed);
   }
 
-  queued(type: string, key: string, allowed: number = byHand(type)): void {
+  queued(type: string, key: string, allowed: number = allowances.byHand): void {
     const name = nameOf(type, key);
     this.#until.set(name, Math.max(this.#until.get(name) ?? 0, Date.now() + allowed));
   }
@@ -41,11 +41,6 @@ export class Wants {
     if (until === undefined) return 'it was never wanted';
     return `calls were allowed until ${Math.round((Date.now() - until) / 1000)} s ago`;
   }
-}
-
-/** A source with ten calls per minute, two for each job, takes its time. */
-function byHand(type: string): number {
-  return type === 'detour' ? allowances.byHandSlowly : allowances.byHand;
 }
 
 function nameOf(type: string, key: string): string {

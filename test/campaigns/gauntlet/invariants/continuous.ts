@@ -35,13 +35,18 @@ export function continuous(): Invariant[] {
       holds: 'No open job is without one of them, and no pair names a job that does not exist.',
       async look(world) {
         const { rows } = await world.db.query<{ name: string }>(`
-          select format('job %s of %s %s has no %s', j.id, coalesce(r.data_type, 'type ' || j.type_id), j.key,
-            case when r.type_id is null then 'type' when s.id is null then 'source' else 'pair' end) as name
-          from pgfresh.job as j
-          left join pgfresh.data_type_registry as r on r.type_id = j.type_id
-          left join pgfresh.sources as s on s.id = j.source_id
-          left join pgfresh.pairs as p on p.type_id = j.type_id and p.key = j.key and p.job_id = j.id
-          where r.type_id is null or s.id is null or p.key is null
+          select o.name
+          from (
+            select format('job %s of %s %s has no %s', j.id, coalesce(r.data_type, 'type ' || j.type_id), j.key,
+              case when r.type_id is null then 'type' when s.id is null then 'source' else 'pair' end) as name
+            from pgfresh.job as j
+            left join pgfresh.data_type_registry as r on r.type_id = j.type_id
+            left join pgfresh.sources as s on s.id = j.source_id
+            left join pgfresh.pairs as p on p.type_id = j.type_id and p.key = j.key and p.job_id = j.id
+            where r.type_id is null or s.id is null or p.key is null
+            -- What a process is ending that is cut off stays until the server ends its transaction.
+            for share of j skip locked
+          ) as o
           union all
           select format('the pair %s %s names the job %s, which is not there', p.type_id, p.key, p.job_id)
           from pgfresh.pairs as p
