@@ -148,8 +148,10 @@ begin
   if v_queued and (v_active.queued > 0 or (v_job.overlap = 'skip' and v_active.triggered_by <> 'backfill')) then
     return jsonb_build_object('success', false, 'reason', 'overlap', 'run_id', v_active.id, 'job_name', v_job.name,
       'message', case
-        when v_job.overlap = 'skip' then 'a run of it is under way'
-        else 'a run of it is under way, and another one waits already'
+        when v_job.overlap = 'queue' then 'a run of it is under way, and another one waits already'
+        when (select r.started_at is null from pgfresh.scheduled_job_runs as r where r.id = v_active.id) then
+          'a run of it waits already'
+        else 'a run of it is under way'
       end);
   end if;
   insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, run_at, params, requested_by)

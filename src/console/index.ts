@@ -39,7 +39,7 @@ const shownJobs = 20;
 function jobSentences(jobs: readonly TroubledJob[]): string[] {
   const sentences = jobs
     .slice(0, shownJobs)
-    .map(({ name, problem, next_step: next }) => `The job ${name}: ${problem}. Next: ${next}`);
+    .map(({ name, problem, next_step: next }) => `The job ${name}: ${problem.replace(/\.$/, '')}. Next: ${next}`);
   const more = jobs.length - shownJobs;
   return more > 0 ? [...sentences, `${more} more jobs are not well: "pgfresh jobs list" shows them.`] : sentences;
 }

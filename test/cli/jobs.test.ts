@@ -36,7 +36,7 @@ describe('pgfresh jobs, before there is a scheduler', () => {
       code: 0,
       stdout: 'Run 1: accepted, but no scheduler runs now: it starts when one does.\n',
     });
-    expect((await pgfresh('run', 'hourly')).stdout).toMatch(/^Skipped: a run of it is under way \(run 1\)\.$/m);
+    expect((await pgfresh('run', 'hourly')).stdout).toMatch(/^Skipped: a run of it waits already \(run 1\)\.$/m);
   });
 
   it('cancel takes back what waits', async () => {
