@@ -1,12 +1,16 @@
 import type { JsonRow } from './data-types.ts';
 import type { Activity, DataState, Fresh, Refusal } from './fresh.ts';
 
-/** The version that this client speaks; docs/protocol.md describes it. */
+// The gateway imports these types as `#protocol`, so that both sides mean the same.
+
+/** The version of what clients and the gateway say to each other; docs/protocol.md describes it. */
 export const protocol = 1;
 
 export type PairName = readonly [type: string, key: string];
+/** A pair that a client wants, perhaps with the version that it has. */
 export type WantedPair = PairName | readonly [type: string, key: string, version: string];
 
+/** What a client says. */
 export type ClientMessage =
   | { readonly type: 'hello'; readonly protocol: number; readonly viewers?: boolean }
   | { readonly type: 'want' | 'add'; readonly pairs: readonly WantedPair[] }
@@ -41,6 +45,7 @@ export interface WaitingMessage {
   readonly words: string;
 }
 
+/** What came of asking for a pair. `key` is how its data type writes it, where that differs. */
 export type PairAnswer =
   | { readonly pair: PairName; readonly result: 'accepted'; readonly key?: string }
   | ({ readonly pair: PairName; readonly result: 'refused' } & Refusal);
@@ -50,12 +55,15 @@ export type RefreshResult = 'queued' | 'merged' | 'running' | 'busy' | 'recent';
 
 export interface WelcomeMessage {
   readonly type: 'welcome';
+  readonly protocol: number;
   readonly session?: string;
+  readonly user: string;
   readonly expires_at: string | null;
   readonly now: string;
-  readonly limits: { readonly message_bytes: number };
+  readonly limits: { readonly pairs: number; readonly message_bytes: number };
 }
 
+/** What the gateway says. */
 export type ServerMessage =
   | WelcomeMessage
   | StateMessage
@@ -68,5 +76,5 @@ export type ServerMessage =
   | { readonly type: 'viewers'; readonly pair: PairName; readonly viewers: number }
   | { readonly type: 'reconnect'; readonly after_ms: number }
   | { readonly type: 'pong'; readonly now: string }
-  | { readonly type: 'resync' }
+  | { readonly type: 'resync'; readonly skipped: number }
   | ({ readonly type: 'error' } & Refusal);

@@ -1,9 +1,8 @@
+import type { ClientMessage, protocol, ServerMessage, StateMessage } from '#protocol';
 import { z } from 'zod';
 import { PgfreshError } from '../errors/index.ts';
-import type { Reason } from '../planner/index.ts';
 
-/** The version of what clients and the gateway say to each other; docs/protocol.md describes it. */
-export const protocolVersion = 1;
+export const protocolVersion: typeof protocol = 1;
 
 const pair = z.tuple([z.string(), z.string()]);
 const wanted = z.union([pair, z.tuple([z.string(), z.string(), z.string().max(200)])]);
@@ -20,7 +19,7 @@ const messages = {
   refresh: z.strictObject({ type: z.literal('refresh'), pair }),
   auth: z.strictObject({ type: z.literal('auth'), token: z.string() }),
   ping: z.strictObject({ type: z.literal('ping') }),
-} as const;
+} as const satisfies Record<ClientMessage['type'], z.ZodType>;
 
 const message = z.discriminatedUnion(
   'type',
@@ -28,14 +27,11 @@ const message = z.discriminatedUnion(
 );
 type ClientSchema = (typeof messages)[keyof typeof messages];
 
-/** What a client says. */
-export type ClientMessage = z.output<ClientSchema>;
-
-/** A pair that a client wants, perhaps with the version that it has. */
-export type WantedPair = z.output<typeof wanted>;
+/** What a client has sent. Whether it speaks our version, `hello` tells only when it has been read. */
+export type ReadMessage = Exclude<ClientMessage, { type: 'hello' }> | z.output<typeof messages.hello>;
 
 /** Reads what a client has sent. */
-export function readMessage(text: string, deepest: number): ClientMessage {
+export function readMessage(text: string, deepest: number): ReadMessage {
   if (depthOf(text) > deepest) throw misunderstood(`it is more than ${deepest} levels deep`);
   let value: unknown;
   try {
@@ -78,48 +74,11 @@ function misunderstood(problem: string): PgfreshError {
   return new PgfreshError('PGF_LIVE_MESSAGE', { problem });
 }
 
-export type PairName = readonly [dataType: string, key: string];
+/** A state before its rows, which are JSON already. Its times become text when it is written. */
+export type StateHead = Omit<StateMessage, 'rows' | StateTime> & Readonly<Record<StateTime, Date | null>>;
+type StateTime = 'until' | 'fetched_at' | 'stale_at' | 'source_at';
 
-interface Refusal {
-  readonly code: string;
-  readonly message: string;
-  readonly next: string;
-}
-
-/** What the gateway says, besides the states of pairs, which are written as text only once for all. */
-export type ServerMessage =
-  | {
-      readonly type: 'welcome';
-      readonly protocol: number;
-      readonly session?: string;
-      readonly user: string;
-      readonly expires_at: string | null;
-      readonly now: string;
-      readonly limits: { readonly pairs: number; readonly message_bytes: number };
-    }
-  | { readonly type: 'answer'; readonly pairs: readonly PairAnswer[] }
-  | {
-      readonly type: 'waiting';
-      readonly pair: PairName;
-      readonly activity: 'waiting';
-      readonly reason: Reason;
-      readonly words: string;
-    }
-  | ({ readonly type: 'revoked'; readonly pair: PairName } & Refusal)
-  | { readonly type: 'refresh'; readonly pair: PairName; readonly result: string }
-  | ({ readonly type: 'refresh'; readonly pair: PairName; readonly result: 'refused' } & Refusal)
-  | { readonly type: 'authenticated'; readonly expires_at: string | null }
-  | { readonly type: 'viewers'; readonly pair: PairName; readonly viewers: number }
-  | { readonly type: 'resync'; readonly skipped: number }
-  | { readonly type: 'reconnect'; readonly after_ms: number }
-  | { readonly type: 'pong'; readonly now: string }
-  | ({ readonly type: 'error' } & Refusal);
-
-/** What came of asking for a pair. `key` is how its data type writes it, where that differs. */
-export type PairAnswer =
-  | { readonly pair: PairName; readonly result: 'accepted'; readonly key?: string }
-  | ({ readonly pair: PairName; readonly result: 'refused' } & Refusal);
-
-export function encode(said: ServerMessage): Buffer {
+/** Writes what the gateway says, besides the states of pairs, which are written only once for all. */
+export function encode(said: Exclude<ServerMessage, StateMessage>): Buffer {
   return Buffer.from(JSON.stringify(said));
 }

@@ -1,3 +1,4 @@
+import type { RefreshResult } from '#protocol';
 import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import type { Activity, DataState, Reason } from '../planner/index.ts';
@@ -96,11 +97,11 @@ export class Questions {
   }
 
   /** Queues the pair although it may be fresh; says what came of it. */
-  async refresh({ dataType, key }: WantedPair): Promise<string> {
+  async refresh({ dataType, key }: WantedPair): Promise<RefreshResult> {
     const refresh = 'select pgfresh.refresh_pair($1::text, $2::text) as answer';
     if (this.#lanes.pauseMs(dataType, 'refresh') > 0) throw new PgfreshError('PGF_LIVE_BUSY', {});
     const [row] = await this.#lanes.run(dataType, 'refresh', (db) =>
-      db.query<{ answer: { result: string } }>(refresh, [dataType, key]),
+      db.query<{ answer: { result: RefreshResult } }>(refresh, [dataType, key]),
     );
     return row!.answer.result;
   }

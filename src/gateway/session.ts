@@ -1,3 +1,4 @@
+import type { PairAnswer, PairName, WantedPair } from '#protocol';
 import type { GatewayPair, GatewayUser, LimitSettings } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
@@ -5,16 +6,7 @@ import { Bucket } from './bucket.ts';
 import { admitted } from './entrance.ts';
 import type { Identified, Identity } from './identity.ts';
 import type { Permission } from './permission.ts';
-import {
-  encode,
-  protocolVersion,
-  readMessage,
-  type ClientMessage,
-  type PairAnswer,
-  type PairName,
-  type ServerMessage,
-  type WantedPair,
-} from './protocol.ts';
+import { encode, protocolVersion, readMessage, type ReadMessage } from './protocol.ts';
 import type { Questions } from './questions.ts';
 import type { Reader, Readers } from './readers.ts';
 import { closeCode, refuse } from './refusal.ts';
@@ -249,7 +241,7 @@ export class Session implements Viewer {
     for (const name of this.#subscriptions.keys()) this.#drop(name);
   }
 
-  async #answer(message: Exclude<ClientMessage, { type: 'hello' }>): Promise<void> {
+  async #answer(message: Exclude<ReadMessage, { type: 'hello' }>): Promise<void> {
     switch (message.type) {
       case 'want': {
         const kept = new Set(message.pairs.map(([dataType, key]) => this.#nameOf([dataType, key])));
@@ -463,7 +455,7 @@ export class Session implements Viewer {
     return this.#writings.get(written) ?? written;
   }
 
-  #say(message: ServerMessage): void {
+  #say(message: Parameters<typeof encode>[0]): void {
     if (!this.#isOpen) return;
     this.#send(encode(message));
     // Who asks on and on, and reads nothing of what he is answered.

@@ -4,6 +4,7 @@ import type { Pair as NumberedPair, PairState } from './pair.ts';
 import type { Explained } from './questions.ts';
 import type { Audience } from './audience.ts';
 import type { Reader } from './readers.ts';
+import type { StateHead } from './protocol.ts';
 import { stateSentences } from './sentences.ts';
 import {
   asViewed,
@@ -156,7 +157,7 @@ export class Viewing implements NamedPair {
   }
 
   /** What is sent about it, written once for all. Rows that the client has already are left out. */
-  message(type: 'snapshot' | 'change', withRows: boolean): Buffer {
+  message(type: StateHead['type'], withRows: boolean): Buffer {
     // Its viewers know when it goes stale; who comes between that and the next look does not.
     const shown = this.#shown!;
     if (shown.state === 'fresh' && isPast({ ...shown, asOf: this.#state!.asOf }, this.#sinceMs))
@@ -210,9 +211,9 @@ export class Viewing implements NamedPair {
     for (const subscription of this.subscriptions) subscription.viewer.offer(subscription);
   }
 
-  #write(type: string, withRows: boolean, shown: Showing): Buffer {
+  #write(type: StateHead['type'], withRows: boolean, shown: Showing): Buffer {
     const { version, rows, status, state, activity, reason, words, until, error, fetchedAt, staleAt, sourceAt } = shown;
-    const head = JSON.stringify({
+    const head: StateHead = {
       type,
       pair: [this.dataType, this.key],
       version: `${version}-${this.tag}`,
@@ -226,9 +227,10 @@ export class Viewing implements NamedPair {
       fetched_at: fetchedAt,
       stale_at: staleAt,
       source_at: sourceAt,
-    });
+    };
+    const text = JSON.stringify(head);
     // The rows are JSON already, and may be large.
-    return Buffer.from(withRows ? `${head.slice(0, -1)},"rows":${rows}}` : head);
+    return Buffer.from(withRows ? `${text.slice(0, -1)},"rows":${rows}}` : text);
   }
 }
 

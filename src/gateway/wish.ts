@@ -1,5 +1,5 @@
+import type { WantedPair } from '#protocol';
 import { setTimeout as wait } from 'node:timers/promises';
-import type { WantedPair } from './protocol.ts';
 import type { NamedPair } from './viewing.ts';
 
 /** A pair that a client has asked for and that is not answered yet. */

@@ -79,6 +79,20 @@ const samples: Sample[] = [
     says: 'src/refresh/index.ts:3 imports ../queue/index.ts; a room does not re-export what queue owns',
   },
   {
+    rule: 'the gateway imports the types of the protocol',
+    file: 'src/gateway/session.ts',
+    passes: "import type { PairName } from '#protocol';",
+    fails: "import { protocol } from '#protocol';",
+    says: 'src/gateway/session.ts:1 imports #protocol; only gateway imports the protocol, as types',
+  },
+  {
+    rule: 'no other room imports the protocol',
+    file: 'src/planner/tick.ts',
+    passes: "import { Events } from '../events/index.ts';",
+    fails: "import type { PairName } from '#protocol';",
+    says: 'src/planner/tick.ts:1 imports #protocol; only gateway imports the protocol, as types',
+  },
+  {
     rule: 'a room does not use the public API',
     file: 'src/watch/metrics.ts',
     passes: "import { Events } from '../events/index.ts';",
