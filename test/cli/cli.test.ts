@@ -249,12 +249,14 @@ describe('migrate', () => {
 
   it('says in one line what it did, and with --debug each file', async () => {
     const summary = /^Migrated the schema: \d+ migrations, \d+ function files, \d+\.\d s$/;
-    expect((await onDatabase(['migrate'])).stdout.trimEnd()).toMatch(summary);
-    await onDatabase(['migrate', 'uninstall', '--yes']);
-    const lines = (await onDatabase(['migrate', '--debug'])).stdout.trimEnd().split('\n');
+    const linesOf = async (...words: string[]): Promise<string[]> => {
+      const env = { DATABASE_URL: await createDatabase({ empty: true }) };
+      return (await runCli(['migrate', ...words], { cwd, env })).stdout.trimEnd().split('\n');
+    };
+    expect(await linesOf()).toEqual([expect.stringMatching(summary)]);
+    const lines = await linesOf('--debug');
     expect(lines.at(-1)).toMatch(summary);
     expect(lines).toContain('Applied functions/clock');
-    await onDatabase(['migrate', 'uninstall', '--yes']);
   });
 
   it('is done once by five processes that start at once', async () => {
