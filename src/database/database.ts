@@ -21,6 +21,8 @@ export interface DatabaseOptions {
   silenceMs?: number;
   /** Whether a connection sends statements without waiting for the answers to those before. */
   pipelined?: boolean;
+  /** Whether users' code sends the statements: then what one sets in its session is not for the next one. */
+  isForUsers?: boolean;
   /** Source of jitter between retries, in [0, 1). */
   random?: () => number;
 }
@@ -44,6 +46,7 @@ export class Database implements LimitedQueryable {
   readonly #silenceMs: number;
   readonly #statementTimeoutMs: number;
   readonly #isPipelined: boolean;
+  readonly #isForUsers: boolean;
   readonly #client: pg.ClientConfig;
   /** Whether the server can limit a whole transaction, as it does from 17 on; known once a session is open. */
   #hasTransactionTimeout = false;
@@ -57,6 +60,7 @@ export class Database implements LimitedQueryable {
     this.#events = options.events;
     this.#random = options.random ?? Math.random;
     this.#isPipelined = options.pipelined ?? false;
+    this.#isForUsers = options.isForUsers ?? false;
     this.#pool = new pg.Pool({
       ...this.#client,
       max: poolSize,
@@ -94,10 +98,12 @@ export class Database implements LimitedQueryable {
           hasTransactionTimeout: this.#hasTransactionTimeout,
         });
       }
-      const { rows } = await send<Row>(client, statement, values);
+      // A text of several statements has an answer to each of them.
+      const answers = [await send<Row>(client, statement, values)].flat();
       // Whoever gets the connection next must not run inside a transaction that someone has left open.
       if (!isIdle(client)) throw new PgfreshError('PGF_TRANSACTION_LEFT', {});
-      return rows;
+      if (this.#isForUsers && mayHaveSet(statement, answers)) await this.#reset(client).catch(() => (failed = true));
+      return answers.length === 1 ? answers[0]!.rows : answers.flatMap(({ rows }) => rows);
     } catch (error) {
       // A session that keeps to its limits is kept too: a new one plans everything first, and takes longer for it.
       failed = !(limits && isTimeout(error));
@@ -171,6 +177,11 @@ export class Database implements LimitedQueryable {
     this.#hasTransactionTimeout = answers.at(-1)!.rows[0]!.has;
   }
 
+  /** Sets the session as it was when it was new, and its role. */
+  async #reset(client: pg.PoolClient): Promise<void> {
+    await send(client, `reset session authorization; reset all; ${sessionSettings(this.#statementTimeoutMs)}`);
+  }
+
   #newSocket(): Socket {
     const socket = new Socket();
     this.#sockets.add(socket);
@@ -185,4 +196,9 @@ export class Database implements LimitedQueryable {
 /** Whether the server has no transaction open for this connection. Its types do not know the function. */
 function isIdle(client: pg.PoolClient): boolean {
   return (client as unknown as { getTransactionStatus(): string }).getTransactionStatus() === 'I';
+}
+
+function mayHaveSet(statement: Statement, answers: readonly pg.QueryResult[]): boolean {
+  const text = typeof statement === 'string' ? statement : statement.text;
+  return answers.some(({ command }) => command === 'SET') || /set_config/i.test(text);
 }

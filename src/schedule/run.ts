@@ -5,6 +5,7 @@ import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Lease } from '../process/index.ts';
 import { runHandler } from './handler-run.ts';
+import { runDatabase } from './run-database.ts';
 import type { SchedulerAnswer } from './scheduler-lease.ts';
 import type { RunVerdict, TakenRun } from './slot-store.ts';
 import { runSqlJob } from './sql-job.ts';
@@ -24,6 +25,8 @@ export interface RunOptions {
   readonly guests: Database;
   /** What the handlers get. */
   readonly db: JobContext['db'];
+  /** How many connections one of them may use at a time. */
+  readonly connections: number;
   readonly events: Events;
   readonly handlers: ReadonlyMap<string, JobHandler>;
 }
@@ -91,7 +94,7 @@ export class Run {
     }
   }
 
-  async #doHandler({ db, events, handlers }: RunOptions): Promise<RunEnd> {
+  async #doHandler({ db: shared, connections, events, handlers }: RunOptions): Promise<RunEnd> {
     const { run, name: job, functionName, slot, attempt, params, timeoutMs } = this.taken;
     const late = new AbortController();
     const tooLong = new Error(`it took longer than its time limit of ${timeoutMs} ms`);
@@ -102,6 +105,7 @@ export class Run {
       const message = plainText(said);
       events.emit({ type: 'job.logged', job, run, message, ...(details && { details: plainDetails(details) }) });
     };
+    const db = runDatabase(shared, connections, signal);
     try {
       const context = { job, slot, attempt, signal, params, log, db };
       const result = await runHandler(handlers.get(functionName)!, context);

@@ -49,6 +49,8 @@ interface Lane {
 
 /** Runs of pgfresh's own jobs at the same time: the sweep, the tidying, and the rounds of scheduled data types. */
 const ownPlaces = 3;
+/** Connections that one handler may use at a time, if there are twice as many. */
+const mostConnections = 4;
 const slotsAtOnce = 500;
 const keptMs = 1_000;
 const pollMs = { listening: 10_000, deaf: 1_000, contended: 20, contendedForLong: 1_000 };
@@ -86,6 +88,7 @@ export class Scheduler extends Service {
       applicationName: 'pgfresh handlers',
       poolSize: concurrency,
       statementTimeoutMs,
+      isForUsers: true,
     });
     this.#guests = new Database({
       url,
@@ -269,10 +272,11 @@ export class Scheduler extends Service {
     lane.runs.add(run);
     try {
       const { events } = this.#options;
-      const { db, handlers } = lane;
+      const { db, handlers, places } = lane;
+      const connections = Math.min(Math.max(Math.floor(places / 2), 1), mostConnections);
       // A process that stops begins nothing: what it was still given has its next attempt elsewhere.
       if (lease.lost.aborted || this.stopSignal.aborted) run.stop('lost');
-      const end = await run.do({ guests: this.#guests, db, events, handlers });
+      const end = await run.do({ guests: this.#guests, db, connections, events, handlers });
       const isOurs = end.recorded || (await this.#record(lane, run, end));
       const ms = performance.now() - since;
       if (isOurs) events.emit(endedEvent(taken, end, ms));

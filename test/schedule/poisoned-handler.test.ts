@@ -5,6 +5,7 @@ import { ScheduleScene, until } from './scene.ts';
 
 let scene: ScheduleScene;
 const lines: string[] = [];
+const ended: number[] = [];
 
 beforeAll(async () => {
   scene = await ScheduleScene.open();
@@ -23,6 +24,28 @@ beforeAll(async () => {
     leavesOpen: async ({ db }: JobContext): Promise<JobResult> => {
       await db.query('begin');
       throw new Error('not reached');
+    },
+    sets: async ({ db }: JobContext): Promise<JobResult> => {
+      // At once, so that all connections have it.
+      const all = (text: string): Promise<unknown> => Promise.all(Array.from({ length: 5 }, () => db.query(text)));
+      await all('set role pg_monitor; set default_transaction_read_only = on; select pg_sleep(0.1)');
+      await all(`select set_config('search_path', 'nowhere', false), pg_sleep(0.1)`);
+      return { success: true, message: 'set' };
+    },
+    reads: async ({ db }: JobContext): Promise<JobResult> => {
+      const settings = `select concat_ws(' ', current_user, current_setting('search_path'), current_setting('default_transaction_read_only')) as said`;
+      const rows = await Promise.all([1, 2].map(() => db.query<{ said: string }>(settings)));
+      return { success: true, message: [...new Set(rows.flat().map(({ said }) => said))].join(' and ') };
+    },
+    several: async ({ db }: JobContext): Promise<JobResult> => {
+      const rows = await db.query<{ one: number }>('begin; select 1 as one; select 2 as one; commit');
+      return { success: true, message: JSON.stringify(rows) };
+    },
+    greedy: async ({ db, signal }: JobContext): Promise<JobResult> => {
+      const sleeps = Array.from({ length: 60 }, () => db.query('select pg_sleep(1)').catch(() => 'not sent'));
+      signal.addEventListener('abort', () => void Promise.all(sleeps).then((ends) => ended.push(ends.length)));
+      await Promise.all(sleeps);
+      return { success: true, message: 'slept' };
     },
     good: (): JobResult => ({ success: true, message: 'good' }),
     throwsMuch: (): JobResult => raise('x'.repeat(5_000_000)),
@@ -65,6 +88,29 @@ it('runs 2: a transaction that a handler leaves open ends with its connection, a
   const open = `(select count(*)::int from pg_stat_activity where datname = current_database() and state like 'idle in transaction%')`;
   await until(async () => (await scene.value(open)) === 0);
   expect(await ranOnce('good')).toMatchObject({ state: 'succeeded' });
+});
+
+it('runs 2: what a handler sets in a session is not for the others', async () => {
+  expect(await ranOnce('sets')).toMatchObject({ state: 'succeeded' });
+  expect(await ranOnce('reads')).toMatchObject({ message: `${new URL(scene.url).username} "$user", public off` });
+  await scene.db.query(`delete from pgfresh.scheduled_jobs where name in ('sets', 'reads')`);
+});
+
+it('runs 2: a text of several statements gives the rows of all of them', async () => {
+  expect(await ranOnce('several')).toMatchObject({ message: '[{"one":1},{"one":2}]' });
+});
+
+it('runs 2: a handler that asks sixty things at once leaves connections to the others', async () => {
+  await scene.job('greedy', { kind: 'handler', function_name: 'greedy', timeout: '2 seconds' });
+  await scene.idle();
+  await scene.advance('1 minute');
+  const asleep = `(select count(*)::int from pg_stat_activity where datname = current_database() and query = 'select pg_sleep(1)' and state = 'active')`;
+  await until(async () => (await scene.value<number>(asleep)) > 1);
+  for (let time = 0; time < 20; time++) expect(await scene.value(asleep)).toBeLessThan(3);
+  await scene.idle();
+  // What was not sent by then never is.
+  await until(() => ended.length === 1);
+  await scene.db.query(`delete from pgfresh.scheduled_jobs where name = 'greedy'`);
 });
 
 it('runs 8: the log goes on after details that no log can write', async () => {

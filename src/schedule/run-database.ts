@@ -1,0 +1,32 @@
+import type { JobContext } from '../config/index.ts';
+
+type JobDatabase = JobContext['db'];
+
+/**
+ * The database as the handler of one run has it: so many statements at a time, so that one run leaves connections to the
+ * others. What still waits for its turn when the run is over is not sent.
+ */
+export function runDatabase(db: JobDatabase, most: number, signal: AbortSignal): JobDatabase {
+  const waiting: (() => void)[] = [];
+  let sent = 0;
+  const turn = async (): Promise<void> => {
+    if (sent < most) sent++;
+    // Whoever has had his turn hands it over.
+    else await new Promise<void>((resolve) => waiting.push(resolve)).then(() => signal.throwIfAborted());
+  };
+  const hand = (): void => {
+    const next = waiting.shift();
+    if (next) next();
+    else sent--;
+  };
+  return {
+    async query<Row extends object>(statement: string, values?: readonly unknown[]): Promise<Row[]> {
+      try {
+        await turn();
+        return await db.query<Row>(statement, values);
+      } finally {
+        hand();
+      }
+    },
+  };
+}
