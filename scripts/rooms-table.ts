@@ -14,7 +14,10 @@ export const ground = ['errors', 'events', 'lifecycle', 'database'] as const;
 const engine: Readonly<Record<string, Room>> = {
   errors: { owns: 'the coded error table', mayImport: [] },
   events: { owns: 'the one union of everything that happens, and its subscription', mayImport: ['errors'] },
-  lifecycle: { owns: 'the start and stop contract, and the failpoints of tests', mayImport: [] },
+  lifecycle: {
+    owns: 'the start and stop contract, the halves of a failing batch, and the failpoints of tests',
+    mayImport: [],
+  },
   config: { owns: 'the definitions a user writes, and loading them from pgfresh.config.ts', mayImport: ['errors'] },
   database: {
     owns: 'pool, transactions, migrations, roles, the embedded PostgreSQL and SQLSTATE classes',

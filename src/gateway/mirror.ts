@@ -8,7 +8,7 @@ import type { Change, Heard } from './bus.ts';
 import type { Feed } from './feed.ts';
 import type { Pair, ReadPairs } from './pair.ts';
 import type { Reader } from './readers.ts';
-import { apply, largestRead, Shelf, type Loss, type WatchedPair, type Watcher } from './shelf.ts';
+import { apply, Shelf, type Loss, type WatchedPair, type Watcher } from './shelf.ts';
 import { hasEnded, type Snapshot } from './snapshot.ts';
 import { Turns, type Lane } from './turns.ts';
 
@@ -240,11 +240,11 @@ export class Mirror extends Service {
     let batch: WatchedPair[] = [];
     try {
       await feed.watch(shelf.type, this);
-      batch = shelf.take(isProbe ? 1 : shelf.limit);
+      batch = shelf.take(isProbe ? 1 : shelf.batch.size);
       const keys = batch.map(({ key }) => key);
       const reading = { reader: shelf.reader, isShort: turns.isShort(shelf.type) };
       apply(batch, keys.length > 0 ? await read(shelf.type, keys, reading) : []);
-      shelf.limit = Math.min(largestRead, shelf.limit * 2);
+      shelf.batch.grow();
       return 'done';
     } catch (error) {
       shelf.putBack(batch);
@@ -257,7 +257,7 @@ export class Mirror extends Service {
       events.emit({ type: 'gateway.failed', step: 'read', problem });
       const isFinal = code === undefined && !passing.has(failureOf(error));
       if (shelf.reader && batch.length === 1 && isFinal) this.#undecided(type, batch[0]!);
-      shelf.limit = Math.max(1, Math.floor(batch.length / 2));
+      shelf.batch.shrink(batch.length);
       // What takes a reader too long may be his own policies.
       const isOfType = failureOf(error) === 'lock_timeout' || (isTimeout(error) && !shelf.reader);
       return isOfType ? { timeout: problem } : 'failed';

@@ -1,4 +1,5 @@
 import type { PgfreshError } from '../errors/index.ts';
+import { BatchSize } from '../lifecycle/index.ts';
 import { isSame, type PairReading, type PairState } from './pair.ts';
 import type { Reader } from './readers.ts';
 import { hasEnded, parseSnapshot, type Snapshot } from './snapshot.ts';
@@ -28,7 +29,7 @@ export interface WatchedPair {
   isHeld: boolean;
 }
 
-export const largestRead = 500;
+const largestRead = 500;
 /** Beyond this many xids, stop tracking them. */
 const mostXids = 100;
 
@@ -47,7 +48,7 @@ export class Shelf {
   /** How long to rest. */
   pauseMs = 0;
   /** How many pairs to read at once: fewer after a failure, so that one bad row does not keep back the others. */
-  limit = largestRead;
+  readonly batch = new BatchSize(largestRead);
 
   constructor(type: number, reader: Reader | undefined) {
     this.type = type;

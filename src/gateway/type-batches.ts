@@ -1,5 +1,6 @@
 import { isTimeout, type Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
+import { BatchSize } from '../lifecycle/index.ts';
 import type { WantedPair } from './admission.ts';
 import type { Lanes, Topic } from './lanes.ts';
 
@@ -30,7 +31,7 @@ export class TypeBatches<Answer> {
   readonly #options: TypeBatchesOptions<Answer>;
   readonly #waiting = new Map<string, Waiting<Answer>[]>();
   /** How many pairs of a type to ask about at once, after a timeout: perhaps they were too many. */
-  readonly #sizes = new Map<string, number>();
+  readonly #sizes = new Map<string, BatchSize>();
 
   constructor(options: TypeBatchesOptions<Answer>) {
     this.#options = options;
@@ -65,16 +66,19 @@ export class TypeBatches<Answer> {
 
   async #ask(dataType: string, waiting: Waiting<Answer>[]): Promise<void> {
     const { lanes, topic, ask, held } = this.#options;
-    const size = this.#sizes.get(dataType) ?? this.#options.size;
-    const set = waiting.splice(0, lanes.isHeld(dataType, topic) ? 1 : size);
+    const batch = this.#sizes.get(dataType) ?? new BatchSize(this.#options.size);
+    const set = waiting.splice(0, lanes.isHeld(dataType, topic) ? 1 : batch.size);
     const pairs = set.map(({ pair }) => pair);
     try {
       const answers = await lanes.run(dataType, topic, (db) => ask(db, pairs));
-      if (size * 2 < this.#options.size) this.#sizes.set(dataType, size * 2);
-      else this.#sizes.delete(dataType);
+      batch.grow();
+      if (batch.isFull) this.#sizes.delete(dataType);
       for (const [place, { resolve }] of set.entries()) resolve(answers[place]!);
     } catch (error) {
-      if (isTimeout(error)) this.#sizes.set(dataType, Math.max(1, set.length >> 2));
+      if (isTimeout(error)) {
+        batch.shrink(set.length, 4);
+        this.#sizes.set(dataType, batch);
+      }
       if (!isTimeout(error)) for (const { reject } of set) reject(error);
       else if (held && lanes.isHeld(dataType, topic)) for (const { resolve } of set) resolve(held.answer);
       else waiting.unshift(...set);

@@ -2,7 +2,7 @@ import { performance } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
 import { failureOf, type Database, type Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
-import { failpoint } from '../lifecycle/index.ts';
+import { failpoint, halves } from '../lifecycle/index.ts';
 import type { ClaimedJob, Queue } from '../queue/index.ts';
 import { countCalls } from '../sources/index.ts';
 import { afterFailure } from './commit-failure.ts';
@@ -170,9 +170,8 @@ export class Commits {
           if (!next.shared || run.isTableLocked || run.signal.aborted) return this.#keep(run, good, problemOf(error));
         }
         await failpoint('commit.before-halves');
-        const middle = Math.ceil(good.length / 2);
-        await this.#commit(run, good.slice(0, middle));
-        return this.#commit(run, good.slice(middle));
+        for (const half of halves(good)) await this.#commit(run, half);
+        return;
       }
       run.ended.push(...once.ended);
       run.misses = 0;
@@ -291,9 +290,8 @@ export class Commits {
         if (next.step === 'wait') return keepAll(run, bad, error);
         if (next.step === 'later') run.lockTimeoutMs = shortLockTimeoutMs;
         if (bad.length > 1) {
-          const middle = Math.ceil(bad.length / 2);
-          await this.#turnBackAlike(run, bad.slice(0, middle));
-          return this.#turnBackAlike(run, bad.slice(middle));
+          for (const half of halves(bad)) await this.#turnBackAlike(run, half);
+          return;
         }
         return this.#withoutEnd(run, bad[0]!, error, next.step === 'later');
       }

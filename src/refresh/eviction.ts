@@ -1,6 +1,7 @@
 import { performance } from 'node:perf_hooks';
 import { problemOf } from '../errors/index.ts';
 import { storableJson, type Database } from '../database/index.ts';
+import { BatchSize } from '../lifecycle/index.ts';
 import { afterFailure } from './commit-failure.ts';
 import type { RefreshType } from './refresh-type.ts';
 import { keyRow } from './rows.ts';
@@ -37,21 +38,21 @@ export async function evictRows(
 ): Promise<Evicted> {
   const since = performance.now();
   let keys = 0;
-  let size = batch;
+  const most = new BatchSize(batch);
   let problem: string | undefined;
   while (!signal.aborted && performance.now() - since < budgetMs) {
     try {
-      const evicted = await evictBatch(db, type, size);
+      const evicted = await evictBatch(db, type, most.size);
       keys += evicted.keys.length;
-      size = Math.min(batch, size * 2);
+      most.grow();
       if (evicted.done) break;
     } catch (error) {
-      const next = afterFailure(error, size, Infinity);
+      const next = afterFailure(error, most.size, Infinity);
       // Busy, gone, or without the right to: the next time tries again.
       if (next.step === 'again' || next.step === 'later' || next.step === 'wait') throw error;
       if (next.step === 'refuse' && ['config', 'interrupted'].includes(next.outcome)) throw error;
-      if (size > 1) {
-        size = Math.ceil(size / 2);
+      if (most.size > 1) {
+        most.shrink(most.size);
         continue;
       }
       problem ??= problemOf(error);
