@@ -42,7 +42,8 @@ left join lateral (
   union all
   select format('no scheduler that runs has the handler %s', j.function_name),
     'Start one with a configuration that has it.'
-  where j.kind = 'handler' and not exists (
+  -- One that is disabled needs none.
+  where j.kind = 'handler' and j.enabled and not exists (
     select from pgfresh.scheduler as s
     where s.lease_until > (select pgfresh.clock()) and j.function_name = any (s.handlers)
   )

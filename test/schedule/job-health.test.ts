@@ -66,6 +66,14 @@ describe('truth 10: a job', () => {
     await scene.db.query('delete from pgfresh.scheduled_jobs');
   });
 
+  it('runs 6: whose handler has gone with the configuration is disabled, and that is no problem', async () => {
+    await scene.job('removed', { kind: 'handler', function_name: 'removed', schedule: '@yearly' });
+    expect(await toldOf(scene, 'removed')).toMatchObject({ state: 'problem' });
+    await scene.db.query('update pgfresh.scheduled_jobs set enabled = false');
+    expect(await toldOf(scene, 'removed')).toMatchObject({ state: 'disabled', problem: null });
+    await scene.db.query('delete from pgfresh.scheduled_jobs');
+  });
+
   it('whose run does not end is late', async () => {
     await scene.job('endless', { kind: 'handler', function_name: 'endless', schedule: '@yearly' });
     const handlers = { endless: (() => new Promise(() => {})) as JobHandler };
