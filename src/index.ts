@@ -38,6 +38,7 @@ export {
 export { PgfreshError, type ErrorCode, type ErrorValues } from './errors/index.ts';
 export type { EventOf, EventType, PgfreshEvent, WarningCode } from './events/index.ts';
 export type { Queryable, Statement } from './database/index.ts';
+export { start, type Pgfresh, type Role, type StartOptions } from './runtime/index.ts';
 export {
   Queue,
   type Claim,

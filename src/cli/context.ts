@@ -4,7 +4,7 @@ import { Connection, pendingMigrations, readSqlFiles, type Queryable } from '../
 import { PgfreshError } from '../errors/index.ts';
 import { Events } from '../events/index.ts';
 import { thenStop } from '../lifecycle/index.ts';
-import { isUncreated, sentenceOf } from '../watch/index.ts';
+import { isUncreated, sentenceOf, warnOfMisspelt } from '../watch/index.ts';
 import { Output } from './output.ts';
 
 /** What every command starts from. */
@@ -88,11 +88,6 @@ export async function lookAtAnyDatabase<T>(
     context.output.hint('The embedded PostgreSQL is not created yet; "pgfresh dev" creates it.');
   }
   return look({ query: async () => [] });
-}
-
-export function warnOfMisspelt(events: Events, misspelt: ResolvedConfig['misspelt']): void {
-  for (const { variable, message, next } of misspelt)
-    events.emit({ type: 'warning', code: 'setting_misspelt', subject: variable, message, next });
 }
 
 async function requireInstalled(database: Queryable): Promise<void> {

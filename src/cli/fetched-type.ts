@@ -2,8 +2,7 @@ import type { ResolvedConfig } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import { readCatalog, type RefreshType } from '../refresh/index.ts';
-import { listTypes } from '../registry/index.ts';
-import { unknownType } from './unknown-type.ts';
+import { listTypes, unknownType } from '../registry/index.ts';
 
 /** A data type that this configuration can fetch, or an error that says why it can not. */
 export async function fetchedType(

@@ -5,7 +5,7 @@ import { databaseRoles, failureOf, type Database, type ProcessRole, type Queryab
 import { PgfreshError } from '../errors/index.ts';
 import { neededRights, readCatalog } from '../refresh/index.ts';
 import { listTypes, readTableRights, tableGrants, type TableRight } from '../registry/index.ts';
-import { roleNames } from './roles.ts';
+import { roleNames } from '../runtime/index.ts';
 
 /** A login, what it runs, and the tables that it uses besides those of the data types. */
 export interface Grantee {

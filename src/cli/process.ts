@@ -2,27 +2,11 @@ import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { styleText } from 'node:util';
 import type { ResolvedConfig, Settings } from '../config/index.ts';
-import {
-  Connection,
-  migrate,
-  pendingMigrations,
-  readSqlFiles,
-  requireListening,
-  requireLoginRoles,
-  type Queryable,
-} from '../database/index.ts';
-import { PgfreshError, problemOf } from '../errors/index.ts';
-import type { Events } from '../events/index.ts';
-import { HttpServer } from '../http/index.ts';
-import { stopAll, thenStop, type Service } from '../lifecycle/index.ts';
-import { syncRegistry } from '../registry/index.ts';
-import { syncJobs } from '../schedule/index.ts';
-import { Health, logEvents, Metrics, readOverview, recordWarnings, shared } from '../watch/index.ts';
-import { warnOfMisspelt, type CommandContext } from './context.ts';
-import { DevSupporter } from './dev-supporter.ts';
-import { bringRole, roleNames, type Role } from './roles.ts';
-import { typeNames, unknownType } from './unknown-type.ts';
-import { version } from './version.ts';
+import { problemOf } from '../errors/index.ts';
+import { thenStop } from '../lifecycle/index.ts';
+import { roleNames, Runtime, version, type Role } from '../runtime/index.ts';
+import { logEvents } from '../watch/index.ts';
+import type { CommandContext } from './context.ts';
 
 interface RunOptions {
   readonly roles: readonly Role[];
@@ -39,38 +23,25 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
   const { events } = context;
   const config = await context.config();
   const stopLog = logEvents(events, logLevelOf(context, config), process.stderr);
-  const services: Service[] = [];
-  const abandon = (): void => services.forEach((service) => service.abandon());
-  const asked = endOfProcess(abandon);
-  const starting = startRoles(config, events, options, services, asked.signal);
+  const runtime = new Runtime({ ...options, config, events });
+  const asked = endOfProcess(() => runtime.abandon());
   const run = async (): Promise<void> => {
-    const started = await Promise.race([starting, asked.reason.then(() => undefined)]);
-    if (started) {
-      const { url, psql, notes } = started;
-      events.emit({ type: 'process.started', version, roles: options.roles });
-      context.output.result({ version, ready: true, url, psql, roles: options.roles, pid: process.pid, notes }, () =>
-        banner(started, options.roles, performance.now() - since),
+    const isReady = await Promise.race([runtime.start().then(() => true), asked.reason.then(() => false)]);
+    if (isReady) {
+      const started = startedOf(runtime, config.settings);
+      const { roles } = options;
+      context.output.result({ version, ready: true, ...started, roles, pid: process.pid }, () =>
+        banner(started, roles, performance.now() - since),
       );
     }
     events.emit({ type: 'process.stopping', reason: await asked.reason });
-  };
-  const stopServices = async (): Promise<void> => {
-    // A start that is overtaken by the stop may add one more; the second round reports what failed in the first too.
-    await stopAll(services).catch(() => {});
-    await starting.catch(() => {});
-    await stopAll(services);
-    events.emit({ type: 'process.stopped' });
-  };
-  // After a fatal error nothing is certain any more, not even that the stop ends.
-  const stop = async (): Promise<void> => {
-    const ended = await endsWithin(stopServices(), asked.crashed, config.settings.drainTimeout + stopPatienceMs);
-    if (!ended) abandon();
   };
   const ran = run().catch((error: unknown) => {
     asked.crash();
     throw error;
   });
-  await thenStop(ran, stop).finally(() => {
+  // After a fatal error nothing is certain any more, not even that the stop ends.
+  await thenStop(ran, () => runtime.stopInTime(asked.crashed)).finally(() => {
     asked.forget();
     stopLog();
   });
@@ -81,123 +52,21 @@ function logLevelOf({ output }: CommandContext, { settings, origins }: ResolvedC
   return output.debug && origins.logLevel === 'default' ? 'debug' : settings.logLevel;
 }
 
-/** How long the stop after a fatal error may take beyond the time for draining. */
-const stopPatienceMs = 10_000;
-
-/** Whether the work ends before the limit, which begins with the signal. */
-async function endsWithin(work: Promise<void>, begin: AbortSignal, ms: number): Promise<boolean> {
-  const { promise: over, resolve } = Promise.withResolvers<false>();
-  let timer: NodeJS.Timeout | undefined;
-  const start = (): void => void (timer = setTimeout(() => resolve(false), ms));
-  if (begin.aborted) start();
-  else begin.addEventListener('abort', start, { once: true });
-  try {
-    return await Promise.race([work.then(() => true), over]);
-  } finally {
-    begin.removeEventListener('abort', start);
-    clearTimeout(timer);
-  }
-}
-
 interface Started {
   readonly url: string;
-  /** Whether there is something at `/`. */
-  readonly hasPage: boolean;
   /** How to open the embedded database. */
   readonly psql: string | undefined;
   readonly notes: Readonly<Record<string, string>>;
 }
 
-async function startRoles(
-  configured: ResolvedConfig,
-  events: Events,
-  options: RunOptions,
-  services: Service[],
-  stopping: AbortSignal,
-): Promise<Started> {
-  const { settings, dev } = configured;
-  const metrics = new Metrics(events);
-  const health = new Health();
-  const connection = new Connection({ settings, events, duty: options.roles.join(',') });
-  services.push(connection);
-  await connection.start();
-  const files = await readSqlFiles();
-  if (options.migrate) await migrate(connection.database, { files, events });
-  else {
-    await requireLoginRoles(connection.database, options.roles);
-    await requireMigrated(connection, files);
-  }
-  recordWarnings(events, connection.database);
-  warnOfMisspelt(events, configured.misspelt);
-  const supporter = options.dev && dev ? new DevSupporter(configured, dev, connection.url) : undefined;
-  if (supporter) services.push(supporter);
-  await supporter?.start();
-  const config = supporter?.config ?? configured;
-  await syncRegistry(connection.database, config, events, { skipRefused: true });
-  await syncJobs(connection.database, config, events);
-  health.add('database', async () => {
-    const [row] = await connection.database.query<{ standby: boolean }>('select pg_is_in_recovery() as standby');
-    if (row?.standby) throw new PgfreshError('PGF_DATABASE_STANDBY', { address: connection.facts.address });
-    return `PostgreSQL ${connection.facts.version} answers`;
-  });
-  health.add('migrations', async () => {
-    await requireMigrated(connection, files);
-    return 'all applied';
-  });
-  const status = async () => ({
-    version,
-    roles: options.roles,
-    database: connection.facts.address,
-    health: await health.report(),
-  });
-  const { database, url, facts } = connection;
-  // The others poll while they cannot listen, and try again.
-  if (settings.listenUrl !== undefined && options.roles.includes('gateway'))
-    await requireListening(database, settings.listenUrl);
-  const listenUrl = settings.listenUrl ?? (facts.transactionPooler ? undefined : url);
-  const { types } = options;
-  if (types) await requireTypes(database, types);
-  const overview = shared(() => readOverview(database));
-  // Where the overview is shown anyway: not every login may read it, and once per system is enough.
-  if (options.roles.includes('console')) metrics.showPairs(overview);
-  const page = supporter?.page;
-  const brought = options.roles.map((role) =>
-    bringRole(role, { database, url, listenUrl, events, config, types, status, overview, page }),
-  );
-  const http = new HttpServer({
-    settings,
-    events,
-    health,
-    metrics,
-    routes: (app) => brought.forEach(({ routes }) => routes?.(app)),
-    doors: brought.flatMap(({ door }) => door ?? []),
-  });
-  const running = [...brought.flatMap(({ service }) => service ?? []), http];
-  for (const service of running) {
-    // The stop does not know of what is added later, which would begin work while the others end theirs.
-    stopping.throwIfAborted();
-    services.push(service);
-    await service.start();
-  }
-  await supporter?.ready();
-  const psql = settings.databaseUrl === undefined ? psqlOf(url, settings.dataDir) : undefined;
-  return { url: http.url, hasPage: options.roles.includes('console'), psql, notes: supporter?.notes ?? {} };
+function startedOf({ address, databaseUrl, notes }: Runtime, settings: Settings): Started {
+  const psql = settings.databaseUrl === undefined ? psqlOf(databaseUrl, settings.dataDir) : undefined;
+  return { url: address!, psql, notes };
 }
 
-async function requireMigrated(connection: Connection, files: Awaited<ReturnType<typeof readSqlFiles>>): Promise<void> {
-  const pending = await pendingMigrations(connection.database, files);
-  if (pending.length > 0) throw new PgfreshError('PGF_MIGRATION_PENDING', { count: pending.length });
-}
-
-/** A worker that is limited to a mistyped name would run and do nothing. */
-async function requireTypes(database: Queryable, types: readonly string[]): Promise<void> {
-  const known = await typeNames(database);
-  for (const type of types) if (!known.includes(type)) throw unknownType(type, known);
-}
-
-function banner({ url, hasPage, psql, notes }: Started, roles: readonly Role[], ms: number): string {
+function banner({ url, psql, notes }: Started, roles: readonly Role[], ms: number): string {
   const rows = [
-    ...(hasPage ? [['Open', url]] : []),
+    ...(roles.includes('console') ? [['Open', url]] : []),
     ['Health', `${url}/readyz?verbose`],
     ['Metrics', `${url}/metrics`],
     ['Database', psql ?? 'yours, by DATABASE_URL'],

@@ -1,6 +1,7 @@
 import { Command, Option } from 'commander';
 import { settingNames, settings } from '../config/index.ts';
 import { exitCodes } from '../errors/index.ts';
+import { version } from '../runtime/index.ts';
 import { addCheck } from './commands/check.ts';
 import { addConfig } from './commands/config.ts';
 import { addCron } from './commands/cron.ts';
@@ -18,7 +19,6 @@ import { addTry } from './commands/try.ts';
 import { addType } from './commands/type.ts';
 import { formatHelp } from './help.ts';
 import { refuseUnknownCommand } from './unknown-command.ts';
-import { version } from './version.ts';
 
 const examples = `
 Examples:

@@ -41,6 +41,16 @@ export const errorTable = {
     says: 'There is no role "{role}"{hint}',
     next: 'Choose from: {roles}.',
   },
+  PGF_START_INVALID: {
+    exit: usage,
+    says: 'start() was called wrongly: {problem}',
+    next: 'Correct the call; docs/operations.md#in-your-own-process has an example.',
+  },
+  PGF_STOP_TIMEOUT: {
+    exit: failure,
+    says: 'pgfresh did not stop within {seconds} s, and what still ran was abandoned.',
+    next: 'Look for a job handler that does not end when its signal is aborted, or end the process.',
+  },
   PGF_LOGIN_UNKNOWN: {
     exit: database,
     says: 'PostgreSQL has no role {logins}, so it can be given no rights.',

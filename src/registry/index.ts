@@ -9,3 +9,4 @@ export { readProblems, type TypeProblem } from './rows.ts';
 export { previewSync, syncRegistry } from './sync.ts';
 export { mirroredColumns, type TableColumn } from './table-columns.ts';
 export { missingGrants, readTableRights, tableGrants, type TableRight } from './table-rights.ts';
+export { namingUnknownType, requireTypes, unknownType } from './unknown-type.ts';

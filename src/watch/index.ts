@@ -11,6 +11,7 @@ export {
   type SourceOverview,
   type TypeOverview,
 } from './overview.ts';
+export { warnOfMisspelt } from './misspelt.ts';
 export { problemSentence } from './problem-sentence.ts';
 export { sentenceOf } from './sentence.ts';
 export { examine, type Finding } from './doctor.ts';

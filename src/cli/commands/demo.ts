@@ -3,9 +3,9 @@ import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import { findConfigFile } from '../../config/index.ts';
 import { PgfreshError } from '../../errors/index.ts';
+import { roleNames } from '../../runtime/index.ts';
 import { contextOf } from '../context.ts';
 import { runUntilStopped } from '../process.ts';
-import { roleNames } from '../roles.ts';
 
 // A checkout has the example as it is written; the package has what was built of it.
 const configuration =

@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
 import { durationText, timeText } from '../../config/index.ts';
 import { explainPair, type Explanation } from '../../planner/index.ts';
+import { namingUnknownType } from '../../registry/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { table } from '../output.ts';
-import { namingUnknownType } from '../unknown-type.ts';
 
 export function addExplain(program: Command): void {
   program

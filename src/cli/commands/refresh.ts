@@ -2,11 +2,10 @@ import { Option, type Command } from 'commander';
 import { durationBetween, timeText } from '../../config/index.ts';
 import { askForRefresh, type AskedRefresh } from '../../planner/index.ts';
 import { outcomes } from '../../refresh/index.ts';
-import { admitKey } from '../../registry/index.ts';
+import { admitKey, namingUnknownType } from '../../registry/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 import { interruption } from '../interruption.ts';
 import { parsed } from '../option-values.ts';
-import { namingUnknownType } from '../unknown-type.ts';
 
 export function addRefresh(program: Command): void {
   program

@@ -1,9 +1,7 @@
 import type { Command } from 'commander';
-import { nearMiss } from '../../config/index.ts';
-import { PgfreshError } from '../../errors/index.ts';
+import { readRoles, roleNames, type Role } from '../../runtime/index.ts';
 import { contextOf } from '../context.ts';
 import { runUntilStopped } from '../process.ts';
-import { roleNames, type Role } from '../roles.ts';
 
 export function addDev(program: Command): void {
   program
@@ -48,15 +46,5 @@ function parseTypes(text: string | undefined): string[] | undefined {
 }
 
 function parseRoles(text: string): Role[] {
-  const wanted = text.split(',').map((role) => role.trim());
-  return [...new Set(wanted)].map((role) => {
-    const known = roleNames.find((name) => name === role);
-    if (known) return known;
-    const near = nearMiss(role, roleNames);
-    throw new PgfreshError('PGF_ROLE_UNKNOWN', {
-      role,
-      hint: near ? `; did you mean "${near}"?` : '.',
-      roles: roleNames.join(', '),
-    });
-  });
+  return readRoles(text.split(',').map((role) => role.trim()));
 }

@@ -1,9 +1,8 @@
 import type { Command } from 'commander';
-import { listTypes, type ListedType } from '../../registry/index.ts';
+import { listTypes, unknownType, type ListedType } from '../../registry/index.ts';
 import { contextOf, lookAtDatabase } from '../context.ts';
 import { table } from '../output.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
-import { unknownType } from '../unknown-type.ts';
 
 const empty = `No data types yet.
 Next: Add one to dataTypes of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.data_type_registry; docs/registry.md shows both.`;

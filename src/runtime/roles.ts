@@ -1,7 +1,8 @@
 import type { Hono } from 'hono';
-import type { DevSupport, ResolvedConfig, Settings } from '../config/index.ts';
+import { nearMiss, type DevSupport, type ResolvedConfig, type Settings } from '../config/index.ts';
 import { consoleRoutes, devDoor, jobRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
+import { PgfreshError } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Gateway } from '../gateway/index.ts';
 import type { Door } from '../http/index.ts';
@@ -28,7 +29,7 @@ export interface RoleContext {
 }
 
 /** What a role brings: something that runs, pages for the HTTP server, a door of it, or several of these. */
-interface Brought {
+export interface Brought {
   readonly service?: Service;
   readonly routes?: (app: Hono) => void;
   readonly door?: Door;
@@ -87,6 +88,20 @@ const roles = {
 export type Role = keyof typeof roles;
 
 export const roleNames = Object.keys(roles) as Role[];
+
+/** The roles of these names, each once. */
+export function readRoles(names: readonly string[]): Role[] {
+  return [...new Set(names)].map((role) => {
+    const known = roleNames.find((name) => name === role);
+    if (known) return known;
+    const near = nearMiss(String(role), roleNames);
+    throw new PgfreshError('PGF_ROLE_UNKNOWN', {
+      role,
+      hint: near ? `; did you mean "${near}"?` : '.',
+      roles: roleNames.join(', '),
+    });
+  });
+}
 
 export function bringRole(role: Role, context: RoleContext): Brought {
   return roles[role](context);

@@ -1,7 +1,7 @@
 import { nearMiss } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { asPgfreshError, PgfreshError } from '../errors/index.ts';
-import { listTypes } from '../registry/index.ts';
+import { listTypes } from './list.ts';
 
 /** The error of a data type that is none of the known ones. */
 export function unknownType(name: string, known: readonly string[]): PgfreshError {
@@ -21,7 +21,13 @@ export async function namingUnknownType<T>(database: Queryable, name: string, wo
   }
 }
 
+/** A worker that is limited to a mistyped name would run and do nothing. */
+export async function requireTypes(database: Queryable, names: readonly string[]): Promise<void> {
+  const known = await typeNames(database);
+  for (const name of names) if (!known.includes(name)) throw unknownType(name, known);
+}
+
 /** The data types of the registry. */
-export async function typeNames(database: Queryable): Promise<string[]> {
+async function typeNames(database: Queryable): Promise<string[]> {
   return (await listTypes(database)).map(({ data_type }) => data_type);
 }

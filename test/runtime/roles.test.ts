@@ -1,9 +1,6 @@
 import { beforeEach, expect, it, onTestFinished, vi } from 'vitest';
-import { bringRole, type Role } from '../../src/cli/roles.ts';
 import { resolveConfig } from '../../src/config/index.ts';
-import { Events } from '../../src/events/index.ts';
-import { HttpServer } from '../../src/http/index.ts';
-import { Health, Metrics } from '../../src/watch/index.ts';
+import { start, type Role } from '../../src/runtime/index.ts';
 import { HarmScene } from '../gateway/harm-scene.ts';
 import { LiveScene } from '../gateway/live-scene.ts';
 
@@ -20,40 +17,19 @@ beforeEach(async () => {
     update pgfresh.data_type_registry set staleness_function = 'slow' where data_type = 'looping'`);
 });
 
-/** Starts a role whose settings allow more time than usual. */
-async function start(role: Role): Promise<{ readonly url: string }> {
-  const events = new Events();
-  const config = resolveConfig({
-    config: { port: 0, checkTimeout: '20s', lockTimeout: '15s', gateway: { anonymous: 'loopback' } },
-  });
-  const { db, url } = scene;
-  const unasked = (): Promise<never> => Promise.reject(new Error('not asked for'));
-  const { service, door } = bringRole(role, {
-    database: db,
-    url,
-    listenUrl: url,
-    events,
-    config,
-    types: undefined,
-    status: unasked,
-    overview: unasked,
-    page: undefined,
-  });
-  const doors = door ? [door] : [];
-  const http = new HttpServer({
-    settings: config.settings,
-    events,
-    health: new Health(),
-    metrics: new Metrics(events),
-    doors,
-  });
-  onTestFinished(async () => {
-    await http.stop();
-    await service!.stop();
-  });
-  await service!.start();
-  await http.start();
-  return http;
+/** Starts a role whose settings allow more time than usual. Returns its address. */
+async function run(role: Role): Promise<string> {
+  const gateway = { anonymous: 'loopback' } as const;
+  const config = {
+    databaseUrl: scene.url,
+    checkTimeout: '20s',
+    lockTimeout: '15s',
+    logLevel: 'silent',
+    gateway,
+  } as const;
+  const { address, stop } = await start({ config, roles: [role], listen: { port: 0 }, env: {} });
+  onTestFinished(stop);
+  return address!;
 }
 
 /** Settles when somebody has waited for a lock for longer than the usual limit allows. */
@@ -84,7 +60,7 @@ it('sound 14: the usual limits are well below a tick', () => {
 it('sound 14: a planner gives data types the time that its settings say', async () => {
   await view();
   const release = await harm.lock('locked');
-  await start('planner');
+  await run('planner');
   await patient();
   await release();
   await planned();
@@ -95,7 +71,7 @@ it('sound 14: so does a sweep', async () => {
   await view();
   await scene.db.query('select pgfresh.fold_demand(pgfresh.clock())');
   const release = await harm.lock('locked');
-  await start('scheduler');
+  await run('scheduler');
   const trigger = `pgfresh.trigger_scheduled_job('pgfresh.sweep')`;
   await vi.waitFor(() => scene.value(trigger), { timeout: 10_000 });
   await patient();
@@ -106,7 +82,7 @@ it('sound 14: so does a sweep', async () => {
 
 it('sound 14: so does a gateway', async () => {
   const release = await harm.lock('locked');
-  const { url } = await start('gateway');
+  const url = await run('gateway');
   const held = fetch(`${url}/live/locked/A`);
   const slow = fetch(`${url}/live/looping/A`);
   await patient();
