@@ -20,16 +20,12 @@ function split(text: string, mark: string): [string, string] {
 
 function roomsTable(): string {
   const rows = Object.entries(rooms).map(
-    ([name, { owns, mayImport }]) => `| [\`${name}\`](../src/${name}) | ${owns} | ${inWords(name, mayImport)} |`,
+    ([name, { owns, mayImport }]) => `| [\`${name}\`](../src/${name}) | ${owns} | ${inWords(mayImport)} |`,
   );
   return ['| room | owns | may import |', '|---|---|---|', ...rows].join('\n');
 }
 
-function inWords(room: string, names: readonly string[]): string {
-  const others = Object.keys(rooms).filter((name) => name !== room);
-  const missing = others.filter((name) => !names.includes(name));
-  if (missing.length === 0) return 'all';
-  if (missing.length === 1) return `all but ${missing[0]}`;
+function inWords(names: readonly string[]): string {
   const whole = ground.every((name) => names.includes(name));
   const listed = whole ? ['ground', ...names.filter((name) => !ground.some((one) => one === name))] : names;
   return listed.join(', ') || '–';

@@ -11,7 +11,7 @@ interface Room {
 /** What every room above the ground floor stands on. */
 export const ground = ['errors', 'events', 'lifecycle', 'database'] as const;
 
-const engine: Readonly<Record<string, Room>> = {
+export const rooms: Readonly<Record<string, Room>> = {
   errors: { owns: 'the coded error table', mayImport: [] },
   events: { owns: 'the one union of everything that happens, and its subscription', mayImport: ['errors'] },
   lifecycle: {
@@ -71,10 +71,6 @@ const engine: Readonly<Record<string, Room>> = {
     owns: 'the one HTTP server, to which other rooms bring their routes',
     mayImport: [...ground, 'config', 'watch'],
   },
-};
-
-export const rooms: Readonly<Record<string, Room>> = {
-  ...engine,
   console: {
     owns: 'the status page, the overview and the jobs over HTTP',
     mayImport: [...ground, 'config', 'schedule', 'watch', 'http'],

@@ -43,7 +43,7 @@ export const errorTable = {
   },
   PGF_START_INVALID: {
     exit: usage,
-    says: 'start() was called wrongly: {problem}',
+    says: 'A call of start() is wrong: {problem}',
     next: 'Correct the call; docs/operations.md#in-your-own-process has an example.',
   },
   PGF_STOP_TIMEOUT: {
