@@ -94,7 +94,7 @@ export function readRoles(names: readonly string[]): Role[] {
   return [...new Set(names)].map((role) => {
     const known = roleNames.find((name) => name === role);
     if (known) return known;
-    const near = nearMiss(String(role), roleNames);
+    const near = nearMiss(role, roleNames);
     throw new PgfreshError('PGF_ROLE_UNKNOWN', {
       role,
       hint: near ? `; did you mean "${near}"?` : '.',

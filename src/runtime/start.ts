@@ -65,7 +65,8 @@ function readOptions(options: StartOptions) {
   if (typeof migrate !== 'boolean')
     throw misuse(`expected migrate to be true or false, got ${JSON.stringify(migrate)}`);
   if (listen !== false) requireListen(listen);
-  const known = readRoles(roles);
+  const given: readonly unknown[] = roles;
+  const known = readRoles(given.map(String));
   const unreachable = listen === false ? known.filter((role) => served.includes(role)) : [];
   if (unreachable.length > 0)
     throw misuse(

@@ -27,9 +27,9 @@ async function run(role: Role): Promise<string> {
     logLevel: 'silent',
     gateway,
   } as const;
-  const { address, stop } = await start({ config, roles: [role], listen: { port: 0 }, env: {} });
-  onTestFinished(stop);
-  return address!;
+  const handle = await start({ config, roles: [role], listen: { port: 0 }, env: {} });
+  onTestFinished(() => handle.stop());
+  return handle.address!;
 }
 
 /** Settles when somebody has waited for a lock for longer than the usual limit allows. */
