@@ -81,7 +81,7 @@ function other(key: string): string {
   return `select pgfresh.queue_refresh_if_not_exists('${key}', '${canary}_other');`;
 }
 
-beforeEach(async () => {
+async function openScene(): Promise<void> {
   scene = await LiveScene.open();
   await scene.db.query(`
     update pgfresh.sources set name = '${canary}_source';
@@ -92,7 +92,7 @@ beforeEach(async () => {
     create function ${canary}_opens(text, text) returns timestamptz language sql as $$ select timestamptz '2100-01-01' $$;
     create function ${canary}_stale(timestamptz, interval) returns boolean language sql stable as 'select true'`);
   running = await scene.gateway({ anonymous: 'loopback' });
-});
+}
 
 async function register(name: string, columns: Readonly<Record<string, string>> = {}): Promise<void> {
   const all = {
@@ -147,6 +147,8 @@ test('truth 11: a sentence for viewers of every reason, and none names anything 
 });
 
 describe('truth 11: what viewers are told of a pair', () => {
+  beforeEach(openScene);
+
   it.each(Object.entries(situations))('%s', async (reason, { before = '', row = false, columns }) => {
     const [type, key] = [`${reason.replace('_', '-')}-type`, 'KEY'];
     const fill = (text: string): string => text.replaceAll('$type', type).replaceAll('$key', key);
@@ -175,7 +177,7 @@ describe('truth 11: what viewers are told of a pair', () => {
   });
 });
 
-describe('truth 11: what clients are told when something is refused', () => {
+describe('truth 11: what clients are told of an error', () => {
   const spent = (code: ErrorCode): Record<string, string> =>
     Object.fromEntries(
       [...`${errorTable[code].says}${errorTable[code].next}`.matchAll(/\{(\w+)\}/g)].map(([, name]) => [
@@ -201,7 +203,10 @@ describe('truth 11: what clients are told when something is refused', () => {
     expect(refused).toMatchObject({ status: 503, code: 'PGF_LIVE_BUSY' });
     expectNothingOfOperators(refused);
   });
+});
 
+describe('truth 11: what clients are told when something is refused', () => {
+  beforeEach(openScene);
   const codes = (heard: unknown[]): string[] =>
     [...JSON.stringify(heard).matchAll(/"code":"(\w+)"/g)].map(([, code]) => code!).toSorted();
 
