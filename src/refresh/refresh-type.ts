@@ -42,3 +42,8 @@ export interface RefreshType {
   readonly table: MirrorTable;
   readonly statements: WriteStatements;
 }
+
+/** A key as the values of the key columns, in their order. */
+export function keyPartsOf({ keyColumns }: Pick<RefreshType, 'keyColumns'>, key: string): string[] {
+  return keyColumns.length === 1 ? [key] : key.split('|');
+}

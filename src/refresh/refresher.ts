@@ -5,7 +5,7 @@ import { failpoint } from '../lifecycle/index.ts';
 import { CallFailed, type HttpAnswer, type SourceClient } from '../sources/index.ts';
 import { checkAnswer, type OnPassed } from './checks.ts';
 import { Refusal, type RefusalName } from './outcomes.ts';
-import type { RefreshType } from './refresh-type.ts';
+import { keyPartsOf, type RefreshType } from './refresh-type.ts';
 import type { WritableRow } from './row-values.ts';
 
 /** What is asked for: a pair, and what came with its job. */
@@ -149,8 +149,7 @@ export class Refresher {
 /** The context of a data type's functions. */
 export function contextOf(type: RefreshType, wanted: Wanted, now: Date, signal: AbortSignal): RequestContext {
   const { key, metadata } = wanted;
-  const keyParts = type.keyColumns.length === 1 ? [key] : key.split('|');
-  return { key, keyParts, metadata: { ...metadata }, dataType: type.name, now, signal };
+  return { key, keyParts: keyPartsOf(type, key), metadata: { ...metadata }, dataType: type.name, now, signal };
 }
 
 function failedCall(type: RefreshType, failed: CallFailed): Fetched {

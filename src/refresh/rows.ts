@@ -5,7 +5,7 @@ import type { ClaimedJob } from '../queue/index.ts';
 import { columnsOf } from './checks.ts';
 import type { Loss } from './losses.ts';
 import type { SuccessName } from './outcomes.ts';
-import type { RefreshType } from './refresh-type.ts';
+import { keyPartsOf, type RefreshType } from './refresh-type.ts';
 import type { WritableRow } from './row-values.ts';
 
 /** The rows of an answer; none if there is nothing for its key. */
@@ -70,9 +70,9 @@ function markedRows(job: number, fetchedAt: number, rows: readonly WritableRow[]
 }
 
 /** A key as the columns of a row. */
-export function keyRow({ keyColumns }: RefreshType, key: string): WritableRow {
-  const parts = keyColumns.length === 1 ? [key] : key.split('|');
-  return Object.fromEntries(keyColumns.map((column, index) => [column, parts[index]]));
+export function keyRow(type: RefreshType, key: string): WritableRow {
+  const parts = keyPartsOf(type, key);
+  return Object.fromEntries(type.keyColumns.map((column, index) => [column, parts[index]]));
 }
 
 interface Verdict extends Loss {

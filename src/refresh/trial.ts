@@ -9,7 +9,7 @@ import { outcomeOf, writeRows } from './rows.ts';
 import { holdIfAsked } from './hold.ts';
 import { requireFewLosses, TooManyLosses } from './losses.ts';
 import { outcomes, Refusal, type OutcomeName } from './outcomes.ts';
-import type { RefreshType } from './refresh-type.ts';
+import { keyPartsOf, type RefreshType } from './refresh-type.ts';
 import { Refresher, type Cost, type Fetched, type Wanted } from './refresher.ts';
 import type { WritableRow } from './row-values.ts';
 
@@ -134,8 +134,9 @@ async function tryWrite(
   return result;
 }
 
-async function rowsOfKey(tx: Queryable, { table, keyColumns }: RefreshType, key: string): Promise<TableRow[]> {
-  const parts = keyColumns.length === 1 ? [key] : key.split('|');
+async function rowsOfKey(tx: Queryable, type: RefreshType, key: string): Promise<TableRow[]> {
+  const { table, keyColumns } = type;
+  const parts = keyPartsOf(type, key);
   const condition = keyColumns
     .map((column, index) => `t.${pg.escapeIdentifier(column)} = $${index + 1}::${table.columns.get(column)!.type}`)
     .join(' and ');
