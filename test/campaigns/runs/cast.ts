@@ -1,7 +1,13 @@
 /** Runs of users' jobs at the same time, per process. */
 export const places = 12;
-/** The pools of a process (engine, handlers, functions), its lease, its listener, and what it opens to end a session. */
-export const mostConnections = 10 + places + places + 2 + 1 + places;
+/** The connections that a process may have, by their names: three pools, the old lease and the new one, the listener. Functions that go on are ended by further ones. */
+export const mostConnections: Readonly<Record<string, number>> = {
+  'pgfresh scheduler': 10,
+  'pgfresh handlers': places,
+  'pgfresh jobs': 3 * places,
+  'pgfresh lease': 2,
+  'pgfresh listen': 2,
+};
 const jobCount = 200;
 
 /** What a scheduler process says on its stdout. */

@@ -101,9 +101,11 @@ const connections: Invariant = {
   async look(world) {
     const { seats, journal, stall } = world;
     for (const { process, proxy } of seats) {
-      const open = proxy.connections.length;
-      if (open > mostConnections)
-        journal.violated(this.name, {}, `${process.name} has ${open} connections, expected at most ${mostConnections}`);
+      for (const [name, { length }] of Map.groupBy(proxy.connections, (one) => one.name)) {
+        const most = name === '' ? Infinity : (mostConnections[name] ?? 0);
+        if (length > most)
+          journal.violated(this.name, {}, `${process.name} has ${length} of "${name}", expected at most ${most}`);
+      }
     }
     const idle = await world.query<{ pid: number; port: number; name: string; ms: number; query: string }>(
       `select pid, client_port as port, application_name as name, left(query, 200) as query,

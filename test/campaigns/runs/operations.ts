@@ -90,6 +90,12 @@ const operations: readonly Operation[] = [
     }),
   ),
   disturbance('cut', 1, async ({ proxy }) => proxy.cut()),
+  disturbance('lose answers', 1, async (seat) => {
+    seat.isDeaf = true;
+    await wait(1_000);
+    seat.isDeaf = false;
+    seat.proxy.cut();
+  }),
   disturbance('drop any connections', 1, async ({ proxy, dropped }, world) => {
     for (const { id } of proxy.connections) if (world.random() < 0.3) dropped.add(id);
     await wait(15_000);

@@ -82,6 +82,8 @@ export interface Seat {
   /** Connections of which every byte is held back, for good. */
   readonly dropped: Set<number>;
   isCutOff: boolean;
+  /** Whether it is heard, and hears nothing. */
+  isDeaf: boolean;
   isBusy: boolean;
 }
 
@@ -112,10 +114,10 @@ export class World {
     await world.db.query(registration);
     for (const name of ['a', 'b']) {
       const { proxy, url: proxied } = await Proxy.before(url);
-      const rest = { troubles: [], dropped: new Set<number>(), isCutOff: false, isBusy: false };
+      const rest = { troubles: [], dropped: new Set<number>(), isCutOff: false, isDeaf: false, isBusy: false };
       const seat: Seat = { name, proxy, url: proxied, process: world.#newProcess(name, proxied), ...rest };
-      proxy.judge = (_chunk, _direction, connection) =>
-        seat.isCutOff || seat.dropped.has(connection) ? 'hold' : 'pass';
+      proxy.judge = (_chunk, way, connection) =>
+        seat.isCutOff || seat.dropped.has(connection) || (seat.isDeaf && way === 'to client') ? 'hold' : 'pass';
       world.seats.push(seat);
     }
     await Promise.all(world.seats.map(({ process }) => process.started));
