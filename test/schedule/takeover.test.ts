@@ -3,7 +3,8 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { beforeAll, expect, it } from 'vitest';
 import { atEnd } from '../harness/database.ts';
-import { ScheduleScene, until } from './scene.ts';
+import { planSlots } from '../../src/schedule/slot-plan.ts';
+import { PlayedScheduler, ScheduleScene, until } from './scene.ts';
 
 const child = fileURLToPath(new URL('./scheduler-process.ts', import.meta.url));
 
@@ -136,4 +137,29 @@ it('sound 6: a scheduler that finishes its runs keeps its lease, and begins no o
   expect(begun).toBe(1);
   expect((await scene.runs('draining')).map(({ state }) => state)).toEqual(['succeeded']);
   await scene.db.query('delete from pgfresh.scheduled_jobs');
+});
+
+it('runs 3: a clock that is set back keeps no one from taking over, and has no one who lives taken for dead', async () => {
+  const own = await ScheduleScene.open();
+  await own.job('left');
+  const dead = await PlayedScheduler.register(own.db, 'dead');
+  const [living, other] = [
+    await PlayedScheduler.register(own.db, 'living'),
+    await PlayedScheduler.register(own.db, 'other'),
+  ];
+  const beat = async ({ scheduler }: PlayedScheduler): Promise<number> =>
+    own.value<number>(`(pgfresh.heartbeat_scheduler($1::bigint, '{}') -> 'dead')::int`, [scheduler]);
+  await own.advance('1 hour');
+  await dead.settleSlots(dead, (await dead.dueSlots(10)).map(planSlots), 1);
+  await own.advance('1 minute');
+  await dead.settleSlots(dead, (await dead.dueSlots(10)).map(planSlots), 1);
+  expect(await own.story('left')).toEqual(['13:01 running']);
+  await own.clock.advance('-1 hour');
+  expect([await beat(living), await beat(other)]).toEqual([0, 0]);
+  expect(await living.recover(living.scheduler)).toBe(0);
+  await own.clock.advance('11 seconds');
+  expect([await beat(other), await beat(living)]).toEqual([0, 0]);
+  await own.clock.advance('2 seconds');
+  expect([await beat(living), await living.recover(living.scheduler)]).toEqual([1, 1]);
+  expect(await own.value(`(select array_agg(name order by name) from pgfresh.scheduler)`)).toEqual(['living', 'other']);
 });
