@@ -49,8 +49,8 @@ interface Lane {
 
 /** Runs of pgfresh's own jobs at the same time: the sweep, the tidying, and the rounds of scheduled data types. */
 const ownPlaces = 3;
-/** Connections that one handler may use at a time, if there are twice as many. */
-const mostConnections = 4;
+/** Connections that one handler may use at a time. */
+const handlerConnections = 4;
 const slotsAtOnce = 500;
 const keptMs = 1_000;
 const pollMs = { listening: 10_000, deaf: 1_000, contended: 20, contendedForLong: 1_000 };
@@ -86,7 +86,8 @@ export class Scheduler extends Service {
       url,
       events,
       applicationName: 'pgfresh handlers',
-      poolSize: concurrency,
+      // One that uses all of its own leaves one to each of the others.
+      poolSize: concurrency + handlerConnections - 1,
       statementTimeoutMs,
       isForUsers: true,
     });
@@ -272,11 +273,10 @@ export class Scheduler extends Service {
     lane.runs.add(run);
     try {
       const { events } = this.#options;
-      const { db, handlers, places } = lane;
-      const connections = Math.min(Math.max(Math.floor(places / 2), 1), mostConnections);
+      const { db, handlers } = lane;
       // A process that stops begins nothing: what it was still given has its next attempt elsewhere.
       if (lease.lost.aborted || this.stopSignal.aborted) run.stop('lost');
-      const end = await run.do({ guests: this.#guests, db, connections, events, handlers });
+      const end = await run.do({ guests: this.#guests, db, connections: handlerConnections, events, handlers });
       const isOurs = end.recorded || (await this.#record(lane, run, end));
       const ms = performance.now() - since;
       if (isOurs) events.emit(endedEvent(taken, end, ms));
