@@ -143,7 +143,7 @@ export const errorTable = {
   },
   PGF_LISTEN_URL: {
     exit: database,
-    says: 'listenUrl cannot be listened on: {problem}',
+    says: 'Cannot listen on listenUrl: {problem}',
     next: 'Set PGFRESH_LISTEN_URL to the PostgreSQL server that databaseUrl leads to, without a transaction pooler, or leave it out.',
   },
   PGF_DATABASE_UNREACHABLE: {

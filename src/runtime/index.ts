@@ -1,4 +1,4 @@
-export { readRoles, roleNames, type Role } from './roles.ts';
+export { readRoles, roleNames, type Role } from './role-names.ts';
 export { Runtime } from './runtime.ts';
 export { start, type Pgfresh, type StartOptions } from './start.ts';
 export { version } from './version.ts';

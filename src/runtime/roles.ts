@@ -1,8 +1,7 @@
 import type { Hono } from 'hono';
-import { nearMiss, type DevSupport, type ResolvedConfig, type Settings } from '../config/index.ts';
+import type { DevSupport, ResolvedConfig, Settings } from '../config/index.ts';
 import { consoleRoutes, devDoor, jobRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
-import { PgfreshError } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Gateway } from '../gateway/index.ts';
 import type { Door } from '../http/index.ts';
@@ -11,6 +10,7 @@ import { Planner, sweepJob } from '../planner/index.ts';
 import { Scheduler, troubledJobs } from '../schedule/index.ts';
 import { shared, type Overview } from '../watch/index.ts';
 import { Worker } from '../worker/index.ts';
+import type { Role } from './role-names.ts';
 
 /** What a role needs of the process that it runs in. */
 export interface RoleContext {
@@ -38,7 +38,7 @@ export interface Brought {
 const limitsOf = ({ checkTimeout, lockTimeout }: Settings) => ({ statementMs: checkTimeout, lockMs: lockTimeout });
 
 /** The roles of a process, each with what it brings. */
-const roles = {
+const roles: Readonly<Record<Role, (context: RoleContext) => Brought>> = {
   planner: ({ database: db, events, config: { settings } }) => ({
     service: new Planner({ db, events, tickMs: settings.tickInterval, limits: limitsOf(settings) }),
   }),
@@ -83,25 +83,7 @@ const roles = {
       jobRoutes(app, { db, events });
     },
   }),
-} as const satisfies Record<string, (context: RoleContext) => Brought>;
-
-export type Role = keyof typeof roles;
-
-export const roleNames = Object.keys(roles) as Role[];
-
-/** The roles of these names, each once. */
-export function readRoles(names: readonly string[]): Role[] {
-  return [...new Set(names)].map((role) => {
-    const known = roleNames.find((name) => name === role);
-    if (known) return known;
-    const near = nearMiss(role, roleNames);
-    throw new PgfreshError('PGF_ROLE_UNKNOWN', {
-      role,
-      hint: near ? `; did you mean "${near}"?` : '.',
-      roles: roleNames.join(', '),
-    });
-  });
-}
+};
 
 export function bringRole(role: Role, context: RoleContext): Brought {
   return roles[role](context);

@@ -15,7 +15,8 @@ import { requireTypes, syncRegistry } from '../registry/index.ts';
 import { syncJobs } from '../schedule/index.ts';
 import { Health, Metrics, readOverview, recordWarnings, shared, warnOfMisspelt } from '../watch/index.ts';
 import { DevSupporter } from './dev-supporter.ts';
-import { bringRole, type Brought, type Role } from './roles.ts';
+import type { Role } from './role-names.ts';
+import { bringRole, type Brought } from './roles.ts';
 import { version } from './version.ts';
 
 export interface RuntimeOptions {

@@ -2,7 +2,7 @@ import { nearMiss, resolveConfig, type Config } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import { Events } from '../events/index.ts';
 import { logEvents } from '../watch/index.ts';
-import { readRoles, roleNames, type Role } from './roles.ts';
+import { readRoles, roleNames, type Role } from './role-names.ts';
 import { Runtime } from './runtime.ts';
 
 export interface StartOptions {

@@ -10,16 +10,8 @@ it('what is notified arrives at a good listenUrl', async () => {
 });
 
 it.each<[string, () => string | Promise<string>, RegExp]>([
-  [
-    'that is no address',
-    () => 'nonsense',
-    /^listenUrl cannot be listened on: it is not a PostgreSQL address: Invalid URL/,
-  ],
-  [
-    'where nothing answers',
-    () => 'postgres://ann:s3cret@127.0.0.1:1/x',
-    /^listenUrl cannot be listened on: .*ECONNREFUSED/,
-  ],
+  ['that is no address', () => 'nonsense', /^Cannot listen on listenUrl: it is not a PostgreSQL address: Invalid URL/],
+  ['where nothing answers', () => 'postgres://ann:s3cret@127.0.0.1:1/x', /^Cannot listen on listenUrl: .*ECONNREFUSED/],
   ['of another database', () => createDatabase(), /nothing arrives at .*, which is another database or behind/],
 ])('a listenUrl %s is refused, and the error names the setting', async (_, address, message) => {
   await expect(requireListening(db, await address())).rejects.toMatchObject({
