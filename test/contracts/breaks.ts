@@ -259,7 +259,7 @@ export const breaks: readonly Break[] = [
     file: sql('cycles'),
     within: 'queue_scheduled_refreshes',
     text: 'coalesce(v_keys[cardinality(v_keys)], cursor_key)',
-    instead: "coalesce(v_keys[cardinality(v_keys)] || '0', cursor_key)",
+    instead: "coalesce(left(v_keys[cardinality(v_keys)], -1) || '~', cursor_key)",
   },
   {
     contract: '10',
