@@ -372,12 +372,12 @@ export class SourceClient {
   }
 }
 
-/** Without its query, which is where keys often are. */
 function requireBegin({ cost, mayBegin }: Run): void {
   if (cost.calls === 0 && mayBegin?.() === false)
     throw new Failure('unsent', 'its worker stops, or has lost its lease');
 }
 
+/** Without its query, which is where keys often are. */
 function addressOf(request: Outgoing | undefined): string {
   return request ? ` (${request.method} ${request.url.origin}${request.url.pathname})` : '';
 }
