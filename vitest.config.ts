@@ -15,7 +15,8 @@ export default defineConfig({
     globalSetup: ['test/harness/server.ts'],
     setupFiles: ['test/harness/leaks.ts'],
     pool: 'forks',
-    maxWorkers: 2,
+    // They mostly wait: for times that must pass, and for processes that they start.
+    maxWorkers: 4,
     testTimeout: 30_000,
     hookTimeout: 60_000,
     allowOnly: false,

@@ -30,7 +30,8 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
     if (isReady) {
       const started = startedOf(runtime, config.settings);
       const { roles } = options;
-      context.output.result({ version, ready: true, ...started, roles, pid: process.pid }, () =>
+      const { url, psql, notes } = started;
+      context.output.result({ version, ready: true, url, psql, roles, pid: process.pid, notes }, () =>
         banner(started, roles, performance.now() - since),
       );
     }
