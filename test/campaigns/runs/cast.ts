@@ -1,9 +1,12 @@
 /** Runs of users' jobs at the same time, per process. */
 export const places = 12;
-/** The connections that a process may have, by their names: three pools, the old lease and the new one, the listener. Functions that go on are ended by further ones. */
+/**
+ * The connections that a process may have, by their names: three pools, the old lease and the new one, the listener. One
+ * handler may use three more than its own; functions that go on are ended by further ones.
+ */
 export const mostConnections: Readonly<Record<string, number>> = {
   'pgfresh scheduler': 10,
-  'pgfresh handlers': places,
+  'pgfresh handlers': places + 3,
   'pgfresh jobs': 3 * places,
   'pgfresh lease': 2,
   'pgfresh listen': 2,
