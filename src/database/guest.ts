@@ -53,13 +53,17 @@ const cleaning =
 export async function runGuest<Row extends object>(guest: Guest<Row>, shell: Shell): Promise<Row[]> {
   const client = await connected(shell);
   const clean = `${cleaning}; ${sessionSettings(shell.statementTimeoutMs)}`;
+  const lastMs = graceOf(guest) + silenceMs;
+  const endBy = performance.now() + guest.timeoutMs + lastMs;
+  // What follows his statement has the rest of his time: a connection can die without a word at any moment.
+  const rest = () => ({ withinMs: Math.max(lastMs, endBy - performance.now()) });
   let broken: Error | undefined;
   const onError = (error: Error): void => void (broken ??= error);
   client.on('error', onError);
   try {
     const opened = open(client, guest, shell);
     // Enough to hear that his session was ended: if nothing was by then, the connection is dead.
-    const withinMs = guest.timeoutMs + graceOf(guest) + silenceMs;
+    const withinMs = guest.timeoutMs + lastMs;
     const run = (): Promise<pg.QueryResult<Row>> => send<Row>(client, guest.statement, guest.values, { withinMs });
     const { rows } = await hosted(run, guest, async (how) => {
       // On a dead connection there is no answer to this either, and no one to end.
@@ -69,13 +73,13 @@ export async function runGuest<Row extends object>(guest: Guest<Row>, shell: She
     if (guest.isKept(rows)) {
       // What was his limit, and what he has set, is not for the commit.
       const last = `set local search_path = pg_catalog, pg_temp; set local statement_timeout = ${shell.statementTimeoutMs}`;
-      const committed = commit(client, {}, last);
-      await Promise.all([committed, client.query(clean).catch(onError)]);
-    } else await client.query(`rollback; ${clean}`).catch(onError);
+      const committed = commit(client, rest(), last);
+      await Promise.all([committed, send(client, clean, [], rest()).catch(onError)]);
+    } else await send(client, `rollback; ${clean}`, [], rest()).catch(onError);
     return rows;
   } catch (error) {
     if (isLost(error) || isDead(error)) broken ??= error;
-    else await client.query(`rollback; ${clean}`).catch(onError);
+    else await send(client, `rollback; ${clean}`, [], rest()).catch(onError);
     throw error;
   } finally {
     client.off('error', onError);

@@ -114,7 +114,11 @@ export async function connected(shell: Pick<Shell, 'connect'>): Promise<pg.PoolC
 }
 
 /** Commits, after a last word if there is one. */
-export async function commit(client: pg.PoolClient, options: TransactionOptions, last?: string): Promise<void> {
+export async function commit(
+  client: pg.PoolClient,
+  options: { readonly unlimited?: boolean; readonly withinMs?: number },
+  last?: string,
+): Promise<void> {
   const warnings: string[] = [];
   const onNotice = (notice: { code?: string | undefined; message?: string | undefined }): void => {
     // Not by the severity, which comes in the server's language.

@@ -383,6 +383,28 @@ describe('the run', () => {
     },
   );
 
+  it.for([
+    ['its commit', done(), 'unknown'],
+    ['its rollback', `raise 'no';`, 'failed'],
+  ] as const)(
+    'runs 5: ends soon when its connection dies without a word before the answer to %s',
+    async ([when, body, kind]) => {
+      const id = await scene.add(wordOf('dies', when), body);
+      const { proxy, url } = await Proxy.before(scene.url);
+      onTestFinished(() => proxy.close());
+      const guests = openDatabase(url, { pipelined: true, statementTimeoutMs: 60_000 });
+      await guests.query('select 1');
+      let isDead = false;
+      proxy.judge = (chunk, way) => {
+        isDead ||= way === 'to server' && /commit|rollback/.test(String(chunk));
+        return isDead ? 'hold' : 'pass';
+      };
+      const since = performance.now();
+      expect(await scene.run(id, { guests, timeoutMs: 1_500 })).toMatchObject({ kind });
+      expect(performance.now() - since).toBeLessThan(15_000);
+    },
+  );
+
   it('runs 6: says that someone cancelled its statement, and not that its time was over', async () => {
     const id = await scene.add('interrupted', `perform pg_sleep(30); ${done()}`);
     const running = scene.run(id, { timeoutMs: 20_000 });

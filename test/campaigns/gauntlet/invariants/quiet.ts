@@ -184,12 +184,15 @@ export function whenQuiet(): Invariant[] {
 const sees = (page: Page, type: string, key: string): boolean =>
   page.looks.some((look) => look.type === type && comparedKey(type, look.key) === comparedKey(type, key));
 
-/** Whether jobs that were queued by hand have just used nearly all calls of the one source that has so few. */
+/**
+ * Whether jobs that were queued by hand have just used nearly all calls of the one source that has so few. Calls that
+ * were taken and not made, such as those of a job that was put back, keep their place for 90 s.
+ */
 function isFull(world: World, type: string): boolean {
   if (type !== 'detour') return false;
-  const since = Date.now() - 75_000;
+  const since = Date.now() - 90_000;
   const made = world.provider.calls.filter(({ source, at }) => source === 'detour' && at > since);
-  return made.length >= sources.detour.rate - 1;
+  return made.length >= sources.detour.rate - 2;
 }
 
 let docs: string | undefined;
