@@ -46,7 +46,7 @@ export class Conversation {
   }
 
   refresh(pair: Pair): void {
-    // What was never asked for can not be refreshed.
+    // What was never asked for cannot be refreshed.
     this.update();
     this.#send({ type: 'refresh', pair: pair.pair });
   }

@@ -2,7 +2,7 @@ import type { Refusal } from './fresh.ts';
 import type { Link, LinkListener } from './link.ts';
 import { protocol, type ServerMessage } from './protocol.ts';
 
-/** For networks that break WebSockets. By fetch, because an EventSource can not send a token. */
+/** For networks that break WebSockets. By fetch, because an EventSource cannot send a token. */
 export function openEventStream(url: string, token: string | undefined, { hear, end }: LinkListener): Link {
   const abort = new AbortController();
   const { signal } = abort;
@@ -48,7 +48,7 @@ export function openEventStream(url: string, token: string | undefined, { hear, 
         )
         .then(async (response) => {
           await response.arrayBuffer();
-          // What was not taken can not be said again, but a new connection says all.
+          // What was not taken cannot be said again, but a new connection says all.
           if (!response.ok) finish(1006);
         })
         .catch(() => finish(1006));

@@ -2,7 +2,7 @@ import type { Link, LinkListener } from './link.ts';
 import { protocol, type ServerMessage } from './protocol.ts';
 
 export function openWebSocket(url: string, token: string | undefined, { hear, end }: LinkListener): Link {
-  // A browser can not set headers of a WebSocket, but it can name protocols.
+  // A browser cannot set headers of a WebSocket, but it can name protocols.
   const names = ['pgfresh.v1'];
   if (token !== undefined) names.push(`pgfresh.token.${token}`);
   const socket = new WebSocket(url.replace(/^http/, 'ws'), names);

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { Problem } from '../problem.ts';
 
-/** Node.js raises its own limit as far as it may; who may not open so many files can not be measured. */
+/** Node.js raises its own limit as far as it may; who may not open so many files cannot be measured. */
 export function requireFiles(sockets: number): void {
   const spare = 500;
   const allowed = hardLimit();

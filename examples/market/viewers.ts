@@ -9,7 +9,7 @@ export interface ViewersOptions {
   /** Half of the pages are looked at for a shorter time. */
   readonly medianDwellMs?: number;
   readonly heartbeatMs?: number;
-  /** Told when the database can not be asked; they go on all the same. */
+  /** Told when the database cannot be asked; they go on all the same. */
   readonly onError?: (error: Error) => void;
 }
 

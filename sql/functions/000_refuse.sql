@@ -25,7 +25,7 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.require_key(text) is 'Refuses what can not be a key.';
+comment on function pgfresh.require_key(text) is 'Refuses what cannot be a key.';
 
 create or replace function pgfresh.require_type(p_data_type text) returns pgfresh.data_type_registry
 language plpgsql stable
@@ -76,7 +76,7 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.require_outcome(text) is 'Refuses what can not be the name of an outcome.';
+comment on function pgfresh.require_outcome(text) is 'Refuses what cannot be the name of an outcome.';
 
 create or replace function pgfresh.require_worker_name(p_argument text, p_name text) returns void
 language plpgsql immutable
@@ -90,7 +90,7 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.require_worker_name(text, text) is 'Refuses what can not be the name of a worker.';
+comment on function pgfresh.require_worker_name(text, text) is 'Refuses what cannot be the name of a worker.';
 
 create or replace function pgfresh.require_range(p_name text, p_value numeric, p_low numeric, p_high numeric)
 returns void

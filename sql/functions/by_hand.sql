@@ -176,7 +176,7 @@ begin
     group by f.data_type, f.priority, f.metadata, (f.place - 1) / 10000
     order by min(f.id)
   loop
-    -- What is no key any more, or belongs to a type that can not be asked, must not keep the others from their turn.
+    -- What is no key any more, or belongs to a type that cannot be asked, must not keep the others from their turn.
     begin
       v_keys := array(
         select j.key

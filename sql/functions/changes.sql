@@ -403,7 +403,7 @@ $$;
 comment on function pgfresh.pump_changes(uuid, pg_snapshot) is
   'Takes or renews the duty of the one who tells of changes; null while another one has it. '
   'Else as watch_changes, and besides which types are watched only just now, '
-  'and the first transaction that can not have missed that.';
+  'and the first transaction that cannot have missed that.';
 
 create or replace function pgfresh.settle_changes(
   p_from pg_snapshot, p_to pg_snapshot, p_unmarked int[] default '{}', p_types int[] default '{}',
@@ -540,7 +540,7 @@ begin
 end
 $$;
 comment on function pgfresh.require_readable(int, text[]) is
-  'The data type of pairs that are to be read; refuses what can not be read. From here on versions have a beginning.';
+  'The data type of pairs that are to be read; refuses what cannot be read. From here on versions have a beginning.';
 
 create or replace function pgfresh.read_pairs(p_type_id int, p_keys text[])
 returns table (

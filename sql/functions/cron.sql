@@ -232,7 +232,7 @@ begin
 end
 $$;
 comment on function pgfresh.cron_problem(text) is
-  'Why a text can not be the schedule of a job, or null if it can: '
+  'Why a text cannot be the schedule of a job, or null if it can: '
   'five fields of cron, or a word such as @daily, that comes within eight years.';
 
 create or replace function pgfresh.is_time_zone(p_name text) returns boolean

@@ -195,7 +195,7 @@ begin
     end;
     if v_result.refused > 0 then
       perform pgfresh.warn('keys_raised', (v_cycle.registered).data_type,
-        'key_table has keys that the data type can not have, or that are not written as it writes them',
+        'key_table has keys that the data type cannot have, or that are not written as it writes them',
         'Correct them; the others had their turn.', v_result.refused);
     end if;
     v_busy := v_cycle.busy_keys[v_repeats + 1:] || v_result.busy;
@@ -222,5 +222,5 @@ $$;
 comment on function pgfresh.queue_scheduled_refreshes(int, text[]) is
   'Walks on through the open cycles of scheduled data types, at most p_max_depth keys a call, in turns, '
   'as long as fewer than p_max_depth (at most 1000) scheduled jobs of a source wait, which its data types share. '
-  'Always with priority -1. Keys that the data type can not have are skipped with a warning, '
+  'Always with priority -1. Keys that the data type cannot have are skipped with a warning, '
   'and pairs that are locked are asked for again within the round. Returns counts.';

@@ -269,7 +269,7 @@ comment on function pgfresh.complete_jobs(
 
 /*
   Job and attempt as one number, so that a set of both can be asked for at once. What did not wait for the disk can be
-  forgotten in a crash, and the same numbers be given again; the name of the claim can not, so it is a part of the token
+  forgotten in a crash, and the same numbers be given again; the name of the claim cannot, so it is a part of the token
   of who has claimed in that way.
 */
 create or replace function pgfresh.token_of(p_id bigint, p_attempt int, p_request uuid) returns bigint

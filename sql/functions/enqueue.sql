@@ -117,7 +117,7 @@ begin
   if v_choosy then
     p_keys := pgfresh.admit_keys(pgfresh.require_type(p_data_type), p_keys);
   end if;
-  -- In key order and once each, so that two sets can not wait for each other in a circle.
+  -- In key order and once each, so that two sets cannot wait for each other in a circle.
   select array_agg(wanted.key order by wanted.key), max(octet_length(wanted.key))
   into v_keys, v_longest
   from (select distinct wanted.key collate "C" as key from unnest(p_keys) as wanted(key)) as wanted;

@@ -328,7 +328,7 @@ begin
       v_raised := v_row.raised;
     exception when lock_not_available then
       v_asked := false;
-      v_raised := format('it can not be asked about now: %s', sqlerrm);
+      v_raised := format('it cannot be asked about now: %s', sqlerrm);
     end;
   end if;
   if pgfresh.is_row_lost(v_pair, v_row.found, v_row.at) and pgfresh.hasten(v_type.type_id, v_key, v_now) then
@@ -369,7 +369,7 @@ begin
       v_job.claimed_at, null, null);
   elsif v_job.id is null and v_problem.problem is not null then
     v_answer := row('unresolved',
-      format('The registry row of %s can not be used: %s. %s',
+      format('The registry row of %s cannot be used: %s. %s',
         v_type.data_type, v_problem.problem, v_problem.next_step),
       null, null, null);
   elsif v_job.id is null and coalesce(v_pair.demanded, false) = false and not p_is_needed then

@@ -1,11 +1,11 @@
 /*
-  The functions of users run as the owner of their job and can not get out of that: "set role" is refused inside of a
+  The functions of users run as the owner of their job and cannot get out of that: "set role" is refused inside of a
   function that runs with its owner's rights, and "reset role" too. So each such role has one, run_as_ and its number,
   made here.
 
   It belongs to the role, which may alter it to run with the caller's rights. So its first words ask as whom it runs, in
   names that no search path can bend, and it is called from another function of this kind, in which no setting of it can
-  choose a role either. Its text can not be replaced: that needs the right to create in this schema.
+  choose a role either. Its text cannot be replaced: that needs the right to create in this schema.
 */
 create or replace function pgfresh.make_job_runner(p_role oid) returns void
 language plpgsql security definer

@@ -109,10 +109,10 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.check_job_schedule(pgfresh.scheduled_jobs) is 'Refuses a job whose times can not be.';
+comment on function pgfresh.check_job_schedule(pgfresh.scheduled_jobs) is 'Refuses a job whose times cannot be.';
 
 /*
-  What the function of a job is now; refuses it if it is not there, has another signature, or can not be called as the
+  What the function of a job is now; refuses it if it is not there, has another signature, or cannot be called as the
   job's owner. Never by the search path: a name has its schema, or it means public.
 */
 create or replace function pgfresh.resolve_job(p_job pgfresh.scheduled_jobs) returns jsonb
@@ -472,7 +472,7 @@ begin
 end
 $$;
 comment on function pgfresh.job_problem(pgfresh.scheduled_jobs) is
-  'Why a job can not run now, and what to do; no row if it can. '
+  'Why a job cannot run now, and what to do; no row if it can. '
   'What only a scheduler can see is in the column problem.';
 
 create or replace function pgfresh.require_job(p_name text) returns pgfresh.scheduled_jobs

@@ -12,7 +12,7 @@ begin
 end
 $$;
 comment on function pgfresh.require_label(text, text, text) is
-  'Refuses what can not be the name of a lease or of its holder.';
+  'Refuses what cannot be the name of a lease or of its holder.';
 
 create or replace function pgfresh.require_lease(p_name text, p_token bigint) returns void
 language plpgsql immutable
@@ -27,7 +27,7 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh.require_lease(text, bigint) is 'Refuses what can not be a lease and its token.';
+comment on function pgfresh.require_lease(text, bigint) is 'Refuses what cannot be a lease and its token.';
 
 create or replace function pgfresh.why_not_now(p_row pgfresh.refresh_schedule, p_manual boolean) returns text
 language sql volatile
@@ -41,10 +41,10 @@ as $$
   from pgfresh.clock() as now(now)
 $$;
 comment on function pgfresh.why_not_now(pgfresh.refresh_schedule, boolean) is
-  'Why a lease can not be taken this moment; null if it can.';
+  'Why a lease cannot be taken this moment; null if it can.';
 
 /*
-  Waits for nobody, so that any number of callers can not stand in each other's way, and none of them in a deadlock.
+  Waits for nobody, so that any number of callers cannot stand in each other's way, and none of them in a deadlock.
   Those who come while it is held only read a row. The row is locked by the few who saw it free at the same moment; of
   them, who finds it locked has lost. It may also be locked by a fence: then somebody who had the lease is committing
   what he did under it.

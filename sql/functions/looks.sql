@@ -110,7 +110,7 @@ begin
   if p_looks[1].place is null then
     p_looks := pgfresh.lock_looks(p_looks);
   end if;
-  -- By their place: they can not move while they are locked.
+  -- By their place: they cannot move while they are locked.
   update pgfresh.pairs as p
   set due_at = l.next_at, waits_for = l.waits_for, seen = p.seen or l.changed is not null,
     row_at = case when l.changed then l.row_at else p.row_at end,
@@ -187,7 +187,7 @@ begin
     ) as b
     where r.type_id = any (array(select distinct l.type_id from unnest(p_looks) as l))
   ), opened as (
-    -- By their place: they can not move while they are locked.
+    -- By their place: they cannot move while they are locked.
     update pgfresh.pairs as p
     set job_id = nextval('pgfresh.job_id'), due_at = 'infinity', next_ask_at = null, waits_for = null,
       stale_at = least(p.stale_at, p_now)

@@ -30,7 +30,7 @@ exception
 end
 $$;
 comment on function pgfresh.has_row(int, text) is
-  'Whether a pair has a row; null if that can not be seen now. A part of the planner.';
+  'Whether a pair has a row; null if that cannot be seen now. A part of the planner.';
 
 /*
   Pairs that are stale for another reason than their age. A row that is gone or older than we left it was changed by

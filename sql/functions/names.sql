@@ -34,7 +34,7 @@ begin
 end
 $$;
 comment on function pgfresh.split_name(text, text) is
-  'Schema and name of something that the registry names; refuses what can not be one.';
+  'Schema and name of something that the registry names; refuses what cannot be one.';
 
 create or replace function pgfresh.find_table(p_column text, p_name text, p_may_grant boolean) returns oid
 language plpgsql
@@ -95,7 +95,7 @@ begin
 end
 $$;
 comment on function pgfresh.find_table(text, text, boolean) is
-  'The table that a column of the registry names; refuses one that is not there or that the planner can not read.';
+  'The table that a column of the registry names; refuses one that is not there or that the planner cannot read.';
 
 create or replace function pgfresh.find_column(p_column text, p_table oid, p_name text) returns oid
 language plpgsql stable

@@ -30,7 +30,7 @@ begin
       format('Refreshes all keys of %s.', r.data_type), '0'
     from pgfresh.data_type_registry as r
     where r.refresh_strategy = 'scheduled' and r.refresh_schedule is not null
-      -- One that can not be read must not keep the others from being written.
+      -- One that cannot be read must not keep the others from being written.
       and pgfresh.cron_problem(r.refresh_schedule) is null and pgfresh.is_time_zone(r.schedule_zone)
   ), written as (
     insert into pgfresh.scheduled_jobs as j

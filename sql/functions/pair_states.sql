@@ -52,7 +52,7 @@ $$;
 comment on function pgfresh.is_row_lost(pgfresh.pairs, boolean, timestamptz) is
   'Whether the row of a viewed pair without a job is gone or older than the planner knows. A part of what shows pairs.';
 
--- Never in the way of who reads: what somebody has locked, or can not be written here, is left to the sweep.
+-- Never in the way of who reads: what somebody has locked, or cannot be written here, is left to the sweep.
 create or replace function pgfresh.hasten(p_type_id int, p_key text, p_now timestamptz) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp

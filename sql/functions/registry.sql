@@ -263,4 +263,4 @@ begin
 end
 $$;
 comment on function pgfresh.admit_keys(pgfresh.data_type_registry, text[]) is
-  'Keys as the data type writes them; refuses those that it can not have.';
+  'Keys as the data type writes them; refuses those that it cannot have.';

@@ -333,7 +333,7 @@ begin
 end
 $$;
 comment on function pgfresh.type_problem(pgfresh.data_type_registry) is
-  'Why a data type can not be planned now, and what to do; no row if it can.';
+  'Why a data type cannot be planned now, and what to do; no row if it can.';
 
 create or replace function pgfresh.type_problems() returns table (data_type text, problem text, next_step text)
 language sql

@@ -62,7 +62,7 @@ returns table (
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
--- What is due is little beside all jobs, which the planner of the database can not know.
+-- What is due is little beside all jobs, which the planner of the database cannot know.
 set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_seqscan = off
@@ -175,7 +175,7 @@ returns setof pgfresh.taken_run
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
--- Plans are few beside jobs, which the planner of the database can not know.
+-- Plans are few beside jobs, which the planner of the database cannot know.
 set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_seqscan = off
@@ -274,7 +274,7 @@ begin
       behind = null
     where job_id = v_plan.job_id;
   end loop;
-  -- What a function does is in the log behind its start, and can not outlive it: after a crash the slot is due again,
+  -- What a function does is in the log behind its start, and cannot outlive it: after a crash the slot is due again,
   -- and nothing was done. Handlers do things elsewhere.
   if not v_handlers then
     perform set_config('synchronous_commit', 'off', true);

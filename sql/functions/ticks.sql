@@ -247,7 +247,7 @@ $$;
 comment on function pgfresh.check_and_queue_stale_batch(text, text[]) is
   'Looks at one key in several data types at once and queues what is missing or stale: for the moment of subscribing. '
   'A data type whose table is locked is left to the planner. '
-  'The priority is that of the viewers; the caller can not choose it.';
+  'The priority is that of the viewers; the caller cannot choose it.';
 
 create or replace function pgfresh.clear_planner_runs(p_keep interval default '7 days') returns int
 language plpgsql security definer

@@ -37,7 +37,7 @@ as $$
   select p_outcome in ('schema', 'sanity', 'wrong_key', 'too_large', 'write_conflict', 'suspicious', 'config') is true
 $$;
 comment on function pgfresh.is_refused_answer(text) is
-  'Whether an outcome says that answers of a data type can not be used as it is defined, though the source answers.';
+  'Whether an outcome says that answers of a data type cannot be used as it is defined, though the source answers.';
 
 /*
   A pair that the provider refuses must not stop its whole source. It is refused alone if the source has answered others

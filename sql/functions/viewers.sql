@@ -109,7 +109,7 @@ begin
 end
 $$;
 comment on function pgfresh.judge_keys(pgfresh.data_type_registry, text[], boolean) is
-  'Keys as the data type spells them, and for those that it can not have, why. '
+  'Keys as the data type spells them, and for those that it cannot have, why. '
   'p_listed: they were just read from its key table and are not looked up there. A part of admit_pairs.';
 
 create or replace function pgfresh.admit_pairs(p_data_types text[], p_keys text[])

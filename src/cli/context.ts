@@ -20,7 +20,7 @@ interface GlobalOptions extends Partial<Record<SettingName, string>> {
   debug?: boolean;
 }
 
-/** With the configuration that the command line names, or with one that it can not choose. */
+/** With the configuration that the command line names, or with one that it cannot choose. */
 export function contextOf(
   command: Command,
   given: Partial<Pick<LoadOptions, 'configFile' | 'env'>> = {},

@@ -4,7 +4,7 @@ import { PgfreshError } from '../errors/index.ts';
 import { readCatalog, type RefreshType } from '../refresh/index.ts';
 import { listTypes, unknownType } from '../registry/index.ts';
 
-/** A data type that this configuration can fetch, or an error that says why it can not. */
+/** A data type that this configuration can fetch, or an error that says why it cannot. */
 export async function fetchedType(
   database: Queryable,
   { sources, dataTypes = [], file }: ResolvedConfig,
@@ -24,7 +24,7 @@ export async function fetchedType(
     throw new PgfreshError('PGF_FETCHER_MISSING', { type: name, problem: 'the database does not know it yet', next });
   }
   if (file === undefined)
-    throw new PgfreshError('PGF_CONFIG_ABSENT', { problem: `the data type "${name}" can not be fetched` });
+    throw new PgfreshError('PGF_CONFIG_ABSENT', { problem: `the data type "${name}" cannot be fetched` });
   throw new PgfreshError('PGF_FETCHER_MISSING', {
     type: name,
     problem: `no data type here has the fetcher "${String(row.fetcher)}" with request, schema and rows`,

@@ -45,7 +45,7 @@ Exit codes:
   ${exitCodes.failure}  it failed, or a check found something fatal
   ${exitCodes.usage}  the command line is wrong
   ${exitCodes.config}  the configuration, the data folder or the address to listen on is wrong
-  ${exitCodes.database}  the database can not be used as it is
+  ${exitCodes.database}  the database cannot be used as it is
   ${exitCodes.newer}  the database is newer than this pgfresh`;
 
 const commands = [

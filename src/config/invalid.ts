@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { PgfreshError } from '../errors/index.ts';
 import { nearMiss } from './near-miss.ts';
 
-/** A value of the configuration that can not be used: in which file, at which path, and why. */
+/** A value of the configuration that cannot be used: in which file, at which path, and why. */
 export function invalid(file: string, path: string, problem: string, next?: string): PgfreshError {
   return new PgfreshError('PGF_CONFIG_INVALID', { file, problem: `${path}: ${problem}` }, { next });
 }

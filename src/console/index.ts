@@ -19,8 +19,8 @@ interface ConsoleOptions {
 export function consoleRoutes(app: Hono, { overview, jobs, status }: ConsoleOptions): void {
   app.get('/', (context) => context.redirect('/status'));
   const problems = async () => [
-    ...(await overview().then(problemsOf, () => [])),
-    ...(await jobs().then(jobSentences, () => [])),
+    ...(await overview().then(problemsOf, unread('What is not called or refreshed now'))),
+    ...(await jobs().then(jobSentences, unread('Which jobs are not well'))),
   ];
   const whole = async () => ({ ...(await status()), problems: await problems() });
   app.get('/status', async (context) => context.html(statusPage(await whole())));
@@ -33,6 +33,11 @@ export function consoleRoutes(app: Hono, { overview, jobs, status }: ConsoleOpti
     }
   });
 }
+
+/** A list that cannot be read is a problem too: without a word it would look like one without problems. */
+const unread = (what: string) => () => [
+  `${what} cannot be read: the database does not answer this page. Next: pgfresh check`,
+];
 
 const shownJobs = 20;
 

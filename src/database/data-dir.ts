@@ -15,7 +15,7 @@ export async function makeDataDir(dataDir: string): Promise<void> {
   }
 }
 
-// Node's own recursive mkdir never comes back where a folder can not be made but says ENOENT, as in /proc.
+// Node's own recursive mkdir never comes back where a folder cannot be made but says ENOENT, as in /proc.
 async function makePath(folder: string): Promise<void> {
   const parent = dirname(folder);
   if (parent !== folder && !existsSync(parent)) await makePath(parent);

@@ -7,7 +7,7 @@ import type { Queryable } from './query.ts';
 export interface UninstallPreview {
   readonly installed: boolean;
   readonly objects: readonly { kind: string; count: number }[];
-  /** Triggers, views and the like outside of the schema that can not live without it. */
+  /** Triggers, views and the like outside of the schema that cannot live without it. */
   readonly dependents: readonly string[];
   /** Tables and columns that would go as well. While there are any, nothing is dropped. */
   readonly blockers: readonly string[];
@@ -21,7 +21,7 @@ const insideObjects = `select kind, count(*)::int as count from (
 ) as object group by kind order by kind`;
 
 /**
- * Follows the dependencies as DROP … CASCADE does: to what needs an object, and from a part that can not go alone (the
+ * Follows the dependencies as DROP … CASCADE does: to what needs an object, and from a part that cannot go alone (the
  * rule of a view, a member of an extension) to the whole.
  */
 const outsideObjects = `with recursive goes (classid, objid, objsubid) as (

@@ -93,12 +93,12 @@ export const errorTable = {
   },
   PGF_DATA_DIR_UNWRITABLE: {
     exit: config,
-    says: 'The data folder {folder} can not be written: {problem}',
+    says: 'The data folder {folder} cannot be written: {problem}',
     next: 'Make it writable, or choose another one with --data-dir or PGFRESH_DATA_DIR.',
   },
   PGF_PORT_UNAVAILABLE: {
     exit: config,
-    says: 'Can not listen on {address}: {problem}',
+    says: 'Cannot listen on {address}: {problem}',
     next: 'Choose another address with --host and --port, or end the process that uses it.',
   },
   PGF_PUBLIC_WITHOUT_TOKEN: {
@@ -168,7 +168,7 @@ export const errorTable = {
   },
   PGF_DATABASE_STANDBY: {
     exit: database,
-    says: 'PostgreSQL at {address} is a standby: it can not be written, and its clock must decide nothing.',
+    says: 'PostgreSQL at {address} is a standby: it cannot be written, and its clock must decide nothing.',
     next: 'Point DATABASE_URL at the primary.',
   },
   PGF_DATABASE_RIGHTS: {
@@ -243,7 +243,7 @@ export const errorTable = {
   },
   PGF_TYPE_REFUSED: {
     exit: config,
-    says: 'The data type "{type}" of the configuration can not be registered, and nothing was changed: {problem}',
+    says: 'The data type "{type}" of the configuration cannot be registered, and nothing was changed: {problem}',
     next: 'Correct the data type or what it names, then run the command again.',
   },
   PGF_JOB_MANAGED_BY_SQL: {
@@ -253,7 +253,7 @@ export const errorTable = {
   },
   PGF_JOB_REFUSED: {
     exit: config,
-    says: 'The job "{job}" of the configuration can not be registered, and nothing was changed: {problem}',
+    says: 'The job "{job}" of the configuration cannot be registered, and nothing was changed: {problem}',
     next: 'Correct the job or what it names, then run the command again. Where "pgfresh dev" is to create a function, do it in dev of pgfresh.config.ts: docs/jobs.md shows it.',
   },
   PGF_JOB_FAILING: {
@@ -278,7 +278,7 @@ export const errorTable = {
   },
   PGF_FETCHER_MISSING: {
     exit: config,
-    says: 'The data type "{type}" can not be fetched by this configuration: {problem}. {next}',
+    says: 'The data type "{type}" cannot be fetched by this configuration: {problem}. {next}',
     next: 'Correct the data type in pgfresh.config.ts, or its table; docs/data-types.md shows how.',
   },
   PGF_RUN_TOO_LONG: {
@@ -360,7 +360,7 @@ export const errorTable = {
   },
   PGF_LIVE_MESSAGE: {
     exit: failure,
-    says: 'The message can not be understood: {problem}',
+    says: 'The message cannot be understood: {problem}',
     next: 'Send it as docs/protocol.md shows. Nothing of it was done.',
   },
   PGF_LIVE_TOO_LARGE: {
@@ -405,7 +405,7 @@ export const errorTable = {
   },
   PGF_LIVE_BUSY: {
     exit: failure,
-    says: 'The server can not look at more pairs this moment.',
+    says: 'The server cannot look at more pairs this moment.',
     next: 'Ask again in a few seconds.',
   },
   PGF_LIVE_STOPPING: {
@@ -420,7 +420,7 @@ export const errorTable = {
   },
   PGF_GATEWAY_SECRET: {
     exit: config,
-    says: 'The secret of gateway.jwt can not be used: {problem}',
+    says: 'The secret of gateway.jwt cannot be used: {problem}',
     next: 'Put a secret of 32 characters or more there, the same by which the tokens are signed.',
   },
   // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
@@ -456,7 +456,7 @@ export const errorTable = {
   },
   PGF_CRON_INVALID: {
     exit: usage,
-    says: 'The cron expression {expression} can not be read: {problem}',
+    says: 'The cron expression {expression} cannot be read: {problem}',
     next: 'Write minute, hour, day of month, month and day of week, such as "30 2 * * MON-FRI", or a word such as @daily; docs/cron.md has the rest.',
   },
   PGF_CRON_NEVER: {

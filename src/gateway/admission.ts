@@ -14,7 +14,7 @@ export interface Admitted extends Pair {
   readonly known: boolean;
 }
 
-/** Why a pair can not be had. */
+/** Why a pair cannot be had. */
 export interface Refused {
   readonly code: ErrorCode;
   readonly problem: string;
@@ -28,7 +28,7 @@ const admit = {
     from pgfresh.admit_pairs($1::text[], $2::text[]) order by place`,
 };
 
-/** Of each wanted pair, in their order, how the registry spells it, or why it can not be had. At most 10,000 at a time. */
+/** Of each wanted pair, in their order, how the registry spells it, or why it cannot be had. At most 10,000 at a time. */
 export async function admitPairs(db: Queryable, wanted: readonly WantedPair[]): Promise<Verdict[]> {
   const rows = await db.query<Admitted & { code: ErrorCode | null; problem: string }>(admit, [
     wanted.map(({ dataType }) => dataType),

@@ -76,7 +76,7 @@ export class Identity {
       'env' in place
         ? this.#env[place.env]
         : await readFile(place.file, 'utf8').catch((error: unknown) => {
-            throw unusable(`${where} can not be read (${(error as NodeJS.ErrnoException).code})`);
+            throw unusable(`${where} cannot be read (${(error as NodeJS.ErrnoException).code})`);
           });
     const secret = found?.trim() ?? '';
     if (secret.length < shortestSecret)

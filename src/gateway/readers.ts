@@ -36,7 +36,7 @@ export class Readers {
     return this.#known.get(user);
   }
 
-  /** As whom a user reads pairs of a data type; refuses who can not. */
+  /** As whom a user reads pairs of a data type; refuses who cannot. */
   async of(user: GatewayUser, dataType: string): Promise<Reader> {
     const reader = this.#known.get(user) ?? readerOf(user, roleOf(user, dataType, this.#settings));
     await this.#admitted(reader.role);

@@ -391,7 +391,7 @@ export class Session implements Viewer {
       .of(token, this.client.isLocal)
       .catch((error: unknown) => error as PgfreshError);
     if (identified instanceof Error) return this.end(identified);
-    // What was counted for one can not go over to another.
+    // What was counted for one cannot go over to another.
     if (identified.user.id !== this.user.id)
       return this.end(new PgfreshError('PGF_LIVE_TOKEN', { problem: 'it is that of another user' }));
     this.#identified = identified;

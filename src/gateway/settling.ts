@@ -4,7 +4,7 @@ import { hasEnded, parseSnapshot, unfinished } from './snapshot.ts';
 export interface Unsettled {
   readonly snapshot: string;
   readonly unsettled: readonly (readonly [type: number, since: string])[];
-  /** The first transaction that can not have missed that they are watched. */
+  /** The first transaction that cannot have missed that they are watched. */
   readonly next?: number;
 }
 

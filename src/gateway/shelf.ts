@@ -4,7 +4,7 @@ import { isSame, type PairReading, type PairState } from './pair.ts';
 import type { Reader } from './readers.ts';
 import { hasEnded, parseSnapshot, type Snapshot } from './snapshot.ts';
 
-/** Why nothing more comes: there is no such data type any more, row security does not say what its reader may see, or he can not read. */
+/** Why nothing more comes: there is no such data type any more, row security does not say what its reader may see, or he cannot read. */
 export type Loss = 'gone' | 'undecided' | PgfreshError;
 
 /** Somebody who watches a pair. None of the functions may throw. */

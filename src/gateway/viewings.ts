@@ -245,7 +245,7 @@ function nameOf({ dataType, key }: GatewayPair, reader?: Reader): string {
   return reader ? `${dataType} ${key}\n${reader.name}` : `${dataType} ${key}`;
 }
 
-/** Why a pair can not be had, if it can not. */
+/** Why a pair cannot be had, if it cannot. */
 export function refusalOf(verdict: Verdict): PgfreshError | undefined {
   if ('admitted' in verdict) return undefined;
   const { code, problem } = verdict.refused;

@@ -35,7 +35,7 @@ export function requireOrigin({ origin }: Visitor, host: string | undefined, all
   throw new PgfreshError('PGF_LIVE_ORIGIN', { origin: JSON.stringify(origin.slice(0, 100)) });
 }
 
-// A browser can not set headers of a WebSocket, but it can name protocols.
+// A browser cannot set headers of a WebSocket, but it can name protocols.
 function tokenOf(authorization: string | undefined, protocols: string | undefined): string | undefined {
   const bearer = /^Bearer (\S+)$/i.exec(authorization ?? '')?.[1];
   if (bearer !== undefined) return bearer;

@@ -21,7 +21,7 @@ const reading = new Set(['GET', 'HEAD', 'OPTIONS']);
 const open = new Set(['/livez', '/readyz']);
 
 /**
- * Refuses a Host that is not ours, so that a web page can not reach us under a name of its own (DNS rebinding),
+ * Refuses a Host that is not ours, so that a web page cannot reach us under a name of its own (DNS rebinding),
  * and everything that writes without the token. Where others can reach the server, by its address or through a proxy,
  * reading needs the token too.
  */

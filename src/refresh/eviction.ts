@@ -28,7 +28,7 @@ interface Batch {
 
 /**
  * Deletes the rows of keys that nobody has viewed for as long as the data type says, with the rights of this login. Each
- * transaction locks the pairs first, so nobody begins to view one of them meanwhile. A key whose rows can not be deleted,
+ * transaction locks the pairs first, so nobody begins to view one of them meanwhile. A key whose rows cannot be deleted,
  * because others refer to them, is passed over.
  */
 export async function evictRows(

@@ -18,7 +18,7 @@ const done = { verdict: 'complete', breaker: false, keepsAnswer: false } as cons
 const later = { verdict: 'retry', nextLook: 'backoff' } as const;
 const final = { verdict: 'fail', breaker: false, nextLook: 'hold' } as const;
 
-/** Every outcome there is. The table is total: what is not here can not happen to a job. */
+/** Every outcome there is. The table is total: what is not here cannot happen to a job. */
 export const outcomes = {
   fresh: { ...done, nextLook: 'ttl', says: 'New rows were written.' },
   unchanged: { ...done, nextLook: 'ttl', says: 'The provider has nothing newer, and the same content.' },
@@ -81,7 +81,7 @@ export const outcomes = {
   config: {
     ...final,
     keepsAnswer: true,
-    says: 'The data type can not be fetched as it is defined: its request or rows failed, or its table does not fit.',
+    says: 'The data type cannot be fetched as it is defined: its request or rows failed, or its table does not fit.',
   },
   write_conflict: { ...final, keepsAnswer: true, says: 'The table refuses the rows.' },
   busy: {

@@ -26,7 +26,7 @@ function jsonValue(value: unknown, name: string): unknown {
   if (value instanceof Uint8Array) return `\\x${Buffer.from(value).toString('hex')}`;
   // JSON would make a null of it, or nothing.
   if ((typeof value === 'number' && !Number.isFinite(value)) || ['symbol', 'function'].includes(typeof value)) {
-    throw new Refusal('schema', `${name} is ${String(value)}, which can not be written`);
+    throw new Refusal('schema', `${name} is ${String(value)}, which cannot be written`);
   }
   return value;
 }

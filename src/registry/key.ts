@@ -20,7 +20,7 @@ export function canonicalKey(text: string, normalise: 'none' | 'upper' | 'lower'
     : text.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
 
-/** A key as its data type spells it; refuses one that it can not have. */
+/** A key as its data type spells it; refuses one that it cannot have. */
 export async function admitKey(database: Queryable, dataType: string, key: string): Promise<string> {
   const [verdict] = await database.query<Verdict>(
     `select a.key, a.code, a.problem, r.key_pattern as pattern, r.key_table as "table"

@@ -4,7 +4,7 @@ import { jsonSchemaOf } from './json-schema.ts';
 // A worker asks every few seconds, and converting a schema takes milliseconds.
 const known = new WeakMap<RowSchema, readonly string[] | undefined>();
 
-/** The columns that the schema of a row lets through; undefined if that can not be told. */
+/** The columns that the schema of a row lets through; undefined if that cannot be told. */
 export function rowColumns(row: RowSchema): readonly string[] | undefined {
   if (known.has(row)) return known.get(row);
   const read = jsonSchemaOf(row);

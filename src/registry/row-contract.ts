@@ -30,7 +30,7 @@ export function rowFindings(
   const read = jsonSchemaOf(type.row);
   if ('problem' in read || read.schema.properties === undefined) {
     const reason = 'problem' in read ? read.problem : 'it is not that of one object';
-    return [{ name, state: 'ok', detail: `row: the schema can not be compared with ${type.table}: ${reason}` }];
+    return [{ name, state: 'ok', detail: `row: the schema cannot be compared with ${type.table}: ${reason}` }];
   }
   return [...problemsOf(read.schema, type, columns)].map(([detail, next]) => ({
     name,
@@ -92,7 +92,7 @@ function* problemsOf(
   }
 }
 
-/** The types that a value may have, or undefined if that can not be told. */
+/** The types that a value may have, or undefined if that cannot be told. */
 function typesOf(schema: JsonSchema): readonly string[] | undefined {
   const branches = schema.anyOf ?? schema.oneOf;
   if (branches) {

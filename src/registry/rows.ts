@@ -35,7 +35,7 @@ async function columnsThere<C extends Parameters<typeof selectList>[0]>(
   return Object.fromEntries(Object.entries(columns).filter(([name]) => names.has(name))) as C;
 }
 
-/** Why a data type can not be planned now, and what to do about it. */
+/** Why a data type cannot be planned now, and what to do about it. */
 export interface TypeProblem {
   readonly type: string;
   readonly problem: string;

@@ -39,7 +39,7 @@ export class HeldLease {
     this.#lost.promise.catch(() => {});
   }
 
-  /** Runs the work. If it does not stop although the lease is lost, it is left alone: it can not be waited for. */
+  /** Runs the work. If it does not stop although the lease is lost, it is left alone: it cannot be waited for. */
   async run<T>(work: (leased: Leased) => Promise<T>): Promise<T> {
     const { name, token, maxRunMs, heldFrom, signal } = this.#options;
     const stop = (): void => this.#abort.abort(signal!.reason);

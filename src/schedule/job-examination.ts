@@ -23,7 +23,7 @@ interface RegisteredJob {
   readonly schedule: string | null;
   readonly timezone: string;
   readonly enabled: boolean;
-  /** Why it can not run. */
+  /** Why it cannot run. */
   readonly problem: string | null;
   readonly next_step: string | null;
   /** How it is where it can run, as everything else tells it. */
@@ -55,7 +55,7 @@ export async function examineJobs(database: Queryable, config: Configured): Prom
   const stuck = problems.length + troubles.filter(({ code }) => code === troubleCodes.problem).length;
   const sentence = [
     jobs.length === 0 ? 'no jobs yet' : `${jobs.length} job${jobs.length === 1 ? '' : 's'}`,
-    ...(stuck > 0 ? [`${stuck} of them can not run`] : []),
+    ...(stuck > 0 ? [`${stuck} of them cannot run`] : []),
     ...(['failing', 'late'] as const).flatMap((state) => {
       const count = troubles.filter(({ code }) => code === troubleCodes[state]).length;
       return count > 0 ? [`${count} of them ${count === 1 ? 'is' : 'are'} ${state}`] : [];

@@ -41,6 +41,6 @@ function detailsProblem(details: Readonly<Record<string, unknown>>): string | un
   try {
     return Buffer.byteLength(JSON.stringify(details)) > 1_048_576 ? 'got more than a megabyte' : undefined;
   } catch (error) {
-    return `got details that can not be written as JSON (${String(error).split('\n', 1)[0]})`;
+    return `got details that cannot be written as JSON (${String(error).split('\n', 1)[0]})`;
   }
 }

@@ -114,7 +114,7 @@ export async function requireJob(db: Queryable, name: string): Promise<{ readonl
   return job ?? refuseUnknownJob(db, name);
 }
 
-// What can not be a name is not asked for: a zero character would not even reach the database.
+// What cannot be a name is not asked for: a zero character would not even reach the database.
 function isJobName(name: string): boolean {
   return /^[\w.-]{1,100}$/.test(name);
 }

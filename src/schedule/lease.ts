@@ -123,7 +123,7 @@ async function acquire(db: SqlClient, name: string, leaseMs: number, manual: boo
   return row!;
 }
 
-/** Records the end. What can not be recorded must not keep others from the work, so then the lease alone is given back. */
+/** Records the end. What cannot be recorded must not keep others from the work, so then the lease alone is given back. */
 async function release(
   db: SqlClient,
   name: string,

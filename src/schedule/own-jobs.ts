@@ -2,7 +2,7 @@ import { performance } from 'node:perf_hooks';
 import type { JobContext, JobHandler } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 
-/** What this room can not do itself. */
+/** What this room cannot do itself. */
 export interface BroughtWork {
   readonly sweep: JobHandler;
 }
@@ -40,7 +40,7 @@ const handlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
     async ({ db }) => {
       const details: Record<string, number | null> = {};
       let problem: string | undefined;
-      // One after the other, because the session that is awake has planned them. What can not be done does not keep the others from it.
+      // One after the other, because the session that is awake has planned them. What cannot be done does not keep the others from it.
       for (const [name, text] of Object.entries(chores)) {
         try {
           details[name] = (await db.query<{ count: number }>(text))[0]!.count;

@@ -11,7 +11,7 @@ export function runDatabase(db: JobDatabase, most: number, signal: AbortSignal):
   let sent = 0;
   const turn = async (): Promise<void> => {
     if (sent < most) sent++;
-    // Whoever has had his turn hands it over.
+    // A statement that ends hands its turn to the next one.
     else await new Promise<void>((resolve) => waiting.push(resolve)).then(() => signal.throwIfAborted());
   };
   const hand = (): void => {

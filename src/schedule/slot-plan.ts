@@ -101,7 +101,7 @@ function planInterval(job: DueJob): SlotPlan {
   const { slot, now } = job;
   const everyMin = job.everyMin!;
   const wait = everyMin + Math.floor(fraction(job.job, now) * (job.everyMax! - everyMin));
-  // Used only if it can not run; the end of a run plans the next one.
+  // Used only if it cannot run; the end of a run plans the next one.
   const next = later(now, wait);
   if (slot === null) return { ...unchanged(job), next, due: next };
   if (slot > now) return { ...unchanged(job), next: slot, due: slot };

@@ -40,7 +40,7 @@ export class ApiKeys {
 async function ofFile(path: string): Promise<string> {
   const text = await readFile(path, 'utf8').catch((error: unknown) => {
     const { code } = error as NodeJS.ErrnoException;
-    throw new Failure('config', `expected an API key in the file ${path}, which can not be read (${code})`);
+    throw new Failure('config', `expected an API key in the file ${path}, which cannot be read (${code})`);
   });
   return checked(text, `the file ${path}`);
 }

@@ -57,7 +57,7 @@ export function readBody(
   gunzip.on('error', (error) => {
     // Nothing at all is what some send for nothing at all.
     if (packed === 0 && message.complete) finish();
-    else done(new Failure('network', `the answer can not be unpacked: ${error.message}`));
+    else done(new Failure('network', `the answer cannot be unpacked: ${error.message}`));
   });
   message.pipe(gunzip).on('data', take).on('end', finish);
   // All of it may have come, and most of it may still be packed.

@@ -12,7 +12,7 @@ export type CallOutcome =
   | 'no_slot'
   | 'http_4xx'
   | 'http_5xx'
-  /** It can not be called as it is configured; another try changes nothing. */
+  /** It cannot be called as it is configured; another try changes nothing. */
   | 'config'
   /** The rate slot had run out before the request could be sent. Nothing was spent. */
   | 'unsent'

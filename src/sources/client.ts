@@ -38,7 +38,7 @@ export interface CallOptions {
   readonly apiKey?: number | undefined;
   /** How old an answer of the cache may be at most, usually the ttl of the data type. */
   readonly cacheTtlMs?: number | undefined;
-  /** Not sent at all if it can not be sent within this time, because its rate slot is void then. */
+  /** Not sent at all if it cannot be sent within this time, because its rate slot is void then. */
   readonly sendWithinMs?: number | undefined;
   /** Asked before it is sent. Once it is on its way it goes on, with the redirects and tokens that it needs. */
   readonly mayBegin?: (() => boolean) | undefined;

@@ -32,7 +32,7 @@ export function placeOf({ baseUrl, hosts, headers }: Pick<Source, 'baseUrl' | 'h
   };
 }
 
-/** The request as it is sent, before it is authorised, or why it can not be. */
+/** The request as it is sent, before it is authorised, or why it cannot be. */
 export function prepare(request: HttpRequest, place: Place): Outgoing {
   const { method = 'GET', query, headers, body } = request;
   if (!methods.includes(method)) throw new Failure('config', `expected one of ${methods.join(', ')}, got ${method}`);

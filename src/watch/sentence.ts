@@ -15,7 +15,7 @@ const warn = (text: string): Sentence => ({ level: 'warn', text });
 const error = (text: string): Sentence => ({ level: 'error', text });
 const debug = (text: string): Sentence => ({ level: 'debug', text });
 
-/** How each event reads in a log. Total, so that a new event can not go unsaid. */
+/** How each event reads in a log. Total, so that a new event cannot go unsaid. */
 const sentences: Sentences = {
   'process.started': ({ version, roles }) => info(`pgfresh ${version} runs ${roles.join(', ')}`),
   'process.stopping': ({ reason }) => info(`stopping: ${reason}`),

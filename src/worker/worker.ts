@@ -416,7 +416,7 @@ export class Worker extends Service {
         if (keys > 0) events.emit({ type: 'worker.evicted', dataType: type.name, keys });
         if (problem !== undefined) this.#notEvicted(type, problem);
       } catch (error) {
-        // One table that can not be written costs only itself.
+        // One table that cannot be written costs only itself.
         this.#notEvicted(type, problemOf(error));
       }
     }

@@ -112,7 +112,7 @@ class House {
       types.push(row!.id);
     }
     const writers = await Promise.all(Array.from({ length: 5 }, () => Writer.open(url)));
-    // The last one can not listen, as behind a pooler.
+    // The last one cannot listen, as behind a pooler.
     const gateways = await Promise.all([true, true, false].map((listens) => Side.open(db, url, listens, random)));
     return new House(random, db, clock, types, writers, gateways);
   }

@@ -232,7 +232,7 @@ function configOf(baseUrl: string) {
   return resolveConfig({ config: { dataTypes: [listed, free] } });
 }
 
-/** Of a data type that is not there, of a key that can not be or is not, and now and then one that could be. */
+/** Of a data type that is not there, of a key that cannot be or is not, and now and then one that could be. */
 function randomPair(random: () => number): [string, string] {
   const word = (): string => Math.floor(random() * 36 ** 8).toString(36);
   const chance = random();

@@ -277,7 +277,7 @@ class House {
       times.sort((a, b) => a - b);
       const tight = times.slice(rate).findIndex((time, index) => time - times[index]! < slotMs);
       must(tight < 0, `source and key ${place} may have been called more than ${rate} times in a minute`);
-      // What is older can not be in one window with what comes.
+      // What is older cannot be in one window with what comes.
       this.#calls.set(place, times.slice(-rate));
     }
     const crowds = await this.database.query(

@@ -416,7 +416,7 @@ describe('what goes wrong ends with one coded sentence and the next step', () =>
     ['a configuration that throws', 'PGF_CONFIG_THROWS', 3, () => [['dev', '--config', join(config, 'throws.ts')], {}]],
     ['a configuration that is not there', 'PGF_CONFIG_MISSING', 3, () => [['dev', '--config', 'nope.ts'], {}]],
     [
-      'a folder that can not be',
+      'a folder that cannot be',
       'PGF_DATA_DIR_UNWRITABLE',
       3,
       async () => [['dev', '--data-dir', await unwritableFolder()], {}],
@@ -503,7 +503,7 @@ describe('check', () => {
     });
   });
 
-  it('sees a data folder that can not be written, where it is needed', async () => {
+  it('sees a data folder that cannot be written, where it is needed', async () => {
     const folder = await unwritableFolder();
     const finding = async (env: Record<string, string>) => {
       const { stdout } = await run(['check', '--json', '--data-dir', folder], env);
@@ -518,7 +518,7 @@ describe('check', () => {
     expect(await finding({ DATABASE_URL: url, PGFRESH_TOKEN: token })).toMatchObject({ state: 'ok' });
   });
 
-  it('shows why it can not look into the data folder', async () => {
+  it('shows why it cannot look into the data folder', async () => {
     const folder = join(cwd, 'unreadable');
     await mkdir(join(folder, 'postgres', 'PG_VERSION'), { recursive: true });
     const { stdout } = await run(['check', '--data-dir', folder]);

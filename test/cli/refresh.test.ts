@@ -277,7 +277,7 @@ describe('in a folder without a configuration', () => {
   it('try says that there is none', async () => {
     expect(await elsewhere('try', 'quote', 'AAPL')).toMatchObject({
       code: 3,
-      stderr: `PGF_CONFIG_ABSENT No configuration file was found in this folder, so the data type "quote" can not be fetched.\n${next}\n`,
+      stderr: `PGF_CONFIG_ABSENT No configuration file was found in this folder, so the data type "quote" cannot be fetched.\n${next}\n`,
     });
     expect((await elsewhere('try', 'qoute', 'AAPL')).stderr).toMatch(/PGF_TYPE_UNKNOWN .*did you mean "quote"\?/);
   });
@@ -291,7 +291,7 @@ describe('in a folder without a configuration', () => {
     const absent = 'No configuration file was found in this folder, so';
     expect(code).toBe(1);
     expect(stdout).toContain(`! worker: ${absent} no data type can be refreshed.\n  ${next}\n`);
-    expect(stdout).toMatch(/^! jobs: \d+ jobs?, 1 of them can not run$/m);
+    expect(stdout).toMatch(/^! jobs: \d+ jobs?, 1 of them cannot run$/m);
     expect(stdout).toContain(`✗ job signals: ${absent} the handler "signals" is not known.\n  ${next}\n`);
     expect(stdout).toMatch(/\n1 of \d+ checks is fatal\.\n$/);
   });

@@ -228,7 +228,7 @@ describe('truth 25: a process starts although', () => {
     expect([check.code, check.stdout]).toEqual([1, expect.stringMatching(/✗ data type quote: .*no table/)]);
   });
 
-  it('a changed data type can not be registered, and says so', async () => {
+  it('a changed data type cannot be registered, and says so', async () => {
     await configure(fetched(quote.replace('15m', '20m')), fetched(profile.replace('7d', '8d')));
     expect(await ready()).toMatch(/The data type .*quote.* was left out: table_name: there is no table public\.quote/);
     expect(

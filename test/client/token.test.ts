@@ -33,7 +33,7 @@ describe('a connection', () => {
     expect(live.connections()).toBe(1);
   });
 
-  it('asks for the next token again, if that can not be had now', async () => {
+  it('asks for the next token again, if that cannot be had now', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });
     const script = await openScript(new Date(Date.now() + 60_000));
     let asked = 0;
@@ -58,7 +58,7 @@ describe('a connection', () => {
     expect(script.sockets).toHaveLength(1);
   });
 
-  it('waits for a token that can not be had now', async () => {
+  it('waits for a token that cannot be had now', async () => {
     vi.spyOn(Math, 'random').mockReturnValue(0);
     let fails = true;
     const errors: unknown[] = [];

@@ -81,7 +81,7 @@ it('shows the status at / where there is no such page', async () => {
   expect(await home.text()).toContain('/api/overview');
 });
 
-it('reads the overview once for all who ask at the same time, and says when it can not', async () => {
+it('reads the overview once for all who ask at the same time, and says when it cannot', async () => {
   let reads = 0;
   const [began, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const counting: Queryable = {

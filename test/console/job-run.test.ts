@@ -131,7 +131,7 @@ describe('with one', () => {
     await scene.idle();
   });
 
-  it('does nothing when the schedule can not be read', async () => {
+  it('does nothing when the schedule cannot be read', async () => {
     await scene.db.query('alter table pgfresh.scheduled_job_runs rename to away');
     onTestFinished(async () => {
       await scene.db.query('alter table if exists pgfresh.away rename to scheduled_job_runs');

@@ -150,7 +150,7 @@ describe('what makes no sense', () => {
     });
   });
 
-  it('a name that can not be one', async () => {
+  it('a name that cannot be one', async () => {
     for (const name of ['a%00b', '%27', '..%2Fx', 'x'.repeat(101)]) expect((await get(`/${name}`)).status).toBe(404);
   });
 

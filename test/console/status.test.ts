@@ -46,3 +46,19 @@ it('/status says which jobs are not well, and what to do', async () => {
   await db.query('update pgfresh.scheduled_jobs set enabled = false');
   expect(await problems()).toEqual([]);
 });
+
+it('/status says what it cannot read, instead of looking healthy', async () => {
+  const { db } = await QueueScene.open();
+  const app = new Hono();
+  consoleRoutes(app, {
+    overview: () => readOverview(db),
+    jobs: () => troubledJobs(db),
+    status: async () => ({ version: '1', roles: ['console'], database: 'here', health: { ready: true, checks: [] } }),
+  });
+  await db.query('alter schema pgfresh rename to gone');
+  const { problems } = (await (await app.request('/api/status')).json()) as { problems: string[] };
+  expect(problems).toEqual([
+    'What is not called or refreshed now cannot be read: the database does not answer this page. Next: pgfresh check',
+    'Which jobs are not well cannot be read: the database does not answer this page. Next: pgfresh check',
+  ]);
+});

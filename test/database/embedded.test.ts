@@ -209,7 +209,7 @@ describe('a start that fails', () => {
     });
   });
 
-  test('says that the folder can not be written', async () => {
+  test('says that the folder cannot be written', async () => {
     const parent = await scene.folder();
     await writeFile(join(parent, 'file'), '');
     const unwritable = { code: 'PGF_DATA_DIR_UNWRITABLE' };
@@ -217,7 +217,7 @@ describe('a start that fails', () => {
     await expect(embed(join(parent, 'file', 'data')).start()).rejects.toMatchObject(unwritable);
     // Nobody can make a folder there, and the answer is that it does not exist.
     await expect(embed('/proc/pgfresh/data').start()).rejects.toMatchObject(unwritable);
-    // Permissions do not bind root, so there it is the file in the place of the log that can not be written.
+    // Permissions do not bind root, so there it is the file in the place of the log that cannot be written.
     const dataDir = await scene.copyOf(finished);
     if (isRoot) {
       await rm(join(dataDir, 'postgres.log'));
@@ -425,7 +425,7 @@ describe('harm', () => {
     const { pid, url } = await killed.started();
     await query(url, 'create table written as select 1 as one');
     const survivor = await busySession(url);
-    // Stopped, it can not obey the watcher.
+    // Stopped, it cannot obey the watcher.
     process.kill(pid, 'SIGSTOP');
     await killed.kill();
     process.kill(pid, 'SIGKILL');
@@ -530,7 +530,7 @@ describe('the binaries', () => {
     expect(await linksOf(another)).toHaveLength(listed.length);
   });
 
-  test('run from a folder that can not be written when the links are there, and from a copy when not', async () => {
+  test('run from a folder that cannot be written when the links are there, and from a copy when not', async () => {
     const project = await scene.project();
     const bare = await scene.project();
     const cache = await scene.folder();

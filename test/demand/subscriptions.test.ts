@@ -216,7 +216,7 @@ describe('the identity of', () => {
       'PGF_VIEWER_UNKNOWN',
     ],
     [
-      'claims that PostgreSQL can not hold',
+      'claims that PostgreSQL cannot hold',
       { 'request.jwt.claims': '{"sub": "\\u0000"}', 'pgfresh.user_id': 'ann' },
       'PGF_VIEWER_UNKNOWN',
     ],

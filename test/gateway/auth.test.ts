@@ -136,7 +136,7 @@ describe('people without a token', () => {
     }
   });
 
-  it('can not become somebody by a wrong token', async () => {
+  it('cannot become somebody by a wrong token', async () => {
     const local = await scene.gateway({ anonymous: 'loopback' });
     await expect(open(bearer('nonsense'), [], local)).rejects.toMatchObject(refusedWith(401, 'PGF_LIVE_TOKEN'));
   });
@@ -260,7 +260,7 @@ it('truth 26: check says that the secret of tokens is not set', async () => {
     state: 'fatal',
     code: 'PGF_GATEWAY_SECRET',
     detail:
-      'The secret of gateway.jwt can not be used: expected 32 characters or more in the variable UNSET_JWT_SECRET, got 0',
+      'The secret of gateway.jwt cannot be used: expected 32 characters or more in the variable UNSET_JWT_SECRET, got 0',
     next: 'Put a secret of 32 characters or more there, the same by which the tokens are signed.',
   });
   const set = { jwt: { userClaim: 'sub', secret: { env: 'TEST_JWT_SECRET' } } };

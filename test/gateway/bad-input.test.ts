@@ -98,7 +98,7 @@ it.each(all)('%s(%s) is refused', async (name, given, code) => {
   });
 });
 
-it('of pairs that can not be had it is said which and why, and the others are admitted', async () => {
+it('of pairs that cannot be had it is said which and why, and the others are admitted', async () => {
   const wanted = [
     ['quote', 'A'],
     ['quote', 'lower case'],

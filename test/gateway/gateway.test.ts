@@ -126,7 +126,7 @@ describe('who watches a pair', () => {
     expect(statements).toBe(before);
   });
 
-  it('is not kept back by a row of somebody else that can not be read', async () => {
+  it('is not kept back by a row of somebody else that cannot be read', async () => {
     await scene.db.query(`
       create table timed (symbol text primary key, minutes bigint, fetched_at timestamptz);
       insert into timed select 'K' || n, 1, now() from generate_series(1, 20) as n; insert into timed values ('bad', 9000000000, now()), ('far', 1, 'infinity')`);
@@ -171,7 +171,7 @@ describe('several gateways', () => {
     await two.gateway.stop();
   });
 
-  it('that can not listen poll, and hear as well', async () => {
+  it('that cannot listen poll, and hear as well', async () => {
     const { look, gateway } = await scene.gateway({ listenUrl: undefined });
     const viewer = await (await look('A')).until(sees(undefined));
     await scene.price('A', 1);
@@ -244,7 +244,7 @@ describe('nothing is missed', () => {
 });
 
 describe('admission', () => {
-  it('says how the registry spells a pair, or why it can not be had', async () => {
+  it('says how the registry spells a pair, or why it cannot be had', async () => {
     await scene.db.query(`
       create table spelled (id int, day date, note uuid, fetched_at timestamptz);
       insert into pgfresh.data_type_registry (data_type, source, table_name, key_columns, timestamp_column, ttl, normalise)

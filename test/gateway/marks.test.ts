@@ -219,7 +219,7 @@ describe('the triggers', () => {
     ).toEqual([]);
   });
 
-  it('can not be on a view: that is a warning', async () => {
+  it('cannot be on a view: that is a warning', async () => {
     await scene.add('viewed', { table_name: 'shown', key_columns: ['symbol'] });
     expect(await scene.warnings()).toMatchObject([
       { code: 'changes_unseen', subject: 'viewed', message: expect.stringContaining('no plain table') },

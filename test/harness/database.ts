@@ -5,7 +5,7 @@ import { databaseUrl, statement } from './server.ts';
 
 let count = 0;
 
-// Hooks can not be added while tests run, so what has to be undone is kept here; the last made goes first.
+// Hooks cannot be added while tests run, so what has to be undone is kept here; the last made goes first.
 const cleanups: (() => Promise<void>)[] = [];
 afterAll(async () => {
   for (const cleanup of cleanups.toReversed()) await cleanup();

@@ -174,7 +174,7 @@ test('sound 11: a key with an extra | is skipped with a warning, and the round o
   expect(await scene.warnings()).toEqual([{ code: 'keys_raised', subject: 'statements', count: 2 }]);
 });
 
-test('sound 11: a key that the table of its type can not hold does not stop the round', async () => {
+test('sound 11: a key that the table of its type cannot hold does not stop the round', async () => {
   const scene = await PlannerScene.open();
   await scene.db.query(`
     create table chart (key int primary key, fetched_at timestamptz);

@@ -715,7 +715,7 @@ describe('by their ids, data type, source, state, key and time', () => {
   });
 });
 
-it('keys are written as their data type writes them, and those that it can not have are refused', async () => {
+it('keys are written as their data type writes them, and those that it cannot have are refused', async () => {
   const choosy = await QueueScene.open();
   await choosy.db.query(
     `update pgfresh.data_type_registry set normalise = 'upper', key_pattern = '^[A-Z]{1,5}$' where data_type = 'quote'`,

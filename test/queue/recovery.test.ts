@@ -68,7 +68,7 @@ describe('a worker that is gone', () => {
     ]);
   });
 
-  it('can not claim, renew or be mistaken for a living one', async () => {
+  it('cannot claim, renew or be mistaken for a living one', async () => {
     const gone = await scene.register('host-1');
     await clock.advance('15 seconds');
     await expect(scene.claim()).rejects.toMatchObject({ code: 'PGF_LEASE_LOST' });
@@ -127,7 +127,7 @@ describe('a worker that lives', () => {
       await tx.query('select from pgfresh.job where id = $1::bigint for update', [held!.id]);
       expect(await scene.value('pgfresh.retire_worker($1::bigint)', [worker])).toBe(1);
     });
-    // It can not come to life again, nor is it taken for one that waits for work.
+    // It cannot come to life again, nor is it taken for one that waits for work.
     expect(await heartbeat(worker)).toEqual({ alive: false });
     expect(await scene.value('select bool_or(idle) from pgfresh.worker')).toBe(false);
     await pass(1);

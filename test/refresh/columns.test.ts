@@ -112,7 +112,7 @@ describe('truth 26: check of a data type without row', () => {
     await database.query('alter table public.quote drop column exchange');
   });
 
-  it('says nothing where rows can not be asked', async () => {
+  it('says nothing where rows cannot be asked', async () => {
     const fails = () => {
       throw new Error('no real answer');
     };

@@ -6,7 +6,7 @@ import { RegistryScene } from './scene.ts';
 
 type Expected =
   | { readonly refuses: `PGF_${string}` }
-  /** The type of the argument can not hold it: PostgreSQL itself refuses. */
+  /** The type of the argument cannot hold it: PostgreSQL itself refuses. */
   | { readonly sqlState: string }
   | { readonly answers: unknown };
 

@@ -40,7 +40,7 @@ beforeAll(async () => {
 const scheduled = { refresh_strategy: 'scheduled', refresh_schedule: '0 6 * * *' };
 const keyTable = { key_table: 'symbols', key_table_column: 'symbol' };
 
-/** What a row can not be, whether it is written or changed, and how that is said. */
+/** What a row cannot be, whether it is written or changed, and how that is said. */
 const rows: Record<string, readonly (readonly [Columns, string, RegExp?])[]> = {
   data_type: ['', 'Quote', '1a', 'a b', 'a.b', "a'b", 'ä', 'a'.repeat(64), 'a\n'].map((name) => [
     { data_type: name },

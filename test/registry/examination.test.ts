@@ -247,10 +247,10 @@ describe('the schema of a row', () => {
 
   const other = (more: object) => ({ '~standard': { version: 1, vendor: 'other', validate: () => ({}), ...more } });
   it.each<[string, unknown, RegExp]>([
-    ['of a library that does not tell', other({}), /can not be compared with wide: other does not tell/],
+    ['of a library that does not tell', other({}), /cannot be compared with wide: other does not tell/],
     ['of no object', z.string(), /it is not that of one object$/],
     [
-      'that can not be told',
+      'that cannot be told',
       other({
         jsonSchema: {
           output: () => {

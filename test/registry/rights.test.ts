@@ -126,7 +126,7 @@ describe("users' functions run as the evaluator", () => {
 
   it.each(tries)('%s', expectRaises);
 
-  it('and can not reset what keeps them from it, from PostgreSQL 16 on', async () => {
+  it('and cannot reset what keeps them from it, from PostgreSQL 16 on', async () => {
     if ((await scene.value<number>(`current_setting('server_version_num')::int`)) < 160_000) return;
     await expectRaises(
       `reset transaction_read_only; drop function pgfresh.ask_gate(text, text[], text)`,

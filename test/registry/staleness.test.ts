@@ -60,7 +60,7 @@ describe("users' own staleness functions", () => {
     expect(await scene.state('untimed', type)).toBe('stale');
   });
 
-  it('by minutes can not be given a TTL in seconds', async () => {
+  it('by minutes cannot be given a TTL in seconds', async () => {
     await expectRefusal(
       scene.add('half', { staleness_function: 'by_minutes', ttl: '90 seconds' }),
       'PGF_REGISTRY_INVALID',
@@ -271,7 +271,7 @@ describe('keys outside of a type', () => {
     expect(await scene.explain('xyZ', 'lower')).toMatchObject({ key: 'xyz', viewers: 3 });
   });
 
-  it('can not be told when the key table is gone: that is said, with what to do', async () => {
+  it('cannot be told when the key table is gone: that is said, with what to do', async () => {
     await scene.db.query('create table doomed (key text)');
     await scene.add('doomed', { key_table: 'doomed', key_table_column: 'key' });
     await scene.db.query('drop table doomed');

@@ -8,7 +8,7 @@ const scene = await LeaseScene.open();
 const session = await openSession(scene.url);
 const held = await scene.take('held');
 
-/** A code of ours, a SQLSTATE of PostgreSQL's where the argument's type can not hold the value, or the reason that is answered. */
+/** A code of ours, a SQLSTATE of PostgreSQL's where the argument's type cannot hold the value, or the reason that is answered. */
 type Calls = readonly (readonly [args: string, expected: string])[];
 
 const argument = 'PGF_ARGUMENT_INVALID';
@@ -111,7 +111,7 @@ it.each([
   [`function_name = repeat('x', 201)`],
   [`enabled = null`],
   [`lock_token = null`],
-])('a row can not be given %s', async (change) => {
+])('a row cannot be given %s', async (change) => {
   const update = scene.db.query(`update pgfresh.refresh_schedule set ${change} where function_name = 'held'`);
   await expect(update).rejects.toMatchObject({ code: expect.stringMatching(/^23/) as string });
 });

@@ -211,7 +211,7 @@ it('accounts for a year of minutes without leaving one out, a part at a time', (
   }
 });
 
-it('says so when a schedule can not be read or never comes', () => {
+it('says so when a schedule cannot be read or never comes', () => {
   for (const schedule of ['60 * * * *', '0 0 30 2 *', 'no'])
     expect(planSlots({ ...job, slot: null, schedule })).toMatchObject({
       next: null,

@@ -111,7 +111,7 @@ describe('an expression', () => {
   });
 });
 
-describe('what can not be read', () => {
+describe('what cannot be read', () => {
   it.each([
     ['', 'expected five fields, got 0'],
     ['* * * *', 'expected five fields, got 4'],

@@ -105,7 +105,7 @@ describe('a table that keeps first_seen_at', () => {
   });
 });
 
-describe('what can not keep it', () => {
+describe('what cannot keep it', () => {
   it.each([
     ['nothing', 'null', /p_table must be a table, got null$/],
     ['an id of nothing', '4294967295', /p_table must be a table, got 4294967295$/],

@@ -99,7 +99,7 @@ describe('the function that runs the jobs of a role', () => {
     await scene.add('makes_runner', done());
   });
 
-  it('can not be replaced by its owner, nor called by others', async () => {
+  it('cannot be replaced by its owner, nor called by others', async () => {
     const name = await runner();
     await expect(
       scene.ann.session.query(

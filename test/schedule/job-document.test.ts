@@ -46,7 +46,7 @@ it.for([
   ['null details', { success: false, message: 'no', details: null }, { message: 'no', details: null }],
   ['keys besides', { success: true, message: 'yes', rows: 5 }, { message: 'yes', details: { rows: 5 } }],
   [
-    'texts that PostgreSQL can not keep',
+    'texts that PostgreSQL cannot keep',
     { success: true, message: 'a\0b', details: { 'k\0': ['\ud800', '\0'] } },
     { message: 'a\ufffdb', details: { 'k\ufffd': ['\ufffd', '\ufffd'] } },
   ],

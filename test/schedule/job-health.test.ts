@@ -141,13 +141,13 @@ it('check says of jobs with handlers that no scheduler runs them, also where the
   };
   const failing = 'job failing: The job "failing" fails: its last run has failed: no luck';
   expect(await check()).toEqual([
-    'jobs: 2 jobs, 1 of them can not run, 1 of them is failing',
+    'jobs: 2 jobs, 1 of them cannot run, 1 of them is failing',
     failing,
     'job handled: no scheduler that runs has the handler handled',
   ]);
   await scheduler.stop();
   expect(await check()).toEqual([
-    'jobs: 2 jobs, 1 of them can not run, 1 of them is failing',
+    'jobs: 2 jobs, 1 of them cannot run, 1 of them is failing',
     'scheduler: no scheduler runs, and 1 job needs one',
     failing,
   ]);

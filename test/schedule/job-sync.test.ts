@@ -170,7 +170,7 @@ it('pgfresh check looks at functions, handlers, times and zones, and names each 
   await db.query('select pgfresh.sync_own_jobs()');
   const good = await examineJobs(db, wanted([clean, handled]));
   expect(good.filter(({ state }) => state !== 'ok')).toMatchObject([
-    { name: 'jobs', detail: expect.stringMatching(/^\d+ jobs, \d+ of them can not run$/) },
+    { name: 'jobs', detail: expect.stringMatching(/^\d+ jobs, \d+ of them cannot run$/) },
     { name: 'scheduler', detail: expect.stringMatching(/^no scheduler runs, and \d+ jobs need one$/) },
   ]);
   await db.query(`
@@ -188,7 +188,7 @@ it('pgfresh check looks at functions, handlers, times and zones, and names each 
     'this configuration has no handler "handled"',
     'Define the job in pgfresh.config.ts, or disable its row.',
   ];
-  expect(findings[0]!.detail).toMatch(/^\d+ jobs, 7 of them can not run$/);
+  expect(findings[0]!.detail).toMatch(/^\d+ jobs, 7 of them cannot run$/);
   expect(found).toMatchObject({
     'job brief': [
       'fatal',

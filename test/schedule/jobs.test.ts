@@ -48,7 +48,7 @@ const invalid: Refused = 'PGF_JOB_INVALID';
 const right: Refused = 'PGF_JOB_RIGHT';
 const state = (sqlState: string): Refused => ({ sqlState });
 
-/** What each column refuses, in a row that is good otherwise. The type of a column refuses by itself what it can not hold. */
+/** What each column refuses, in a row that is good otherwise. The type of a column refuses by itself what it cannot hold. */
 const hostile: Readonly<Record<string, readonly (readonly [unknown, Refused])[]>> = {
   id: [[1, state('428C9')]],
   name: [null, '', ' ', long, 'a b', 'a\nb', `é`, '-a', '.a', 'x'.repeat(101), injected].map((value) => [

@@ -28,7 +28,7 @@ async function startHolder(name: string, lease: string) {
 
 const written = () => scene.db.query('select token from written');
 
-it('a holder that is stopped past its lease can not renew, commit fenced data or record a success', async () => {
+it('a holder that is stopped past its lease cannot renew, commit fenced data or record a success', async () => {
   const { child, closed, tell, token } = await startHolder('stopped', '5m');
   expect(await tell('write')).toEqual({ write: 'done' });
   expect(await tell('renew')).toEqual({ renew: [{ reason: 'renewed' }] });

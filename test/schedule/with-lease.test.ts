@@ -92,7 +92,7 @@ describe('work that is due', () => {
     expect(await db.query(row, ['ahead'])).toEqual([{ next_run_at: nextRunAt }]);
   });
 
-  it('does not run when it is disabled, or when the schedule can not be read', async () => {
+  it('does not run when it is disabled, or when the schedule cannot be read', async () => {
     await withLease('off', { db }, async () => {});
     await db.query(`update pgfresh.refresh_schedule set enabled = false where function_name = 'off'`);
     const work = vi.fn<() => Promise<void>>();
@@ -188,7 +188,7 @@ describe('the lease', () => {
     // The database has begun to count a moment later.
     let reason: string;
     while ((reason = (await scene.acquire('deaf')).reason) === 'locked');
-    // In that moment the failure may have been recorded. Later it can not be, and whoever asks has the lease.
+    // In that moment the failure may have been recorded. Later it cannot be, and whoever asks has the lease.
     expect(await scene.row('deaf')).toMatchObject(
       reason === 'acquired' ? { last_status: null, locked: true } : { last_status: 'failed', locked: false },
     );
@@ -222,7 +222,7 @@ describe('a process that ends', () => {
   });
 });
 
-describe('an end that can not be recorded', () => {
+describe('an end that cannot be recorded', () => {
   it('gives the lease back alone, and says why', async () => {
     await db.query(`
       create function public.refuse_status() returns trigger language plpgsql as $$ begin raise 'no status today'; end $$;

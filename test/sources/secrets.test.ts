@@ -111,7 +111,7 @@ describe('an API key is not in what is said about', () => {
       },
     ],
     [
-      'a hook that puts it where it can not be',
+      'a hook that puts it where it cannot be',
       { authorize: (_, { apiKey }) => ({ headers: { 'x-key': `${apiKey}\n` } }) },
     ],
     ['a hook that makes a header of it', { authorize: (_, { apiKey }) => ({ headers: { [apiKey!]: 'x' } }) }],
@@ -206,7 +206,7 @@ describe('an API key', () => {
       {},
       /expected an API key in the file \/nowhere\/key, .*\(ENOENT\)$/,
     ],
-    ['of a folder', { file: tmpdir() }, {}, /which can not be read \(EISDIR\)$/],
+    ['of a folder', { file: tmpdir() }, {}, /which cannot be read \(EISDIR\)$/],
   ])('%s is a mistake of the configuration', async (_name, place, env, message) => {
     const failed = await (await keyOf(place, env)).fails('/');
     expect(failed).toMatchObject({ outcome: 'config', calls: 0 });

@@ -159,7 +159,7 @@ describe('a worker', () => {
       },
       rows: (answer) => {
         const { symbol, price, at } = answer as { symbol: string; price: number; at: string };
-        if (price === 666) throw new Error('rows can not');
+        if (price === 666) throw new Error('rows cannot');
         return { symbol, price, quoted_at: at };
       },
     });
@@ -372,7 +372,7 @@ describe('a provider with a limit', () => {
     await worker.stop();
   });
 
-  it('that can not be held is none of the job, which ends as it would have', async () => {
+  it('that cannot be held is none of the job, which ends as it would have', async () => {
     const scene = await RefreshScene.open();
     await scene.db.query(
       `create or replace function pgfresh.hold_source(p_source_id int, p_until timestamptz, p_reason text) returns timestamptz

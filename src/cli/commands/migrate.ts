@@ -94,7 +94,7 @@ async function showPending(context: CommandContext, asScript: boolean): Promise<
     if (!asScript) {
       const diff = await previewSync(database, await context.config());
       const jobs = await previewJobs(database, await context.config());
-      // What a pending migration brings can not be asked yet.
+      // What a pending migration brings cannot be asked yet.
       const report = registryReport(diff, steps.length === 0 ? await readProblems(database) : []);
       return context.output.result({ pending: steps.map(nameOf), registry: report, jobs: jobReport(jobs) }, () =>
         upToDate(steps, isEmpty(diff) && isSettled(jobs), [

@@ -60,7 +60,7 @@ async function showLive(context: CommandContext, intervalMs: number): Promise<vo
       } catch (error) {
         // One that was there may come back, and the embedded one then has another address.
         if (!shown && databaseUrl !== undefined) throw error;
-        screen.draw(`The database can not be read, and is tried again: ${problemOf(error)}`);
+        screen.draw(`The database cannot be read, and is tried again: ${problemOf(error)}`);
       }
       await pause();
     }

@@ -6,7 +6,7 @@ import { PgfreshError, problemOf } from '../../errors/index.ts';
 /** The data folder and what lies in it. */
 export interface DataFolder {
   readonly root: string;
-  /** PGDATA, or a link to it where the server's account can not reach this folder. */
+  /** PGDATA, or a link to it where the server's account cannot reach this folder. */
   readonly cluster: string;
   /** The name under which its cluster lies elsewhere, if it does. */
   readonly id: string;

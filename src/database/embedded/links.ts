@@ -3,7 +3,7 @@ import { access, constants, readFile, rename, stat, symlink } from 'node:fs/prom
 import { dirname, join, relative } from 'node:path';
 
 /**
- * npm packages can not contain symbolic links, so the binaries come with a list of those that their libraries need.
+ * npm packages cannot contain symbolic links, so the binaries come with a list of those that their libraries need.
  * The install script that would make them is often forbidden; we make them ourselves.
  */
 interface Link {
@@ -11,7 +11,7 @@ interface Link {
   readonly target: string;
 }
 
-/** `unwritable`: some are missing and can not be made there; the server then runs from a copy. */
+/** `unwritable`: some are missing and cannot be made there; the server then runs from a copy. */
 export type LinkState = 'present' | 'missing' | 'unwritable';
 
 export async function linkState(folder: string): Promise<LinkState> {

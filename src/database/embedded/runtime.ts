@@ -14,7 +14,7 @@ const run = promisify(execFile);
 /** Where root keeps what the server's account must reach. */
 const systemFolder = '/var/lib/pgfresh';
 
-/** Where the clusters are of folders that it can not reach. */
+/** Where the clusters are of folders that it cannot reach. */
 export const clusters = join(systemFolder, 'data');
 
 /** Programs that were seen to run, and who runs them. */
@@ -27,8 +27,8 @@ export interface Runtime {
 
 /**
  * Makes the binaries run as the account: where they were installed if that is possible, else from a copy. That is
- * needed when the links are missing in a folder that we can not write, when the account can not reach the folder, and
- * when initdb can not: it hands its own path to a shell inside double quotes.
+ * needed when the links are missing in a folder that we cannot write, when the account cannot reach the folder, and
+ * when initdb cannot: it hands its own path to a shell inside double quotes.
  */
 export async function prepareRuntime(binaries: Binaries, account: Account | undefined): Promise<Runtime> {
   const quotable = !/["$`\\]/.test(binaries.folder);

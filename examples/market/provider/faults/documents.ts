@@ -108,7 +108,7 @@ export const documentFaults = {
     },
   },
   negative_number: {
-    what: 'has a negative number that can not be one',
+    what: 'has a negative number that cannot be one',
     outcome: 'sanity',
     document: inRow((row, { number }) => (row[number] = -5)),
   },
