@@ -15,7 +15,7 @@ export const rooms: Readonly<Record<string, Room>> = {
   errors: { owns: 'the coded error table', mayImport: [] },
   events: { owns: 'the one union of everything that happens, and its subscription', mayImport: ['errors'] },
   lifecycle: {
-    owns: 'the start and stop contract, the halves of a failing batch, and the failpoints of tests',
+    owns: 'the start and stop contract, the one loop, waits with a limit, the halves of a failing batch, and the failpoints of tests',
     mayImport: [],
   },
   config: { owns: 'the definitions a user writes, and loading them from pgfresh.config.ts', mayImport: ['errors'] },

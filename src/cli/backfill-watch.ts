@@ -1,5 +1,5 @@
-import { setTimeout as rest } from 'node:timers/promises';
 import type { Queryable } from '../database/index.ts';
+import { pause } from '../lifecycle/index.ts';
 import { backfillProgress, type Backfill, type BackfillProgress } from '../schedule/index.ts';
 
 const pollMs = 500;
@@ -24,7 +24,7 @@ export class BackfillWatch {
       const progress = await backfillProgress(this.#db, name, first!, last!);
       this.#progress(progress);
       if (progress.open === 0 || signal.aborted) return progress;
-      await rest(pollMs, undefined, { signal }).catch(() => {});
+      await pause(pollMs, signal);
     }
   }
 

@@ -2,6 +2,7 @@ import { Socket } from 'node:net';
 import pg from 'pg';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
+import { within } from '../lifecycle/index.ts';
 import { clientConfig } from './address.ts';
 import { isTimeout } from './failure.ts';
 import { runGuest, type Guest } from './guest.ts';
@@ -150,11 +151,12 @@ export class Database implements LimitedQueryable {
   }
 
   async #end(): Promise<void> {
-    const timer = setTimeout(() => this.#sockets.forEach((socket) => socket.destroy()), this.#silenceMs);
-    await this.#pool.end();
-    // The pool does not wait for the goodbye of idle connections.
-    await Promise.all([...this.#sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve))));
-    clearTimeout(timer);
+    const ended = this.#pool.end().then(() =>
+      // The pool does not wait for the goodbye of idle connections.
+      Promise.all([...this.#sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)))),
+    );
+    await within(this.#silenceMs, ended, () => this.#sockets.forEach((socket) => socket.destroy()));
+    await ended;
   }
 
   async #endSession(pid: number, how: string): Promise<void> {

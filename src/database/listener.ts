@@ -1,9 +1,8 @@
 import { Socket } from 'node:net';
-import { setTimeout as wait } from 'node:timers/promises';
 import pg from 'pg';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import { Service, within } from '../lifecycle/index.ts';
+import { Backoff, pause, Service, within } from '../lifecycle/index.ts';
 import { clientConfig } from './address.ts';
 
 export interface ListenerOptions {
@@ -49,7 +48,7 @@ export class Listener extends Service {
     const first = this.#connect();
     if (!this.#options.isOptional) await first;
     this.#loop = this.#stayConnected(first);
-    await within(patienceMs, first);
+    await within(patienceMs, first.catch(() => {}));
   }
 
   protected async onStop(): Promise<void> {
@@ -98,8 +97,9 @@ export class Listener extends Service {
   async #pingUntilDead(): Promise<unknown> {
     const client = this.#client;
     while (client === this.#client) {
+      await pause(pingEveryMs, this.stopSignal);
+      if (this.stopSignal.aborted) return undefined;
       try {
-        await wait(pingEveryMs, undefined, { signal: this.stopSignal });
         await client?.query('select 1');
       } catch (error) {
         return error;
@@ -111,13 +111,11 @@ export class Listener extends Service {
   async #reconnect(problem: unknown): Promise<Connected> {
     const { events, onNotification, onReconnect = () => onNotification('') } = this.#options;
     if (!this.stopSignal.aborted) events.emit({ type: 'database.connection_lost', problem: problemOf(problem) });
-    for (let pause = 100; !this.stopSignal.aborted; pause = Math.min(pause * 2, 5_000)) {
+    for (const backoff = new Backoff(100, 5_000); !this.stopSignal.aborted; await backoff.pause(this.stopSignal)) {
       const connected = await this.#connect().catch(() => undefined);
-      if (connected) {
-        onReconnect();
-        return connected;
-      }
-      await wait(pause, undefined, { signal: this.stopSignal }).catch(() => {});
+      if (!connected) continue;
+      onReconnect();
+      return connected;
     }
     return { lost: Promise.resolve('stopped') };
   }

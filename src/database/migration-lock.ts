@@ -1,6 +1,6 @@
 import { performance } from 'node:perf_hooks';
-import { setTimeout as wait } from 'node:timers/promises';
 import { PgfreshError } from '../errors/index.ts';
+import { pause } from '../lifecycle/index.ts';
 import type { Database } from './database.ts';
 import type { Queryable } from './query.ts';
 
@@ -23,7 +23,7 @@ export async function transactLocked<T extends object>(
     const result = await database.transact(label, attempt, { lockTimeoutMs: 10_000, unlimited: true });
     if (result !== undefined) return result;
     if (performance.now() > deadline) throw new PgfreshError('PGF_MIGRATION_LOCKED', { seconds: lockWaitMs / 1000 });
-    await wait(100);
+    await pause(100);
   }
 }
 

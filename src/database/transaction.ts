@@ -1,6 +1,6 @@
-import { setTimeout as wait } from 'node:timers/promises';
 import pg from 'pg';
 import { PgfreshError, problemOf } from '../errors/index.ts';
+import { pause } from '../lifecycle/index.ts';
 import { failureOf, type Failure } from './failure.ts';
 import { codedOr, send, type Queryable, type Statement } from './query.ts';
 
@@ -41,7 +41,7 @@ export async function runTransaction<T>(
       const failure = failureOf(error);
       if (!repeatable.has(failure) || attempt >= attempts) throw error;
       shell.retried(failure, attempt);
-      await wait(10 * 2 ** attempt * shell.random());
+      await pause(10 * 2 ** attempt * shell.random());
     }
   }
 }

@@ -1,8 +1,7 @@
-import { setTimeout as wait } from 'node:timers/promises';
 import type { Queryable } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import { Service } from '../lifecycle/index.ts';
+import { every, Service } from '../lifecycle/index.ts';
 
 export interface NodeDemandOptions {
   readonly db: Queryable;
@@ -98,9 +97,14 @@ export class NodeDemand extends Service {
 
   protected async onStart(): Promise<void> {
     await this.#register();
+    const { events } = this.#options;
+    const loop = {
+      signal: this.stopSignal,
+      failed: (error: unknown) => events.emit({ type: 'demand.failed', problem: problemOf(error) }),
+    };
     this.#loops = Promise.all([
-      this.#every(flushEveryMs, () => this.flush()),
-      this.#every(renewEveryMs, () => this.renew()),
+      every(flushEveryMs, () => this.flush(), loop),
+      every(renewEveryMs, () => this.renew(), loop),
     ]);
   }
 
@@ -132,16 +136,6 @@ export class NodeDemand extends Service {
     if (problem === undefined) return;
     this.#refused.set(pair, performance.now() + askAgainMs);
     if (!isKnown) this.#options.events.emit({ type: 'demand.failed', problem });
-  }
-
-  async #every(periodMs: number, work: () => Promise<void>): Promise<void> {
-    while (!this.stopSignal.aborted) {
-      await wait(periodMs, undefined, { signal: this.stopSignal }).catch(() => {});
-      if (this.stopSignal.aborted) return;
-      await work().catch((error: unknown) =>
-        this.#options.events.emit({ type: 'demand.failed', problem: problemOf(error) }),
-      );
-    }
   }
 }
 

@@ -2,7 +2,7 @@ import { performance } from 'node:perf_hooks';
 import type { Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import { Service, Wake } from '../lifecycle/index.ts';
+import { every, Service, Wake } from '../lifecycle/index.ts';
 import type { Bus, Heard } from './bus.ts';
 import { asChanges, type MarkedChanges } from './marks.ts';
 
@@ -83,25 +83,24 @@ export class Feed extends Service {
 
   protected async onStart(): Promise<void> {
     this.#unsubscribe = this.#options.bus.subscribe((heard) => this.#tell(heard));
-    this.#loop = this.#run();
+    const { pollMs, events } = this.#options;
+    this.#loop = every(pollMs, () => this.#look(), {
+      signal: this.stopSignal,
+      wake: this.#wake,
+      now: true,
+      failed: (error) => events.emit({ type: 'gateway.failed', step: 'poll', problem: problemOf(error) }),
+    });
   }
 
   protected async onStop(): Promise<void> {
     this.#unsubscribe?.();
-    this.#wake.wake();
     await this.#loop;
     await this.#polling?.catch(() => {});
   }
 
-  async #run(): Promise<void> {
-    while (!this.stopSignal.aborted) {
-      if (this.isWatching)
-        await this.poll().catch((error: unknown) =>
-          this.#options.events.emit({ type: 'gateway.failed', step: 'poll', problem: problemOf(error) }),
-        );
-      else this.#since = undefined;
-      await this.#wake.wait(this.#options.pollMs);
-    }
+  async #look(): Promise<void> {
+    if (this.isWatching) await this.poll();
+    else this.#since = undefined;
   }
 
   async #poll(): Promise<void> {

@@ -1,12 +1,11 @@
 import { hostname } from 'node:os';
-import { setTimeout as wait } from 'node:timers/promises';
 import type { GatewaySettings } from '../config/index.ts';
 import { Database, type LimitedQueryable, type StatementLimits } from '../database/index.ts';
 import { NodeDemand } from '../demand/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Door } from '../http/index.ts';
-import { Service } from '../lifecycle/index.ts';
+import { every, Service, within } from '../lifecycle/index.ts';
 import { Changes } from './changes.ts';
 import { doorOf } from './door.ts';
 import { EventStreams } from './event-stream.ts';
@@ -122,7 +121,10 @@ export class Gateway extends Service {
     await this.#parts.identity.open();
     await this.#changes.start();
     await this.#demand.start();
-    this.#loop = this.#goRounds();
+    this.#loop = every(roundMs, async () => this.#goRound(), {
+      signal: this.stopSignal,
+      failed: (error) => this.#parts.events.emit({ type: 'gateway.failed', step: 'round', problem: problemOf(error) }),
+    });
   }
 
   protected async onStop(): Promise<void> {
@@ -134,10 +136,7 @@ export class Gateway extends Service {
     const ended = Promise.all([this.#changes.stop(), this.#demand.stop()]).catch((error: unknown) =>
       this.#parts.events.emit({ type: 'demand.failed', problem: problemOf(error) }),
     );
-    const patience = new AbortController();
-    const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
-    await Promise.race([ended, tired]);
-    patience.abort();
+    await within(patienceMs, ended);
     await Promise.all([this.#readers.close(), this.#guests.close()]);
   }
 
@@ -167,12 +166,5 @@ export class Gateway extends Service {
     if (this.#underWay.has(name)) return;
     this.#underWay.add(name);
     void work().finally(() => this.#underWay.delete(name));
-  }
-
-  async #goRounds(): Promise<void> {
-    while (!this.stopSignal.aborted) {
-      await wait(roundMs, undefined, { signal: this.stopSignal }).catch(() => {});
-      if (!this.stopSignal.aborted) this.#goRound();
-    }
   }
 }

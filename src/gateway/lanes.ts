@@ -1,4 +1,3 @@
-import { setTimeout as wait } from 'node:timers/promises';
 import {
   failureOf,
   isTimeout,
@@ -7,6 +6,7 @@ import {
   type StatementLimits,
 } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
+import { pause } from '../lifecycle/index.ts';
 import { Holds } from './holds.ts';
 import { Turns, type TurnEnd } from './turns.ts';
 
@@ -71,7 +71,7 @@ export class Lanes {
 
   /** Settles when the time has passed, or when nothing is asked any more. */
   async wait(ms: number): Promise<void> {
-    await wait(ms, undefined, { signal: this.#stopping.signal }).catch(() => {});
+    await pause(ms, this.#stopping.signal);
   }
 
   /** Asks about a type, within its limits. */

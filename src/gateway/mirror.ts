@@ -1,8 +1,7 @@
-import { setTimeout as wait } from 'node:timers/promises';
 import { failureOf, isTimeout, type Failure } from '../database/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import { Service } from '../lifecycle/index.ts';
+import { pause, Service } from '../lifecycle/index.ts';
 import { Bucket } from './bucket.ts';
 import type { Change, Heard } from './bus.ts';
 import type { Feed } from './feed.ts';
@@ -227,7 +226,7 @@ export class Mirror extends Service {
     } else turns.end(shelf, isSlow ? 'slow' : 'done');
     this.#readOn();
     shelf.pauseMs = outcome === 'failed' ? Math.min(longestPauseMs, Math.max(shortestPauseMs, shelf.pauseMs * 2)) : 0;
-    if (outcome === 'failed') await wait(shelf.pauseMs, undefined, { signal: this.stopSignal }).catch(() => {});
+    if (outcome === 'failed') await pause(shelf.pauseMs, this.stopSignal);
     shelf.isBusy = false;
     if (shelf.size > 0) this.#want(shelf, shelf.cold.size > 0 ? 'first' : 'few');
   }

@@ -1,5 +1,6 @@
 import type { GatewaySettings, GatewayPair, GatewayUser } from '../config/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
+import { within } from '../lifecycle/index.ts';
 
 const patienceMs = 4_000;
 
@@ -20,12 +21,10 @@ export class Permission {
   async refusal(user: GatewayUser, pair: GatewayPair): Promise<PgfreshError | undefined> {
     if (!this.#authorize) return undefined;
     const words = `${pair.dataType} ${pair.key}`;
-    let timer: NodeJS.Timeout | undefined;
     try {
-      const late = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => reject(new Error(`authorize took longer than ${patienceMs / 1_000} s`)), patienceMs);
+      const allowed: unknown = await within(patienceMs, this.#authorize(user, pair), () => {
+        throw new Error(`authorize took longer than ${patienceMs / 1_000} s`);
       });
-      const allowed: unknown = await Promise.race([this.#authorize(user, pair), late]);
       if (allowed === true) return undefined;
       if (allowed === false) return new PgfreshError('PGF_LIVE_FORBIDDEN', { pair: words });
       return new PgfreshError('PGF_LIVE_UNDECIDED', {
@@ -34,8 +33,6 @@ export class Permission {
       });
     } catch (error) {
       return new PgfreshError('PGF_LIVE_UNDECIDED', { pair: words, problem: problemOf(error) }, { cause: error });
-    } finally {
-      clearTimeout(timer);
     }
   }
 }

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { GatewayPair } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
+import { within } from '../lifecycle/index.ts';
 import { admitted } from './entrance.ts';
 import type { Reception } from './reception.ts';
 import type { SessionParts } from './session.ts';
@@ -44,23 +45,18 @@ export class PlainReads {
 }
 
 /** Whether the pair is shown as it is wanted, now or within some time. Throws why it is not shown any more. */
-function until(viewing: Viewing, isWanted: () => boolean, patienceMs: number): Promise<boolean> {
-  if (viewing.shown && isWanted()) return Promise.resolve(true);
-  return new Promise((resolve, reject) => {
-    const settle = (end: () => void): void => {
-      clearTimeout(timer);
-      viewing.subscriptions.delete(subscription);
-      end();
-    };
-    const timer = setTimeout(() => settle(() => resolve(false)), patienceMs);
-    const viewer = {
-      offer: () => void (isWanted() && settle(() => resolve(true))),
-      lose: (_: Subscription, why: PgfreshError) => settle(() => reject(why)),
-      tellHeld: () => {},
-      counts: false,
-      tellViewers: () => {},
-    };
-    const subscription: Subscription = { viewing, viewer, version: '', digest: undefined, isNew: true };
-    viewing.subscriptions.add(subscription);
-  });
+async function until(viewing: Viewing, isWanted: () => boolean, patienceMs: number): Promise<boolean> {
+  if (viewing.shown && isWanted()) return true;
+  const { promise: shown, resolve, reject } = Promise.withResolvers<true>();
+  const viewer = {
+    offer: () => void (isWanted() && resolve(true)),
+    lose: (_: Subscription, why: PgfreshError) => reject(why),
+    tellHeld: () => {},
+    counts: false,
+    tellViewers: () => {},
+  };
+  const subscription: Subscription = { viewing, viewer, version: '', digest: undefined, isNew: true };
+  viewing.subscriptions.add(subscription);
+  const isInTime = within(patienceMs, shown, () => false);
+  return isInTime.finally(() => viewing.subscriptions.delete(subscription));
 }

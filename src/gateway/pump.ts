@@ -1,10 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { performance } from 'node:perf_hooks';
-import { setTimeout as wait } from 'node:timers/promises';
 import type { Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import { Service, Wake } from '../lifecycle/index.ts';
+import { every, Service, Wake, within } from '../lifecycle/index.ts';
 import type { Bus } from './bus.ts';
 import { asChanges, type MarkedChanges } from './marks.ts';
 import { PumpDuty } from './pump-duty.ts';
@@ -77,32 +76,30 @@ export class Pump extends Service {
   }
 
   protected async onStart(): Promise<void> {
-    this.#loop = this.#run();
+    this.#loop = every(askEveryMs, () => this.#look(), {
+      signal: this.stopSignal,
+      wake: this.#wake,
+      now: true,
+      failed: (error) => this.#failed(error),
+    });
   }
 
   protected async onStop(): Promise<void> {
-    this.#wake.wake();
     // A database that says nothing more must not keep the process from ending.
-    const patience = new AbortController();
-    const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
-    await Promise.race([this.#loop?.then(() => this.#release()), tired]);
-    patience.abort();
+    await within(patienceMs, this.#loop?.then(() => this.#release()));
   }
 
-  async #run(): Promise<void> {
-    while (!this.stopSignal.aborted) {
-      let isOnDuty = false;
-      if (this.#options.isWanted()) isOnDuty = await this.turn().catch((error: unknown) => this.#failed(error));
-      else await this.#release();
-      await this.#wake.wait(isOnDuty ? readEveryMs : askEveryMs);
-    }
+  /** Says after how long to look again. */
+  async #look(): Promise<number> {
+    if (this.#options.isWanted()) return (await this.turn()) ? readEveryMs : askEveryMs;
+    await this.#release();
+    return askEveryMs;
   }
 
   // What was read but perhaps not published is read again.
-  #failed(error: unknown): false {
+  #failed(error: unknown): void {
     this.#duty = undefined;
     this.#options.events.emit({ type: 'gateway.failed', step: 'pump', problem: problemOf(error) });
-    return false;
   }
 
   async #settle(duty: PumpDuty, answer: Unsettled): Promise<void> {

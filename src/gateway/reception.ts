@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { GatewaySettings } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
+import { within } from '../lifecycle/index.ts';
 import type { Identified } from './identity.ts';
 import { Session, type Outlet, type SessionParts } from './session.ts';
 import type { Account } from './tally.ts';
@@ -71,8 +72,7 @@ export class Reception {
     if (this.sessions.size === 0) return;
     const emptied = new Promise<void>((resolve) => (this.#emptied = resolve));
     for (const session of this.sessions) session.sendAway();
-    const timer = setTimeout(() => this.sessions.forEach((session) => session.client.outlet.cut()), patienceMs);
+    await within(patienceMs, emptied, () => this.sessions.forEach((session) => session.client.outlet.cut()));
     await emptied;
-    clearTimeout(timer);
   }
 }

@@ -1,5 +1,5 @@
 import type { WantedPair } from '#protocol';
-import { setTimeout as wait } from 'node:timers/promises';
+import { within } from '../lifecycle/index.ts';
 import type { NamedPair } from './viewing.ts';
 
 /** A pair that a client has asked for and that is not answered yet. */
@@ -25,8 +25,5 @@ export class Wish {
 
 /** Settles when all of them are settled, or when the time is over. */
 export async function settledWithin(wishes: readonly Wish[], ms: number): Promise<void> {
-  const patience = new AbortController();
-  const tired = wait(ms, undefined, { signal: patience.signal }).catch(() => {});
-  await Promise.race([Promise.all(wishes.map(({ settled }) => settled)), tired]);
-  patience.abort();
+  await within(ms, Promise.all(wishes.map(({ settled }) => settled)));
 }

@@ -6,7 +6,7 @@ import { Hono } from 'hono';
 import { isLoopback, type Settings } from '../config/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import { Service } from '../lifecycle/index.ts';
+import { Service, within } from '../lifecycle/index.ts';
 import type { Health, Metrics } from '../watch/index.ts';
 import { leadsTo, nothingAt, refuseUpgrade, type Door } from './door.ts';
 import { foreignHost, guard, hostCheck, hostName } from './guard.ts';
@@ -75,9 +75,7 @@ export class HttpServer extends Service {
     for (const door of this.#options.doors ?? []) await door.drain();
     // A request in flight gets a moment. A connection that is kept open gets none, nor one that has not asked for anything yet.
     const answered = new Promise<void>((resolve) => (this.#answered = resolve));
-    const timer = setTimeout(() => this.#answered?.(), farewellMs);
-    if (this.#open > 0) await answered;
-    clearTimeout(timer);
+    if (this.#open > 0) await within(farewellMs, answered);
     server.closeAllConnections();
     await closed;
   }

@@ -1,21 +1,25 @@
-import { setTimeout as wait } from 'node:timers/promises';
-
-/** Somebody waits for work, and somebody else says that there is some. A word that comes while nobody waits is not lost. */
+/** One part waits for work, and another says that there is some. A word that comes while no one waits is not lost. */
 export class Wake {
   #said = false;
-  #waiting: AbortController | undefined;
+  #end: (() => void) | undefined;
 
   wake(): void {
     this.#said = true;
-    this.#waiting?.abort();
+    this.#end?.();
   }
 
-  /** Settles when woken, or after so many milliseconds at the latest. */
-  async wait(ms: number): Promise<void> {
-    if (!this.#said) {
-      this.#waiting = new AbortController();
-      await wait(ms, undefined, { signal: this.#waiting.signal }).catch(() => {});
-      this.#waiting = undefined;
+  /** Settles when woken or when the signal is aborted, and after so many milliseconds at the latest. */
+  async wait(ms: number, signal?: AbortSignal): Promise<void> {
+    if (!this.#said && !signal?.aborted) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const timer = setTimeout(resolve, ms);
+      const end = (): void => resolve();
+      this.#end = end;
+      signal?.addEventListener('abort', end, { once: true });
+      await promise;
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', end);
+      this.#end = undefined;
     }
     this.#said = false;
   }

@@ -1,10 +1,20 @@
-import { setTimeout as wait } from 'node:timers/promises';
+const tooLate = Symbol('too late');
 
-/** What the work gives if it does so in time and does not fail; it is not waited for any longer. */
-export async function within<T>(ms: number, work: Promise<T> | undefined): Promise<T | undefined> {
-  const patience = new AbortController();
-  const tired = wait(ms, undefined, { signal: patience.signal }).catch(() => undefined);
-  const result = await Promise.race([work?.catch(() => undefined), tired]);
-  patience.abort();
-  return result;
+/**
+ * Waits at most so many milliseconds. Gives what the work gives, or fails as it fails; if that takes longer, gives or
+ * throws what `late` does. Work that is late goes on by itself.
+ */
+export async function within<T, Late = undefined>(
+  ms: number,
+  work: T | Promise<T>,
+  late: () => Late = () => undefined as Late,
+): Promise<T | Late> {
+  const over = Promise.withResolvers<typeof tooLate>();
+  const timer = setTimeout(() => over.resolve(tooLate), ms);
+  try {
+    const first = await Promise.race([work, over.promise]);
+    return first === tooLate ? late() : first;
+  } finally {
+    clearTimeout(timer);
+  }
 }

@@ -1,5 +1,5 @@
-import { setTimeout as rest } from 'node:timers/promises';
 import type { Queryable } from '../database/index.ts';
+import { pause } from '../lifecycle/index.ts';
 import { explainPair, type Explanation } from './explanation.ts';
 
 type Attempt = Explanation['outcomes'][number];
@@ -55,7 +55,7 @@ export async function askForRefresh(
     if (attempt || signal?.aborted || pair.reason === 'no_worker') return { ...asked, attempt: attempt ?? null, pair };
     if (pair.words !== told) onWaiting?.(pair.words);
     told = pair.words;
-    await rest(pollMs, undefined, signal && { signal }).catch(() => {});
+    await pause(pollMs, signal);
   }
 }
 

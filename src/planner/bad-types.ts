@@ -1,5 +1,5 @@
-import { setTimeout as wait } from 'node:timers/promises';
 import { problemOf } from '../errors/index.ts';
+import { pause } from '../lifecycle/index.ts';
 import { probeLimits, type Limits } from './limits.ts';
 import { callPlanner, isTimeout, type PlannerAnswer, type PlannerDatabase } from './planner-call.ts';
 
@@ -65,7 +65,7 @@ export async function probeTypes(
       if (await isWell(db, id, round % longProbeEvery === 0 ? limits.statementMs : probeLimits.statementMs))
         recovered();
     }
-    await wait(probeEveryMs, undefined, { signal }).catch(() => {});
+    await pause(probeEveryMs, signal);
   }
 }
 

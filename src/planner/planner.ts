@@ -1,9 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { performance } from 'node:perf_hooks';
-import { setTimeout as wait } from 'node:timers/promises';
 import { problemOf } from '../errors/index.ts';
 import type { Events, WarningCode } from '../events/index.ts';
-import { Service, Wake } from '../lifecycle/index.ts';
+import { every, pause, Service, Wake, within } from '../lifecycle/index.ts';
 import { askEachType, probeTypes } from './bad-types.ts';
 import { usualLimits, type Limits } from './limits.ts';
 import { addCounts, callPlanner, isTimeout, type PlannerAnswer, type PlannerDatabase } from './planner-call.ts';
@@ -56,7 +55,6 @@ export class Planner extends Service {
     super();
     this.#options = options;
     this.#limits = options.limits ?? usualLimits;
-    this.stopSignal.addEventListener('abort', () => this.#wake.wake());
   }
 
   /** Looks at what is due. */
@@ -90,10 +88,7 @@ export class Planner extends Service {
   protected async onStop(): Promise<void> {
     this.#forget?.();
     // A database that says nothing more must not keep the process from ending.
-    const patience = new AbortController();
-    const tired = wait(patienceMs, undefined, { signal: patience.signal }).catch(() => {});
-    await Promise.race([Promise.all([this.#loop, this.#probes]), tired]);
-    patience.abort();
+    await within(patienceMs, Promise.all([this.#loop, this.#probes]));
   }
 
   async #isOnDuty(): Promise<boolean> {
@@ -154,7 +149,7 @@ export class Planner extends Service {
     for (;;) {
       const answer = await this.#call('plan_due_pairs');
       if (answer.skipped !== 'locked' || this.stopSignal.aborted || performance.now() >= deadline) return answer;
-      await this.#pause(turn.lookMs);
+      await pause(turn.lookMs, this.stopSignal);
     }
   }
 
@@ -178,18 +173,17 @@ export class Planner extends Service {
   }
 
   async #tickUntilStopped(): Promise<void> {
-    while (!this.stopSignal.aborted) {
+    const { tickMs, events } = this.#options;
+    const failed = (error: unknown): void =>
+      events.emit({ type: 'planner.failed', kind: 'tick', problem: problemOf(error) });
+    const tick = async (): Promise<number> => {
       const since = performance.now();
       await this.tick();
-      // A data type that has recovered does not wait for the next second.
-      if (!this.stopSignal.aborted)
-        await this.#wake.wait(Math.max(0, this.#options.tickMs - (performance.now() - since)));
-    }
+      return tickMs - (performance.now() - since);
+    };
+    // A data type that has recovered wakes it, and does not wait for the next second.
+    await every(tickMs, tick, { signal: this.stopSignal, wake: this.#wake, now: true, failed });
     // Other processes take over at once, and not when the lease ends.
     await this.#options.db.query(`select pgfresh.release_duty('planner', $1::uuid)`, [this.#holder]).catch(() => {});
-  }
-
-  async #pause(ms: number): Promise<void> {
-    await wait(ms, undefined, { signal: this.stopSignal }).catch(() => {});
   }
 }

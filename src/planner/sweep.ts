@@ -1,6 +1,6 @@
 import { performance } from 'node:perf_hooks';
-import { setTimeout as wait } from 'node:timers/promises';
 import type { Events } from '../events/index.ts';
+import { pause } from '../lifecycle/index.ts';
 import { noteTimeout, pairsAlone } from './bad-types.ts';
 import { usualLimits, type Limits } from './limits.ts';
 import {
@@ -50,7 +50,7 @@ export function sweepJob({ db, events, limits = usualLimits, budgetMs = usualBud
       pairs = answer ? Math.min(most, pairs * 4) : pairsAlone;
       isDone = addCounts(counts, answer ?? (await sweepAlone(db, limits))).done === true;
       if (isDone || signal.aborted || performance.now() - since >= budgetMs) break;
-      await wait(betweenChunksMs, undefined, { signal }).catch(() => {});
+      await pause(betweenChunksMs, signal);
     }
     await db.query('select pgfresh.warn_of_unserved_types()');
     events.emit({ type: 'planner.ran', kind: 'sweep', ms: performance.now() - since, counts });

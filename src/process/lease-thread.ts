@@ -3,7 +3,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { Database } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { Events } from '../events/index.ts';
-import { failpoint } from '../lifecycle/index.ts';
+import { failpoint, within } from '../lifecycle/index.ts';
 import type { FromLease, LeaseData, ToLease } from './lease-messages.ts';
 import { Renewal } from './renewal.ts';
 
@@ -34,11 +34,12 @@ const lease = new Renewal(
 const patienceMs = 1_000;
 
 async function stop(): Promise<void> {
+  const ended = lease.stop().then(
+    () => database.close(),
+    () => database.close(),
+  );
   // Ends this thread only, and from inside, where nothing else is being run.
-  const tired = setTimeout(() => process.exit(), patienceMs);
-  await lease.stop().catch(() => {});
-  await database.close();
-  clearTimeout(tired);
+  await within(patienceMs, ended, () => process.exit());
   port.close();
 }
 

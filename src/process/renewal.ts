@@ -1,6 +1,6 @@
 import { performance } from 'node:perf_hooks';
 import type { Queryable } from '../database/index.ts';
-import { Service, Wake } from '../lifecycle/index.ts';
+import { every, Service, Wake } from '../lifecycle/index.ts';
 
 /** What a kind of process tells the database of its life. */
 export interface LeaseStatements {
@@ -43,7 +43,6 @@ export class Renewal extends Service {
     this.#db = db;
     this.#statements = statements;
     this.#options = options;
-    this.stopSignal.addEventListener('abort', () => this.#wake.wake(), { once: true });
   }
 
   get id(): number {
@@ -60,7 +59,6 @@ export class Renewal extends Service {
   lose(): void {
     clearTimeout(this.#deadline);
     this.#lost.abort();
-    this.#wake.wake();
   }
 
   /** Remembers a request until so many pieces of work were reported as ended. */
@@ -102,7 +100,13 @@ export class Renewal extends Service {
     const [row] = await this.#db.query<{ id: number }>(text, values);
     this.#id = row!.id;
     this.#trustFrom(from);
-    this.#renewing = this.#renewUntilStopped();
+    const { renewEveryMs = 2_500 } = this.#options;
+    this.#renewing = every(renewEveryMs, () => this.renew(), {
+      signal: AbortSignal.any([this.stopSignal, this.lost]),
+      wake: this.#wake,
+      // If none succeeds, the lease is lost at its deadline.
+      failed: () => {},
+    });
   }
 
   protected async onStop(): Promise<void> {
@@ -111,14 +115,6 @@ export class Renewal extends Service {
     // Of a lost one, what is being ended this moment is better ended than put back.
     if (this.#id === undefined || this.lost.aborted) return;
     await this.#db.query(this.#statements.retire, [this.#id]);
-  }
-
-  async #renewUntilStopped(): Promise<void> {
-    const { renewEveryMs = 2_500 } = this.#options;
-    while (!this.stopSignal.aborted && !this.lost.aborted) {
-      await this.#wake.wait(renewEveryMs);
-      if (!this.stopSignal.aborted && !this.lost.aborted) await this.renew();
-    }
   }
 
   /** The database has counted from then at the earliest. If it is silent, the end of the lease is seen here too. */

@@ -1,8 +1,7 @@
 import { performance } from 'node:perf_hooks';
-import { setTimeout as wait } from 'node:timers/promises';
 import { failureOf, type Database, type Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
-import { failpoint, halves } from '../lifecycle/index.ts';
+import { failpoint, halves, pause } from '../lifecycle/index.ts';
 import type { ClaimedJob, Queue } from '../queue/index.ts';
 import { countCalls } from '../sources/index.ts';
 import { afterFailure } from './commit-failure.ts';
@@ -354,5 +353,5 @@ function divided<T>(list: readonly T[], isFirst: (one: T) => boolean): [T[], T[]
 /** Waits before the next try. When stopping it does not wait, and leaves the jobs to the end of the lease. */
 async function pauseOrGiveUp(ms: number, signal: AbortSignal, error: unknown): Promise<void> {
   if (signal.aborted) throw error;
-  await wait(ms * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => {});
+  await pause(ms * (0.5 + Math.random() / 2), signal);
 }

@@ -10,7 +10,7 @@ import {
 import { PgfreshError } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { HttpServer } from '../http/index.ts';
-import { Service, stopAll } from '../lifecycle/index.ts';
+import { Service, stopAll, within } from '../lifecycle/index.ts';
 import { requireTypes, syncRegistry } from '../registry/index.ts';
 import { syncJobs } from '../schedule/index.ts';
 import { Health, Metrics, readOverview, recordWarnings, shared, warnOfMisspelt } from '../watch/index.ts';
@@ -72,21 +72,17 @@ export class Runtime extends Service {
   /** Stops. When the limit is over, which begins with the signal, what still runs is abandoned, and this rejects. */
   async stopInTime(begin: AbortSignal = AbortSignal.abort()): Promise<void> {
     const limitMs = this.#options.config.settings.drainTimeout + stopPatienceMs;
-    const { promise: over, reject } = Promise.withResolvers<never>();
-    const giveUp = (): void => {
-      this.abandon();
-      reject(new PgfreshError('PGF_STOP_TIMEOUT', { seconds: limitMs / 1000 }));
-    };
-    let timer: NodeJS.Timeout | undefined;
-    const start = (): void => void (timer = setTimeout(giveUp, limitMs));
-    if (begin.aborted) start();
-    else begin.addEventListener('abort', start, { once: true });
-    try {
-      await Promise.race([this.stop(), over]);
-    } finally {
-      begin.removeEventListener('abort', start);
-      clearTimeout(timer);
-    }
+    const stopped = this.stop();
+    const limited = (): Promise<void> =>
+      within(limitMs, stopped, () => {
+        this.abandon();
+        throw new PgfreshError('PGF_STOP_TIMEOUT', { seconds: limitMs / 1000 });
+      });
+    if (begin.aborted) return limited();
+    const begun = Promise.withResolvers<void>();
+    const onBegin = (): void => begun.resolve(limited());
+    begin.addEventListener('abort', onBegin, { once: true });
+    await Promise.race([stopped, begun.promise]).finally(() => begin.removeEventListener('abort', onBegin));
   }
 
   override abandon(): void {

@@ -1,6 +1,6 @@
-import { setTimeout as rest } from 'node:timers/promises';
 import { failureOf, storableJson, type Queryable } from '../database/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
+import { pause } from '../lifecycle/index.ts';
 import { showRun, type JobRun } from './job-history.ts';
 import { requireJob, showJob, type JobDetails } from './job-status.ts';
 
@@ -40,7 +40,7 @@ export async function endOfRun(db: Queryable, run: number, signal: AbortSignal):
     const found = await showRun(db, run);
     if (!found || found.completed_at !== null) return found;
     if (signal.aborted) return undefined;
-    await rest(pollMs, undefined, { signal }).catch(() => {});
+    await pause(pollMs, signal);
   }
 }
 

@@ -1,12 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { performance } from 'node:perf_hooks';
-import { setTimeout as wait } from 'node:timers/promises';
 import type { JobHandler } from '../config/index.ts';
 import { Database, failureOf, Listener, type Failure } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
-import { Service, Wake, within } from '../lifecycle/index.ts';
+import { Backoff, every, Service, Wake, within } from '../lifecycle/index.ts';
 import { Lease } from '../process/index.ts';
 import { ownHandlers, type BroughtWork } from './own-jobs.ts';
 import { Run, type RunEnd } from './run.ts';
@@ -55,7 +54,7 @@ const slotsAtOnce = 500;
 const keptMs = 1_000;
 const pollMs = { listening: 10_000, deaf: 1_000, contended: 20, contendedForLong: 1_000 };
 const patienceMs = 1_500;
-const longestPauseMs = 1_000;
+const backoffMs = { first: 50, longest: 1_000 };
 
 /**
  * The loop that finds slots whose time has come, decides about them, and runs what is to be run. What it has decided is
@@ -108,7 +107,6 @@ export class Scheduler extends Service {
       this.#listener = new Listener({ url: listenUrl, events, channel, onNotification, isOptional: true });
     }
     this.#lease = this.#newLease();
-    this.stopSignal.addEventListener('abort', () => this.#wake(), { once: true });
   }
 
   protected async onStart(): Promise<void> {
@@ -116,7 +114,20 @@ export class Scheduler extends Service {
     await this.#lease.start();
     this.#begin(this.#lease);
     await this.#listener?.start();
-    this.#scheduling = Promise.all(this.#lanes.map((lane) => this.#scheduleUntilStopped(lane)));
+    this.#scheduling = Promise.all(
+      this.#lanes.map((lane) =>
+        every(pollMs.deaf, () => this.#schedule(lane), {
+          signal: this.stopSignal,
+          wake: lane.work,
+          now: true,
+          backoff: new Backoff(backoffMs.first, backoffMs.longest),
+          failed: (error) => {
+            // The lease says so itself, and the next look begins another.
+            if (asPgfreshError(error).code !== 'PGF_LEASE_LOST') this.#failed('slots', error);
+          },
+        }),
+      ),
+    );
   }
 
   /** Finishes what is under way, or hands it over when the time is up. */
@@ -129,7 +140,8 @@ export class Scheduler extends Service {
     if (late.length > 0) await within(patienceMs, this.#idle());
     this.#giveUp.abort();
     const services = [this.#lease.stop(), this.#listener?.stop() ?? Promise.resolve()];
-    await within(patienceMs, Promise.all([...services, this.#guests.close(), this.#handlersDb.close()]));
+    const ended = Promise.all([...services, this.#guests.close(), this.#handlersDb.close()]);
+    await within(patienceMs, ended.catch(() => {}));
     const ms = this.stoppingForMs;
     const handedOver = late.length;
     this.#options.events.emit({ type: 'scheduler.drained', finished: held - handedOver, handedOver, ms });
@@ -186,22 +198,6 @@ export class Scheduler extends Service {
     this.#wake();
   }
 
-  async #scheduleUntilStopped(lane: Lane): Promise<void> {
-    let pause = 50;
-    while (!this.stopSignal.aborted) {
-      try {
-        const ms = await this.#schedule(lane);
-        pause = 50;
-        if (ms > 0) await lane.work.wait(ms);
-      } catch (error) {
-        if (this.stopSignal.aborted) return;
-        if (asPgfreshError(error).code !== 'PGF_LEASE_LOST') this.#failed('slots', error);
-        await lane.work.wait(pause);
-        pause = Math.min(pause * 2, longestPauseMs);
-      }
-    }
-  }
-
   /** Settles what is due, and says how long nothing will be. */
   async #schedule(lane: Lane): Promise<number> {
     const { store } = lane;
@@ -234,7 +230,7 @@ export class Scheduler extends Service {
 
   /** Settles when there is room for a run. */
   async #untilRoom(lane: Lane): Promise<void> {
-    while (roomOf(lane) <= 0 && !this.stopSignal.aborted) await lane.work.wait(this.#pollMs);
+    while (roomOf(lane) <= 0 && !this.stopSignal.aborted) await lane.work.wait(this.#pollMs, this.stopSignal);
   }
 
   /** Asks for runs and starts them. The request is named before it is sent: an answer that is on its way is not lost. */
@@ -297,7 +293,7 @@ export class Scheduler extends Service {
    */
   async #record({ store }: Lane, { taken, lease }: Run, { verdict, result }: RunEnd): Promise<boolean> {
     let { details } = result;
-    for (let pause = 50; ; pause = Math.min(pause * 2, longestPauseMs)) {
+    for (const backoff = new Backoff(backoffMs.first, backoffMs.longest); ; ) {
       try {
         return await store.end(taken, lease.id, verdict, { ...result, details });
       } catch (error) {
@@ -308,7 +304,7 @@ export class Scheduler extends Service {
           continue;
         }
         if (this.#giveUp.signal.aborted || lease.lost.aborted) return false;
-        await wait(pause, undefined, { signal: this.#giveUp.signal }).catch(() => {});
+        await backoff.pause(this.#giveUp.signal);
       }
     }
   }

@@ -59,7 +59,8 @@ export class Names {
       (records, place) => records.then((list) => void found.push(...list.map((one) => foundBy(one, place)))),
     );
     const all = Promise.allSettled(asking);
-    await within(this.#limitMs, Promise.any(asking));
+    const first = Promise.any(asking).catch(() => {});
+    await within(this.#limitMs, first);
     // One kind of address is enough; the other one has a moment to come too.
     const ends = await within(found.length > 0 ? otherKindMs : 0, all);
     if (found.length > 0)

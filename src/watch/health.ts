@@ -1,4 +1,5 @@
 import { problemOf } from '../errors/index.ts';
+import { within } from '../lifecycle/index.ts';
 
 /** Answers with a few words when all is well, and throws when it is not. */
 export type HealthCheck = () => Promise<string>;
@@ -7,6 +8,8 @@ export interface HealthReport {
   readonly ready: boolean;
   readonly checks: readonly { name: string; ok: boolean; detail: string }[];
 }
+
+const patienceMs = 2_000;
 
 /** Whether this process can do its work now. */
 export class Health {
@@ -24,14 +27,11 @@ export class Health {
 
 async function judge(name: string, check: HealthCheck): Promise<HealthReport['checks'][number]> {
   try {
-    return { name, ok: true, detail: await within(2_000, check()) };
+    const detail = await within(patienceMs, check(), () => {
+      throw new Error(`no answer within ${patienceMs} ms`);
+    });
+    return { name, ok: true, detail };
   } catch (error) {
     return { name, ok: false, detail: problemOf(error) };
   }
-}
-
-async function within<T>(ms: number, work: Promise<T>): Promise<T> {
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(new Error(`no answer within ${ms} ms`)), ms);
-  return Promise.race([work, late.promise]).finally(() => clearTimeout(timer));
 }

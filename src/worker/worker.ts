@@ -1,12 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { performance } from 'node:perf_hooks';
-import { setTimeout as wait } from 'node:timers/promises';
 import type { DataType } from '../config/index.ts';
 import { Listener, type Database } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
-import { failpoint, Service, Wake, within } from '../lifecycle/index.ts';
+import { Backoff, every, failpoint, Service, Wake, within } from '../lifecycle/index.ts';
 import { Lease } from '../process/index.ts';
 import { Queue, workerLease, type ClaimedJob, type WorkerAnswer } from '../queue/index.ts';
 import {
@@ -53,7 +52,8 @@ const pollMs = { soon: 200, idle: 500 };
 const catalogEveryMs = 5_000;
 const recoverEveryMs = 1_000;
 const evictEveryMs = 60_000;
-const longestPauseMs = 1_000;
+/** So that many workers do not read and recover at the same moment. */
+const jitter = 0.1;
 const patienceMs = 1_500;
 /** For ends that are late: longer than a commit waits for a lock, because calls that are not booked by then never are. */
 const lateMs = 4_000;
@@ -117,7 +117,6 @@ export class Worker extends Service {
       this.#listener = new Listener({ url: listenUrl, events, channel, onNotification, isOptional: true });
     }
     this.#lease = this.#newLease();
-    this.stopSignal.addEventListener('abort', () => this.#work.wake(), { once: true });
   }
 
   protected async onStart(): Promise<void> {
@@ -131,10 +130,15 @@ export class Worker extends Service {
     const name = this.#workerName;
     this.#options.events.emit({ type: 'worker.started', worker: this.#lease.id, name, types });
     this.#loops = Promise.all([
-      this.#claimUntilStopped(),
-      this.#every(catalogEveryMs, 'catalog', () => this.#renewCatalog()),
-      this.#every(recoverEveryMs, 'recovery', () => this.#recover()),
-      this.#evict().then(() => this.#every(evictEveryMs, 'eviction', () => this.#evict())),
+      every(pollMs.idle, () => this.#claimFree(), {
+        ...this.#loop('claim'),
+        wake: this.#work,
+        now: true,
+        backoff: new Backoff(50, 1_000),
+      }),
+      every(catalogEveryMs, () => this.#renewCatalog(), { ...this.#loop('catalog'), jitter }),
+      every(recoverEveryMs, () => this.#recover(), { ...this.#loop('recovery'), jitter }),
+      every(evictEveryMs, () => this.#evict(), { ...this.#loop('eviction'), jitter, now: true }),
     ]);
   }
 
@@ -150,34 +154,26 @@ export class Worker extends Service {
     if (late > 0) await within(lateMs, this.#idle());
     await failpoint('worker.before-retire');
     // What could not be put back by its end is put back by the end of the lease.
-    await within(patienceMs, Promise.all([this.#lease.stop(), this.#listener?.stop()]));
+    const ended = Promise.all([this.#lease.stop(), this.#listener?.stop()]);
+    await within(patienceMs, ended.catch(() => {}));
     await this.#clients.close();
     const ms = this.stoppingForMs;
     this.#options.events.emit({ type: 'worker.drained', finished: held - late, putBack: late, ms });
   }
 
-  async #claimUntilStopped(): Promise<void> {
-    let pause = 50;
-    while (!this.stopSignal.aborted) {
-      try {
-        const free = this.#free();
-        if (free === 0) {
-          this.#isFull = true;
-          await this.#work.wait(pollMs.idle);
-          this.#isFull = false;
-          continue;
-        }
-        const claimed = await this.#claim(free);
-        pause = 50;
-        // Whoever got less than he asked for is woken when there is more. What waits for its time wakes nobody.
-        if (claimed < free) await this.#work.wait(claimed > 0 ? pollMs.soon : pollMs.idle);
-      } catch (error) {
-        if (this.stopSignal.aborted) return;
-        this.#failed('claim', error);
-        await wait(pause, undefined, { signal: this.stopSignal }).catch(() => {});
-        pause = Math.min(pause * 2, longestPauseMs);
-      }
-    }
+  #loop(step: EventOf<'worker.failed'>['step']): { signal: AbortSignal; failed: (error: unknown) => void } {
+    return { signal: this.stopSignal, failed: (error) => this.#failed(step, error) };
+  }
+
+  /** Claims as many as there is room for, and says when to claim again. */
+  async #claimFree(): Promise<number> {
+    const free = this.#free();
+    this.#isFull = free === 0;
+    if (this.#isFull) return pollMs.idle;
+    const claimed = await this.#claim(free);
+    if (claimed === free) return 0;
+    // Who got less than it asked for is woken when there is more. What waits for its time wakes no one.
+    return claimed > 0 ? pollMs.soon : pollMs.idle;
   }
 
   /**
@@ -430,13 +426,6 @@ export class Worker extends Service {
 
   #now(): Date {
     return new Date(this.#catalog!.now.getTime() + performance.now() - this.#readAt);
-  }
-
-  async #every(periodMs: number, step: EventOf<'worker.failed'>['step'], work: () => Promise<void>): Promise<void> {
-    while (!this.stopSignal.aborted) {
-      await wait(periodMs * (0.9 + Math.random() / 5), undefined, { signal: this.stopSignal }).catch(() => {});
-      if (!this.stopSignal.aborted) await work().catch((error: unknown) => this.#failed(step, error));
-    }
   }
 
   #failed(step: EventOf<'worker.failed'>['step'], error: unknown): void {

@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { resolve } from 'node:path';
-import { setTimeout as rest } from 'node:timers/promises';
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { duration } from '../../config/index.ts';
 import { runningEmbedded, type Queryable } from '../../database/index.ts';
 import { problemOf } from '../../errors/index.ts';
+import { pause } from '../../lifecycle/index.ts';
 import { readOverview } from '../../watch/index.ts';
 import { contextOf, lookAtDatabase, withDatabase, type CommandContext } from '../context.ts';
 import { overviewText } from '../overview-screen.ts';
@@ -33,7 +33,6 @@ async function showLive(context: CommandContext, intervalMs: number): Promise<vo
   const { databaseUrl, dataDir } = config.settings;
   const stop = new AbortController();
   const end = (): void => stop.abort();
-  const pause = (): Promise<void> => rest(intervalMs, undefined, { signal: stop.signal }).catch(() => {});
   const screen = new Redraw(process.stdout);
   let shown = false;
   const show = async (database: Queryable): Promise<void> => {
@@ -42,7 +41,7 @@ async function showLive(context: CommandContext, intervalMs: number): Promise<vo
       const overview = await Promise.race([readOverview(database), asked]);
       if (overview) screen.draw(overviewText(overview));
       shown = true;
-      await pause();
+      await pause(intervalMs, stop.signal);
     }
   };
   process.on('SIGINT', end).on('SIGTERM', end).on('SIGHUP', end);
@@ -62,7 +61,7 @@ async function showLive(context: CommandContext, intervalMs: number): Promise<vo
         if (!shown && databaseUrl !== undefined) throw error;
         screen.draw(`The database cannot be read, and is tried again: ${problemOf(error)}`);
       }
-      await pause();
+      await pause(intervalMs, stop.signal);
     }
   } finally {
     process.off('SIGINT', end).off('SIGTERM', end).off('SIGHUP', end);

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { pause } from '../../lifecycle/index.ts';
 import { ignoreMissing } from './folder.ts';
 import { maySignal, type RunningProcess, runningProcesses, sendSignal } from './processes.ts';
 
@@ -29,7 +29,7 @@ export async function endLeftovers(cluster: string, patience = 20_000): Promise<
       if (!signalled.has(pid)) sendSignal(pid, postmaster === undefined ? 'SIGQUIT' : 'SIGINT');
       signalled.add(pid);
     }
-    await sleep(20);
+    await pause(20);
   }
   await disownPid(cluster);
 }

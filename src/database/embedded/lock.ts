@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants, type FileHandle, open } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { PgfreshError } from '../../errors/index.ts';
+import { pause } from '../../lifecycle/index.ts';
 import { type DataFolder, ignoreMissing, unwritable } from './folder.ts';
 import { bornAt } from './processes.ts';
 
@@ -30,7 +30,7 @@ export class FolderLock {
   }
 
   static async take(folder: DataFolder): Promise<FolderLock> {
-    for (const deadline = performance.now() + patience; ; await sleep(50)) {
+    for (const deadline = performance.now() + patience; ; await pause(50)) {
       const result = await tryLock(folder.state, constants.O_RDWR | constants.O_CREAT).catch((error: unknown) => {
         throw unwritable(folder, error);
       });

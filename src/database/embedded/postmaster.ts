@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { within } from '../../lifecycle/index.ts';
 import { spawnOptions } from './account.ts';
 import { type DataFolder, openLog, rotateLog } from './folder.ts';
 import { clusterName } from './leftovers.ts';
@@ -67,7 +67,7 @@ export class Postmaster {
       signal.throwIfAborted();
       const lines = (await readFile(join(this.#cluster, 'postmaster.pid'), 'utf8').catch(() => '')).split('\n');
       if (Number(lines[0]) === this.pid && lines[7]?.trim() === 'ready') return true;
-      await Promise.race([this.ended, sleep(20)]);
+      await within(20, this.ended);
     }
     return false;
   }
@@ -87,9 +87,7 @@ export class Postmaster {
     for (const [signal, milliseconds] of steps) {
       if (this.#hasEnded) return;
       this.#child.kill(signal);
-      const timer = new AbortController();
-      await Promise.race([this.ended, sleep(milliseconds, undefined, timer).catch(() => {})]);
-      timer.abort();
+      await within(milliseconds, this.ended);
     }
   }
 }

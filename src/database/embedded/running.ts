@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { pause } from '../../lifecycle/index.ts';
 import { dataFolder } from './folder.ts';
 import { folderHolder } from './lock.ts';
 import { loginUrl } from './login.ts';
@@ -10,7 +10,7 @@ import { loginUrl } from './login.ts';
  */
 export async function runningEmbedded(dataDir: string, patience = 5_000): Promise<string | undefined> {
   const folder = dataFolder(dataDir);
-  for (const deadline = performance.now() + patience; performance.now() < deadline; await sleep(50)) {
+  for (const deadline = performance.now() + patience; performance.now() < deadline; await pause(50)) {
     const holder = await folderHolder(folder);
     if (holder === undefined) return undefined;
     if (holder === 'unknown' || holder.port === undefined) continue;

@@ -1,7 +1,6 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { PgfreshError, problemOf } from '../../errors/index.ts';
 import type { Events } from '../../events/index.ts';
-import { failpoint, Service } from '../../lifecycle/index.ts';
+import { failpoint, pause, Service } from '../../lifecycle/index.ts';
 import { makeDataDir } from '../data-dir.ts';
 import { requireBinaries } from './binaries.ts';
 import { syncCluster } from './cluster.ts';
@@ -151,7 +150,8 @@ export class EmbeddedServer extends Service {
     while (!this.stopSignal.aborted) {
       events.emit({ type: 'database.server_died', problem });
       try {
-        await sleep(restartDelay(this.#restarts, performance.now()), undefined, { signal: this.stopSignal });
+        await pause(restartDelay(this.#restarts, performance.now()), this.stopSignal);
+        if (this.stopSignal.aborted) return;
         this.#restarts.push(performance.now());
         events.emit({ type: 'database.starting', folder: this.#folder.root, fresh: false });
         await clearWay(this.#folder, this.#started.cluster);
