@@ -48,7 +48,8 @@ export class Listener extends Service {
     const first = this.#connect();
     if (!this.#options.isOptional) await first;
     this.#loop = this.#stayConnected(first);
-    await within(patienceMs, first.catch(() => {}));
+    const tried = first.catch(() => {});
+    await within(patienceMs, tried);
   }
 
   protected async onStop(): Promise<void> {

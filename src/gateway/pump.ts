@@ -86,7 +86,8 @@ export class Pump extends Service {
 
   protected async onStop(): Promise<void> {
     // A database that says nothing more must not keep the process from ending.
-    await within(patienceMs, this.#loop?.then(() => this.#release()));
+    const ended = this.#loop?.then(() => this.#release());
+    await within(patienceMs, ended);
   }
 
   /** Says after how long to look again. */

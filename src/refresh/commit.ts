@@ -144,7 +144,7 @@ export class Commits {
     let repeated = 0;
     // What each try has found, for the case that it was committed and nobody said so.
     const found = new Map<number, SuccessName>();
-    for (let pause = 20; ; pause = Math.min(pause * 2, longestPauseMs)) {
+    for (let pauseMs = 20; ; pauseMs = Math.min(pauseMs * 2, longestPauseMs)) {
       let once: Once;
       try {
         once = await this.#commitOnce(run, good, found);
@@ -153,7 +153,7 @@ export class Commits {
         const next = afterFailure(error, good.length, repeated);
         if (next.step === 'again') {
           if (next.counted) repeated++;
-          await pauseOrGiveUp(pause, run.signal, error);
+          await pauseOrGiveUp(pauseMs, run.signal, error);
           continue;
         }
         if (next.step === 'refuse') {
@@ -268,7 +268,7 @@ export class Commits {
   async #turnBackAlike(run: Run, bad: readonly Bad[]): Promise<void> {
     if (bad.length === 0) return;
     const since = performance.now();
-    for (let pause = 20, repeated = 0; ; pause = Math.min(pause * 2, longestPauseMs)) {
+    for (let pauseMs = 20, repeated = 0; ; pauseMs = Math.min(pauseMs * 2, longestPauseMs)) {
       try {
         await failpoint('turn-back.before-begin');
         const { lockTimeoutMs: lock } = run;
@@ -283,7 +283,7 @@ export class Commits {
         const next = afterFailure(error, bad.length, repeated);
         if (next.step === 'again') {
           if (next.counted) repeated++;
-          await pauseOrGiveUp(pause, run.signal, error);
+          await pauseOrGiveUp(pauseMs, run.signal, error);
           continue;
         }
         if (next.step === 'wait') return keepAll(run, bad, error);

@@ -140,8 +140,8 @@ export class Scheduler extends Service {
     if (late.length > 0) await within(patienceMs, this.#idle());
     this.#giveUp.abort();
     const services = [this.#lease.stop(), this.#listener?.stop() ?? Promise.resolve()];
-    const ended = Promise.all([...services, this.#guests.close(), this.#handlersDb.close()]);
-    await within(patienceMs, ended.catch(() => {}));
+    const ended = Promise.all([...services, this.#guests.close(), this.#handlersDb.close()]).catch(() => {});
+    await within(patienceMs, ended);
     const ms = this.stoppingForMs;
     const handedOver = late.length;
     this.#options.events.emit({ type: 'scheduler.drained', finished: held - handedOver, handedOver, ms });
@@ -293,7 +293,7 @@ export class Scheduler extends Service {
    */
   async #record({ store }: Lane, { taken, lease }: Run, { verdict, result }: RunEnd): Promise<boolean> {
     let { details } = result;
-    for (const backoff = new Backoff(backoffMs.first, backoffMs.longest); ; ) {
+    for (const backoff = new Backoff(backoffMs.first, backoffMs.longest); ;) {
       try {
         return await store.end(taken, lease.id, verdict, { ...result, details });
       } catch (error) {

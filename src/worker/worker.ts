@@ -154,8 +154,8 @@ export class Worker extends Service {
     if (late > 0) await within(lateMs, this.#idle());
     await failpoint('worker.before-retire');
     // What could not be put back by its end is put back by the end of the lease.
-    const ended = Promise.all([this.#lease.stop(), this.#listener?.stop()]);
-    await within(patienceMs, ended.catch(() => {}));
+    const ended = Promise.all([this.#lease.stop(), this.#listener?.stop()]).catch(() => {});
+    await within(patienceMs, ended);
     await this.#clients.close();
     const ms = this.stoppingForMs;
     this.#options.events.emit({ type: 'worker.drained', finished: held - late, putBack: late, ms });
