@@ -31,10 +31,14 @@ export class EventClient {
     return response.status;
   }
 
-  /** The next message, which must be of this type. */
+  /** The next message, which must be of this type. That an answer takes longer may be said before it. */
   async next(type: string): Promise<Said> {
-    while (this.#said.length === 0) await this.#changed.promise;
-    const said = this.#said.shift()!;
+    const next = async (): Promise<Said> => {
+      while (this.#said.length === 0) await this.#changed.promise;
+      return this.#said.shift()!;
+    };
+    let said = await next();
+    while (type === 'answer' && said.type === 'waiting') said = await next();
     if (said.type !== type) throw new Error(`expected ${type}, got ${JSON.stringify(said)}`);
     return said;
   }

@@ -226,7 +226,7 @@ describe('nothing is missed', () => {
     expect(await settled()).toBe(false);
     await session.query('commit');
     await viewer.until(sees(1));
-    while (!(await settled()));
+    await expect.poll(settled, { timeout: 25_000 }).toBe(true);
     await gateway.stop();
   });
 

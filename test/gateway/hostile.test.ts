@@ -15,9 +15,11 @@ beforeEach(async () => {
 
 /** Nothing was left behind, and everybody else is served. */
 async function expectUnharmed(): Promise<void> {
-  const since = performance.now();
+  // By what it costs, not by the clock: others may use the machine.
+  const before = process.cpuUsage();
   expect((await fetch(`${running.http.url}/livez`)).status).toBe(200);
-  expect(performance.now() - since).toBeLessThan(250);
+  const { user, system } = process.cpuUsage(before);
+  expect((user + system) / 1_000).toBeLessThan(250);
   expect(await scene.queued()).toEqual([]);
   expect(await scene.value('(select count(*) from pgfresh.pairs)')).toBe(0);
 }
@@ -261,6 +263,7 @@ describe('a flood of made-up pairs', () => {
     const client = await gateway.greet('ada');
     const letters = (n: number): string => String(n).replace(/\d/g, (digit) => 'ABCDEFGHIJ'.charAt(Number(digit)));
     const results = new Map<string, number>();
+    const since = performance.now();
     for (let round = 0; round < 40; round++) {
       const pairs = Array.from({ length: 500 }, (_, n) =>
         n % 2 === 0 ? ['quote', `no key ${round} ${n}`] : ['quote', letters(round * 500 + n)],
@@ -268,11 +271,13 @@ describe('a flood of made-up pairs', () => {
       for (const result of await client.want(pairs)) results.set(result, (results.get(result) ?? 0) + 1);
       while (!(await client.isQuiet()));
     }
+    // Five at once, and then one every twelve seconds.
+    const most = 5 + Math.ceil((performance.now() - since) / 12_000);
     expect(results.get('PGF_KEY_UNKNOWN')).toBe(10_000);
-    expect(results.get('accepted')).toBeLessThanOrEqual(6);
-    expect(results.get('PGF_LIVE_TOO_MANY_NEW_PAIRS')).toBeGreaterThanOrEqual(9_994);
-    expect((await scene.queued()).length).toBeLessThanOrEqual(6);
-    expect(await scene.value('(select count(*) from pgfresh.pairs)')).toBeLessThanOrEqual(6);
+    expect(results.get('accepted')).toBeLessThanOrEqual(most);
+    expect(results.get('PGF_LIVE_TOO_MANY_NEW_PAIRS')).toBeGreaterThanOrEqual(10_000 - most);
+    expect((await scene.queued()).length).toBeLessThanOrEqual(most);
+    expect(await scene.value('(select count(*) from pgfresh.pairs)')).toBeLessThanOrEqual(most);
     // Somebody else is served all the same.
     const other = await gateway.greet('ben');
     expect(await other.want([['quote', 'GOOD']])).toEqual(['accepted']);

@@ -22,6 +22,20 @@ async function want(running: RunningGateway, user: string, pairs: readonly strin
   return client;
 }
 
+/**
+ * The answer about a pair that need not wait, and that the other one does. On a busy machine it is said of both that they
+ * wait, and the answer comes after that.
+ */
+async function nextBoth(client: LiveClient, prompt: readonly string[]): Promise<Said[]> {
+  const isOfPrompt = ({ pair }: Said): boolean => JSON.stringify(pair) === JSON.stringify(prompt);
+  const heard: Said[] = [];
+  while (heard.length < 2) {
+    const said = await client.next();
+    if (said.type !== 'waiting' || !isOfPrompt(said)) heard.push(said);
+  }
+  return heard.toSorted((one, two) => (one.type < two.type ? -1 : 1));
+}
+
 const waitsFor = (pair: readonly string[]) => ({
   type: 'waiting',
   pair,
@@ -71,8 +85,7 @@ describe('sound 14: a data type that does not answer', () => {
       ['quote', 'PAGE'],
     ]);
     const answer = { type: 'answer', pairs: [{ pair: ['quote', 'PAGE'], result: 'accepted' }] };
-    const [one, two] = [await page.next(), await page.next()];
-    expect([one, two]).toEqual([answer, waitsFor(['listed', 'B'])]);
+    expect(await nextBoth(page, ['quote', 'PAGE'])).toEqual([answer, waitsFor(['listed', 'B'])]);
     expect(await page.nextAbout('quote', ['snapshot'])).toMatchObject({ state: 'missing' });
     expect(await page.isQuiet()).toBe(true);
     await release();
@@ -86,17 +99,19 @@ describe('sound 14: a data type that does not answer', () => {
     const client = await want(running, 'dropper', [['listed', 'A']]);
     await client.next('waiting');
     client.say({ type: 'drop', pairs: [['listed', 'A']] });
+    expect(await client.isQuiet()).toBe(true);
     const other = await want(running, 'other', [['listed', 'A']]);
     await other.next('waiting');
     await release();
     await other.next('answer');
     expect(await client.isQuiet()).toBe(true);
-    expect(await scene.demand()).toEqual([]);
+    // Of the two users only the one who still wants it.
+    await expect.poll(() => scene.demand()).toEqual(['listed A 1']);
   });
 
   it('is shown as it was last seen, with a reason, and never as fresh when its time has passed', async () => {
     const running = await scene.gateway();
-    await scene.db.query(`insert into locked values ('S', 1, now() - interval '58 seconds')`);
+    await scene.db.query(`insert into locked values ('S', 1, now() - interval '54 seconds')`);
     const before = await want(running, 'before', [['locked', 'S']]);
     expect(await before.nextAbout('locked', ['snapshot'])).toMatchObject({ state: 'fresh', reason: null });
     const release = await harm.lock('locked');
@@ -157,10 +172,13 @@ describe('sound 14: statements about data types', () => {
   };
 
   it('of one type leave room for others, however many they are', async () => {
-    const { ask, ended } = open(5_000);
-    const slow = Array.from({ length: 6 }, () => ask('slow', 'select pg_sleep(0.5)'));
-    await Promise.all([...slow, ask('quick', 'select 1')]);
-    expect(ended[0]).toBe('quick');
+    const { ask, ended } = open(20_000);
+    const release = await harm.hang('gate');
+    const slow = Array.from({ length: 6 }, () => ask('slow', `select hanging_gate('', '')`));
+    await ask('quick', 'select 1');
+    expect(ended).toEqual(['quick']);
+    await release();
+    await Promise.all(slow);
   });
 
   it('that are probes leave room for others, of however many types they are', async () => {
@@ -170,7 +188,8 @@ describe('sound 14: statements about data types', () => {
     for (let time = 0; time < 2; time++) await Promise.all(round());
     ended.length = 0;
     await Promise.all([...round(), ask('quick', 'select 1')]);
-    expect(ended[0]).toBe('quick');
+    // Behind them it would be the last one; two probe at once.
+    expect(ended.indexOf('quick')).toBeLessThan(types.length / 2);
   });
 });
 
@@ -182,12 +201,16 @@ it('sound 14: authorize that hangs for one data type keeps nobody waiting who wa
     ['locked', 'A'],
     ['quote', 'SEEN'],
   ]);
-  expect(await page.next('answer')).toMatchObject({ pairs: [{ pair: ['quote', 'SEEN'], result: 'accepted' }] });
-  expect(await page.next('waiting')).toEqual(waitsFor(['locked', 'A']));
+  expect(await nextBoth(page, ['quote', 'SEEN'])).toMatchObject([
+    { pairs: [{ pair: ['quote', 'SEEN'], result: 'accepted' }] },
+    waitsFor(['locked', 'A']),
+  ]);
   expect(await page.nextAbout('quote', ['snapshot'])).toMatchObject({ state: 'missing' });
   page.say({ type: 'add', pairs: [['quote', 'LATER']] });
   expect(await page.nextAbout('quote', ['snapshot'])).toMatchObject({ pair: ['quote', 'LATER'] });
-  expect(await page.next('answer')).toMatchObject({ pairs: [{ pair: ['locked', 'A'], code: 'PGF_LIVE_UNDECIDED' }] });
+  let said = await page.next();
+  while (said.type !== 'answer') said = await page.next();
+  expect(said).toMatchObject({ pairs: [{ pair: ['locked', 'A'], code: 'PGF_LIVE_UNDECIDED' }] });
 });
 
 it('sound 14: a locked table with row security keeps nobody waiting who reads another one', async () => {

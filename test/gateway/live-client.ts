@@ -64,11 +64,7 @@ export class LiveClient {
 
   /** The next message, which must be of this type if one is named. */
   async next(type?: string): Promise<Said> {
-    while (this.#said.length === 0) {
-      if (this.#isClosed) throw new Error(`closed while ${type ?? 'a message'} was expected`);
-      await this.#changed.promise;
-    }
-    const said = this.#said.shift()!;
+    const said = await this.#take(() => true, type);
     if (type !== undefined && said.type !== type) throw new Error(`expected ${type}, got ${JSON.stringify(said)}`);
     return said;
   }
@@ -88,9 +84,18 @@ export class LiveClient {
 
   /** Asks for pairs, and says what came of each: `accepted`, or the code. */
   async want(pairs: readonly (readonly string[])[], type = 'want'): Promise<string[]> {
+    const open = new Map(pairs.map(([dataType, key]) => [JSON.stringify([dataType, key]), '']));
     this.say({ type, pairs });
-    const { pairs: answers } = (await this.next('answer')) as unknown as { pairs: { result: string; code?: string }[] };
-    return answers.map(({ result, code }) => code ?? result);
+    // A pair of which nothing is known within a moment waits, and has an answer of its own.
+    const isExpected = (said: Said): boolean =>
+      ['answer', 'error'].includes(said.type) || (said.type === 'waiting' && open.get(JSON.stringify(said['pair'])) === '');
+    while ([...open.values()].includes('')) {
+      const said = await this.#take(isExpected, 'an answer');
+      if (said.type === 'error') throw new Error(`expected an answer, got ${JSON.stringify(said)}`);
+      const answers = (said['pairs'] ?? []) as readonly { pair: string[]; result: string; code?: string }[];
+      for (const { pair, result, code } of answers) open.set(JSON.stringify(pair), code ?? result);
+    }
+    return [...open.values()];
   }
 
   /** Whether nothing more was said before the server answered this. */
@@ -102,6 +107,16 @@ export class LiveClient {
   async close(): Promise<void> {
     this.webSocket.close();
     await this.closed;
+  }
+
+  /** The first message for which this holds; the others are kept. */
+  async #take(isWanted: (said: Said) => boolean, type = 'a message'): Promise<Said> {
+    for (;;) {
+      const place = this.#said.findIndex(isWanted);
+      if (place >= 0) return this.#said.splice(place, 1)[0]!;
+      if (this.#isClosed) throw new Error(`closed while ${type} was expected`);
+      await this.#changed.promise;
+    }
   }
 
   #tell(): void {

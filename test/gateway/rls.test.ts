@@ -42,8 +42,8 @@ beforeEach(async () => {
   running = await start();
 });
 
-const start = (gateway: GatewayDefinition = {}) =>
-  scene.gateway({ rls: { role: member, roleClaim: 'role', timeout: '300ms' }, ...gateway });
+const start = (gateway: GatewayDefinition = {}, timeout: '1s' | '10s' = '10s') =>
+  scene.gateway({ rls: { role: member, roleClaim: 'role', timeout }, ...gateway });
 
 const as = async (user: string, claims: object = {}) => ({
   authorization: `Bearer ${await tokenOf(user, { claims })}`,
@@ -169,7 +169,7 @@ describe('a pair with row security', () => {
 });
 
 describe('what a viewer may see', () => {
-  it('ends with the policy, the right or the row by which he might, without any change of the pair', async () => {
+  it('ends with the policy, the right or the row by which he might, without any change of the pair', { timeout: 60_000 }, async () => {
     await scene.db.query('create table if not exists friend (name text); truncate friend');
     await scene.db.query(`grant select on friend to ${member}; insert into friend values ('ada')`);
     await addType('altered', 'true');
@@ -179,8 +179,9 @@ describe('what a viewer may see', () => {
     for (const [type] of pairs) await give('A', 'ada', 1, type);
     // Before the gateway that is looked at, so that nothing else makes that one read them again.
     const early = await look('ada', pairs);
+    // It waits for everybody who writes on this server, in other databases too.
     await expect
-      .poll(() => scene.value(`(select bool_and(settled) from pgfresh.watched_type)`), { timeout: 5_000 })
+      .poll(() => scene.value('(select bool_and(settled) from pgfresh.watched_type)'), { timeout: 25_000 })
       .toBe(true);
     for (const [type] of pairs) await give('A', 'ada', 2, type);
     for (let told = 0; told < pairs.length;) if ((await rows(early))[0] === 2) told += 1;
@@ -393,8 +394,11 @@ describe('what policies call', () => {
     await addType('sleeping', `pg_sleep(20) is not null`);
     await give('A', 'x', 1, 'sleeping');
     await give('A', 'ada', 1);
-    const sleepers = await Promise.all(Array.from({ length: 8 }, (_, n) => look(`user ${n}`, [['sleeping', 'A']])));
-    const ada = await look('ada', [['holding', 'A']]);
+    const short = await start({}, '1s');
+    const sleepers = await Promise.all(
+      Array.from({ length: 8 }, (_, n) => look(`user ${n}`, [['sleeping', 'A']], {}, short)),
+    );
+    const ada = await look('ada', [['holding', 'A']], {}, short);
     expect(amounts(await ada.next('snapshot'))).toEqual([1]);
     await give('A', 'ada', 2);
     expect(await rows(ada)).toEqual([2]);

@@ -1,4 +1,5 @@
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { Said } from './live-client.ts';
 import { LiveScene, type RunningGateway } from './live-scene.ts';
 
 let scene: LiveScene;
@@ -60,7 +61,8 @@ describe('a client', () => {
     expect(await client.isQuiet()).toBe(true);
     // Dropped and wanted again, it begins anew.
     expect(await client.want([['quote', 'AAPL']], 'add')).toEqual(['accepted']);
-    for (let price = 0; price !== 9;) price = ((await client.next())['rows'] as { price: number }[])[0]?.price ?? 0;
+    for (let price = 0; price !== 9;)
+      price = ((await client.next())['rows'] as { price: number }[] | undefined)?.[0]?.price ?? 0;
   });
 
   it('sound 4: asks for a pair that it has in another writing, and may refresh and drop it by that', async () => {
@@ -69,7 +71,7 @@ describe('a client', () => {
     await client.next('snapshot');
     expect(await client.want([['quote', 'aapl']], 'add')).toEqual(['accepted']);
     client.say({ type: 'refresh', pair: ['quote', 'aapl'] });
-    const { result } = await client.next('refresh');
+    const { result } = await client.nextAbout('quote', ['refresh']);
     expect(['queued', 'merged']).toContain(result);
     await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
     client.say({ type: 'drop', pairs: [['quote', 'aapl']] });
@@ -131,7 +133,7 @@ describe('a client', () => {
 
 describe('demand', () => {
   const said = async (expected: string[]) => {
-    await expect.poll(() => scene.demand(), { timeout: 5_000 }).toEqual(expected);
+    await expect.poll(() => scene.demand()).toEqual(expected);
   };
 
   it('is the number of distinct users of each pair', async () => {
@@ -191,12 +193,12 @@ describe('what comes and goes', () => {
     while (said.type !== 'revoked') said = await client.next();
     expect(said).toMatchObject({ pair: ['fleeting', 'A'], code: 'PGF_TYPE_UNKNOWN' });
     await scene.quote('A', 4);
-    while (said['pair'] !== undefined && (said['pair'] as string[])[0] !== 'quote') said = await client.next();
-    expect(said).toMatchObject({ rows: [{ price: 4 }] });
+    const isRead = ({ rows }: Said): boolean => rows !== undefined;
+    expect(await client.nextAbout('quote', ['change'], isRead)).toMatchObject({ rows: [{ price: 4 }] });
   });
 
   it('tells what has become of a pair that nobody refreshes', async () => {
-    await scene.quote('A', 1, '59 seconds');
+    await scene.quote('A', 1, '55 seconds');
     const client = await running.greet('ada');
     await client.want([['quote', 'A']]);
     expect(await client.next('snapshot')).toMatchObject({ state: 'fresh' });

@@ -129,11 +129,11 @@ describe('a plain request', () => {
 
   it('is limited', async () => {
     const strict = await scene.gateway({ limits: { messagesPerSecond: 1 } });
-    const statuses = [];
-    for (let n = 0; n < 6; n++)
-      statuses.push((await fetch(`${strict.http.url}/live/quote/A`, { headers: await as('ada') })).status);
-    expect(statuses.slice(0, 2)).toEqual([200, 200]);
-    expect(statuses).toContain(429);
+    const headers = await as('ada');
+    const ask = async () => (await fetch(`${strict.http.url}/live/quote/A`, { headers })).status;
+    expect([await ask(), await ask()]).toEqual([200, 200]);
+    // More at once than it allows in the time that these can take.
+    expect(await Promise.all(Array.from({ length: 60 }, ask))).toContain(429);
   });
 
   it('of an allowed site may read the answer, and no other', async () => {

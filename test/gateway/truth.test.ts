@@ -123,7 +123,7 @@ test('truth 15: that the source has nothing is told, by every transport, and aga
 });
 
 test('truth 1: nothing past its time is called fresh, to whoever comes', async () => {
-  await scene.quote('A', 1, '59 seconds');
+  await scene.quote('A', 1, '55 seconds');
   const client = await look('A');
   const said = await client.next('snapshot');
   expect(said).toMatchObject({ state: 'fresh', activity: 'idle' });
@@ -131,8 +131,7 @@ test('truth 1: nothing past its time is called fresh, to whoever comes', async (
   const staleAt = Date.parse(said['stale_at'] as string);
   const headers = { authorization: `Bearer ${await tokenOf('ben')}` };
   const read = async () => (await (await fetch(`${running.http.url}/live/quote/A`, { headers })).json()) as Said;
-  let late: Said = said;
-  await expect.poll(async () => (late = await read())['state'], { interval: 100 }).toBe('stale');
-  expect(late).toMatchObject({ activity: 'idle', words: 'It is older than it should be.' });
-  expect(Date.now() - staleAt).toBeLessThan(1_500);
+  // By the clock of the database, which is that of this machine.
+  await expect.poll(() => Date.now()).toBeGreaterThan(staleAt + 50);
+  expect(await read()).toMatchObject({ state: 'stale', activity: 'idle', words: 'It is older than it should be.' });
 });

@@ -1,3 +1,4 @@
+import { setTimeout as wait } from 'node:timers/promises';
 import { afterAll, inject } from 'vitest';
 import { Database, type DatabaseOptions } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
@@ -42,10 +43,13 @@ async function dropUnused(url: string, name: string): Promise<void> {
     return row!.count;
   };
   try {
-    // A backend ends a moment after its client; one that is still there after two seconds was never closed.
-    const deadline = performance.now() + 2_000;
+    // A backend ends a moment after its client; one that is still there after ten seconds was never closed.
+    const deadline = performance.now() + 10_000;
     let left = await connections();
-    while (left > 0 && performance.now() < deadline) left = await connections();
+    while (left > 0 && performance.now() < deadline) {
+      await wait(5);
+      left = await connections();
+    }
     await admin.query(`drop database ${name} with (force)`);
     if (left > 0) throw new Error(`${left} connections to ${name} were left open`);
   } finally {
