@@ -75,7 +75,7 @@ test('contract 3: nothing leaks after a killed session', async () => {
   await vi.waitFor(async () => {
     const alive = '(select count(*) from pg_stat_activity where pid = $1::int)';
     expect(await scene.queue.value(alive, [pid])).toBe(0);
-  });
+  }, 10_000);
   expect(await scene.tick()).toMatchObject({ more: false });
   expect(await scene.queue.value(advisoryLocks)).toBe(0);
 });

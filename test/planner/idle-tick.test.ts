@@ -10,11 +10,16 @@ it('sound 16: a tick with nothing due reads as little with 20,000 pairs as with 
     scene.db.transact('test', async (tx) => {
       // The plans that a connection settles on after its first calls.
       for (let warm = 0; warm < 10; warm++) await tx.query('select pgfresh.plan_due_pairs()');
-      const [row] = await tx.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-        'explain (analyze, buffers, format json) select pgfresh.plan_due_pairs()',
-      );
-      const plan = row!['QUERY PLAN'][0]!.Plan;
-      return plan['Shared Hit Blocks']! + plan['Shared Read Blocks']!;
+      const reads: number[] = [];
+      // The least, because others may have it look into the catalogue again.
+      for (let time = 0; time < 3; time++) {
+        const [row] = await tx.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
+          'explain (analyze, buffers, format json) select pgfresh.plan_due_pairs()',
+        );
+        const plan = row!['QUERY PLAN'][0]!.Plan;
+        reads.push(plan['Shared Hit Blocks']! + plan['Shared Read Blocks']!);
+      }
+      return Math.min(...reads);
     });
   const before = await buffers();
   await scene.db.query(

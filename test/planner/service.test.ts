@@ -1,4 +1,4 @@
-import { expect, test, vi } from 'vitest';
+import { expect, test } from 'vitest';
 import { Events, type PgfreshEvent } from '../../src/events/index.ts';
 import { Planner, type PlannerOptions, plannerStatement } from '../../src/planner/index.ts';
 import { Metrics, recordWarnings } from '../../src/watch/index.ts';
@@ -24,7 +24,7 @@ test('a planner that runs queues what is looked at, and says what it did', async
   await scene.look('quote', ['A', 'B']);
   const { planner, seen } = watched(scene, 10);
   await planner.start();
-  await vi.waitFor(async () => expect(await scene.open()).toEqual(['quote A 1', 'quote B 1']));
+  await expect.poll(() => scene.open()).toEqual(['quote A 1', 'quote B 1']);
   await planner.stop();
   const counts = seen.flatMap((event) => (event.type === 'planner.ran' ? [event.counts] : []));
   expect(counts.reduce((sum, { queued = 0 }) => sum + queued, 0)).toBe(2);
@@ -105,12 +105,12 @@ test('a warning of an SQL function becomes one event and a metric; one of the pr
   const pooler = { type: 'warning', code: 'transaction_pooler', message: 'a pooler', next: 'Go around it.' } as const;
   events.emit(pooler);
   events.emit(pooler);
-  await vi.waitFor(async () =>
-    expect(await scene.warnings()).toEqual([
+  await expect
+    .poll(() => scene.warnings())
+    .toEqual([
       { code: 'transaction_pooler', subject: '', count: 2 },
       { code: 'type_unresolved', subject: 'quote', count: 1 },
-    ]),
-  );
+    ]);
   stop();
   await scene.clock.advance('31 days');
   expect(await scene.queue.value('pgfresh.clear_old_warnings()')).toBe(2);
@@ -123,15 +123,15 @@ test('a warning that this process has told is not told again from its row, and n
   await planner.start();
   const own = { code: 'type_unwritable', subject: 'weather', message: 'weather: no column', next: 'Add it.' } as const;
   events.emit({ type: 'warning', ...own });
-  await vi.waitFor(async () => expect(await scene.warnings()).toHaveLength(1));
+  await expect.poll(() => scene.warnings()).toHaveLength(1);
   await scene.clock.advance('1 second');
   await scene.db.query(`select pgfresh.warn('no_worker', 'quote', 'quote: nobody fetches it', 'Start one.')`);
   const told = () => seen.flatMap((event) => (event.type === 'warning' ? [event.message] : []));
-  await vi.waitFor(() => expect(told()).toContain('quote: nobody fetches it'));
+  await expect.poll(told).toContain('quote: nobody fetches it');
   for (const message of ['quote timed out twice', 'The source quote is left alone', 'no answer']) {
     await scene.clock.advance('1 second');
     await scene.db.query(`select pgfresh.warn('type_quarantined', 'quote', $1::text, 'Wait.')`, [message]);
-    await vi.waitFor(() => expect(told().at(-1)).toContain(message));
+    await expect.poll(() => told().at(-1)).toContain(message);
   }
   await planner.stop();
   stop();

@@ -4,6 +4,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { expect, it, onTestFinished } from 'vitest';
 import { LeaseScene } from './lease-scene.ts';
+import { until } from './scene.ts';
 
 const scene = await LeaseScene.open();
 await scene.db.query('create table written (token bigint)');
@@ -53,7 +54,7 @@ it('a holder that is stopped for longer than its lease notices by itself when it
   const { child, next, token } = await startHolder('asleep', '1s');
   child.kill('SIGSTOP');
   let took = await scene.acquire('asleep');
-  while (took.reason === 'locked') took = await scene.acquire('asleep');
+  await until(async () => (took = await scene.acquire('asleep')).reason !== 'locked');
   expect(took).toMatchObject({ reason: 'acquired' });
   child.kill('SIGCONT');
   expect(await next()).toEqual({ aborted: 'PGF_LOCK_LOST' });

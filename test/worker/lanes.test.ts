@@ -43,7 +43,7 @@ describe('sound 2: a worker whose table is locked', () => {
     await unlock();
     const since = performance.now();
     await drained(scene);
-    expect(performance.now() - since).toBeLessThan(2_500);
+    expect(performance.now() - since).toBeLessThan(10_000);
     expect(lockedOf(scene)).toEqual(['quote true', 'quote false']);
     expect(scene.provider.asked).toHaveLength(2 * keys.length);
     expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(2 * keys.length);
@@ -124,28 +124,35 @@ describe('sound 14: commits that wait for locks', () => {
     for (const key of keys) scene.quote(key, 1);
     const db = openDatabase(scene.url, { events: scene.events, poolSize: 4 });
     const worker = await startWorker(scene, { db });
+    /** How long each of these takes, one after the other. */
+    const refresh = async (some: readonly string[]): Promise<number[]> => {
+      const times: number[] = [];
+      for (const key of some) {
+        const [since, before] = [performance.now(), endedOf(scene, 'plain').length];
+        await scene.enqueue('plain', [key]);
+        await until(() => endedOf(scene, 'plain').length > before);
+        times.push(performance.now() - since);
+      }
+      return times.toSorted((a, b) => a - b);
+    };
+    const undisturbed = await refresh(keys.slice(0, 10));
     const unlock = await lockTable(scene, names.join(', '));
     await scene.enqueue(names[0]!, ['K0']);
     await blocked(scene.db);
     // Its first commit still waits.
     scene.quote('FIRST', 1);
     await scene.enqueue('plain', ['FIRST']);
-    await until(() => endedOf(scene, 'plain').length === 1);
+    await until(() => endedOf(scene, 'plain').length === 11);
     expect(lockedOf(scene)).toEqual([]);
     for (const name of names.slice(1)) await scene.enqueue(name, ['K0']);
     await until(() => lockedOf(scene).length === names.length);
     // The planner hears of it.
     const noted = `select count(*)::int from pgfresh.type_timeout where last_where = 'commit'`;
     await until(async () => (await scene.value<number>(noted)) === names.length);
-    const commits: number[] = [];
-    for (const [n, key] of keys.entries()) {
-      const since = performance.now();
-      await scene.enqueue('plain', [key]);
-      await until(() => endedOf(scene, 'plain').length === n + 2);
-      commits.push(performance.now() - since);
-    }
-    expect(Math.max(...commits)).toBeLessThan(1_000);
-    expect(commits.toSorted((a, b) => a - b)[15]).toBeLessThan(250);
+    const commits = await refresh(keys.slice(10));
+    // Behind one that waits for a lock it would take seconds, and on a busy machine everything takes longer.
+    expect(commits.at(-1)).toBeLessThan(Math.max(1_000, 4 * undisturbed.at(-1)!));
+    expect(commits[10]).toBeLessThan(Math.max(250, 4 * undisturbed[5]!));
     await unlock();
     await drained(scene);
     expect(scene.provider.asked).toHaveLength(names.length + keys.length + 1);

@@ -54,6 +54,10 @@ it('with a quota that is nearly used makes the calls that fit, and no other', as
         (await scene.value(`select count(*)::int from pgfresh.job where state = 'x'`)) === 0 || waiting.length > 0,
     );
     await claimedAgain();
+    // What was claimed meanwhile is on its way to the provider.
+    await until(
+      async () => (await scene.value(`select count(*)::int from pgfresh.job where state = 'x'`)) === waiting.length,
+    );
     expect(await within()).toBe(true);
   }
   const done = await scene.value<number>(
