@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { runCommand } from '../harness/command-line.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { CliProcess, runCli } from '../harness/process.ts';
 import { Proxy } from '../harness/proxy.ts';
@@ -20,7 +21,8 @@ beforeAll(async () => {
 });
 afterAll(() => rm(cwd, { recursive: true }));
 
-const run = (args: string[], env: Record<string, string> = {}) => runCli(args, { cwd, env });
+// Where its start, its signals or its end are what is tested, it is a process of its own.
+const run = (args: string[], env: Record<string, string> = {}) => runCommand(args, { cwd, env });
 const onDatabase = (args: string[]) => run(args, { DATABASE_URL: url });
 
 describe('help', () => {
@@ -83,7 +85,7 @@ it('truth 26: check says that the secret of tokens is not set, before there is a
     `export default { gateway: { jwt: { secret: { env: 'JWT_SECRET' } } } }`,
   );
   for (const env of [{}, { DATABASE_URL: await createDatabase() }]) {
-    const { code, stdout } = await runCli(['check'], { cwd: folder, env });
+    const { code, stdout } = await runCommand(['check'], { cwd: folder, env });
     expect(stdout).toMatch(
       /^✗ gateway: The secret of gateway\.jwt .* in the variable JWT_SECRET, got 0\n {2}Next: Put/m,
     );
@@ -104,7 +106,7 @@ describe('truth 26: before the first start', () => {
   ])('%j says what to do, and creates nothing', async (args) => {
     const folder = await mkdtemp(join(tmpdir(), 'pgfresh-nothing-'));
     onTestFinished(() => rm(folder, { recursive: true }));
-    const { code, stderr } = await runCli(args, { cwd: folder });
+    const { code, stderr } = await runCommand(args, { cwd: folder });
     expect([code, stderr]).toEqual([
       4,
       `PGF_NOTHING_YET There is nothing here yet: the folder .pgfresh has no database, and DATABASE_URL is not set.
@@ -116,7 +118,7 @@ Next: Start with "pgfresh dev", which creates the database, or set DATABASE_URL.
   it('uninstall has nothing to do', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'pgfresh-nothing-'));
     onTestFinished(() => rm(folder, { recursive: true }));
-    expect(await runCli(['migrate', 'uninstall', '--yes'], { cwd: folder })).toMatchObject({ code: 0 });
+    expect(await runCommand(['migrate', 'uninstall', '--yes'], { cwd: folder })).toMatchObject({ code: 0 });
     expect(await readdir(folder)).toEqual([]);
   });
 
@@ -172,7 +174,7 @@ it.each([
   ['22.18.0', 0],
 ])('Node.js %s: exit code %i', async (version, code) => {
   const fake = `Object.defineProperty(process.versions,'node',{value:'${version}'})`;
-  const result = await run(['--version'], { NODE_OPTIONS: `--import data:text/javascript,${fake}` });
+  const result = await runCli(['--version'], { cwd, env: { NODE_OPTIONS: `--import data:text/javascript,${fake}` } });
   expect(result.code).toBe(code);
   const refused =
     /^PGF_NODE_TOO_OLD pgfresh needs Node\.js 22\.18 or newer, .*: install a newer one; in a clone of pgfresh, "npm start" brings its own\.\n$/;
@@ -251,7 +253,7 @@ describe('migrate', () => {
     const summary = /^Migrated the schema: \d+ migrations, \d+ function files, \d+\.\d s$/;
     const linesOf = async (...words: string[]): Promise<string[]> => {
       const env = { DATABASE_URL: await createDatabase({ empty: true }) };
-      return (await runCli(['migrate', ...words], { cwd, env })).stdout.trimEnd().split('\n');
+      return (await runCommand(['migrate', ...words], { cwd, env })).stdout.trimEnd().split('\n');
     };
     expect(await linesOf()).toEqual([expect.stringMatching(summary)]);
     const lines = await linesOf('--debug');
@@ -260,7 +262,8 @@ describe('migrate', () => {
   });
 
   it('is done once by five processes that start at once', async () => {
-    const all = await Promise.all(Array.from({ length: 5 }, () => onDatabase(['migrate', '--json'])));
+    const env = { DATABASE_URL: url };
+    const all = await Promise.all(Array.from({ length: 5 }, () => runCli(['migrate', '--json'], { cwd, env })));
     expect(all.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0]);
     const applied = all.map(({ stdout }) => (JSON.parse(stdout) as { applied: string[] }).applied.length);
     expect(applied.filter((count) => count > 0)).toHaveLength(1);
@@ -275,21 +278,21 @@ describe('migrate', () => {
     expect(killed.code).toBe('SIGKILL');
     const database = openDatabase(fresh);
     expect(await database.query(`select to_regnamespace('pgfresh') as schema`)).toEqual([{ schema: null }]);
-    expect((await runCli(['migrate'], { cwd, env: { DATABASE_URL: fresh } })).code).toBe(0);
+    expect((await runCommand(['migrate'], { cwd, env: { DATABASE_URL: fresh } })).code).toBe(0);
   });
 
   it('refuses a database that a newer pgfresh has migrated, with its own exit code', async () => {
     const fresh = await createDatabase();
     const database = openDatabase(fresh);
     await database.query(`insert into pgfresh.migrations (kind, name, hash) values ('migration', '999_later', 'x')`);
-    const result = await runCli(['migrate'], { cwd, env: { DATABASE_URL: fresh } });
+    const result = await runCommand(['migrate'], { cwd, env: { DATABASE_URL: fresh } });
     expect([result.code, result.stderr]).toEqual([5, expect.stringContaining('PGF_MIGRATION_NEWER')]);
   });
 
   it('refuses a migration whose text has changed since', async () => {
     const fresh = await createDatabase();
     await openDatabase(fresh).query(`update pgfresh.migrations set hash = 'x' where kind = 'migration'`);
-    const result = await runCli(['migrate'], { cwd, env: { DATABASE_URL: fresh } });
+    const result = await runCommand(['migrate'], { cwd, env: { DATABASE_URL: fresh } });
     expect([result.code, result.stderr]).toEqual([4, expect.stringContaining('PGF_MIGRATION_CHANGED')]);
   });
 });
@@ -298,7 +301,7 @@ describe('run', () => {
   it('wants a migrated database, serves it, and stops cleanly', async () => {
     const fresh = await createDatabase({ empty: true });
     const env = { DATABASE_URL: fresh, PGFRESH_PORT: '0' };
-    const refused = await runCli(['run'], { cwd, env });
+    const refused = await runCommand(['run'], { cwd, env });
     expect([refused.code, refused.stderr]).toEqual([4, expect.stringContaining('PGF_MIGRATION_PENDING')]);
 
     const child = new CliProcess(['run', '--migrate', '--json'], { cwd, env });
@@ -348,12 +351,13 @@ describe('a database that does not answer any more', () => {
     child.signal('SIGTERM');
     expect(await child.exit).toBe(0);
     // Scheduler, worker, planner and pool each wait a little for it.
-    expect(performance.now() - asked).toBeLessThan(14_000);
-  });
+    expect(performance.now() - asked).toBeLessThan(20_000);
+  }, 60_000);
 
   it('is not waited for when the process is asked twice', async () => {
     const child = await silenced();
     child.signal('SIGINT');
+    await child.printed(/"type":"process\.stopping"/);
     await sleep(1_100);
     child.signal('SIGINT');
     expect(await child.exit).toBe(1);
@@ -546,7 +550,7 @@ describe('in an empty folder', () => {
   ])('%j creates nothing and says so', async (args, expected) => {
     const folder = join(cwd, args.join('-'));
     await mkdir(folder);
-    const { code, stdout, stderr } = await runCli([...args, '--json'], { cwd: folder });
+    const { code, stdout, stderr } = await runCommand([...args, '--json'], { cwd: folder });
     expect(code).toBe(0);
     expect(JSON.parse(stdout)).toMatchObject(expected as object);
     expect(stdout + stderr).toMatch(/not created yet; \\?"pgfresh dev\\?" creates it/);

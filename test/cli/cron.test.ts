@@ -6,7 +6,7 @@ import { runCli } from '../harness/process.ts';
 
 // No database: this address would be refused.
 const env = { DATABASE_URL: 'postgres://127.0.0.1:1/none', TZ: 'Asia/Kathmandu' };
-const pgfresh = (...args: string[]) => runCommand(['cron', ...args], env);
+const pgfresh = (...args: string[]) => runCommand(['cron', ...args], { env });
 
 const newYork = ['--zone', 'America/New_York', '--from', '2026-03-07T12:00:00Z'];
 

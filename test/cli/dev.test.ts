@@ -102,6 +102,7 @@ it('ends at once when it is asked again while the stop hangs, and takes the serv
   await child.printed(/failpoint embedded\.before-ready reached/);
   const server = await postmaster();
   child.signal('SIGINT');
+  await child.printed(/"type":"process\.stopping"/);
   await sleep(1_100);
   child.signal('SIGINT');
   expect(await child.exit).toBe(1);

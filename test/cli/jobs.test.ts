@@ -27,7 +27,7 @@ beforeAll(async () => {
 });
 
 const env = () => ({ DATABASE_URL: scene.url });
-const pgfresh = (...args: string[]) => runCommand(['jobs', ...args], env());
+const pgfresh = (...args: string[]) => runCommand(['jobs', ...args], { env: env() });
 const json = async <T>(...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout) as T;
 
 describe('pgfresh jobs, before there is a scheduler', () => {
@@ -223,7 +223,7 @@ it('docs/schedules.md shows commands that work with the job of docs/jobs.md', as
     line.match(/'[^']*'|"[^"]*"|\S+/g)!.map((word) => word.replace(/^(['"])(.*)\1$/, '$2'));
   const ended = [];
   for (const line of lines) {
-    ended.push(await runCommand(words(line), env()));
+    ended.push(await runCommand(words(line), { env: env() }));
     await scene.idle();
   }
   expect(ended.map(({ code }, index) => [lines[index], code])).toEqual(lines.map((line) => [line, 0]));

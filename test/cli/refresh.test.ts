@@ -4,18 +4,22 @@ import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Database } from '../../src/database/index.ts';
 import type { Trial } from '../../src/refresh/index.ts';
+import { runCommand } from '../harness/command-line.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
-import { CliProcess, runCli } from '../harness/process.ts';
+import { CliProcess } from '../harness/process.ts';
 import { Provider } from '../harness/provider.ts';
 
+let folder = '';
 let cwd = '';
 let url = '';
 let database: Database;
 let provider: Provider;
 
-const configure = (price = 'z.number()') =>
-  writeFile(
+/** From here on commands find this configuration. */
+async function configure(price = 'z.number()'): Promise<void> {
+  cwd = await mkdtemp(join(folder, 'with-'));
+  await writeFile(
     join(cwd, 'pgfresh.config.ts'),
     `import { defineConfig, defineDataType, defineSource } from 'pgfresh';
     import { z } from 'zod';
@@ -33,11 +37,12 @@ const configure = (price = 'z.number()') =>
     const listed = defineDataType({ ...quote, name: 'listed', empty: { status: [404], rows: 'delete' } });
     export default defineConfig({ dataTypes: [quote, planned, listed] });`,
   );
+}
 
 beforeAll(async () => {
   provider = await Provider.start();
-  cwd = await mkdtemp(join(tmpdir(), 'pgfresh-try-'));
-  await symlink(resolve('node_modules'), join(cwd, 'node_modules'));
+  folder = await mkdtemp(join(tmpdir(), 'pgfresh-try-'));
+  await symlink(resolve('node_modules'), join(folder, 'node_modules'));
   url = await createDatabase();
   database = openDatabase(url);
   await database.query(`create table public.quote (symbol text primary key, price numeric check (price <> 13), fetched_at timestamptz);
@@ -45,9 +50,9 @@ beforeAll(async () => {
   await configure();
   expect(await pgfresh('migrate')).toMatchObject({ code: 0 });
 });
-afterAll(() => rm(cwd, { recursive: true }));
+afterAll(() => rm(folder, { recursive: true }));
 
-const pgfresh = (...args: string[]) => runCli(args, { cwd, env: { DATABASE_URL: url } });
+const pgfresh = (...args: string[]) => runCommand(args, { cwd, env: { DATABASE_URL: url } });
 const json = async <T = object>(...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout) as T;
 
 describe('pgfresh try', () => {
@@ -271,7 +276,7 @@ Next: the refresh goes on; "pgfresh explain quote AAPL" shows it.\n`,
 
 describe('in a folder without a configuration', () => {
   const elsewhere = async (...args: string[]) =>
-    runCli(args, { cwd: await temporaryFolder('no-config'), env: { DATABASE_URL: url } });
+    runCommand(args, { cwd: await temporaryFolder('no-config'), env: { DATABASE_URL: url } });
   const next = 'Next: Pass --config <file>, or go to the folder that has pgfresh.config.ts.';
 
   it('try says that there is none', async () => {
@@ -299,9 +304,9 @@ describe('in a folder without a configuration', () => {
 
 describe('truth 19: in a folder whose configuration is not the one that runs', () => {
   it('check says who serves data types and handlers, and which configuration to name', async () => {
-    const folder = await temporaryFolder('other-config');
-    await mkdir(join(folder, 'examples/market'), { recursive: true });
-    await writeFile(join(folder, 'examples/market/pgfresh.config.ts'), 'export default {};');
+    const other = await temporaryFolder('other-config');
+    await mkdir(join(other, 'examples/market'), { recursive: true });
+    await writeFile(join(other, 'examples/market/pgfresh.config.ts'), 'export default {};');
     await database.query(
       `insert into pgfresh.scheduled_jobs (name, kind, function_name, schedule) values ('signals', 'handler', 'signals', '@yearly')`,
     );
@@ -310,7 +315,7 @@ describe('truth 19: in a folder whose configuration is not the one that runs', (
       `select pgfresh.register_scheduler('elsewhere', '{signals}', '2026a') as id`,
     );
     await database.query(`update pgfresh.scheduler set lease_until = 'infinity'`);
-    const check = () => runCli(['check'], { cwd: folder, env: { DATABASE_URL: url } });
+    const check = () => runCommand(['check'], { cwd: other, env: { DATABASE_URL: url } });
     const { code, stdout } = await check();
     await database.query(`delete from pgfresh.scheduler where id = $1`, [scheduler!.id]);
     const alone = await check();

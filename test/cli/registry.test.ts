@@ -3,34 +3,40 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Database } from '../../src/database/index.ts';
+import { runCommand } from '../harness/command-line.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
-import { CliProcess, runCli } from '../harness/process.ts';
+import { CliProcess } from '../harness/process.ts';
 
+let folder = '';
 let cwd = '';
 let url = '';
 let database: Database;
 beforeAll(async () => {
-  cwd = await mkdtemp(join(tmpdir(), 'pgfresh-types-'));
+  folder = await mkdtemp(join(tmpdir(), 'pgfresh-types-'));
+  cwd = folder;
   url = await createDatabase();
   database = openDatabase(url);
   await database.query(`create table public.quote (symbol text primary key, fetched_at timestamptz);
     create table public.profile (symbol text primary key, fetched_at timestamptz);
     create table public.earnings (symbol text primary key, fetched_at timestamptz)`);
 });
-afterAll(() => rm(cwd, { recursive: true }));
+afterAll(() => rm(folder, { recursive: true }));
 
-const pgfresh = (...args: string[]) => runCli(args, { cwd, env: { DATABASE_URL: url } });
+const pgfresh = (...args: string[]) => runCommand(args, { cwd, env: { DATABASE_URL: url } });
 const json = async (...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout) as object;
 
 const quote = `{ name: 'quote', source: market, table: 'quote', key: 'symbol', timestamp: 'fetched_at', ttl: '15m', dependsOn: ['profile'] }`;
 const profile = `{ name: 'profile', source: market, table: 'profile', key: 'symbol', timestamp: 'fetched_at', ttl: '7d' }`;
-const configure = (...types: string[]) =>
-  writeFile(
+/** From here on commands find this configuration. */
+async function configure(...types: string[]): Promise<void> {
+  cwd = await mkdtemp(join(folder, 'with-'));
+  await writeFile(
     join(cwd, 'pgfresh.config.ts'),
     `import { defineConfig, defineDataType, defineSource } from 'pgfresh';
     const market = defineSource({ name: 'market', rateLimitPerMinute: 300 });
     export default defineConfig({ dataTypes: [${types.map((type) => `defineDataType(${type})`).join(', ')}] });`,
   );
+}
 
 describe('before anything is registered', () => {
   it('type list says what to do, and type show that there are none', async () => {
@@ -57,7 +63,7 @@ describe('before anything is registered', () => {
   });
 
   it('an empty database is not one without data types', async () => {
-    const result = await runCli(['type', 'list'], {
+    const result = await runCommand(['type', 'list'], {
       cwd,
       env: { DATABASE_URL: await createDatabase({ empty: true }) },
     });
@@ -67,7 +73,7 @@ describe('before anything is registered', () => {
   it('a dry run on an empty database shows what would come', async () => {
     await configure(profile);
     const env = { DATABASE_URL: await createDatabase({ empty: true }) };
-    const { stdout } = await runCli(['migrate', '--dry-run'], { cwd, env });
+    const { stdout } = await runCommand(['migrate', '--dry-run'], { cwd, env });
     expect(stdout).toMatch(/Would apply migration\/001_schema\n[^]*\n\+ source market\n\+ data type profile\n$/);
   });
 

@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EmbeddedServer } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
+import { runCommand } from '../harness/command-line.ts';
 import { atEnd, createDatabase, openDatabase } from '../harness/database.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { createLogin } from '../harness/login.ts';
-import { runCli } from '../harness/process.ts';
 import { databaseUrl, statement } from '../harness/server.ts';
 
 interface Finding {
@@ -39,7 +39,7 @@ beforeAll(async () => {
 afterAll(() => rm(cwd, { recursive: true }));
 
 const cli = (url: string | undefined, ...args: string[]) =>
-  runCli(args, { cwd, env: url === undefined ? {} : { DATABASE_URL: url } });
+  runCommand(args, { cwd, env: url === undefined ? {} : { DATABASE_URL: url } });
 
 async function check(url?: string): Promise<Finding[]> {
   const { stdout } = await cli(url, 'check', '--json');
@@ -75,7 +75,7 @@ describe('truth 19: before the first migration', () => {
     const all = lack!.next!.replace(/^[^:]*: /, '');
     await statement(databaseUrl(server.url, 'mine'), all);
     expect(about(await check(url.href), 'migrations')).toHaveLength(1);
-    expect(await runCli(['migrate'], { cwd: dataDir, env: { DATABASE_URL: url.href } })).toMatchObject({ code: 0 });
+    expect(await runCommand(['migrate'], { cwd: dataDir, env: { DATABASE_URL: url.href } })).toMatchObject({ code: 0 });
   });
 
   it('check sees missing API keys where there is no database yet', async () => {

@@ -2,9 +2,9 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Calibration, SourceHealth } from '../../src/sources/index.ts';
+import { runCommand } from '../harness/command-line.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { createDatabase } from '../harness/database.ts';
-import { runCli } from '../harness/process.ts';
 import { QueueScene } from '../queue/scene.ts';
 
 let scene: QueueScene;
@@ -16,7 +16,7 @@ beforeAll(async () => {
   cwd = await temporaryFolder('source');
 });
 
-const pgfresh = (...args: string[]) => runCli(args, { cwd, env: { DATABASE_URL: scene.url } });
+const pgfresh = (...args: string[]) => runCommand(args, { cwd, env: { DATABASE_URL: scene.url } });
 const json = async <T>(...args: string[]) => JSON.parse((await pgfresh(...args, '--json')).stdout) as T;
 
 describe('pgfresh source', () => {
@@ -135,7 +135,7 @@ describe('pgfresh source', () => {
       ] };`,
     );
     const env = { DATABASE_URL: scene.url, MARKET_KEY: 'k-market', PAID_KEY: '' };
-    const { code, stdout } = await runCli(['check', '--config', 'keys.config.ts'], { cwd, env });
+    const { code, stdout } = await runCommand(['check', '--config', 'keys.config.ts'], { cwd, env });
     expect(stdout).toMatch(/^✓ API keys of market: 1 there$/m);
     expect(stdout).toMatch(
       /^! API keys of paid: expected an API key in the variable PAID_KEY, got nothing; expected an API key in the file .*empty-key, got nothing\n {2}Next: Put them there/m,
@@ -198,7 +198,7 @@ describe('pgfresh source', () => {
   });
 
   it('says what to do where there is none', async () => {
-    const { stdout } = await runCli(['source', 'list'], { cwd, env: { DATABASE_URL: await createDatabase() } });
+    const { stdout } = await runCommand(['source', 'list'], { cwd, env: { DATABASE_URL: await createDatabase() } });
     expect(stdout).toMatch(/^No sources yet\.\nNext: /);
   });
 });

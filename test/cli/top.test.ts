@@ -2,8 +2,9 @@ import { rm } from 'node:fs/promises';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { Redraw } from '../../src/cli/redraw.ts';
 import type { Overview } from '../../src/watch/index.ts';
+import { runCommand } from '../harness/command-line.ts';
 import { temporaryFolder } from '../harness/folder.ts';
-import { CliProcess, runCli, type CliOptions } from '../harness/process.ts';
+import { CliProcess, type CliOptions } from '../harness/process.ts';
 import { QueueScene } from '../queue/scene.ts';
 
 let scene: QueueScene;
@@ -23,7 +24,7 @@ const onTerminal = ({ env, ...rest }: Required<Pick<CliOptions, 'cwd' | 'env'>>)
   const terminal = 'data:text/javascript,process.stdout.isTTY=true;process.stdout.columns=40;process.stdout.rows=8';
   return { ...rest, env: { ...env, NODE_OPTIONS: `--import=${terminal}`, NO_COLOR: '1' } };
 };
-const top = (...args: string[]) => runCli(['top', ...args], cli());
+const top = (...args: string[]) => runCommand(['top', ...args], cli());
 
 describe('pgfresh top', () => {
   it('prints once where there is no terminal, and leaves the screen alone', async () => {
@@ -148,11 +149,11 @@ describe('pgfresh top', () => {
 
   it('does not create the database to look at it', async () => {
     const folder = await temporaryFolder('top-uncreated');
-    expect(await runCli(['top', '--log-level', 'silent'], { cwd: folder })).toMatchObject({
+    expect(await runCommand(['top', '--log-level', 'silent'], { cwd: folder })).toMatchObject({
       code: 0,
       stdout: expect.stringMatching(/^There is nothing to see yet\.\nNext: /) as string,
     });
-    expect((await runCli(['top', '--json', '--log-level', 'silent'], { cwd: folder })).stdout).toBe('null\n');
+    expect((await runCommand(['top', '--json', '--log-level', 'silent'], { cwd: folder })).stdout).toBe('null\n');
   });
 
   it.each([

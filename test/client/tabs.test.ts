@@ -24,7 +24,7 @@ describe('tabs that share a connection', () => {
     await live.scene.quote('MSFT', 2);
     await expect.poll(looks[2]!.prices).toEqual([1, 2]);
     await expect.poll(looks[3]!.prices).toEqual([1, 2]);
-    expect(openConnections()).toBe(1);
+    await expect.poll(openConnections).toBe(1);
     await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1']);
     looks.slice(2).forEach(({ stop }) => stop());
     await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1']);
@@ -42,7 +42,7 @@ describe('tabs that share a connection', () => {
     await expect.poll(prices).toEqual([1, 2]);
     expect(two.status).toBe('live');
     expect(isInOrder(told)).toBe(true);
-    expect(openConnections()).toBe(1);
+    await expect.poll(openConnections).toBe(1);
     two.close();
     await expect.poll(() => live.scene.demand()).toEqual([]);
   });
@@ -58,7 +58,7 @@ describe('tabs that share a connection', () => {
     const two = await tabOf();
     look(two, 'MSFT');
     await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1', 'quote MSFT 1']);
-    expect(openConnections()).toBe(1);
+    await expect.poll(openConnections).toBe(1);
   });
 
   it('hand it on from one to the next, and want nothing for those who have gone', async () => {
@@ -79,7 +79,7 @@ describe('tabs that share a connection', () => {
     third.close();
     await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1']);
     expect(first.status).toBe('live');
-    expect(openConnections()).toBe(1);
+    await expect.poll(openConnections).toBe(1);
   });
 
   it('ask for a refresh, and are told how many look', async () => {
@@ -114,6 +114,6 @@ describe('tabs that share a connection', () => {
     look(ada, 'AAPL');
     look(bob, 'AAPL');
     await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 2']);
-    expect(openConnections()).toBe(2);
+    await expect.poll(openConnections).toBe(2);
   });
 });

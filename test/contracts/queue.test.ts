@@ -315,8 +315,7 @@ async function claimBesideWaiting(count: number, runAt?: Date): Promise<number> 
   });
   await scene.queue.enqueueMany(scene.db, 'quote', keys(2_000));
   await scene.db.query('vacuum analyze pgfresh.job, pgfresh.pairs');
-  for (let warm = 0; warm < 3; warm++) await claimBuffers(scene.db, worker);
-  return claimBuffers(scene.db, worker);
+  return leastBuffers(scene.db, worker);
 }
 
 /** Buffers read by one of several claims while so many pairs and jobs of either kind are in the history. */
@@ -340,11 +339,16 @@ async function claimBeside(finished: number): Promise<number> {
   await scene.db.query('alter table pgfresh.job set (autovacuum_enabled = off)');
   await scene.queue.enqueueMany(scene.db, 'quote', keys(2_000));
   await scene.db.query('vacuum analyze pgfresh.job, pgfresh.pairs');
-  // The first claims of a session also read the catalogue.
-  for (let warm = 0; warm < 3; warm++) await claimBuffers(scene.db, worker);
-  // The least of a few: what the server tidies up on the way differs from claim to claim, and would in an empty database too.
+  return leastBuffers(scene.db, worker);
+}
+
+/**
+ * The least of a few claims: the first ones of a session also read the catalogue, and what the server tidies up on the way
+ * differs from claim to claim, as it would in an empty database.
+ */
+async function leastBuffers(db: Queryable, worker: number): Promise<number> {
   const buffers: number[] = [];
-  for (let claim = 0; claim < 5; claim++) buffers.push(await claimBuffers(scene.db, worker));
+  for (let claim = 0; claim < 8; claim++) buffers.push(await claimBuffers(db, worker));
   return Math.min(...buffers);
 }
 

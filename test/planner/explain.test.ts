@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { explainPair, reasons, type Explanation, type Reason } from '../../src/planner/index.ts';
-import { runCli } from '../harness/process.ts';
+import { runCommand } from '../harness/command-line.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 import { PlannerScene } from './scene.ts';
 
@@ -276,7 +276,7 @@ test('pgfresh explain says it in words and as JSON, and refuses what is not ther
   await scene.type('quote');
   await viewed(scene);
   const cwd = await temporaryFolder('explain');
-  const explain = (...args: string[]) => runCli(['explain', ...args], { cwd, env: { DATABASE_URL: scene.queue.url } });
+  const explain = (...args: string[]) => runCommand(['explain', ...args], { cwd, env: { DATABASE_URL: scene.queue.url } });
   const words = await explain('quote', 'A');
   expect(words).toMatchObject({ code: 0, stderr: '' });
   expect(words.stdout).toMatch(/^quote A: It has waited in the queue for .*, at place 1 of its source\.\n/);

@@ -108,8 +108,10 @@ it.each([
   await db.query('alter table pgfresh.job set (autovacuum_enabled = off)');
   for (const priority of priorities) await queue.enqueueMany(db, 'quote', keys(500, `${priority} `), { priority });
   const buffers = async (types: readonly number[]) => {
-    for (let warm = 0; warm < 3; warm++) await claimBuffers(db, worker, types);
-    return claimBuffers(db, worker, types);
+    const reads: number[] = [];
+    // The least: the first ones look into the catalogue, and others may have a later one do so again.
+    for (let claim = 0; claim < 6; claim++) reads.push(await claimBuffers(db, worker, types));
+    return Math.min(...reads);
   };
   const alone = await buffers([served]);
   await queue.enqueueMany(db, 'page', keys(50_000, ''), { priority: 9 });
