@@ -1,4 +1,34 @@
 import { defineConfig } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
+
+/** The files that take longest, in this order: where no earlier run tells, one of them could be the last to begin. */
+const longest = [
+  'examples/market/board',
+  'database/embedded',
+  'worker/worker',
+  'campaigns/campaigns',
+  'queue/bad-input',
+  'contracts/planning',
+  'planner/bad-types',
+  'cli/closed-output',
+  'cli/cli',
+  'gateway/lanes',
+  'examples/market/lies',
+  'gateway/rls',
+  'refresh/commit',
+  'contracts/configuration',
+  'worker/lanes',
+];
+
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const place = ({ moduleId }: TestSpecification): number => {
+      const at = longest.findIndex((name) => moduleId.endsWith(`/test/${name}.test.ts`));
+      return at < 0 ? longest.length : at;
+    };
+    return (await super.sort(files)).toSorted((one, other) => place(one) - place(other));
+  }
+}
 
 export default defineConfig({
   // A clone is no installed package, and may not be built.
@@ -17,6 +47,7 @@ export default defineConfig({
     pool: 'forks',
     // They mostly wait: for times that must pass, and for processes that they start.
     maxWorkers: 4,
+    sequence: { sequencer: LongestFirst },
     testTimeout: 30_000,
     hookTimeout: 60_000,
     allowOnly: false,

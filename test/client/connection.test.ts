@@ -187,12 +187,15 @@ describe('a connection', () => {
     const client = await clientOf('ada', { url: live.url });
     await client.get('quote', 'AAPL');
     const keys = Array.from({ length: 26 }, (_, place) => String.fromCharCode(65 + place));
+    const since = Date.now();
     for (const key of keys) {
       look(client, key);
       await new Promise((resolve) => setImmediate(resolve));
     }
+    // At most ten a second, and the one that has the last of them.
+    const most = Math.ceil((Date.now() - since) / 100) + 1;
     await expect.poll(async () => (await live.scene.demand()).length).toBeGreaterThanOrEqual(26);
-    expect(sent.filter(({ type }) => type === 'add').length).toBeLessThan(8);
+    expect(sent.filter(({ type }) => type === 'add').length).toBeLessThanOrEqual(most);
   });
 
   it('wants more pairs than one message has room for', async () => {

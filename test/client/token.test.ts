@@ -14,7 +14,7 @@ describe('a connection', () => {
     await live.scene.quote('AAPL', 1);
     const token = () => {
       asked += 1;
-      return tokenOf('ada', { expires: new Date(Date.now() + 3_000) });
+      return tokenOf('ada', { expires: new Date(Date.now() + 5_000) });
     };
     const client = await clientOf('ada', { url: live.running.http.url, token });
     const { told, prices } = look(client, 'AAPL');
@@ -78,7 +78,7 @@ describe('a connection', () => {
   });
 
   it('by requests gets the next token too, and goes on with it', async () => {
-    const token = () => tokenOf('ada', { expires: new Date(Date.now() + 2_000) });
+    const token = () => tokenOf('ada', { expires: new Date(Date.now() + 4_000) });
     const client = await clientOf('ada', { url: live.url, token, transport: 'events' });
     await live.scene.quote('AAPL', 1);
     await live.scene.quote('MSFT', 2);
@@ -86,7 +86,7 @@ describe('a connection', () => {
     look(client, 'AAPL');
     const before = Date.now();
     // The first token is no good any more.
-    await expect.poll(() => Date.now() - before > 2_200).toBe(true);
+    await expect.poll(() => Date.now() - before > 4_200).toBe(true);
     expect((await client.get('quote', 'MSFT')).data).toMatchObject({ price: 2 });
     expect(live.connections()).toBe(1);
   });

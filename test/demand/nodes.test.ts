@@ -2,6 +2,7 @@ import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { NodeDemand } from '../../src/demand/index.ts';
 import { Events, type PgfreshEvent } from '../../src/events/index.ts';
 import { blocked } from '../harness/blocked.ts';
+import { processorTime } from '../harness/processor-time.ts';
 import { expectRefusal } from '../harness/refusal.ts';
 import { RegistryScene } from '../registry/scene.ts';
 
@@ -76,9 +77,9 @@ describe('a node', () => {
     const times: number[] = [];
     // As a gateway does it: on one connection, whose plans are kept.
     for (const viewers of [1, 2, 0]) {
-      const since = performance.now();
+      const since = await processorTime(scene.session);
       expect(await set(node, counts(viewers), 'quote', scene.session)).toBe(10_000);
-      times.push(performance.now() - since);
+      times.push((await processorTime(scene.session)) - since);
     }
     // Quadratic, it was more than five seconds each.
     expect(Math.max(...times)).toBeLessThan(2_500);

