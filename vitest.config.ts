@@ -26,7 +26,8 @@ class LongestFirst extends BaseSequencer {
       const at = longest.findIndex((name) => moduleId.endsWith(`/test/${name}.test.ts`));
       return at < 0 ? longest.length : at;
     };
-    return (await super.sort(files)).toSorted((one, other) => place(one) - place(other));
+    const usual = await BaseSequencer.prototype.sort.call(this, files);
+    return usual.toSorted((one, other) => place(one) - place(other));
   }
 }
 

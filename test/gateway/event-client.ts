@@ -37,8 +37,9 @@ export class EventClient {
       while (this.#said.length === 0) await this.#changed.promise;
       return this.#said.shift()!;
     };
+    const isOfNoUse = ({ type: said }: Said): boolean => type === 'answer' && said === 'waiting';
     let said = await next();
-    while (type === 'answer' && said.type === 'waiting') said = await next();
+    while (isOfNoUse(said)) said = await next();
     if (said.type !== type) throw new Error(`expected ${type}, got ${JSON.stringify(said)}`);
     return said;
   }

@@ -88,7 +88,8 @@ export class LiveClient {
     this.say({ type, pairs });
     // A pair of which nothing is known within a moment waits, and has an answer of its own.
     const isExpected = (said: Said): boolean =>
-      ['answer', 'error'].includes(said.type) || (said.type === 'waiting' && open.get(JSON.stringify(said['pair'])) === '');
+      ['answer', 'error'].includes(said.type) ||
+      (said.type === 'waiting' && open.get(JSON.stringify(said['pair'])) === '');
     while ([...open.values()].includes('')) {
       const said = await this.#take(isExpected, 'an answer');
       if (said.type === 'error') throw new Error(`expected an answer, got ${JSON.stringify(said)}`);

@@ -169,46 +169,50 @@ describe('a pair with row security', () => {
 });
 
 describe('what a viewer may see', () => {
-  it('ends with the policy, the right or the row by which he might, without any change of the pair', { timeout: 60_000 }, async () => {
-    await scene.db.query('create table if not exists friend (name text); truncate friend');
-    await scene.db.query(`grant select on friend to ${member}; insert into friend values ('ada')`);
-    await addType('altered', 'true');
-    await addType('revoked', 'true');
-    await addType('befriended', `exists (select from friend where name = ${who})`);
-    const pairs = ['altered', 'revoked', 'befriended', 'holding'].map((type) => [type, 'A']);
-    for (const [type] of pairs) await give('A', 'ada', 1, type);
-    // Before the gateway that is looked at, so that nothing else makes that one read them again.
-    const early = await look('ada', pairs);
-    // It waits for everybody who writes on this server, in other databases too.
-    await expect
-      .poll(() => scene.value('(select bool_and(settled) from pgfresh.watched_type)'), { timeout: 25_000 })
-      .toBe(true);
-    for (const [type] of pairs) await give('A', 'ada', 2, type);
-    for (let told = 0; told < pairs.length;) if ((await rows(early))[0] === 2) told += 1;
-    const client = await look('ada', pairs, {}, await start());
-    for (const _ of pairs) expect(amounts(await client.next('snapshot'))).toEqual([2]);
-    await scene.db.query(`
+  it(
+    'ends with the policy, the right or the row by which he might, without any change of the pair',
+    { timeout: 60_000 },
+    async () => {
+      await scene.db.query('create table if not exists friend (name text); truncate friend');
+      await scene.db.query(`grant select on friend to ${member}; insert into friend values ('ada')`);
+      await addType('altered', 'true');
+      await addType('revoked', 'true');
+      await addType('befriended', `exists (select from friend where name = ${who})`);
+      const pairs = ['altered', 'revoked', 'befriended', 'holding'].map((type) => [type, 'A']);
+      for (const [type] of pairs) await give('A', 'ada', 1, type);
+      // Before the gateway that is looked at, so that nothing else makes that one read them again.
+      const early = await look('ada', pairs);
+      // It waits for everybody who writes on this server, in other databases too.
+      await expect
+        .poll(() => scene.value('(select bool_and(settled) from pgfresh.watched_type)'), { timeout: 25_000 })
+        .toBe(true);
+      for (const [type] of pairs) await give('A', 'ada', 2, type);
+      for (let told = 0; told < pairs.length;) if ((await rows(early))[0] === 2) told += 1;
+      const client = await look('ada', pairs, {}, await start());
+      for (const _ of pairs) expect(amounts(await client.next('snapshot'))).toEqual([2]);
+      await scene.db.query(`
       alter policy seen on altered using (owner = 'ben'); revoke select on revoked from ${member}; delete from friend`);
-    const gone = new Set<string>();
-    while (gone.size < 3) {
-      const said = await client.next('change');
-      expect(said).toMatchObject({ rows: [], state: 'missing', fetched_at: null });
-      gone.add((said['pair'] as string[])[0]!);
-    }
-    expect([...gone].toSorted()).toEqual(['altered', 'befriended', 'revoked']);
-    expect(await client.isQuiet()).toBe(true);
-    await scene.db.query(`alter policy seen on altered using (true)`);
-    expect(await rows(client)).toEqual([2]);
-    await give('A', 'ada', 3, 'altered');
-    expect(await rows(client)).toEqual([3]);
-    // The type itself can become one for everybody; then it begins anew.
-    await scene.db.query(`update pgfresh.data_type_registry set visibility = 'shared' where data_type = 'altered'`);
-    let said = await client.next();
-    while (said.type !== 'revoked') said = await client.next();
-    expect(said).toMatchObject({ pair: ['altered', 'A'], code: 'PGF_LIVE_UNDECIDED' });
-    expect(await client.want([['altered', 'A']], 'add')).toEqual(['accepted']);
-    expect(await rows(client)).toEqual([3]);
-  });
+      const gone = new Set<string>();
+      while (gone.size < 3) {
+        const said = await client.next('change');
+        expect(said).toMatchObject({ rows: [], state: 'missing', fetched_at: null });
+        gone.add((said['pair'] as string[])[0]!);
+      }
+      expect([...gone].toSorted()).toEqual(['altered', 'befriended', 'revoked']);
+      expect(await client.isQuiet()).toBe(true);
+      await scene.db.query(`alter policy seen on altered using (true)`);
+      expect(await rows(client)).toEqual([2]);
+      await give('A', 'ada', 3, 'altered');
+      expect(await rows(client)).toEqual([3]);
+      // The type itself can become one for everybody; then it begins anew.
+      await scene.db.query(`update pgfresh.data_type_registry set visibility = 'shared' where data_type = 'altered'`);
+      let said = await client.next();
+      while (said.type !== 'revoked') said = await client.next();
+      expect(said).toMatchObject({ pair: ['altered', 'A'], code: 'PGF_LIVE_UNDECIDED' });
+      expect(await client.want([['altered', 'A']], 'add')).toEqual(['accepted']);
+      expect(await rows(client)).toEqual([3]);
+    },
+  );
 
   it('goes by the role and by everything else that his token says', async () => {
     await addType(

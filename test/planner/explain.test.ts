@@ -276,7 +276,8 @@ test('pgfresh explain says it in words and as JSON, and refuses what is not ther
   await scene.type('quote');
   await viewed(scene);
   const cwd = await temporaryFolder('explain');
-  const explain = (...args: string[]) => runCommand(['explain', ...args], { cwd, env: { DATABASE_URL: scene.queue.url } });
+  const explain = (...args: string[]) =>
+    runCommand(['explain', ...args], { cwd, env: { DATABASE_URL: scene.queue.url } });
   const words = await explain('quote', 'A');
   expect(words).toMatchObject({ code: 0, stderr: '' });
   expect(words.stdout).toMatch(/^quote A: It has waited in the queue for .*, at place 1 of its source\.\n/);
