@@ -10,7 +10,7 @@ const before = openResources();
 afterAll(async () => {
   // A closed socket leaves the list when the other side has answered and its close event has been delivered;
   // the timer by which vitest gathers its reports, when it has fired.
-  const deadline = performance.now() + 10_000;
+  const deadline = performance.now() + 8_000;
   while (leaked().length > 0 && performance.now() < deadline) await new Promise(setImmediate);
   const left = leaked();
   expect(left, `the test file left open: ${left.join(', ')}`).toEqual([]);
