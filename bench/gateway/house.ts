@@ -36,8 +36,8 @@ const keepCount = `
   create table public.demand_written (rows bigint);
   create function count_demand() returns trigger language plpgsql as $$
     begin insert into public.demand_written select count(*) from fresh; return null; end $$;
-  create trigger inserted after insert on pgfresh.node_demand referencing new table as fresh for each statement execute function count_demand();
-  create trigger updated after update on pgfresh.node_demand referencing new table as fresh for each statement execute function count_demand()`;
+  create trigger inserted after insert on pgfresh_engine.node_demand referencing new table as fresh for each statement execute function count_demand();
+  create trigger updated after update on pgfresh_engine.node_demand referencing new table as fresh for each statement execute function count_demand()`;
 
 export async function buildHouse(server: BenchServer, scope: Scope, plan: Plan): Promise<House> {
   const { perSecond, warmUpSeconds, seconds, idlePerSecond, idleSeconds, newOneIn } = plan.joins;

@@ -91,11 +91,11 @@ export class Scene {
     const { rows } = await this.#client.query<{ count: number }>(
       `select count(*)::int as count
        from (
-         select type_id, key, created_at from pgfresh.job
+         select type_id, key, created_at from pgfresh_engine.job
          union all
-         select type_id, key, created_at from pgfresh.history_succeeded
+         select type_id, key, created_at from pgfresh_engine.history_succeeded
          union all
-         select type_id, key, created_at from pgfresh.history_other
+         select type_id, key, created_at from pgfresh_engine.history_other
        ) as j
        join pgfresh.data_type_registry as r on r.type_id = j.type_id
        where r.data_type = any ($1::text[]) and j.key ~ '^K' and j.created_at between $2::timestamptz and $3::timestamptz`,

@@ -12,7 +12,7 @@ export interface Pass {
   readonly queued: string;
 }
 
-const queuedByUs = `select r.data_type, j.key, j.priority from pgfresh.job as j join pgfresh.data_type_registry as r using (type_id)`;
+const queuedByUs = `select r.data_type, j.key, j.priority from pgfresh_engine.job as j join pgfresh.data_type_registry as r using (type_id)`;
 
 export const sweep: Pass = {
   name: 'sweep',
@@ -36,7 +36,7 @@ export const tick: Pass = {
   name: 'tick',
   async warmUp(client) {
     await client.query(askEveryType);
-    await tried(client, 'select pgfresh.plan_due_pairs(20)');
+    await tried(client, 'select pgfresh_engine.plan_due_pairs(20)');
   },
   async run(client) {
     while (await tickOnce(client));
@@ -50,7 +50,7 @@ export const bareInsert: Pass = {
   async run(client) {
     await client.query({ name: 'bare', text: bareStatement });
   },
-  queued: queuedByUs.replace('pgfresh.job', 'bare_job'),
+  queued: queuedByUs.replace('pgfresh_engine.job', 'bare_job'),
 };
 
 export const loop: Pass = {
@@ -65,12 +65,12 @@ export const loop: Pass = {
 /** A planner that has run for a while has asked about pairs of each data type. */
 const askEveryType = `
   select a.* from pgfresh.data_type_registry as r
-  cross join lateral pgfresh.ask_stale(r.type_id, '{x}', array[now()], array[now()], array[now()], r.ttl, now()) as a`;
+  cross join lateral pgfresh_engine.ask_stale(r.type_id, '{x}', array[now()], array[now()], array[now()], r.ttl, now()) as a`;
 
 const bareStatement = `
   insert into bare_job (id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, band, lane, state, key)
-  select nextval('pgfresh.job_id'), 0, now(), now(), 0, type_id, 1, p.viewers, 0, 0, 'r', key
-  from pgfresh.due as d join pgfresh.pairs as p using (type_id, key) where d.due_at <= now()`;
+  select nextval('pgfresh_engine.job_id'), 0, now(), now(), 0, type_id, 1, p.viewers, 0, 0, 'r', key
+  from pgfresh_engine.due as d join pgfresh_engine.pairs as p using (type_id, key) where d.due_at <= now()`;
 
 /** Whether there is more to do at once. */
 async function tickOnce(client: pg.Client): Promise<boolean> {

@@ -49,7 +49,7 @@ export async function buildBase(server: BenchServer, scope: Scope, plan: Plan): 
       );
     }
     // The columns of a job and the primary key, without the indexes that make it one.
-    await database.query('create table bare_job (like pgfresh.job including defaults, primary key (id))');
+    await database.query('create table bare_job (like pgfresh_engine.job including defaults, primary key (id))');
     await database.query('vacuum (analyze)');
   } finally {
     await database.close();
@@ -80,36 +80,36 @@ export async function buildScene(
        select w.user_id, w.key, 'type_' || w.type from unnest($1::text[], $2::int[], $3::text[]) as w(user_id, type, key)`,
       [users, types, keys],
     );
-    await client.query('analyze pgfresh.pairs, pgfresh.demand_change');
-    while ((await numberOf(client, 'select pgfresh.fold_demand(pgfresh.clock()) as n')) > 0);
+    await client.query('analyze pgfresh_engine.pairs, pgfresh_engine.demand_change');
+    while ((await numberOf(client, 'select pgfresh_engine.fold_demand(pgfresh.clock()) as n')) > 0);
     // On a busy machine the fold leaves some for a second later, and the measured ticks would do it.
-    while ((await numberOf(client, 'select count(*)::int as n from pgfresh.demand_waiting')) > 0) {
+    while ((await numberOf(client, 'select count(*)::int as n from pgfresh_engine.demand_waiting')) > 0) {
       await sleep(100);
-      await client.query('select pgfresh.fold_demand(pgfresh.clock())');
+      await client.query('select pgfresh_engine.fold_demand(pgfresh.clock())');
     }
     // As the planner has left them when their rows were last written.
     for (let type = 1; type <= plan.types; type++) {
       await client.query(
-        `update pgfresh.pairs as p set due_at = m.fetched_at + r.ttl, row_at = m.fetched_at, stale_at = m.fetched_at + r.ttl
+        `update pgfresh_engine.pairs as p set due_at = m.fetched_at + r.ttl, row_at = m.fetched_at, stale_at = m.fetched_at + r.ttl
          from mirror_${type} as m, pgfresh.data_type_registry as r
          where r.data_type = $1::text and p.type_id = r.type_id and p.key = m.key`,
         [typeName(type)],
       );
     }
     await client.query(
-      `truncate pgfresh.due; insert into pgfresh.due select due_at, type_id, key from pgfresh.pairs where demanded order by due_at`,
+      `truncate pgfresh_engine.due; insert into pgfresh_engine.due select due_at, type_id, key from pgfresh_engine.pairs where demanded order by due_at`,
     );
     // Types were registered one after the other; the planner notes once that what each one names is still the same.
     await client.query(
-      'select count(problem) from pgfresh.data_type_registry as r cross join lateral pgfresh.type_problem(r)',
+      'select count(problem) from pgfresh.data_type_registry as r cross join lateral pgfresh_engine.type_problem(r)',
     );
     await client.query(
-      'vacuum (full, analyze) pgfresh.pairs, pgfresh.due, pgfresh.demand_change, pgfresh.active_subscriptions, pgfresh.type_resolution',
+      'vacuum (full, analyze) pgfresh_engine.pairs, pgfresh_engine.due, pgfresh_engine.demand_change, pgfresh.active_subscriptions, pgfresh_engine.type_resolution',
     );
     await client.query('vacuum (analyze) reference.subscriptions');
     return {
-      pairs: await numberOf(client, 'select count(*)::int as n from pgfresh.pairs where demanded'),
-      stale: await numberOf(client, 'select count(*)::int as n from pgfresh.pairs where due_at <= clock_timestamp()'),
+      pairs: await numberOf(client, 'select count(*)::int as n from pgfresh_engine.pairs where demanded'),
+      stale: await numberOf(client, 'select count(*)::int as n from pgfresh_engine.pairs where due_at <= clock_timestamp()'),
     };
   });
   return { subscriptions: count, pairs, stale, clone: (inner) => server.createDatabase(inner, template) };

@@ -33,7 +33,7 @@ export function rateUnderLimit(
       for (const end = performance.now() + seconds * 1000; performance.now() < end;) {
         await client.query({
           name: 'want',
-          text: 'select count(*) from pgfresh.queue_refreshes($1::text, $2::text[], 1)',
+          text: 'select count(*) from pgfresh_engine.queue_refreshes($1::text, $2::text[], 1)',
           values: [typeName, symbols],
         });
         await Promise.race(workers.map((worker) => worker.orFailure(sleep(askEveryMs))));
@@ -46,7 +46,7 @@ export function rateUnderLimit(
     await wantFor(plan.seconds);
     const useful = await client.query<{ perMinute: number }>(
       `select count(*) * 60 / extract(epoch from clock_timestamp() - $1::timestamptz)::float8 as "perMinute"
-       from pgfresh.history_succeeded where ended_at >= $1::timestamptz and outcome in ('fresh', 'unchanged')`,
+       from pgfresh_engine.history_succeeded where ended_at >= $1::timestamptz and outcome in ('fresh', 'unchanged')`,
       [rows[0]!.at],
     );
     const most = busiest(await callTimes(provider), plan.most.seconds * 1000);

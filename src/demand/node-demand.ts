@@ -88,7 +88,7 @@ export class NodeDemand extends Service {
 
   /** Renews the lease; if it is lost, begins another and says everything again. */
   async renew(): Promise<void> {
-    const beat = 'select pgfresh.heartbeat_node($1::bigint) as alive';
+    const beat = 'select pgfresh_engine.heartbeat_node($1::bigint) as alive';
     const [row] = await this.#options.db.query<{ alive: boolean }>(beat, [this.#node]);
     if (row!.alive) return;
     await this.#register();
@@ -110,17 +110,17 @@ export class NodeDemand extends Service {
 
   protected async onStop(): Promise<void> {
     await this.#loops;
-    if (this.#node !== undefined) await this.#options.db.query('select pgfresh.retire_node($1::bigint)', [this.#node]);
+    if (this.#node !== undefined) await this.#options.db.query('select pgfresh_engine.retire_node($1::bigint)', [this.#node]);
   }
 
   async #register(): Promise<void> {
-    const register = 'select pgfresh.register_node($1::text) as id';
+    const register = 'select pgfresh_engine.register_node($1::text) as id';
     const [row] = await this.#options.db.query<{ id: number }>(register, [this.#options.nodeName]);
     this.#node = row!.id;
   }
 
   async #write(counts: readonly Count[]): Promise<void> {
-    const write = 'select pgfresh.set_node_demand($1::bigint, $2::int[], $3::text[], $4::int[]) as written';
+    const write = 'select pgfresh_engine.set_node_demand($1::bigint, $2::int[], $3::text[], $4::int[]) as written';
     const [row] = await this.#options.db.query<{ written: Written }>(write, [
       this.#node,
       counts.map(({ type }) => type),

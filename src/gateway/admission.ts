@@ -25,7 +25,7 @@ export type Verdict = { readonly admitted: Admitted } | { readonly refused: Refu
 const admit = {
   name: 'pgfresh.admit_pairs',
   text: `select type_id as type, visibility, key, known, code, problem
-    from pgfresh.admit_pairs($1::text[], $2::text[]) order by place`,
+    from pgfresh_engine.admit_pairs($1::text[], $2::text[]) order by place`,
 };
 
 /** Of each wanted pair, in their order, how the registry spells it, or why it cannot be had. At most 10,000 at a time. */

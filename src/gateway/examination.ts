@@ -39,7 +39,7 @@ export async function examineGateway(
   const { rls, jwt, anonymous } = gateway;
   const roles = [rls?.role, rls?.anonymousRole].filter((role) => role !== undefined);
   const problems = await database.query<{ problem: string; next: string }>(
-    `select p.problem, p.next_step as next from unnest($1::text[]) as role cross join lateral pgfresh.viewer_role_problem(role) as p`,
+    `select p.problem, p.next_step as next from unnest($1::text[]) as role cross join lateral pgfresh_engine.viewer_role_problem(role) as p`,
     [roles],
   );
   const types = await database.query<PrivateType>(privateTypes, [roles]);

@@ -53,11 +53,11 @@ const columns = `version, snapshot, key, rows, case when isfinite(fetched_at) th
 
 const read = {
   name: 'pgfresh.read_pairs',
-  text: `select ${columns} from pgfresh.read_pairs($1::int, $2::text[])`,
+  text: `select ${columns} from pgfresh_engine.read_pairs($1::int, $2::text[])`,
 };
 
 // Without a name: policies may call what prepares a statement of its own under it, and would have us run that.
-const readAs = `select ${columns} from pgfresh.read_pairs_as($1::text, $2::text, $3::jsonb, $4::int, $5::text[])`;
+const readAs = `select ${columns} from pgfresh_engine.read_pairs_as($1::text, $2::text, $3::jsonb, $4::int, $5::text[])`;
 
 interface Pools {
   readonly readers: LimitedQueryable;

@@ -21,10 +21,10 @@ const readEveryMs = 100;
 const askEveryMs = 1_000;
 const patienceMs = 2_000;
 
-const read = { name: 'pgfresh.pump', text: 'select pgfresh.pump_changes($1::uuid, $2::pg_snapshot) as answer' };
+const read = { name: 'pgfresh.pump', text: 'select pgfresh_engine.pump_changes($1::uuid, $2::pg_snapshot) as answer' };
 const settle = {
   name: 'pgfresh.settle',
-  text: 'select pgfresh.settle_changes($1::pg_snapshot, $2::pg_snapshot, $3::int[], $4::int[], $5::timestamptz[])',
+  text: 'select pgfresh_engine.settle_changes($1::pg_snapshot, $2::pg_snapshot, $3::int[], $4::int[], $5::timestamptz[])',
 };
 
 /**
@@ -122,6 +122,6 @@ export class Pump extends Service {
   async #release(): Promise<void> {
     if (!this.#duty) return;
     this.#duty = undefined;
-    await this.#options.db.query(`select pgfresh.release_duty('pump', $1::uuid)`, [this.#holder]).catch(() => {});
+    await this.#options.db.query(`select pgfresh_engine.release_duty('pump', $1::uuid)`, [this.#holder]).catch(() => {});
   }
 }

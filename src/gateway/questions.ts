@@ -20,7 +20,7 @@ export interface Explained {
 // Without waiting for the disk: what a crash forgets, the planner finds by the count of those who look.
 const check = {
   name: 'pgfresh.check_pairs',
-  text: `select set_config('synchronous_commit', 'off', true), pgfresh.check_pairs($1::text[], $2::text[])`,
+  text: `select set_config('synchronous_commit', 'off', true), pgfresh_engine.check_pairs($1::text[], $2::text[])`,
 };
 const explain = {
   name: 'pgfresh.explain_pairs',
@@ -32,7 +32,7 @@ const explain = {
 
 const count = {
   name: 'pgfresh.count_viewers',
-  text: 'select pgfresh.count_viewers($1::int[], $2::text[]) as viewers',
+  text: 'select pgfresh_engine.count_viewers($1::int[], $2::text[]) as viewers',
 };
 
 /**
@@ -98,7 +98,7 @@ export class Questions {
 
   /** Queues the pair although it may be fresh; says what came of it. */
   async refresh({ dataType, key }: WantedPair): Promise<RefreshResult> {
-    const refresh = 'select pgfresh.refresh_pair($1::text, $2::text) as answer';
+    const refresh = 'select pgfresh_engine.refresh_pair($1::text, $2::text) as answer';
     if (this.#lanes.pauseMs(dataType, 'refresh') > 0) throw new PgfreshError('PGF_LIVE_BUSY', {});
     const [row] = await this.#lanes.run(dataType, 'refresh', (db) =>
       db.query<{ answer: { result: RefreshResult } }>(refresh, [dataType, key]),

@@ -15,7 +15,7 @@ export interface Reader {
   readonly name: string;
 }
 
-const admit = 'select pgfresh.admit_viewer_role($1::text)';
+const admit = 'select pgfresh_engine.admit_viewer_role($1::text)';
 const rememberMs = 5_000;
 
 /** Who of the users reads as whom. Of a role it is asked in the database whether that can be, every few seconds. */

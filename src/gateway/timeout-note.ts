@@ -10,7 +10,7 @@ interface TypeTimeout {
 
 const note = {
   name: 'pgfresh.note_type_timeout',
-  text: `select pgfresh.note_type_timeout(type_id, 'gateway ' || $3::text, $4::text)
+  text: `select pgfresh_engine.note_type_timeout(type_id, 'gateway ' || $3::text, $4::text)
     from pgfresh.data_type_registry where type_id = $1::int or data_type = $2::text`,
 };
 

@@ -18,7 +18,7 @@ interface Type {
 
 /** Notes that a data type took too long. The second time within a minute it is in quarantine. */
 export async function noteTimeout(db: PlannerDatabase, type: number, where: string, error: unknown): Promise<void> {
-  await db.query('select pgfresh.note_type_timeout($1::int, $2::text, $3::text)', [type, where, problemOf(error)]);
+  await db.query('select pgfresh_engine.note_type_timeout($1::int, $2::text, $3::text)', [type, where, problemOf(error)]);
 }
 
 /**
@@ -35,7 +35,7 @@ export async function askEachType(
   // Apart from the types, of which none would be guilty if this is what took too long.
   if (work === 'plan_due_pairs')
     await callPlanner(db, { ...limits, statementMs: notesMs }, work, { int: pairsAlone, 'text[]': [] });
-  const types = await db.query<Type>('select type_id, data_type from pgfresh.types_to_ask()');
+  const types = await db.query<Type>('select type_id, data_type from pgfresh_engine.types_to_ask()');
   for (const { type_id: id, data_type: name } of types) {
     try {
       for (let isMore = true; isMore;) {
@@ -59,7 +59,7 @@ export async function probeTypes(
   { signal, recovered }: { readonly signal: AbortSignal; readonly recovered: () => void },
 ): Promise<void> {
   for (let round = 1; ; round++) {
-    const types = await db.query<Type>('select type_id, data_type from pgfresh.quarantined_types()');
+    const types = await db.query<Type>('select type_id, data_type from pgfresh_engine.quarantined_types()');
     if (types.length === 0 || signal.aborted) return;
     for (const { type_id: id } of types) {
       if (await isWell(db, id, round % longProbeEvery === 0 ? limits.statementMs : probeLimits.statementMs))
@@ -74,7 +74,7 @@ async function isWell(db: PlannerDatabase, type: number, statementTimeoutMs: num
     return await db.transact(
       'probe',
       async (tx) => {
-        const [row] = await tx.query<{ well: boolean }>('select pgfresh.probe_type($1::int) as well', [type]);
+        const [row] = await tx.query<{ well: boolean }>('select pgfresh_engine.probe_type($1::int) as well', [type]);
         return row!.well;
       },
       { lockTimeoutMs: probeLimits.lockMs, statementTimeoutMs },

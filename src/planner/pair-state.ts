@@ -1,6 +1,6 @@
 /**
  * The state of a pair has two axes, with the same words in SQL, code, CLI, metrics, protocol and client. In SQL they are
- * defined by `pgfresh.state_of` and `pgfresh.activity_of`.
+ * defined by `pgfresh_engine.state_of` and `pgfresh_engine.activity_of`.
  */
 
 /** The data. */

@@ -93,7 +93,7 @@ export class Planner extends Service {
 
   async #isOnDuty(): Promise<boolean> {
     try {
-      const hold = `select pgfresh.hold_duty('planner', $1::uuid, make_interval(secs => $2::int)) as held`;
+      const hold = `select pgfresh_engine.hold_duty('planner', $1::uuid, make_interval(secs => $2::int)) as held`;
       const [row] = await this.#options.db.query<{ held: boolean }>(hold, [this.#holder, leaseSeconds]);
       return row!.held;
     } catch (error) {
@@ -184,6 +184,6 @@ export class Planner extends Service {
     // A data type that has recovered wakes it, and does not wait for the next second.
     await every(tickMs, tick, { signal: this.stopSignal, wake: this.#wake, now: true, failed });
     // Other processes take over at once, and not when the lease ends.
-    await this.#options.db.query(`select pgfresh.release_duty('planner', $1::uuid)`, [this.#holder]).catch(() => {});
+    await this.#options.db.query(`select pgfresh_engine.release_duty('planner', $1::uuid)`, [this.#holder]).catch(() => {});
   }
 }

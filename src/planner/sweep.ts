@@ -52,7 +52,7 @@ export function sweepJob({ db, events, limits = usualLimits, budgetMs = usualBud
       if (isDone || signal.aborted || performance.now() - since >= budgetMs) break;
       await pause(betweenChunksMs, signal);
     }
-    await db.query('select pgfresh.warn_of_unserved_types()');
+    await db.query('select pgfresh_engine.warn_of_unserved_types()');
     events.emit({ type: 'planner.ran', kind: 'sweep', ms: performance.now() - since, counts });
     const message = isDone ? 'all pairs have had their turn' : 'its time was over, and the next run goes on from here';
     return { success: true, message, details: { ...counts, subscriptions_ended: removed } };
@@ -82,7 +82,7 @@ async function sweepTogether(db: PlannerDatabase, limits: Limits, pairs: number)
 
 /** A few pairs of the data type that is next. If that takes too long too, the sweep goes on behind it. */
 async function sweepAlone(db: PlannerDatabase, limits: Limits): Promise<PlannerAnswer> {
-  const [row] = await db.query<{ type: number | null }>('select pgfresh.next_swept_type() as type');
+  const [row] = await db.query<{ type: number | null }>('select pgfresh_engine.next_swept_type() as type');
   try {
     return await callPlanner(db, limits, 'check_and_queue_stale_data', { int: pairsAlone, boolean: true });
   } catch (error) {

@@ -116,31 +116,31 @@ const statements = {
   enqueue: {
     name: 'pgfresh.enqueue',
     text: `select job_id as "jobId", result
-      from pgfresh.queue_refreshes($1::text, $2::text[], $3::int, $4::bigint, $5::jsonb, $6::timestamptz, $7::boolean)`,
+      from pgfresh_engine.queue_refreshes($1::text, $2::text[], $3::int, $4::bigint, $5::jsonb, $6::timestamptz, $7::boolean)`,
   },
   enqueueMany: {
     name: 'pgfresh.enqueue_many',
     text: `select result, count(*)::int as count
-      from pgfresh.queue_refreshes($1::text, $2::text[], $3::int, $4::bigint, $5::jsonb, $6::timestamptz, $7::boolean) group by result`,
+      from pgfresh_engine.queue_refreshes($1::text, $2::text[], $3::int, $4::bigint, $5::jsonb, $6::timestamptz, $7::boolean) group by result`,
   },
   claim: {
     name: 'pgfresh.claim',
     text: `select id, attempt, type_id as type, key, source_id as source, band, lane, priority, est_bytes as "estimatedBytes", retries, metadata,
         api_key as "apiKey", definition, case when use_by is not null then (extract(epoch from use_by - pgfresh.clock()) * 1000)::float8 end as "sendBy"
-      from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[], $5::int[], $6::bigint, $7::int[], $8::smallint[], $9::bigint[], $10::boolean)`,
+      from pgfresh_engine.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[], $5::int[], $6::bigint, $7::int[], $8::smallint[], $9::bigint[], $10::boolean)`,
   },
   complete: {
     name: 'pgfresh.complete',
-    text: `select pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::int[], $6::int[], $7::int[], $8::int[], $9::uuid[],
+    text: `select pgfresh_engine.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::int[], $6::int[], $7::int[], $8::int[], $9::uuid[],
       $10::timestamptz[], $11::float8[], $12::timestamptz[]) as done`,
   },
   fail: {
     name: 'pgfresh.fail',
-    text: `select id, status, next_retry_at as "nextRetryAt" from pgfresh.fail_jobs($1::jsonb)`,
+    text: `select id, status, next_retry_at as "nextRetryAt" from pgfresh_engine.fail_jobs($1::jsonb)`,
   },
   putBack: {
     name: 'pgfresh.put_back',
-    text: `select id, status, next_retry_at as "nextRetryAt" from pgfresh.put_back_jobs($1::jsonb, $2::boolean)`,
+    text: `select id, status, next_retry_at as "nextRetryAt" from pgfresh_engine.put_back_jobs($1::jsonb, $2::boolean)`,
   },
 } as const;
 

@@ -8,8 +8,8 @@ export interface WorkerAnswer extends LeaseAnswer {
 
 export function workerLease(name: string): LeaseStatements {
   return {
-    register: { text: 'select pgfresh.register_worker($1::text) as id', values: [name] },
-    renew: 'select pgfresh.heartbeat_worker($1::bigint, $2::uuid[]) as answer',
-    retire: 'select pgfresh.retire_worker($1::bigint)',
+    register: { text: 'select pgfresh_engine.register_worker($1::text) as id', values: [name] },
+    renew: 'select pgfresh_engine.heartbeat_worker($1::bigint, $2::uuid[]) as answer',
+    retire: 'select pgfresh_engine.retire_worker($1::bigint)',
   };
 }

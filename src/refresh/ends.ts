@@ -29,7 +29,7 @@ export interface Fence {
 
 const fenceStatement = {
   name: 'pgfresh.fence',
-  text: 'select ours, done, outdated, now::text as now from pgfresh.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[], $5::uuid[])',
+  text: 'select ours, done, outdated, now::text as now from pgfresh_engine.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[], $5::uuid[])',
 } as const;
 
 /** Locks the jobs that are still ours, first of all. */

@@ -70,7 +70,7 @@ function evictBatch(db: Database, type: RefreshType, size: number): Promise<Batc
       const { keys } = found!;
       if (keys.length > 0) {
         await tx.query(type.statements.evict, [storableJson(keys.map((key) => keyRow(type, key)))]);
-        await tx.query('select pgfresh.note_evicted($1::int, $2::text[])', [type.id, keys]);
+        await tx.query('select pgfresh_engine.note_evicted($1::int, $2::text[])', [type.id, keys]);
       }
       return found!;
     },
@@ -78,7 +78,7 @@ function evictBatch(db: Database, type: RefreshType, size: number): Promise<Batc
   );
 }
 
-const lockStatement = 'select keys, done from pgfresh.lock_evictable($1::int, $2::int)';
+const lockStatement = 'select keys, done from pgfresh_engine.lock_evictable($1::int, $2::int)';
 
 /** The next key has its turn in the next round. */
 async function passOver(db: Database, type: RefreshType): Promise<Batch> {

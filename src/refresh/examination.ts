@@ -66,7 +66,7 @@ async function unserved(
   fetchers: readonly string[],
 ): Promise<RefreshFinding[]> {
   const types = await db.query<{ type: string; workers: boolean }>(
-    'select data_type as type, workers from pgfresh.unserved_types()',
+    'select data_type as type, workers from pgfresh_engine.unserved_types()',
   );
   return types.flatMap(({ type, workers }): RefreshFinding[] => {
     const fetcher = foreign.find((one) => one.type === type)?.fetcher;
@@ -89,7 +89,7 @@ async function unserved(
 async function servedTypes(db: Queryable): Promise<string[]> {
   const types = await db.query<{ name: string }>(
     `select data_type as name from pgfresh.data_type_registry
-     where data_type not in (select u.data_type from pgfresh.unserved_types() as u) order by 1`,
+     where data_type not in (select u.data_type from pgfresh_engine.unserved_types() as u) order by 1`,
   );
   return types.map(({ name }) => name);
 }

@@ -100,7 +100,7 @@ async function suspectsOfType(
 ): Promise<Map<number, LossRefusal>> {
   const lost = sum(losses);
   // Whoever takes rows away too waits here, so that together they do not take more.
-  const [row] = await tx.query<{ before: number }>('select pgfresh.count_losses($1::int, $2::bigint) as before', [
+  const [row] = await tx.query<{ before: number }>('select pgfresh_engine.count_losses($1::int, $2::bigint) as before', [
     id,
     lost,
   ]);
@@ -128,7 +128,7 @@ export async function noteSuspicion(
 ): Promise<void> {
   const refusals = bad.flatMap(({ refusal }) => (refusal instanceof LossRefusal ? [refusal] : []));
   if (refusals.length === 0) return;
-  await tx.query('select pgfresh.note_suspicion($1::int, $2::text, $3::int, $4::boolean)', [
+  await tx.query('select pgfresh_engine.note_suspicion($1::int, $2::text, $3::int, $4::boolean)', [
     type.id,
     refusals[0]!.message,
     refusals.length,

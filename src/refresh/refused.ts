@@ -25,7 +25,7 @@ export async function keepRefused(tx: Queryable, type: RefreshType, bad: readonl
   for (const { job, refusal, answer } of kept.slice(-keptAtOnce)) {
     const { status, contentType, size, text } = answer!;
     await tx.query(
-      `select pgfresh.keep_refused_answer($1::int, $2::text, $3::bigint, $4::text, $5::text, $6::int, $7::text, $8::bigint, $9::bytea, $10::jsonb)`,
+      `select pgfresh_engine.keep_refused_answer($1::int, $2::text, $3::bigint, $4::text, $5::text, $6::int, $7::text, $8::bigint, $9::bytea, $10::jsonb)`,
       [
         type.id,
         job.key,
@@ -56,7 +56,7 @@ export interface RefusedEntry {
 }
 
 const entry = `a.id, r.data_type as "dataType", a.key, a.at, a.outcome, a.error, a.status, a.content_type as "contentType", a.size`;
-const from = 'pgfresh.refused_answer as a join pgfresh.data_type_registry as r on r.type_id = a.type_id';
+const from = 'pgfresh_engine.refused_answer as a join pgfresh.data_type_registry as r on r.type_id = a.type_id';
 
 /** What was refused, the newest first. */
 export function listRefused(db: Queryable, dataType?: string): Promise<RefusedEntry[]> {
@@ -101,7 +101,7 @@ export async function acceptRefused(
       const outcome = outcomeOf(one, verdicts.get(0));
       if (outcome !== 'older_source') {
         const rowAt = verdicts.get(0)?.rowAt;
-        const accept = 'select pgfresh.accept_refused_answer($1::bigint, $2::text, $3::timestamptz)';
+        const accept = 'select pgfresh_engine.accept_refused_answer($1::bigint, $2::text, $3::timestamptz)';
         await tx.query(accept, [id, outcome, rowAt]);
       }
       return outcome;

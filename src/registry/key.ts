@@ -11,7 +11,7 @@ interface Verdict {
 
 /**
  * A key, or a part of one, in the case of its data type. Only the letters A to Z are changed, as by
- * pgfresh.canonical_key: case mappings of other letters differ between PostgreSQL's versions and collations and JavaScript.
+ * pgfresh_engine.canonical_key: case mappings of other letters differ between PostgreSQL's versions and collations and JavaScript.
  */
 export function canonicalKey(text: string, normalise: 'none' | 'upper' | 'lower'): string {
   if (normalise === 'none') return text;
@@ -24,7 +24,7 @@ export function canonicalKey(text: string, normalise: 'none' | 'upper' | 'lower'
 export async function admitKey(database: Queryable, dataType: string, key: string): Promise<string> {
   const [verdict] = await database.query<Verdict>(
     `select a.key, a.code, a.problem, r.key_pattern as pattern, r.key_table as "table"
-    from pgfresh.admit_pairs(array[$1::text], array[$2::text]) as a
+    from pgfresh_engine.admit_pairs(array[$1::text], array[$2::text]) as a
     left join pgfresh.data_type_registry as r on r.data_type = $1::text`,
     [dataType, key],
   );

@@ -45,7 +45,7 @@ export interface TypeProblem {
 /** The data types that do not mean any more what they meant when they were registered. */
 export async function readProblems(database: Queryable): Promise<TypeProblem[]> {
   return database.query<TypeProblem>(
-    'select data_type as type, problem, next_step as next from pgfresh.type_problems()',
+    'select data_type as type, problem, next_step as next from pgfresh_engine.type_problems()',
   );
 }
 
@@ -57,7 +57,7 @@ export async function readQuarantines(database: Queryable): Promise<TypeProblem[
          to_char(q.since, 'YYYY-MM-DD HH24:MI:SSOF'), q.last_where, q.last_message) as problem,
        format('See what holds it up: a lock on %s, or a function of its registry row. It is probed every second.',
          r.table_name) as next
-     from pgfresh.quarantined_types() as q
+     from pgfresh_engine.quarantined_types() as q
      join pgfresh.data_type_registry as r using (data_type)`,
   );
 }

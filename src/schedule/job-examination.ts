@@ -42,11 +42,11 @@ export async function examineJobs(database: Queryable, config: Configured): Prom
     select j.name, j.kind, j.function_name, j.schedule, j.timezone, j.enabled, p.problem, p.next_step,
       s.state, s.problem as trouble, s.next_step as trouble_step,
       exists (
-        select from pgfresh.scheduler as c where c.lease_until > pgfresh.clock() and j.function_name = any (c.handlers)
+        select from pgfresh_engine.scheduler as c where c.lease_until > pgfresh.clock() and j.function_name = any (c.handlers)
       ) as is_served
     from pgfresh.scheduled_jobs as j
     join pgfresh.scheduled_job_status as s on s.job_id = j.id
-    left join lateral pgfresh.job_problem(j) as p on true order by j.name`);
+    left join lateral pgfresh_engine.job_problem(j) as p on true order by j.name`);
   const now = new Date();
   const enabled = jobs.filter((job) => job.enabled);
   const problems = enabled.flatMap((job) => problemOfJob(job, config, now));

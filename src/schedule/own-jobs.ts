@@ -7,7 +7,7 @@ export interface BroughtWork {
   readonly sweep: JobHandler;
 }
 
-/** What pgfresh itself does at set times. `pgfresh.sync_own_jobs` writes the jobs that name these. */
+/** What pgfresh itself does at set times. `pgfresh_engine.sync_own_jobs` writes the jobs that name these. */
 export function ownHandlers({ sweep }: BroughtWork): ReadonlyMap<string, JobHandler> {
   return new Map([...handlers, ['pgfresh.sweep', sweep]]);
 }
@@ -20,7 +20,7 @@ const handlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
   [
     'pgfresh.refresh',
     async ({ slot, params, db }) => {
-      const open = `select pgfresh.open_refresh_cycle($1::text, coalesce($2::timestamptz, date_trunc('milliseconds', pgfresh.clock()))) as opened`;
+      const open = `select pgfresh_engine.open_refresh_cycle($1::text, coalesce($2::timestamptz, date_trunc('milliseconds', pgfresh.clock()))) as opened`;
       // A slot has one round, however often this runs.
       const [row] = await db.query<{ opened: boolean }>(open, [params['data_type'], slot]);
       return { success: true, message: row!.opened ? 'a round over all keys is open' : 'the round was open already' };
@@ -85,14 +85,14 @@ async function prune(db: JobContext['db'], signal: AbortSignal): Promise<Record<
   const more = (isDone: boolean): boolean => !isDone && !signal.aborted && performance.now() < until;
   for (let isDone = false; more(isDone);) {
     const [row] = await db.query<{ pruned: { deleted?: number; done?: boolean } }>(
-      'select pgfresh.prune_pairs() as pruned',
+      'select pgfresh_engine.prune_pairs() as pruned',
     );
     const { deleted = 0, done = true } = row!.pruned;
     counts.pairs_forgotten += deleted;
     isDone = done;
   }
   for (let isDone = false; more(isDone);) {
-    const [row] = await db.query<{ count: number }>('select pgfresh.prune_usage() as count');
+    const [row] = await db.query<{ count: number }>('select pgfresh_engine.prune_usage() as count');
     counts.usage_forgotten += row!.count;
     isDone = row!.count === 0;
   }
@@ -102,10 +102,10 @@ async function prune(db: JobContext['db'], signal: AbortSignal): Promise<Record<
 /** What is done every minute, and tells how much there was of it. */
 const chores = {
   // Data types come and go.
-  jobs_changed: 'select pgfresh.sync_own_jobs() as count',
-  runs_forgotten: `select (pgfresh.prune_scheduled_runs() -> 'deleted')::int as count`,
-  jobs_counted: 'select pgfresh.count_job_statistics() as count',
-  warnings_forgotten: 'select pgfresh.clear_old_warnings() as count',
-  planner_runs_forgotten: 'select pgfresh.clear_planner_runs() as count',
-  changes_forgotten: 'select pgfresh.clear_unwatched_changes() as count',
+  jobs_changed: 'select pgfresh_engine.sync_own_jobs() as count',
+  runs_forgotten: `select (pgfresh_engine.prune_scheduled_runs() -> 'deleted')::int as count`,
+  jobs_counted: 'select pgfresh_engine.count_job_statistics() as count',
+  warnings_forgotten: 'select pgfresh_engine.clear_old_warnings() as count',
+  planner_runs_forgotten: 'select pgfresh_engine.clear_planner_runs() as count',
+  changes_forgotten: 'select pgfresh_engine.clear_unwatched_changes() as count',
 } as const;

@@ -13,10 +13,10 @@ export interface SchedulerAnswer extends LeaseAnswer {
 export function schedulerLease(name: string, handlers: readonly string[]): LeaseStatements {
   return {
     register: {
-      text: 'select pgfresh.register_scheduler($1::text, $2::text[], $3::text) as id',
+      text: 'select pgfresh_engine.register_scheduler($1::text, $2::text[], $3::text) as id',
       values: [name, handlers, process.versions['tz']],
     },
-    renew: 'select pgfresh.heartbeat_scheduler($1::bigint, $2::uuid[]) as answer',
-    retire: 'select pgfresh.retire_scheduler($1::bigint)',
+    renew: 'select pgfresh_engine.heartbeat_scheduler($1::bigint, $2::uuid[]) as answer',
+    retire: 'select pgfresh_engine.retire_scheduler($1::bigint)',
   };
 }

@@ -110,7 +110,7 @@ export class Scheduler extends Service {
   }
 
   protected async onStart(): Promise<void> {
-    if (this.#options.ownJobs) await this.#options.db.query('select pgfresh.sync_own_jobs()');
+    if (this.#options.ownJobs) await this.#options.db.query('select pgfresh_engine.sync_own_jobs()');
     await this.#lease.start();
     this.#begin(this.#lease);
     await this.#listener?.start();

@@ -3,7 +3,7 @@ import { problemOf } from '../errors/index.ts';
 import { parseCron } from './cron.ts';
 import { nextSlot } from './cron-slot.ts';
 
-/** A job whose next slot has come or is not known, as `pgfresh.due_slots` tells it. Times are in milliseconds. */
+/** A job whose next slot has come or is not known, as `pgfresh_engine.due_slots` tells it. Times are in milliseconds. */
 export interface DueJob {
   readonly job: number;
   readonly revision: number;

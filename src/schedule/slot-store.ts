@@ -44,20 +44,20 @@ const statements = {
     text: `select job_id as job, revision, slot, behind, schedule, timezone, every_min_ms as "everyMin", every_max_ms as "everyMax", enabled,
         paused_at as "pausedAt", paused_until as "pausedUntil", blackout_dates as "blackoutDates", catch_up as "catchUp", catch_up_window_ms as "catchUpWindow",
         catch_up_max as "catchUpMax", jitter_ms as jitter, now
-      from pgfresh.due_slots($1::text[], $2::boolean, $3::text, $4::int)`,
+      from pgfresh_engine.due_slots($1::text[], $2::boolean, $3::text, $4::int)`,
   },
   settleSlots: {
     name: 'pgfresh.settle_slots',
-    text: `select ${taken} from pgfresh.settle_slots($1::bigint, $2::uuid, $3::jsonb, $4::int)`,
+    text: `select ${taken} from pgfresh_engine.settle_slots($1::bigint, $2::uuid, $3::jsonb, $4::int)`,
   },
   takeWaiting: {
     name: 'pgfresh.take_waiting_runs',
-    text: `select ${taken} from pgfresh.take_waiting_runs($1::bigint, $2::uuid, $3::text[], $4::boolean, $5::int)`,
+    text: `select ${taken} from pgfresh_engine.take_waiting_runs($1::bigint, $2::uuid, $3::text[], $4::boolean, $5::int)`,
   },
-  pause: { name: 'pgfresh.schedule_pause', text: 'select pgfresh.schedule_pause($1::text[], $2::boolean) as ms' },
+  pause: { name: 'pgfresh_engine.schedule_pause', text: 'select pgfresh_engine.schedule_pause($1::text[], $2::boolean) as ms' },
   end: {
     name: 'pgfresh.end_run',
-    text: 'select pgfresh.end_run($1::bigint, $2::int, $3::bigint, $4::text, $5::text, $6::jsonb) as ours',
+    text: 'select pgfresh_engine.end_run($1::bigint, $2::int, $3::bigint, $4::text, $5::text, $6::jsonb) as ours',
   },
 } as const;
 
@@ -78,7 +78,7 @@ export class SlotStore {
   }
 
   async recover(scheduler: number): Promise<number> {
-    const recover = 'select pgfresh.recover_scheduled_runs($1::bigint) as count';
+    const recover = 'select pgfresh_engine.recover_scheduled_runs($1::bigint) as count';
     const [row] = await this.#db.query<{ count: number }>(recover, [scheduler]);
     return row!.count;
   }

@@ -35,7 +35,7 @@ export async function runSqlJob(guests: Database, job: SqlJobRun): Promise<SqlJo
   const { run, scheduler, timeoutMs, signal, graceMs } = job;
   try {
     const [row] = await guests.host<{ result: JobResult | null }>({
-      statement: 'select pgfresh.do_run($1::bigint, $2::bigint) as result',
+      statement: 'select pgfresh_engine.do_run($1::bigint, $2::bigint) as result',
       values: [run, scheduler],
       timeoutMs,
       signal,

@@ -8,7 +8,7 @@ export async function overrideSource(
   { column, value, reason }: { column: string; value: string | null; reason: string },
 ): Promise<SourceHealth> {
   await showSource(db, name);
-  await db.query('select pgfresh.override_source($1::text, $2::text, $3::text, $4::text)', [
+  await db.query('select pgfresh_engine.override_source($1::text, $2::text, $3::text, $4::text)', [
     name,
     column,
     value,
@@ -20,7 +20,7 @@ export async function overrideSource(
 /** Gives a source back what the configuration says, of one setting or of all. Returns how many were overridden. */
 export async function clearOverride(db: Queryable, name: string, column?: string): Promise<number> {
   await showSource(db, name);
-  const clear = 'select pgfresh.clear_source_override($1::text, $2::text) as count';
+  const clear = 'select pgfresh_engine.clear_source_override($1::text, $2::text) as count';
   const [row] = await db.query<{ count: number }>(clear, [name, column]);
   return row!.count;
 }

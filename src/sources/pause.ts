@@ -28,7 +28,7 @@ export async function holdSource(
   reason: string,
 ): Promise<void> {
   const until = 'pgfresh.clock() + make_interval(secs => $2::float8 / 1000)';
-  await db.query(`select pgfresh.hold_source($1::int, ${until}, $3::text)`, [sourceId, ms, reason]);
+  await db.query(`select pgfresh_engine.hold_source($1::int, ${until}, $3::text)`, [sourceId, ms, reason]);
 }
 
 /**
@@ -36,7 +36,7 @@ export async function holdSource(
  * or of the rate. False if it may not be made now.
  */
 export async function takeCall(db: Queryable, sourceId: number, apiKey: number | null, job?: number): Promise<boolean> {
-  const take = 'select pgfresh.take_call($1::int, $2::smallint, $3::bigint) is not null as taken';
+  const take = 'select pgfresh_engine.take_call($1::int, $2::smallint, $3::bigint) is not null as taken';
   const [row] = await db.query<{ taken: boolean }>(take, [sourceId, apiKey, job]);
   return row!.taken;
 }

@@ -42,5 +42,5 @@ export async function takeSingleCall(
 
 /** Enters calls that no job has made in the ledger, with their bytes. */
 export async function countCalls(db: Queryable, sourceId: number, calls: number, bytes: number): Promise<void> {
-  await db.query('select pgfresh.count_calls($1::int, $2::int, $3::bigint)', [sourceId, calls, bytes]);
+  await db.query('select pgfresh_engine.count_calls($1::int, $2::int, $3::bigint)', [sourceId, calls, bytes]);
 }

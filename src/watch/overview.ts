@@ -79,7 +79,7 @@ export interface OverviewProblem {
   readonly next_step: string | null;
 }
 
-/** The words of `pgfresh.state_of`. */
+/** The words of `pgfresh_engine.state_of`. */
 export const countedStates = [
   'fresh',
   'stale',
@@ -88,7 +88,7 @@ export const countedStates = [
   'older_source',
 ] as const satisfies readonly (keyof Freshness)[];
 
-/** Everything at a glance, as `pgfresh.overview` says it. */
+/** Everything at a glance, as `pgfresh_engine.overview` says it. */
 export interface Overview {
   readonly at: string;
   readonly problems: readonly OverviewProblem[];
@@ -107,7 +107,7 @@ export interface Overview {
 
 /** Undefined where there is no database yet. */
 export async function readOverview(db: Queryable): Promise<Overview | undefined> {
-  const [row] = await db.query<{ overview: Overview }>('select pgfresh.overview() as overview');
+  const [row] = await db.query<{ overview: Overview }>('select pgfresh_engine.overview() as overview');
   return row?.overview;
 }
 

@@ -7,7 +7,7 @@ export function recordWarnings(events: Events, db: Queryable): () => void {
     if (recorded) return;
     // The database may be what the warning is about; it was logged and counted then all the same.
     void db
-      .query('select pgfresh.warn($1::text, $2::text, $3::text, $4::text)', [code, subject ?? '', message, next])
+      .query('select pgfresh_engine.warn($1::text, $2::text, $3::text, $4::text)', [code, subject ?? '', message, next])
       .catch(() => {});
   });
 }

@@ -229,7 +229,7 @@ export class Worker extends Service {
 
   async #releaseUnanswered(): Promise<void> {
     for (const [request, { id }] of this.#unanswered) {
-      await this.#options.db.query('select pgfresh.release_claim($1::bigint, $2::uuid)', [id, request]);
+      await this.#options.db.query('select pgfresh_engine.release_claim($1::bigint, $2::uuid)', [id, request]);
       this.#unanswered.delete(request);
     }
   }
@@ -323,7 +323,7 @@ export class Worker extends Service {
     else this.#knownLocks.delete(type.id);
     this.#work.wake();
     if (!locked) return;
-    const note = 'select pgfresh.note_type_timeout($1::int, $2::text, $3::text)';
+    const note = 'select pgfresh_engine.note_type_timeout($1::int, $2::text, $3::text)';
     void this.#options.db
       .query(note, [type.id, 'commit', `${type.table.name} is locked`])
       .catch((error: unknown) => this.#failed('end', error));
@@ -392,7 +392,7 @@ export class Worker extends Service {
     const apiKeys = sources.flatMap(({ name, apiKeys: { length } }) => (length > 0 ? [[name, length] as const] : []));
     const served = [this.#lease.id, [...types.keys()], fetchers, limitedTo, Object.fromEntries(apiKeys)];
     if (JSON.stringify(served) === this.#served) return;
-    const serve = 'select pgfresh.serve_types($1::bigint, $2::int[], $3::text[], $4::text[], $5::jsonb)';
+    const serve = 'select pgfresh_engine.serve_types($1::bigint, $2::int[], $3::text[], $4::text[], $5::jsonb)';
     await this.#options.db.query(serve, served);
     this.#served = JSON.stringify(served);
   }

@@ -221,7 +221,7 @@ class House {
   async #crash(): Promise<void> {
     for (const writer of this.#writers) await writer.end('rollback');
     // Gateways lock these tables in another order, as nothing but this empties them together.
-    const empty = 'truncate pgfresh.change, pgfresh.watched_type, pgfresh.change_epoch';
+    const empty = 'truncate pgfresh_engine.change, pgfresh_engine.watched_type, pgfresh_engine.change_epoch';
     await this.#db.transact('crash', (tx) => tx.query(empty), { attempts: 10 });
     for (const gateway of this.#gateways) gateway.cut();
     this.#count('crashes');

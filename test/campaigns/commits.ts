@@ -49,7 +49,7 @@ export const commits: Campaign = {
           const unsubscribe = events.on('refresh.ended', () => (unsubscribe(), resolve()));
         });
         cutAtCommit(proxy, fate === 'arrived', () => tally[fate]++);
-        await near.query(`select count(*) from pgfresh.queue_refreshes('item', array[$1::text])`, [
+        await near.query(`select count(*) from pgfresh_engine.queue_refreshes('item', array[$1::text])`, [
           symbols[step % symbols.length],
         ]);
         // The worker has to come to know it, too.
@@ -59,12 +59,12 @@ export const commits: Campaign = {
       }
       await worker.stop();
       const [ledger] = await near.query<{ bytes: number; calls: number }>(
-        'select sum(bytes)::int as bytes, sum(calls)::int as calls from pgfresh.usage',
+        'select sum(bytes)::int as bytes, sum(calls)::int as calls from pgfresh_engine.usage',
       );
       const { bytes, calls } = provider.meter.report();
       const found = {
-        ended: await count(near, `pgfresh.history_succeeded where outcome = 'fresh' and retries = 0`),
-        others: (await count(near, 'pgfresh.history_other')) + (await count(near, 'pgfresh.job')),
+        ended: await count(near, `pgfresh_engine.history_succeeded where outcome = 'fresh' and retries = 0`),
+        others: (await count(near, 'pgfresh_engine.history_other')) + (await count(near, 'pgfresh_engine.job')),
         written: await count(near, 'audit'),
         bytes: ledger!.bytes,
         calls: ledger!.calls,

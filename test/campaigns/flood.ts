@@ -128,7 +128,7 @@ class FloodScene {
     const { calls, accepted = 0 } = { calls: this.#provider.meter.calls().calls, ...this.#tally };
     const ofGood = calls.filter(({ symbol }) => good.includes(symbol!)).length;
     const allowed = newPairsPerMinute * (1 + minutes);
-    const [row] = await this.#db.query<{ pairs: number }>('select count(*)::int as pairs from pgfresh.pairs');
+    const [row] = await this.#db.query<{ pairs: number }>('select count(*)::int as pairs from pgfresh_engine.pairs');
     const found = { calls: calls.length - ofGood, pairs: row!.pairs - good.length };
     if (ofGood > 2 * good.length) throw new Error(`${ofGood} calls for ${good.length} pairs`);
     if (found.calls > allowed || found.pairs > allowed)

@@ -215,9 +215,9 @@ class House {
   async drain(lanes: readonly Lane[]): Promise<void> {
     for (let round = 0; round < 500; round++) {
       await this.clock.advance('5 minutes');
-      await this.database.query('select pgfresh.recover_silent_jobs(10000)');
+      await this.database.query('select pgfresh_engine.recover_silent_jobs(10000)');
       await Promise.all(lanes.map((lane) => lane.work()));
-      const [row] = await this.database.query<{ open: number }>('select count(*)::int as open from pgfresh.job');
+      const [row] = await this.database.query<{ open: number }>('select count(*)::int as open from pgfresh_engine.job');
       if (row!.open === 0) return this.check(lanes);
     }
     throw new Error('jobs are left that nobody can claim');
@@ -226,7 +226,7 @@ class House {
   /** Tokens that no longer run although none of our ends was confirmed were lost or cancelled, at their whole reservation. */
   async #findTakenBack(): Promise<void> {
     const rows = await this.database.query<{ id: number; attempt: number }>(
-      `select id, attempt from pgfresh.job where state = 'x'`,
+      `select id, attempt from pgfresh_engine.job where state = 'x'`,
     );
     const running = new Set(rows.map(nameOf));
     for (const token of this.held.values()) {
@@ -237,35 +237,35 @@ class House {
 
   async #checkJobs(): Promise<void> {
     const pairs = await this.database.query(
-      `select p.type_id, p.key, p.job_id, j.id from pgfresh.pairs as p
-       full join pgfresh.job as j on j.id = p.job_id and j.type_id = p.type_id and j.key = p.key
+      `select p.type_id, p.key, p.job_id, j.id from pgfresh_engine.pairs as p
+       full join pgfresh_engine.job as j on j.id = p.job_id and j.type_id = p.type_id and j.key = p.key
        where (p.job_id is not null or j.id is not null) and (p.job_id is null or j.id is null)`,
     );
     must(pairs.length === 0, 'pairs and their open jobs differ', pairs);
     const twice = await this.database.query(
-      'select type_id, key from pgfresh.job group by type_id, key having count(*) > 1',
+      'select type_id, key from pgfresh_engine.job group by type_id, key having count(*) > 1',
     );
     must(twice.length === 0, 'pairs with two open jobs', twice);
     const states = await this.database.query(
-      `select * from pgfresh.job where (state = 'x') <> (request is not null) or (state = 'x') <> (claimed_at is not null)
-         or (state <> 'x' and reserved <> 0) or band <> pgfresh.band_of(priority)`,
+      `select * from pgfresh_engine.job where (state = 'x') <> (request is not null) or (state = 'x') <> (claimed_at is not null)
+         or (state <> 'x' and reserved <> 0) or band <> pgfresh_engine.band_of(priority)`,
     );
     must(states.length === 0, 'jobs whose columns contradict their state', states);
     // Each ended job is in the history once, or the primary key refuses it.
     const ended = await this.database.transact('history', async (tx) => {
       const rows = await tx.query<{ id: number }>(
         `insert into public.campaign_ended (id)
-         select id from pgfresh.history_succeeded union all select id from pgfresh.history_other returning id`,
+         select id from pgfresh_engine.history_succeeded union all select id from pgfresh_engine.history_other returning id`,
       );
-      await tx.query('truncate pgfresh.history_succeeded, pgfresh.history_other');
+      await tx.query('truncate pgfresh_engine.history_succeeded, pgfresh_engine.history_other');
       return rows;
     });
     this.count('ended', ended.length);
-    const both = await this.database.query('select id from pgfresh.job join public.campaign_ended using (id)');
+    const both = await this.database.query('select id from pgfresh_engine.job join public.campaign_ended using (id)');
     must(both.length === 0, 'jobs that are open and in the history', both);
     for (const { id } of ended) this.#open.delete(id);
     const lost = await this.database.query(
-      'select id from unnest($1::bigint[]) as queued(id) where not exists (select from pgfresh.job where job.id = queued.id)',
+      'select id from unnest($1::bigint[]) as queued(id) where not exists (select from pgfresh_engine.job where job.id = queued.id)',
       [[...this.#open]],
     );
     must(lost.length === 0, 'jobs that are neither open nor in the history', lost);
@@ -281,7 +281,7 @@ class House {
       this.#calls.set(place, times.slice(-rate));
     }
     const crowds = await this.database.query(
-      `select s.name, count(*) from pgfresh.job as j join pgfresh.sources as s on s.id = j.source_id
+      `select s.name, count(*) from pgfresh_engine.job as j join pgfresh.sources as s on s.id = j.source_id
        where j.state = 'x' group by s.id having count(*) > s.max_concurrency or (s.one_key_at_a_time and count(*) > count(distinct j.key))
          or count(*) filter (where j.claimed_at > s.breaker_opened_at) > 1`,
     );
@@ -300,10 +300,10 @@ class House {
       open: number;
       budget: { used: number; reserved: number; cap: number } | null;
     }>(
-      `select s.id as source, (select coalesce(sum(bytes), 0)::bigint from pgfresh.usage as u where u.source_id = s.id) as used,
-         (select reserved from pgfresh.source_state as t where t.source_id = s.id) as reserved,
-         (select coalesce(sum(j.reserved), 0)::bigint from pgfresh.job as j where j.source_id = s.id) as open,
-         (select to_jsonb(b) from pgfresh.source_budget(s.id) as b) as budget
+      `select s.id as source, (select coalesce(sum(bytes), 0)::bigint from pgfresh_engine.usage as u where u.source_id = s.id) as used,
+         (select reserved from pgfresh_engine.source_state as t where t.source_id = s.id) as reserved,
+         (select coalesce(sum(j.reserved), 0)::bigint from pgfresh_engine.job as j where j.source_id = s.id) as open,
+         (select to_jsonb(b) from pgfresh_engine.source_budget(s.id) as b) as budget
        from pgfresh.sources as s`,
     );
     for (const { source, used, reserved, open, budget } of rows) {
@@ -376,7 +376,7 @@ class Lane {
     'retry failed': () =>
       this.#db.query('select pgfresh.retry_failed_jobs(p_data_type => $1::text)', [this.#type().name]),
     'recover lost': () => this.#db.query(`select pgfresh.recover_stuck_jobs('1 day')`),
-    'recover silent': () => this.#db.query('select pgfresh.recover_silent_jobs($1::int)', [1 + this.#int(20)]),
+    'recover silent': () => this.#db.query('select pgfresh_engine.recover_silent_jobs($1::int)', [1 + this.#int(20)]),
     'heartbeat of the worker': () => this.#beat(),
     'heartbeat of jobs': () => this.#beatJobs(),
     'extra call': () => this.#takeCall(),
@@ -389,7 +389,7 @@ class Lane {
     const runAt = this.#random() < 0.15 ? `${this.#int(8_000)} milliseconds` : null;
     const priority = this.#random() < 0.3 ? -1 : Math.floor(2 ** (this.#random() * 12)) - 1;
     const rows = await this.#db.query<{ id: number; result: string }>(
-      `select job_id as id, result from pgfresh.queue_refreshes($1::text, $2::text[], $3::int,
+      `select job_id as id, result from pgfresh_engine.queue_refreshes($1::text, $2::text[], $3::int,
          p_run_at => pgfresh.clock() + $4::interval, p_force => $5::boolean)`,
       [this.#type().name, keys, priority, runAt, this.#random() < 0.2],
     );
@@ -409,7 +409,7 @@ class Lane {
       Omit<Token, 'request' | 'reserved'> & { useBy: Date | null; apiKey: number | null }
     >(
       `select id, attempt, type_id as type, source_id as source, est_bytes as estimate, use_by as "useBy", api_key as "apiKey"
-       from pgfresh.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[])`,
+       from pgfresh_engine.claim_jobs($1::bigint, $2::uuid, $3::int, $4::int[])`,
       [worker, request, limit, answered ? null : freeSources],
     );
     const tokens = rows.map((row) => ({ ...row, request, reserved: limited.has(row.source) ? row.estimate : 0 }));
@@ -460,13 +460,13 @@ class Lane {
   async #beat(): Promise<void> {
     const worker = await this.#registered();
     const [row] = await this.#db.query<{ answer: { alive: boolean; stranded?: string[] } }>(
-      'select pgfresh.heartbeat_worker($1::bigint, $2::uuid[]) as answer',
+      'select pgfresh_engine.heartbeat_worker($1::bigint, $2::uuid[]) as answer',
       [worker, [...this.#known.keys()]],
     );
     const { alive, stranded = [] } = row!.answer;
     if (!alive) this.#worker = undefined;
     for (const request of stranded)
-      await this.#db.query('select pgfresh.release_claim($1::bigint, $2::uuid)', [worker, request]);
+      await this.#db.query('select pgfresh_engine.release_claim($1::bigint, $2::uuid)', [worker, request]);
   }
 
   async #beatJobs(): Promise<void> {
@@ -480,7 +480,7 @@ class Lane {
   async #takeCall(): Promise<void> {
     const apiKey = 1 + this.#int(2);
     const [row] = await this.#db.query<{ source: number; useBy: Date | null }>(
-      `select id as source, pgfresh.take_call(id, $1::smallint) as "useBy" from pgfresh.sources where name = 'rated'`,
+      `select id as source, pgfresh_engine.take_call(id, $1::smallint) as "useBy" from pgfresh.sources where name = 'rated'`,
       [apiKey],
     );
     if (row!.useBy !== null) this.#house.called(row!.source, apiKey, row!.useBy);
@@ -498,7 +498,7 @@ class Lane {
 
   async #registered(): Promise<number> {
     if (this.#worker !== undefined) return this.#worker;
-    const [row] = await this.#db.query<{ id: number }>(`select pgfresh.register_worker('campaign') as id`);
+    const [row] = await this.#db.query<{ id: number }>(`select pgfresh_engine.register_worker('campaign') as id`);
     this.#known = new Map();
     return (this.#worker = row!.id);
   }

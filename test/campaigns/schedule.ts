@@ -106,7 +106,7 @@ class Stage {
     // Those who live have renewed their leases meanwhile. On disk before it is believed, so that a restart does not take time back.
     await this.#query(
       `set synchronous_commit = on; with clock as (update public.test_clock set ahead = ahead + interval '1 minute')
-       update pgfresh.scheduler set lease_until = lease_until + interval '1 minute' where name in (${names.map((name) => `'${name}'`).join(', ')});
+       update pgfresh_engine.scheduler set lease_until = lease_until + interval '1 minute' where name in (${names.map((name) => `'${name}'`).join(', ')});
        select pg_notify('pgfresh_schedule', '')`,
     );
     // Harm is certain in the shortest of campaigns too.
@@ -121,7 +121,7 @@ class Stage {
   /** Settles when nothing is due or open any more, or the time is up. */
   async settled(ms: number): Promise<void> {
     const deadline = performance.now() + ms;
-    const isSettled = `select not exists (select from pgfresh.job_cursor where due_at <= pgfresh.clock())
+    const isSettled = `select not exists (select from pgfresh_engine.job_cursor where due_at <= pgfresh.clock())
       and not exists (select from pgfresh.scheduled_job_runs where state in ('waiting', 'running')) as settled`;
     while (performance.now() < deadline) {
       const [row] = await this.#query<{ settled: boolean }>(isSettled);
@@ -135,7 +135,7 @@ class Stage {
     const [wrong] = await this.#query<{ job: string; slot: Date; runs: number; skips: number }>(
       `with slots as (
          select j.id, j.name, s.slot from pgfresh.scheduled_jobs as j cross join lateral (
-           select generate_series(min(r.scheduled_for), (select c.slot from pgfresh.job_cursor as c where c.job_id = j.id) - interval '1 minute', interval '1 minute') as slot
+           select generate_series(min(r.scheduled_for), (select c.slot from pgfresh_engine.job_cursor as c where c.job_id = j.id) - interval '1 minute', interval '1 minute') as slot
            from pgfresh.scheduled_job_runs as r where r.job_id = j.id) as s
        )
        select s.name as job, s.slot, count(r.id) filter (where r.state = 'succeeded')::int as runs, count(r.id) filter (where r.state = 'skipped')::int as skips
@@ -152,7 +152,7 @@ class Stage {
     if (wrong) throw new Error(`a slot is not accounted for once: ${JSON.stringify(wrong)}`);
     // A long campaign takes minutes itself, and they have slots too.
     const [short] = await this.#query<{ job: string; counted: number; passed: number }>(
-      `select j.name as job, n.counted, n.passed from pgfresh.scheduled_jobs as j join pgfresh.job_cursor as c on c.job_id = j.id cross join lateral (
+      `select j.name as job, n.counted, n.passed from pgfresh.scheduled_jobs as j join pgfresh_engine.job_cursor as c on c.job_id = j.id cross join lateral (
          select coalesce(sum(case when r.state = 'skipped' then r.occurrences when r.attempt = 1 then 1 else 0 end), 0)::int as counted,
            (extract(epoch from c.slot - min(r.scheduled_for)) / 60)::int as passed
          from pgfresh.scheduled_job_runs as r where r.job_id = j.id

@@ -105,15 +105,15 @@ class Lane {
     const before = await this.#counted();
     const last = await this.#value<number>('select coalesce(max(id), 0)::int from pgfresh.api_call_queue');
     await this.#db.transact('enqueue', async (tx) => {
-      const enqueue = 'select count(*) from pgfresh.queue_refreshes($1::text, $2::text[], 1, $3::bigint)';
+      const enqueue = 'select count(*) from pgfresh_engine.queue_refreshes($1::text, $2::text[], 1, $3::bigint)';
       await tx.query(enqueue, ['item', [...good, unanswered, ...refused], estimatedBytes]);
       await tx.query(enqueue, ['part', good, estimatedBytes]);
     });
     await this.#startAndKill(point);
     const killedAt = await this.#clock.now();
-    const lost = await this.#value<number>(`select count(*)::int from pgfresh.job where state = 'x'`);
+    const lost = await this.#value<number>(`select count(*)::int from pgfresh_engine.job where state = 'x'`);
     const reserved = await this.#value<number>(
-      `select coalesce(sum(reserved), 0)::int from pgfresh.job where state = 'x'`,
+      `select coalesce(sum(reserved), 0)::int from pgfresh_engine.job where state = 'x'`,
     );
 
     const events = new Events();
@@ -124,11 +124,11 @@ class Lane {
     // The lease of the dead one runs out, without the wait for it; the living one would renew its own meanwhile.
     const jump = `${Math.max(0, leaseMs - (await this.#clock.now()) + killedAt)} milliseconds`;
     await this.#db.query(
-      `with clock as (update public.test_clock set ahead = ahead + $1::interval) update pgfresh.worker set lease_until = lease_until + $1::interval where id = $2::bigint`,
+      `with clock as (update public.test_clock set ahead = ahead + $1::interval) update pgfresh_engine.worker set lease_until = lease_until + $1::interval where id = $2::bigint`,
       [jump, rescuerId],
     );
     let ms = 0;
-    while (ms <= takenOverWithinMs && (await this.#value('select count(*)::int from pgfresh.job')) !== 0) {
+    while (ms <= takenOverWithinMs && (await this.#value('select count(*)::int from pgfresh_engine.job')) !== 0) {
       await nextMoment();
       ms = (await this.#clock.now()) - killedAt;
     }
@@ -191,7 +191,7 @@ class Lane {
   async #counted() {
     while (this.#provider.meter.report().open > 0) await nextMoment();
     const [ledger] = await this.#db.query<{ bytes: number; calls: number }>(
-      'select coalesce(sum(bytes), 0)::int as bytes, coalesce(sum(calls), 0)::int as calls from pgfresh.usage',
+      'select coalesce(sum(bytes), 0)::int as bytes, coalesce(sum(calls), 0)::int as calls from pgfresh_engine.usage',
     );
     return { ledger: ledger!, meter: this.#provider.meter.report() };
   }

@@ -70,14 +70,14 @@ describe('pgfresh try', () => {
       { price: '100', fetched_at: new Date('2026-01-05T00:00:00Z') },
     ]);
     expect(provider.asked).toEqual(['/quote/AAPL']);
-    const [usage] = await database.query<{ bytes: number }>('select sum(bytes)::int as bytes from pgfresh.usage');
+    const [usage] = await database.query<{ bytes: number }>('select sum(bytes)::int as bytes from pgfresh_engine.usage');
     expect(usage!.bytes).toBeGreaterThan(30);
   });
 
   it('takes its place within the limit of its source and in the ledger, and says when there is none', async () => {
     provider.json('/quote/AAPL', { symbol: 'AAPL', price: 101 });
     const asked = provider.asked.length;
-    const spent = async () => (await database.query(`select sum(calls)::int as calls from pgfresh.usage`))[0];
+    const spent = async () => (await database.query(`select sum(calls)::int as calls from pgfresh_engine.usage`))[0];
     // Its one call may have been made before anybody counted.
     await database.query(`update pgfresh.sources set rate_limit_per_minute = 1`);
     const none = await pgfresh('try', 'quote', 'AAPL');
@@ -88,7 +88,7 @@ describe('pgfresh try', () => {
       ),
     ]);
     expect([provider.asked.length, await spent()]).toEqual([asked, { calls: 1 }]);
-    await database.query('truncate pgfresh.rate_slot');
+    await database.query('truncate pgfresh_engine.rate_slot');
     expect(await json('try', 'quote', 'AAPL')).toMatchObject({ outcome: 'fresh', cost: { calls: 1 } });
     expect(await json('try', 'quote', 'AAPL')).toMatchObject({ outcome: 'rate_limited', cost: { calls: 0 } });
     expect([provider.asked.length, await spent()]).toEqual([asked + 1, { calls: 2 }]);
@@ -102,7 +102,7 @@ describe('pgfresh try', () => {
   });
 
   it('truth 3: names a refused API key unauthorized, also when the source waits for that reason', async () => {
-    const denied = `pgfresh.note_trouble(id, 1::smallint, null, 'denied', array['1'], 1, pgfresh.clock(), 'HTTP 401', pgfresh.clock())`;
+    const denied = `pgfresh_engine.note_trouble(id, 1::smallint, null, 'denied', array['1'], 1, pgfresh.clock(), 'HTTP 401', pgfresh.clock())`;
     await database.query(`select ${denied} from pgfresh.sources where name = 'market'`);
     expect(await json('try', 'quote', 'AAPL')).toMatchObject({
       outcome: 'unauthorized',
@@ -228,7 +228,7 @@ Next: the refresh goes on; "pgfresh explain quote AAPL" shows it.\n`,
         /^quote NEW: sanity\. price is -1, not above 0 \(1 call, \d+ bytes\)\nNext: It is (?:tried again at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|being tried again)\. "pgfresh try quote NEW"/,
       ),
     ]);
-    const later = `update pgfresh.job set run_at = pgfresh.clock() + interval '1 hour' where state = 'w' returning id`;
+    const later = `update pgfresh_engine.job set run_at = pgfresh.clock() + interval '1 hour' where state = 'w' returning id`;
     while ((await database.query(later)).length === 0);
     provider.json('/quote/NEW', { symbol: 'NEW', price: 6 });
     const again = await json<{ result: string }>('refresh', 'quote', 'NEW');
@@ -259,7 +259,7 @@ Next: the refresh goes on; "pgfresh explain quote AAPL" shows it.\n`,
     await database.query(`select pgfresh.resume_source('market')`);
     // Other tests count what was fetched.
     await database.query(
-      `truncate pgfresh.history_succeeded, pgfresh.history_other, pgfresh.history_attempt; delete from pgfresh.refused_answer`,
+      `truncate pgfresh_engine.history_succeeded, pgfresh_engine.history_other, pgfresh_engine.history_attempt; delete from pgfresh_engine.refused_answer`,
     );
   });
 
@@ -310,17 +310,17 @@ describe('truth 19: in a folder whose configuration is not the one that runs', (
     await database.query(
       `insert into pgfresh.scheduled_jobs (name, kind, function_name, schedule) values ('signals', 'handler', 'signals', '@yearly')`,
     );
-    const [worker] = await database.query<{ id: number }>(`select pgfresh.register_worker('elsewhere') as id`);
+    const [worker] = await database.query<{ id: number }>(`select pgfresh_engine.register_worker('elsewhere') as id`);
     const [scheduler] = await database.query<{ id: number }>(
-      `select pgfresh.register_scheduler('elsewhere', '{signals}', '2026a') as id`,
+      `select pgfresh_engine.register_scheduler('elsewhere', '{signals}', '2026a') as id`,
     );
-    await database.query(`update pgfresh.scheduler set lease_until = 'infinity'`);
+    await database.query(`update pgfresh_engine.scheduler set lease_until = 'infinity'`);
     const check = () => runCommand(['check'], { cwd: other, env: { DATABASE_URL: url } });
     const { code, stdout } = await check();
-    await database.query(`delete from pgfresh.scheduler where id = $1`, [scheduler!.id]);
+    await database.query(`delete from pgfresh_engine.scheduler where id = $1`, [scheduler!.id]);
     const alone = await check();
     await database.query(`delete from pgfresh.scheduled_jobs where name = 'signals'`);
-    await database.query(`select pgfresh.retire_worker($1::bigint)`, [worker!.id]);
+    await database.query(`select pgfresh_engine.retire_worker($1::bigint)`, [worker!.id]);
     expect(stdout).toMatch(
       /^✓ worker: the workers that run refresh listed, planned, quote\. No configuration file was found .*\n {2}Next: Pass --config examples\/market\/pgfresh\.config\.ts\.$/m,
     );
@@ -336,7 +336,7 @@ describe('pgfresh worker', () => {
     provider.json('/quote/TEXT', { symbol: 'TEXT', price: '6' });
     const worker = new CliProcess(['worker', '--types', 'quote', '--port', '0'], { cwd, env: { DATABASE_URL: url } });
     await worker.printed(/is ready/);
-    await database.query(`select count(*) from pgfresh.queue_refreshes('quote', '{GOOD,TEXT}')`);
+    await database.query(`select count(*) from pgfresh_engine.queue_refreshes('quote', '{GOOD,TEXT}')`);
     await worker.printed(/TEXT: schema/);
     const price = () => database.query(`select price::text from quote where symbol = 'GOOD'`);
     while ((await price()).length === 0);
@@ -365,7 +365,7 @@ describe('pgfresh refused replay --write', () => {
   it('truth 15: accepts an answer that was refused as suspicious', async () => {
     await database.query(`insert into quote values ('LOST', 1, pgfresh.clock() - interval '1 hour')`);
     await database.query(
-      `select pgfresh.keep_refused_answer(type_id, 'LOST', null, 'suspicious', '251 of 1000', 404, null, 0, '')
+      `select pgfresh_engine.keep_refused_answer(type_id, 'LOST', null, 'suspicious', '251 of 1000', 404, null, 0, '')
        from pgfresh.data_type_registry where data_type = 'listed'`,
     );
     const { answers } = await json<{ answers: { id: number }[] }>('refused', 'list', 'listed');

@@ -101,7 +101,7 @@ describe('pgfresh source', () => {
     const check = async () => (await pgfresh('check')).stdout;
     const note = (key: number | null, kind: string) =>
       scene.db.query(
-        `select pgfresh.note_trouble(s.id, $1::smallint, case when $1 is null then r.type_id end, $2, array['1'], 1, pgfresh.clock(), 'HTTP 401', pgfresh.clock())
+        `select pgfresh_engine.note_trouble(s.id, $1::smallint, case when $1 is null then r.type_id end, $2, array['1'], 1, pgfresh.clock(), 'HTTP 401', pgfresh.clock())
          from pgfresh.sources as s join pgfresh.data_type_registry as r on r.source_id = s.id where s.name = 'paid'`,
         [key, kind],
       );
@@ -156,7 +156,7 @@ describe('pgfresh source', () => {
     const since = new Date(Date.now() - 7_200_000).toISOString();
     const less = await pgfresh('source', 'calibrate', 'paid', '1000', '--since', since, '--reason', 'the invoice');
     expect(less.stdout).toMatch(/^gap +-500 bytes \(-500 B\)\nEntered as correction 2\.$/m);
-    expect(await scene.value(`select reason from pgfresh.usage_correction where id = 2`)).toBe('the invoice');
+    expect(await scene.value(`select reason from pgfresh_engine.usage_correction where id = 2`)).toBe('the invoice');
   });
 
   it('truth 8: of which check says until when a quota is used up', async () => {

@@ -74,7 +74,7 @@ it('sound 6: no call begins after SIGTERM, however long a job of the scheduler t
   await db.query(`select pgfresh.trigger_scheduled_job('slow')`);
   await until(() => provider.asked.includes('/handler'));
   await db.query(
-    `select count(*) from pgfresh.queue_refreshes('quote', array(select 'K' || n from generate_series(1, 1000) as n))`,
+    `select count(*) from pgfresh_engine.queue_refreshes('quote', array(select 'K' || n from generate_series(1, 1000) as n))`,
   );
   await until(() => calls() >= 20);
   child.signal('SIGTERM');
@@ -86,7 +86,7 @@ it('sound 6: no call begins after SIGTERM, however long a job of the scheduler t
   expect(calls() - before).toBeLessThanOrEqual(2 * concurrency);
   expect(await db.query(runs('slow'))).toEqual([{ success: true }]);
   // What was claimed and not called is ready for others, and everything that was called is booked.
-  expect(await db.query(`select count(*)::int as running from pgfresh.job where state = 'x'`)).toEqual([
+  expect(await db.query(`select count(*)::int as running from pgfresh_engine.job where state = 'x'`)).toEqual([
     { running: 0 },
   ]);
   expect(await db.query('select sum(calls)::int as booked from pgfresh.api_data_usage')).toEqual([{ booked: calls() }]);

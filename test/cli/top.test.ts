@@ -14,7 +14,7 @@ beforeAll(async () => {
   await scene.source('paid', { rate: 300, quotaBytes: 1_000_000 });
   await scene.type('page', 'paid');
   await scene.db.query(`select pgfresh.upsert_active_subscription('ann', 'A', 'page')`);
-  await scene.db.query('select pgfresh.plan_due_pairs(100)');
+  await scene.db.query('select pgfresh_engine.plan_due_pairs(100)');
   cwd = await temporaryFolder('top');
 });
 
@@ -65,14 +65,14 @@ describe('pgfresh top', () => {
     await scene.source('keyed', { apiKeys: 2 });
     for (const type of ['old', 'unserved', 'broken']) await scene.type(type, 'keyed');
     await scene.db.query(`
-      select pgfresh.note_trouble(s.id, null, r.type_id, 'older_source', array['1'], 1, pgfresh.clock(), null, pgfresh.clock()),
-        pgfresh.note_trouble(s.id, 2::smallint, null, 'denied', array['1'], 1, pgfresh.clock(), 'HTTP 401', pgfresh.clock())
+      select pgfresh_engine.note_trouble(s.id, null, r.type_id, 'older_source', array['1'], 1, pgfresh.clock(), null, pgfresh.clock()),
+        pgfresh_engine.note_trouble(s.id, 2::smallint, null, 'denied', array['1'], 1, pgfresh.clock(), 'HTTP 401', pgfresh.clock())
       from pgfresh.sources as s, pgfresh.data_type_registry as r where s.name = 'keyed' and r.data_type = 'old'`);
     await scene.db.query(
-      `select pgfresh.upsert_active_subscription('ann', 'A', 'unserved'), pgfresh.plan_due_pairs(100)`,
+      `select pgfresh.upsert_active_subscription('ann', 'A', 'unserved'), pgfresh_engine.plan_due_pairs(100)`,
     );
-    await scene.db.query(`insert into pgfresh.worker_service (worker, fetchers, types)
-      select w.id, '{unservd}', array(select type_id from pgfresh.data_type_registry where data_type <> 'unserved') from pgfresh.worker as w`);
+    await scene.db.query(`insert into pgfresh_engine.worker_service (worker, fetchers, types)
+      select w.id, '{unservd}', array(select type_id from pgfresh.data_type_registry where data_type <> 'unserved') from pgfresh_engine.worker as w`);
     await scene.db.query('create table public.gone (like public.mirror including all)');
     await scene.db.query(`update pgfresh.data_type_registry set table_name = 'gone' where data_type = 'broken'`);
     await scene.db.query('drop table public.gone');
@@ -103,13 +103,13 @@ describe('pgfresh top', () => {
 
   it('tells a planner that has nothing to do from one that is late or gone', async () => {
     const headline = async () => (await top()).stdout.split('\n')[0];
-    await scene.db.query(`select pgfresh.hold_duty('planner', gen_random_uuid(), '10 minutes')`);
+    await scene.db.query(`select pgfresh_engine.hold_duty('planner', gen_random_uuid(), '10 minutes')`);
     expect(await headline()).toMatch(/, planner running$/);
-    await scene.db.query(`insert into pgfresh.due values (pgfresh.clock() - interval '40 seconds', 1, 'late')`);
+    await scene.db.query(`insert into pgfresh_engine.due values (pgfresh.clock() - interval '40 seconds', 1, 'late')`);
     expect(await headline()).toMatch(/, planner 4\d s behind$/);
-    await scene.db.query('delete from pgfresh.duty');
+    await scene.db.query('delete from pgfresh_engine.duty');
     expect(await headline()).toMatch(/, no planner for 4\d s$/);
-    await scene.db.query(`delete from pgfresh.due where key = 'late'`);
+    await scene.db.query(`delete from pgfresh_engine.due where key = 'late'`);
   });
 
   it('draws again and again on a terminal, and ends cleanly on Ctrl-C', async () => {

@@ -88,7 +88,7 @@ describe('cards in a page', () => {
     await expect.poll(() => cardsOf(page)).toEqual(Array.from({ length: 10 }, () => 'fresh 100'));
     await expect.poll(() => scene.demand()).toEqual(['quote AAPL 1']);
     expect(running.seen.filter(({ type }) => type === 'gateway.opened')).toHaveLength(1);
-    await scene.db.query('select pgfresh.plan_due_pairs()');
+    await scene.db.query('select pgfresh_engine.plan_due_pairs()');
     await expect.poll(() => page.textContent('#presence')).toBe('1');
     expect(await page.evaluate(() => (globalThis as unknown as TestWindow).torn)).toEqual([]);
     await show(page, []);

@@ -138,7 +138,7 @@ describe('a pair', () => {
     ada.onViewers('quote', 'AAPL', (viewers) => told.push(viewers));
     look(bob, 'AAPL');
     await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 2']);
-    await live.scene.db.query('select pgfresh.plan_due_pairs()');
+    await live.scene.db.query('select pgfresh_engine.plan_due_pairs()');
     await expect.poll(() => told.at(-1)).toBe(2);
     expect(ada.viewers('quote', 'AAPL')).toBe(2);
     expect(bob.viewers('quote', 'AAPL')).toBe(undefined);

@@ -93,7 +93,7 @@ describe('tabs that share a connection', () => {
     const told: unknown[] = [];
     two.onViewers('quote', 'AAPL', (viewers) => told.push(viewers));
     await expect.poll(() => live.scene.demand()).toContain('quote AAPL 1');
-    await live.scene.db.query('select pgfresh.plan_due_pairs()');
+    await live.scene.db.query('select pgfresh_engine.plan_due_pairs()');
     await expect.poll(() => told.at(-1)).toBe(1);
   });
 

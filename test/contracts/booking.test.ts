@@ -7,7 +7,7 @@ import { drained, startWorker, until } from '../worker/scene.ts';
 
 const keysOf = (count: number) => Array.from({ length: count }, (_, n) => `K${n}`);
 const endedOf = (scene: RefreshScene) => scene.seen.filter((event) => event.type === 'refresh.ended');
-const booked = (scene: RefreshScene) => scene.value<number>(`select sum(calls)::int from pgfresh.usage`);
+const booked = (scene: RefreshScene) => scene.value<number>(`select sum(calls)::int from pgfresh_engine.usage`);
 
 /** Lets the only job run again and again, however long it would wait, until it has ended as often as this. */
 async function rounds(scene: RefreshScene, clock: Awaited<ReturnType<typeof shiftClock>>, count: number) {
@@ -45,7 +45,7 @@ describe('contract 32: every call is booked, and none is repeated without a boun
     await scene.enqueue('quote', ['A']);
     const worker = await startWorker(scene);
     await rounds(scene, clock, 9);
-    expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBe(0);
+    expect(await scene.value(`select count(*)::int from pgfresh_engine.job`)).toBe(0);
     expect(scene.provider.asked).toHaveLength(9);
     expect(await booked(scene)).toBe(9);
     expect(await scene.value(`select unhinted_holds::int from pgfresh.sources`)).toBe(9);
@@ -63,7 +63,7 @@ describe('contract 32: every call is booked, and none is repeated without a boun
     await scene.enqueue('quote', ['A']);
     const worker = await startWorker(scene);
     await rounds(scene, clock, 9);
-    expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBe(0);
+    expect(await scene.value(`select count(*)::int from pgfresh_engine.job`)).toBe(0);
     expect(scene.provider.asked).toHaveLength(9);
     expect(await booked(scene)).toBe(9);
     expect(await scene.value(`select paused_by from pgfresh.sources`)).toBe(null);
@@ -101,7 +101,7 @@ describe('contract 32: every call is booked, and none is repeated without a boun
     // A stranger's open transaction has one of the jobs.
     const other = await openSession(scene.url);
     await other.query('begin');
-    await other.query(`select from pgfresh.job where key = 'K7' for update`);
+    await other.query(`select from pgfresh_engine.job where key = 'K7' for update`);
     const commits = new Commits(scene.db, scene.queue);
     const { ended, stuck } = await commits.end(type, ready, signal);
     expect([ended.length, stuck.map(({ job }) => job.key)]).toEqual([19, ['K7']]);

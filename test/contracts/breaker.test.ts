@@ -6,7 +6,7 @@ it('contract 15: an outage opens the breaker in the second batch, other sources 
   const scene = await QueueScene.open({ poolSize: 8 });
   const { db, queue } = scene;
   const clock = await freezeClock(db);
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   await scene.source('dead');
   await scene.type('filing', 'dead');
   const keys = Array.from({ length: 30 }, (_, n) => `k${n}`);
@@ -24,7 +24,7 @@ it('contract 15: an outage opens the breaker in the second batch, other sources 
     return jobs.length;
   };
   expect([await batch(), await batch(), await batch()]).toEqual([4, 4, 0]);
-  expect(await scene.value(`select count(*)::int from pgfresh.history_other`)).toBe(0);
+  expect(await scene.value(`select count(*)::int from pgfresh_engine.history_other`)).toBe(0);
   expect(
     await scene.value(
       `select paused_until - pgfresh.clock() = interval '5 minutes' from pgfresh.sources where id = ${dead}`,
@@ -50,7 +50,7 @@ it('contract 15: retries open the breaker too, although every other call succeed
   const { db, queue } = scene;
   const clock = await freezeClock(db);
   await scene.register();
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   await queue.enqueueMany(
     db,
     'quote',

@@ -53,11 +53,11 @@ async function open() {
 
 test('contract 31: types, sources, keys and quotas change while jobs are open: no orphan, no stranded pair, no leak', async () => {
   const { scene, clock, worker, calls } = await open();
-  const node = await scene.value<number>(`pgfresh.register_node('gateway')`);
-  await scene.db.query(`update pgfresh.nodes set lease_until = 'infinity'`);
+  const node = await scene.value<number>(`pgfresh_engine.register_node('gateway')`);
+  await scene.db.query(`update pgfresh_engine.nodes set lease_until = 'infinity'`);
   const view = (type: string, wanted: readonly string[], viewers: number) =>
     scene.db.query(
-      `select pgfresh.set_node_demand($1::bigint, array_fill(r.type_id, array[cardinality($3::text[])]), $3::text[], $4::int[])
+      `select pgfresh_engine.set_node_demand($1::bigint, array_fill(r.type_id, array[cardinality($3::text[])]), $3::text[], $4::int[])
        from pgfresh.data_type_registry as r where r.data_type = $2::text`,
       [node, type, wanted, wanted.map(() => viewers)],
     );
@@ -86,11 +86,11 @@ test('contract 31: types, sources, keys and quotas change while jobs are open: n
     () => change(`gate_function = null`),
     () =>
       scene.db.query(
-        `select count(*) from pgfresh.queue_refreshes('profile', '{LATER}', p_run_at => pgfresh.clock() + interval '1 hour')`,
+        `select count(*) from pgfresh_engine.queue_refreshes('profile', '{LATER}', p_run_at => pgfresh.clock() + interval '1 hour')`,
       ),
     () => scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'profile'`),
     async () => {
-      const orphans = `select count(*)::int from pgfresh.job as j where not exists (select from pgfresh.data_type_registry as r where r.type_id = j.type_id)`;
+      const orphans = `select count(*)::int from pgfresh_engine.job as j where not exists (select from pgfresh.data_type_registry as r where r.type_id = j.type_id)`;
       expect(await scene.value(`(${orphans})`)).toBe(0);
     },
     () => addProfile(),
@@ -124,23 +124,23 @@ test('contract 31: types, sources, keys and quotas change while jobs are open: n
 
   // The last viewers leave while jobs wait for a worker: what they wanted is not fetched any more.
   await worker.stop();
-  await until(async () => (await scene.value<number>('(select count(*)::int from pgfresh.job)')) > keys.length);
+  await until(async () => (await scene.value<number>('(select count(*)::int from pgfresh_engine.job)')) > keys.length);
   await view('price', keys, 0);
   await view('profile', keys, 0);
   await until(
-    async () => (await scene.value<number>('(select count(*)::int from pgfresh.pairs where viewers > 0)')) === 0,
+    async () => (await scene.value<number>('(select count(*)::int from pgfresh_engine.pairs where viewers > 0)')) === 0,
   );
   await clock.advance('20 seconds');
   await drained(scene);
-  expect(await scene.value(`(select coalesce(sum(reserved), 0)::int from pgfresh.source_state)`)).toBe(0);
+  expect(await scene.value(`(select coalesce(sum(reserved), 0)::int from pgfresh_engine.source_state)`)).toBe(0);
   expect(
     await scene.value(
-      `(select count(*)::int from pgfresh.pairs as p where p.job_id is not null or not exists (select from pgfresh.data_type_registry as r where r.type_id = p.type_id))`,
+      `(select count(*)::int from pgfresh_engine.pairs as p where p.job_id is not null or not exists (select from pgfresh.data_type_registry as r where r.type_id = p.type_id))`,
     ),
   ).toBe(0);
   // Each call is booked where it was made.
   const booked = await scene.db.query<{ name: string; calls: number }>(
-    `select name, (select sum(u.calls)::int from pgfresh.usage as u where u.source_id = s.id) as calls from pgfresh.sources as s order by name`,
+    `select name, (select sum(u.calls)::int from pgfresh_engine.usage as u where u.source_id = s.id) as calls from pgfresh.sources as s order by name`,
   );
   for (const { name, calls: count } of booked) expect([name, count ?? 0]).toEqual([name, calls(name)]);
 }, 120_000);

@@ -102,7 +102,7 @@ async function written(viewers: number): Promise<Record<string, number>> {
   expect(seen[0]).toEqual({ viewers: viewers / 100 + 1, adapters: ['gateway', 'heartbeat'] });
   expect(seen.reduce((sum, row) => sum + row.viewers, 0)).toBe(viewers + 1);
   await scene.tick();
-  expect(await scene.value('(select sum(viewers)::int from pgfresh.pairs)')).toBe(viewers + 1);
+  expect(await scene.value('(select sum(viewers)::int from pgfresh_engine.pairs)')).toBe(viewers + 1);
   return Object.fromEntries(after.filter(([, count]) => count > 0));
 }
 

@@ -67,7 +67,7 @@ it('contract 6: of a source whose quota is used up nothing is planned, whoever p
     await scene.type(`${source}-scheduled`, { source, columns: { ...sizes, ...scheduled } });
     await scene.rows(`${source}-viewed`, ['STALE'], '1 day');
     await scene.look(`${source}-viewed`, ['STALE', 'MISSING']);
-    await scene.db.query('select pgfresh.open_refresh_cycle($1::text, pgfresh.clock())', [`${source}-scheduled`]);
+    await scene.db.query('select pgfresh_engine.open_refresh_cycle($1::text, pgfresh.clock())', [`${source}-scheduled`]);
   }
   await scene.db.query(`select pgfresh.correct_data_usage('paid', 950000, 'test')`);
   expect(await scene.queue.value(`pgfresh.is_quota_exceeded('paid')`)).toBe(true);
@@ -102,7 +102,7 @@ it('contract 16: maintenance gives up while a long reader holds the table, says 
     scene.value<{ made: number; dropped: number; busy: number }>('pgfresh.maintain_queue_partitions(7, 30)');
   const old = 'history_succeeded_20200101';
   await db.query(
-    `create table pgfresh.${old} partition of pgfresh.history_succeeded for values from ('2020-01-01') to ('2020-01-02')`,
+    `create table pgfresh.${old} partition of pgfresh_engine.history_succeeded for values from ('2020-01-01') to ('2020-01-02')`,
   );
   const client = new pg.Client(scene.url);
   const said: (string | undefined)[] = [];

@@ -26,7 +26,7 @@ test.for(planners)(
     const scene = await scheduledScene(['statements'], 10);
     await scene.type('quote');
     await scene.look('quote', ['A']);
-    await scene.db.query(`select pgfresh.open_refresh_cycle('statements', pgfresh.clock())`);
+    await scene.db.query(`select pgfresh_engine.open_refresh_cycle('statements', pgfresh.clock())`);
     // Sessions that stay, as those of a pool do: a lock that outlives its transaction would still be held.
     const [first, second] = [await openSession(scene.queue.url), await openSession(scene.queue.url)];
     // Whoever has to wait is refused.
@@ -47,7 +47,7 @@ test.for(planners)(
       for (const name of excludes) expect([end, name, await skipped(name)]).not.toContain('locked');
     }
     expect(await scene.queue.value(advisoryLocks)).toBe(0);
-    expect(await scene.queue.value('(select count(*) from pgfresh.job)')).toBe(
+    expect(await scene.queue.value('(select count(*) from pgfresh_engine.job)')).toBe(
       call === 'queue_scheduled_refreshes' ? 10 : 1,
     );
   },
@@ -64,7 +64,7 @@ test('contract 3: nothing leaks after a killed session', async () => {
   const killed = first.transact(
     'plan',
     async (tx) => {
-      const [session] = await tx.query<{ pid: number }>('select pg_backend_pid() as pid, pgfresh.plan_due_pairs()');
+      const [session] = await tx.query<{ pid: number }>('select pg_backend_pid() as pid, pgfresh_engine.plan_due_pairs()');
       pid = session!.pid;
       await scene.db.query('select pg_terminate_backend($1::int)', [pid]);
       await tx.query('select 1');
@@ -131,7 +131,7 @@ test('contract 4: a scheduled type whose keys cannot be read stops no other', as
     `update pgfresh.data_type_registry set key_table = 'keys' where data_type = 'bad'; grant select on keys to pgfresh_evaluator`,
   );
   for (const type of ['bad', 'good'])
-    await scene.db.query('select pgfresh.open_refresh_cycle($1::text, pgfresh.clock())', [type]);
+    await scene.db.query('select pgfresh_engine.open_refresh_cycle($1::text, pgfresh.clock())', [type]);
   await scene.db.query('select pgfresh.queue_scheduled_refreshes()');
   expect(await scene.open()).toEqual(['good S1 -1', 'good S2 -1', 'good S3 -1']);
   expect((await scene.warnings()).map(({ code, subject }) => `${subject} ${code}`)).toContain('bad keys_raised');
@@ -139,9 +139,9 @@ test('contract 4: a scheduled type whose keys cannot be read stops no other', as
 
 test('contract 8: a registry priority of 999 on a scheduled type still queues −1', async () => {
   const scene = await scheduledScene(['statements'], 10, { background_priority: '999', ui_threshold: '1000' });
-  await scene.db.query(`select pgfresh.open_refresh_cycle('statements', pgfresh.clock())`);
+  await scene.db.query(`select pgfresh_engine.open_refresh_cycle('statements', pgfresh.clock())`);
   expect(await scene.queue.value('pgfresh.queue_scheduled_refreshes()')).toMatchObject({ queued: 10, finished: 1 });
-  const priorities = await scene.db.query('select distinct priority, band from pgfresh.job');
+  const priorities = await scene.db.query('select distinct priority, band from pgfresh_engine.job');
   expect(priorities).toEqual([{ priority: -1, band: -1 }]);
 });
 
@@ -149,7 +149,7 @@ test('contract 9: 50,000 keys of five scheduled types: few rows a run, never mor
   const types = ['a', 'b', 'c', 'd', 'e'];
   const scene = await scheduledScene(types, 50_000);
   for (const type of types)
-    await scene.db.query('select pgfresh.open_refresh_cycle($1::text, pgfresh.clock())', [type]);
+    await scene.db.query('select pgfresh_engine.open_refresh_cycle($1::text, pgfresh.clock())', [type]);
   await scene.db.query('create table done (type_id int, key text, priority int, primary key (type_id, key))');
   let [runs, mostWaiting, mostRead] = [0, 0, 0];
   for (let waiting = -1; waiting !== 0; runs++) {
@@ -160,12 +160,12 @@ test('contract 9: 50,000 keys of five scheduled types: few rows a run, never mor
     });
     // Once more while all of them wait: there is no room.
     if (runs < 3) await scene.db.query('select pgfresh.queue_scheduled_refreshes()');
-    waiting = await scene.queue.value<number>('(select count(*) from pgfresh.job)');
+    waiting = await scene.queue.value<number>('(select count(*) from pgfresh_engine.job)');
     mostWaiting = Math.max(mostWaiting, waiting);
     mostRead = Math.max(mostRead, read);
     // As if workers had ended them, without the time that takes.
     await scene.db.query(
-      'with ended as (delete from pgfresh.job returning type_id, key, priority) insert into done select * from ended',
+      'with ended as (delete from pgfresh_engine.job returning type_id, key, priority) insert into done select * from ended',
     );
   }
   // Each key is read as the next one, and looked up by the queue as one that there is.
@@ -173,7 +173,7 @@ test('contract 9: 50,000 keys of five scheduled types: few rows a run, never mor
   expect(mostRead).toBeLessThanOrEqual(3_010);
   const [done] = await scene.db.query('select count(*) as keys, min(priority) as low, max(priority) as high from done');
   expect(done).toEqual({ keys: 250_000, low: -1, high: -1 });
-  expect(await scene.queue.value('(select count(*) from pgfresh.refresh_cycle where done_at is null)')).toBe(0);
+  expect(await scene.queue.value('(select count(*) from pgfresh_engine.refresh_cycle where done_at is null)')).toBe(0);
 }, 60_000);
 
 test('contract 10: on a standby every function that decides refuses, and the process says so and exits', async () => {
@@ -243,7 +243,7 @@ test('contract 10: a process clock that is off by hours changes nothing', async 
     vi.useRealTimers();
   }
   expect(await scene.open()).toEqual(['quote STALE 1']);
-  const [job] = await scene.db.query('select created_at = pgfresh.clock() as now from pgfresh.job');
+  const [job] = await scene.db.query('select created_at = pgfresh.clock() as now from pgfresh_engine.job');
   expect(job).toEqual({ now: true });
 });
 
@@ -285,10 +285,10 @@ async function subscribed(subscriptions: number): Promise<PlannerScene> {
   for (let first = 0; first < keys.length; first += 5_000)
     await scene.look('quote', keys.slice(first, first + 5_000), 10);
   for (let left = 1; left > 0;) {
-    await scene.db.query('select pgfresh.fold_demand(pgfresh.clock())');
-    left = await scene.queue.value<number>('(select count(*) from pgfresh.demand_change)');
+    await scene.db.query('select pgfresh_engine.fold_demand(pgfresh.clock())');
+    left = await scene.queue.value<number>('(select count(*) from pgfresh_engine.demand_change)');
   }
-  await scene.db.query('vacuum (analyze) pgfresh.pairs, pgfresh.active_subscriptions, pgfresh.demand_change');
+  await scene.db.query('vacuum (analyze) pgfresh_engine.pairs, pgfresh.active_subscriptions, pgfresh_engine.demand_change');
   // The first call of a session reads the catalog.
   await scene.db.query(`select pgfresh.explain_pair('quote', 'K1')`);
   return scene;

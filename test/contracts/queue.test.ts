@@ -22,7 +22,7 @@ test('contract 1: of 16 concurrent claimers and 10,000 jobs each job goes to exa
   const claimed: ClaimedJob[] = [];
   const claimer = async (number: number): Promise<number> => {
     const connection = openDatabase(scene.url, { poolSize: 1 });
-    const [row] = await connection.query<{ worker: number }>('select pgfresh.register_worker($1::text) as worker', [
+    const [row] = await connection.query<{ worker: number }>('select pgfresh_engine.register_worker($1::text) as worker', [
       `claimer ${number}`,
     ]);
     const queue = new Queue();
@@ -40,7 +40,7 @@ test('contract 1: of 16 concurrent claimers and 10,000 jobs each job goes to exa
   expect(new Set(claimed.map(({ id }) => id)).size).toBe(10_000);
   expect(claimed.every(({ attempt }) => attempt === 1)).toBe(true);
   expect(Math.min(...shares)).toBeGreaterThan(0);
-  expect(await scene.value('(select count(*) from pgfresh.job where state = $1::"char" and attempt = 1)', ['x'])).toBe(
+  expect(await scene.value('(select count(*) from pgfresh_engine.job where state = $1::"char" and attempt = 1)', ['x'])).toBe(
     10_000,
   );
 });
@@ -87,13 +87,13 @@ test.for(claims)('contract 1: no job goes to two claimers at once: $from', async
   await Promise.all(Array.from({ length: 8 }, rest));
   expect(taken).toHaveLength(ids);
   expect(new Set(taken).size).toBe(ids);
-  expect(await scene.value(`(select count(*) from pgfresh.job where state <> 'x' or attempt <> 1)`)).toBe(0);
+  expect(await scene.value(`(select count(*) from pgfresh_engine.job where state <> 'x' or attempt <> 1)`)).toBe(0);
 });
 
 /** 300 jobs of each of these sources, and a claim of any of them. */
 async function claimScene(scene: QueueScene, { sources, floors, shares }: ClaimPath) {
   const worker = await scene.register();
-  await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   await scene.db.query(`delete from pgfresh.data_type_registry; delete from pgfresh.sources`);
   const types: number[] = [];
   for (const source of sources) {
@@ -102,7 +102,7 @@ async function claimScene(scene: QueueScene, { sources, floors, shares }: ClaimP
     const type = await scene.type(source, source, source === 'metered' ? 100 : 0);
     if (shares)
       await scene.db.query(
-        `insert into pgfresh.pairs (type_id, key, demanded, viewers) select $1::int, key, true, 5 from unnest($2::text[]) as key`,
+        `insert into pgfresh_engine.pairs (type_id, key, demanded, viewers) select $1::int, key, true, 5 from unnest($2::text[]) as key`,
         [type, keys(150)],
       );
     await scene.queue.enqueueMany(scene.db, source, keys(300), { priority: 5 });
@@ -110,7 +110,7 @@ async function claimScene(scene: QueueScene, { sources, floors, shares }: ClaimP
   }
   const claim = async (db: Queryable, limit: number): Promise<number[]> => {
     const rows = await db.query<{ id: number }>(
-      `select id from pgfresh.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_floor_types => $3::int[], p_floor_lanes => $4::smallint[], p_floor_ids => $5::bigint[])`,
+      `select id from pgfresh_engine.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_floor_types => $3::int[], p_floor_lanes => $4::smallint[], p_floor_ids => $5::bigint[])`,
       [worker, limit, ...(floors ? [types, types.map(() => 49), types.map(() => 1)] : [[], [], []])],
     );
     return rows.map(({ id }) => id);
@@ -138,15 +138,15 @@ test('contract 2: recovery and completion of the same jobs at once: no deadlock,
     const acts: (() => Promise<number[]>)[] = [
       ...completions.map((some) => () => scene.queue.complete(scene.db, ends(some, 7))),
       () => scene.db.query('select pgfresh.recover_stuck_jobs()').then(() => []),
-      () => scene.db.query('select pgfresh.recover_silent_jobs(500)').then(() => []),
+      () => scene.db.query('select pgfresh_engine.recover_silent_jobs(500)').then(() => []),
     ];
     const done = (await Promise.all(shuffled(acts).map((act) => act()))).flat();
     // What was too early or locked for the others is lost now.
     await scene.db.query('select pgfresh.recover_stuck_jobs()');
     const ids = jobs.map(({ id }) => id);
     const [fates] = await scene.db.query<{ succeeded: number[]; lost: number[] }>(
-      `select array(select id from pgfresh.history_succeeded where id = any ($1::bigint[]) order by id) as succeeded,
-        array(select id from pgfresh.job where id = any ($1::bigint[]) and state = 'r' and attempt = 1 and lost = 1 order by id) as lost`,
+      `select array(select id from pgfresh_engine.history_succeeded where id = any ($1::bigint[]) order by id) as succeeded,
+        array(select id from pgfresh_engine.job where id = any ($1::bigint[]) and state = 'r' and attempt = 1 and lost = 1 order by id) as lost`,
       [ids],
     );
     const [succeeded, lost] = [fates!.succeeded.map(Number), fates!.lost.map(Number)];
@@ -158,7 +158,7 @@ test('contract 2: recovery and completion of the same jobs at once: no deadlock,
   }
   expect(tally.completed + tally.lost).toBe(60 * 40);
   expect(Math.min(tally.completed, tally.lost)).toBeGreaterThan(0);
-  expect(await scene.value('(select sum(bytes)::bigint from pgfresh.usage)')).toBe(tally.completed * 7);
+  expect(await scene.value('(select sum(bytes)::bigint from pgfresh_engine.usage)')).toBe(tally.completed * 7);
 });
 
 /** Whatever takes jobs back, with what has to have happened before and how many of two jobs it takes. */
@@ -182,11 +182,11 @@ const takers: readonly {
     before: `lease_until = 'infinity'`,
     act: `pgfresh.claim_next_pending_job(p_data_types => '{}')`,
   },
-  { by: 'a worker that retires', before: `lease_until = 'infinity'`, act: 'pgfresh.retire_worker(:worker)' },
+  { by: 'a worker that retires', before: `lease_until = 'infinity'`, act: 'pgfresh_engine.retire_worker(:worker)' },
   {
     by: 'a claim whose answer was lost',
     before: `lease_until = 'infinity'`,
-    act: 'pgfresh.release_claim(:worker, (select request from pgfresh.claim))',
+    act: 'pgfresh_engine.release_claim(:worker, (select request from pgfresh_engine.claim))',
   },
 ];
 
@@ -199,7 +199,7 @@ test.for(takers)(
     const worker = await scene.register();
     const [ending, stuck] = await scene.claim();
     await clock.advance('301 seconds');
-    await scene.db.query(`update pgfresh.worker set ${before}`);
+    await scene.db.query(`update pgfresh_engine.worker set ${before}`);
     await scene.db.transact('end', async (tx) => {
       expect(await scene.queue.complete(tx, ends([ending!], 7))).toEqual([ending!.id]);
       // Whoever has to wait is refused.
@@ -224,12 +224,12 @@ test('contract 2: a worker that comes back after its job was taken over changes 
   await scene.register();
   await scene.queue.enqueue(scene.db, 'quote', 'A');
   const late = await scene.claimOne();
-  await scene.db.query(`update pgfresh.worker set lease_until = '-infinity'`);
+  await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity'`);
   expect(await scene.value(`pgfresh.recover_stuck_jobs('1 day')`)).toMatchObject({ lost: 1 });
   await scene.register('next');
   const next = await scene.claimOne();
   expect(next).toMatchObject({ id: late.id, attempt: 2 });
-  const state = () => scene.db.query('select * from pgfresh.job');
+  const state = () => scene.db.query('select * from pgfresh_engine.job');
   const taken = await state();
 
   expect(await scene.queue.complete(scene.db, ends([late], 5))).toEqual([]);
@@ -246,8 +246,8 @@ test('contract 2: a worker that comes back after its job was taken over changes 
   expect(await state()).toEqual(taken);
 
   expect((await scene.queue.complete(scene.db, ends([next], 7))).map(Number)).toEqual([late.id]);
-  expect(await scene.value('(select sum(bytes)::int from pgfresh.usage)')).toBe(7);
-  expect(await scene.db.query('select attempt, bytes::int from pgfresh.history_succeeded')).toEqual([
+  expect(await scene.value('(select sum(bytes)::int from pgfresh_engine.usage)')).toBe(7);
+  expect(await scene.db.query('select attempt, bytes::int from pgfresh_engine.history_succeeded')).toEqual([
     { attempt: 2, bytes: 7 },
   ]);
 });
@@ -262,7 +262,7 @@ test('contract 11: a claim reads no more buffers beside 200,000 finished jobs th
 test('contract 11: jobs that have ended are not in the table of open ones, however they ended', async () => {
   const scene = await QueueScene.open({ poolSize: 1 });
   const worker = await scene.register();
-  await scene.db.query('alter table pgfresh.job set (autovacuum_enabled = off)');
+  await scene.db.query('alter table pgfresh_engine.job set (autovacuum_enabled = off)');
   const finish = async (round: number): Promise<void> => {
     await scene.queue.enqueueMany(scene.db, 'quote', keys(2_000, `${round} `));
     for (let left = 2_000; left > 0;) {
@@ -276,7 +276,7 @@ test('contract 11: jobs that have ended are not in the table of open ones, howev
   };
   const buffers = async (): Promise<number> => {
     await scene.queue.enqueueMany(scene.db, 'quote', keys(600, 'open '));
-    await scene.db.query('vacuum analyze pgfresh.job, pgfresh.pairs');
+    await scene.db.query('vacuum analyze pgfresh_engine.job, pgfresh_engine.pairs');
     for (let warm = 0; warm < 3; warm++) await claimBuffers(scene.db, worker);
     const read = Math.min(await claimBuffers(scene.db, worker), await claimBuffers(scene.db, worker));
     await scene.db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'quote')`);
@@ -285,7 +285,7 @@ test('contract 11: jobs that have ended are not in the table of open ones, howev
   await finish(0);
   const few = await buffers();
   for (let round = 1; round <= 6; round++) await finish(round);
-  expect(await scene.value('(select count(*) from pgfresh.job)')).toBe(0);
+  expect(await scene.value('(select count(*) from pgfresh_engine.job)')).toBe(0);
   expect(await buffers()).toBeLessThanOrEqual(few * 1.3);
 });
 
@@ -308,13 +308,13 @@ async function claimBesideWaiting(count: number, runAt?: Date): Promise<number> 
   await scene.source('paused');
   await scene.type('page', 'paused');
   await scene.db.query(`update pgfresh.sources set paused_until = 'infinity' where name = 'paused'`);
-  await scene.db.query('alter table pgfresh.job set (autovacuum_enabled = off)');
+  await scene.db.query('alter table pgfresh_engine.job set (autovacuum_enabled = off)');
   await scene.queue.enqueueMany(scene.db, runAt ? 'quote' : 'page', keys(count, 'waits '), {
     priority: 9,
     ...(runAt && { runAt }),
   });
   await scene.queue.enqueueMany(scene.db, 'quote', keys(2_000));
-  await scene.db.query('vacuum analyze pgfresh.job, pgfresh.pairs');
+  await scene.db.query('vacuum analyze pgfresh_engine.job, pgfresh_engine.pairs');
   return leastBuffers(scene.db, worker);
 }
 
@@ -323,7 +323,7 @@ async function claimBeside(finished: number): Promise<number> {
   const scene = await QueueScene.open({ poolSize: 1 });
   const worker = await scene.register();
   await scene.db.query(
-    `insert into pgfresh.pairs (type_id, key, last_job, ok_job, ok_at, outcome)
+    `insert into pgfresh_engine.pairs (type_id, key, last_job, ok_job, ok_at, outcome)
      select 1, 'old ' || n, n, n, clock_timestamp(), 'fresh' from generate_series(1, $1::int) as n`,
     [finished],
   );
@@ -335,10 +335,10 @@ async function claimBeside(finished: number): Promise<number> {
       [finished],
     );
   }
-  await scene.db.query(`select setval('pgfresh.job_id', 1000000)`);
-  await scene.db.query('alter table pgfresh.job set (autovacuum_enabled = off)');
+  await scene.db.query(`select setval('pgfresh_engine.job_id', 1000000)`);
+  await scene.db.query('alter table pgfresh_engine.job set (autovacuum_enabled = off)');
   await scene.queue.enqueueMany(scene.db, 'quote', keys(2_000));
-  await scene.db.query('vacuum analyze pgfresh.job, pgfresh.pairs');
+  await scene.db.query('vacuum analyze pgfresh_engine.job, pgfresh_engine.pairs');
   return leastBuffers(scene.db, worker);
 }
 
@@ -355,7 +355,7 @@ async function leastBuffers(db: Queryable, worker: number): Promise<number> {
 /** Buffers that a claim of 100 jobs reads, the functions inside of it included. */
 async function claimBuffers(db: Queryable, worker: number): Promise<number> {
   const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-    `explain (analyze, buffers, format json) select * from pgfresh.claim_jobs(${worker}, gen_random_uuid(), 100)`,
+    `explain (analyze, buffers, format json) select * from pgfresh_engine.claim_jobs(${worker}, gen_random_uuid(), 100)`,
   );
   const plan = row!['QUERY PLAN'][0]!.Plan;
   expect(plan['Actual Rows']).toBe(100);
@@ -388,7 +388,7 @@ test('contract 17: a deadlock at the end of a job is repeated with the answer th
   expect(await meet({ attempts: 4 })).toBe(2);
   expect(await scene.job(job.id)).toMatchObject({ status: 'succeeded', attempts: 1, retry_count: 0 });
   expect(await scene.value('(select array_agg(amount order by name) from account)')).toEqual([2, 2]);
-  expect(await scene.value('(select sum(bytes)::bigint from pgfresh.usage)')).toBe(5);
+  expect(await scene.value('(select sum(bytes)::bigint from pgfresh_engine.usage)')).toBe(5);
 });
 
 test.for([

@@ -17,7 +17,7 @@ describe('an answer that lies', () => {
       `delete from quote; insert into quote values ('AAPL', 100, 'nobody', '2026-01-05T12:00:00Z', now() - interval '1 hour')`,
     );
     await scene.db.query(
-      `delete from pgfresh.job; delete from pgfresh.pairs; update pgfresh.sources set paused_until = null, failure_streak = 0, breaker_opened_at = null, recent_retries = '{}'`,
+      `delete from pgfresh_engine.job; delete from pgfresh_engine.pairs; update pgfresh.sources set paused_until = null, failure_streak = 0, breaker_opened_at = null, recent_retries = '{}'`,
     );
     const before = await scene.rows('quote', '*');
     scene.provider.answers.set('/quote/AAPL', answer);

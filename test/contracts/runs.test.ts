@@ -18,7 +18,7 @@ async function openScene(): Promise<{ scene: ScheduleScene; proxy: Proxy; url: s
 /** Has the next slot of every job come. */
 async function nextSlot(scene: ScheduleScene): Promise<void> {
   await until(
-    async () => (await scene.value('(select count(*)::int from pgfresh.job_cursor where slot is null)')) === 0,
+    async () => (await scene.value('(select count(*)::int from pgfresh_engine.job_cursor where slot is null)')) === 0,
   );
   await scene.advance('1 minute');
 }
@@ -81,7 +81,7 @@ test('contract 33: a lease that is lost stops the handlers that were started und
   await scene.scheduler({ hang }, { drainMs: 0 });
   await nextSlot(scene);
   await until(() => signals.length === 1);
-  await scene.db.query(`update pgfresh.scheduler set lease_until = '-infinity'`);
+  await scene.db.query(`update pgfresh_engine.scheduler set lease_until = '-infinity'`);
   await scene.db.query(hurry);
   expect(await soon(8_000, () => signals[0]!.aborted)).toBe(true);
 });

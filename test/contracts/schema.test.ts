@@ -102,7 +102,7 @@ test('contract 22: the recorded answers of every data type of the market go thro
       expected[`${type.name} ${key}`] = ofKey.length > 0 ? 'fresh' : 'empty';
       return ofKey;
     });
-    await db.query('select count(*) from pgfresh.queue_refreshes($1::text, $2::text[])', [
+    await db.query('select count(*) from pgfresh_engine.queue_refreshes($1::text, $2::text[])', [
       type.name,
       recordings.map(({ key }) => key),
     ]);

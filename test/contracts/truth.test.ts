@@ -91,7 +91,7 @@ const harms: readonly Harm[] = [
     name: 'there is no worker for its type',
     does: async (scene) => {
       await later(scene, '1 hour');
-      await scene.db.query(`update pgfresh.worker set lease_until = '-infinity'`);
+      await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity'`);
     },
     within: 'tick',
     state: 'stale',
@@ -135,7 +135,7 @@ async function shown(scene: PlannerScene): Promise<Record<'overview' | 'metrics'
   metrics.showPairs(() => readOverview(scene.db));
   const measured = (await metrics.text()).matchAll(/^pgfresh_viewed_pairs\{.*state="(\w+)".*\} 1$/gm);
   const { state, activity, reason } = await explainPair(scene.db, 'quote', 'A');
-  const read = `select state, activity, reason from pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
+  const read = `select state, activity, reason from pgfresh_engine.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
   const [row] = await scene.db.query<{ state: string; activity: string; reason: string | null }>(read).catch(() => []);
   return {
     overview: countedStates.filter((name) => freshness[name] > 0).join(),

@@ -7,14 +7,14 @@ const keys = (count: number, prefix: string) => Array.from({ length: count }, (_
 test('contract 27: with four times as much wanted as may be called, every pair with one viewer is served within the bound', async () => {
   const scene = await QueueScene.open();
   const clock = await freezeClock(scene.db);
-  await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   const rate = 6_000;
   await scene.source('busy', { rate });
   const type = await scene.type('price', 'busy');
   /** Pairs that are viewed, as the planner knows them. */
   const view = (names: readonly string[], viewers: number, hasRow: boolean) =>
     scene.db.query(
-      `insert into pgfresh.pairs (type_id, key, demanded, viewers, row_at)
+      `insert into pgfresh_engine.pairs (type_id, key, demanded, viewers, row_at)
        select $1::int, key, true, $3::int, case when $4::boolean then pgfresh.clock() end from unnest($2::text[]) as key`,
       [type, names, viewers, hasRow],
     );

@@ -49,7 +49,7 @@ test('contract 10: a worker whose clock jumps by hours writes the times of the d
   const worker = new CliProcess(['worker', '--port', '0'], { cwd, env: wild });
   const before = performance.now();
   for (const type of ['quote', 'copy']) {
-    await db.query(`select count(*) from pgfresh.queue_refreshes($1::text, '{AAPL}')`, [type]);
+    await db.query(`select count(*) from pgfresh_engine.queue_refreshes($1::text, '{AAPL}')`, [type]);
     // Old enough that the next one, which comes from the cache, could be told from one of now.
     const old = `select from public.${type} where fetched_at < clock_timestamp() - interval '1 second'`;
     await until(async () => (await db.query(old)).length === 1);
@@ -103,7 +103,7 @@ test('contract 19: 50 types and 500 jobs need no more than the pool, the lease a
   clearInterval(watching);
   await look();
   await worker.stop();
-  expect(await scene.value(`select count(*)::int from pgfresh.history_succeeded where outcome = 'fresh'`)).toBe(500);
+  expect(await scene.value(`select count(*)::int from pgfresh_engine.history_succeeded where outcome = 'fresh'`)).toBe(500);
   expect(most).toBeGreaterThan(2);
   expect(most).toBeLessThanOrEqual(poolSize + 2);
 });

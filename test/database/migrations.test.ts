@@ -182,11 +182,11 @@ it('takes what an earlier version knew as unchanged for confirmed then', async (
     insert into pgfresh.sources (name) values ('market');
     insert into pgfresh.data_type_registry (data_type, source, source_id, table_name, timestamp_column, ttl)
       select 'quote', name, id, 'quote', 'fetched_at', '1 hour' from pgfresh.sources;
-    insert into pgfresh.pairs (type_id, key, outcome, ok_at, checked_at)
+    insert into pgfresh_engine.pairs (type_id, key, outcome, ok_at, checked_at)
       select type_id, outcome, outcome, '2026-01-05T12:00Z', '2026-01-05T12:00Z'
       from pgfresh.data_type_registry, unnest('{fresh,unchanged,empty,older_source}'::text[]) as outcome`);
   await migrate(database, { files: { migrations, functions }, events });
-  expect(await database.query('select key from pgfresh.pairs where confirmed_at = ok_at')).toEqual([
+  expect(await database.query('select key from pgfresh_engine.pairs where confirmed_at = ok_at')).toEqual([
     { key: 'unchanged' },
   ]);
 });

@@ -10,7 +10,7 @@ const noon = '2026-01-05T12:00:00Z';
 
 beforeEach(async () => {
   await scene.db.query(`
-    delete from pgfresh.data_type_registry; truncate pgfresh.history_other;
+    delete from pgfresh.data_type_registry; truncate pgfresh_engine.history_other;
     drop table if exists public.quote, public.profile, public.symbols cascade`);
   await scene.clock.set(noon);
   await scene.type('quote');
@@ -29,14 +29,14 @@ const cool = async (type = 'quote') => {
   await scene.tick();
 };
 const enqueue = (keys: readonly string[], more = '') =>
-  scene.db.query(`select pgfresh.queue_refreshes('quote', $1::text[]${more})`, [keys]);
+  scene.db.query(`select pgfresh_engine.queue_refreshes('quote', $1::text[]${more})`, [keys]);
 const cancelled = () =>
   scene.queue.value<string[]>(
-    `array(select key || ' ' || error from pgfresh.history_other where type_id in (select type_id from pgfresh.data_type_registry) order by key)`,
+    `array(select key || ' ' || error from pgfresh_engine.history_other where type_id in (select type_id from pgfresh.data_type_registry) order by key)`,
   );
 const runsAt = async (key: string) => {
   const [row] = await scene.db.query<{ state: string; wait: number }>(
-    `select state, extract(epoch from run_at - (select pgfresh.clock()))::float8 as wait from pgfresh.job where key = $1::text`,
+    `select state, extract(epoch from run_at - (select pgfresh.clock()))::float8 as wait from pgfresh_engine.job where key = $1::text`,
     [key],
   );
   return row;
@@ -117,7 +117,7 @@ describe('sound 5: when a pair cools down, its job', () => {
     const [job] = await scene.queue.claim();
     await cool();
     await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'no')`, [job!.id]);
-    await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() + interval '1 minute'`);
+    await scene.db.query(`update pgfresh_engine.job set run_at = pgfresh.clock() + interval '1 minute'`);
     expect(await scene.open()).toEqual(['quote A 1']);
     await scene.clock.advance('15 seconds');
     await scene.tick();
@@ -135,7 +135,7 @@ describe('sound 5: when a pair cools down, its job', () => {
     await scene.look('quote', ['A', 'B']);
     await scene.tick();
     await scene.db.transact('lock', async (tx) => {
-      await tx.query(`select from pgfresh.job where key = 'A' for update`);
+      await tx.query(`select from pgfresh_engine.job where key = 'A' for update`);
       await cool();
       expect(await scene.open()).toEqual(['quote A 1']);
     });
@@ -188,8 +188,8 @@ describe('sound 10: demand brings a waiting job forward', () => {
   it('that has failed in the background, as if it had been viewed', async () => {
     await enqueue(['A', 'B'], ', -1');
     await scene.queue.claim();
-    await scene.db.query(`select pgfresh.fail_queue_job(id, 'no') from pgfresh.job`);
-    await scene.db.query(`update pgfresh.job set retries = 3, run_at = run_at + interval '7.5 hours'`);
+    await scene.db.query(`select pgfresh.fail_queue_job(id, 'no') from pgfresh_engine.job`);
+    await scene.db.query(`update pgfresh_engine.job set retries = 3, run_at = run_at + interval '7.5 hours'`);
     await scene.look('quote', ['A']);
     await scene.tick();
     const job = await runsAt('A');
@@ -209,7 +209,7 @@ describe('sound 10: demand brings a waiting job forward', () => {
   it('without waiting for whoever has locked it', async () => {
     await enqueue(['A', 'B'], `, p_run_at => pgfresh.clock() + interval '30 days'`);
     await scene.db.transact('lock', async (tx) => {
-      await tx.query(`select from pgfresh.job where key = 'A' for update`);
+      await tx.query(`select from pgfresh_engine.job where key = 'A' for update`);
       await scene.look('quote', ['A', 'B']);
       await scene.tick();
       expect(await runsAt('B')).toMatchObject({ state: 'r' });

@@ -15,12 +15,12 @@ let node: number;
 
 beforeEach(async () => {
   await scene.db.query(`
-    delete from pgfresh.data_type_registry; delete from pgfresh.nodes; delete from pgfresh.viewer_calls; delete from pgfresh.warnings;
+    delete from pgfresh.data_type_registry; delete from pgfresh_engine.nodes; delete from pgfresh_engine.viewer_calls; delete from pgfresh.warnings;
     delete from public.mirror; delete from symbols; insert into symbols values ('A'), ('B'), ('C');
-    update pgfresh.planner_state set demand_held_until = null`);
+    update pgfresh_engine.planner_state set demand_held_until = null`);
   await scene.clock.set(noon);
   quote = await scene.add('quote', { key_table: 'symbols', key_table_column: 'symbol', key_active_column: 'active' });
-  node = await scene.value<number>('pgfresh.register_node($1::text)', ['node']);
+  node = await scene.value<number>('pgfresh_engine.register_node($1::text)', ['node']);
 });
 
 interface Said {
@@ -29,22 +29,22 @@ interface Said {
 }
 const set = (counts: Record<string, number>, type = quote) =>
   scene.value<Said>(
-    `pgfresh.set_node_demand($1::bigint, array_fill($2::int, array[cardinality($3::text[])]), $3::text[], $4::int[])`,
+    `pgfresh_engine.set_node_demand($1::bigint, array_fill($2::int, array[cardinality($3::text[])]), $3::text[], $4::int[])`,
     [node, type, Object.keys(counts), Object.values(counts)],
   );
 const counted = () =>
-  scene.value<string[]>(`array(select key || ' ' || viewers from pgfresh.node_demand order by key)`);
+  scene.value<string[]>(`array(select key || ' ' || viewers from pgfresh_engine.node_demand order by key)`);
 const subscriptions = () => scene.value<number>('(select count(*)::int from pgfresh.active_subscriptions)');
 const demanded = (dataType = 'quote') =>
   scene.value<string[]>(
-    `array(select p.key from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id) where p.demanded and r.data_type = $1::text order by 1)`,
+    `array(select p.key from pgfresh_engine.pairs as p join pgfresh.data_type_registry as r using (type_id) where p.demanded and r.data_type = $1::text order by 1)`,
     [dataType],
   );
 /** Ticks that look at what a minute brings, with the cleanup that comes with each sweep. */
 const minute = async () => {
   for (let n = 0; n < 6; n++) {
     await scene.clock.advance('10 seconds');
-    await scene.value('pgfresh.heartbeat_node($1::bigint)', [node]);
+    await scene.value('pgfresh_engine.heartbeat_node($1::bigint)', [node]);
     await scene.tick();
   }
   await scene.cleanUp();
@@ -86,7 +86,7 @@ describe('sound 4: leaving works when', () => {
       await scene.tick();
       expect(
         await scene.value(
-          '(select count(*)::int from pgfresh.pairs where demanded or viewers > 0 or job_id is not null)',
+          '(select count(*)::int from pgfresh_engine.pairs where demanded or viewers > 0 or job_id is not null)',
         ),
       ).toBe(0);
     } finally {
@@ -108,7 +108,7 @@ describe('sound 4: leaving works when', () => {
     await set({ A: 2, B: 1 });
     await scene.db.query(`delete from symbols where symbol in ('A', 'B')`);
     const said = await scene.value<Said>(
-      `pgfresh.set_node_demand($1::bigint, array[$2::int, $2::int, -1, $2::int, null], array['A', 'B', 'C', 'C', 'A'], '{0,5,1,3,1}')`,
+      `pgfresh_engine.set_node_demand($1::bigint, array[$2::int, $2::int, -1, $2::int, null], array['A', 'B', 'C', 'C', 'A'], '{0,5,1,3,1}')`,
       [node, quote],
     );
     expect(said).toMatchObject({
@@ -217,7 +217,7 @@ describe('sound 4: what is no key any more is revoked everywhere', () => {
   it('a job that waits is cancelled within a minute, whoever asked for it', async () => {
     await scene.subscribe('ann', 'A');
     await scene.db.query(
-      `select pgfresh.queue_refreshes('quote', '{B,C}', 5, p_run_at => pgfresh.clock() + interval '1 hour')`,
+      `select pgfresh_engine.queue_refreshes('quote', '{B,C}', 5, p_run_at => pgfresh.clock() + interval '1 hour')`,
     );
     expect(await scene.queued()).toEqual(['A', 'B', 'C']);
     await scene.db.query(`delete from symbols where symbol in ('A', 'B')`);
@@ -225,7 +225,7 @@ describe('sound 4: what is no key any more is revoked everywhere', () => {
     expect(await scene.queued()).toEqual(['C']);
     expect(
       await scene.value(
-        `array(select key || ' ' || status || ' ' || error from pgfresh.history_other where type_id = $1::int order by 1)`,
+        `array(select key || ' ' || status || ' ' || error from pgfresh_engine.history_other where type_id = $1::int order by 1)`,
         [quote],
       ),
     ).toEqual(['A cancelled its key is not listed any more', 'B cancelled its key is not listed any more']);
@@ -240,19 +240,19 @@ describe('sound 4: what is no key any more is revoked everywhere', () => {
 
   it('looks at open jobs in chunks, and goes on where it stood', async () => {
     await scene.db.query(
-      `select pgfresh.queue_refreshes('quote', '{A,B,C}');
+      `select pgfresh_engine.queue_refreshes('quote', '{A,B,C}');
        insert into symbols select 'K' || n from generate_series(1, 10) as n;
-       select pgfresh.queue_refreshes('quote', array(select 'K' || n from generate_series(1, 10) as n));
+       select pgfresh_engine.queue_refreshes('quote', array(select 'K' || n from generate_series(1, 10) as n));
        delete from symbols where symbol like 'K%'`,
     );
     const left = async () => (await scene.queued()).length;
     for (const expected of [12, 8, 4, 3]) {
-      await scene.value('pgfresh.review_open_jobs(pgfresh.clock(), 4)');
+      await scene.value('pgfresh_engine.review_open_jobs(pgfresh.clock(), 4)');
       expect(await left()).toBe(expected);
     }
     // And begins anew at the end.
     await scene.db.query(`delete from symbols`);
-    await scene.value('pgfresh.review_open_jobs(pgfresh.clock(), 4)');
+    await scene.value('pgfresh_engine.review_open_jobs(pgfresh.clock(), 4)');
     expect(await left()).toBe(0);
   });
 });

@@ -18,8 +18,8 @@ let demand: NodeDemand;
 
 beforeEach(async () => {
   await scene.db.query(`
-    delete from pgfresh.data_type_registry; delete from pgfresh.nodes; delete from pgfresh.viewer_calls; delete from public.mirror;
-    update pgfresh.planner_state set demand_held_until = null`);
+    delete from pgfresh.data_type_registry; delete from pgfresh_engine.nodes; delete from pgfresh_engine.viewer_calls; delete from public.mirror;
+    update pgfresh_engine.planner_state set demand_held_until = null`);
   await scene.clock.set('2026-01-05T12:00:00Z');
   quote = await scene.add('quote');
   news = await scene.add('news', { table_name: 'profile' });
@@ -29,12 +29,12 @@ beforeEach(async () => {
 
 const enqueue = (db: Queryable, keys: readonly string[], type = 'quote') =>
   db.query<{ key: string; result: string; job_id: number | null }>(
-    'select key, result, job_id from pgfresh.queue_refreshes($1::text, $2::text[]) order by key',
+    'select key, result, job_id from pgfresh_engine.queue_refreshes($1::text, $2::text[]) order by key',
     [type, keys],
   );
 const viewers = (type: number) =>
   scene.value<string[]>(
-    `array(select key || ' ' || viewers from pgfresh.pairs where type_id = $1::int and viewers > 0 order by key)`,
+    `array(select key || ' ' || viewers from pgfresh_engine.pairs where type_id = $1::int and viewers > 0 order by key)`,
     [type],
   );
 const manyKeys = (count: number) => Array.from({ length: count }, (_, n) => `K${String(n).padStart(5, '0')}`);
@@ -51,7 +51,7 @@ const ways: [string, (keys: readonly string[]) => Promise<void>][] = [
 
 /** Pairs that are there, without viewers and jobs. */
 async function demandedBefore(keys: readonly string[]): Promise<void> {
-  await scene.db.query('insert into pgfresh.pairs (type_id, key) select $1::int, unnest($2::text[])', [quote, keys]);
+  await scene.db.query('insert into pgfresh_engine.pairs (type_id, key) select $1::int, unnest($2::text[])', [quote, keys]);
 }
 
 describe.each(ways)('sound 8: while an open transaction %s', (_, prepare) => {
@@ -65,7 +65,7 @@ describe.each(ways)('sound 8: while an open transaction %s', (_, prepare) => {
       demand.set(news, 'A', 1);
       await demand.flush();
       expect(await scene.subscribe('ann', 'A')).toEqual({ result: 'subscribed', data_type: 'quote', key: 'A' });
-      await scene.value(`pgfresh.check_pairs('{quote,quote,news}', '{A,C,C}')`);
+      await scene.value(`pgfresh_engine.check_pairs('{quote,quote,news}', '{A,C,C}')`);
       await scene.tick();
       expect([await viewers(quote), await viewers(news)]).toEqual([['B 1'], ['A 1']]);
       expect(await scene.queued('news')).toEqual(['A', 'C']);
@@ -110,7 +110,7 @@ describe.each(ways)('sound 8: while an open transaction %s', (_, prepare) => {
     expect(await viewers(quote)).toEqual(['A 1']);
     await scene.leave('cid', 'A');
     await secondTick();
-    expect([await viewers(quote), await scene.value('(select count(*)::int from pgfresh.demand_waiting)')]).toEqual([
+    expect([await viewers(quote), await scene.value('(select count(*)::int from pgfresh_engine.demand_waiting)')]).toEqual([
       [],
       0,
     ]);
@@ -138,7 +138,7 @@ describe.each(ways)('sound 8: while an open transaction %s', (_, prepare) => {
   it('a prerequisite does not make the tick wait', async () => {
     const profile = await scene.add('profile', { table_name: 'profile' });
     await scene.change('quote', { depends_on: ['profile'] });
-    await scene.db.query('insert into pgfresh.pairs (type_id, key) select $1::int, $2::text', [profile, 'B']);
+    await scene.db.query('insert into pgfresh_engine.pairs (type_id, key) select $1::int, $2::text', [profile, 'B']);
     await scene.db.transact('open', async (tx) => {
       await enqueue(tx, ['A', 'B'], 'profile');
       for (const key of ['A', 'B', 'C']) demand.set(quote, key, 1);
@@ -174,11 +174,11 @@ it('sound 8: of pairs of which some are being added, the others are made', async
   await scene.db.transact('open', async (tx) => {
     await enqueue(tx, locked);
     const since = performance.now();
-    expect((await scene.value<string[]>('pgfresh.make_pairs($1::int, $2::text[])', [quote, keys])).toSorted()).toEqual(
+    expect((await scene.value<string[]>('pgfresh_engine.make_pairs($1::int, $2::text[])', [quote, keys])).toSorted()).toEqual(
       locked,
     );
     expect(performance.now() - since).toBeLessThan(2_000);
-    expect(await scene.value('(select count(*)::int from pgfresh.pairs where type_id = $1::int)', [quote])).toBe(294);
+    expect(await scene.value('(select count(*)::int from pgfresh_engine.pairs where type_id = $1::int)', [quote])).toBe(294);
     const results = await enqueue(scene.db, keys);
     expect(results.filter(({ result }) => result === 'busy').map(({ key }) => key)).toEqual(locked);
     expect(results.filter(({ result }) => result === 'queued')).toHaveLength(294);
@@ -187,23 +187,23 @@ it('sound 8: of pairs of which some are being added, the others are made', async
 
 it('sound 16: more changes of a count than an int can hold are added up', async () => {
   await scene.db.query(
-    'insert into pgfresh.pairs (type_id, key, viewers, demanded) values ($1::int, $2::text, 5, true)',
+    'insert into pgfresh_engine.pairs (type_id, key, viewers, demanded) values ($1::int, $2::text, 5, true)',
     [quote, 'A'],
   );
   await scene.db.query(
-    `insert into pgfresh.demand_change (type_id, key, delta) select $1::int, 'A', 2147483647 from generate_series(1, 3)`,
+    `insert into pgfresh_engine.demand_change (type_id, key, delta) select $1::int, 'A', 2147483647 from generate_series(1, 3)`,
     [quote],
   );
   // Also those that wait because their pair is locked.
   await scene.db.transact('stranger', async (tx) => {
-    await tx.query(`select from pgfresh.pairs where key = 'A' for update`);
+    await tx.query(`select from pgfresh_engine.pairs where key = 'A' for update`);
     await scene.tick();
   });
-  await scene.db.query(`insert into pgfresh.demand_change (type_id, key, delta) values ($1::int, 'A', 1)`, [quote]);
+  await scene.db.query(`insert into pgfresh_engine.demand_change (type_id, key, delta) values ($1::int, 'A', 1)`, [quote]);
   await scene.tick();
   expect(await viewers(quote)).toEqual(['A 2147483647']);
   await scene.db.query(
-    `insert into pgfresh.demand_change (type_id, key, delta) select $1::int, 'A', -2147483647 from generate_series(1, 3)`,
+    `insert into pgfresh_engine.demand_change (type_id, key, delta) select $1::int, 'A', -2147483647 from generate_series(1, 3)`,
     [quote],
   );
   await scene.tick();
@@ -212,9 +212,9 @@ it('sound 16: more changes of a count than an int can hold are added up', async 
 
 it('sound 8: an open transaction that subscribed to a pair with a job keeps neither its end nor recovery waiting', async () => {
   await enqueue(scene.db, ['A', 'B']);
-  await scene.db.query(`update pgfresh.job set lost = 2 where key = 'B'`);
+  await scene.db.query(`update pgfresh_engine.job set lost = 2 where key = 'B'`);
   const claimed = await scene.db.query<{ id: number; attempt: number; key: string }>(
-    `select id, attempt, key from pgfresh.claim_jobs(pgfresh.register_worker('lost'), gen_random_uuid(), 2)`,
+    `select id, attempt, key from pgfresh_engine.claim_jobs(pgfresh_engine.register_worker('lost'), gen_random_uuid(), 2)`,
   );
   const one = claimed.find(({ key }) => key === 'A')!;
   await scene.db.transact('open', async (tx) => {
@@ -225,13 +225,13 @@ it('sound 8: an open transaction that subscribed to a pair with a job keeps neit
     await soon.query(`set lock_timeout = '1s'`);
     await soon.query('select pgfresh.complete_queue_job($1::bigint, 10, $2::int)', [one.id, one.attempt]);
     await soon.query(
-      `update pgfresh.worker set lease_until = pgfresh.clock() where name = 'lost';
-       update pgfresh.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`,
+      `update pgfresh_engine.worker set lease_until = pgfresh.clock() where name = 'lost';
+       update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`,
     );
     await scene.clock.advance('1 second');
     await soon.query('select pgfresh.recover_stuck_jobs()');
   });
-  expect(await scene.value(`array(select key from pgfresh.job)`)).toEqual([]);
+  expect(await scene.value(`array(select key from pgfresh_engine.job)`)).toEqual([]);
   // Its viewer is counted all the same.
   await secondTick();
   expect(await viewers(quote)).toEqual(['A 1', 'B 1']);
@@ -243,12 +243,12 @@ it('sound 14: data types whose common table of keys is locked delay a demand flu
   for (let n = 0; n < 40; n++)
     await planned.type(`listed_${n}`, { columns: { key_table: `'listed'`, key_table_column: `'key'` } });
   await planned.type('quote');
-  const node = await planned.queue.value<number>(`pgfresh.register_node('gateway')`);
+  const node = await planned.queue.value<number>(`pgfresh_engine.register_node('gateway')`);
   const other = await openSession(planned.queue.url);
   await other.query('begin; lock table listed in access exclusive mode');
   const since = performance.now();
   const { changed, refused } = await planned.queue.value<{ changed: number; refused: unknown[] }>(
-    `(select pgfresh.set_node_demand($1::bigint, array_agg(type_id), array_agg('A'::text), array_agg(1)) from pgfresh.data_type_registry)`,
+    `(select pgfresh_engine.set_node_demand($1::bigint, array_agg(type_id), array_agg('A'::text), array_agg(1)) from pgfresh.data_type_registry)`,
     [node],
   );
   expect([changed, refused.length]).toEqual([1, 40]);

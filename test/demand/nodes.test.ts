@@ -18,16 +18,16 @@ const at = (seconds: number) => new Date(Date.parse(noon) + seconds * 1_000);
 
 beforeEach(async () => {
   await scene.db.query(`
-    delete from pgfresh.data_type_registry; delete from pgfresh.nodes; delete from pgfresh.viewer_calls; delete from pgfresh.warnings;
-    update pgfresh.planner_state set demand_held_until = null`);
+    delete from pgfresh.data_type_registry; delete from pgfresh_engine.nodes; delete from pgfresh_engine.viewer_calls; delete from pgfresh.warnings;
+    update pgfresh_engine.planner_state set demand_held_until = null`);
   await scene.clock.set(noon);
   quote = await scene.add('quote');
   news = await scene.add('news');
 });
 
-const register = (name = 'node') => scene.value<number>('pgfresh.register_node($1::text)', [name]);
-const beat = (node: number) => scene.value<boolean>('pgfresh.heartbeat_node($1::bigint)', [node]);
-const retire = (node: number) => scene.value<boolean>('pgfresh.retire_node($1::bigint)', [node]);
+const register = (name = 'node') => scene.value<number>('pgfresh_engine.register_node($1::text)', [name]);
+const beat = (node: number) => scene.value<boolean>('pgfresh_engine.heartbeat_node($1::bigint)', [node]);
+const retire = (node: number) => scene.value<boolean>('pgfresh_engine.retire_node($1::bigint)', [node]);
 const set = (
   node: number,
   counts: Record<string, number>,
@@ -36,17 +36,17 @@ const set = (
 ) =>
   db
     .query<{ said: { changed: number; refused: { place: number; code: string }[] } }>(
-      `select pgfresh.set_node_demand($1::bigint, array_fill((select type_id from pgfresh.data_type_registry where data_type = $2::text), array[cardinality($3::text[])]), $3::text[], $4::int[]) as said`,
+      `select pgfresh_engine.set_node_demand($1::bigint, array_fill((select type_id from pgfresh.data_type_registry where data_type = $2::text), array[cardinality($3::text[])]), $3::text[], $4::int[]) as said`,
       [node, type, Object.keys(counts), Object.values(counts)],
     )
     .then(([row]) => row!.said.changed);
-const nodes = () => scene.value<number>('(select count(*) from pgfresh.nodes)');
+const nodes = () => scene.value<number>('(select count(*) from pgfresh_engine.nodes)');
 /** What each node has said, as "node type key viewers". */
 const said = () =>
   scene.value<string[]>(
-    `array(select concat_ws(' ', n.name, r.data_type, d.key, d.viewers) from pgfresh.node_demand as d join pgfresh.nodes as n on n.id = d.node_id join pgfresh.data_type_registry as r using (type_id) order by 1)`,
+    `array(select concat_ws(' ', n.name, r.data_type, d.key, d.viewers) from pgfresh_engine.node_demand as d join pgfresh_engine.nodes as n on n.id = d.node_id join pgfresh.data_type_registry as r using (type_id) order by 1)`,
   );
-const changes = () => scene.value<number>('(select count(*) from pgfresh.demand_change)');
+const changes = () => scene.value<number>('(select count(*) from pgfresh_engine.demand_change)');
 
 describe('a node', () => {
   it('says how many look at what; what it does not name stays', async () => {
@@ -72,7 +72,7 @@ describe('a node', () => {
     const counts = (viewers: number) =>
       Object.fromEntries(Array.from({ length: 10_000 }, (_, n) => [`K${n}`, viewers]));
     await set(other, counts(1));
-    await scene.db.query('analyze pgfresh.node_demand');
+    await scene.db.query('analyze pgfresh_engine.node_demand');
     const node = await register();
     const times: number[] = [];
     // As a gateway does it: on one connection, whose plans are kept.
@@ -83,7 +83,7 @@ describe('a node', () => {
     }
     // Quadratic, it was more than five seconds each.
     expect(Math.max(...times)).toBeLessThan(2_500);
-    expect(await scene.value(`(select sum(delta)::int from pgfresh.demand_change)`)).toBe(10_000);
+    expect(await scene.value(`(select sum(delta)::int from pgfresh_engine.demand_change)`)).toBe(10_000);
   });
 
   it('that says the same again writes nothing', async () => {
@@ -97,7 +97,7 @@ describe('a node', () => {
   it('can pass arrays whose first element is not the first', async () => {
     const node = await register();
     await scene.db.query(
-      `select pgfresh.set_node_demand($1::bigint, format('[5:6]={%s,%s}', $2::int, $3::int)::int[], '[0:1]={A,B}', '[-3:-2]={1,2}')`,
+      `select pgfresh_engine.set_node_demand($1::bigint, format('[5:6]={%s,%s}', $2::int, $3::int)::int[], '[0:1]={A,B}', '[-3:-2]={1,2}')`,
       [node, quote, news],
     );
     expect(await said()).toEqual(['node news B 2', 'node quote A 1']);
@@ -212,7 +212,7 @@ describe('a node that is silent for 30 s', () => {
       expect(await scene.cleanUp()).toEqual({ skipped: 'held' });
       await scene.clock.advance('119.9 seconds');
       await scene.tick();
-      expect(await scene.value('(select count(*) from pgfresh.pairs where viewers = 1)')).toBe(10);
+      expect(await scene.value('(select count(*) from pgfresh_engine.pairs where viewers = 1)')).toBe(10);
       await scene.clock.advance('0.1 seconds');
       await scene.tick();
       expect([await nodes(), await said()]).toEqual([0, []]);
@@ -312,7 +312,7 @@ describe('NodeDemand', () => {
   it('keeps what could not be written for the next time, unless something newer was said', async () => {
     const { demand } = open();
     await demand.renew();
-    await scene.db.query('alter function pgfresh.set_node_demand(bigint, int[], text[], int[]) rename to mislaid');
+    await scene.db.query('alter function pgfresh_engine.set_node_demand(bigint, int[], text[], int[]) rename to mislaid');
     demand.set(quote, 'A', 1);
     demand.set(quote, 'B', 1);
     const flushing = demand.flush();

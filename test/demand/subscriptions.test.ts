@@ -17,8 +17,8 @@ const noon = '2026-01-05T12:00:00Z';
 
 beforeEach(async () => {
   await scene.db.query(`
-    delete from pgfresh.data_type_registry; delete from pgfresh.nodes; delete from pgfresh.viewer_calls; delete from pgfresh.warnings;
-    update pgfresh.planner_state set demand_held_until = null; truncate mirror`);
+    delete from pgfresh.data_type_registry; delete from pgfresh_engine.nodes; delete from pgfresh_engine.viewer_calls; delete from pgfresh.warnings;
+    update pgfresh_engine.planner_state set demand_held_until = null; truncate mirror`);
   await scene.clock.set(noon);
   await scene.add('quote');
 });
@@ -73,7 +73,7 @@ describe('a subscription', () => {
       },
     ]);
     await locker.query('rollback');
-    await scene.db.query('delete from pgfresh.type_timeout');
+    await scene.db.query('delete from pgfresh_engine.type_timeout');
     await scene.clock.advance('1 second');
     await scene.tick();
     expect(await scene.queued()).toEqual(['A']);
@@ -291,11 +291,11 @@ describe('a user', () => {
     await scene.subscribe('ben', 'A');
     await scene.clock.set('2026-01-05T12:01:00Z');
     expect(await scene.subscribe('ann', 'B')).toMatchObject({ result: 'subscribed' });
-    expect(await scene.value(`(select calls from pgfresh.viewer_calls where user_id = 'ann')`)).toBe(1);
+    expect(await scene.value(`(select calls from pgfresh_engine.viewer_calls where user_id = 'ann')`)).toBe(1);
   });
 
   it('is not counted for a heartbeat that keeps its time, but for every one that does not', async () => {
-    const calls = () => scene.value(`(select calls from pgfresh.viewer_calls where user_id = 'ann')`);
+    const calls = () => scene.value(`(select calls from pgfresh_engine.viewer_calls where user_id = 'ann')`);
     await scene.clock.set('2026-01-05T12:00:00Z');
     await scene.subscribe('ann', 'A');
     await scene.clock.set('2026-01-05T12:00:29.999Z');
@@ -366,7 +366,7 @@ describe('when all fall silent at once', () => {
     for (const user of users) for (const key of keys(count)) await scene.subscribe(user, key);
     await scene.tick();
   };
-  const demanded = () => scene.value('(select count(*) from pgfresh.pairs where demanded)');
+  const demanded = () => scene.value('(select count(*) from pgfresh_engine.pairs where demanded)');
 
   it('10 pairs are held for 120 s, once', async () => {
     await arrive(10);
@@ -464,7 +464,7 @@ describe('the first who looks', () => {
     await scene.db.transact('first', async (tx) => {
       expect(await scene.subscribe('ann', 'A', 'quote', tx)).toMatchObject({ planned: { queued: 1 } });
       expect(await scene.subscribe('ben', 'A')).not.toHaveProperty('planned');
-      await scene.value(`pgfresh.set_node_demand(pgfresh.register_node('test'), array[$1::int], '{A}', '{3}')`, [
+      await scene.value(`pgfresh_engine.set_node_demand(pgfresh_engine.register_node('test'), array[$1::int], '{A}', '{3}')`, [
         await scene.typeId(),
       ]);
       await asUser('cid', `select pgfresh.check_and_queue_stale_batch('A', '{quote}')`);
@@ -507,11 +507,11 @@ it('viewers are counted right while many sessions come and go at random', async 
   };
   await Promise.all(Array.from({ length: 10 }, session));
   await scene.tick();
-  const counted = await scene.db.query('select key, viewers from pgfresh.pairs where viewers > 0 order by key');
+  const counted = await scene.db.query('select key, viewers from pgfresh_engine.pairs where viewers > 0 order by key');
   const live = await scene.db.query(
     'select key, count(*)::int as viewers from pgfresh.active_subscriptions group by key order by key',
   );
   expect(counted).toEqual(live);
   expect(live.length).toBeGreaterThan(3);
-  expect(await scene.value('(select count(*) from pgfresh.demand_change)')).toBe(0);
+  expect(await scene.value('(select count(*) from pgfresh_engine.demand_change)')).toBe(0);
 });

@@ -85,7 +85,7 @@ beforeAll(async () => {
   scene = await RegistryScene.open();
   quote = await scene.add('quote', { key_pattern: '^[A-Z]+$' });
   hidden = await scene.add('hidden', { visibility: 'rls' });
-  await scene.db.query('select pgfresh.watch_changes($1::int[])', [[quote]]);
+  await scene.db.query('select pgfresh_engine.watch_changes($1::int[])', [[quote]]);
   await scene.db.query(`insert into mirror values ('A', now())`);
 });
 
@@ -113,7 +113,7 @@ it('of pairs that cannot be had it is said which and why, and the others are adm
   ];
   await expectNoChange(scene.db, async () => {
     const rows = await scene.db.query<{ code: string | null; key: string | null; problem: string | null }>(
-      'select key, code, problem from pgfresh.admit_pairs($1::text[], $2::text[]) order by place',
+      'select key, code, problem from pgfresh_engine.admit_pairs($1::text[], $2::text[]) order by place',
       [wanted.map(([name]) => name), wanted.map(([, key]) => key)],
     );
     expect(rows.map(({ key, code }) => key ?? code)).toEqual([

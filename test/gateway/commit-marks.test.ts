@@ -10,14 +10,14 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   await scene.db.query(`
-    truncate quote, plain cascade; drop function if exists public.meddle cascade; delete from pgfresh.change;
-    select pgfresh.watch_changes(array(select type_id from pgfresh.data_type_registry))`);
+    truncate quote, plain cascade; drop function if exists public.meddle cascade; delete from pgfresh_engine.change;
+    select pgfresh_engine.watch_changes(array(select type_id from pgfresh.data_type_registry))`);
 });
 
 /** Every mark that was made, as "type: keys", and no more of it afterwards. */
 async function marks(): Promise<string[]> {
   const rows = await scene.db.query<{ mark: string }>(
-    `with taken as (delete from pgfresh.change returning *)
+    `with taken as (delete from pgfresh_engine.change returning *)
      select r.data_type || ': ' || coalesce(array_to_string(array(select k from unnest(t.keys) as k order by k), ' '), 'whole') as mark
      from taken as t join pgfresh.data_type_registry as r using (type_id) order by 1`,
   );
@@ -40,7 +40,7 @@ it('a refresh that failed marks its pair too', async () => {
 });
 
 it('while nobody watches, a commit marks nothing', async () => {
-  await scene.db.query('delete from pgfresh.watched_type');
+  await scene.db.query('delete from pgfresh_engine.watched_type');
   scene.quote('A', 1);
   expect(await scene.outcome('A')).toBe('fresh');
   expect(await marks()).toEqual([]);
@@ -54,7 +54,7 @@ it("what users' own triggers write in a commit is marked too, also to the table 
       return null;
     end $$;
     create trigger meddle after insert on quote for each row execute function public.meddle();
-    delete from pgfresh.change`);
+    delete from pgfresh_engine.change`);
   scene.quote('A', 1);
   await scene.refresh(['A']);
   expect(await marks()).toEqual(['plain: P', 'quote: A', 'quote: B']);

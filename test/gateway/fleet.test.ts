@@ -90,7 +90,7 @@ describe('a gateway in a process of its own', () => {
     expect(await again.next('snapshot')).toMatchObject({ rows: [{ price: 2 }] });
     // Both count until the lease of the dead one ends.
     await expect.poll(() => scene.demand()).toEqual(['quote AAPL 2']);
-    await scene.db.query('update pgfresh.nodes set lease_until = pgfresh.clock() where name like $1::text', [
+    await scene.db.query('update pgfresh_engine.nodes set lease_until = pgfresh.clock() where name like $1::text', [
       `% ${child.pid}`,
     ]);
     await scene.value('pgfresh.cleanup_stale_subscriptions()');

@@ -114,7 +114,7 @@ describe('who watches a pair', () => {
     // The other one has the duty only when the first has given it back.
     await viewer.until(sees(5));
     while (
-      (await scene.value<number>(`(select count(*) from pgfresh.duty where name = 'pump')`)) > 0 &&
+      (await scene.value<number>(`(select count(*) from pgfresh_engine.duty where name = 'pump')`)) > 0 &&
       !other.seen.some(({ type }) => type === 'changes.published')
     )
       await scene.price('A', 6);
@@ -158,13 +158,13 @@ describe('several gateways', () => {
     await Promise.all(viewers.map((viewer) => viewer.until(sees(undefined))));
     await scene.price('A', 1);
     await Promise.all(viewers.map((viewer) => viewer.until(sees(1))));
-    expect(await scene.value(`(select count(*) from pgfresh.duty where name = 'pump')`)).toBe(1);
+    expect(await scene.value(`(select count(*) from pgfresh_engine.duty where name = 'pump')`)).toBe(1);
     await one.gateway.stop();
     await scene.price('A', 2);
     await viewers[1]!.until(sees(2));
     // Somebody who died with the duty: by the marks themselves it takes a second all the same.
     await scene.db.query(
-      `update pgfresh.duty set holder = gen_random_uuid(), lease_until = pgfresh.clock() + interval '3 seconds' where name = 'pump'`,
+      `update pgfresh_engine.duty set holder = gen_random_uuid(), lease_until = pgfresh.clock() + interval '3 seconds' where name = 'pump'`,
     );
     await scene.price('A', 3);
     await viewers[1]!.until(sees(3));
@@ -222,7 +222,7 @@ describe('nothing is missed', () => {
     await session.query(`begin; insert into early values ('A', 1, null)`);
     const { look, gateway } = await scene.gateway();
     const viewer = await (await look('A', 'early')).until(sees(undefined));
-    const settled = () => scene.value<boolean>(`coalesce((select bool_and(settled) from pgfresh.watched_type), false)`);
+    const settled = () => scene.value<boolean>(`coalesce((select bool_and(settled) from pgfresh_engine.watched_type), false)`);
     expect(await settled()).toBe(false);
     await session.query('commit');
     await viewer.until(sees(1));
@@ -233,7 +233,7 @@ describe('nothing is missed', () => {
   it('when the unlogged tables were emptied by a crash', async () => {
     const { look, gateway } = await scene.gateway();
     const viewer = await (await look('A')).until(sees(undefined));
-    await scene.db.query('truncate pgfresh.change, pgfresh.watched_type, pgfresh.change_epoch');
+    await scene.db.query('truncate pgfresh_engine.change, pgfresh_engine.watched_type, pgfresh_engine.change_epoch');
     await scene.price('A', 1);
     await viewer.until(sees(1));
     const [before, after] = viewer.states;

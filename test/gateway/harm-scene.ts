@@ -47,7 +47,7 @@ export class HarmScene {
 
   /** As a planner does once per second. */
   async probe(): Promise<void> {
-    await this.#scene.db.query('select pgfresh.probe_type(type_id) from pgfresh.quarantined_types()');
+    await this.#scene.db.query('select pgfresh_engine.probe_type(type_id) from pgfresh_engine.quarantined_types()');
   }
 
   /** Locks tables as ALTER TABLE does, until the returned function is called. */

@@ -21,7 +21,7 @@ async function expectUnharmed(): Promise<void> {
   const { user, system } = process.cpuUsage(before);
   expect((user + system) / 1_000).toBeLessThan(250);
   expect(await scene.queued()).toEqual([]);
-  expect(await scene.value('(select count(*) from pgfresh.pairs)')).toBe(0);
+  expect(await scene.value('(select count(*) from pgfresh_engine.pairs)')).toBe(0);
 }
 
 describe('a message', () => {
@@ -277,7 +277,7 @@ describe('a flood of made-up pairs', () => {
     expect(results.get('accepted')).toBeLessThanOrEqual(most);
     expect(results.get('PGF_LIVE_TOO_MANY_NEW_PAIRS')).toBeGreaterThanOrEqual(10_000 - most);
     expect((await scene.queued()).length).toBeLessThanOrEqual(most);
-    expect(await scene.value('(select count(*) from pgfresh.pairs)')).toBeLessThanOrEqual(most);
+    expect(await scene.value('(select count(*) from pgfresh_engine.pairs)')).toBeLessThanOrEqual(most);
     // Somebody else is served all the same.
     const other = await gateway.greet('ben');
     expect(await other.want([['quote', 'GOOD']])).toEqual(['accepted']);

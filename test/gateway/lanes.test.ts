@@ -13,7 +13,7 @@ beforeAll(async () => {
   scene = await LiveScene.open();
   harm = await HarmScene.open(scene);
 });
-beforeEach(() => scene.db.query('delete from pgfresh.type_timeout'));
+beforeEach(() => scene.db.query('delete from pgfresh_engine.type_timeout'));
 
 /** Connects and wants pairs, without waiting for what comes of it. */
 async function want(running: RunningGateway, user: string, pairs: readonly string[][]): Promise<LiveClient> {
@@ -147,7 +147,7 @@ describe('sound 14: a data type that does not answer', () => {
     // One that has no job from before.
     const client = await want(running, 'one', [['locked', 'NOTED']]);
     await client.nextAbout('locked', ['waiting']);
-    const quarantined = () => scene.value<string[]>('array(select data_type from pgfresh.quarantined_types())');
+    const quarantined = () => scene.value<string[]>('array(select data_type from pgfresh_engine.quarantined_types())');
     await vi.waitFor(async () => expect(await quarantined()).toEqual(['locked']), 10_000);
     const warned = `array(select subject from pgfresh.warnings where code = 'type_quarantined')`;
     expect(await scene.value(warned)).toContain('locked');

@@ -80,18 +80,18 @@ export class LiveScene {
   /** How many look at each pair, as "quote AAPL 2". */
   demand(): Promise<string[]> {
     return this.value(
-      `array(select concat_ws(' ', r.data_type, d.key, sum(d.viewers)) from pgfresh.node_demand as d join pgfresh.data_type_registry as r using (type_id) group by r.data_type, d.key order by 1)`,
+      `array(select concat_ws(' ', r.data_type, d.key, sum(d.viewers)) from pgfresh_engine.node_demand as d join pgfresh.data_type_registry as r using (type_id) group by r.data_type, d.key order by 1)`,
     );
   }
 
   queued(): Promise<string[]> {
-    return this.value(`array(select data_type || ' ' || key from pgfresh.open_jobs order by 1)`);
+    return this.value(`array(select data_type || ' ' || key from pgfresh_engine.open_jobs order by 1)`);
   }
 
   /** Forgets what earlier tests have left. */
   async clear(): Promise<void> {
     await this.db.query(
-      'delete from quote; delete from pgfresh.nodes; delete from pgfresh.job; delete from pgfresh.due; delete from pgfresh.pairs',
+      'delete from quote; delete from pgfresh_engine.nodes; delete from pgfresh_engine.job; delete from pgfresh_engine.due; delete from pgfresh_engine.pairs',
     );
   }
 }

@@ -19,17 +19,17 @@ beforeAll(async () => {
 
 beforeEach(async () => {
   await scene.db.query(
-    `delete from pgfresh.data_type_registry; delete from pgfresh.change; delete from pgfresh.warnings; truncate quote, bar, history`,
+    `delete from pgfresh.data_type_registry; delete from pgfresh_engine.change; delete from pgfresh.warnings; truncate quote, bar, history`,
   );
   quote = await scene.add('quote', { table_name: 'quote', key_columns: ['symbol'] });
 });
 
-const watch = (...types: number[]) => scene.db.query('select pgfresh.watch_changes($1::int[])', [types]);
+const watch = (...types: number[]) => scene.db.query('select pgfresh_engine.watch_changes($1::int[])', [types]);
 
 /** What is marked since the last call, a list for each mark; "whole" for a whole type. */
 async function marks(type = quote): Promise<string[][]> {
   const rows = await scene.db.query<{ keys: string[] | null }>(
-    'with taken as (delete from pgfresh.change where type_id = $1::int returning xid, keys) select keys from taken order by xid',
+    'with taken as (delete from pgfresh_engine.change where type_id = $1::int returning xid, keys) select keys from taken order by xid',
     [type],
   );
   return rows.map(({ keys }) => keys ?? ['whole']);
@@ -116,7 +116,7 @@ describe('while a type is watched', () => {
     expect(await marked(`insert into quote values ('A')`, session)).toEqual([['A']]);
     expect(await marked(`update quote set price = 1`, session)).toEqual([['A']]);
     expect(await marked(`delete from quote`, session)).toEqual([['A']]);
-    await expect(session.query('select from pgfresh.change')).rejects.toMatchObject({ code: '42501' });
+    await expect(session.query('select from pgfresh_engine.change')).rejects.toMatchObject({ code: '42501' });
   });
 
   it('a statement does not fail because a column of the key has another name now; all of the type is marked', async () => {
@@ -133,7 +133,7 @@ describe('while a type is watched', () => {
     for (let n = 0; n < 100; n++) await session.query(`insert into quote values ('${n}')`);
     const [row] = await session.query<{ same: boolean }>(
       `select bool_and(w.xmin = pg_current_xact_id()::xid) as same
-       from (select xmin from quote union all select xmin from pgfresh.change where type_id = ${quote}) as w`,
+       from (select xmin from quote union all select xmin from pgfresh_engine.change where type_id = ${quote}) as w`,
     );
     await session.query('commit');
     expect(row).toEqual({ same: true });
@@ -167,10 +167,10 @@ describe('while nobody watches a type', () => {
     expect(await marks()).toEqual([['A']]);
     await scene.clock.advance('1 hour');
     await session.query(`begin isolation level serializable; insert into quote values ('B'); commit`);
-    expect(await scene.value('pgfresh.clear_unwatched_changes()')).toBe(1);
+    expect(await scene.value('pgfresh_engine.clear_unwatched_changes()')).toBe(1);
     await watch(quote);
     await session.query(`insert into quote values ('C')`);
-    expect(await scene.value('pgfresh.clear_unwatched_changes()')).toBe(0);
+    expect(await scene.value('pgfresh_engine.clear_unwatched_changes()')).toBe(0);
     expect(await marks()).toEqual([['C']]);
   });
 });
@@ -214,7 +214,7 @@ describe('the triggers', () => {
     expect(await triggersOn('quote')).toHaveLength(4);
     expect(
       await scene.db.query(
-        `select p.* from pgfresh.data_type_registry as r cross join lateral pgfresh.type_problem(r) as p`,
+        `select p.* from pgfresh.data_type_registry as r cross join lateral pgfresh_engine.type_problem(r) as p`,
       ),
     ).toEqual([]);
   });
@@ -259,7 +259,7 @@ describe('the triggers', () => {
 });
 
 it('a later snapshot has a greater version, also when only transactions in it have ended', async () => {
-  await scene.db.query('select * from pgfresh.read_pairs($1::int, $2::text[])', [quote, ['A']]);
+  await scene.db.query('select * from pgfresh_engine.read_pairs($1::int, $2::text[])', [quote, ['A']]);
   const snapshots = [
     '10:12:10,11',
     '10:12:11',
@@ -270,7 +270,7 @@ it('a later snapshot has a greater version, also when only transactions in it ha
     '50:4294967300:50',
   ];
   const versions = await scene.value<string[]>(
-    `array(select pgfresh.version_of(s::pg_snapshot) from unnest($1::text[]) with ordinality as u(s, place) order by place)`,
+    `array(select pgfresh_engine.version_of(s::pg_snapshot) from unnest($1::text[]) with ordinality as u(s, place) order by place)`,
     [snapshots],
   );
   expect(versions).toEqual([...new Set(versions)].toSorted());
@@ -279,7 +279,7 @@ it('a later snapshot has a greater version, also when only transactions in it ha
 describe('reading on', () => {
   type Answer = { snapshot: string; changes: [number, string[] | null, number[]][] };
   const since = (snapshot?: string) =>
-    scene.value<Answer>('pgfresh.watch_changes($1::int[], $2::pg_snapshot)', [[quote], snapshot]);
+    scene.value<Answer>('pgfresh_engine.watch_changes($1::int[], $2::pg_snapshot)', [[quote], snapshot]);
   const keysOf = ({ changes }: Answer) => changes.flatMap(([, keys]) => keys ?? ['whole']);
 
   it('each mark is new once, also of a transaction that was open for long', async () => {
@@ -313,7 +313,7 @@ describe('reading on', () => {
     await scene.db.query(`insert into quote values ('B')`);
     await late.query('commit');
     const settle = (from: string | null, to: string) =>
-      scene.value<number>('pgfresh.settle_changes($1::pg_snapshot, $2::pg_snapshot)', [from, to]);
+      scene.value<number>('pgfresh_engine.settle_changes($1::pg_snapshot, $2::pg_snapshot)', [from, to]);
     expect(await settle(null, second.snapshot)).toBe(1);
     const third = await since(second.snapshot);
     expect(keysOf(third).toSorted()).toEqual(['B', 'late']);
@@ -342,7 +342,7 @@ describe('reading on', () => {
   it('reads what is new by the index, whatever else is there', async () => {
     await since();
     await scene.db.query(
-      `insert into pgfresh.change (xid, type_id, keys) select '1', $1::int, '{old}' from generate_series(1, 20000)`,
+      `insert into pgfresh_engine.change (xid, type_id, keys) select '1', $1::int, '{old}' from generate_series(1, 20000)`,
       [quote],
     );
     const { snapshot } = await since();
@@ -352,7 +352,7 @@ describe('reading on', () => {
     // The first time, and whenever others have changed something, it looks into the catalogue.
     for (let time = 0; time < 4; time++) {
       const [row] = await scene.session.query<{ 'QUERY PLAN': [{ Plan: { 'Shared Hit Blocks': number } }] }>(
-        `explain (analyze, buffers, format json) select pgfresh.changes_since('${snapshot}')`,
+        `explain (analyze, buffers, format json) select pgfresh_engine.changes_since('${snapshot}')`,
       );
       reads.push(row!['QUERY PLAN'][0].Plan['Shared Hit Blocks']);
     }

@@ -36,7 +36,7 @@ it('a changed row is read once by each gateway, whatever the number of its viewe
   // Until then transactions count that began before anybody looked, and nobody knows what they did.
   // Those in other databases of the server too.
   await expect
-    .poll(() => scene.value('(select bool_and(settled) from pgfresh.watched_type)'), { timeout: 25_000 })
+    .poll(() => scene.value('(select bool_and(settled) from pgfresh_engine.watched_type)'), { timeout: 25_000 })
     .toBe(true);
   await polled();
   await counted();

@@ -107,7 +107,7 @@ describe('a pair with row security', () => {
     await give('A', 'ada', 1, 'aged');
     await scene.db.query(`select pgfresh.queue_refresh_if_not_exists('A', 'aged')`);
     await scene.db.query(
-      `update pgfresh.pairs set source_at = pgfresh.clock() - interval '80 seconds' where key = 'A'`,
+      `update pgfresh_engine.pairs set source_at = pgfresh.clock() - interval '80 seconds' where key = 'A'`,
     );
     const state = async () => (await (await look('ada', [['aged', 'A']])).next('snapshot'))['state'];
     expect(await state()).toBe('fresh');
@@ -184,7 +184,7 @@ describe('what a viewer may see', () => {
       const early = await look('ada', pairs);
       // It waits for everybody who writes on this server, in other databases too.
       await expect
-        .poll(() => scene.value('(select bool_and(settled) from pgfresh.watched_type)'), { timeout: 25_000 })
+        .poll(() => scene.value('(select bool_and(settled) from pgfresh_engine.watched_type)'), { timeout: 25_000 })
         .toBe(true);
       for (const [type] of pairs) await give('A', 'ada', 2, type);
       for (let told = 0; told < pairs.length;) if ((await rows(early))[0] === 2) told += 1;
@@ -488,7 +488,7 @@ describe('a role', () => {
     const [{ problem, next_step }] = (await scene.db.transact('look', async (tx) => {
       await tx.query(`alter schema pgfresh owner to ${owner}`);
       const found = await tx.query<{ problem: string; next_step: string }>(
-        'select * from pgfresh.viewer_role_problem($1::text)',
+        'select * from pgfresh_engine.viewer_role_problem($1::text)',
         [member],
       );
       await tx.query('reset role');

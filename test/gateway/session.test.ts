@@ -168,7 +168,7 @@ describe('how many look', () => {
       await client.next('snapshot');
     }
     await expect.poll(() => scene.demand()).toEqual(['quote A 3']);
-    await scene.value('pgfresh.plan_due_pairs()');
+    await scene.value('pgfresh_engine.plan_due_pairs()');
     let told = await ada.next();
     while (told['viewers'] !== 3) told = await ada.next();
     expect(told).toEqual({ type: 'viewers', pair: ['quote', 'A'], viewers: 3 });

@@ -49,7 +49,7 @@ test('truth 1: a row that others delete is missing to its viewers, and one that 
 test('truth 2: an older answer makes nothing fresh, and the age at the source is told', async () => {
   await scene.quote('A', 1, '2 minutes');
   await refresh('A', `pgfresh.complete_queue_job($1::bigint, 0, null, 'older_source')`);
-  await scene.db.query(`update pgfresh.pairs set source_at = pgfresh.clock() - interval '80 seconds'`);
+  await scene.db.query(`update pgfresh_engine.pairs set source_at = pgfresh.clock() - interval '80 seconds'`);
   const said = await (await look('A')).next('snapshot');
   expect(said).toMatchObject({ status: 'ready', state: 'older_source' });
   const age = Date.now() - Date.parse(said['source_at'] as string);

@@ -30,14 +30,14 @@ type Settled = (typeof settled)[number];
 const queue = `select pgfresh.queue_refresh_if_not_exists('$key', '$type');`;
 const claim = `select * from pgfresh.get_queue_batch(1);`;
 const fail = (isFinal: boolean): string =>
-  `do $do$ declare j bigint := (select id from pgfresh.job where key = '$key'); begin
+  `do $do$ declare j bigint := (select id from pgfresh_engine.job where key = '$key'); begin
     perform pgfresh.fail_queue_job(j, '${secretText}', null, ${isFinal}); end $do$;`;
 
 /** What a viewer can meet first; `due` comes later. Where it waits for nothing there is no reason. */
 const situations: Readonly<Record<Exclude<Reason, 'due'> | Settled, Situation>> = {
   fresh: { row: true, before: `update ${canary}_table set fetched_at = pgfresh.clock()` },
   queued: {},
-  no_worker: { before: `update pgfresh.worker set lease_until = '-infinity'` },
+  no_worker: { before: `update pgfresh_engine.worker set lease_until = '-infinity'` },
   running: { before: `${queue} ${claim}` },
   retry: { before: `${queue} ${claim} ${fail(false)}` },
   refused: { before: `${queue} ${claim} ${fail(true)}` },
@@ -54,7 +54,7 @@ const situations: Readonly<Record<Exclude<Reason, 'due'> | Settled, Situation>> 
   gate: { row: true, columns: { gate_function: `${canary}_closed`, gate_opens_function: `${canary}_opens` } },
   dependency: { columns: { depends_on: '{quote}' } },
   rate: {
-    before: `select pgfresh.hold_source(id, pgfresh.clock() + interval '30 seconds', '${secretText}') from pgfresh.sources`,
+    before: `select pgfresh_engine.hold_source(id, pgfresh.clock() + interval '30 seconds', '${secretText}') from pgfresh.sources`,
   },
   quota: {
     before: `update pgfresh.sources set quota_bytes = 1000; select pgfresh.correct_data_usage('${canary}_source', 990, '${canary}')`,
@@ -68,7 +68,7 @@ const situations: Readonly<Record<Exclude<Reason, 'due'> | Settled, Situation>> 
   stopped: { before: `select pgfresh.stop_spending('${secretText}')` },
   quarantined: {
     row: true,
-    before: `select pgfresh.note_type_timeout(type_id, '${canary}', '${secretText}') from pgfresh.data_type_registry, generate_series(1, 2) where data_type = '$type'`,
+    before: `select pgfresh_engine.note_type_timeout(type_id, '${canary}', '${secretText}') from pgfresh.data_type_registry, generate_series(1, 2) where data_type = '$type'`,
   },
   unresolved: {
     row: true,
@@ -290,10 +290,10 @@ describe('truth 11: what clients are told when something is refused', () => {
     await client.next('snapshot');
     await scene.db.query(`
       create function ${canary}_raise() returns trigger language plpgsql as $$ begin raise '${secretText}'; end $$;
-      create trigger ${canary} before insert on pgfresh.job for each row execute function ${canary}_raise()`);
+      create trigger ${canary} before insert on pgfresh_engine.job for each row execute function ${canary}_raise()`);
     client.say({ type: 'refresh', pair: ['quote', 'A'] });
     const refused = await client.next('refresh');
-    await scene.db.query(`drop trigger ${canary} on pgfresh.job`);
+    await scene.db.query(`drop trigger ${canary} on pgfresh_engine.job`);
     expect(refused).toMatchObject({ result: 'refused', code: 'PGF_LIVE_BUSY' });
     expectNothingOfOperators(refused);
   });

@@ -57,7 +57,7 @@ async function opened({ columns }: Trouble): Promise<PlannerScene> {
 const open = async (scene: PlannerScene, type: string) =>
   (await scene.open()).filter((job) => job.startsWith(`${type} `)).length;
 const quarantined = async (scene: PlannerScene) =>
-  (await scene.db.query<{ name: string }>('select data_type as name from pgfresh.quarantined_types()')).map(
+  (await scene.db.query<{ name: string }>('select data_type as name from pgfresh_engine.quarantined_types()')).map(
     ({ name }) => name,
   );
 const watched = (scene: PlannerScene, tickMs: number) => {
@@ -82,7 +82,7 @@ describe.each(Object.entries(troubles))('%s', (_name, trouble) => {
     expect(await quarantined(scene)).toEqual(['bad']);
     await scene.finish('fresh');
     await scene.clock.advance('2 minutes');
-    await scene.db.query(`update pgfresh.type_timeout set last_at = pgfresh.clock()`);
+    await scene.db.query(`update pgfresh_engine.type_timeout set last_at = pgfresh.clock()`);
     // From now on nobody waits for it.
     await planner.tick();
     for (const type of others) expect(`${type} ${await open(scene, type)}`).toBe(`${type} 3`);
@@ -93,13 +93,13 @@ describe.each(Object.entries(troubles))('%s', (_name, trouble) => {
 
   test('sound 14: the others are swept, and the sweep goes on behind it', async () => {
     const scene = await opened(trouble);
-    await scene.db.query('select pgfresh.fold_demand(pgfresh.clock())');
+    await scene.db.query('select pgfresh_engine.fold_demand(pgfresh.clock())');
     const end = await trouble.begin(scene);
     const sweep = sweepJob({ db: scene.db, events: new Events(), limits });
     expect(await sweep({ signal })).toMatchObject({ message: 'all pairs have had their turn', details: { queued: 9 } });
     expect(await open(scene, 'bad')).toBe(0);
     // One sweep waits for it once.
-    expect(await scene.queue.value('(select sum(timeouts)::int from pgfresh.type_timeout)')).toBe(1);
+    expect(await scene.queue.value('(select sum(timeouts)::int from pgfresh_engine.type_timeout)')).toBe(1);
     await end();
     await scene.clock.advance('61 seconds');
     await scene.db.query(`update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()`);
@@ -119,7 +119,7 @@ describe.each(Object.entries(troubles))('%s', (_name, trouble) => {
     await vi.waitFor(
       async () =>
         expect(
-          await scene.queue.value(`(select count(*)::int from pgfresh.pairs where waits_for = 'quarantined')`),
+          await scene.queue.value(`(select count(*)::int from pgfresh_engine.pairs where waits_for = 'quarantined')`),
         ).toBe(3),
       15_000,
     );
@@ -146,7 +146,7 @@ test('sound 14: a table of keys that is locked holds up the schedule of its own 
         key_table_column: `'key'`,
       },
     });
-    await scene.db.query('select pgfresh.open_refresh_cycle($1::text, pgfresh.clock())', [name]);
+    await scene.db.query('select pgfresh_engine.open_refresh_cycle($1::text, pgfresh.clock())', [name]);
   }
   const other = await openSession(scene.queue.url);
   await other.query('begin');
@@ -182,7 +182,7 @@ test('sound 14: a view of keys that hangs holds up the schedule of its own type 
         key_table_column: `'key'`,
       },
     });
-    await scene.db.query('select pgfresh.open_refresh_cycle($1::text, pgfresh.clock())', [name]);
+    await scene.db.query('select pgfresh_engine.open_refresh_cycle($1::text, pgfresh.clock())', [name]);
   }
   const { planner, seen } = watched(scene, 60_000);
   await planner.tick();
@@ -203,15 +203,15 @@ test('sound 14: who came and went takes long, and no data type is blamed for it'
   // As the end of a gateway with very many viewers.
   await scene.db.query(`
     create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.5); return null; end $$;
-    create trigger slow after delete on pgfresh.node_demand for each statement execute function public.slow();
-    select pgfresh.set_node_demand(pgfresh.register_node('gone'), array[type_id], array['D'], array[1])
+    create trigger slow after delete on pgfresh_engine.node_demand for each statement execute function public.slow();
+    select pgfresh_engine.set_node_demand(pgfresh_engine.register_node('gone'), array[type_id], array['D'], array[1])
     from pgfresh.data_type_registry where data_type = 'quote'`);
   await scene.clock.advance('31 seconds');
   const { planner, seen } = watched(scene, 60_000);
   await planner.tick();
   expect(await scene.open()).toHaveLength(6);
-  expect(await scene.db.query('select * from pgfresh.type_timeout')).toEqual([]);
-  expect(await scene.queue.value('(select count(*)::int from pgfresh.nodes)')).toBe(0);
+  expect(await scene.db.query('select * from pgfresh_engine.type_timeout')).toEqual([]);
+  expect(await scene.queue.value('(select count(*)::int from pgfresh_engine.nodes)')).toBe(0);
   expect(seen.filter(({ type }) => type === 'planner.failed')).toEqual([]);
   await planner.stop();
 });
@@ -243,7 +243,7 @@ test('sound 14: keys that are gone and cannot be asked for again cost only their
     await planner.tick();
   }
   expect(await quarantined(scene)).toEqual(['bad']);
-  expect(await scene.queue.value('(select count(*)::int from pgfresh.type_timeout)')).toBe(1);
+  expect(await scene.queue.value('(select count(*)::int from pgfresh_engine.type_timeout)')).toBe(1);
   await scene.look('zebra', ['B']);
   const since = performance.now();
   await planner.tick();
@@ -269,7 +269,7 @@ test('sound 14: subscriptions are cleaned up and jobs reviewed beside a table of
   await scene.type('quote', { columns: { key_table: `'listed'`, key_table_column: `'key'` } });
   // No one looks at the bad type.
   for (const name of ['bad', 'quote'])
-    await scene.db.query(`select pgfresh.queue_refreshes($1::text, array['A', 'B'])`, [name]);
+    await scene.db.query(`select pgfresh_engine.queue_refreshes($1::text, array['A', 'B'])`, [name]);
   await scene.look('quote', ['A', 'B']);
   await scene.tick();
   await scene.clock.advance('10 minutes');
@@ -312,7 +312,7 @@ test('sound 14: types that only take too long together are not asked together ag
     await planner.tick();
   }
   expect(timeouts).toBe(1);
-  expect(await scene.db.query('select from pgfresh.type_timeout')).toEqual([]);
+  expect(await scene.db.query('select from pgfresh_engine.type_timeout')).toEqual([]);
   await planner.stop();
 });
 
@@ -326,7 +326,7 @@ test('sound 14: a type that is only slow does not stay in quarantine', async () 
   const { planner } = watched(scene, 1_000);
   // As two locks that came and went.
   await scene.db.query(
-    `select pgfresh.note_type_timeout(type_id, 'read', 'a lock') from pgfresh.data_type_registry, generate_series(1, 2)`,
+    `select pgfresh_engine.note_type_timeout(type_id, 'read', 'a lock') from pgfresh.data_type_registry, generate_series(1, 2)`,
   );
   expect(await quarantined(scene)).toEqual(['slow']);
   await planner.start();

@@ -6,12 +6,12 @@ import { PlannerScene } from './scene.ts';
 /** Demanded pairs whose time has no entry, which the tick would never look at. */
 function forgotten(scene: PlannerScene): Promise<object[]> {
   return scene.db.query(
-    `select p.key, p.due_at::text, p.job_id from pgfresh.pairs as p where p.demanded and p.due_at < 'infinity'
-     and not exists (select from pgfresh.due as d where d.due_at = p.due_at and d.type_id = p.type_id and d.key = p.key)`,
+    `select p.key, p.due_at::text, p.job_id from pgfresh_engine.pairs as p where p.demanded and p.due_at < 'infinity'
+     and not exists (select from pgfresh_engine.due as d where d.due_at = p.due_at and d.type_id = p.type_id and d.key = p.key)`,
   );
 }
 
-const entries = (scene: PlannerScene) => scene.queue.value<number>('(select count(*)::int from pgfresh.due)');
+const entries = (scene: PlannerScene) => scene.queue.value<number>('(select count(*)::int from pgfresh_engine.due)');
 
 test('whatever happens, every time of a pair has its entry, and all others go in the end', async () => {
   const scene = await PlannerScene.open();
@@ -58,7 +58,7 @@ test('pairs that somebody has locked for longer do not keep others from their tu
 
   const other = await openSession(scene.queue.url);
   await other.query('begin');
-  await other.query(`select from pgfresh.pairs where key in ('A', 'B') for update`);
+  await other.query(`select from pgfresh_engine.pairs where key in ('A', 'B') for update`);
   expect(await scene.tick(2)).toMatchObject({ queued: 2, more: true });
   expect(await scene.tick(2)).toMatchObject({ queued: 1, more: false });
   expect(await scene.tick(2)).toEqual({ more: false });
@@ -77,10 +77,10 @@ test('a pair that has changed between look and decision of the sweep is left as 
   await scene.clock.advance('2 minutes');
   // What a sweep has read before the pair got a job, and what it does with that afterwards.
   const looks = await scene.queue.value<string>(
-    `(pgfresh.looks_at((select type_id from pgfresh.data_type_registry), '{A}'))::text`,
+    `(pgfresh_engine.looks_at((select type_id from pgfresh.data_type_registry), '{A}'))::text`,
   );
   await scene.queue.value(`pgfresh.queue_refresh_if_not_exists('A', 'quote')`);
-  const planned = await scene.queue.value(`pgfresh.plan_looks($1::pgfresh.looks[], pgfresh.clock())`, [looks]);
+  const planned = await scene.queue.value(`pgfresh_engine.plan_looks($1::pgfresh_engine.looks[], pgfresh.clock())`, [looks]);
   expect(planned).toMatchObject({ checked: 1, stale: 1, queued: 0 });
   expect(await scene.open()).toEqual(['quote A 0']);
 });

@@ -17,7 +17,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await viewed(scene);
       const { id } = await scene.queue.claimOne();
       await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503')`, [id]);
-      await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() + interval '10 seconds'`);
+      await scene.db.query(`update pgfresh_engine.job set run_at = pgfresh.clock() + interval '10 seconds'`);
     },
     says: /^It failed and is tried again in 10 s: status 503$/,
     also: { job: { status: 'retryable', error: 'status 503' } },
@@ -33,7 +33,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
   no_worker: {
     make: async (scene) => {
       await viewed(scene);
-      await scene.db.query(`update pgfresh.worker set lease_until = '-infinity'`);
+      await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity'`);
     },
     says: /^No worker is running: start one with "pgfresh run --roles worker"\.$/,
     also: { job: { status: 'pending' } },
@@ -51,7 +51,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
       await scene.rows('quote', ['A'], '1 hour');
       await scene.look('quote', ['A']);
       await scene.db.query(
-        `select pgfresh.note_type_timeout(type_id, 'tick', 'no answer') from pgfresh.data_type_registry, generate_series(1, 2)`,
+        `select pgfresh_engine.note_type_timeout(type_id, 'tick', 'no answer') from pgfresh.data_type_registry, generate_series(1, 2)`,
       );
       await scene.tick();
       await scene.clock.advance('3 seconds');
@@ -253,7 +253,7 @@ test.for([
     /^The source market is paused: holiday\.$/,
   ],
   [
-    `select pgfresh.hold_source(id, pgfresh.clock() + interval '30 seconds', 'Retry-After: 30') from pgfresh.sources`,
+    `select pgfresh_engine.hold_source(id, pgfresh.clock() + interval '30 seconds', 'Retry-After: 30') from pgfresh.sources`,
     'rate',
     /^The source market asked to be left alone for 30 s more: Retry-After: 30$/,
   ],
@@ -297,7 +297,7 @@ test('pgfresh explain says it in words and as JSON, and refuses what is not ther
   expect(await explain('quote')).toMatchObject({ code: 2, stderr: expect.stringContaining('PGF_USAGE') as string });
 });
 
-const breaker = (kind: string) => `insert into pgfresh.breaker (type_id, kind, streak, opened_at, paused_until)
+const breaker = (kind: string) => `insert into pgfresh_engine.breaker (type_id, kind, streak, opened_at, paused_until)
   select type_id, '${kind}', '{}', pgfresh.clock(), pgfresh.clock() + interval '5 minutes' from pgfresh.data_type_registry`;
 
 test.for([
@@ -325,7 +325,7 @@ test('truth 3: after a 401 the only obstacle is the API key, and not a rate', as
   await viewed(scene);
   const { id, attempt } = await scene.queue.claimOne();
   await scene.db.query(
-    `select pgfresh.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int, 'bytes', 1,
+    `select pgfresh_engine.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int, 'bytes', 1,
       'outcome', 'unauthorized', 'error', 'HTTP 401')))`,
     [id, attempt],
   );
@@ -383,7 +383,7 @@ test('truth 13: a stop has no end, so nothing is due; after a refresh the end of
   await scene.rows('quote', ['A']);
   const { id } = await scene.queue.claimOne();
   await scene.db.query(
-    `select pgfresh.complete_jobs(array[$1::bigint], array[1], array[1::bigint], p_row_at => array[pgfresh.clock()])`,
+    `select pgfresh_engine.complete_jobs(array[$1::bigint], array[1], array[1::bigint], p_row_at => array[pgfresh.clock()])`,
     [id],
   );
   const fresh = await explainPair(scene.db, 'quote', 'A');
@@ -427,7 +427,7 @@ test.for([false, true])(
     const pair = await explainPair(scene.db, 'quote', 'A');
     expect(pair).toMatchObject({ state: 'empty', stale_at: pair.next_ask_at });
     const [read] = await scene.db.query<{ state: string; stale_at: Date }>(
-      `select state, stale_at from pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`,
+      `select state, stale_at from pgfresh_engine.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`,
     );
     expect([read!.state, read!.stale_at.getTime()]).toEqual(['empty', Date.parse(pair.next_ask_at!)]);
   },

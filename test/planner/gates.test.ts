@@ -13,14 +13,14 @@ async function closed(pairs: number): Promise<PlannerScene> {
   await scene.rows('quote', keys, '1 hour');
   await scene.look('quote', keys);
   // At most 5,000 changes of demand are taken in at once.
-  for (let part = 0; part < 3; part++) await scene.queue.value('pgfresh.fold_demand(pgfresh.clock())');
+  for (let part = 0; part < 3; part++) await scene.queue.value('pgfresh_engine.fold_demand(pgfresh.clock())');
   expect(await scene.sweep(10_000)).toMatchObject({ gated: pairs, queued: 0 });
   return scene;
 }
 
 /** Which version of its row each pair has. */
 const versions = (scene: PlannerScene) =>
-  scene.queue.value<string>(`(select string_agg(key || ' ' || xmin::text, ',' order by key) from pgfresh.pairs)`);
+  scene.queue.value<string>(`(select string_agg(key || ' ' || xmin::text, ',' order by key) from pgfresh_engine.pairs)`);
 
 test('sound 16: what a closed gate holds is not written again by the sweeps and ticks that follow', async () => {
   const scene = await closed(50);
@@ -70,7 +70,7 @@ test('a gate that was replaced is not asked until the change is accepted', async
     `create or replace function public.closed(text, text) returns boolean language plpgsql stable
      as $$ begin raise exception sqlstate '55P03'; end $$`,
   );
-  const timeouts = () => scene.queue.value<string>('(select count(*)::int from pgfresh.type_timeout)');
+  const timeouts = () => scene.queue.value<string>('(select count(*)::int from pgfresh_engine.type_timeout)');
   await scene.clock.advance('6 seconds');
   await scene.tick();
   expect(await timeouts()).toBe(0);

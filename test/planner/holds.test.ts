@@ -14,14 +14,14 @@ await scene.type('gated', { columns: { gate_function: `'is_open'` } });
 const keys = Array.from({ length: 30 }, (_, n) => `k${String(n).padStart(2, '0')}`);
 
 beforeEach(async () => {
-  await db.query(`truncate pgfresh.job, pgfresh.pairs, pgfresh.due, pgfresh.hold, pgfresh.claim, pgfresh.breaker,
-    pgfresh.active_subscriptions, pgfresh.demand_change, pgfresh.usage, public.price, public.gated, public.gate_state`);
+  await db.query(`truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.due, pgfresh_engine.hold, pgfresh_engine.claim, pgfresh_engine.breaker,
+    pgfresh.active_subscriptions, pgfresh_engine.demand_change, pgfresh_engine.usage, public.price, public.gated, public.gate_state`);
   await db.query(`select pgfresh.resume_spending(), pgfresh.resume_source('market')`);
   await db.query(`update pgfresh.sources set quota_bytes = null, enabled = true`);
 });
 
 const value = <T>(expression: string) => scene.queue.value<T>(expression);
-const openJobs = () => value<number>('select count(*)::int from pgfresh.job');
+const openJobs = () => value<number>('select count(*)::int from pgfresh_engine.job');
 const explain = (type: string, key = 'k00') =>
   value<{ reason: string; words: string; until: string | null }>(`pgfresh.explain_pair('${type}', '${key}')`);
 
@@ -46,7 +46,7 @@ const obstacles: readonly (readonly [name: string, begin: string, end: string])[
   ],
   [
     'a data type whose answers were refused',
-    `insert into pgfresh.breaker (type_id, kind, streak, opened_at, paused_until)
+    `insert into pgfresh_engine.breaker (type_id, kind, streak, opened_at, paused_until)
      select type_id, 'refused', '{}', pgfresh.clock(), pgfresh.clock() + interval '5 minutes' from pgfresh.data_type_registry where data_type = 'price'`,
     `select pgfresh.resume_source('market')`,
   ],
@@ -59,10 +59,10 @@ describe.each(obstacles)('%s', (_name, begin, end) => {
     await scene.tick();
     expect(await openJobs()).toBe(0);
     // Neither the tick nor the sweep looks at them in vain.
-    const before = await value<string>(`select max(due_at)::text from pgfresh.pairs`);
+    const before = await value<string>(`select max(due_at)::text from pgfresh_engine.pairs`);
     await clock.advance('2 seconds');
     expect(await scene.tick()).toMatchObject({ more: false });
-    expect(await value<string>(`select max(due_at)::text from pgfresh.pairs`)).toBe(before);
+    expect(await value<string>(`select max(due_at)::text from pgfresh_engine.pairs`)).toBe(before);
     await db.query(end);
     expect(await explain('price')).toMatchObject({
       reason: 'due',
@@ -71,7 +71,7 @@ describe.each(obstacles)('%s', (_name, begin, end) => {
     expect(await scene.tick()).toMatchObject({ queued: 30 });
     expect(await openJobs()).toBe(30);
     await scene.tick();
-    expect(await value('select count(*)::int from pgfresh.hold')).toBe(0);
+    expect(await value('select count(*)::int from pgfresh_engine.hold')).toBe(0);
   });
 });
 
@@ -151,7 +151,7 @@ describe('pairs whose answers were refused', () => {
   const viewers = () => db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
   beforeEach(async () => {
     await db.query(
-      `truncate pgfresh.refused_pair; update pgfresh.data_type_registry set ttl = '7 days' where data_type = 'price'`,
+      `truncate pgfresh_engine.refused_pair; update pgfresh.data_type_registry set ttl = '7 days' where data_type = 'price'`,
     );
     await scene.look('price', keys.slice(0, 8));
     await scene.tick();
@@ -171,15 +171,15 @@ describe('pairs whose answers were refused', () => {
     await scene.tick();
     expect(await open()).toEqual(keys.slice(0, 8).filter((key) => key !== probe!.key));
     await scene.tick();
-    expect(await value('select count(*)::int from pgfresh.hold')).toBe(0);
+    expect(await value('select count(*)::int from pgfresh_engine.hold')).toBe(0);
     // The same five are refused again, and others are not: these five are at fault.
     await clock.advance('1 second');
     await db.query(
-      `update pgfresh.job set state = 'w', run_at = pgfresh.clock() + interval '1 hour' where not key = any ($1::text[])`,
+      `update pgfresh_engine.job set state = 'w', run_at = pgfresh.clock() + interval '1 hour' where not key = any ($1::text[])`,
       [refused],
     );
     expect(await refuse(5)).toEqual(refused);
-    await db.query(`update pgfresh.job set state = 'r', run_at = pgfresh.clock()`);
+    await db.query(`update pgfresh_engine.job set state = 'r', run_at = pgfresh.clock()`);
     await clock.advance('5 minutes');
     await viewers();
     const [again] = await scene.queue.claim();
@@ -187,7 +187,7 @@ describe('pairs whose answers were refused', () => {
     await db.query(`select pgfresh.complete_queue_job($1::bigint, 1)`, [again!.id]);
     await scene.tick();
     expect((await open()).filter((key) => refused.includes(key!))).toEqual([]);
-    expect(await value('select count(*)::int from pgfresh.hold')).toBe(0);
+    expect(await value('select count(*)::int from pgfresh_engine.hold')).toBe(0);
     // An operator who resumes the source asks for them.
     await db.query(`select pgfresh.resume_source('market')`);
     await scene.tick();
@@ -200,7 +200,7 @@ describe('pairs whose answers were refused', () => {
     await scene.tick();
     expect(await open()).toEqual(keys.slice(0, 8));
     expect(refused).toHaveLength(3);
-    expect(await value('select count(*)::int from pgfresh.refused_pair')).toBe(0);
+    expect(await value('select count(*)::int from pgfresh_engine.refused_pair')).toBe(0);
   });
 
   it('truth 4: stay alone where a single one is refused and the others are not', async () => {
@@ -248,7 +248,7 @@ describe('a data type that is removed while the planner looks at it', () => {
     expect(await tick).toMatchObject({ skipped_paused: 1 });
     await removal;
     expect(
-      await value(`select count(*)::int from pgfresh.hold as h
+      await value(`select count(*)::int from pgfresh_engine.hold as h
       where not exists (select from pgfresh.data_type_registry as r where r.type_id = h.type_id)`),
     ).toBe(0);
   });

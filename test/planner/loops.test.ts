@@ -74,5 +74,5 @@ test('demand that flaps queues nothing more', async () => {
   expect(await scene.open()).toEqual([]);
   await scene.clock.advance('15 seconds');
   await scene.tick();
-  expect(await scene.queue.value('(select demanded from pgfresh.pairs)')).toBe(false);
+  expect(await scene.queue.value('(select demanded from pgfresh_engine.pairs)')).toBe(false);
 });

@@ -134,7 +134,7 @@ test('a closed gate holds back what is there, until it opens; what is missing do
   await scene.db.query(`set pgfresh.user_id = 'ada'`);
   const asked = await scene.queue.value(`pgfresh.check_and_queue_stale_batch('LATER', '{quote}')`);
   expect(asked).toMatchObject({ quote: { gated: 1, queued: 0 } });
-  expect(await scene.queue.value(`array(select key from pgfresh.due)`)).toEqual(['OLD']);
+  expect(await scene.queue.value(`array(select key from pgfresh_engine.due)`)).toEqual(['OLD']);
   await scene.clock.advance('19 minutes 59 seconds');
   await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
   expect(await scene.tick()).toEqual({ more: false });
@@ -219,7 +219,7 @@ test('what another session holds locked is left to the next look, and nobody wai
   await scene.finish('unchanged');
   await scene.clock.advance('1 minute');
   await other.transact('hold', async (tx) => {
-    await tx.query(`select from pgfresh.pairs where key = 'A' for update`);
+    await tx.query(`select from pgfresh_engine.pairs where key = 'A' for update`);
     expect(await scene.tick()).toMatchObject({ queued: 1 });
     expect(await scene.open()).toEqual(['quote B 1']);
     expect(await scene.sweep()).toMatchObject({ queued: 0 });
@@ -236,14 +236,14 @@ test('runs are recorded with their time and counts, ticks by minute and a sweep 
   await scene.tick(2);
   await scene.sweep(2);
   const runs = await scene.db.query<Record<string, unknown>>(
-    'select kind, calls, counts, ms > 0 as timed from pgfresh.planner_run order by kind',
+    'select kind, calls, counts, ms > 0 as timed from pgfresh_engine.planner_run order by kind',
   );
   expect(runs).toMatchObject([
     { kind: 'sweep', calls: 2, timed: true, counts: { merged: 3, queued: 0 } },
     { kind: 'tick', calls: 2, timed: true, counts: { missing: 3, queued: 3 } },
   ]);
   await scene.clock.advance('8 days');
-  expect(await scene.queue.value('pgfresh.clear_planner_runs()')).toBe(2);
+  expect(await scene.queue.value('pgfresh_engine.clear_planner_runs()')).toBe(2);
 });
 
 test('sound 15: a job that was queued while no one looked is for a missing row as soon as someone does', async () => {
@@ -256,16 +256,16 @@ test('sound 15: a job that was queued while no one looked is for a missing row a
   await scene.db.query('delete from pgfresh.active_subscriptions');
   await scene.tick();
   for (const priority of [-1, 5])
-    await scene.db.query(`select pgfresh.queue_refreshes('quote', array[$1::text], $2::int)`, [
+    await scene.db.query(`select pgfresh_engine.queue_refreshes('quote', array[$1::text], $2::int)`, [
       `NEW ${priority}`,
       priority,
     ]);
-  await scene.db.query(`select pgfresh.queue_refreshes('quote', '{KNOWN}', -1)`);
+  await scene.db.query(`select pgfresh_engine.queue_refreshes('quote', '{KNOWN}', -1)`);
   const jobs = async () =>
     (
       await scene.db.query<{ job: string }>(
-        `select concat_ws(' ', key, priority, case when missing then 'missing' end) as job from pgfresh.job
-         where lane = pgfresh.lane_of(band, missing, est_bytes) order by 1`,
+        `select concat_ws(' ', key, priority, case when missing then 'missing' end) as job from pgfresh_engine.job
+         where lane = pgfresh_engine.lane_of(band, missing, est_bytes) order by 1`,
       )
     ).map(({ job }) => job);
   expect(await jobs()).toEqual(['KNOWN -1', 'NEW -1 -1', 'NEW 5 5']);

@@ -67,7 +67,7 @@ test('sound 9: a prerequisite that is gone when its dependant is written is fetc
   const [job] = await scene.queue.claim();
   await scene.db.query(`delete from profile`);
   await scene.db.query(
-    `select pgfresh.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int, 'outcome', 'dependency')))`,
+    `select pgfresh_engine.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int, 'outcome', 'dependency')))`,
     [job!.id, job!.attempt],
   );
   expect((await scene.open()).toSorted()).toEqual(['profile A 1', 'quote A 1']);
@@ -83,7 +83,7 @@ test('sound 9: a pair that failed for good without its prerequisite is asked for
   const failWithout = async (): Promise<void> => {
     const [job] = await scene.queue.claim();
     await scene.db.query(
-      `select pgfresh.fail_jobs(jsonb_build_array(jsonb_build_object(
+      `select pgfresh_engine.fail_jobs(jsonb_build_array(jsonb_build_object(
          'id', $1::bigint, 'attempt', $2::int, 'outcome', 'dependency', 'permanent', true)))`,
       [job!.id, job!.attempt],
     );
@@ -100,7 +100,7 @@ test('sound 9: a pair that failed for good without its prerequisite is asked for
   expect(await scene.open()).toEqual(['quote A 1']);
   // It fails again although its prerequisite is there: something else is wrong with it.
   await failWithout();
-  await scene.queue.value(`pgfresh.queue_refreshes('profile', '{A}')`);
+  await scene.queue.value(`pgfresh_engine.queue_refreshes('profile', '{A}')`);
   await fetched();
   expect(await scene.open()).toEqual([]);
 });
@@ -116,7 +116,7 @@ test('a chain of three, all viewed and due in one tick, gets one job for its fir
   expect(await scene.open()).toEqual(['company A 1', 'profile B 1']);
   const waiting = await scene.db.query<{ pair: string; seconds: number }>(
     `select r.data_type || ' ' || p.key as pair, extract(epoch from p.due_at - pgfresh.clock())::int as seconds
-     from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id)
+     from pgfresh_engine.pairs as p join pgfresh.data_type_registry as r using (type_id)
      where p.waits_for = 'dependency' order by 1`,
   );
   expect(waiting).toEqual([

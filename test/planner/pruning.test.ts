@@ -7,10 +7,10 @@ interface Pruned {
   readonly done: boolean;
 }
 
-const prune = (scene: PlannerScene) => scene.queue.value<Pruned>('pgfresh.prune_pairs()');
+const prune = (scene: PlannerScene) => scene.queue.value<Pruned>('pgfresh_engine.prune_pairs()');
 const pairs = async (scene: PlannerScene): Promise<string[]> => {
   const rows = await scene.db.query<{ pair: string }>(
-    `select r.data_type || ' ' || p.key as pair from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id) order by 1`,
+    `select r.data_type || ' ' || p.key as pair from pgfresh_engine.pairs as p join pgfresh.data_type_registry as r using (type_id) order by 1`,
   );
   return rows.map(({ pair }) => pair);
 };
@@ -34,11 +34,11 @@ test('sound 16: a pair that nobody has asked for in 90 days is forgotten, one th
   await scene.db.query(`delete from pgfresh.active_subscriptions where key <> 'VIEWED'`);
   // Queued for good, and one that remembers nothing.
   await scene.db.query(
-    `select count(*) from pgfresh.queue_refreshes('quote', '{QUEUED}', p_run_at => pgfresh.clock() + interval '300 days')`,
+    `select count(*) from pgfresh_engine.queue_refreshes('quote', '{QUEUED}', p_run_at => pgfresh.clock() + interval '300 days')`,
   );
-  await scene.db.query(`update pgfresh.pairs set ok_at = pgfresh.clock() where key = 'QUEUED'`);
+  await scene.db.query(`update pgfresh_engine.pairs set ok_at = pgfresh.clock() where key = 'QUEUED'`);
   await scene.db.query(
-    `insert into pgfresh.pairs (type_id, key) select type_id, 'BARE' from pgfresh.data_type_registry where data_type = 'quote'`,
+    `insert into pgfresh_engine.pairs (type_id, key) select type_id, 'BARE' from pgfresh.data_type_registry where data_type = 'quote'`,
   );
   await scene.tick();
   await scene.clock.advance('20 seconds');
@@ -52,7 +52,7 @@ test('sound 16: a pair that nobody has asked for in 90 days is forgotten, one th
   // A year later the row of the one is not fresh any more, that of the other was evicted.
   await scene.clock.advance('400 days');
   await scene.db.query(
-    `select pgfresh.note_evicted(type_id, '{LEFT}') from pgfresh.data_type_registry where data_type = 'kept'`,
+    `select pgfresh_engine.note_evicted(type_id, '{LEFT}') from pgfresh.data_type_registry where data_type = 'kept'`,
   );
   expect((await prune(scene)).deleted).toBe(2);
   expect(await pairs(scene)).toEqual(['quote QUEUED', 'quote VIEWED']);
@@ -62,15 +62,15 @@ test('sound 16: a pair stays whose viewers are written down and not counted yet'
   const scene = await PlannerScene.open();
   await scene.type('quote');
   await scene.db.query(`
-    insert into pgfresh.pairs (type_id, key, ok_at) select type_id, key, pgfresh.clock() - interval '1 year'
+    insert into pgfresh_engine.pairs (type_id, key, ok_at) select type_id, key, pgfresh.clock() - interval '1 year'
       from pgfresh.data_type_registry, unnest('{SUBSCRIBED,AT_A_NODE,CHANGED,WAITING,LEFT}'::text[]) as key;
     insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
       select 'ann', type_id, 'SUBSCRIBED', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry;
-    select pgfresh.set_node_demand(pgfresh.register_node('node'), array[type_id], '{AT_A_NODE}', '{1}')
+    select pgfresh_engine.set_node_demand(pgfresh_engine.register_node('node'), array[type_id], '{AT_A_NODE}', '{1}')
       from pgfresh.data_type_registry;
-    delete from pgfresh.demand_change;
-    insert into pgfresh.demand_change (type_id, key, delta) select type_id, 'CHANGED', 1 from pgfresh.data_type_registry;
-    insert into pgfresh.demand_waiting (type_id, key, delta, tries, next_at)
+    delete from pgfresh_engine.demand_change;
+    insert into pgfresh_engine.demand_change (type_id, key, delta) select type_id, 'CHANGED', 1 from pgfresh.data_type_registry;
+    insert into pgfresh_engine.demand_waiting (type_id, key, delta, tries, next_at)
       select type_id, 'WAITING', 1, 1, pgfresh.clock() from pgfresh.data_type_registry`);
   expect(await prune(scene)).toMatchObject({ looked_at: 5, deleted: 1 });
   expect(await pairs(scene)).toEqual(['quote AT_A_NODE', 'quote CHANGED', 'quote SUBSCRIBED', 'quote WAITING']);
@@ -97,22 +97,22 @@ test('sound 16: whoever views a pair while it is forgotten is counted', async ()
   });
   await scene.tick();
   await scene.tick();
-  expect(await scene.db.query('select key, viewers, demanded from pgfresh.pairs')).toEqual([
+  expect(await scene.db.query('select key, viewers, demanded from pgfresh_engine.pairs')).toEqual([
     { key: 'A', viewers: 1, demanded: true },
   ]);
   expect(await scene.open()).toEqual(['quote A 1']);
-  expect(await scene.db.query('select from pgfresh.demand_change')).toEqual([]);
+  expect(await scene.db.query('select from pgfresh_engine.demand_change')).toEqual([]);
 });
 
 test('sound 16: pairs are forgotten in bounded sets, and one that is locked is left for the next round', async () => {
   const scene = await PlannerScene.open();
   await scene.type('quote');
   await scene.db.query(
-    `insert into pgfresh.pairs (type_id, key, ok_at) select type_id, n::text, pgfresh.clock() - interval '1 year'
+    `insert into pgfresh_engine.pairs (type_id, key, ok_at) select type_id, n::text, pgfresh.clock() - interval '1 year'
      from pgfresh.data_type_registry, generate_series(1, 4500) as n`,
   );
   await scene.db.transact('stranger', async (tx) => {
-    await tx.query(`select from pgfresh.pairs where key = '77' for update`);
+    await tx.query(`select from pgfresh_engine.pairs where key = '77' for update`);
     const calls = [await prune(scene), await prune(scene), await prune(scene)];
     expect(calls.map(({ looked_at, done }) => [looked_at, done])).toEqual([
       [2_000, false],
@@ -127,17 +127,17 @@ test('sound 16: pairs are forgotten in bounded sets, and one that is locked is l
 test('sound 16: usage is forgotten after 400 days, also that of a source that is gone', async () => {
   const scene = await PlannerScene.open();
   await scene.db.query(
-    `insert into pgfresh.usage (source_id, hour, shard, bytes, calls)
+    `insert into pgfresh_engine.usage (source_id, hour, shard, bytes, calls)
      select s.id, date_trunc('hour', pgfresh.clock()) - n * interval '1 day', shard, 1, 1
      from (select id from pgfresh.sources union all select 999999) as s, generate_series(0, 800) as n, generate_series(0, 15) as shard`,
   );
   const left = () =>
     scene.db.query<{ source: number; rows: number; days: number }>(
-      `select source_id as source, count(*)::int as rows, extract(days from max(pgfresh.clock() - hour))::int as days from pgfresh.usage group by 1 order by 1`,
+      `select source_id as source, count(*)::int as rows, extract(days from max(pgfresh.clock() - hour))::int as days from pgfresh_engine.usage group by 1 order by 1`,
     );
   const sources = (await left()).map(({ source }) => source);
   const deleted: number[] = [];
-  do deleted.push(await scene.queue.value<number>('pgfresh.prune_usage()'));
+  do deleted.push(await scene.queue.value<number>('pgfresh_engine.prune_usage()'));
   while (deleted.at(-1)! > 0);
   expect(Math.max(...deleted)).toBeLessThanOrEqual(10_000);
   expect(await left()).toEqual(sources.map((source) => ({ source, rows: 401 * 16, days: 400 })));

@@ -4,10 +4,10 @@ import { PlannerScene } from './scene.ts';
 
 const quote = `(select type_id from pgfresh.data_type_registry where data_type = 'quote')`;
 const note = (scene: PlannerScene, where = 'tick') =>
-  scene.queue.value<boolean>(`pgfresh.note_type_timeout(${quote}, $1::text, 'no answer')`, [where]);
-const probe = (scene: PlannerScene) => scene.queue.value<boolean>(`pgfresh.probe_type(${quote})`);
+  scene.queue.value<boolean>(`pgfresh_engine.note_type_timeout(${quote}, $1::text, 'no answer')`, [where]);
+const probe = (scene: PlannerScene) => scene.queue.value<boolean>(`pgfresh_engine.probe_type(${quote})`);
 const quarantined = async (scene: PlannerScene) =>
-  (await scene.db.query<{ data_type: string }>('select data_type from pgfresh.quarantined_types()')).map(
+  (await scene.db.query<{ data_type: string }>('select data_type from pgfresh_engine.quarantined_types()')).map(
     ({ data_type }) => data_type,
   );
 
@@ -32,7 +32,7 @@ test('sound 14: two timeouts within a minute put a type into quarantine, with on
   await other.query('rollback');
   expect(counts).toMatchObject({ queued: 1, skipped: 2, skipped_quarantined: 2 });
   expect(await scene.open()).toEqual(['profile A 1']);
-  const { problems } = await scene.queue.value<{ problems: object[] }>('pgfresh.overview()');
+  const { problems } = await scene.queue.value<{ problems: object[] }>('pgfresh_engine.overview()');
   expect(problems).toMatchObject([{ data_type: 'quote', reason: 'quarantined' }]);
 
   // What it holds is not looked at again, neither by the tick nor by the sweep.
@@ -105,7 +105,7 @@ test('sound 14: an open transaction that deletes or renames a type stops no one 
   const watched = async () =>
     (
       await scene.db.query<{ data_type: string }>(
-        `select r.data_type from pgfresh.watched_type as w join pgfresh.data_type_registry as r using (type_id)
+        `select r.data_type from pgfresh_engine.watched_type as w join pgfresh.data_type_registry as r using (type_id)
          where w.watched_until > pgfresh.clock() order by 1`,
       )
     ).map(({ data_type }) => data_type);
@@ -114,18 +114,18 @@ test('sound 14: an open transaction that deletes or renames a type stops no one 
     `update pgfresh.data_type_registry set data_type = 'renamed' where data_type = 'quote'`,
   ]) {
     await note(scene);
-    await hurried.query(`select pgfresh.watch_changes(${types})`);
+    await hurried.query(`select pgfresh_engine.watch_changes(${types})`);
     await scene.clock.advance('1 minute');
     await other.query('begin');
     await other.query(change);
-    await hurried.query(`select pgfresh.note_type_timeout(${quote}, 'gateway', 'no answer')`);
-    await hurried.query(`select pgfresh.watch_changes(${types})`);
+    await hurried.query(`select pgfresh_engine.note_type_timeout(${quote}, 'gateway', 'no answer')`);
+    await hurried.query(`select pgfresh_engine.watch_changes(${types})`);
     expect(await watched()).toEqual(['profile']);
     await hurried.query(
-      `select pgfresh.settle_changes(null, null, '{}', array_agg(type_id), array_agg(since)) from pgfresh.watched_type`,
+      `select pgfresh_engine.settle_changes(null, null, '{}', array_agg(type_id), array_agg(since)) from pgfresh_engine.watched_type`,
     );
     await other.query('rollback');
-    await hurried.query(`select pgfresh.watch_changes(${types})`);
+    await hurried.query(`select pgfresh_engine.watch_changes(${types})`);
     expect(await watched()).toEqual(['profile', 'quote']);
     await scene.clock.advance('1 minute');
   }

@@ -24,7 +24,7 @@ export class PlannerScene {
     const queue = await QueueScene.open(options);
     await queue.db.query(`delete from pgfresh.data_type_registry`);
     const scene = new PlannerScene(queue, await freezeClock(queue.db));
-    await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
     return scene;
   }
 
@@ -70,7 +70,7 @@ export class PlannerScene {
   }
 
   tick(limit = 500): Promise<Counts> {
-    return this.queue.value<Counts>('pgfresh.plan_due_pairs($1::int)', [limit]);
+    return this.queue.value<Counts>('pgfresh_engine.plan_due_pairs($1::int)', [limit]);
   }
 
   /** Calls the sweep until all pairs have had their turn, and adds up what it says. */
@@ -89,7 +89,7 @@ export class PlannerScene {
   /** The open jobs as "type key priority", in order. */
   async open(): Promise<string[]> {
     const rows = await this.db.query<{ job: string }>(
-      `select data_type || ' ' || key || ' ' || priority as job from pgfresh.open_jobs order by 1`,
+      `select data_type || ' ' || key || ' ' || priority as job from pgfresh_engine.open_jobs order by 1`,
     );
     return rows.map(({ job }) => job);
   }

@@ -26,7 +26,7 @@ async function scheduled(
 const run = (scene: PlannerScene, depth = 1_000) =>
   scene.queue.value<Record<string, number>>('pgfresh.queue_scheduled_refreshes($1::int)', [depth]);
 const open = (scene: PlannerScene, type: string, slot = '2026-01-05T03:00:00Z') =>
-  scene.queue.value<boolean>('pgfresh.open_refresh_cycle($1::text, $2::timestamptz)', [type, slot]);
+  scene.queue.value<boolean>('pgfresh_engine.open_refresh_cycle($1::text, $2::timestamptz)', [type, slot]);
 
 test('a slot opens one round, which goes on from key to key and ends', async () => {
   const scene = await scheduled(`values ('A', true), ('B', true), ('C', true), ('OLD', false)`);
@@ -82,7 +82,7 @@ test('keys that make no sense, a table that is gone and a source over its quota 
 const many = `select to_char(n, 'FM0000'), true from generate_series(1, 1500) as n`;
 const waiting = (scene: PlannerScene) =>
   scene.db.query<{ type: string; jobs: number }>(
-    `select data_type as type, count(*)::int as jobs from pgfresh.open_jobs group by 1 order by 1`,
+    `select data_type as type, count(*)::int as jobs from pgfresh_engine.open_jobs group by 1 order by 1`,
   );
 
 test('truth 7: jobs of a source that is away stop no scheduled type of another source', async () => {
@@ -132,7 +132,7 @@ test('truth 7: more types than a call has keys for all have their turn', async (
 
 test('truth 7: slots that come while a round is open are one round, which asks for each key once', async () => {
   const scene = await scheduled(`values ('A', true), ('B', true), ('C', true), ('D', true)`, { profile: 'market' });
-  const opened = () => scene.queue.value(`(select count(*)::int from pgfresh.refresh_cycle where done_at is null)`);
+  const opened = () => scene.queue.value(`(select count(*)::int from pgfresh_engine.refresh_cycle where done_at is null)`);
   await open(scene, 'profile', '2026-01-05T03:00:00Z');
   await run(scene, 2);
   await scene.db.query(`update pgfresh.sources set enabled = false`);
@@ -201,18 +201,18 @@ test('sound 11: a pair that is locked for a moment has its turn within the round
   await scene.clock.advance('1 day');
   await open(scene, 'profile');
   await scene.db.transact('stranger', async (tx) => {
-    await tx.query(`select from pgfresh.pairs where key in ('A', 'D') for update`);
+    await tx.query(`select from pgfresh_engine.pairs where key in ('A', 'D') for update`);
     // The walk goes on past the pair, in small steps as in large ones.
     for (let step = 0; step < 4; step++) await run(scene, 1).then(() => scene.finish('unchanged'));
     expect(await run(scene)).toMatchObject({ queued: 0, busy: 2, finished: 0 });
     expect(await run(scene)).toMatchObject({ queued: 0, busy: 2, finished: 0 });
-    expect(await scene.db.query(`select key from pgfresh.pairs where ok_at = pgfresh.clock() order by key`)).toEqual([
+    expect(await scene.db.query(`select key from pgfresh_engine.pairs where ok_at = pgfresh.clock() order by key`)).toEqual([
       { key: 'B' },
       { key: 'C' },
     ]);
   });
   // Somebody else has refreshed one of them meanwhile, and that is enough for this round.
-  await scene.db.query(`update pgfresh.pairs set ok_at = pgfresh.clock() where key = 'D'`);
+  await scene.db.query(`update pgfresh_engine.pairs set ok_at = pgfresh.clock() where key = 'D'`);
   expect(await run(scene)).toMatchObject({ queued: 1, busy: 0, finished: 1 });
   expect(await scene.open()).toEqual(['profile A -1']);
   await scene.finish('unchanged');
@@ -226,7 +226,7 @@ test('sound 11: a slot that comes while pairs of the last round are locked asks 
   await scene.finish('unchanged');
   await open(scene, 'profile');
   await scene.db.transact('stranger', async (tx) => {
-    await tx.query(`select from pgfresh.pairs where key = 'A' for update`);
+    await tx.query(`select from pgfresh_engine.pairs where key = 'A' for update`);
     expect(await run(scene)).toMatchObject({ queued: 1, busy: 1, finished: 0 });
   });
   await scene.finish('unchanged');

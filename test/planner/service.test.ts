@@ -28,7 +28,7 @@ test('a planner that runs queues what is looked at, and says what it did', async
   await planner.stop();
   const counts = seen.flatMap((event) => (event.type === 'planner.ran' ? [event.counts] : []));
   expect(counts.reduce((sum, { queued = 0 }) => sum + queued, 0)).toBe(2);
-  expect(await scene.queue.value('(select count(*) from pgfresh.duty)')).toBe(0);
+  expect(await scene.queue.value('(select count(*) from pgfresh_engine.duty)')).toBe(0);
 });
 
 test('of two planners one works; the other takes over when the first has stopped or its lease has ended', async () => {
@@ -52,7 +52,7 @@ test('a database that is away for a while is told of, and ends nothing', async (
   await scene.type('quote');
   await scene.look('quote', ['A']);
   const { planner, seen } = watched(scene);
-  await scene.db.query('alter function pgfresh.plan_due_pairs(int, text[]) rename to away');
+  await scene.db.query('alter function pgfresh_engine.plan_due_pairs(int, text[]) rename to away');
   await planner.tick();
   expect(seen).toMatchObject([
     { type: 'planner.failed', kind: 'tick', problem: expect.stringContaining('plan_due_pairs') as string },
@@ -113,7 +113,7 @@ test('a warning of an SQL function becomes one event and a metric; one of the pr
     ]);
   stop();
   await scene.clock.advance('31 days');
-  expect(await scene.queue.value('pgfresh.clear_old_warnings()')).toBe(2);
+  expect(await scene.queue.value('pgfresh_engine.clear_old_warnings()')).toBe(2);
 });
 
 test('a warning that this process has told is not told again from its row, and no subject is said twice', async () => {
@@ -125,12 +125,12 @@ test('a warning that this process has told is not told again from its row, and n
   events.emit({ type: 'warning', ...own });
   await expect.poll(() => scene.warnings()).toHaveLength(1);
   await scene.clock.advance('1 second');
-  await scene.db.query(`select pgfresh.warn('no_worker', 'quote', 'quote: nobody fetches it', 'Start one.')`);
+  await scene.db.query(`select pgfresh_engine.warn('no_worker', 'quote', 'quote: nobody fetches it', 'Start one.')`);
   const told = () => seen.flatMap((event) => (event.type === 'warning' ? [event.message] : []));
   await expect.poll(told).toContain('quote: nobody fetches it');
   for (const message of ['quote timed out twice', 'The source quote is left alone', 'no answer']) {
     await scene.clock.advance('1 second');
-    await scene.db.query(`select pgfresh.warn('type_quarantined', 'quote', $1::text, 'Wait.')`, [message]);
+    await scene.db.query(`select pgfresh_engine.warn('type_quarantined', 'quote', $1::text, 'Wait.')`, [message]);
     await expect.poll(() => told().at(-1)).toContain(message);
   }
   await planner.stop();

@@ -18,7 +18,7 @@ beforeAll(async () => {
   await scene.rows('quote', keys, '2 minutes');
   await scene.look('quote', keys);
   // At most 5,000 changes of demand are taken in at once.
-  for (let part = 0; part < 3; part++) await scene.queue.value('pgfresh.fold_demand(pgfresh.clock())');
+  for (let part = 0; part < 3; part++) await scene.queue.value('pgfresh_engine.fold_demand(pgfresh.clock())');
 });
 
 test('a sweep keeps its time when there is too much, and the next one goes on from there', async () => {

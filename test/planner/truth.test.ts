@@ -68,7 +68,7 @@ async function expectShown(scene: PlannerScene, state: DataState, isKept = false
   const [type] = overview.types;
   const isGood = state === 'fresh' || (state === 'empty' && !isKept);
   expect(type).toMatchObject({ ...counts, [state]: 1, share: isGood ? 1 : 0 });
-  const read = `select state from pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
+  const read = `select state from pgfresh_engine.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
   expect(await scene.db.query(read)).toEqual([{ state }]);
   expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject({ state });
 }
@@ -118,7 +118,7 @@ test.for([
   ['breaker', `update pgfresh.sources set breaker_opened_at = pgfresh.clock(), paused_until = pgfresh.clock()`],
   [
     'paused',
-    `insert into pgfresh.breaker (type_id, kind, streak, opened_at, paused_until)
+    `insert into pgfresh_engine.breaker (type_id, kind, streak, opened_at, paused_until)
      select type_id, 'refused', '{}', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry`,
   ],
 ] as const)(
@@ -131,7 +131,7 @@ test.for([
     await scene.db.query(harm);
     const shown = { state: 'stale', activity: 'waiting', reason };
     expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject(shown);
-    const read = `select * from pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
+    const read = `select * from pgfresh_engine.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
     expect(await scene.db.query(read)).toMatchObject([shown]);
   },
 );
@@ -313,7 +313,7 @@ test('truth 2: an older answer confirms nothing: the pair goes stale at its TTL 
 test('truth 2: the age at the source is shown beside the age here, and counts only where a type declares a maximum', async () => {
   const scene = await PlannerScene.open();
   await fetched(scene, '1 hour');
-  await scene.db.query(`update pgfresh.pairs set source_at = pgfresh.clock() - interval '80 seconds'`);
+  await scene.db.query(`update pgfresh_engine.pairs set source_at = pgfresh.clock() - interval '80 seconds'`);
   await expectShown(scene, 'fresh');
   expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject({ age_seconds: 0, source_age_seconds: 80 });
   expect((await readOverview(scene.db))!.types).toMatchObject([{ age_p50: 0, source_age_p50: 80 }]);
@@ -331,7 +331,7 @@ test('truth 13: the obstacle that lasts longest is the answer, and the others fo
   await scene.tick();
   const { id } = await scene.queue.claimOne();
   await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503')`, [id]);
-  await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() + interval '4 seconds'`);
+  await scene.db.query(`update pgfresh_engine.job set run_at = pgfresh.clock() + interval '4 seconds'`);
   await scene.db.query(
     `update pgfresh.sources set paused_until = pgfresh.clock() + interval '5 minutes', paused_by = 'breaker', breaker_opened_at = pgfresh.clock()`,
   );
@@ -340,7 +340,7 @@ test('truth 13: the obstacle that lasts longest is the answer, and the others fo
     words: 'The source market failed too often and is left alone for 5 min more.',
     obstacles: [{ reason: 'retry', words: 'It failed and is tried again in 4 s: status 503' }],
   });
-  await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() + interval '10 minutes'`);
+  await scene.db.query(`update pgfresh_engine.job set run_at = pgfresh.clock() + interval '10 minutes'`);
   expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject({
     reason: 'retry',
     obstacles: [{ reason: 'breaker' }],
@@ -379,7 +379,7 @@ test('truth 1: what a staleness function calls fresh beyond its TTL is shown as 
   await fetched(scene, '1 minute', { staleness_function: `'old_when_open'` });
   const [type] = await scene.db.query<{ id: number }>('select type_id as id from pgfresh.data_type_registry');
   const states = async () => {
-    const [read] = await scene.db.query<{ state: string }>(`select state from pgfresh.read_pairs($1::int, '{A}')`, [
+    const [read] = await scene.db.query<{ state: string }>(`select state from pgfresh_engine.read_pairs($1::int, '{A}')`, [
       type!.id,
     ]);
     const overview = await readOverview(scene.db);
@@ -404,8 +404,8 @@ test('truth 25: a type that did not resolve when it was upgraded is checked by t
   const [type] = await scene.db.query<{ id: number }>('select type_id as id from pgfresh.data_type_registry');
   await scene.db.query(`
     alter table public.quote rename to quote_away;
-    drop function pgfresh.check_${type!.id}(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz);
-    update pgfresh.type_resolution set check_sql = 'as an earlier version asked'`);
+    drop function pgfresh_engine.check_${type!.id}(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz);
+    update pgfresh_engine.type_resolution set check_sql = 'as an earlier version asked'`);
   await scene.sweep();
   expect(await scene.warnings()).toMatchObject([{ code: 'type_unresolved' }]);
   await scene.db.query('alter table public.quote_away rename to quote');
@@ -451,8 +451,8 @@ test.for([
     await fetched(scene, '1 day');
     await scene.clock.advance('1 hour');
     await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
-    const read = `select pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
-    const due = `select due_at::text from pgfresh.pairs`;
+    const read = `select pgfresh_engine.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
+    const due = `select due_at::text from pgfresh_engine.pairs`;
     const before = await scene.queue.value(due);
     await scene.db.query(read);
     await explainPair(scene.db, 'quote', 'A');
@@ -471,7 +471,7 @@ test.for([
 test('truth 1: whoever reads a row that others have deleted waits for nobody, and may be unable to write', async () => {
   const scene = await PlannerScene.open({ poolSize: 3 });
   await fetched(scene, '1 day');
-  const read = `select state, reason from pgfresh.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
+  const read = `select state, reason from pgfresh_engine.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
   // The first read of all begins the versions.
   await scene.db.query(read);
   await scene.db.query('delete from quote');
@@ -482,7 +482,7 @@ test('truth 1: whoever reads a row that others have deleted waits for nobody, an
     expect(await explainPair(tx, 'quote', 'A')).toMatchObject(sweep);
   });
   await scene.db.transact('hold', async (tx) => {
-    await tx.query('select from pgfresh.pairs for update');
+    await tx.query('select from pgfresh_engine.pairs for update');
     expect(await scene.db.query(read)).toEqual([{ state: 'missing', reason: 'due' }]);
     expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject(sweep);
   });

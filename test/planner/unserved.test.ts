@@ -20,7 +20,7 @@ const typeId = async (name: string) =>
     ])
   )[0]!.id;
 const serve = async (types: readonly string[], fetchers: readonly string[], only?: readonly string[]) =>
-  scene.db.query('select pgfresh.serve_types(id, $1::int[], $2::text[], $3::text[]) from pgfresh.worker', [
+  scene.db.query('select pgfresh_engine.serve_types(id, $1::int[], $2::text[], $3::text[]) from pgfresh_engine.worker', [
     await Promise.all(types.map(typeId)),
     fetchers,
     only,
@@ -64,7 +64,7 @@ describe('truth 5: a fetcher that no worker has', () => {
     expect((await explained('typo'))[0]).toBe('queued');
     await serve(['quote'], ['quote']);
     await scene.db.query(
-      `insert into pgfresh.worker_name (name, has_lease, last_seen_at) values ('perl', false, pgfresh.clock())`,
+      `insert into pgfresh_engine.worker_name (name, has_lease, last_seen_at) values ('perl', false, pgfresh.clock())`,
     );
     expect((await explained('typo'))[0]).toBe('queued');
   });
@@ -78,7 +78,7 @@ describe('truth 5: a fetcher that no worker has', () => {
     await serve(['quote'], ['quote', 'qoute']);
     // It has not read the registry yet.
     expect((await explained('typo'))[0]).toBe('queued');
-    await scene.db.query(`select pgfresh.warn('type_unwritable', 'typo', 'typo: no unique constraint', 'Add one.')`);
+    await scene.db.query(`select pgfresh_engine.warn('type_unwritable', 'typo', 'typo: no unique constraint', 'Add one.')`);
     expect(await explained('typo')).toEqual([
       'no_worker',
       'The workers that run do not serve typo: no unique constraint.',
@@ -88,7 +88,7 @@ describe('truth 5: a fetcher that no worker has', () => {
   it('is the reason when no worker runs at all, and when its lease has ended', async () => {
     await serve(['quote', 'typo'], ['quote', 'qoute']);
     expect((await explained('quote'))[0]).toBe('queued');
-    await scene.db.query(`update pgfresh.worker set lease_until = pgfresh.clock()`);
+    await scene.db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock()`);
     expect(await explained('quote')).toEqual([
       'no_worker',
       'No worker is running: start one with "pgfresh run --roles worker".',
@@ -104,7 +104,7 @@ describe('truth 5: a fetcher that no worker has', () => {
     await scene.tick();
     await sweep();
     expect(await scene.warnings()).toMatchObject([{ code: 'no_worker', subject: 'typo' }]);
-    await scene.db.query(`delete from pgfresh.warnings; update pgfresh.worker set lease_until = '-infinity'`);
+    await scene.db.query(`delete from pgfresh.warnings; update pgfresh_engine.worker set lease_until = '-infinity'`);
     await sweep();
     expect(await scene.warnings()).toMatchObject([{ code: 'no_worker', subject: 'all data types', count: 1 }]);
   });
@@ -125,18 +125,18 @@ describe('truth 5: a fetcher that no worker has', () => {
     ]);
     await scene.db.query(`update pgfresh.data_type_registry set fetcher = 'elsewhere' where data_type = 'typo'`);
     expect(await findings()).toMatchObject([{ state: 'fatal' }]);
-    await scene.db.query(`update pgfresh.worker set lease_until = '-infinity'`);
+    await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity'`);
     expect(await findings()).toMatchObject([{ state: 'warning' }]);
   });
 
   it('costs the heartbeat nothing, and goes with the worker', async () => {
     await serve(['quote'], ['quote']);
-    const [row] = await scene.db.query<{ xmin: string }>('select xmin::text from pgfresh.worker_service');
-    await scene.db.query(`update pgfresh.worker set lease_until = pgfresh.clock() + interval '9 seconds'`);
-    await scene.db.query(`select pgfresh.heartbeat_worker(id, '{}') from pgfresh.worker`);
+    const [row] = await scene.db.query<{ xmin: string }>('select xmin::text from pgfresh_engine.worker_service');
+    await scene.db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock() + interval '9 seconds'`);
+    await scene.db.query(`select pgfresh_engine.heartbeat_worker(id, '{}') from pgfresh_engine.worker`);
     await serve(['quote'], ['quote']);
-    expect(await scene.db.query('select xmin::text from pgfresh.worker_service')).toEqual([row]);
-    await scene.db.query('select pgfresh.retire_worker(id) from pgfresh.worker');
-    expect(await scene.db.query('select from pgfresh.worker_service')).toEqual([]);
+    expect(await scene.db.query('select xmin::text from pgfresh_engine.worker_service')).toEqual([row]);
+    await scene.db.query('select pgfresh_engine.retire_worker(id) from pgfresh_engine.worker');
+    expect(await scene.db.query('select from pgfresh_engine.worker_service')).toEqual([]);
   });
 });

@@ -20,13 +20,13 @@ function hold(worker: Renewal, { request, jobs }: Claim): void {
 
 it('is a number with a lease, and is gone with what it holds when it stops', async () => {
   const worker = await lease();
-  expect(await scene.value('select name from pgfresh.worker where id = $1::bigint', [worker.id])).toBe('host-1');
+  expect(await scene.value('select name from pgfresh_engine.worker where id = $1::bigint', [worker.id])).toBe('host-1');
   await queue.enqueueMany(db, 'quote', ['A', 'B']);
   const claim = await queue.claim(db, { worker: worker.id, limit: 2 });
   hold(worker, claim);
   await worker.stop();
-  expect(await scene.value('select count(*)::int from pgfresh.worker where id = $1::bigint', [worker.id])).toBe(0);
-  expect(await scene.value(`select count(*)::int from pgfresh.open_jobs where status = 'pending'`)).toBe(2);
+  expect(await scene.value('select count(*)::int from pgfresh_engine.worker where id = $1::bigint', [worker.id])).toBe(0);
+  expect(await scene.value(`select count(*)::int from pgfresh_engine.open_jobs where status = 'pending'`)).toBe(2);
   await db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'quote')`);
 });
 
@@ -49,7 +49,7 @@ it('names the claims whose jobs have not all ended as known, and no others', asy
 it('renews itself', async () => {
   const worker = await lease({ renewEveryMs: 1 });
   const until = async () =>
-    Number(await scene.value<Date>('select lease_until from pgfresh.worker where id = $1::bigint', [worker.id]));
+    Number(await scene.value<Date>('select lease_until from pgfresh_engine.worker where id = $1::bigint', [worker.id]));
   const first = await until();
   while ((await until()) === first);
 });
@@ -61,14 +61,14 @@ it('is told of what it was given and does not know when it renews', async () => 
   await queue.enqueueMany(db, 'quote', ['known', 'unheard of']);
   hold(worker, await queue.claim(db, { worker: worker.id, limit: 1 }));
   const { request } = await queue.claim(db, { worker: worker.id, limit: 1 });
-  await db.query(`update pgfresh.claim set claimed_at = claimed_at - interval '10 seconds'`);
+  await db.query(`update pgfresh_engine.claim set claimed_at = claimed_at - interval '10 seconds'`);
   await worker.renew();
   expect(answers).toEqual([{ alive: true, stranded: [request] }]);
 });
 
 it('outlives a renewal that fails', async () => {
   const worker = await lease();
-  await db.query('alter function pgfresh.heartbeat_worker rename to away');
+  await db.query('alter function pgfresh_engine.heartbeat_worker rename to away');
   await worker.renew();
   await db.query('alter function pgfresh.away rename to heartbeat_worker');
   expect(worker.lost.aborted).toBe(false);
@@ -78,7 +78,7 @@ it('outlives a renewal that fails', async () => {
 
 it('says when it is lost', async () => {
   const worker = await lease();
-  await db.query(`update pgfresh.worker set lease_until = pgfresh.clock() where id = $1::bigint`, [worker.id]);
+  await db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock() where id = $1::bigint`, [worker.id]);
   expect(worker.lost.aborted).toBe(false);
   await worker.renew();
   expect(worker.lost.aborted).toBe(true);
@@ -87,7 +87,7 @@ it('says when it is lost', async () => {
 it('runs 4: is lost here too when the database says nothing more', async () => {
   const worker = await lease({ renewEveryMs: 50, leaseMs: 3_000 });
   await worker.renew();
-  await db.query('alter function pgfresh.heartbeat_worker rename to away');
+  await db.query('alter function pgfresh_engine.heartbeat_worker rename to away');
   expect(worker.lost.aborted).toBe(false);
   await new Promise((resolve) => worker.lost.addEventListener('abort', resolve));
   await db.query('alter function pgfresh.away rename to heartbeat_worker');

@@ -156,7 +156,7 @@ const cases: Record<
     [`-1, gen_random_uuid(), 10`, lease],
     [`9223372036854775807, gen_random_uuid(), 10`, lease],
     [`:worker, null, 10`, argument],
-    [`:worker, (select request from pgfresh.claim limit 1), 10`, argument],
+    [`:worker, (select request from pgfresh_engine.claim limit 1), 10`, argument],
     [`:worker, gen_random_uuid(), null`, argument],
     [`:worker, gen_random_uuid(), 0`, argument],
     [`:worker, gen_random_uuid(), 10001`, argument],
@@ -436,7 +436,7 @@ const cases: Record<
     [`'market', null, '1', 'why'`, argument],
     [`'market', 'name', 'other', 'why'`, argument],
     [`'market', 'paused_until', 'infinity', 'why'`, argument],
-    [`'market', 'id; drop table pgfresh.job', '1', 'why'`, argument],
+    [`'market', 'id; drop table pgfresh_engine.job', '1', 'why'`, argument],
     [`'market', 'rate_limit_per_minute', '0', 'why'`, registry],
     [`'market', 'rate_limit_per_minute', 'many', 'why'`, argument],
     [`'market', 'rate_limit_per_minute', '99999999999', 'why'`, argument],
@@ -551,7 +551,7 @@ beforeAll(async () => {
   await scene.queue.fail(scene.db, [{ ...jobs['fails 0']!, bytes: 0 }], { permanent: true, error: 'gone' });
   await scene.queue.fail(scene.db, [{ ...jobs['retries 0']!, bytes: 0 }], { error: 'slow' });
   // Its delay is drawn at random; it must not be over when a claim is tried below.
-  await scene.db.query(`update pgfresh.job set run_at = '2026-03-01' where state = 'w'`);
+  await scene.db.query(`update pgfresh_engine.job set run_at = '2026-03-01' where state = 'w'`);
   const waiting = await scene.queue.enqueue(scene.db, 'quote', 'waits', { runAt: new Date('2026-02-01') });
   await scene.queue.enqueue(scene.db, 'quote', 'ready');
   // Old enough for a heartbeat to put back what its worker does not know of.
@@ -596,7 +596,7 @@ it.each(rows)('%s', async (statement, sqlState) => {
 it.each([
   ['a key', `select pgfresh.queue_refresh_if_not_exists($1::text, 'quote')`],
   ['a data type', `select pgfresh.queue_refresh_if_not_exists('A', $1::text)`],
-  ['the name of a worker', 'select pgfresh.register_worker($1::text)'],
+  ['the name of a worker', 'select pgfresh_engine.register_worker($1::text)'],
   ['a source', 'select pgfresh.is_quota_exceeded($1::text)'],
 ])('%s with a zero character never reaches a function', async (_, statement) => {
   const session = await openSession(scene.url);
@@ -609,7 +609,7 @@ it('takes quotes, backslashes and other alphabets in a key as they are', async (
   for (const odd of [`O'Neil`, `a"b`, 'a\\b', '$1', '%s', '日経', '🪙', ' ']) {
     const { result } = await scene.queue.enqueue(scene.db, 'quote', odd);
     expect(result).toBe('queued');
-    expect(await scene.value('(select count(*)::int from pgfresh.open_jobs where key = $1::text)', [odd])).toBe(1);
+    expect(await scene.value('(select count(*)::int from pgfresh_engine.open_jobs where key = $1::text)', [odd])).toBe(1);
   }
 });
 

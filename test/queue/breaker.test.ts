@@ -9,12 +9,12 @@ const clock = await freezeClock(db);
 const keys = (count: number) => Array.from({ length: count }, (_, n) => `k${n}`);
 
 beforeEach(async () => {
-  await db.query('truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.warnings');
+  await db.query('truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh.warnings');
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
   // What a source has called would stay called.
-  await db.query('truncate pgfresh.source_past');
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query('truncate pgfresh_engine.source_past');
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   await scene.source('shaky');
   await scene.type('price', 'shaky', 100);
   await queue.enqueueMany(db, 'price', keys(40), { priority: 1 });
@@ -23,7 +23,7 @@ beforeEach(async () => {
 const claim = async (limit: number) => {
   const jobs = await scene.claim({ limit });
   // What waits for its retry is never ready within a test: it would change who is claimed next.
-  await db.query(`update pgfresh.job set run_at = 'infinity' where state = 'w'`);
+  await db.query(`update pgfresh_engine.job set run_at = 'infinity' where state = 'w'`);
   return jobs;
 };
 const endOf = ({ id, attempt, request }: ClaimedJob) => ({ id, attempt, request, bytes: 10 });
@@ -141,12 +141,12 @@ describe('when the five minutes are over', () => {
 
   it('a probe whose worker dies frees itself', async () => {
     const [probe] = await claim(5);
-    await db.query(`update pgfresh.worker set lease_until = pgfresh.clock()`);
+    await db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock()`);
     await clock.advance('1 minute');
-    await db.query(`update pgfresh.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`);
+    await db.query(`update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`);
     expect(await scene.value(`pgfresh.recover_stuck_jobs()`)).toMatchObject({ lost: 1 });
     await scene.register();
-    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
     const again = await claim(5);
     expect(again).toHaveLength(1);
     expect(await succeed([probe!])).toEqual([]);

@@ -39,33 +39,33 @@ describe('a claim whose answer is lost', () => {
     await far.close();
 
     const ready = () =>
-      scene.value<string | null>(`(select string_agg(key, '' order by key) from pgfresh.job where state = 'r')`);
+      scene.value<string | null>(`(select string_agg(key, '' order by key) from pgfresh_engine.job where state = 'r')`);
     const heartbeat = () =>
-      scene.value<{ stranded: string[] }>('pgfresh.heartbeat_worker($1::bigint, $2::uuid[])', [
+      scene.value<{ stranded: string[] }>('pgfresh_engine.heartbeat_worker($1::bigint, $2::uuid[])', [
         worker,
         [known.request],
       ]);
     expect(await ready()).toBeNull();
-    expect(await scene.value('(select sum(reserved)::int from pgfresh.source_state)')).toBe(100);
+    expect(await scene.value('(select sum(reserved)::int from pgfresh_engine.source_state)')).toBe(100);
     await clock.advance('5 seconds');
     expect(await heartbeat()).toEqual({ alive: true, stranded: [] });
     await clock.advance('1 millisecond');
     const { stranded } = await heartbeat();
     expect(stranded).toHaveLength(1);
     expect(await ready()).toBeNull();
-    expect(await scene.value('pgfresh.release_claim($1::bigint, $2::uuid)', [worker, stranded[0]])).toBe(3);
+    expect(await scene.value('pgfresh_engine.release_claim($1::bigint, $2::uuid)', [worker, stranded[0]])).toBe(3);
     await heartbeat();
     expect(await ready()).toBe('CDE');
-    expect(await scene.value('(select sum(reserved)::int from pgfresh.source_state)')).toBe(0);
-    expect(await scene.value(`(select max(retries + lost) from pgfresh.job)`)).toBe(0);
-    expect(await scene.value('(select array_agg(request) from pgfresh.claim)')).toEqual([known.request]);
+    expect(await scene.value('(select sum(reserved)::int from pgfresh_engine.source_state)')).toBe(0);
+    expect(await scene.value(`(select max(retries + lost) from pgfresh_engine.job)`)).toBe(0);
+    expect(await scene.value('(select array_agg(request) from pgfresh_engine.claim)')).toEqual([known.request]);
     const again = await scene.claim();
     expect(again.map(({ key, attempt }) => `${key}${attempt}`).toSorted()).toEqual(['C2', 'D2', 'E2']);
   });
 });
 
 /** The newest claim of worker $1. */
-const claimed = '(select request from pgfresh.claim where worker = $1::bigint order by claimed_at desc limit 1)';
+const claimed = '(select request from pgfresh_engine.claim where worker = $1::bigint order by claimed_at desc limit 1)';
 
 describe('nobody waits', () => {
   let scene: QueueScene;
@@ -175,7 +175,7 @@ describe('nobody waits', () => {
   it('a claim does not wait for a job that has come due and is being cancelled', async () => {
     await scene.db.query(`select pgfresh.cancel_queue_jobs(p_source => 'market')`);
     await scene.queue.enqueue(scene.db, 'quote', 'due', { runAt: new Date('2026-01-05T13:00:00Z') });
-    await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() where key = 'due'`);
+    await scene.db.query(`update pgfresh_engine.job set run_at = pgfresh.clock() where key = 'due'`);
     await scene.queue.enqueue(scene.db, 'quote', 'other');
     const worker = await scene.register();
     const { jobs } = await during(
@@ -223,8 +223,8 @@ describe('nobody waits', () => {
 
   it('recovery does not wait for a completion in flight', async () => {
     const job = await running('recovery');
-    await scene.db.query(`update pgfresh.job set progress_at = '-infinity'`);
-    await scene.db.query(`update pgfresh.claim set claimed_at = '-infinity'`);
+    await scene.db.query(`update pgfresh_engine.job set progress_at = '-infinity'`);
+    await scene.db.query(`update pgfresh_engine.claim set claimed_at = '-infinity'`);
     await during(
       (tx) => scene.queue.complete(tx, [endOf(job)]),
       (tx) => tx.query('select pgfresh.recover_stuck_jobs()'),
@@ -234,12 +234,12 @@ describe('nobody waits', () => {
 
   it('recovery does not wait for a worker that is just doing something', async () => {
     const worker = await scene.register();
-    await scene.db.query(`update pgfresh.worker set lease_until = '-infinity' where id = $1::bigint`, [worker]);
+    await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity' where id = $1::bigint`, [worker]);
     const left = await during(
-      (tx) => tx.query('update pgfresh.worker set idle = not idle where id = $1::bigint', [worker]),
+      (tx) => tx.query('update pgfresh_engine.worker set idle = not idle where id = $1::bigint', [worker]),
       async (tx) => {
         await tx.query('select pgfresh.recover_stuck_jobs()');
-        return tx.query('select from pgfresh.worker where id = $1::bigint', [worker]);
+        return tx.query('select from pgfresh_engine.worker where id = $1::bigint', [worker]);
       },
     );
     expect(left).toHaveLength(1);
@@ -248,15 +248,15 @@ describe('nobody waits', () => {
 
   it.each([
     ['recovery from a dead worker', 'pgfresh.recover_stuck_jobs()', `lease_until = '-infinity'`],
-    ['a worker that retires', 'pgfresh.retire_worker($1::bigint)', 'idle = idle'],
-    ['a claim whose answer was lost', `pgfresh.release_claim($1::bigint, ${claimed})`, 'idle = idle'],
+    ['a worker that retires', 'pgfresh_engine.retire_worker($1::bigint)', 'idle = idle'],
+    ['a claim whose answer was lost', `pgfresh_engine.release_claim($1::bigint, ${claimed})`, 'idle = idle'],
   ])('%s does not wait for a completion in flight, and leaves the job to it', async (name, call, worker) => {
     const job = await running(name);
     const [row] = await scene.db.query<{ id: number }>(
-      `update pgfresh.worker set ${worker} where id = (select worker from pgfresh.job where id = $1::bigint) returning id`,
+      `update pgfresh_engine.worker set ${worker} where id = (select worker from pgfresh_engine.job where id = $1::bigint) returning id`,
       [job.id],
     );
-    await scene.db.query(`update pgfresh.claim set claimed_at = claimed_at - interval '10 seconds'`);
+    await scene.db.query(`update pgfresh_engine.claim set claimed_at = claimed_at - interval '10 seconds'`);
     await during(
       (tx) => scene.queue.complete(tx, [endOf(job)]),
       (tx) => tx.query(`select ${call}`, call.includes('$1') ? [row!.id] : []),
@@ -308,8 +308,8 @@ describe('ends of one job in one call', () => {
     const { scene, job, late } = await takenOver();
     const done = await scene.queue.complete(scene.db, [endOf(late, 1_000), endOf(job, 7)]);
     expect(done.map(Number)).toEqual([job.id]);
-    expect(await scene.value('(select array_agg(bytes::int) from pgfresh.history_succeeded)')).toEqual([7]);
-    expect(await scene.value('(select sum(bytes)::int from pgfresh.usage)')).toBe(7);
+    expect(await scene.value('(select array_agg(bytes::int) from pgfresh_engine.history_succeeded)')).toEqual([7]);
+    expect(await scene.value('(select sum(bytes)::int from pgfresh_engine.usage)')).toBe(7);
   });
 
   it.each(['complete', ...failures] as const)('that say the same thing twice are refused: %s', async (how) => {
@@ -323,7 +323,7 @@ describe('ends of one job in one call', () => {
     });
     expect(await scene.job(job.id)).toMatchObject({ status: 'running', attempts: 2 });
     // The attempt that was lost before may have called.
-    expect(await scene.db.query('select bytes, calls from pgfresh.usage')).toEqual([{ bytes: 0, calls: 1 }]);
+    expect(await scene.db.query('select bytes, calls from pgfresh_engine.usage')).toEqual([{ bytes: 0, calls: 1 }]);
   });
 });
 
@@ -378,11 +378,11 @@ describe('no deadlock', () => {
     const middle = jobs[150]!.id;
     let acting: Promise<unknown> | undefined;
     await scene.db.transact('holder', async (tx) => {
-      await tx.query('select from pgfresh.job where id = $1::bigint for update', [middle]);
+      await tx.query('select from pgfresh_engine.job where id = $1::bigint for update', [middle]);
       acting = acts[name]!(jobs);
       await blocked(scene.db);
       const free = await tx.query<{ id: number }>(
-        'select id from (select id from pgfresh.job where id <> $1::bigint for update skip locked) as free order by id',
+        'select id from (select id from pgfresh_engine.job where id <> $1::bigint for update skip locked) as free order by id',
         [middle],
       );
       expect(free.map(({ id }) => id)).toEqual(jobs.slice(151).map(({ id }) => id));
@@ -398,14 +398,14 @@ describe('no deadlock', () => {
     const [first, second] = await scene.claim();
     expect(second).toBeDefined();
     await scene.db.transact('ends', async (tx) => {
-      await tx.query('select from pgfresh.job where id = $1::bigint for update', [first!.id]);
+      await tx.query('select from pgfresh_engine.job where id = $1::bigint for update', [first!.id]);
       // Waits for nobody: a quota touches no job.
       await scene.db.query(`update pgfresh.sources set quota_bytes = null where name = 'metered-${end}'`);
       if (end === 'complete') await scene.queue.complete(tx, [endOf(first!)]);
       else await scene.queue.fail(tx, [endOf(first!)], { permanent: true, outcome: 'http_5xx', counts: true });
     });
     expect((await scene.complete([second!], 5)).map(Number)).toEqual([second!.id]);
-    expect(await scene.value('(select sum(reserved)::int from pgfresh.source_state)')).toBe(0);
+    expect(await scene.value('(select sum(reserved)::int from pgfresh_engine.source_state)')).toBe(0);
   });
 });
 
@@ -452,11 +452,11 @@ describe('no deadlock over the ledger', () => {
     let release: Promise<unknown[]> | undefined;
     await scene.db.transact('claim', async (tx) => {
       // The order in which a claim takes them.
-      await tx.query('select from pgfresh.source_state order by source_id for update');
-      release = scene.db.query(`select pgfresh.release_claim($1::bigint, ${claimed}) as jobs`, [worker]);
+      await tx.query('select from pgfresh_engine.source_state order by source_id for update');
+      release = scene.db.query(`select pgfresh_engine.release_claim($1::bigint, ${claimed}) as jobs`, [worker]);
       release.catch(() => {});
       await blocked(scene.db);
-      await tx.query('update pgfresh.worker set idle = true where id = $1::bigint', [worker]);
+      await tx.query('update pgfresh_engine.worker set idle = true where id = $1::bigint', [worker]);
     });
     expect(await release).toEqual([{ jobs: 1 }]);
   });
@@ -521,11 +521,11 @@ describe('a stopped worker', () => {
     expect(JSON.parse((await lines.next()).value as string)).toEqual({ done: [] });
     expect(await scene.job(job.id)).toMatchObject({ status: 'running', attempts: 2, locked_by: 'taker' });
     // The attempt that was lost may have called, and what it says too late is not believed.
-    expect(await scene.db.query('select bytes, calls from pgfresh.usage')).toEqual([{ bytes: 0, calls: 1 }]);
+    expect(await scene.db.query('select bytes, calls from pgfresh_engine.usage')).toEqual([{ bytes: 0, calls: 1 }]);
     expect((await scene.complete([taken], 7)).map(Number)).toEqual([job.id]);
     child.stdin.write('once more\n');
     expect(JSON.parse((await lines.next()).value as string)).toEqual({ done: [] });
-    expect(await scene.value('(select sum(bytes)::int from pgfresh.usage)')).toBe(7);
+    expect(await scene.value('(select sum(bytes)::int from pgfresh_engine.usage)')).toBe(7);
     child.stdin.end();
     expect(await closed).toEqual([0, null]);
   });

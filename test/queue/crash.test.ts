@@ -3,7 +3,7 @@ import { fenceJobs } from '../../src/refresh/ends.ts';
 import { startOwnServer } from '../harness/own-server.ts';
 import { QueueScene } from './scene.ts';
 
-const claims = (scene: QueueScene) => scene.value<number>('select count(*)::int from pgfresh.claim');
+const claims = (scene: QueueScene) => scene.value<number>('select count(*)::int from pgfresh_engine.claim');
 
 it('a claim that the database forgot in a crash is made again under another name, and the first one ends nothing', async () => {
   const scene = await QueueScene.open({ url: await startOwnServer(), poolSize: 1 });

@@ -8,7 +8,7 @@ const keys = Array.from({ length: 40_000 }, (_, n) => `K${n}`);
 async function enqueue(scene: QueueScene, more = ''): Promise<{ ms: number; results: Record<string, number> }> {
   const since = await processorTime(scene.db);
   const rows = await scene.db.query<{ result: string; count: number }>(
-    `select result, count(*)::int as count from pgfresh.queue_refreshes('quote', $1::text[]${more}) group by result`,
+    `select result, count(*)::int as count from pgfresh_engine.queue_refreshes('quote', $1::text[]${more}) group by result`,
     [keys],
   );
   const ms = (await processorTime(scene.db)) - since;
@@ -25,9 +25,9 @@ it('sound 16: enqueuing 40,000 pairs that are there costs about as much as new o
   const raised = await enqueue(scene, ', 5, p_force => true');
   expect(raised.results).toEqual({ merged: all });
   // Half of them run, and of those all will run again; the others are there and have no job.
-  await scene.db.query(`update pgfresh.job set state = 'x' where seq % 2 = 0`);
-  await scene.db.query(`with gone as (delete from pgfresh.job where state <> 'x' returning key)
-    update pgfresh.pairs set job_id = null where key in (select key from gone)`);
+  await scene.db.query(`update pgfresh_engine.job set state = 'x' where seq % 2 = 0`);
+  await scene.db.query(`with gone as (delete from pgfresh_engine.job where state <> 'x' returning key)
+    update pgfresh_engine.pairs set job_id = null where key in (select key from gone)`);
   const mixed = await enqueue(scene, ', 5, p_force => true');
   expect(mixed.results).toEqual({ queued: all / 2, rerun: all / 2 });
   // Quadratic, it was thirteen times as much.

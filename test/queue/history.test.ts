@@ -5,14 +5,14 @@ import { QueueScene, unfinish } from './scene.ts';
 const scene = await QueueScene.open();
 const { db, queue } = scene;
 const clock = await freezeClock(db, '2026-05-01T23:59:00Z');
-await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
 
 const maintain = () =>
   scene.value<{ made: number; dropped: number; busy: number; moved: number; aside: number }>(
     'pgfresh.maintain_queue_partitions(7, 30)',
   );
 const partitionOf = (key: string) =>
-  scene.value<string>(`select tableoid::regclass::text from pgfresh.history_succeeded where key = $1::text`, [key]);
+  scene.value<string>(`select tableoid::regclass::text from pgfresh_engine.history_succeeded where key = $1::text`, [key]);
 
 async function succeed(key: string): Promise<void> {
   await queue.enqueue(db, 'quote', key);
@@ -25,26 +25,26 @@ it('is kept by day, made ahead, dropped when it is old, and the last success of 
   await clock.advance('2 minutes');
   await succeed('morning');
   expect([await partitionOf('evening'), await partitionOf('morning')]).toEqual([
-    'pgfresh.history_succeeded_20260501',
-    'pgfresh.history_succeeded_20260502',
+    'pgfresh_engine.history_succeeded_20260501',
+    'pgfresh_engine.history_succeeded_20260502',
   ]);
-  const okJob = await scene.value(`select ok_job from pgfresh.pairs where key = 'evening'`);
+  const okJob = await scene.value(`select ok_job from pgfresh_engine.pairs where key = 'evening'`);
   await clock.advance('8 days');
   expect(await maintain()).toMatchObject({ dropped: 2 });
-  expect(await scene.value('select count(*)::int from pgfresh.history_succeeded')).toBe(0);
-  expect(await scene.value(`select ok_job from pgfresh.pairs where key = 'evening'`)).toBe(okJob);
+  expect(await scene.value('select count(*)::int from pgfresh_engine.history_succeeded')).toBe(0);
+  expect(await scene.value(`select ok_job from pgfresh_engine.pairs where key = 'evening'`)).toBe(okJob);
 });
 
 it('takes an end whose day nobody has made, and puts it in order with the next run', async () => {
   await clock.advance('60 days');
   await succeed('surprise');
-  expect(await partitionOf('surprise')).toBe('pgfresh.history_succeeded_default');
+  expect(await partitionOf('surprise')).toBe('pgfresh_engine.history_succeeded_default');
   // A few rows move at once.
   expect(await maintain()).toMatchObject({ made: 12, busy: 0, moved: 1, aside: 0 });
-  expect(await partitionOf('surprise')).toBe('pgfresh.history_succeeded_20260709');
+  expect(await partitionOf('surprise')).toBe('pgfresh_engine.history_succeeded_20260709');
   await clock.advance('8 days');
   await maintain();
-  expect(await scene.value(`select count(*)::int from pgfresh.history_succeeded where key = 'surprise'`)).toBe(0);
+  expect(await scene.value(`select count(*)::int from pgfresh_engine.history_succeeded where key = 'surprise'`)).toBe(0);
 });
 
 it('sound 16: days are attached without reading the default partition, however many rows it has', async () => {
@@ -52,18 +52,18 @@ it('sound 16: days are attached without reading the default partition, however m
   await succeed('K');
   // Five days and more of ends, some of them too old to be kept, and the clock of one was ahead.
   await db.query(
-    `insert into pgfresh.history_succeeded
-     select copy.* from pgfresh.history_succeeded as h cross join generate_series(1, 25000) as n
+    `insert into pgfresh_engine.history_succeeded
+     select copy.* from pgfresh_engine.history_succeeded as h cross join generate_series(1, 25000) as n
      cross join lateral jsonb_populate_record(h, jsonb_build_object('id', -n, 'key', 'K' || n,
        'ended_at', h.ended_at + interval '6 days' - n % 20 * interval '1 day')) as copy`,
   );
   const days = () =>
     db.query<{ day: string; rows: number }>(
-      `select tableoid::regclass::text as day, count(*)::int as rows from pgfresh.history_succeeded group by 1 order by 1`,
+      `select tableoid::regclass::text as day, count(*)::int as rows from pgfresh_engine.history_succeeded group by 1 order by 1`,
     );
   const read = await db.transact('maintenance', async (tx) => {
     const [filled] = await tx.query<{ oid: number }>(
-      `select 'pgfresh.history_succeeded_default'::regclass::oid as oid`,
+      `select 'pgfresh_engine.history_succeeded_default'::regclass::oid as oid`,
     );
     await tx.query('select pgfresh.maintain_queue_partitions(7, 30)');
     const [stat] = await tx.query<{ rows: number }>('select pg_stat_get_xact_tuples_returned($1::oid)::int as rows', [
@@ -75,7 +75,7 @@ it('sound 16: days are attached without reading the default partition, however m
   expect(read).toBeLessThanOrEqual(1_100);
   // Ends go to their day while the rows are moved.
   await succeed('meanwhile');
-  expect(await partitionOf('meanwhile')).toBe('pgfresh.history_succeeded_20260915');
+  expect(await partitionOf('meanwhile')).toBe('pgfresh_engine.history_succeeded_20260915');
   const moved: number[] = [];
   for (let aside = 1; aside > 0;) {
     const counts = await maintain();
@@ -87,11 +87,11 @@ it('sound 16: days are attached without reading the default partition, however m
   const kept = await days();
   expect(kept.map(({ day }) => day)).toEqual(
     ['08', '09', '10', '11', '12', '13', '14', '15', '16', '17', '18', '19', '20', '21'].map(
-      (day) => `pgfresh.history_succeeded_202609${day}`,
+      (day) => `pgfresh_engine.history_succeeded_202609${day}`,
     ),
   );
   expect(kept.map(({ rows }) => rows)).toEqual(kept.map(({ day }) => (day.endsWith('15') ? 1_252 : 1_250)));
-  expect(await scene.value('select count(*)::int from pgfresh.history_succeeded_default')).toBe(0);
+  expect(await scene.value('select count(*)::int from pgfresh_engine.history_succeeded_default')).toBe(0);
   expect(await maintain()).toMatchObject({ made: 0, moved: 0, aside: 0 });
 });
 
@@ -99,7 +99,7 @@ it('truth 26: every attempt of a job is in it, with its outcome, calls and bytes
   await maintain();
   const attempt = async () => {
     await clock.advance('1 hour');
-    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
     return scene.claimOne();
   };
   const turnBack = async (verdict: 'retry' | 'put_back' | 'lost', outcome: string | undefined, calls: number) => {
@@ -145,5 +145,5 @@ it('truth 26: every attempt of a job is in it, with its outcome, calls and bytes
 it('truth 26: a job that succeeds at once writes no attempt', async () => {
   await succeed('at once');
   expect(await scene.value(`select count(*)::int from pgfresh.job_attempts where key = 'at once'`)).toBe(1);
-  expect(await scene.value(`select count(*)::int from pgfresh.history_attempt where key = 'at once'`)).toBe(0);
+  expect(await scene.value(`select count(*)::int from pgfresh_engine.history_attempt where key = 'at once'`)).toBe(0);
 });

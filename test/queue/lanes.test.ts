@@ -7,10 +7,10 @@ it('sound 16: whoever writes a job leaves it in the lane of its band, its size a
   await scene.type('quote');
   const lanes = () =>
     db.query<{ key: string; lane: number; band: number }>(
-      `select key, lane, band from pgfresh.job where lane = pgfresh.lane_of(band, missing, est_bytes) order by key`,
+      `select key, lane, band from pgfresh_engine.job where lane = pgfresh_engine.lane_of(band, missing, est_bytes) order by key`,
     );
   const enqueue = (key: string, more: string) =>
-    db.query(`select pgfresh.queue_refreshes('quote', array[$1::text], ${more})`, [key]);
+    db.query(`select pgfresh_engine.queue_refreshes('quote', array[$1::text], ${more})`, [key]);
 
   await enqueue('A', '1');
   await enqueue('B', '-1, 2000000');
@@ -41,7 +41,7 @@ it('sound 16: whoever writes a job leaves it in the lane of its band, its size a
   // One that runs again.
   const [first] = await queue.claim({ limit: 1 });
   await enqueue(first!.key, '1, p_force => true');
-  await db.query('select pgfresh.complete_jobs(array[$1::bigint], array[$2::int], array[0::bigint])', [
+  await db.query('select pgfresh_engine.complete_jobs(array[$1::bigint], array[$2::int], array[0::bigint])', [
     first!.id,
     first!.attempt,
   ]);

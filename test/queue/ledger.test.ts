@@ -9,12 +9,12 @@ const clock = await freezeClock(db, '2026-01-05T12:00:00Z');
 /** A source of 1,000,000 usable bytes a day, of which half may be used at once. */
 beforeEach(async () => {
   await db.query(
-    'truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.usage, pgfresh.usage_correction, pgfresh.type_stats',
+    'truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.usage, pgfresh_engine.usage_correction, pgfresh_engine.type_stats',
   );
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
-  await db.query('delete from pgfresh.source_past');
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query('delete from pgfresh_engine.source_past');
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   await scene.source('paid', { quotaBytes: 1_000_000, window: '1 day' });
   await db.query(`update pgfresh.sources set quota_buffer = 1 where name = 'paid'`);
   await scene.type('small', 'paid', 100);
@@ -30,7 +30,7 @@ interface Budget {
 
 async function budget(): Promise<Budget> {
   const [row] = await db.query<Budget>(
-    `select b.* from pgfresh.sources as s, pgfresh.source_budget(s.id) as b where s.name = 'paid'`,
+    `select b.* from pgfresh.sources as s, pgfresh_engine.source_budget(s.id) as b where s.name = 'paid'`,
   );
   return row!;
 }
@@ -118,7 +118,7 @@ it('counts a lost or cancelled call at its estimate, since nobody knows what it 
 it('is 95 % of the quota over 30 days, unless the source says otherwise', async () => {
   await db.query(`insert into pgfresh.sources (name, quota_bytes) values ('usual', 3000000)`);
   const [row] = await db.query(
-    `select b.cap, b.depth from pgfresh.sources as s, pgfresh.source_budget(s.id) as b where s.name = 'usual'`,
+    `select b.cap, b.depth from pgfresh.sources as s, pgfresh_engine.source_budget(s.id) as b where s.name = 'usual'`,
   );
   expect(row).toEqual({ cap: 2_850_000, depth: 95_000 });
 });
@@ -164,7 +164,7 @@ describe('the figure of the provider', () => {
     expect(await calibrate(900)).toMatchObject({ ledger_bytes: 1_250, gap_bytes: -350 });
     expect((await budget()).used).toBe(900);
     expect(await calibrate(900)).toMatchObject({ gap_bytes: 0, correction: null });
-    expect(await db.query('select bytes, reason from pgfresh.usage_correction order by id offset 1')).toEqual([
+    expect(await db.query('select bytes, reason from pgfresh_engine.usage_correction order by id offset 1')).toEqual([
       { bytes: 250, reason: `the provider's own figure` },
       { bytes: -350, reason: `the provider's own figure` },
     ]);
@@ -199,7 +199,7 @@ it('is exceeded when everything is used or reserved', async () => {
 it('is corrected by signed entries that keep their reason and are no calls', async () => {
   await db.query(`select pgfresh.correct_data_usage('paid', 500, 'the invoice of May')`);
   await db.query(`select pgfresh.correct_data_usage('paid', -200, 'a credit')`);
-  expect(await db.query('select bytes, reason from pgfresh.usage_correction order by id')).toEqual([
+  expect(await db.query('select bytes, reason from pgfresh_engine.usage_correction order by id')).toEqual([
     { bytes: 500, reason: 'the invoice of May' },
     { bytes: -200, reason: 'a credit' },
   ]);
@@ -367,7 +367,7 @@ it('paces the whole window: no blackout at its end, and never more than the cap 
 describe('the estimate of a type', () => {
   const estimate = () =>
     scene.value<number>(
-      `select estimated_bytes from pgfresh.type_stats where type_id = (select type_id from pgfresh.data_type_registry where data_type = 'quote')`,
+      `select estimated_bytes from pgfresh_engine.type_stats where type_id = (select type_id from pgfresh.data_type_registry where data_type = 'quote')`,
     );
   const answer = async (bytes: number) => {
     await queue.enqueue(db, 'quote', 'A');
@@ -406,7 +406,7 @@ describe('the estimate of a type', () => {
 
   it('learns from a set as from one after the other', async () => {
     const sizes = Array.from({ length: 40 }, (_, index) => 1_000 * (40 - index));
-    await db.query('select pgfresh.learn_size(1, $1::bigint[], 1)', [sizes]);
+    await db.query('select pgfresh_engine.learn_size(1, $1::bigint[], 1)', [sizes]);
     expect(await estimate()).toBe(Math.round(sizes.reduce((old, size) => 0.9 * old + 0.1 * size)));
   });
 });
@@ -414,8 +414,8 @@ describe('the estimate of a type', () => {
 it('goes and comes back, and what is reserved is what running jobs have reserved', async () => {
   const reserved = async () => {
     const [row] = await db.query(
-      `select (select reserved from pgfresh.source_state where source_id = s.id) as source,
-        (select coalesce(sum(reserved), 0)::bigint from pgfresh.job) as jobs
+      `select (select reserved from pgfresh_engine.source_state where source_id = s.id) as source,
+        (select coalesce(sum(reserved), 0)::bigint from pgfresh_engine.job) as jobs
        from pgfresh.sources as s where s.name = 'paid'`,
     );
     return row;
@@ -517,7 +517,7 @@ it('truth 8: a quota whose pace is used up says so, and until when, and nothing 
   };
   const obstacle = () =>
     db.query<{ reason: string }>(
-      `select o.reason from pgfresh.sources as s, pgfresh.source_obstacle(s.id, pgfresh.clock()) as o where s.name = 'paid'`,
+      `select o.reason from pgfresh.sources as s, pgfresh_engine.source_obstacle(s.id, pgfresh.clock()) as o where s.name = 'paid'`,
     );
   expect(await health()).toEqual({ state: 'ok', wait: null });
   await queue.enqueue(db, 'large', 'A', { estimatedBytes: 500_000 });
@@ -541,7 +541,7 @@ it('truth 8: a quota whose pace is used up says so, and until when, and nothing 
 });
 
 it('sound 16: a source that was deleted is forgotten with the last row of its ledger', async () => {
-  const past = () => db.query<{ name: string }>('select name from pgfresh.source_past');
+  const past = () => db.query<{ name: string }>('select name from pgfresh_engine.source_past');
   const remove = async (name: string) => {
     await db.query('delete from pgfresh.data_type_registry where source = $1::text', [name]);
     await db.query('delete from pgfresh.sources where name = $1::text', [name]);
@@ -549,10 +549,10 @@ it('sound 16: a source that was deleted is forgotten with the last row of its le
   const [paid] = await db.query<{ id: number }>(`select id from pgfresh.sources where name = 'paid'`);
   await use(1_000);
   await remove('paid');
-  await scene.value('pgfresh.prune_usage()');
+  await scene.value('pgfresh_engine.prune_usage()');
   expect(await past()).toEqual([{ name: 'paid' }]);
   await clock.advance('401 days');
-  expect(await scene.value('pgfresh.prune_usage()')).toBe(1);
+  expect(await scene.value('pgfresh_engine.prune_usage()')).toBe(1);
   expect(await past()).toEqual([]);
-  expect(await db.query('select from pgfresh.source_state where source_id = $1::int', [paid!.id])).toEqual([]);
+  expect(await db.query('select from pgfresh_engine.source_state where source_id = $1::int', [paid!.id])).toEqual([]);
 });

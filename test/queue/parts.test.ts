@@ -9,12 +9,12 @@ const clock = await freezeClock(db);
 const keys = (count: number) => Array.from({ length: count }, (_, n) => `k${String(n).padStart(2, '0')}`);
 
 beforeEach(async () => {
-  await db.query('truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.warnings, pgfresh.breaker');
+  await db.query('truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh.warnings, pgfresh_engine.breaker');
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
   // What a source has called would stay called.
-  await db.query('truncate pgfresh.source_past');
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query('truncate pgfresh_engine.source_past');
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
 });
 
 const endOf = ({ id, attempt, request }: ClaimedJob) => ({ id, attempt, request, bytes: 10 });
@@ -62,7 +62,7 @@ describe('an API key that the provider does not accept', () => {
       await clock.advance('1 minute');
       await unauthorized(jobs.slice(1));
       expect(await scene.claim()).toEqual([]);
-      expect(await scene.value(`select count(*)::int from pgfresh.job where state = 'r'`)).toBe(40);
+      expect(await scene.value(`select count(*)::int from pgfresh_engine.job where state = 'r'`)).toBe(40);
       await clock.advance('4 minutes');
       expect(await health()).toMatchObject({ state: 'probing' });
       const claims = await Promise.all(Array.from({ length: 6 }, () => scene.claim({ limit: 5 })));
@@ -75,7 +75,7 @@ describe('an API key that the provider does not accept', () => {
       await succeed(probe);
       expect(await health()).toMatchObject({ state: 'ok', denied_keys: [], pause_reason: null });
       expect((await scene.claim({ limit: 39 })).length).toBeGreaterThan(30);
-      expect(await scene.value(`select count(*)::int from pgfresh.breaker`)).toBe(0);
+      expect(await scene.value(`select count(*)::int from pgfresh_engine.breaker`)).toBe(0);
     });
 
     it('truth 3: with two keys, jobs go on with the other one, and only a probe uses the first', async () => {
@@ -170,7 +170,7 @@ describe('an API key that the provider does not accept', () => {
       expect([...asked.keys()].toSorted()).toEqual([...bad, ...keys(20)].toSorted());
       // And they are given up after their retries.
       expect(Math.max(...bad.map((key) => asked.get(key)!))).toBeLessThan(12);
-      expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBe(0);
+      expect(await scene.value(`select count(*)::int from pgfresh_engine.job`)).toBe(0);
       expect(await health()).toMatchObject({ state: 'ok', denied_keys: [] });
     },
   );
@@ -195,7 +195,7 @@ describe('an API key that the provider does not accept', () => {
         }
         await clock.advance('1 minute');
         const due = await db.query<{ key: string }>(
-          `select p.key from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id)
+          `select p.key from pgfresh_engine.pairs as p join pgfresh.data_type_registry as r using (type_id)
            where r.data_type = 'price' and p.job_id is null and (p.next_ask_at > pgfresh.clock()) is not true`,
         );
         for (const { key } of due) {
@@ -304,7 +304,7 @@ describe('a data type whose answers cannot be used', () => {
   });
 
   it('truth 2: one pair that is always older, and has the most viewers, does not keep its type from the others', async () => {
-    await db.query('truncate pgfresh.job, pgfresh.pairs');
+    await db.query('truncate pgfresh_engine.job, pgfresh_engine.pairs');
     for (let time = 0; time < 5; time++) {
       await queue.enqueue(db, 'price', 'stuck', { priority: 900 });
       await succeed([await scene.claimOne()], 'older_source');
@@ -335,21 +335,21 @@ it('a refused answer and the removal of its data type do not wait for each other
   await queue.enqueueMany(db, 'price', ['A'], { priority: 1 });
   const job = await scene.claimOne();
   await db.transact('end', async (tx) => {
-    await tx.query('select from pgfresh.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[])', [
+    await tx.query('select from pgfresh_engine.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[])', [
       type,
       [job.id],
       [job.attempt],
       ['A'],
     ]);
     await tx.query(
-      `select pgfresh.keep_refused_answer($1::int, 'A', $2::bigint, 'schema', 'no', 200, 'text/plain', 1, 'x'::bytea),
-         pgfresh.count_losses($1::int, 1)`,
+      `select pgfresh_engine.keep_refused_answer($1::int, 'A', $2::bigint, 'schema', 'no', 200, 'text/plain', 1, 'x'::bytea),
+         pgfresh_engine.count_losses($1::int, 1)`,
       [type, job.id],
     );
     await db.query(`delete from pgfresh.data_type_registry where data_type = 'price'`);
     await queue.fail(tx, [endOf(job)], { permanent: true, outcome: 'schema', error: 'price: expected a number' });
   });
-  expect(await db.query('select status from pgfresh.history_other where id = $1::bigint', [job.id])).toEqual([
+  expect(await db.query('select status from pgfresh_engine.history_other where id = $1::bigint', [job.id])).toEqual([
     { status: 'failed' },
   ]);
   // What the end has written since is cleared by the next recovery.

@@ -10,12 +10,12 @@ const health = (source: string) =>
   scene.value<string>('select state from pgfresh.source_health where source = $1::text', [source]);
 
 beforeEach(async () => {
-  await db.query('truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.source_place, pgfresh.spending_stop');
+  await db.query('truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.source_place, pgfresh.spending_stop');
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
   // What a source has called would stay called.
-  await db.query('truncate pgfresh.source_past');
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query('truncate pgfresh_engine.source_past');
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
 });
 
 describe('a source of which three jobs may run at once', () => {
@@ -45,7 +45,7 @@ describe('a source of which three jobs may run at once', () => {
 
   it('keeps no places of jobs that are gone', async () => {
     for (let turn = 0; turn < 5; turn++) await scene.complete(await scene.claim());
-    expect(await scene.value('select count(*)::int from pgfresh.source_place')).toBeLessThanOrEqual(3);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.source_place')).toBeLessThanOrEqual(3);
   });
 });
 
@@ -84,7 +84,7 @@ it('may have all limits at once, and a claim keeps to each', async () => {
 describe('a provider that asks to be left alone', () => {
   const hold = (until: string) =>
     db.query(
-      `select pgfresh.hold_source((select id from pgfresh.sources where name = 'polite'), pgfresh.clock() + $1::interval, 'Retry-After: 30')`,
+      `select pgfresh_engine.hold_source((select id from pgfresh.sources where name = 'polite'), pgfresh.clock() + $1::interval, 'Retry-After: 30')`,
       [until],
     );
 

@@ -9,7 +9,7 @@ let clock: Awaited<ReturnType<typeof freezeClock>>;
 beforeEach(async () => {
   scene = await QueueScene.open();
   clock = await freezeClock(scene.db);
-  await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
 });
 
 describe('sound 2: what is put back without counting a retry', () => {
@@ -19,7 +19,7 @@ describe('sound 2: what is put back without counting a retry', () => {
       scene.queue.putBack(scene.db, [{ ...job, bytes: 0, calls: 1 }], { outcome: 'rate_limited' }),
     reset_job_immediate: ({ id }) => scene.db.query('select pgfresh.reset_job_immediate($1::bigint)', [id]),
     release_claim: ({ request }) =>
-      scene.db.query('select pgfresh.release_claim(max(id), $1::uuid) from pgfresh.worker', [request]),
+      scene.db.query('select pgfresh_engine.release_claim(max(id), $1::uuid) from pgfresh_engine.worker', [request]),
     'an API key that is refused': async (job) => {
       await scene.queue.fail(scene.db, [{ ...job, bytes: 0, calls: 1 }], { outcome: 'unauthorized' });
       await scene.db.query(`select pgfresh.resume_source('market')`);
@@ -35,16 +35,16 @@ describe('sound 2: what is put back without counting a retry', () => {
       const { status } = (await scene.job(job.id)) as { status: string };
       statuses.push(status);
       await clock.advance('1 day');
-      await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+      await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
     }
     expect(statuses).toEqual([...Array<string>(5).fill('pending'), ...Array<string>(3).fill('retryable'), 'failed']);
-    expect(await scene.value('(select count(*)::int from pgfresh.job)')).toBe(0);
+    expect(await scene.value('(select count(*)::int from pgfresh_engine.job)')).toBe(0);
   });
 });
 
 describe('sound 2: a provider that refuses calls and does not say for how long', () => {
   const hold = () =>
-    scene.value<number>(`extract(epoch from pgfresh.hold_source(1, null, 'HTTP 429') - pgfresh.clock())::float8`);
+    scene.value<number>(`extract(epoch from pgfresh_engine.hold_source(1, null, 'HTTP 429') - pgfresh.clock())::float8`);
 
   it('is left alone for twice as long each time, up to an hour, with a warning', async () => {
     const waits: number[] = [];
@@ -69,7 +69,7 @@ describe('sound 2: a provider that refuses calls and does not say for how long',
       await clock.advance('1 hour');
     }
     await scene.queue.enqueue(scene.db, 'quote', 'A');
-    await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
     await scene.complete([await scene.claimOne()], 10);
     expect(await hold()).toBeLessThanOrEqual(10);
   });
@@ -91,11 +91,11 @@ describe('sound 2: an end of two kinds', () => {
       { ...end(b), outcome: 'http_5xx', counts: true },
     ]);
     await blocked(scene.db);
-    const failing = `select pgfresh.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int, 'counts', true)))`;
+    const failing = `select pgfresh_engine.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int, 'counts', true)))`;
     await other.query(failing, [c!.id, c!.attempt]);
     await other.query('commit');
     expect(await ending).toHaveLength(2);
-    expect(await scene.value('(select reserved::int from pgfresh.source_state where reserved > 0)')).toBe(null);
+    expect(await scene.value('(select reserved::int from pgfresh_engine.source_state where reserved > 0)')).toBe(null);
   });
 
   it('takes the rows of two sources in their order, whatever was wrong with each', async () => {

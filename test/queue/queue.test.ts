@@ -11,7 +11,7 @@ const { db, queue } = scene;
 
 beforeEach(async () => {
   await db.query(
-    'truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.history_succeeded, pgfresh.history_other, pgfresh.usage',
+    'truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.history_succeeded, pgfresh_engine.history_other, pgfresh_engine.usage',
   );
 });
 
@@ -23,7 +23,7 @@ describe('enqueue', () => {
     const second = await queue.enqueue(db, 'quote', 'AAPL');
     expect([first.result, second.result]).toEqual(['queued', 'merged']);
     expect(second.jobId).toBe(first.jobId);
-    expect(await scene.value('select count(*)::int from pgfresh.job')).toBe(1);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.job')).toBe(1);
   });
 
   it('takes sets, in which a key may stand twice, and counts what came of them', async () => {
@@ -52,7 +52,7 @@ describe('enqueue', () => {
       throw new Error('changed my mind');
     });
     await expect(work).rejects.toThrow('changed my mind');
-    expect(await scene.value('select count(*)::int from pgfresh.pairs')).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.pairs')).toBe(0);
     await db.transact('mine', (tx) => queue.enqueueMany(tx, 'quote', ['A', 'B']));
     expect(keysOf(await scene.claim())).toEqual(['A', 'B']);
   });
@@ -88,7 +88,7 @@ describe('enqueue', () => {
     expect(again).toMatchObject({ id, key: 'FAILED', attempt: 2 });
     await db.query(`select pgfresh.fail_queue_job($1::bigint, 'status 503')`, [id]);
     // What a viewer asks for ends the wait too, and is not run twice.
-    const refresh = () => scene.value<{ result: string }>(`pgfresh.refresh_pair('quote', 'FAILED')`);
+    const refresh = () => scene.value<{ result: string }>(`pgfresh_engine.refresh_pair('quote', 'FAILED')`);
     expect((await refresh()).result).toBe('merged');
     expect(await scene.claimOne()).toMatchObject({ id, attempt: 3 });
     expect((await refresh()).result).toBe('running');
@@ -132,7 +132,7 @@ describe('enqueue', () => {
     await scene.claimOne();
     await queue.enqueue(db, 'quote', 'A', { force: true });
     await db.query(`select pgfresh.cancel_queue_jobs(p_key => 'A')`);
-    expect(await scene.value('select count(*)::int from pgfresh.open_jobs')).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.open_jobs')).toBe(0);
   });
 
   it('can wait for its time, which somebody in a hurry brings forward', async () => {
@@ -144,7 +144,7 @@ describe('enqueue', () => {
 
   it('is ready when its time has come, together with others', async () => {
     await queue.enqueueMany(db, 'quote', ['A', 'B', 'C'], { runAt: new Date(Date.now() + 3_600_000) });
-    await db.query(`update pgfresh.job set run_at = pgfresh.clock() where key <> 'C'`);
+    await db.query(`update pgfresh_engine.job set run_at = pgfresh.clock() where key <> 'C'`);
     expect(keysOf(await scene.claim())).toEqual(['A', 'B']);
   });
 
@@ -288,7 +288,7 @@ describe('claim', () => {
     onTestFinished(() => listener.stop());
     await listener.start();
     await db.query(
-      `insert into pgfresh.pairs (type_id, key, demanded, viewers, due_at)
+      `insert into pgfresh_engine.pairs (type_id, key, demanded, viewers, due_at)
        select type_id, 'due', true, 1, pgfresh.clock() from pgfresh.data_type_registry where data_type = 'quote'`,
     );
     await scene.claim();
@@ -310,7 +310,7 @@ describe('claim', () => {
         `select type_id from pgfresh.data_type_registry where data_type = 'quote'`,
       );
       const from = await db.query<{ key: string }>(
-        `select key from pgfresh.claim_jobs(null, gen_random_uuid(), 10, $1::int[], null, null, array[$2::int], array[52::smallint], array[$3::bigint])`,
+        `select key from pgfresh_engine.claim_jobs(null, gen_random_uuid(), 10, $1::int[], null, null, array[$2::int], array[52::smallint], array[$3::bigint])`,
         [alone ? [source] : null, type, jobId],
       );
       expect(keysOf(from).toSorted()).toEqual(['ahead', 'viewed']);
@@ -392,7 +392,7 @@ describe('the end', () => {
       outcome: 'refused',
       error: 'no',
     });
-    const pairs = 'select job_id, last_job, ok_job, ok_at, confirmed_at, outcome, fails from pgfresh.pairs';
+    const pairs = 'select job_id, last_job, ok_job, ok_at, confirmed_at, outcome, fails from pgfresh_engine.pairs';
     expect(await db.query(pairs)).toEqual([
       { job_id: null, last_job: failed, ok_job: null, ok_at: null, confirmed_at: null, outcome: 'refused', fails: 1 },
     ]);
@@ -416,7 +416,7 @@ describe('the end', () => {
     });
     const at = ended['completed_at'];
     expect(Number(at)).toBeGreaterThanOrEqual(Number(processed_at));
-    expect(await db.query('select calls, fetch_ms, validate_ms, commit_ms from pgfresh.history_succeeded')).toEqual([
+    expect(await db.query('select calls, fetch_ms, validate_ms, commit_ms from pgfresh_engine.history_succeeded')).toEqual([
       { calls: 2, fetch_ms: 12, validate_ms: 3, commit_ms: 4 },
     ]);
     expect(await db.query(pairs)).toEqual([
@@ -427,14 +427,14 @@ describe('the end', () => {
   it('of several in one call has an outcome for each, and each says when its pair is looked at again', async () => {
     await db.query(`update pgfresh.data_type_registry set empty_ttl = '1 day' where data_type = 'quote'`);
     await queue.enqueueMany(db, 'quote', ['A', 'B', 'C']);
-    await db.query('update pgfresh.pairs set demanded = true');
+    await db.query('update pgfresh_engine.pairs set demanded = true');
     const outcomes: Readonly<Record<string, string>> = { A: 'empty', B: 'unchanged' };
     const ends = (await scene.claim()).map(({ id, attempt, request, key }) => {
       const outcome = outcomes[key];
       return { id, attempt, request, bytes: 10, ...(outcome === undefined ? {} : { outcome }) };
     });
     expect(await queue.complete(db, ends)).toHaveLength(3);
-    const pairs = `select key, outcome, next_ask_at is not null as held, extract(epoch from due_at - ok_at)::int as due from pgfresh.pairs order by key`;
+    const pairs = `select key, outcome, next_ask_at is not null as held, extract(epoch from due_at - ok_at)::int as due from pgfresh_engine.pairs order by key`;
     // The next tick looks at the rows of which nobody said how old they are.
     expect(await db.query(pairs)).toEqual([
       { key: 'A', outcome: 'empty', held: true, due: 86_400 },
@@ -442,7 +442,7 @@ describe('the end', () => {
       { key: 'C', outcome: 'fresh', held: false, due: 0 },
     ]);
     expect(
-      await scene.value(`select array_agg(key || ' ' || outcome order by key) from pgfresh.history_succeeded`),
+      await scene.value(`select array_agg(key || ' ' || outcome order by key) from pgfresh_engine.history_succeeded`),
     ).toEqual(['A empty', 'B unchanged', 'C fresh']);
     await db.query(`update pgfresh.data_type_registry set empty_ttl = null where data_type = 'quote'`);
   });
@@ -452,7 +452,7 @@ describe('the end', () => {
     const job = await scene.claimOne();
     const measured = { bytes: 7, calls: 3, fetchMs: 20, validateMs: 2 };
     await queue.fail(db, [{ ...job, ...measured }], { permanent: true, outcome: 'schema', error: 'no' });
-    expect(await db.query('select bytes, calls, fetch_ms, validate_ms, outcome from pgfresh.history_other')).toEqual([
+    expect(await db.query('select bytes, calls, fetch_ms, validate_ms, outcome from pgfresh_engine.history_other')).toEqual([
       { bytes: 7, calls: 3, fetch_ms: 20, validate_ms: 2, outcome: 'schema' },
     ]);
   });
@@ -476,7 +476,7 @@ describe('the end', () => {
     const jobs = await scene.claim();
     await expect(scene.complete(jobs)).rejects.toThrow('several data types');
     await expect(scene.complete([jobs[0]!, jobs[0]!])).rejects.toThrow('one job twice');
-    expect(await scene.value(`select count(*)::int from pgfresh.open_jobs where status = 'running'`)).toBe(2);
+    expect(await scene.value(`select count(*)::int from pgfresh_engine.open_jobs where status = 'running'`)).toBe(2);
   });
 
   it('by a deadlock of the database is put back at once and counts nothing', async () => {
@@ -484,7 +484,7 @@ describe('the end', () => {
     const job = await scene.claimOne();
     expect(await scene.value('pgfresh.reset_job_immediate($1::bigint)', [job.id])).toBe(true);
     expect(await scene.job(job.id)).toMatchObject({ status: 'pending', retry_count: 0 });
-    expect(await scene.value('select lost from pgfresh.open_jobs')).toBe(0);
+    expect(await scene.value('select lost from pgfresh_engine.open_jobs')).toBe(0);
     expect(await scene.value('pgfresh.reset_job_immediate($1::bigint)', [job.id])).toBe(false);
   });
 });
@@ -492,7 +492,7 @@ describe('the end', () => {
 describe('a failure', () => {
   it('that is transient waits longer each time, then is a dead letter that can be redriven once', async () => {
     const clock = await freezeClock(db);
-    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
     const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 1, metadata: { a: 1 } });
     for (const most of [15, 30, 60]) {
       const job = await scene.claimOne();
@@ -528,7 +528,7 @@ describe('a failure', () => {
     'number $retries is spread over the whole wait: $most seconds with priority $priority',
     async ({ retries, priority, most }) => {
       const delays = await db.query<{ seconds: number }>(
-        'select extract(epoch from pgfresh.retry_delay($1::int, $2::int))::float8 as seconds from generate_series(1, 1000)',
+        'select extract(epoch from pgfresh_engine.retry_delay($1::int, $2::int))::float8 as seconds from generate_series(1, 1000)',
         [retries, priority],
       );
       const sorted = delays.map(({ seconds }) => seconds).toSorted((a, b) => a - b);
@@ -545,7 +545,7 @@ describe('a failure', () => {
     const fail = async () =>
       scene.value(`pgfresh.fail_queue_job($1::bigint, 'down', p_outcome => 'timeout')`, [(await scene.claimOne()).id]);
     expect(await fail()).toMatchObject({ status: 'retryable' });
-    await db.query(`update pgfresh.job set run_at = pgfresh.clock()`);
+    await db.query(`update pgfresh_engine.job set run_at = pgfresh.clock()`);
     expect(await fail()).toMatchObject({ status: 'failed' });
     expect(await db.query('select outcome, retry_count from pgfresh.failed_jobs')).toEqual([
       { outcome: 'timeout', retry_count: 1 },
@@ -555,7 +555,7 @@ describe('a failure', () => {
   it('keeps its last error until there is another one', async () => {
     const { jobId } = await queue.enqueue(db, 'quote', 'A');
     await queue.fail(db, [{ ...(await scene.claimOne()), bytes: 0 }], { error: 'down' });
-    await db.query('update pgfresh.job set run_at = pgfresh.clock()');
+    await db.query('update pgfresh_engine.job set run_at = pgfresh.clock()');
     await queue.putBack(db, [{ ...(await scene.claimOne()), bytes: 0 }]);
     expect(await scene.job(jobId)).toMatchObject({ status: 'pending', error_message: 'down' });
     await queue.fail(db, [{ ...(await scene.claimOne()), bytes: 0 }], { permanent: true });
@@ -568,7 +568,7 @@ describe('a failure', () => {
     expect(
       await scene.value(`pgfresh.fail_queue_job($1::bigint, 'no such key', p_permanent => true)`, [job.id]),
     ).toMatchObject({ status: 'failed' });
-    expect(await db.query('select fails, outcome, job_id from pgfresh.pairs')).toEqual([
+    expect(await db.query('select fails, outcome, job_id from pgfresh_engine.pairs')).toEqual([
       { fails: 1, outcome: 'failed', job_id: null },
     ]);
   });
@@ -583,7 +583,7 @@ describe('cancelling', () => {
     expect(await scene.value(`pgfresh.cancel_queue_jobs(p_source => 'market')`)).toBe(2);
     expect(await scene.complete([running])).toEqual([]);
     expect(await scene.value(`select count(*)::int from pgfresh.api_call_queue where status = 'cancelled'`)).toBe(3);
-    expect(await db.query('select distinct outcome, fails from pgfresh.pairs')).toEqual([
+    expect(await db.query('select distinct outcome, fails from pgfresh_engine.pairs')).toEqual([
       { outcome: 'cancelled', fails: 0 },
     ]);
     expect(await queue.enqueueMany(db, 'quote', ['A', 'B', 'C'])).toMatchObject({ queued: 3 });
@@ -592,13 +592,13 @@ describe('cancelling', () => {
 
 it('waits and runs, as job_status counts it', async () => {
   const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 3 });
-  await db.query(`update pgfresh.job set created_at = created_at - interval '1 hour'`);
+  await db.query(`update pgfresh_engine.job set created_at = created_at - interval '1 hour'`);
   await queue.enqueue(db, 'quote', 'B', { priority: 9 });
   await queue.enqueue(db, 'quote', 'runs', { priority: 900 });
   await scene.register();
   await scene.claimOne();
   const { created_at: oldest } = (await scene.job(jobId))!;
-  const counted = await db.query('select * from pgfresh.job_status order by status');
+  const counted = await db.query('select * from pgfresh_engine.job_status order by status');
   expect(counted).toMatchObject([
     { data_type: 'quote', source: 'market', status: 'pending', jobs: 2, oldest, highest_priority: 9 },
     { data_type: 'quote', source: 'market', status: 'running', jobs: 1, highest_priority: 900 },
@@ -623,7 +623,7 @@ describe('by their ids, data type, source, state, key and time', () => {
     expect(await cancel(`p_key => 'A', p_dry_run => true`)).toBe(2);
     expect(await cancel(`p_key => 'A', p_status => 'running', p_dry_run => true`)).toBe(0);
     expect(await cancel(`p_key => 'A', p_data_type => 'quote'`)).toBe(1);
-    expect(await db.query('select key, data_type from pgfresh.open_jobs order by id')).toEqual([
+    expect(await db.query('select key, data_type from pgfresh_engine.open_jobs order by id')).toEqual([
       { key: 'B', data_type: 'quote' },
       { key: 'A', data_type: 'trade' },
     ]);
@@ -681,7 +681,7 @@ describe('by their ids, data type, source, state, key and time', () => {
     try {
       expect([await retry(', p_dry_run => true'), said]).toEqual(['3', [skipped(1)]]);
       await db.transact('stranger', async (tx) => {
-        await tx.query(`select from pgfresh.pairs where key = 'LOCKED' for update`);
+        await tx.query(`select from pgfresh_engine.pairs where key = 'LOCKED' for update`);
         expect([await retry(), said.slice(1)]).toEqual(['2', [skipped(2)]]);
       });
       expect(await left()).toEqual([{ key: 'GONE' }, { key: 'LOCKED' }]);
@@ -690,7 +690,7 @@ describe('by their ids, data type, source, state, key and time', () => {
       await client.end();
     }
     expect(await left()).toEqual([{ key: 'GONE' }]);
-    expect(await db.query(`select key from pgfresh.open_jobs order by key`)).toEqual([
+    expect(await db.query(`select key from pgfresh_engine.open_jobs order by key`)).toEqual([
       { key: 'A' },
       { key: 'LOCKED' },
       { key: 'Z' },
@@ -703,14 +703,14 @@ describe('by their ids, data type, source, state, key and time', () => {
     const { jobId } = await queue.enqueue(db, 'quote', 'A');
     await queue.fail(db, [{ ...(await scene.claimOne()), bytes: 0 }], { permanent: true });
     await db.query(
-      `insert into pgfresh.history_other
-       select copy.* from pgfresh.history_other as h cross join generate_series(1, 100000) as n
+      `insert into pgfresh_engine.history_other
+       select copy.* from pgfresh_engine.history_other as h cross join generate_series(1, 100000) as n
        cross join lateral jsonb_populate_record(h, jsonb_build_object('id', -n, 'key', 'K' || n)) as copy
        where h.id = $1::bigint`,
       [jobId],
     );
     expect(await scene.value(`pgfresh.retry_failed_jobs(p_data_type => 'quote')`)).toBe(100_001);
-    expect(await scene.value('select count(*)::int from pgfresh.open_jobs')).toBe(100_001);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.open_jobs')).toBe(100_001);
     expect(await scene.value('select count(*)::int from pgfresh.failed_jobs where redriven_at is null')).toBe(0);
   });
 });
@@ -724,5 +724,5 @@ it('keys are written as their data type writes them, and those that it cannot ha
   await expect(choosy.queue.enqueueMany(choosy.db, 'quote', ['TSLA', 'not one'])).rejects.toMatchObject({
     code: 'PGF_KEY_UNKNOWN',
   });
-  expect(await choosy.value('(select array_agg(key order by key) from pgfresh.job)')).toEqual(['AAPL', 'MSFT']);
+  expect(await choosy.value('(select array_agg(key order by key) from pgfresh_engine.job)')).toEqual(['AAPL', 'MSFT']);
 });

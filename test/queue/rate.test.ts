@@ -13,17 +13,17 @@ const claimKeys = async (limit = 100) => (await scene.claim({ limit })).map((job
 const free = () =>
   scene.value<number>(
     `select sum(s.rate_limit_per_minute * s.api_keys - coalesce((
-       select sum(t.calls) from pgfresh.rate_slot as t where t.source_id = s.id and t.free_at > (select pgfresh.clock())), 0))::int
+       select sum(t.calls) from pgfresh_engine.rate_slot as t where t.source_id = s.id and t.free_at > (select pgfresh.clock())), 0))::int
      from pgfresh.sources as s where s.rate_limit_per_minute is not null`,
   );
 
 /** Ten calls a minute, none of them kept for anybody. */
 beforeEach(async () => {
-  await db.query('truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.source_place');
+  await db.query('truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.source_place');
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
-  await db.query('truncate pgfresh.source_past, pgfresh.rate_slot');
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query('truncate pgfresh_engine.source_past, pgfresh_engine.rate_slot');
   // Times are kept in tenths of a second.
   await clock.set('2026-01-05T12:00:00Z');
   await scene.source('rated', { rate: 10 });
@@ -58,7 +58,7 @@ async function simulate(rate: number, workers: number, seconds: number, seed: nu
     const answers = await Promise.all(
       Array.from({ length: workers }, () =>
         db.query<{ now: Date; use_by: Date }>(
-          `select pgfresh.clock() as now, use_by from pgfresh.claim_jobs(null, gen_random_uuid(), $1::int, p_types => array[$2::int])`,
+          `select pgfresh.clock() as now, use_by from pgfresh_engine.claim_jobs(null, gen_random_uuid(), $1::int, p_types => array[$2::int])`,
           [1 + Math.floor(random() * rate), type],
         ),
       ),
@@ -128,7 +128,7 @@ it('is given back by a claim that is killed before it commits', async () => {
   await killed.connect();
   await killed.query('begin');
   const { pid } = (await killed.query<{ pid: number }>('select pg_backend_pid() as pid')).rows[0]!;
-  const { rows } = await killed.query('select * from pgfresh.claim_jobs(null, gen_random_uuid(), 10)');
+  const { rows } = await killed.query('select * from pgfresh_engine.claim_jobs(null, gen_random_uuid(), 10)');
   expect(rows).toHaveLength(10);
   // Others do not wait for it, and get nothing meanwhile.
   expect(await claimKeys()).toEqual([]);
@@ -192,7 +192,7 @@ it('is there once for each API key', async () => {
 describe('an extra call', () => {
   const take = (apiKey: number | null = null) =>
     scene.value<boolean>(
-      `pgfresh.take_call((select id from pgfresh.sources where name = 'rated'), $1::smallint) is not null`,
+      `pgfresh_engine.take_call((select id from pgfresh.sources where name = 'rated'), $1::smallint) is not null`,
       [apiKey],
     );
 
@@ -200,7 +200,7 @@ describe('an extra call', () => {
     await db.query(`update pgfresh.sources set api_keys = 2 where name = 'rated'`);
     expect(await take(2)).toBe(true);
     expect(
-      await db.query('select api_key, calls from pgfresh.rate_slot where free_at > (select pgfresh.clock())'),
+      await db.query('select api_key, calls from pgfresh_engine.rate_slot where free_at > (select pgfresh.clock())'),
     ).toEqual([{ api_key: 2, calls: 1 }]);
     for (let call = 0; call < 9; call++) expect(await take(2)).toBe(true);
     expect(await take(2)).toBe(false);
@@ -223,7 +223,7 @@ describe('an extra call', () => {
   it('of a source without a rate takes nothing and is always allowed', async () => {
     const market = await scene.value<number>(`select id from pgfresh.sources where name = 'market'`);
     expect(
-      await scene.value('pgfresh.take_call($1::int) = pgfresh.clock() + interval $$1.25 seconds$$', [market]),
+      await scene.value('pgfresh_engine.take_call($1::int) = pgfresh.clock() + interval $$1.25 seconds$$', [market]),
     ).toBe(true);
     expect(await free()).toBe(10);
   });
@@ -236,9 +236,9 @@ it('sound 2: a job that needs more calls than are left does not fail the claim',
   await scene.type('calm', 'idle', 100);
   await queue.enqueueMany(db, 'price', ['of one call'], { priority: 1 });
   await queue.enqueueMany(db, 'detour', ['of eight calls'], { priority: 1 });
-  await db.query(`update pgfresh.job set needs = 8 where key = 'of eight calls'`);
+  await db.query(`update pgfresh_engine.job set needs = 8 where key = 'of eight calls'`);
   for (let call = 0; call < 5; call++) {
-    await db.query(`select pgfresh.take_call((select id from pgfresh.sources where name = 'slow'))`);
+    await db.query(`select pgfresh_engine.take_call((select id from pgfresh.sources where name = 'slow'))`);
   }
   expect(await claimKeys()).toEqual(['of one call']);
   expect(await claimKeys()).toEqual([]);
@@ -271,7 +271,7 @@ describe('a limit that changes', () => {
 
   it('downwards counts the calls of a claim that is under way', async () => {
     await db.transact('claim', async (tx) => {
-      expect(await tx.query('select * from pgfresh.claim_jobs(null, gen_random_uuid(), 4)')).toHaveLength(4);
+      expect(await tx.query('select * from pgfresh_engine.claim_jobs(null, gen_random_uuid(), 4)')).toHaveLength(4);
       await change(4);
     });
     expect(await free()).toBe(0);
@@ -306,7 +306,7 @@ describe('sound 7: what was called stays called', () => {
   it('also for a claim that has read the clock before another one took calls', async () => {
     const take = (count: number, at: string) =>
       scene.value<number>(
-        `select cardinality(pgfresh.take_slots(s, null, $1::int, pgfresh.clock() + $2::interval))
+        `select cardinality(pgfresh_engine.take_slots(s, null, $1::int, pgfresh.clock() + $2::interval))
          from pgfresh.sources as s where s.name = 'rated'`,
         [count, at],
       );
@@ -390,8 +390,8 @@ describe('sound 7: what was called stays called', () => {
     await set('api_keys', 3);
     await queue.enqueueMany(db, 'price', keys(60));
     const old = await scene.register('old');
-    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
-    await db.query(`select pgfresh.serve_types($1::bigint, '{}', '{}', p_api_keys => '{"rated": 2}')`, [old]);
+    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await db.query(`select pgfresh_engine.serve_types($1::bigint, '{}', '{}', p_api_keys => '{"rated": 2}')`, [old]);
     const apiKeys = async () => (await scene.claim()).map(({ apiKey }) => Number(apiKey)).toSorted((a, b) => a - b);
     expect(await apiKeys()).toEqual([...Array<number>(5).fill(1), ...Array<number>(5).fill(2)]);
     await clock.advance('10 seconds');
@@ -399,7 +399,7 @@ describe('sound 7: what was called stays called', () => {
     await clock.advance('10 seconds');
     expect(await apiKeys()).toEqual([]);
     await scene.register('new');
-    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
     expect(await apiKeys()).toEqual(Array(10).fill(3));
   });
 });
@@ -448,7 +448,7 @@ it('costs a source without a limit nothing: no row is read or locked for it', as
   await db.query(`delete from pgfresh.data_type_registry where data_type = 'price'`);
   await db.query(`delete from pgfresh.sources where name = 'rated'`);
   await db.transact('claim', async (tx) => {
-    expect(await tx.query('select * from pgfresh.claim_jobs(null, gen_random_uuid(), 5)')).toHaveLength(2);
+    expect(await tx.query('select * from pgfresh_engine.claim_jobs(null, gen_random_uuid(), 5)')).toHaveLength(2);
     const locks = await tx.query<{ name: string }>(
       `select coalesce(relation::regclass::text, locktype) as name from pg_locks where pid = pg_backend_pid() and (locktype = 'advisory' or relation::regclass::text ~ 'rate_slot|source_place|source_state')`,
     );
@@ -463,7 +463,7 @@ it('sound 2: a claim gets nothing, and no error, where the calls that are left a
   await own.type('redirected', 'narrow');
   await own.type('plain', 'other');
   await own.queue.enqueueMany(own.db, 'redirected', ['A', 'B']);
-  await own.db.query(`update pgfresh.job set needs = 2`);
+  await own.db.query(`update pgfresh_engine.job set needs = 2`);
   expect(await own.claim()).toHaveLength(1);
   expect(await own.claim()).toEqual([]);
   await own.queue.enqueueMany(own.db, 'plain', ['A']);
@@ -472,11 +472,11 @@ it('sound 2: a claim gets nothing, and no error, where the calls that are left a
 
 it('sound 2: a job for which too few calls are left is not overtaken by one of fewer calls, and gets them in the end', async () => {
   await queue.enqueueMany(db, 'price', ['first'], { priority: 1 });
-  await db.query(`update pgfresh.job set needs = 8`);
+  await db.query(`update pgfresh_engine.job set needs = 8`);
   expect(await claimKeys()).toEqual(['first']);
   expect(await free()).toBe(2);
   await queue.enqueueMany(db, 'price', ['of eight calls'], { priority: 1 });
-  await db.query(`update pgfresh.job set needs = 8 where key = 'of eight calls'`);
+  await db.query(`update pgfresh_engine.job set needs = 8 where key = 'of eight calls'`);
   await queue.enqueueMany(db, 'price', keys(2, 'of one call '), { priority: 1 });
   expect(await claimKeys()).toEqual([]);
   await clock.advance('2 minutes');

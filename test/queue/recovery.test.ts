@@ -8,9 +8,9 @@ const clock = await freezeClock(db);
 
 beforeEach(async () => {
   await db.query(
-    'truncate pgfresh.job, pgfresh.pairs, pgfresh.claim, pgfresh.worker, pgfresh.history_succeeded, pgfresh.history_other cascade',
+    'truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.worker, pgfresh_engine.history_succeeded, pgfresh_engine.history_other cascade',
   );
-  await db.query(`update pgfresh.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`);
+  await db.query(`update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`);
 });
 
 const recover = (gap = '90 seconds') =>
@@ -25,7 +25,7 @@ async function pass(seconds: number): Promise<void> {
 }
 
 const heartbeat = (worker: number, ...known: readonly string[]) =>
-  scene.value('pgfresh.heartbeat_worker($1::bigint, $2::uuid[])', [worker, known]);
+  scene.value('pgfresh_engine.heartbeat_worker($1::bigint, $2::uuid[])', [worker, known]);
 
 describe('a worker that is gone', () => {
   it('loses its jobs when its lease ends, which counts an attempt and names it', async () => {
@@ -40,7 +40,7 @@ describe('a worker that is gone', () => {
       error_message: expect.stringContaining('host-1') as string,
     });
     expect(await scene.complete([lost])).toEqual([]);
-    expect(await scene.value('select count(*)::int from pgfresh.worker')).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.worker')).toBe(0);
     await scene.register('host-2');
     expect(await scene.claim()).toMatchObject([{ id: jobId, attempt: 2 }]);
   });
@@ -102,7 +102,7 @@ describe('a worker that lives', () => {
     await clock.advance('2 seconds');
     expect(await heartbeat(worker, known.request)).toEqual({ alive: true, stranded: [unheard] });
     expect(await scene.claim()).toEqual([]);
-    expect(await scene.value('pgfresh.release_claim($1::bigint, $2::uuid)', [worker, unheard])).toBe(1);
+    expect(await scene.value('pgfresh_engine.release_claim($1::bigint, $2::uuid)', [worker, unheard])).toBe(1);
     expect(await heartbeat(worker, known.request)).toEqual({ alive: true, stranded: [] });
     expect(await scene.claim()).toMatchObject([{ key: 'B', attempt: 2, retries: 0 }]);
     expect(await scene.complete(known.jobs)).toHaveLength(1);
@@ -112,9 +112,9 @@ describe('a worker that lives', () => {
     const worker = await scene.register('host-1');
     await queue.enqueueMany(db, 'quote', ['A', 'B']);
     await scene.claim();
-    expect(await scene.value('pgfresh.retire_worker($1::bigint)', [worker])).toBe(2);
+    expect(await scene.value('pgfresh_engine.retire_worker($1::bigint)', [worker])).toBe(2);
     await scene.register('host-2');
-    expect(await scene.value('select max(lost) from pgfresh.open_jobs')).toBe(0);
+    expect(await scene.value('select max(lost) from pgfresh_engine.open_jobs')).toBe(0);
     expect(await scene.claim()).toHaveLength(2);
   });
 
@@ -122,19 +122,19 @@ describe('a worker that lives', () => {
     const worker = await scene.register('host-1');
     await queue.enqueueMany(db, 'quote', ['A', 'B']);
     const [held] = await scene.claim();
-    await db.query('update pgfresh.worker set idle = true');
+    await db.query('update pgfresh_engine.worker set idle = true');
     await db.transact('hold a job', async (tx) => {
-      await tx.query('select from pgfresh.job where id = $1::bigint for update', [held!.id]);
-      expect(await scene.value('pgfresh.retire_worker($1::bigint)', [worker])).toBe(1);
+      await tx.query('select from pgfresh_engine.job where id = $1::bigint for update', [held!.id]);
+      expect(await scene.value('pgfresh_engine.retire_worker($1::bigint)', [worker])).toBe(1);
     });
     // It cannot come to life again, nor is it taken for one that waits for work.
     expect(await heartbeat(worker)).toEqual({ alive: false });
-    expect(await scene.value('select bool_or(idle) from pgfresh.worker')).toBe(false);
+    expect(await scene.value('select bool_or(idle) from pgfresh_engine.worker')).toBe(false);
     await pass(1);
     await scene.register('host-2');
     expect(await scene.claim()).toHaveLength(2);
-    expect(await scene.value('select count(*)::int from pgfresh.claim where worker = $1::bigint', [worker])).toBe(0);
-    expect(await scene.value('select count(*)::int from pgfresh.worker where id = $1::bigint', [worker])).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.claim where worker = $1::bigint', [worker])).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.worker where id = $1::bigint', [worker])).toBe(0);
   });
 });
 
@@ -143,11 +143,11 @@ it('a claim that was on its way while its worker retired is taken back', async (
   await queue.enqueue(db, 'quote', 'A');
   await db.transact('claim late', async (tx) => {
     expect((await queue.claim(tx, { worker, limit: 1 })).jobs).toHaveLength(1);
-    expect(await scene.value('pgfresh.retire_worker($1::bigint)', [worker])).toBe(0);
+    expect(await scene.value('pgfresh_engine.retire_worker($1::bigint)', [worker])).toBe(0);
   });
-  expect(await scene.value('select count(*)::int from pgfresh.worker')).toBe(0);
+  expect(await scene.value('select count(*)::int from pgfresh_engine.worker')).toBe(0);
   expect(await recover()).toMatchObject({ lost: 1 });
-  expect(await scene.value('select count(*)::int from pgfresh.claim')).toBe(0);
+  expect(await scene.value('select count(*)::int from pgfresh_engine.claim')).toBe(0);
   await scene.register('host-2');
   expect(await scene.claim()).toMatchObject([{ key: 'A', attempt: 2 }]);
 });
@@ -155,13 +155,13 @@ it('a claim that was on its way while its worker retired is taken back', async (
 describe('a job without progress', () => {
   it('is taken back after its maximum, although its worker lives', async () => {
     await scene.register('host-1');
-    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
     await queue.enqueueMany(db, 'quote', ['silent', 'busy']);
     const [busy, silent] = await scene.claim();
     await pass(200);
     expect(await scene.value('pgfresh.heartbeat_jobs(array[$1::bigint])', [busy!.id])).toEqual([busy!.id]);
     await pass(101);
-    expect(await db.query('select key, status, error_message from pgfresh.open_jobs order by id')).toEqual([
+    expect(await db.query('select key, status, error_message from pgfresh_engine.open_jobs order by id')).toEqual([
       { key: 'busy', status: 'running', error_message: null },
       {
         key: 'silent',
@@ -249,7 +249,7 @@ describe('recovery', () => {
     };
     onTestFinished(async () => void (await clock.set('2026-01-05T12:00:00Z')));
     await clock.set(new Date(started));
-    await db.query('update pgfresh.recovery set ran_at = pgfresh.clock()');
+    await db.query('update pgfresh_engine.recovery set ran_at = pgfresh.clock()');
     await scene.register('host-1');
     await queue.enqueue(db, 'quote', 'A');
     await scene.claimOne();
@@ -260,7 +260,7 @@ describe('recovery', () => {
 
   it('runs once at a time, and the second does not wait', async () => {
     await db.transact('holder', async (tx) => {
-      await tx.query('select * from pgfresh.recovery for update');
+      await tx.query('select * from pgfresh_engine.recovery for update');
       expect(await recover()).toEqual({ skipped: true, reason: 'locked' });
     });
   });
@@ -270,8 +270,8 @@ describe('recovery', () => {
     for (const { id } of await scene.value<{ id: number }[]>('pgfresh.get_queue_batch(2)')) {
       await db.query('select pgfresh.complete_queue_job($1::bigint, 0)', [id]);
     }
-    expect(await scene.value('select count(*)::int from pgfresh.claim')).toBe(1);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.claim')).toBe(1);
     await pass(65);
-    expect(await scene.value('select count(*)::int from pgfresh.claim')).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.claim')).toBe(0);
   });
 });

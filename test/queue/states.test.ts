@@ -13,7 +13,7 @@ import { QueueScene, unfinish, type failures } from './scene.ts';
 
 const scene = await QueueScene.open();
 const clock = await freezeClock(scene.db);
-await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
 const { db, queue } = scene;
 
 type Token = Pick<ClaimedJob, 'id' | 'attempt' | 'request'>;
@@ -54,32 +54,32 @@ const happen: Record<JobEvent, (token: Token) => Promise<unknown>> = {
   claimed: ({ id }) =>
     db.transact('claim', async (tx) => {
       // Only this one is to be claimed.
-      await tx.query(`update pgfresh.job set run_at = 'infinity', state = 'w' where id <> $1::bigint and state = 'r'`, [
+      await tx.query(`update pgfresh_engine.job set run_at = 'infinity', state = 'w' where id <> $1::bigint and state = 'r'`, [
         id,
       ]);
       await queue.claim(tx, { worker: 1, limit: 1 });
-      await tx.query(`update pgfresh.job set state = 'r' where run_at = 'infinity'`);
+      await tx.query(`update pgfresh_engine.job set state = 'r' where run_at = 'infinity'`);
     }),
   completed: complete,
   failed_transiently: (token) => turnBack(token, 'retry'),
   retries_used_up: async (token) => {
-    await db.query('update pgfresh.job set retries = 3 where id = $1::bigint', [token.id]);
+    await db.query('update pgfresh_engine.job set retries = 3 where id = $1::bigint', [token.id]);
     return turnBack(token, 'retry');
   },
   failed_permanently: (token) => turnBack(token, 'fail'),
   put_back: (token) => turnBack(token, 'put_back'),
   put_back_too_often: async (token) => {
-    await db.query('update pgfresh.job set put_backs = 5 where id = $1::bigint', [token.id]);
+    await db.query('update pgfresh_engine.job set put_backs = 5 where id = $1::bigint', [token.id]);
     return turnBack(token, 'put_back');
   },
   lost: (token) => turnBack(token, 'lost'),
   lost_three_times: async (token) => {
-    await db.query('update pgfresh.job set lost = 2 where id = $1::bigint', [token.id]);
+    await db.query('update pgfresh_engine.job set lost = 2 where id = $1::bigint', [token.id]);
     return turnBack(token, 'lost');
   },
   due: async () => {
     await clock.advance('2 minutes');
-    await db.query('select pgfresh.promote_jobs(pgfresh.clock())');
+    await db.query('select pgfresh_engine.promote_jobs(pgfresh.clock())');
   },
   cancelled: ({ id }) => db.query('select pgfresh.cancel_queue_jobs(array[$1::bigint])', [id]),
 };

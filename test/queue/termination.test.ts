@@ -36,9 +36,9 @@ async function openStage(): Promise<Stage> {
   await queue.enqueueMany(db, 'page', ['ready', 'later'], { runAt: new Date('2026-01-05T12:00:01Z') });
   await queue.enqueueMany(db, 'quote', ['ready']);
   // The jobs have been lost twice already, and have been silent for longer than they may.
-  await db.query('update pgfresh.job set lost = 2 where state = $1::"char"', ['x']);
+  await db.query('update pgfresh_engine.job set lost = 2 where state = $1::"char"', ['x']);
   await clock.advance('301 seconds');
-  await db.query(`update pgfresh.worker set lease_until = pgfresh.clock() + interval '10 seconds', idle = true`);
+  await db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock() + interval '10 seconds', idle = true`);
   return { scene, worker, request, quotes: quotes!, pages: pages! };
 }
 
@@ -53,29 +53,29 @@ const unfinished =
   ];
 
 const calls: Record<string, (stage: Stage) => Call> = {
-  queue_refreshes: () => [`pgfresh.queue_refreshes('quote', array['new', 'ended', 'ready', 'B'], 9, p_force => true)`],
+  queue_refreshes: () => [`pgfresh_engine.queue_refreshes('quote', array['new', 'ended', 'ready', 'B'], 9, p_force => true)`],
   queue_refresh_if_not_exists: () => [`pgfresh.queue_refresh_if_not_exists('new', 'page')`],
-  claim_jobs: ({ worker }) => ['pgfresh.claim_jobs($1::bigint, gen_random_uuid(), 10)', [worker]],
+  claim_jobs: ({ worker }) => ['pgfresh_engine.claim_jobs($1::bigint, gen_random_uuid(), 10)', [worker]],
   get_queue_batch: () => ['pgfresh.get_queue_batch()'],
   claim_next_pending_job: () => ['pgfresh.claim_next_pending_job()'],
-  complete_jobs: ({ pages }) => ['pgfresh.complete_jobs($1::bigint[], $2::int[], $3::bigint[])', ends(pages)],
+  complete_jobs: ({ pages }) => ['pgfresh_engine.complete_jobs($1::bigint[], $2::int[], $3::bigint[])', ends(pages)],
   complete_queue_job: ({ quotes }) => ['pgfresh.complete_queue_job($1::bigint, 50)', [quotes[0]!.id]],
-  'fail_jobs: retry': unfinished('pgfresh.fail_jobs($1::jsonb)'),
-  'fail_jobs: permanent': unfinished('pgfresh.fail_jobs($1::jsonb)', { permanent: true }),
-  put_back_jobs: unfinished('pgfresh.put_back_jobs($1::jsonb)'),
-  'put_back_jobs: lost': unfinished('pgfresh.put_back_jobs($1::jsonb, true)'),
+  'fail_jobs: retry': unfinished('pgfresh_engine.fail_jobs($1::jsonb)'),
+  'fail_jobs: permanent': unfinished('pgfresh_engine.fail_jobs($1::jsonb)', { permanent: true }),
+  put_back_jobs: unfinished('pgfresh_engine.put_back_jobs($1::jsonb)'),
+  'put_back_jobs: lost': unfinished('pgfresh_engine.put_back_jobs($1::jsonb, true)'),
   cancel_jobs: ({ quotes, pages }) => [
-    'pgfresh.cancel_jobs($1::bigint[])',
+    'pgfresh_engine.cancel_jobs($1::bigint[])',
     [[...quotes, ...pages].map(({ id }) => id)],
   ],
   fail_queue_job: ({ pages }) => [`pgfresh.fail_queue_job($1::bigint, 'planted')`, [pages[0]!.id]],
   reset_job_immediate: ({ pages }) => ['pgfresh.reset_job_immediate($1::bigint)', [pages[0]!.id]],
   cancel_queue_jobs: () => [`pgfresh.cancel_queue_jobs(p_data_type => 'page')`],
   retry_failed_jobs: () => [`pgfresh.retry_failed_jobs(p_data_type => 'quote')`],
-  register_worker: () => [`pgfresh.register_worker('another')`],
-  heartbeat_worker: ({ worker }) => [`pgfresh.heartbeat_worker($1::bigint, '{}')`, [worker]],
+  register_worker: () => [`pgfresh_engine.register_worker('another')`],
+  heartbeat_worker: ({ worker }) => [`pgfresh_engine.heartbeat_worker($1::bigint, '{}')`, [worker]],
   heartbeat_jobs: ({ quotes }) => ['pgfresh.heartbeat_jobs($1::bigint[])', [quotes.map(({ id }) => id)]],
-  retire_worker: ({ worker }) => ['pgfresh.retire_worker($1::bigint)', [worker]],
+  retire_worker: ({ worker }) => ['pgfresh_engine.retire_worker($1::bigint)', [worker]],
   recover_stuck_jobs: () => ['pgfresh.recover_stuck_jobs()'],
   correct_data_usage: () => [`pgfresh.correct_data_usage('metered', -5, 'planted')`],
   maintain_queue_partitions: () => ['pgfresh.maintain_queue_partitions()'],

@@ -15,7 +15,7 @@ it.each([
   const scene = await QueueScene.open();
   const { db, queue } = scene;
   const clock = await freezeClock(db);
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   await scene.source('scarce', settings);
   await scene.type('price', 'scarce', 100);
   const seldom = keys(5, 'seldom ');
@@ -46,11 +46,11 @@ it.each([
   const scene = await QueueScene.open();
   const { db, queue } = scene;
   await freezeClock(db);
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   await scene.source('scarce', settings);
   const type = await scene.type('price', 'scarce');
   await db.query(
-    `insert into pgfresh.pairs (type_id, key, demanded, viewers) select $1::int, key, true, 1 from unnest($2::text[]) as key`,
+    `insert into pgfresh_engine.pairs (type_id, key, demanded, viewers) select $1::int, key, true, 1 from unnest($2::text[]) as key`,
     [type, keys(20, 'new ')],
   );
   await queue.enqueueMany(db, 'price', keys(20, 'known '), { priority: 900 });
@@ -70,7 +70,7 @@ it('sound 15: of a limited source, claims of one job at a time take turns: every
   const scene = await QueueScene.open();
   const { db, queue } = scene;
   await freezeClock(db);
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   await scene.source('scarce', { concurrency: 8 });
   await scene.type('price', 'scarce');
   await queue.enqueueMany(db, 'price', keys(20, 'seldom '), { priority: 1 });
@@ -89,7 +89,7 @@ it('sound 15: of a limited source, claims of one job at a time take turns: every
 async function claimBuffers(db: Queryable, worker: number, types: readonly number[]): Promise<number> {
   const rows = await db.query<{ 'QUERY PLAN': [{ Plan: Record<string, number> }] }>(
     `explain (analyze, buffers, format json)
-     select * from pgfresh.claim_jobs($1::bigint, gen_random_uuid(), 10, p_types => $2::int[])`,
+     select * from pgfresh_engine.claim_jobs($1::bigint, gen_random_uuid(), 10, p_types => $2::int[])`,
     [worker, types],
   );
   const { Plan: plan } = rows[0]!['QUERY PLAN'][0];
@@ -105,7 +105,7 @@ it.each([
   const worker = await scene.register();
   const served = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'quote'`);
   const other = await scene.type('page', 'market');
-  await db.query('alter table pgfresh.job set (autovacuum_enabled = off)');
+  await db.query('alter table pgfresh_engine.job set (autovacuum_enabled = off)');
   for (const priority of priorities) await queue.enqueueMany(db, 'quote', keys(500, `${priority} `), { priority });
   const buffers = async (types: readonly number[]) => {
     const reads: number[] = [];
@@ -118,13 +118,13 @@ it.each([
   // The indexes may be a level deeper; to walk over the others would take thousands.
   expect(await buffers([served])).toBeLessThanOrEqual(alone * 1.3);
   await db.query(
-    `insert into pgfresh.breaker (type_id, kind, streak, opened_at, paused_until)
+    `insert into pgfresh_engine.breaker (type_id, kind, streak, opened_at, paused_until)
      values ($1::int, 'refused', '{}', pgfresh.clock(), 'infinity')`,
     [other],
   );
   expect(await buffers([served, other])).toBeLessThanOrEqual(alone * 1.3);
   expect(
-    await scene.value('select count(*)::int from pgfresh.job where attempt > 0 and type_id = $1::int', [other]),
+    await scene.value('select count(*)::int from pgfresh_engine.job where attempt > 0 and type_id = $1::int', [other]),
   ).toBe(0);
 });
 
@@ -133,9 +133,9 @@ it('sound 16: a claim of a source with a rate of 100,000 reads no more than one 
   const { db, queue } = scene;
   const clock = await freezeClock(db);
   const worker = await scene.register();
-  await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   const claim = (type: number, limit: number) =>
-    db.query('select from pgfresh.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_types => array[$3::int])', [
+    db.query('select from pgfresh_engine.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_types => array[$3::int])', [
       worker,
       limit,
       type,
@@ -150,14 +150,14 @@ it('sound 16: a claim of a source with a rate of 100,000 reads no more than one 
       await clock.advance('1 second');
     }
     const source = `select id from pgfresh.sources where name = '${name}'`;
-    const rows = `select count(*)::int from pgfresh.rate_slot where source_id = (${source})`;
+    const rows = `select count(*)::int from pgfresh_engine.rate_slot where source_id = (${source})`;
     expect(await scene.value(rows)).toBeLessThanOrEqual(61);
     return claimBuffers(db, worker, [type]);
   };
   const few = await buffers('slow', 100);
   expect(await buffers('fast', 100_000)).toBeLessThanOrEqual(few * 1.5);
   // Claims of one moment are one row.
-  const slots = 'select count(*)::int from pgfresh.rate_slot';
+  const slots = 'select count(*)::int from pgfresh_engine.rate_slot';
   const before = await scene.value<number>(slots);
   const fast = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'fast'`);
   for (let again = 0; again < 20; again++) {

@@ -8,12 +8,12 @@ let clock: Awaited<ReturnType<typeof freezeClock>>;
 beforeEach(async () => {
   scene = await QueueScene.open();
   clock = await freezeClock(scene.db);
-  await scene.db.query('truncate pgfresh.worker, pgfresh.worker_name cascade');
+  await scene.db.query('truncate pgfresh_engine.worker, pgfresh_engine.worker_name cascade');
 });
 
 const start = new Date('2026-01-05T12:00:00Z');
 const after = (seconds: number): Date => new Date(start.getTime() + seconds * 1_000);
-const names = () => scene.value<string[]>('array(select name from pgfresh.worker_name order by id)');
+const names = () => scene.value<string[]>('array(select name from pgfresh_engine.worker_name order by id)');
 
 describe('who holds a job', () => {
   it('truth 13: a job of an SQL client is locked by the name that the claim was given', async () => {
@@ -59,7 +59,7 @@ describe('who holds a job', () => {
       await clock.advance('61 minutes');
     }
     expect(await names()).toEqual(['etl']);
-    expect(await scene.value('(select last_seen_at from pgfresh.worker_name)')).toEqual(after(2 * 61 * 60));
+    expect(await scene.value('(select last_seen_at from pgfresh_engine.worker_name)')).toEqual(after(2 * 61 * 60));
   });
 
   it('truth 13: two clients of one new name do not wait for each other', async () => {
@@ -68,7 +68,7 @@ describe('who holds a job', () => {
       await tx.query(`select pgfresh.claim_next_pending_job('etl')`);
       expect(await scene.value(`pgfresh.claim_next_pending_job('etl')`)).toMatchObject({ key: 'B' });
     });
-    expect(await scene.db.query('select distinct locked_by from pgfresh.open_jobs')).toEqual([{ locked_by: 'etl' }]);
+    expect(await scene.db.query('select distinct locked_by from pgfresh_engine.open_jobs')).toEqual([{ locked_by: 'etl' }]);
   });
 
   it('truth 13: the name of a worker is kept after it has retired or died, as long as the history', async () => {
@@ -80,18 +80,18 @@ describe('who holds a job', () => {
       expect(await scene.job(job.id)).toMatchObject({ locked_by: name });
       await scene.complete([job]);
       ended.push(job.id);
-      if (name === 'retires') await scene.db.query('select pgfresh.retire_worker($1::bigint)', [worker]);
+      if (name === 'retires') await scene.db.query('select pgfresh_engine.retire_worker($1::bigint)', [worker]);
     }
     await clock.advance('12 seconds');
     await scene.db.query(`select pgfresh.recover_stuck_jobs('1 day')`);
-    expect(await scene.value('(select count(*) from pgfresh.worker)')).toBe(0);
+    expect(await scene.value('(select count(*) from pgfresh_engine.worker)')).toBe(0);
     await clock.advance('30 days');
     await scene.db.query(`select pgfresh.recover_stuck_jobs('1 day'), pgfresh.maintain_queue_partitions(30, 30)`);
     const locked = async () => Promise.all(ended.map(async (id) => (await scene.job(id))?.['locked_by']));
     expect(await locked()).toEqual(['retires', 'dies']);
     await clock.advance('3 days');
     const living = await scene.register('lives');
-    await scene.db.query('update pgfresh.worker_name set last_seen_at = $2 where id = $1::bigint', [living, start]);
+    await scene.db.query('update pgfresh_engine.worker_name set last_seen_at = $2 where id = $1::bigint', [living, start]);
     await scene.db.query('select pgfresh.maintain_queue_partitions(30, 30)');
     expect(await names()).toEqual(['lives']);
   });
@@ -103,7 +103,7 @@ describe('who holds a job', () => {
     await scene.db.query(`select pgfresh.get_queue_batch(1, p_worker => 'etl')`);
     await clock.advance('301 seconds');
     await scene.db.query(`select pgfresh.recover_stuck_jobs('1 day')`);
-    expect(await scene.db.query('select key, error_message, locked_by from pgfresh.open_jobs order by key')).toEqual([
+    expect(await scene.db.query('select key, error_message, locked_by from pgfresh_engine.open_jobs order by key')).toEqual([
       { key: 'A', error_message: 'worker host:7 is gone', locked_by: null },
       { key: 'B', error_message: 'no progress for its maximum, held by etl', locked_by: null },
     ]);
@@ -122,10 +122,10 @@ describe('the sign of life', () => {
     const { jobs, request } = await scene.queue.claim(scene.db, { worker, limit: 1 });
     for (let beat = 1; beat <= 20; beat++) {
       await clock.advance('5 seconds');
-      await scene.db.query('select pgfresh.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, request]);
+      await scene.db.query('select pgfresh_engine.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, request]);
     }
     expect(await scene.job(jobs[0]!.id)).toMatchObject({ locked_at: start, heartbeat_at: after(100) });
-    expect(await scene.value('(select lease_until from pgfresh.open_jobs)')).toEqual(after(112));
+    expect(await scene.value('(select lease_until from pgfresh_engine.open_jobs)')).toEqual(after(112));
     await clock.advance('20 seconds');
     expect(await stuck()).toEqual([{ key: 'A', lease_until: after(112), silent: 20 }]);
   });
@@ -136,7 +136,7 @@ describe('the sign of life', () => {
     const { request } = await scene.queue.claim(scene.db, { worker, limit: 1 });
     for (let beat = 1; beat <= 61; beat++) {
       await clock.advance('5 seconds');
-      await scene.db.query('select pgfresh.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, request]);
+      await scene.db.query('select pgfresh_engine.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, request]);
     }
     expect(await stuck()).toEqual([{ key: 'A', lease_until: after(300), silent: 305 }]);
   });
@@ -146,7 +146,7 @@ describe('the sign of life', () => {
     const [first] = await scene.value<{ id: number }[]>('pgfresh.get_queue_batch(2)');
     await clock.advance('200 seconds');
     await scene.db.query('select pgfresh.heartbeat_jobs(array[$1::bigint])', [first!.id]);
-    expect(await scene.db.query('select key, heartbeat_at, lease_until from pgfresh.open_jobs order by key')).toEqual([
+    expect(await scene.db.query('select key, heartbeat_at, lease_until from pgfresh_engine.open_jobs order by key')).toEqual([
       { key: 'A', heartbeat_at: after(200), lease_until: after(500) },
       { key: 'B', heartbeat_at: start, lease_until: after(300) },
     ]);

@@ -56,12 +56,12 @@ it.each(all)('%s(%s) is refused', async (name, given, code) => {
 it('keeps the newest refused answers of a type only', async () => {
   const keep = (size: number) =>
     scene.db.query(
-      `select pgfresh.keep_refused_answer($1, 'A', 1, 'schema', 'no', 200, 'text/plain', $2::int, convert_to(repeat('x', $2::int), 'utf8'))`,
+      `select pgfresh_engine.keep_refused_answer($1, 'A', 1, 'schema', 'no', 200, 'text/plain', $2::int, convert_to(repeat('x', $2::int), 'utf8'))`,
       [type, size],
     );
   const kept = () =>
     scene.db.query(
-      `select count(*)::int as answers, sum(length(body))::int as bytes, max(length(body)) as longest from pgfresh.refused_answer`,
+      `select count(*)::int as answers, sum(length(body))::int as bytes, max(length(body)) as longest from pgfresh_engine.refused_answer`,
     );
   for (let n = 0; n < 60; n++) await keep(10);
   expect(await kept()).toEqual([{ answers: 50, bytes: 500, longest: 10 }]);

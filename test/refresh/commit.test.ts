@@ -74,11 +74,11 @@ describe('a commit', () => {
     scene.quote('B', 1);
     const { type, jobs } = await ready(scene, ['A', 'B']);
     // A was taken back and claimed again meanwhile.
-    await scene.db.query(`update pgfresh.job set attempt = attempt + 1 where key = 'A'`);
+    await scene.db.query(`update pgfresh_engine.job set attempt = attempt + 1 where key = 'A'`);
     const { ended } = await new Commits(scene.db, scene.queue).end(type, jobs, signal);
     expect(ended.map(({ job }) => job.key)).toEqual(['B']);
     expect(await scene.rows()).toEqual([{ symbol: 'B', price: 1 }]);
-    expect(await scene.value(`select state from pgfresh.job where key = 'A'`)).toBe('x');
+    expect(await scene.value(`select state from pgfresh_engine.job where key = 'A'`)).toBe('x');
   });
 
   it('that deadlocks is repeated with the answer that is here, and no retry is counted', async () => {
@@ -98,7 +98,7 @@ describe('a commit', () => {
     await other.query('commit');
     expect((await ending).ended.map(({ outcome }) => outcome)).toEqual(['fresh', 'fresh']);
     expect(scene.provider.asked).toHaveLength(2);
-    expect(await scene.value(`select sum(retries)::int from pgfresh.history_succeeded`)).toBe(0);
+    expect(await scene.value(`select sum(retries)::int from pgfresh_engine.history_succeeded`)).toBe(0);
   });
 
   it.each(['53100', '28P01', '25006'])(
@@ -117,8 +117,8 @@ describe('a commit', () => {
       const late = stuck.map((one) => ({ ...one, stuckSince: one.stuckSince! - lockPatienceMs - 1 }));
       const last = await commits.end(type, late, signal);
       expect(last.ended.map(({ job, outcome }) => `${job.key} ${outcome}`)).toEqual(['B busy']);
-      expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(3);
-      expect(await scene.value(`select state = 'w' and retries = 1 from pgfresh.job`)).toBe(true);
+      expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(3);
+      expect(await scene.value(`select state = 'w' and retries = 1 from pgfresh_engine.job`)).toBe(true);
       expect(scene.provider.asked).toHaveLength(3);
     },
   );
@@ -135,7 +135,7 @@ describe('a commit', () => {
     expect([still.ended, still.stuck.length]).toEqual([[], 2]);
     const { ended } = await new Commits(scene.db, scene.queue).end(type, still.stuck, signal);
     expect(ended.map(({ job, outcome }) => `${job.key} ${outcome}`)).toEqual(['A fresh', 'B http_5xx']);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(2);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(2);
   });
 
   it('sound 2: that finds its table locked keeps the answers, and fails as busy when that lasts', async () => {
@@ -160,10 +160,10 @@ describe('a commit', () => {
     });
     await other.query('rollback');
     expect(await commits.end(type, [first!], signal)).toMatchObject({ ended: [{ outcome: 'fresh' }], stuck: [] });
-    expect(await scene.db.query(`select key, state, retries, error from pgfresh.job`)).toEqual([
+    expect(await scene.db.query(`select key, state, retries, error from pgfresh_engine.job`)).toEqual([
       { key: 'B', state: 'w', retries: 1, error: 'canceling statement due to lock timeout' },
     ]);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(2);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(2);
   });
 
   it('sound 2: that meets one locked row writes all others, and only that one waits', async () => {
@@ -182,8 +182,8 @@ describe('a commit', () => {
     await other.query('rollback');
     expect(await commits.end(type, stuck, signal)).toMatchObject({ ended: [{ outcome: 'fresh' }], stuck: [] });
     expect(scene.provider.asked).toHaveLength(51);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(51);
-    expect(await scene.value(`select sum(retries)::int from pgfresh.history_succeeded`)).toBe(0);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(51);
+    expect(await scene.value(`select sum(retries)::int from pgfresh_engine.history_succeeded`)).toBe(0);
   });
 
   it('sound 2: that hangs by one row writes all others, and only that one waits', async () => {
@@ -235,8 +235,8 @@ describe('a commit', () => {
     const all = await written();
     expect(all).toHaveLength(20);
     expect(all.filter(({ times }) => times !== 1)).toEqual([]);
-    expect(await scene.value('select count(*)::int from pgfresh.history_succeeded')).toBe(20);
-    expect(await scene.value('select count(*)::int from pgfresh.job')).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.history_succeeded')).toBe(20);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.job')).toBe(0);
     await db.close();
     await proxy.close();
   });
@@ -255,19 +255,19 @@ describe('sound 1: an end that cannot be recorded', () => {
     const { type, jobs } = await failed(scene);
     await scene.db.query(`
       create function public.no() returns trigger language plpgsql as 'begin raise exception ''no room for %'', new.key; end';
-      create trigger no before insert on pgfresh.history_attempt for each row when (new.key = 'K7') execute function public.no();`);
+      create trigger no before insert on pgfresh_engine.history_attempt for each row when (new.key = 'K7') execute function public.no();`);
     const { ended, stuck, problems } = await new Commits(scene.db, scene.queue).end(type, jobs, signal);
     expect([ended.length, stuck]).toEqual([19, []]);
     expect(problems).toEqual([expect.stringContaining('the end of quote/K7 could not be recorded: no room for K7')]);
     expect(
-      await scene.db.query(`select state, count(*)::int, sum(retries)::int as retries from pgfresh.job group by 1`),
+      await scene.db.query(`select state, count(*)::int, sum(retries)::int as retries from pgfresh_engine.job group by 1`),
     ).toEqual(
       expect.arrayContaining([
         { state: 'w', count: 19, retries: 19 },
         { state: 'x', count: 1, retries: 0 },
       ]),
     );
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(20);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(20);
   });
 
   it('with its answer is recorded without it', async () => {
@@ -275,11 +275,11 @@ describe('sound 1: an end that cannot be recorded', () => {
     const { type, jobs } = await failed(scene);
     await scene.db.query(`
       create function public.no() returns trigger language plpgsql as 'begin raise exception ''no room''; end';
-      create trigger no before insert on pgfresh.refused_answer for each row when (new.key = 'K9') execute function public.no();`);
+      create trigger no before insert on pgfresh_engine.refused_answer for each row when (new.key = 'K9') execute function public.no();`);
     const { ended, stuck, problems } = await new Commits(scene.db, scene.queue).end(type, jobs, signal);
     expect([ended.length, stuck, problems]).toEqual([20, [], []]);
-    expect(await scene.value(`select retries::int from pgfresh.job where key = 'K9'`)).toBe(1);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(20);
+    expect(await scene.value(`select retries::int from pgfresh_engine.job where key = 'K9'`)).toBe(1);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(20);
   });
 
   it('because a stranger holds its job waits for it, and is booked when that lasts', async () => {
@@ -298,7 +298,7 @@ describe('sound 1: an end that cannot be recorded', () => {
       problems: [expect.stringContaining('the end of quote/K7 could not be recorded')],
     });
     await other.query('rollback');
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(20);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(20);
   });
 
   it('is put back with its cost when the worker has to stop', async () => {
@@ -314,7 +314,7 @@ describe('sound 1: an end that cannot be recorded', () => {
       stuck: [],
     });
     await other.query('rollback');
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(1);
-    expect(await scene.value(`select status from pgfresh.open_jobs`)).toBe('pending');
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(1);
+    expect(await scene.value(`select status from pgfresh_engine.open_jobs`)).toBe('pending');
   });
 });

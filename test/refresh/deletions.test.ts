@@ -58,7 +58,7 @@ function words(scene: RefreshScene) {
     pair: async (type: string, key: string) =>
       (
         await scene.db.query(
-          `select p.outcome, p.fails, p.ok_at is not null as ok from pgfresh.pairs as p
+          `select p.outcome, p.fails, p.ok_at is not null as ok from pgfresh_engine.pairs as p
            join pgfresh.data_type_registry using (type_id) where data_type = $1::text and key = $2::text`,
           [type, key],
         )
@@ -94,13 +94,13 @@ describe('an answer that there is nothing', () => {
     const [type] = await scene.db.query<{ id: number }>(
       `select type_id as id from pgfresh.data_type_registry where data_type = 'price'`,
     );
-    await scene.db.query(`select pgfresh.watch_changes(array[$1::int], null)`, [type!.id]);
+    await scene.db.query(`select pgfresh_engine.watch_changes(array[$1::int], null)`, [type!.id]);
     say.tellNothing('/price/SEEN');
     await scene.refresh(['SEEN'], 'price');
-    const marks = `select keys from pgfresh.change where type_id = $1::int and 'SEEN' = any (keys)`;
+    const marks = `select keys from pgfresh_engine.change where type_id = $1::int and 'SEEN' = any (keys)`;
     expect(await scene.db.query(marks, [type!.id])).toEqual([{ keys: ['SEEN'] }]);
     const [read] = await scene.db.query<{ rows: string; state: string }>(
-      `select rows, state from pgfresh.read_pairs($1::int, '{SEEN}')`,
+      `select rows, state from pgfresh_engine.read_pairs($1::int, '{SEEN}')`,
       [type!.id],
     );
     expect(read).toEqual({ rows: '[]', state: 'empty' });
@@ -238,7 +238,7 @@ describe('an answer that takes too much away', () => {
     const keys = Array.from({ length: 1_000 }, (_, n) => `K${String(n).padStart(4, '0')}`);
     await scene.db.query(`insert into plain select k, 1, pgfresh.clock() from unnest($1::text[]) as k`, [keys]);
     await clock.advance('1 minute');
-    await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
     for (const key of keys) say.tellNothing(`/price/${key}`);
     const outcomes = async (from: number, to: number) => {
       const counts: Record<string, number> = {};
@@ -263,7 +263,7 @@ describe('an answer that takes too much away', () => {
     const [entry] = await listRefused(scene.db, 'price');
     const type = await scene.type('price');
     expect(await acceptRefused(scene.db, type, await readRefused(scene.db, entry!.id), [])).toBe('empty');
-    expect(await scene.value('select count(*)::int from pgfresh.type_losses')).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.type_losses')).toBe(0);
   });
 
   it('truth 15: is refused to two commits at once as to one after the other', async () => {
@@ -301,7 +301,7 @@ it('what is refused waits for commits that count losses before it takes what the
   };
   let ended: Promise<unknown> | undefined;
   await scene.db.transact('a commit', async (tx) => {
-    await tx.query('select pgfresh.count_losses($1::int, 1)', [type.id]);
+    await tx.query('select pgfresh_engine.count_losses($1::int, 1)', [type.id]);
     ended = new Commits(scene.db, scene.queue).end(
       type,
       [{ job: job!, fetched: refused }],

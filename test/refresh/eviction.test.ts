@@ -27,7 +27,7 @@ const child = defineDataType({ ...price, name: 'child', table: 'child', dependsO
 async function open(keys: readonly string[], ...types: DataTypeDefinition[]) {
   const scene = await RefreshScene.open([price, ...types]);
   const clock = await freezeClock(scene.db);
-  await scene.db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+  await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   for (const key of keys) scene.provider.json(`/price/${key}`, { symbol: key, price: 1 });
   const words = {
     refresh: (list: readonly string[], name = 'price') => scene.refresh(list, name),
@@ -38,14 +38,14 @@ async function open(keys: readonly string[], ...types: DataTypeDefinition[]) {
          select 'ada', type_id, $1::text, pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry where data_type = $2::text`,
         [key, type],
       );
-      await scene.db.query('select pgfresh.plan_due_pairs()');
+      await scene.db.query('select pgfresh_engine.plan_due_pairs()');
     },
     /** Everybody leaves, and what they have viewed cools down. */
     leave: async () => {
       await scene.db.query('delete from pgfresh.active_subscriptions');
-      await scene.db.query('select pgfresh.plan_due_pairs()');
+      await scene.db.query('select pgfresh_engine.plan_due_pairs()');
       await clock.advance('16 seconds');
-      await scene.db.query('select pgfresh.plan_due_pairs()');
+      await scene.db.query('select pgfresh_engine.plan_due_pairs()');
       await scene.db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'price')`);
     },
     left: async (table = 'plain') => (await scene.rows<{ symbol: string }>(table)).map(({ symbol }) => symbol),
@@ -67,9 +67,9 @@ describe('rows that nobody views', () => {
     expect([await evict(), await left()]).toEqual([{ keys: 2, problem: undefined }, ['STRANGER']]);
     expect(await state('A')).toBe('missing');
     // Nobody wants it, so it is not fetched again; and there is nothing left to do.
-    await scene.db.query('select pgfresh.plan_due_pairs()');
+    await scene.db.query('select pgfresh_engine.plan_due_pairs()');
     await scene.db.query('select pgfresh.check_and_queue_stale_data()');
-    expect(await scene.value('select count(*)::int from pgfresh.job')).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.job')).toBe(0);
     expect(await evict()).toEqual({ keys: 0, problem: undefined });
   });
 
@@ -89,8 +89,8 @@ describe('rows that nobody views', () => {
     const { scene, clock, evict, left } = await open(['A']);
     await clock.advance('31 days');
     await scene.db.query(
-      `with node as (insert into pgfresh.nodes (name, started_at, lease_until) values ('n', pgfresh.clock(), 'infinity') returning id)
-       insert into pgfresh.node_demand (node_id, type_id, key, viewers)
+      `with node as (insert into pgfresh_engine.nodes (name, started_at, lease_until) values ('n', pgfresh.clock(), 'infinity') returning id)
+       insert into pgfresh_engine.node_demand (node_id, type_id, key, viewers)
        select node.id, type_id, 'A', 1 from node, pgfresh.data_type_registry where data_type = 'price'`,
     );
     expect([(await evict()).keys, await left()]).toEqual([0, ['A']]);
@@ -102,7 +102,7 @@ describe('rows that nobody views', () => {
     // Somebody is subscribing: the pair is theirs until they have done.
     const viewer = await openSession(scene.url);
     await viewer.query('begin');
-    await viewer.query(`select from pgfresh.pairs where key = 'A' for update`);
+    await viewer.query(`select from pgfresh_engine.pairs where key = 'A' for update`);
     expect([(await evict()).keys, await left()]).toEqual([1, ['A']]);
     await viewer.query('commit');
     // Somebody comes while the rows are being deleted: they wait, and it is fetched for them.
@@ -115,8 +115,8 @@ describe('rows that nobody views', () => {
     await slow.query('commit');
     expect((await evicting).keys).toBe(1);
     await viewing;
-    await scene.db.query('select pgfresh.plan_due_pairs()');
-    expect(await scene.value(`select count(*)::int from pgfresh.job where key = 'A'`)).toBe(1);
+    await scene.db.query('select pgfresh_engine.plan_due_pairs()');
+    expect(await scene.value(`select count(*)::int from pgfresh_engine.job where key = 'A'`)).toBe(1);
   });
 
   it('truth 16: stay for a subscription that the planner has not heard of yet', async () => {
@@ -147,12 +147,12 @@ describe('rows that nobody views', () => {
     // Reading pairs goes on; to lock one waits for the end of this.
     const viewer = await openSession(scene.url);
     await viewer.query('begin');
-    await viewer.query('lock table pgfresh.pairs in exclusive mode');
-    const choosing = scene.db.query<{ keys: string[] }>('select keys from pgfresh.lock_evictable($1::int, 10)', [
+    await viewer.query('lock table pgfresh_engine.pairs in exclusive mode');
+    const choosing = scene.db.query<{ keys: string[] }>('select keys from pgfresh_engine.lock_evictable($1::int, 10)', [
       (await scene.type('price')).id,
     ]);
     await blocked(scene.db);
-    await viewer.query(`update pgfresh.pairs set ${change} where key = 'A'`);
+    await viewer.query(`update pgfresh_engine.pairs set ${change} where key = 'A'`);
     await viewer.query('commit');
     expect((await choosing)[0]!.keys).toEqual(['B']);
   });
@@ -161,8 +161,8 @@ describe('rows that nobody views', () => {
     const { scene, view } = await open(['A', 'B', 'C']);
     await view('A');
     await scene.enqueue('price', ['B']);
-    await scene.db.query(`select pgfresh.note_evicted($1::int, '{A,B,C}')`, [(await scene.type('price')).id]);
-    expect(await scene.value(`array(select key from pgfresh.pairs where seen and row_at is null)`)).toEqual(['C']);
+    await scene.db.query(`select pgfresh_engine.note_evicted($1::int, '{A,B,C}')`, [(await scene.type('price')).id]);
+    expect(await scene.value(`array(select key from pgfresh_engine.pairs where seen and row_at is null)`)).toEqual(['C']);
   });
 
   it('truth 16: stay while a type that needs them is viewed', async () => {

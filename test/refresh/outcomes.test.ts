@@ -38,9 +38,9 @@ describe('the table of outcomes', () => {
     );
     expect(await scene.value('select failure_streak from pgfresh.sources')).toBe(breaker ? 1 : 0);
     if (verdict === 'complete' || verdict === 'fail') {
-      expect(await scene.value('select outcome from pgfresh.pairs where key = $1', [key])).toBe(name);
+      expect(await scene.value('select outcome from pgfresh_engine.pairs where key = $1', [key])).toBe(name);
     }
-    await scene.db.query('delete from pgfresh.job');
+    await scene.db.query('delete from pgfresh_engine.job');
   });
 
   it('is the one of docs/worker.md', async () => {

@@ -69,7 +69,7 @@ describe('a refresh', () => {
     expect(ended).toMatchObject({ outcome: 'fresh', cost: { calls: 1 } });
     const [row] = await scene.db.query<Record<string, unknown>>(
       `select q.price::text, q.name, q.quoted_at, q.fetched_at > pgfresh.clock() - interval '5 seconds' as recent, h.outcome, h.status, h.bytes, h.xmin = q.xmin as together
-       from quote as q, pgfresh.history_succeeded as h where q.symbol = 'AAPL' and h.key = 'AAPL'`,
+       from quote as q, pgfresh_engine.history_succeeded as h where q.symbol = 'AAPL' and h.key = 'AAPL'`,
     );
     expect(row).toMatchObject({ price: '101.5', name: 'nobody', recent: true, outcome: 'fresh', together: true });
     expect(ended!.cost.bytes).toBe(row!['bytes']);
@@ -180,7 +180,7 @@ describe('sound 12: an answer', () => {
     ['ΟΔΟΣ', 'ΟΔΟΣ'],
     ['e\u0301ς', 'E\u0301ς'],
   ])('for %j may spell its key %j', async (key, symbol) => {
-    const spelled = await scene.value<string>(`select pgfresh.canonical_key($1::text, 'upper')`, [key]);
+    const spelled = await scene.value<string>(`select pgfresh_engine.canonical_key($1::text, 'upper')`, [key]);
     scene.provider.json(encodeURI(`/plain/${spelled}`), { symbol, prices: [1] });
     expect(await scene.outcome(key, 'listing')).toBe('fresh');
     expect(await scene.value(`select price::int from plain where symbol = $1::text`, [spelled])).toBe(1);
@@ -262,7 +262,7 @@ describe('an answer that was refused', () => {
     const ended = await scene.refresh(keys);
     expect(new Set(ended.map(({ outcome }) => outcome))).toEqual(new Set(['schema']));
     const kept = await scene.db.query<{ key: string }>(
-      `select key from pgfresh.refused_answer where key like 'WRONG%' order by key`,
+      `select key from pgfresh_engine.refused_answer where key like 'WRONG%' order by key`,
     );
     expect(kept.map(({ key }) => key)).toEqual(keys.slice(-5));
   });
@@ -360,7 +360,7 @@ describe('a commit of many', () => {
       error: expect.stringContaining('quote_price_check'),
     });
     expect(await scene.value(`select count(*)::int from quote where symbol like 'B__'`)).toBe(19);
-    expect(await scene.value(`select outcome || ' ' || status from pgfresh.history_other where key = 'B07'`)).toBe(
+    expect(await scene.value(`select outcome || ' ' || status from pgfresh_engine.history_other where key = 'B07'`)).toBe(
       'write_conflict failed',
     );
   });
@@ -369,7 +369,7 @@ describe('a commit of many', () => {
     scene.quote('MIXED1', -1);
     scene.provider.json('/quote/MIXED2', { symbol: 'OTHER', price: 1, at: '2026-01-05T12:00:00Z' });
     expect((await scene.refresh(['MIXED1', 'MIXED2'])).map(({ outcome }) => outcome)).toEqual(['sanity', 'wrong_key']);
-    const errors = await scene.db.query(`select key, error from pgfresh.job where key like 'MIXED_' order by key`);
+    const errors = await scene.db.query(`select key, error from pgfresh_engine.job where key like 'MIXED_' order by key`);
     expect(errors).toMatchObject([
       { key: 'MIXED1', error: expect.stringContaining('price') },
       { key: 'MIXED2', error: expect.stringContaining('OTHER') },

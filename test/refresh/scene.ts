@@ -81,9 +81,9 @@ export class RefreshScene {
     });
     const scene = new RefreshScene(url, db, provider, config);
     await syncRegistry(db, config, scene.events);
-    const [row] = await db.query<{ id: number }>(`select pgfresh.register_worker('test') as id`);
+    const [row] = await db.query<{ id: number }>(`select pgfresh_engine.register_worker('test') as id`);
     scene.#worker = row!.id;
-    await db.query(`update pgfresh.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
     return scene;
   }
 
@@ -120,7 +120,7 @@ export class RefreshScene {
 
   async claim(...types: number[]): Promise<ClaimedJob[]> {
     // What earlier answers say about a data type and an API key has tests of its own.
-    await this.db.query(`delete from pgfresh.breaker`);
+    await this.db.query(`delete from pgfresh_engine.breaker`);
     await this.db.query(
       `update pgfresh.sources set denied_keys = '{}', breaker_opened_at = null, paused_until = null, paused_by = null where paused_by = 'credentials'`,
     );

@@ -43,9 +43,9 @@ describe('sound 1: text that PostgreSQL cannot store', () => {
     scene.quote('B', 1);
     const [ended] = await scene.refresh(['A']);
     expect(ended!.cost.calls).toBe(1);
-    const said = `select coalesce((select error from pgfresh.history_other), (select error from pgfresh.job))`;
+    const said = `select coalesce((select error from pgfresh_engine.history_other), (select error from pgfresh_engine.job))`;
     expect(await scene.value(said)).toBe(error);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(1);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(1);
   });
 
   it('is replaced on its way to every statement, alone and within a transaction', async () => {

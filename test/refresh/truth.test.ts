@@ -13,7 +13,7 @@ async function viewedQuote(changes: Parameters<typeof quoteType>[0] = {}) {
     await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
   };
   const sweep = () => scene.value<{ queued: number }>('select pgfresh.check_and_queue_stale_data()');
-  const tick = () => scene.value<{ queued?: number }>('select pgfresh.plan_due_pairs()');
+  const tick = () => scene.value<{ queued?: number }>('select pgfresh_engine.plan_due_pairs()');
   const explain = () => explainPair(scene.db, 'quote', 'A');
   return { scene, clock, advance, sweep, tick, explain };
 }
@@ -26,7 +26,7 @@ test('truth 1: a worker says how old the row is that it has written, so nobody h
   scene.quote('A', 1);
   expect(await scene.outcome('A')).toBe('fresh');
   expect(
-    await scene.db.query('select p.row_at = q.fetched_at as known, p.seen from pgfresh.pairs as p, quote as q'),
+    await scene.db.query('select p.row_at = q.fetched_at as known, p.seen from pgfresh_engine.pairs as p, quote as q'),
   ).toEqual([{ known: true, seen: true }]);
   expect(await tick()).not.toHaveProperty('checked');
   expect(await explain()).toMatchObject({ state: 'fresh', source_at: '2026-01-05T12:00:00+00:00' });
@@ -55,7 +55,7 @@ test('truth 1: a source that confirms a row which is not there is asked ever les
   scene.provider.answers.set('/quote/A', (_request, response) => void response.writeHead(304).end());
   for (let second = 0; second < 120; second++) {
     await tick();
-    if ((await scene.value<number>('select count(*)::int from pgfresh.job')) > 0) await scene.refresh(['A']);
+    if ((await scene.value<number>('select count(*)::int from pgfresh_engine.job')) > 0) await scene.refresh(['A']);
     await advance('1 second');
   }
   expect(scene.provider.asked.length).toBeLessThanOrEqual(6);
@@ -81,7 +81,7 @@ test.for([
     for (let second = 0; second < 120; second++) {
       await tick();
       if (second % 10 === 0) await sweep();
-      if ((await scene.value<number>('select count(*)::int from pgfresh.job')) > 0) await scene.refresh(['A']);
+      if ((await scene.value<number>('select count(*)::int from pgfresh_engine.job')) > 0) await scene.refresh(['A']);
       await advance('1 second');
     }
     expect(scene.provider.asked.length).toBeLessThanOrEqual(6);
@@ -99,7 +99,7 @@ test('truth 2: a provider with a stuck cache: the pair goes stale at its TTL and
   for (let second = 5; second <= 60; second += 5) {
     await advance('5 seconds');
     await tick();
-    if ((await scene.value<number>('select count(*)::int from pgfresh.job')) > 0) {
+    if ((await scene.value<number>('select count(*)::int from pgfresh_engine.job')) > 0) {
       expect(await scene.outcome('A')).toBe('older_source');
       calls++;
     }
@@ -109,7 +109,7 @@ test('truth 2: a provider with a stuck cache: the pair goes stale at its TTL and
   expect(explanation).toMatchObject({ state: 'older_source', activity: 'waiting', reason: 'retry' });
   expect(explanation.words).toMatch(/: its own data is 8[0-2] s old; it is asked again in (19|20) s\.$/);
   expect(explanation.age_seconds).toBeGreaterThan(59);
-  const overview = await scene.value<{ freshness: object }>('select pgfresh.overview()');
+  const overview = await scene.value<{ freshness: object }>('select pgfresh_engine.overview()');
   expect(overview.freshness).toMatchObject({ older_source: 1, fresh: 0, share: 0 });
 });
 

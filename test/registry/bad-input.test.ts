@@ -256,17 +256,17 @@ beforeAll(async () => {
   await scene.subscribe('ann', 'A');
   await scene.subscribe('ann', 'B');
   await scene.tick();
-  node = await scene.value('pgfresh.register_node($1::text)', ['test']);
-  await scene.db.query(`select pgfresh.set_node_demand($1::bigint, array[$2::int], '{C}', '{3}')`, [
+  node = await scene.value('pgfresh_engine.register_node($1::text)', ['test']);
+  await scene.db.query(`select pgfresh_engine.set_node_demand($1::bigint, array[$2::int], '{C}', '{3}')`, [
     node,
     await scene.typeId(),
   ]);
   await scene.db.query(
-    `select pgfresh.warn('old', 's', 'm', 'n'), pgfresh.hold_duty('held', gen_random_uuid(), '1 hour'), pgfresh.open_refresh_cycle('nightly', pgfresh.clock())`,
+    `select pgfresh_engine.warn('old', 's', 'm', 'n'), pgfresh_engine.hold_duty('held', gen_random_uuid(), '1 hour'), pgfresh_engine.open_refresh_cycle('nightly', pgfresh.clock())`,
   );
   // Long enough for the things that are old to be removed by a call that should not.
   await scene.clock.advance('2 minutes');
-  node = await scene.value('pgfresh.register_node($1::text)', ['test']);
+  node = await scene.value('pgfresh_engine.register_node($1::text)', ['test']);
 });
 
 it.each(Object.entries(cases))('%s', async (name, calls) => {
@@ -302,7 +302,7 @@ it.each([
   ['a key', `select pgfresh.upsert_active_subscription('ann', $1::text, 'quote')`],
   ['a user', `select pgfresh.upsert_active_subscription($1::text, 'A', 'quote')`],
   ['a data type', `select pgfresh.explain_pair($1::text, 'A')`],
-  ['the name of a node', 'select pgfresh.register_node($1::text)'],
+  ['the name of a node', 'select pgfresh_engine.register_node($1::text)'],
 ])('%s with a zero character never reaches a function', async (_, statement) => {
   const session = await openSession(scene.url);
   await expect(session.query(statement, ['A\u0000B'])).rejects.toMatchObject({ code: '22021' });

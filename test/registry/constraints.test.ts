@@ -106,7 +106,7 @@ const rows: Record<string, readonly (readonly [Columns, string, RegExp?])[]> = {
     [{ table_name: 'pg_temp_3.wide' }, invalid, /is not a name/],
     [{ table_name: 'pg_catalog.pg_class' }, invalid, /is not a name/],
     [{ table_name: 'pgfresh.sources' }, invalid, /is a table of pgfresh itself/],
-    [{ ...keyTable, key_table: 'pgfresh.pairs' }, invalid, /is a table of pgfresh itself/],
+    [{ ...keyTable, key_table: 'pgfresh_engine.pairs' }, invalid, /is a table of pgfresh itself/],
     [{ table_name: 'numbers' }, invalid],
     [{ table_name: 'wide_key' }, invalid],
     [{ table_name: 'w'.repeat(64) }, invalid, /is not a name/],
@@ -227,7 +227,7 @@ it('a circle of dependencies is refused, however long', async () => {
   });
   // The same twice, and two ways to one, are no circle.
   await scene.change('news', { depends_on: ['profile', 'profile', 'quote'] });
-  expect(await scene.value('(select count(*) from pgfresh.type_dependency)')).toBe(3);
+  expect(await scene.value('(select count(*) from pgfresh_engine.type_dependency)')).toBe(3);
 });
 
 it('accepts what is at the edge', async () => {
@@ -252,7 +252,7 @@ it('truth 6: a source timestamp that was changed or dropped later is seen, and t
   await scene.add('dated', { table_name: 'dated', source_timestamp_field: 'source_at' });
   const problem = () =>
     scene.value<string | null>(
-      `(select p.problem from pgfresh.data_type_registry as r cross join lateral pgfresh.type_problem(r) as p where r.data_type = 'dated')`,
+      `(select p.problem from pgfresh.data_type_registry as r cross join lateral pgfresh_engine.type_problem(r) as p where r.data_type = 'dated')`,
     );
   expect(await problem()).toBeNull();
   await scene.db.query('alter table dated alter column source_at type timestamp');
@@ -312,7 +312,7 @@ describe('what changes after it was registered', () => {
   const problem = async (type: string): Promise<{ problem: string; next_step: string } | undefined> =>
     (
       await scene.db.query<{ problem: string; next_step: string }>(
-        'select t.* from pgfresh.data_type_registry as r cross join lateral pgfresh.type_problem(r) as t where r.data_type = $1::text',
+        'select t.* from pgfresh.data_type_registry as r cross join lateral pgfresh_engine.type_problem(r) as t where r.data_type = $1::text',
         [type],
       )
     )[0];
@@ -401,12 +401,12 @@ describe('what changes after it was registered', () => {
 it('removing a type cancels its jobs, forgets its pairs and whatever was said of them, and nothing of others', async () => {
   await scene.add('leaving');
   await scene.add('staying');
-  const node = await scene.value('pgfresh.register_node($1::text)', ['test']);
+  const node = await scene.value('pgfresh_engine.register_node($1::text)', ['test']);
   for (const type of ['leaving', 'staying']) for (const key of ['A', 'B']) await scene.subscribe('u', key, type);
   await scene.tick();
   for (const type of ['leaving', 'staying']) {
     await scene.subscribe('v', 'A', type);
-    await scene.db.query(`select pgfresh.set_node_demand($1::bigint, array[$2::int], '{N}', '{3}')`, [
+    await scene.db.query(`select pgfresh_engine.set_node_demand($1::bigint, array[$2::int], '{N}', '{3}')`, [
       node,
       await scene.typeId(type),
     ]);
@@ -416,8 +416,8 @@ it('removing a type cancels its jobs, forgets its pairs and whatever was said of
   );
   const left = async (id: number) =>
     scene.value(
-      `array[(select count(*) from pgfresh.job where type_id = $1), (select count(*) from pgfresh.pairs where type_id = $1), (select count(*) from pgfresh.active_subscriptions where type_id = $1),
-        (select count(*) from pgfresh.node_demand where type_id = $1), (select count(*) from pgfresh.demand_change where type_id = $1), (select count(*) from pgfresh.type_resolution where type_id = $1)]::int[]`,
+      `array[(select count(*) from pgfresh_engine.job where type_id = $1), (select count(*) from pgfresh_engine.pairs where type_id = $1), (select count(*) from pgfresh.active_subscriptions where type_id = $1),
+        (select count(*) from pgfresh_engine.node_demand where type_id = $1), (select count(*) from pgfresh_engine.demand_change where type_id = $1), (select count(*) from pgfresh_engine.type_resolution where type_id = $1)]::int[]`,
       [id],
     );
   expect(await left(gone)).toEqual([2, 2, 3, 1, 2, 1]);
@@ -427,12 +427,12 @@ it('removing a type cancels its jobs, forgets its pairs and whatever was said of
   expect(await left(kept)).toEqual(before);
   expect(
     await scene.value(
-      `(select array_agg(status || ' ' || key order by key) from pgfresh.history_other where type_id = $1)`,
+      `(select array_agg(status || ' ' || key order by key) from pgfresh_engine.history_other where type_id = $1)`,
       [gone],
     ),
   ).toEqual(['cancelled A', 'cancelled B']);
   await scene.tick();
-  expect(await scene.value('(select count(*) from pgfresh.demand_change)')).toBe(0);
+  expect(await scene.value('(select count(*) from pgfresh_engine.demand_change)')).toBe(0);
 });
 
 it('who subscribes while the type is being removed leaves nothing behind either', async () => {

@@ -16,11 +16,11 @@ const move = (scene: QueueScene, source: string) =>
 const recover = (scene: QueueScene) => scene.db.query('select pgfresh.recover_stuck_jobs()');
 const reserved = (scene: QueueScene, source: string) =>
   scene.value<number>(
-    `select reserved from pgfresh.source_state as s join pgfresh.sources as o on o.id = s.source_id where o.name = $1::text`,
+    `select reserved from pgfresh_engine.source_state as s join pgfresh.sources as o on o.id = s.source_id where o.name = $1::text`,
     [source],
   );
 const sourcesOfJobs = (scene: QueueScene) =>
-  scene.value<number[]>('array(select distinct source_id from pgfresh.job order by 1)');
+  scene.value<number[]>('array(select distinct source_id from pgfresh_engine.job order by 1)');
 const count = (scene: QueueScene, from: string) => scene.value<number>(`select count(*)::int from ${from}`);
 
 describe('a data type that changes its source', () => {
@@ -57,7 +57,7 @@ describe('a data type that changes its source', () => {
     expect([await reserved(scene, 'first'), await reserved(scene, 'second')]).toEqual([0, 0]);
     expect(
       await scene.db.query(
-        'select source_id as source, sum(bytes)::int as bytes from pgfresh.usage group by 1 order by 1',
+        'select source_id as source, sum(bytes)::int as bytes from pgfresh_engine.usage group by 1 order by 1',
       ),
     ).toEqual([
       { source: first, bytes: 7 },
@@ -78,14 +78,14 @@ describe('a data type that changes its source', () => {
     const claimed = await scene.claim();
     // As a version before this one left it.
     await scene.db.query(
-      `update pgfresh.job set definition = null, source_id = (select id from pgfresh.sources where name = 'second') where key = 'B'`,
+      `update pgfresh_engine.job set definition = null, source_id = (select id from pgfresh.sources where name = 'second') where key = 'B'`,
     );
     await scene.db.query(
-      `update pgfresh.source_state as s set reserved = 100 from pgfresh.sources as o where o.id = s.source_id and o.name in ('first', 'second')`,
+      `update pgfresh_engine.source_state as s set reserved = 100 from pgfresh.sources as o where o.id = s.source_id and o.name in ('first', 'second')`,
     );
     expect(await scene.complete(claimed, 7)).toHaveLength(2);
     expect([await reserved(scene, 'first'), await reserved(scene, 'second')]).toEqual([0, 0]);
-    expect(await scene.db.query('select sum(bytes)::int as bytes from pgfresh.usage group by source_id')).toEqual([
+    expect(await scene.db.query('select sum(bytes)::int as bytes from pgfresh_engine.usage group by source_id')).toEqual([
       { bytes: 7 },
       { bytes: 7 },
     ]);
@@ -106,7 +106,7 @@ describe('a data type that changes its source', () => {
     await scene.queue.fail(scene.db, [{ ...running[1]!, bytes: 5 }], { counts: true });
     // Until they run too: by their source they are shown and cancelled.
     expect(await sourcesOfJobs(scene)).toEqual([other]);
-    await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() where state = 'w'`);
+    await scene.db.query(`update pgfresh_engine.job set run_at = pgfresh.clock() where state = 'w'`);
     const claimed = await scene.claim();
     expect(claimed.map(({ source }) => source)).toEqual([other, other, other]);
     expect(await scene.complete(claimed)).toHaveLength(3);
@@ -123,8 +123,8 @@ describe('a data type that changes its source', () => {
       await scene.db.query(`delete from pgfresh.sources where name = 'market'`);
       const ends = claimed.map(({ id, attempt, request }) => ({ id, attempt, request, bytes: 10, calls: 1 }));
       await scene.queue.fail(scene.db, ends, { outcome, error: 'refused' });
-      expect(await count(scene, `pgfresh.job where state = 'x'`)).toBe(0);
-      expect(await scene.value('select sum(calls)::int from pgfresh.usage')).toBe(6);
+      expect(await count(scene, `pgfresh_engine.job where state = 'x'`)).toBe(0);
+      expect(await scene.value('select sum(calls)::int from pgfresh_engine.usage')).toBe(6);
     },
   );
 
@@ -135,7 +135,7 @@ describe('a data type that changes its source', () => {
     await scene.db.query(`update pgfresh.sources set quota_bytes = 1000000`);
     const session = await openSession(scene.url);
     await session.query('begin');
-    await session.query(`select pgfresh.queue_refreshes('quote', '{A,B}', p_estimated_size => 100)`);
+    await session.query(`select pgfresh_engine.queue_refreshes('quote', '{A,B}', p_estimated_size => 100)`);
     await move(scene, 'other');
     await session.query('commit');
     expect(await sourcesOfJobs(scene)).toEqual([former]);
@@ -175,7 +175,7 @@ describe('a data type that changes its table', () => {
     await scene.db.query(`update pgfresh.data_type_registry set table_name = 'newer' where data_type = 'quote'`);
     expect(
       await scene.db.query(
-        `select count(*)::int as count from pgfresh.pairs where num_nonnulls(row_at, confirmed_at, next_ask_at, stale_at, empty_at) > 0`,
+        `select count(*)::int as count from pgfresh_engine.pairs where num_nonnulls(row_at, confirmed_at, next_ask_at, stale_at, empty_at) > 0`,
       ),
     ).toEqual([{ count: 0 }]);
     await scene.tick();
@@ -191,7 +191,7 @@ describe('a data type that changes its table', () => {
     await scene.db.query('create table public.newer (key text primary key, fetched_at timestamptz)');
     const session = await openSession(scene.queue.url);
     await session.query('begin');
-    await session.query(`select from pgfresh.pairs where key = 'B' for update`);
+    await session.query(`select from pgfresh_engine.pairs where key = 'B' for update`);
     await scene.db.query(`update pgfresh.data_type_registry set table_name = 'newer' where data_type = 'quote'`);
     await scene.tick();
     expect(await scene.open()).toEqual(['quote A 1']);
@@ -209,12 +209,12 @@ describe('a data type that is deleted', () => {
     await scene.claim({ limit: 1 });
     const session = await openSession(scene.url);
     await session.query('begin');
-    await session.query(`select pgfresh.queue_refreshes('quote', '{old,new,another}', 5)`);
+    await session.query(`select pgfresh_engine.queue_refreshes('quote', '{old,new,another}', 5)`);
     await scene.db.query(`delete from pgfresh.data_type_registry where data_type = 'quote'`);
     await session.query('commit');
     await recover(scene);
-    expect([await count(scene, 'pgfresh.job'), await count(scene, 'pgfresh.pairs')]).toEqual([0, 0]);
-    expect(await scene.db.query('select distinct status from pgfresh.history_other')).toEqual([
+    expect([await count(scene, 'pgfresh_engine.job'), await count(scene, 'pgfresh_engine.pairs')]).toEqual([0, 0]);
+    expect(await scene.db.query('select distinct status from pgfresh_engine.history_other')).toEqual([
       { status: 'cancelled' },
     ]);
   });
@@ -225,20 +225,20 @@ describe('a data type that is deleted', () => {
     await scene.type('money', 'metered', 100);
     await scene.queue.enqueueMany(scene.db, 'money', ['A', 'B']);
     await scene.claim({ limit: 1 });
-    await scene.db.query(`update pgfresh.job set type_id = 4711`);
-    await scene.db.query(`update pgfresh.pairs set type_id = 4711`);
+    await scene.db.query(`update pgfresh_engine.job set type_id = 4711`);
+    await scene.db.query(`update pgfresh_engine.pairs set type_id = 4711`);
     await recover(scene);
-    expect([await count(scene, 'pgfresh.job'), await count(scene, 'pgfresh.pairs')]).toEqual([0, 0]);
+    expect([await count(scene, 'pgfresh_engine.job'), await count(scene, 'pgfresh_engine.pairs')]).toEqual([0, 0]);
     expect(await reserved(scene, 'metered')).toBe(0);
   });
 
   it('sound 9: waits for no one who writes its demand, and leaves nothing of it behind', async () => {
     const scene = await QueueScene.open();
-    const node = await scene.value<number>(`pgfresh.register_node('gateway')`);
+    const node = await scene.value<number>(`pgfresh_engine.register_node('gateway')`);
     const type = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'quote'`);
     const gateway = await openSession(scene.url);
     const set = (key: string, viewers: number) =>
-      gateway.query(`select pgfresh.set_node_demand($1::bigint, array[$4::int], array[$2::text], array[$3::int])`, [
+      gateway.query(`select pgfresh_engine.set_node_demand($1::bigint, array[$4::int], array[$2::text], array[$3::int])`, [
         node,
         key,
         viewers,
@@ -251,13 +251,13 @@ describe('a data type that is deleted', () => {
     deleted.catch(() => {});
     // As if the gateway had read the registry before.
     await gateway.query(
-      `insert into pgfresh.node_demand (node_id, type_id, key, viewers) select node_id, type_id, 'B', 1 from pgfresh.node_demand`,
+      `insert into pgfresh_engine.node_demand (node_id, type_id, key, viewers) select node_id, type_id, 'B', 1 from pgfresh_engine.node_demand`,
     );
     await deleted;
     await gateway.query('commit');
     await recover(scene);
-    expect([await count(scene, 'pgfresh.node_demand'), await count(scene, 'pgfresh.pairs')]).toEqual([0, 0]);
-    expect(await count(scene, 'pgfresh.demand_change')).toBe(0);
+    expect([await count(scene, 'pgfresh_engine.node_demand'), await count(scene, 'pgfresh_engine.pairs')]).toEqual([0, 0]);
+    expect(await count(scene, 'pgfresh_engine.demand_change')).toBe(0);
   });
 
   it('sound 13: takes the ledgers in the order of ends, and keeps no tick waiting while it waits for one', async () => {
@@ -272,15 +272,15 @@ describe('a data type that is deleted', () => {
     // An end of both sources, which has the first ledger.
     const end = await openSession(scene.url);
     await end.query('begin');
-    const lock = 'select from pgfresh.source_state where source_id = $1::int for update';
+    const lock = 'select from pgfresh_engine.source_state where source_id = $1::int for update';
     await end.query(lock, [low]);
     const deleted = scene.db.query(`delete from pgfresh.data_type_registry where data_type in ('one', 'two')`);
     await until(async () => (await count(scene, `pg_locks where not granted`)) > 0);
-    await scene.db.query('select pgfresh.plan_due_pairs()');
+    await scene.db.query('select pgfresh_engine.plan_due_pairs()');
     await end.query(lock, [high]);
     await end.query('commit');
     await deleted;
-    expect(await count(scene, 'pgfresh.job')).toBe(0);
+    expect(await count(scene, 'pgfresh_engine.job')).toBe(0);
     expect([await reserved(scene, 'low'), await reserved(scene, 'high')]).toEqual([0, 0]);
   });
 
@@ -334,7 +334,7 @@ describe('a data type whose rules change', () => {
     await scene.look('quote', ['A']);
     await scene.tick();
     expect(await scene.open()).toEqual([]);
-    await scene.db.query(`select pgfresh.open_refresh_cycle('quote', pgfresh.clock())`);
+    await scene.db.query(`select pgfresh_engine.open_refresh_cycle('quote', pgfresh.clock())`);
     await change(scene, `refresh_strategy = 'on-demand', refresh_schedule = null`);
     await scene.tick();
     expect(await scene.open()).toEqual(['quote A 1']);
@@ -411,7 +411,7 @@ describe('a sync', () => {
     const config = { sources: [market, { name: 'second' }], dataTypes: [quote, profile] };
     await syncRegistry(database, wanted(config), new Events());
     await database.query(
-      `select pgfresh.queue_refreshes('quote', '{A,B}'), pgfresh.queue_refreshes('profile', '{A,B}')`,
+      `select pgfresh_engine.queue_refreshes('quote', '{A,B}'), pgfresh_engine.queue_refreshes('profile', '{A,B}')`,
     );
     const jobs = await database.query<{ id: number; type: string }>(
       `select (j ->> 'id')::bigint as id, j ->> 'data_type' as type from jsonb_array_elements(pgfresh.get_queue_batch(10)) as j`,
@@ -420,7 +420,7 @@ describe('a sync', () => {
     const end = await openSession(url);
     // An end as a worker makes it: it has its jobs and rows, and then notes at its source what came of it.
     await end.query('begin');
-    await end.query(`select from pgfresh.job where id = any ($1::bigint[]) order by id for update`, [
+    await end.query(`select from pgfresh_engine.job where id = any ($1::bigint[]) order by id for update`, [
       [idOf('quote'), idOf('profile')],
     ]);
     await end.query(`insert into public.profile values ('A', 'a', now())`);

@@ -50,7 +50,7 @@ describe('the examination', () => {
     expect((await listTypes(database))[0]).toMatchObject({ problem: null });
     for (const where of ['tick', 'probe'])
       await database.query(
-        'select pgfresh.note_type_timeout(type_id, $1::text, $2::text) from pgfresh.data_type_registry',
+        'select pgfresh_engine.note_type_timeout(type_id, $1::text, $2::text) from pgfresh.data_type_registry',
         [where, 'its table is locked'],
       );
     const detail = expect.stringMatching(

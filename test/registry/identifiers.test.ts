@@ -117,15 +117,15 @@ beforeAll(async () => {
     create table flags (key text, ${names.map((name) => `${name} boolean`).join(', ')});
     grant select on times, ttls, flags to pgfresh_evaluator;
     create function try_split(name text) returns text[] language plpgsql as $$
-      begin return pgfresh.split_name('table_name', name); exception when sqlstate 'PGF01' then return null; end $$;
+      begin return pgfresh_engine.split_name('table_name', name); exception when sqlstate 'PGF01' then return null; end $$;
     -- The statements that a name gets into, or null if it is refused in our words. Every other error ends the test.
     create function try_resolve(field text, name text, fixed jsonb) returns text language plpgsql as $$
       declare
         v_row pgfresh.data_type_registry := (select r from pgfresh.data_type_registry as r where data_type = 'base');
-        v_made pgfresh.type_resolution;
+        v_made pgfresh_engine.type_resolution;
       begin
         v_row := jsonb_populate_record(v_row, fixed || jsonb_build_object(field, case when field = 'key_columns' then jsonb_build_array(name) else to_jsonb(name) end));
-        v_made := pgfresh.resolve_type(v_row, false);
+        v_made := pgfresh_engine.resolve_type(v_row, false);
         return concat_ws(E'\\n', v_made.check_sql, v_made.missing_sql, v_made.gate_sql, v_made.keys_sql, v_made.unknown_sql);
       exception when sqlstate 'PGF01' then return null;
       end $$`);
@@ -192,9 +192,9 @@ it.each(Object.entries(fields))(
     for (const shape of shapes) expect(shape).toMatch(/\?/);
     // And they run.
     for (const { sql } of rows.slice(0, 3)) {
-      await scene.db.query('select pgfresh.write_check(1000000, $1::text, true)', [sql.split('\n')[0]]);
+      await scene.db.query('select pgfresh_engine.write_check(1000000, $1::text, true)', [sql.split('\n')[0]]);
       const answers = await scene.db.query<{ raised: string | null }>(
-        `select raised from pgfresh.ask_stale(1000000, '{A}', array[null::timestamptz], array[null::timestamptz], array[null::timestamptz], '1 minute', now())`,
+        `select raised from pgfresh_engine.ask_stale(1000000, '{A}', array[null::timestamptz], array[null::timestamptz], array[null::timestamptz], '1 minute', now())`,
       );
       expect(answers).toEqual([{ raised: null }]);
     }

@@ -23,7 +23,7 @@ describe('sound 12: the canonical form of a key', () => {
       const expected = words.map((word) => canonicalKey(word, normalise));
       for (const collation of collations) {
         const [row] = await scene.db.query<{ keys: string[] }>(
-          `select array(select pgfresh.canonical_key(word collate pg_catalog.${collation}, $2::text) from unnest($1::text[]) with ordinality as w(word, place) order by place) as keys`,
+          `select array(select pgfresh_engine.canonical_key(word collate pg_catalog.${collation}, $2::text) from unnest($1::text[]) with ordinality as w(word, place) order by place) as keys`,
           [words, normalise],
         );
         expect([collation, row!.keys]).toEqual([collation, expected]);
@@ -50,10 +50,10 @@ describe('sound 12: the canonical form of a key', () => {
       expect(await scene.subscribe('u', word, 'upper')).toMatchObject({ key });
       expect(await scene.explain(word, 'upper')).toMatchObject({ key });
       expect(
-        await scene.value<string>(`(select key from pgfresh.admit_pairs('{upper}', array[$1::text]))`, [word]),
+        await scene.value<string>(`(select key from pgfresh_engine.admit_pairs('{upper}', array[$1::text]))`, [word]),
       ).toBe(key);
       expect(
-        await scene.value<string>(`(select key from pgfresh.queue_refreshes('upper', array[$1::text]))`, [word]),
+        await scene.value<string>(`(select key from pgfresh_engine.queue_refreshes('upper', array[$1::text]))`, [word]),
       ).toBe(key);
       expect(await scene.leave('u', word, 'upper')).toBe(true);
     }

@@ -78,37 +78,37 @@ describe("users' functions run as the evaluator", () => {
   /** What a function tries, and how that ends. */
   const tries: readonly (readonly [string, RegExp])[] = [
     [`raise 'I am %', current_user`, /^I am pgfresh_evaluator$/],
-    ['perform from pgfresh.pairs', /permission denied for table pairs/],
+    ['perform from pgfresh_engine.pairs', /permission denied for table pairs/],
     ['perform from pgfresh.data_type_registry', /permission denied/],
     ['perform from pgfresh.active_subscriptions', /permission denied/],
     ['perform from pgfresh.api_call_queue', /permission denied/],
     [`update pgfresh.sources set enabled = false`, /permission denied|read-only/],
-    [`delete from pgfresh.job`, /permission denied|read-only/],
+    [`delete from pgfresh_engine.job`, /permission denied|read-only/],
     [`insert into pgfresh.warnings (code) values ('x')`, /permission denied|read-only/],
     [`perform pgfresh.upsert_active_subscription('x', 'x', 'x')`, /permission denied/],
     [`perform pgfresh.queue_refresh_if_not_exists('x', 'x')`, /permission denied/],
-    [`perform pgfresh.warn('x', 'x', 'x', 'x')`, /permission denied/],
+    [`perform pgfresh_engine.warn('x', 'x', 'x', 'x')`, /permission denied/],
     [`perform from public.of_others`, /permission denied for table of_others/],
     [`delete from public.mirror`, /permission denied|read-only/],
     [`create table public.mine (id int)`, /permission denied|read-only/],
     [`create function pgfresh.mine() returns int language sql as 'select 1'`, /permission denied|read-only/],
     // It owns these, so without the read-only transaction it could.
     [
-      `alter function pgfresh.ask_stale(int, text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz) security invoker`,
+      `alter function pgfresh_engine.ask_stale(int, text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz) security invoker`,
       /read-only/,
     ],
-    [`drop function pgfresh.ask_gate(text, text[], text)`, /read-only/],
+    [`drop function pgfresh_engine.ask_gate(text, text[], text)`, /read-only/],
     [
-      `drop function pgfresh.check_1(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)`,
+      `drop function pgfresh_engine.check_1(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)`,
       /read-only/,
     ],
-    [`grant execute on function pgfresh.ask_keys(text, text[]) to public`, /read-only/],
-    [`set local transaction_read_only = off; drop function pgfresh.ask_gate(text, text[], text)`, /read-write mode/],
+    [`grant execute on function pgfresh_engine.ask_keys(text, text[]) to public`, /read-only/],
+    [`set local transaction_read_only = off; drop function pgfresh_engine.ask_gate(text, text[], text)`, /read-write mode/],
     [
-      `begin set local transaction_read_only = off; exception when others then null; end; drop function pgfresh.ask_gate(text, text[], text)`,
+      `begin set local transaction_read_only = off; exception when others then null; end; drop function pgfresh_engine.ask_gate(text, text[], text)`,
       /read-only/,
     ],
-    [`set local role none; perform from pgfresh.pairs`, /cannot set parameter "role" within security-definer function/],
+    [`set local role none; perform from pgfresh_engine.pairs`, /cannot set parameter "role" within security-definer function/],
     [
       `set local session authorization default`,
       /cannot set parameter "session_authorization" within security-definer function/,
@@ -129,7 +129,7 @@ describe("users' functions run as the evaluator", () => {
   it('and cannot reset what keeps them from it, from PostgreSQL 16 on', async () => {
     if ((await scene.value<number>(`current_setting('server_version_num')::int`)) < 160_000) return;
     await expectRaises(
-      `reset transaction_read_only; drop function pgfresh.ask_gate(text, text[], text)`,
+      `reset transaction_read_only; drop function pgfresh_engine.ask_gate(text, text[], text)`,
       /cannot be reset/,
     );
   });
@@ -189,12 +189,12 @@ async function expectRaises(body: string, message: RegExp): Promise<void> {
   expect((await scene.warnings()).find(({ code }) => code === 'gate_raised')?.message).toMatch(message);
   await scene.db.query(`
     select pgfresh.remove_active_subscription('ann', 'A', 'tried'); select pgfresh.cancel_queue_jobs(p_data_type => 'tried');
-    delete from pgfresh.warnings; update pgfresh.pairs set demanded = false, next_ask_at = null, confirmed_at = null, seen = true, row_at = null, ok_at = null`);
+    delete from pgfresh.warnings; update pgfresh_engine.pairs set demanded = false, next_ask_at = null, confirmed_at = null, seen = true, row_at = null, ok_at = null`);
 }
 
 it('the function that each data type has for its check is for the evaluator alone, and goes with the type', async () => {
   const id = await scene.add('checked');
-  const signature = `pgfresh.check_${id}(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)`;
+  const signature = `pgfresh_engine.check_${id}(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)`;
   const mayCall = await scene.db.query<{ role: string; may: boolean }>(
     `select rolname as role, has_function_privilege(rolname, '${signature}', 'execute') as may from pg_roles where rolname like 'pgfresh%' and rolname not like 'pgfresh_test_%' order by 1`,
   );
@@ -237,39 +237,39 @@ it('the roles that log in may do their work, and no other', async () => {
       await tryAs('pgfresh_worker', 'select pgfresh.get_queue_batch()'),
       await tryAs('pgfresh_worker', `select pgfresh.explain_pair('worked', 'A')`),
       await tryAs('pgfresh_worker', 'select from pgfresh.data_type_registry'),
-      await tryAs('pgfresh_worker', 'select pgfresh.plan_due_pairs()'),
+      await tryAs('pgfresh_worker', 'select pgfresh_engine.plan_due_pairs()'),
       await tryAs('pgfresh_worker', `select pgfresh.pause_source('limited')`),
       await tryAs('pgfresh_worker', `update pgfresh.data_type_registry set ttl = '1 day'`),
       await tryAs('pgfresh_worker', `insert into pgfresh.sources (name) values ('mine')`),
-      await tryAs('pgfresh_worker', 'delete from pgfresh.pairs'),
-      await tryAs('pgfresh_worker', `select pgfresh.set_node_demand(1, '{}', '{}', '{}')`),
+      await tryAs('pgfresh_worker', 'delete from pgfresh_engine.pairs'),
+      await tryAs('pgfresh_worker', `select pgfresh_engine.set_node_demand(1, '{}', '{}', '{}')`),
     ],
     planner: [
-      await tryAs('pgfresh_planner', 'select pgfresh.plan_due_pairs()'),
+      await tryAs('pgfresh_planner', 'select pgfresh_engine.plan_due_pairs()'),
       await tryAs('pgfresh_planner', 'select pgfresh.check_and_queue_stale_data()'),
       await tryAs('pgfresh_planner', 'select pgfresh.cleanup_stale_subscriptions()'),
       await tryAs('pgfresh_planner', 'select pgfresh.get_queue_batch()'),
       await tryAs('pgfresh_planner', `select pgfresh.pause_source('limited')`),
     ],
     monitor: [
-      await tryAs('pgfresh_monitor', 'select pgfresh.overview()'),
+      await tryAs('pgfresh_monitor', 'select pgfresh_engine.overview()'),
       await tryAs('pgfresh_monitor', 'select from pgfresh.api_call_queue'),
       await tryAs('pgfresh_monitor', 'select from pgfresh.stuck_jobs'),
       await tryAs('pgfresh_monitor', `select pgfresh.pause_source('limited')`),
       await tryAs('pgfresh_monitor', 'delete from pgfresh.warnings'),
     ],
     gateway: [
-      await tryAs('pgfresh_gateway', `select pgfresh.set_node_demand(pgfresh.register_node('n'), '{1}', '{A}', '{1}')`),
+      await tryAs('pgfresh_gateway', `select pgfresh_engine.set_node_demand(pgfresh_engine.register_node('n'), '{1}', '{A}', '{1}')`),
       await tryAs('pgfresh_gateway', `select pgfresh.upsert_active_subscription('ann', 'A', 'worked')`),
       await tryAs('pgfresh_gateway', `select from pgfresh.get_active_subscriptions()`),
-      await tryAs('pgfresh_gateway', 'select pgfresh.plan_due_pairs()'),
+      await tryAs('pgfresh_gateway', 'select pgfresh_engine.plan_due_pairs()'),
       await tryAs('pgfresh_gateway', 'select pgfresh.get_queue_batch()'),
       await tryAs('pgfresh_gateway', 'delete from pgfresh.data_type_registry'),
     ],
     evaluator: [
       await tryAs('pgfresh_evaluator', `select pgfresh.is_data_stale(now(), 1)`),
       await tryAs('pgfresh_evaluator', `select pgfresh.upsert_active_subscription('ann', 'A', 'worked')`),
-      await tryAs('pgfresh_evaluator', 'select from pgfresh.pairs'),
+      await tryAs('pgfresh_evaluator', 'select from pgfresh_engine.pairs'),
     ],
   }).toEqual({
     worker: ['done', 'done', 'done', '42501', '42501', '42501', '42501', '42501', '42501'],
@@ -343,7 +343,7 @@ describe('roles of the server', () => {
         `select pgfresh.upsert_active_subscription('ann', 'A', 'quote') -> 'planned' ->> 'queued' as queued`,
       ),
     ).toEqual([{ queued: '1' }]);
-    expect(await owner.query(`select pgfresh.plan_due_pairs() ->> 'more' as more`)).toEqual([{ more: 'false' }]);
+    expect(await owner.query(`select pgfresh_engine.plan_due_pairs() ->> 'more' as more`)).toEqual([{ more: 'false' }]);
     const viewer = await openSession((await createLogin(url, 'pgfresh_viewer')).url);
     await viewer.query(`set pgfresh.user_id = 'ben'`);
     expect(

@@ -85,7 +85,7 @@ export class RegistryScene {
   }
 
   tick() {
-    return this.value<Record<string, number>>('pgfresh.plan_due_pairs(10000)');
+    return this.value<Record<string, number>>('pgfresh_engine.plan_due_pairs(10000)');
   }
 
   cleanUp() {
@@ -99,7 +99,7 @@ export class RegistryScene {
       job_id: number | null;
       warm_until: Date | null;
     }>(
-      `select p.demanded, p.viewers, p.job_id, p.warm_until from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id)
+      `select p.demanded, p.viewers, p.job_id, p.warm_until from pgfresh_engine.pairs as p join pgfresh.data_type_registry as r using (type_id)
        where r.data_type = $1::text and p.key = $2::text`,
       [dataType, key],
     );
@@ -109,7 +109,7 @@ export class RegistryScene {
   /** The keys of the open jobs, in order. */
   async queued(dataType = 'quote'): Promise<string[]> {
     const rows = await this.db.query<{ key: string }>(
-      'select key from pgfresh.open_jobs where data_type = $1::text order by key collate "C"',
+      'select key from pgfresh_engine.open_jobs where data_type = $1::text order by key collate "C"',
       [dataType],
     );
     return rows.map(({ key }) => key);

@@ -237,7 +237,7 @@ describe('keys outside of a type', () => {
     await scene.add('patterned', { key_pattern: '^[A-Z]{1,5}$' });
     await scene.add('upper', { normalise: 'upper', key_table: 'symbols', key_table_column: 'symbol' });
     await scene.add('lower', { normalise: 'lower', key_pattern: '^[a-z]+$' });
-    node = await scene.value('pgfresh.register_node($1::text)', ['test']);
+    node = await scene.value('pgfresh_engine.register_node($1::text)', ['test']);
     await scene.session.query(`set pgfresh.user_id = 'u'`);
   });
 
@@ -264,7 +264,7 @@ describe('keys outside of a type', () => {
     expect(await scene.leave('n', 'aaPL', 'upper')).toBe(true);
     expect(await scene.explain('Aapl', 'upper')).toMatchObject({ key: 'AAPL' });
     expect(await scene.subscribe('n', 'ABC', 'lower')).toMatchObject({ key: 'abc' });
-    await scene.value(`pgfresh.set_node_demand($1::bigint, array[$2::int, $2::int], '{XYZ,xyz}', '{2,3}')`, [
+    await scene.value(`pgfresh_engine.set_node_demand($1::bigint, array[$2::int, $2::int], '{XYZ,xyz}', '{2,3}')`, [
       node,
       await scene.typeId('lower'),
     ]);

@@ -151,12 +151,12 @@ describe('a sync', () => {
     const { database } = await scene();
     await sync(database, { sources: [market], dataTypes: [quote, profile] });
     for (const type of ['quote', 'profile'])
-      await database.query(`select pgfresh.queue_refreshes($1::text, '{AAPL,MSFT}')`, [type]);
+      await database.query(`select pgfresh_engine.queue_refreshes($1::text, '{AAPL,MSFT}')`, [type]);
     await database.query('select pgfresh.get_queue_batch(1)');
     await sync(database, { dataTypes: [profile] });
     const left = await database.query('select data_type, key from pgfresh.api_call_queue order by key');
     expect(left).toEqual(['AAPL', 'MSFT'].map((key) => ({ data_type: 'profile', key })));
-    expect(await database.query('select key from pgfresh.pairs')).toHaveLength(2);
+    expect(await database.query('select key from pgfresh_engine.pairs')).toHaveLength(2);
   });
 
   it('leaves what was changed of a source by hand as it is, unless it is told something new', async () => {
@@ -331,7 +331,7 @@ describe('a setting of a source that somebody has changed in the database', () =
     await sync(database, limited(300));
     await database.transact('test', async (tx) => {
       await tx.query(`set local pgfresh.sync = 'rate_limit_per_minute'`);
-      await tx.query(`select pgfresh.override_source('market', 'rate_limit_per_minute', '700', 'a test')`);
+      await tx.query(`select pgfresh_engine.override_source('market', 'rate_limit_per_minute', '700', 'a test')`);
     });
     expect((await row(database)).overrides).toMatchObject({ rate_limit_per_minute: { value: 700, config_value: 300 } });
   });
@@ -343,7 +343,7 @@ describe('a setting of a source that somebody has changed in the database', () =
     await set(database, 300);
     expect((await row(database)).overrides).toEqual({});
     await database.query(
-      `select pgfresh.override_source('market', 'rate_limit_per_minute', '120', 'incident 7'), pgfresh.override_source('market', 'quota_window', '10 days', 'a test')`,
+      `select pgfresh_engine.override_source('market', 'rate_limit_per_minute', '120', 'incident 7'), pgfresh_engine.override_source('market', 'quota_window', '10 days', 'a test')`,
     );
     expect((await row(database)).overrides).toMatchObject({
       rate_limit_per_minute: { value: 120, reason: 'incident 7' },
@@ -351,9 +351,9 @@ describe('a setting of a source that somebody has changed in the database', () =
     });
     await database.query(`update pgfresh.sources set enabled = false`);
     expect(isEmpty(await sync(database, limited(300, { enabled: true })))).toBe(true);
-    await database.query(`select pgfresh.clear_source_override('market', 'enabled')`);
+    await database.query(`select pgfresh_engine.clear_source_override('market', 'enabled')`);
     expect(Object.keys((await row(database)).overrides).toSorted()).toEqual(['quota_window', 'rate_limit_per_minute']);
-    const [cleared] = await database.query(`select pgfresh.clear_source_override('market') as count`);
+    const [cleared] = await database.query(`select pgfresh_engine.clear_source_override('market') as count`);
     expect(cleared).toEqual({ count: 2 });
     expect(await row(database)).toEqual({ rate: 300, quota: 1e9, overrides: {} });
     expect(isEmpty(await sync(database, limited(300, { enabled: true })))).toBe(true);

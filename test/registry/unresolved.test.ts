@@ -92,27 +92,27 @@ describe('truth 25: a table that was dropped costs only its own data type', () =
   });
 
   it('in what is planned and read for viewers', async () => {
-    const planned = await value<object>(`pgfresh.check_pairs('{quote,profile}', '{AAPL,AAPL}')`);
+    const planned = await value<object>(`pgfresh_engine.check_pairs('{quote,profile}', '{AAPL,AAPL}')`);
     expect(planned).toMatchObject({ queued: 1 });
-    const admitted = await database.query('select code from pgfresh.admit_pairs($1, $2) order by place', [
+    const admitted = await database.query('select code from pgfresh_engine.admit_pairs($1, $2) order by place', [
       ['quote', 'profile'],
       ['AAPL', 'AAPL'],
     ]);
     expect(admitted).toMatchObject([{}, { code: null }]);
     expect(
       await value(
-        '(pgfresh.read_pairs((select type_id from pgfresh.data_type_registry where data_type = $$profile$$), $${AAPL}$$)).rows',
+        '(pgfresh_engine.read_pairs((select type_id from pgfresh.data_type_registry where data_type = $$profile$$), $${AAPL}$$)).rows',
       ),
     ).toBe('[]');
-    expect(await value(`pgfresh.plan_due_pairs(100)`)).toBeTruthy();
+    expect(await value(`pgfresh_engine.plan_due_pairs(100)`)).toBeTruthy();
     expect(await readOverview(database)).toMatchObject({ types: [{}, {}, {}] });
   });
 
   it('in what is explained', async () => {
     // Viewed and missing, so that what it needs is asked for.
-    await value(`pgfresh.check_pairs('{summary}', '{MSFT}')`);
-    await database.query('delete from pgfresh.job where key = $1', ['MSFT']);
-    await database.query('update pgfresh.pairs set job_id = null where key = $1', ['MSFT']);
+    await value(`pgfresh_engine.check_pairs('{summary}', '{MSFT}')`);
+    await database.query('delete from pgfresh_engine.job where key = $1', ['MSFT']);
+    await database.query('update pgfresh_engine.pairs set job_id = null where key = $1', ['MSFT']);
     expect(await value(`pgfresh.explain_pair('summary', 'MSFT') ->> 'reason'`)).toBe('due');
     const reasons = await database.query(
       `select w, pgfresh.explain_pair(w, 'AAPL') ->> 'reason' as reason from unnest('{profile,quote,summary}'::text[]) as w`,
@@ -127,8 +127,8 @@ describe('truth 25: a table of keys that was dropped costs only its own data typ
     const keyed = defineDataType({ ...whole, name: 'keyed', keys: { table: 'tickers', column: 'symbol' } });
     await sync({ dataTypes: [...config.dataTypes, keyed] }, true);
     await database.query('drop table public.tickers cascade');
-    await value(`pgfresh.check_pairs('{keyed,profile}', '{AAPL,GOOG}')`);
-    const pairs = await database.query(`select key from pgfresh.pairs where key = 'GOOG'`);
+    await value(`pgfresh_engine.check_pairs('{keyed,profile}', '{AAPL,GOOG}')`);
+    const pairs = await database.query(`select key from pgfresh_engine.pairs where key = 'GOOG'`);
     expect(pairs).toHaveLength(1);
     expect(await value(`pgfresh.explain_pair('keyed', 'AAPL') ->> 'reason'`)).toBe('unresolved');
   });

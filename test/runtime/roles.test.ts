@@ -49,7 +49,7 @@ const view = () =>
   );
 const planned = () =>
   vi.waitFor(async () => expect(await scene.queued()).toEqual(['locked A', 'looping A']), { timeout: 15_000 });
-const timeouts = () => scene.value<string[]>('array(select last_where from pgfresh.type_timeout)');
+const timeouts = () => scene.value<string[]>('array(select last_where from pgfresh_engine.type_timeout)');
 
 it('sound 14: the usual limits are well below a tick', () => {
   const { tickInterval, checkTimeout, lockTimeout } = resolveConfig({}).settings;
@@ -69,7 +69,7 @@ it('sound 14: a planner gives data types the time that its settings say', async 
 
 it('sound 14: so does a sweep', async () => {
   await view();
-  await scene.db.query('select pgfresh.fold_demand(pgfresh.clock())');
+  await scene.db.query('select pgfresh_engine.fold_demand(pgfresh.clock())');
   const release = await harm.lock('locked');
   await run('scheduler');
   const trigger = `pgfresh.trigger_scheduled_job('pgfresh.sweep')`;

@@ -85,7 +85,7 @@ it('runs all that was missed, in order, the newest ones if there are too many', 
 it('runs a job without a schedule once after a downtime, and plans on from there', async () => {
   const story = await afterDowntime('3 hours', { every_min: '10 minutes', every_max: '15 minutes' });
   expect(story).toEqual([expect.stringMatching(/^12:1\d catchup succeeded$/)]);
-  const minutes = '(select extract(epoch from slot - pgfresh.clock())::float8 / 60 from pgfresh.job_cursor)';
+  const minutes = '(select extract(epoch from slot - pgfresh.clock())::float8 / 60 from pgfresh_engine.job_cursor)';
   expect(await scene.value(minutes)).toBeGreaterThanOrEqual(10);
 });
 
@@ -121,7 +121,7 @@ it('gives a job whose times have changed no past', async () => {
   await scene.db.query(`update pgfresh.scheduled_jobs set schedule = '*/2 * * * *'`);
   const after = await scene.scheduler();
   await scene.idle();
-  expect(await scene.value(`(select to_char(slot at time zone 'UTC', 'HH24:MI') from pgfresh.job_cursor)`)).toBe(
+  expect(await scene.value(`(select to_char(slot at time zone 'UTC', 'HH24:MI') from pgfresh_engine.job_cursor)`)).toBe(
     '12:06',
   );
   await after.stop();
@@ -136,18 +136,18 @@ it('computes future slots again by newer time zone data, and leaves the past and
   await one.stop();
   // What older data had said.
   await scene.db.query(
-    `update pgfresh.job_cursor set slot = '2026-01-06T09:00:00Z', due_at = '2026-01-06T09:00:00Z' where slot > '2026-01-06'`,
+    `update pgfresh_engine.job_cursor set slot = '2026-01-06T09:00:00Z', due_at = '2026-01-06T09:00:00Z' where slot > '2026-01-06'`,
   );
-  await scene.db.query(`update pgfresh.schedule_state set zone_data = '2001a'`);
+  await scene.db.query(`update pgfresh_engine.schedule_state set zone_data = '2001a'`);
   await scene.advance('3 minutes');
   const two = await scene.scheduler();
   await scene.idle();
   await two.stop();
-  const slot = `(select to_char(c.slot at time zone 'UTC', 'HH24:MI') from pgfresh.job_cursor as c join pgfresh.scheduled_jobs as j on j.id = c.job_id where j.name = 'zoned')`;
+  const slot = `(select to_char(c.slot at time zone 'UTC', 'HH24:MI') from pgfresh_engine.job_cursor as c join pgfresh.scheduled_jobs as j on j.id = c.job_id where j.name = 'zoned')`;
   expect(await scene.value(slot)).toBe('08:00');
   expect(await scene.story('due')).toEqual(['12:01-12:02 2 missed', '12:03 succeeded']);
-  await scene.db.query(`update pgfresh.schedule_state set zone_data = '2999a'`);
-  const revisions = () => scene.value('array(select revision from pgfresh.job_cursor order by job_id)');
+  await scene.db.query(`update pgfresh_engine.schedule_state set zone_data = '2999a'`);
+  const revisions = () => scene.value('array(select revision from pgfresh_engine.job_cursor order by job_id)');
   const before = await revisions();
   await (await scene.scheduler()).stop();
   expect(await revisions()).toEqual(before);

@@ -19,7 +19,7 @@ type Verdict = 'good' | 'invalid' | 'never';
 
 async function bySql(expressions: readonly string[]): Promise<Verdict[]> {
   const rows = await db.query<{ problem: string | null }>(
-    'select pgfresh.cron_problem(e) as problem from unnest($1::text[]) with ordinality as t(e, place) order by place',
+    'select pgfresh_engine.cron_problem(e) as problem from unnest($1::text[]) with ordinality as t(e, place) order by place',
     [expressions],
   );
   return rows.map(({ problem }) =>
@@ -143,7 +143,7 @@ it('zones: the database takes no name that is none, and every name that Node.js 
     '../UTC',
   ];
   const known = await db.query<{ name: string; known: boolean }>(
-    'select n as name, pgfresh.is_time_zone(n) as known from unnest($1::text[]) as n',
+    'select n as name, pgfresh_engine.is_time_zone(n) as known from unnest($1::text[]) as n',
     [[...names, ...wrong]],
   );
   expect(known.filter(({ name, known: is }) => is !== names.includes(name))).toEqual([]);
@@ -158,7 +158,7 @@ it('truth 14: Node.js and the database know the same zones', async () => {
       /\s+/,
     );
   const zones = await db.query<{ name: string; known: boolean }>(
-    `select name, pgfresh.is_time_zone(name) as known from (select name from pg_timezone_names union select unnest($1::text[]) union select unnest($2::text[])) as z`,
+    `select name, pgfresh_engine.is_time_zone(name) as known from (select name from pg_timezone_names union select unnest($1::text[]) union select unnest($2::text[])) as z`,
     [more, Intl.supportedValuesOf('timeZone')],
   );
   expect(zones.length).toBeGreaterThan(500);
@@ -175,5 +175,5 @@ it.for([
   ['0 25 * * *', "hour '25': expected 0 to 23, or *"],
   ['0 0 * 13 *', "month '13': expected 1 to 12 or JAN to DEC, or *"],
 ] as const)('the database says what is wrong with %s', async ([expression, problem]) => {
-  expect(await db.query('select pgfresh.cron_problem($1::text) as problem', [expression])).toEqual([{ problem }]);
+  expect(await db.query('select pgfresh_engine.cron_problem($1::text) as problem', [expression])).toEqual([{ problem }]);
 });

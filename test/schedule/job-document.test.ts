@@ -124,7 +124,7 @@ it('truth 14: deleting or disabling a job returns at once while it runs, and its
     await operator.query(statement);
     // What tidy does is not held up either.
     await operator.query(
-      'select pgfresh.sync_own_jobs(), pgfresh.prune_scheduled_runs(), pgfresh.count_job_statistics()',
+      'select pgfresh_engine.sync_own_jobs(), pgfresh_engine.prune_scheduled_runs(), pgfresh_engine.count_job_statistics()',
     );
     if (statement.startsWith('update')) {
       expect(await scene.value(sleeping)).toBe(true);
@@ -135,7 +135,7 @@ it('truth 14: deleting or disabling a job returns at once while it runs, and its
     }
     await until(async () => !(await scene.value(sleeping)));
     await until(async () => (await scene.value('(select count(*)::int from pgfresh.scheduled_job_runs)')) === 0);
-    expect(await scene.value(`to_regprocedure('pgfresh.run_as_10(text, text, jsonb)') is null`)).toBe(true);
+    expect(await scene.value(`to_regprocedure('pgfresh_engine.run_as_10(text, text, jsonb)') is null`)).toBe(true);
   }
 });
 

@@ -94,7 +94,7 @@ export class JobScene {
 
   async problem(jobId: number): Promise<{ problem: string; next_step: string } | undefined> {
     const [row] = await this.db.query<{ problem: string; next_step: string }>(
-      'select p.problem, p.next_step from pgfresh.scheduled_jobs as j cross join lateral pgfresh.job_problem(j) as p where j.id = $1::int',
+      'select p.problem, p.next_step from pgfresh.scheduled_jobs as j cross join lateral pgfresh_engine.job_problem(j) as p where j.id = $1::int',
       [jobId],
     );
     return row;

@@ -167,7 +167,7 @@ describe('a sync of jobs', () => {
 it('pgfresh check looks at functions, handlers, times and zones, and names each job', async () => {
   await sync([clean, handled]);
   // Their handlers are in no configuration.
-  await db.query('select pgfresh.sync_own_jobs()');
+  await db.query('select pgfresh_engine.sync_own_jobs()');
   const good = await examineJobs(db, wanted([clean, handled]));
   expect(good.filter(({ state }) => state !== 'ok')).toMatchObject([
     { name: 'jobs', detail: expect.stringMatching(/^\d+ jobs, \d+ of them cannot run$/) },

@@ -314,7 +314,7 @@ describe('a job whose function is gone', () => {
     await scene.ann.session.query('drop function ann.gone()');
     await scene.add('there', done());
     const rows = await scene.db.query<{ name: string }>(
-      `select j.name from pgfresh.scheduled_jobs as j cross join lateral pgfresh.job_problem(j) as p where j.name in ('gone', 'there')`,
+      `select j.name from pgfresh.scheduled_jobs as j cross join lateral pgfresh_engine.job_problem(j) as p where j.name in ('gone', 'there')`,
     );
     expect(rows).toEqual([{ name: 'gone' }]);
   });
@@ -396,7 +396,7 @@ it('an owner of the schema who is not a superuser runs jobs of roles that he is 
   expect(hint).toBe(`Run as an administrator: grant ${name} to ${owner.name};`);
   await admin.query(`grant ${name} to ${owner.name}`);
   const [job] = await insert();
-  expect(await db.query(`select pgfresh.call_job_function($1::int, '{}') ->> 'details' as who`, [job!.id])).toEqual([
+  expect(await db.query(`select pgfresh_engine.call_job_function($1::int, '{}') ->> 'details' as who`, [job!.id])).toEqual([
     { who: name },
   ]);
   // Neither may the role create here now, nor is the schema one that the next migration mistrusts.

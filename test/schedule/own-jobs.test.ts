@@ -48,12 +48,12 @@ it('opens a round of each scheduled data type by its schedule, and keeps the his
   await scene.advance('7 minutes 20 seconds');
   await scene.idle();
   expect(
-    await scene.value(`array(select to_char(slot at time zone 'UTC', 'HH24:MI') from pgfresh.refresh_cycle)`),
+    await scene.value(`array(select to_char(slot at time zone 'UTC', 'HH24:MI') from pgfresh_engine.refresh_cycle)`),
   ).toEqual(['12:05']);
   expect(await scene.story('pgfresh.refresh.item')).toEqual(['12:05 catchup succeeded']);
   expect(await scene.story('pgfresh.maintain')).toEqual(['12:07 succeeded']);
   expect(await scene.story('pgfresh.tidy')).toEqual(['12:01-12:06 6 missed', '12:07 succeeded']);
-  const sync = () => scene.value<number>('pgfresh.sync_own_jobs()');
+  const sync = () => scene.value<number>('pgfresh_engine.sync_own_jobs()');
   expect(await sync()).toBe(0);
   await scene.db.query(
     `update pgfresh.scheduled_jobs set schedule = '1 1 1 1 *', enabled = false where name = 'pgfresh.refresh.item'`,
@@ -88,9 +88,9 @@ it('sound 16: forgets pairs and usage that are old, in as many sets as it takes'
   const scene = await ScheduleScene.open();
   await register(scene, 'quote');
   await scene.db.query(`
-    insert into pgfresh.pairs (type_id, key, ok_at) select type_id, n::text, pgfresh.clock() - interval '1 year'
+    insert into pgfresh_engine.pairs (type_id, key, ok_at) select type_id, n::text, pgfresh.clock() - interval '1 year'
       from pgfresh.data_type_registry, generate_series(1, 2500) as n;
-    insert into pgfresh.usage (source_id, hour, shard, bytes, calls)
+    insert into pgfresh_engine.usage (source_id, hour, shard, bytes, calls)
       select id, date_trunc('hour', pgfresh.clock()) - n * interval '1 day', 0, 1, 1 from pgfresh.sources, generate_series(390, 410) as n`);
   await start(scene);
   await scene.advance('7 minutes 20 seconds');
@@ -99,7 +99,7 @@ it('sound 16: forgets pairs and usage that are old, in as many sets as it takes'
     state: 'succeeded',
     details: { pairs_forgotten: 2_500, usage_forgotten: 11 },
   });
-  expect(await scene.value('(select count(*)::int from pgfresh.pairs)')).toBe(0);
+  expect(await scene.value('(select count(*)::int from pgfresh_engine.pairs)')).toBe(0);
 });
 
 it('sweeps every minute: its counts are the details of the run, and an event', async () => {
@@ -119,7 +119,7 @@ it('sweeps every minute: its counts are the details of the run, and an event', a
     { slot: '12:01', state: 'succeeded', message: 'all pairs have had their turn', details: counts },
   ]);
   expect(ran).toMatchObject([{ kind: 'sweep', counts }]);
-  expect(await scene.value('(select count(*)::int from pgfresh.job)')).toBe(1);
+  expect(await scene.value('(select count(*)::int from pgfresh_engine.job)')).toBe(1);
 });
 
 it('a login with pgfresh_planner alone may do all of them', async () => {
@@ -143,9 +143,9 @@ it('tidies up every minute, and one thing that fails keeps nothing else from it'
      select $1::int, 'succeeded', 'scheduler', t, t, t, true from (select pgfresh.clock() - interval '31 days' as t) as old`,
     [job],
   );
-  await scene.value(`pgfresh.warn('old', 'a', 'b', 'c', 1)`);
+  await scene.value(`pgfresh_engine.warn('old', 'a', 'b', 'c', 1)`);
   await scene.db.query(`update pgfresh.warnings set last_at = last_at - interval '31 days'`);
-  await scene.db.query(`alter function pgfresh.clear_planner_runs(interval) rename to away`);
+  await scene.db.query(`alter function pgfresh_engine.clear_planner_runs(interval) rename to away`);
   await start(scene);
   // It is a little later than the minute.
   await scene.advance('20 seconds');
@@ -180,7 +180,7 @@ it('counts how jobs went, so that looking at them does not read their runs', asy
        select $1::int, 'succeeded', 'scheduler', pgfresh.clock() - d * interval '1 second', pgfresh.clock(), pgfresh.clock(), d < 100, d, 2 * d from unnest($2::int[]) as d`,
       [job, durations],
     );
-    await scene.db.query(`update pgfresh.job_cursor set runs = runs + $1::int`, [durations.length]);
+    await scene.db.query(`update pgfresh_engine.job_cursor set runs = runs + $1::int`, [durations.length]);
   };
   const shown = async () => {
     const [status] = await scene.db.query<Record<string, unknown>>(
@@ -188,7 +188,7 @@ it('counts how jobs went, so that looking at them does not read their runs', asy
     );
     return status;
   };
-  const count = () => scene.value<number>('pgfresh.count_job_statistics()');
+  const count = () => scene.value<number>('pgfresh_engine.count_job_statistics()');
   const nothing = { rate: null, p50: null, p95: null, late: null };
   expect([await count(), await shown()]).toEqual([0, nothing]);
   await run(10, 20, 30);
@@ -218,7 +218,7 @@ it('forgets what is old, and what is more than enough, and nothing that is open'
   );
   await scene.value(`pgfresh.trigger_scheduled_job('busy')`);
   const prune = (keep: string, runs: number) =>
-    scene.value<object>('pgfresh.prune_scheduled_runs($1::interval, $2::int)', [keep, runs]);
+    scene.value<object>('pgfresh_engine.prune_scheduled_runs($1::interval, $2::int)', [keep, runs]);
   const left = () => scene.value<number>('(select count(*)::int from pgfresh.scheduled_job_runs)');
   expect(await prune('30 days', 1000)).toEqual({ jobs: 1, deleted: 10, done: true });
   expect(await left()).toBe(32);

@@ -38,9 +38,9 @@ it('runs 6: a process whose time zone data lacks the zone leaves the slot to tho
 it('runs 6: slots in time zones are left to the newest time zone data that lives', async () => {
   await dueJob(1, { timezone: 'Europe/Berlin' });
   await scene.job('utc');
-  const newer = await scene.value<number>(`pgfresh.register_scheduler('newer', '{}', '2999z')`);
+  const newer = await scene.value<number>(`pgfresh_engine.register_scheduler('newer', '{}', '2999z')`);
   expect(await here.dueSlots(10)).toMatchObject([{ timezone: 'UTC' }]);
-  await scene.db.query(`update pgfresh.scheduler set lease_until = pgfresh.clock() where id = $1::bigint`, [newer]);
+  await scene.db.query(`update pgfresh_engine.scheduler set lease_until = pgfresh.clock() where id = $1::bigint`, [newer]);
   expect((await here.dueSlots(10)).map(({ timezone }) => timezone).toSorted()).toEqual(['Europe/Berlin', 'UTC']);
 });
 
@@ -49,10 +49,10 @@ it('runs 6: newer time zone data of who does not run the job, or does not know i
   for (const [name, columns] of Object.entries(jobs)) await scene.job(name, { timezone: 'Europe/Berlin', ...columns });
   await scene.db.query(`update pgfresh.scheduled_jobs set problem = 'unknown there' where name = 'strange'`);
   const older = async (): Promise<unknown[]> =>
-    (await scene.db.query(`select from pgfresh.due_slots('{mail}', true, '2000a', 10)`)).map(() => 'due');
-  await scene.value(`pgfresh.register_scheduler('newer', '{}', '2999z')`);
+    (await scene.db.query(`select from pgfresh_engine.due_slots('{mail}', true, '2000a', 10)`)).map(() => 'due');
+  await scene.value(`pgfresh_engine.register_scheduler('newer', '{}', '2999z')`);
   expect(await older()).toEqual(['due', 'due']);
-  await scene.value(`pgfresh.register_scheduler('newer', '{mail}', '2999z')`);
+  await scene.value(`pgfresh_engine.register_scheduler('newer', '{mail}', '2999z')`);
   expect(await older()).toEqual(['due']);
 });
 
@@ -93,7 +93,7 @@ it('runs 6: a slot that was tried before someone asked for it again is started a
 
 it('runs 6: what waits for the end of a backfill does not wait for its next attempt too', async () => {
   await dueJob(1, { retries: 3, retry_base: '1 hour' });
-  await scene.db.query(`update pgfresh.job_cursor set due_at = due_at + interval '1 minute'`);
+  await scene.db.query(`update pgfresh_engine.job_cursor set due_at = due_at + interval '1 minute'`);
   await answer(`pgfresh.backfill_scheduled_job('a', '{2026-01-05T11:00:00Z,2026-01-05T11:01:00Z}')`);
   const [taken] = await here.takeWaiting(here, 1);
   expect(await answer(`pgfresh.trigger_scheduled_job('a')`)).toMatchObject({ state: 'queued' });
@@ -117,7 +117,7 @@ it('runs 6: a slot whose run was forgotten is not run again by a backfill', asyn
     await here.end(taken!, here.scheduler, 'succeeded', none);
     await scene.advance('1 minute');
   }
-  expect(await answer(`pgfresh.prune_scheduled_runs('30 days', 1)`)).toMatchObject({ deleted: 2 });
+  expect(await answer(`pgfresh_engine.prune_scheduled_runs('30 days', 1)`)).toMatchObject({ deleted: 2 });
   const slots = [1, 2, 3].map((minute) => `2026-01-05T12:0${minute}:00Z`).join(',');
   const backfill = `pgfresh.backfill_scheduled_job('a', '{${slots}}')`;
   expect(await answer(backfill)).toMatchObject({ queued: 0, skipped: 1, forgotten: 2 });
@@ -153,7 +153,7 @@ describe('no deadlock', () => {
     let ending: Promise<boolean>;
     let cancelling: Promise<unknown>;
     await scene.db.transact('hold both', async (tx) => {
-      await tx.query('select from pgfresh.job_cursor for update');
+      await tx.query('select from pgfresh_engine.job_cursor for update');
       ending = here.end(running!, here.scheduler, 'succeeded', none);
       await blocked(scene.db);
       cancelling = answer(`pgfresh.cancel_scheduled_run(${queued!.id})`);
@@ -174,7 +174,7 @@ describe('no deadlock', () => {
       cancelling = answer(`pgfresh.cancel_scheduled_run(${String(run)})`);
       await blocked(scene.db);
       // As one that is not begun after all does.
-      await tx.query('select from pgfresh.job_cursor for update');
+      await tx.query('select from pgfresh_engine.job_cursor for update');
     });
     expect(await cancelling!).toMatchObject({ success: true, state: 'cancelling' });
   });
@@ -186,14 +186,14 @@ describe('no deadlock', () => {
     await scene.advance('3 minutes');
     await settle(0);
     await scene.advance('5 minutes');
-    await scene.db.query('update pgfresh.schedule_state set pruned_job = $1::int', [jobs[0]]);
+    await scene.db.query('update pgfresh_engine.schedule_state set pruned_job = $1::int', [jobs[0]]);
     let settling: Promise<unknown>;
     let forgetting: Promise<unknown>;
     await scene.db.transact('hold the first', async (tx) => {
       await tx.query('select from pgfresh.scheduled_job_runs where job_id = $1::int for update', [jobs[0]]);
       settling = settle(0);
       await blocked(scene.db);
-      forgetting = answer(`pgfresh.prune_scheduled_runs('1 minute')`);
+      forgetting = answer(`pgfresh_engine.prune_scheduled_runs('1 minute')`);
       await Promise.race([blocked(scene.db, 2), forgetting]);
     });
     expect(await Promise.all([settling!, forgetting!])).toEqual([[], { jobs: 1, deleted: 0, done: true }]);

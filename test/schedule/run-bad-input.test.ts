@@ -144,10 +144,10 @@ let fill: (text: string) => string;
 beforeAll(async () => {
   scene = await ScheduleScene.open();
   const job = await scene.job('job', { enabled: false });
-  const scheduler = await scene.value<number>(`pgfresh.register_scheduler('test', '{}', '2026a')`);
+  const scheduler = await scene.value<number>(`pgfresh_engine.register_scheduler('test', '{}', '2026a')`);
   await scene.value(`pgfresh.trigger_scheduled_job('job')`);
   const run = await scene.value<number>(
-    `(select run_id from pgfresh.take_waiting_runs($1::bigint, gen_random_uuid(), '{}', true, 1))`,
+    `(select run_id from pgfresh_engine.take_waiting_runs($1::bigint, gen_random_uuid(), '{}', true, 1))`,
     [scheduler],
   );
   session = await openSession(scene.url);
@@ -175,14 +175,14 @@ it('lets nobody ask for a run of a job that is not his, by whatever way', async 
     `select pgfresh.trigger_scheduled_job('job')`,
     `select pgfresh.cancel_scheduled_run(${fill(':run')})`,
     `select pgfresh.backfill_scheduled_job('job', array['2026-01-01']::timestamptz[])`,
-    `insert into pgfresh.job_request (asks, job_name, requested_by) values ('run', 'job', 'postgres')`,
-    `insert into pgfresh.job_request (asks, job_name, run_id) values ('cancel', 'his', ${fill(':run')})`,
+    `insert into pgfresh_engine.job_request (asks, job_name, requested_by) values ('run', 'job', 'postgres')`,
+    `insert into pgfresh_engine.job_request (asks, job_name, run_id) values ('cancel', 'his', ${fill(':run')})`,
   ])
     await expectRefusal(stranger.query(call), 'PGF_JOB_RIGHT');
-  await expect(stranger.query(`select pgfresh.start_requested_run('job', null, 'postgres')`)).rejects.toMatchObject({
+  await expect(stranger.query(`select pgfresh_engine.start_requested_run('job', null, 'postgres')`)).rejects.toMatchObject({
     code: '42501',
   });
-  await expect(stranger.query(`select pgfresh.settle_slots(1, gen_random_uuid(), '[]', 1)`)).rejects.toMatchObject({
+  await expect(stranger.query(`select pgfresh_engine.settle_slots(1, gen_random_uuid(), '[]', 1)`)).rejects.toMatchObject({
     code: '42501',
   });
 });

@@ -113,7 +113,7 @@ export class ScheduleScene {
   async advance(interval: string): Promise<void> {
     await this.db.query(
       `with clock as (update public.test_clock set now = now + $1::interval)
-       update pgfresh.scheduler set lease_until = lease_until + $1::interval, steady_since = steady_since + $1::interval`,
+       update pgfresh_engine.scheduler set lease_until = lease_until + $1::interval, steady_since = steady_since + $1::interval`,
       [interval],
     );
     await this.db.query(`select pg_notify('pgfresh_schedule', '')`);
@@ -149,7 +149,7 @@ export class ScheduleScene {
   idle(): Promise<void> {
     return until(() =>
       this.value<boolean>(
-        `not exists (select from pgfresh.job_cursor where due_at <= pgfresh.clock())
+        `not exists (select from pgfresh_engine.job_cursor where due_at <= pgfresh.clock())
          and not exists (select from pgfresh.scheduled_job_runs where state = 'running' or (state = 'waiting' and run_at <= pgfresh.clock()))`,
       ),
     );

@@ -150,7 +150,7 @@ it('skips slots that come while a run is under way, in one row', async () => {
   const { answer } = await called();
   for (const _ of [1, 2, 3]) {
     await scene.advance('1 minute');
-    await until(async () => (await scene.value(`(select slot > pgfresh.clock() from pgfresh.job_cursor)`)) === true);
+    await until(async () => (await scene.value(`(select slot > pgfresh.clock() from pgfresh_engine.job_cursor)`)) === true);
   }
   answer(good);
   await scene.idle();
@@ -164,7 +164,7 @@ it('queues one slot behind the run that is under way, if the job says so', async
   const { answer } = await called();
   for (const _ of [1, 2]) {
     await scene.advance('1 minute');
-    await until(async () => (await scene.value(`(select slot > pgfresh.clock() from pgfresh.job_cursor)`)) === true);
+    await until(async () => (await scene.value(`(select slot > pgfresh.clock() from pgfresh_engine.job_cursor)`)) === true);
   }
   expect(await scene.story('long')).toEqual(['12:01 running', '12:02 queued', '12:03-12:03 1 overlap']);
   answer(good);
@@ -244,13 +244,13 @@ it('runs a job with bounds for its period after each end, sooner or later by how
   });
   await scene.idle();
   const wait = () =>
-    scene.value<number>('(select extract(epoch from slot - pgfresh.clock())::float8 / 60 from pgfresh.job_cursor)');
+    scene.value<number>('(select extract(epoch from slot - pgfresh.clock())::float8 / 60 from pgfresh_engine.job_cursor)');
   const first = await wait();
   expect(first).toBeGreaterThanOrEqual(10);
   expect(first).toBeLessThanOrEqual(15);
   await scene.advance('15 minutes');
   const one = await called();
-  expect(await scene.value('(select due_at::text from pgfresh.job_cursor)')).toBe('infinity');
+  expect(await scene.value('(select due_at::text from pgfresh_engine.job_cursor)')).toBe('infinity');
   await scene.advance('3 minutes');
   one.answer(good);
   await scene.idle();
@@ -269,7 +269,7 @@ it('leaves a job whose handler it does not have to others', async () => {
   await scene.job('here');
   await until(
     async () =>
-      (await scene.value(`(select due_at > '-infinity' from pgfresh.job_cursor where handler is null)`)) === true,
+      (await scene.value(`(select due_at > '-infinity' from pgfresh_engine.job_cursor where handler is null)`)) === true,
   );
   const [status] = await scene.db.query(
     `select state, problem from pgfresh.scheduled_job_status where name = 'elsewhere'`,
@@ -278,7 +278,7 @@ it('leaves a job whose handler it does not have to others', async () => {
   await scene.advance('1 minute');
   await until(async () => (await scene.story('here')).includes('12:01 succeeded'));
   expect(await scene.story('elsewhere')).toEqual([]);
-  expect(await scene.value('(select due_at::text from pgfresh.job_cursor where handler is not null)')).toBe(
+  expect(await scene.value('(select due_at::text from pgfresh_engine.job_cursor where handler is not null)')).toBe(
     '-infinity',
   );
 });
@@ -286,7 +286,7 @@ it('leaves a job whose handler it does not have to others', async () => {
 it('runs a job by hand, which leaves its next slot alone', async () => {
   await scene.job('byhand', { params: { a: 1 }, enabled: false, schedule: '0 3 * * *' });
   await scene.idle();
-  const before = await scene.value('(select slot::text from pgfresh.job_cursor)');
+  const before = await scene.value('(select slot::text from pgfresh_engine.job_cursor)');
   const answer = await scene.value<object>(`pgfresh.trigger_scheduled_job('byhand', '{"a": 5}')`);
   expect(answer).toMatchObject({
     success: true,
@@ -299,7 +299,7 @@ it('runs a job by hand, which leaves its next slot alone', async () => {
   await scene.idle();
   expect(await scene.story('byhand')).toEqual(['12:00 manual succeeded']);
   expect(await scene.value(`array(select params ->> 'a' from public.done)`)).toEqual(['5']);
-  expect(await scene.value('(select slot::text from pgfresh.job_cursor)')).toBe(before);
+  expect(await scene.value('(select slot::text from pgfresh_engine.job_cursor)')).toBe(before);
 });
 
 it('does not run a job by hand beside another run of it', async () => {

@@ -55,7 +55,7 @@ it('runs 6: a run that is lost again waits longer each time, and is given up aft
   }
   expect(waits).toEqual([0, 5, 25, null]);
   expect((await scene.story('a')).at(-1)).toBe('12:01 failed attempt 4');
-  expect(await scene.value('(select failures_in_a_row from pgfresh.job_cursor)')).toBe(1);
+  expect(await scene.value('(select failures_in_a_row from pgfresh_engine.job_cursor)')).toBe(1);
 });
 
 it.for(['paused', 'disabled'] as const)(
@@ -92,7 +92,7 @@ it('failures in a row are counted until a success', async () => {
   for (const verdict of ['failed', 'failed', 'succeeded', 'failed'] as const) {
     const [run] = (await store.settleSlots(store, await plans(), 1)) as TakenRun[];
     await store.end(run!, store.scheduler, verdict, none);
-    counts.push(await scene.value<number>('(select failures_in_a_row from pgfresh.job_cursor)'));
+    counts.push(await scene.value<number>('(select failures_in_a_row from pgfresh_engine.job_cursor)'));
     await scene.advance('1 minute');
   }
   expect(counts).toEqual([1, 2, 0, 1]);
@@ -101,7 +101,7 @@ it('failures in a row are counted until a success', async () => {
 it('skips go into the row before them, and into none that is later', async () => {
   const job = await scene.job('a');
   const skip = (from: string, to: string) =>
-    scene.value(`pgfresh.skip_slots($1::int, 'missed', $2::timestamptz, $3::timestamptz, 2, 'scheduler')`, [
+    scene.value(`pgfresh_engine.skip_slots($1::int, 'missed', $2::timestamptz, $3::timestamptz, 2, 'scheduler')`, [
       job,
       `2026-01-05T${from}Z`,
       `2026-01-05T${to}Z`,

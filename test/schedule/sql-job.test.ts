@@ -100,7 +100,7 @@ describe('a function that', () => {
       `create function pgfresh.mine() returns int language sql as 'select 1'; ${done()}`,
       failed('42501'),
     ],
-    ['runs another job by itself', `perform pgfresh.call_job_function(1, '{}'); ${done()}`, failed('42501')],
+    ['runs another job by itself', `perform pgfresh_engine.call_job_function(1, '{}'); ${done()}`, failed('42501')],
     ['breaks a constraint that waits for the commit', `insert into ann.later values (1); ${done()}`, failed('23503')],
   ])('%s has failed, and has done nothing', async (what, body, end) => {
     const before = await rowsOf('ann.work');

@@ -12,7 +12,7 @@ beforeEach(() => scene.db.query(`select pgfresh.resume_source('paid')`));
 const ask = (call: string) => scene.db.query(`select ${call}`);
 const trouble = (kind: string, key: number | null = null) =>
   ask(
-    `pgfresh.note_trouble(${id}, ${key}::smallint, ${key === null ? `(select type_id from pgfresh.data_type_registry where data_type = 'page')` : 'null'},
+    `pgfresh_engine.note_trouble(${id}, ${key}::smallint, ${key === null ? `(select type_id from pgfresh.data_type_registry where data_type = 'page')` : 'null'},
       '${kind}', array['1'], 1, pgfresh.clock(), 'HTTP 401', pgfresh.clock())`,
   );
 const pauseAs = (who: string) =>
@@ -48,7 +48,7 @@ it.each<[string, () => Promise<unknown>, [name: string, detail: RegExp, next: st
   ],
   [
     'a provider that asks to be left alone',
-    () => ask(`pgfresh.hold_source(${id}, pgfresh.clock() + interval '1 minute', 'status 429')`),
+    () => ask(`pgfresh_engine.hold_source(${id}, pgfresh.clock() + interval '1 minute', 'status 429')`),
     ['source paid', new RegExp(`^held by the provider ${until}: `), `Nothing has to be done. ${resume} ends it.`],
   ],
   [
@@ -86,7 +86,7 @@ it('truth 19: check of a setting that an operator has changed says how to follow
     await tx.query(`set local pgfresh.sync = 'rate_limit_per_minute'`);
     await tx.query(`update pgfresh.sources set managed_by = 'config', rate_limit_per_minute = 300 where name = 'paid'`);
   });
-  await ask(`pgfresh.override_source('paid', 'rate_limit_per_minute', '120', 'incident 7')`);
+  await ask(`pgfresh_engine.override_source('paid', 'rate_limit_per_minute', '120', 'incident 7')`);
   expect((await examineSources(scene.db)).slice(1)).toMatchObject([
     {
       name: 'source paid',

@@ -125,7 +125,7 @@ describe('overview', () => {
     await view('price', ['B']);
     const [job] = await scene.queue.claim();
     await scene.db.query(
-      `select pgfresh.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int,
+      `select pgfresh_engine.fail_jobs(jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int,
         'outcome', 'timeout', 'error', 'no answer in 10 s')))`,
       [job!.id, job!.attempt],
     );
@@ -170,7 +170,7 @@ describe('overview', () => {
       // The least: a connection looks into the catalogue the first time, and when others have changed something.
       for (let time = 0; time < 4; time++) {
         const [row] = await scene.db.query<{ 'QUERY PLAN': [{ Plan: Record<string, number> }] }>(
-          'explain (analyze, buffers, format json) select pgfresh.overview()',
+          'explain (analyze, buffers, format json) select pgfresh_engine.overview()',
         );
         const { Plan: plan } = row!['QUERY PLAN'][0];
         reads.push(plan['Shared Hit Blocks']! + plan['Shared Read Blocks']!);
@@ -179,10 +179,10 @@ describe('overview', () => {
     };
     const before = await buffers();
     await scene.db.query(
-      `insert into pgfresh.pairs (type_id, key) select type_id, 'K' || n from pgfresh.data_type_registry, generate_series(1, 20000) as n`,
+      `insert into pgfresh_engine.pairs (type_id, key) select type_id, 'K' || n from pgfresh.data_type_registry, generate_series(1, 20000) as n`,
     );
     await scene.db.query(
-      `insert into pgfresh.history_succeeded (id, ended_at, created_at, bytes, type_id, source_id, priority, attempt, retries, lost, status, outcome, key)
+      `insert into pgfresh_engine.history_succeeded (id, ended_at, created_at, bytes, type_id, source_id, priority, attempt, retries, lost, status, outcome, key)
        select n, pgfresh.clock(), pgfresh.clock(), 1, 1, 1, 1, 1, 0, 0, 'succeeded', 'fresh', 'K' from generate_series(1, 20000) as n`,
     );
     expect(await buffers()).toBeLessThan(before + 50);

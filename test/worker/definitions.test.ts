@@ -25,7 +25,7 @@ const callsOf = (scene: RefreshScene, source: string) =>
   scene.provider.asked.filter((path) => path.startsWith(`/${source}/`)).length;
 const booked = (scene: RefreshScene, source: string) =>
   scene.value<number>(
-    `select coalesce(sum(calls), 0)::int from pgfresh.usage where source_id = (select id from pgfresh.sources where name = $1::text)`,
+    `select coalesce(sum(calls), 0)::int from pgfresh_engine.usage where source_id = (select id from pgfresh.sources where name = $1::text)`,
     [source],
   );
 const change = (scene: RefreshScene, set: string) =>
@@ -61,9 +61,9 @@ describe('a worker', () => {
     await drained(scene);
     expect(scene.provider.asked).toEqual(['/market/quote/A', '/second/quote/A']);
     expect([await booked(scene, 'market'), await booked(scene, 'second')]).toEqual([1, 1]);
-    expect(await scene.value('select sum(reserved)::int from pgfresh.source_state')).toBe(0);
-    expect(await scene.value(`select array_agg(outcome) from pgfresh.history_attempt`)).toEqual(['redefined']);
-    expect(await scene.value(`select array_agg(outcome) from pgfresh.history_succeeded`)).toEqual(['fresh']);
+    expect(await scene.value('select sum(reserved)::int from pgfresh_engine.source_state')).toBe(0);
+    expect(await scene.value(`select array_agg(outcome) from pgfresh_engine.history_attempt`)).toEqual(['redefined']);
+    expect(await scene.value(`select array_agg(outcome) from pgfresh_engine.history_succeeded`)).toEqual(['fresh']);
   });
 
   it('sound 3: writes an answer only to the table that its data type has now', async () => {

@@ -41,8 +41,8 @@ describe('sound 2: a job that takes more calls than one', () => {
       ...Array<string>(4).fill('fresh'),
     ]);
     expect(scene.provider.asked).toHaveLength(12);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(12);
-    expect(await scene.value(`select max(retries)::int from pgfresh.history_succeeded`)).toBe(0);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(12);
+    expect(await scene.value(`select max(retries)::int from pgfresh_engine.history_succeeded`)).toBe(0);
 
     // From now on it is known.
     await clock.advance('2 minutes');
@@ -75,7 +75,7 @@ describe('sound 2: a job that takes more calls than one', () => {
     }
     expect(endedOf(scene).map(({ outcome }) => outcome)).toEqual(['no_slot', 'no_slot', 'fresh', 'fresh']);
     expect(scene.provider.asked.toSorted()).toEqual(['/quote/A', '/quote/B', '/token']);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(3);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(3);
     expect(await scene.value(`select paused_by from pgfresh.sources`)).toBe(null);
     await worker.stop();
   });
@@ -91,7 +91,7 @@ describe('sound 2: a job that takes more calls than one', () => {
     }
     expect(await scene.value(`select error_message from pgfresh.failed_jobs`)).toContain('it takes 2 calls');
     expect(scene.provider.asked).toHaveLength(9);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(9);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(9);
     await worker.stop();
   });
 });

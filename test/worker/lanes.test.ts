@@ -46,8 +46,8 @@ describe('sound 2: a worker whose table is locked', () => {
     expect(performance.now() - since).toBeLessThan(10_000);
     expect(lockedOf(scene)).toEqual(['quote true', 'quote false']);
     expect(scene.provider.asked).toHaveLength(2 * keys.length);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(2 * keys.length);
-    expect(await scene.value(`select sum(retries)::int from pgfresh.history_succeeded`)).toBe(0);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(2 * keys.length);
+    expect(await scene.value(`select sum(retries)::int from pgfresh_engine.history_succeeded`)).toBe(0);
     await worker.stop();
   });
 
@@ -69,7 +69,7 @@ describe('sound 2: a worker whose table is locked', () => {
     await drained(scene);
     expect(scene.provider.asked).toHaveLength(21);
     expect(lockedOf(scene)).toEqual([]);
-    expect(await scene.value(`select sum(retries)::int from pgfresh.history_succeeded`)).toBe(0);
+    expect(await scene.value(`select sum(retries)::int from pgfresh_engine.history_succeeded`)).toBe(0);
     await worker.stop();
   });
 
@@ -104,7 +104,7 @@ describe('sound 2: a worker whose table is locked', () => {
       { status: 'pending', retry_count: 0 },
       { status: 'pending', retry_count: 0 },
     ]);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(2);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(2);
   });
 });
 
@@ -147,7 +147,7 @@ describe('sound 14: commits that wait for locks', () => {
     for (const name of names.slice(1)) await scene.enqueue(name, ['K0']);
     await until(() => lockedOf(scene).length === names.length);
     // The planner hears of it.
-    const noted = `select count(*)::int from pgfresh.type_timeout where last_where = 'commit'`;
+    const noted = `select count(*)::int from pgfresh_engine.type_timeout where last_where = 'commit'`;
     await until(async () => (await scene.value<number>(noted)) === names.length);
     const commits = await refresh(keys.slice(10));
     // Behind one that waits for a lock it would take seconds, and on a busy machine everything takes longer.
@@ -171,7 +171,7 @@ it('sound 6: a worker that stops while a commit waits for a lock books its calls
   await scene.enqueue('quote', ['A']);
   await blocked(scene.db);
   await worker.stop();
-  expect(await scene.value('select sum(calls)::int from pgfresh.usage')).toBe(2);
+  expect(await scene.value('select sum(calls)::int from pgfresh_engine.usage')).toBe(2);
   expect(scene.provider.asked).toHaveLength(2);
   await other.query('rollback');
 });

@@ -3,13 +3,13 @@ import { Proxy } from '../harness/proxy.ts';
 import { quoteType, RefreshScene } from '../refresh/scene.ts';
 import { drained, startWorker, until } from './scene.ts';
 
-const ours = `(select max(id) from pgfresh.worker where name <> 'test')`;
-const ageClaims = `update pgfresh.claim set claimed_at = claimed_at - interval '10 seconds'`;
+const ours = `(select max(id) from pgfresh_engine.worker where name <> 'test')`;
+const ageClaims = `update pgfresh_engine.claim set claimed_at = claimed_at - interval '10 seconds'`;
 const endedOf = (scene: RefreshScene) => scene.seen.filter((event) => event.type === 'refresh.ended');
 
 /** Settles when the worker has renewed its lease so many times more. */
 async function renewals(scene: RefreshScene, count: number): Promise<void> {
-  const renewedAt = () => scene.value<string>(`select renewed_at::text from pgfresh.worker where id = ${ours}`);
+  const renewedAt = () => scene.value<string>(`select renewed_at::text from pgfresh_engine.worker where id = ${ours}`);
   for (let seen = 0; seen < count; seen++) {
     const before = await renewedAt();
     await until(async () => (await renewedAt()) !== before);
@@ -70,8 +70,8 @@ it('runs 4: a worker that has lost its lease begins no call under it', async () 
     requests.push(key);
     if (requests.length === 1) {
       // No one takes back what was held, so that only the worker itself could do it.
-      await scene.db.query(`update pgfresh.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'`);
-      await scene.db.query(`update pgfresh.worker set lease_until = '-infinity' where id = ${ours}`);
+      await scene.db.query(`update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'`);
+      await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity' where id = ${ours}`);
       await until(() => scene.seen.some(({ type }) => type === 'worker.lease_lost'));
     }
     return { url: `/quote/${key}` };

@@ -25,8 +25,8 @@ it('with a quota that is nearly used makes the calls that fit, and no other', as
   for (const key of keys)
     provider.answers.set(`/quote/${key}`, (_request, response) => waiting.push(() => answer(response, key)));
   scene.quote('FREE', 1);
-  await db.query(`select count(*) from pgfresh.queue_refreshes('large', array['L'], 500, 50000)`);
-  await db.query(`select count(*) from pgfresh.queue_refreshes('quote', $1::text[], 1, 1000)`, [keys]);
+  await db.query(`select count(*) from pgfresh_engine.queue_refreshes('large', array['L'], 500, 50000)`);
+  await db.query(`select count(*) from pgfresh_engine.queue_refreshes('quote', $1::text[], 1, 1000)`, [keys]);
   const worker = await startWorker(scene);
   const claimedAgain = async (): Promise<void> => {
     const ended = Promise.withResolvers<void>();
@@ -37,7 +37,7 @@ it('with a quota that is nearly used makes the calls that fit, and no other', as
   };
   const within = () =>
     scene.value<boolean>(
-      `select used + reserved <= cap from pgfresh.source_budget((select id from pgfresh.sources where name = 'market'))`,
+      `select used + reserved <= cap from pgfresh_engine.source_budget((select id from pgfresh.sources where name = 'market'))`,
     );
 
   // 9,500 bytes are left.
@@ -51,25 +51,25 @@ it('with a quota that is nearly used makes the calls that fit, and no other', as
     for (const go of waiting.splice(0)) go();
     await until(
       async () =>
-        (await scene.value(`select count(*)::int from pgfresh.job where state = 'x'`)) === 0 || waiting.length > 0,
+        (await scene.value(`select count(*)::int from pgfresh_engine.job where state = 'x'`)) === 0 || waiting.length > 0,
     );
     await claimedAgain();
     // What was claimed meanwhile is on its way to the provider.
     await until(
-      async () => (await scene.value(`select count(*)::int from pgfresh.job where state = 'x'`)) === waiting.length,
+      async () => (await scene.value(`select count(*)::int from pgfresh_engine.job where state = 'x'`)) === waiting.length,
     );
     expect(await within()).toBe(true);
   }
   const done = await scene.value<number>(
-    `select count(*)::int from pgfresh.history_succeeded as h join pgfresh.data_type_registry using (type_id) where data_type = 'quote'`,
+    `select count(*)::int from pgfresh_engine.history_succeeded as h join pgfresh.data_type_registry using (type_id) where data_type = 'quote'`,
   );
   expect(done).toBeGreaterThan(20);
   const used = await scene.value<number>(
-    `select sum(bytes)::int - 940500 from pgfresh.usage join pgfresh.sources on id = source_id where name = 'market'`,
+    `select sum(bytes)::int - 940500 from pgfresh_engine.usage join pgfresh.sources on id = source_id where name = 'market'`,
   );
   expect(used).toBe(sent);
   if (done < 30) expect(used + 1_000).toBeGreaterThan(9_500);
   expect(provider.asked).not.toContain('/large/L');
-  expect(await scene.value(`select status from pgfresh.open_jobs where key = 'L'`)).toBe('pending');
+  expect(await scene.value(`select status from pgfresh_engine.open_jobs where key = 'L'`)).toBe('pending');
   await worker.stop();
 });

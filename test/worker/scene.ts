@@ -32,5 +32,5 @@ export async function until(condition: () => Promise<boolean> | boolean): Promis
 
 /** Settles when no job is open any more. */
 export function drained(scene: RefreshScene): Promise<void> {
-  return until(async () => (await scene.value<number>('select count(*)::int from pgfresh.job')) === 0);
+  return until(async () => (await scene.value<number>('select count(*)::int from pgfresh_engine.job')) === 0);
 }

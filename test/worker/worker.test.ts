@@ -28,11 +28,11 @@ describe('a worker', () => {
     await Promise.all(keys.map((key) => scene.enqueue('quote', [key])));
     await drained(scene);
     expect(scene.provider.asked.toSorted()).toEqual(keys.map((key) => `/quote/${key}`).toSorted());
-    expect(await scene.value(`select count(*)::int from pgfresh.history_succeeded where outcome = 'fresh'`)).toBe(20);
+    expect(await scene.value(`select count(*)::int from pgfresh_engine.history_succeeded where outcome = 'fresh'`)).toBe(20);
     expect(await scene.value('select count(*)::int from quote')).toBe(20);
     await Promise.all(workers.map((worker) => worker.stop()));
     // Nobody but the scene's own is left, and nothing is claimed.
-    expect(await scene.value(`select count(*)::int from pgfresh.worker where name <> 'test'`)).toBe(0);
+    expect(await scene.value(`select count(*)::int from pgfresh_engine.worker where name <> 'test'`)).toBe(0);
   });
 
   it('goes on with a living source beside a dead one, which is left alone and comes back', async () => {
@@ -55,13 +55,13 @@ describe('a worker', () => {
       scene.value(`select breaker_opened_at is not null from pgfresh.sources where name = 'elsewhere'`),
     );
     // What is still on its way would close what is opened below.
-    await until(() => scene.value(`select not exists (select from pgfresh.job where state = 'x')`));
+    await until(() => scene.value(`select not exists (select from pgfresh_engine.job where state = 'x')`));
     expect(callsOfTheDead()).toBeLessThan(deadKeys.length);
-    expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBe(deadKeys.length);
+    expect(await scene.value(`select count(*)::int from pgfresh_engine.job`)).toBe(deadKeys.length);
 
     for (const key of deadKeys)
       scene.provider.json(`/dead/${key}`, { symbol: key, price: 2, at: '2026-01-05T13:00:00Z' });
-    await scene.db.query(`update pgfresh.job set run_at = pgfresh.clock() where state = 'w'`);
+    await scene.db.query(`update pgfresh_engine.job set run_at = pgfresh.clock() where state = 'w'`);
     await scene.db.query(`update pgfresh.sources set paused_until = pgfresh.clock() where name = 'elsewhere'`);
     await drained(scene);
     expect(new Set(Object.values(outcomesOf(scene, 'dead')))).toEqual(new Set(['fresh']));
@@ -78,7 +78,7 @@ describe('a worker', () => {
     const [claimed, goOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const query: Database['query'] = async (statement, values) => {
       const rows = await db.query(statement, values);
-      if (typeof statement === 'object' && statement.name === 'pgfresh.claim' && rows.length > 0) {
+      if (typeof statement === 'object' && statement.name === 'pgfresh_engine.claim' && rows.length > 0) {
         claimed.resolve();
         await goOn.promise;
       }
@@ -105,11 +105,11 @@ describe('a worker', () => {
     const worker = await startWorker(scene, { concurrency: 4 });
     await scene.enqueue('quote', keys);
     await until(() => scene.value(`select paused_by = 'credentials' from pgfresh.sources where name = 'market'`));
-    await until(() => scene.value(`select not exists (select from pgfresh.job where state = 'x')`));
+    await until(() => scene.value(`select not exists (select from pgfresh_engine.job where state = 'x')`));
     // No more than were under way at once.
     expect(scene.provider.asked.length).toBeLessThanOrEqual(4);
     expect(new Set(Object.values(outcomesOf(scene, 'quote')))).toEqual(new Set(['unauthorized']));
-    expect(await scene.value(`select count(*)::int from pgfresh.job where state = 'r'`)).toBe(400);
+    expect(await scene.value(`select count(*)::int from pgfresh_engine.job where state = 'r'`)).toBe(400);
     expect(await scene.value(`select count(*)::int from pgfresh.failed_jobs`)).toBe(0);
     expect(await scene.value(`select code from pgfresh.warnings`)).toBe('key_refused');
     for (const key of keys) scene.quote(key, 1);
@@ -139,15 +139,15 @@ describe('a worker', () => {
     }
     const worker = await startWorker(scene, { concurrency: 4 });
     await scene.enqueue('quote', keys);
-    await until(() => scene.value(`select exists (select from pgfresh.breaker where opened_at is not null)`));
-    await until(() => scene.value(`select not exists (select from pgfresh.job where state = 'x')`));
+    await until(() => scene.value(`select exists (select from pgfresh_engine.breaker where opened_at is not null)`));
+    await until(() => scene.value(`select not exists (select from pgfresh_engine.job where state = 'x')`));
     // Five in a row, and what was under way beside the fifth.
     expect(scene.provider.asked.length).toBeLessThanOrEqual(8);
     await scene.enqueue('name', keys);
     await until(() => Object.keys(outcomesOf(scene, 'name')).length === 400);
     expect(new Set(Object.values(outcomesOf(scene, 'name')))).toEqual(new Set(['fresh']));
     expect(await scene.value(`select count(*)::int from quote where price = 1`)).toBe(400);
-    expect(await scene.value(`select count(*)::int from pgfresh.job`)).toBeGreaterThan(0);
+    expect(await scene.value(`select count(*)::int from pgfresh_engine.job`)).toBeGreaterThan(0);
     await worker.stop();
   });
 
@@ -183,7 +183,7 @@ describe('a worker', () => {
       { symbol: 'FINE', price: 1 },
       { symbol: 'GOOD', price: 1 },
     ]);
-    expect(await scene.value(`select error from pgfresh.history_other where key = 'THROWS'`)).toBe(
+    expect(await scene.value(`select error from pgfresh_engine.history_other where key = 'THROWS'`)).toBe(
       'request threw: no such thing',
     );
     await worker.stop();
@@ -225,7 +225,7 @@ describe('a worker', () => {
     await scene.enqueue('other', ['A']);
     await until(() => endedOf(scene).length === 1);
     expect(outcomesOf(scene, 'other')).toEqual({ A: 'fresh' });
-    expect(await scene.value(`select status from pgfresh.open_jobs`)).toBe('pending');
+    expect(await scene.value(`select status from pgfresh_engine.open_jobs`)).toBe('pending');
     await worker.stop();
   });
 
@@ -251,7 +251,7 @@ describe('a worker', () => {
       .query(`insert into pgfresh.data_type_registry (data_type, source, table_name, key_columns, timestamp_column, ttl, fetcher)
       values ('typo', 'market', 'quote', '{symbol}', 'fetched_at', '1 day', 'qoute')`);
     // That of the scene has not said what it serves.
-    await scene.db.query(`update pgfresh.worker set lease_until = '-infinity'`);
+    await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity'`);
     const worker = await startWorker(scene, { types: ['quote', 'typo'] });
     const why = (type: string) => scene.value<string>(`select pgfresh.explain_pair('${type}', 'A') ->> 'words'`);
     await scene.db.query(`select pgfresh.pause_source('market', pgfresh.clock() + interval '1 hour')`);
@@ -269,7 +269,7 @@ describe('a worker', () => {
     scene.quote('OLD', 1);
     scene.quote('NEW', 1);
     await scene.refresh(['OLD', 'NEW']);
-    await scene.db.query(`update pgfresh.pairs set ok_at = ok_at - interval '2 hours' where key = 'OLD'`);
+    await scene.db.query(`update pgfresh_engine.pairs set ok_at = ok_at - interval '2 hours' where key = 'OLD'`);
     const worker = await startWorker(scene);
     await until(() => scene.seen.some(({ type }) => type === 'worker.evicted'));
     expect(await scene.rows()).toEqual([{ symbol: 'NEW', price: 1 }]);
@@ -348,7 +348,7 @@ describe('a worker', () => {
     await scene.enqueue('quote', ['B']);
     await drained(scene);
     expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh', B: 'fresh' });
-    expect(await scene.value(`select retries from pgfresh.history_succeeded where key = 'A'`)).toBe(0);
+    expect(await scene.value(`select retries from pgfresh_engine.history_succeeded where key = 'A'`)).toBe(0);
     await worker.stop();
   });
 });
@@ -375,7 +375,7 @@ describe('a provider with a limit', () => {
   it('that cannot be held is none of the job, which ends as it would have', async () => {
     const scene = await RefreshScene.open();
     await scene.db.query(
-      `create or replace function pgfresh.hold_source(p_source_id int, p_until timestamptz, p_reason text) returns timestamptz
+      `create or replace function pgfresh_engine.hold_source(p_source_id int, p_until timestamptz, p_reason text) returns timestamptz
        language plpgsql as $$ begin raise exception 'no hold'; end $$`,
     );
     const body = JSON.stringify({ symbol: 'A', price: 1, at: '2026-01-05T12:00:00Z' });
@@ -391,7 +391,7 @@ describe('a provider with a limit', () => {
     await until(() => endedOf(scene).length === 2);
     expect(outcomesOf(scene, 'quote')).toEqual({ A: 'fresh', B: 'http_5xx' });
     expect(await scene.rows()).toEqual([{ symbol: 'A', price: 1 }]);
-    expect(await scene.value(`select outcome from pgfresh.history_succeeded`)).toBe('fresh');
+    expect(await scene.value(`select outcome from pgfresh_engine.history_succeeded`)).toBe('fresh');
     expect(scene.seen.filter(({ type }) => type === 'worker.failed')).toContainEqual(
       expect.objectContaining({ step: 'hold', problem: expect.stringContaining('no hold') }),
     );
@@ -415,7 +415,7 @@ describe('a provider with a limit', () => {
   it('is asked for one call more when it sends elsewhere', async () => {
     const scene = await RefreshScene.open();
     await scene.db.query(`update pgfresh.sources set rate_limit_per_minute = 10`);
-    await scene.db.query('truncate pgfresh.rate_slot');
+    await scene.db.query('truncate pgfresh_engine.rate_slot');
     scene.quote('A', 1);
     const moved = quoteType({ request: (key) => ({ url: `/old/${key}` }) });
     scene.provider.answers.set('/old/A', (_request, response) =>
@@ -427,7 +427,7 @@ describe('a provider with a limit', () => {
     await until(() => endedOf(scene).length === 1);
     expect(endedOf(scene)).toMatchObject([{ outcome: 'fresh', calls: 2 }]);
     expect(
-      await scene.value(`select sum(calls)::int from pgfresh.rate_slot where free_at > (select pgfresh.clock())`),
+      await scene.value(`select sum(calls)::int from pgfresh_engine.rate_slot where free_at > (select pgfresh.clock())`),
     ).toBe(2);
     await worker.stop();
   });
@@ -436,7 +436,7 @@ describe('a provider with a limit', () => {
     const scene = await RefreshScene.open();
     // As a deploy that adds a key has it, while this worker knows of one.
     await scene.db.query(`update pgfresh.sources set rate_limit_per_minute = 100, api_keys = 2`);
-    await scene.db.query('truncate pgfresh.rate_slot');
+    await scene.db.query('truncate pgfresh_engine.rate_slot');
     const keys = ['A', 'B', 'C', 'D'];
     for (const key of keys) scene.quote(key, 1);
     const [market] = scene.config.sources;
@@ -447,7 +447,7 @@ describe('a provider with a limit', () => {
     await scene.enqueue('quote', keys);
     await until(() => endedOf(scene).length === keys.length);
     expect(endedOf(scene).map(({ outcome }) => outcome)).toEqual(keys.map(() => 'fresh'));
-    expect(await scene.value('select array_agg(distinct api_key) from pgfresh.rate_slot')).toEqual([1]);
+    expect(await scene.value('select array_agg(distinct api_key) from pgfresh_engine.rate_slot')).toEqual([1]);
     await worker.stop();
   });
 
@@ -520,7 +520,7 @@ describe('the lease', () => {
     const scene = await RefreshScene.open();
     const worker = await startWorker(scene);
     const lease = () =>
-      scene.value<number>(`select extract(epoch from lease_until)::float8 from pgfresh.worker where name <> 'test'`);
+      scene.value<number>(`select extract(epoch from lease_until)::float8 from pgfresh_engine.worker where name <> 'test'`);
     const before = await lease();
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 4_000);
     expect(await lease()).toBeGreaterThan(before);
@@ -530,7 +530,7 @@ describe('the lease', () => {
   it('that is lost is followed by another', async () => {
     const scene = await RefreshScene.open();
     const worker = await startWorker(scene);
-    await scene.db.query(`update pgfresh.worker set lease_until = '-infinity' where name <> 'test'`);
+    await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity' where name <> 'test'`);
     // The first claim may have read its lease before, and would take the job.
     await until(() => scene.seen.some(({ type }) => type === 'worker.lease_lost'));
     scene.quote('A', 1);
@@ -555,7 +555,7 @@ describe('a lease that a claim finds lost', () => {
     const answer = await asked.promise;
     // Nobody takes back what was held, so that only the worker itself could do it.
     await scene.db.query(
-      `update pgfresh.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'; update pgfresh.worker set lease_until = '-infinity' where name <> 'test'`,
+      `update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'; update pgfresh_engine.worker set lease_until = '-infinity' where name <> 'test'`,
     );
     scene.quote('QUICK', 1);
     await scene.enqueue('quote', ['QUICK']);
@@ -563,7 +563,7 @@ describe('a lease that a claim finds lost', () => {
     answer();
     await drained(scene);
     expect(scene.provider.asked.toSorted()).toEqual(['/quote/QUICK', '/quote/SLOW']);
-    expect(await scene.value(`select sum(calls)::int from pgfresh.usage`)).toBe(2);
+    expect(await scene.value(`select sum(calls)::int from pgfresh_engine.usage`)).toBe(2);
     await worker.stop();
   });
 });
@@ -576,11 +576,11 @@ describe('a worker that is gone', () => {
     scene.quote('A', 1);
     await scene.enqueue('quote', ['A']);
     expect(await scene.claim()).toHaveLength(1);
-    await scene.db.query(`update pgfresh.worker set lease_until = pgfresh.clock()`);
+    await scene.db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock()`);
     const worker = await startWorker(scene);
     await drained(scene);
     expect(await scene.rows()).toEqual([{ symbol: 'A', price: 1 }]);
-    expect(await scene.value(`select lost from pgfresh.history_succeeded`)).toBe(1);
+    expect(await scene.value(`select lost from pgfresh_engine.history_succeeded`)).toBe(1);
     await worker.stop();
   });
 });
@@ -603,7 +603,7 @@ describe('without its database', () => {
     expect(cuts).toBe(1);
     // By the heartbeat it would have come back after five seconds.
     expect(
-      await scene.value(`select ended_at - created_at < interval '4 seconds' from pgfresh.history_succeeded`),
+      await scene.value(`select ended_at - created_at < interval '4 seconds' from pgfresh_engine.history_succeeded`),
     ).toBe(true);
     await worker.stop();
     await db.close();

@@ -38,7 +38,7 @@ export const pgfresh: Contender = {
   },
 
   async hasOpenJobs(query) {
-    return (await query('select 1 from pgfresh.job limit 1')).length > 0;
+    return (await query('select 1 from pgfresh_engine.job limit 1')).length > 0;
   },
 
   async claimProbe(url) {
@@ -149,10 +149,10 @@ class PgfreshProbe implements ClaimProbe {
   }
 
   async register(): Promise<void> {
-    const [row] = await this.#database.query<{ id: number }>(`select pgfresh.register_worker('bench') as id`);
+    const [row] = await this.#database.query<{ id: number }>(`select pgfresh_engine.register_worker('bench') as id`);
     this.#worker = row!.id;
     // The measure lasts longer than a lease.
-    await this.#database.query(`update pgfresh.worker set lease_until = 'infinity' where id = $1::bigint`, [
+    await this.#database.query(`update pgfresh_engine.worker set lease_until = 'infinity' where id = $1::bigint`, [
       this.#worker,
     ]);
   }
@@ -166,12 +166,12 @@ class PgfreshProbe implements ClaimProbe {
 
   async prepareFinished(jobs: number): Promise<void> {
     await this.#database.query(
-      `insert into pgfresh.history_succeeded (id, ended_at, created_at, claimed_at, bytes, type_id, source_id, priority, attempt, retries, lost, status, outcome, key)
-       select nextval('pgfresh.job_id'), now(), now(), now(), 0, 1, 1, 1, 1, 0, 0, 'succeeded', 'fresh', 'f' || n from generate_series(1, $1::int) as n`,
+      `insert into pgfresh_engine.history_succeeded (id, ended_at, created_at, claimed_at, bytes, type_id, source_id, priority, attempt, retries, lost, status, outcome, key)
+       select nextval('pgfresh_engine.job_id'), now(), now(), now(), 0, 1, 1, 1, 1, 0, 0, 'succeeded', 'fresh', 'f' || n from generate_series(1, $1::int) as n`,
       [jobs],
     );
     await this.#database.query(
-      `insert into pgfresh.pairs (type_id, key, last_job) select 1, 'f' || n, n from generate_series(1, $1::int) as n`,
+      `insert into pgfresh_engine.pairs (type_id, key, last_job) select 1, 'f' || n, n from generate_series(1, $1::int) as n`,
       [jobs],
     );
   }

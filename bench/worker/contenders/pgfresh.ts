@@ -66,7 +66,7 @@ export const pgfresh: Contender = {
   },
 
   async hasOpenJobs(client) {
-    return (await client.query('select 1 from pgfresh.job limit 1')).rows.length > 0;
+    return (await client.query('select 1 from pgfresh_engine.job limit 1')).rows.length > 0;
   },
 };
 

@@ -158,7 +158,7 @@ export const continuous: readonly Invariant[] = [
   ),
   noneForLong(
     'nothing stranded: jobs without a next slot',
-    `select j.name as job from pgfresh.scheduled_jobs as j join pgfresh.job_cursor as c on c.job_id = j.id
+    `select j.name as job from pgfresh.scheduled_jobs as j join pgfresh_engine.job_cursor as c on c.job_id = j.id
      where j.enabled and (c.due_at = 'infinity' or c.due_at is null)
        and not exists (select from pgfresh.scheduled_job_runs as r where r.job_id = j.id and r.state in ('queued', 'waiting', 'running'))`,
   ),
@@ -183,7 +183,7 @@ export const whenQuiet: readonly Invariant[] = [
        from public.edit where schedule is not null
      )
      select j.name as job, t.schedule, s.slot
-     from times as t join pgfresh.scheduled_jobs as j on j.id = t.job join pgfresh.job_cursor as c on c.job_id = j.id
+     from times as t join pgfresh.scheduled_jobs as j on j.id = t.job join pgfresh_engine.job_cursor as c on c.job_id = j.id
      cross join lateral (
        select generate_series(min(r.slot), case t.until when 'infinity' then c.slot - interval '1 minute' else max(r.slot) end, interval '1 minute') as slot
        from rows as r where r.job_id = j.id and r.triggered_by <> 'backfill' and r.slot >= t.at and r.slot < t.until
@@ -200,7 +200,7 @@ export const whenQuiet: readonly Invariant[] = [
   ),
   none(
     'nothing stranded: due',
-    `select j.name as job, c.due_at from pgfresh.scheduled_jobs as j join pgfresh.job_cursor as c on c.job_id = j.id
+    `select j.name as job, c.due_at from pgfresh.scheduled_jobs as j join pgfresh_engine.job_cursor as c on c.job_id = j.id
      where c.due_at < clock_timestamp() - make_interval(secs => 10 + $1::float8 / 1000)`,
     ({ stall }) => [stall.recent],
   ),

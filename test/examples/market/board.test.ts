@@ -198,7 +198,7 @@ it('is for everybody, and shows what a slow, dead or lying provider does to valu
   // Also what has failed for good meanwhile.
   await db.query(
     `select pgfresh.queue_refresh_if_not_exists(p.key, r.data_type, p_force => true)
-     from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id) where p.key = $1`,
+     from pgfresh_engine.pairs as p join pgfresh.data_type_registry as r using (type_id) where p.key = $1`,
     [symbol],
   );
   await allFresh();

@@ -35,7 +35,7 @@ it('cleans up every night at three in New York, and removes what is gone and old
     insert into exchange_holidays values ('XNYS', '2019-01-01', 'long ago')`);
   const before = await count('exchange_holidays');
   const run = async () => {
-    const call = 'select pgfresh.call_job_function($1::int, $2::jsonb) as result';
+    const call = 'select pgfresh_engine.call_job_function($1::int, $2::jsonb) as result';
     const [row] = await db.query<{ result: unknown }>(call, [job!.id, JSON.stringify(job!.params)]);
     return row!.result;
   };

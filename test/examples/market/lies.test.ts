@@ -65,7 +65,7 @@ async function refresh(types: readonly OpenType[], key: string): Promise<Map<Ope
   await all.promise;
   // A failure may be tried again, and may pause the source; both would be in the way of the next one.
   await db.query(`select pgfresh.pause_source('market')`);
-  const running = `select count(*)::int as count from pgfresh.job where state = 'x'`;
+  const running = `select count(*)::int as count from pgfresh_engine.job where state = 'x'`;
   while ((await db.query<{ count: number }>(running))[0]!.count > 0);
   for (const { name } of types) await db.query('select pgfresh.cancel_queue_jobs(p_data_type => $1::text)', [name]);
   await db.query(`select pgfresh.resume_source('market')`);

@@ -39,18 +39,18 @@ export function continuous(): Invariant[] {
           from (
             select format('job %s of %s %s has no %s', j.id, coalesce(r.data_type, 'type ' || j.type_id), j.key,
               case when r.type_id is null then 'type' when s.id is null then 'source' else 'pair' end) as name
-            from pgfresh.job as j
+            from pgfresh_engine.job as j
             left join pgfresh.data_type_registry as r on r.type_id = j.type_id
             left join pgfresh.sources as s on s.id = j.source_id
-            left join pgfresh.pairs as p on p.type_id = j.type_id and p.key = j.key and p.job_id = j.id
+            left join pgfresh_engine.pairs as p on p.type_id = j.type_id and p.key = j.key and p.job_id = j.id
             where r.type_id is null or s.id is null or p.key is null
             -- What a process is ending that is cut off stays until the server ends its transaction.
             for share of j skip locked
           ) as o
           union all
           select format('the pair %s %s names the job %s, which is not there', p.type_id, p.key, p.job_id)
-          from pgfresh.pairs as p
-          where p.job_id is not null and not exists (select from pgfresh.job as j where j.id = p.job_id)`);
+          from pgfresh_engine.pairs as p
+          where p.job_id is not null and not exists (select from pgfresh_engine.job as j where j.id = p.job_id)`);
         for (const name of orphans.seen(rows.map((row) => row.name))) world.journal.violated(this.name, {}, name);
       },
     },
@@ -61,7 +61,7 @@ export function continuous(): Invariant[] {
         const { rows } = await world.db.query<{ name: string; type: string; source: string }>(`
           select format('job %s of %s %s waits at %s, and its type is of %s', j.id, r.data_type, j.key, coalesce(s.name, 'no source'), r.source) as name,
             r.data_type as type, r.source
-          from pgfresh.job as j
+          from pgfresh_engine.job as j
           join pgfresh.data_type_registry as r on r.type_id = j.type_id
           left join pgfresh.sources as s on s.id = j.source_id
           where j.state <> 'x' and j.source_id <> r.source_id`);
@@ -76,8 +76,8 @@ export function continuous(): Invariant[] {
       async look(world) {
         const { rows } = await world.db.query<{ source: string; reserved: string; running: string }>(`
           select s.name as source, st.reserved, coalesce((
-            select sum(j.reserved) from pgfresh.job as j where j.source_id = s.id and j.state = 'x'), 0) as running
-          from pgfresh.sources as s join pgfresh.source_state as st on st.source_id = s.id`);
+            select sum(j.reserved) from pgfresh_engine.job as j where j.source_id = s.id and j.state = 'x'), 0) as running
+          from pgfresh.sources as s join pgfresh_engine.source_state as st on st.source_id = s.id`);
         const wrong = rows.filter(({ reserved, running }) => reserved !== running);
         const found = leaks.seen(
           wrong.map(({ source, reserved, running }) => `${source}: ${Number(reserved) - Number(running)}`),
@@ -99,7 +99,7 @@ export function continuous(): Invariant[] {
           attempt: number;
           retries: number;
         }>(
-          `select j.id, r.data_type as type, j.key, j.attempt, j.retries from pgfresh.job as j join pgfresh.data_type_registry as r using (type_id)
+          `select j.id, r.data_type as type, j.key, j.attempt, j.retries from pgfresh_engine.job as j join pgfresh.data_type_registry as r using (type_id)
            where j.attempt - j.retries - j.lost > $1::int`,
           [allowances.putBacks],
         );
@@ -142,7 +142,7 @@ export function continuous(): Invariant[] {
       async look(world) {
         if (!world.wasWhole(Date.now() - allowances.tick)) return;
         const { rows } = await world.db.query<{ ago: number }>(
-          `select extract(epoch from pgfresh.clock() - max(last_at))::float8 * 1000 as ago from pgfresh.planner_run where kind = 'tick'`,
+          `select extract(epoch from pgfresh.clock() - max(last_at))::float8 * 1000 as ago from pgfresh_engine.planner_run where kind = 'tick'`,
         );
         const [{ ago } = { ago: 0 }] = rows;
         if (ago > allowances.tick + world.lag)

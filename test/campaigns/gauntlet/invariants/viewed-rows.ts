@@ -25,7 +25,7 @@ export async function viewedRows(world: World): Promise<ViewedRow[]> {
     }>(
       `with explained as materialized (select pgfresh.explain_pair($1::text, $2::text) as said)
        select extract(epoch from r.ttl)::float8 as ttl, e.said as explained,
-         (select p.state from pgfresh.read_pairs(r.type_id, array[e.said ->> 'key']) as p) as read,
+         (select p.state from pgfresh_engine.read_pairs(r.type_id, array[e.said ->> 'key']) as p) as read,
          extract(epoch from pgfresh.clock() - t.fetched_at)::float8 as age, t.value
        from pgfresh.data_type_registry as r cross join explained as e
        left join public.${type} as t on t.key = e.said ->> 'key'

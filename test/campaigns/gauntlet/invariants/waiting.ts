@@ -21,10 +21,10 @@ export function noPairStarves(): Invariant {
     async look(world) {
       const { rows } = await world.db.query<{ id: string; type: string; key: string; source: string }>(`
         select j.id || ' ' || j.attempt as id, r.data_type as type, j.key, s.name as source
-        from pgfresh.job as j
+        from pgfresh_engine.job as j
         join pgfresh.data_type_registry as r using (type_id)
         join pgfresh.sources as s on s.id = j.source_id
-        join pgfresh.pairs as p on p.type_id = j.type_id and p.key = j.key
+        join pgfresh_engine.pairs as p on p.type_id = j.type_id and p.key = j.key
         where j.state = 'r' and j.priority > 0 and p.viewers > 0 and s.rate_limit_per_minute is not null`);
       const now = new Map<string, Wait>();
       for (const { id, type, key, source } of rows) {

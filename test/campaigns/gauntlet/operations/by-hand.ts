@@ -69,7 +69,7 @@ export const byHand: readonly Operation[] = [
       const undo = world.provider.behave('alpha', 'renamed');
       for (const key of [stays, goes]) world.wants.queued('quote', key);
       await world.db.query(
-        `select from pgfresh.queue_refreshes('quote', array[$1::text, $2::text], 9, p_force => true)`,
+        `select from pgfresh_engine.queue_refreshes('quote', array[$1::text, $2::text], 9, p_force => true)`,
         [stays, goes],
       );
       const haveFailed = await within(15, async () => (await deadLetters(world)).length >= 2);

@@ -21,7 +21,7 @@ export async function heal(world: World): Promise<void> {
     world,
     `update pgfresh.data_type_registry set data_type = 'news' where data_type = 'news_renamed'`,
     `delete from pgfresh.data_type_registry where data_type = 'doomed'`,
-    ...Object.keys(sources).map((name) => `select pgfresh.clear_source_override('${name}')`),
+    ...Object.keys(sources).map((name) => `select pgfresh_engine.clear_source_override('${name}')`),
     `update pgfresh.sources set quota_bytes = null where name = 'gamma' and quota_bytes is not null`,
     `update pgfresh.sources set enabled = true where not enabled`,
     `select pgfresh.resume_spending()`,

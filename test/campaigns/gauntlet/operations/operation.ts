@@ -64,7 +64,7 @@ export async function holding(
 
 export async function queueByHand(world: World, type: string, keys: readonly string[]): Promise<void> {
   for (const key of keys) world.wants.queued(type, key);
-  await world.db.query(`select count(*) from pgfresh.queue_refreshes($1::text, $2::text[])`, [type, keys]);
+  await world.db.query(`select count(*) from pgfresh_engine.queue_refreshes($1::text, $2::text[])`, [type, keys]);
 }
 
 export async function cancelByHand(world: World, type: string): Promise<void> {

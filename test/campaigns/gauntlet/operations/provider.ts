@@ -46,7 +46,7 @@ export const providerChanges: readonly Operation[] = [
     weight: 1,
     lasts: 60,
     async run(world) {
-      const open = await world.db.query(`select from pgfresh.open_jobs where data_type = 'detour'`);
+      const open = await world.db.query(`select from pgfresh_engine.open_jobs where data_type = 'detour'`);
       if (open.rowCount! > 2) return;
       world.journal.note(this.name, '12 jobs of detour are queued', { source: 'detour' }, { type: 'detour' });
       await queueByHand(world, 'detour', newKeys('detour', 12));

@@ -61,7 +61,7 @@ export const rowChanges: readonly Operation[] = [
       world.journal.note(this.name, `all keys of ${locked} for ${long} s`, { type: locked }, { type: name });
       for (const key of [...keys, fresh]) world.wants.queued(locked, key);
       const held = holding(world, long, (client) =>
-        client.query(`select count(*) from pgfresh.queue_refreshes($1::text, $2::text[], 1)`, [
+        client.query(`select count(*) from pgfresh_engine.queue_refreshes($1::text, $2::text[], 1)`, [
           locked,
           [...keys, fresh].filter(Boolean),
         ]),

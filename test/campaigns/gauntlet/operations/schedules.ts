@@ -37,10 +37,10 @@ export const scheduleChanges: readonly Operation[] = [
         key,
       });
       const held = holding(world, long, async (client) => {
-        await client.query(`select from pgfresh.queue_refreshes('place', array[$1::text])`, [key]);
+        await client.query(`select from pgfresh_engine.queue_refreshes('place', array[$1::text])`, [key]);
         // It may have a job already, and then nothing is locked by that.
         await client.query(
-          `select from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id)
+          `select from pgfresh_engine.pairs as p join pgfresh.data_type_registry as r using (type_id)
            where r.data_type = 'place' and p.key = $1::text and p.job_id is null for update of p`,
           [key],
         );
@@ -83,14 +83,14 @@ export const scheduleChanges: readonly Operation[] = [
 /** Opens a round and sees that every key has its turn. */
 async function expectRound(world: World, heldForMs = 0): Promise<void> {
   const began = Date.now();
-  await world.db.query(`select pgfresh.open_refresh_cycle('place', pgfresh.clock())`);
+  await world.db.query(`select pgfresh_engine.open_refresh_cycle('place', pgfresh.clock())`);
   await expectServed(world, place.keys, began, heldForMs + allowances.turn);
 }
 
 async function expectServed(world: World, keys: readonly string[], began: number, patience: number): Promise<void> {
   const missing = async (): Promise<string[]> => {
     const { rows } = await world.db.query<{ key: string }>(
-      `select p.key from pgfresh.pairs as p join pgfresh.data_type_registry as r using (type_id)
+      `select p.key from pgfresh_engine.pairs as p join pgfresh.data_type_registry as r using (type_id)
        where r.data_type = 'place' and p.ok_at >= $1::timestamptz`,
       [new Date(began)],
     );

@@ -34,7 +34,7 @@ export const typeChanges: readonly Operation[] = [
       for (const key of keys) world.wants.queued('news', key);
       await change(
         world,
-        `select count(*) from pgfresh.queue_refreshes('news', '{${keys.join(',')}}')`,
+        `select count(*) from pgfresh_engine.queue_refreshes('news', '{${keys.join(',')}}')`,
         `update pgfresh.data_type_registry set source = 'beta' where data_type = 'news'`,
       );
       await seconds(world.between(3, 15));

@@ -1,0 +1,111 @@
+create or replace function pgfresh.pause_scheduled_job(
+  p_name text, p_reason text default null, p_until timestamptz default null)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_paused boolean;
+begin
+  perform pgfresh_engine.require_job_right(p_name);
+  if octet_length(p_reason) > 1000 or p_until <= pgfresh.clock() or not isfinite(p_until) then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      case
+        when octet_length(p_reason) > 1000 then 'p_reason has at most 1000 bytes'
+        else format('p_until must be a time to come, got %s', p_until)
+      end,
+      'Leave p_until out to pause it until it is resumed.');
+  end if;
+  select paused_at is not null into v_paused from pgfresh.scheduled_jobs where name = p_name collate "C";
+  update pgfresh.scheduled_jobs
+  set paused_at = coalesce(paused_at, pgfresh.clock()), paused_by = current_user,
+    paused_reason = p_reason, paused_until = p_until
+  where name = p_name collate "C";
+  return not v_paused;
+end
+$$;
+comment on function pgfresh.pause_scheduled_job(text, text, timestamptz) is
+  'Holds a job back, until a time or until it is resumed. Its slots are recorded as skipped. '
+  'Returns whether it was not paused before.';
+grant execute on function pgfresh.pause_scheduled_job(text, text, timestamptz) to pgfresh_scheduler, pgfresh_operator;
+
+create or replace function pgfresh.resume_scheduled_job(p_name text) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgfresh_engine.require_job_right(p_name);
+  -- One that is over stays as it was: it says which of the slots that are still to be settled were paused.
+  update pgfresh.scheduled_jobs
+  set paused_at = null, paused_by = null, paused_reason = null, paused_until = null
+  where name = p_name collate "C" and paused_at is not null and coalesce(paused_until > pgfresh.clock(), true);
+  return found;
+end
+$$;
+comment on function pgfresh.resume_scheduled_job(text) is
+  'Lets a paused job go on with its next slot. Returns whether it was paused.';
+grant execute on function pgfresh.resume_scheduled_job(text) to pgfresh_scheduler, pgfresh_operator;
+
+create or replace function pgfresh.trigger_scheduled_job(p_name text, p_params jsonb default null) returns jsonb
+language sql
+set search_path = pg_catalog, pg_temp
+as $$ insert into pgfresh_engine.job_request (asks, job_name, params) values ('run', p_name, p_params) returning answer $$;
+comment on function pgfresh.trigger_scheduled_job(text, jsonb) is
+  'Runs a job now, besides its schedule, with its own parameters or these. '
+  'Returns {"success", "run_id", "job_name", …} once the run is written down; '
+  'success is false if another run is under way and its overlap says skip. '
+  'Disabled and paused jobs run too: who asks by hand means it.';
+grant execute on function pgfresh.trigger_scheduled_job(text, jsonb) to pgfresh_scheduler, pgfresh_operator;
+
+create or replace function pgfresh.cancel_scheduled_run(p_run_id bigint) returns jsonb
+language sql
+set search_path = pg_catalog, pg_temp
+as $$ insert into pgfresh_engine.job_request (asks, run_id) values ('cancel', p_run_id) returning answer $$;
+comment on function pgfresh.cancel_scheduled_run(bigint) is
+  'Cancels a run: one that waits never begins, one that runs is stopped, and neither is tried again. '
+  'Returns {"success", "run_id", "job_name", "state", "message"}.';
+grant execute on function pgfresh.cancel_scheduled_run(bigint) to pgfresh_scheduler, pgfresh_operator;
+
+create or replace function pgfresh.backfill_scheduled_job(
+  p_name text, p_slots timestamptz[], p_per_minute int default 60)
+returns jsonb
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into pgfresh_engine.job_request (asks, job_name, slots, per_minute)
+  values ('backfill', p_name, p_slots, p_per_minute)
+  returning answer
+$$;
+comment on function pgfresh.backfill_scheduled_job(text, timestamptz[], int) is
+  'Runs slots of the past, one after the other, at most so many a minute; slots that come meanwhile go first. '
+  'What has succeeded, is open or is about to run is left alone, and so are slots whose runs were forgotten since: '
+  'they may have succeeded. Returns {"success", "job_name", "queued", "skipped", "forgotten"}.';
+grant execute on function pgfresh.backfill_scheduled_job(text, timestamptz[], int) to
+  pgfresh_scheduler, pgfresh_operator;
+
+create or replace function pgfresh.check_cron_job_health(p_critical_jobs text[] default null)
+returns table (jobname text, last_run timestamptz, last_success timestamptz, healthy boolean, problem text)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select named.name, s.last_run_at, s.last_success_at, v.problem is null, v.problem
+  from (
+    select j.name::text as name from pgfresh.scheduled_jobs as j where p_critical_jobs is null and j.enabled
+    union select n from unnest(p_critical_jobs) as n
+  ) as named
+  left join pgfresh.scheduled_job_status as s on s.name = named.name collate "C"
+  cross join lateral (
+    select case
+      when s.name is null then 'there is no such job'
+      when s.state = 'disabled' then 'it is disabled'
+      when s.state = 'paused' then 'it is paused'
+      else s.problem
+    end as problem
+  ) as v
+  order by named.name
+$$;
+comment on function pgfresh.check_cron_job_health(text[]) is
+  'Whether these jobs, or all that are enabled, are well: when each last ran and succeeded, and what is wrong. '
+  'For a monitor that asks from outside, because nothing inside notices that nothing runs.';
+grant execute on function pgfresh.check_cron_job_health(text[]) to
+  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator, pgfresh_scheduler;

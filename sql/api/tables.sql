@@ -1,0 +1,28 @@
+-- What every process reads when it starts, and what "pgfresh check" reads.
+grant select on
+  pgfresh.migrations, pgfresh.sources, pgfresh.data_type_registry, pgfresh.warnings, pgfresh.spending_stop,
+  pgfresh.scheduled_jobs, pgfresh.scheduled_job_runs
+to pgfresh_worker, pgfresh_planner, pgfresh_gateway;
+grant select on pgfresh.refresh_schedule to pgfresh_planner;
+grant select on all tables in schema pgfresh to pgfresh_monitor, pgfresh_operator;
+
+/*
+  Jobs are registered by plain inserts. Whose they may be is decided by a trigger, which must run with the rights of the
+  writer to know them; so do the functions that pause them, and what all of these call. Operators pause all of them, and
+  write nothing else of them.
+*/
+grant select, delete on pgfresh.scheduled_jobs to pgfresh_scheduler;
+do $$
+declare
+  v_columns text := (
+    select string_agg(quote_ident(attname), ', ')
+    from pg_attribute
+    where attrelid = 'pgfresh.scheduled_jobs'::regclass and attnum > 0 and not attisdropped
+      and attname not in ('id', 'resolution', 'problem', 'last_run_at', 'created_at', 'updated_at')
+  );
+begin
+  execute format('grant insert (%1$s), update (%1$s) on pgfresh.scheduled_jobs to pgfresh_scheduler', v_columns);
+end
+$$;
+grant update (enabled, paused_at, paused_by, paused_reason, paused_until) on pgfresh.scheduled_jobs to pgfresh_operator;
+grant select on pgfresh.scheduled_job_runs to pgfresh_scheduler;

@@ -1,0 +1,148 @@
+/*
+  What everything else needs: the roles, an end of all rights that an earlier version gave, and types. Applied first; then
+  engine/, then api/, then after.sql, all of them whenever one of them is new.
+  What a function is made of may come later than the function itself: after.sql looks whether it is there.
+*/
+set local check_function_bodies = off;
+
+/*
+  Who may do what is said in zz_rights.sql.
+  Roles belong to the whole server, so another database may have made them already.
+    pgfresh_worker     claims, fetches and ends jobs
+    pgfresh_planner    plans, and runs scheduled jobs: for the processes of the roles planner and scheduler
+    pgfresh_gateway    says who looks at what, for all of its users
+    pgfresh_monitor    reads everything
+    pgfresh_operator   reads everything, and decides about jobs, sources and spending: for the console
+    pgfresh_scheduler  registers jobs that run at set times, triggers and pauses them: for applications
+    pgfresh_viewer     says what the current user looks at, and nothing else
+    pgfresh_evaluator  as whom the tables and functions of users are asked; nobody logs in as this
+*/
+do $$
+declare
+  v_role text;
+begin
+  foreach v_role in array array[
+    'pgfresh_worker', 'pgfresh_planner', 'pgfresh_gateway', 'pgfresh_monitor', 'pgfresh_operator',
+    'pgfresh_scheduler', 'pgfresh_viewer', 'pgfresh_evaluator'
+  ] loop
+    begin
+      if to_regrole(v_role) is null then
+        execute format('create role %I nologin', v_role);
+      end if;
+    -- Somebody who migrates another database of this server was faster.
+    exception when duplicate_object or unique_violation then null;
+    end;
+  end loop;
+  -- The functions that ask users' tables are owned by the evaluator, and only one of its members can make them.
+  if not pg_has_role(current_user, 'pgfresh_evaluator', 'usage') then
+    execute format('grant pgfresh_evaluator to %I', current_user);
+  end if;
+end
+$$;
+
+do $$
+declare
+  v_kind text;
+begin
+  -- Not from the evaluator: each data type gives it a function.
+  foreach v_kind in array array['tables', 'functions', 'sequences'] loop
+    execute format('revoke all on all %s in schema pgfresh, pgfresh_engine from public, pgfresh_worker, pgfresh_planner, '
+      'pgfresh_gateway, pgfresh_monitor, pgfresh_operator, pgfresh_scheduler, pgfresh_viewer', v_kind);
+  end loop;
+end
+$$;
+grant usage on schema pgfresh to
+  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator,
+  pgfresh_scheduler, pgfresh_viewer, pgfresh_evaluator;
+-- Not to viewers: what they call runs with the rights of the schemas' owner.
+grant usage on schema pgfresh_engine to
+  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator,
+  pgfresh_scheduler, pgfresh_evaluator;
+-- For the moment in which it becomes the owner of the functions that ask users' tables; after.sql takes it back.
+grant create on schema pgfresh_engine to pgfresh_evaluator;
+
+-- On Supabase, everybody who uses the API is a viewer.
+do $$
+declare
+  v_role text;
+begin
+  for v_role in
+    select rolname
+    from pg_roles
+    where rolname in ('anon', 'authenticated') and not pg_has_role(rolname, 'pgfresh_viewer', 'member')
+  loop
+    execute format('grant pgfresh_viewer to %I', v_role);
+  end loop;
+end
+$$;
+
+do $$ begin
+  if to_regtype('pgfresh_engine.claimed_job') is null then
+    create type pgfresh_engine.claimed_job as (
+      id bigint, attempt int, type_id int, key text, source_id int, band smallint, lane smallint, priority int,
+      est_bytes bigint, retries int, metadata jsonb,
+      use_by timestamptz, api_key smallint, definition bigint);
+  end if;
+end $$;
+
+comment on type pgfresh_engine.claimed_job is
+  'A job as claim_jobs returns it. Id and attempt together are the token by which it is ended. '
+  'Of a source with a rate, it has one call, to be sent by use_by with that API key, or not at all. '
+  'What was fetched under another definition than this one is not written.';
+
+
+do $$ begin
+  if to_regtype('pgfresh_engine.obstacle') is null then
+    create type pgfresh_engine.obstacle as (reason text, words text, since timestamptz, until timestamptz, lasts timestamptz);
+  end if;
+end $$;
+
+comment on type pgfresh_engine.obstacle is
+  'Something that keeps a pair from being refreshed, since and until when if that is known, '
+  'and for how long at least, by which several of them are ordered.';
+
+
+do $$ begin
+  if to_regtype('pgfresh_engine.looks') is null then
+    create type pgfresh_engine.looks as (
+      type_id int, rests boolean, keys text[], places tid[], jobs bigint[], next_ask timestamptz[],
+      confirmed timestamptz[], rows timestamptz[], due timestamptz[], priorities int[]
+    );
+  end if;
+  if to_regtype('pgfresh_engine.look') is null then
+    create type pgfresh_engine.look as (
+      type_id int, key text, place tid, job_id bigint, due_at timestamptz, next_at timestamptz, priority int,
+      changed boolean, row_at timestamptz, stale_at timestamptz, waits_for text
+    );
+  end if;
+end $$;
+
+comment on type pgfresh_engine.looks is
+  'Pairs of one data type as the planner has read them: whether any of them has a job or is to be left alone, '
+  'their places if they are locked, when they may be asked for again, when the source confirmed them, '
+  'the times of their rows as they were last seen, '
+  'their due times as far as anybody looks at them, and the least priorities of their jobs if there are such.';
+
+
+comment on type pgfresh_engine.look is
+  'A pair about which the planner has decided something: when to look again and what it waits for, '
+  'or that it gets a job; and whether its row is not as it was known to be, null if nobody looked, and what was seen.';
+
+
+do $$ begin
+  if to_regtype('pgfresh_engine.job_end') is null then
+    create type pgfresh_engine.job_end as (
+      -- What the caller says.
+      id bigint, attempt int, request uuid, bytes bigint, calls int, needs int, fetch_ms int, validate_ms int,
+      outcome text, error text, permanent boolean, counts boolean,
+      -- What the job is.
+      type_id int, key text, source_id int, api_key smallint, priority int, claimed_at timestamptz, reserved bigint,
+      retries int, max_retries int, lost int, put_backs int, rerun boolean,
+      -- What becomes of it.
+      status text, next_at timestamptz);
+  end if;
+end $$;
+
+comment on type pgfresh_engine.job_end is
+  'The end of a job other than by success. '
+  'fail_jobs and put_back_jobs take its first fields as a JSON array of objects, and decide about the rest.';

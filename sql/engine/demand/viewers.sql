@@ -1,0 +1,270 @@
+/*
+  What a gateway asks on behalf of those who are connected to it. It asks in sets, gathered from all connections, so one
+  bad pair must not spoil the others: where admit_keys raises for the first, judge_keys says of each what it is.
+*/
+create or replace function pgfresh_engine.judge_keys(
+  p_type pgfresh.data_type_registry, p_keys text[], p_listed boolean default false)
+returns table (place bigint, key text, code text, problem text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_parts int := cardinality(p_type.key_columns) - 1;
+  v_unknown_sql text;
+  v_spell_sql text;
+  v_invalid boolean[];
+  v_keys text[];
+  v_outside boolean[];
+  -- Where those stand that are asked about in users' tables and types, and what is asked.
+  v_places int[];
+  v_asked text[];
+  v_unknown text[];
+  v_count int; v_from int := 1; v_size int;
+begin
+  select array_agg(k.invalid order by k.place), array_agg(k.key order by k.place),
+    array_agg(
+      k.invalid
+        or length(k.key) - length(replace(k.key, '|', '')) <> v_parts and v_parts > 0
+        or coalesce(k.key !~ p_type.key_pattern, false)
+      order by k.place)
+  into v_invalid, v_keys, v_outside
+  from (
+    select
+      pgfresh_engine.canonical_key(k.key, p_type.normalise) as key,
+      k.place,
+      (k.key <> '' and octet_length(k.key) <= 512 and k.key !~ '[[:cntrl:]]') is not true as invalid
+    from unnest(p_keys) with ordinality as k(key, place)
+  ) as k;
+  select case when not p_listed then r.unknown_sql end,
+    -- Numbers, dates and the like have several spellings of one value. A row has one.
+    case
+      when bool_or(a.atttypid not in ('text'::regtype, 'varchar'::regtype)) then
+        format('select %s from unnest($1::text[]) with ordinality as k(key, place) order by k.place',
+          string_agg(
+            format('%s::%s::text',
+              case when v_parts = 0 then 'k.key' else format('split_part(k.key, ''|'', %s)', c.place) end,
+              format_type(a.atttypid, -1)),
+            ' || ''|'' || ' order by c.place))
+    end
+  into v_unknown_sql, v_spell_sql
+  from pgfresh_engine.type_resolution as r
+  cross join unnest(p_type.key_columns) with ordinality as c(name, place)
+  join pg_attribute as a on a.attrelid = r.tables[1] and a.attname = c.name
+  where r.type_id = p_type.type_id
+  group by r.unknown_sql;
+  if v_unknown_sql is not null or v_spell_sql is not null then
+    v_places := array(select n from generate_subscripts(v_keys, 1) as n where not v_outside[n]);
+    v_count := cardinality(v_places);
+    v_size := v_count;
+    -- A key that is not even of the column's type raises for all that are asked with it. Then in halves, until it is
+    -- known which. Nothing is written, so these subtransactions get no numbers, and there may be many of them.
+    while v_from <= v_count loop
+      v_asked := array(
+        select v_keys[n]
+        from unnest(v_places[v_from:v_from + v_size - 1]) with ordinality as p(n, place)
+        order by p.place
+      );
+      begin
+        if v_spell_sql is not null then
+          v_asked := array(select pgfresh_engine.ask_keys(v_spell_sql, v_asked));
+        end if;
+        v_unknown := case
+          when v_unknown_sql is null then '{}'
+          else array(select pgfresh_engine.ask_keys(v_unknown_sql, v_asked))
+        end;
+        for i in 1..cardinality(v_asked) loop
+          v_keys[v_places[v_from + i - 1]] := v_asked[i];
+          v_outside[v_places[v_from + i - 1]] := v_asked[i] = any (v_unknown);
+        end loop;
+        v_from := v_from + v_size;
+      exception
+        when data_exception then
+          if v_size > 1 then
+            v_size := greatest(least(v_size, v_count - v_from + 1) / 2, 1);
+          else
+            v_outside[v_places[v_from]] := true;
+            v_from := v_from + 1;
+          end if;
+        when others then
+          perform pgfresh_engine.refuse_registry(t.problem, t.next_step) from pgfresh_engine.type_problem(p_type) as t;
+          raise;
+      end;
+    end loop;
+  end if;
+  return query
+    select n::bigint, v_keys[n],
+      case when v_invalid[n] then 'PGF_KEY_INVALID' when v_outside[n] then 'PGF_KEY_UNKNOWN' end,
+      -- What was passed is quoted, and the message must stay one line all the same.
+      regexp_replace(
+        case
+          when v_invalid[n] then
+            format('a key has 1 to 512 bytes and no control characters, got %s',
+              coalesce(left(quote_literal(v_keys[n]), 60), 'null'))
+          when v_outside[n] then
+            format('%s is not a key of %s', left(quote_literal(v_keys[n]), 80), p_type.data_type)
+        end,
+        '[[:cntrl:]]', '?', 'g')
+    from generate_subscripts(v_keys, 1) as n;
+end
+$$;
+comment on function pgfresh_engine.judge_keys(pgfresh.data_type_registry, text[], boolean) is
+  'Keys as the data type spells them, and for those that it cannot have, why. '
+  'p_listed: they were just read from its key table and are not looked up there. A part of admit_pairs.';
+
+create or replace function pgfresh_engine.admit_pairs(p_data_types text[], p_keys text[])
+returns table (place bigint, type_id int, visibility text, key text, known boolean, code text, problem text)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_type record;
+begin
+  perform pgfresh_engine.require_primary();
+  if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'p_data_types and p_keys must be arrays of one length, at most 10000',
+      'Pass a data type for each key.');
+  end if;
+  for v_type in
+    select r as registered, named.data_type,
+      array_agg(named.key order by named.place) as keys, array_agg(named.place order by named.place) as places
+    from unnest(p_data_types, p_keys) with ordinality as named(data_type, key, place)
+    left join pgfresh.data_type_registry as r using (data_type)
+    group by r, named.data_type
+  loop
+    if (v_type.registered).type_id is null then
+      return query
+        select p, null::int, null, null, null::boolean, 'PGF_TYPE_UNKNOWN',
+          regexp_replace(
+            format('there is no data type %s', coalesce(left(quote_literal(v_type.data_type), 80), 'null')),
+            '[[:cntrl:]]', '?', 'g')
+        from unnest(v_type.places) as p;
+      continue;
+    end if;
+    begin
+      return query
+        select v_type.places[j.place], (v_type.registered).type_id, (v_type.registered).visibility,
+          case when j.code is null then j.key end,
+          j.code is null and exists (
+            select from pgfresh_engine.pairs as p
+            where p.type_id = (v_type.registered).type_id and p.key = j.key collate "C"
+          ),
+          j.code, j.problem
+        from pgfresh_engine.judge_keys(v_type.registered, v_type.keys) as j;
+    exception when sqlstate 'PGF01' then
+      -- Its registry row does not resolve any more. The pairs of other types are none the worse for it.
+      return query
+        select p, null::int, null, null, null::boolean, 'PGF_REGISTRY_INVALID',
+          regexp_replace(sqlerrm, '^PGF_\w+: ', '')
+        from unnest(v_type.places) as p;
+    end;
+  end loop;
+end
+$$;
+comment on function pgfresh_engine.admit_pairs(text[], text[]) is
+  'Pairs as the registry spells them: for each, the number of its data type, who may see it, its key, '
+  'and whether anybody ever asked for it; or the code of an error and what is wrong. Writes nothing.';
+grant execute on function pgfresh_engine.admit_pairs(text[], text[]) to pgfresh_gateway, pgfresh_worker, pgfresh_operator;
+
+create or replace function pgfresh_engine.check_pairs(p_data_types text[], p_keys text[]) returns jsonb
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_type record;
+  v_keys text[];
+  v_looks pgfresh_engine.looks[];
+begin
+  perform pgfresh_engine.require_primary();
+  if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'data types and keys must be two arrays of one length, at most 10000',
+      'Pass a key for each data type.');
+  end if;
+  -- By type and key, as everybody else locks them. What is no pair any more is left out: the others count.
+  for v_type in
+    select r as registered, named.keys
+    from (
+      select data_type, array_agg(key) as keys
+      from unnest(p_data_types, p_keys) as named(data_type, key)
+      group by data_type
+    ) as named
+    join pgfresh.data_type_registry as r using (data_type)
+    order by r.type_id
+  loop
+    v_keys := pgfresh_engine.admitted_keys(v_type.registered, v_type.keys);
+    perform pgfresh_engine.make_pairs((v_type.registered).type_id, v_keys);
+    -- Those at which somebody looks already have a time. One that is locked is left to the planner's next tick.
+    v_keys := array(
+      select p.key
+      from pgfresh_engine.pairs as p
+      where p.type_id = (v_type.registered).type_id and p.key = any (v_keys) and not p.demanded
+      order by p.key
+      for update skip locked
+    );
+    continue when cardinality(v_keys) = 0;
+    update pgfresh_engine.pairs
+    set demanded = true, unlisted_at = null, warm_until = v_now + interval '15 seconds',
+      due_at = case when job_id is null then v_now else due_at end
+    where type_id = (v_type.registered).type_id and key = any (v_keys);
+    v_looks := v_looks || pgfresh_engine.looks_at((v_type.registered).type_id, v_keys);
+  end loop;
+  return case when v_looks is null then '{}' else pgfresh_engine.plan_looks(v_looks, v_now) end;
+end
+$$;
+comment on function pgfresh_engine.check_pairs(text[], text[]) is
+  'For the moment in which a gateway''s users begin to look: '
+  'queues those of the pairs that are missing or stale at once, '
+  'and keeps them for 15 s until the gateway has said how many look. Returns counts.';
+grant execute on function pgfresh_engine.check_pairs(text[], text[]) to pgfresh_gateway;
+
+create or replace function pgfresh_engine.refresh_pair(p_data_type text, p_key text) returns jsonb
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_type pgfresh.data_type_registry := pgfresh_engine.require_type(p_data_type);
+  v_key text := (pgfresh_engine.admit_keys(v_type, array[p_key]))[1];
+  v_pair pgfresh_engine.pairs;
+begin
+  perform pgfresh_engine.require_primary();
+  select * into v_pair from pgfresh_engine.pairs where type_id = v_type.type_id and key = v_key collate "C";
+  return pgfresh.queue_refresh_if_not_exists(
+    v_key, p_data_type, greatest(1, pgfresh_engine.priority_of(v_type, coalesce(v_pair.viewers, 1))),
+    -- One that failed is tried now; one that runs is not run once more.
+    p_force => exists (select from pgfresh_engine.job where id = v_pair.job_id and state = 'w'));
+end
+$$;
+comment on function pgfresh_engine.refresh_pair(text, text) is
+  'Queues a pair although it may be fresh, with the priority of its viewers. Ends the wait of a job that failed. '
+  'Returns {"job_id", "result"}; see queue_refreshes for the results.';
+grant execute on function pgfresh_engine.refresh_pair(text, text) to pgfresh_gateway;
+
+create or replace function pgfresh_engine.count_viewers(p_types int[], p_keys text[]) returns int[]
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+begin
+  if (cardinality(p_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'p_types and p_keys must be arrays of one length, at most 10000',
+      'Pass the number of a data type for each key.');
+  end if;
+  return array(
+    select coalesce((
+      select p.viewers from pgfresh_engine.pairs as p where p.type_id = w.type_id and p.key = w.key collate "C"
+    ), 0)
+    from unnest(p_types, p_keys) with ordinality as w(type_id, key, place)
+    order by w.place
+  );
+end
+$$;
+comment on function pgfresh_engine.count_viewers(int[], text[]) is
+  'How many look at each of these pairs, through all gateways and from SQL, as of the planner''s last tick.';
+grant execute on function pgfresh_engine.count_viewers(int[], text[]) to pgfresh_gateway;

@@ -1,0 +1,150 @@
+/*
+  The state of a pair has two axes. The data: fresh, stale, missing, empty, older_source. The activity: idle,
+  refreshing, or waiting for a reason. These are the only definitions of both; whoever shows a pair calls them.
+*/
+
+/*
+  Whether there is a row, its time and when it goes stale are passed as they are now. Where it is not known whether
+  there is one, it goes by what the planner last saw; what a success says that it wrote is believed until the next tick.
+*/
+create or replace function pgfresh_engine.state_of(
+  p_pair pgfresh_engine.pairs, p_found boolean, p_at timestamptz, p_stale_at timestamptz, p_empty_ttl interval,
+  p_max_source_age interval, p_now timestamptz)
+returns text
+-- Stable, as a time and an interval of days are added in a time zone: called immutable it would not be inlined,
+-- and an overview of many pairs take three times as long.
+language sql stable parallel safe
+as $$
+  select case
+    -- Others may have written a row since the source said that there is nothing.
+    when p_pair.empty_at + p_empty_ttl > p_now
+        and ((case when p_found is null then p_pair.row_at else p_at end) > p_pair.empty_at) is not true then 'empty'
+    when not coalesce(p_found, p_pair.row_at is not null or (not p_pair.seen and p_pair.outcome <> 'empty'), false)
+      then 'missing'
+    when (case when p_found is null then p_pair.stale_at else p_stale_at end) > p_now
+        and (p_pair.source_at + p_max_source_age <= p_now) is not true then 'fresh'
+    when p_pair.outcome = 'older_source' then 'older_source'
+    else 'stale'
+  end
+$$;
+comment on function pgfresh_engine.state_of(
+  pgfresh_engine.pairs, boolean, timestamptz, timestamptz, interval, interval, timestamptz) is
+  'The state of the data of a pair: fresh (younger than its TTL by its own time, or confirmed by the source since), '
+  'stale, missing (no row), empty (the source says that there is nothing), '
+  'older_source (stale, and the source answers with something older).';
+
+/*
+  Whoever reads a row that is gone or older than the planner knows brings its look forward: the next tick then sees
+  what the next sweep would.
+*/
+create or replace function pgfresh_engine.is_row_lost(p_pair pgfresh_engine.pairs, p_found boolean, p_at timestamptz)
+returns boolean
+language sql immutable parallel safe
+as $$
+  select coalesce(
+    p_pair.demanded and p_pair.seen and p_pair.job_id is null
+      and case
+        when p_found then coalesce(p_at, '-infinity') < p_pair.row_at
+        else not p_found and p_pair.row_at is not null
+      end,
+    false)
+$$;
+comment on function pgfresh_engine.is_row_lost(pgfresh_engine.pairs, boolean, timestamptz) is
+  'Whether the row of a viewed pair without a job is gone or older than the planner knows. A part of what shows pairs.';
+
+-- Never in the way of who reads: what somebody has locked, or cannot be written here, is left to the sweep.
+create or replace function pgfresh_engine.hasten(p_type_id int, p_key text, p_now timestamptz) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  v_place tid;
+begin
+  if current_setting('transaction_read_only')::boolean then
+    return false;
+  end if;
+  select p.ctid
+  into v_place
+  from pgfresh_engine.pairs as p
+  where p.type_id = p_type_id and p.key = p_key and p.demanded and p.job_id is null
+  for update skip locked;
+  if not found then
+    return false;
+  end if;
+  update pgfresh_engine.pairs as p set due_at = p_now where p.ctid = v_place and p.due_at > p_now;
+  if found then
+    insert into pgfresh_engine.due (due_at, type_id, key) values (p_now, p_type_id, p_key) on conflict do nothing;
+  end if;
+  return true;
+end
+$$;
+comment on function pgfresh_engine.hasten(int, text, timestamptz) is
+  'Lets the next tick look at a pair. Waits for nobody; returns whether it will. A part of what shows pairs.';
+
+/*
+  Of several reasons the one that lasts longest is the answer: that a job is tried again in 4 s means nothing while its
+  source is left alone for five minutes.
+*/
+create or replace function pgfresh_engine.activity_of(
+  p_pair pgfresh_engine.pairs, p_state text, p_job_state "char", p_run_at timestamptz, p_scheduled boolean,
+  p_source_reason text, p_source_until timestamptz, p_now timestamptz, out activity text, out reason text)
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+  select
+    case
+      when p_job_state = 'x' then 'refreshing'
+      when w.reason is null then 'idle'
+      else 'waiting'
+    end,
+    case when p_job_state = 'x' then null else w.reason end
+  from (
+    select case
+      when p_job_state = 'w' then
+        case when p_source_until > p_run_at then p_source_reason else 'retry' end
+      when p_job_state is not null then coalesce(p_source_reason, 'queued')
+      when p_pair.demanded is not true or p_state in ('fresh', 'empty') then null
+      when p_pair.next_ask_at > p_now then
+        case
+          when p_source_until > p_pair.next_ask_at then p_source_reason
+          when p_pair.fails > 0 and p_pair.outcome <> 'worker_lost' then 'refused'
+          else 'retry'
+        end
+      when p_scheduled and p_state <> 'missing' then null
+      when p_source_reason is not null then p_source_reason
+      when p_pair.due_at > p_now and p_pair.waits_for is not null then p_pair.waits_for
+      else 'due'
+    end as reason
+  ) as w
+$$;
+comment on function pgfresh_engine.activity_of(
+  pgfresh_engine.pairs, text, "char", timestamptz, boolean, text, timestamptz, timestamptz) is
+  'What happens with a pair: idle, refreshing (a worker has it), or waiting, and then for what.';
+
+-- Nearly always nothing is the matter with a source, and one look says so.
+create or replace function pgfresh_engine.source_hindrance(
+  p_source_id int, p_now timestamptz, out reason text, out until timestamptz)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (
+    select from pgfresh.sources as s
+    where s.id = p_source_id
+      and (not s.enabled or s.paused_until > p_now or s.quota_bytes is not null
+        or exists (select from pgfresh.spending_stop))
+  ) then
+    -- The planner looks again after a while at what has no end of its own.
+    select o.reason,
+      case when o.reason = 'stopped' or not s.enabled or s.paused_until = 'infinity' then 'infinity' else o.until end
+    into reason, until
+    from pgfresh_engine.source_obstacle(p_source_id, p_now) as o
+    join pgfresh.sources as s on s.id = p_source_id;
+  end if;
+end
+$$;
+comment on function pgfresh_engine.source_hindrance(int, timestamptz) is
+  'What keeps a source from being called, and until when; nulls if nothing does. A part of what shows pairs.';

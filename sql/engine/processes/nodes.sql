@@ -1,0 +1,180 @@
+create or replace function pgfresh_engine.expire_nodes(p_now timestamptz) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_nodes bigint[] := array(select id from pgfresh_engine.nodes where lease_until <= p_now order by id for update skip locked);
+begin
+  if cardinality(v_nodes) > 0 then
+    -- Apart from the node, so that the trigger sees them.
+    delete from pgfresh_engine.node_demand where node_id = any (v_nodes);
+    delete from pgfresh_engine.nodes where id = any (v_nodes);
+  end if;
+  return cardinality(v_nodes);
+end
+$$;
+comment on function pgfresh_engine.expire_nodes(timestamptz) is
+  'Removes nodes whose lease has ended, with their counts. A part of the planner and of the cleanup.';
+
+create or replace function pgfresh_engine.register_node(p_name text) returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_id bigint;
+begin
+  perform pgfresh_engine.require_primary();
+  if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'p_name must have 1 to 200 characters, and no control characters',
+      'For instance the host and the process id.');
+  end if;
+  insert into pgfresh_engine.nodes (name, started_at, lease_until)
+  values (p_name, pgfresh.clock(), pgfresh.clock() + interval '30 seconds')
+  returning id into v_id;
+  return v_id;
+end
+$$;
+comment on function pgfresh_engine.register_node(text) is
+  'Begins the lease of a gateway process, 30 s that heartbeat_node renews. Returns its number.';
+grant execute on function pgfresh_engine.register_node(text) to pgfresh_gateway;
+
+create or replace function pgfresh_engine.heartbeat_node(p_node bigint) returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update pgfresh_engine.nodes
+  set lease_until = pgfresh.clock() + interval '30 seconds'
+  where id = p_node and lease_until > (select pgfresh.clock());
+  return found;
+end
+$$;
+comment on function pgfresh_engine.heartbeat_node(bigint) is
+  'Renews the lease of a node. '
+  'False if it has ended: then its counts are gone, and it must register and send them again.';
+grant execute on function pgfresh_engine.heartbeat_node(bigint) to pgfresh_gateway;
+
+create or replace function pgfresh_engine.retire_node(p_node bigint) returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  delete from pgfresh_engine.node_demand where node_id = p_node;
+  delete from pgfresh_engine.nodes where id = p_node;
+  return found;
+end
+$$;
+comment on function pgfresh_engine.retire_node(bigint) is
+  'Ends the lease of a node, and its counts with it: its users have left. Returns whether it was there.';
+grant execute on function pgfresh_engine.retire_node(bigint) to pgfresh_gateway;
+
+/*
+  One bad entry must not spoil the others, so what is refused is returned. Leaving is never refused: what has become of
+  the key and the data type does not matter for it.
+*/
+create or replace function pgfresh_engine.set_node_demand(p_node bigint, p_types int[], p_keys text[], p_viewers int[])
+returns jsonb
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+-- A key table that somebody has locked costs the counts of its own data type, for now.
+set lock_timeout = '100ms'
+as $$
+declare
+  v_types int[] := '{}';
+  v_keys text[] := '{}';
+  v_viewers int[] := '{}';
+  v_refused jsonb := '[]';
+  v_changed int;
+  v_left int;
+  v_type record;
+  v_judged record;
+begin
+  perform pgfresh_engine.require_primary();
+  if (cardinality(p_types) = cardinality(p_keys) and cardinality(p_keys) = cardinality(p_viewers)
+      and cardinality(p_keys) <= 10000) is not true
+      or exists (select from unnest(p_viewers) as v(count) where (v.count between 0 and 10000000) is not true) then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'types, keys and viewers must be three arrays of one length, at most 10000, '
+      'and each count from 0 to 10000000',
+      'Pass the number of distinct users for each pair, 0 for those who left.');
+  end if;
+  if not exists (select from pgfresh_engine.nodes where id = p_node and lease_until > (select pgfresh.clock()) for share) then
+    perform pgfresh_engine.refuse('PGF_LEASE_LOST',
+      format('node %s has no lease', coalesce(p_node::text, 'null')),
+      'Register again with register_node and send all counts.');
+  end if;
+  for v_type in
+    select named.type_id, r as registered, named.keys, named.viewers, named.places
+    from (
+      select w.type_id, array_agg(w.key order by w.place) as keys, array_agg(w.viewers order by w.place) as viewers,
+        array_agg(w.place order by w.place) as places
+      from unnest(p_types, p_keys, p_viewers) with ordinality as w(type_id, key, viewers, place)
+      where w.viewers > 0
+      group by w.type_id
+    ) as named
+    left join pgfresh.data_type_registry as r on r.type_id = named.type_id
+    order by named.type_id
+  loop
+    begin
+      if v_type.registered is null then
+        perform pgfresh_engine.refuse('PGF_TYPE_UNKNOWN',
+          format('there is no data type with the number %s', coalesce(v_type.type_id::text, 'null')),
+          'Ask admit_pairs for its number.');
+      end if;
+      select array_agg(j.key order by j.place) filter (where j.code is null) as keys,
+        array_agg(v_type.viewers[j.place] order by j.place) filter (where j.code is null) as viewers,
+        jsonb_agg(jsonb_build_object('place', v_type.places[j.place], 'code', j.code, 'problem', j.problem)
+          order by j.place) filter (where j.code is not null) as refused
+      into v_judged
+      from pgfresh_engine.judge_keys(v_type.registered, v_type.keys) as j;
+      v_keys := v_keys || v_judged.keys;
+      v_viewers := v_viewers || v_judged.viewers;
+      v_types := v_types || array_fill(v_type.type_id, array[coalesce(cardinality(v_judged.keys), 0)]);
+      v_refused := v_refused || coalesce(v_judged.refused, '[]');
+    exception when others then
+      -- The data type is gone, or its keys cannot be asked for now. Pairs of other types are none the worse for it.
+      v_refused := v_refused || (
+        select jsonb_agg(jsonb_build_object(
+          'place', p, 'code', coalesce(substring(sqlerrm from '^PGF_\w+'), 'PGF_REGISTRY_INVALID'),
+          'problem', regexp_replace(sqlerrm, '^PGF_\w+: ', '')))
+        from unnest(v_type.places) as p
+      );
+      -- The others may have the same key table: all of them together wait hardly longer than one.
+      if sqlstate = '55P03' then
+        perform set_config('lock_timeout', '1ms', true);
+      end if;
+    end;
+  end loop;
+  perform set_config('lock_timeout', '100ms', true);
+  with wanted as (
+    select w.type_id, w.key, max(w.viewers) as viewers
+    from unnest(v_types, v_keys, v_viewers) as w(type_id, key, viewers)
+    group by w.type_id, w.key
+  )
+  insert into pgfresh_engine.node_demand as d (node_id, type_id, key, viewers)
+  select p_node, w.type_id, w.key, w.viewers from wanted as w order by w.type_id, w.key
+  on conflict (node_id, type_id, key) do update set viewers = excluded.viewers where d.viewers <> excluded.viewers;
+  get diagnostics v_changed = row_count;
+  -- By arrays of keys and no join: of a node that the statistics do not know, all rows would be compared with all keys.
+  for v_type in
+    select w.type_id, array_agg(w.key) as keys
+    from unnest(p_types, p_keys, p_viewers) as w(type_id, key, viewers)
+    where w.viewers = 0
+    group by w.type_id
+    order by w.type_id
+  loop
+    delete from pgfresh_engine.node_demand as d
+    where d.node_id = p_node and d.type_id = v_type.type_id and d.key = any (v_type.keys);
+    get diagnostics v_left = row_count;
+    v_changed := v_changed + v_left;
+  end loop;
+  return jsonb_build_object('changed', v_changed, 'refused', v_refused);
+end
+$$;
+comment on function pgfresh_engine.set_node_demand(bigint, int[], text[], int[]) is
+  'Says how many distinct users look at each of these pairs through a node; 0 for pairs that all have left. '
+  'Pairs that are not named keep their count. '
+  'Returns {"changed", "refused"}: how many changed, and the place, code and problem of each that was not counted. '
+  'Leaving is never refused.';
+grant execute on function pgfresh_engine.set_node_demand(bigint, int[], text[], int[]) to pgfresh_gateway;

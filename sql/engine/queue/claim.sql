@@ -1,0 +1,425 @@
+/*
+  The number of an SQL client's name. It is written once, and then once an hour, and waits for nobody: who does not see
+  the name that another one is just writing writes it a second time.
+*/
+create or replace function pgfresh_engine.client_number(p_name text) returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_name text := coalesce(p_name,
+    coalesce(nullif(current_setting('application_name', true), ''), session_user) || ':' || pg_backend_pid());
+  v_client pgfresh_engine.worker_name;
+begin
+  select *
+  into v_client
+  from pgfresh_engine.worker_name
+  where name = v_name and not has_lease
+  order by last_seen_at desc
+  limit 1;
+  if not found then
+    insert into pgfresh_engine.worker_name (name, has_lease, last_seen_at)
+    values (v_name, false, v_now)
+    returning * into v_client;
+  elsif v_client.last_seen_at < v_now - interval '1 hour' then
+    update pgfresh_engine.worker_name set last_seen_at = v_now
+    where id = (select n.id from pgfresh_engine.worker_name as n where n.id = v_client.id for update skip locked);
+  end if;
+  return v_client.id;
+end
+$$;
+comment on function pgfresh_engine.client_number(text) is
+  'The number under which a client that speaks only SQL claims: that of its name, '
+  'or of its application_name (else its user) and process id. A part of claim_jobs.';
+
+-- Locked until this claim ends, so nobody else tries them meanwhile.
+create or replace function pgfresh_engine.type_probes(p_left_alone int[], p_types int[], p_now timestamptz) returns int[]
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(array_agg(b.type_id), '{}')
+  from (
+    select b.type_id
+    from pgfresh_engine.breaker as b
+    where b.type_id = any (p_left_alone) and b.paused_until <= p_now and (p_types is null or b.type_id = any (p_types))
+    for update skip locked
+  ) as b
+$$;
+comment on function pgfresh_engine.type_probes(int[], int[], timestamptz) is
+  'Data types that were left alone and may be tried again, each by one job. A part of claim_jobs.';
+
+create or replace function pgfresh_engine.one_of_each(p_ids bigint[], p_types int[]) returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(array_agg(c.id order by c.place), '{}')
+  from (
+    select c.id, c.place, j.type_id,
+      -- First one whose last answer was not the same trouble: a pair that always has it must not answer for all.
+      row_number() over (
+        partition by j.type_id
+        order by p.fails > 0 or (p.outcome = 'older_source') is true, c.place
+      ) as turn
+    from unnest(p_ids) with ordinality as c(id, place)
+    join pgfresh_engine.job as j on j.id = c.id
+    join pgfresh_engine.pairs as p on p.type_id = j.type_id and p.key = j.key
+  ) as c
+  where c.turn = 1 or c.type_id <> all (p_types)
+$$;
+comment on function pgfresh_engine.one_of_each(bigint[], int[]) is
+  'These jobs, but of each of these data types only one, if there is one whose pair had no trouble last. '
+  'A part of claim_jobs.';
+
+create or replace function pgfresh_engine.claim_jobs(
+  p_worker bigint, p_request uuid, p_limit int, p_sources int[] default null, p_types int[] default null,
+  p_max_bytes bigint default null, p_floor_types int[] default '{}', p_floor_lanes smallint[] default '{}',
+  p_floor_ids bigint[] default '{}', p_alone boolean default false, p_client text default null)
+returns setof pgfresh_engine.claimed_job
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+-- Planned once, with all that it calls: for a claim of one job, planning would take longer than claiming.
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+-- Before version 18 a scan that is switched off but cannot be avoided costs so much that it is compiled.
+set jit = off
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_idle boolean;
+  v_due boolean;
+  v_stopped boolean;
+  -- Sources without limits, and the others.
+  v_free int[];
+  v_limited int[];
+  -- The lanes in which jobs of sources without limits are ready: the first job of each, and since when it has been
+  -- ready, if it is no background work. And whether one of them has waited for more than ten seconds.
+  v_ready int[];
+  v_lanes smallint[];
+  v_starts bigint[];
+  v_since timestamptz[];
+  v_count int;
+  v_shares boolean;
+  -- The source and the definition of each data type that may be claimed.
+  v_types int[];
+  v_sources_of int[];
+  v_definitions bigint[];
+  -- How many of what was picked, the first ones, have a share of the claim.
+  v_shared int := 0;
+  v_ids bigint[] := '{}';
+  v_bytes bigint[];
+  -- Of each that is to be claimed, its source; and of those that take a call with them, its API key.
+  v_sources int[];
+  v_source int;
+  v_rated int[] := '{}';
+  v_taken record;
+  v_called bigint[];
+  v_api_keys smallint[];
+  v_reserved bigint[];
+  -- How many API keys of which source the worker knows of; a newer configuration may have more.
+  v_known jsonb;
+  v_use_by timestamptz;
+  -- Data types that are left alone, and those of them of which one job may try now.
+  v_left_alone int[];
+  v_probed int[] := '{}';
+  v_floors int := cardinality(p_floor_types);
+  v_holder bigint := p_worker;
+begin
+  -- One comparison in the usual case;
+  -- which refusal it is, and whether several floors are one too many, is asked only then.
+  if (p_limit between 1 and 10000 and p_request is not null and coalesce(p_max_bytes, 0) >= 0 and v_floors <= 1
+      and v_floors = cardinality(p_floor_lanes) and v_floors = cardinality(p_floor_ids)) is not true then
+    perform pgfresh_engine.require_range('p_limit', p_limit, 1, 10000);
+    if p_request is null then
+      perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+        'p_request must not be null',
+        'Pass a uuid of your own making, a new one for each claim.');
+    end if;
+    if p_max_bytes < 0 then
+      perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+        format('p_max_bytes must not be negative, got %s', p_max_bytes),
+        'Leave it out to claim jobs of every size.');
+    end if;
+    -- A place named twice would be looked at twice, and its jobs be claimed twice.
+    if (v_floors = cardinality(p_floor_lanes) and v_floors = cardinality(p_floor_ids)
+        and v_floors = (
+          select count(distinct (f.type_id, f.lane))
+          from unnest(p_floor_types, p_floor_lanes) as f(type_id, lane)
+        )) is not true then
+      perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+        'the floors must be three arrays of one length that name each data type and lane once',
+        'Leave them out, or pass one data type, lane and id for each.');
+    end if;
+  end if;
+
+  -- All that a claim has to know before it looks for jobs, in one statement,
+  -- because each costs more to begin than to run.
+  select
+    (select w.idle from pgfresh_engine.worker as w where w.id = p_worker and w.lease_until > v_now),
+    (select true from pgfresh_engine.job as j where j.state = 'w' and j.run_at <= v_now order by j.run_at limit 1),
+    (select true from pgfresh.spending_stop),
+    array(
+      select s.id
+      from pgfresh.sources as s
+      where not s.limited and s.breaker_opened_at is null and s.denied_keys = '{}'
+        and s.enabled and (s.paused_until is null or s.paused_until <= v_now)
+        and (p_sources is null or s.id = any (p_sources))),
+    array(
+      select s.id
+      from pgfresh.sources as s
+      where (s.limited or s.breaker_opened_at is not null or s.denied_keys <> '{}')
+        and s.enabled and (s.paused_until is null or s.paused_until <= v_now)
+        and (p_sources is null or s.id = any (p_sources))
+      order by s.id),
+    array(select b.type_id from pgfresh_engine.breaker as b where b.type_id is not null and b.opened_at is not null)
+  into v_idle, v_due, v_stopped, v_free, v_limited, v_left_alone;
+  if p_client is not null then
+    perform pgfresh_engine.require_worker_name('the name of a worker', p_client);
+  end if;
+  if p_worker is not null and v_idle is null then
+    perform pgfresh_engine.refuse('PGF_LEASE_LOST',
+      format('worker %s has no lease', p_worker),
+      'Register again with register_worker and forget what was claimed.');
+  end if;
+  if v_due then
+    perform pgfresh_engine.promote_jobs(v_now);
+  end if;
+  if v_stopped then
+    v_free := '{}';
+    v_limited := '{}';
+  end if;
+  if v_left_alone <> '{}' then
+    v_probed := pgfresh_engine.type_probes(v_left_alone, p_types, v_now);
+    p_types := array(
+      select r.type_id
+      from pgfresh.data_type_registry as r
+      where (p_types is null or r.type_id = any (p_types))
+        and (r.type_id <> all (v_left_alone) or r.type_id = any (v_probed)));
+  end if;
+
+  if v_free <> '{}' then
+    if v_floors = 0 then
+      -- A loose scan of the ready index: one probe for each lane that exists, and one for a data type not asked for.
+      with recursive found as (
+        (
+          select j.type_id, j.lane, j.seq, j.run_at
+          from pgfresh_engine.job as j
+          where j.state = 'r'
+          order by j.type_id, j.lane, j.seq
+          limit 1
+        )
+        union all
+        select j.*
+        from found as f
+        cross join lateral (
+          select j.type_id, j.lane, j.seq, j.run_at
+          from pgfresh_engine.job as j
+          where j.state = 'r' and (j.type_id, j.lane)
+            > (f.type_id, case when p_types is null or f.type_id = any (p_types) then f.lane else 127 end)
+          order by j.type_id, j.lane, j.seq
+          limit 1
+        ) as j
+      )
+      select array_agg(f.type_id), array_agg(f.lane), array_agg(f.seq),
+        array_agg(case when f.lane & 31 < 20 then f.run_at end)
+      into v_ready, v_lanes, v_starts, v_since
+      from found as f
+      where p_types is null or f.type_id = any (p_types);
+    else
+      select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq),
+        array_agg(case when l.lane & 31 < 20 then l.since end)
+      into v_ready, v_lanes, v_starts, v_since
+      from pgfresh_engine.ready_lanes(
+        array(
+          select r.type_id
+          from pgfresh.data_type_registry as r
+          where r.source_id = any (v_free) and (p_types is null or r.type_id = any (p_types))),
+        p_floor_types, p_floor_lanes, p_floor_ids) as l;
+    end if;
+    select array_agg(r.type_id), array_agg(r.source_id), array_agg(r.definition)
+    into v_types, v_sources_of, v_definitions
+    from pgfresh.data_type_registry as r
+    where r.type_id = any (v_ready) and r.source_id = any (v_free);
+    if (v_ready <@ v_types) is not true then
+      select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq), array_agg(l.since)
+      into v_ready, v_lanes, v_starts, v_since
+      from unnest(v_ready, v_lanes, v_starts, v_since) as l(type_id, lane, seq, since)
+      where l.type_id = any (v_types);
+    end if;
+    v_count := cardinality(v_ready);
+    -- Of one lane, no one has a share.
+    v_shares := v_count > 1 and (v_now - interval '10 seconds' > any (v_since)) is true;
+    if v_ready[1] = v_ready[v_count] and v_lanes[1] & 96 = v_lanes[v_count] & 96 and not v_shares and v_floors = 0 then
+      -- Lanes of one data type that differ in their band only: the order of the index is the order of the claim.
+      v_ids := array(
+        select j.id
+        from pgfresh_engine.job as j
+        where j.state = 'r' and j.type_id = v_ready[1] and (j.lane, j.seq) >= (v_lanes[1], v_starts[1])
+          and (p_max_bytes is null or j.est_bytes <= p_max_bytes)
+        order by j.lane, j.seq
+        limit p_limit for update skip locked);
+    elsif v_lanes[1] = all (v_lanes) and not v_shares then
+      v_ids := pgfresh_engine.lock_ready(v_ready, v_lanes, v_starts, p_limit, p_max_bytes, '{}');
+    elsif v_count > 0 then
+      select picked.ids, picked.shared
+      into v_ids, v_shared
+      from pgfresh_engine.pick_free(p_limit, v_ready, v_lanes, v_starts, v_shares, p_max_bytes) as picked;
+    end if;
+  end if;
+  if v_limited <> '{}' then
+    select v_types || array_agg(r.type_id), v_sources_of || array_agg(r.source_id),
+      v_definitions || array_agg(r.definition)
+    into v_types, v_sources_of, v_definitions
+    from pgfresh.data_type_registry as r
+    where r.source_id = any (v_limited) and (p_types is null or r.type_id = any (p_types));
+    -- What was picked from each is put in one order; what is too much is let go when this transaction ends.
+    v_known := (select s.api_keys from pgfresh_engine.worker_service as s where s.worker = p_worker);
+    with picked as (
+      select j.id, v_sources_of[array_position(v_types, j.type_id)] as source_id,
+        -- Those that have a share come first.
+        case
+          when p.place <= v_shared then (20 - (select min(l.lane & 31) from unnest(v_lanes) as l(lane)))::smallint
+          else j.band
+        end as band,
+        case when p.place <= v_shared then 0 else j.seq end as seq, 0::bigint as bytes, p.place
+      from unnest(v_ids) with ordinality as p(id, place)
+      join pgfresh_engine.job as j on j.id = p.id
+      union all
+      select picked.*
+      from (
+        select r.source_id as id, array_agg(r.type_id) as types
+        from pgfresh.data_type_registry as r
+        where r.source_id = any (v_limited) and (p_types is null or r.type_id = any (p_types))
+        group by r.source_id
+        order by r.source_id
+      ) as s
+      cross join lateral pgfresh_engine.pick_limited(s.id, p_limit, s.types, p_max_bytes, v_known) with ordinality as picked
+    ), chosen as (
+      select * from picked order by band desc, seq, place limit p_limit
+    )
+    select coalesce(array_agg(c.id order by c.band desc, c.seq, c.place), '{}'),
+      coalesce(array_agg(c.source_id order by c.band desc, c.seq, c.place), '{}'),
+      coalesce(array_agg(c.bytes order by c.band desc, c.seq, c.place), '{}')
+    into v_ids, v_sources, v_bytes
+    from chosen as c;
+    if v_probed <> '{}' then
+      select coalesce(array_agg(c.id order by c.place), '{}'), coalesce(array_agg(c.source_id order by c.place), '{}'),
+        coalesce(array_agg(c.bytes order by c.place), '{}')
+      into v_ids, v_sources, v_bytes
+      from unnest(v_ids, v_sources, v_bytes) with ordinality as c(id, source_id, bytes, place)
+      where c.id = any (pgfresh_engine.one_of_each(v_ids, v_probed));
+    end if;
+    foreach v_source in array v_limited loop
+      continue when not v_source = any (v_sources);
+      select array_agg(t.id) as ids, array_agg(t.api_key) as api_keys, array_agg(t.reserved) as reserved
+      into v_taken
+      from (
+        select array_agg(c.id order by c.place) as ids, array_agg(c.bytes order by c.place) as bytes
+        from unnest(v_ids, v_sources, v_bytes) with ordinality as c(id, source_id, bytes, place)
+        where c.source_id = v_source
+      ) as c
+      cross join lateral pgfresh_engine.take_limits(v_source, c.ids, c.bytes, v_known, v_now) as t;
+      select coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.source_id), '{}'), coalesce(array_agg(c.bytes), '{}')
+      into v_ids, v_sources, v_bytes
+      from unnest(v_ids, v_sources, v_bytes) as c(id, source_id, bytes)
+      -- A join and no comparison with each: that would be quadratic.
+      left join unnest(v_taken.ids) as t(id) on t.id = c.id
+      where c.source_id <> v_source or t.id is not null;
+      v_called := v_called || v_taken.ids;
+      v_api_keys := v_api_keys || v_taken.api_keys;
+      v_reserved := v_reserved || v_taken.reserved;
+    end loop;
+    -- What each takes with it, in the order of their ids, by which the update below looks it up.
+    select coalesce(array_agg(c.id order by c.id), '{}'), array_agg(t.api_key order by c.id),
+      array_agg(coalesce(t.reserved, 0) order by c.id)
+    into v_ids, v_api_keys, v_reserved
+    from unnest(v_ids) as c(id)
+    left join unnest(v_called, v_api_keys, v_reserved) as t(id, api_key, reserved) on t.id = c.id;
+    v_use_by := pgfresh_engine.use_by_of(v_now);
+    v_rated := array(
+      select s.id from pgfresh.sources as s where s.id = any (v_limited) and s.rate_limit_per_minute is not null);
+  end if;
+  if v_probed <> '{}' then
+    if v_limited = '{}' then
+      v_ids := pgfresh_engine.one_of_each(v_ids, v_probed);
+    end if;
+    -- Only those of which there is a job to try with: the others may still be tried, and planned for.
+    update pgfresh_engine.breaker as b
+    set paused_until = v_now + interval '1 minute'
+    where b.type_id = any (v_probed) and b.type_id in (select j.type_id from pgfresh_engine.job as j where j.id = any (v_ids));
+  end if;
+
+  -- Who got less than it asked for will soon wait for more, and wants to be woken.
+  if v_idle <> (cardinality(v_ids) < p_limit) then
+    update pgfresh_engine.worker as w set idle = not v_idle where w.id = p_worker;
+  end if;
+  if v_ids = '{}' then
+    return;
+  end if;
+  -- A claim that a crash of the database forgets has cost nothing where nothing is metered.
+  -- The job is ready again, and who had it is fenced off: his claim has another name.
+  if p_alone and (v_sources && v_limited) is not true then
+    perform set_config('synchronous_commit', 'off', true);
+  end if;
+  if p_worker is null then
+    v_holder := pgfresh_engine.client_number(p_client);
+  end if;
+  return query
+    with named as (
+      insert into pgfresh_engine.claim (request, worker, claimed_at, job_ids)
+      values (p_request, p_worker, v_now, v_ids)
+      on conflict do nothing
+      returning true as new
+    )
+    update pgfresh_engine.job as j
+    set state = 'x', worker = v_holder, request = p_request, claimed_at = v_now, progress_at = v_now,
+      attempt = j.attempt + 1,
+      -- That by whose limits it was picked, whatever its data type's source was when it was enqueued.
+      source_id = v_sources_of[array_position(v_types, j.type_id)],
+      reserved = coalesce(v_reserved[width_bucket(j.id, v_ids)], 0),
+      definition = v_definitions[array_position(v_types, j.type_id)],
+      api_key = v_api_keys[width_bucket(j.id, v_ids)]
+    where j.id = any (v_ids) and (select named.new from named)
+    returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.lane, j.priority,
+      -- What was not known is what is reserved for it.
+      coalesce(nullif(j.est_bytes, 0), j.reserved), j.retries::int, j.metadata,
+      case when j.source_id = any (v_rated) then v_use_by end,
+      j.api_key, j.definition;
+  if not found then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      format('p_request %s has named a claim before', p_request),
+      'Pass a uuid of your own making, a new one for each claim.');
+  end if;
+end
+$$;
+comment on function pgfresh_engine.claim_jobs(
+  bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[], boolean, text) is
+  'Claims up to p_limit ready jobs for a registered worker, best band first, '
+  'and only what all limits of their sources allow. '
+  'p_request is a uuid made by the caller: it names the claim in heartbeat_worker. '
+  'The floors are a hint: per data type and lane, the first id worth looking at. '
+  'p_alone says that the transaction is this call alone; '
+  'then a claim of sources without limits does not wait for the disk, '
+  'and its jobs must be ended with p_request as a part of their token. '
+  'p_client is the name of a client that has no number and no lease: p_worker is null then.';
+grant execute on function pgfresh_engine.claim_jobs(bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[], boolean, text) to
+  pgfresh_worker;
+
+create or replace function pgfresh_engine.promote_jobs(p_now timestamptz) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_count int;
+begin
+  -- It has waited since now, so it stands behind those that were ready before.
+  update pgfresh_engine.job
+  set state = 'r', seq = nextval('pgfresh_engine.job_id')
+  where id = any (array(
+    select id from pgfresh_engine.job where state = 'w' and run_at <= p_now order by run_at limit 500 for update skip locked));
+  get diagnostics v_count = row_count;
+  return v_count;
+end
+$$;
+comment on function pgfresh_engine.promote_jobs(timestamptz) is
+  'Makes jobs ready whose time has come, at most 500 a call. Every claim does it.';

@@ -1,0 +1,384 @@
+/*
+  The end of jobs, one data type a call, in one transaction with whatever the caller did before. Fence first: only a job
+  that still runs in the given attempt is ended. Then its history, its pair, the ledger, the size it taught us.
+
+  The table of open jobs is empty one minute and full the next, so its statistics are never right. Every table is
+  therefore reached by an array of keys, which leaves nothing to choose but the index; what comes with a job is joined
+  to it by a hash.
+*/
+create or replace function pgfresh_engine.complete_jobs(
+  p_ids bigint[], p_attempts int[], p_bytes bigint[], p_outcomes text[] default null, p_calls int[] default null,
+  p_fetch_ms int[] default null, p_validate_ms int[] default null, p_commit_ms int[] default null,
+  p_requests uuid[] default null, p_row_at timestamptz[] default null, p_ages double precision[] default null,
+  p_source_at timestamptz[] default null)
+returns bigint[]
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_nestloop = off
+set enable_mergejoin = off
+-- The index walks the jobs in the order of their ids, as everybody else locks them;
+-- a bitmap would go by their place in the table.
+set enable_bitmapscan = off
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_done bigint[];
+  v_keys text[];
+  v_sizes bigint[];
+  v_outcomes text[];
+  v_rows timestamptz[];
+  v_asked timestamptz[];
+  v_at_source timestamptz[];
+  v_called bigint[];
+  v_again bigint[];
+  v_ttl interval;
+  v_empty_ttl interval;
+  v_judged boolean;
+  -- Whether an answer that there is nothing has deleted the rows.
+  v_removes boolean;
+  v_noteworthy boolean;
+  -- That of all of them; null where they differ.
+  v_outcome text := 'fresh';
+  v_api_keys smallint[]; v_claimed_at timestamptz;
+  v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_calls bigint; v_ended bigint;
+  v_oldest bigint; v_newest bigint; v_changed boolean; v_needed boolean;
+  -- Of each job its source, and what to settle with that.
+  v_sources int[]; v_each_reserved bigint[]; v_each_bytes bigint[]; v_each_calls int[];
+  v_part record;
+begin
+  perform pgfresh_engine.require_ends(p_ids, p_attempts, p_bytes, p_requests);
+  if num_nonnulls(p_calls, p_fetch_ms, p_validate_ms, p_commit_ms) > 0 then
+    perform pgfresh_engine.require_measures(cardinality(p_ids), p_calls, p_fetch_ms, p_validate_ms, p_commit_ms);
+  end if;
+  if p_outcomes is not null then
+    if cardinality(p_outcomes) <> cardinality(p_ids) then
+      perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+        'p_outcomes must be as long as p_ids',
+        'Pass an outcome for each job, or leave it out where all are fresh.');
+    end if;
+    perform pgfresh_engine.require_outcome(said.outcome)
+    from (select distinct outcome from unnest(p_outcomes) as outcome) as said;
+    v_outcome := case when p_outcomes[1] = all (p_outcomes) then p_outcomes[1] end;
+  end if;
+  if cardinality(p_row_at) <> cardinality(p_ids) or cardinality(p_ages) <> cardinality(p_ids)
+      or cardinality(p_source_at) <> cardinality(p_ids) or 0 > any (p_ages) or 1e9 < any (p_ages) then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'p_row_at, p_ages and p_source_at must be as long as p_ids, and no age negative',
+      'Pass null for a time that is not known.');
+  end if;
+  with ended as (
+    delete from pgfresh_engine.job as j
+    where j.id = any (p_ids) and j.state = 'x'
+      and pgfresh_engine.token_of(j.id, j.attempt, case when p_requests is not null then j.request end) = any (array(
+        select pgfresh_engine.token_of(e.id, e.attempt, e.request)
+        from unnest(p_ids, p_attempts, p_requests) as e(id, attempt, request)
+      ))
+    returning j.*
+  ), measured as (
+    select ended.*, e.bytes, coalesce(v_outcome, e.outcome) as outcome, coalesce(e.calls, 1) as calls,
+      e.fetch_ms, e.validate_ms, e.commit_ms, e.row_at, e.source_at,
+      v_now - make_interval(secs => coalesce(e.age, 0)) as asked_at
+    from ended
+    join unnest(p_ids, p_attempts, p_bytes, p_outcomes, p_calls, p_fetch_ms, p_validate_ms, p_commit_ms,
+        p_row_at, p_ages, p_source_at)
+        as e(id, attempt, bytes, outcome, calls, fetch_ms, validate_ms, commit_ms, row_at, age, source_at)
+      on e.id = ended.id and e.attempt = ended.attempt
+  ), history as (
+    insert into pgfresh_engine.history_succeeded (
+      id, ended_at, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost,
+      fetch_ms, validate_ms, commit_ms, status, outcome, key, metadata)
+    select
+      id, v_now, created_at, claimed_at, bytes, calls, worker, type_id, source_id, priority, attempt, retries, lost,
+      fetch_ms, validate_ms, commit_ms, 'succeeded', outcome, key, metadata
+    from measured
+  )
+  -- What was known already has asked nobody, so it says nothing about the source and about the size of an answer.
+  select array_agg(id), array_agg(key), array_agg(bytes) filter (where calls > 0),
+    array_agg(outcome), array_agg(row_at), array_agg(asked_at), array_agg(source_at),
+    array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
+    array_agg(coalesce(api_key, 1::smallint)) filter (where calls > 0), max(claimed_at),
+    min(type_id), max(type_id), min(source_id), min(definition), max(definition),
+    sum(reserved), sum(bytes), sum(calls), (select count(*) from ended),
+    array_agg(source_id), array_agg(reserved), array_agg(bytes), array_agg(calls)
+  into v_done, v_keys, v_sizes,
+    v_outcomes, v_rows, v_asked, v_at_source,
+    v_called, v_again,
+    v_api_keys, v_claimed_at,
+    v_type_low, v_type_high, v_source, v_oldest, v_newest,
+    v_reserved, v_bytes, v_calls, v_ended,
+    v_sources, v_each_reserved, v_each_bytes, v_each_calls
+  from measured;
+  -- More than was ended: one job twice. Less: attempts that make no sense and are the token of another job.
+  if v_type_low <> v_type_high or v_ended <> coalesce(cardinality(v_done), 0) then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'jobs of several data types in one call, or one job twice',
+      'End one data type a call, and each job once.');
+  end if;
+  if v_done is null then
+    return '{}';
+  end if;
+  select r.ttl, coalesce(r.empty_ttl, r.ttl),
+    -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
+    r.ttl_column is not null or r.staleness_function <> 'pgfresh.is_data_stale',
+    coalesce(r.empty_rows = 'delete', false),
+    -- Most ends change nothing about their source, and then its row is not written.
+    (
+      select s.failure_streak > 0 or s.unhinted_holds > 0 or s.breaker_opened_at is not null
+        or s.last_success_at > v_now - interval '10 seconds' is not true
+      from pgfresh.sources as s
+      where s.id = v_source
+    )
+  into v_ttl, v_empty_ttl, v_judged, v_removes, v_noteworthy
+  from pgfresh.data_type_registry as r
+  where r.type_id = v_type_low;
+  /*
+    Each outcome says when the pair is asked for again, and what it says of the row. Only unchanged confirms it. What
+    was written is fresh by its own time; where that is not known, or is past already, the next tick looks.
+  */
+  with freed as (
+    update pgfresh_engine.pairs as p
+    set last_job = p.job_id, ok_job = p.job_id, job_id = null, ok_at = v_now, outcome = e.outcome, fails = 0,
+      waits_for = null, next_ask_at = e.next_ask_at,
+      row_at = case when e.outcome = 'empty' and v_removes then e.row_at else coalesce(e.row_at, p.row_at) end,
+      confirmed_at = case e.outcome when 'unchanged' then e.asked_at when 'older_source' then p.confirmed_at end,
+      empty_at = case when e.outcome = 'empty' then e.asked_at end,
+      source_at = case when e.outcome = 'empty' then null else coalesce(e.source_at, p.source_at) end,
+      seen = case when e.confirms then e.stale_at is not null else p.seen end,
+      stale_at = case
+        when e.confirms then coalesce(e.stale_at, case when e.known + v_ttl <= v_now then v_now else v_now + v_ttl end)
+        else coalesce(p.stale_at, e.row_at + v_ttl, v_now)
+      end,
+      due_at = case when p.demanded then e.due_at else p.due_at end
+    from (
+      select e.*, coalesce(e.next_ask_at, e.stale_at, v_now) as due_at
+      from (
+        select e.key, e.outcome, e.row_at, e.source_at, e.asked_at, c.confirms, c.known,
+          v_now + case e.outcome when 'empty' then v_empty_ttl when 'older_source' then v_ttl end as next_ask_at,
+          case when c.confirms and not v_judged and c.known + v_ttl > v_now then c.known + v_ttl end as stale_at
+        from unnest(v_keys, v_outcomes, v_rows, v_asked, v_at_source) as e(key, outcome, row_at, asked_at, source_at)
+        cross join lateral (
+          select e.outcome in ('fresh', 'unchanged') as confirms,
+            case
+              when e.outcome = 'fresh' then case when e.row_at <= v_now + interval '1 day' then e.row_at end
+              when e.row_at is not null then e.asked_at
+            end as known
+        ) as c
+      ) as e
+    ) as e
+    where p.type_id = v_type_low and p.key = any (v_keys) and p.key = e.key
+    returning p.key, p.demanded, p.due_at
+  )
+  -- The entry of an earlier time means nothing any more.
+  insert into pgfresh_engine.due (due_at, type_id, key)
+  select f.due_at, v_type_low, f.key from freed as f where f.demanded
+  on conflict do nothing;
+  /*
+    What was fetched under another definition of the data type is not written. Asked when the pairs are ours: a change
+    that has committed before has left them out, and one that commits later comes back to them.
+  */
+  select v_oldest <> r.definition or v_newest <> r.definition,
+    exists (select from pgfresh_engine.type_dependency as d where d.needs_id = r.type_id)
+  into v_changed, v_needed
+  from pgfresh.data_type_registry as r
+  where r.type_id = v_type_low;
+  if v_changed then
+    raise serialization_failure using
+      message = 'the data type was changed while its jobs ran',
+      hint = 'Run the transaction again, and put back what fence_jobs calls outdated.';
+  end if;
+  -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
+  -- A pair that failed without them does not sit out its time either, once: what fails again has another cause.
+  if v_needed then
+    with recursive dependent (type_id) as (
+      select type_id from pgfresh_engine.type_dependency where needs_id = v_type_low
+      union
+      select d.type_id from dependent as n join pgfresh_engine.type_dependency as d on d.needs_id = n.type_id
+    ), woken as (
+      update pgfresh_engine.pairs as p
+      set due_at = v_now,
+        next_ask_at = case when p.outcome = 'dependency' and p.fails = 1 then null else p.next_ask_at end
+      from (
+        select w.type_id, w.key
+        from dependent as d
+        cross join lateral (
+          select w.type_id, w.key
+          from pgfresh_engine.pairs as w
+          where w.type_id = d.type_id and w.key = any (v_keys) and w.demanded and w.job_id is null
+          for update skip locked
+        ) as w
+      ) as waiting
+      where p.type_id = waiting.type_id and p.key = waiting.key
+      returning p.type_id, p.key
+    )
+    insert into pgfresh_engine.due (due_at, type_id, key)
+    select v_now, w.type_id, w.key from woken as w
+    on conflict do nothing;
+  end if;
+  if v_again is not null then
+    perform pgfresh_engine.run_again(v_again, v_now);
+  end if;
+  -- Jobs of a data type that has moved were claimed from several sources.
+  if v_source <> any (v_sources) then
+    v_api_keys := '{}';
+    for v_part in
+      select e.source_id, sum(e.reserved)::bigint as reserved, sum(e.bytes)::bigint as bytes, sum(e.calls) as calls,
+        array_agg(e.id) filter (where e.calls > 0) as called
+      from unnest(v_done, v_sources, v_each_reserved, v_each_bytes, v_each_calls)
+        as e(id, source_id, reserved, bytes, calls)
+      group by e.source_id
+      order by e.source_id
+    loop
+      perform pgfresh_engine.note_success(v_part.source_id, v_part.called, v_now) where v_part.called is not null;
+      perform pgfresh_engine.settle_usage(v_part.source_id, v_part.reserved, v_part.bytes, v_part.calls);
+    end loop;
+  elsif v_noteworthy and v_called is not null then
+    perform pgfresh_engine.note_success(v_source, v_called, v_now);
+  end if;
+  if v_called is not null and (
+      v_outcome = 'older_source'
+      or exists (select from pgfresh_engine.breaker as b where b.source_id = v_source)
+      or exists (select from pgfresh_engine.breaker as b where b.type_id = v_type_low)) then
+    perform pgfresh_engine.note_answers(
+      v_source, v_type_low, v_api_keys,
+      case when v_outcome = 'older_source' then v_called end,
+      v_claimed_at, v_now);
+  end if;
+  if v_source = all (v_sources) then
+    perform pgfresh_engine.settle_usage(v_source, v_reserved, v_bytes, v_calls);
+  end if;
+  if v_sizes is not null then
+    perform pgfresh_engine.learn_size(v_type_low, v_sizes, v_calls);
+  end if;
+  perform pgfresh_engine.mark_pairs(v_type_low, v_keys);
+  return v_done;
+end
+$$;
+comment on function pgfresh_engine.complete_jobs(
+  bigint[], int[], bigint[], text[], int[], int[], int[], int[], uuid[], timestamptz[], double precision[],
+  timestamptz[]) is
+  'Ends jobs of one data type as succeeded. For each: the bytes that it used; its outcome, fresh if none is given; '
+  'how often the provider was called for it, once if nothing is said, and never if the answer was known already; '
+  'how long fetching, validating and writing took; by which claim it is held, '
+  'required when claiming with p_alone; the time of its row as it is now, how many seconds ago its answer was '
+  'fetched, and of which time the answer is at the source. '
+  'Returns the ids of those that were still running in the given attempt; '
+  'the others were taken back or cancelled meanwhile, and nothing of them is changed.';
+grant execute on function pgfresh_engine.complete_jobs(bigint[], int[], bigint[], text[], int[], int[], int[], int[], uuid[], timestamptz[], double precision[], timestamptz[]) to
+  pgfresh_worker;
+
+/*
+  Job and attempt as one number, so that a set of both can be asked for at once. What did not wait for the disk can be
+  forgotten in a crash, and the same numbers be given again; the name of the claim cannot, so it is a part of the token
+  of who has claimed in that way.
+*/
+create or replace function pgfresh_engine.token_of(p_id bigint, p_attempt int, p_request uuid) returns bigint
+language sql immutable parallel safe
+as $$ select (p_id * 1048576 + p_attempt) # coalesce(uuid_hash_extended(p_request, 0), 0) $$;
+comment on function pgfresh_engine.token_of(bigint, int, uuid) is
+  'The fencing token of an attempt, or of an attempt under a claim: no two have the same.';
+
+-- A refresh was forced while the job ran: its pair gets a new one, with what the ended one had.
+create or replace function pgfresh_engine.run_again(p_ended bigint[], p_now timestamptz) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  with ended as (
+    -- By the source that the data type has now.
+    select h.*, r.source_id, r.estimated_data_size_bytes, nextval('pgfresh_engine.job_id') as next_id
+    from (
+      select id, type_id, key, priority, metadata
+      from pgfresh_engine.history_succeeded
+      where id = any (p_ended) and ended_at = p_now
+      union all
+      select id, type_id, key, priority, metadata
+      from pgfresh_engine.history_other
+      where id = any (p_ended) and ended_at = p_now
+    ) as h
+    join pgfresh.data_type_registry as r on r.type_id = h.type_id
+  ), opened as (
+    update pgfresh_engine.pairs as p
+    set job_id = e.next_id, due_at = 'infinity', next_ask_at = null
+    from ended as e
+    where p.type_id = e.type_id and p.key = e.key
+  )
+  insert into pgfresh_engine.job (
+    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, asked, band, lane,
+    state, key, metadata)
+  select
+    e.next_id, e.next_id, p_now, p_now, bytes.estimate, e.type_id, e.source_id, e.priority, e.priority,
+    pgfresh_engine.band_of(e.priority), pgfresh_engine.lane_of(pgfresh_engine.band_of(e.priority), false, bytes.estimate),
+    'r', e.key, e.metadata
+  from ended as e
+  cross join lateral (
+    select coalesce(
+      (select t.estimated_bytes from pgfresh_engine.type_stats as t where t.type_id = e.type_id),
+      e.estimated_data_size_bytes) as estimate
+  ) as bytes;
+end
+$$;
+comment on function pgfresh_engine.run_again(bigint[], timestamptz) is
+  'Opens a new job for pairs whose refresh was forced while they were being refreshed. A part of every end.';
+
+create or replace function pgfresh_engine.require_ends(
+  p_ids bigint[], p_attempts int[], p_bytes bigint[], p_requests uuid[])
+returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_ids is null or p_attempts is null or p_bytes is null
+      or cardinality(p_ids) <> cardinality(p_attempts) or cardinality(p_ids) <> cardinality(p_bytes)
+      or cardinality(p_ids) > 10000 then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'ids, attempts and bytes must be arrays of one length, at most 10000',
+      'Pass one attempt and one size for each job.');
+  end if;
+  if cardinality(p_requests) <> cardinality(p_ids) or array_position(p_requests, null) is not null then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'p_requests must be as long as p_ids, and none may be null',
+      'Pass the name of its claim for each job, or leave it out.');
+  end if;
+  -- A larger id has no token.
+  if exists (
+    select from unnest(p_ids, p_attempts, p_bytes) as e(id, attempt, bytes)
+    where (
+      e.id between 1 and 8796093022207 and e.attempt >= 0 and e.bytes between 0 and 1000000000000000
+    ) is not true
+  ) then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'ids must be from 1 to 8796093022207, attempts not negative, and bytes from 0 to 1e15; none may be null',
+      'Pass id and attempt as the claim returned them, and the real size of each answer.');
+  end if;
+end
+$$;
+comment on function pgfresh_engine.require_ends(bigint[], int[], bigint[], uuid[]) is
+  'Refuses arrays that do not describe ends of jobs.';
+
+create or replace function pgfresh_engine.require_measures(
+  p_count int, p_calls int[], p_fetch_ms int[], p_validate_ms int[], p_commit_ms int[])
+returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if cardinality(p_calls) <> p_count or array_position(p_calls, null) is not null
+      or 0 > any (p_calls) or 1000000 < any (p_calls) then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'p_calls must be as long as p_ids, and each from 0 to 1000000',
+      'Pass how often the provider was called for each job, redirects included.');
+  end if;
+  if cardinality(p_fetch_ms) <> p_count or 0 > any (p_fetch_ms)
+      or cardinality(p_validate_ms) <> p_count or 0 > any (p_validate_ms)
+      or cardinality(p_commit_ms) <> p_count or 0 > any (p_commit_ms) then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'times must be arrays as long as p_ids, and none negative',
+      'Pass null for a time that is not known.');
+  end if;
+end
+$$;
+comment on function pgfresh_engine.require_measures(int, int[], int[], int[], int[]) is
+  'Refuses calls and times that do not go with so many jobs.';

@@ -1,0 +1,266 @@
+create or replace function pgfresh_engine.complete_registry_row() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- By name or by number; the name decides if both are there and differ.
+  if new.source is null or (tg_op = 'UPDATE' and new.source_id is distinct from old.source_id
+      and new.source is not distinct from old.source) then
+    select name into new.source from pgfresh.sources where id = new.source_id;
+  else
+    select id into new.source_id from pgfresh.sources where name = new.source;
+  end if;
+  if new.source_id is null then
+    perform pgfresh_engine.refuse_registry(
+      format('source: there is no source %s', coalesce(left(quote_literal(new.source), 80), 'null')),
+      coalesce(
+        'The known ones: ' || (select string_agg(name, ', ' order by name) from pgfresh.sources) || '.',
+        'Insert one into pgfresh.sources first.'));
+  end if;
+  new.fetcher := coalesce(new.fetcher, new.data_type);
+  new.definition := case
+    when tg_op = 'INSERT' then 1
+    else old.definition + (
+      row(old.source_id, old.fetcher, old.table_name, old.key_columns, old.timestamp_column,
+        old.source_timestamp_field, old.normalise, old.empty_rows)
+      is distinct from row(new.source_id, new.fetcher, new.table_name, new.key_columns, new.timestamp_column,
+        new.source_timestamp_field, new.normalise, new.empty_rows))::int
+  end;
+  return new;
+end
+$$;
+comment on function pgfresh_engine.complete_registry_row() is
+  'Trigger of the registry: a source is given by its name, '
+  'and the definition grows with each change of what a fetch or a write depends on.';
+
+/*
+  Whether pairs are stale is asked all the time, so each data type has a function of its own for it, whose plan is kept.
+  It is made by the schema's owner, whoever writes the row, and runs with the rights of its caller,
+  who is the evaluator.
+*/
+create or replace function pgfresh_engine.write_check(p_type_id int, p_sql text, p_calls_users boolean) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_signature text := format(
+    'pgfresh_engine.check_%s(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)', p_type_id);
+begin
+  if p_sql is null then
+    execute format('drop function if exists %s', v_signature);
+    return;
+  end if;
+  execute format('create or replace function %s '
+    'returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, '
+    'row_at timestamptz, due_at timestamptz) '
+    'language plpgsql %s as %L',
+    v_signature,
+    -- Planned once, for the index and a hash. What users' functions do is not to be planned like that.
+    case when not p_calls_users then
+      'set plan_cache_mode = force_generic_plan '
+      'set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off'
+    else '' end,
+    format(E'#variable_conflict use_column\nbegin\n  return query %s;\nend', p_sql));
+  execute format('comment on function %s is %L',
+    v_signature, 'Whether pairs of a data type are stale. Written by the registry.');
+  execute format('revoke all on function %s from public', v_signature);
+  execute format('grant execute on function %s to pgfresh_evaluator', v_signature);
+end
+$$;
+comment on function pgfresh_engine.write_check(int, text, boolean) is
+  'Makes the function that asks whether pairs of a data type are stale, or drops it. A part of the registry.';
+
+create or replace function pgfresh_engine.calls_users(p_resolution pgfresh_engine.type_resolution) returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select (p_resolution).fingerprint #>> '{staleness_function,signature}'
+    <> 'pgfresh.is_data_stale(timestamp with time zone,interval)'
+$$;
+comment on function pgfresh_engine.calls_users(pgfresh_engine.type_resolution) is
+  'Whether a user''s function says whether pairs of a data type are stale. A part of the registry.';
+
+create or replace function pgfresh_engine.keep_resolution() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_resolution pgfresh_engine.type_resolution := pgfresh_engine.resolve_type(new, true);
+  v_unknown text;
+begin
+  delete from pgfresh_engine.type_resolution where type_id = new.type_id;
+  insert into pgfresh_engine.type_resolution select (v_resolution).*;
+  perform pgfresh_engine.write_check(new.type_id, v_resolution.check_sql, pgfresh_engine.calls_users(v_resolution));
+  -- Before the stamp, because the first trigger of a table changes its row in the catalog.
+  perform pgfresh_engine.keep_change_triggers(new);
+  update pgfresh_engine.type_resolution as r
+  set stamp = s.stamp
+  from pgfresh_engine.catalog_stamps(array[new.type_id]) as s
+  where r.type_id = new.type_id;
+
+  select name
+  into v_unknown
+  from unnest(new.depends_on) as name
+  where not exists (select from pgfresh.data_type_registry as r where r.data_type = name) or name = new.data_type;
+  if found then
+    perform pgfresh_engine.refuse_registry(
+      format('depends_on: there is no other data type %s', coalesce(left(quote_literal(v_unknown), 80), 'null')),
+      'Add the data types that it needs first.');
+  end if;
+  delete from pgfresh_engine.type_dependency where type_id = new.type_id;
+  insert into pgfresh_engine.type_dependency (type_id, needs_id)
+  select distinct new.type_id, r.type_id
+  from unnest(new.depends_on) as name
+  join pgfresh.data_type_registry as r on r.data_type = name;
+  -- Those that name it, though it was deleted or had another name for a while.
+  with returned as (
+    insert into pgfresh_engine.type_dependency (type_id, needs_id)
+    select r.type_id, new.type_id
+    from pgfresh.data_type_registry as r
+    where new.data_type = any (r.depends_on) and r.type_id <> new.type_id
+    on conflict do nothing
+    returning type_id
+  ), released as (
+    -- Their pairs that failed without it.
+    update pgfresh_engine.pairs as p
+    set next_ask_at = null, due_at = case when p.demanded then pgfresh.clock() else p.due_at end
+    from returned as d
+    where p.type_id = d.type_id and p.outcome = 'dependency' and p.job_id is null
+    returning p.type_id, p.key, p.demanded, p.due_at
+  )
+  insert into pgfresh_engine.due (due_at, type_id, key)
+  select r.due_at, r.type_id, r.key from released as r where r.demanded
+  on conflict do nothing;
+  if exists (
+    with recursive needed (type_id) as (
+      select needs_id from pgfresh_engine.type_dependency where type_id = new.type_id
+      union
+      select d.needs_id from needed as n join pgfresh_engine.type_dependency as d on d.type_id = n.type_id
+    )
+    select from needed where type_id = new.type_id
+  ) then
+    perform pgfresh_engine.refuse_registry(
+      format('depends_on: %s needs itself by way of another', new.data_type),
+      'Break the circle.');
+  end if;
+  return null;
+end
+$$;
+comment on function pgfresh_engine.keep_resolution() is
+  'Trigger of the registry: looks up what a row names and refuses what does not resolve.';
+
+-- Its demand, pairs and jobs follow when the transaction commits.
+create or replace function pgfresh_engine.forget_type() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgfresh_engine.write_check(old.type_id, null, false);
+  delete from pgfresh_engine.watched_type where type_id = old.type_id;
+  perform pgfresh_engine.drop_change_functions(old.type_id);
+  return old;
+end
+$$;
+comment on function pgfresh_engine.forget_type() is
+  'Trigger of the registry: drops the functions and triggers that were made for a data type.';
+
+-- Its data types would have no source any more, and no foreign key tells which they are.
+create or replace function pgfresh_engine.refuse_used_source() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_types text := (
+    select string_agg(data_type, ', ' order by data_type) from pgfresh.data_type_registry where source_id = old.id);
+begin
+  if v_types is not null then
+    perform pgfresh_engine.refuse_registry(
+      format('the source %s has data types: %s', old.name, left(v_types, 200)),
+      'Give them another source, or delete them, before it is deleted.');
+  end if;
+  return old;
+end
+$$;
+comment on function pgfresh_engine.refuse_used_source() is
+  'Trigger of sources: one that has data types cannot be deleted.';
+create or replace trigger refuse_used_source before delete on pgfresh.sources
+  for each row execute function pgfresh_engine.refuse_used_source();
+
+create or replace trigger forget_type before delete on pgfresh.data_type_registry
+  for each row execute function pgfresh_engine.forget_type();
+create or replace trigger complete_registry_row before insert or update on pgfresh.data_type_registry
+  for each row execute function pgfresh_engine.complete_registry_row();
+-- After what completes the row, by its name.
+create or replace trigger refuse_broken_rules before insert or update on pgfresh.data_type_registry
+  for each row execute function pgfresh_engine.refuse_broken_rules('PGF_REGISTRY_INVALID');
+-- Only of the columns that people write: the others change with every failure and pause.
+create or replace trigger refuse_broken_rules before insert or update
+  of name, enabled, rate_limit_per_minute, api_keys, quota_bytes, quota_window, quota_buffer,
+    viewed_share, max_concurrency, one_key_at_a_time
+  on pgfresh.sources
+  for each row execute function pgfresh_engine.refuse_broken_rules('PGF_REGISTRY_INVALID');
+create or replace trigger keep_resolution after insert or update on pgfresh.data_type_registry
+  for each row execute function pgfresh_engine.keep_resolution();
+
+create or replace function pgfresh_engine.admit_keys(p_type pgfresh.data_type_registry, p_keys text[]) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_keys text[] := p_keys;
+  v_parts int := cardinality(p_type.key_columns) - 1;
+  v_outside text;
+begin
+  perform pgfresh_engine.require_key(bad.key)
+  from unnest(p_keys) as bad(key)
+  where bad.key is null or bad.key = '' or octet_length(bad.key) > 512 or bad.key ~ '[[:cntrl:]]';
+  if p_type.normalise <> 'none' then
+    v_keys := array(
+      select pgfresh_engine.canonical_key(k.key, p_type.normalise)
+      from unnest(p_keys) with ordinality as k(key, place)
+      order by k.place
+    );
+  end if;
+  if v_parts > 0 then
+    select k.key
+    into v_outside
+    from unnest(v_keys) as k(key)
+    where length(k.key) - length(replace(k.key, '|', '')) <> v_parts
+    limit 1;
+  end if;
+  if v_outside is null and p_type.key_pattern is not null then
+    select k.key into v_outside from unnest(v_keys) as k(key) where k.key !~ p_type.key_pattern limit 1;
+  end if;
+  if v_outside is null and p_type.key_table is not null then
+    begin
+      select k.key
+      into v_outside
+      from pgfresh_engine.ask_keys(
+        (select unknown_sql from pgfresh_engine.type_resolution where type_id = p_type.type_id), v_keys
+      ) as k(key)
+      limit 1;
+    exception
+      when data_exception then
+        -- A key that is not even of the column's type.
+        perform pgfresh_engine.admit_keys(p_type, array[k.key]) from unnest(v_keys) as k(key) where cardinality(v_keys) > 1;
+        v_outside := v_keys[1];
+      when others then
+        perform pgfresh_engine.refuse_registry(t.problem, t.next_step) from pgfresh_engine.type_problem(p_type) as t;
+        raise;
+    end;
+  end if;
+  if v_outside is not null then
+    perform pgfresh_engine.refuse('PGF_KEY_UNKNOWN',
+      format('%s is not a key of %s', left(quote_literal(v_outside), 80), p_type.data_type),
+      case
+        when v_parts > 0 and p_type.key_pattern is null and p_type.key_table is null then
+          format('It has %s parts, with | between them.', v_parts + 1)
+        when p_type.key_pattern is not null then format('Its keys match %s.', p_type.key_pattern)
+        else format('Its keys are those of %s.', p_type.key_table)
+      end);
+  end if;
+  return v_keys;
+end
+$$;
+comment on function pgfresh_engine.admit_keys(pgfresh.data_type_registry, text[]) is
+  'Keys as the data type writes them; refuses those that it cannot have.';

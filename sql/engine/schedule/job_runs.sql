@@ -1,0 +1,214 @@
+/*
+  The functions of users run as the owner of their job and cannot get out of that: "set role" is refused inside of a
+  function that runs with its owner's rights, and "reset role" too. So each such role has one, run_as_ and its number,
+  made here.
+
+  It belongs to the role, which may alter it to run with the caller's rights. So its first words ask as whom it runs, in
+  names that no search path can bend, and it is called from another function of this kind, in which no setting of it can
+  choose a role either. Its text cannot be replaced: that needs the right to create in this schema.
+*/
+create or replace function pgfresh_engine.make_job_runner(p_role oid) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_signature text := format('pgfresh_engine.run_as_%s(text, text, jsonb)', p_role);
+  v_lends boolean;
+begin
+  for v_turn in 1..2 loop
+    if exists (
+      select from pg_proc
+      where oid = to_regprocedure(v_signature) and proowner = p_role
+        and prosecdef and not proisstrict and provolatile = 'v'
+        and proconfig = array['search_path=pg_catalog, pg_temp']
+        and has_function_privilege(current_user, oid, 'execute')
+    ) then
+      return;
+    end if;
+    -- Whoever else makes one is waited for, and looked at again. Writers of jobs go on.
+    lock table pgfresh.scheduled_jobs in share update exclusive mode;
+  end loop;
+  v_lends := not has_schema_privilege(p_role, 'pgfresh_engine', 'create')
+    and not (select rolsuper from pg_roles where rolname = current_user);
+  if to_regprocedure(v_signature) is not null then
+    execute format('drop function %s', v_signature);
+  end if;
+  execute format($create$
+    create function pgfresh_engine.run_as_%s(p_call text, p_path text, p_params jsonb) returns jsonb
+    language plpgsql security definer
+    set search_path = pg_catalog, pg_temp
+    as $run$
+    declare
+      v_result pg_catalog.jsonb;
+    begin
+      if pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid
+          operator(pg_catalog.<>) %s::pg_catalog.oid then
+        raise exception using errcode = '42501',
+          message = 'this function was altered, and does not run as its owner any more';
+      end if;
+      perform pg_catalog.set_config('search_path', p_path, true);
+      execute p_call into v_result using p_params;
+      -- At the commit it would be another role that these run as.
+      set constraints all immediate;
+      return v_result;
+    end
+    $run$ $create$, p_role, p_role);
+  execute format('comment on function %s is %L',
+    v_signature, 'Runs the jobs of one role. Written when a job is registered.');
+  execute format('revoke all on function %s from public', v_signature);
+  if p_role <> quote_ident(current_user)::regrole then
+    -- The new owner must be allowed to create here for the moment in which it becomes one.
+    if v_lends then
+      execute format('grant create on schema pgfresh_engine to %s', p_role::regrole);
+    end if;
+    execute format('alter function %s owner to %s', v_signature, p_role::regrole);
+    if v_lends then
+      execute format('revoke create on schema pgfresh_engine from %s', p_role::regrole);
+    end if;
+    execute format('grant execute on function %s to %I', v_signature, current_user);
+  end if;
+end
+$$;
+comment on function pgfresh_engine.make_job_runner(oid) is
+  'Makes the function that runs the jobs of a role, if it is not there or was altered.';
+
+-- What was written is kept whatever is returned: only raising undoes it.
+create or replace function pgfresh_engine.job_result(p_result jsonb) returns jsonb
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_problem text;
+  v_expected constant text :=
+    'expected {"success": true or false, "message": "a text", "details": anything}, of which details may be left out';
+  v_besides jsonb;
+  v_details jsonb;
+begin
+  v_problem := case
+    when p_result is null then 'got null'
+    when jsonb_typeof(p_result) <> 'object' then
+      'got ' || case jsonb_typeof(p_result)
+        when 'array' then 'an array'
+        when 'null' then 'null'
+        else 'a ' || jsonb_typeof(p_result)
+      end
+    when p_result -> 'success' is null or jsonb_typeof(p_result -> 'success') <> 'boolean' then
+      'got ' || coalesce('a success that is ' || left(p_result ->> 'success', 40), 'no success')
+    when p_result -> 'message' is null or jsonb_typeof(p_result -> 'message') <> 'string' then
+      'got ' || coalesce('a message that is a ' || jsonb_typeof(p_result -> 'message'), 'no message')
+    when octet_length(p_result::text) > 1048576 then 'got more than a megabyte'
+  end;
+  if v_problem is not null then
+    return jsonb_build_object('success', false, 'message', format('%s; %s', v_expected, v_problem),
+      'details', jsonb_build_object('code', 'PGF_JOB_RESULT',
+        'next', 'Return jsonb_build_object(''success'', true, ''message'', ''Deleted 5 rows'').'));
+  end if;
+  -- Keys besides the three are details too.
+  v_besides := p_result - array['success', 'message', 'details'];
+  v_details := nullif(p_result -> 'details', 'null');
+  if v_besides <> '{}' then
+    v_details := v_besides || case
+      when v_details is null then '{}'
+      when jsonb_typeof(v_details) = 'object' then v_details
+      else jsonb_build_object('details', v_details)
+    end;
+  end if;
+  return jsonb_build_object('success', p_result -> 'success', 'message', left(p_result ->> 'message', 4000))
+    || case when v_details is null then '{}' else jsonb_build_object('details', v_details) end;
+end
+$$;
+comment on function pgfresh_engine.job_result(jsonb) is
+  'What a job has returned: success, message and details, into which other keys go. '
+  'What is not of that form is a failure that says so.';
+
+create or replace function pgfresh_engine.call_job_function(p_job_id int, p_params jsonb) returns jsonb
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_job pgfresh.scheduled_jobs;
+  v_now jsonb;
+  v_result jsonb;
+  v_table regclass;
+begin
+  select * into v_job from pgfresh.scheduled_jobs where id = p_job_id and kind = 'sql';
+  if not found then
+    perform pgfresh_engine.refuse('PGF_JOB_UNKNOWN',
+      format('there is no job with the number %s that calls a function', coalesce(p_job_id::text, 'null')),
+      'Pass the id of a row of pgfresh.scheduled_jobs.');
+  end if;
+  if p_params is null or jsonb_typeof(p_params) <> 'object' then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      format('p_params must be an object, got %s', coalesce(jsonb_typeof(p_params), 'null')),
+      'Pass the params of the run.');
+  end if;
+  v_job.params := p_params;
+  v_now := v_job.resolution;
+  if not pgfresh_engine.is_job_as_registered(v_job) then
+    v_now := pgfresh_engine.resolve_job(v_job);
+    if pgfresh_engine.job_change(v_job, v_now) is not null then
+      perform pgfresh_engine.refuse_job(pgfresh_engine.job_change(v_job, v_now), pgfresh_engine.accept_job(v_job.name));
+    end if;
+  end if;
+  perform pgfresh_engine.make_job_runner(v_job.owner);
+
+  execute format('select pgfresh_engine.run_as_%s($1, $2, $3)', v_job.owner::oid)
+    into v_result
+    using v_now ->> 'call', v_now ->> 'path', p_params;
+
+  -- The function may have set these. What comes after it is not for it to decide.
+  set local search_path = pg_catalog, pg_temp;
+  -- A cursor "with hold" is read to its end by the commit, and not as the role that has declared it.
+  execute 'close all';
+  -- Somebody else's function may have become another between the look at it and the call.
+  if not (v_now -> 'definer')::boolean and (v_now ->> 'owner')::oid <> v_job.owner
+      and not pgfresh_engine.can_act_as((v_now ->> 'owner')::oid, v_job.owner)
+      and v_now ->> 'stamp' is distinct from (
+        select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature')
+      ) then
+    perform pgfresh_engine.refuse_job(format('%s was changed while it ran', v_now ->> 'signature'), 'See who changed it.');
+  end if;
+  /*
+    So would what a trigger has put off until the commit. Foreign keys are safe, and the registry's own trigger, and
+    those alone. Which triggers wait is not told to anybody, but they are of a table that was written, and that is still
+    locked.
+  */
+  if not pg_has_role(v_job.owner, session_user, 'usage')
+      and not pgfresh_engine.can_act_as(v_job.owner, quote_ident(session_user)::regrole)
+      and exists (
+        select from pg_trigger
+        where tgdeferrable and tgfoid <> 'pgfresh_engine.follow_registry()'::regprocedure and tgfoid not in (
+          select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace
+        )
+      ) then
+    select t.tgrelid
+    into v_table
+    from pg_trigger as t
+    join pg_locks as l on l.locktype = 'relation' and l.relation = t.tgrelid
+      and l.pid = pg_backend_pid() and l.mode ~ '^(Row|ShareRow|Access)?Exclusive'
+    where t.tgdeferrable and t.tgfoid <> 'pgfresh_engine.follow_registry()'::regprocedure
+      and t.tgfoid not in (
+        select oid from pg_proc where proname ~ '^RI_FKey_' and pronamespace = 'pg_catalog'::regnamespace
+      )
+      and not exists (
+        select from pg_index as i
+        where i.indexrelid = t.tgconstrindid and t.tgfoid = 'pg_catalog.unique_key_recheck()'::regprocedure
+          and i.indexprs is null and i.indpred is null
+      )
+    limit 1;
+    if found then
+      perform pgfresh_engine.refuse_job(
+        format('a job of %s may not write %s, which has a trigger that can be put off until the commit',
+          v_job.owner, v_table),
+        'Make that constraint not deferrable.');
+    end if;
+  end if;
+  return pgfresh_engine.job_result(v_result);
+end
+$$;
+comment on function pgfresh_engine.call_job_function(int, jsonb) is
+  'Runs the function of a job as the job''s owner, and returns its result. '
+  'Raises what it raises; a result of another form is a failure that says so. '
+  'To be called at the top of a transaction, under a statement_timeout; '
+  'what the function has set lasts until the session is reset.';
+grant execute on function pgfresh_engine.call_job_function(int, jsonb) to pgfresh_planner;

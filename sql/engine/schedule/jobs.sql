@@ -1,0 +1,521 @@
+create or replace function pgfresh_engine.refuse_job(p_message text, p_hint text) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$ select pgfresh_engine.refuse('PGF_JOB_INVALID', p_message, p_hint) $$;
+comment on function pgfresh_engine.refuse_job(text, text) is 'Refuses a row of scheduled_jobs.';
+
+create or replace function pgfresh_engine.can_act_as(p_user oid, p_role oid) returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+-- Up to version 15, a member may always become the role.
+as $$
+  select pg_has_role(p_user, p_role, 'usage')
+    or pg_has_role(p_user, p_role,
+      case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end)
+$$;
+comment on function pgfresh_engine.can_act_as(oid, oid) is 'Whether one role has the rights of another, or may become it.';
+grant execute on function pgfresh_engine.can_act_as(oid, oid) to pgfresh_scheduler, pgfresh_operator;
+
+/*
+  Runs with the rights of whoever writes, because he is known as current_user only there. Names of functions are
+  written with their schema: it runs with the search path of pgfresh, but what it may call was given by name.
+*/
+create or replace function pgfresh_engine.check_job_right() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_me oid := quote_ident(current_user)::regrole;
+  v_pgfresh oid := (select nspowner from pg_namespace where nspname = 'pgfresh');
+  v_operators constant text[] := '{enabled, paused_at, paused_by, paused_reason, paused_until, updated_at}';
+begin
+  if tg_op <> 'INSERT' and old.owner <> v_me
+      and not pgfresh_engine.can_act_as(v_me, old.owner) and not pgfresh_engine.can_act_as(v_me, v_pgfresh)
+      and not (tg_op = 'UPDATE' and pg_has_role(v_me, 'pgfresh_operator', 'usage')
+        and to_jsonb(new) - v_operators = to_jsonb(old) - v_operators) then
+    perform pgfresh_engine.refuse('PGF_JOB_RIGHT',
+      format('the job %s belongs to %s, and %s is not a member of that role', old.name, old.owner, v_me::regrole),
+      format('Ask %s, or an administrator.', old.owner));
+  end if;
+  if tg_op = 'DELETE' then
+    return old;
+  end if;
+  if (tg_op = 'INSERT' or new.owner is distinct from old.owner)
+      and new.owner <> v_me and not pgfresh_engine.can_act_as(v_me, new.owner) then
+    perform pgfresh_engine.refuse('PGF_JOB_RIGHT',
+      format('%s may not register a job that runs as %s', v_me::regrole, new.owner),
+      format('Leave owner out, or run as an administrator: grant %s to %s;', new.owner, v_me::regrole));
+  end if;
+  -- What a handler does, it does with the rights of the process that runs it.
+  if new.kind = 'handler' and (tg_op = 'INSERT'
+      or (new.kind, new.function_name, new.params) is distinct from (old.kind, old.function_name, old.params))
+      and not pgfresh_engine.can_act_as(v_me, v_pgfresh) then
+    perform pgfresh_engine.refuse('PGF_JOB_RIGHT',
+      format('%s may not register a handler, which runs with the rights of pgfresh', v_me::regrole),
+      'Define the job in pgfresh.config.ts, or register an SQL function.');
+  end if;
+  return new;
+end
+$$;
+comment on function pgfresh_engine.check_job_right() is
+  'Trigger of scheduled_jobs: a job is written by those who could do themselves what it does.';
+
+create or replace function pgfresh_engine.check_job_schedule(p_job pgfresh.scheduled_jobs) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_problem text;
+begin
+  if (p_job.schedule is null) = (p_job.every_min is null) then
+    perform pgfresh_engine.refuse_job(
+      case
+        when p_job.schedule is null then 'a job needs a schedule or every_min'
+        else 'a job has a schedule or every_min, not both'
+      end,
+      'Write schedule = ''0 3 * * *'', or every_min = ''10 minutes'' and every_max = ''15 minutes''.');
+  elsif p_job.every_min > p_job.every_max or p_job.failure_min > p_job.failure_max then
+    perform pgfresh_engine.refuse_job(
+      case
+        when p_job.every_min > p_job.every_max then 'every_min is more than every_max'
+        else 'failure_min is more than failure_max'
+      end,
+      'Exchange the two.');
+  elsif p_job.every_min is null
+      and (p_job.every_max is not null or p_job.failure_min is not null or p_job.failure_max is not null) then
+    perform pgfresh_engine.refuse_job('every_max, failure_min and failure_max need an every_min',
+      'Leave them out where there is a schedule; retries say what is done about a failure.');
+  elsif p_job.failure_min is null and p_job.failure_max is not null then
+    perform pgfresh_engine.refuse_job('failure_max needs a failure_min', 'Give both, or neither.');
+  end if;
+  v_problem := case when p_job.schedule is not null then pgfresh_engine.cron_problem(p_job.schedule) end;
+  if v_problem is not null then
+    perform pgfresh_engine.refuse_job(format('schedule %s: %s', left(quote_literal(p_job.schedule), 80), v_problem),
+      'Write minute, hour, day of month, month and day of week, such as 30 2 * * MON-FRI, or a word such as @daily.');
+  end if;
+  if not pgfresh_engine.is_time_zone(p_job.timezone) then
+    perform pgfresh_engine.refuse_job(format('timezone: there is no time zone %s', left(quote_literal(p_job.timezone), 80)),
+      coalesce((
+        select 'Did you mean ' || string_agg(near.name, ' or ') || '?'
+        from (
+          select name
+          from pg_timezone_names
+          where name !~ '^(posix|right)/' and length(p_job.timezone) between 3 and 50
+            and regexp_replace(lower(name), '[^a-z]', '', 'g')
+              like '%' || nullif(regexp_replace(lower(p_job.timezone), '[^a-z]', '', 'g'), '') || '%'
+          order by length(name), name
+          limit 3
+        ) as near
+      ), 'Use a name of the IANA database, such as UTC or America/New_York.'));
+  end if;
+end
+$$;
+comment on function pgfresh_engine.check_job_schedule(pgfresh.scheduled_jobs) is 'Refuses a job whose times cannot be.';
+
+/*
+  What the function of a job is now; refuses it if it is not there, has another signature, or cannot be called as the
+  job's owner. Never by the search path: a name has its schema, or it means public.
+*/
+create or replace function pgfresh_engine.resolve_job(p_job pgfresh.scheduled_jobs) returns jsonb
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_parts text[] := string_to_array(p_job.function_name, '.');
+  v_function record;
+  v_pgfresh oid := (select nspowner from pg_namespace where nspname = 'pgfresh');
+begin
+  if not exists (select from pg_roles where oid = p_job.owner) then
+    perform pgfresh_engine.refuse_job(format('owner: there is no role %s', p_job.owner),
+      'Give the job to a role that exists.');
+  end if;
+  if cardinality(v_parts) = 1 then
+    v_parts := array['public'] || v_parts;
+  end if;
+  if p_job.function_name !~ '^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$' then
+    perform pgfresh_engine.refuse_job(format('function_name %s is not a name', left(quote_literal(p_job.function_name), 80)),
+      'Expected letters, digits and underscores, at most 63, with the schema and a dot before it if it is not public.');
+  end if;
+  select f.oid, f.xmin || ' ' || f.ctid as stamp, f.proowner, f.prosecdef, f.pronargs, n.oid as schema, n.nspname
+  into v_function
+  from pg_proc as f
+  join pg_namespace as n on n.oid = f.pronamespace
+  where n.nspname = v_parts[1] and f.proname = v_parts[2] and oidvectortypes(f.proargtypes) in ('', 'jsonb')
+    and f.prorettype = 'jsonb'::regtype and f.prokind = 'f' and not f.proretset
+  order by f.pronargs desc
+  limit 1;
+  if not found then
+    perform pgfresh_engine.refuse_job(
+      format('function_name: there is no function %I.%I() or %I.%I(jsonb) that returns jsonb',
+        v_parts[1], v_parts[2], v_parts[1], v_parts[2]),
+      coalesce((
+        select 'There is ' || string_agg(near.found, ' and ') || '.'
+        from (
+          select format('%I.%I(%s)%s', n.nspname, f.proname, oidvectortypes(f.proargtypes),
+            case
+              when f.prokind = 'p' then ', a procedure'
+              when f.proretset then ', which returns many rows'
+              else ', which returns ' || format_type(f.prorettype, null)
+            end) as found
+          from pg_proc as f
+          join pg_namespace as n on n.oid = f.pronamespace
+          where lower(f.proname) = lower(v_parts[2]) and n.nspname !~ '^pg_'
+          order by (n.nspname = v_parts[1]) desc, n.nspname, f.oid
+          limit 3
+        ) as near
+      ), 'Create it, or correct function_name.'));
+  end if;
+  if not has_function_privilege(p_job.owner, v_function.oid, 'execute')
+      or not has_schema_privilege(p_job.owner, v_function.schema, 'usage') then
+    perform pgfresh_engine.refuse_job(
+      format('function_name: %s may not call %s', p_job.owner, v_function.oid::regprocedure),
+      format('Run: grant usage on schema %s to %s; grant execute on function %s to %s;',
+        v_function.schema::regnamespace, p_job.owner, v_function.oid::regprocedure, p_job.owner));
+  end if;
+  if v_function.pronargs = 0 and p_job.params <> '{}' then
+    perform pgfresh_engine.refuse_job(format('params: %s takes none', v_function.oid::regprocedure),
+      'Leave params out, or give the function an argument of type jsonb.');
+  end if;
+  -- The function that runs it belongs to the owner, and only one of his members can make that.
+  if not pg_has_role(v_pgfresh, p_job.owner, 'usage') then
+    perform pgfresh_engine.refuse_job(format('owner: pgfresh may not run anything as %s', p_job.owner),
+      format('Run as an administrator: grant %s to %s;', p_job.owner, v_pgfresh::regrole));
+  end if;
+  return jsonb_build_object(
+    'signature', v_function.oid::regprocedure::text, 'function', v_function.oid, 'stamp', v_function.stamp,
+    'schema', v_function.nspname, 'owner', v_function.proowner, 'definer', v_function.prosecdef,
+    'body', case when v_function.nspname <> 'pgfresh' then md5(pg_get_functiondef(v_function.oid)) end,
+    'call', format('select %I.%I(%s)', v_parts[1], v_parts[2], case when v_function.pronargs = 1 then '$1' else '' end),
+    'path', format('%I, public, pg_temp', v_parts[1]));
+end
+$$;
+comment on function pgfresh_engine.resolve_job(pgfresh.scheduled_jobs) is
+  'Looks up the function that a job names; refuses it if it is missing or does not fit.';
+
+create or replace function pgfresh_engine.complete_job() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_missing text;
+  v_same boolean := tg_op = 'UPDATE' and to_jsonb(new) - 'problem' = to_jsonb(old) - 'problem';
+begin
+  -- Said by a scheduler, not by somebody who writes the job.
+  if v_same and new.problem is distinct from old.problem then
+    return new;
+  end if;
+  new.kind := coalesce(new.kind, 'sql');
+  if new.kind = 'handler' then
+    new.function_name := coalesce(new.function_name, new.name);
+  end if;
+  if num_nulls(
+    new.name, new.function_name, new.timezone, new.enabled, new.params, new.timeout, new.retries, new.retry_base,
+    new.catch_up, new.catch_up_max, new.overlap, new.jitter, new.blackout_dates,
+    new.owner, new.managed_by
+  ) > 0 then
+    select key
+    into v_missing
+    from jsonb_each(to_jsonb(new))
+    where value = 'null' and key in (
+      'name', 'function_name', 'timezone', 'enabled', 'params', 'timeout', 'retries', 'retry_base',
+      'catch_up', 'catch_up_max', 'overlap', 'jitter', 'blackout_dates',
+      'owner', 'managed_by'
+    )
+    order by key
+    limit 1;
+    perform pgfresh_engine.refuse_job(format('%s must not be null', v_missing),
+      case
+        when v_missing in ('name', 'function_name') then 'Give it a value.'
+        else 'Leave the column out to have its default.'
+      end);
+  end if;
+  if new.name !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$' then
+    perform pgfresh_engine.refuse_job(format('name %s is not one', left(quote_literal(new.name), 80)),
+      'Expected letters, digits, underscores, dots and dashes, at most 100, with a letter or digit first.');
+  elsif new.kind not in ('sql', 'handler') or new.catch_up not in ('once', 'skip', 'all')
+      or new.overlap not in ('skip', 'queue') or new.managed_by not in ('config', 'sql') then
+    perform pgfresh_engine.refuse_job(
+      format('%s must be %s, got %s', w.word, w.choice, left(quote_literal(w.value), 80)),
+      'Choose one of these.')
+    from (values
+      (1, 'kind', 'sql or handler', new.kind, new.kind in ('sql', 'handler')),
+      (2, 'catch_up', 'once, skip or all', new.catch_up, new.catch_up in ('once', 'skip', 'all')),
+      (3, 'overlap', 'skip or queue', new.overlap, new.overlap in ('skip', 'queue')),
+      (4, 'managed_by', 'config or sql', new.managed_by, new.managed_by in ('config', 'sql'))
+    ) as w(place, word, choice, value, good)
+    where not w.good
+    order by w.place
+    limit 1;
+  elsif octet_length(new.description) > 4000 or octet_length(new.function_name) not between 1 and 200 then
+    perform pgfresh_engine.refuse_job(
+      format('%s is too long',
+        case when octet_length(new.description) > 4000 then 'description' else 'function_name' end),
+      'A description has at most 4000 bytes, and the name of a function 1 to 200.');
+  elsif new.kind = 'handler' and new.function_name !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$' then
+    perform pgfresh_engine.refuse_job(
+      format('function_name %s is not the name of a handler', left(quote_literal(new.function_name), 80)),
+      'Write the name of a job of pgfresh.config.ts that has a handler.');
+  elsif jsonb_typeof(new.params) <> 'object' or octet_length(new.params::text) > 65536 then
+    perform pgfresh_engine.refuse_job(
+      format('params must be an object of at most 65536 bytes, got %s of %s',
+        jsonb_typeof(new.params), octet_length(new.params::text)),
+      'For instance {"days": 30}.');
+  elsif new.retries not between 0 and 100 or new.catch_up_max not between 1 and 10000 then
+    perform pgfresh_engine.refuse_job(
+      case
+        when new.retries not between 0 and 100 then format('retries must be from 0 to 100, got %s', new.retries)
+        else format('catch_up_max must be from 1 to 10000, got %s', new.catch_up_max)
+      end,
+      'Pass a value in that range.');
+  elsif coalesce(array_ndims(new.blackout_dates), 1) <> 1 or cardinality(new.blackout_dates) > 1000
+      or array_position(new.blackout_dates, null) is not null
+      or 'infinity' = any (new.blackout_dates) or '-infinity' = any (new.blackout_dates) then
+    perform pgfresh_engine.refuse_job('blackout_dates must be a list of at most 1000 dates',
+      'For instance {2026-12-24,2026-12-25}.');
+  elsif new.paused_at is null
+      and (new.paused_by is not null or new.paused_reason is not null or new.paused_until is not null) then
+    perform pgfresh_engine.refuse_job('paused_by, paused_reason and paused_until need a paused_at',
+      'Call pgfresh.pause_scheduled_job(name, reason, until).');
+  elsif octet_length(new.paused_by) > 200 or octet_length(new.paused_reason) > 1000 then
+    perform pgfresh_engine.refuse_job('paused_by has at most 200 bytes, and paused_reason 1000', 'Say it in fewer words.');
+  end if;
+
+  new.every_max := coalesce(new.every_max, new.every_min);
+  new.failure_max := coalesce(new.failure_max, new.failure_min);
+  perform pgfresh_engine.refuse_job(
+    format('%s must be from %s to %s, got %s', b.name, b.low, b.high, b.value),
+    format('Correct %s, for instance ''10 minutes''.', b.name))
+  from (values
+    (1, 'every_min', new.every_min, interval '1 second', interval '366 days'),
+    (2, 'every_max', new.every_max, '1 second', '366 days'),
+    (3, 'failure_min', new.failure_min, '1 second', '366 days'),
+    (4, 'failure_max', new.failure_max, '1 second', '366 days'),
+    (5, 'timeout', new.timeout, '1 millisecond', '1 day'),
+    (6, 'retry_base', new.retry_base, '1 second', '1 day'),
+    (7, 'catch_up_window', new.catch_up_window, '1 second', '366 days'),
+    (8, 'jitter', new.jitter, '0', '1 day')
+  ) as b(place, name, value, low, high)
+  where b.value < b.low or b.value > b.high
+  order by b.place
+  limit 1;
+  -- In hours and less, because a day of the server's own zone may have 23 of them.
+  new.every_min := make_interval(secs => extract(epoch from new.every_min)::float8);
+  new.every_max := make_interval(secs => extract(epoch from new.every_max)::float8);
+  new.failure_min := make_interval(secs => extract(epoch from new.failure_min)::float8);
+  new.failure_max := make_interval(secs => extract(epoch from new.failure_max)::float8);
+  new.timeout := make_interval(secs => extract(epoch from new.timeout)::float8);
+  new.retry_base := make_interval(secs => extract(epoch from new.retry_base)::float8);
+  new.catch_up_window := make_interval(secs => extract(epoch from new.catch_up_window)::float8);
+  new.jitter := make_interval(secs => extract(epoch from new.jitter)::float8);
+  new.updated_at := pgfresh.clock();
+  new.created_at := case when tg_op = 'INSERT' then new.updated_at else old.created_at end;
+  new.problem := null;
+
+  -- A job whose function is gone can be paused or disabled all the same.
+  if tg_op = 'INSERT' or v_same
+      or (new.schedule, new.timezone, new.every_min, new.every_max, new.failure_min, new.failure_max)
+      is distinct from (old.schedule, old.timezone, old.every_min, old.every_max, old.failure_min, old.failure_max) then
+    perform pgfresh_engine.check_job_schedule(new);
+  end if;
+  if new.kind = 'handler' then
+    new.resolution := null;
+  elsif tg_op = 'INSERT' or v_same or (new.enabled and not old.enabled)
+      or (new.kind, new.function_name, new.owner, new.params)
+      is distinct from (old.kind, old.function_name, old.owner, old.params) then
+    new.resolution := pgfresh_engine.resolve_job(new);
+    perform pgfresh_engine.make_job_runner(new.owner);
+  else
+    new.resolution := old.resolution;
+  end if;
+  return new;
+end
+$$;
+comment on function pgfresh_engine.complete_job() is
+  'Trigger of scheduled_jobs: checks every value, looks up what the function''s name means, '
+  'and refuses what does not fit.';
+
+create or replace function pgfresh_engine.forget_job() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if not exists (select from pgfresh.scheduled_jobs where owner = old.owner and kind = 'sql') then
+    execute format('drop function if exists pgfresh_engine.run_as_%s(text, text, jsonb)', old.owner::oid);
+  end if;
+  return null;
+end
+$$;
+comment on function pgfresh_engine.forget_job() is
+  'Trigger of scheduled_jobs: a role that has no job any more has nothing in the schema either.';
+
+/*
+  A run that is under way belongs to its scheduler, and a function holds its row until it has ended. So it is left to
+  its scheduler, who is told, and its end finds no job any more and takes it away. Everything else goes now; what is
+  being ended at this moment ends by itself.
+*/
+create or replace function pgfresh_engine.end_job_runs() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  delete from pgfresh.scheduled_job_runs
+  where id in (
+    select id
+    from pgfresh.scheduled_job_runs
+    where job_id = old.id and state <> 'running'
+    order by id
+    for update skip locked
+  );
+  perform pg_notify('pgfresh_schedule', 'cancel');
+  return null;
+end
+$$;
+comment on function pgfresh_engine.end_job_runs() is
+  'Trigger of scheduled_jobs: forgets the runs of a job that was deleted, and has its scheduler stop one under way.';
+
+-- In the order of their names: first who, then what.
+do $$
+declare
+  -- The end of every run writes when it began, and has nothing to be checked.
+  v_columns text := (
+    select string_agg(quote_ident(attname), ', ')
+    from pg_attribute
+    where attrelid = 'pgfresh.scheduled_jobs'::regclass and attnum > 0 and not attisdropped
+      and attname <> 'last_run_at'
+  );
+begin
+  execute format('create or replace trigger a_check_job_right before insert or delete or update of %s '
+    'on pgfresh.scheduled_jobs for each row execute function pgfresh_engine.check_job_right()', v_columns);
+  execute format('create or replace trigger b_complete_job before insert or update of %s '
+    'on pgfresh.scheduled_jobs for each row execute function pgfresh_engine.complete_job()', v_columns);
+end
+$$;
+create or replace trigger d_end_job_runs after delete on pgfresh.scheduled_jobs
+  for each row execute function pgfresh_engine.end_job_runs();
+create or replace trigger c_forget_job after delete or update of owner, kind on pgfresh.scheduled_jobs
+  for each row execute function pgfresh_engine.forget_job();
+
+/*
+  Whoever replaces the body of a function has everything done that the job's owner may do. He must be one who could do
+  it anyway. A function that runs with the rights of its own owner gives nobody the rights of the job's.
+*/
+create or replace function pgfresh_engine.job_change(p_job pgfresh.scheduled_jobs, p_now jsonb) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_owner regrole := (p_now ->> 'owner')::oid;
+begin
+  return case
+    when p_now -> 'owner' is distinct from p_job.resolution -> 'owner' then
+      format('%s belongs to %s now, and to another role when the job was registered', p_now ->> 'signature', v_owner)
+    when p_now -> 'body' is distinct from p_job.resolution -> 'body'
+      and not (p_now -> 'definer')::boolean and not pgfresh_engine.can_act_as(v_owner, p_job.owner) then
+      format('%s was changed by %s, who could not do as %s', p_now ->> 'signature', v_owner, p_job.owner)
+  end;
+end
+$$;
+comment on function pgfresh_engine.job_change(pgfresh.scheduled_jobs, jsonb) is
+  'What of a job''s function is not any more as it was registered, if that matters; null if it does not.';
+
+/*
+  The same row of the catalogue is the same function, with the same owner and for the same roles. What is not in that
+  row is looked at here, as the owner of the schema, and of a role that is gone only the number is left. This is for the
+  many times at which nothing has changed; resolve_job finds out what has.
+*/
+create or replace function pgfresh_engine.is_job_as_registered(p_job pgfresh.scheduled_jobs) returns boolean
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return exists (
+    select from pg_proc as f
+    join pg_namespace as n on n.oid = f.pronamespace
+    where f.oid = (p_job.resolution ->> 'function')::oid and f.xmin || ' ' || f.ctid = p_job.resolution ->> 'stamp'
+      and n.nspname = p_job.resolution ->> 'schema'
+      and (f.pronargs = 1 or p_job.params = '{}')
+      and has_function_privilege(p_job.owner, f.oid, 'execute') and has_schema_privilege(p_job.owner, n.oid, 'usage')
+  ) and pg_get_userbyid(p_job.owner) !~ '^unknown' and pg_has_role(p_job.owner, 'usage');
+end
+$$;
+comment on function pgfresh_engine.is_job_as_registered(pgfresh.scheduled_jobs) is
+  'Whether the function of a job is for certain the one that was registered, and can be called. '
+  'If not, resolve_job says what it is now.';
+
+create or replace function pgfresh_engine.accept_job(p_name text) returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select format('See whether the change is meant, then accept it: '
+    'update pgfresh.scheduled_jobs set name = name where name = %L;', p_name)
+$$;
+comment on function pgfresh_engine.accept_job(text) is 'What to do about a function that has changed.';
+
+create or replace function pgfresh_engine.job_problem(p_job pgfresh.scheduled_jobs)
+returns table (problem text, next_step text)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_job.kind = 'handler' or pgfresh_engine.is_job_as_registered(p_job) then
+    return;
+  end if;
+  begin
+    problem := pgfresh_engine.job_change(p_job, pgfresh_engine.resolve_job(p_job));
+    next_step := pgfresh_engine.accept_job(p_job.name);
+  exception when sqlstate 'PGF01' then
+    get stacked diagnostics problem = message_text, next_step = pg_exception_hint;
+    problem := regexp_replace(problem, '^PGF_\w+: ', '');
+  end;
+  if problem is not null then
+    return next;
+  end if;
+end
+$$;
+comment on function pgfresh_engine.job_problem(pgfresh.scheduled_jobs) is
+  'Why a job cannot run now, and what to do; no row if it can. '
+  'What only a scheduler can see is in the column problem.';
+grant execute on function pgfresh_engine.job_problem(pgfresh.scheduled_jobs) to
+  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator, pgfresh_scheduler;
+
+create or replace function pgfresh_engine.require_job(p_name text) returns pgfresh.scheduled_jobs
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_job pgfresh.scheduled_jobs;
+begin
+  select * into v_job from pgfresh.scheduled_jobs where name = p_name collate "C";
+  if not found then
+    perform pgfresh_engine.refuse('PGF_JOB_UNKNOWN',
+      format('there is no job %s', coalesce(left(quote_literal(p_name), 80), 'null')),
+      'The known ones: select name from pgfresh.scheduled_jobs.');
+  end if;
+  return v_job;
+end
+$$;
+comment on function pgfresh_engine.require_job(text) is 'A job by its name; refuses one that is not there.';
+grant execute on function pgfresh_engine.require_job(text) to pgfresh_scheduler, pgfresh_operator;
+
+create or replace function pgfresh_engine.require_job_right(p_name text) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_job pgfresh.scheduled_jobs := pgfresh_engine.require_job(p_name);
+  v_me oid := quote_ident(current_user)::regrole;
+begin
+  if not pgfresh_engine.can_act_as(v_me, v_job.owner)
+      and not pgfresh_engine.can_act_as(v_me, (select nspowner from pg_namespace where nspname = 'pgfresh'))
+      and not pg_has_role(v_me, 'pgfresh_operator', 'usage') then
+    perform pgfresh_engine.refuse('PGF_JOB_RIGHT',
+      format('the job %s belongs to %s, and %s is not a member of that role', v_job.name, v_job.owner, v_me::regrole),
+      format('Ask %s, or an administrator.', v_job.owner));
+  end if;
+end
+$$;
+comment on function pgfresh_engine.require_job_right(text) is
+  'Refuses a job that the current user may not decide about: they must be a member of its owner, of the schema''s, '
+  'or of pgfresh_operator. '
+  'Runs with the rights of its caller, whom it would not know otherwise.';
+grant execute on function pgfresh_engine.require_job_right(text) to pgfresh_scheduler, pgfresh_operator;

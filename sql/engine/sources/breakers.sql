@@ -1,0 +1,310 @@
+/*
+  The breaker. A source that fails five times in a row, or for which ten jobs were put off within ten minutes, is left
+  alone for five minutes; the numbers are settings of the source. Then one job at a time is let through: when one
+  succeeds the breaker closes, and when it fails it is open for as long again. A probe that is neither, because its
+  worker is gone, is not out any more when its job does not run.
+
+  What fails in the same moment says the same thing once. So it opens only if a job fails too that was claimed after
+  the first failure of the row had been recorded.
+*/
+create or replace function pgfresh_engine.note_failure(
+  p_source_id int, p_ids bigint[], p_retries int, p_claimed_at timestamptz, p_error text, p_now timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_source pgfresh.sources;
+  v_most int;
+  v_probe_failed boolean;
+  v_in_a_row boolean; v_often boolean;
+  v_why text;
+begin
+  select * into v_source from pgfresh.sources where id = p_source_id for no key update;
+  v_most := 2 * v_source.breaker_failures;
+  v_source.failure_streak := v_source.failure_streak + cardinality(p_ids);
+  v_source.recent_retries := v_source.recent_retries || array_fill(p_now, array[least(p_retries, v_most)]);
+  v_source.recent_retries :=
+    v_source.recent_retries[greatest(1, cardinality(v_source.recent_retries) - v_most + 1):];
+  v_in_a_row := v_source.failure_streak >= v_source.breaker_failures
+    and (p_claimed_at >= v_source.streak_since or v_source.breaker_failures = 1);
+  v_often := cardinality(v_source.recent_retries) = v_most
+    and v_source.recent_retries[1] >= p_now - v_source.breaker_window
+    and v_source.recent_retries[1] < p_now and p_claimed_at >= v_source.recent_retries[1];
+  v_probe_failed := v_source.breaker_opened_at is not null and v_source.probe_job = any (p_ids);
+  if v_probe_failed or (v_source.breaker_opened_at is null and (v_in_a_row or v_often)) then
+    v_source.breaker_opened_at := coalesce(v_source.breaker_opened_at, p_now);
+    v_source.probe_job := null;
+    v_why := case
+      when v_probe_failed then 'the probe failed'
+      when v_in_a_row then format('%s failures in a row', v_source.failure_streak)
+      else format('%s retries in %s', v_most, pgfresh_engine.in_words(v_source.breaker_window))
+    end || coalesce(': ' || left(p_error, 200), '');
+    -- Somebody may have paused it for longer.
+    if v_source.paused_until is null or v_source.paused_until < p_now + v_source.breaker_pause then
+      v_source.paused_until := p_now + v_source.breaker_pause;
+      v_source.paused_by := 'breaker';
+      v_source.pause_reason := v_why;
+    end if;
+  end if;
+  update pgfresh.sources
+  set failure_streak = v_source.failure_streak, streak_since = coalesce(v_source.streak_since, p_now),
+    recent_retries = v_source.recent_retries, last_failure_at = p_now,
+    breaker_opened_at = v_source.breaker_opened_at, probe_job = v_source.probe_job,
+    paused_until = v_source.paused_until, paused_by = v_source.paused_by, pause_reason = v_source.pause_reason
+  where id = p_source_id;
+  if v_source.breaker_opened_at = p_now then
+    perform pgfresh_engine.warn('breaker_opened', v_source.name,
+      format('The source %s is left alone for %s: %s.',
+        v_source.name, pgfresh_engine.in_words(v_source.breaker_pause), v_why),
+      'Nothing has to be done: one job tries later whether it is back. "pgfresh source resume" tries now.');
+  end if;
+end
+$$;
+comment on function pgfresh_engine.note_failure(int, bigint[], int, timestamptz, text, timestamptz) is
+  'Counts failures of a source, the last of whose jobs was claimed then, '
+  'and opens its breaker where they are too many. A part of every end that is one.';
+
+create or replace function pgfresh_engine.note_success(p_source_id int, p_ids bigint[], p_now timestamptz) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_source record;
+begin
+  select s.failure_streak, s.unhinted_holds, s.last_success_at,
+    s.breaker_opened_at is not null and s.probe_job = any (p_ids) as probed
+  into v_source
+  from pgfresh.sources as s
+  where s.id = p_source_id;
+  if v_source.probed then
+    update pgfresh.sources
+    set failure_streak = 0, streak_since = null, unhinted_holds = 0, last_success_at = p_now, recent_retries = '{}',
+      breaker_opened_at = null, probe_job = null,
+      paused_until = case when paused_by in ('breaker', 'credentials') is not true then paused_until end,
+      paused_by = case when paused_by in ('breaker', 'credentials') is not true then paused_by end,
+      pause_reason = case when paused_by in ('breaker', 'credentials') is not true then pause_reason end
+    where id = p_source_id;
+    perform pgfresh_engine.wake_workers();
+  elsif v_source.failure_streak > 0 or v_source.unhinted_holds > 0 then
+    update pgfresh.sources
+    set failure_streak = 0, streak_since = null, unhinted_holds = 0, last_success_at = p_now
+    where id = p_source_id;
+  elsif v_source.last_success_at is null or v_source.last_success_at < p_now - interval '10 seconds' then
+    -- Only for people to see, so nobody waits for it, and it is written now and then.
+    update pgfresh.sources
+    set last_success_at = p_now
+    where id = (select s.id from pgfresh.sources as s where s.id = p_source_id for no key update skip locked);
+  end if;
+end
+$$;
+comment on function pgfresh_engine.note_success(int, bigint[], timestamptz) is
+  'Notes that a source has answered: failures start anew, and a probe closes the breaker. '
+  'A part of every end that is one.';
+
+/*
+  The breaker of a part: of an API key that the provider does not accept, or of a data type whose answers are refused
+  or older than what is there. What was claimed before it opened neither counts nor prolongs it.
+*/
+create or replace function pgfresh_engine.note_trouble(
+  p_source_id int, p_api_key smallint, p_type_id int, p_kind text, p_what text[], p_most int, p_claimed_at timestamptz,
+  p_error text, p_now timestamptz)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_source pgfresh.sources;
+  v_part pgfresh_engine.breaker;
+  v_before pgfresh_engine.breaker;
+  v_name text;
+  v_why text;
+begin
+  select * into v_source from pgfresh.sources where id = p_source_id for no key update;
+  if not found then
+    -- Deleted while its last jobs ran.
+    return false;
+  end if;
+  select *
+  into v_before
+  from pgfresh_engine.breaker
+  where case when p_type_id is null then source_id = p_source_id and api_key = p_api_key else type_id = p_type_id end;
+  if v_before.opened_at > p_claimed_at then
+    return true;
+  end if;
+  if v_before.kind = p_kind then
+    v_part := v_before;
+  end if;
+  v_part.streak := (
+    array(select distinct what from unnest(v_part.streak || p_what) as what where what is not null)
+  )[1:p_most];
+  if v_part.opened_at is not null or cardinality(v_part.streak) >= p_most then
+    v_part.opened_at := coalesce(v_part.opened_at, p_now);
+    v_part.paused_until := p_now + v_source.breaker_pause;
+    v_why := case p_kind
+      when 'denied' then format('the provider refuses API key %s', p_api_key)
+      when 'refused' then format('%s answers in a row were refused', p_most)
+      else format('%s answers in a row were older than what is there', p_most)
+    end || coalesce(': ' || left(p_error, 200), '');
+  end if;
+  insert into pgfresh_engine.breaker (source_id, api_key, type_id, kind, streak, opened_at, paused_until, reason)
+  values (
+    case when p_type_id is null then p_source_id end, p_api_key, p_type_id, p_kind,
+    v_part.streak, v_part.opened_at, v_part.paused_until, v_why)
+  on conflict (type_id, source_id, api_key) do update
+  set kind = excluded.kind, streak = excluded.streak, opened_at = excluded.opened_at,
+    paused_until = excluded.paused_until, reason = excluded.reason;
+  if v_part.opened_at is null then
+    return false;
+  end if;
+  if p_kind = 'denied' then
+    perform pgfresh_engine.deny_key(v_source, p_api_key, v_why, p_now);
+  end if;
+  if v_part.opened_at = p_now then
+    select data_type into v_name from pgfresh.data_type_registry where type_id = p_type_id;
+    perform pgfresh_engine.warn(
+      case p_kind when 'denied' then 'key_refused' when 'refused' then 'answers_refused' else 'older_source' end,
+      coalesce(v_name, v_source.name),
+      format('%s is left alone for %s: %s.',
+        case
+          when p_kind = 'denied' then format('API key %s of the source %s', p_api_key, v_source.name)
+          else format('The data type %s', v_name)
+        end,
+        pgfresh_engine.in_words(v_source.breaker_pause), v_why),
+      case p_kind
+        when 'denied' then format('Renew the API key. One job tries it later; "pgfresh source resume %s" tries it now.',
+          v_source.name)
+        when 'refused' then format('Compare an answer with the definition ("pgfresh refused list %s"). '
+          'One job tries later; "pgfresh source resume %s" tries now.', v_name, v_source.name)
+        else format('Ask the provider why its data does not move on. One job tries later; '
+          '"pgfresh source resume %s" tries now.', v_source.name)
+      end);
+  end if;
+  return true;
+end
+$$;
+comment on function pgfresh_engine.note_trouble(
+  int, smallint, int, text, text[], int, timestamptz, text, timestamptz) is
+  'Counts what is wrong with an API key (denied) or a data type (refused, older_source), '
+  'and leaves it alone where it is too much in a row. Returns whether it is left alone. '
+  'A part of every end that is one.';
+
+-- Without a key that may be used, the source itself waits for the first that is tried again.
+create or replace function pgfresh_engine.deny_key(
+  p_source pgfresh.sources, p_api_key smallint, p_why text, p_now timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_denied smallint[] := array(
+    select distinct k from unnest(p_source.denied_keys || p_api_key) as k where k <= p_source.api_keys order by k);
+  v_until timestamptz;
+begin
+  if cardinality(v_denied) >= p_source.api_keys then
+    select min(b.paused_until)
+    into v_until
+    from pgfresh_engine.breaker as b
+    where b.source_id = p_source.id and b.api_key = any (v_denied);
+  end if;
+  update pgfresh.sources as s
+  set denied_keys = v_denied, last_failure_at = p_now,
+    breaker_opened_at = case
+      when v_until is not null then coalesce(s.breaker_opened_at, p_now) else s.breaker_opened_at
+    end,
+    probe_job = null,
+    paused_until = case when v_until > coalesce(s.paused_until, p_now) then v_until else s.paused_until end,
+    paused_by = case when v_until > coalesce(s.paused_until, p_now) then 'credentials' else s.paused_by end,
+    pause_reason = case when v_until > coalesce(s.paused_until, p_now) then p_why else s.pause_reason end
+  where s.id = p_source.id;
+end
+$$;
+comment on function pgfresh_engine.deny_key(pgfresh.sources, smallint, text, timestamptz) is
+  'Lets an API key not be used, and pauses the source when none is left. A part of note_trouble.';
+
+create or replace function pgfresh_engine.note_answers(
+  p_source_id int, p_type_id int, p_api_keys smallint[], p_older bigint[], p_claimed_at timestamptz,
+  p_now timestamptz)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_keys smallint[];
+  v_open boolean;
+begin
+  -- As note_trouble takes them: the row of the source, then those of its parts.
+  perform from pgfresh.sources where id = p_source_id for no key update;
+  -- What was called before the key was refused does not say that it is accepted again.
+  with accepted as (
+    delete from pgfresh_engine.breaker
+    where source_id = p_source_id and api_key = any (p_api_keys)
+      and (opened_at is null or opened_at <= p_claimed_at)
+    returning api_key, opened_at
+  )
+  select array_agg(api_key) into v_keys from accepted where opened_at is not null;
+  if v_keys is not null then
+    update pgfresh.sources
+    set denied_keys = array(select k from unnest(denied_keys) as k where k <> all (v_keys)),
+      breaker_opened_at = case when paused_by = 'credentials' then null else breaker_opened_at end,
+      paused_until = case when paused_by = 'credentials' then null else paused_until end,
+      pause_reason = case when paused_by = 'credentials' then null else pause_reason end,
+      paused_by = nullif(paused_by, 'credentials')
+    where id = p_source_id;
+  end if;
+  if p_older is null then
+    delete from pgfresh_engine.breaker
+    where type_id = p_type_id and (opened_at is null or opened_at <= p_claimed_at)
+    returning opened_at is not null into v_open;
+  else
+    -- Each answer counts, also if it is always the same pair.
+    perform pgfresh_engine.note_trouble(
+      p_source_id, null, p_type_id, 'older_source', p_older::text[], s.breaker_failures, p_claimed_at, null, p_now)
+    from pgfresh.sources as s
+    where s.id = p_source_id;
+  end if;
+  if v_open then
+    insert into pgfresh_engine.hold (type_id, until, reason, asked_at)
+    select p_type_id, 'infinity', 'refused', p_now
+    where exists (select from pgfresh_engine.refused_pair as r where r.type_id = p_type_id)
+    on conflict do nothing;
+  end if;
+  if v_open or v_keys is not null then
+    perform pgfresh_engine.wake_workers();
+  end if;
+end
+$$;
+comment on function pgfresh_engine.note_answers(int, int, smallint[], bigint[], timestamptz, timestamptz) is
+  'Notes what answers say about API keys and a data type: these keys are accepted, '
+  'and these jobs got older data than is there, or some got good data. A part of complete_jobs.';
+
+create or replace function pgfresh_engine.take_key_probes(p_source pgfresh.sources, p_count int, p_now timestamptz)
+returns smallint[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_key smallint;
+  v_keys smallint[] := '{}';
+begin
+  for v_key in
+    select b.api_key
+    from pgfresh_engine.breaker as b
+    where b.source_id = p_source.id and b.api_key = any (p_source.denied_keys) and b.paused_until <= p_now
+    order by b.api_key
+    limit p_count for update skip locked
+  loop
+    continue when p_source.rate_limit_per_minute is not null
+      and cardinality(pgfresh_engine.take_slots(p_source, v_key, 1, p_now)) = 0;
+    update pgfresh_engine.breaker
+    set paused_until = p_now + interval '1 minute'
+    where source_id = p_source.id and api_key = v_key;
+    v_keys := v_keys || v_key;
+    -- Of a source that has no other key, one job in all.
+    exit when p_source.breaker_opened_at is not null;
+  end loop;
+  return v_keys;
+end
+$$;
+comment on function pgfresh_engine.take_key_probes(pgfresh.sources, int, timestamptz) is
+  'API keys of a source that were refused and may be tried again, each by one job. A part of take_limits.';
