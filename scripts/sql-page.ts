@@ -1,69 +1,15 @@
 import { readSqlFiles, type Queryable } from '../src/database/index.ts';
-import { calledByUsers } from './called-by-users.ts';
 import { readFunctions, readRelations, type SqlFunction, type SqlRelation } from './sql-catalogue.ts';
 
-/** The files of `sql/functions`, in the order of the page. A file with functions that is not here fails the page. */
+/** The files of `sql/api` that have functions, in the order of the page. One that is not here fails the page. */
 const topics: Readonly<Record<string, string>> = {
-  registry: 'The registry',
-  registry_changes: 'Changes of the registry',
-  names: 'Names in the registry',
-  resolution: 'What registry rows mean',
-  staleness: 'Staleness, and what users are asked',
-  keys: 'Keys and their pairs',
-  demand: 'Who looks at what',
-  subscribe: 'What subscribing asks',
-  nodes: 'Gateway processes',
-  viewer_counts: 'How demand reaches pairs and jobs',
-  viewers: 'What a gateway asks',
-  ticks: 'The tick',
-  sweeps: 'The sweep',
-  holds: 'What obstacles hold',
-  cycles: 'Scheduled refreshes',
-  planner: 'What the planner needs',
-  plans: 'How a look becomes a job',
-  looks: 'What a look writes',
-  lost_rows: 'Rows that others delete or age',
-  prerequisites: 'Prerequisites',
-  quarantine: 'Types that do not answer',
-  jobs: 'Scheduled jobs',
-  job_runs: 'How a job runs',
-  cron: 'Cron and time zones',
-  run_requests: 'Running jobs by hand',
-  slots: 'Slots',
-  runs: 'Runs',
-  schedulers: 'Schedulers',
-  slot_status: 'How jobs are doing',
-  own_jobs: 'Jobs of pgfresh itself',
-  duties: 'Duties',
+  subscriptions: 'Who looks at what',
+  planning: 'What is refreshed',
+  queue: 'The queue',
+  sources: 'Sources and what they cost',
+  schedule: 'Scheduled jobs',
   leases: 'Leases',
-  first_seen: 'First seen',
-  pair_states: 'States of pairs',
-  explain: 'Why',
-  overview: 'At a glance',
-  enqueue: 'Enqueue',
-  claim: 'Claim',
-  ready: 'Ready jobs',
-  limits: 'Claims of limited sources',
-  end: 'Success',
-  turn_back: 'Failures, and ways back',
-  by_hand: 'End, cancel and retry',
-  refresh: 'Refreshes',
-  eviction: 'Rows that nobody views',
-  recover: 'Workers and recovery',
-  workers: 'What workers serve',
-  ledger: 'The ledger',
-  sources: 'Sources and their limits',
-  rates: 'Calls per minute',
-  breakers: 'Breakers',
-  overrides: 'Settings of a source changed by hand',
-  changes: 'Changes',
-  readers: 'Reading as a user',
-  maintenance: 'History',
-  pruning: 'Forgetting what nothing needs',
-  warnings: 'Warnings',
-  clock: 'Time',
-  '000_refuse': 'Refusals',
-  '000_rules': 'Rules of tables',
+  rules: 'Rules',
 };
 
 /** Parts that systems of this kind usually have, and what serves their purpose here. */
@@ -71,19 +17,14 @@ const familiar: Readonly<Record<string, readonly string[]>> = {
   'a table of what is cached, for how long and from where': ['data_type_registry', 'sources'],
   'a check whether a row is too old': ['is_data_stale', 'check_and_queue_stale_batch', 'check_and_queue_stale_data'],
   'a list of who looks at what': ['upsert_active_subscription', 'remove_active_subscription', 'active_subscriptions'],
-  'a job table with states and locks': ['api_call_queue', 'open_jobs', 'job_status', 'failed_jobs'],
-  'an insert that does nothing if the job is there': ['queue_refresh_if_not_exists', 'queue_refreshes'],
-  'a claim with `skip locked`': ['get_queue_batch', 'claim_next_pending_job', 'claim_jobs'],
+  'a job table with states and locks': ['api_call_queue', 'stuck_jobs', 'failed_jobs'],
+  'an insert that does nothing if the job is there': ['queue_refresh_if_not_exists'],
+  'a claim with `skip locked`': ['get_queue_batch', 'claim_next_pending_job'],
   'functions that end a job, or put it back': ['complete_queue_job', 'fail_queue_job', 'reset_job_immediate'],
-  'heartbeats, and a timeout for stuck jobs': [
-    'heartbeat_jobs',
-    'heartbeat_worker',
-    'recover_stuck_jobs',
-    'stuck_jobs',
-  ],
-  'counters of calls and bytes': ['is_quota_exceeded', 'api_data_usage', 'correct_data_usage', 'source_health'],
-  'refreshes at set times': ['queue_scheduled_refreshes', 'open_refresh_cycle'],
-  'a cron table': ['scheduled_jobs', 'job_result'],
+  'heartbeats, and a timeout for stuck jobs': ['heartbeat_jobs', 'recover_stuck_jobs', 'stuck_jobs'],
+  'counters of calls and bytes': ['is_quota_exceeded', 'api_data_usage', 'usage_corrections', 'source_health'],
+  'refreshes at set times': ['queue_scheduled_refreshes'],
+  'a cron table': ['scheduled_jobs', 'scheduled_job_runs', 'check_cron_job_health'],
   'a lock that expires': [
     'acquire_refresh_lock',
     'renew_refresh_lock',
@@ -91,17 +32,19 @@ const familiar: Readonly<Record<string, readonly string[]>> = {
     'release_refresh_lock',
     'refresh_schedule',
   ],
-  'a first-seen column that upserts must keep': ['attach_first_seen_at'],
+  'a first-seen column that upserts must keep': ['preserve_first_seen_at'],
   'a function that drops old partitions': ['maintain_queue_partitions'],
 };
 
-/** The page about everything in the schema, from the comments in the database. */
+/** The page about everything in the schema pgfresh, from the comments in the database. */
 export async function sqlPage(db: Queryable): Promise<string> {
-  const functions = await readFunctions(db);
-  const relations = await readRelations(db);
+  const isPublic = ({ schema }: { readonly schema: string }): boolean => schema === 'pgfresh';
+  const functions = (await readFunctions(db)).filter(isPublic);
+  const relations = (await readRelations(db)).filter(isPublic);
   return `# The schema pgfresh in SQL
 
 Everything below can be used from any language that speaks SQL. [queue.md](queue.md) explains how the parts work together, with an example session.
+What is in the schema \`pgfresh_engine\` is not: it may change with every version.
 This page is written by \`npm run docs\` from the comments in the database. \`\\df+ pgfresh.*\` in psql shows the same.
 
 Rights are given by name: nobody but the owner of the schema may read or call anything until you grant it.
@@ -124,12 +67,6 @@ ${relations
   .filter(({ kind }) => kind === 'table')
   .map(relationEntry)
   .join('\n')}
-## Row types
-
-${relations
-  .filter(({ kind }) => kind === 'type')
-  .map(relationEntry)
-  .join('\n')}
 ## If you have such a system already
 
 Many systems have a job table, a few functions around it, and a cron table. This is where their parts are here. Ids are \`bigint\`, a \`key\` is what you may call a symbol or an id, quotas belong to a source, and a job is ended with its \`attempt\`, which keeps a late worker from ending what is no longer its own.
@@ -146,40 +83,31 @@ interface Topic {
 }
 
 async function functionsByTopic(functions: readonly SqlFunction[]): Promise<Topic[]> {
-  const files = (await readSqlFiles()).functions;
   const definedIn = new Map(
-    files.flatMap(({ name, text }) =>
-      [...text.matchAll(/create or replace function pgfresh\.(\w+)/g)].map((match) => [match[1]!, name] as const),
+    (await readSqlFiles()).functions.flatMap(({ name: file, text }) =>
+      [...text.matchAll(/create or replace function pgfresh\.(\w+)/g)].map((match) => [match[1]!, file] as const),
     ),
   );
-  const homeless = functions.filter(({ name }) => !((definedIn.get(name) ?? '') in topics));
+  const homeless = functions.filter(({ name }) => !((definedIn.get(name)?.slice('api/'.length) ?? '') in topics));
   if (homeless.length > 0) {
     throw new Error(`scripts/sql-page.ts has no topic for ${homeless.map(({ name }) => name).join(', ')}`);
   }
+  const order = [...definedIn.keys()];
   return Object.entries(topics).map(([file, title]) => ({
     title,
-    functions: functions.filter(({ name }) => definedIn.get(name) === file),
+    functions: functions
+      .filter(({ name }) => definedIn.get(name) === `api/${file}`)
+      .toSorted((a, b) => order.indexOf(a.name) - order.indexOf(b.name)),
   }));
 }
 
 function topicSection({ title, functions }: Topic): string {
-  const order: readonly string[] = calledByUsers;
-  const called = functions
-    .filter(({ name }) => order.includes(name))
-    .toSorted((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
-  const parts = functions.filter(({ name }) => !order.includes(name));
   return [
     `## ${title}\n`,
-    ...called.map(
+    ...functions.map(
       (entry) => `### ${entry.name}\n\n\`\`\`\n${signatureBlock(entry)}\n\`\`\`\n\n${entry.comment ?? ''}\n`,
     ),
-    ...(parts.length > 0 ? [partsTable(parts)] : []),
   ].join('\n');
-}
-
-function partsTable(parts: readonly SqlFunction[]): string {
-  const rows = parts.map((part) => `| \`${signature(part)}\` | ${cell(part.comment ?? '')} |`);
-  return `Parts of these functions, not meant to be called by themselves:\n\n| function | what it does |\n|---|---|\n${rows.join('\n')}\n`;
 }
 
 function relationEntry({ name, comment, columns }: SqlRelation): string {
@@ -191,14 +119,9 @@ function familiarRows(functions: readonly SqlFunction[], relations: readonly Sql
   return Object.entries(familiar).map(([part, names]) => {
     const missing = names.filter((name) => !known.has(name));
     if (missing.length > 0) throw new Error(`scripts/sql-page.ts names what is not there: ${missing.join(', ')}`);
-    const here = names.map((name) => (calledOrShown(name, relations) ? `[${name}](#${name})` : `\`${name}\``));
+    const here = names.map((name) => `[${name}](#${name})`);
     return `| ${part} | ${here.join(', ')} |`;
   });
-}
-
-/** Whether the page has a heading of that name to link to. */
-function calledOrShown(name: string, relations: readonly SqlRelation[]): boolean {
-  return calledByUsers.some((called) => called === name) || relations.some((relation) => relation.name === name);
 }
 
 function signature({ name, arguments: list, result }: SqlFunction): string {
@@ -221,8 +144,4 @@ function asWritten(text: string): string {
     .replaceAll('integer', 'int')
     .replace(/^TABLE\(/, 'table (')
     .replace(/^SETOF /, 'setof ');
-}
-
-function cell(text: string): string {
-  return text.replaceAll('|', '\\|');
 }

@@ -29,7 +29,8 @@ begin
     begin
       v_resolution := pgfresh_engine.resolve_type(v_type, false);
       update pgfresh_engine.type_resolution set check_sql = v_resolution.check_sql where type_id = v_type.type_id;
-      perform pgfresh_engine.write_check(v_type.type_id, v_resolution.check_sql, pgfresh_engine.calls_users(v_resolution));
+      perform pgfresh_engine.write_check(v_type.type_id, v_resolution.check_sql,
+        pgfresh_engine.calls_users(v_resolution));
     exception when sqlstate 'PGF01' then null;
     end;
   end loop;

@@ -1,5 +1,6 @@
 /*
-  What everything else needs: the roles, an end of all rights that an earlier version gave, and types. Applied first; then
+  What everything else needs: the roles, an end of all rights that an earlier version gave, and types. Applied first;
+  then
   engine/, then api/, then after.sql, all of them whenever one of them is new.
   What a function is made of may come later than the function itself: after.sql looks whether it is there.
 */
@@ -46,7 +47,8 @@ declare
 begin
   -- Not from the evaluator: each data type gives it a function.
   foreach v_kind in array array['tables', 'functions', 'sequences'] loop
-    execute format('revoke all on all %s in schema pgfresh, pgfresh_engine from public, pgfresh_worker, pgfresh_planner, '
+    execute format(
+      'revoke all on all %s in schema pgfresh, pgfresh_engine from public, pgfresh_worker, pgfresh_planner, '
       'pgfresh_gateway, pgfresh_monitor, pgfresh_operator, pgfresh_scheduler, pgfresh_viewer', v_kind);
   end loop;
 end
@@ -60,21 +62,6 @@ grant usage on schema pgfresh_engine to
   pgfresh_scheduler, pgfresh_evaluator;
 -- For the moment in which it becomes the owner of the functions that ask users' tables; after.sql takes it back.
 grant create on schema pgfresh_engine to pgfresh_evaluator;
-
--- On Supabase, everybody who uses the API is a viewer.
-do $$
-declare
-  v_role text;
-begin
-  for v_role in
-    select rolname
-    from pg_roles
-    where rolname in ('anon', 'authenticated') and not pg_has_role(rolname, 'pgfresh_viewer', 'member')
-  loop
-    execute format('grant pgfresh_viewer to %I', v_role);
-  end loop;
-end
-$$;
 
 do $$ begin
   if to_regtype('pgfresh_engine.claimed_job') is null then
@@ -93,7 +80,8 @@ comment on type pgfresh_engine.claimed_job is
 
 do $$ begin
   if to_regtype('pgfresh_engine.obstacle') is null then
-    create type pgfresh_engine.obstacle as (reason text, words text, since timestamptz, until timestamptz, lasts timestamptz);
+    create type pgfresh_engine.obstacle as (reason text, words text, since timestamptz, until timestamptz,
+      lasts timestamptz);
   end if;
 end $$;
 

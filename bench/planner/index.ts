@@ -121,7 +121,7 @@ function inClone(
 async function readPages(client: pg.Client): Promise<void> {
   const { rows } = await client.query<{ name: string }>(
     `select oid::regclass::text as name from pg_class
-     where relkind = 'r' and relnamespace::regnamespace::text in ('public', 'pgfresh', 'reference')`,
+     where relkind = 'r' and relnamespace::regnamespace::text in ('public', 'pgfresh', 'pgfresh_engine', 'reference')`,
   );
   // The rows, and then the index in which they are counted.
   for (const way of ['on', 'off']) {

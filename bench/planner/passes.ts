@@ -24,7 +24,7 @@ export const sweep: Pass = {
     let done = false;
     while (!done) {
       const { rows } = await client.query<{ answer: { done: boolean } }>(
-        plannerStatement('check_and_queue_stale_data'),
+        plannerStatement('pgfresh.check_and_queue_stale_data'),
       );
       done = rows[0]!.answer.done;
     }
@@ -74,7 +74,7 @@ const bareStatement = `
 
 /** Whether there is more to do at once. */
 async function tickOnce(client: pg.Client): Promise<boolean> {
-  const { rows } = await client.query<{ answer: { more: boolean } }>(plannerStatement('plan_due_pairs'));
+  const { rows } = await client.query<{ answer: { more: boolean } }>(plannerStatement('pgfresh_engine.plan_due_pairs'));
   return rows[0]!.answer.more;
 }
 

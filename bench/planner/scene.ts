@@ -109,7 +109,10 @@ export async function buildScene(
     await client.query('vacuum (analyze) reference.subscriptions');
     return {
       pairs: await numberOf(client, 'select count(*)::int as n from pgfresh_engine.pairs where demanded'),
-      stale: await numberOf(client, 'select count(*)::int as n from pgfresh_engine.pairs where due_at <= clock_timestamp()'),
+      stale: await numberOf(
+        client,
+        'select count(*)::int as n from pgfresh_engine.pairs where due_at <= clock_timestamp()',
+      ),
     };
   });
   return { subscriptions: count, pairs, stale, clone: (inner) => server.createDatabase(inner, template) };

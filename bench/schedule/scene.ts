@@ -64,7 +64,8 @@ export async function buildScene(
   const value = async <T>(text: string, values: readonly unknown[] = []): Promise<T> =>
     Object.values((await db.query<Record<string, T>>(text, values))[0]!)[0]!;
   const looked = async (): Promise<void> => {
-    while (await value(`select exists (select from pgfresh_engine.job_cursor where due_at = '-infinity')`)) await sleep(50);
+    while (await value(`select exists (select from pgfresh_engine.job_cursor where due_at = '-infinity')`))
+      await sleep(50);
   };
   await looked();
   await db.query('vacuum (analyze)');

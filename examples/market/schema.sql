@@ -140,7 +140,8 @@ create table if not exists opening_signals (
   first_seen_at timestamptz not null,
   primary key (symbol, day, signal)
 );
-select pgfresh.attach_first_seen_at('opening_signals');
+create or replace trigger preserve_first_seen_at before insert or update on opening_signals
+  for each row execute function pgfresh.preserve_first_seen_at();
 
 -- Where the prices have been, for charts: a point of every quote that was fetched, for a day.
 create table if not exists price_points (

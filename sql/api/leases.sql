@@ -14,7 +14,8 @@ as $$
 declare
   v_row pgfresh.refresh_schedule;
 begin
-  perform pgfresh_engine.require_label('p_name', p_name, 'Pass the name of the work, for instance refresh_opening_signals.');
+  perform pgfresh_engine.require_label('p_name', p_name,
+    'Pass the name of the work, for instance refresh_opening_signals.');
   perform pgfresh_engine.require_label('p_holder', p_holder,
     'Pass something by which people find who it is, for instance the host and the process id.');
   perform pgfresh_engine.require_range('p_lease in seconds', extract(epoch from p_lease), 1, 86400);

@@ -71,7 +71,8 @@ begin
     order by open.place
   loop
     if v_cycle.obstacle is not null then
-      v_counts := pgfresh_engine.add_counts(v_counts, jsonb_build_object('skipped', 1, 'skipped_' || v_cycle.obstacle, 1));
+      v_counts := pgfresh_engine.add_counts(v_counts,
+        jsonb_build_object('skipped', 1, 'skipped_' || v_cycle.obstacle, 1));
       continue;
     end if;
     continue when v_cycle.room <= 0;

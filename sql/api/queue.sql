@@ -73,7 +73,8 @@ declare
 begin
   return v_attempt is not null
     and exists (
-      select from pgfresh_engine.put_back_jobs(jsonb_build_array(jsonb_build_object('id', p_job_id, 'attempt', v_attempt))));
+      select from pgfresh_engine.put_back_jobs(jsonb_build_array(jsonb_build_object('id', p_job_id, 'attempt',
+        v_attempt))));
 end
 $$;
 comment on function pgfresh.reset_job_immediate(bigint, int) is
@@ -297,7 +298,8 @@ begin
     end if;
     begin
       v_made := v_made + pgfresh_engine.make_history_days(v_tree, v_ahead);
-      for v_name in select a.name from pgfresh_engine.history_aside() as a where a.tree = v_tree order by a.name limit 1 loop
+      for v_name in select a.name from pgfresh_engine.history_aside() as a
+        where a.tree = v_tree order by a.name limit 1 loop
         v_move := pgfresh_engine.move_history(
           v_tree, v_name, (v_today - v_keep)::timestamp at time zone 'UTC', c_rows);
         v_moved := v_moved + v_move.moved;
@@ -332,7 +334,8 @@ begin
       v_made := v_made + pgfresh_engine.make_history_days(v_tree, v_ahead);
       perform set_config('lock_timeout', '10ms', true);
       -- Few rows are moved at once: while ends wait, so only as many as a few milliseconds allow.
-      for v_name in select a.name from pgfresh_engine.history_aside() as a where a.tree = v_tree order by a.name limit 1 loop
+      for v_name in select a.name from pgfresh_engine.history_aside() as a
+        where a.tree = v_tree order by a.name limit 1 loop
         v_keep := v_keeps[array_position(v_trees, v_tree)];
         v_move := pgfresh_engine.move_history(
           v_tree, v_name, (v_today - v_keep)::timestamp at time zone 'UTC', c_few_rows);
@@ -456,7 +459,8 @@ begin
       v_workers := v_workers + 1;
     end loop;
     foreach v_id in array v_retired loop
-      v_lost := v_lost + pgfresh_engine.take_back(v_id, true, format('worker %s has retired', pgfresh_engine.worker_called(v_id)));
+      v_lost := v_lost + pgfresh_engine.take_back(v_id, true,
+        format('worker %s has retired', pgfresh_engine.worker_called(v_id)));
     end loop;
   end if;
   v_silent := pgfresh_engine.recover_silent_jobs(p_limit);

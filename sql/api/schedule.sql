@@ -49,7 +49,8 @@ grant execute on function pgfresh.resume_scheduled_job(text) to pgfresh_schedule
 create or replace function pgfresh.trigger_scheduled_job(p_name text, p_params jsonb default null) returns jsonb
 language sql
 set search_path = pg_catalog, pg_temp
-as $$ insert into pgfresh_engine.job_request (asks, job_name, params) values ('run', p_name, p_params) returning answer $$;
+as $$ insert into pgfresh_engine.job_request (asks, job_name, params)
+  values ('run', p_name, p_params) returning answer $$;
 comment on function pgfresh.trigger_scheduled_job(text, jsonb) is
   'Runs a job now, besides its schedule, with its own parameters or these. '
   'Returns {"success", "run_id", "job_name", …} once the run is written down; '

@@ -26,3 +26,7 @@ end
 $$;
 grant update (enabled, paused_at, paused_by, paused_reason, paused_until) on pgfresh.scheduled_jobs to pgfresh_operator;
 grant select on pgfresh.scheduled_job_runs to pgfresh_scheduler;
+
+-- A stop of all spending, and corrections of the ledger.
+grant insert (reason), delete on pgfresh.spending_stop to pgfresh_operator;
+grant insert (source, reason, bytes, provider_bytes, since) on pgfresh.usage_corrections to pgfresh_operator;

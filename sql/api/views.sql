@@ -22,6 +22,7 @@ left join pgfresh_engine.worker_name as n on n.id = h.worker;
 comment on view pgfresh.api_call_queue is
   'Every job, open or ended, as the one table that it looks like from outside. '
   'locked_by is the name of the worker or SQL client that has it, or that had it last.';
+grant select on pgfresh.api_call_queue to pgfresh_monitor, pgfresh_operator;
 
 create or replace view pgfresh.job_attempts with (security_invoker = true) as
 select h.id, h.attempt as attempts, h.key, r.data_type, s.name as source, h.status, h.outcome, h.error as error_message,
@@ -45,6 +46,7 @@ join pgfresh.sources as s on s.id = h.source_id;
 comment on view pgfresh.job_attempts is
   'Every attempt that has ended, with its outcome, calls and bytes; status is what became of its job by it. '
   'A job that was tried three times has three rows.';
+grant select on pgfresh.job_attempts to pgfresh_monitor, pgfresh_operator;
 
 create or replace view pgfresh.failed_jobs with (security_invoker = true) as
 select h.id, h.key, r.data_type, s.name as source, h.outcome, h.error as error_message,
@@ -56,6 +58,7 @@ join pgfresh.sources as s on s.id = h.source_id
 where h.status = 'failed';
 comment on view pgfresh.failed_jobs is
   'The dead letters: what failed for good, and whether it was enqueued again by retry_failed_jobs.';
+grant select on pgfresh.failed_jobs to pgfresh_monitor, pgfresh_operator;
 
 create or replace view pgfresh.stuck_jobs with (security_invoker = true) as
 select q.*,
@@ -69,6 +72,7 @@ where j.state = 'x' and (q.lease_until < c.now or w.lease_until <= c.now);
 comment on view pgfresh.stuck_jobs is
   'Running jobs that recovery would take back: silent for their maximum, or held by a worker whose lease has ended. '
   'time_since_heartbeat is how long the sign of life that counts has been missing.';
+grant select on pgfresh.stuck_jobs to pgfresh_monitor, pgfresh_operator;
 
 create or replace view pgfresh.api_data_usage with (security_invoker = true) as
 select s.name as source, u.hour, sum(u.bytes)::bigint as data_size_bytes, sum(u.calls)::bigint as calls
@@ -76,6 +80,7 @@ from pgfresh_engine.usage as u
 join pgfresh.sources as s on s.id = u.source_id
 group by s.name, u.hour;
 comment on view pgfresh.api_data_usage is 'The ledger: bytes and calls by source and hour, corrections included.';
+grant select on pgfresh.api_data_usage to pgfresh_monitor, pgfresh_operator;
 
 create or replace view pgfresh.source_health with (security_invoker = true) as
 select s.name as source,
@@ -123,7 +128,11 @@ cross join lateral (
 comment on view pgfresh.source_health is
   'How each source is: ok, or why it is not called now (stopped, off, paused, held by the provider, '
   'breaker, probing, quota, rate), with its last success and failure, the calls and bytes that are free now, '
-  'and what of it is left alone: API keys, data types.';create or replace view pgfresh.scheduled_job_status with (security_invoker = true) as
+  'and what of it is left alone: API keys, data types.';
+grant select on pgfresh.source_health to
+  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
+
+create or replace view pgfresh.scheduled_job_status with (security_invoker = true) as
 select j.id as job_id, j.name, j.description, j.kind, j.enabled, j.managed_by,
   h.state,
   case h.state
@@ -241,3 +250,5 @@ comment on view pgfresh.scheduled_job_status is
   'Each job at a glance: its state (problem, disabled, paused, late, failing, running, waiting or ok), '
   'when it runs next, what came of it last and ever, '
   'and how long and how late its runs of the last 7 days were, of the newest 1000.';
+grant select on pgfresh.scheduled_job_status to
+  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_scheduler, pgfresh_monitor, pgfresh_operator;

@@ -2,10 +2,8 @@
   pgfresh has what people touch, pgfresh_engine everything else. What is moved keeps its identity: views of users,
   triggers on their tables and references between our own stay as they are.
 */
-do $$ begin
-  if to_regnamespace('pgfresh_engine') is null then create schema pgfresh_engine; end if;
-end $$;
-comment on schema pgfresh_engine is 'The inside of pgfresh. It may change with every version; what is for people is in the schema pgfresh.';
+comment on schema pgfresh_engine is
+  'The inside of pgfresh. It may change with every version; what is for people is in the schema pgfresh.';
 revoke all on schema pgfresh_engine from public;
 
 do $$

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** A text that the database must have seen: a numbered migration once, a functions file whenever it changes. */
+/** A text that the database must have seen: a numbered migration once, the others whenever one of them changes. */
 export interface SqlFile {
-  /** The file's name without the ending, for instance "001_schema". */
+  /** Its path without the ending, for instance "001_schema" or "engine/queue/claim". */
   readonly name: string;
   readonly text: string;
   readonly hash: string;
@@ -20,10 +20,7 @@ export interface SqlFiles {
 const packagedSql = fileURLToPath(new URL('../../sql', import.meta.url));
 
 export async function readSqlFiles(folder = packagedSql): Promise<SqlFiles> {
-  const [migrations, functions] = await Promise.all([
-    readFolder(join(folder, 'migrations')),
-    readFolder(join(folder, 'functions')),
-  ]);
+  const [migrations, functions] = await Promise.all([readFolder(join(folder, 'migrations')), readFunctions(folder)]);
   // Gaps are harmless; two files of one number have no order that everyone would agree on.
   migrations.forEach(({ name }, index) => {
     if (!/^\d{3}_/.test(name)) throw new Error(`migration ${name} should begin with a number of three digits`);
@@ -36,6 +33,17 @@ export async function readSqlFiles(folder = packagedSql): Promise<SqlFiles> {
 async function readFolder(folder: string): Promise<SqlFile[]> {
   const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).toSorted();
   return Promise.all(names.map((name) => readSqlFile(join(folder, name), name.slice(0, -'.sql'.length))));
+}
+
+/** In the order in which they are applied: before.sql, the engine, what people call, after.sql. */
+async function readFunctions(folder: string): Promise<SqlFile[]> {
+  const found = (await readdir(folder, { recursive: true }))
+    .filter((path) => path.endsWith('.sql'))
+    .map((path) => path.slice(0, -'.sql'.length).replaceAll(sep, '/'))
+    .toSorted();
+  const parts = [/^before$/, /^engine\//, /^api\//, /^after$/];
+  const names = parts.flatMap((part) => found.filter((name) => part.test(name)));
+  return Promise.all(names.map((name) => readSqlFile(join(folder, `${name}.sql`), name)));
 }
 
 async function readSqlFile(path: string, name: string): Promise<SqlFile> {

@@ -15,7 +15,8 @@ export interface MigrationStep {
 }
 
 /**
- * What is left to do, in order: migrations never seen, then functions files whose text is new.
+ * What is left to do, in order: migrations never seen, then all files of functions if anything is new: the rights that an
+ * earlier version gave end with the first of them, and each says anew who may call what it makes.
  * Refuses a past that this code does not know or that was rewritten since.
  */
 export function planMigration(files: SqlFiles, applied: readonly AppliedFile[]): MigrationStep[] {
@@ -30,9 +31,7 @@ export function planMigration(files: SqlFiles, applied: readonly AppliedFile[]):
   );
   const migrations = files.migrations.filter((file) => !past.has(file.name));
   const isNew = (file: SqlFile): boolean => hashes.get(file.name) !== file.hash;
-  const anyIsNew = migrations.length > 0 || files.functions.some(isNew);
-  // What is named to come last speaks about all that the others made, for instance who may call it.
-  const functions = files.functions.filter((file) => isNew(file) || (anyIsNew && file.name.startsWith('zz_')));
+  const functions = migrations.length > 0 || files.functions.some(isNew) ? files.functions : [];
   return [
     ...migrations.map((file) => ({ kind: 'migration' as const, file })),
     ...functions.map((file) => ({ kind: 'functions' as const, file })),

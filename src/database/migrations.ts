@@ -15,6 +15,7 @@ import { foreignObjectGuard, requireOwnSchema } from './schema-owner.ts';
 // "if not exists" would ask for the right to create schemas even where there is nothing to create.
 const bookkeeping = `do $$ begin
   if to_regnamespace('pgfresh') is null then create schema pgfresh; end if;
+  if to_regnamespace('pgfresh_engine') is null then create schema pgfresh_engine; end if;
 end $$;
 create table if not exists pgfresh.migrations (
   kind text not null check (kind in ('migration', 'functions')),
@@ -97,15 +98,12 @@ interface AppliedStep extends MigrationStep {
   readonly ms: number;
 }
 
-/** The files that make roles, or grant to them. */
-const aboutRoles: readonly string[] = ['000_roles', 'zz_rights'];
-
 async function migrateLocked(tx: Queryable, files: SqlFiles): Promise<AppliedStep[]> {
   await requireOwnSchema(tx);
   const steps = await pendingMigrations(tx, files);
   if (steps.length === 0) return [];
   await requireCreate(tx);
-  if (steps.some(({ file }) => aboutRoles.includes(file.name))) await requireRoles(tx);
+  if (steps.some(({ file }) => file.name === 'before')) await requireRoles(tx);
   await tx.query(bookkeeping);
   const applied: AppliedStep[] = [];
   for (const step of steps) applied.push(await applyStep(tx, step));

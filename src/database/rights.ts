@@ -1,6 +1,7 @@
 import pg from 'pg';
 import { PgfreshError } from '../errors/index.ts';
 import type { Queryable } from './query.ts';
+import { schemas } from './schema-owner.ts';
 
 /** Throws what would keep the login from migrating. A login that only works in a schema of others never does. */
 export async function requireMigrationRights(db: Queryable): Promise<void> {
@@ -14,15 +15,22 @@ export async function requireMigrationRights(db: Queryable): Promise<void> {
 
 /** Throws, with the grant to run, if the login may not create what a migration creates. */
 export async function requireCreate(tx: Queryable): Promise<void> {
-  const [row] = await tx.query<{ user: string; database: string; installed: boolean; may: boolean }>(`
-    select current_user as "user", current_database() as database, schema.oid is not null as installed,
-      coalesce(has_schema_privilege(schema.oid, 'usage') and has_schema_privilege(schema.oid, 'create'),
-               has_database_privilege(current_database(), 'create')) as may
-    from (select to_regnamespace('pgfresh')::oid as oid) as schema`);
-  const { user, database, installed, may } = row!;
-  if (may) return;
-  const on = installed ? 'usage, create on schema pgfresh' : `create on database ${pg.escapeIdentifier(database)}`;
-  throw lacks(user, 'it may not create objects in the schema "pgfresh"', [on]);
+  const [row] = await tx.query<{ user: string; database: string; missing: boolean; closed: string[] }>(
+    `
+    select current_user as "user", current_database() as database,
+      bool_or(oid is null) and not has_database_privilege(current_database(), 'create') as missing,
+      coalesce(array_agg(name order by name) filter (
+        where not (has_schema_privilege(oid, 'usage') and has_schema_privilege(oid, 'create'))), '{}') as closed
+    from (select name, to_regnamespace(name)::oid as oid from unnest($1::text[]) as name) as schema`,
+    [schemas],
+  );
+  const { user, database, missing, closed } = row!;
+  if (!missing && closed.length === 0) return;
+  const rights = [
+    ...(missing ? [`create on database ${pg.escapeIdentifier(database)}`] : []),
+    ...closed.map((schema) => `usage, create on schema ${schema}`),
+  ];
+  throw lacks(user, `it may not create objects in the schemas ${schemas.join(' and ')}`, rights);
 }
 
 /** The roles that functions are granted to, and as whom users' tables are asked. They belong to the whole server. */

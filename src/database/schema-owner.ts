@@ -1,13 +1,16 @@
 import { PgfreshError } from '../errors/index.ts';
 import type { Queryable } from './query.ts';
 
+/** What people touch, and everything else. */
+export const schemas = ['pgfresh', 'pgfresh_engine'];
+
 /**
  * The first thing that speaks against working in the schema. Whoever owns a table or a function there can have it run
  * their code as whoever migrates, so the owner must be one who could do so anyway: ourselves, a role whose rights we
  * have, the owner of the database, a superuser. A superuser has the rights of every role, which says nothing of trust.
  */
 const foreignObject = `with ours as (
-  select oid, nspowner from pg_namespace where nspname = 'pgfresh'
+  select oid, nspowner from pg_namespace where nspname in ('pgfresh', 'pgfresh_engine')
 ), object (classid, objid, owner) as (
   select 'pg_namespace'::regclass, oid, nspowner from ours
   union all

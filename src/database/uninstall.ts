@@ -7,17 +7,20 @@ import type { Queryable } from './query.ts';
 export interface UninstallPreview {
   readonly installed: boolean;
   readonly objects: readonly { kind: string; count: number }[];
-  /** Triggers, views and the like outside of the schema that cannot live without it. */
+  /** Triggers, views and the like outside of the schemas that cannot live without them. */
   readonly dependents: readonly string[];
   /** Tables and columns that would go as well. While there are any, nothing is dropped. */
   readonly blockers: readonly string[];
 }
 
-const insideObjects = `select kind, count(*)::int as count from (
+const insideObjects = `with ours as (
+  select oid from pg_namespace where nspname in ('pgfresh', 'pgfresh_engine')
+)
+select kind, count(*)::int as count from (
   select case relkind when 'S' then 'sequence' when 'v' then 'view' when 'm' then 'view' else 'table' end as kind
-  from pg_class where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p', 'v', 'm', 'S')
+  from pg_class join ours on relnamespace = ours.oid where relkind in ('r', 'p', 'v', 'm', 'S')
   union all
-  select 'function' from pg_proc where pronamespace = 'pgfresh'::regnamespace
+  select 'function' from pg_proc join ours on pronamespace = ours.oid
 ) as object group by kind order by kind`;
 
 /**
@@ -25,7 +28,7 @@ const insideObjects = `select kind, count(*)::int as count from (
  * rule of a view, a member of an extension) to the whole.
  */
 const outsideObjects = `with recursive goes (classid, objid, objsubid) as (
-  select 'pg_namespace'::regclass::oid, 'pgfresh'::regnamespace::oid, 0
+  select 'pg_namespace'::regclass::oid, oid, 0 from pg_namespace where nspname in ('pgfresh', 'pgfresh_engine')
   union
   select next.* from goes cross join lateral (
     select classid, objid, objsubid from pg_depend
@@ -37,7 +40,7 @@ const outsideObjects = `with recursive goes (classid, objid, objsubid) as (
 ), outside as (
   select goes.* from goes, pg_identify_object(classid, objid, objsubid) as identity
   where classid <> 'pg_namespace'::regclass
-    and coalesce(identity.schema, '') not in ('pgfresh', 'pg_toast')
+    and coalesce(identity.schema, '') not in ('pgfresh', 'pgfresh_engine', 'pg_toast')
     -- Named with its whole, or a part of something of ours that has no schema of its own, such as a trigger.
     and not exists (
       select from pg_depend as part join goes as whole on whole.classid = refclassid and whole.objid = refobjid
@@ -45,7 +48,7 @@ const outsideObjects = `with recursive goes (classid, objid, objsubid) as (
         and whole.objsubid in (0, refobjsubid)
         and (deptype = 'i' or identity.schema is null and deptype = 'a' and (
           refclassid = 'pg_namespace'::regclass
-          or (pg_identify_object(refclassid, refobjid, 0)).schema = 'pgfresh')))
+          or (pg_identify_object(refclassid, refobjid, 0)).schema in ('pgfresh', 'pgfresh_engine'))))
     and not exists (
       select from goes as whole
       where whole.classid = goes.classid and whole.objid = goes.objid and goes.objsubid > 0 and whole.objsubid = 0)
@@ -59,14 +62,14 @@ export function previewUninstall(database: Database): Promise<UninstallPreview> 
   return transactLocked(database, 'uninstall preview', preview);
 }
 
-/** Drops the schema and what hangs on it, unless that is data of others. Tells what it dropped. */
+/** Drops the schemas and what hangs on it, unless that is data of others. Tells what it dropped. */
 export function uninstall(database: Database): Promise<UninstallPreview> {
   return transactLocked(database, 'uninstall', async (tx) => {
     const found = await preview(tx);
     if (found.blockers.length > 0) {
       throw new PgfreshError('PGF_UNINSTALL_BLOCKED', { names: found.blockers.join(', ') });
     }
-    await tx.query('drop schema if exists pgfresh cascade');
+    await tx.query('drop schema if exists pgfresh, pgfresh_engine cascade');
     return found;
   });
 }

@@ -110,7 +110,8 @@ export class NodeDemand extends Service {
 
   protected async onStop(): Promise<void> {
     await this.#loops;
-    if (this.#node !== undefined) await this.#options.db.query('select pgfresh_engine.retire_node($1::bigint)', [this.#node]);
+    if (this.#node !== undefined)
+      await this.#options.db.query('select pgfresh_engine.retire_node($1::bigint)', [this.#node]);
   }
 
   async #register(): Promise<void> {

@@ -19,7 +19,10 @@ export interface FeedOptions {
 /** A little less than the time for which marks are kept after they were published. */
 const longestGapMs = 9_000;
 
-const poll = { name: 'pgfresh.poll', text: 'select pgfresh_engine.watch_changes($1::int[], $2::pg_snapshot) as answer' };
+const poll = {
+  name: 'pgfresh.poll',
+  text: 'select pgfresh_engine.watch_changes($1::int[], $2::pg_snapshot) as answer',
+};
 
 /**
  * What this process hears of changes: from the bus, and from the marks themselves, so that a bus which has fallen silent

@@ -122,6 +122,8 @@ export class Pump extends Service {
   async #release(): Promise<void> {
     if (!this.#duty) return;
     this.#duty = undefined;
-    await this.#options.db.query(`select pgfresh_engine.release_duty('pump', $1::uuid)`, [this.#holder]).catch(() => {});
+    await this.#options.db
+      .query(`select pgfresh_engine.release_duty('pump', $1::uuid)`, [this.#holder])
+      .catch(() => {});
   }
 }

@@ -18,7 +18,11 @@ interface Type {
 
 /** Notes that a data type took too long. The second time within a minute it is in quarantine. */
 export async function noteTimeout(db: PlannerDatabase, type: number, where: string, error: unknown): Promise<void> {
-  await db.query('select pgfresh_engine.note_type_timeout($1::int, $2::text, $3::text)', [type, where, problemOf(error)]);
+  await db.query('select pgfresh_engine.note_type_timeout($1::int, $2::text, $3::text)', [
+    type,
+    where,
+    problemOf(error),
+  ]);
 }
 
 /**
@@ -28,12 +32,12 @@ export async function noteTimeout(db: PlannerDatabase, type: number, where: stri
 export async function askEachType(
   db: PlannerDatabase,
   limits: Limits,
-  work: 'plan_due_pairs' | 'queue_scheduled_refreshes',
+  work: 'pgfresh_engine.plan_due_pairs' | 'pgfresh.queue_scheduled_refreshes',
   answered: (answer: PlannerAnswer) => void,
 ): Promise<boolean> {
   let isEachWell = true;
   // Apart from the types, of which none would be guilty if this is what took too long.
-  if (work === 'plan_due_pairs')
+  if (work === 'pgfresh_engine.plan_due_pairs')
     await callPlanner(db, { ...limits, statementMs: notesMs }, work, { int: pairsAlone, 'text[]': [] });
   const types = await db.query<Type>('select type_id, data_type from pgfresh_engine.types_to_ask()');
   for (const { type_id: id, data_type: name } of types) {
@@ -46,7 +50,7 @@ export async function askEachType(
     } catch (error) {
       if (!isTimeout(error)) throw error;
       isEachWell = false;
-      await noteTimeout(db, id, work === 'plan_due_pairs' ? 'tick' : 'schedule', error);
+      await noteTimeout(db, id, work === 'pgfresh_engine.plan_due_pairs' ? 'tick' : 'schedule', error);
     }
   }
   return isEachWell;

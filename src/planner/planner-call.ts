@@ -18,10 +18,10 @@ export interface PlannerAnswer {
 }
 
 type PlannerCall =
-  | 'plan_due_pairs'
-  | 'queue_scheduled_refreshes'
-  | 'check_and_queue_stale_data'
-  | 'cleanup_stale_subscriptions';
+  | 'pgfresh_engine.plan_due_pairs'
+  | 'pgfresh.queue_scheduled_refreshes'
+  | 'pgfresh.check_and_queue_stale_data'
+  | 'pgfresh.cleanup_stale_subscriptions';
 
 /** What the planner needs of the database. */
 export type PlannerDatabase = Pick<Database, 'query' | 'transact'>;
@@ -36,8 +36,8 @@ export function plannerStatement(
 ): { readonly name: string; readonly text: string } {
   const parameters = casts.map((cast, place) => `$${place + 1}::${cast}`).join(', ');
   return {
-    name: ['pgfresh', work, ...casts].join('.'),
-    text: `select set_config('synchronous_commit', 'off', true), pgfresh.${work}(${parameters}) as answer`,
+    name: [work, ...casts].join('.'),
+    text: `select set_config('synchronous_commit', 'off', true), ${work}(${parameters}) as answer`,
   };
 }
 

@@ -43,8 +43,8 @@ export class Planner extends Service {
   #loop: Promise<void> | undefined;
   #probes: Promise<void> | undefined;
   readonly #apart = {
-    plan_due_pairs: { until: 0, pauseMs: apartMs.first },
-    queue_scheduled_refreshes: { until: 0, pauseMs: apartMs.first },
+    'pgfresh_engine.plan_due_pairs': { until: 0, pauseMs: apartMs.first },
+    'pgfresh.queue_scheduled_refreshes': { until: 0, pauseMs: apartMs.first },
   };
   #warnedUntil = '-infinity';
   /** Warnings that this process has told itself, until their rows are seen. */
@@ -66,9 +66,11 @@ export class Planner extends Service {
     try {
       let isMore = true;
       while (isMore && !this.stopSignal.aborted) {
-        isMore = await this.#ask('plan_due_pairs', counts, () => this.#planInTurn());
+        isMore = await this.#ask('pgfresh_engine.plan_due_pairs', counts, () => this.#planInTurn());
       }
-      await this.#ask('queue_scheduled_refreshes', counts, () => this.#call('queue_scheduled_refreshes'));
+      await this.#ask('pgfresh.queue_scheduled_refreshes', counts, () =>
+        this.#call('pgfresh.queue_scheduled_refreshes'),
+      );
       events.emit({ type: 'planner.ran', kind: 'tick', ms: performance.now() - since, counts });
       await this.#tellWarnings();
     } catch (error) {
@@ -104,7 +106,7 @@ export class Planner extends Service {
 
   /** Asks all data types together, or each alone after that took too long. Returns whether there is more to do. */
   async #ask(
-    work: 'plan_due_pairs' | 'queue_scheduled_refreshes',
+    work: 'pgfresh_engine.plan_due_pairs' | 'pgfresh.queue_scheduled_refreshes',
     counts: Record<string, number>,
     together: () => Promise<PlannerAnswer>,
   ): Promise<boolean> {
@@ -139,7 +141,7 @@ export class Planner extends Service {
       .finally(() => (this.#probes = undefined));
   }
 
-  #call(work: 'plan_due_pairs' | 'queue_scheduled_refreshes'): Promise<PlannerAnswer> {
+  #call(work: 'pgfresh_engine.plan_due_pairs' | 'pgfresh.queue_scheduled_refreshes'): Promise<PlannerAnswer> {
     return callPlanner(this.#options.db, this.#limits, work);
   }
 
@@ -147,7 +149,7 @@ export class Planner extends Service {
   async #planInTurn(): Promise<PlannerAnswer> {
     const deadline = performance.now() + turn.longestMs;
     for (;;) {
-      const answer = await this.#call('plan_due_pairs');
+      const answer = await this.#call('pgfresh_engine.plan_due_pairs');
       if (answer.skipped !== 'locked' || this.stopSignal.aborted || performance.now() >= deadline) return answer;
       await pause(turn.lookMs, this.stopSignal);
     }
@@ -184,6 +186,8 @@ export class Planner extends Service {
     // A data type that has recovered wakes it, and does not wait for the next second.
     await every(tickMs, tick, { signal: this.stopSignal, wake: this.#wake, now: true, failed });
     // Other processes take over at once, and not when the lease ends.
-    await this.#options.db.query(`select pgfresh_engine.release_duty('planner', $1::uuid)`, [this.#holder]).catch(() => {});
+    await this.#options.db
+      .query(`select pgfresh_engine.release_duty('planner', $1::uuid)`, [this.#holder])
+      .catch(() => {});
   }
 }

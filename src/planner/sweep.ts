@@ -63,7 +63,7 @@ export function sweepJob({ db, events, limits = usualLimits, budgetMs = usualBud
 async function cleanUp(db: PlannerDatabase, limits: Limits): Promise<number> {
   try {
     const cleanupLimits = { ...limits, statementMs: cleanupMs };
-    return (await callPlanner(db, cleanupLimits, 'cleanup_stale_subscriptions')).removed ?? 0;
+    return (await callPlanner(db, cleanupLimits, 'pgfresh.cleanup_stale_subscriptions')).removed ?? 0;
   } catch (error) {
     if (isTimeout(error)) return 0;
     throw error;
@@ -73,7 +73,7 @@ async function cleanUp(db: PlannerDatabase, limits: Limits): Promise<number> {
 /** The next chunk, of several data types; nothing if that took too long. */
 async function sweepTogether(db: PlannerDatabase, limits: Limits, pairs: number): Promise<PlannerAnswer | undefined> {
   try {
-    return await callPlanner(db, limits, 'check_and_queue_stale_data', { int: pairs });
+    return await callPlanner(db, limits, 'pgfresh.check_and_queue_stale_data', { int: pairs });
   } catch (error) {
     if (isTimeout(error)) return undefined;
     throw error;
@@ -84,7 +84,7 @@ async function sweepTogether(db: PlannerDatabase, limits: Limits, pairs: number)
 async function sweepAlone(db: PlannerDatabase, limits: Limits): Promise<PlannerAnswer> {
   const [row] = await db.query<{ type: number | null }>('select pgfresh_engine.next_swept_type() as type');
   try {
-    return await callPlanner(db, limits, 'check_and_queue_stale_data', { int: pairsAlone, boolean: true });
+    return await callPlanner(db, limits, 'pgfresh.check_and_queue_stale_data', { int: pairsAlone, boolean: true });
   } catch (error) {
     if (!isTimeout(error) || row!.type === null) throw error;
     await noteTimeout(db, row!.type, 'sweep', error);

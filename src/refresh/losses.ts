@@ -100,10 +100,10 @@ async function suspectsOfType(
 ): Promise<Map<number, LossRefusal>> {
   const lost = sum(losses);
   // Whoever takes rows away too waits here, so that together they do not take more.
-  const [row] = await tx.query<{ before: number }>('select pgfresh_engine.count_losses($1::int, $2::bigint) as before', [
-    id,
-    lost,
-  ]);
+  const [row] = await tx.query<{ before: number }>(
+    'select pgfresh_engine.count_losses($1::int, $2::bigint) as before',
+    [id, lost],
+  );
   const lostBefore = row!.before;
   const all = lostBefore + lost;
   if (share > 0 && all <= alwaysAllowed) return new Map();

@@ -54,7 +54,10 @@ const statements = {
     name: 'pgfresh.take_waiting_runs',
     text: `select ${taken} from pgfresh_engine.take_waiting_runs($1::bigint, $2::uuid, $3::text[], $4::boolean, $5::int)`,
   },
-  pause: { name: 'pgfresh_engine.schedule_pause', text: 'select pgfresh_engine.schedule_pause($1::text[], $2::boolean) as ms' },
+  pause: {
+    name: 'pgfresh_engine.schedule_pause',
+    text: 'select pgfresh_engine.schedule_pause($1::text[], $2::boolean) as ms',
+  },
   end: {
     name: 'pgfresh.end_run',
     text: 'select pgfresh_engine.end_run($1::bigint, $2::int, $3::bigint, $4::text, $5::text, $6::jsonb) as ours',

@@ -4,11 +4,11 @@ import { showSource } from './health.ts';
 /** What the provider says was used, beside what the ledger says. */
 export interface Calibration {
   readonly source: string;
-  readonly since: string;
+  readonly since: Date;
   readonly provider_bytes: number;
   readonly ledger_bytes: number;
   readonly gap_bytes: number;
-  /** The number of the signed entry; null where there is no gap, or nothing was written. */
+  /** The number of the signed entry; null where nothing was written. */
   readonly correction: number | null;
 }
 
@@ -19,6 +19,23 @@ interface CalibrationOptions {
   readonly dryRun?: boolean | undefined;
 }
 
+const enter = `
+  insert into pgfresh.usage_corrections (source, provider_bytes, since, reason)
+  values ($1::text, $2::bigint, $3::timestamptz, $4::text)
+  returning source, since, provider_bytes, provider_bytes - bytes as ledger_bytes, bytes as gap_bytes, id as correction`;
+
+const compare = `
+  select s.name as source, c.since, $2::bigint as provider_bytes, u.bytes as ledger_bytes,
+    $2::bigint - u.bytes as gap_bytes, null as correction
+  from pgfresh.sources as s
+  cross join lateral (select coalesce($3::timestamptz, pgfresh.clock() - s.quota_window) as since) as c
+  cross join lateral (
+    select coalesce(sum(data_size_bytes), 0)::bigint as bytes
+    from pgfresh.api_data_usage
+    where source = s.name and hour > c.since - interval '1 hour'
+  ) as u
+  where s.name = $1::text`;
+
 /** Brings the ledger of a source in line with the provider's own figure, by one signed entry. */
 export async function calibrateSource(
   db: Queryable,
@@ -27,7 +44,11 @@ export async function calibrateSource(
   { since, reason = "the provider's own figure", dryRun = false }: CalibrationOptions = {},
 ): Promise<Calibration> {
   await showSource(db, name);
-  const calibrate = `select pgfresh.calibrate_source($1::text, $2::bigint, $3::timestamptz, $4::text, $5::boolean) as calibration`;
-  const [row] = await db.query<{ calibration: Calibration }>(calibrate, [name, usedBytes, since, reason, dryRun]);
-  return row!.calibration;
+  const [row] = await db.query<Calibration>(dryRun ? compare : enter, [
+    name,
+    usedBytes,
+    since,
+    ...(dryRun ? [] : [reason]),
+  ]);
+  return row!;
 }

@@ -490,7 +490,8 @@ class Lane {
     const [source] = this.#house.freeSources;
     const bytes = 1 + this.#int(100);
     await this.#db.query(
-      `select pgfresh.correct_data_usage(name, $2::bigint, 'planted') from pgfresh.sources where id = $1::int`,
+      `insert into pgfresh.usage_corrections (source, bytes, reason)
+       select name, $2::bigint, 'planted' from pgfresh.sources where id = $1::int`,
       [source, bytes],
     );
     this.#house.spent(source!, bytes);

@@ -238,7 +238,7 @@ describe('migrate', () => {
     expect((await onDatabase(['migrate', '--sql'])).stdout).toContain('create schema pgfresh');
     expect(JSON.parse((await onDatabase(['migrate', 'status', '--json'])).stdout)).toMatchObject({ applied: [] });
     const applied = JSON.parse((await onDatabase(['migrate', '--json'])).stdout) as { applied: string[] };
-    expect(applied.applied).toContain('functions/clock');
+    expect(applied.applied).toContain('functions/api/rules');
     expect((await onDatabase(['migrate'])).stdout).toBe('Nothing to do: the database is up to date.\n');
     expect((await onDatabase(['migrate', 'status'])).stdout).toMatch(/^migration\/001_schema\s+applied \d{4}-/m);
     const asked = await onDatabase(['migrate', 'uninstall']);
@@ -258,7 +258,7 @@ describe('migrate', () => {
     expect(await linesOf()).toEqual([expect.stringMatching(summary)]);
     const lines = await linesOf('--debug');
     expect(lines.at(-1)).toMatch(summary);
-    expect(lines).toContain('Applied functions/clock');
+    expect(lines).toContain('Applied functions/api/rules');
   });
 
   it('is done once by five processes that start at once', async () => {
@@ -541,7 +541,7 @@ describe('check', () => {
 });
 
 describe('in an empty folder', () => {
-  const pending = expect.arrayContaining(['migration/001_schema', 'functions/clock']) as unknown;
+  const pending = expect.arrayContaining(['migration/001_schema', 'functions/api/rules']) as unknown;
   it.each<[string[], unknown]>([
     [['check'], { ok: true }],
     [['migrate', '--dry-run'], { pending }],

@@ -77,6 +77,6 @@ it('--debug tells every step', async () => {
   const { log } = await firstLines(['run', '--migrate', '--roles', 'console', '--debug'], {
     DATABASE_URL: database,
   });
-  expect(log).toContainEqual(expect.stringMatching(/^debug applied functions\/clock in \d+ ms$/));
+  expect(log).toContainEqual(expect.stringMatching(/^debug applied functions\/api\/rules in \d+ ms$/));
   expect(log).toContainEqual(expect.stringMatching(/^debug listening at http:/));
 });

@@ -70,7 +70,9 @@ describe('pgfresh try', () => {
       { price: '100', fetched_at: new Date('2026-01-05T00:00:00Z') },
     ]);
     expect(provider.asked).toEqual(['/quote/AAPL']);
-    const [usage] = await database.query<{ bytes: number }>('select sum(bytes)::int as bytes from pgfresh_engine.usage');
+    const [usage] = await database.query<{ bytes: number }>(
+      'select sum(bytes)::int as bytes from pgfresh_engine.usage',
+    );
     expect(usage!.bytes).toBeGreaterThan(30);
   });
 

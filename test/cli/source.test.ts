@@ -117,11 +117,11 @@ describe('pgfresh source', () => {
     expect(shown).toMatch(/^paused_by +credentials$/m);
     expect(shown).not.toMatch(/breaker_opened_at/);
     await pgfresh('source', 'resume', 'paid');
-    await scene.db.query(`select pgfresh.stop_spending('enough')`);
+    await scene.db.query(`insert into pgfresh.spending_stop (reason) values ('enough')`);
     const stopped = await check();
     expect(stopped).toMatch(/^! spending: stopped: enough$/m);
     expect(stopped).toMatch(/\n\nNothing is fatal; \d+ warnings? above\.\n$/);
-    await scene.db.query('select pgfresh.resume_spending()');
+    await scene.db.query('delete from pgfresh.spending_stop');
   });
 
   it('of which check says whether their API keys are there', async () => {
@@ -155,12 +155,14 @@ describe('pgfresh source', () => {
     expect((await pgfresh('source', 'calibrate', 'paid', '1500')).stdout).toMatch(/They agree\.\n$/);
     const since = new Date(Date.now() - 7_200_000).toISOString();
     const less = await pgfresh('source', 'calibrate', 'paid', '1000', '--since', since, '--reason', 'the invoice');
-    expect(less.stdout).toMatch(/^gap +-500 bytes \(-500 B\)\nEntered as correction 2\.$/m);
-    expect(await scene.value(`select reason from pgfresh_engine.usage_correction where id = 2`)).toBe('the invoice');
+    expect(less.stdout).toMatch(/^gap +-500 bytes \(-500 B\)\nEntered as correction 3\.$/m);
+    expect(await scene.value(`select reason from pgfresh.usage_corrections where id = 3`)).toBe('the invoice');
   });
 
   it('truth 8: of which check says until when a quota is used up', async () => {
-    await scene.db.query(`select pgfresh.correct_data_usage('paid', 5000000, 'test')`);
+    await scene.db.query(
+      `insert into pgfresh.usage_corrections (source, bytes, reason) values ('paid', 5000000, 'test')`,
+    );
     expect((await pgfresh('check')).stdout).toMatch(
       /^! source paid: quota used up until \S+Z\n {2}Next: Wait until .*calibrate paid/m,
     );
@@ -182,7 +184,7 @@ describe('pgfresh source', () => {
     [
       ['source', 'calibrate', 'paid', '1', '--since', '2999-01-01'],
       1,
-      /PGF_ARGUMENT_INVALID p_since must lie in the past/,
+      /PGF_ARGUMENT_INVALID since must lie in the past/,
     ],
     [['source', 'pause', 'paid', '--for', 'ever'], 2, /expected a positive time such as "30s"/],
     [['source', 'pause', 'paid', '--reason', ''], 1, /PGF_ARGUMENT_INVALID p_reason/],

@@ -56,9 +56,11 @@ describe('pgfresh top', () => {
     expect((await top('--once')).stdout).toMatch(
       /^paid is not called \(paused\) until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: maintenance\. Next: "pgfresh source resume paid" lets it be called again\.$/m,
     );
-    await scene.db.query(`select pgfresh.resume_source('paid'), pgfresh.stop_spending('enough')`);
+    await scene.db.query(
+      `select pgfresh.resume_source('paid'); insert into pgfresh.spending_stop (reason) values ('enough')`,
+    );
     expect((await top('--once')).stdout).toMatch(/^stopped: enough \("pgfresh resume-spending" lets it go on\)$/m);
-    await scene.db.query('select pgfresh.resume_spending()');
+    await scene.db.query('delete from pgfresh.spending_stop');
   });
 
   it('truth 3: says first which data types are left alone, refused or unserved, why and until when', async () => {
@@ -94,7 +96,9 @@ describe('pgfresh top', () => {
   it('truth 8: says when a quota ends', async () => {
     await scene.source('small', { quotaBytes: 1_000 });
     await scene.type('dear', 'small');
-    await scene.db.query(`select pgfresh.correct_data_usage('small', 5000, 'test')`);
+    await scene.db.query(
+      `insert into pgfresh.usage_corrections (source, bytes, reason) values ('small', 5000, 'test')`,
+    );
     expect((await top()).stdout).toMatch(
       /^small is not called \(quota\) until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\. Next: Wait, or raise it with "pgfresh source set small quota_bytes <bytes>"\.$/m,
     );
@@ -115,12 +119,12 @@ describe('pgfresh top', () => {
   it('draws again and again on a terminal, and ends cleanly on Ctrl-C', async () => {
     const child = new CliProcess(['top', '--interval', '100ms'], onTerminal(cli()));
     await child.printed(/\[H.*\[H.*\[H/s);
-    await scene.db.query(`select pgfresh.stop_spending('enough of it')`);
+    await scene.db.query(`insert into pgfresh.spending_stop (reason) values ('enough of it')`);
     await child.printed(/stopped: enough/);
     child.signal('SIGINT');
     expect(await child.exit).toBe(0);
     expect([child.stdout.startsWith('\x1b[?25l'), child.stdout.endsWith('\x1b[?25h')]).toEqual([true, true]);
-    await scene.db.query('select pgfresh.resume_spending()');
+    await scene.db.query('delete from pgfresh.spending_stop');
   });
 
   it('waits for whoever runs, without starting a database itself, and follows him to the next one', async () => {

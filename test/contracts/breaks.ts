@@ -13,14 +13,14 @@ export interface Break {
   readonly instead: string;
 }
 
-const sql = (topic: string): string => `sql/functions/${topic}.sql`;
+const sql = (name: string): string => `sql/${name}.sql`;
 const pin = 'set search_path = pg_catalog, pg_temp\n';
 
 export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'a claim locks nothing',
-    file: sql('claim'),
+    file: sql('engine/queue/claim'),
     within: 'claim_jobs',
     text: 'limit p_limit for update skip locked',
     instead: 'limit p_limit',
@@ -28,7 +28,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'a claim waits for another one',
-    file: sql('claim'),
+    file: sql('engine/queue/claim'),
     within: 'claim_jobs',
     text: 'for update skip locked',
     instead: 'for update',
@@ -36,7 +36,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'a claim with shares locks nothing',
-    file: sql('ready'),
+    file: sql('engine/queue/ready'),
     within: 'lock_ready',
     text: 'limit p_limit for update skip locked);',
     instead: 'limit p_limit);',
@@ -44,7 +44,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'a claim of several lanes of one band locks nothing',
-    file: sql('ready'),
+    file: sql('engine/queue/ready'),
     within: 'lock_ready',
     text: 'limit p_limit for update skip locked\n    ) as j',
     instead: 'limit p_limit\n    ) as j',
@@ -52,7 +52,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'a claim of several lanes of one band waits',
-    file: sql('ready'),
+    file: sql('engine/queue/ready'),
     within: 'lock_ready',
     text: 'limit p_limit for update skip locked\n    ) as j',
     instead: 'limit p_limit for update\n    ) as j',
@@ -60,7 +60,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'a claim of several lanes finds nothing behind what another claim has',
-    file: sql('ready'),
+    file: sql('engine/queue/ready'),
     within: 'lock_ready',
     text: 'if v_last is not null and cardinality(v_ids) < p_limit then',
     instead: 'if false then',
@@ -68,7 +68,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'what a claim of several lanes finds behind another claim is not locked',
-    file: sql('ready'),
+    file: sql('engine/queue/ready'),
     within: 'lock_ready',
     text: 'limit p_limit - cardinality(v_ids) for update skip locked',
     instead: 'limit p_limit - cardinality(v_ids)',
@@ -76,7 +76,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '1',
     harm: 'a claim of a limited source waits',
-    file: sql('limits'),
+    file: sql('engine/queue/limits'),
     within: 'pick_limited',
     text: 'if not pg_try_advisory_xact_lock(7042, p_source_id) then',
     instead: 'perform pg_advisory_xact_lock(7042, p_source_id);\n  if false then',
@@ -84,7 +84,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '2',
     harm: 'recovery of dead workers waits for an end',
-    file: sql('recover'),
+    file: sql('engine/queue/recover'),
     within: 'take_back',
     text: 'for update of j skip locked',
     instead: 'for update of j',
@@ -92,7 +92,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '2',
     harm: 'recovery of silent jobs waits for an end',
-    file: sql('recover'),
+    file: sql('engine/queue/recover'),
     within: 'recover_silent_jobs',
     text: 'for update of j skip locked',
     instead: 'for update of j',
@@ -100,7 +100,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '2',
     harm: 'a lost claim that is put back waits for an end',
-    file: sql('refresh'),
+    file: sql('engine/queue/refresh'),
     within: 'release_claim',
     text: 'for update of j skip locked',
     instead: 'for update of j',
@@ -108,7 +108,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '2',
     harm: 'any attempt of any claim may complete a job',
-    file: sql('end'),
+    file: sql('engine/queue/end'),
     within: 'token_of',
     text: '(p_id * 1048576 + p_attempt) # coalesce(uuid_hash_extended(p_request, 0), 0)',
     instead: 'p_id',
@@ -116,7 +116,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '2',
     harm: 'any attempt may turn a job back',
-    file: sql('turn_back'),
+    file: sql('engine/queue/turn_back'),
     within: 'lock_ends',
     text: 'j.attempt = e.attempt and ',
     instead: '',
@@ -124,7 +124,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '3',
     harm: 'scheduled planning has no lock',
-    file: sql('cycles'),
+    file: sql('api/planning'),
     within: 'queue_scheduled_refreshes',
     text: 'if not pg_try_advisory_xact_lock(7041, 3) then',
     instead: 'if false then',
@@ -132,7 +132,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '3',
     harm: 'the lock of scheduled planning outlives its transaction',
-    file: sql('cycles'),
+    file: sql('api/planning'),
     within: 'queue_scheduled_refreshes',
     text: 'pg_try_advisory_xact_lock',
     instead: 'pg_try_advisory_lock',
@@ -140,7 +140,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '3',
     harm: 'the tick has no lock',
-    file: sql('ticks'),
+    file: sql('engine/planner/ticks'),
     within: 'plan_due_pairs',
     text: 'if not pg_try_advisory_xact_lock(7041, 1) then',
     instead: 'if false then',
@@ -148,7 +148,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '3',
     harm: 'the sweep has no lock',
-    file: sql('sweeps'),
+    file: sql('api/planning'),
     within: 'check_and_queue_stale_data',
     text: 'if not pg_try_advisory_xact_lock(7041, 1) then',
     instead: 'if false then',
@@ -156,7 +156,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '4',
     harm: 'a raising gate stops the planner',
-    file: sql('plans'),
+    file: sql('engine/planner/plans'),
     within: 'hold_at_gate',
     text: "when others then\n    perform pgfresh_engine.warn('gate_raised'",
     instead: "when sqlstate 'PGF00' then\n    perform pgfresh_engine.warn('gate_raised'",
@@ -164,7 +164,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '4',
     harm: 'a row whose check raises has all others of its chunk blamed',
-    file: sql('staleness'),
+    file: sql('engine/evaluator/staleness'),
     within: 'ask_stale',
     text: 'if v_size > 1 then',
     instead: 'if false then',
@@ -186,7 +186,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '6',
     harm: 'claims reserve nothing',
-    file: sql('limits'),
+    file: sql('engine/queue/limits'),
     within: 'take_limits',
     text: 'reserved = v_state.reserved,',
     instead: 'reserved = s.reserved,',
@@ -194,7 +194,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '6',
     harm: 'the planner does not ask for the quota',
-    file: sql('sources'),
+    file: sql('engine/sources/sources'),
     within: 'source_obstacle',
     text: "'quota'",
     instead: "'quota' where false",
@@ -202,7 +202,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '6a',
     harm: 'what failed costs nothing',
-    file: sql('turn_back'),
+    file: sql('engine/queue/turn_back'),
     within: 'lock_ends',
     text: 'coalesce(t.bytes, 0)',
     instead: '0',
@@ -232,7 +232,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '8',
     harm: 'scheduled work has the priority of the registry',
-    file: sql('cycles'),
+    file: sql('engine/planner/cycles'),
     within: 'queue_cycle_keys',
     text: 'v_good, -1)',
     instead: 'v_good, p_type.background_priority)',
@@ -240,7 +240,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '8',
     harm: 'scheduled work has the priority 0',
-    file: sql('cycles'),
+    file: sql('engine/planner/cycles'),
     within: 'queue_cycle_keys',
     text: 'v_good, -1)',
     instead: 'v_good, 0)',
@@ -248,7 +248,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '9',
     harm: 'the depth is ignored',
-    file: sql('cycles'),
+    file: sql('api/planning'),
     within: 'queue_scheduled_refreshes',
     text: "and j.state <> 'x'",
     instead: "and j.state <> 'x' and false",
@@ -256,7 +256,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '9',
     harm: 'the cursor passes over a key',
-    file: sql('cycles'),
+    file: sql('api/planning'),
     within: 'queue_scheduled_refreshes',
     text: 'coalesce(v_keys[cardinality(v_keys)], cursor_key)',
     instead: "coalesce(left(v_keys[cardinality(v_keys)], -1) || '~', cursor_key)",
@@ -264,7 +264,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '10',
     harm: 'the tick decides on a standby',
-    file: sql('ticks'),
+    file: sql('engine/planner/ticks'),
     within: 'plan_due_pairs',
     text: 'perform pgfresh_engine.require_primary();',
     instead: '',
@@ -272,7 +272,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '10',
     harm: 'a viewer is served on a standby',
-    file: sql('ticks'),
+    file: sql('api/subscriptions'),
     within: 'check_and_queue_stale_batch',
     text: 'perform pgfresh_engine.require_primary();',
     instead: '',
@@ -287,7 +287,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '11',
     harm: 'a claim counts the history',
-    file: sql('claim'),
+    file: sql('engine/queue/claim'),
     within: 'claim_jobs',
     text: 'if v_stopped then',
     instead: 'perform count(*) from pgfresh_engine.history_succeeded;\n  if v_stopped then',
@@ -295,7 +295,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '11',
     harm: 'ended jobs stay where the open ones are',
-    file: sql('end'),
+    file: sql('engine/queue/end'),
     within: 'complete_jobs',
     text: 'delete from pgfresh_engine.job as j\n',
     instead: "update pgfresh_engine.job as j set state = 'w', run_at = 'infinity', request = null\n",
@@ -303,7 +303,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '12',
     harm: 'the sweep counts all subscriptions',
-    file: sql('sweeps'),
+    file: sql('api/planning'),
     within: 'check_and_queue_stale_data',
     text: 'perform pgfresh_engine.fold_demand(v_now);',
     instead: 'perform count(*) from pgfresh.active_subscriptions; perform pgfresh_engine.fold_demand(v_now);',
@@ -311,7 +311,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '12',
     harm: 'the tick counts all pairs',
-    file: sql('ticks'),
+    file: sql('engine/planner/ticks'),
     within: 'plan_due_pairs',
     text: 'perform pgfresh_engine.require_primary();',
     instead: 'perform pgfresh_engine.require_primary(); perform count(*) from pgfresh_engine.pairs;',
@@ -319,7 +319,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '13',
     harm: 'a TTL of 0 is taken',
-    file: sql('staleness'),
+    file: sql('api/rules'),
     within: 'is_data_stale',
     text: "p_ttl <= interval '0'",
     instead: "p_ttl < interval '0'",
@@ -327,7 +327,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '13',
     harm: 'a TTL has a default',
-    file: sql('staleness'),
+    file: sql('api/rules'),
     text: 'p_ttl interval) returns',
     instead: "p_ttl interval default '1 hour') returns",
   },
@@ -355,7 +355,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '15',
     harm: 'several probes at once',
-    file: sql('limits'),
+    file: sql('engine/queue/limits'),
     within: 'pick_limited',
     text: 'v_room := 1;',
     instead: 'v_room := v_room;',
@@ -363,7 +363,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '15',
     harm: 'retries between successes are not counted',
-    file: sql('breakers'),
+    file: sql('engine/sources/breakers'),
     within: 'note_failure',
     text: 'v_in_a_row or v_often',
     instead: 'v_in_a_row',
@@ -371,7 +371,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '15',
     harm: 'a success does not close the breaker',
-    file: sql('breakers'),
+    file: sql('engine/sources/breakers'),
     within: 'note_success',
     text: 'breaker_opened_at = null, ',
     instead: '',
@@ -379,7 +379,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '27',
     harm: 'no call goes by age',
-    file: sql('limits'),
+    file: sql('engine/queue/limits'),
     within: 'pick_limited',
     text: 'when v_state.turn = 0 or',
     instead: 'when',
@@ -387,7 +387,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '27',
     harm: 'pairs without a row take every call',
-    file: sql('limits'),
+    file: sql('engine/queue/limits'),
     within: 'pick_limited',
     text: 'when v_state.missing_turns < 2 then',
     instead: 'when true then',
@@ -395,14 +395,14 @@ export const breaks: readonly Break[] = [
   {
     contract: '16',
     harm: 'maintenance waits for long',
-    file: sql('maintenance'),
+    file: sql('api/queue'),
     text: "set lock_timeout = '200ms'",
     instead: "set lock_timeout = '5s'",
   },
   {
     contract: '16',
     harm: 'maintenance gives up without a word',
-    file: sql('maintenance'),
+    file: sql('api/queue'),
     text: "raise warning 'partition % is in use and stays until the next run', v_name;",
     instead: '',
   },
@@ -430,7 +430,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '18',
     harm: 'a function for viewers has no search path of its own',
-    file: sql('ticks'),
+    file: sql('api/subscriptions'),
     within: 'check_and_queue_stale_batch',
     text: pin,
     instead: '',
@@ -438,7 +438,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '18',
     harm: 'a function for workers has no search path of its own',
-    file: sql('claim'),
+    file: sql('engine/queue/claim'),
     within: 'claim_jobs',
     text: pin,
     instead: '',
@@ -446,9 +446,9 @@ export const breaks: readonly Break[] = [
   {
     contract: '18',
     harm: 'functions are for everybody',
-    file: sql('zz_rights'),
-    text: "array['tables', 'functions', 'sequences']",
-    instead: "array['tables', 'sequences']",
+    file: sql('after'),
+    text: 'revoke all on all functions in schema pgfresh, pgfresh_engine from public;',
+    instead: '',
   },
   {
     contract: '19',
@@ -524,7 +524,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '31',
     harm: 'the jobs of a deleted data type stay open',
-    file: sql('registry_changes'),
+    file: sql('engine/registry/registry_changes'),
     within: 'clear_type',
     text: 'perform pgfresh_engine.cancel_jobs(v_jobs);',
     instead: 'null;',
@@ -532,7 +532,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '31',
     harm: 'cooling cancels nothing',
-    file: sql('viewer_counts'),
+    file: sql('engine/demand/viewer_counts'),
     within: 'cool_down',
     text: 'perform pgfresh_engine.drop_unviewed_jobs(v_cooled.types, v_cooled.keys, p_now);',
     instead: 'null;',
@@ -540,7 +540,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '32',
     harm: 'put-backs have no bound',
-    file: sql('turn_back'),
+    file: sql('engine/queue/turn_back'),
     within: 'put_back_end',
     text: 'if p_end.put_backs < 5 then',
     instead: 'if true then',
@@ -562,7 +562,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '32',
     harm: 'a 429 without a hint is asked again at once',
-    file: sql('sources'),
+    file: sql('engine/sources/sources'),
     within: 'hold_source',
     text: 'least(unhinted_holds + 1, 100)',
     instead: 'unhinted_holds',
@@ -570,7 +570,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '33',
     harm: 'runs whose answer was lost are not looked for',
-    file: sql('schedulers'),
+    file: sql('engine/processes/schedulers'),
     within: 'heartbeat_scheduler',
     text: 'not coalesce(r.request = any (p_held), false)',
     instead: 'false',
@@ -614,7 +614,8 @@ export const breaks: readonly Break[] = [
 
 /** The text of a file with the break in it; undefined if its place is not there. */
 export function broken(text: string, { within, text: old, instead }: Break): string | undefined {
-  const from = within === undefined ? 0 : text.search(new RegExp(`(?:function pgfresh\\.|\\n {2}#?)${within}\\(`));
+  const from =
+    within === undefined ? 0 : text.search(new RegExp(`(?:function pgfresh(?:_engine)?\\.|\\n {2}#?)${within}\\(`));
   const place = from < 0 ? -1 : text.indexOf(old, from);
   return place < 0 ? undefined : text.slice(0, place) + instead + text.slice(place + old.length);
 }

@@ -7,6 +7,7 @@ import { LiveScene } from '../gateway/live-scene.ts';
 import { atEnd } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
+import { inSchema } from '../harness/schemas.ts';
 import { openSession } from '../harness/session.ts';
 import { RegistryScene } from '../registry/scene.ts';
 
@@ -33,7 +34,7 @@ it('contract 7: one more viewer of one pair writes that pair, and nothing when n
   const rows = async () => {
     await scene.db.query('select pg_stat_force_next_flush()');
     return scene.value<number>(
-      `(select (n_tup_ins + n_tup_upd + n_tup_del)::int from pg_stat_user_tables where schemaname = 'pgfresh' and relname = 'node_demand')`,
+      `(select (n_tup_ins + n_tup_upd + n_tup_del)::int from pg_stat_user_tables where schemaname = 'pgfresh_engine' and relname = 'node_demand')`,
     );
   };
   for (let pair = 0; pair < 100; pair++) demand.set(quote, `K${pair}`, 1);
@@ -54,7 +55,7 @@ it('contract 7: what a gateway with 400 connections writes follows its 10 pairs 
   const running = await scene.gateway({ anonymous: 'loopback' });
   const rows = () =>
     scene.value<number>(
-      `(select (n_tup_ins + n_tup_upd + n_tup_del)::int from pg_stat_user_tables where schemaname = 'pgfresh' and relname = 'node_demand')`,
+      `(select (n_tup_ins + n_tup_upd + n_tup_del)::int from pg_stat_user_tables where schemaname = 'pgfresh_engine' and relname = 'node_demand')`,
     );
   const since = performance.now();
   const clients = await Promise.all(Array.from({ length: 400 }, () => running.greet(undefined)));
@@ -77,7 +78,7 @@ async function written(viewers: number): Promise<Record<string, number>> {
   const rows = async () => {
     await scene.db.query('select pg_stat_force_next_flush()');
     return scene.db.query<{ name: string; rows: number }>(
-      `select relname as name, (n_tup_ins + n_tup_upd + n_tup_del)::int as rows from pg_stat_user_tables where schemaname = 'pgfresh' and relname <> 'nodes'`,
+      `select relname as name, (n_tup_ins + n_tup_upd + n_tup_del)::int as rows from pg_stat_user_tables where schemaname in ('pgfresh', 'pgfresh_engine') and relname <> 'nodes'`,
     );
   };
   const demand = new NodeDemand({ db: scene.db, events: new Events(), nodeName: 'gateway' });
@@ -114,7 +115,7 @@ it('contract 13: there is no TTL but that of the registry, and 0 and -1 are refu
       await expectRefusal(scene.value(`pgfresh.is_data_stale(${time}, ${ttl})`), 'PGF_ARGUMENT_INVALID');
   expect(
     await scene.value(
-      `array(select oid::regprocedure::text from pg_proc where pronamespace = 'pgfresh'::regnamespace and pg_get_function_arguments(oid) ~* 'ttl[^,]* default')`,
+      `array(select oid::regprocedure::text from pg_proc where pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and pg_get_function_arguments(oid) ~* 'ttl[^,]* default')`,
     ),
   ).toEqual([]);
 
@@ -154,7 +155,7 @@ it('contract 18: a viewer can subscribe, leave and check what he looks at, and n
   const { name, url } = await createLogin(scene.url, 'pgfresh_viewer');
   const viewer = await openSession(url);
   await viewer.query(`select set_config('request.jwt.claims', '{"sub": "ann"}', false)`);
-  const may = ['check_and_queue_stale_batch', 'remove_active_subscription', 'upsert_active_subscription'];
+  const may = ['check_and_queue_stale_batch', 'remove_active_subscription', 'upsert_active_subscription'].map(inSchema);
 
   // He does what he may, and it has its effect.
   expect(await scene.subscribe(null, 'A', 'quote', viewer)).toMatchObject({
@@ -169,18 +170,18 @@ it('contract 18: a viewer can subscribe, leave and check what he looks at, and n
 
   await expectNoChange(scene.db, async () => {
     const functions = await scene.db.query<{ name: string; args: string[] }>(
-      `select proname as name, array(select format('%snull::%s', case when provariadic <> 0 and place = pronargs then 'variadic ' end, format_type(a, null)) from unnest(proargtypes) with ordinality as t(a, place) order by place) as args from pg_proc where pronamespace = 'pgfresh'::regnamespace and prokind = 'f'`,
+      `select oid::regproc::text as name, array(select format('%snull::%s', case when provariadic <> 0 and place = pronargs then 'variadic ' end, format_type(a, null)) from unnest(proargtypes) with ordinality as t(a, place) order by place) as args from pg_proc where pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and prokind = 'f'`,
     );
     expect(functions.length).toBeGreaterThan(80);
     const called = new Set<string>();
     for (const { name: tried, args } of functions) {
-      const state = await stateOf(viewer.query(`select pgfresh.${tried}(${args.join(', ')})`));
+      const state = await stateOf(viewer.query(`select ${tried}(${args.join(', ')})`));
       if (state !== '42501') called.add(tried);
     }
     expect([...called].toSorted()).toEqual(may);
 
     const relations = await scene.db.query<{ name: string; kind: string }>(
-      `select relname as name, relkind as kind from pg_class where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p', 'v', 'm', 'S')`,
+      `select oid::regclass::text as name, relkind as kind from pg_class where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and relkind in ('r', 'p', 'v', 'm', 'S')`,
     );
     expect(relations.length).toBeGreaterThan(25);
     for (const { name: relation, kind } of relations) {
@@ -197,8 +198,7 @@ it('contract 18: a viewer can subscribe, leave and check what he looks at, and n
         ],
       }[kind === 'S' || kind === 'v' ? kind : 'table'];
       const got: string[] = [];
-      for (const statement of harm)
-        got.push(await stateOf(viewer.query(statement.replace('?', `pgfresh.${relation}`))));
+      for (const statement of harm) got.push(await stateOf(viewer.query(statement.replace('?', relation))));
       expect([relation, ...new Set(got)]).toEqual([relation, '42501']);
     }
 
@@ -234,7 +234,7 @@ it('contract 18: what a viewer makes in pg_temp is not used instead of ours or o
   });
   const viewer = await openSession((await createLogin(scene.url, 'pgfresh_viewer')).url);
   const relations = await scene.value<string[]>(
-    `array(select relname::text from pg_class where relnamespace in ('pgfresh'::regnamespace, 'public'::regnamespace) and relkind in ('r', 'p', 'v') and not relispartition)`,
+    `array(select relname::text from pg_class where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace, 'public'::regnamespace) and relkind in ('r', 'p', 'v') and not relispartition)`,
   );
   await viewer.query(`
     ${relations
@@ -297,10 +297,10 @@ it('contract 18: what anybody makes in a schema of their own is not run with our
     types: string[];
     path: string;
   }>(
-    `select f.oid::regprocedure::text as signature, role, f.proname as name, substr(s, 13) as path,
+    `select f.oid::regprocedure::text as signature, role, f.oid::regproc::text as name, substr(s, 13) as path,
        array(select format_type(a, null) from unnest(f.proargtypes) with ordinality as t(a, place) order by place) as types
      from pg_proc as f cross join unnest($1::text[]) as role left join unnest(f.proconfig) as s on s like 'search_path=%'
-     where f.pronamespace = 'pgfresh'::regnamespace and f.prosecdef and has_function_privilege('pgfresh_' || role, f.oid, 'execute')`,
+     where f.pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and f.prosecdef and has_function_privilege('pgfresh_' || role, f.oid, 'execute')`,
     [roles],
   );
   /** Calls each with nothing, with nulls, and with something of each type; what it says does not matter. */
@@ -309,7 +309,7 @@ it('contract 18: what anybody makes in a schema of their own is not run with our
     for (const value of [undefined, () => 'null', sampleOf]) {
       const args = value === undefined ? '' : types.map((type) => `${value(type)}::${type}`).join(', ');
       await client.query('begin');
-      const said = await client.query(`select pgfresh.${name}(${args})`).then(
+      const said = await client.query(`select ${name}(${args})`).then(
         () => '',
         (error: unknown) => (error as Error).message,
       );

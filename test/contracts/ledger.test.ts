@@ -12,7 +12,9 @@ it('contract 6: a quota is never overshot by claims at once, and never strands w
   await scene.type('large', 'paid', 50_000);
   const cap = 950_000;
   // 99 % of the buffered cap is used.
-  await db.query(`select pgfresh.correct_data_usage('paid', $1::bigint, 'test')`, [cap * 0.99]);
+  await db.query(`insert into pgfresh.usage_corrections (source, bytes, reason) values ('paid', $1::bigint, 'test')`, [
+    cap * 0.99,
+  ]);
   await queue.enqueue(db, 'large', 'L', { priority: 500 });
   await queue.enqueueMany(
     db,
@@ -43,7 +45,10 @@ it('contract 6: background work stops at nine tenths of the cap, and what people
   await scene.queue.enqueue(scene.db, 'small', 'background', { priority: -1 });
   await scene.queue.enqueue(scene.db, 'small', 'viewed', { priority: 1 });
   const correct = (bytes: number) =>
-    scene.db.query(`select pgfresh.correct_data_usage('paid', $1::bigint, 'test')`, [bytes]);
+    scene.db.query(
+      `insert into pgfresh.usage_corrections (source, bytes, reason) values ('paid', $1::bigint, 'test')`,
+      [bytes],
+    );
   await correct(950_000 * 0.9);
   expect((await scene.claim()).map(({ key }) => key)).toEqual(['viewed']);
   await correct(-200);
@@ -67,9 +72,11 @@ it('contract 6: of a source whose quota is used up nothing is planned, whoever p
     await scene.type(`${source}-scheduled`, { source, columns: { ...sizes, ...scheduled } });
     await scene.rows(`${source}-viewed`, ['STALE'], '1 day');
     await scene.look(`${source}-viewed`, ['STALE', 'MISSING']);
-    await scene.db.query('select pgfresh_engine.open_refresh_cycle($1::text, pgfresh.clock())', [`${source}-scheduled`]);
+    await scene.db.query('select pgfresh_engine.open_refresh_cycle($1::text, pgfresh.clock())', [
+      `${source}-scheduled`,
+    ]);
   }
-  await scene.db.query(`select pgfresh.correct_data_usage('paid', 950000, 'test')`);
+  await scene.db.query(`insert into pgfresh.usage_corrections (source, bytes, reason) values ('paid', 950000, 'test')`);
   expect(await scene.queue.value(`pgfresh.is_quota_exceeded('paid')`)).toBe(true);
 
   const plan = async (): Promise<string[]> => {
@@ -102,7 +109,7 @@ it('contract 16: maintenance gives up while a long reader holds the table, says 
     scene.value<{ made: number; dropped: number; busy: number }>('pgfresh.maintain_queue_partitions(7, 30)');
   const old = 'history_succeeded_20200101';
   await db.query(
-    `create table pgfresh.${old} partition of pgfresh_engine.history_succeeded for values from ('2020-01-01') to ('2020-01-02')`,
+    `create table pgfresh_engine.${old} partition of pgfresh_engine.history_succeeded for values from ('2020-01-01') to ('2020-01-02')`,
   );
   const client = new pg.Client(scene.url);
   const said: (string | undefined)[] = [];
@@ -110,7 +117,7 @@ it('contract 16: maintenance gives up while a long reader holds the table, says 
   onTestFinished(() => client.end());
   await client.connect();
   await db.transact('reader', async (reader) => {
-    await reader.query(`select count(*) from pgfresh.${old}`);
+    await reader.query(`select count(*) from pgfresh_engine.${old}`);
     expect(await maintain()).toMatchObject({ made: 0, dropped: 0, busy: 1 });
     await client.query('select pgfresh.maintain_queue_partitions(7, 30)');
     expect(said).toEqual([`partition ${old} is in use and stays until the next run`]);

@@ -11,6 +11,7 @@ import { temporaryFolder } from '../harness/folder.ts';
 import { openSession } from '../harness/session.ts';
 import { runCli } from '../harness/process.ts';
 import { PlannerScene } from '../planner/scene.ts';
+import { inSchema } from '../harness/schemas.ts';
 
 const keysUpTo = (count: number): string[] => Array.from({ length: count }, (_, index) => `K${index}`);
 
@@ -32,12 +33,12 @@ test.for(planners)(
     // Whoever has to wait is refused.
     await second.query(`set lock_timeout = '500ms'`);
     const skipped = async (name: string): Promise<unknown> => {
-      const [row] = await second.query<{ skipped: unknown }>(`select pgfresh.${name}() -> 'skipped' as skipped`);
+      const [row] = await second.query<{ skipped: unknown }>(`select ${inSchema(name)}() -> 'skipped' as skipped`);
       return row!.skipped;
     };
     for (const end of ['commit', 'rollback', 'select 1 / 0']) {
       await first.query('begin');
-      await first.query(`select pgfresh.${call}()`);
+      await first.query(`select ${inSchema(call)}()`);
       for (const name of excludes) expect([end, name, await skipped(name)]).toEqual([end, name, 'locked']);
       if (end === 'select 1 / 0') {
         await expect(first.query(end)).rejects.toThrow('division by zero');
@@ -64,7 +65,9 @@ test('contract 3: nothing leaks after a killed session', async () => {
   const killed = first.transact(
     'plan',
     async (tx) => {
-      const [session] = await tx.query<{ pid: number }>('select pg_backend_pid() as pid, pgfresh_engine.plan_due_pairs()');
+      const [session] = await tx.query<{ pid: number }>(
+        'select pg_backend_pid() as pid, pgfresh_engine.plan_due_pairs()',
+      );
       pid = session!.pid;
       await scene.db.query('select pg_terminate_backend($1::int)', [pid]);
       await tx.query('select 1');
@@ -216,7 +219,7 @@ test('contract 10: on a standby every function that decides refuses, and the pro
     `acquire_refresh_lock('work', 'me')`,
   ]) {
     await db.query(`select set_config('pgfresh.user_id', 'ann', false)`);
-    const refused = await db.query(`select pgfresh.${call}`).catch((error: unknown) => error);
+    const refused = await db.query(`select ${inSchema(call)}`).catch((error: unknown) => error);
     expect([call, refused]).toMatchObject([call, { code: 'PGF_STANDBY' }]);
   }
   const options = { cwd: copy, env: { DATABASE_URL: standby.url } };
@@ -288,7 +291,9 @@ async function subscribed(subscriptions: number): Promise<PlannerScene> {
     await scene.db.query('select pgfresh_engine.fold_demand(pgfresh.clock())');
     left = await scene.queue.value<number>('(select count(*) from pgfresh_engine.demand_change)');
   }
-  await scene.db.query('vacuum (analyze) pgfresh_engine.pairs, pgfresh.active_subscriptions, pgfresh_engine.demand_change');
+  await scene.db.query(
+    'vacuum (analyze) pgfresh_engine.pairs, pgfresh.active_subscriptions, pgfresh_engine.demand_change',
+  );
   // The first call of a session reads the catalog.
   await scene.db.query(`select pgfresh.explain_pair('quote', 'K1')`);
   return scene;
@@ -305,7 +310,7 @@ async function cost(scene: PlannerScene, call: string): Promise<Cost> {
   return scene.db.transact('cost', async (tx) => {
     const before = await relationReads(tx);
     const [row] = await tx.query<{ 'QUERY PLAN': [{ Plan: Record<string, number> }] }>(
-      `explain (analyze, buffers, format json) select pgfresh.${call}(300)`,
+      `explain (analyze, buffers, format json) select ${inSchema(call)}(300)`,
     );
     const after = await relationReads(tx);
     const plan = row!['QUERY PLAN'][0].Plan;
@@ -322,7 +327,7 @@ async function cost(scene: PlannerScene, call: string): Promise<Cost> {
 async function relationReads(tx: Queryable): Promise<Map<string, number>> {
   const rows = await tx.query<{ name: string; rows: number }>(
     `select relname as name, (pg_stat_get_xact_tuples_returned(oid) + pg_stat_get_xact_tuples_fetched(oid))::int as rows from pg_class
-     where relkind in ('r', 'i') and relnamespace in ('pgfresh'::regnamespace, 'public'::regnamespace)`,
+     where relkind in ('r', 'i') and relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace, 'public'::regnamespace)`,
   );
   return new Map(rows.map(({ name, rows: read }) => [name, read]));
 }

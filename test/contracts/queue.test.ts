@@ -22,9 +22,10 @@ test('contract 1: of 16 concurrent claimers and 10,000 jobs each job goes to exa
   const claimed: ClaimedJob[] = [];
   const claimer = async (number: number): Promise<number> => {
     const connection = openDatabase(scene.url, { poolSize: 1 });
-    const [row] = await connection.query<{ worker: number }>('select pgfresh_engine.register_worker($1::text) as worker', [
-      `claimer ${number}`,
-    ]);
+    const [row] = await connection.query<{ worker: number }>(
+      'select pgfresh_engine.register_worker($1::text) as worker',
+      [`claimer ${number}`],
+    );
     const queue = new Queue();
     let mine = 0;
     // Whatever a claimer is told, an error above all, ends the test: nobody has to repeat a claim.
@@ -40,9 +41,9 @@ test('contract 1: of 16 concurrent claimers and 10,000 jobs each job goes to exa
   expect(new Set(claimed.map(({ id }) => id)).size).toBe(10_000);
   expect(claimed.every(({ attempt }) => attempt === 1)).toBe(true);
   expect(Math.min(...shares)).toBeGreaterThan(0);
-  expect(await scene.value('(select count(*) from pgfresh_engine.job where state = $1::"char" and attempt = 1)', ['x'])).toBe(
-    10_000,
-  );
+  expect(
+    await scene.value('(select count(*) from pgfresh_engine.job where state = $1::"char" and attempt = 1)', ['x']),
+  ).toBe(10_000);
 });
 
 /** The ways in which a claim finds its jobs. */
@@ -240,7 +241,7 @@ test('contract 2: a worker that comes back after its job was taken over changes 
   await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'late', $2::int, true, 5)`, token);
   const end = `jsonb_build_array(jsonb_build_object('id', $1::bigint, 'attempt', $2::int, 'bytes', 5))`;
   for (const ending of ['fail_jobs', 'put_back_jobs'])
-    expect(await scene.db.query(`select * from pgfresh.${ending}(${end})`, token)).toEqual([]);
+    expect(await scene.db.query(`select * from pgfresh_engine.${ending}(${end})`, token)).toEqual([]);
   expect(await scene.value('pgfresh.reset_job_immediate($1::bigint, $2::int)', token)).toBe(false);
   expect(await scene.value('pgfresh.heartbeat_jobs(array[$1::bigint], array[$2::int])', token)).toEqual([]);
   expect(await state()).toEqual(taken);
@@ -329,7 +330,7 @@ async function claimBeside(finished: number): Promise<number> {
   );
   for (const tree of ['history_succeeded', 'history_other']) {
     await scene.db.query(
-      `insert into pgfresh.${tree} (id, ended_at, created_at, bytes, type_id, source_id, priority, attempt, retries, lost, status, outcome, key)
+      `insert into pgfresh_engine.${tree} (id, ended_at, created_at, bytes, type_id, source_id, priority, attempt, retries, lost, status, outcome, key)
        select n, clock_timestamp(), clock_timestamp(), 100, 1, 1, 0, 1, 0, 0, 'succeeded', 'fresh', 'old ' || n
        from generate_series(1, $1::int) as n`,
       [finished],

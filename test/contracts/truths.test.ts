@@ -30,7 +30,7 @@ test('the words of the code are those of SQL', async () => {
   const db = openDatabase(await createDatabase());
   const wordsOf = async (name: string): Promise<Set<string>> => {
     const [row] = await db.query<{ source: string }>(
-      `select prosrc as source from pg_proc where pronamespace = 'pgfresh'::regnamespace and proname = $1::text`,
+      `select prosrc as source from pg_proc where pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and proname = $1::text`,
       [name],
     );
     const code = row!.source.replaceAll(/--.*$/gm, '');

@@ -103,7 +103,9 @@ test('contract 19: 50 types and 500 jobs need no more than the pool, the lease a
   clearInterval(watching);
   await look();
   await worker.stop();
-  expect(await scene.value(`select count(*)::int from pgfresh_engine.history_succeeded where outcome = 'fresh'`)).toBe(500);
+  expect(await scene.value(`select count(*)::int from pgfresh_engine.history_succeeded where outcome = 'fresh'`)).toBe(
+    500,
+  );
   expect(most).toBeGreaterThan(2);
   expect(most).toBeLessThanOrEqual(poolSize + 2);
 });

@@ -30,12 +30,9 @@ beforeEach(async () => {
   database = openDatabase(url);
   await rm(folder, { recursive: true });
   await mkdir(join(folder, 'migrations'), { recursive: true });
-  await mkdir(join(folder, 'functions'));
+  await mkdir(join(folder, 'api'));
   await file('migrations/001_first.sql', 'create table pgfresh.first (id int)');
-  await file(
-    'functions/answer.sql',
-    `create or replace function pgfresh.answer() returns int language sql as 'select 41'`,
-  );
+  await file('api/answer.sql', `create or replace function pgfresh.answer() returns int language sql as 'select 41'`);
 });
 
 const file = (name: string, text: string) => writeFile(join(folder, name), text);
@@ -43,19 +40,16 @@ const files = () => readSqlFiles(folder);
 const run = async () => (await migrate(database, { files: await files(), events })).map((step) => step.file.name);
 
 it('applies what is missing, once', async () => {
-  expect(await run()).toEqual(['001_first', 'answer']);
+  expect(await run()).toEqual(['001_first', 'api/answer']);
   expect(await run()).toEqual([]);
   await file('migrations/002_second.sql', 'create table pgfresh.second (id int)');
-  expect(await run()).toEqual(['002_second']);
+  expect(await run()).toEqual(['002_second', 'api/answer']);
 });
 
 it('applies a functions file again when its text has changed', async () => {
   await run();
-  await file(
-    'functions/answer.sql',
-    `create or replace function pgfresh.answer() returns int language sql as 'select 42'`,
-  );
-  expect(await run()).toEqual(['answer']);
+  await file('api/answer.sql', `create or replace function pgfresh.answer() returns int language sql as 'select 42'`);
+  expect(await run()).toEqual(['api/answer']);
   expect(await database.query('select pgfresh.answer() as answer')).toEqual([{ answer: 42 }]);
 });
 
@@ -92,7 +86,7 @@ it('tells of what was applied only after the commit', async () => {
   expect(told).toEqual([]);
   await rm(join(folder, 'migrations/002_second.sql'));
   await migrate(database, { files: await files(), events: ears });
-  expect(told).toEqual(['migration/001_first', 'functions/answer']);
+  expect(told).toEqual(['migration/001_first', 'functions/api/answer']);
 });
 
 describe('a schema of somebody else', () => {
@@ -162,7 +156,9 @@ describe('a schema of somebody else', () => {
   });
 
   it('may be empty, and may belong to the login, to a role that it is a member of, or to the owner of the database', async () => {
-    await database.query(`create schema pgfresh authorization ${app}`);
+    await database.query(
+      `create schema pgfresh authorization ${app}; create schema pgfresh_engine authorization ${app}`,
+    );
     await expect(run()).rejects.toThrow(`schema pgfresh belongs to ${app}`);
     expect(await migrateAs(app)).toHaveLength(2);
     await expect(migrateAs(mallory)).rejects.toThrow(`schema pgfresh belongs to ${app}`);
@@ -182,7 +178,7 @@ it('takes what an earlier version knew as unchanged for confirmed then', async (
     insert into pgfresh.sources (name) values ('market');
     insert into pgfresh.data_type_registry (data_type, source, source_id, table_name, timestamp_column, ttl)
       select 'quote', name, id, 'quote', 'fetched_at', '1 hour' from pgfresh.sources;
-    insert into pgfresh_engine.pairs (type_id, key, outcome, ok_at, checked_at)
+    insert into pgfresh.pairs (type_id, key, outcome, ok_at, checked_at)
       select type_id, outcome, outcome, '2026-01-05T12:00Z', '2026-01-05T12:00Z'
       from pgfresh.data_type_registry, unnest('{fresh,unchanged,empty,older_source}'::text[]) as outcome`);
   await migrate(database, { files: { migrations, functions }, events });
@@ -252,7 +248,7 @@ describe('the script for a DBA', () => {
 describe('uninstall', () => {
   it('says what goes, and leaves tables of others alone', async () => {
     await file(
-      'functions/touch.sql',
+      'api/touch.sql',
       `create or replace function pgfresh.touch() returns trigger language plpgsql as 'begin return null; end'`,
     );
     await file(

@@ -51,7 +51,10 @@ const ways: [string, (keys: readonly string[]) => Promise<void>][] = [
 
 /** Pairs that are there, without viewers and jobs. */
 async function demandedBefore(keys: readonly string[]): Promise<void> {
-  await scene.db.query('insert into pgfresh_engine.pairs (type_id, key) select $1::int, unnest($2::text[])', [quote, keys]);
+  await scene.db.query('insert into pgfresh_engine.pairs (type_id, key) select $1::int, unnest($2::text[])', [
+    quote,
+    keys,
+  ]);
 }
 
 describe.each(ways)('sound 8: while an open transaction %s', (_, prepare) => {
@@ -110,10 +113,10 @@ describe.each(ways)('sound 8: while an open transaction %s', (_, prepare) => {
     expect(await viewers(quote)).toEqual(['A 1']);
     await scene.leave('cid', 'A');
     await secondTick();
-    expect([await viewers(quote), await scene.value('(select count(*)::int from pgfresh_engine.demand_waiting)')]).toEqual([
-      [],
-      0,
-    ]);
+    expect([
+      await viewers(quote),
+      await scene.value('(select count(*)::int from pgfresh_engine.demand_waiting)'),
+    ]).toEqual([[], 0]);
   });
 
   it('6,000 such pairs do not stop demand of other types, and come back after it', async () => {
@@ -174,11 +177,13 @@ it('sound 8: of pairs of which some are being added, the others are made', async
   await scene.db.transact('open', async (tx) => {
     await enqueue(tx, locked);
     const since = performance.now();
-    expect((await scene.value<string[]>('pgfresh_engine.make_pairs($1::int, $2::text[])', [quote, keys])).toSorted()).toEqual(
-      locked,
-    );
+    expect(
+      (await scene.value<string[]>('pgfresh_engine.make_pairs($1::int, $2::text[])', [quote, keys])).toSorted(),
+    ).toEqual(locked);
     expect(performance.now() - since).toBeLessThan(2_000);
-    expect(await scene.value('(select count(*)::int from pgfresh_engine.pairs where type_id = $1::int)', [quote])).toBe(294);
+    expect(await scene.value('(select count(*)::int from pgfresh_engine.pairs where type_id = $1::int)', [quote])).toBe(
+      294,
+    );
     const results = await enqueue(scene.db, keys);
     expect(results.filter(({ result }) => result === 'busy').map(({ key }) => key)).toEqual(locked);
     expect(results.filter(({ result }) => result === 'queued')).toHaveLength(294);
@@ -199,7 +204,9 @@ it('sound 16: more changes of a count than an int can hold are added up', async 
     await tx.query(`select from pgfresh_engine.pairs where key = 'A' for update`);
     await scene.tick();
   });
-  await scene.db.query(`insert into pgfresh_engine.demand_change (type_id, key, delta) values ($1::int, 'A', 1)`, [quote]);
+  await scene.db.query(`insert into pgfresh_engine.demand_change (type_id, key, delta) values ($1::int, 'A', 1)`, [
+    quote,
+  ]);
   await scene.tick();
   expect(await viewers(quote)).toEqual(['A 2147483647']);
   await scene.db.query(

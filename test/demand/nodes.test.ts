@@ -312,13 +312,17 @@ describe('NodeDemand', () => {
   it('keeps what could not be written for the next time, unless something newer was said', async () => {
     const { demand } = open();
     await demand.renew();
-    await scene.db.query('alter function pgfresh_engine.set_node_demand(bigint, int[], text[], int[]) rename to mislaid');
+    await scene.db.query(
+      'alter function pgfresh_engine.set_node_demand(bigint, int[], text[], int[]) rename to mislaid',
+    );
     demand.set(quote, 'A', 1);
     demand.set(quote, 'B', 1);
     const flushing = demand.flush();
     demand.set(quote, 'B', 2);
     await expect(flushing).rejects.toMatchObject({ code: '42883' });
-    await scene.db.query('alter function pgfresh.mislaid(bigint, int[], text[], int[]) rename to set_node_demand');
+    await scene.db.query(
+      'alter function pgfresh_engine.mislaid(bigint, int[], text[], int[]) rename to set_node_demand',
+    );
     await demand.flush();
     expect(await said()).toEqual(['gateway quote A 1', 'gateway quote B 2']);
   });

@@ -464,9 +464,10 @@ describe('the first who looks', () => {
     await scene.db.transact('first', async (tx) => {
       expect(await scene.subscribe('ann', 'A', 'quote', tx)).toMatchObject({ planned: { queued: 1 } });
       expect(await scene.subscribe('ben', 'A')).not.toHaveProperty('planned');
-      await scene.value(`pgfresh_engine.set_node_demand(pgfresh_engine.register_node('test'), array[$1::int], '{A}', '{3}')`, [
-        await scene.typeId(),
-      ]);
+      await scene.value(
+        `pgfresh_engine.set_node_demand(pgfresh_engine.register_node('test'), array[$1::int], '{A}', '{3}')`,
+        [await scene.typeId()],
+      );
       await asUser('cid', `select pgfresh.check_and_queue_stale_batch('A', '{quote}')`);
     });
     expect(await scene.queued()).toEqual(['A']);

@@ -18,8 +18,8 @@ test('truth 26: every warning is explained by docs/operations.md, and nothing el
 });
 
 test('truth 26: every warning of SQL is one that code knows', () => {
-  const sql = globSync('sql/functions/*.sql', { cwd: root }).map(read).join('\n');
-  const warned = codesOf(sql, /pgfresh\.warn\(\s*'(\w+)'/g);
+  const sql = globSync('sql/{api,engine}/**/*.sql', { cwd: root }).map(read).join('\n');
+  const warned = codesOf(sql, /pgfresh_engine\.warn\(\s*'(\w+)'/g);
   expect(warned.length).toBeGreaterThan(8);
   expect(warned.filter((code) => !known.includes(code))).toEqual([]);
 });

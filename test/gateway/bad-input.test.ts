@@ -1,7 +1,8 @@
 import { beforeAll, expect, it } from 'vitest';
-import type { changeFunctions } from '../../scripts/called-by-users.ts';
+import type { changeFunctions } from '../harness/called-functions.ts';
 import { expectNoChange } from '../harness/refusal.ts';
 import { RegistryScene } from '../registry/scene.ts';
+import { inSchema } from '../harness/schemas.ts';
 
 const argument = 'PGF_ARGUMENT_INVALID';
 const type = 'PGF_TYPE_UNKNOWN';
@@ -92,7 +93,7 @@ beforeAll(async () => {
 const all = Object.entries(cases).flatMap(([name, list]) => list.map(([given, code]) => [name, given, code] as const));
 
 it.each(all)('%s(%s) is refused', async (name, given, code) => {
-  const statement = `select pgfresh.${name}(${given.replaceAll(':type', String(quote)).replaceAll(':hidden', String(hidden))})`;
+  const statement = `select ${inSchema(name)}(${given.replaceAll(':type', String(quote)).replaceAll(':hidden', String(hidden))})`;
   await expectNoChange(scene.db, async () => {
     await expect(scene.db.query(statement)).rejects.toMatchObject({ code });
   });

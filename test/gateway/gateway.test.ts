@@ -222,7 +222,8 @@ describe('nothing is missed', () => {
     await session.query(`begin; insert into early values ('A', 1, null)`);
     const { look, gateway } = await scene.gateway();
     const viewer = await (await look('A', 'early')).until(sees(undefined));
-    const settled = () => scene.value<boolean>(`coalesce((select bool_and(settled) from pgfresh_engine.watched_type), false)`);
+    const settled = () =>
+      scene.value<boolean>(`coalesce((select bool_and(settled) from pgfresh_engine.watched_type), false)`);
     expect(await settled()).toBe(false);
     await session.query('commit');
     await viewer.until(sees(1));

@@ -230,7 +230,7 @@ describe('the triggers', () => {
     const { name, url } = await createLogin(scene.url, 'pgfresh_evaluator');
     await scene.db.query(`
       create table foreign_quote (symbol text, fetched_at timestamptz); grant select on foreign_quote to pgfresh_evaluator;
-      grant usage on schema pgfresh to ${name}; grant all on all tables in schema pgfresh to ${name}; grant execute on all functions in schema pgfresh to ${name}; grant usage on all sequences in schema pgfresh to ${name}`);
+      grant usage on schema pgfresh, pgfresh_engine to ${name}; grant all on all tables in schema pgfresh, pgfresh_engine to ${name}; grant execute on all functions in schema pgfresh, pgfresh_engine to ${name}; grant usage on all sequences in schema pgfresh to ${name}`);
     const session = await openSession(url);
     await session.query(
       `insert into pgfresh.data_type_registry (data_type, source, table_name, key_columns, timestamp_column, ttl) values ('foreign', 'market', 'foreign_quote', '{symbol}', 'fetched_at', '1 minute')`,

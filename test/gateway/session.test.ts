@@ -202,11 +202,11 @@ describe('what comes and goes', () => {
     const client = await running.greet('ada');
     await client.want([['quote', 'A']]);
     expect(await client.next('snapshot')).toMatchObject({ state: 'fresh' });
-    await scene.db.query(`select pgfresh.stop_spending('a test')`);
+    await scene.db.query(`insert into pgfresh.spending_stop (reason) values ('a test')`);
     const said = await client.next('change');
     expect(said).toMatchObject({ state: expect.stringMatching(/stale|refreshing/) as string });
     expect(said).not.toHaveProperty('rows');
-    await scene.db.query('select pgfresh.resume_spending()');
+    await scene.db.query('delete from pgfresh.spending_stop');
   });
 });
 

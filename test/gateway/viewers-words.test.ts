@@ -57,7 +57,7 @@ const situations: Readonly<Record<Exclude<Reason, 'due'> | Settled, Situation>> 
     before: `select pgfresh_engine.hold_source(id, pgfresh.clock() + interval '30 seconds', '${secretText}') from pgfresh.sources`,
   },
   quota: {
-    before: `update pgfresh.sources set quota_bytes = 1000; select pgfresh.correct_data_usage('${canary}_source', 990, '${canary}')`,
+    before: `update pgfresh.sources set quota_bytes = 1000; insert into pgfresh.usage_corrections (source, bytes, reason) values ('${canary}_source', 990, '${canary}')`,
   },
   concurrency: { before: `update pgfresh.sources set max_concurrency = 1; ${other('B')} ${claim} ${queue}` },
   same_key: { before: `update pgfresh.sources set one_key_at_a_time = true; ${other('$key')} ${claim} ${queue}` },
@@ -65,7 +65,7 @@ const situations: Readonly<Record<Exclude<Reason, 'due'> | Settled, Situation>> 
     before: `update pgfresh.sources set paused_until = pgfresh.clock() + interval '4 minutes', paused_by = 'breaker', pause_reason = '${secretText}', breaker_opened_at = pgfresh.clock()`,
   },
   paused: { before: `select pgfresh.pause_source('${canary}_source', p_reason => '${secretText}')` },
-  stopped: { before: `select pgfresh.stop_spending('${secretText}')` },
+  stopped: { before: `insert into pgfresh.spending_stop (reason) values ('${secretText}')` },
   quarantined: {
     row: true,
     before: `select pgfresh_engine.note_type_timeout(type_id, '${canary}', '${secretText}') from pgfresh.data_type_registry, generate_series(1, 2) where data_type = '$type'`,

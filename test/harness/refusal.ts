@@ -25,7 +25,7 @@ export async function expectNoChange(db: Queryable, act: () => Promise<void>): P
 /** How many rows each table has, and a hash of what is in them. */
 async function fingerprint(db: Queryable): Promise<unknown[]> {
   const tables = await db.query<{ name: string }>(
-    `select c.oid::regclass::text as name from pg_class as c where c.relnamespace = 'pgfresh'::regnamespace and c.relkind = 'r' order by 1`,
+    `select c.oid::regclass::text as name from pg_class as c where c.relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and c.relkind = 'r' order by 1`,
   );
   return db.query(
     tables

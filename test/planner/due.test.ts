@@ -80,7 +80,9 @@ test('a pair that has changed between look and decision of the sweep is left as 
     `(pgfresh_engine.looks_at((select type_id from pgfresh.data_type_registry), '{A}'))::text`,
   );
   await scene.queue.value(`pgfresh.queue_refresh_if_not_exists('A', 'quote')`);
-  const planned = await scene.queue.value(`pgfresh_engine.plan_looks($1::pgfresh_engine.looks[], pgfresh.clock())`, [looks]);
+  const planned = await scene.queue.value(`pgfresh_engine.plan_looks($1::pgfresh_engine.looks[], pgfresh.clock())`, [
+    looks,
+  ]);
   expect(planned).toMatchObject({ checked: 1, stale: 1, queued: 0 });
   expect(await scene.open()).toEqual(['quote A 0']);
 });

@@ -78,7 +78,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
   stopped: {
     make: async (scene) => {
       await viewed(scene);
-      await scene.db.query(`select pgfresh.stop_spending('the bill is too high')`);
+      await scene.db.query(`insert into pgfresh.spending_stop (reason) values ('the bill is too high')`);
       await scene.clock.advance('3 seconds');
     },
     says: /^Spending was stopped 3 s ago: the bill is too high$/,
@@ -111,7 +111,9 @@ const situations: Readonly<Record<Reason, Situation>> = {
   quota: {
     make: async (scene) => {
       await scene.db.query('update pgfresh.sources set quota_bytes = 1000');
-      await scene.db.query(`select pgfresh.correct_data_usage('market', 950, 'the provider says so')`);
+      await scene.db.query(
+        `insert into pgfresh.usage_corrections (source, bytes, reason) values ('market', 950, 'the provider says so')`,
+      );
       await viewed(scene);
     },
     says: /^The bytes that the source market may use now are used up; there are more in /,
@@ -389,7 +391,7 @@ test('truth 13: a stop has no end, so nothing is due; after a refresh the end of
   const fresh = await explainPair(scene.db, 'quote', 'A');
   expect(fresh).toMatchObject({ state: 'fresh', words: 'It is fresh for 7 days more.' });
   expect(fresh.due_at).toBe(fresh.stale_at);
-  await scene.db.query(`select pgfresh.stop_spending('the bill is too high')`);
+  await scene.db.query(`insert into pgfresh.spending_stop (reason) values ('the bill is too high')`);
   await scene.look('quote', ['B']);
   await scene.tick();
   expect(await explainPair(scene.db, 'quote', 'B')).toMatchObject({ reason: 'stopped', due_at: null });

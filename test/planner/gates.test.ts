@@ -20,7 +20,9 @@ async function closed(pairs: number): Promise<PlannerScene> {
 
 /** Which version of its row each pair has. */
 const versions = (scene: PlannerScene) =>
-  scene.queue.value<string>(`(select string_agg(key || ' ' || xmin::text, ',' order by key) from pgfresh_engine.pairs)`);
+  scene.queue.value<string>(
+    `(select string_agg(key || ' ' || xmin::text, ',' order by key) from pgfresh_engine.pairs)`,
+  );
 
 test('sound 16: what a closed gate holds is not written again by the sweeps and ticks that follow', async () => {
   const scene = await closed(50);

@@ -16,7 +16,7 @@ const keys = Array.from({ length: 30 }, (_, n) => `k${String(n).padStart(2, '0')
 beforeEach(async () => {
   await db.query(`truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.due, pgfresh_engine.hold, pgfresh_engine.claim, pgfresh_engine.breaker,
     pgfresh.active_subscriptions, pgfresh_engine.demand_change, pgfresh_engine.usage, public.price, public.gated, public.gate_state`);
-  await db.query(`select pgfresh.resume_spending(), pgfresh.resume_source('market')`);
+  await db.query(`delete from pgfresh.spending_stop; select pgfresh.resume_source('market')`);
   await db.query(`update pgfresh.sources set quota_bytes = null, enabled = true`);
 });
 
@@ -37,12 +37,16 @@ const obstacles: readonly (readonly [name: string, begin: string, end: string])[
     `update pgfresh.sources set breaker_opened_at = pgfresh.clock(), paused_until = pgfresh.clock() + interval '5 minutes', paused_by = 'breaker'`,
     `update pgfresh.sources set breaker_opened_at = null, paused_until = null, paused_by = null`,
   ],
-  ['a stop of all spending', `select pgfresh.stop_spending('test')`, `select pgfresh.resume_spending()`],
+  [
+    'a stop of all spending',
+    `insert into pgfresh.spending_stop (reason) values ('test')`,
+    `delete from pgfresh.spending_stop`,
+  ],
   ['a source that is off', `update pgfresh.sources set enabled = false`, `update pgfresh.sources set enabled = true`],
   [
     'a quota that is used up',
-    `update pgfresh.sources set quota_bytes = 1000000; select pgfresh.correct_data_usage('market', 1000000, 'test')`,
-    `select pgfresh.correct_data_usage('market', -900000, 'test')`,
+    `update pgfresh.sources set quota_bytes = 1000000; insert into pgfresh.usage_corrections (source, bytes, reason) values ('market', 1000000, 'test')`,
+    `insert into pgfresh.usage_corrections (source, bytes, reason) values ('market', -900000, 'test')`,
   ],
   [
     'a data type whose answers were refused',

@@ -87,11 +87,15 @@ test('nothing of a source is planned while it is over its quota, switched off or
   await scene.type('quote');
   await scene.look('price', ['A', 'B']);
   await scene.look('quote', ['A']);
-  await scene.db.query(`select pgfresh.correct_data_usage('paid', 950, 'the provider says so')`);
+  await scene.db.query(
+    `insert into pgfresh.usage_corrections (source, bytes, reason) values ('paid', 950, 'the provider says so')`,
+  );
   expect(await scene.tick()).toMatchObject({ skipped: 2, skipped_quota: 2, queued: 1 });
   expect(await scene.open()).toEqual(['quote A 1']);
 
-  await scene.db.query(`select pgfresh.correct_data_usage('paid', -950, 'it was wrong')`);
+  await scene.db.query(
+    `insert into pgfresh.usage_corrections (source, bytes, reason) values ('paid', -950, 'it was wrong')`,
+  );
   await scene.db.query(`update pgfresh.sources set enabled = false where name = 'paid'`);
   await scene.clock.advance('1 minute');
   expect(await scene.tick()).toMatchObject({ skipped_paused: 2 });
@@ -101,9 +105,9 @@ test('nothing of a source is planned while it is over its quota, switched off or
   expect(await scene.sweep()).toMatchObject({ skipped_paused: 2 });
   await scene.db.query(`update pgfresh.sources set paused_by = 'breaker' where name = 'paid'`);
   expect(await scene.sweep()).toMatchObject({ skipped_breaker: 2 });
-  await scene.db.query(`select pgfresh.stop_spending('test')`);
+  await scene.db.query(`insert into pgfresh.spending_stop (reason) values ('test')`);
   expect(await scene.sweep()).toMatchObject({ skipped_stopped: 2, merged: 1 });
-  await scene.db.query('select pgfresh.resume_spending()');
+  await scene.db.query('delete from pgfresh.spending_stop');
   await scene.sweep();
   await scene.clock.advance('4 minutes 59 seconds');
   expect(await scene.tick()).toEqual({ more: false });

@@ -55,7 +55,9 @@ test('a pair that somebody looks at keeps his priority', async () => {
 test('keys that make no sense, a table that is gone and a source over its quota keep nobody else from his turn', async () => {
   const scene = await scheduled(`values ('A', true), ('', true), (E'a\\nb', true), (null, true), ('Z', true)`);
   await scene.queue.source('paid', { quotaBytes: 1_000 });
-  await scene.db.query(`select pgfresh.correct_data_usage('paid', 950, 'the provider says so')`);
+  await scene.db.query(
+    `insert into pgfresh.usage_corrections (source, bytes, reason) values ('paid', 950, 'the provider says so')`,
+  );
   await scene.type('gone');
   await scene.type('costly');
   await scene.db.query(
@@ -132,7 +134,8 @@ test('truth 7: more types than a call has keys for all have their turn', async (
 
 test('truth 7: slots that come while a round is open are one round, which asks for each key once', async () => {
   const scene = await scheduled(`values ('A', true), ('B', true), ('C', true), ('D', true)`, { profile: 'market' });
-  const opened = () => scene.queue.value(`(select count(*)::int from pgfresh_engine.refresh_cycle where done_at is null)`);
+  const opened = () =>
+    scene.queue.value(`(select count(*)::int from pgfresh_engine.refresh_cycle where done_at is null)`);
   await open(scene, 'profile', '2026-01-05T03:00:00Z');
   await run(scene, 2);
   await scene.db.query(`update pgfresh.sources set enabled = false`);
@@ -206,10 +209,9 @@ test('sound 11: a pair that is locked for a moment has its turn within the round
     for (let step = 0; step < 4; step++) await run(scene, 1).then(() => scene.finish('unchanged'));
     expect(await run(scene)).toMatchObject({ queued: 0, busy: 2, finished: 0 });
     expect(await run(scene)).toMatchObject({ queued: 0, busy: 2, finished: 0 });
-    expect(await scene.db.query(`select key from pgfresh_engine.pairs where ok_at = pgfresh.clock() order by key`)).toEqual([
-      { key: 'B' },
-      { key: 'C' },
-    ]);
+    expect(
+      await scene.db.query(`select key from pgfresh_engine.pairs where ok_at = pgfresh.clock() order by key`),
+    ).toEqual([{ key: 'B' }, { key: 'C' }]);
   });
   // Somebody else has refreshed one of them meanwhile, and that is enough for this round.
   await scene.db.query(`update pgfresh_engine.pairs set ok_at = pgfresh.clock() where key = 'D'`);

@@ -57,7 +57,7 @@ test('a database that is away for a while is told of, and ends nothing', async (
   expect(seen).toMatchObject([
     { type: 'planner.failed', kind: 'tick', problem: expect.stringContaining('plan_due_pairs') as string },
   ]);
-  await scene.db.query('alter function pgfresh.away(int, text[]) rename to plan_due_pairs');
+  await scene.db.query('alter function pgfresh_engine.away(int, text[]) rename to plan_due_pairs');
   await planner.tick();
   expect(await scene.open()).toEqual(['quote A 1']);
 });
@@ -151,7 +151,7 @@ test('the planner does not wait for the disk, and nobody else on its connection 
     (await session.query<{ it: string }>(`select current_setting('synchronous_commit') as it`))[0]!.it;
   await session.query('set synchronous_commit = on');
   await session.query('begin');
-  await session.query(plannerStatement('plan_due_pairs'));
+  await session.query(plannerStatement('pgfresh_engine.plan_due_pairs'));
   expect(await waits()).toBe('off');
   await session.query('commit');
   expect(await waits()).toBe('on');

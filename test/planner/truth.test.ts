@@ -345,7 +345,7 @@ test('truth 13: the obstacle that lasts longest is the answer, and the others fo
     reason: 'retry',
     obstacles: [{ reason: 'breaker' }],
   });
-  await scene.db.query(`select pgfresh.stop_spending('enough')`);
+  await scene.db.query(`insert into pgfresh.spending_stop (reason) values ('enough')`);
   expect(await explainPair(scene.db, 'quote', 'A')).toMatchObject({
     reason: 'stopped',
     obstacles: [{ reason: 'retry' }, { reason: 'breaker' }],
@@ -379,9 +379,10 @@ test('truth 1: what a staleness function calls fresh beyond its TTL is shown as 
   await fetched(scene, '1 minute', { staleness_function: `'old_when_open'` });
   const [type] = await scene.db.query<{ id: number }>('select type_id as id from pgfresh.data_type_registry');
   const states = async () => {
-    const [read] = await scene.db.query<{ state: string }>(`select state from pgfresh_engine.read_pairs($1::int, '{A}')`, [
-      type!.id,
-    ]);
+    const [read] = await scene.db.query<{ state: string }>(
+      `select state from pgfresh_engine.read_pairs($1::int, '{A}')`,
+      [type!.id],
+    );
     const overview = await readOverview(scene.db);
     return [read!.state, overview!.types[0]!.fresh, (await explainPair(scene.db, 'quote', 'A')).state];
   };

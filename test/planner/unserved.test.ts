@@ -20,11 +20,10 @@ const typeId = async (name: string) =>
     ])
   )[0]!.id;
 const serve = async (types: readonly string[], fetchers: readonly string[], only?: readonly string[]) =>
-  scene.db.query('select pgfresh_engine.serve_types(id, $1::int[], $2::text[], $3::text[]) from pgfresh_engine.worker', [
-    await Promise.all(types.map(typeId)),
-    fetchers,
-    only,
-  ]);
+  scene.db.query(
+    'select pgfresh_engine.serve_types(id, $1::int[], $2::text[], $3::text[]) from pgfresh_engine.worker',
+    [await Promise.all(types.map(typeId)), fetchers, only],
+  );
 const explained = async (type: string) => {
   await scene.db.query(`select pgfresh.queue_refresh_if_not_exists('A', $1::text)`, [type]);
   const { reason, words } = await explainPair(scene.db, type, 'A');
@@ -78,7 +77,9 @@ describe('truth 5: a fetcher that no worker has', () => {
     await serve(['quote'], ['quote', 'qoute']);
     // It has not read the registry yet.
     expect((await explained('typo'))[0]).toBe('queued');
-    await scene.db.query(`select pgfresh_engine.warn('type_unwritable', 'typo', 'typo: no unique constraint', 'Add one.')`);
+    await scene.db.query(
+      `select pgfresh_engine.warn('type_unwritable', 'typo', 'typo: no unique constraint', 'Add one.')`,
+    );
     expect(await explained('typo')).toEqual([
       'no_worker',
       'The workers that run do not serve typo: no unique constraint.',

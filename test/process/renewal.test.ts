@@ -25,7 +25,9 @@ it('is a number with a lease, and is gone with what it holds when it stops', asy
   const claim = await queue.claim(db, { worker: worker.id, limit: 2 });
   hold(worker, claim);
   await worker.stop();
-  expect(await scene.value('select count(*)::int from pgfresh_engine.worker where id = $1::bigint', [worker.id])).toBe(0);
+  expect(await scene.value('select count(*)::int from pgfresh_engine.worker where id = $1::bigint', [worker.id])).toBe(
+    0,
+  );
   expect(await scene.value(`select count(*)::int from pgfresh_engine.open_jobs where status = 'pending'`)).toBe(2);
   await db.query(`select pgfresh.cancel_queue_jobs(p_data_type => 'quote')`);
 });
@@ -70,7 +72,7 @@ it('outlives a renewal that fails', async () => {
   const worker = await lease();
   await db.query('alter function pgfresh_engine.heartbeat_worker rename to away');
   await worker.renew();
-  await db.query('alter function pgfresh.away rename to heartbeat_worker');
+  await db.query('alter function pgfresh_engine.away rename to heartbeat_worker');
   expect(worker.lost.aborted).toBe(false);
   await worker.renew();
   expect(worker.lost.aborted).toBe(false);
@@ -90,7 +92,7 @@ it('runs 4: is lost here too when the database says nothing more', async () => {
   await db.query('alter function pgfresh_engine.heartbeat_worker rename to away');
   expect(worker.lost.aborted).toBe(false);
   await new Promise((resolve) => worker.lost.addEventListener('abort', resolve));
-  await db.query('alter function pgfresh.away rename to heartbeat_worker');
+  await db.query('alter function pgfresh_engine.away rename to heartbeat_worker');
   // Whoever has lost it does not come back: others may have taken what it held.
   await worker.renew();
   expect(worker.lost.aborted).toBe(true);

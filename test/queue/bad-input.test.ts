@@ -1,10 +1,11 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import { queueFunctions, sourceFunctions } from '../../scripts/called-by-users.ts';
+import { queueFunctions, sourceFunctions } from '../harness/called-functions.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { mirror } from '../harness/mirror.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
 import { openSession } from '../harness/session.ts';
 import { QueueScene } from './scene.ts';
+import { inSchema } from '../harness/schemas.ts';
 
 type Expected =
   | { readonly refuses: `PGF_${string}` }
@@ -18,7 +19,7 @@ const type: Expected = { refuses: 'PGF_TYPE_UNKNOWN' };
 const source: Expected = { refuses: 'PGF_SOURCE_UNKNOWN' };
 const lease: Expected = { refuses: 'PGF_LEASE_LOST' };
 const registry: Expected = { refuses: 'PGF_REGISTRY_INVALID' };
-const notOfThatType: Expected = { sqlState: '22P02' };
+const notOfThatType = { sqlState: '22P02' } as const satisfies Expected;
 const answers = (...rows: unknown[]): Expected => ({ answers: rows });
 
 /** 10 kB, as everywhere below. */
@@ -345,19 +346,6 @@ const cases: Record<
     [long, source],
     [`'''; drop schema pgfresh cascade; --'`, source],
   ],
-  correct_data_usage: [
-    [`null, 1, 'invoice'`, source],
-    [`'', 1, 'invoice'`, source],
-    [`'nobody', 1, 'invoice'`, source],
-    [`'market', null, 'invoice'`, argument],
-    [`'market', 0, 'invoice'`, argument],
-    [`'market', 1000000000000001, 'invoice'`, argument],
-    [`'market', -1000000000000001, 'invoice'`, argument],
-    [`'market', 1, null`, argument],
-    [`'market', 1, ''`, argument],
-    [`'market', 1, ${long}`, argument],
-    [`'market', 'Infinity', 'invoice'`, notOfThatType],
-  ],
   count_calls: [
     ['null, 1, 1', source],
     ['-1, 1, 1', source],
@@ -408,27 +396,6 @@ const cases: Record<
     [`'nobody'`, source],
     [long, source],
     [`'market'`, answers(false)],
-  ],
-  stop_spending: [
-    ['null', argument],
-    [`''`, argument],
-    [long, argument],
-  ],
-  resume_spending: [['', answers(false)]],
-  calibrate_source: [
-    ['null, 1', source],
-    [`'', 1`, source],
-    [`'nobody', 1`, source],
-    [`'market', null`, argument],
-    [`'market', -1`, argument],
-    [`'market', 1000000000000001`, argument],
-    [`'market', 1, 'infinity'`, argument],
-    [`'market', 1, '-infinity'`, argument],
-    [`'market', 1, '2020-01-01'`, argument],
-    [`'market', 1, null, null`, argument],
-    [`'market', 1, null, ''`, argument],
-    [`'market', 1, null, ${long}`, argument],
-    [`'market', 1, null, 'invoice', null`, argument],
   ],
   override_source: [
     [`null, 'rate_limit_per_minute', '1', 'why'`, source],
@@ -571,7 +538,7 @@ describe.each(Object.entries(cases))('%s', (name, calls) => {
     const given = args.replaceAll(/(?<!:):([a-z]+)/g, (_, word: string) => String(names[word]));
     const call = () =>
       scene.db.query<{ answer: unknown }>(
-        `select coalesce(json_agg(answer), '[]') as answer from pgfresh.${name}(${given}) as answer`,
+        `select coalesce(json_agg(answer), '[]') as answer from ${inSchema(name)}(${given}) as answer`,
       );
     await expectNoChange(scene.db, async () => {
       if ('answers' in expected) expect((await call())[0]!.answer).toEqual(expected.answers);
@@ -585,6 +552,39 @@ it('knows every function that users call', () => {
   expect(Object.keys(cases).toSorted()).toEqual(
     [...queueFunctions, ...sourceFunctions].filter((name) => name !== 'clock').toSorted(),
   );
+});
+
+describe('rows that people write', () => {
+  const correction = (columns: string, values: string) =>
+    `insert into pgfresh.usage_corrections (${columns}) values (${values})`;
+  const stop = (reason: string) => `insert into pgfresh.spending_stop (reason) values (${reason})`;
+  it.each([
+    [correction('source, bytes, reason', `null, 1, 'invoice'`), source],
+    [correction('source, bytes, reason', `'nobody', 1, 'invoice'`), source],
+    [correction('source, bytes, reason', `'market', null, 'invoice'`), argument],
+    [correction('source, bytes, reason', `'market', 0, 'invoice'`), argument],
+    [correction('source, bytes, reason', `'market', 1000000000000001, 'invoice'`), argument],
+    [correction('source, bytes, reason', `'market', -1000000000000001, 'invoice'`), argument],
+    [correction('source, bytes, reason', `'market', 'Infinity', 'invoice'`), notOfThatType],
+    [correction('source, bytes, reason', `'market', 1, null`), argument],
+    [correction('source, bytes, reason', `'market', 1, ''`), argument],
+    [correction('source, bytes, reason', `'market', 1, ${long}`), argument],
+    [correction('source, bytes, provider_bytes, reason', `'market', 1, 1, 'both'`), argument],
+    [correction('source, provider_bytes, reason', `'market', -1, 'invoice'`), argument],
+    [correction('source, provider_bytes, reason', `'market', 1000000000000001, 'invoice'`), argument],
+    [correction('source, provider_bytes, since, reason', `'market', 1, 'infinity', 'invoice'`), argument],
+    [correction('source, provider_bytes, since, reason', `'market', 1, '-infinity', 'invoice'`), argument],
+    [correction('source, provider_bytes, since, reason', `'market', 1, '2020-01-01', 'invoice'`), argument],
+    [stop('null'), argument],
+    [stop(`''`), argument],
+    [stop(long), argument],
+  ])('%s', async (statement, expected) => {
+    await expectNoChange(scene.db, async () => {
+      const done = scene.db.query(statement);
+      if ('refuses' in expected) await expectRefusal(done, expected.refuses);
+      else await expect(done).rejects.toMatchObject({ code: notOfThatType.sqlState });
+    });
+  });
 });
 
 it.each(rows)('%s', async (statement, sqlState) => {
@@ -609,7 +609,9 @@ it('takes quotes, backslashes and other alphabets in a key as they are', async (
   for (const odd of [`O'Neil`, `a"b`, 'a\\b', '$1', '%s', '日経', '🪙', ' ']) {
     const { result } = await scene.queue.enqueue(scene.db, 'quote', odd);
     expect(result).toBe('queued');
-    expect(await scene.value('(select count(*)::int from pgfresh_engine.open_jobs where key = $1::text)', [odd])).toBe(1);
+    expect(await scene.value('(select count(*)::int from pgfresh_engine.open_jobs where key = $1::text)', [odd])).toBe(
+      1,
+    );
   }
 });
 

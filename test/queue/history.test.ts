@@ -12,7 +12,9 @@ const maintain = () =>
     'pgfresh.maintain_queue_partitions(7, 30)',
   );
 const partitionOf = (key: string) =>
-  scene.value<string>(`select tableoid::regclass::text from pgfresh_engine.history_succeeded where key = $1::text`, [key]);
+  scene.value<string>(`select tableoid::regclass::text from pgfresh_engine.history_succeeded where key = $1::text`, [
+    key,
+  ]);
 
 async function succeed(key: string): Promise<void> {
   await queue.enqueue(db, 'quote', key);
@@ -44,7 +46,9 @@ it('takes an end whose day nobody has made, and puts it in order with the next r
   expect(await partitionOf('surprise')).toBe('pgfresh_engine.history_succeeded_20260709');
   await clock.advance('8 days');
   await maintain();
-  expect(await scene.value(`select count(*)::int from pgfresh_engine.history_succeeded where key = 'surprise'`)).toBe(0);
+  expect(await scene.value(`select count(*)::int from pgfresh_engine.history_succeeded where key = 'surprise'`)).toBe(
+    0,
+  );
 });
 
 it('sound 16: days are attached without reading the default partition, however many rows it has', async () => {

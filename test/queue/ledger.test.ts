@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { freezeClock } from '../harness/clock.ts';
 import { QueueScene } from './scene.ts';
+import { calibrateSource } from '../../src/sources/index.ts';
 
 const scene = await QueueScene.open();
 const { db, queue } = scene;
@@ -9,7 +10,7 @@ const clock = await freezeClock(db, '2026-01-05T12:00:00Z');
 /** A source of 1,000,000 usable bytes a day, of which half may be used at once. */
 beforeEach(async () => {
   await db.query(
-    'truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.usage, pgfresh_engine.usage_correction, pgfresh_engine.type_stats',
+    'truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.usage, pgfresh.usage_corrections, pgfresh_engine.type_stats',
   );
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
@@ -35,7 +36,10 @@ async function budget(): Promise<Budget> {
   return row!;
 }
 
-const use = (bytes: number) => db.query(`select pgfresh.correct_data_usage('paid', $1::bigint, 'test')`, [bytes]);
+const use = (bytes: number) =>
+  db.query(`insert into pgfresh.usage_corrections (source, bytes, reason) values ('paid', $1::bigint, 'test')`, [
+    bytes,
+  ]);
 
 it('reserves the estimate at the claim and settles the real size at the end', async () => {
   await queue.enqueue(db, 'large', 'A');
@@ -154,8 +158,7 @@ it('counts every call that was made: redirects, failures and what was lost, and 
 });
 
 describe('the figure of the provider', () => {
-  const calibrate = (bytes: number, more = '') =>
-    scene.value(`pgfresh.calibrate_source('paid', $1::bigint${more})`, [bytes]);
+  const calibrate = (bytes: number, options = {}) => calibrateSource(db, 'paid', bytes, options);
 
   it('is entered as a signed gap, upwards and downwards', async () => {
     await use(1_000);
@@ -163,10 +166,11 @@ describe('the figure of the provider', () => {
     expect((await budget()).used).toBe(1_250);
     expect(await calibrate(900)).toMatchObject({ ledger_bytes: 1_250, gap_bytes: -350 });
     expect((await budget()).used).toBe(900);
-    expect(await calibrate(900)).toMatchObject({ gap_bytes: 0, correction: null });
-    expect(await db.query('select bytes, reason from pgfresh_engine.usage_correction order by id offset 1')).toEqual([
+    expect(await calibrate(900)).toMatchObject({ gap_bytes: 0 });
+    expect(await db.query('select bytes, reason from pgfresh.usage_corrections order by id offset 1')).toEqual([
       { bytes: 250, reason: `the provider's own figure` },
       { bytes: -350, reason: `the provider's own figure` },
+      { bytes: 0, reason: `the provider's own figure` },
     ]);
   });
 
@@ -174,12 +178,12 @@ describe('the figure of the provider', () => {
     await use(5_000);
     await clock.advance('3 hours');
     await use(100);
-    const gap = await calibrate(150, `, pgfresh.clock() - interval '1 hour'`);
+    const gap = await calibrate(150, { since: await scene.value<Date>(`pgfresh.clock() - interval '1 hour'`) });
     expect(gap).toMatchObject({ ledger_bytes: 100, gap_bytes: 50 });
   });
 
   it('is only compared in a dry run', async () => {
-    expect(await calibrate(70, ', p_dry_run => true')).toMatchObject({ gap_bytes: 70, correction: null });
+    expect(await calibrate(70, { dryRun: true })).toMatchObject({ gap_bytes: 70, correction: null });
     expect((await budget()).used).toBe(0);
   });
 });
@@ -197,9 +201,11 @@ it('is exceeded when everything is used or reserved', async () => {
 });
 
 it('is corrected by signed entries that keep their reason and are no calls', async () => {
-  await db.query(`select pgfresh.correct_data_usage('paid', 500, 'the invoice of May')`);
-  await db.query(`select pgfresh.correct_data_usage('paid', -200, 'a credit')`);
-  expect(await db.query('select bytes, reason from pgfresh_engine.usage_correction order by id')).toEqual([
+  await db.query(
+    `insert into pgfresh.usage_corrections (source, bytes, reason) values ('paid', 500, 'the invoice of May')`,
+  );
+  await db.query(`insert into pgfresh.usage_corrections (source, bytes, reason) values ('paid', -200, 'a credit')`);
+  expect(await db.query('select bytes, reason from pgfresh.usage_corrections order by id')).toEqual([
     { bytes: 500, reason: 'the invoice of May' },
     { bytes: -200, reason: 'a credit' },
   ]);

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { expect, it } from 'vitest';
-import { sourceFunctions } from '../../scripts/called-by-users.ts';
+import { sourceFunctions } from '../harness/called-functions.ts';
 import { resolveConfig } from '../../src/config/index.ts';
 import { syncRegistry } from '../../src/registry/index.ts';
 import { Events } from '../../src/events/index.ts';

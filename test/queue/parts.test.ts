@@ -9,7 +9,9 @@ const clock = await freezeClock(db);
 const keys = (count: number) => Array.from({ length: count }, (_, n) => `k${String(n).padStart(2, '0')}`);
 
 beforeEach(async () => {
-  await db.query('truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh.warnings, pgfresh_engine.breaker');
+  await db.query(
+    'truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh.warnings, pgfresh_engine.breaker',
+  );
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
   // What a source has called would stay called.
@@ -355,7 +357,7 @@ it('a refused answer and the removal of its data type do not wait for each other
   // What the end has written since is cleared by the next recovery.
   await db.query('select pgfresh.recover_stuck_jobs()');
   const left = ['breaker', 'pairs', 'refused_answer', 'type_losses', 'type_stats'].map(
-    (table) => `select '${table}' as name from pgfresh.${table} where type_id = ${type}`,
+    (table) => `select '${table}' as name from pgfresh_engine.${table} where type_id = ${type}`,
   );
   expect(await db.query(left.join(' union all '))).toEqual([]);
 });

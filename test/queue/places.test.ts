@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { freezeClock } from '../harness/clock.ts';
 import { QueueScene } from './scene.ts';
+import { resumeSpending, stopSpending } from '../../src/sources/index.ts';
 
 const scene = await QueueScene.open({ poolSize: 8 });
 const { db, queue } = scene;
@@ -10,7 +11,9 @@ const health = (source: string) =>
   scene.value<string>('select state from pgfresh.source_health where source = $1::text', [source]);
 
 beforeEach(async () => {
-  await db.query('truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.source_place, pgfresh.spending_stop');
+  await db.query(
+    'truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.source_place, pgfresh.spending_stop',
+  );
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
   // What a source has called would stay called.
@@ -141,12 +144,12 @@ it('stops everything and lets it go on', async () => {
   await scene.source('limited', { rate: 10, quotaBytes: 1_000_000 });
   await scene.type('page', 'limited');
   for (const type of ['quote', 'page']) await queue.enqueueMany(db, type, ['A', 'B']);
-  expect(await scene.value(`pgfresh.stop_spending('the bill')`)).toBe(true);
-  expect(await scene.value(`pgfresh.stop_spending('again')`)).toBe(false);
+  expect(await stopSpending(scene.db, 'the bill')).toBe(true);
+  expect(await stopSpending(scene.db, 'again')).toBe(false);
   expect(await health('market')).toBe('stopped');
   expect(await scene.claim()).toEqual([]);
   expect(await scene.value('pgfresh.get_queue_batch()')).toEqual([]);
-  expect(await scene.value('pgfresh.resume_spending()')).toBe(true);
-  expect(await scene.value('pgfresh.resume_spending()')).toBe(false);
+  expect(await resumeSpending(scene.db)).toBe(true);
+  expect(await resumeSpending(scene.db)).toBe(false);
   expect(await scene.claim()).toHaveLength(4);
 });

@@ -44,7 +44,9 @@ describe('sound 2: what is put back without counting a retry', () => {
 
 describe('sound 2: a provider that refuses calls and does not say for how long', () => {
   const hold = () =>
-    scene.value<number>(`extract(epoch from pgfresh_engine.hold_source(1, null, 'HTTP 429') - pgfresh.clock())::float8`);
+    scene.value<number>(
+      `extract(epoch from pgfresh_engine.hold_source(1, null, 'HTTP 429') - pgfresh.clock())::float8`,
+    );
 
   it('is left alone for twice as long each time, up to an hour, with a warning', async () => {
     const waits: number[] = [];

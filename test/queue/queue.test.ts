@@ -416,9 +416,9 @@ describe('the end', () => {
     });
     const at = ended['completed_at'];
     expect(Number(at)).toBeGreaterThanOrEqual(Number(processed_at));
-    expect(await db.query('select calls, fetch_ms, validate_ms, commit_ms from pgfresh_engine.history_succeeded')).toEqual([
-      { calls: 2, fetch_ms: 12, validate_ms: 3, commit_ms: 4 },
-    ]);
+    expect(
+      await db.query('select calls, fetch_ms, validate_ms, commit_ms from pgfresh_engine.history_succeeded'),
+    ).toEqual([{ calls: 2, fetch_ms: 12, validate_ms: 3, commit_ms: 4 }]);
     expect(await db.query(pairs)).toEqual([
       { job_id: null, last_job: jobId, ok_job: jobId, ok_at: at, confirmed_at: at, outcome: 'unchanged', fails: 0 },
     ]);
@@ -452,9 +452,9 @@ describe('the end', () => {
     const job = await scene.claimOne();
     const measured = { bytes: 7, calls: 3, fetchMs: 20, validateMs: 2 };
     await queue.fail(db, [{ ...job, ...measured }], { permanent: true, outcome: 'schema', error: 'no' });
-    expect(await db.query('select bytes, calls, fetch_ms, validate_ms, outcome from pgfresh_engine.history_other')).toEqual([
-      { bytes: 7, calls: 3, fetch_ms: 20, validate_ms: 2, outcome: 'schema' },
-    ]);
+    expect(
+      await db.query('select bytes, calls, fetch_ms, validate_ms, outcome from pgfresh_engine.history_other'),
+    ).toEqual([{ bytes: 7, calls: 3, fetch_ms: 20, validate_ms: 2, outcome: 'schema' }]);
   });
 
   it('has no effect for an attempt that is not running any more', async () => {

@@ -19,7 +19,9 @@ const free = () =>
 
 /** Ten calls a minute, none of them kept for anybody. */
 beforeEach(async () => {
-  await db.query('truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.source_place');
+  await db.query(
+    'truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.source_place',
+  );
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
   await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
@@ -213,9 +215,9 @@ describe('an extra call', () => {
     expect(await take()).toBe(false);
     await db.query(`select pgfresh.resume_source('rated')`);
     expect(await take()).toBe(true);
-    await db.query(`select pgfresh.stop_spending('test')`);
+    await db.query(`insert into pgfresh.spending_stop (reason) values ('test')`);
     expect(await take()).toBe(false);
-    await db.query(`select pgfresh.resume_spending()`);
+    await db.query(`delete from pgfresh.spending_stop`);
     await db.query(`update pgfresh.sources set enabled = false where name = 'rated'`);
     expect(await take()).toBe(false);
   });

@@ -133,8 +133,12 @@ describe('a worker that lives', () => {
     await pass(1);
     await scene.register('host-2');
     expect(await scene.claim()).toHaveLength(2);
-    expect(await scene.value('select count(*)::int from pgfresh_engine.claim where worker = $1::bigint', [worker])).toBe(0);
-    expect(await scene.value('select count(*)::int from pgfresh_engine.worker where id = $1::bigint', [worker])).toBe(0);
+    expect(
+      await scene.value('select count(*)::int from pgfresh_engine.claim where worker = $1::bigint', [worker]),
+    ).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.worker where id = $1::bigint', [worker])).toBe(
+      0,
+    );
   });
 });
 

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { beforeAll, expect, it } from 'vitest';
-import { calledByUsers } from '../../scripts/called-by-users.ts';
+import { calledByUsers } from '../harness/called-functions.ts';
 import { readFunctions, readRelations, type SqlFunction, type SqlRelation } from '../../scripts/sql-catalogue.ts';
 import { sqlPage } from '../../scripts/sql-page.ts';
 import { migrate, readSqlFiles, type Database } from '../../src/database/index.ts';
@@ -59,7 +59,7 @@ it('no function can be led astray by a search path', () => {
 it('functions without a pinned search path touch no table and call nothing but what is built in', async () => {
   const plain = await db.query<{ name: string }>(
     `select proname as name from pg_proc as p join pg_language as l on l.oid = p.prolang
-     where p.pronamespace = 'pgfresh'::regnamespace and proname = any ($1::text[])
+     where p.pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and proname = any ($1::text[])
        and l.lanname = 'sql' and p.provolatile <> 'v' and not p.prosecdef and p.prosrc !~* '\\m(from|join|into|update)\\M'`,
     [Object.keys(unpinned)],
   );
@@ -70,7 +70,7 @@ it('nothing is for everybody', async () => {
   expect([...functions, ...relations].filter((entry) => entry.forEverybody).map(({ name }) => name)).toEqual([]);
   const [open] = await db.query(
     `select has_schema_privilege('public', 'pgfresh', 'usage') as schema,
-       (select count(*)::int from pg_class where relnamespace = 'pgfresh'::regnamespace
+       (select count(*)::int from pg_class where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)
          and case when relkind = 'S' then has_sequence_privilege('public', oid, 'usage, select, update') end) as sequences`,
   );
   expect(open).toEqual({ schema: false, sequences: 0 });
@@ -80,7 +80,7 @@ it('a function that a later version adds is not for everybody either', async () 
   const files = await readSqlFiles();
   const later = `create function pgfresh.later() returns int language sql as 'select 1';`;
   const changed = files.functions.map((file) =>
-    file.name === 'clock' ? { ...file, text: file.text + later, hash: 'later' } : file,
+    file.name === 'api/rules' ? { ...file, text: file.text + later, hash: 'later' } : file,
   );
   const upgraded = openDatabase(await createDatabase());
   await migrate(upgraded, { files: { ...files, functions: changed }, events: new Events() });

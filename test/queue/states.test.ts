@@ -54,9 +54,10 @@ const happen: Record<JobEvent, (token: Token) => Promise<unknown>> = {
   claimed: ({ id }) =>
     db.transact('claim', async (tx) => {
       // Only this one is to be claimed.
-      await tx.query(`update pgfresh_engine.job set run_at = 'infinity', state = 'w' where id <> $1::bigint and state = 'r'`, [
-        id,
-      ]);
+      await tx.query(
+        `update pgfresh_engine.job set run_at = 'infinity', state = 'w' where id <> $1::bigint and state = 'r'`,
+        [id],
+      );
       await queue.claim(tx, { worker: 1, limit: 1 });
       await tx.query(`update pgfresh_engine.job set state = 'r' where run_at = 'infinity'`);
     }),

@@ -53,7 +53,9 @@ const unfinished =
   ];
 
 const calls: Record<string, (stage: Stage) => Call> = {
-  queue_refreshes: () => [`pgfresh_engine.queue_refreshes('quote', array['new', 'ended', 'ready', 'B'], 9, p_force => true)`],
+  queue_refreshes: () => [
+    `pgfresh_engine.queue_refreshes('quote', array['new', 'ended', 'ready', 'B'], 9, p_force => true)`,
+  ],
   queue_refresh_if_not_exists: () => [`pgfresh.queue_refresh_if_not_exists('new', 'page')`],
   claim_jobs: ({ worker }) => ['pgfresh_engine.claim_jobs($1::bigint, gen_random_uuid(), 10)', [worker]],
   get_queue_batch: () => ['pgfresh.get_queue_batch()'],
@@ -77,7 +79,6 @@ const calls: Record<string, (stage: Stage) => Call> = {
   heartbeat_jobs: ({ quotes }) => ['pgfresh.heartbeat_jobs($1::bigint[])', [quotes.map(({ id }) => id)]],
   retire_worker: ({ worker }) => ['pgfresh_engine.retire_worker($1::bigint)', [worker]],
   recover_stuck_jobs: () => ['pgfresh.recover_stuck_jobs()'],
-  correct_data_usage: () => [`pgfresh.correct_data_usage('metered', -5, 'planted')`],
   maintain_queue_partitions: () => ['pgfresh.maintain_queue_partitions()'],
 };
 
@@ -140,7 +141,7 @@ async function plantStops({ db }: QueueScene): Promise<void> {
     end $$`);
   await db.query(`
     do $$ declare t regclass; begin
-      for t in select oid from pg_class where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p') loop
+      for t in select oid from pg_class where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and relkind in ('r', 'p') loop
         execute format('create trigger zz_stop after insert or update or delete on %s for each statement execute function public.stop_here()', t);
       end loop;
     end $$`);
@@ -172,7 +173,7 @@ async function stopped(scene: QueueScene, pid: number): Promise<void> {
 /** Every row of every table. */
 async function everything({ db }: QueueScene): Promise<object> {
   const tables = await db.query<{ name: string }>(
-    `select oid::regclass::text as name from pg_class where relnamespace = 'pgfresh'::regnamespace and relkind = 'r' order by 1`,
+    `select oid::regclass::text as name from pg_class where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and relkind = 'r' order by 1`,
   );
   const rows = tables.map(
     ({ name }) => `('${name}', (select jsonb_agg(to_jsonb(t) order by to_jsonb(t)::text) from ${name} as t))`,

@@ -135,11 +135,10 @@ it('sound 16: a claim of a source with a rate of 100,000 reads no more than one 
   const worker = await scene.register();
   await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
   const claim = (type: number, limit: number) =>
-    db.query('select from pgfresh_engine.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_types => array[$3::int])', [
-      worker,
-      limit,
-      type,
-    ]);
+    db.query(
+      'select from pgfresh_engine.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_types => array[$3::int])',
+      [worker, limit, type],
+    );
   const buffers = async (name: string, rate: number) => {
     await scene.source(name, { rate });
     const type = await scene.type(name, name);

@@ -68,7 +68,9 @@ describe('who holds a job', () => {
       await tx.query(`select pgfresh.claim_next_pending_job('etl')`);
       expect(await scene.value(`pgfresh.claim_next_pending_job('etl')`)).toMatchObject({ key: 'B' });
     });
-    expect(await scene.db.query('select distinct locked_by from pgfresh_engine.open_jobs')).toEqual([{ locked_by: 'etl' }]);
+    expect(await scene.db.query('select distinct locked_by from pgfresh_engine.open_jobs')).toEqual([
+      { locked_by: 'etl' },
+    ]);
   });
 
   it('truth 13: the name of a worker is kept after it has retired or died, as long as the history', async () => {
@@ -91,7 +93,10 @@ describe('who holds a job', () => {
     expect(await locked()).toEqual(['retires', 'dies']);
     await clock.advance('3 days');
     const living = await scene.register('lives');
-    await scene.db.query('update pgfresh_engine.worker_name set last_seen_at = $2 where id = $1::bigint', [living, start]);
+    await scene.db.query('update pgfresh_engine.worker_name set last_seen_at = $2 where id = $1::bigint', [
+      living,
+      start,
+    ]);
     await scene.db.query('select pgfresh.maintain_queue_partitions(30, 30)');
     expect(await names()).toEqual(['lives']);
   });
@@ -103,7 +108,9 @@ describe('who holds a job', () => {
     await scene.db.query(`select pgfresh.get_queue_batch(1, p_worker => 'etl')`);
     await clock.advance('301 seconds');
     await scene.db.query(`select pgfresh.recover_stuck_jobs('1 day')`);
-    expect(await scene.db.query('select key, error_message, locked_by from pgfresh_engine.open_jobs order by key')).toEqual([
+    expect(
+      await scene.db.query('select key, error_message, locked_by from pgfresh_engine.open_jobs order by key'),
+    ).toEqual([
       { key: 'A', error_message: 'worker host:7 is gone', locked_by: null },
       { key: 'B', error_message: 'no progress for its maximum, held by etl', locked_by: null },
     ]);
@@ -146,7 +153,9 @@ describe('the sign of life', () => {
     const [first] = await scene.value<{ id: number }[]>('pgfresh.get_queue_batch(2)');
     await clock.advance('200 seconds');
     await scene.db.query('select pgfresh.heartbeat_jobs(array[$1::bigint])', [first!.id]);
-    expect(await scene.db.query('select key, heartbeat_at, lease_until from pgfresh_engine.open_jobs order by key')).toEqual([
+    expect(
+      await scene.db.query('select key, heartbeat_at, lease_until from pgfresh_engine.open_jobs order by key'),
+    ).toEqual([
       { key: 'A', heartbeat_at: after(200), lease_until: after(500) },
       { key: 'B', heartbeat_at: start, lease_until: after(300) },
     ]);

@@ -1,7 +1,8 @@
 import { beforeAll, expect, it } from 'vitest';
-import type { refreshFunctions } from '../../scripts/called-by-users.ts';
+import type { refreshFunctions } from '../harness/called-functions.ts';
 import { expectNoChange } from '../harness/refusal.ts';
 import { RefreshScene } from './scene.ts';
+import { inSchema } from '../harness/schemas.ts';
 
 const argument = 'PGF_ARGUMENT_INVALID';
 
@@ -47,7 +48,7 @@ beforeAll(async () => {
 const all = Object.entries(cases).flatMap(([name, list]) => list.map(([given, code]) => [name, given, code] as const));
 
 it.each(all)('%s(%s) is refused', async (name, given, code) => {
-  const statement = `select pgfresh.${name}(${given.replaceAll(':type', String(type))})`;
+  const statement = `select ${inSchema(name)}(${given.replaceAll(':type', String(type))})`;
   await expectNoChange(scene.db, async () => {
     await expect(scene.db.query(statement)).rejects.toMatchObject({ code });
   });

@@ -260,7 +260,9 @@ describe('sound 1: an end that cannot be recorded', () => {
     expect([ended.length, stuck]).toEqual([19, []]);
     expect(problems).toEqual([expect.stringContaining('the end of quote/K7 could not be recorded: no room for K7')]);
     expect(
-      await scene.db.query(`select state, count(*)::int, sum(retries)::int as retries from pgfresh_engine.job group by 1`),
+      await scene.db.query(
+        `select state, count(*)::int, sum(retries)::int as retries from pgfresh_engine.job group by 1`,
+      ),
     ).toEqual(
       expect.arrayContaining([
         { state: 'w', count: 19, retries: 19 },

@@ -162,7 +162,9 @@ describe('rows that nobody views', () => {
     await view('A');
     await scene.enqueue('price', ['B']);
     await scene.db.query(`select pgfresh_engine.note_evicted($1::int, '{A,B,C}')`, [(await scene.type('price')).id]);
-    expect(await scene.value(`array(select key from pgfresh_engine.pairs where seen and row_at is null)`)).toEqual(['C']);
+    expect(await scene.value(`array(select key from pgfresh_engine.pairs where seen and row_at is null)`)).toEqual([
+      'C',
+    ]);
   });
 
   it('truth 16: stay while a type that needs them is viewed', async () => {

@@ -360,16 +360,18 @@ describe('a commit of many', () => {
       error: expect.stringContaining('quote_price_check'),
     });
     expect(await scene.value(`select count(*)::int from quote where symbol like 'B__'`)).toBe(19);
-    expect(await scene.value(`select outcome || ' ' || status from pgfresh_engine.history_other where key = 'B07'`)).toBe(
-      'write_conflict failed',
-    );
+    expect(
+      await scene.value(`select outcome || ' ' || status from pgfresh_engine.history_other where key = 'B07'`),
+    ).toBe('write_conflict failed');
   });
 
   it('turns back each with its own outcome', async () => {
     scene.quote('MIXED1', -1);
     scene.provider.json('/quote/MIXED2', { symbol: 'OTHER', price: 1, at: '2026-01-05T12:00:00Z' });
     expect((await scene.refresh(['MIXED1', 'MIXED2'])).map(({ outcome }) => outcome)).toEqual(['sanity', 'wrong_key']);
-    const errors = await scene.db.query(`select key, error from pgfresh_engine.job where key like 'MIXED_' order by key`);
+    const errors = await scene.db.query(
+      `select key, error from pgfresh_engine.job where key like 'MIXED_' order by key`,
+    );
     expect(errors).toMatchObject([
       { key: 'MIXED1', error: expect.stringContaining('price') },
       { key: 'MIXED2', error: expect.stringContaining('OTHER') },

@@ -1,8 +1,9 @@
 import { beforeAll, expect, it } from 'vitest';
-import { planningFunctions } from '../../scripts/called-by-users.ts';
+import { planningFunctions } from '../harness/called-functions.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
 import { openSession } from '../harness/session.ts';
 import { RegistryScene } from './scene.ts';
+import { inSchema } from '../harness/schemas.ts';
 
 type Expected =
   | { readonly refuses: `PGF_${string}` }
@@ -284,7 +285,7 @@ it.each(Object.entries(cases))('%s', async (name, calls) => {
 });
 
 async function expectOutcome(name: string, args: string, expected: Expected): Promise<void> {
-  const call = scene.session.query<{ answer: unknown }>(`select pgfresh.${name}(${args}) as answer`);
+  const call = scene.session.query<{ answer: unknown }>(`select ${inSchema(name)}(${args}) as answer`);
   if ('answers' in expected) expect(await call).toEqual([{ answer: expected.answers }]);
   else if ('sqlState' in expected) await expect(call).rejects.toMatchObject({ code: expected.sqlState });
   else await expectRefusal(call, expected.refuses);

@@ -293,7 +293,7 @@ describe('rights on what is named', () => {
     await scene.db.query(`create schema owned; create table owned.data (key text, fetched_at timestamptz)`);
     // Somebody who may write the registry and call its functions, and owns no table.
     await scene.db.query(
-      `grant usage on schema pgfresh to ${name}; grant all on all tables in schema pgfresh to ${name}; grant execute on all functions in schema pgfresh to ${name}`,
+      `grant usage on schema pgfresh, pgfresh_engine to ${name}; grant all on all tables in schema pgfresh, pgfresh_engine to ${name}; grant execute on all functions in schema pgfresh, pgfresh_engine to ${name}`,
     );
     const writer = openDatabase(url, { poolSize: 1 });
     const write = () =>
@@ -444,11 +444,16 @@ it('who subscribes while the type is being removed leaves nothing behind either'
     return { removed: waits };
   });
   await removed;
-  for (const table of ['job', 'pairs', 'active_subscriptions', 'demand_change'])
-    expect([
+  for (const table of [
+    'pgfresh_engine.job',
+    'pgfresh_engine.pairs',
+    'pgfresh.active_subscriptions',
+    'pgfresh_engine.demand_change',
+  ])
+    expect([table, await scene.value(`(select count(*) from ${table} where type_id = $1::int)`, [type])]).toEqual([
       table,
-      await scene.value(`(select count(*) from pgfresh.${table} where type_id = $1::int)`, [type]),
-    ]).toEqual([table, 0]);
+      0,
+    ]);
 });
 
 describe('truth 26: a mistake in the registry has a code, the column, the rule, the value and a next step', () => {

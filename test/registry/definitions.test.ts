@@ -85,10 +85,9 @@ describe('a data type that changes its source', () => {
     );
     expect(await scene.complete(claimed, 7)).toHaveLength(2);
     expect([await reserved(scene, 'first'), await reserved(scene, 'second')]).toEqual([0, 0]);
-    expect(await scene.db.query('select sum(bytes)::int as bytes from pgfresh_engine.usage group by source_id')).toEqual([
-      { bytes: 7 },
-      { bytes: 7 },
-    ]);
+    expect(
+      await scene.db.query('select sum(bytes)::int as bytes from pgfresh_engine.usage group by source_id'),
+    ).toEqual([{ bytes: 7 }, { bytes: 7 }]);
   });
 
   it('sound 3: leaves nothing behind on a source that is deleted then', async () => {
@@ -238,12 +237,10 @@ describe('a data type that is deleted', () => {
     const type = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'quote'`);
     const gateway = await openSession(scene.url);
     const set = (key: string, viewers: number) =>
-      gateway.query(`select pgfresh_engine.set_node_demand($1::bigint, array[$4::int], array[$2::text], array[$3::int])`, [
-        node,
-        key,
-        viewers,
-        type,
-      ]);
+      gateway.query(
+        `select pgfresh_engine.set_node_demand($1::bigint, array[$4::int], array[$2::text], array[$3::int])`,
+        [node, key, viewers, type],
+      );
     await set('A', 1);
     await gateway.query('begin');
     await set('A', 2);
@@ -256,7 +253,9 @@ describe('a data type that is deleted', () => {
     await deleted;
     await gateway.query('commit');
     await recover(scene);
-    expect([await count(scene, 'pgfresh_engine.node_demand'), await count(scene, 'pgfresh_engine.pairs')]).toEqual([0, 0]);
+    expect([await count(scene, 'pgfresh_engine.node_demand'), await count(scene, 'pgfresh_engine.pairs')]).toEqual([
+      0, 0,
+    ]);
     expect(await count(scene, 'pgfresh_engine.demand_change')).toBe(0);
   });
 

@@ -20,25 +20,25 @@ it('every right of every role on everything in the schema is one that was meant'
       with roles (role) as (values ('worker'), ('planner'), ('gateway'), ('monitor'), ('operator'), ('scheduler'), ('viewer'), ('evaluator')),
       objects as (
         select 'schema' as kind, nspname::text as name, role, array(select r from unnest('{usage,create}'::text[]) as r where has_schema_privilege('pgfresh_' || role, oid, r)) as rights
-        from pg_namespace cross join roles where nspname = 'pgfresh'
+        from pg_namespace cross join roles where nspname in ('pgfresh', 'pgfresh_engine')
         union all
-        select case relkind when 'v' then 'view' else 'table' end, relname, role,
+        select case relkind when 'v' then 'view' else 'table' end, pg_class.oid::regclass::text, role,
           array(select r from unnest('{select,insert,update,delete,truncate,references,trigger}'::text[]) as r where has_table_privilege('pgfresh_' || role, oid, r) or (r not in ('delete', 'truncate', 'trigger') and has_any_column_privilege('pgfresh_' || role, oid, r)))
-        from pg_class cross join roles where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p', 'v', 'm')
+        from pg_class cross join roles where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and relkind in ('r', 'p', 'v', 'm')
         union all
-        select 'sequence', relname, role, array(select r from unnest('{usage,select,update}'::text[]) as r where has_sequence_privilege('pgfresh_' || role, oid, r))
-        from pg_class cross join roles where relnamespace = 'pgfresh'::regnamespace and relkind = 'S'
+        select 'sequence', pg_class.oid::regclass::text, role, array(select r from unnest('{usage,select,update}'::text[]) as r where has_sequence_privilege('pgfresh_' || role, oid, r))
+        from pg_class cross join roles where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and relkind = 'S'
         union all
-        select 'function', format('%s(%s)%s', proname, oidvectortypes(proargtypes), case when proowner = 'pgfresh_evaluator'::regrole then ', which the evaluator owns' when prosecdef then '' else ', with the rights of the caller' end),
+        select 'function', format('%s.%s(%s)%s', pronamespace::regnamespace, proname, oidvectortypes(proargtypes), case when proowner = 'pgfresh_evaluator'::regrole then ', which the evaluator owns' when prosecdef then '' else ', with the rights of the caller' end),
           role, case when has_function_privilege('pgfresh_' || role, oid, 'execute') then '{execute}'::text[] else '{}' end
-        from pg_proc cross join roles where pronamespace = 'pgfresh'::regnamespace
+        from pg_proc cross join roles where pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)
       )
       select format('%-9s %-9s %s %s', role, kind, array_to_string(rights, '+'), name) from objects
       where rights <> '{}' and not (role in ('monitor', 'operator') and kind in ('table', 'view') and rights = '{select}')
       order by role, kind, name collate "C"
     )`);
   const text = [
-    'Rights of each role on the schema pgfresh. What is not listed is not given; monitor and operator read everything besides.',
+    'Rights of each role on the schemas pgfresh and pgfresh_engine. What is not listed is not given; monitor and operator read everything besides.',
     ...lines,
     '',
   ].join('\n');
@@ -49,7 +49,7 @@ it('monitors and operators read every table and view', async () => {
   expect(
     await scene.value(`array(
       select role || ' ' || relname from pg_class cross join unnest('{pgfresh_monitor,pgfresh_operator}'::text[]) as role
-      where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p', 'v', 'm') and not relispartition and not has_table_privilege(role, pg_class.oid, 'select')
+      where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and relkind in ('r', 'p', 'v', 'm') and not relispartition and not has_table_privilege(role, pg_class.oid, 'select')
     )`),
   ).toEqual([]);
 });
@@ -58,9 +58,9 @@ it('nothing is for everybody', async () => {
   expect(
     await scene.value(`array(
       select o.name from (
-        select nspname::text as name, nspacl as acl, 'n' as kind, nspowner as owner from pg_namespace where nspname = 'pgfresh'
-        union all select relname, relacl, case relkind when 'S' then 's' else 'r' end, relowner from pg_class where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'p', 'v', 'm', 'S')
-        union all select oid::regprocedure::text, proacl, 'f', proowner from pg_proc where pronamespace = 'pgfresh'::regnamespace
+        select nspname::text as name, nspacl as acl, 'n' as kind, nspowner as owner from pg_namespace where nspname in ('pgfresh', 'pgfresh_engine')
+        union all select relname, relacl, case relkind when 'S' then 's' else 'r' end, relowner from pg_class where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and relkind in ('r', 'p', 'v', 'm', 'S')
+        union all select oid::regprocedure::text, proacl, 'f', proowner from pg_proc where pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)
       ) as o where exists (select from aclexplode(coalesce(o.acl, acldefault(o.kind::"char", o.owner))) as a where a.grantee = 0)
     )`),
   ).toEqual([]);
@@ -68,7 +68,7 @@ it('nothing is for everybody', async () => {
 
 it('every function that runs with the rights of its owner has a search path of its own, with pg_temp at its end', async () => {
   const functions = await scene.db.query<{ name: string; path: string | null }>(
-    `select oid::regprocedure::text as name, (select s from unnest(proconfig) as s where s like 'search_path=%') as path from pg_proc where pronamespace = 'pgfresh'::regnamespace and prosecdef`,
+    `select oid::regprocedure::text as name, (select s from unnest(proconfig) as s where s like 'search_path=%') as path from pg_proc where pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and prosecdef`,
   );
   expect(functions.length).toBeGreaterThan(40);
   expect(functions.filter(({ path }) => !/^search_path=pg_catalog(, public)?, pg_temp$/.test(path ?? ''))).toEqual([]);
@@ -103,12 +103,18 @@ describe("users' functions run as the evaluator", () => {
       /read-only/,
     ],
     [`grant execute on function pgfresh_engine.ask_keys(text, text[]) to public`, /read-only/],
-    [`set local transaction_read_only = off; drop function pgfresh_engine.ask_gate(text, text[], text)`, /read-write mode/],
+    [
+      `set local transaction_read_only = off; drop function pgfresh_engine.ask_gate(text, text[], text)`,
+      /read-write mode/,
+    ],
     [
       `begin set local transaction_read_only = off; exception when others then null; end; drop function pgfresh_engine.ask_gate(text, text[], text)`,
       /read-only/,
     ],
-    [`set local role none; perform from pgfresh_engine.pairs`, /cannot set parameter "role" within security-definer function/],
+    [
+      `set local role none; perform from pgfresh_engine.pairs`,
+      /cannot set parameter "role" within security-definer function/,
+    ],
     [
       `set local session authorization default`,
       /cannot set parameter "session_authorization" within security-definer function/,
@@ -259,7 +265,10 @@ it('the roles that log in may do their work, and no other', async () => {
       await tryAs('pgfresh_monitor', 'delete from pgfresh.warnings'),
     ],
     gateway: [
-      await tryAs('pgfresh_gateway', `select pgfresh_engine.set_node_demand(pgfresh_engine.register_node('n'), '{1}', '{A}', '{1}')`),
+      await tryAs(
+        'pgfresh_gateway',
+        `select pgfresh_engine.set_node_demand(pgfresh_engine.register_node('n'), '{1}', '{A}', '{1}')`,
+      ),
       await tryAs('pgfresh_gateway', `select pgfresh.upsert_active_subscription('ann', 'A', 'worked')`),
       await tryAs('pgfresh_gateway', `select from pgfresh.get_active_subscriptions()`),
       await tryAs('pgfresh_gateway', 'select pgfresh_engine.plan_due_pairs()'),
@@ -282,7 +291,7 @@ it('the roles that log in may do their work, and no other', async () => {
 
 describe('roles of the server', () => {
   it('anon and authenticated are viewers if they are there when the schema is migrated', async () => {
-    const rights = await readFile(new URL('../../sql/functions/zz_rights.sql', import.meta.url), 'utf8');
+    const rights = await readFile(new URL('../../sql/api/supabase.sql', import.meta.url), 'utf8');
     const session = await openSession(scene.url);
     // Roles belong to the whole server; these are made, used and undone in one transaction, so nobody else sees them.
     await session.query('begin');

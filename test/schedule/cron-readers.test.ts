@@ -175,5 +175,7 @@ it.for([
   ['0 25 * * *', "hour '25': expected 0 to 23, or *"],
   ['0 0 * 13 *', "month '13': expected 1 to 12 or JAN to DEC, or *"],
 ] as const)('the database says what is wrong with %s', async ([expression, problem]) => {
-  expect(await db.query('select pgfresh_engine.cron_problem($1::text) as problem', [expression])).toEqual([{ problem }]);
+  expect(await db.query('select pgfresh_engine.cron_problem($1::text) as problem', [expression])).toEqual([
+    { problem },
+  ]);
 });

@@ -24,7 +24,7 @@ async function losing(scene: ScheduleScene, statement: string, handlers = {}): P
   return { isLost: () => isLost };
 }
 
-it.for(['pgfresh_engine.settle_slots', 'pgfresh_engine.take_waiting_runs'])(
+it.for(['pgfresh.settle_slots', 'pgfresh.take_waiting_runs'])(
   'runs 3: a lost answer of %s strands nothing: the next attempt runs',
   async (statement) => {
     const scene = await ScheduleScene.open();
@@ -64,7 +64,9 @@ it('runs 4: a scheduler that the database does not hear aborts its handlers befo
   await scene.idle();
   await scene.advance('1 minute');
   const signal = await called;
-  const [before] = await scene.db.query<{ until: Date }>('select max(lease_until) as until from pgfresh_engine.scheduler');
+  const [before] = await scene.db.query<{ until: Date }>(
+    'select max(lease_until) as until from pgfresh_engine.scheduler',
+  );
   proxy.judge = () => 'hold';
   const since = performance.now();
   await new Promise((aborted) => signal.addEventListener('abort', aborted));
@@ -87,7 +89,7 @@ it('runs 3: a renewal that was on its way for long ends no run whose answer stil
   Object.assign(db, {
     query: async (text: Statement, values?: readonly unknown[]): Promise<object[]> => {
       const rows = await query(text, values);
-      if (typeof text === 'string' || text.name !== 'pgfresh_engine.settle_slots' || rows.length === 0) return rows;
+      if (typeof text === 'string' || text.name !== 'pgfresh.settle_slots' || rows.length === 0) return rows;
       taken.resolve();
       await released.promise;
       return rows;
@@ -145,7 +147,7 @@ it('runs 4: who hears late that the old lease is lost does not lose the new one'
   Object.assign(db, {
     query: async (text: Statement, values?: readonly unknown[]): Promise<object[]> => {
       // The question of the part that serves users' jobs.
-      if (!isSlow || typeof text === 'string' || text.name !== 'pgfresh_engine.take_waiting_runs' || values?.[3] !== true)
+      if (!isSlow || typeof text === 'string' || text.name !== 'pgfresh.take_waiting_runs' || values?.[3] !== true)
         return query(text, values);
       isSlow = false;
       asked.resolve();
@@ -183,7 +185,9 @@ it('runs 4: a scheduler that stops while it begins a new lease leaves none behin
   proxy.release();
   const living = `(select count(*)::int from pg_stat_activity where datname = current_database() and application_name = 'pgfresh lease')`;
   await until(async () => (await scene.value(living)) === 0);
-  expect(await scene.value(`(select count(*)::int from pgfresh_engine.scheduler where lease_until > '-infinity')`)).toBe(0);
+  expect(
+    await scene.value(`(select count(*)::int from pgfresh_engine.scheduler where lease_until > '-infinity')`),
+  ).toBe(0);
 });
 
 it('runs 7: long runs of users leave pgfresh the places for its own jobs', async () => {

@@ -1,9 +1,10 @@
 import { beforeAll, expect, it } from 'vitest';
-import type { jobFunctions } from '../../scripts/called-by-users.ts';
+import type { jobFunctions } from '../harness/called-functions.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
 import { openSession } from '../harness/session.ts';
 import type { Queryable } from '../../src/database/index.ts';
 import { done, JobScene } from './job-scene.ts';
+import { inSchema } from '../harness/schemas.ts';
 
 type Expected = { readonly refuses: `PGF_${string}` } | { readonly sqlState: string } | { readonly answers: unknown };
 
@@ -95,7 +96,7 @@ it.each(Object.entries(cases))('%s', async (name, calls) => {
 });
 
 async function expectOutcome(name: string, args: string, expected: Expected): Promise<void> {
-  const call = session.query<{ answer: unknown }>(`select pgfresh.${name}(${args}) as answer`);
+  const call = session.query<{ answer: unknown }>(`select ${inSchema(name)}(${args}) as answer`);
   if ('answers' in expected) expect(await call).toEqual([{ answer: expected.answers }]);
   else if ('sqlState' in expected) await expect(call).rejects.toMatchObject({ code: expected.sqlState });
   else await expectRefusal(call, expected.refuses);

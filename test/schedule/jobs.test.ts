@@ -396,9 +396,9 @@ it('an owner of the schema who is not a superuser runs jobs of roles that he is 
   expect(hint).toBe(`Run as an administrator: grant ${name} to ${owner.name};`);
   await admin.query(`grant ${name} to ${owner.name}`);
   const [job] = await insert();
-  expect(await db.query(`select pgfresh_engine.call_job_function($1::int, '{}') ->> 'details' as who`, [job!.id])).toEqual([
-    { who: name },
-  ]);
+  expect(
+    await db.query(`select pgfresh_engine.call_job_function($1::int, '{}') ->> 'details' as who`, [job!.id]),
+  ).toEqual([{ who: name }]);
   // Neither may the role create here now, nor is the schema one that the next migration mistrusts.
   expect(await admin.query(`select has_schema_privilege('${name}', 'pgfresh', 'create') as may`)).toEqual([
     { may: false },

@@ -167,7 +167,7 @@ it('tidies up every minute, and one thing that fails keeps nothing else from it'
     },
   });
   expect(await scene.value('(select count(*)::int from pgfresh.warnings)')).toBe(0);
-  await scene.db.query(`alter function pgfresh.away(interval) rename to clear_planner_runs`);
+  await scene.db.query(`alter function pgfresh_engine.away(interval) rename to clear_planner_runs`);
   expect(await tidied()).toMatchObject({ state: 'succeeded', details: { planner_runs_forgotten: 0 } });
 });
 

@@ -40,7 +40,9 @@ it('runs 6: slots in time zones are left to the newest time zone data that lives
   await scene.job('utc');
   const newer = await scene.value<number>(`pgfresh_engine.register_scheduler('newer', '{}', '2999z')`);
   expect(await here.dueSlots(10)).toMatchObject([{ timezone: 'UTC' }]);
-  await scene.db.query(`update pgfresh_engine.scheduler set lease_until = pgfresh.clock() where id = $1::bigint`, [newer]);
+  await scene.db.query(`update pgfresh_engine.scheduler set lease_until = pgfresh.clock() where id = $1::bigint`, [
+    newer,
+  ]);
   expect((await here.dueSlots(10)).map(({ timezone }) => timezone).toSorted()).toEqual(['Europe/Berlin', 'UTC']);
 });
 

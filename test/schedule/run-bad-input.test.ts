@@ -1,10 +1,11 @@
 import { beforeAll, expect, it } from 'vitest';
-import type { scheduleFunctions } from '../../scripts/called-by-users.ts';
+import type { scheduleFunctions } from '../harness/called-functions.ts';
 import type { Queryable } from '../../src/database/index.ts';
 import { expectNoChange, expectRefusal } from '../harness/refusal.ts';
 import { openSession } from '../harness/session.ts';
 import { createLogin } from '../harness/login.ts';
 import { ScheduleScene } from './scene.ts';
+import { inSchema } from '../harness/schemas.ts';
 
 type Expected = { readonly refuses: `PGF_${string}` } | { readonly sqlState: string } | { readonly answers: unknown };
 
@@ -159,7 +160,7 @@ beforeAll(async () => {
 it.each(Object.entries(cases))('%s refuses what makes no sense, and nothing changes', async (name, calls) => {
   await expectNoChange(scene.db, async () => {
     for (const [text, expected] of calls) {
-      const call = session.query<{ answer: unknown }>(`select pgfresh.${name}(${fill(text)}) as answer`);
+      const call = session.query<{ answer: unknown }>(`select ${inSchema(name)}(${fill(text)}) as answer`);
       if ('refuses' in expected) await expectRefusal(call, expected.refuses);
       else if ('sqlState' in expected) await expect(call).rejects.toMatchObject({ code: expected.sqlState });
       else expect((await call)[0]?.answer).toEqual(expected.answers);
@@ -179,10 +180,14 @@ it('lets nobody ask for a run of a job that is not his, by whatever way', async 
     `insert into pgfresh_engine.job_request (asks, job_name, run_id) values ('cancel', 'his', ${fill(':run')})`,
   ])
     await expectRefusal(stranger.query(call), 'PGF_JOB_RIGHT');
-  await expect(stranger.query(`select pgfresh_engine.start_requested_run('job', null, 'postgres')`)).rejects.toMatchObject({
+  await expect(
+    stranger.query(`select pgfresh_engine.start_requested_run('job', null, 'postgres')`),
+  ).rejects.toMatchObject({
     code: '42501',
   });
-  await expect(stranger.query(`select pgfresh_engine.settle_slots(1, gen_random_uuid(), '[]', 1)`)).rejects.toMatchObject({
+  await expect(
+    stranger.query(`select pgfresh_engine.settle_slots(1, gen_random_uuid(), '[]', 1)`),
+  ).rejects.toMatchObject({
     code: '42501',
   });
 });

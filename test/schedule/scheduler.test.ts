@@ -150,7 +150,9 @@ it('skips slots that come while a run is under way, in one row', async () => {
   const { answer } = await called();
   for (const _ of [1, 2, 3]) {
     await scene.advance('1 minute');
-    await until(async () => (await scene.value(`(select slot > pgfresh.clock() from pgfresh_engine.job_cursor)`)) === true);
+    await until(
+      async () => (await scene.value(`(select slot > pgfresh.clock() from pgfresh_engine.job_cursor)`)) === true,
+    );
   }
   answer(good);
   await scene.idle();
@@ -164,7 +166,9 @@ it('queues one slot behind the run that is under way, if the job says so', async
   const { answer } = await called();
   for (const _ of [1, 2]) {
     await scene.advance('1 minute');
-    await until(async () => (await scene.value(`(select slot > pgfresh.clock() from pgfresh_engine.job_cursor)`)) === true);
+    await until(
+      async () => (await scene.value(`(select slot > pgfresh.clock() from pgfresh_engine.job_cursor)`)) === true,
+    );
   }
   expect(await scene.story('long')).toEqual(['12:01 running', '12:02 queued', '12:03-12:03 1 overlap']);
   answer(good);
@@ -244,7 +248,9 @@ it('runs a job with bounds for its period after each end, sooner or later by how
   });
   await scene.idle();
   const wait = () =>
-    scene.value<number>('(select extract(epoch from slot - pgfresh.clock())::float8 / 60 from pgfresh_engine.job_cursor)');
+    scene.value<number>(
+      '(select extract(epoch from slot - pgfresh.clock())::float8 / 60 from pgfresh_engine.job_cursor)',
+    );
   const first = await wait();
   expect(first).toBeGreaterThanOrEqual(10);
   expect(first).toBeLessThanOrEqual(15);
@@ -269,7 +275,8 @@ it('leaves a job whose handler it does not have to others', async () => {
   await scene.job('here');
   await until(
     async () =>
-      (await scene.value(`(select due_at > '-infinity' from pgfresh_engine.job_cursor where handler is null)`)) === true,
+      (await scene.value(`(select due_at > '-infinity' from pgfresh_engine.job_cursor where handler is null)`)) ===
+      true,
   );
   const [status] = await scene.db.query(
     `select state, problem from pgfresh.scheduled_job_status where name = 'elsewhere'`,

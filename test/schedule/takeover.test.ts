@@ -63,7 +63,9 @@ it('the next attempt of a slot starts elsewhere when its process was killed, and
       await scene.db.query(`
         update public.test_clock set now = now + interval '3 seconds'
         where now + interval '6 seconds' < (select lease_until from pgfresh_engine.scheduler order by id desc limit 1)`);
-      return scene.value<boolean>(`(select count(*) = 1 from pgfresh_engine.scheduler where lease_until > '-infinity')`);
+      return scene.value<boolean>(
+        `(select count(*) = 1 from pgfresh_engine.scheduler where lease_until > '-infinity')`,
+      );
     });
   });
   await until(async () => (await looked()) && (await scene.story('killed')).includes('12:01 succeeded attempt 2'));
@@ -158,5 +160,8 @@ it('runs 3: a clock that is set back keeps no one from taking over, and has no o
   expect([await beat(other), await beat(living)]).toEqual([0, 0]);
   await own.clock.advance('2 seconds');
   expect([await beat(living), await living.recover(living.scheduler)]).toEqual([1, 1]);
-  expect(await own.value(`(select array_agg(name order by name) from pgfresh_engine.scheduler)`)).toEqual(['living', 'other']);
+  expect(await own.value(`(select array_agg(name order by name) from pgfresh_engine.scheduler)`)).toEqual([
+    'living',
+    'other',
+  ]);
 });

@@ -112,7 +112,7 @@ describe('overview', () => {
     expect((await overview()).sources).toMatchObject([
       { state: 'paused', paused_until: 'infinity', pause_reason: 'maintenance' },
     ]);
-    await scene.db.query(`select pgfresh.stop_spending('enough')`);
+    await scene.db.query(`insert into pgfresh.spending_stop (reason) values ('enough')`);
     expect(await overview()).toMatchObject({ stopped: { reason: 'enough' } });
   });
 

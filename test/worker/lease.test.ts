@@ -70,7 +70,9 @@ it('runs 4: a worker that has lost its lease begins no call under it', async () 
     requests.push(key);
     if (requests.length === 1) {
       // No one takes back what was held, so that only the worker itself could do it.
-      await scene.db.query(`update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'`);
+      await scene.db.query(
+        `update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'`,
+      );
       await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity' where id = ${ours}`);
       await until(() => scene.seen.some(({ type }) => type === 'worker.lease_lost'));
     }

@@ -11,7 +11,7 @@ it('with a quota that is nearly used makes the calls that fit, and no other', as
   await db.query(
     `update pgfresh.sources set quota_bytes = 1000000, quota_buffer = 0.95, quota_window = '1 day' where name = 'market'`,
   );
-  await db.query(`select pgfresh.correct_data_usage('market', 940500, 'test')`);
+  await db.query(`insert into pgfresh.usage_corrections (source, bytes, reason) values ('market', 940500, 'test')`);
   const keys = Array.from({ length: 30 }, (_, n) => `K${n}`);
   const waiting: (() => void)[] = [];
   let sent = 0;
@@ -51,12 +51,14 @@ it('with a quota that is nearly used makes the calls that fit, and no other', as
     for (const go of waiting.splice(0)) go();
     await until(
       async () =>
-        (await scene.value(`select count(*)::int from pgfresh_engine.job where state = 'x'`)) === 0 || waiting.length > 0,
+        (await scene.value(`select count(*)::int from pgfresh_engine.job where state = 'x'`)) === 0 ||
+        waiting.length > 0,
     );
     await claimedAgain();
     // What was claimed meanwhile is on its way to the provider.
     await until(
-      async () => (await scene.value(`select count(*)::int from pgfresh_engine.job where state = 'x'`)) === waiting.length,
+      async () =>
+        (await scene.value(`select count(*)::int from pgfresh_engine.job where state = 'x'`)) === waiting.length,
     );
     expect(await within()).toBe(true);
   }

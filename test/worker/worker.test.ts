@@ -28,7 +28,9 @@ describe('a worker', () => {
     await Promise.all(keys.map((key) => scene.enqueue('quote', [key])));
     await drained(scene);
     expect(scene.provider.asked.toSorted()).toEqual(keys.map((key) => `/quote/${key}`).toSorted());
-    expect(await scene.value(`select count(*)::int from pgfresh_engine.history_succeeded where outcome = 'fresh'`)).toBe(20);
+    expect(
+      await scene.value(`select count(*)::int from pgfresh_engine.history_succeeded where outcome = 'fresh'`),
+    ).toBe(20);
     expect(await scene.value('select count(*)::int from quote')).toBe(20);
     await Promise.all(workers.map((worker) => worker.stop()));
     // Nobody but the scene's own is left, and nothing is claimed.
@@ -78,7 +80,7 @@ describe('a worker', () => {
     const [claimed, goOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const query: Database['query'] = async (statement, values) => {
       const rows = await db.query(statement, values);
-      if (typeof statement === 'object' && statement.name === 'pgfresh_engine.claim' && rows.length > 0) {
+      if (typeof statement === 'object' && statement.name === 'pgfresh.claim' && rows.length > 0) {
         claimed.resolve();
         await goOn.promise;
       }
@@ -427,7 +429,9 @@ describe('a provider with a limit', () => {
     await until(() => endedOf(scene).length === 1);
     expect(endedOf(scene)).toMatchObject([{ outcome: 'fresh', calls: 2 }]);
     expect(
-      await scene.value(`select sum(calls)::int from pgfresh_engine.rate_slot where free_at > (select pgfresh.clock())`),
+      await scene.value(
+        `select sum(calls)::int from pgfresh_engine.rate_slot where free_at > (select pgfresh.clock())`,
+      ),
     ).toBe(2);
     await worker.stop();
   });
@@ -520,7 +524,9 @@ describe('the lease', () => {
     const scene = await RefreshScene.open();
     const worker = await startWorker(scene);
     const lease = () =>
-      scene.value<number>(`select extract(epoch from lease_until)::float8 from pgfresh_engine.worker where name <> 'test'`);
+      scene.value<number>(
+        `select extract(epoch from lease_until)::float8 from pgfresh_engine.worker where name <> 'test'`,
+      );
     const before = await lease();
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 4_000);
     expect(await lease()).toBeGreaterThan(before);

@@ -1,6 +1,7 @@
 /*
   How changes reach those who watch. Triggers on users' tables, and the end of every job, append a mark to
-  pgfresh_engine.change, in the transaction that writes. They do so only for data types that somebody watches; else they look
+  pgfresh_engine.change, in the transaction that writes. They do so only for data types that somebody watches; else
+  they look
   at one row and return.
 
   Transactions end in another order than they begin, so neither a sequence nor a time can say what was read already.
@@ -15,7 +16,8 @@ begin
   -- A transaction with one snapshot for all of its statements would not see that somebody has begun to watch meanwhile,
   -- so it always marks.
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
-      or exists (select from pgfresh_engine.watched_type where type_id = p_type_id and watched_until > pgfresh.clock()) then
+      or exists (select from pgfresh_engine.watched_type where type_id = p_type_id
+        and watched_until > pgfresh.clock()) then
     insert into pgfresh_engine.change (type_id, keys) values (p_type_id, p_keys);
   end if;
 end
@@ -68,7 +70,8 @@ begin
   if current_setting('pgfresh.ending', true) = '%1$s' and pg_trigger_depth() = 1
       -- As in mark_pairs. Every statement of users pays for this, and a call would double it.
       or (current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
-      and not exists (select from pgfresh_engine.watched_type where type_id = %1$s and watched_until > pgfresh.clock())) then
+      and not exists (select from pgfresh_engine.watched_type where type_id = %1$s
+        and watched_until > pgfresh.clock())) then
     return null;
   end if;
   if tg_op <> 'TRUNCATE' then
@@ -480,7 +483,8 @@ begin
   return v_count;
 end
 $$;
-comment on function pgfresh_engine.clear_unwatched_changes() is 'Forgets marks that nobody waits for. Returns how many.';
+comment on function pgfresh_engine.clear_unwatched_changes() is
+  'Forgets marks that nobody waits for. Returns how many.';
 grant execute on function pgfresh_engine.clear_unwatched_changes() to pgfresh_planner;
 
 create or replace function pgfresh_engine.version_of(p_snapshot pg_snapshot) returns text
@@ -506,7 +510,8 @@ set enable_seqscan = on
 as $$
 begin
   perform set_config('transaction_read_only', 'on', true);
-  return query execute format('select r.key, r.rows, r.fetched_at, r.ttl from pgfresh_engine.rows_%s($1) as r', p_type_id)
+  return query execute format('select r.key, r.rows, r.fetched_at, r.ttl from pgfresh_engine.rows_%s($1) as r',
+    p_type_id)
     using p_keys;
   perform pgfresh_engine.clear_leftovers(pg_catalog.current_setting('search_path'));
 -- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
@@ -517,7 +522,8 @@ comment on function pgfresh_engine.ask_rows(int, text[]) is 'Reads the rows of p
 alter function pgfresh_engine.ask_rows(int, text[]) owner to pgfresh_evaluator;
 grant execute on function pgfresh_engine.ask_rows(int, text[]) to current_user;
 
-create or replace function pgfresh_engine.require_readable(p_type_id int, p_keys text[]) returns pgfresh.data_type_registry
+create or replace function pgfresh_engine.require_readable(p_type_id int, p_keys text[])
+returns pgfresh.data_type_registry
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -582,7 +588,8 @@ begin
   join pgfresh.sources as s on s.id = v_type.source_id
   left join pgfresh_engine.breaker as b on b.type_id = v_type.type_id;
   -- It lasts until somebody starts one, so it outlasts what ends by itself.
-  if v_source.until is distinct from 'infinity' and pgfresh_engine.worker_obstacle(v_type, pgfresh.clock()) is not null then
+  if v_source.until is distinct from 'infinity'
+    and pgfresh_engine.worker_obstacle(v_type, pgfresh.clock()) is not null then
     v_source.reason := 'no_worker';
     v_source.until := 'infinity';
   end if;

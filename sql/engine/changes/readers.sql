@@ -72,7 +72,8 @@ declare
     and not (select rolsuper from pg_roles where rolname = current_user);
 begin
   perform pgfresh_engine.require_primary();
-  perform pgfresh_engine.refuse('PGF_LIVE_ROLE', p.problem, p.next_step) from pgfresh_engine.viewer_role_problem(p_role) as p;
+  perform pgfresh_engine.refuse('PGF_LIVE_ROLE', p.problem, p.next_step)
+    from pgfresh_engine.viewer_role_problem(p_role) as p;
   for v_turn in 1..2 loop
     if pgfresh_engine.has_reader(v_role) then
       return;
@@ -119,7 +120,8 @@ comment on function pgfresh_engine.admit_viewer_role(text) is
   'refuses one as which nobody can look.';
 grant execute on function pgfresh_engine.admit_viewer_role(text) to pgfresh_gateway;
 
-create or replace function pgfresh_engine.ask_rows_as(p_role oid, p_user_id text, p_claims text, p_sql text, p_keys text[])
+create or replace function pgfresh_engine.ask_rows_as(p_role oid, p_user_id text, p_claims text, p_sql text,
+  p_keys text[])
 returns table (key text, rows text, fetched_at timestamptz, ttl interval)
 -- Stable, so that it reads by the snapshot of the statement that calls it.
 language plpgsql stable
@@ -186,7 +188,8 @@ begin
         coalesce(jsonb_typeof(p_claims), 'null')),
       'Pass who looks, and what his token says.');
   end if;
-  perform pgfresh_engine.refuse('PGF_LIVE_ROLE', p.problem, p.next_step) from pgfresh_engine.viewer_role_problem(p_role) as p;
+  perform pgfresh_engine.refuse('PGF_LIVE_ROLE', p.problem, p.next_step)
+    from pgfresh_engine.viewer_role_problem(p_role) as p;
   if not pgfresh_engine.has_reader(v_role) then
     perform pgfresh_engine.admit_viewer_role(p_role);
   end if;
@@ -230,7 +233,8 @@ begin
       offset 0
     ) as t;
   -- Again, by a later snapshot: the role may have become one that sees everything between the look at it and the read.
-  perform pgfresh_engine.refuse('PGF_LIVE_ROLE', p.problem, p.next_step) from pgfresh_engine.viewer_role_problem(p_role) as p;
+  perform pgfresh_engine.refuse('PGF_LIVE_ROLE', p.problem, p.next_step)
+    from pgfresh_engine.viewer_role_problem(p_role) as p;
 end
 $$;
 comment on function pgfresh_engine.read_pairs_as(text, text, jsonb, int, text[]) is

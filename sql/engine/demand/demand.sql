@@ -70,7 +70,8 @@ begin
     begin
       v_own := v_claims::jsonb ->> 'sub';
     exception when data_exception then
-      perform pgfresh_engine.refuse('PGF_VIEWER_UNKNOWN', 'request.jwt.claims is not JSON', 'Let the API gateway set it.');
+      perform pgfresh_engine.refuse('PGF_VIEWER_UNKNOWN', 'request.jwt.claims is not JSON',
+        'Let the API gateway set it.');
     end;
   end if;
   v_own := coalesce(

@@ -2,7 +2,8 @@
   What subscribing asks of users' tables. Whoever subscribes by SQL has a connection of an application, and does not
   wait with it for a table that someone has locked, as ALTER TABLE does: the planner looks at the pair a second later.
 */
-create or replace function pgfresh_engine.admit_new_keys(p_type pgfresh.data_type_registry, p_keys text[]) returns text[]
+create or replace function pgfresh_engine.admit_new_keys(p_type pgfresh.data_type_registry, p_keys text[])
+returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'

@@ -233,21 +233,23 @@ as $$
 declare
   v_cooled record;
 begin
-  with cooled as (
+  -- Materialized: a subquery could be run once for each pair, and each time find 2000 others.
+  with cold as materialized (
+    select type_id, key, due_at, demanded
+    from pgfresh_engine.pairs
+    where warm_until <= p_now
+    order by warm_until
+    limit 2000 for update skip locked
+  ), cooled as (
     update pgfresh_engine.pairs as p
     set demanded = false, warm_until = null, due_at = 'infinity',
       unviewed_since = case when cold.demanded then p_now else p.unviewed_since end
-    from (
-      select type_id, key, due_at, demanded
-      from pgfresh_engine.pairs
-      where warm_until <= p_now
-      order by warm_until
-      limit 2000 for update skip locked
-    ) as cold
+    from cold
     where p.type_id = cold.type_id and p.key = cold.key
     returning cold.due_at, cold.type_id, cold.key, p.job_id
   ), gone as (
-    delete from pgfresh_engine.due as d using cooled as c where d.due_at = c.due_at and d.type_id = c.type_id and d.key = c.key
+    delete from pgfresh_engine.due as d using cooled as c where d.due_at = c.due_at and d.type_id = c.type_id
+      and d.key = c.key
   )
   select array_agg(c.type_id) as types, array_agg(c.key) as keys
   into v_cooled
@@ -267,7 +269,8 @@ comment on function pgfresh_engine.cool_down(timestamptz) is
   does one that a viewed pair of another data type needs. What such a pair has needed goes with it.
   One that runs is not stopped; its pair comes back here, in case the job has to be tried again.
 */
-create or replace function pgfresh_engine.drop_unviewed_jobs(p_types int[], p_keys text[], p_now timestamptz) returns int
+create or replace function pgfresh_engine.drop_unviewed_jobs(p_types int[], p_keys text[], p_now timestamptz)
+returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -335,7 +338,8 @@ comment on function pgfresh_engine.drop_unviewed_jobs(int[], text[], timestamptz
   Unlike a job that an operator cancels, these say nothing about the pair: it is not left alone for a TTL, and a viewer
   who comes back is served at once. Only the wait after a failure goes on. None of them runs, so nothing is settled.
 */
-create or replace function pgfresh_engine.drop_waiting_jobs(p_ids bigint[], p_reason text, p_now timestamptz) returns int
+create or replace function pgfresh_engine.drop_waiting_jobs(p_ids bigint[], p_reason text, p_now timestamptz)
+returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -501,7 +505,8 @@ begin
       select j.type_id, array_agg(j.key) filter (where j.state <> 'x') as keys, max(j.id) as last,
         count(*)::int as count
       from (
-        select j.id, j.type_id, j.key, j.state from pgfresh_engine.job as j where j.id > v_after order by j.id limit p_limit
+        select j.id, j.type_id, j.key, j.state from pgfresh_engine.job as j
+          where j.id > v_after order by j.id limit p_limit
       ) as j
       group by j.type_id
     ) as t

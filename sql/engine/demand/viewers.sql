@@ -166,7 +166,8 @@ $$;
 comment on function pgfresh_engine.admit_pairs(text[], text[]) is
   'Pairs as the registry spells them: for each, the number of its data type, who may see it, its key, '
   'and whether anybody ever asked for it; or the code of an error and what is wrong. Writes nothing.';
-grant execute on function pgfresh_engine.admit_pairs(text[], text[]) to pgfresh_gateway, pgfresh_worker, pgfresh_operator;
+grant execute on function pgfresh_engine.admit_pairs(text[], text[])
+to pgfresh_gateway, pgfresh_worker, pgfresh_operator;
 
 create or replace function pgfresh_engine.check_pairs(p_data_types text[], p_keys text[]) returns jsonb
 language plpgsql security definer

@@ -11,7 +11,8 @@ end
 $$;
 comment on function pgfresh_engine.refuse(text, text, text) is
   'Ends the statement with one of pgfresh''s coded errors, SQLSTATE PGF01.';
-grant execute on function pgfresh_engine.refuse(text, text, text) to pgfresh_evaluator, pgfresh_scheduler, pgfresh_operator;
+grant execute on function pgfresh_engine.refuse(text, text, text)
+to pgfresh_evaluator, pgfresh_scheduler, pgfresh_operator;
 
 create or replace function pgfresh_engine.require_key(p_key text) returns void
 language plpgsql immutable
@@ -44,7 +45,8 @@ begin
   return v_type;
 end
 $$;
-comment on function pgfresh_engine.require_type(text) is 'The registry''s row of a data type; refuses one that is not there.';
+comment on function pgfresh_engine.require_type(text) is
+  'The registry''s row of a data type; refuses one that is not there.';
 
 create or replace function pgfresh_engine.require_source(p_source text) returns pgfresh.sources
 language plpgsql stable

@@ -102,8 +102,10 @@ comment on function pgfresh_engine.ask_stale(
   'the source confirmed it. Says nothing of those that are fresh and as they were known to be. '
   'A pair whose check raises counts as stale; a lock that is not free in time is raised. '
   'At most 50 subtransactions a call; of what is not decided by then it says neither.';
-alter function pgfresh_engine.ask_stale(int, text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz) owner to pgfresh_evaluator;
-grant execute on function pgfresh_engine.ask_stale(int, text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz) to current_user;
+alter function pgfresh_engine.ask_stale(int, text[], timestamptz[], timestamptz[], timestamptz[], interval,
+  timestamptz) owner to pgfresh_evaluator;
+grant execute on function pgfresh_engine.ask_stale(int, text[], timestamptz[], timestamptz[], timestamptz[], interval,
+  timestamptz) to current_user;
 
 create or replace function pgfresh_engine.ask_gate(p_sql text, p_keys text[], p_data_type text)
 returns table (key text, open boolean, opens_at timestamptz)

@@ -2,7 +2,8 @@
   An obstacle gives all pairs of a data type that it holds the same due time, so they are found together by the index of
   due times when it ends before that.
 */
-create or replace function pgfresh_engine.note_hold(p_type_id int, p_until timestamptz, p_reason text, p_now timestamptz)
+create or replace function pgfresh_engine.note_hold(p_type_id int, p_until timestamptz, p_reason text,
+  p_now timestamptz)
 returns void
 language sql
 set search_path = pg_catalog, pg_temp
@@ -38,7 +39,8 @@ begin
     select r.key, p.is_held
     from pgfresh_engine.refused_pair as r
     cross join lateral (
-      select p.ok_at, p.job_id is null and p.next_ask_at > p_now and pgfresh_engine.is_refused_answer(p.outcome) as is_held
+      select p.ok_at, p.job_id is null and p.next_ask_at > p_now
+        and pgfresh_engine.is_refused_answer(p.outcome) as is_held
       from pgfresh_engine.pairs as p
       where p.type_id = r.type_id and p.key = r.key
       for update skip locked

@@ -186,7 +186,8 @@ begin
     (id, seq, run_at, created_at, est_bytes, type_id, source_id,
       priority, band, lane, missing, state, key)
   select r.job_id, r.job_id, p_now, p_now, r.bytes, r.type_id, r.source_id,
-    r.priority, pgfresh_engine.band_of(r.priority), pgfresh_engine.lane_of(pgfresh_engine.band_of(r.priority), r.missing, r.bytes),
+    r.priority, pgfresh_engine.band_of(r.priority),
+      pgfresh_engine.lane_of(pgfresh_engine.band_of(r.priority), r.missing, r.bytes),
     r.missing, 'r', r.key
   from ranked as r;
   get diagnostics v_count = row_count;

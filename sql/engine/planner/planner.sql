@@ -66,7 +66,8 @@ begin
     if v_type.same is not true then
       select * into v_problem from pgfresh_engine.type_problem(v_type.registered);
       if found then
-        perform pgfresh_engine.warn('type_unresolved', (v_type.registered).data_type, v_problem.problem, v_problem.next_step);
+        perform pgfresh_engine.warn('type_unresolved', (v_type.registered).data_type, v_problem.problem,
+          v_problem.next_step);
         reason := 'unresolved';
         until := p_now + interval '1 minute';
         return next;

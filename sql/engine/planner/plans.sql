@@ -77,7 +77,8 @@ begin
       perform pgfresh_engine.note_hold(p_type.type_id, p_until, p_obstacle, p_now);
     end if;
     later := pgfresh_engine.leave_alone(p_pairs, p_obstacle, p_until, p_now);
-    counts := pgfresh_engine.add_counts(counts, jsonb_build_object('skipped', v_awake, 'skipped_' || p_obstacle, v_awake));
+    counts := pgfresh_engine.add_counts(counts,
+      jsonb_build_object('skipped', v_awake, 'skipped_' || p_obstacle, v_awake));
     return;
   end if;
 
@@ -306,7 +307,8 @@ begin
     perform pgfresh_engine.make_pairs(v_needs.needs_id, v_missing);
     needed := needed || array(
       select row(v_needs.needs_id, l.key, null, null, null, null,
-        greatest(1, pgfresh_engine.priority_of(p_type, p.viewers), l.priority), null, null, null, null)::pgfresh_engine.look
+        greatest(1, pgfresh_engine.priority_of(p_type, p.viewers), l.priority), null, null, null,
+          null)::pgfresh_engine.look
       from unnest(v_missing) as m(key)
       join unnest(queue) as l on l.key = m.key
       join pgfresh_engine.pairs as p on p.type_id = p_type.type_id and p.key = m.key);
@@ -355,7 +357,8 @@ begin
       from unnest(p_looks) as g
       join pgfresh.data_type_registry as r on r.type_id = g.type_id
       join pgfresh_engine.type_resolution as res on res.type_id = g.type_id
-      left join pgfresh_engine.planning_obstacles(array(select distinct g.type_id from unnest(p_looks) as g), p_now) as o
+      left join pgfresh_engine.planning_obstacles(array(select distinct g.type_id from unnest(p_looks) as g),
+        p_now) as o
         on o.type_id = g.type_id
       order by g.type_id
     loop

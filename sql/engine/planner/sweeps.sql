@@ -4,7 +4,8 @@
 create or replace function pgfresh_engine.types_left_out(p_now timestamptz) returns int[]
 language sql stable
 set search_path = pg_catalog, pg_temp
-as $$ select array(select t.type_id from pgfresh_engine.type_timeout as t where t.last_at > p_now - interval '1 minute') $$;
+as $$ select array(select t.type_id from pgfresh_engine.type_timeout as t
+  where t.last_at > p_now - interval '1 minute') $$;
 comment on function pgfresh_engine.types_left_out(timestamptz) is
   'Data types that have timed out within a minute, which the sweep leaves out. A part of the planner.';
 

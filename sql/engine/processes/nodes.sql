@@ -3,7 +3,8 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_nodes bigint[] := array(select id from pgfresh_engine.nodes where lease_until <= p_now order by id for update skip locked);
+  v_nodes bigint[] := array(select id from pgfresh_engine.nodes
+    where lease_until <= p_now order by id for update skip locked);
 begin
   if cardinality(v_nodes) > 0 then
     -- Apart from the node, so that the trigger sees them.
@@ -99,7 +100,8 @@ begin
       'and each count from 0 to 10000000',
       'Pass the number of distinct users for each pair, 0 for those who left.');
   end if;
-  if not exists (select from pgfresh_engine.nodes where id = p_node and lease_until > (select pgfresh.clock()) for share) then
+  if not exists (select from pgfresh_engine.nodes where id = p_node
+    and lease_until > (select pgfresh.clock()) for share) then
     perform pgfresh_engine.refuse('PGF_LEASE_LOST',
       format('node %s has no lease', coalesce(p_node::text, 'null')),
       'Register again with register_node and send all counts.');

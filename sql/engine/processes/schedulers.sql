@@ -1,4 +1,5 @@
-create or replace function pgfresh_engine.register_scheduler(p_name text, p_handlers text[], p_zone_data text) returns bigint
+create or replace function pgfresh_engine.register_scheduler(p_name text, p_handlers text[], p_zone_data text)
+returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -165,7 +166,8 @@ begin
       order by id
       for update skip locked
     loop
-      perform pgfresh_engine.close_run(v_run, 'lost', format('scheduler %s (%s) is gone', v_dead.id, v_dead.name), null);
+      perform pgfresh_engine.close_run(v_run, 'lost', format('scheduler %s (%s) is gone', v_dead.id, v_dead.name),
+        null);
       v_count := v_count + 1;
     end loop;
     update pgfresh_engine.scheduler set lease_until = '-infinity' where id = v_dead.id;

@@ -67,7 +67,8 @@ $$;
 comment on function pgfresh_engine.near_miss(text, text[]) is
   'The name that a mistyped word most likely meant; null if none is close enough.';
 
-create or replace function pgfresh_engine.worker_obstacle(p_type pgfresh.data_type_registry, p_now timestamptz) returns text
+create or replace function pgfresh_engine.worker_obstacle(p_type pgfresh.data_type_registry, p_now timestamptz)
+returns text
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$

@@ -34,7 +34,8 @@ comment on function pgfresh_engine.client_number(text) is
   'or of its application_name (else its user) and process id. A part of claim_jobs.';
 
 -- Locked until this claim ends, so nobody else tries them meanwhile.
-create or replace function pgfresh_engine.type_probes(p_left_alone int[], p_types int[], p_now timestamptz) returns int[]
+create or replace function pgfresh_engine.type_probes(p_left_alone int[], p_types int[], p_now timestamptz)
+returns int[]
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -293,7 +294,8 @@ begin
         group by r.source_id
         order by r.source_id
       ) as s
-      cross join lateral pgfresh_engine.pick_limited(s.id, p_limit, s.types, p_max_bytes, v_known) with ordinality as picked
+      cross join lateral pgfresh_engine.pick_limited(s.id, p_limit, s.types, p_max_bytes,
+        v_known) with ordinality as picked
     ), chosen as (
       select * from picked order by band desc, seq, place limit p_limit
     )
@@ -346,7 +348,8 @@ begin
     -- Only those of which there is a job to try with: the others may still be tried, and planned for.
     update pgfresh_engine.breaker as b
     set paused_until = v_now + interval '1 minute'
-    where b.type_id = any (v_probed) and b.type_id in (select j.type_id from pgfresh_engine.job as j where j.id = any (v_ids));
+    where b.type_id = any (v_probed)
+      and b.type_id in (select j.type_id from pgfresh_engine.job as j where j.id = any (v_ids));
   end if;
 
   -- Who got less than it asked for will soon wait for more, and wants to be woken.
@@ -402,7 +405,8 @@ comment on function pgfresh_engine.claim_jobs(
   'then a claim of sources without limits does not wait for the disk, '
   'and its jobs must be ended with p_request as a part of their token. '
   'p_client is the name of a client that has no number and no lease: p_worker is null then.';
-grant execute on function pgfresh_engine.claim_jobs(bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[], boolean, text) to
+grant execute on function pgfresh_engine.claim_jobs(bigint, uuid, int, int[], int[], bigint, int[], smallint[],
+  bigint[], boolean, text) to
   pgfresh_worker;
 
 create or replace function pgfresh_engine.promote_jobs(p_now timestamptz) returns int
@@ -416,7 +420,8 @@ begin
   update pgfresh_engine.job
   set state = 'r', seq = nextval('pgfresh_engine.job_id')
   where id = any (array(
-    select id from pgfresh_engine.job where state = 'w' and run_at <= p_now order by run_at limit 500 for update skip locked));
+    select id from pgfresh_engine.job where state = 'w'
+      and run_at <= p_now order by run_at limit 500 for update skip locked));
   get diagnostics v_count = row_count;
   return v_count;
 end

@@ -266,7 +266,8 @@ comment on function pgfresh_engine.complete_jobs(
   'fetched, and of which time the answer is at the source. '
   'Returns the ids of those that were still running in the given attempt; '
   'the others were taken back or cancelled meanwhile, and nothing of them is changed.';
-grant execute on function pgfresh_engine.complete_jobs(bigint[], int[], bigint[], text[], int[], int[], int[], int[], uuid[], timestamptz[], double precision[], timestamptz[]) to
+grant execute on function pgfresh_engine.complete_jobs(bigint[], int[], bigint[], text[], int[], int[], int[], int[],
+  uuid[], timestamptz[], double precision[], timestamptz[]) to
   pgfresh_worker;
 
 /*
@@ -310,7 +311,8 @@ begin
     state, key, metadata)
   select
     e.next_id, e.next_id, p_now, p_now, bytes.estimate, e.type_id, e.source_id, e.priority, e.priority,
-    pgfresh_engine.band_of(e.priority), pgfresh_engine.lane_of(pgfresh_engine.band_of(e.priority), false, bytes.estimate),
+    pgfresh_engine.band_of(e.priority),
+      pgfresh_engine.lane_of(pgfresh_engine.band_of(e.priority), false, bytes.estimate),
     'r', e.key, e.metadata
   from ended as e
   cross join lateral (

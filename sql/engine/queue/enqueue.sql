@@ -107,7 +107,8 @@ begin
     perform pgfresh_engine.require_range('p_estimated_size', p_estimated_size, 0, 1e15);
   end if;
   if p_run_at > v_now + interval '366 days' then
-    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID', 'p_run_at is more than 366 days ahead', 'Pass a nearer time.');
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID', 'p_run_at is more than 366 days ahead',
+      'Pass a nearer time.');
   end if;
   if octet_length(p_metadata::text) > 65536 then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',

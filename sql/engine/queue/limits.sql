@@ -106,7 +106,8 @@ begin
   if v_source.max_concurrency is not null or v_source.one_key_at_a_time then
     delete from pgfresh_engine.source_place as p
     where p.source_id = p_source_id
-      and (select true from pgfresh_engine.job as j where j.id = p.job_id and j.state = 'x' and j.attempt = p.attempt) is null;
+      and (select true from pgfresh_engine.job as j where j.id = p.job_id and j.state = 'x'
+        and j.attempt = p.attempt) is null;
     select count(*), case when v_source.one_key_at_a_time then coalesce(array_agg(p.key), '{}') else '{}' end
     into v_running, v_busy
     from pgfresh_engine.source_place as p

@@ -7,7 +7,8 @@ declare
   v_id bigint;
 begin
   perform pgfresh_engine.require_worker_name('p_name', p_name);
-  insert into pgfresh_engine.worker_name (name, has_lease, last_seen_at) values (p_name, true, v_now) returning id into v_id;
+  insert into pgfresh_engine.worker_name (name, has_lease, last_seen_at)
+    values (p_name, true, v_now) returning id into v_id;
   insert into pgfresh_engine.worker (id, name, started_at, renewed_at, lease_until)
   values (v_id, p_name, v_now, v_now, v_now + interval '12 seconds');
   return v_id;
@@ -69,7 +70,8 @@ declare
   v_count int;
 begin
   v_count := pgfresh_engine.take_back(p_worker, false, null);
-  delete from pgfresh_engine.worker where id = p_worker and not exists (select from pgfresh_engine.claim where worker = p_worker);
+  delete from pgfresh_engine.worker where id = p_worker
+    and not exists (select from pgfresh_engine.claim where worker = p_worker);
   -- What somebody has locked this moment was left out, and is left to recovery.
   update pgfresh_engine.worker set lease_until = least(lease_until, pgfresh.clock()), idle = false where id = p_worker;
   update pgfresh_engine.worker_name set last_seen_at = pgfresh.clock() where id = p_worker and has_lease;
@@ -85,7 +87,8 @@ create or replace function pgfresh_engine.worker_called(p_worker bigint) returns
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select coalesce((select name from pgfresh_engine.worker_name where id = p_worker), 'number ' || p_worker, 'an SQL client')
+  select coalesce((select name from pgfresh_engine.worker_name where id = p_worker), 'number ' || p_worker,
+    'an SQL client')
 $$;
 comment on function pgfresh_engine.worker_called(bigint) is 'The name of a worker or SQL client, also when it is gone.';
 

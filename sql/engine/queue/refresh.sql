@@ -112,7 +112,8 @@ comment on function pgfresh_engine.keep_refused_answer(
   int, text, bigint, text, text, int, text, bigint, bytea, jsonb) is
   'Keeps an answer that was refused, at most its first 65536 bytes, '
   'and of its data type at most the newest 50 and a megabyte.';
-grant execute on function pgfresh_engine.keep_refused_answer(int, text, bigint, text, text, int, text, bigint, bytea, jsonb) to
+grant execute on function pgfresh_engine.keep_refused_answer(int, text, bigint, text, text, int, text, bigint, bytea,
+  jsonb) to
   pgfresh_worker;
 
 create or replace function pgfresh_engine.release_claim(p_worker bigint, p_request uuid) returns int

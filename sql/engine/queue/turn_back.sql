@@ -294,7 +294,8 @@ comment on function pgfresh_engine.mark_ends(pgfresh_engine.job_end[]) is
   'Tells those who watch the pairs that their state has changed. A part of fail_jobs, put_back_jobs and cancel_jobs.';
 
 -- Each time may have cost a call, so it does not go on without a bound, whoever puts it back and why.
-create or replace function pgfresh_engine.put_back_end(p_end pgfresh_engine.job_end, p_now timestamptz) returns pgfresh_engine.job_end
+create or replace function pgfresh_engine.put_back_end(p_end pgfresh_engine.job_end, p_now timestamptz)
+returns pgfresh_engine.job_end
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$

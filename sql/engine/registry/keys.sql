@@ -149,7 +149,8 @@ set lock_timeout = '100ms'
 as $$
 begin
   return array(
-    select distinct j.key collate "C" from pgfresh_engine.judge_keys(p_type, p_keys) as j where j.code is null order by 1);
+    select distinct j.key collate "C" from pgfresh_engine.judge_keys(p_type, p_keys) as j
+      where j.code is null order by 1);
 exception when others then
   return '{}';
 end

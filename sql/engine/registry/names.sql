@@ -36,7 +36,7 @@ declare
   v_parts text[] := pgfresh_engine.split_name(p_column, p_name);
   v_table record;
 begin
-  if v_parts[1] = 'pgfresh' then
+  if v_parts[1] in ('pgfresh', 'pgfresh_engine') then
     perform pgfresh_engine.refuse_registry(
       format('%s: %I.%I is a table of pgfresh itself', p_column, v_parts[1], v_parts[2]),
       'Name a table of your own.');
@@ -162,7 +162,8 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object('signature', oid::regprocedure::text, 'owner', proowner::regrole::text,
-    'body', case when pronamespace <> 'pgfresh'::regnamespace then md5(pg_get_functiondef(oid)) end)
+    'body', case when pronamespace not in ('pgfresh'::regnamespace,
+      'pgfresh_engine'::regnamespace) then md5(pg_get_functiondef(oid)) end)
   from pg_proc
   where oid = p_function
 $$;

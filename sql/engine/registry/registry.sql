@@ -242,7 +242,8 @@ begin
     exception
       when data_exception then
         -- A key that is not even of the column's type.
-        perform pgfresh_engine.admit_keys(p_type, array[k.key]) from unnest(v_keys) as k(key) where cardinality(v_keys) > 1;
+        perform pgfresh_engine.admit_keys(p_type, array[k.key]) from unnest(v_keys) as k(key)
+          where cardinality(v_keys) > 1;
         v_outside := v_keys[1];
       when others then
         perform pgfresh_engine.refuse_registry(t.problem, t.next_step) from pgfresh_engine.type_problem(p_type) as t;

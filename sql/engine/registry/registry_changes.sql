@@ -168,12 +168,13 @@ begin
   -- After that wait: the tick and gateways would wait for these rows with it. Changes of demand without their pairs
   -- would be taken by no one, and be in the way of others.
   foreach v_table in array array[
-    'active_subscriptions', 'node_demand', 'demand_change', 'demand_waiting', 'hold', 'breaker', 'type_losses',
-    'type_stats', 'refused_answer', 'refused_pair'
+    'pgfresh.active_subscriptions', 'pgfresh_engine.node_demand', 'pgfresh_engine.demand_change',
+    'pgfresh_engine.demand_waiting', 'pgfresh_engine.hold', 'pgfresh_engine.breaker', 'pgfresh_engine.type_losses',
+    'pgfresh_engine.type_stats', 'pgfresh_engine.refused_answer', 'pgfresh_engine.refused_pair'
   ] loop
     execute format(
-      'delete from pgfresh_engine.%1$I where ctid = any (array('
-      'select ctid from pgfresh_engine.%1$I where type_id = $1 for update skip locked))', v_table)
+      'delete from %1$s where ctid = any (array('
+      'select ctid from %1$s where type_id = $1 for update skip locked))', v_table)
     using p_type_id;
   end loop;
   -- A job that is just being ended needs its pair.

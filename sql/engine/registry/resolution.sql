@@ -326,7 +326,8 @@ begin
       where type_id = p_type.type_id;
       -- An upgrade has left out what did not resolve.
       if v_known.check_sql <> v_resolution.check_sql then
-        perform pgfresh_engine.write_check(p_type.type_id, v_resolution.check_sql, pgfresh_engine.calls_users(v_resolution));
+        perform pgfresh_engine.write_check(p_type.type_id, v_resolution.check_sql,
+          pgfresh_engine.calls_users(v_resolution));
       end if;
     end if;
   end if;

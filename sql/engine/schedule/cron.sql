@@ -157,7 +157,8 @@ begin
       end);
   end if;
   v_problem := coalesce(
-    (pgfresh_engine.read_cron_field('minute', v_fields[1])).problem, (pgfresh_engine.read_cron_field('hour', v_fields[2])).problem);
+    (pgfresh_engine.read_cron_field('minute', v_fields[1])).problem,
+      (pgfresh_engine.read_cron_field('hour', v_fields[2])).problem);
   if v_problem is not null then
     return v_problem;
   end if;

@@ -166,7 +166,8 @@ begin
       and v_now ->> 'stamp' is distinct from (
         select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature')
       ) then
-    perform pgfresh_engine.refuse_job(format('%s was changed while it ran', v_now ->> 'signature'), 'See who changed it.');
+    perform pgfresh_engine.refuse_job(format('%s was changed while it ran', v_now ->> 'signature'),
+      'See who changed it.');
   end if;
   /*
     So would what a trigger has put off until the commit. Foreign keys are safe, and the registry's own trigger, and

@@ -13,7 +13,8 @@ as $$
     or pg_has_role(p_user, p_role,
       case when current_setting('server_version_num')::int < 160000 then 'member' else 'set' end)
 $$;
-comment on function pgfresh_engine.can_act_as(oid, oid) is 'Whether one role has the rights of another, or may become it.';
+comment on function pgfresh_engine.can_act_as(oid, oid) is
+  'Whether one role has the rights of another, or may become it.';
 grant execute on function pgfresh_engine.can_act_as(oid, oid) to pgfresh_scheduler, pgfresh_operator;
 
 /*
@@ -94,7 +95,8 @@ begin
       'Write minute, hour, day of month, month and day of week, such as 30 2 * * MON-FRI, or a word such as @daily.');
   end if;
   if not pgfresh_engine.is_time_zone(p_job.timezone) then
-    perform pgfresh_engine.refuse_job(format('timezone: there is no time zone %s', left(quote_literal(p_job.timezone), 80)),
+    perform pgfresh_engine.refuse_job(format('timezone: there is no time zone %s',
+      left(quote_literal(p_job.timezone), 80)),
       coalesce((
         select 'Did you mean ' || string_agg(near.name, ' or ') || '?'
         from (
@@ -133,7 +135,8 @@ begin
     v_parts := array['public'] || v_parts;
   end if;
   if p_job.function_name !~ '^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$' then
-    perform pgfresh_engine.refuse_job(format('function_name %s is not a name', left(quote_literal(p_job.function_name), 80)),
+    perform pgfresh_engine.refuse_job(format('function_name %s is not a name',
+      left(quote_literal(p_job.function_name), 80)),
       'Expected letters, digits and underscores, at most 63, with the schema and a dot before it if it is not public.');
   end if;
   select f.oid, f.xmin || ' ' || f.ctid as stamp, f.proowner, f.prosecdef, f.pronargs, n.oid as schema, n.nspname
@@ -184,7 +187,8 @@ begin
   return jsonb_build_object(
     'signature', v_function.oid::regprocedure::text, 'function', v_function.oid, 'stamp', v_function.stamp,
     'schema', v_function.nspname, 'owner', v_function.proowner, 'definer', v_function.prosecdef,
-    'body', case when v_function.nspname <> 'pgfresh' then md5(pg_get_functiondef(v_function.oid)) end,
+    'body', case when v_function.nspname not in ('pgfresh',
+      'pgfresh_engine') then md5(pg_get_functiondef(v_function.oid)) end,
     'call', format('select %I.%I(%s)', v_parts[1], v_parts[2], case when v_function.pronargs = 1 then '$1' else '' end),
     'path', format('%I, public, pg_temp', v_parts[1]));
 end
@@ -277,7 +281,8 @@ begin
     perform pgfresh_engine.refuse_job('paused_by, paused_reason and paused_until need a paused_at',
       'Call pgfresh.pause_scheduled_job(name, reason, until).');
   elsif octet_length(new.paused_by) > 200 or octet_length(new.paused_reason) > 1000 then
-    perform pgfresh_engine.refuse_job('paused_by has at most 200 bytes, and paused_reason 1000', 'Say it in fewer words.');
+    perform pgfresh_engine.refuse_job('paused_by has at most 200 bytes, and paused_reason 1000',
+      'Say it in fewer words.');
   end if;
 
   new.every_max := coalesce(new.every_max, new.every_min);

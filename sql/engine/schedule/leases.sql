@@ -19,7 +19,8 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform pgfresh_engine.require_label('p_name', p_name, 'Pass the name of the work, for instance refresh_opening_signals.');
+  perform pgfresh_engine.require_label('p_name', p_name,
+    'Pass the name of the work, for instance refresh_opening_signals.');
   if p_token is null then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       'p_token must be a number, got null',

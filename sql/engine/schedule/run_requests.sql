@@ -10,6 +10,10 @@ where false;
 comment on view pgfresh_engine.job_request is
   'Where trigger_scheduled_job, cancel_scheduled_run and backfill_scheduled_job put what they were asked for; '
   'it has no rows.';
+-- Whoever asks for a run is known to the first trigger of the view only as long as nothing before it runs with other
+-- rights.
+grant select, insert on pgfresh_engine.job_request to pgfresh_scheduler, pgfresh_operator;
+grant select on pgfresh_engine.job_request to pgfresh_monitor;
 
 create or replace function pgfresh_engine.job_of_run(p_run_id bigint) returns text
 language plpgsql stable security definer
@@ -57,7 +61,8 @@ begin
   new.answer := case new.asks
     when 'run' then pgfresh_engine.start_requested_run(new.job_name, new.params, new.requested_by)
     when 'cancel' then pgfresh_engine.cancel_requested_run(new.run_id, new.requested_by)
-    when 'backfill' then pgfresh_engine.queue_requested_slots(new.job_name, new.slots, new.per_minute, new.requested_by) end;
+    when 'backfill' then pgfresh_engine.queue_requested_slots(new.job_name, new.slots, new.per_minute,
+      new.requested_by) end;
   return new;
 end
 $$;
@@ -144,7 +149,8 @@ begin
     end);
 end
 $$;
-comment on function pgfresh_engine.start_requested_run(text, jsonb, text) is 'Does what trigger_scheduled_job was asked for.';
+comment on function pgfresh_engine.start_requested_run(text, jsonb, text) is
+  'Does what trigger_scheduled_job was asked for.';
 
 /*
   A queued run is let go by whoever holds the cursor of its job, so here too the cursor comes first. Whoever ends or
@@ -194,7 +200,8 @@ begin
     'state', v_run.state, 'message', 'it has ended already');
 end
 $$;
-comment on function pgfresh_engine.cancel_requested_run(bigint, text) is 'Does what cancel_scheduled_run was asked for.';
+comment on function pgfresh_engine.cancel_requested_run(bigint, text) is
+  'Does what cancel_scheduled_run was asked for.';
 
 create or replace function pgfresh_engine.queue_requested_slots(
   p_name text, p_slots timestamptz[], p_per_minute int, p_by text)

@@ -6,7 +6,8 @@ declare
   v_name text;
 begin
   -- Held, so that it is not taken for dead in the middle of what it does.
-  select name into v_name from pgfresh_engine.scheduler where id = p_scheduler and lease_until > '-infinity' for key share;
+  select name into v_name from pgfresh_engine.scheduler where id = p_scheduler
+    and lease_until > '-infinity' for key share;
   if not found then
     perform pgfresh_engine.refuse('PGF_LEASE_LOST',
       format('scheduler %s is not registered any more', coalesce(p_scheduler::text, 'null')),
@@ -34,7 +35,8 @@ comment on function pgfresh_engine.require_request(uuid) is
   'Refuses a request for runs that has no name of its own. A part of the scheduler.';
 
 -- Not in SQL, whose functions are planned anew for each call before PostgreSQL 18.
-create or replace function pgfresh_engine.active_run(p_job_id int, out id bigint, out triggered_by text, out queued bigint)
+create or replace function pgfresh_engine.active_run(p_job_id int, out id bigint, out triggered_by text,
+  out queued bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -277,7 +279,8 @@ comment on function pgfresh_engine.end_run(bigint, int, bigint, text, text, json
   'Ends a run of a job by a scheduler. False if it is not its own any more: then nothing was changed.';
 grant execute on function pgfresh_engine.end_run(bigint, int, bigint, text, text, jsonb) to pgfresh_planner;
 
-create or replace function pgfresh_engine.fence_run(p_run_id bigint, p_scheduler bigint, out job_id int, out params jsonb)
+create or replace function pgfresh_engine.fence_run(p_run_id bigint, p_scheduler bigint, out job_id int,
+  out params jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan

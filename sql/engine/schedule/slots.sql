@@ -52,7 +52,8 @@ create or replace trigger follow_update
       old.function_name, old.jitter, old.blackout_dates, old.paused_at, old.paused_until))
   execute function pgfresh_engine.follow_job_changes();
 
-create or replace function pgfresh_engine.due_slots(p_handlers text[], p_functions boolean, p_zone_data text, p_limit int)
+create or replace function pgfresh_engine.due_slots(p_handlers text[], p_functions boolean, p_zone_data text,
+  p_limit int)
 returns table (
   job_id int, revision int, slot timestamptz, behind text, schedule text, timezone text,
   every_min_ms float8, every_max_ms float8, enabled boolean,

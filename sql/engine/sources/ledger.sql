@@ -106,7 +106,8 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(
-    (select t.estimated_bytes from pgfresh_engine.type_stats as t where t.type_id = p_type_id and t.estimated_bytes > 0),
+    (select t.estimated_bytes from pgfresh_engine.type_stats as t where t.type_id = p_type_id
+      and t.estimated_bytes > 0),
     (
       select max(t.estimated_bytes)
       from pgfresh.data_type_registry as r
@@ -199,7 +200,8 @@ comment on function pgfresh_engine.add_usage(int, bigint, bigint) is 'Adds bytes
 
 -- Reservations end with what was really used, and the bucket learns the difference: also when the quota is gone by now,
 -- because it may come back. Where there is neither, nothing shared is touched.
-create or replace function pgfresh_engine.settle_usage(p_source_id int, p_reserved bigint, p_bytes bigint, p_calls bigint)
+create or replace function pgfresh_engine.settle_usage(p_source_id int, p_reserved bigint, p_bytes bigint,
+  p_calls bigint)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -286,3 +288,47 @@ $$;
 comment on function pgfresh_engine.learn_size(int, bigint[], bigint) is
   'Corrects the estimates of a data type by answers that really came: how large they were, and how many calls '
   'all of them took.';
+
+create or replace function pgfresh_engine.enter_correction() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_source pgfresh.sources := pgfresh_engine.require_source(new.source);
+  v_now timestamptz := pgfresh.clock();
+begin
+  perform pgfresh_engine.require_reason('reason', new.reason);
+  if num_nonnulls(new.bytes, new.provider_bytes) <> 1 or new.bytes = 0 then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'a correction has either bytes other than 0 or provider_bytes',
+      'Pass bytes to add them, or the provider''s own figure as provider_bytes.');
+  end if;
+  if new.bytes is not null then
+    perform pgfresh_engine.require_range('bytes', new.bytes, -1e15, 1e15);
+    new.since := null;
+  else
+    perform pgfresh_engine.require_range('provider_bytes', new.provider_bytes, 0, 1e15);
+    new.since := coalesce(new.since, v_now - v_source.quota_window);
+    if new.since >= v_now or new.since < v_now - interval '366 days' then
+      perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+        'since must lie in the past, at most 366 days',
+        'Pass when the provider began to count, or leave it out for the window of the quota.');
+    end if;
+    select new.provider_bytes - coalesce(sum(u.bytes), 0)
+    into new.bytes
+    from pgfresh_engine.usage as u
+    where u.source_id = v_source.id and u.hour > new.since - interval '1 hour';
+  end if;
+  new.source_id := v_source.id;
+  new.corrected_at := v_now;
+  -- It tells about the past, so it counts against the cap and not against the pace.
+  if new.bytes <> 0 then
+    perform pgfresh_engine.add_usage(v_source.id, new.bytes, 0);
+  end if;
+  return new;
+end
+$$;
+comment on function pgfresh_engine.enter_correction() is
+  'Trigger of usage_corrections: takes the difference to the ledger where a provider''s figure is given, and adds it.';
+create or replace trigger enter_correction before insert on pgfresh.usage_corrections
+  for each row execute function pgfresh_engine.enter_correction();

@@ -63,7 +63,8 @@ create or replace trigger keep_overrides
   on pgfresh.sources
   for each row execute function pgfresh_engine.keep_overrides();
 
-create or replace function pgfresh_engine.set_source_value(p_source pgfresh.sources, p_column text, p_value text) returns void
+create or replace function pgfresh_engine.set_source_value(p_source pgfresh.sources, p_column text, p_value text)
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$

@@ -148,11 +148,13 @@ declare
   v_keys smallint[];
   -- Tenths of a second, upwards: however many claims there are, no more than 620 rows of a key are to be summed.
   v_free_at timestamptz := date_bin(
-    interval '100 ms', pgfresh_engine.slot_free_at(coalesce(p_use_by, pgfresh_engine.use_by_of(p_now))) + interval '99.999 ms',
+    interval '100 ms', pgfresh_engine.slot_free_at(coalesce(p_use_by,
+      pgfresh_engine.use_by_of(p_now))) + interval '99.999 ms',
     timestamptz '2000-01-01 00:00:00+00');
 begin
   -- Not at once: another claim may have read the clock before this one, and count them still.
-  delete from pgfresh_engine.rate_slot as s where s.source_id = p_source.id and s.free_at <= p_now - interval '1 minute';
+  delete from pgfresh_engine.rate_slot as s where s.source_id = p_source.id
+    and s.free_at <= p_now - interval '1 minute';
   with dealt as (
     select k.api_key::smallint as api_key
     from generate_series(1, p_source.api_keys) as k(api_key)

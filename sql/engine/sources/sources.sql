@@ -12,7 +12,8 @@ end
 $$;
 comment on function pgfresh_engine.require_reason(text, text) is 'Refuses what is no reason.';
 
-create or replace function pgfresh_engine.hold_source(p_source_id int, p_until timestamptz, p_reason text) returns timestamptz
+create or replace function pgfresh_engine.hold_source(p_source_id int, p_until timestamptz, p_reason text)
+returns timestamptz
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -119,3 +120,37 @@ $$;
 comment on function pgfresh_engine.type_obstacle(int, int, timestamptz) is
   'What keeps a data type from being planned for: its quarantine, what source_obstacle says of its source, '
   'or its own pause.';
+
+-- With the rights of the writer, who is known as current_user only there.
+create or replace function pgfresh_engine.note_spending_stop() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  new.stopped_at := pgfresh.clock();
+  new.stopped_by := current_user;
+  if (length(new.reason) between 1 and 1000) is not true then
+    raise exception using errcode = 'PGF01',
+      message = 'PGF_ARGUMENT_INVALID: reason must have 1 to 1000 characters',
+      hint = 'Say why nothing may be spent.';
+  end if;
+  return new;
+end
+$$;
+comment on function pgfresh_engine.note_spending_stop() is 'Trigger of spending_stop: notes who stopped, and when.';
+create or replace trigger note_spending_stop before insert on pgfresh.spending_stop
+  for each row execute function pgfresh_engine.note_spending_stop();
+
+create or replace function pgfresh_engine.follow_spending() returns trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pgfresh_engine.wake_workers();
+  return null;
+end
+$$;
+comment on function pgfresh_engine.follow_spending() is
+  'Trigger of spending_stop: when it ends, workers look for jobs at once.';
+create or replace trigger follow_spending after delete on pgfresh.spending_stop
+  for each row execute function pgfresh_engine.follow_spending();

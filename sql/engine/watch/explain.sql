@@ -69,7 +69,8 @@ comment on function pgfresh_engine.hold_words(pgfresh_engine.pairs, text, timest
   'Why a pair without a job is left alone until its time. A part of explain_pair.';
 
 -- What keeps the jobs of a source from being claimed. An end of its own has only what ends by itself.
-create or replace function pgfresh_engine.source_obstacles(p_source pgfresh.sources, p_job pgfresh_engine.job, p_now timestamptz)
+create or replace function pgfresh_engine.source_obstacles(p_source pgfresh.sources, p_job pgfresh_engine.job,
+  p_now timestamptz)
 returns setof pgfresh_engine.obstacle
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -172,7 +173,8 @@ as $$
       p_type.data_type,
       case b.kind when 'refused' then 'refused' else 'older than what is here' end,
       case
-        when b.paused_until > p_now then format('one is tried again in %s', pgfresh_engine.in_words(b.paused_until - p_now))
+        when b.paused_until > p_now then format('one is tried again in %s',
+          pgfresh_engine.in_words(b.paused_until - p_now))
         else 'one job at a time tries, until one succeeds'
       end),
     b.opened_at, case when b.paused_until > p_now then b.paused_until end,
@@ -183,7 +185,8 @@ $$;
 comment on function pgfresh_engine.breaker_obstacle(pgfresh.data_type_registry, pgfresh_engine.job, timestamptz) is
   'That a data type is left alone because of its answers. A part of explain_pair.';
 
-create or replace function pgfresh_engine.due_answer(p_pair pgfresh_engine.pairs, p_now timestamptz) returns pgfresh_engine.obstacle
+create or replace function pgfresh_engine.due_answer(p_pair pgfresh_engine.pairs, p_now timestamptz)
+returns pgfresh_engine.obstacle
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -264,7 +267,8 @@ comment on function pgfresh_engine.pair_obstacles(pgfresh.data_type_registry, te
   asked what it waits for, a pair without one what keeps it from getting one. Of several obstacles the one that lasts
   longest is the answer, and the others follow.
 */
-create or replace function pgfresh_engine.explanation_of(p_data_type text, p_key text, p_is_needed boolean) returns jsonb
+create or replace function pgfresh_engine.explanation_of(p_data_type text, p_key text, p_is_needed boolean)
+returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 -- Who asks why something waits does not wait for it.
@@ -313,7 +317,8 @@ begin
       select a.found, a.stale, a.next_at, a.at, a.raised
       into v_row
       from pgfresh_engine.ask_stale(
-        v_type.type_id, array[v_key], array[pgfresh_engine.confirmed_of(v_pair)], array[pgfresh_engine.row_time_of(v_pair)],
+        v_type.type_id, array[v_key], array[pgfresh_engine.confirmed_of(v_pair)],
+          array[pgfresh_engine.row_time_of(v_pair)],
         array[null::timestamptz], v_type.ttl, v_now
       ) as a;
       v_raised := v_row.raised;
@@ -322,7 +327,8 @@ begin
       v_raised := format('it cannot be asked about now: %s', sqlerrm);
     end;
   end if;
-  if pgfresh_engine.is_row_lost(v_pair, v_row.found, v_row.at) and pgfresh_engine.hasten(v_type.type_id, v_key, v_now) then
+  if pgfresh_engine.is_row_lost(v_pair, v_row.found, v_row.at)
+    and pgfresh_engine.hasten(v_type.type_id, v_key, v_now) then
     v_pair.due_at := v_now;
   end if;
   if not v_asked then
@@ -394,7 +400,8 @@ begin
       -- A job waits for the end of a quarantine only if workers could not write its row.
       select o from unnest(v_quarantine) as o
       where v_job.id is null or (
-        select pgfresh_engine.is_write_locked(r.tables[1]) from pgfresh_engine.type_resolution as r where r.type_id = v_type.type_id
+        select pgfresh_engine.is_write_locked(r.tables[1]) from pgfresh_engine.type_resolution as r
+          where r.type_id = v_type.type_id
       ));
     v_no_worker := pgfresh_engine.worker_obstacle(v_type, v_now);
     if v_no_worker is not null then
@@ -416,7 +423,8 @@ begin
         v_wanted.demanded := true;
         v_obstacles := v_obstacles || row(
           (pgfresh_engine.activity_of(v_wanted, v_state, null, null, false, null, null, v_now)).reason,
-          pgfresh_engine.hold_words(v_pair, v_state, v_now), null, v_pair.next_ask_at, v_pair.next_ask_at)::pgfresh_engine.obstacle;
+          pgfresh_engine.hold_words(v_pair, v_state, v_now), null, v_pair.next_ask_at,
+            v_pair.next_ask_at)::pgfresh_engine.obstacle;
       elsif not v_row.stale then
         v_obstacles := v_obstacles || row('retry',
           format('The source''s own data is %s old, and may be %s; it is asked again in %s.',

@@ -24,7 +24,7 @@ export async function heal(world: World): Promise<void> {
     ...Object.keys(sources).map((name) => `select pgfresh_engine.clear_source_override('${name}')`),
     `update pgfresh.sources set quota_bytes = null where name = 'gamma' and quota_bytes is not null`,
     `update pgfresh.sources set enabled = true where not enabled`,
-    `select pgfresh.resume_spending()`,
+    `delete from pgfresh.spending_stop`,
   );
   for (const type of types) {
     const { rowCount } = await world.db.query(`select from pgfresh.data_type_registry where data_type = $1::text`, [

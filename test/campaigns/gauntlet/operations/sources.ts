@@ -113,11 +113,11 @@ export const sourceChanges: readonly Operation[] = [
     async run(world) {
       world.journal.note(this.name, 'nothing is spent for a while');
       const outage = world.beginOutage();
-      await change(world, `select pgfresh.stop_spending('the gauntlet')`);
+      await change(world, `insert into pgfresh.spending_stop (reason) values ('the gauntlet')`);
       for (const source of Object.keys(sources)) world.pausedSince.set(source, Date.now());
       await seconds(world.between(3, 12));
       world.pausedSince.clear();
-      await change(world, 'select pgfresh.resume_spending()');
+      await change(world, 'delete from pgfresh.spending_stop');
       outage.to = Date.now() + 3_000;
     },
   },

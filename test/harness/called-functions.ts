@@ -48,7 +48,6 @@ export const queueFunctions = [
   'retire_worker',
   'recover_stuck_jobs',
   'is_quota_exceeded',
-  'correct_data_usage',
   'maintain_queue_partitions',
   'clock',
 ] as const;
@@ -60,9 +59,6 @@ export const sourceFunctions = [
   'hold_source',
   'pause_source',
   'resume_source',
-  'stop_spending',
-  'resume_spending',
-  'calibrate_source',
   'override_source',
   'clear_source_override',
 ] as const;
@@ -89,7 +85,6 @@ export const leaseFunctions = [
   'renew_refresh_lock',
   'release_refresh_lock',
   'fence_refresh_lock',
-  'attach_first_seen_at',
 ] as const;
 /** Jobs that run at set times. */
 export const jobFunctions = [
@@ -123,10 +118,7 @@ export const scheduleFunctions = [
   'end_run',
 ] as const;
 
-/**
- * The functions of the schema that users call, from SQL or through the library. The others are parts of these.
- * The page of the SQL functions shows these first, and the tests call each of them with everything that makes no sense.
- */
+/** The functions that users call, from SQL or through a process. The tests call each with everything that makes no sense. */
 export const calledByUsers = [
   ...planningFunctions,
   ...queueFunctions,
