@@ -33,6 +33,7 @@ export { isLoopback } from './loopback.ts';
 export { type MisspeltVariable } from './misspelt.ts';
 export { nearMiss } from './near-miss.ts';
 export { resolveConfig, type Config, type Origin, type ResolvedConfig } from './resolve.ts';
+export { isPromiseLike } from './promise-like.ts';
 export { isZone } from './schedule.ts';
 export { settingNames, settings, type SettingName, type Settings } from './settings.ts';
 export { defineSource, type Source, type SourceDefinition } from './source.ts';

@@ -1,3 +1,5 @@
+import { isPromiseLike } from './promise-like.ts';
+
 /** What pgfresh needs of a schema of any library that follows standardschema.dev. */
 export interface RowSchema<Input = unknown, Output = unknown> {
   readonly '~standard': {
@@ -28,12 +30,21 @@ export function isRowSchema(value: unknown): value is RowSchema {
   return typeof standard === 'object' && standard !== null && 'vendor' in standard && 'validate' in standard;
 }
 
-/** A value as the schema lets it through, or what is wrong with it, in one sentence that says where. */
-export async function validated<Output>(
+type Validated<Output> = { readonly value: Output } | { readonly problem: string };
+
+/**
+ * A value as the schema lets it through, or what is wrong with it, in one sentence that says where. A promise only if the
+ * schema needs one.
+ */
+export function validated<Output>(
   schema: RowSchema<unknown, Output>,
   value: unknown,
-): Promise<{ value: Output } | { problem: string }> {
-  const result = await schema['~standard'].validate(value);
+): Validated<Output> | Promise<Validated<Output>> {
+  const result = schema['~standard'].validate(value);
+  return isPromiseLike(result) ? Promise.resolve(result).then(verdictOf) : verdictOf(result);
+}
+
+function verdictOf<Output>(result: SchemaResult<Output>): Validated<Output> {
   if (!result.issues) return { value: result.value };
   const [first, ...others] = result.issues;
   const steps = (first?.path ?? []).map((step) => String(typeof step === 'object' ? step.key : step));

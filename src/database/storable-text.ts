@@ -22,10 +22,35 @@ export function storableJson(value: unknown): string {
   );
 }
 
+/**
+ * An array of numbers and texts as PostgreSQL reads it, or nothing for an array of others. pg writes the same, with two
+ * regular expressions for each element: with arrays of 500, a third of what a worker needs to send a statement.
+ */
+function arrayText(values: readonly unknown[]): string | undefined {
+  let text = '';
+  for (const value of values) {
+    if (text !== '') text += ',';
+    if (typeof value === 'number') text += value;
+    else if (typeof value === 'string') text += `"${escaped(storableText(value))}"`;
+    else if (value === null || value === undefined) text += 'NULL';
+    else return undefined;
+  }
+  return `{${text}}`;
+}
+
+/** What pg makes a text of: arrays within it stay arrays. */
+function storableArray(values: readonly unknown[]): unknown[] {
+  return values.map((value) => (Array.isArray(value) ? storableArray(value) : storableValue(value)));
+}
+
+function escaped(text: string): string {
+  return text.includes('"') || text.includes('\\') ? text.replaceAll(/["\\]/g, '\\$&') : text;
+}
+
 /** A parameter of a statement as it can be sent: a text, an array of them, or an object that becomes JSON. */
 export function storableValue(value: unknown): unknown {
   if (typeof value === 'string') return storableText(value);
-  if (Array.isArray(value)) return value.map(storableValue);
+  if (Array.isArray(value)) return arrayText(value) ?? storableArray(value);
   const isPlain = typeof value === 'object' && value !== null && !(value instanceof Date) && !ArrayBuffer.isView(value);
   return isPlain ? storableJson(value) : value;
 }

@@ -249,7 +249,7 @@ export class Queue {
       floors.map((floor) => floor.id),
       alone,
     ]);
-    return jobs.map((job) => ({ ...job, request, sendBy: job.sendBy === null ? null : asked + job.sendBy }));
+    return jobs.map((job) => Object.assign(job, { request, sendBy: job.sendBy === null ? null : asked + job.sendBy }));
   }
 }
 

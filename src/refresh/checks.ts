@@ -1,4 +1,4 @@
-import { timeText, validated, type AnswerContext } from '../config/index.ts';
+import { isPromiseLike, timeText, validated, type AnswerContext } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { canonicalKey } from '../registry/index.ts';
 import type { HttpAnswer } from '../sources/index.ts';
@@ -25,26 +25,28 @@ export type CheckName = (typeof checkNames)[number];
 /** Called for each check that was passed, with what it has seen; said only to those who ask. */
 export type OnPassed = (check: CheckName, detail: () => string) => void;
 
-type Answer = Pick<HttpAnswer, 'status' | 'headers' | 'body'>;
+type Answer = Pick<HttpAnswer, 'status' | 'contentType' | 'body'>;
 
 /** The rows of an answer that may be written; none if there is nothing. Throws a Refusal at the first check that fails. */
 export async function checkAnswer(
   type: RefreshType,
   answer: Answer,
   context: AnswerContext,
-  onPassed: OnPassed = () => {},
+  onPassed?: OnPassed,
 ): Promise<readonly WritableRow[]> {
   const { fetcher } = type;
   if (fetcher.empty.status.includes(answer.status)) return [];
-  const contentType = requireJson(answer.headers.get('content-type'), fetcher.contentType);
-  onPassed('content type', () => contentType);
+  const contentType = requireJson(answer.contentType, fetcher.contentType);
+  onPassed?.('content type', () => contentType);
   const value = parsed(answer.body);
-  onPassed('JSON', () => `${answer.body.length} bytes`);
-  const checked = await validated(fetcher.schema, value);
+  onPassed?.('JSON', () => `${answer.body.length} bytes`);
+  const verdict = validated(fetcher.schema, value);
+  const checked = isPromiseLike(verdict) ? await verdict : verdict;
   if ('problem' in checked) throw new Refusal('schema', checked.problem);
-  onPassed('schema', () => 'as expected');
-  const rows = await rowsOf(type, checked.value, context);
-  onPassed('rows', () => `${rows.length}`);
+  onPassed?.('schema', () => 'as expected');
+  const given = rowsOf(type, checked.value, context);
+  const rows = fetcher.row ? await Promise.all(given.map((row) => checkedRow(fetcher.row!, row))) : given;
+  onPassed?.('rows', () => `${rows.length}`);
   if (rows.length === 0) {
     requireNoOtherKey(type, checked.value, context);
     return [];
@@ -53,16 +55,16 @@ export async function checkAnswer(
     const problem = sanityProblem(type, row, context);
     if (problem) throw new Refusal('sanity', problem);
   }
-  onPassed('sanity', () => sanityDetail(fetcher.sanity, rows));
+  onPassed?.('sanity', () => sanityDetail(fetcher.sanity, rows));
   for (const row of rows) requireKey(type, row, context);
-  onPassed('key', () => context.key);
+  onPassed?.('key', () => context.key);
   const newest = requireSourceTime(type, rows, context.now);
-  onPassed('source timestamp', () => (newest ? timeText(newest) : 'the data type has none'));
+  onPassed?.('source timestamp', () => (newest ? timeText(newest) : 'the data type has none'));
   const writable = distinct(
     type,
     rows.map((row) => prepared(type, row, context)),
   );
-  onPassed('table', () => `${type.table.name} takes ${Object.keys(writable[0]!).join(', ')}`);
+  onPassed?.('table', () => `${type.table.name} takes ${Object.keys(writable[0]!).join(', ')}`);
   return writable;
 }
 
@@ -84,20 +86,23 @@ function parsed(body: Uint8Array): unknown {
   }
 }
 
-async function rowsOf({ fetcher }: RefreshType, value: unknown, context: AnswerContext): Promise<object[]> {
+function rowsOf({ fetcher }: RefreshType, value: unknown, context: AnswerContext): object[] {
   const mapped = called('rows', () => fetcher.rows(value, context));
   const list: unknown[] = Array.isArray(mapped) ? mapped : mapped === null || mapped === undefined ? [] : [mapped];
-  return Promise.all(
-    list.map(async (row) => {
-      requireNoPromise('rows', row);
-      if (typeof row !== 'object' || row === null)
-        throw new Refusal('config', `rows returned ${JSON.stringify(row)} among its rows`);
-      if (!fetcher.row) return row;
-      const checked = await validated(fetcher.row, row);
-      if ('problem' in checked) throw new Refusal('schema', `row: ${checked.problem}`);
-      return checked.value as object;
-    }),
-  );
+  // All of them before the first is refused, because each could be rejected.
+  for (const row of list) if (row instanceof Promise) ignoreRejection(row);
+  for (const row of list) {
+    requireNoPromise('rows', row);
+    if (typeof row !== 'object' || row === null)
+      throw new Refusal('config', `rows returned ${JSON.stringify(row)} among its rows`);
+  }
+  return list as object[];
+}
+
+async function checkedRow(schema: NonNullable<RefreshType['fetcher']['row']>, row: object): Promise<object> {
+  const checked = await validated(schema, row);
+  if ('problem' in checked) throw new Refusal('schema', `row: ${checked.problem}`);
+  return checked.value as object;
 }
 
 function sanityProblem({ fetcher }: RefreshType, row: object, context: AnswerContext): string | undefined {
@@ -178,9 +183,9 @@ function prepared(
   row: object,
   { keyParts }: AnswerContext,
 ): WritableRow {
-  const own: Record<string, unknown> = { ...row, [timestamp]: undefined };
+  const own: Record<string, unknown> = {};
   keyColumns.forEach((column, index) => (own[column] = keyParts[index]));
-  const writable = writableRow(own, table.columns);
+  const writable = writableRow(row, table.columns, own, timestamp);
   const lacking = table.target.find((column) => writable[column] === undefined || writable[column] === null);
   if (lacking !== undefined) throw new Refusal('schema', `a row has no ${lacking}, by which it is recognised`);
   return writable;

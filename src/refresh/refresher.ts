@@ -1,7 +1,7 @@
 import { performance } from 'node:perf_hooks';
-import type { RequestContext } from '../config/index.ts';
+import { isPromiseLike, type AnswerContext, type HttpRequest, type RequestContext } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
-import { failpoint } from '../lifecycle/index.ts';
+import { failpoint, hasFailpoints } from '../lifecycle/index.ts';
 import { CallFailed, type HttpAnswer, type SourceClient } from '../sources/index.ts';
 import { checkAnswer, type OnPassed } from './checks.ts';
 import { Refusal, type RefusalName } from './outcomes.ts';
@@ -77,28 +77,33 @@ export class Refresher {
     this.#options = options;
   }
 
-  async fetch(type: RefreshType, wanted: Wanted, signal: AbortSignal, onPassed: OnPassed = () => {}): Promise<Fetched> {
+  async fetch(type: RefreshType, wanted: Wanted, signal: AbortSignal, onPassed?: OnPassed): Promise<Fetched> {
     const context = contextOf(type, wanted, this.#options.now(), signal);
-    let cost: Cost = { bytes: 0, calls: 0, fetchMs: 0, validateMs: 0 };
+    const cost = { bytes: 0, calls: 0, fetchMs: 0, validateMs: 0 };
     let answer: HttpAnswer | undefined;
     try {
-      answer = await this.#call(type, wanted, context, onPassed);
-      cost = { bytes: answer.wireBytes, calls: answer.calls, fetchMs: answer.ms, validateMs: 0 };
-      const { status, headers, ageMs, fromCache, wireBytes, ms, retryAfterMs } = answer;
+      if (hasFailpoints) await failpoint('refresh.before-request');
+      const asked = requestOf(type, wanted, context);
+      const request = isPromiseLike(asked) ? await asked : asked;
+      if (hasFailpoints) await failpoint('refresh.before-call');
+      const calling = this.#call(type, request, wanted, context, onPassed);
+      answer = await (hasFailpoints ? duringCall(calling) : calling);
+      const { status, ageMs, fromCache, wireBytes, ms, retryAfterMs } = answer;
+      cost.bytes = wireBytes;
+      cost.calls = answer.calls;
+      cost.fetchMs = ms;
       const fetchedAt = performance.now() - ageMs;
-      const told = { ...context, fetchedAt: new Date(this.#options.now().getTime() - ageMs), status, headers };
-      onPassed('call', () => `${status}, ${wireBytes} bytes in ${Math.round(ms)} ms`);
-      await failpoint('refresh.after-call');
+      const told = toldOf(context, answer, this.#options.now());
+      onPassed?.('call', () => `${status}, ${wireBytes} bytes in ${Math.round(ms)} ms`);
+      if (hasFailpoints) await failpoint('refresh.after-call');
       const since = performance.now();
       try {
         const isNotModified = status === 304;
         const rows = isNotModified ? [] : await checkAnswer(type, answer, told, onPassed);
-        const validateMs = performance.now() - since;
-        const kept = this.#kept(type, answer);
-        return { rows, isNotModified, fromCache, fetchedAt, answer: kept, retryAfterMs, cost: { ...cost, validateMs } };
+        return { rows, isNotModified, fromCache, fetchedAt, answer: this.#kept(type, answer), retryAfterMs, cost };
       } finally {
-        cost = { ...cost, validateMs: performance.now() - since };
-        await failpoint('refresh.after-checks');
+        cost.validateMs = performance.now() - since;
+        if (hasFailpoints) await failpoint('refresh.after-checks');
       }
     } catch (error) {
       if (error instanceof CallFailed) return failedCall(type, error);
@@ -108,42 +113,74 @@ export class Refresher {
     }
   }
 
-  #kept(type: RefreshType, { status, headers, body }: HttpAnswer): RefusedAnswer {
+  #kept(type: RefreshType, { status, contentType, body }: HttpAnswer): RefusedAnswer {
     const client = this.#options.clientOf(type);
-    const contentType = headers.get('content-type') ?? undefined;
-    return { status, contentType, size: body.length, text: () => client.redact(new TextDecoder().decode(body)) };
+    return {
+      status,
+      contentType: contentType ?? undefined,
+      size: body.length,
+      text: () => client.redact(new TextDecoder().decode(body)),
+    };
   }
 
-  async #call(type: RefreshType, wanted: Wanted, context: RequestContext, onPassed: OnPassed): Promise<HttpAnswer> {
-    const { fetcher, name, ttl } = type;
+  #call(
+    type: RefreshType,
+    request: HttpRequest,
+    wanted: Wanted,
+    context: RequestContext,
+    onPassed: OnPassed | undefined,
+  ): Promise<HttpAnswer> {
     const client = this.#options.clientOf(type);
-    await failpoint('refresh.before-request');
-    let request;
-    try {
-      request = await fetcher.request(wanted.key, context);
-    } catch (error) {
-      throw new Refusal('config', `request threw: ${problemOf(error)}`, { cause: error });
-    }
     if (typeof request?.url !== 'string') throw new Refusal('config', 'request returned no url');
     const { method = 'GET', url } = request;
-    onPassed('request', () => client.redact(`${method} ${url}`));
-    await failpoint('refresh.before-call');
-    const calling = client.call(request, {
+    onPassed?.('request', () => client.redact(`${method} ${url}`));
+    return client.call(request, {
       signal: context.signal,
       // The client counts them from 0.
       apiKey: typeof wanted.apiKey === 'number' ? wanted.apiKey - 1 : undefined,
-      cacheTtlMs: ttl,
+      cacheTtlMs: type.ttl,
       sendWithinMs: typeof wanted.sendBy === 'number' ? wanted.sendBy - performance.now() : undefined,
       mayBegin: wanted.mayBegin,
       key: wanted.key,
       job: wanted.id,
-      dataType: name,
+      dataType: type.name,
     });
-    // Here the request is on its way.
-    calling.catch(() => {});
-    await failpoint('refresh.during-call');
-    return calling;
   }
+}
+
+/** What the data type asks for; a promise only if its function returns one. */
+function requestOf(
+  { fetcher }: RefreshType,
+  { key }: Wanted,
+  context: RequestContext,
+): HttpRequest | Promise<HttpRequest> {
+  const threw = (error: unknown): never => {
+    throw new Refusal('config', `request threw: ${problemOf(error)}`, { cause: error });
+  };
+  try {
+    const request = fetcher.request(key, context);
+    return isPromiseLike(request) ? Promise.resolve(request).catch(threw) : request;
+  } catch (error) {
+    return threw(error);
+  }
+}
+
+async function duringCall(calling: Promise<HttpAnswer>): Promise<HttpAnswer> {
+  calling.catch(() => {});
+  await failpoint('refresh.during-call');
+  return calling;
+}
+
+function toldOf(context: RequestContext, answer: HttpAnswer, now: Date): AnswerContext {
+  return {
+    ...context,
+    fetchedAt: new Date(now.getTime() - answer.ageMs),
+    status: answer.status,
+    // Few ask for them.
+    get headers() {
+      return answer.headers;
+    },
+  };
 }
 
 /** The context of a data type's functions. */

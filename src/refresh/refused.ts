@@ -123,7 +123,7 @@ export async function replayRefused(
   }
   const headers = new Headers(contentType === null ? {} : { 'content-type': contentType });
   const context = contextOf(type, refused, now, new AbortController().signal);
-  const answer = { status: status ?? 200, headers, body };
+  const answer = { status: status ?? 200, contentType, body };
   try {
     const rows = await checkAnswer(
       type,

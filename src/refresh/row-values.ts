@@ -5,13 +5,18 @@ import { Refusal } from './outcomes.ts';
 export type WritableRow = Readonly<Record<string, unknown>>;
 
 /**
- * The row as it can be written. A field that is undefined is left out: its column keeps what it has. A null in a column
- * that takes none is refused here, where it can be said which one.
+ * The row as it can be written, added to what it has already. A field that is undefined is left out: its column keeps what
+ * it has. A null in a column that takes none is refused here, where it can be said which one.
  */
-export function writableRow(row: object, columns: ReadonlyMap<string, TableColumn>): WritableRow {
-  const writable: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(row)) {
-    if (value === undefined) continue;
+export function writableRow(
+  row: object,
+  columns: ReadonlyMap<string, TableColumn>,
+  writable: Record<string, unknown>,
+  omitted: string,
+): WritableRow {
+  for (const name of Object.keys(row)) {
+    const value = (row as Record<string, unknown>)[name];
+    if (value === undefined || name === omitted || Object.hasOwn(writable, name)) continue;
     const column = columns.get(name);
     if (!column) throw new Refusal('schema', `the table has no column ${name}`);
     if (value === null && column.required) throw new Refusal('schema', `${name} is null, and its column takes none`);
@@ -21,11 +26,12 @@ export function writableRow(row: object, columns: ReadonlyMap<string, TableColum
 }
 
 function jsonValue(value: unknown, name: string): unknown {
+  if (typeof value === 'string' || (typeof value === 'number' && Number.isFinite(value))) return value;
   if (typeof value === 'bigint') return String(value);
   if (value instanceof Date) return dateText(value, name);
   if (value instanceof Uint8Array) return `\\x${Buffer.from(value).toString('hex')}`;
   // JSON would make a null of it, or nothing.
-  if ((typeof value === 'number' && !Number.isFinite(value)) || ['symbol', 'function'].includes(typeof value)) {
+  if (typeof value === 'number' || typeof value === 'symbol' || typeof value === 'function') {
     throw new Refusal('schema', `${name} is ${String(value)}, which cannot be written`);
   }
   return value;
@@ -38,6 +44,7 @@ function dateText(date: Date, name: string): string {
 
 /** A value of a row as the text that it would have in a key. */
 export function keyText(value: unknown): string | undefined {
+  if (typeof value === 'string') return value;
   if (value instanceof Date) return value.toISOString();
-  return ['string', 'number', 'bigint', 'boolean'].includes(typeof value) ? String(value) : undefined;
+  return ['number', 'bigint', 'boolean'].includes(typeof value) ? String(value) : undefined;
 }

@@ -34,16 +34,15 @@ export async function writeRows(
   const withoutRows = remove ? ours.filter(({ rows, isNotModified }) => rows.length === 0 && !isNotModified) : [];
   const touched = [...withRows, ...withoutRows];
   if (lock && touched.length > 0) await tx.query(lock, [touched.map(({ job }) => job.key)]);
-  const groups = Map.groupBy(withRows, ({ rows }) => JSON.stringify(columnsOf(rows[0]!)));
-  const sets = [...groups.values()].map(([first]) => columnsOf(first!.rows[0]!));
-  type.statements.learn(sets);
-  for (const [n, group] of [...groups.values()].entries()) {
-    const { upsert, more, prune } = type.statements.for(sets[n]!);
-    const rows = storableJson(group.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
+  const groups = groupsOf(withRows);
+  type.statements.learn(groups.map(({ columns }) => columns));
+  for (const { columns, answers } of groups) {
+    const { upsert, more, prune } = type.statements.for(columns);
+    const rows = storableJson(answers.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
     const found = await tx.query<Omit<Verdict, 'lost'> & { job: number }>(upsert, [rows, now, ...more]);
-    for (const { job, ...verdict } of found) {
-      const { written, had } = verdict;
-      verdicts.set(job, { ...verdict, lost: prune && written > 0 ? Math.max(0, had - written) : 0 });
+    for (const { job, written, other, had, rowAt, sourceAt } of found) {
+      const lost = prune && written > 0 ? Math.max(0, had - written) : 0;
+      verdicts.set(job, { written, other, had, lost, rowAt, sourceAt });
     }
     await failpoint('commit.before-prune');
     const replaced = found.filter(({ written }) => written > 0).map(({ job }) => job);
@@ -57,6 +56,31 @@ export async function writeRows(
       verdicts.set(job, { written: 0, other: had - lost, had, lost, rowAt, sourceAt: null });
   }
   return verdicts;
+}
+
+/** Answers whose rows have the same columns. */
+interface Group {
+  readonly columns: readonly string[];
+  readonly answers: Writable[];
+}
+
+function groupsOf(withRows: readonly Writable[]): Group[] {
+  const groups = new Map<string, Group>();
+  // Most rows of a data type have the same columns in the same order, so these are sorted once.
+  const inOrder = new Map<string, Group>();
+  for (const one of withRows) {
+    const order = Object.keys(one.rows[0]!).join('\n');
+    let group = inOrder.get(order);
+    if (!group) {
+      const columns = columnsOf(one.rows[0]!);
+      const sorted = columns.join('\n');
+      group = groups.get(sorted) ?? { columns, answers: [] };
+      groups.set(sorted, group);
+      inOrder.set(order, group);
+    }
+    group.answers.push(one);
+  }
+  return [...groups.values()];
 }
 
 /** How long ago, not when: the clock of this process may be wrong, but it counts seconds well. */

@@ -46,13 +46,17 @@ export function readBody(
     }
   };
   const finish = (): void => done(joined(chunks, size));
-  message.on('data', (chunk: Buffer) => (packed += chunk.length));
   // That it was cut is seen when it closes.
   message.on('error', () => {});
   if (!isGzip) {
-    message.on('data', take).on('end', finish);
-    return () => message.off('data', take);
+    const takeAsItIs = (chunk: Buffer): void => {
+      packed += chunk.length;
+      take(chunk);
+    };
+    message.on('data', takeAsItIs).on('end', finish);
+    return () => message.off('data', takeAsItIs);
   }
+  message.on('data', (chunk: Buffer) => (packed += chunk.length));
   const gunzip = createGunzip();
   gunzip.on('error', (error) => {
     // Nothing at all is what some send for nothing at all.
@@ -64,8 +68,12 @@ export function readBody(
   return () => gunzip.destroy();
 }
 
-// An array of its own: a small Buffer is part of a larger one, which a kept answer would keep alive.
+// An array of its own: a small Buffer may be part of a larger one, which a kept answer would keep alive.
 function joined(chunks: readonly Buffer[], size: number): Uint8Array {
+  const [first] = chunks;
+  if (chunks.length === 1 && first!.buffer.byteLength <= 2 * size) {
+    return new Uint8Array(first!.buffer, first!.byteOffset, size);
+  }
   const whole = new Uint8Array(size);
   let place = 0;
   for (const chunk of chunks) {

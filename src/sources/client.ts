@@ -1,6 +1,7 @@
 import type { Authorization, HttpRequest, Source, TokenAnswer } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 import type { Events, WarningCode } from '../events/index.ts';
+import type { AnswerHeaders } from './answer-headers.ts';
 import { ApiKeys } from './api-keys.ts';
 import { CallFailed } from './call-failed.ts';
 import { Connections } from './connections.ts';
@@ -8,7 +9,7 @@ import { Cost } from './cost.ts';
 import { Deadline } from './deadline.ts';
 import { Exchange, type Exchanged } from './exchange.ts';
 import { Failure } from './failure.ts';
-import type { HttpAnswer } from './http-answer.ts';
+import { HttpAnswer } from './http-answer.ts';
 import { authorised, cacheKeyOf, placeOf, prepare, redirected, type Outgoing, type Place } from './outgoing.ts';
 import { Redaction } from './redaction.ts';
 import { ResponseCache, type Kept } from './response-cache.ts';
@@ -72,7 +73,8 @@ export class SourceClient {
   readonly #redaction = new Redaction();
   readonly #warned = new Set<WarningCode>();
   readonly #closing = new AbortController();
-  readonly #running = new Set<Promise<unknown>>();
+  #running = 0;
+  #idle: PromiseWithResolvers<void> | undefined;
   /** What came when no call was there to pay for it; the next one does. */
   readonly #unpaid = new Cost();
 
@@ -92,32 +94,9 @@ export class SourceClient {
 
   /** The answer, if its status is below 400; all else is a `CallFailed`. */
   async call(request: HttpRequest, options: CallOptions): Promise<HttpAnswer> {
-    const call = this.#call(request, options);
-    this.#running.add(call);
-    return call.finally(() => this.#running.delete(call));
-  }
-
-  /** The answer was of no use, so the same request is not to be answered by it again. */
-  forget(answer: HttpAnswer): void {
-    const key = this.#cacheKeys.get(answer);
-    if (key !== undefined) this.#cache.delete(key);
-  }
-
-  /** A text without the API keys and tokens of the source. */
-  redact(text: string): string {
-    return this.#redaction.text(text);
-  }
-
-  /** Ends what is under way, and waits for it. */
-  async close(): Promise<void> {
-    this.#closing.abort();
-    await Promise.allSettled(this.#running);
-    this.#connections.close();
-  }
-
-  async #call(request: HttpRequest, options: CallOptions): Promise<HttpAnswer> {
     const begun = performance.now();
     const { signal, sendWithinMs } = options;
+    this.#running++;
     const run: Run = {
       apiKey: options.apiKey ?? 0,
       job: options.job,
@@ -137,7 +116,7 @@ export class SourceClient {
       const found = cacheKey === undefined ? undefined : this.#cache.get(cacheKey, maxAge);
       // Whoever asks again for a pair wants to know what has happened since.
       const hit = found?.givenTo.has(pair) ? undefined : found;
-      const kept = hit ?? (await this.#fetch(plain, run));
+      const kept = hit ?? this.#keptOf(await this.#follow(plain, run, 'job'));
       kept.givenTo.add(pair);
       if (!hit) run.cost.absorb(this.#unpaid);
       const answer = this.#answerOf(kept, run.cost, begun, hit !== undefined);
@@ -155,12 +134,33 @@ export class SourceClient {
     } finally {
       run.cost.isSettled = true;
       run.deadline.clear();
+      if (--this.#running === 0) this.#idle?.resolve();
     }
   }
 
-  /** Asks the source, or says by a failure why there is no answer to use. */
-  async #fetch(plain: Outgoing, run: Run): Promise<Kept> {
-    const { status, headers, body, hasLength } = await this.#follow(plain, run, 'job');
+  /** The answer was of no use, so the same request is not to be answered by it again. */
+  forget(answer: HttpAnswer): void {
+    const key = this.#cacheKeys.get(answer);
+    if (key !== undefined) this.#cache.delete(key);
+  }
+
+  /** A text without the API keys and tokens of the source. */
+  redact(text: string): string {
+    return this.#redaction.text(text);
+  }
+
+  /** Ends what is under way, and waits for it. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    if (this.#running > 0) {
+      this.#idle ??= Promise.withResolvers();
+      await this.#idle.promise;
+    }
+    this.#connections.close();
+  }
+
+  /** An answer that can be used, or a failure that says why it cannot. */
+  #keptOf({ status, headers, body, hasLength }: Exchanged): Kept {
     if (!hasLength) {
       this.#warn(
         'answer_without_length',
@@ -183,15 +183,22 @@ export class SourceClient {
     for (;;) {
       if (purpose === 'job') requireBegin(run);
       // Credentials are for the host that the call was meant for; another one of the source gets none.
-      const isHome = purpose === 'job' && request.url.origin === plain.url.origin;
-      const { outgoing, token } = isHome ? await this.#authorise(request, run) : { outgoing: request };
+      const isHome = purpose === 'job' && (request === plain || request.url.origin === plain.url.origin);
+      const { outgoing, token } = isHome && this.#isAuthorised ? await this.#authorise(request, run) : plainly(request);
       if (!isPaid) await this.#take(run);
       if (purpose === 'job') requireBegin(run);
-      const answer = await this.#exchange(outgoing, run, { bySlot: isPaid, mayRepeat });
+      const sendBy = isPaid ? run.sendBy : undefined;
       isPaid = false;
-      if (answer === 'stale') {
+      let answer: Exchanged;
+      try {
+        answer = await this.#exchange(outgoing, run, sendBy);
+      } catch (error) {
+        const isStale = error instanceof Failure && error.details.isStale;
+        if (!mayRepeat || !isStale) throw error;
         mayRepeat = false;
-      } else if (answer.status === 401 && token !== undefined && mayRefresh) {
+        continue;
+      }
+      if (answer.status === 401 && token !== undefined && mayRefresh) {
         mayRefresh = false;
         this.#tokens.refuse(run.apiKey, token);
       } else {
@@ -203,18 +210,9 @@ export class SourceClient {
     }
   }
 
-  async #exchange(
-    request: Outgoing,
-    { deadline, cost, sendBy }: Run,
-    { bySlot, mayRepeat }: { bySlot: boolean; mayRepeat: boolean },
-  ): Promise<Exchanged | 'stale'> {
-    const circumstances = { connections: this.#connections, limits: this.#source, deadline, cost };
-    try {
-      return await new Exchange(request, { ...circumstances, sendBy: bySlot ? sendBy : undefined }).run();
-    } catch (error) {
-      if (mayRepeat && error instanceof Failure && error.details.isStale) return 'stale';
-      throw error;
-    }
+  #exchange(request: Outgoing, { deadline, cost }: Run, sendBy: number | undefined): Promise<Exchanged> {
+    const circumstances = { connections: this.#connections, limits: this.#source, deadline, cost, sendBy };
+    return new Exchange(request, circumstances).run();
   }
 
   async #take({ apiKey, job, places, deadline }: Run): Promise<void> {
@@ -231,7 +229,6 @@ export class SourceClient {
 
   async #authorise(request: Outgoing, run: Run): Promise<{ outgoing: Outgoing; token?: string | undefined }> {
     const { authorize, token: fetchToken } = this.#source;
-    if (!authorize && !fetchToken) return { outgoing: request };
     const apiKey = await this.#apiKey(run);
     const token = fetchToken ? await this.#token(apiKey, run) : undefined;
     const seen = { ...request, url: request.url.href, body: request.body };
@@ -299,27 +296,27 @@ export class SourceClient {
     }
   }
 
+  get #isAuthorised(): boolean {
+    return this.#source.authorize !== undefined || this.#source.token !== undefined;
+  }
+
   #isCached({ method }: Outgoing): boolean {
     return this.#source.cacheEntries > 0 && (method === 'GET' || method === 'POST');
   }
 
   #answerOf(kept: Kept, cost: Cost, begun: number, fromCache: boolean): HttpAnswer {
     const now = performance.now();
-    return {
-      status: kept.status,
-      // Whoever changes them must not change what is kept.
-      headers: this.#source.cacheEntries > 0 ? new Headers(kept.headers) : kept.headers,
-      body: kept.body,
+    return new HttpAnswer(kept, {
       wireBytes: cost.wireBytes,
       calls: cost.calls,
       fromCache,
       ageMs: now - kept.since,
       ms: now - begun,
       retryAfterMs: fromCache ? undefined : waitOf(kept.status, kept.headers, this.#now()),
-    };
+    });
   }
 
-  #refusalOf(status: number, headers: Headers, body: Uint8Array): Failure {
+  #refusalOf(status: number, headers: AnswerHeaders, body: Uint8Array): Failure {
     const retryAfterMs = waitOf(status, headers, this.#now());
     // Some say 403 or 503 when they mean 429; a time to wait is what tells.
     const isLimit = status === 429 || ((status === 403 || status === 503) && retryAfterMs !== undefined);
@@ -370,6 +367,10 @@ export class SourceClient {
       ms: result.ms,
     });
   }
+}
+
+function plainly(outgoing: Outgoing): { outgoing: Outgoing; token?: undefined } {
+  return { outgoing };
 }
 
 function requireBegin({ cost, mayBegin }: Run): void {

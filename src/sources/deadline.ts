@@ -1,15 +1,22 @@
 import { durationText } from '../config/index.ts';
 import { Failure } from './failure.ts';
 
+/** The deadlines that a signal ends. One listener for all of them: a signal looks through its listeners for each that comes or goes. */
+interface Watch {
+  readonly deadlines: Set<Deadline>;
+  readonly listener: () => void;
+}
+
+const watches = new WeakMap<AbortSignal, Watch>();
+
 /**
- * The end of a call, by its timeout or because somebody does not want it any more.
+ * The end of a call, by its timeout or because the caller gives it up.
  * Not AbortSignal.any: a signal that lives as long as the process would collect one listener for each call.
  */
 export class Deadline {
   readonly #listeners = new Set<(failure: Failure) => void>();
   readonly #timer: NodeJS.Timeout;
   readonly #signals: readonly AbortSignal[];
-  readonly #abort = (): void => this.#end(new Failure('aborted', 'it is not wanted any more'));
   #failure: Failure | undefined;
 
   constructor(ms: number, signals: readonly (AbortSignal | undefined)[]) {
@@ -17,8 +24,8 @@ export class Deadline {
       this.#end(new Failure('timeout', `no whole answer within ${durationText(ms)}`));
     }, ms);
     this.#signals = signals.filter((signal) => signal !== undefined);
-    for (const signal of this.#signals) signal.addEventListener('abort', this.#abort);
-    if (this.#signals.some((signal) => signal.aborted)) this.#abort();
+    for (const signal of this.#signals) watch(signal, this);
+    if (this.#signals.some((signal) => signal.aborted)) this.abort();
   }
 
   /** Calls the listener when it is over, until the returned function is called. Throws if it is over already. */
@@ -36,9 +43,13 @@ export class Deadline {
     return Promise.race([over.promise, promise]).finally(() => this.#listeners.delete(over.reject));
   }
 
+  abort(): void {
+    this.#end(new Failure('aborted', 'it is not wanted any more'));
+  }
+
   clear(): void {
     clearTimeout(this.#timer);
-    for (const signal of this.#signals) signal.removeEventListener('abort', this.#abort);
+    for (const signal of this.#signals) unwatch(signal, this);
     this.#listeners.clear();
   }
 
@@ -46,4 +57,20 @@ export class Deadline {
     this.#failure ??= failure;
     for (const listener of this.#listeners) listener(this.#failure);
   }
+}
+
+function watch(signal: AbortSignal, deadline: Deadline): void {
+  const known = watches.get(signal);
+  if (known) return void known.deadlines.add(deadline);
+  const deadlines = new Set([deadline]);
+  const listener = (): void => deadlines.forEach((one) => one.abort());
+  watches.set(signal, { deadlines, listener });
+  signal.addEventListener('abort', listener);
+}
+
+function unwatch(signal: AbortSignal, deadline: Deadline): void {
+  const known = watches.get(signal);
+  if (!known?.deadlines.delete(deadline) || known.deadlines.size > 0) return;
+  signal.removeEventListener('abort', known.listener);
+  watches.delete(signal);
 }

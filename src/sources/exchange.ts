@@ -1,6 +1,7 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { problemOf } from '../errors/index.ts';
+import { AnswerHeaders } from './answer-headers.ts';
 import { framingOf, readBody, type Limits } from './body.ts';
 import { isConnected, type Connections } from './connections.ts';
 import type { Cost } from './cost.ts';
@@ -12,7 +13,7 @@ import type { Outgoing } from './outgoing.ts';
 /** An answer that came whole. */
 export interface Exchanged {
   readonly status: number;
-  readonly headers: Headers;
+  readonly headers: AnswerHeaders;
   readonly body: Uint8Array;
   /** Whether it said how long it is, or has no body. */
   readonly hasLength: boolean;
@@ -38,23 +39,18 @@ export class Exchange {
   #message: IncomingMessage | undefined;
   #sending: ClientRequest | undefined;
   #stopReading: (() => void) | undefined;
+  #forgetDeadline: (() => void) | undefined;
 
   constructor(request: Outgoing, circumstances: Circumstances) {
     this.#request = request;
     this.#with = circumstances;
   }
 
-  async run(): Promise<Exchanged> {
-    const stop = this.#with.deadline.onEnd((failure) => this.#fail(failure));
-    try {
-      this.#begin();
-      const answer = await this.#result.promise;
-      // After a failure the connection is closed, and nobody else may hear it.
-      if (this.#socket) this.#with.connections.unlisten(this.#socket, this.#hear);
-      return answer;
-    } finally {
-      stop();
-    }
+  /** Not an async function, as its callers are: each of them is a promise more for every call. */
+  run(): Promise<Exchanged> {
+    this.#forgetDeadline = this.#with.deadline.onEnd((failure) => this.#fail(failure));
+    this.#begin();
+    return this.#result.promise;
   }
 
   #begin(): void {
@@ -62,6 +58,7 @@ export class Exchange {
     try {
       sending = this.#with.connections.open(this.#request);
     } catch (error) {
+      this.#forgetDeadline?.();
       throw error instanceof Failure ? error : new Failure('config', problemOf(error));
     }
     this.#sending = sending;
@@ -100,10 +97,8 @@ export class Exchange {
   #read(message: IncomingMessage): void {
     this.#message = message;
     let framing: ReturnType<typeof framingOf>;
-    let headers: Headers;
     try {
       framing = framingOf(message, this.#with.limits);
-      headers = headersOf(message.rawHeaders);
     } catch (error) {
       return this.#fail(error instanceof Failure ? error : new Failure('network', problemOf(error)));
     }
@@ -116,7 +111,11 @@ export class Exchange {
       if (length !== undefined && !isEmpty && this.#received - (this.#head.bytes ?? 0) > length) {
         return this.#fail(overlong());
       }
+      const headers = new AnswerHeaders(message.rawHeaders);
       const hasLength = isEmpty || length !== undefined;
+      this.#forgetDeadline?.();
+      // After a failure the connection is closed, and nobody else may hear it.
+      if (this.#socket) this.#with.connections.unlisten(this.#socket, this.#hear);
       this.#result.resolve({ status: message.statusCode!, headers, body, hasLength });
     });
   }
@@ -139,6 +138,7 @@ export class Exchange {
   }
 
   #fail(failure: Failure): void {
+    this.#forgetDeadline?.();
     this.#result.reject(failure);
     this.#sending?.destroy();
     this.#stopReading?.();
@@ -147,10 +147,4 @@ export class Exchange {
 
 function overlong(): Failure {
   return new Failure('network', 'more bytes came than its Content-Length says');
-}
-
-function headersOf(raw: readonly string[]): Headers {
-  const headers = new Headers();
-  for (let place = 0; place + 1 < raw.length; place += 2) headers.append(raw[place]!, raw[place + 1]!);
-  return headers;
 }

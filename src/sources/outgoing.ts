@@ -57,7 +57,7 @@ export function authorised(request: Outgoing, change: Authorization): { request:
 /** Where an answer sends the request, or undefined if it does not. */
 export function redirected(
   request: Outgoing,
-  { status, headers }: { readonly status: number; readonly headers: Headers },
+  { status, headers }: { readonly status: number; readonly headers: Pick<Headers, 'get'> },
   place: Place,
 ): Outgoing | undefined {
   if (![301, 302, 303, 307, 308].includes(status)) return undefined;

@@ -1,7 +1,9 @@
+import type { AnswerHeaders } from './answer-headers.ts';
+
 /** An answer as it is kept. */
 export interface Kept {
   readonly status: number;
-  readonly headers: Headers;
+  readonly headers: AnswerHeaders;
   readonly body: Uint8Array;
   /** When it was fetched by the clock that never jumps. */
   readonly since: number;

@@ -19,8 +19,10 @@ const resetNames = [
   'x-ratelimit-reset-minute',
 ];
 
+type Readable = Pick<Headers, 'get'>;
+
 /** For how long a source wants not to be called, as far as an answer says so. `now` is when it came. */
-export function waitOf(status: number, headers: Headers, now: number): number | undefined {
+export function waitOf(status: number, headers: Readable, now: number): number | undefined {
   // Times are on the provider's clock; with its own date beside them, how wrong ours is does not matter.
   const said = Date.parse(headers.get('date') ?? '');
   const base = Number.isNaN(said) ? now : said;
@@ -28,14 +30,14 @@ export function waitOf(status: number, headers: Headers, now: number): number | 
   return waits.length === 0 ? undefined : Math.min(Math.max(...waits), longest);
 }
 
-function retryAfter(headers: Headers, base: number): number | undefined {
+function retryAfter(headers: Readable, base: number): number | undefined {
   const text = headers.get('retry-after')?.trim();
   if (!text) return undefined;
   if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1_000;
   return untilDate(text, base);
 }
 
-function untilReset(status: number, headers: Headers, base: number): number | undefined {
+function untilReset(status: number, headers: Readable, base: number): number | undefined {
   const one = structured(headers);
   const remaining = one ? one.remaining : first(headers, remainingNames);
   const isUsedUp = remaining === undefined ? status === 429 : Number(remaining) <= 0;
@@ -44,7 +46,7 @@ function untilReset(status: number, headers: Headers, base: number): number | un
   return reset === undefined ? undefined : msUntil(reset, base);
 }
 
-function first(headers: Headers, names: readonly string[]): string | undefined {
+function first(headers: Readable, names: readonly string[]): string | undefined {
   for (const name of names) {
     const value = headers.get(name)?.trim();
     if (value) return value;
@@ -53,7 +55,7 @@ function first(headers: Headers, names: readonly string[]): string | undefined {
 }
 
 /** The one header of the IETF's drafts: `"minute";r=0;t=30`, and before that `limit=300, remaining=0, reset=30`. */
-function structured(headers: Headers): { remaining: string | undefined; reset: string | undefined } | undefined {
+function structured(headers: Readable): { remaining: string | undefined; reset: string | undefined } | undefined {
   const text = headers.get('ratelimit');
   if (!text) return undefined;
   const value = (names: string) => new RegExp(`(?:^|[;,\\s])(?:${names})\\s*=\\s*(\\d+)`).exec(text)?.[1];

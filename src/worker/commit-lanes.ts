@@ -68,7 +68,9 @@ export class CommitLanes {
 
   /** How many jobs wait for a lock to go. */
   get stuckJobs(): number {
-    return [...this.#lanes.values()].reduce((sum, { stuck }) => sum + stuck.length, 0);
+    let jobs = 0;
+    for (const { stuck } of this.#lanes.values()) jobs += stuck.length;
+    return jobs;
   }
 
   /** Commits the job's answer, together with what else is ready of its type. */

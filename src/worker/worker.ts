@@ -5,7 +5,7 @@ import type { DataType } from '../config/index.ts';
 import { Listener, type Database } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
-import { Backoff, every, failpoint, Service, Wake, within } from '../lifecycle/index.ts';
+import { Backoff, every, failpoint, hasFailpoints, Service, Wake, within } from '../lifecycle/index.ts';
 import { Lease } from '../process/index.ts';
 import { Queue, workerLease, type ClaimedJob, type WorkerAnswer } from '../queue/index.ts';
 import {
@@ -221,7 +221,9 @@ export class Worker extends Service {
     } finally {
       if (jobs.length === 0) lease.ended(request, 1);
       else lease.hold(request, jobs.length);
-      for (const job of jobs) void this.#run({ job, lease }, types.get(job.type));
+      // What is claimed but not called yet goes back. That costs nothing, and a call would cost money.
+      const mayBegin = (): boolean => !this.stopSignal.aborted && !lease.lost.aborted;
+      for (const job of jobs) void this.#run({ job, lease }, types.get(job.type), mayBegin);
       this.#asked.delete(request);
     }
     return jobs.length;
@@ -265,41 +267,34 @@ export class Worker extends Service {
     return lease;
   }
 
-  async #run(held: Held, known: RefreshType | undefined): Promise<void> {
+  async #run(held: Held, known: RefreshType | undefined, mayBegin: () => boolean): Promise<void> {
     const { job } = held;
     this.#held.set(job.id, held);
     try {
-      const { type, fetched } = await this.#fetch(held, known);
-      if (!type) {
+      let type: RefreshType | undefined;
+      let fetched: Fetched | undefined;
+      this.#fetching++;
+      try {
+        // Nothing is fetched where the data type is not here or no longer as the job was claimed.
+        type = fits(known, job) ? known : await this.#typeOf(job);
+        if (type && hasFailpoints) await failpoint('worker.before-start');
+        const { id, key, metadata, apiKey, sendBy } = job;
+        const wanted = { id, key, metadata, apiKey, sendBy, mayBegin };
+        if (type) fetched = await this.#refresher.fetch(type, wanted, this.#giveUp.signal);
+        if (fetched && 'refusal' in fetched) this.#unrecorded.add(id);
+      } finally {
+        this.#fetching--;
+        if (this.#isFull && this.#free() > 0) this.#work.wake();
+      }
+      if (!type || !fetched) {
         await this.#putBack(job);
         return this.#release([job.id]);
       }
-      if ('refusal' in fetched) this.#unrecorded.add(job.id);
-      await failpoint('worker.before-ready');
+      if (hasFailpoints) await failpoint('worker.before-ready');
       this.#lanes.add(type, { job, fetched });
     } catch (error) {
       this.#failed('end', error);
       this.#release([job.id]);
-    }
-  }
-
-  /** Nothing is fetched where the data type is not here or no longer as the job was claimed. */
-  async #fetch(
-    { job, lease }: Held,
-    known: RefreshType | undefined,
-  ): Promise<{ type: RefreshType; fetched: Fetched } | { type?: undefined; fetched?: undefined }> {
-    this.#fetching++;
-    try {
-      const type = fits(known, job) ? known : await this.#typeOf(job);
-      if (!type) return {};
-      await failpoint('worker.before-start');
-      // What is claimed but not called yet goes back. That costs nothing, and a call would cost money.
-      const mayBegin = (): boolean => !this.stopSignal.aborted && !lease.lost.aborted;
-      const fetched = await this.#refresher.fetch(type, { ...job, mayBegin }, this.#giveUp.signal);
-      return { type, fetched };
-    } finally {
-      this.#fetching--;
-      if (this.#isFull && this.#free() > 0) this.#work.wake();
     }
   }
 

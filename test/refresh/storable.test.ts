@@ -57,6 +57,18 @@ describe('sound 1: text that PostgreSQL cannot store', () => {
     expect(await scene.db.transact('echo', (tx) => tx.query(echo, bad))).toEqual(good);
   });
 
+  it('of arrays comes as it was sent, whatever is in it', async () => {
+    const scene = await RefreshScene.open();
+    const texts = ['', ' ', 'a,b', '{}', '"', '\\', '\\"\n', 'NULL', null, 'ü'];
+    const lists = [
+      ['a"', null],
+      ['\\', 'b'],
+    ];
+    const numbers = [1, -2.5, null, 1e21];
+    const echo = 'select $1::text[] as texts, $2::float8[] as numbers, $3::text[] as none, $4::text[] as lists';
+    expect(await scene.db.query(echo, [texts, numbers, [], lists])).toEqual([{ texts, numbers, none: [], lists }]);
+  });
+
   it('costs nothing to look for where there is none', () => {
     const text = 'plain text';
     expect(storableText(text)).toBe(text);

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { HttpRequest } from '../../src/index.ts';
+import { AnswerHeaders } from '../../src/sources/answer-headers.ts';
 import { ResponseCache, type Kept } from '../../src/sources/response-cache.ts';
 import { answer, RawServer } from './raw-server.ts';
 import { ClientScene, sourceOf, textOf } from './scene.ts';
@@ -130,7 +131,7 @@ describe('an answer of the cache', () => {
 describe('the cache', () => {
   const kept = (size: number): Kept => ({
     status: 200,
-    headers: new Headers(),
+    headers: new AnswerHeaders([]),
     body: new Uint8Array(size),
     since: performance.now(),
     givenTo: new Set(),

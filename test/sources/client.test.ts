@@ -246,6 +246,17 @@ describe('an end from outside', () => {
     expect(await scene.fails()).toMatchObject({ outcome: 'aborted', calls: 0 });
   });
 
+  it('has one listener at a signal, however many calls it ends', async () => {
+    const { server } = await silent();
+    const scene = ClientScene.of(server);
+    const stop = new AbortController();
+    const failed = [1, 2, 3].map((n) => scene.fails(`/quote/${n}`, { signal: stop.signal }));
+    expect(getEventListeners(stop.signal, 'abort')).toHaveLength(1);
+    stop.abort();
+    for (const one of failed) expect(await one).toMatchObject({ outcome: 'aborted' });
+    expect(getEventListeners(stop.signal, 'abort')).toHaveLength(0);
+  });
+
   it('leaves no listener at a signal that lives on', async () => {
     const server = await RawServer.start(() => answer());
     const scene = ClientScene.of(server);
@@ -294,7 +305,7 @@ describe('the network', () => {
     const scene = ClientScene.of(server, {}, { takeCall: (apiKey) => Promise.resolve(taken.push(apiKey) > 0) });
     await scene.call('/first');
     const second = await scene.call({ url: '/second', method }).then(
-      (result) => ({ ...result, ok: true }),
+      ({ calls }) => ({ calls, ok: true }),
       (error: unknown) => error,
     );
     expect(second).toMatchObject(expected);
