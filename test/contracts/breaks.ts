@@ -454,9 +454,9 @@ export const breaks: readonly Break[] = [
     contract: '19',
     harm: 'each refresh has a connection of its own',
     file: 'src/worker/worker.ts',
-    text: 'const fetched = await this.#refresher.fetch(',
+    text: 'if (type) fetched = await this.#refresher.fetch(',
     instead:
-      "const own = new Listener({ url: this.#options.url, events: this.#options.events, channel: 'own', onNotification: () => {} }); await own.start(); setTimeout(() => void own.stop(), 100);\n      const fetched = await this.#refresher.fetch(",
+      "const own = new Listener({ url: this.#options.url, events: this.#options.events, channel: 'own', onNotification: () => {} }); await own.start(); setTimeout(() => void own.stop(), 100);\n        if (type) fetched = await this.#refresher.fetch(",
   },
   {
     contract: '19',
@@ -518,8 +518,8 @@ export const breaks: readonly Break[] = [
     contract: '31',
     harm: 'a worker calls the source that its data type had before',
     file: 'src/worker/worker.ts',
-    text: 'const type = fits(known, job) ? known : await this.#typeOf(job);',
-    instead: 'const type = known ?? (await this.#typeOf(job));',
+    text: 'type = fits(known, job) ? known : await this.#typeOf(job);',
+    instead: 'type = known ?? (await this.#typeOf(job));',
   },
   {
     contract: '31',
