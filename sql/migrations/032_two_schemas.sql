@@ -36,7 +36,8 @@ begin
   foreach v_name in array array['job_id', 'lock_token'] loop
     execute format('alter sequence pgfresh.%I set schema pgfresh_engine', v_name);
   end loop;
-  foreach v_name in array array['open_jobs', 'job_status', 'job_request'] loop
+  drop view if exists pgfresh.job_status;
+  foreach v_name in array array['open_jobs', 'job_request'] loop
     execute format('alter view if exists pgfresh.%I set schema pgfresh_engine', v_name);
   end loop;
   foreach v_name in array array['claimed_job', 'job_end', 'look', 'looks', 'obstacle', 'taken_run'] loop

@@ -47,7 +47,7 @@ declare
   problem text := (${foreignObject});
 begin
   if problem is not null then
-    raise exception 'PGF_SCHEMA_FOREIGN: the schema "pgfresh" is not to be trusted: %', problem;
+    raise exception 'PGF_SCHEMA_FOREIGN: the schema pgfresh or pgfresh_engine is not to be trusted: %', problem;
   end if;
 end
 $guard$;`;

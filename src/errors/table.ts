@@ -193,7 +193,7 @@ export const errorTable = {
   },
   PGF_SCHEMA_FOREIGN: {
     exit: database,
-    says: 'The schema "pgfresh" of this database is not one that this login may trust: {problem}',
+    says: 'The schemas of pgfresh in this database are not to be trusted by this login: {problem}',
     next: 'Migrate with the login that owns the schema. If nobody here made it for pgfresh, rename or drop it.',
   },
   PGF_MIGRATION_FAILED: {

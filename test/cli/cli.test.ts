@@ -245,7 +245,9 @@ describe('migrate', () => {
     expect([asked.code, asked.stderr]).toEqual([2, expect.stringContaining('PGF_UNINSTALL_UNCONFIRMED')]);
     const askedByMachine = await onDatabase(['migrate', 'uninstall', '--json']);
     expect([askedByMachine.code, JSON.parse(askedByMachine.stdout)]).toMatchObject([2, { dropped: false }]);
-    expect((await onDatabase(['migrate', 'uninstall', '--yes'])).stdout).toMatch(/^Dropped: The schema "pgfresh"/);
+    expect((await onDatabase(['migrate', 'uninstall', '--yes'])).stdout).toMatch(
+      /^Dropped: The schemas pgfresh and pgfresh_engine of/,
+    );
     expect((await onDatabase(['migrate', 'uninstall'])).stdout).toContain('not installed');
   });
 

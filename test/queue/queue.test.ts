@@ -590,21 +590,6 @@ describe('cancelling', () => {
   });
 });
 
-it('waits and runs, as job_status counts it', async () => {
-  const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 3 });
-  await db.query(`update pgfresh_engine.job set created_at = created_at - interval '1 hour'`);
-  await queue.enqueue(db, 'quote', 'B', { priority: 9 });
-  await queue.enqueue(db, 'quote', 'runs', { priority: 900 });
-  await scene.register();
-  await scene.claimOne();
-  const { created_at: oldest } = (await scene.job(jobId))!;
-  const counted = await db.query('select * from pgfresh_engine.job_status order by status');
-  expect(counted).toMatchObject([
-    { data_type: 'quote', source: 'market', status: 'pending', jobs: 2, oldest, highest_priority: 9 },
-    { data_type: 'quote', source: 'market', status: 'running', jobs: 1, highest_priority: 900 },
-  ]);
-});
-
 describe('by their ids, data type, source, state, key and time', () => {
   beforeAll(async () => {
     await scene.source('exchange');

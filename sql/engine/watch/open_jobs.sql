@@ -24,10 +24,3 @@ comment on view pgfresh_engine.open_jobs is
   'At lease_until the job is taken back if nothing more is heard: when the worker''s lease ends, '
   'or when the job has made no progress for the max_run of its data type, whichever comes first.';
 grant select on pgfresh_engine.open_jobs to pgfresh_monitor, pgfresh_operator;
-
-create or replace view pgfresh_engine.job_status with (security_invoker = true) as
-select data_type, source, status, count(*) as jobs, min(created_at) as oldest, max(priority) as highest_priority
-from pgfresh_engine.open_jobs
-group by data_type, source, status;
-comment on view pgfresh_engine.job_status is 'How many jobs wait and run, by data type and state.';
-grant select on pgfresh_engine.job_status to pgfresh_monitor, pgfresh_operator;

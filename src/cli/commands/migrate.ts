@@ -23,7 +23,7 @@ import { refuseUnknownCommand } from '../unknown-command.ts';
 export function addMigrate(program: Command): void {
   const command = program
     .command('migrate')
-    .description('bring the database\'s schema "pgfresh" to this version, and its registry to the configuration')
+    .description("bring the database's schemas to this version, and its registry to the configuration")
     .option('--dry-run', 'show what would be done, and do nothing')
     .option('--sql', 'print a script for psql instead of doing it')
     .option(
@@ -36,7 +36,7 @@ export function addMigrate(program: Command): void {
   command.command('status').description('show what was applied and what is missing').action(showStatus);
   command
     .command('uninstall')
-    .description('drop the schema "pgfresh"; your own tables stay')
+    .description('drop the schemas pgfresh and pgfresh_engine; your own tables stay')
     .option('--yes', 'do it; without this, only the list is shown')
     .action(runUninstall);
   // Last: the two above would inherit it.
@@ -148,7 +148,7 @@ async function runUninstall(options: { yes?: boolean }, command: Command): Promi
       );
     const objects = preview.objects.map(({ kind, count }) => `${count} ${kind}${count === 1 ? '' : 's'}`).join(', ');
     const text = [
-      `${options.yes ? 'Dropped' : 'Would drop'}: The schema "pgfresh" of ${facts.address}, with ${objects}.`,
+      `${options.yes ? 'Dropped' : 'Would drop'}: The schemas pgfresh and pgfresh_engine of ${facts.address}, with ${objects}.`,
       ...section('These of yours depend on it and go too:', preview.dependents),
       ...section('These hold data of yours; while they depend on it, nothing is dropped:', preview.blockers),
       'Your tables stay.',
