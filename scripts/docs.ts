@@ -1,7 +1,7 @@
-/** Writes the pages of `docs/` that come from the code, or with `--check` fails if one is not current. */
+/** Writes what comes from the code, in `docs/` and `sql/`, or with `--check` fails if something is not current. */
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { settingNames, settings } from '../src/config/index.ts';
-import { Database, EmbeddedServer, migrate, readSqlFiles } from '../src/database/index.ts';
+import { Database, EmbeddedServer, manifestText, migrate, readSqlFiles } from '../src/database/index.ts';
 import { errorTable, exitCodes } from '../src/errors/index.ts';
 import { Events } from '../src/events/index.ts';
 import { temporaryFolder } from '../test/harness/folder.ts';
@@ -10,7 +10,7 @@ import { clientPage } from './client-page.ts';
 import { faultsPage } from './faults-page.ts';
 import { sqlPage } from './sql-page.ts';
 
-/** The pages that need nothing but the code. `docs/sql.md` comes from a database. */
+/** The pages that need nothing but the code. */
 export const generatedPages: Readonly<Record<string, () => string>> = {
   'docs/architecture.md': architecturePage,
   'docs/client-api.md': clientPage,
@@ -65,8 +65,8 @@ The file also has \`sources\` and \`dataTypes\`: [registry.md](registry.md), \`j
 `;
 }
 
-/** The page about the schema, from a new database of a server that ends with it. */
-async function freshSqlPage(): Promise<string> {
+/** What is written from a new database, of a server that ends with it. */
+async function databasePages(): Promise<Record<string, string>> {
   const dataDir = await temporaryFolder('docs');
   const events = new Events();
   const server = new EmbeddedServer({ dataDir, events, fsync: false });
@@ -74,9 +74,9 @@ async function freshSqlPage(): Promise<string> {
     await server.start();
     const database = new Database({ url: server.url, events, applicationName: 'pgfresh docs' });
     await migrate(database, { files: await readSqlFiles(), events });
-    const page = await sqlPage(database);
+    const pages = { 'sql/manifest.json': await manifestText(database), 'docs/sql.md': await sqlPage(database) };
     await database.close();
-    return page;
+    return pages;
   } finally {
     await server.stop();
     await rm(dataDir, { recursive: true, force: true });
@@ -84,10 +84,9 @@ async function freshSqlPage(): Promise<string> {
 }
 
 async function main(check: boolean): Promise<void> {
-  const pages = { ...generatedPages, 'docs/sql.md': freshSqlPage };
-  for (const [path, write] of Object.entries(pages)) {
+  const written = Object.entries(generatedPages).map(([path, write]) => [path, write()] as const);
+  for (const [path, page] of [...written, ...Object.entries(await databasePages())]) {
     const current = await readFile(path, 'utf8').catch(() => '');
-    const page = await write();
     if (current === page) continue;
     if (check) throw new Error(`${path} is not current; run "npm run docs"`);
     await writeFile(path, page);

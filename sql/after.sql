@@ -1,7 +1,29 @@
 /*
   Applied last. A new function is for everybody until it is said otherwise, and nothing of ours is for everybody.
+  Monitors and operators read all of ours. What others made in the schemas is theirs to grant.
 */
-revoke all on all functions in schema pgfresh, pgfresh_engine from public;
+do $$
+declare
+  v_name text;
+begin
+  for v_name in
+    select p.oid::regprocedure::text
+    from pg_proc as p
+    where p.pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)
+      and p.oid not in (select objid from pgfresh_engine.manifest where kind = 'function' and not ours)
+  loop
+    execute format('revoke all on routine %s from public', v_name);
+  end loop;
+  for v_name in
+    select c.oid::regclass::text
+    from pg_class as c
+    where c.relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and c.relkind in ('r', 'p', 'v')
+      and c.oid not in (select objid from pgfresh_engine.manifest where kind in ('table', 'view') and not ours)
+  loop
+    execute format('grant select on %s to pgfresh_monitor, pgfresh_operator', v_name);
+  end loop;
+end
+$$;
 revoke create on schema pgfresh_engine from pgfresh_evaluator;
 
 -- What each function is made of is there by now. Those that are made for a data type or a role were checked when made.

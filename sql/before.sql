@@ -1,13 +1,12 @@
 /*
-  What everything else needs: the roles, an end of all rights that an earlier version gave, and types. Applied first;
-  then
-  engine/, then api/, then after.sql, all of them whenever one of them is new.
+  What everything else needs: the roles, and types. Applied first, when the migration has taken back all rights that an
+  earlier version gave; then engine/, then api/, then after.sql, all of them whenever one of them is new.
   What a function is made of may come later than the function itself: after.sql looks whether it is there.
 */
 set local check_function_bodies = off;
 
 /*
-  Who may do what is said in zz_rights.sql.
+  Who may do what is said beside it.
   Roles belong to the whole server, so another database may have made them already.
     pgfresh_worker     claims, fetches and ends jobs
     pgfresh_planner    plans, and runs scheduled jobs: for the processes of the roles planner and scheduler
@@ -41,18 +40,6 @@ begin
 end
 $$;
 
-do $$
-declare
-  v_kind text;
-begin
-  -- Not from the evaluator: each data type gives it a function.
-  foreach v_kind in array array['tables', 'functions', 'sequences'] loop
-    execute format(
-      'revoke all on all %s in schema pgfresh, pgfresh_engine from public, pgfresh_worker, pgfresh_planner, '
-      'pgfresh_gateway, pgfresh_monitor, pgfresh_operator, pgfresh_scheduler, pgfresh_viewer', v_kind);
-  end loop;
-end
-$$;
 grant usage on schema pgfresh to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator,
   pgfresh_scheduler, pgfresh_viewer, pgfresh_evaluator;

@@ -4,7 +4,6 @@ grant select on
   pgfresh.scheduled_jobs, pgfresh.scheduled_job_runs
 to pgfresh_worker, pgfresh_planner, pgfresh_gateway;
 grant select on pgfresh.refresh_schedule to pgfresh_planner;
-grant select on all tables in schema pgfresh to pgfresh_monitor, pgfresh_operator;
 
 /*
   Jobs are registered by plain inserts. Whose they may be is decided by a trigger, which must run with the rights of the

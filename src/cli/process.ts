@@ -35,7 +35,11 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
         banner(started, roles, performance.now() - since),
       );
     }
-    events.emit({ type: 'process.stopping', reason: await asked.reason });
+    const replaced = runtime.replaced.catch((error: unknown) => {
+      events.emit({ type: 'process.stopping', reason: problemOf(error) });
+      throw error;
+    });
+    events.emit({ type: 'process.stopping', reason: await Promise.race([asked.reason, replaced]) });
   };
   const ran = run().catch((error: unknown) => {
     asked.crash();

@@ -8,11 +8,20 @@ export { requireListening } from './listen-url.ts';
 export { Listener } from './listener.ts';
 export { readSqlFiles, type SqlFile, type SqlFiles } from './migration-files.ts';
 export { type AppliedFile, type MigrationStep } from './migration-plan.ts';
-export { appliedFiles, migrate, migrationScript, pendingMigrations } from './migrations.ts';
+export {
+  appliedFiles,
+  findReplacement,
+  migrate,
+  migrationScript,
+  pendingMigrations,
+  previewMigration,
+  type Migration,
+} from './migrations.ts';
 export { databaseRoles, readLoginRoles, requireLoginRoles, type ProcessRole } from './process-roles.ts';
 export { codedOr, type LimitedQueryable, type Queryable, type Statement, type StatementLimits } from './query.ts';
 export { requireMigrationRights } from './rights.ts';
 export { type ServerFacts } from './server-facts.ts';
 export { storableJson } from './storable-text.ts';
 export { type TransactionOptions } from './transaction.ts';
+export { manifestText, type ObjectChanges } from './upgrade/index.ts';
 export { previewUninstall, uninstall, type UninstallPreview } from './uninstall.ts';

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { readManifests, type Manifests } from './upgrade/index.ts';
 
 /** A text that the database must have seen: a numbered migration once, the others whenever one of them changes. */
 export interface SqlFile {
@@ -14,20 +15,29 @@ export interface SqlFile {
 export interface SqlFiles {
   readonly migrations: readonly SqlFile[];
   readonly functions: readonly SqlFile[];
+  readonly manifests: Manifests;
+  /** Of the package that the files belong to. */
+  readonly version: string;
 }
 
 // src/database and dist/database are equally far from the package's root.
-const packagedSql = fileURLToPath(new URL('../../sql', import.meta.url));
+const packageRoot = fileURLToPath(new URL('../..', import.meta.url));
 
-export async function readSqlFiles(folder = packagedSql): Promise<SqlFiles> {
-  const [migrations, functions] = await Promise.all([readFolder(join(folder, 'migrations')), readFunctions(folder)]);
+export async function readSqlFiles(folder = join(packageRoot, 'sql')): Promise<SqlFiles> {
+  const [migrations, functions, manifests, about] = await Promise.all([
+    readFolder(join(folder, 'migrations')),
+    readFunctions(folder),
+    readManifests(folder),
+    readFile(join(packageRoot, 'package.json'), 'utf8'),
+  ]);
   // Gaps are harmless; two files of one number have no order that everyone would agree on.
   migrations.forEach(({ name }, index) => {
     if (!/^\d{3}_/.test(name)) throw new Error(`migration ${name} should begin with a number of three digits`);
     const before = migrations[index - 1]?.name;
     if (before?.slice(0, 3) === name.slice(0, 3)) throw new Error(`migrations ${before} and ${name} have one number`);
   });
-  return { migrations, functions };
+  const { version } = JSON.parse(about) as { version: string };
+  return { migrations, functions, manifests, version };
 }
 
 async function readFolder(folder: string): Promise<SqlFile[]> {

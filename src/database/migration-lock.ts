@@ -2,6 +2,7 @@ import { performance } from 'node:perf_hooks';
 import { PgfreshError } from '../errors/index.ts';
 import { pause } from '../lifecycle/index.ts';
 import type { Database } from './database.ts';
+import { failureOf } from './failure.ts';
 import type { Queryable } from './query.ts';
 
 // One for all versions of pgfresh: two that differ must still exclude each other.
@@ -9,6 +10,13 @@ export const migrationLock = 7_467_337_004;
 
 /** Nothing but PostgreSQL's own functions and operators can be meant by a name that has no schema. */
 export const closedSearchPath = 'set local search_path = pg_catalog, pg_temp';
+
+/**
+ * How long a statement waits for a lock. Whoever comes after it waits as well, so it gives up soon, and the whole
+ * transaction is tried again after a pause in which others go on.
+ */
+export const lockTimeoutMs = 2_000;
+const pauseMs = 500;
 
 /** Runs `work` in a transaction that changes the schema, one process at a time and however long it takes. */
 export async function transactLocked<T extends object>(
@@ -18,12 +26,19 @@ export async function transactLocked<T extends object>(
   lockWaitMs = 60_000,
 ): Promise<T> {
   const deadline = performance.now() + lockWaitMs;
+  const seconds = lockWaitMs / 1000;
   for (;;) {
     const attempt = (tx: Queryable): Promise<T | undefined> => workLocked(tx, work);
-    const result = await database.transact(label, attempt, { lockTimeoutMs: 10_000, unlimited: true });
-    if (result !== undefined) return result;
-    if (performance.now() > deadline) throw new PgfreshError('PGF_MIGRATION_LOCKED', { seconds: lockWaitMs / 1000 });
-    await pause(100);
+    try {
+      const result = await database.transact(label, attempt, { lockTimeoutMs, unlimited: true });
+      if (result !== undefined) return result;
+      if (performance.now() > deadline) throw new PgfreshError('PGF_MIGRATION_LOCKED', { seconds });
+      await pause(100);
+    } catch (error) {
+      if (failureOf(error) !== 'lock_timeout') throw error;
+      if (performance.now() > deadline) throw new PgfreshError('PGF_MIGRATION_BUSY', { seconds }, { cause: error });
+      await pause(pauseMs);
+    }
   }
 }
 

@@ -15,9 +15,8 @@ export interface MigrationStep {
 }
 
 /**
- * What is left to do, in order: migrations never seen, then all files of functions if anything is new: the rights that an
- * earlier version gave end with the first of them, and each says anew who may call what it makes.
- * Refuses a past that this code does not know or that was rewritten since.
+ * What this database has not seen, in order: migrations, then functions files whose text is new. Refuses a past that
+ * this code does not know or that was rewritten since.
  */
 export function planMigration(files: SqlFiles, applied: readonly AppliedFile[]): MigrationStep[] {
   const past = new Map(applied.filter((entry) => entry.kind === 'migration').map((entry) => [entry.name, entry]));
@@ -30,13 +29,26 @@ export function planMigration(files: SqlFiles, applied: readonly AppliedFile[]):
     applied.filter((entry) => entry.kind === 'functions').map((entry) => [entry.name, entry.hash]),
   );
   const migrations = files.migrations.filter((file) => !past.has(file.name));
-  const isNew = (file: SqlFile): boolean => hashes.get(file.name) !== file.hash;
-  const functions = migrations.length > 0 || files.functions.some(isNew) ? files.functions : [];
-  return [
-    ...migrations.map((file) => ({ kind: 'migration' as const, file })),
-    ...functions.map((file) => ({ kind: 'functions' as const, file })),
-  ];
+  const known = new Set(files.functions.map(({ name }) => name));
+  // What a file made that is gone has to be dropped.
+  const isFileGone = [...hashes.keys()].some((name) => !known.has(name));
+  const functions = files.functions.filter((file) => isFileGone || hashes.get(file.name) !== file.hash);
+  return [...migrations.map(migrationStep), ...functions.map(functionsStep)];
 }
+
+/** What a migration applies if anything is missing: the functions files all, because each grants its own rights anew. */
+export function stepsFor(
+  files: SqlFiles,
+  missing: readonly MigrationStep[],
+): Record<AppliedFile['kind'], MigrationStep[]> {
+  return {
+    migration: missing.filter(({ kind }) => kind === 'migration'),
+    functions: missing.length > 0 ? files.functions.map(functionsStep) : [],
+  };
+}
+
+const migrationStep = (file: SqlFile): MigrationStep => ({ kind: 'migration', file });
+const functionsStep = (file: SqlFile): MigrationStep => ({ kind: 'functions', file });
 
 function refuseUnknownPast(known: readonly SqlFile[], applied: readonly string[]): void {
   const names = new Set(known.map((file) => file.name));

@@ -1,16 +1,37 @@
+import { createHash } from 'node:crypto';
 import { performance } from 'node:perf_hooks';
 import pg from 'pg';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { failpoint } from '../lifecycle/index.ts';
 import type { Database } from './database.ts';
-import { failureOf } from './failure.ts';
+import { failureOf, type Failure } from './failure.ts';
 import type { SqlFiles } from './migration-files.ts';
-import { closedSearchPath, migrationLock, transactLocked } from './migration-lock.ts';
-import { planMigration, type AppliedFile, type MigrationStep } from './migration-plan.ts';
+import { closedSearchPath, lockTimeoutMs, migrationLock, transactLocked } from './migration-lock.ts';
+import { planMigration, stepsFor, type AppliedFile, type MigrationStep } from './migration-plan.ts';
 import type { Queryable } from './query.ts';
 import { lacksReading, requireCreate, requireRoles } from './rights.ts';
 import { foreignObjectGuard, requireOwnSchema } from './schema-owner.ts';
+import {
+  drained,
+  dropObjects,
+  manifestTables,
+  noChanges,
+  noteOwners,
+  objectGuard,
+  previewPlan,
+  readInstallations,
+  readPlan,
+  readReplacement,
+  recordBuild,
+  recordOwners,
+  refuseOlder,
+  requireObjects,
+  resetGrants,
+  type Build,
+  type Installation,
+  type ObjectChanges,
+} from './upgrade/index.ts';
 
 // "if not exists" would ask for the right to create schemas even where there is nothing to create.
 const bookkeeping = `do $$ begin
@@ -24,54 +45,133 @@ create table if not exists pgfresh.migrations (
   applied_at timestamptz not null default clock_timestamp(),
   primary key (kind, name)
 );
-comment on table pgfresh.migrations is 'Which of pgfresh''s SQL files this database has seen, and with what text.';`;
+comment on table pgfresh.migrations is 'Which of pgfresh''s SQL files this database has seen, and with what text.';
+${manifestTables}`;
 
 const record = `insert into pgfresh.migrations (kind, name, hash) values ($1::text, $2::text, $3::text)
 on conflict (kind, name) do update set hash = excluded.hash, applied_at = clock_timestamp()`;
 
+const forgetFiles = `delete from pgfresh.migrations where kind = 'functions' and name <> all ($1::text[])`;
+
 export interface MigrateOptions {
   files: SqlFiles;
   events: Events;
-  /** How long to wait for another process that is migrating. */
+  /** How long to wait for another process that is migrating, and for locks. */
   lockWaitMs?: number;
+  /** How long to wait for jobs of old workers, if the upgrade takes functions away from them; 0 is not at all. */
+  drainMs?: number;
+}
+
+/** What a migration did. */
+export interface Migration {
+  /** The files that were applied, in order; none if nothing was missing. */
+  readonly applied: readonly MigrationStep[];
+  readonly objects: ObjectChanges;
 }
 
 /** Brings the database to the state of the files, all in one transaction, one process at a time. */
-export async function migrate(database: Database, options: MigrateOptions): Promise<MigrationStep[]> {
-  const { files, events, lockWaitMs } = options;
+export async function migrate(database: Database, options: MigrateOptions): Promise<Migration> {
+  const { files, events, lockWaitMs, drainMs = 0 } = options;
   const since = performance.now();
-  const applied = await transactLocked(database, 'migrate', (tx) => migrateLocked(tx, files), lockWaitMs);
+  const run = (): Promise<Done> => transactLocked(database, 'migrate', (tx) => migrateLocked(tx, files), lockWaitMs);
+  const isBreaking = drainMs > 0 && (await takesAway(database, files, lockWaitMs));
+  const migration = isBreaking ? await drained(database, drainMs, run) : await run();
   // Only now: a transaction may be repeated, or come to nothing.
-  for (const { kind, file, ms } of applied) {
+  for (const { kind, file, ms } of migration.applied) {
     events.emit({ type: 'migration.applied', name: `${kind}/${file.name}`, ms });
   }
-  if (applied.length > 0) {
-    const { length: migrations } = applied.filter(({ kind }) => kind === 'migration');
-    const functions = applied.length - migrations;
+  if (migration.applied.length > 0) {
+    const { length: migrations } = migration.applied.filter(({ kind }) => kind === 'migration');
+    const functions = migration.applied.length - migrations;
     events.emit({ type: 'schema.migrated', migrations, functions, ms: performance.now() - since });
   }
-  return applied;
+  return migration;
 }
 
-/** What `migrate` would do now. */
-export async function pendingMigrations(database: Queryable, files: SqlFiles): Promise<MigrationStep[]> {
-  return planMigration(files, await appliedFiles(database));
+/** Whether processes of the installed version would miss something afterwards. */
+async function takesAway(database: Database, files: SqlFiles, lockWaitMs: number | undefined): Promise<boolean> {
+  const look = async (tx: Queryable): Promise<MigrationPreview> => {
+    await requireOwnSchema(tx);
+    return previewMigration(tx, files);
+  };
+  const { dropped, replaced } = (await transactLocked(database, 'migrate', look, lockWaitMs)).objects;
+  return [...dropped, ...replaced].some((name) => /^(function|view) /.test(name));
+}
+
+/** The files that the database has not seen. Refuses a database that is newer than they are. */
+export async function pendingMigrations(database: Queryable, files: SqlFiles): Promise<readonly MigrationStep[]> {
+  return (await lookAt(database, files)).missing;
+}
+
+interface Look {
+  readonly missing: readonly MigrationStep[];
+  /** Whether there was a pgfresh before. */
+  readonly isUpgrade: boolean;
+  readonly installed: Installation | undefined;
+}
+
+async function lookAt(database: Queryable, files: SqlFiles): Promise<Look> {
+  const seen = await appliedFiles(database);
+  const missing = planMigration(files, seen);
+  const installations = missing.length > 0 ? await readInstallations(database) : [];
+  refuseOlder(buildOf(files), installations);
+  return { missing, isUpgrade: missing.length > 0 && seen.length > 0, installed: installations[0] };
+}
+
+/** Why a process with these files cannot go on, if an upgrade since has taken away what it calls. */
+export function findReplacement(database: Queryable, files: SqlFiles): Promise<PgfreshError | undefined> {
+  return readReplacement(database, buildOf(files));
+}
+
+export interface MigrationPreview extends Pick<Migration, 'objects'> {
+  readonly pending: readonly MigrationStep[];
+  /** Whether there was a pgfresh before. */
+  readonly isUpgrade: boolean;
+  /** The hash of the functions that are installed now. */
+  readonly installed: string | null;
+}
+
+/** What `migrate` would do, to objects as far as that is known before its numbered files were applied. */
+export async function previewMigration(database: Queryable, files: SqlFiles): Promise<MigrationPreview> {
+  const { missing, isUpgrade, installed } = await lookAt(database, files);
+  const preview = { pending: missing, isUpgrade, installed: installed?.functions ?? null, objects: noChanges };
+  if (!isUpgrade) return preview;
+  try {
+    return { ...preview, objects: await previewPlan(database, files.manifests) };
+  } catch (error) {
+    if (failureOf(error) !== 'permission') throw error;
+    const [login] = await database.query<{ user: string }>('select current_user as "user"');
+    throw lacksReading(login!.user, error);
+  }
 }
 
 /** The whole upgrade as a script that a DBA can read and run with psql. */
-export function migrationScript(steps: readonly MigrationStep[]): string {
-  const parts = steps.map(({ kind, file }) => {
-    const values = [kind, file.name, file.hash].map((value) => pg.escapeLiteral(value));
-    return `-- ${kind} ${file.name}\n${file.text.trimEnd().replace(/;?$/, ';')}\n\n${fillIn(record, values)};\n`;
-  });
+export function migrationScript(files: SqlFiles, { pending, isUpgrade, installed }: MigrationPreview): string {
+  const { migration, functions } = stepsFor(files, pending);
+  const applied = ({ kind, file }: MigrationStep): string =>
+    `-- ${kind} ${file.name}\n${file.text.trimEnd().replace(/;?$/, ';')}\n\n${fillIn(record, [kind, file.name, file.hash])};\n`;
+  const { version, functions: hash } = buildOf(files);
+  const parts = [
+    stateGuard(installed),
+    noteOwners(files.manifests),
+    ...migration.map(applied),
+    `${dropObjects(files.manifests)};`,
+    resetGrants,
+    ...functions.map(applied),
+    ...(isUpgrade ? [objectGuard(files.manifests)] : []),
+    `${fillIn(recordBuild, [version, hash])};`,
+    recordOwners,
+    `${fillIn(forgetFiles, [namesOf(files)])};`,
+  ];
   return [
     '\\set ON_ERROR_STOP on',
     'begin;',
     `${closedSearchPath};`,
     `select pg_advisory_xact_lock(${migrationLock});`,
+    `set local lock_timeout = ${lockTimeoutMs};`,
     foreignObjectGuard,
     bookkeeping,
-    ...parts,
+    ...(pending.length > 0 ? parts : []),
     'commit;',
     '',
   ].join('\n\n');
@@ -98,18 +198,36 @@ interface AppliedStep extends MigrationStep {
   readonly ms: number;
 }
 
-async function migrateLocked(tx: Queryable, files: SqlFiles): Promise<AppliedStep[]> {
-  await requireOwnSchema(tx);
-  const steps = await pendingMigrations(tx, files);
-  if (steps.length === 0) return [];
-  await requireCreate(tx);
-  if (steps.some(({ file }) => file.name === 'before')) await requireRoles(tx);
-  await tx.query(bookkeeping);
-  const applied: AppliedStep[] = [];
-  for (const step of steps) applied.push(await applyStep(tx, step));
-  await failpoint('migrate.before-commit');
-  return applied;
+interface Done extends Migration {
+  readonly applied: readonly AppliedStep[];
 }
+
+async function migrateLocked(tx: Queryable, files: SqlFiles): Promise<Done> {
+  await requireOwnSchema(tx);
+  const { missing, isUpgrade } = await lookAt(tx, files);
+  if (missing.length === 0) return { applied: [], objects: noChanges };
+  const { migration, functions } = stepsFor(files, missing);
+  await requireCreate(tx);
+  if (functions.some(({ file }) => file.name === 'before')) await requireRoles(tx);
+  await tx.query(bookkeeping);
+  await tx.query(noteOwners(files.manifests));
+  const applied: AppliedStep[] = [];
+  for (const step of migration) applied.push(await applyStep(tx, step));
+  const objects = isUpgrade ? await readPlan(tx, files.manifests) : noChanges;
+  await tx.query(dropObjects(files.manifests));
+  await tx.query(resetGrants);
+  for (const step of functions) applied.push(await applyStep(tx, step));
+  if (isUpgrade) await requireObjects(tx, files.manifests);
+  const { version, functions: hash } = buildOf(files);
+  await tx.query(recordBuild, [version, hash]);
+  await tx.query(recordOwners);
+  await tx.query(forgetFiles, [namesOf(files)]);
+  await failpoint('migrate.before-commit');
+  return { applied, objects };
+}
+
+/** What the whole transaction is repeated for. */
+const passing: readonly Failure[] = ['deadlock', 'lock_timeout'];
 
 async function applyStep(tx: Queryable, step: MigrationStep): Promise<AppliedStep> {
   const { kind, file } = step;
@@ -117,7 +235,7 @@ async function applyStep(tx: Queryable, step: MigrationStep): Promise<AppliedSte
   try {
     await tx.query(file.text);
   } catch (error) {
-    if (error instanceof PgfreshError || failureOf(error) === 'deadlock') throw error;
+    if (error instanceof PgfreshError || passing.includes(failureOf(error))) throw error;
     throw new PgfreshError(
       'PGF_MIGRATION_FAILED',
       { migration: file.name, problem: problemOf(error) },
@@ -128,6 +246,29 @@ async function applyStep(tx: Queryable, step: MigrationStep): Promise<AppliedSte
   return { ...step, ms: performance.now() - started };
 }
 
-function fillIn(statement: string, literals: readonly string[]): string {
-  return statement.replace(/\$(\d)/g, (_, number: string) => literals[Number(number) - 1]!);
+function buildOf({ version, functions }: SqlFiles): Build {
+  const hash = createHash('sha256').update(functions.map((file) => `${file.name} ${file.hash}\n`).join(''));
+  return { version, functions: hash.digest('hex') };
+}
+
+function namesOf({ functions }: SqlFiles): string[] {
+  return functions.map(({ name }) => name);
+}
+
+/** For a script that is run later than it was printed. */
+function stateGuard(installed: string | null): string {
+  return `do $guard$
+begin
+  if (select functions from pgfresh_engine.installation order by id desc limit 1)
+      is distinct from ${installed === null ? 'null' : pg.escapeLiteral(installed)} then
+    raise exception 'PGF_MIGRATION_NEWER: this database was migrated since the script was printed. Print it again.';
+  end if;
+end
+$guard$;`;
+}
+
+function fillIn(statement: string, values: readonly (string | string[])[]): string {
+  const literal = (value: string | string[]): string =>
+    typeof value === 'string' ? pg.escapeLiteral(value) : `array[${value.map(literal).join(', ')}]`;
+  return statement.replace(/\$(\d)/g, (_, number: string) => literal(values[Number(number) - 1]!));
 }

@@ -67,8 +67,11 @@ export async function requireRoles(tx: Queryable): Promise<void> {
 
 /** The error of a login that may not even see what was applied. */
 export function lacksReading(user: string, cause: unknown): PgfreshError {
-  const missing = ['usage on schema pgfresh', 'select on pgfresh.migrations'];
-  return lacks(user, 'it may not read the table pgfresh.migrations', missing, cause);
+  const missing = [
+    'usage on schema pgfresh',
+    'select on pgfresh.migrations, pgfresh_engine.installation, pgfresh_engine.manifest',
+  ];
+  return lacks(user, 'it may not read which migrations were applied', missing, cause);
 }
 
 function lacks(user: string, problem: string, rights: readonly string[], cause?: unknown): PgfreshError {

@@ -221,6 +221,36 @@ export const errorTable = {
     says: 'Another process has been migrating this database for more than {seconds} s.',
     next: 'Wait for it, or look for it in pg_stat_activity (application_name "pgfresh migrate").',
   },
+  PGF_MIGRATION_BUSY: {
+    exit: database,
+    says: 'Nothing was changed: for {seconds} s, other transactions held locks on tables that the migration changes.',
+    next: 'Look for long transactions in pg_stat_activity (xact_start) and end them, then run it again.',
+  },
+  PGF_BUILD_REPLACED: {
+    exit: newer,
+    says: 'Another build of pgfresh {version} has replaced the functions of this one in the database, at {at}.',
+    next: 'Start the newer build. To install the functions of this one again, first run: delete from pgfresh_engine.installation;',
+  },
+  PGF_UPGRADE_BLOCKED: {
+    exit: database,
+    says: 'Nothing was changed: the upgrade drops or replaces objects that these of yours need: {names}',
+    next: 'Save their definitions, drop them, run "pgfresh migrate", and create them again for the new version.',
+  },
+  PGF_UPGRADE_NAME_TAKEN: {
+    exit: database,
+    says: 'Nothing was changed: this version of pgfresh makes objects of the same name as these of yours: {names}',
+    next: 'Rename yours, or move them to a schema of your own, then run "pgfresh migrate" again.',
+  },
+  PGF_UPGRADE_RUNNING: {
+    exit: database,
+    says: 'Nothing was changed: after {seconds} s, {jobs} jobs of {names} were still running.',
+    next: 'Stop these processes, which ends or returns their jobs, then run "pgfresh migrate" again.',
+  },
+  PGF_UPGRADE_INCOMPLETE: {
+    exit: database,
+    says: 'Nothing was changed: after the upgrade these would be missing or not as this version expects them: {names}',
+    next: 'Report the list. In a clone of pgfresh, "npm run docs" writes the list of what is expected (sql/manifest.json).',
+  },
   PGF_UNINSTALL_BLOCKED: {
     exit: database,
     says: 'Nothing was dropped, because data of yours would have gone too: {names}',

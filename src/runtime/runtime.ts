@@ -6,6 +6,7 @@ import {
   readSqlFiles,
   requireListening,
   requireLoginRoles,
+  type SqlFiles,
 } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
@@ -17,6 +18,7 @@ import { Health, Metrics, readOverview, recordWarnings, shared, warnOfMisspelt }
 import { DevSupporter } from './dev-supporter.ts';
 import type { Role } from './role-names.ts';
 import { bringRole, type Brought } from './roles.ts';
+import { SchemaWatch } from './schema-watch.ts';
 import { version } from './version.ts';
 
 export interface RuntimeOptions {
@@ -33,6 +35,9 @@ export interface RuntimeOptions {
   readonly listen?: boolean;
 }
 
+/** How long an upgrade waits for jobs of old workers. */
+const drainMs = 60_000;
+
 /** How long a stop may take beyond the time for draining. */
 const stopPatienceMs = 10_000;
 
@@ -44,6 +49,7 @@ export class Runtime extends Service {
   readonly #services: Service[] = [];
   readonly #connection: Connection;
   readonly #metrics: Metrics;
+  readonly #replaced = Promise.withResolvers<never>();
   #supporter: DevSupporter | undefined;
   #http: HttpServer | undefined;
 
@@ -51,6 +57,8 @@ export class Runtime extends Service {
     super();
     this.#options = options;
     const { config, roles, events } = options;
+    // Not everybody who runs this waits for it.
+    this.#replaced.promise.catch(() => {});
     this.#metrics = new Metrics(events);
     this.#connection = new Connection({ settings: config.settings, events, duty: roles.join(',') });
   }
@@ -58,6 +66,11 @@ export class Runtime extends Service {
   /** For instance http://127.0.0.1:4400, once started; undefined without an HTTP server. */
   get address(): string | undefined {
     return this.#http?.url;
+  }
+
+  /** Rejects when an upgrade has taken away what this process calls; then it has to be stopped. */
+  get replaced(): Promise<never> {
+    return this.#replaced.promise;
   }
 
   get databaseUrl(): string {
@@ -95,7 +108,8 @@ export class Runtime extends Service {
     const { config: configured, roles, events, dev = false, listen = true } = this.#options;
     const connection = this.#connection;
     await this.#run(connection);
-    const requireMigrated = await this.#prepareDatabase();
+    const files = await readSqlFiles();
+    const requireMigrated = await this.#prepareDatabase(files);
     recordWarnings(events, connection.database);
     warnOfMisspelt(events, configured.misspelt);
     if (dev && configured.dev) {
@@ -119,6 +133,7 @@ export class Runtime extends Service {
       });
       await this.#run(this.#http);
     }
+    await this.#run(new SchemaWatch({ db: connection.database, files, onReplaced: this.#replaced.reject }));
     await this.#supporter?.ready();
     events.emit({ type: 'process.started', version, roles });
   }
@@ -137,15 +152,14 @@ export class Runtime extends Service {
   }
 
   /** Returns what fails when the database is no longer migrated. */
-  async #prepareDatabase(): Promise<() => Promise<void>> {
+  async #prepareDatabase(files: SqlFiles): Promise<() => Promise<void>> {
     const { roles, events } = this.#options;
     const { database } = this.#connection;
-    const files = await readSqlFiles();
     const requireMigrated = async (): Promise<void> => {
       const { length: count } = await pendingMigrations(database, files);
       if (count > 0) throw new PgfreshError('PGF_MIGRATION_PENDING', { count });
     };
-    if (this.#options.migrate) await migrate(database, { files, events });
+    if (this.#options.migrate) await migrate(database, { files, events, drainMs });
     else {
       await requireLoginRoles(database, roles);
       await requireMigrated();

@@ -1,5 +1,5 @@
 import { nearMiss, resolveConfig, type Config } from '../config/index.ts';
-import { PgfreshError } from '../errors/index.ts';
+import { PgfreshError, problemOf } from '../errors/index.ts';
 import { Events } from '../events/index.ts';
 import { logEvents } from '../watch/index.ts';
 import { readRoles, roleNames, type Role } from './role-names.ts';
@@ -47,10 +47,12 @@ export async function start(options: StartOptions): Promise<Pgfresh> {
     await stop().catch(() => {});
     throw error;
   }
-  const stopAsAsked = (): Promise<void> => {
-    if (!stopping) events.emit({ type: 'process.stopping', reason: 'stop() was called' });
+  const stopBecause = (reason: string): Promise<void> => {
+    if (!stopping) events.emit({ type: 'process.stopping', reason });
     return stop();
   };
+  runtime.replaced.catch((error: unknown) => stopBecause(problemOf(error)).catch(() => {}));
+  const stopAsAsked = (): Promise<void> => stopBecause('stop() was called');
   return { address: runtime.address, ready, stop: stopAsAsked, [Symbol.asyncDispose]: stopAsAsked };
 }
 

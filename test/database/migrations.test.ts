@@ -7,6 +7,7 @@ import {
   migrate,
   migrationScript,
   pendingMigrations,
+  previewMigration,
   previewUninstall,
   readSqlFiles,
   uninstall,
@@ -37,7 +38,9 @@ beforeEach(async () => {
 
 const file = (name: string, text: string) => writeFile(join(folder, name), text);
 const files = () => readSqlFiles(folder);
-const run = async () => (await migrate(database, { files: await files(), events })).map((step) => step.file.name);
+const run = async () =>
+  (await migrate(database, { files: await files(), events })).applied.map((step) => step.file.name);
+const scriptOf = async () => migrationScript(await files(), await previewMigration(database, await files()));
 
 it('applies what is missing, once', async () => {
   expect(await run()).toEqual(['001_first', 'api/answer']);
@@ -73,7 +76,7 @@ it('keeps nothing of a run in which one file fails', async () => {
 it('takes the time that it needs, however short other statements are kept', async () => {
   await file('migrations/002_second.sql', 'select pg_sleep(0.2)');
   const hasty = openDatabase(url, { statementTimeoutMs: 50, silenceMs: 50 });
-  expect(await migrate(hasty, { files: await files(), events })).toHaveLength(3);
+  expect((await migrate(hasty, { files: await files(), events })).applied).toHaveLength(3);
   await hasty.close();
 });
 
@@ -110,7 +113,7 @@ describe('a schema of somebody else', () => {
     address.searchParams.set('options', `-c role=${role}`);
     const other = openDatabase(address.href);
     try {
-      return await migrate(other, { files: await files(), events });
+      return (await migrate(other, { files: await files(), events })).applied;
     } finally {
       await other.close();
     }
@@ -128,7 +131,7 @@ describe('a schema of somebody else', () => {
       code: 'PGF_SCHEMA_FOREIGN',
       message: expect.stringContaining(`belongs to ${mallory}`) as string,
     });
-    const script = migrationScript(await pendingMigrations(database, await files()));
+    const script = await scriptOf();
     await expect(database.query(script.replace('\\set ON_ERROR_STOP on', ''))).rejects.toThrow('PGF_SCHEMA_FOREIGN');
     expect(await database.query(`select rolsuper from pg_roles where rolname = '${mallory}'`)).toEqual([
       { rolsuper: false },
@@ -171,9 +174,9 @@ describe('a schema of somebody else', () => {
 });
 
 it('takes what an earlier version knew as unchanged for confirmed then', async () => {
-  const { migrations, functions } = await readSqlFiles();
-  const earlier = migrations.filter(({ name }) => name < '011');
-  await migrate(database, { files: { migrations: earlier, functions: [] }, events });
+  const packaged = await readSqlFiles();
+  const earlier = packaged.migrations.filter(({ name }) => name < '011');
+  await migrate(database, { files: { ...packaged, migrations: earlier, functions: [] }, events });
   await database.query(`
     insert into pgfresh.sources (name) values ('market');
     insert into pgfresh.data_type_registry (data_type, source, source_id, table_name, timestamp_column, ttl)
@@ -181,7 +184,7 @@ it('takes what an earlier version knew as unchanged for confirmed then', async (
     insert into pgfresh.pairs (type_id, key, outcome, ok_at, checked_at)
       select type_id, outcome, outcome, '2026-01-05T12:00Z', '2026-01-05T12:00Z'
       from pgfresh.data_type_registry, unnest('{fresh,unchanged,empty,older_source}'::text[]) as outcome`);
-  await migrate(database, { files: { migrations, functions }, events });
+  await migrate(database, { files: packaged, events });
   expect(await database.query('select key from pgfresh_engine.pairs where confirmed_at = ok_at')).toEqual([
     { key: 'unchanged' },
   ]);
@@ -233,12 +236,12 @@ it('waits for another process that migrates, and says so when that takes too lon
 it('runs once when ten callers start at the same time', async () => {
   const all = await files();
   const many = await Promise.all(Array.from({ length: 10 }, () => migrate(database, { files: all, events })));
-  expect(many.filter((steps) => steps.length > 0)).toHaveLength(1);
+  expect(many.filter(({ applied }) => applied.length > 0)).toHaveLength(1);
 });
 
 describe('the script for a DBA', () => {
   it('does the same as the migration, and is accepted as done', async () => {
-    const script = migrationScript(await pendingMigrations(database, await files()));
+    const script = await scriptOf();
     await database.query(script.replace('\\set ON_ERROR_STOP on', ''));
     expect(await run()).toEqual([]);
     expect(await database.query('select pgfresh.answer() as answer')).toEqual([{ answer: 41 }]);
@@ -273,7 +276,7 @@ describe('uninstall', () => {
     const preview = await previewUninstall(database);
     expect(preview.objects).toEqual([
       { kind: 'function', count: 3 },
-      { kind: 'table', count: 3 },
+      { kind: 'table', count: 5 },
       { kind: 'view', count: 1 },
     ]);
     expect(preview.dependents).toEqual([

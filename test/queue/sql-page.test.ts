@@ -3,7 +3,7 @@ import { beforeAll, expect, it } from 'vitest';
 import { calledByUsers } from '../harness/called-functions.ts';
 import { readFunctions, readRelations, type SqlFunction, type SqlRelation } from '../../scripts/sql-catalogue.ts';
 import { sqlPage } from '../../scripts/sql-page.ts';
-import { migrate, readSqlFiles, type Database } from '../../src/database/index.ts';
+import { manifestText, migrate, readSqlFiles, type Database } from '../../src/database/index.ts';
 import { errorTable } from '../../src/errors/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
@@ -32,6 +32,10 @@ beforeAll(async () => {
 
 it('docs/sql.md is what the comments say', async () => {
   expect(await readFile('docs/sql.md', 'utf8'), 'run "npm run docs"').toBe(await sqlPage(db));
+});
+
+it('sql/manifest.json is what the files make', async () => {
+  expect(await readFile('sql/manifest.json', 'utf8'), 'run "npm run docs"').toBe(await manifestText(db));
 });
 
 it('every function, view, table and row type has a comment that is a sentence', () => {

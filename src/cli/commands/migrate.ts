@@ -5,10 +5,12 @@ import {
   migrate,
   migrationScript,
   pendingMigrations,
+  previewMigration,
   previewUninstall,
   readSqlFiles,
   uninstall,
   type MigrationStep,
+  type ObjectChanges,
 } from '../../database/index.ts';
 import { exitCodes, PgfreshError } from '../../errors/index.ts';
 import { isEmpty, previewSync, readProblems, syncRegistry } from '../../registry/index.ts';
@@ -60,14 +62,15 @@ async function runMigrate(options: MigrateOptions, command: Command): Promise<vo
   await withAnyDatabase(context, 'migrate', async ({ database }) => {
     const migrated: string[] = [];
     events.on('schema.migrated', (event) => migrated.push(`Migrated the ${sentenceOf(event).text}`));
-    const steps = await migrate(database, { files: await readSqlFiles(), events });
+    const { applied, objects } = await migrate(database, { files: await readSqlFiles(), events, drainMs: 60_000 });
     const diff = await syncRegistry(database, await context.config(), events);
     const jobs = await syncJobs(database, await context.config(), events);
     const report = registryReport(diff, await readProblems(database));
-    output.result({ applied: steps.map(nameOf), registry: report, jobs: jobReport(jobs) }, () =>
-      upToDate(steps, isEmpty(diff) && isSettled(jobs), [
-        ...(output.debug ? listed(steps, 'Applied') : []),
+    output.result({ applied: applied.map(nameOf), objects, registry: report, jobs: jobReport(jobs) }, () =>
+      upToDate(applied, isEmpty(diff) && isSettled(jobs), [
+        ...(output.debug ? listed(applied, 'Applied') : []),
         ...migrated,
+        ...objectLines(objects, { drop: 'Dropped', replace: 'Replaced', create: 'Created' }, output.debug),
         ...registryLines(report),
         ...jobLines(jobReport(jobs)),
       ]),
@@ -90,21 +93,26 @@ async function showGrants(context: CommandContext, grantees: readonly Grantee[],
 
 async function showPending(context: CommandContext, asScript: boolean): Promise<void> {
   await lookAtAnyDatabase(context, 'migrate', async (database) => {
-    const steps = await pendingMigrations(database, await readSqlFiles());
+    const files = await readSqlFiles();
+    const preview = await previewMigration(database, files);
+    const { pending: steps, objects } = preview;
     if (!asScript) {
       const diff = await previewSync(database, await context.config());
       const jobs = await previewJobs(database, await context.config());
       // What a pending migration brings cannot be asked yet.
       const report = registryReport(diff, steps.length === 0 ? await readProblems(database) : []);
-      return context.output.result({ pending: steps.map(nameOf), registry: report, jobs: jobReport(jobs) }, () =>
-        upToDate(steps, isEmpty(diff) && isSettled(jobs), [
-          ...listed(steps, 'Would apply'),
-          ...registryLines(report),
-          ...jobLines(jobReport(jobs)),
-        ]),
+      return context.output.result(
+        { pending: steps.map(nameOf), objects, registry: report, jobs: jobReport(jobs) },
+        () =>
+          upToDate(steps, isEmpty(diff) && isSettled(jobs), [
+            ...listed(steps, 'Would apply'),
+            ...objectLines(objects, { drop: 'Would drop', replace: 'Would replace', create: 'Would create' }, true),
+            ...registryLines(report),
+            ...jobLines(jobReport(jobs)),
+          ]),
       );
     }
-    const script = migrationScript(steps);
+    const script = migrationScript(files, preview);
     context.output.result({ script }, () => script);
   });
 }
@@ -167,6 +175,20 @@ function section(title: string, names: readonly string[]): string[] {
 
 function listed(steps: readonly MigrationStep[], verb: string): string[] {
   return steps.map((step) => `${verb} ${nameOf(step)}`);
+}
+
+/** What happens to objects; what is new only where somebody asked for everything. */
+function objectLines(
+  { dropped, replaced, created, yours }: ObjectChanges,
+  verbs: { readonly drop: string; readonly replace: string; readonly create: string },
+  isFull: boolean,
+): string[] {
+  return [
+    ...dropped.map((name) => `${verbs.drop} ${name}`),
+    ...replaced.map((name) => `${verbs.replace} ${name}`),
+    ...(isFull ? created.map((name) => `${verbs.create} ${name}`) : []),
+    ...yours.map((name) => `Left alone: ${name}, which is not of pgfresh`),
+  ];
 }
 
 function upToDate(steps: readonly MigrationStep[], synced: boolean, lines: readonly string[]): string {

@@ -1,0 +1,28 @@
+export { drained } from './drain.ts';
+export {
+  manifestTables,
+  manifestText,
+  noteOwners,
+  readManifests,
+  recordBuild,
+  recordOwners,
+  type Manifests,
+} from './manifest.ts';
+export { resetGrants } from './grants.ts';
+export {
+  dropObjects,
+  noChanges,
+  objectGuard,
+  previewPlan,
+  readPlan,
+  requireObjects,
+  type ObjectChanges,
+} from './plan.ts';
+export {
+  compareVersions,
+  readInstallations,
+  readReplacement,
+  refuseOlder,
+  type Build,
+  type Installation,
+} from './version.ts';

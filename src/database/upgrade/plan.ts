@@ -1,0 +1,187 @@
+import { PgfreshError } from '../../errors/index.ts';
+import type { Queryable } from '../query.ts';
+import { catalogueQuery } from './catalogue.ts';
+import { recordset, type Manifest, type Manifests } from './manifest.ts';
+
+/** What an upgrade does to objects, each by its kind and name. Functions that keep their shape are not listed. */
+export interface ObjectChanges {
+  /** No longer part of pgfresh. */
+  readonly dropped: readonly string[];
+  /** Dropped and made anew, because `create or replace` cannot change them, or because they depend on such an object. */
+  readonly replaced: readonly string[];
+  readonly created: readonly string[];
+  /** Made by others in the schemas, and left alone. */
+  readonly yours: readonly string[];
+}
+
+export const noChanges: ObjectChanges = { dropped: [], replaced: [], created: [], yours: [] };
+
+type Step = 'drop' | 'replace' | 'create' | 'yours' | 'blocked' | 'taken';
+
+/** Whose objects are whose: what selects the classid and objid of ours, and of those of others. */
+interface Owners {
+  readonly ours: string;
+  readonly others: string;
+}
+
+const recorded: Owners = {
+  ours: 'select classid, objid from pgfresh_engine.manifest where ours',
+  others: 'select classid, objid from pgfresh_engine.manifest where not ours',
+};
+
+/** Before a migration has noted it. `listed` is what the database has recorded, or the manifest of 0.1.0. */
+function ownersBy(listed: Manifest): Owners {
+  const isOurs = `exists (select from ${recordset(listed)} where listed.kind = c.kind and listed.identity = c.identity)`;
+  return {
+    ours: `select classid, objid from catalogue as c where ${isOurs}`,
+    others: `select classid, objid from catalogue as c where not ${isOurs}`,
+  };
+}
+
+/**
+ * Follows dependencies as DROP … CASCADE does (see `uninstall.ts`), from what has left the files or has another shape.
+ * Whatever that reaches is dropped too if it is ours and the files make it again. Everything else is in the way.
+ */
+const planQuery = (wanted: Manifest, { ours, others }: Owners): string => `with recursive catalogue as materialized (
+  ${catalogueQuery}
+), wanted as materialized (
+  select * from ${recordset(wanted)}
+), ours as materialized (
+  select c.* from catalogue as c join (${ours}) as o using (classid, objid)
+), others as materialized (
+  select c.* from catalogue as c join (${others}) as o using (classid, objid)
+), made as materialized (
+  select * from ours where kind in ('function', 'view', 'type', 'trigger')
+), goes (classid, objid, objsubid, because) as (
+  select o.classid, o.objid, 0, format('%s %s', o.kind, o.identity)
+  from made as o left join wanted as w using (kind, identity)
+  where w.kind is null or o.defaults > w.defaults
+    -- A view can get more columns at its end.
+    or not case o.kind when 'view' then starts_with(w.shape || ',', o.shape || ',') else w.shape = o.shape end
+  union
+  select next.*, because from goes cross join lateral (
+    select classid, objid, objsubid from pg_depend
+    where refclassid = goes.classid and refobjid = goes.objid and goes.objsubid in (0, refobjsubid)
+    union all
+    select refclassid, refobjid, refobjsubid from pg_depend
+    where classid = goes.classid and objid = goes.objid and objsubid = goes.objsubid and deptype in ('i', 'e')
+  ) as next
+), drops as (
+  select distinct o.kind, o.identity from goes join made as o using (classid, objid)
+)
+select case when w.kind is null then 'drop' else 'replace' end as step, d.kind, d.identity as name
+from drops as d left join wanted as w using (kind, identity)
+union all
+select 'create', kind, identity from wanted
+where not exists (select from catalogue as c where c.kind = wanted.kind and c.identity = wanted.identity)
+union all
+select case when w.kind is null then 'yours' else 'taken' end, o.kind, o.identity
+from others as o left join wanted as w using (kind, identity)
+union all
+select 'blocked', min(object.type), format('%s (needs %s)', min(object.identity), string_agg(distinct because, ', '))
+from goes as g cross join pg_identify_object(g.classid, g.objid, g.objsubid) as object
+where not exists (select from made as o where o.classid = g.classid and o.objid = g.objid)
+  -- A part goes with its whole.
+  and not exists (
+    select from pg_depend as part
+    join goes as whole on whole.classid = part.refclassid and whole.objid = part.refobjid
+      and whole.objsubid in (0, part.refobjsubid)
+    where part.classid = g.classid and part.objid = g.objid and part.objsubid in (0, g.objsubid)
+      and part.deptype in ('i', 'a', 'P', 'S'))
+  and not exists (
+    select from goes as whole
+    where whole.classid = g.classid and whole.objid = g.objid and g.objsubid > 0 and whole.objsubid = 0)
+group by g.classid, g.objid, g.objsubid
+order by 1, 2, 3`;
+
+/** What the upgrade does now, in a migration whose numbered files were applied. */
+export function readPlan(tx: Queryable, { current }: Manifests): Promise<ObjectChanges> {
+  return readChanges(tx, current, recorded);
+}
+
+/** What it would do, as far as that is known before the numbered files were applied. */
+export async function previewPlan(db: Queryable, { current, unrecorded }: Manifests): Promise<ObjectChanges> {
+  const [table] = await db.query<{ there: boolean }>(
+    `select to_regclass('pgfresh_engine.manifest') is not null as there`,
+  );
+  const listed = table?.there
+    ? await db.query<Manifest[number]>('select kind, identity from pgfresh_engine.manifest')
+    : unrecorded;
+  return readChanges(db, current, ownersBy(listed));
+}
+
+async function readChanges(db: Queryable, wanted: Manifest | undefined, owners: Owners): Promise<ObjectChanges> {
+  if (!wanted) return noChanges;
+  const rows = await db.query<{ step: Step; kind: string; name: string }>(planQuery(wanted, owners));
+  const named = (step: Step): string[] =>
+    rows.filter((row) => row.step === step).map(({ kind, name }) => `${kind} ${name}`);
+  const [taken, blocked] = [named('taken'), named('blocked')];
+  if (taken.length > 0) throw new PgfreshError('PGF_UPGRADE_NAME_TAKEN', { names: taken.join(', ') });
+  if (blocked.length > 0) throw new PgfreshError('PGF_UPGRADE_BLOCKED', { names: blocked.join(', ') });
+  return { dropped: named('drop'), replaced: named('replace'), created: named('create'), yours: named('yours') };
+}
+
+/**
+ * Drops what `readPlan` says, one by one and never with CASCADE: what others still depend on waits for the next round.
+ * A script meets the same refusals here.
+ */
+export function dropObjects({ current }: Manifests): string {
+  if (!current) return 'select';
+  return `do $upgrade$
+declare
+  v_refused text;
+  v_drops text[];
+  v_left text[];
+  v_drop text;
+begin
+  select string_agg(format('%s %s', kind, name), ', ') filter (where step in ('taken', 'blocked')),
+    array_agg(format('drop %s if exists %s', case kind when 'function' then 'routine' else kind end, name))
+      filter (where step in ('drop', 'replace'))
+  into v_refused, v_drops
+  from (${planQuery(current, recorded)}) as plan;
+  if v_refused is not null then
+    raise exception 'PGF_UPGRADE_BLOCKED: these are in the way of the upgrade: %', v_refused;
+  end if;
+  while v_drops <> '{}' loop
+    v_left := '{}';
+    foreach v_drop in array v_drops loop
+      begin
+        execute v_drop;
+      exception when dependent_objects_still_exist then
+        v_left := v_left || v_drop;
+      end;
+    end loop;
+    if v_left = v_drops then
+      raise exception 'PGF_UPGRADE_BLOCKED: something still depends on these: %', array_to_string(v_left, '; ');
+    end if;
+    v_drops := v_left;
+  end loop;
+end
+$upgrade$`;
+}
+
+const lackingQuery = (wanted: Manifest): string => `select string_agg(format('%s %s', kind, identity), ', ') as names
+from (
+  select kind, identity, shape from ${recordset(wanted)}
+  except
+  select kind, identity, shape from (${catalogueQuery}) as object
+) as lacking`;
+
+/** After the last file: throws if what should be there is not, or has another shape. */
+export async function requireObjects(tx: Queryable, { current }: Manifests): Promise<void> {
+  const [lacking] = await tx.query<{ names: string | null }>(lackingQuery(current ?? []));
+  if (lacking?.names) throw new PgfreshError('PGF_UPGRADE_INCOMPLETE', { names: lacking.names });
+}
+
+/** The same for a script. */
+export function objectGuard({ current }: Manifests): string {
+  return `do $guard$
+declare
+  lacking text := (${lackingQuery(current ?? [])});
+begin
+  if lacking is not null then
+    raise exception 'PGF_UPGRADE_INCOMPLETE: not as this version expects it: %', lacking;
+  end if;
+end
+$guard$;`;
+}

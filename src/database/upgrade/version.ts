@@ -1,0 +1,87 @@
+import { PgfreshError } from '../../errors/index.ts';
+import type { Queryable } from '../query.ts';
+
+/** What installs functions: a version of the package, and the texts of its functions. */
+export interface Build {
+  readonly version: string;
+  /** A hash of all functions. Two builds of one version may differ in it. */
+  readonly functions: string;
+}
+
+export interface Installation extends Build {
+  readonly installed_at: Date;
+}
+
+/** Whose functions were installed here, the latest first. None for a login that may not read it, nor install any. */
+export async function readInstallations(db: Queryable): Promise<Installation[]> {
+  const [table] = await db.query<{ there: boolean }>(
+    `select exists (
+       select from pg_catalog.pg_class join pg_catalog.pg_namespace as schema on schema.oid = relnamespace
+       where nspname = 'pgfresh_engine' and relname = 'installation' and relkind = 'r' and not relrowsecurity
+         and has_table_privilege(pg_class.oid, 'select')) as there`,
+  );
+  if (!table?.there) return [];
+  return db.query<Installation>(
+    'select version, functions, installed_at from only pgfresh_engine.installation order by id desc',
+  );
+}
+
+/**
+ * Refuses a build that is older than the one whose functions are installed. A process that runs has found its functions
+ * here once; so of two builds of one version, the older is the one that the database knows as replaced.
+ */
+export function refuseOlder(build: Build, installations: readonly Installation[]): void {
+  const [latest, ...earlier] = installations;
+  if (!latest || latest.functions === build.functions) return;
+  const order = compareVersions(build.version, latest.version);
+  const isReplaced = earlier.some(
+    ({ functions, version }) => functions === build.functions && version === build.version,
+  );
+  if (order < 0 || (order === 0 && isReplaced)) throw replacedBy(build, latest);
+}
+
+/** Why a process with this build cannot go on: an upgrade since has taken away what it calls. */
+export async function readReplacement(db: Queryable, build: Build): Promise<PgfreshError | undefined> {
+  const [latest] = await db.query<Installation>(
+    `select version, functions, installed_at from only pgfresh_engine.installation
+     where breaks and id > (select max(id) from only pgfresh_engine.installation where functions = $1::text)
+     order by id desc limit 1`,
+    [build.functions],
+  );
+  return latest && replacedBy(build, latest);
+}
+
+function replacedBy({ version }: Build, latest: Installation): PgfreshError {
+  return version === latest.version
+    ? new PgfreshError('PGF_BUILD_REPLACED', { version, at: latest.installed_at.toISOString() })
+    : new PgfreshError('PGF_MIGRATION_NEWER', { found: `version ${latest.version}`, known: `version ${version}` });
+}
+
+/** Below zero if the first is older. By the rules of semver.org, without those for build metadata. */
+export function compareVersions(one: string, other: string): number {
+  const [core, pre] = splitVersion(one);
+  const [otherCore, otherPre] = splitVersion(other);
+  return (
+    compareParts(core, otherCore) ||
+    // 1.0.0 is newer than 1.0.0-beta.
+    Number(pre.length === 0) - Number(otherPre.length === 0) ||
+    compareParts(pre, otherPre)
+  );
+}
+
+function splitVersion(version: string): [string[], string[]] {
+  const [core = '', ...pre] = version.split('+', 1)[0]!.split('-');
+  return [core.split('.'), pre.join('-').split('.').filter(Boolean)];
+}
+
+function compareParts(one: readonly string[], other: readonly string[]): number {
+  for (let place = 0; place < Math.max(one.length, other.length); place++) {
+    const [a, b] = [one[place], other[place]];
+    if (a === b) continue;
+    if (a === undefined || b === undefined) return a === undefined ? -1 : 1;
+    const [isNumber, otherIsNumber] = [/^\d+$/.test(a), /^\d+$/.test(b)];
+    if (isNumber !== otherIsNumber) return isNumber ? -1 : 1;
+    return isNumber ? Number(a) - Number(b) : a < b ? -1 : 1;
+  }
+  return 0;
+}

@@ -1,0 +1,107 @@
+import { tmpdir } from 'node:os';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { migrate, readSqlFiles, type Database, type SqlFiles } from '../../src/database/index.ts';
+import type { PgfreshError } from '../../src/errors/index.ts';
+import { Events } from '../../src/events/index.ts';
+import { SchemaWatch } from '../../src/runtime/schema-watch.ts';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+import { CliProcess } from '../harness/process.ts';
+import { createReleased } from './released-database.ts';
+
+const packaged = await readSqlFiles();
+const events = new Events();
+
+describe('a job that an old worker runs', () => {
+  let database: Database;
+  let files: SqlFiles;
+  let job: { id: number; attempt: number };
+
+  beforeEach(async () => {
+    ({ database } = await createReleased('0.1.0'));
+    // Something that the old version has and the new one does not, whatever else has changed.
+    await database.query(`create function pgfresh.gone() returns int language sql as 'select 1'`);
+    const gone = { kind: 'function', identity: 'pgfresh.gone()', shape: 'f() integer', defaults: 0 } as const;
+    const { manifests } = packaged;
+    files = { ...packaged, manifests: { ...manifests, unrecorded: [...manifests.unrecorded, gone] } };
+    const [claimed] = await database.query<typeof job>(
+      `select id, attempt from pgfresh.claim_jobs((select max(id) from pgfresh.worker), gen_random_uuid(), 1)`,
+    );
+    job = claimed!;
+  });
+
+  const stops = () => database.query<{ reason: string }>('select reason from pgfresh.spending_stop');
+  const isThere = async () =>
+    (await database.query<{ there: boolean }>(`select to_regprocedure('pgfresh.gone()') is not null as there`))[0]!
+      .there;
+
+  it('is waited for, while nothing new is spent', async () => {
+    const upgrade = migrate(database, { files, events, drainMs: 60_000 });
+    await expect.poll(stops).toEqual([{ reason: 'pgfresh is being upgraded' }]);
+    expect(await database.query(`select pgfresh.get_queue_batch(10) as batch`)).toEqual([{ batch: [] }]);
+    expect(await isThere()).toBe(true);
+    await database.query('select pgfresh.complete_queue_job($1::bigint, 1, $2::int)', [job.id, job.attempt]);
+    await upgrade;
+    expect([await isThere(), await stops()]).toEqual([false, []]);
+  });
+
+  it('keeps the upgrade from happening if it takes too long, and spending goes on', async () => {
+    await expect(migrate(database, { files, events, drainMs: 1 })).rejects.toMatchObject({
+      code: 'PGF_UPGRADE_RUNNING',
+      values: { jobs: 1, names: 'old worker' },
+    });
+    expect([await isThere(), await stops()]).toEqual([true, []]);
+  });
+
+  it('is not waited for if its worker has lost its lease; an operator’s own stop stays', async () => {
+    await database.query(`update pgfresh.worker set lease_until = pgfresh.clock() - interval '1 second'`);
+    await database.query(`select pgfresh.stop_spending('by hand')`);
+    await migrate(database, { files, events, drainMs: 1 });
+    expect([await isThere(), await stops()]).toEqual([false, [{ reason: 'by hand' }]]);
+  });
+});
+
+describe('a process that runs', () => {
+  const install = (database: Database, version: string, breaks: boolean) =>
+    database.query(
+      `insert into pgfresh_engine.installation (id, version, functions, breaks)
+       select max(id) + 1, $1::text, 'of another build', $2::boolean from pgfresh_engine.installation`,
+      [version, breaks],
+    );
+
+  it('is told of the first upgrade that takes something away', async () => {
+    const database = openDatabase(await createDatabase());
+    const told = Promise.withResolvers<PgfreshError>();
+    let looks = 0;
+    const db = {
+      query: (...args: Parameters<Database['query']>) => {
+        looks++;
+        return database.query(...args);
+      },
+    } as Database;
+    const watch = new SchemaWatch({ db, files: packaged, onReplaced: told.resolve, intervalMs: 1 });
+    onTestFinished(() => watch.stop());
+    let isTold = false;
+    void told.promise.then(() => (isTold = true));
+    await watch.start();
+    await install(database, '9.0.0', false);
+    const before = looks;
+    await expect.poll(() => looks).toBeGreaterThan(before + 2);
+    expect(isTold).toBe(false);
+    await install(database, packaged.version, true);
+    expect(await told.promise).toMatchObject({ code: 'PGF_BUILD_REPLACED' });
+  });
+
+  it('stops by itself, with the exit code for a newer database', async () => {
+    const url = await createDatabase();
+    const child = new CliProcess(['run', '--roles', 'planner,console', '--json'], {
+      cwd: tmpdir(),
+      env: { DATABASE_URL: url, PGFRESH_PORT: '0' },
+    });
+    await child.printed(/"ready": true/);
+    await install(openDatabase(url), '9.0.0', true);
+    expect(await child.exit).toBe(5);
+    expect(child.stdout).toContain('PGF_MIGRATION_NEWER');
+    expect(child.stderr).toMatch(/"type":"process.stopping","reason":"This database was migrated to version 9.0.0/);
+    expect(child.stderr).toContain('"type":"process.stopped"');
+  });
+});

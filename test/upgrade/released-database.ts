@@ -1,0 +1,24 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createDatabase, openDatabase } from '../harness/database.ts';
+import { statement } from '../harness/server.ts';
+
+const folder = join(import.meta.dirname, 'released');
+
+/** The versions whose schema is kept here. */
+export const releases = (await readdir(folder)).toSorted();
+
+/** A file of a released version: `schema` as its `pgfresh migrate --sql` printed it, `world` or `work`. */
+export function releasedFile(version: string, file: 'schema' | 'world' | 'work'): Promise<string> {
+  return readFile(join(folder, version, `${file}.sql`), 'utf8');
+}
+
+/** A database as a released version has left it, with work under way. */
+export async function createReleased(version: string) {
+  const url = await createDatabase({ empty: true });
+  // psql's own command, and then one statement after the other: a text of several statements is one transaction.
+  await statement(url, (await releasedFile(version, 'schema')).replace('\\set ON_ERROR_STOP on', ''));
+  await statement(url, await releasedFile(version, 'world'));
+  await statement(url, await releasedFile(version, 'work'));
+  return { url, database: openDatabase(url) };
+}
