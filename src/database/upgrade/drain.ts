@@ -26,7 +26,8 @@ export async function drained<T>(database: Database, patienceMs: number, work: (
 async function waitForJobs(database: Database, patienceMs: number): Promise<void> {
   const deadline = performance.now() + patienceMs;
   const schema = await schemaOfWorkers(database);
-  while (schema !== undefined) {
+  if (schema === undefined) return;
+  for (;;) {
     // Clients that speak only SQL call functions that stay; and who has lost the lease cannot end jobs anyway.
     const [running] = await database.query<{ jobs: number; names: string | null }>(
       `select count(*) as jobs, string_agg(distinct q.locked_by, ', ') as names
