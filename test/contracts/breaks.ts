@@ -447,8 +447,8 @@ export const breaks: readonly Break[] = [
     contract: '18',
     harm: 'functions are for everybody',
     file: sql('after'),
-    text: 'revoke all on all functions in schema pgfresh, pgfresh_engine from public;',
-    instead: '',
+    text: `    execute format('revoke all on routine %s from public', v_name);`,
+    instead: '    null;',
   },
   {
     contract: '19',
