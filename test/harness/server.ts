@@ -3,7 +3,7 @@ import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { Database, EmbeddedServer, migrate, readSqlFiles } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
-import { temporaryFolder } from './folder.ts';
+import { temporaryFolder, wholeRunFolder } from './folder.ts';
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -15,7 +15,7 @@ declare module 'vitest' {
 /** One server for the whole run: an embedded one, or yours by DATABASE_URL. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   // What tests and the commands that they start leave in folders of their own goes with this one.
-  const folder = await temporaryFolder('tests');
+  const folder = await wholeRunFolder();
   process.env['TMPDIR'] = folder;
   const own = await startServer();
   const template = `pgfresh_template_${process.pid}`;
@@ -53,6 +53,11 @@ async function startServer(): Promise<{ url: string; stop: () => Promise<void> }
   const dataDir = await temporaryFolder('test');
   const server = new EmbeddedServer({ dataDir, events: new Events(), fsync: false });
   await server.start();
+  // Hundreds of databases come and go: to look after each of them would cost more than it is worth, and would have a plan
+  // or the count of what it reads depend on the moment.
+  await statement(server.url, 'alter system set autovacuum = off');
+  await statement(server.url, `alter system set max_wal_size = '256MB'`);
+  await statement(server.url, 'select pg_reload_conf()');
   return {
     url: server.url,
     stop: async () => {
