@@ -21,7 +21,7 @@ export function barsOf(figures: readonly Figure[], plan: Plan): Bar[] {
       `${coldName}, ms beyond the provider's ${plan.coldPairs.latencyMs}`,
       valueOf(coldName) - plan.coldPairs.latencyMs,
       'at most',
-      150,
+      30,
     ),
     bar(`${fanOutName(plan, 99)}, times bare ws`, timesBare(fanOutName(plan, 99)), 'at most', 3),
     bar(`${residentName}, of ${viewers}, times bare ws`, timesBare(residentName), 'at most', 2),

@@ -20,6 +20,8 @@ const flushEveryMs = 250;
 const renewEveryMs = 10_000;
 const largestBatch = 5_000;
 const askAgainMs = 5_000;
+/** Longer than PostgreSQL takes to write what did not wait for the disk; shorter than a pair is kept without a count. */
+const confirmAfterMs = 5_000;
 
 interface Written {
   readonly refused: readonly { readonly place: number; readonly problem: string }[];
@@ -38,6 +40,8 @@ export class NodeDemand extends Service {
   #changed = new Map<string, Count>();
   /** Pairs whose count was refused, and when to write it again. The first refused comes first. */
   readonly #refused = new Map<string, number>();
+  /** Pairs whose first viewer was counted by the statement that planned them, and when that is written for certain. */
+  readonly #counted = new Map<string, { readonly count: Count; readonly confirmAt: number; isWritten: boolean }>();
   #node: number | undefined;
   #loops: Promise<unknown> | undefined;
 
@@ -46,15 +50,37 @@ export class NodeDemand extends Service {
     this.#options = options;
   }
 
+  /** The number of this process in the database, while it has one. */
+  get node(): number | undefined {
+    return this.#node;
+  }
+
+  /**
+   * One viewer of a pair was counted for a node without waiting for the disk, and before anybody looked. It is written again
+   * after a while, as it is then: a crash may have forgotten it, or the viewer has not come.
+   */
+  counted(node: number, type: number, key: string): void {
+    if (node !== this.#node) return;
+    const count = { type, key, viewers: 1 };
+    const pair = nameOf(count);
+    const isWritten = !this.#counts.has(pair) && !this.#changed.has(pair);
+    this.#counted.delete(pair);
+    this.#counted.set(pair, { count, confirmAt: performance.now() + confirmAfterMs, isWritten });
+  }
+
   /** Says how many distinct users look at a pair through this process now. */
   set(type: number, key: string, viewers: number): void {
     const count = { type, key, viewers };
     const pair = nameOf(count);
+    const isWritten = viewers === 1 && this.#counted.get(pair)?.isWritten === true;
     if (viewers > 0) this.#counts.set(pair, count);
     else {
       this.#counts.delete(pair);
       this.#refused.delete(pair);
     }
+    if (isWritten) return;
+    // What is written from here on is written for certain.
+    this.#counted.delete(pair);
     this.#changed.set(pair, count);
   }
 
@@ -64,6 +90,11 @@ export class NodeDemand extends Service {
       if (at > now) break;
       const count = this.#counts.get(pair);
       if (count && !this.#changed.has(pair)) this.#changed.set(pair, count);
+    }
+    for (const [pair, { count, confirmAt }] of this.#counted) {
+      if (confirmAt > now) break;
+      this.#counted.delete(pair);
+      if (!this.#changed.has(pair)) this.#changed.set(pair, this.#counts.get(pair) ?? { ...count, viewers: 0 });
     }
     let left = this.#take();
     while (left.length > 0) {
@@ -118,6 +149,8 @@ export class NodeDemand extends Service {
     const register = 'select pgfresh_engine.register_node($1::text) as id';
     const [row] = await this.#options.db.query<{ id: number }>(register, [this.#options.nodeName]);
     this.#node = row!.id;
+    // What was counted for the last one is gone with it.
+    this.#counted.clear();
   }
 
   async #write(counts: readonly Count[]): Promise<void> {

@@ -33,7 +33,7 @@ export type PgfreshEvent =
   | { type: 'changes.published'; types: number; ms: number }
   | {
       type: 'gateway.failed';
-      step: 'round' | 'pump' | 'poll' | 'read' | 'admit' | 'advance' | 'check' | 'explain' | 'count' | 'answer';
+      step: 'round' | 'pump' | 'poll' | 'read' | 'admit' | 'advance' | 'plan' | 'explain' | 'count' | 'answer';
       problem: string;
     }
   | { type: 'worker.started'; worker: number; name: string; types: readonly string[] }

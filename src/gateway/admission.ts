@@ -22,19 +22,47 @@ export interface Refused {
 
 export type Verdict = { readonly admitted: Admitted } | { readonly refused: Refused };
 
+interface Row extends Admitted {
+  readonly counted: boolean;
+  readonly code: ErrorCode | null;
+  readonly problem: string;
+}
+
+const columns = 'type_id as type, visibility, key, known, counted, code, problem';
 const admit = {
   name: 'pgfresh.admit_pairs',
-  text: `select type_id as type, visibility, key, known, code, problem
-    from pgfresh_engine.admit_pairs($1::text[], $2::text[]) order by place`,
+  text: `select ${columns} from pgfresh_engine.want_pairs($1::text[], $2::text[]) order by place`,
+};
+const want = {
+  name: 'pgfresh.want_pairs',
+  text: `select ${columns} from pgfresh_engine.want_pairs($1::text[], $2::text[], true, $3::bigint) order by place`,
 };
 
-/** Of each wanted pair, in their order, how the registry spells it, or why it cannot be had. At most 10,000 at a time. */
+/**
+ * Of each wanted pair, in their order, how the registry spells it, or why it cannot be had. At most 10,000 at a time.
+ * Writes nothing.
+ */
 export async function admitPairs(db: Queryable, wanted: readonly WantedPair[]): Promise<Verdict[]> {
-  const rows = await db.query<Admitted & { code: ErrorCode | null; problem: string }>(admit, [
-    wanted.map(({ dataType }) => dataType),
-    wanted.map(({ key }) => key),
-  ]);
-  return rows.map(({ type, visibility, key, known, code, problem }) =>
-    code === null ? { admitted: { type, visibility, key, known } } : { refused: { code, problem } },
-  );
+  return (await db.query<Row>(admit, names(wanted))).map(verdictOf);
+}
+
+/** The same, and queues those that are missing or stale. Counts one viewer of each that a node had none of. */
+export async function wantPairs(
+  db: Queryable,
+  wanted: readonly WantedPair[],
+  node: number | undefined,
+): Promise<{ readonly verdicts: readonly Verdict[]; readonly counted: readonly Pair[] }> {
+  const rows = await db.query<Row>(want, [...names(wanted), node]);
+  return {
+    verdicts: rows.map(verdictOf),
+    counted: rows.flatMap(({ type, key, counted }) => (counted ? [{ type, key }] : [])),
+  };
+}
+
+function verdictOf({ type, visibility, key, known, code, problem }: Row): Verdict {
+  return code === null ? { admitted: { type, visibility, key, known } } : { refused: { code, problem } };
+}
+
+function names(wanted: readonly WantedPair[]): [string[], string[]] {
+  return [wanted.map(({ dataType }) => dataType), wanted.map(({ key }) => key)];
 }

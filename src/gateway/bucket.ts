@@ -20,6 +20,11 @@ export class Bucket {
     return true;
   }
 
+  /** Takes back what was taken and not used. */
+  give(): void {
+    this.#left = Math.min(this.#size, this.#left + 1);
+  }
+
   isFull(now = performance.now()): boolean {
     this.#fill(now);
     return this.#left >= this.#size;

@@ -17,25 +17,34 @@ interface EntranceParts {
   readonly tally: Tally;
 }
 
+/** What of a wish may be done before it is accepted. */
+interface Haste {
+  /** Whether the user has room for the pair, so that it may be queued by the statement that admits it. */
+  readonly mayPlan: boolean;
+}
+
 const longestKey = 512;
 
 /**
  * The pair as its data type writes it, if there can be such a pair and the user may look at it. What costs least is
- * asked first, and nothing is left behind for a pair that is refused.
+ * asked first, and nothing is left behind for a pair that is refused. So a pair is queued along only where nobody but the
+ * registry can refuse it any more: its rows are for everybody, there is no `authorize`, and no limit is reached.
  */
 export async function admitted(
   pair: GatewayPair,
   user: GatewayUser,
   account: Account,
   parts: EntranceParts,
+  haste: Haste = { mayPlan: true },
 ): Promise<NamedPair> {
   requirePlausible(pair);
   const reader = parts.readers.known(user);
   const open = parts.viewings.find(pair) ?? (reader && parts.viewings.find(pair, reader));
-  const named = open ?? (await judged(pair, user, account, parts));
+  const named: NamedPair = open ?? (await judged(pair, user, account, parts, haste));
   const refusal = await parts.permission.refusal(user, { dataType: named.dataType, key: named.key });
   if (refusal) throw refusal;
-  return { dataType: named.dataType, type: named.type, key: named.key, reader: named.reader };
+  const isPlanned = !open && named.isPlanned === true;
+  return { dataType: named.dataType, type: named.type, key: named.key, reader: named.reader, isPlanned };
 }
 
 async function judged(
@@ -43,19 +52,32 @@ async function judged(
   user: GatewayUser,
   account: Account,
   parts: EntranceParts,
+  { mayPlan }: Haste,
 ): Promise<NamedPair> {
-  const { questions, readers, limits, tally } = parts;
+  const { questions, readers, limits, tally, permission } = parts;
   const { dataType } = asked;
-  const verdict = await questions.admit(asked);
-  const refusal = refusalOf(verdict);
-  if (refusal) throw refusal;
-  const { type, key, known, visibility } = (verdict as { admitted: Admitted }).admitted;
-  const reader = visibility === 'rls' ? await readers.of(user, dataType) : undefined;
-  if (!known && !tally.mayAskFor(account, { dataType, key })) {
-    const limit = limits.newPairsPerMinute;
-    throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', { pair: `${dataType} ${key}`, limit });
+  // The right to ask for a new pair is put aside until it is known whether this is one.
+  let isReserved = mayPlan && !permission.isAsked && account.newPairs.take();
+  try {
+    const { verdict, isPlanned } = isReserved
+      ? await questions.want(asked)
+      : { verdict: await questions.admit(asked), isPlanned: false };
+    const refusal = refusalOf(verdict);
+    if (refusal) throw refusal;
+    const { type, key, known, visibility } = (verdict as { admitted: Admitted }).admitted;
+    const reader = visibility === 'rls' ? await readers.of(user, dataType) : undefined;
+    if (!known) {
+      if (isReserved) account.newPairs.give();
+      isReserved = false;
+      if (!tally.mayAskFor(account, { dataType, key })) {
+        const limit = limits.newPairsPerMinute;
+        throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', { pair: `${dataType} ${key}`, limit });
+      }
+    }
+    return { dataType, type, key, reader, isPlanned };
+  } finally {
+    if (isReserved) account.newPairs.give();
   }
-  return { dataType, type, key, reader };
 }
 
 // What PostgreSQL could not even be asked about, or what could be taken for another pair.

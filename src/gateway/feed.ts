@@ -117,7 +117,7 @@ export class Feed extends Service {
     this.#since = answer.snapshot;
     this.#polledAt = began;
     for (const type of types) if (this.#types.has(type)) this.#marked.add(type);
-    const changes = asChanges(answer);
+    const changes = asChanges(answer.changes);
     if (!isWhole) this.#tell('missed');
     else if (changes.length > 0) this.#tell(changes);
   }

@@ -93,7 +93,7 @@ export class Gateway extends Service {
     });
     this.#demand = new NodeDemand({ db, events, nodeName: `${hostname()} ${process.pid}` });
     this.#tally = new Tally(limits);
-    const questions = new Questions(db, this.#lanes);
+    const questions = new Questions(db, this.#lanes, this.#demand);
     const { mirror } = this.#changes;
     this.#parts = {
       limits,

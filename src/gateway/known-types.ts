@@ -1,36 +1,40 @@
 import type { Queryable } from '../database/index.ts';
 import { Batch } from './batch.ts';
 
+type Visibility = 'shared' | 'rls';
+
 const find = {
   name: 'pgfresh.find_types',
-  text: `select n.name in (select data_type from pgfresh.data_type_registry) as known
-    from unnest($1::text[]) with ordinality as n(name, place) order by n.place`,
+  text: `select r.visibility from unnest($1::text[]) with ordinality as n(name, place)
+    left join pgfresh.data_type_registry as r on r.data_type = n.name order by n.place`,
 };
 
 /**
- * Names of data types. Anybody can make names up, so a name is looked up in the registry before there is a lane for it;
- * one that was there stays known until it is forgotten.
+ * Names of data types, and whose their rows are. Anybody can make names up, so a name is looked up in the registry before
+ * there is a lane for it; one that was there stays known until it is forgotten.
  */
 export class KnownTypes {
-  readonly #known = new Set<string>();
-  readonly #names: Batch<string, boolean>;
+  readonly #known = new Map<string, Visibility>();
+  readonly #names: Batch<string, Visibility | undefined>;
 
   constructor(db: Queryable) {
     this.#names = new Batch(
       async (names) => {
-        const rows = await db.query<{ known: boolean }>(find, [names]);
-        return rows.map(({ known }) => known);
+        const rows = await db.query<{ visibility: Visibility | null }>(find, [names]);
+        return rows.map(({ visibility }) => visibility ?? undefined);
       },
       1_000,
       20_000,
     );
   }
 
-  async has(name: string): Promise<boolean> {
-    if (this.#known.has(name)) return true;
-    const isKnown = await this.#names.ask(name);
-    if (isKnown) this.#known.add(name);
-    return isKnown;
+  /** Whose rows a data type has, as far as is known; undefined if there is no such type. */
+  async visibility(name: string): Promise<Visibility | undefined> {
+    const known = this.#known.get(name);
+    if (known) return known;
+    const found = await this.#names.ask(name);
+    if (found) this.#known.set(name, found);
+    return found;
   }
 
   forget(name: string): void {

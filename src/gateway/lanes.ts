@@ -18,7 +18,7 @@ export interface LanesOptions {
 }
 
 /** What is asked about a data type. Each asks other tables and functions, so one may hang while another does not. */
-export type Topic = 'keys' | 'plan' | 'refresh';
+export type Topic = 'keys' | 'want' | 'plan' | 'refresh';
 
 /** What a statement about one data type may take. */
 export const usualLimits: StatementLimits = { lockTimeoutMs: 100, statementTimeoutMs: 500 };
@@ -46,6 +46,7 @@ export class Lanes {
   readonly #probes = new Turns<Turn>(probesAtOnce, 1);
   readonly #holds: Readonly<Record<Topic, Holds<string>>> = {
     keys: new Holds(),
+    want: new Holds(),
     plan: new Holds(),
     refresh: new Holds(),
   };

@@ -28,9 +28,9 @@ const settle = {
 };
 
 /**
- * Reads the marks and publishes them. One at a time, by a lease; every process with somebody who watches is ready to take
- * over. A mark is forgotten only after it was published, so one that stops anywhere loses nothing: the next one reads all
- * that is there.
+ * Reads the marks and publishes those that their own transaction has not told. One at a time, by a lease; every process
+ * with somebody who watches is ready to take over. A mark is forgotten only after it was published, so one that stops
+ * anywhere loses nothing: the next one reads all that is there.
  */
 export class Pump extends Service {
   readonly name = 'pump';
@@ -65,12 +65,12 @@ export class Pump extends Service {
       return false;
     }
     const duty = (this.#duty ??= new PumpDuty(since));
-    const changes = asChanges(answer);
+    const changes = asChanges(answer.changes.filter(([, , , isTold]) => !isTold));
     if (changes.length > 0) {
       await bus.publish(changes);
       events.emit({ type: 'changes.published', types: changes.length, ms: performance.now() - since });
     }
-    duty.note(answer.snapshot, changes.length > 0, performance.now());
+    duty.note(answer.snapshot, answer.changes.length > 0, performance.now());
     await this.#settle(duty, answer);
     return true;
   }

@@ -1,8 +1,9 @@
 import type { RefreshResult } from '#protocol';
 import type { Queryable } from '../database/index.ts';
+import type { NodeDemand } from '../demand/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import type { Activity, DataState, Reason } from '../planner/index.ts';
-import { admitPairs, type Verdict, type WantedPair } from './admission.ts';
+import { admitPairs, wantPairs, type Admitted, type Verdict, type WantedPair } from './admission.ts';
 import { Batch } from './batch.ts';
 import { KnownTypes } from './known-types.ts';
 import type { Lanes } from './lanes.ts';
@@ -17,11 +18,6 @@ export interface Explained {
   readonly until: Date | null;
 }
 
-// Without waiting for the disk: what a crash forgets, the planner finds by the count of those who look.
-const check = {
-  name: 'pgfresh.check_pairs',
-  text: `select set_config('synchronous_commit', 'off', true), pgfresh_engine.check_pairs($1::text[], $2::text[])`,
-};
 const explain = {
   name: 'pgfresh.explain_pairs',
   text: `select e.answer ->> 'state' as state, e.answer ->> 'activity' as activity, e.answer ->> 'reason' as reason,
@@ -29,6 +25,13 @@ const explain = {
     from unnest($1::text[], $2::text[]) with ordinality as w(data_type, key, place)
     cross join lateral (select pgfresh.explain_pair(w.data_type, w.key) as answer) as e order by w.place`,
 };
+
+/** What came of a wish. */
+export interface Wanted {
+  readonly verdict: Verdict;
+  /** Whether the pair is queued, if it has to be. */
+  readonly isPlanned: boolean;
+}
 
 const count = {
   name: 'pgfresh.count_viewers',
@@ -42,18 +45,26 @@ const count = {
 export class Questions {
   readonly #db: Queryable;
   readonly #lanes: Lanes;
+  readonly #demand: Pick<NodeDemand, 'node' | 'counted'>;
   readonly #types: KnownTypes;
   readonly #verdicts: TypeBatches<Verdict>;
-  readonly #checks: TypeBatches<void>;
+  readonly #wants: TypeBatches<Verdict | undefined>;
   readonly #explanations: TypeBatches<Explained | 'held'>;
   readonly #advances: Batch<void, void>;
 
-  constructor(db: Queryable, lanes: Lanes) {
+  constructor(db: Queryable, lanes: Lanes, demand: Pick<NodeDemand, 'node' | 'counted'>) {
     this.#db = db;
     this.#lanes = lanes;
+    this.#demand = demand;
     this.#types = new KnownTypes(db);
     this.#verdicts = new TypeBatches({ lanes, topic: 'keys', ask: admitPairs, size: 1_000 });
-    this.#checks = new TypeBatches({ lanes, topic: 'plan', ask: checkPairs, size: 100, held: { answer: undefined } });
+    this.#wants = new TypeBatches<Verdict | undefined>({
+      lanes,
+      topic: 'want',
+      ask: (from, pairs) => this.#wantPairs(from, pairs),
+      size: 100,
+      held: { answer: undefined },
+    });
     this.#explanations = new TypeBatches<Explained | 'held'>({
       lanes,
       topic: 'plan',
@@ -70,10 +81,25 @@ export class Questions {
    */
   async admit(pair: WantedPair): Promise<Verdict> {
     const { dataType } = pair;
-    if (!(await this.#types.has(dataType))) return unknownType(dataType);
+    const visibility = await this.#types.visibility(dataType);
+    if (!visibility) return unknownType(dataType);
     const verdict = await this.#verdicts.ask(pair);
-    if ('refused' in verdict && verdict.refused.code === 'PGF_TYPE_UNKNOWN') this.#types.forget(dataType);
+    if (isOutdated(verdict, visibility)) this.#types.forget(dataType);
     return verdict;
+  }
+
+  /**
+   * The same for a pair that whoever asks may look at if its rows are for everybody: then it is queued too, if it is missing
+   * or stale, by the same statement.
+   */
+  async want(pair: WantedPair): Promise<Wanted> {
+    const { dataType } = pair;
+    const visibility = await this.#types.visibility(dataType);
+    // Where it cannot be planned, it can be admitted all the same.
+    const verdict = visibility === 'shared' ? await this.#wants.ask(pair).catch(() => undefined) : undefined;
+    if (!verdict) return { verdict: await this.admit(pair), isPlanned: false };
+    if (isOutdated(verdict, 'shared')) this.#types.forget(dataType);
+    return { verdict, isPlanned: 'admitted' in verdict };
   }
 
   /** Whether the table of keys of a data type does not answer. */
@@ -82,8 +108,8 @@ export class Questions {
   }
 
   /** Queues the pair if it is missing or stale; not if its data type does not answer, which is left to the planner. */
-  check(pair: WantedPair): Promise<void> {
-    return this.#checks.ask(pair);
+  async plan(pair: WantedPair): Promise<void> {
+    await this.#wants.ask(pair);
   }
 
   /** Why it waits, or that its data type does not answer. */
@@ -115,15 +141,23 @@ export class Questions {
     return row!.viewers;
   }
 
+  async #wantPairs(db: Queryable, pairs: readonly WantedPair[]): Promise<readonly Verdict[]> {
+    const { node } = this.#demand;
+    const { verdicts, counted } = await wantPairs(db, pairs, node);
+    for (const { type, key } of counted) this.#demand.counted(node!, type, key);
+    return verdicts;
+  }
+
   async #advance(asked: readonly void[]): Promise<void[]> {
     await this.#db.query('select pg_current_xact_id()');
     return asked.map(() => {});
   }
 }
 
-async function checkPairs(db: Queryable, pairs: readonly WantedPair[]): Promise<void[]> {
-  await db.query(check, columns(pairs));
-  return pairs.map(() => {});
+/** Whether what was known of a data type is not true any more. */
+function isOutdated(verdict: Verdict, visibility: Admitted['visibility']): boolean {
+  if ('admitted' in verdict) return verdict.admitted.visibility !== visibility;
+  return verdict.refused.code === 'PGF_TYPE_UNKNOWN';
 }
 
 function unknownType(dataType: string): Verdict {

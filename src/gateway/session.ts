@@ -272,14 +272,21 @@ export class Session implements Viewer {
    */
   async #add(wanted: readonly WantedPair[]): Promise<void> {
     const { questions, limits } = this.#parts;
+    const { account } = this.client;
     const asked = [...new Map(wanted.map((pair) => [nameOf(pair[0], pair[1]), pair])).values()];
+    const more = asked.filter(([dataType, key]) => !this.#subscriptions.has(this.#nameOf([dataType, key]))).length;
+    account.wishes += more;
+    const mayPlan =
+      this.#subscriptions.size + more <= limits.pairsPerConnection &&
+      account.pairs + account.wishes <= limits.pairsPerUser;
     const wishes = asked.map((pair) => {
       const [dataType, key] = pair;
       this.#late.delete(nameOf(dataType, key));
-      return new Wish(pair, admitted({ dataType, key }, this.user, this.client.account, this.#parts));
+      return new Wish(pair, admitted({ dataType, key }, this.user, account, this.#parts, { mayPlan }));
     });
     const prompt = wishes.filter(({ dataType }) => !questions.isHeld(dataType));
     await settledWithin(prompt, promptMs);
+    account.wishes -= more;
     const late = wishes.filter(({ found }) => found === undefined);
     for (const wish of late) {
       if (this.#late.size < limits.pairsPerConnection) this.#late.set(nameOf(wish.pair[0], wish.pair[1]), wish);

@@ -7,6 +7,8 @@ import { Bucket } from './bucket.ts';
 export class Account {
   connections = 0;
   pairs = 0;
+  /** Pairs that are wanted and not answered yet. */
+  wishes = 0;
   readonly newPairs: Bucket;
   readonly refreshes: Bucket;
   readonly reads: Bucket;

@@ -21,6 +21,8 @@ import {
 export interface NamedPair extends GatewayPair, NumberedPair {
   /** As whom it is read, if not all see the same of it. */
   readonly reader?: Reader | undefined;
+  /** Whether it was queued a moment ago, if it had to be. */
+  readonly isPlanned?: boolean;
 }
 
 /** Somebody's wish to see a pair. */
@@ -49,8 +51,9 @@ export interface Viewer {
   tellViewers(subscription: Subscription, viewers: number): void;
 }
 
-// Re-explain unhealthy pairs, with backoff; those of a type that does not answer without, because it costs nothing.
-const askAgainMs = { first: 2_000, last: 30_000, held: 1_000 } as const;
+// Re-explain unhealthy pairs, with backoff; those of a type that does not answer without, because it costs nothing. Most
+// jobs that are queued for a first viewer have ended before somebody has explained why they wait.
+const askAgainMs = { queued: 250, first: 2_000, last: 30_000, held: 1_000 } as const;
 
 /** Explains a pair; undefined if that has failed. */
 export type Explain = (pair: GatewayPair) => Promise<Explained | 'held' | undefined>;
@@ -175,7 +178,10 @@ export class Viewing implements NamedPair {
     if (this.#isHeld) this.#show(held);
     // Why a pair waits may tell of rows that this reader does not see.
     else if (this.reader || isFresh) this.#show();
-    else if (!this.#isAsking) void this.#ask();
+    else if (!this.#shown && isUnderWay(state)) {
+      this.#askAt = performance.now() + askAgainMs.queued;
+      this.#show();
+    } else if (!this.#isAsking) void this.#ask();
   }
 
   async #ask(): Promise<void> {
@@ -232,6 +238,11 @@ export class Viewing implements NamedPair {
     // The rows are JSON already, and may be large.
     return Buffer.from(withRows ? `${text.slice(0, -1)},"rows":${rows}}` : text);
   }
+}
+
+/** Whether a job is open, which nothing is known to hold up. */
+function isUnderWay({ activity, reason }: PairState): boolean {
+  return activity === 'refreshing' || reason === 'queued';
 }
 
 /** The parts of a version as a client has it; nothing if it is none of ours. */

@@ -13,12 +13,12 @@ import { readVersion, Viewing, type NamedPair, type Subscription, type Viewer } 
 
 export interface ViewingsOptions {
   readonly mirror: Pick<Mirror, 'watch' | 'reread'>;
-  readonly questions: Pick<Questions, 'admit' | 'advance' | 'check' | 'explain' | 'isHeld' | 'viewers'>;
+  readonly questions: Pick<Questions, 'admit' | 'advance' | 'plan' | 'explain' | 'isHeld' | 'viewers'>;
   readonly demand: Pick<NodeDemand, 'set'>;
   readonly events: Events;
 }
 
-type Step = 'admit' | 'advance' | 'check' | 'explain' | 'count';
+type Step = 'admit' | 'advance' | 'plan' | 'explain' | 'count';
 
 interface Open {
   readonly viewing: Viewing;
@@ -135,7 +135,7 @@ export class Viewings {
       viewing.audience.viewings += 1;
       open = { viewing, unwatch: () => {}, emptySince: Infinity };
       this.#open.set(name, open);
-      void this.#watch(open);
+      void this.#watch(open, pair.isPlanned ?? false);
     }
     this.#empty.delete(open);
     this.#counted(open.viewing, () => open.viewing.enter(user));
@@ -152,12 +152,12 @@ export class Viewings {
   }
 
   // First it is queued, if it has to be: then the state that is read says so.
-  async #watch(open: Open): Promise<void> {
+  async #watch(open: Open, isPlanned: boolean): Promise<void> {
     const { viewing } = open;
     const { questions, mirror } = this.#options;
     const { reader } = viewing;
     // If that fails, the planner finds it by the count of its viewers all the same.
-    await this.#unlessFailed('check', questions.check(viewing));
+    if (!isPlanned) await this.#unlessFailed('plan', questions.plan(viewing));
     this.#known(viewing);
     if (reader && reader.name !== reader.tag) await this.#unlessFailed('advance', questions.advance());
     if (!this.#isOpen(open)) return;
@@ -223,7 +223,7 @@ export class Viewings {
       this.#options.demand.set(type, key, audience.size);
   }
 
-  // Not earlier: both would insert the pair, and the check of everybody else would wait for the disk with one of them.
+  // Not earlier: the statement that plans the pair counts its first viewer, and would wait for the one that writes counts.
   #known({ audience, type, key }: Viewing): void {
     if (audience.isKnown || audience.viewings === 0) return;
     audience.isKnown = true;

@@ -24,7 +24,7 @@ export function canonicalKey(text: string, normalise: 'none' | 'upper' | 'lower'
 export async function admitKey(database: Queryable, dataType: string, key: string): Promise<string> {
   const [verdict] = await database.query<Verdict>(
     `select a.key, a.code, a.problem, r.key_pattern as pattern, r.key_table as "table"
-    from pgfresh_engine.admit_pairs(array[$1::text], array[$2::text]) as a
+    from pgfresh_engine.want_pairs(array[$1::text], array[$2::text]) as a
     left join pgfresh.data_type_registry as r on r.data_type = $1::text`,
     [dataType, key],
   );

@@ -68,7 +68,7 @@ describe.each(ways)('sound 8: while an open transaction %s', (_, prepare) => {
       demand.set(news, 'A', 1);
       await demand.flush();
       expect(await scene.subscribe('ann', 'A')).toEqual({ result: 'subscribed', data_type: 'quote', key: 'A' });
-      await scene.value(`pgfresh_engine.check_pairs('{quote,quote,news}', '{A,C,C}')`);
+      await scene.db.query(`select pgfresh_engine.want_pairs('{quote,quote,news}', '{A,C,C}', true)`);
       await scene.tick();
       expect([await viewers(quote), await viewers(news)]).toEqual([['B 1'], ['A 1']]);
       expect(await scene.queued('news')).toEqual(['A', 'C']);

@@ -326,4 +326,74 @@ describe('NodeDemand', () => {
     await demand.flush();
     expect(await said()).toEqual(['gateway quote A 1', 'gateway quote B 2']);
   });
+
+  describe('of a pair whose first viewer was counted by the statement that planned it', () => {
+    /** As a gateway does when somebody wants a pair. */
+    const want = async (demand: NodeDemand, key: string): Promise<boolean> => {
+      const [row] = await scene.db.query<{ counted: boolean }>(
+        `select counted from pgfresh_engine.want_pairs('{quote}', array[$1::text], true, $2::bigint)`,
+        [key, demand.node],
+      );
+      if (row!.counted) demand.counted(demand.node!, quote, key);
+      return row!.counted;
+    };
+    const later = () => demand().flush(performance.now() + 10_000);
+    let demand: () => NodeDemand;
+    beforeEach(async () => {
+      const opened = open().demand;
+      demand = () => opened;
+      await opened.renew();
+    });
+
+    it('writes nothing before it writes that for certain', async () => {
+      expect(await want(demand(), 'A')).toBe(true);
+      demand().set(quote, 'A', 1);
+      await scene.db.query('delete from pgfresh_engine.node_demand');
+      await demand().flush();
+      expect(await said()).toEqual([]);
+      // As after a crash of the database that has forgotten it.
+      await later();
+      expect(await said()).toEqual(['gateway quote A 1']);
+    });
+
+    it('writes every other number at once', async () => {
+      await want(demand(), 'A');
+      demand().set(quote, 'A', 2);
+      await demand().flush();
+      expect(await said()).toEqual(['gateway quote A 2']);
+      demand().set(quote, 'A', 1);
+      await demand().flush();
+      expect(await said()).toEqual(['gateway quote A 1']);
+      demand().set(quote, 'A', 0);
+      await demand().flush();
+      await later();
+      expect(await said()).toEqual([]);
+    });
+
+    it('takes back a viewer who has not come', async () => {
+      await want(demand(), 'A');
+      await demand().flush();
+      expect(await said()).toEqual(['gateway quote A 1']);
+      await later();
+      expect(await said()).toEqual([]);
+    });
+
+    it('leaves a number that is there as it is', async () => {
+      demand().set(quote, 'A', 3);
+      await demand().flush();
+      expect(await want(demand(), 'A')).toBe(false);
+      expect(await said()).toEqual(['gateway quote A 3']);
+    });
+
+    it('says it again under a new lease, and counts nobody for a node without one', async () => {
+      await want(demand(), 'A');
+      demand().set(quote, 'A', 1);
+      await scene.clock.advance('31 seconds');
+      await scene.tick();
+      expect(await want(demand(), 'B')).toBe(false);
+      await demand().renew();
+      await demand().flush();
+      expect(await said()).toEqual(['gateway quote A 1']);
+    });
+  });
 });

@@ -11,7 +11,9 @@ const notOfThatType = '22P02';
 
 /** Arguments that make no sense, and by which code each is refused. `:type` is a data type that is there, `:hidden` one with row security. */
 const cases: Record<(typeof changeFunctions)[number], readonly (readonly [string, string])[]> = {
-  admit_pairs: [
+  want_pairs: [
+    [`'{quote}', '{A}', null`, argument],
+    [`'{quote', '{A}'`, notOfThatType],
     [`null, '{A}'`, argument],
     [`'{quote}', null`, argument],
     [`'{quote}', '{A,B}'`, argument],
@@ -99,22 +101,23 @@ it.each(all)('%s(%s) is refused', async (name, given, code) => {
   });
 });
 
+const wanted = [
+  ['quote', 'A'],
+  ['quote', 'lower case'],
+  ['quote', null],
+  ['quote', ''],
+  ['quote', 'x'.repeat(10_240)],
+  ['quote', 'A\nB'],
+  ['qoute', 'A'],
+  [null, 'A'],
+  ['quote', `'; drop schema pgfresh cascade; --`],
+  ['hidden', 'B'],
+];
+
 it('of pairs that cannot be had it is said which and why, and the others are admitted', async () => {
-  const wanted = [
-    ['quote', 'A'],
-    ['quote', 'lower case'],
-    ['quote', null],
-    ['quote', ''],
-    ['quote', 'x'.repeat(10_240)],
-    ['quote', 'A\nB'],
-    ['qoute', 'A'],
-    [null, 'A'],
-    ['quote', `'; drop schema pgfresh cascade; --`],
-    ['hidden', 'B'],
-  ];
   await expectNoChange(scene.db, async () => {
     const rows = await scene.db.query<{ code: string | null; key: string | null; problem: string | null }>(
-      'select key, code, problem from pgfresh_engine.admit_pairs($1::text[], $2::text[]) order by place',
+      'select key, code, problem from pgfresh_engine.want_pairs($1::text[], $2::text[]) order by place',
       [wanted.map(([name]) => name), wanted.map(([, key]) => key)],
     );
     expect(rows.map(({ key, code }) => key ?? code)).toEqual([
@@ -131,4 +134,16 @@ it('of pairs that cannot be had it is said which and why, and the others are adm
     ]);
     for (const { problem } of rows) expect(problem ?? '').toMatch(/^[^\n]{0,300}$/);
   });
+});
+
+it('of pairs that are planned too, those that cannot be had are left out, and a node without a lease counts nobody', async () => {
+  const rows = await scene.db.query<{ key: string | null; counted: boolean | null }>(
+    'select key, counted from pgfresh_engine.want_pairs($1::text[], $2::text[], true, 0) order by place',
+    [wanted.map(([name]) => name), wanted.map(([, key]) => key)],
+  );
+  expect(rows.flatMap(({ key, counted }) => (key === null ? [] : [[key, counted]]))).toEqual([
+    ['A', false],
+    ['B', false],
+  ]);
+  expect(await scene.value('array(select key from pgfresh_engine.pairs where demanded order by key)')).toEqual(['A', 'B']);
 });

@@ -96,13 +96,16 @@ export class LiveScene {
   }
 }
 
+/** Where a gateway finds its database. */
+type Place = Pick<LiveScene, 'db' | 'url'>;
+
 export class RunningGateway {
   readonly events = new Events();
   readonly seen: PgfreshEvent[] = [];
   readonly http: HttpServer;
   readonly gateway: Gateway;
 
-  private constructor(scene: LiveScene, gateway: GatewayDefinition, config: Config, routes: HttpOptions['routes']) {
+  private constructor(scene: Place, gateway: GatewayDefinition, config: Config, routes: HttpOptions['routes']) {
     const jwt = { secret: { env: 'TEST_JWT_SECRET' } };
     const resolved = resolveConfig({
       config: { port: 0, token: 'the-token-of-the-console', ...config, gateway: { jwt, ...gateway } },
@@ -121,9 +124,9 @@ export class RunningGateway {
   }
 
   static async start(
-    scene: LiveScene,
+    scene: Place,
     gateway: GatewayDefinition,
-    config: Config,
+    config: Config = {},
     routes?: HttpOptions['routes'],
   ): Promise<RunningGateway> {
     const running = new RunningGateway(scene, gateway, config, routes);

@@ -111,8 +111,11 @@ async function register(name: string, columns: Readonly<Record<string, string>> 
   );
 }
 
-/** All that a viewer gets of a pair: by a WebSocket, by an event stream and by a plain read. */
-async function look(type: string, key: string): Promise<Said[]> {
+/**
+ * All that a viewer gets of a pair: by a WebSocket, by an event stream and by a plain read. That a job waits is told at
+ * once, and for what a moment later.
+ */
+async function look(type: string, key: string, isExplained: boolean): Promise<Said[]> {
   const authorization = { authorization: `Bearer ${await tokenOf('ada')}` };
   const client = await running.greet('ada');
   await client.want([[type, key]]);
@@ -120,8 +123,10 @@ async function look(type: string, key: string): Promise<Said[]> {
   const { session } = await stream.next('welcome');
   await stream.say(session as string, { type: 'want', pairs: [[type, key]] });
   await stream.next('answer');
+  const first = [await client.next('snapshot'), await stream.next('snapshot')];
+  const last = isExplained ? [await client.next('change'), await stream.next('change')] : [];
   const read = await fetch(`${running.http.url}/live/${type}/${key}`, { headers: authorization });
-  const heard = [await client.next('snapshot'), await stream.next('snapshot'), (await read.json()) as Said];
+  const heard = [...(isExplained ? last : first), (await read.json()) as Said];
   stream.close();
   return heard;
 }
@@ -165,7 +170,7 @@ describe('truth 11: what viewers are told of a pair', () => {
     if (row)
       await scene.db.query(`insert into ${canary}_table values ('${key}', 1, pgfresh.clock() - interval '1 hour')`);
     if (before !== '') await scene.db.query(fill(before));
-    const heard = await look(type, key);
+    const heard = await look(type, key, reason === 'concurrency' || reason === 'same_key');
     expectNothingOfOperators(heard);
     const expected = (settled as readonly string[]).includes(reason) ? null : reason;
     expect(heard.map((said) => said['reason'])).toEqual(heard.map(() => expected));

@@ -8,7 +8,6 @@ export const planningFunctions = [
   'heartbeat_node',
   'set_node_demand',
   'retire_node',
-  'check_pairs',
   'refresh_pair',
   'count_viewers',
   'check_and_queue_stale_data',
@@ -65,7 +64,7 @@ export const sourceFunctions = [
 
 /** What a gateway calls. */
 export const changeFunctions = [
-  'admit_pairs',
+  'want_pairs',
   'watch_changes',
   'read_pairs',
   'read_pairs_as',

@@ -107,16 +107,6 @@ const cases: Record<(typeof planningFunctions)[number], Calls> = {
     ['9223372036854775808', noSuchFunction],
     [`'one'`, notOfThatType],
   ],
-  check_pairs: [
-    // What is no pair is left out.
-    ...within(accepted(keys, {}), (value) => `'{quote,quote}', array['A', ${value}]`),
-    ...within(accepted(types, {}), (value) => `array['quote', ${value}], '{A,B}'`),
-    [`null, '{A}'`, argument],
-    [`'{quote}', null`, argument],
-    [`'{quote}', '{A,B}'`, argument],
-    [`'{quote', '{A}'`, notOfThatType],
-    [`array_fill('quote'::text, array[10001]), array_fill('A'::text, array[10001])`, argument],
-  ],
   count_viewers: [
     [`null, '{A}'`, argument],
     [`'{1}', null`, argument],

@@ -50,7 +50,7 @@ describe('sound 12: the canonical form of a key', () => {
       expect(await scene.subscribe('u', word, 'upper')).toMatchObject({ key });
       expect(await scene.explain(word, 'upper')).toMatchObject({ key });
       expect(
-        await scene.value<string>(`(select key from pgfresh_engine.admit_pairs('{upper}', array[$1::text]))`, [word]),
+        await scene.value<string>(`(select key from pgfresh_engine.want_pairs('{upper}', array[$1::text]))`, [word]),
       ).toBe(key);
       expect(
         await scene.value<string>(`(select key from pgfresh_engine.queue_refreshes('upper', array[$1::text]))`, [word]),

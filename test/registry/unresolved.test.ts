@@ -92,13 +92,12 @@ describe('truth 25: a table that was dropped costs only its own data type', () =
   });
 
   it('in what is planned and read for viewers', async () => {
-    const planned = await value<object>(`pgfresh_engine.check_pairs('{quote,profile}', '{AAPL,AAPL}')`);
-    expect(planned).toMatchObject({ queued: 1 });
-    const admitted = await database.query('select code from pgfresh_engine.admit_pairs($1, $2) order by place', [
+    const answers = await database.query('select code from pgfresh_engine.want_pairs($1, $2, true) order by place', [
       ['quote', 'profile'],
       ['AAPL', 'AAPL'],
     ]);
-    expect(admitted).toMatchObject([{}, { code: null }]);
+    expect(answers).toMatchObject([{}, { code: null }]);
+    expect(await value(`array(select data_type from pgfresh_engine.open_jobs where key = 'AAPL')`)).toEqual(['profile']);
     expect(
       await value(
         '(pgfresh_engine.read_pairs((select type_id from pgfresh.data_type_registry where data_type = $$profile$$), $${AAPL}$$)).rows',
@@ -110,7 +109,7 @@ describe('truth 25: a table that was dropped costs only its own data type', () =
 
   it('in what is explained', async () => {
     // Viewed and missing, so that what it needs is asked for.
-    await value(`pgfresh_engine.check_pairs('{summary}', '{MSFT}')`);
+    await database.query(`select pgfresh_engine.want_pairs('{summary}', '{MSFT}', true)`);
     await database.query('delete from pgfresh_engine.job where key = $1', ['MSFT']);
     await database.query('update pgfresh_engine.pairs set job_id = null where key = $1', ['MSFT']);
     expect(await value(`pgfresh.explain_pair('summary', 'MSFT') ->> 'reason'`)).toBe('due');
@@ -127,7 +126,7 @@ describe('truth 25: a table of keys that was dropped costs only its own data typ
     const keyed = defineDataType({ ...whole, name: 'keyed', keys: { table: 'tickers', column: 'symbol' } });
     await sync({ dataTypes: [...config.dataTypes, keyed] }, true);
     await database.query('drop table public.tickers cascade');
-    await value(`pgfresh_engine.check_pairs('{keyed,profile}', '{AAPL,GOOG}')`);
+    await database.query(`select pgfresh_engine.want_pairs('{keyed,profile}', '{AAPL,GOOG}', true)`);
     const pairs = await database.query(`select key from pgfresh_engine.pairs where key = 'GOOG'`);
     expect(pairs).toHaveLength(1);
     expect(await value(`pgfresh.explain_pair('keyed', 'AAPL') ->> 'reason'`)).toBe('unresolved');

@@ -1,29 +1,47 @@
 /*
   How changes reach those who watch. Triggers on users' tables, and the end of every job, append a mark to
   pgfresh_engine.change, in the transaction that writes. They do so only for data types that somebody watches; else
-  they look
-  at one row and return.
+  they look at one row and return.
 
   Transactions end in another order than they begin, so neither a sequence nor a time can say what was read already.
   A snapshot can: what is visible now and was not visible in the snapshot of the last read is new, and each mark is new
   exactly once.
+
+  The end of a job tells the gateways itself, when it commits: whoever waits for a first row does not wait for the pump.
+  A notification takes a lock of the whole cluster until its transaction has reached the disk. So only one end at a time
+  takes it, and the others, and those of many pairs, leave it to the pump: no end waits for another one.
 */
 create or replace function pgfresh_engine.mark_pairs(p_type_id int, p_keys text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_is_watched boolean := exists (
+    select from pgfresh_engine.watched_type where type_id = p_type_id and watched_until > pgfresh.clock());
+  v_payload text;
 begin
   -- A transaction with one snapshot for all of its statements would not see that somebody has begun to watch meanwhile,
   -- so it always marks.
-  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted')
-      or exists (select from pgfresh_engine.watched_type where type_id = p_type_id
-        and watched_until > pgfresh.clock()) then
-    insert into pgfresh_engine.change (type_id, keys) values (p_type_id, p_keys);
+  if not v_is_watched and current_setting('transaction_isolation') in ('read committed', 'read uncommitted') then
+    return;
+  end if;
+  if v_is_watched and cardinality(p_keys) <= 50 and pg_try_advisory_xact_lock(7041, 4) then
+    v_payload := json_build_array(
+      json_build_array(p_type_id, p_keys, array[pg_current_xact_id()::text::bigint]))::text;
+    -- PostgreSQL takes fewer than 8000 bytes.
+    if octet_length(v_payload) > 7900 then
+      v_payload := null;
+    end if;
+  end if;
+  insert into pgfresh_engine.change (type_id, keys, told) values (p_type_id, p_keys, v_payload is not null);
+  if v_payload is not null then
+    perform pg_notify('pgfresh_change', v_payload);
   end if;
 end
 $$;
 comment on function pgfresh_engine.mark_pairs(int, text[]) is
-  'Marks pairs whose jobs have ended, if anybody watches their data type. A part of every end.';
+  'Marks pairs whose jobs have ended, if anybody watches their data type, and tells the gateways of up to 50 of them '
+  'when the transaction commits, unless another end is just doing that. A part of every end.';
 
 create or replace function pgfresh_engine.key_expression(p_type pgfresh.data_type_registry, p_alias text) returns text
 language sql stable
@@ -280,33 +298,36 @@ begin
   return (
     select coalesce(
       jsonb_agg(
-        jsonb_build_array(c.type_id, case when not c.whole then c.keys end, c.xids) order by c.type_id, c.xids),
+        jsonb_build_array(c.type_id, case when not c.whole then c.keys end, c.xids)
+          || case when c.told then jsonb '[true]' else '[]' end
+        order by c.type_id, c.xids),
       '[]')
     from (
-      select m.type_id, bool_or(m.many or m.keys is null or m.keys = '{}') as whole,
+      select m.type_id, bool_and(m.told) as told, bool_or(m.many or m.keys is null or m.keys = '{}') as whole,
         array_agg(distinct k.key) filter (where k.key is not null) as keys,
         case when not coalesce(bool_or(m.keys = '{}'), false) then array_agg(distinct m.xid::text::bigint) end as xids
       from (
         -- More keys than a few messages hold are the whole type.
         select c.*, sum(cardinality(c.keys)) over (partition by c.type_id) > 5000 as many
         from (
-          select c.xid, c.type_id, c.keys
+          select c.xid, c.type_id, c.keys, c.told
           from pgfresh_engine.change as c
           where c.xid >= pg_snapshot_xmax(coalesce(p_since, '1:1:'))
           union all
-          select c.xid, c.type_id, c.keys
+          select c.xid, c.type_id, c.keys, c.told
           from pgfresh_engine.change as c
           where c.xid = any (array(select pg_snapshot_xip(p_since)))
         ) as c
       ) as m
       left join lateral unnest(case when not m.many then m.keys end) as k(key) on true
-      group by m.type_id, case when not m.many then m.xid end
+      group by m.type_id, case when not m.many then m.xid end, not m.many and m.told
     ) as c);
 end
 $$;
 comment on function pgfresh_engine.changes_since(pg_snapshot) is
   'What is marked now and was not in that snapshot, '
-  'as [type, keys or null for all, transactions or null if nobody knows] for each transaction.';
+  'as [type, keys or null for all, transactions or null if nobody knows] for each transaction, '
+  'and with true at the end if the gateways were told when it committed.';
 
 create or replace function pgfresh_engine.watch_changes(p_types int[], p_since pg_snapshot default null) returns jsonb
 language plpgsql security definer
@@ -540,7 +561,7 @@ begin
   if p_keys is null or array_position(p_keys, null) is not null or cardinality(p_keys) > 10000 then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       'p_keys must be an array of at most 10000 keys, with no null in it',
-      'Pass the keys as admit_pairs returned them.');
+      'Pass the keys as want_pairs returned them.');
   end if;
   if not exists (select from pgfresh_engine.change_epoch) then
     -- The timeline grows with every failover, and what is on the disk of the log is there after a crash too.

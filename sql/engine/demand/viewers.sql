@@ -110,33 +110,57 @@ end
 $$;
 comment on function pgfresh_engine.judge_keys(pgfresh.data_type_registry, text[], boolean) is
   'Keys as the data type spells them, and for those that it cannot have, why. '
-  'p_listed: they were just read from its key table and are not looked up there. A part of admit_pairs.';
+  'p_listed: they were just read from its key table and are not looked up there. A part of want_pairs.';
 
-create or replace function pgfresh_engine.admit_pairs(p_data_types text[], p_keys text[])
-returns table (place bigint, type_id int, visibility text, key text, known boolean, code text, problem text)
+/*
+  A wish, from its words to its job, in one statement: what the pairs are, and with p_plan that they are planned and
+  counted too. A pair is planned under its lock and only while it is not demanded, so whoever wants it at the same
+  moment, the planner included, finds it planned.
+*/
+create or replace function pgfresh_engine.want_pairs(
+  p_data_types text[], p_keys text[], p_plan boolean default false, p_node bigint default null)
+returns table (
+  place bigint, type_id int, visibility text, key text, known boolean, counted boolean, code text, problem text)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  v_now timestamptz := pgfresh.clock();
+  v_node bigint;
   v_type record;
+  v_judged record;
+  v_keys text[];
+  v_counted text[];
+  v_looks pgfresh_engine.looks[];
 begin
   perform pgfresh_engine.require_primary();
-  if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true then
+  if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true
+      or p_plan is null then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
-      'p_data_types and p_keys must be arrays of one length, at most 10000',
+      'p_data_types and p_keys must be arrays of one length, at most 10000, and p_plan must not be null',
       'Pass a data type for each key.');
   end if;
+  if p_plan then
+    -- What a crash forgets, the gateway's next count of the pair brings back.
+    perform set_config('synchronous_commit', 'off', true);
+    -- Not in the way of its heartbeat.
+    select n.id into v_node from pgfresh_engine.nodes as n where n.id = p_node and n.lease_until > v_now for key share;
+  end if;
+  -- By type and key, as everybody else locks them.
   for v_type in
-    select r as registered, named.data_type,
-      array_agg(named.key order by named.place) as keys, array_agg(named.place order by named.place) as places
-    from unnest(p_data_types, p_keys) with ordinality as named(data_type, key, place)
-    left join pgfresh.data_type_registry as r using (data_type)
-    group by r, named.data_type
+    select r as registered, named.data_type, named.keys, named.places
+    from (
+      select w.data_type, array_agg(w.key order by w.place) as keys, array_agg(w.place order by w.place) as places
+      from unnest(p_data_types, p_keys) with ordinality as w(data_type, key, place)
+      group by w.data_type
+    ) as named
+    left join pgfresh.data_type_registry as r on r.data_type = named.data_type
+    order by r.type_id
   loop
     if (v_type.registered).type_id is null then
       return query
-        select p, null::int, null, null, null::boolean, 'PGF_TYPE_UNKNOWN',
+        select p, null::int, null, null, null::boolean, null::boolean, 'PGF_TYPE_UNKNOWN',
           regexp_replace(
             format('there is no data type %s', coalesce(left(quote_literal(v_type.data_type), 80), 'null')),
             '[[:cntrl:]]', '?', 'g')
@@ -144,83 +168,76 @@ begin
       continue;
     end if;
     begin
-      return query
-        select v_type.places[j.place], (v_type.registered).type_id, (v_type.registered).visibility,
-          case when j.code is null then j.key end,
+      select array_agg(j.key order by j.place) as keys, array_agg(j.code order by j.place) as codes,
+        array_agg(j.problem order by j.place) as problems,
+        array_agg(
           j.code is null and exists (
             select from pgfresh_engine.pairs as p
-            where p.type_id = (v_type.registered).type_id and p.key = j.key collate "C"
-          ),
-          j.code, j.problem
-        from pgfresh_engine.judge_keys(v_type.registered, v_type.keys) as j;
+            where p.type_id = (v_type.registered).type_id and p.key = j.key collate "C")
+          order by j.place) as known
+      into v_judged
+      from pgfresh_engine.judge_keys(v_type.registered, v_type.keys) as j;
     exception when sqlstate 'PGF01' then
       -- Its registry row does not resolve any more. The pairs of other types are none the worse for it.
       return query
-        select p, null::int, null, null, null::boolean, 'PGF_REGISTRY_INVALID',
+        select p, null::int, null, null, null::boolean, null::boolean, 'PGF_REGISTRY_INVALID',
           regexp_replace(sqlerrm, '^PGF_\w+: ', '')
         from unnest(v_type.places) as p;
+      continue;
     end;
+    v_counted := '{}';
+    if p_plan then
+      v_keys := array(
+        select distinct j.key collate "C"
+        from unnest(v_judged.keys, v_judged.codes) as j(key, code)
+        where j.code is null
+        order by 1);
+      perform pgfresh_engine.make_pairs((v_type.registered).type_id, v_keys);
+      if v_node is not null then
+        -- A count that is there is the gateway's own, and may be more.
+        with counted as (
+          insert into pgfresh_engine.node_demand (node_id, type_id, key, viewers)
+          select v_node, (v_type.registered).type_id, k, 1 from unnest(v_keys) as k
+          on conflict do nothing
+          returning key
+        )
+        select coalesce(array_agg(c.key), '{}') into v_counted from counted as c;
+      end if;
+      -- Those at which somebody looks already have a time. One that is locked is left to the planner's next tick.
+      v_keys := array(
+        select p.key
+        from pgfresh_engine.pairs as p
+        where p.type_id = (v_type.registered).type_id and p.key = any (v_keys) and not p.demanded
+        order by p.key
+        for update skip locked
+      );
+      if cardinality(v_keys) > 0 then
+        update pgfresh_engine.pairs
+        set demanded = true, unlisted_at = null, warm_until = v_now + interval '15 seconds',
+          due_at = case when job_id is null then v_now else due_at end
+        where type_id = (v_type.registered).type_id and key = any (v_keys);
+        v_looks := v_looks || pgfresh_engine.looks_at((v_type.registered).type_id, v_keys);
+      end if;
+    end if;
+    return query
+      select j.place, (v_type.registered).type_id, (v_type.registered).visibility,
+        case when j.code is null then j.key end, j.known, c.key is not null, j.code, j.problem
+      from unnest(v_type.places, v_judged.keys, v_judged.known, v_judged.codes, v_judged.problems)
+        as j(place, key, known, code, problem)
+      left join unnest(v_counted) as c(key) on c.key = j.key and j.code is null;
   end loop;
-end
-$$;
-comment on function pgfresh_engine.admit_pairs(text[], text[]) is
-  'Pairs as the registry spells them: for each, the number of its data type, who may see it, its key, '
-  'and whether anybody ever asked for it; or the code of an error and what is wrong. Writes nothing.';
-grant execute on function pgfresh_engine.admit_pairs(text[], text[])
-to pgfresh_gateway, pgfresh_worker, pgfresh_operator;
-
-create or replace function pgfresh_engine.check_pairs(p_data_types text[], p_keys text[]) returns jsonb
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_now timestamptz := pgfresh.clock();
-  v_type record;
-  v_keys text[];
-  v_looks pgfresh_engine.looks[];
-begin
-  perform pgfresh_engine.require_primary();
-  if (cardinality(p_data_types) = cardinality(p_keys) and cardinality(p_keys) <= 10000) is not true then
-    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
-      'data types and keys must be two arrays of one length, at most 10000',
-      'Pass a key for each data type.');
+  if v_looks is not null then
+    perform pgfresh_engine.plan_looks(v_looks, v_now);
   end if;
-  -- By type and key, as everybody else locks them. What is no pair any more is left out: the others count.
-  for v_type in
-    select r as registered, named.keys
-    from (
-      select data_type, array_agg(key) as keys
-      from unnest(p_data_types, p_keys) as named(data_type, key)
-      group by data_type
-    ) as named
-    join pgfresh.data_type_registry as r using (data_type)
-    order by r.type_id
-  loop
-    v_keys := pgfresh_engine.admitted_keys(v_type.registered, v_type.keys);
-    perform pgfresh_engine.make_pairs((v_type.registered).type_id, v_keys);
-    -- Those at which somebody looks already have a time. One that is locked is left to the planner's next tick.
-    v_keys := array(
-      select p.key
-      from pgfresh_engine.pairs as p
-      where p.type_id = (v_type.registered).type_id and p.key = any (v_keys) and not p.demanded
-      order by p.key
-      for update skip locked
-    );
-    continue when cardinality(v_keys) = 0;
-    update pgfresh_engine.pairs
-    set demanded = true, unlisted_at = null, warm_until = v_now + interval '15 seconds',
-      due_at = case when job_id is null then v_now else due_at end
-    where type_id = (v_type.registered).type_id and key = any (v_keys);
-    v_looks := v_looks || pgfresh_engine.looks_at((v_type.registered).type_id, v_keys);
-  end loop;
-  return case when v_looks is null then '{}' else pgfresh_engine.plan_looks(v_looks, v_now) end;
 end
 $$;
-comment on function pgfresh_engine.check_pairs(text[], text[]) is
-  'For the moment in which a gateway''s users begin to look: '
-  'queues those of the pairs that are missing or stale at once, '
-  'and keeps them for 15 s until the gateway has said how many look. Returns counts.';
-grant execute on function pgfresh_engine.check_pairs(text[], text[]) to pgfresh_gateway;
+comment on function pgfresh_engine.want_pairs(text[], text[], boolean, bigint) is
+  'Pairs as the registry spells them: for each, the number of its data type, who may see it, its key, '
+  'and whether anybody ever asked for it; or the code of an error and what is wrong. '
+  'Without p_plan it writes nothing. With it, those that are missing or stale are queued at once and kept for 15 s, '
+  'until their viewers are counted; of a node that has a lease, one viewer is counted where it had none.';
+grant execute on function pgfresh_engine.want_pairs(text[], text[], boolean, bigint) to
+  pgfresh_gateway, pgfresh_worker, pgfresh_operator;
 
 create or replace function pgfresh_engine.refresh_pair(p_data_type text, p_key text) returns jsonb
 language plpgsql security definer

@@ -122,7 +122,7 @@ begin
       if v_type.registered is null then
         perform pgfresh_engine.refuse('PGF_TYPE_UNKNOWN',
           format('there is no data type with the number %s', coalesce(v_type.type_id::text, 'null')),
-          'Ask admit_pairs for its number.');
+          'Ask want_pairs for its number.');
       end if;
       select array_agg(j.key order by j.place) filter (where j.code is null) as keys,
         array_agg(v_type.viewers[j.place] order by j.place) filter (where j.code is null) as viewers,
