@@ -1,6 +1,6 @@
 import type { GatewayPair, GatewayUser, LimitSettings } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
-import type { Admitted } from './admission.ts';
+import type { Admitted, Verdict } from './admission.ts';
 import type { Permission } from './permission.ts';
 import type { Questions } from './questions.ts';
 import type { Readers } from './readers.ts';
@@ -56,27 +56,34 @@ async function judged(
 ): Promise<NamedPair> {
   const { questions, readers, limits, tally, permission } = parts;
   const { dataType } = asked;
-  // The right to ask for a new pair is put aside until it is known whether this is one.
-  let isReserved = mayPlan && !permission.isAsked && account.newPairs.take();
+  const planned = mayPlan && !permission.isAsked ? await wanted(asked, account, parts) : undefined;
+  const verdict = planned ?? (await questions.admit(asked));
+  const refusal = refusalOf(verdict);
+  if (refusal) throw refusal;
+  const { type, key, known, visibility } = (verdict as { admitted: Admitted }).admitted;
+  const reader = visibility === 'rls' ? await readers.of(user, dataType) : undefined;
+  if (!known && !planned && !(await tally.mayAskFor(account, { dataType, key }))) {
+    const limit = limits.newPairsPerMinute;
+    throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', { pair: `${dataType} ${key}`, limit });
+  }
+  return { dataType, type, key, reader, isPlanned: planned !== undefined };
+}
+
+/** What came of a pair that was planned too; nothing if the user may have no new one, or if it cannot be planned now. */
+async function wanted(
+  asked: GatewayPair,
+  account: Account,
+  { questions, tally }: Pick<EntranceParts, 'questions' | 'tally'>,
+): Promise<Verdict | undefined> {
+  if (!tally.reserve(account, asked)) return undefined;
+  let isNew: GatewayPair | undefined;
   try {
-    const { verdict, isPlanned } = isReserved
-      ? await questions.want(asked)
-      : { verdict: await questions.admit(asked), isPlanned: false };
-    const refusal = refusalOf(verdict);
-    if (refusal) throw refusal;
-    const { type, key, known, visibility } = (verdict as { admitted: Admitted }).admitted;
-    const reader = visibility === 'rls' ? await readers.of(user, dataType) : undefined;
-    if (!known) {
-      if (isReserved) account.newPairs.give();
-      isReserved = false;
-      if (!tally.mayAskFor(account, { dataType, key })) {
-        const limit = limits.newPairsPerMinute;
-        throw new PgfreshError('PGF_LIVE_TOO_MANY_NEW_PAIRS', { pair: `${dataType} ${key}`, limit });
-      }
-    }
-    return { dataType, type, key, reader, isPlanned };
+    const verdict = await questions.want(asked);
+    if (verdict && 'admitted' in verdict && !verdict.admitted.known)
+      isNew = { dataType: asked.dataType, key: verdict.admitted.key };
+    return verdict;
   } finally {
-    if (isReserved) account.newPairs.give();
+    tally.release(asked, isNew);
   }
 }
 

@@ -26,13 +26,6 @@ const explain = {
     cross join lateral (select pgfresh.explain_pair(w.data_type, w.key) as answer) as e order by w.place`,
 };
 
-/** What came of a wish. */
-export interface Wanted {
-  readonly verdict: Verdict;
-  /** Whether the pair is queued, if it has to be. */
-  readonly isPlanned: boolean;
-}
-
 const count = {
   name: 'pgfresh.count_viewers',
   text: 'select pgfresh_engine.count_viewers($1::int[], $2::text[]) as viewers',
@@ -90,16 +83,14 @@ export class Questions {
 
   /**
    * The same for a pair that whoever asks may look at if its rows are for everybody: then it is queued too, if it is missing
-   * or stale, by the same statement.
+   * or stale, by the same statement. Nothing if they are not, or if the pair cannot be planned now.
    */
-  async want(pair: WantedPair): Promise<Wanted> {
+  async want(pair: WantedPair): Promise<Verdict | undefined> {
     const { dataType } = pair;
-    const visibility = await this.#types.visibility(dataType);
-    // Where it cannot be planned, it can be admitted all the same.
-    const verdict = visibility === 'shared' ? await this.#wants.ask(pair).catch(() => undefined) : undefined;
-    if (!verdict) return { verdict: await this.admit(pair), isPlanned: false };
-    if (isOutdated(verdict, 'shared')) this.#types.forget(dataType);
-    return { verdict, isPlanned: 'admitted' in verdict };
+    if ((await this.#types.visibility(dataType)) !== 'shared') return undefined;
+    const verdict = await this.#wants.ask(pair).catch(() => undefined);
+    if (verdict && isOutdated(verdict, 'shared')) this.#types.forget(dataType);
+    return verdict;
   }
 
   /** Whether the table of keys of a data type does not answer. */

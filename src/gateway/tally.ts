@@ -9,20 +9,51 @@ export class Account {
   pairs = 0;
   /** Pairs that are wanted and not answered yet. */
   wishes = 0;
-  readonly newPairs: Bucket;
+  readonly #newPairs: Bucket;
+  /** Rights to a new pair that are put aside. */
+  #reserved = 0;
+  #settled = Promise.withResolvers<void>();
   readonly refreshes: Bucket;
   readonly reads: Bucket;
 
   constructor(limits: LimitSettings) {
-    this.newPairs = new Bucket(limits.newPairsPerMinute / 60, limits.newPairsPerMinute);
+    this.#newPairs = new Bucket(limits.newPairsPerMinute / 60, limits.newPairsPerMinute);
     this.refreshes = new Bucket(limits.refreshesPerMinute / 60, limits.refreshesPerMinute);
     this.reads = new Bucket(limits.messagesPerSecond, limits.messagesPerSecond * 2);
   }
 
   get isIdle(): boolean {
-    const buckets = [this.newPairs, this.refreshes, this.reads];
+    const buckets = [this.#newPairs, this.refreshes, this.reads];
     return this.connections === 0 && this.pairs === 0 && buckets.every((bucket) => bucket.isFull());
   }
+
+  /** Puts the right to a new pair aside, if there is one left. */
+  reserve(): boolean {
+    if (!this.#newPairs.take()) return false;
+    this.#reserved += 1;
+    return true;
+  }
+
+  /** Ends a reservation: the pair was new, or it was not. */
+  settle(isSpent: boolean): void {
+    this.#reserved -= 1;
+    if (!isSpent) this.#newPairs.give();
+    this.#settled.resolve();
+    this.#settled = Promise.withResolvers();
+  }
+
+  /** Whether he may have one more new pair, which is taken then; a promise while that is not known yet. */
+  takeNew(): boolean | Promise<void> {
+    if (this.#newPairs.take()) return true;
+    return this.#reserved > 0 && this.#settled.promise;
+  }
+}
+
+/** The right to a new pair, put aside for all who ask for the pair in the same moment. */
+interface Reservation {
+  readonly account: Account;
+  wishes: number;
+  isSpent: boolean;
 }
 
 /** Counts connections and what they ask for, by user and by address. */
@@ -32,6 +63,8 @@ export class Tally {
   readonly #addresses = new Map<string, number>();
   /** Pairs that were new a moment ago. */
   readonly #new = new Set<string>();
+  /** By the names that clients give to pairs. */
+  readonly #reserved = new Map<string, Reservation>();
   #connections = 0;
 
   constructor(limits: LimitSettings) {
@@ -80,12 +113,39 @@ export class Tally {
   }
 
   /** Whether he may ask for a pair that nobody has asked for. What many ask for in the same moment is new once. */
-  mayAskFor(account: Account, { dataType, key }: GatewayPair): boolean {
-    const name = `${dataType} ${key}`;
-    if (this.#new.has(name)) return true;
-    if (!account.newPairs.take()) return false;
-    this.#new.add(name);
+  async mayAskFor(account: Account, pair: GatewayPair): Promise<boolean> {
+    const name = nameOf(pair);
+    while (!this.#new.has(name)) {
+      const taken = account.takeNew();
+      if (taken === false) return false;
+      if (taken === true) this.#new.add(name);
+      else await taken;
+    }
     return true;
+  }
+
+  /** Puts aside what it takes to ask for a pair that may be new; nothing if there is not enough. It must be released. */
+  reserve(account: Account, pair: GatewayPair): boolean {
+    const name = nameOf(pair);
+    const open = this.#reserved.get(name);
+    if (open) open.wishes += 1;
+    else if (account.reserve()) this.#reserved.set(name, { account, wishes: 1, isSpent: false });
+    else return false;
+    return true;
+  }
+
+  /** Ends a wish for which something was put aside. With a pair as its data type writes it, that one was new. */
+  release(asked: GatewayPair, isNew?: GatewayPair): void {
+    const name = nameOf(asked);
+    const open = this.#reserved.get(name)!;
+    if (isNew && !this.#new.has(nameOf(isNew))) {
+      this.#new.add(nameOf(isNew));
+      open.isSpent = true;
+    }
+    open.wishes -= 1;
+    if (open.wishes > 0) return;
+    this.#reserved.delete(name);
+    open.account.settle(open.isSpent);
   }
 
   /** Forgets those who have nothing and may have everything again, and what was new; the database knows it by now. */
@@ -93,6 +153,10 @@ export class Tally {
     this.#new.clear();
     for (const [name, account] of this.#accounts) if (account.isIdle) this.#accounts.delete(name);
   }
+}
+
+function nameOf({ dataType, key }: GatewayPair): string {
+  return `${dataType} ${key}`;
 }
 
 // Whoever has one address of IPv6 has 2^64 of them.

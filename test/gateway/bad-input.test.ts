@@ -145,5 +145,8 @@ it('of pairs that are planned too, those that cannot be had are left out, and a 
     ['A', false],
     ['B', false],
   ]);
-  expect(await scene.value('array(select key from pgfresh_engine.pairs where demanded order by key)')).toEqual(['A', 'B']);
+  expect(await scene.value('array(select key from pgfresh_engine.pairs where demanded order by key)')).toEqual([
+    'A',
+    'B',
+  ]);
 });

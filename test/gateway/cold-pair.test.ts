@@ -8,15 +8,15 @@ import { LiveScene, RunningGateway } from './live-scene.ts';
 
 /** What a cold pair costs, from the wish to its row at the viewer. */
 const statements = [
-  'gateway pgfresh_engine.want_pairs',
-  'gateway pgfresh_engine.read_pairs',
-  'worker pgfresh_engine.claim',
+  'gateway pgfresh.want_pairs',
+  'gateway pgfresh.read_pairs',
+  'worker pgfresh.claim',
   'worker begin',
   'worker pgfresh.fence',
   'worker pgfresh.write',
   'worker pgfresh.complete',
   'worker commit',
-  'gateway pgfresh_engine.read_pairs',
+  'gateway pgfresh.read_pairs',
 ];
 
 /** One statement in short; none for what a gateway sends along with it, its limits and its commit. */
@@ -57,7 +57,7 @@ it('a cold pair costs nine statements from the wish to its row', async () => {
     expect(await client.nextAbout('quote', ['change'])).toMatchObject({ state: 'fresh', rows: [{ symbol: key }] });
     const sent = log.take().flatMap(named);
     // A worker asks for more as soon as it has ended what it had, whether there is any or not.
-    costs.push(sent.filter((name, place) => name !== 'worker pgfresh_engine.claim' || sent.indexOf(name) === place));
+    costs.push(sent.filter((name, place) => name !== 'worker pgfresh.claim' || sent.indexOf(name) === place));
   }
   // What is done at regular times may come between, but not each time.
   const [least] = costs.slice(1).toSorted((a, b) => a.length - b.length);
@@ -90,6 +90,25 @@ describe('a wish', () => {
     await expect
       .poll(async () => (await scene.demand()).filter((pair) => pair.includes('MANY')))
       .toEqual(keys.map((key) => `quote ${key} 6`));
+  });
+
+  it('for a pair that is not new takes nothing from those for new ones, nor do many for the same one', async () => {
+    const gateway = await scene.gateway({ limits: { newPairsPerMinute: 3 } });
+    const known = Array.from({ length: 6 }, (_, n) => ['quote', `KNOWN${'X'.repeat(n)}`]);
+    await scene.db.query(
+      `insert into pgfresh_engine.pairs (type_id, key) select r.type_id, unnest($1::text[]) from pgfresh.data_type_registry as r`,
+      [known.map(([, key]) => key)],
+    );
+    const fresh = ['NEWA', 'NEWB', 'NEWC'].map((key) => ['quote', key]);
+    const clients = await Promise.all(Array.from({ length: 4 }, () => gateway.greet('ada')));
+    const results = await Promise.all(clients.map((client) => client.want([...known, ...fresh])));
+    expect(new Set(results.flat())).toEqual(new Set(['accepted']));
+    const more = await gateway.greet('ada');
+    expect(await more.want([['quote', 'NEWD'], ...known])).toEqual([
+      'PGF_LIVE_TOO_MANY_NEW_PAIRS',
+      ...known.map(() => 'accepted'),
+    ]);
+    expect((await scene.queued()).filter((pair) => pair.includes('NEWD'))).toEqual([]);
   });
 
   it('that is refused leaves nothing behind: by authorize, by a limit, by a name', async () => {

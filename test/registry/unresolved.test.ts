@@ -97,7 +97,9 @@ describe('truth 25: a table that was dropped costs only its own data type', () =
       ['AAPL', 'AAPL'],
     ]);
     expect(answers).toMatchObject([{}, { code: null }]);
-    expect(await value(`array(select data_type from pgfresh_engine.open_jobs where key = 'AAPL')`)).toEqual(['profile']);
+    expect(await value(`array(select data_type from pgfresh_engine.open_jobs where key = 'AAPL')`)).toEqual([
+      'profile',
+    ]);
     expect(
       await value(
         '(pgfresh_engine.read_pairs((select type_id from pgfresh.data_type_registry where data_type = $$profile$$), $${AAPL}$$)).rows',
