@@ -1,4 +1,8 @@
-create or replace view pgfresh.api_call_queue with (security_invoker = true) as
+/*
+  What monitors read, with the rights of the schemas' owner: no one needs any on the tables of the engine. The functions
+  in them still run with the rights of the reader.
+*/
+create or replace view pgfresh.api_call_queue as
 select id, key, data_type, status, priority, estimated_data_size_bytes, created_at, processed_at, completed_at,
   retry_count, attempts, error_message, metadata, locked_by, locked_at, heartbeat_at, next_retry_at,
   source, outcome, data_size_bytes
@@ -24,7 +28,7 @@ comment on view pgfresh.api_call_queue is
   'locked_by is the name of the worker or SQL client that has it, or that had it last.';
 grant select on pgfresh.api_call_queue to pgfresh_monitor, pgfresh_operator;
 
-create or replace view pgfresh.job_attempts with (security_invoker = true) as
+create or replace view pgfresh.job_attempts as
 select h.id, h.attempt as attempts, h.key, r.data_type, s.name as source, h.status, h.outcome, h.error as error_message,
   h.calls, h.bytes as data_size_bytes, h.claimed_at as processed_at, h.ended_at as completed_at,
   h.fetch_ms, h.validate_ms, h.commit_ms, h.retries as retry_count, h.lost, h.metadata
@@ -48,7 +52,7 @@ comment on view pgfresh.job_attempts is
   'A job that was tried three times has three rows.';
 grant select on pgfresh.job_attempts to pgfresh_monitor, pgfresh_operator;
 
-create or replace view pgfresh.failed_jobs with (security_invoker = true) as
+create or replace view pgfresh.failed_jobs as
 select h.id, h.key, r.data_type, s.name as source, h.outcome, h.error as error_message,
   h.attempt as attempts, h.retries as retry_count, h.lost, h.priority, h.metadata,
   h.created_at, h.ended_at, h.redriven_at
@@ -60,7 +64,7 @@ comment on view pgfresh.failed_jobs is
   'The dead letters: what failed for good, and whether it was enqueued again by retry_failed_jobs.';
 grant select on pgfresh.failed_jobs to pgfresh_monitor, pgfresh_operator;
 
-create or replace view pgfresh.stuck_jobs with (security_invoker = true) as
+create or replace view pgfresh.stuck_jobs as
 select q.*,
   -- Of a worker that lives and a job that does not get on, the job's own.
   c.now - case when w.lease_until > c.now then j.progress_at else q.heartbeat_at end as time_since_heartbeat
@@ -74,7 +78,7 @@ comment on view pgfresh.stuck_jobs is
   'time_since_heartbeat is how long the sign of life that counts has been missing.';
 grant select on pgfresh.stuck_jobs to pgfresh_monitor, pgfresh_operator;
 
-create or replace view pgfresh.api_data_usage with (security_invoker = true) as
+create or replace view pgfresh.api_data_usage as
 select s.name as source, u.hour, sum(u.bytes)::bigint as data_size_bytes, sum(u.calls)::bigint as calls
 from pgfresh_engine.usage as u
 join pgfresh.sources as s on s.id = u.source_id
@@ -82,7 +86,7 @@ group by s.name, u.hour;
 comment on view pgfresh.api_data_usage is 'The ledger: bytes and calls by source and hour, corrections included.';
 grant select on pgfresh.api_data_usage to pgfresh_monitor, pgfresh_operator;
 
-create or replace view pgfresh.source_health with (security_invoker = true) as
+create or replace view pgfresh.source_health as
 select s.name as source,
   case
     when exists (select from pgfresh.spending_stop) then 'stopped'
@@ -132,7 +136,7 @@ comment on view pgfresh.source_health is
 grant select on pgfresh.source_health to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
-create or replace view pgfresh.scheduled_job_status with (security_invoker = true) as
+create or replace view pgfresh.scheduled_job_status as
 select j.id as job_id, j.name, j.description, j.kind, j.enabled, j.managed_by,
   h.state,
   case h.state
@@ -252,3 +256,15 @@ comment on view pgfresh.scheduled_job_status is
   'and how long and how late its runs of the last 7 days were, of the newest 1000.';
 grant select on pgfresh.scheduled_job_status to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_scheduler, pgfresh_monitor, pgfresh_operator;
+
+create or replace view pgfresh.pairs as
+select r.data_type, p.key,
+  pgfresh_engine.state_of(p, null, null, null, coalesce(r.empty_ttl, r.ttl), r.max_source_age, c.now) as state,
+  p.waits_for as reason, p.viewers, p.due_at, p.next_ask_at, p.job_id, p.outcome, p.fails, p.ok_at as last_success_at
+from pgfresh_engine.pairs as p
+join pgfresh.data_type_registry as r on r.type_id = p.type_id
+cross join (select pgfresh.clock() as now offset 0) as c;
+comment on view pgfresh.pairs is
+  'Every data type and key that was ever asked for: the state of its data as the planner last saw it, '
+  'for what it waits, how many look at it, when the planner looks next, its open job, its last outcome and success.';
+grant select on pgfresh.pairs to pgfresh_monitor, pgfresh_operator;

@@ -234,7 +234,7 @@ it('contract 18: what a viewer makes in pg_temp is not used instead of ours or o
   });
   const viewer = await openSession((await createLogin(scene.url, 'pgfresh_viewer')).url);
   const relations = await scene.value<string[]>(
-    `array(select relname::text from pg_class where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace, 'public'::regnamespace) and relkind in ('r', 'p', 'v') and not relispartition)`,
+    `array(select distinct relname::text from pg_class where relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace, 'public'::regnamespace) and relkind in ('r', 'p', 'v') and not relispartition)`,
   );
   await viewer.query(`
     ${relations

@@ -227,6 +227,20 @@ it('an operator may see how sources are, and pause and resume them', async () =>
   await db.close();
 });
 
+it('a monitor reads every table and view of pgfresh, by itself and with what its functions need', async () => {
+  await scene.add('watched');
+  await scene.subscribe('ann', 'A', 'watched');
+  const monitor = await openSession((await createLogin(scene.url, 'pgfresh_monitor')).url);
+  const names = await scene.value<string[]>(
+    `array(select oid::regclass::text from pg_class where relnamespace = 'pgfresh'::regnamespace and relkind in ('r', 'v'))`,
+  );
+  expect(names.length).toBeGreaterThan(15);
+  for (const name of names) await monitor.query(`select * from ${name}`);
+  expect(await monitor.query(`select state, reason, viewers from pgfresh.pairs where key = 'A'`)).toEqual([
+    { state: 'missing', reason: null, viewers: expect.any(Number) as number },
+  ]);
+});
+
 it('the roles that log in may do their work, and no other', async () => {
   await scene.add('worked');
   const sessions: Record<string, Queryable> = {};

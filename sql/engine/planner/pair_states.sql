@@ -32,6 +32,9 @@ comment on function pgfresh_engine.state_of(
   'The state of the data of a pair: fresh (younger than its TTL by its own time, or confirmed by the source since), '
   'stale, missing (no row), empty (the source says that there is nothing), '
   'older_source (stale, and the source answers with something older).';
+grant execute on function pgfresh_engine.state_of(
+  pgfresh_engine.pairs, boolean, timestamptz, timestamptz, interval, interval, timestamptz)
+to pgfresh_monitor, pgfresh_operator;
 
 /*
   Whoever reads a row that is gone or older than the planner knows brings its look forward: the next tick then sees
