@@ -71,6 +71,16 @@ test('sound 9: a prerequisite that is gone when its dependant is written is fetc
     [job!.id, job!.attempt],
   );
   expect((await scene.open()).toSorted()).toEqual(['profile A 1', 'quote A 1']);
+  // It does not sit out the wait for its next try when what it needs is there.
+  await scene.rows('profile', ['A']);
+  const [needed] = await scene.queue.claim();
+  await scene.queue.complete([needed!]);
+  expect((await scene.queue.claim()).map(({ id }) => id)).toEqual([job!.id]);
+  // What has failed for another reason does.
+  await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'the provider answered 503')`, [job!.id]);
+  await scene.db.query(`select pgfresh.queue_refresh_if_not_exists('A', 'profile')`);
+  await scene.queue.complete(await scene.queue.claim());
+  expect(await scene.queue.claim()).toEqual([]);
 });
 
 test('sound 9: a pair that failed for good without its prerequisite is asked for again when that is there, once', async () => {

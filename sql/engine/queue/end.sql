@@ -196,6 +196,25 @@ begin
       select type_id from pgfresh_engine.type_dependency where needs_id = v_type_low
       union
       select d.type_id from dependent as n join pgfresh_engine.type_dependency as d on d.needs_id = n.type_id
+    ), hastened as (
+      -- Nor does a job that waits for its next try.
+      update pgfresh_engine.job as j
+      set run_at = v_now
+      where j.id = any (array(
+        select j.id
+        from dependent as d
+        join pgfresh_engine.pairs as w on w.type_id = d.type_id and w.key = any (v_keys)
+        join pgfresh_engine.job as j on j.id = w.job_id
+        where j.state = 'w' and j.retries > 0 and j.run_at > v_now
+          and (
+            select a.outcome
+            from pgfresh_engine.history_attempt as a
+            where a.id = j.id
+            order by a.attempt desc
+            limit 1
+          ) = 'dependency'
+        for update of j skip locked))
+      returning j.id
     ), woken as (
       update pgfresh_engine.pairs as p
       set due_at = v_now,
