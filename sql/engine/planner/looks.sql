@@ -134,7 +134,9 @@ $$;
 comment on function pgfresh_engine.note_rows(pgfresh_engine.look[]) is
   'Notes the rows of locked pairs that were not as they were known to be. A part of the planner.';
 
-create or replace function pgfresh_engine.open_jobs_for(p_looks pgfresh_engine.look[], p_now timestamptz) returns int
+create or replace function pgfresh_engine.open_jobs_for(
+  p_types int[], p_looks pgfresh_engine.look[], p_places tid[], p_now timestamptz)
+returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -144,14 +146,17 @@ as $$
 declare
   v_count int;
   v_changed boolean;
-  v_raised boolean;
+  v_raised boolean := false;
 begin
-  if p_looks[1].place is null then
-    p_looks := pgfresh_engine.lock_looks(p_looks);
-  end if;
-  select bool_or(l.changed), bool_or(l.priority is not null) into v_changed, v_raised from unnest(p_looks) as l;
-  if v_changed then
-    p_looks := pgfresh_engine.note_rows(p_looks);
+  if cardinality(p_looks) > 0 then
+    if p_looks[1].place is null then
+      p_looks := pgfresh_engine.lock_looks(p_looks);
+    end if;
+    select bool_or(l.changed), bool_or(l.priority is not null) into v_changed, v_raised from unnest(p_looks) as l;
+    if v_changed then
+      p_looks := pgfresh_engine.note_rows(p_looks);
+    end if;
+    p_places := p_places || array(select l.place from unnest(p_looks) as l);
   end if;
   with kinds as materialized (
     select r.type_id, r.source_id, r.ui_threshold, r.background_priority, b.bytes
@@ -162,13 +167,13 @@ begin
         r.estimated_data_size_bytes
       ) as bytes
     ) as b
-    where r.type_id = any (array(select distinct l.type_id from unnest(p_looks) as l))
+    where r.type_id = any (p_types)
   ), opened as (
     -- By their place: they cannot move while they are locked.
     update pgfresh_engine.pairs as p
     set job_id = nextval('pgfresh_engine.job_id'), due_at = 'infinity', next_ask_at = null, waits_for = null,
       stale_at = least(p.stale_at, p_now)
-    where p.ctid = any (array(select l.place from unnest(p_looks) as l))
+    where p.ctid = any (p_places)
     returning p.type_id, p.key, p.job_id, p.viewers, p.row_at is null and p.seen and p.empty_at is null as missing
   ), ranked as (
     select o.key, o.job_id, o.missing, k.*,
@@ -197,5 +202,6 @@ begin
   return v_count;
 end
 $$;
-comment on function pgfresh_engine.open_jobs_for(pgfresh_engine.look[], timestamptz) is
-  'Opens a job for each of these pairs, with the priority of its viewers. A part of the planner.';
+comment on function pgfresh_engine.open_jobs_for(int[], pgfresh_engine.look[], tid[], timestamptz) is
+  'Opens a job for each of these pairs, with the priority of its viewers: pairs of which something is to be noted, and '
+  'the places of others, which are locked. A part of the planner.';

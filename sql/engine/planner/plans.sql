@@ -39,13 +39,14 @@ comment on function pgfresh_engine.leave_alone(pgfresh_engine.looks, text, times
   'A part of the planner.';
 
 /*
-  What comes of pairs of one data type: a job (queue), or the time of the next look (later). Of a pair that stays as it
-  is, nothing. Asked of users' code, each in a subtransaction: the check, the table of keys and the gate.
+  What comes of pairs of one data type: a job (queue; places, where nothing else is to be said of a pair than where it
+  is), or the time of the next look (later). Of a pair that stays as it is, nothing.
+  Asked of users' code, each in a subtransaction: the check, the table of keys and the gate.
 */
 create or replace function pgfresh_engine.decide_looks(
   p_type pgfresh.data_type_registry, p_pairs pgfresh_engine.looks, p_gate_sql text,
-  p_obstacle text, p_until timestamptz, p_now timestamptz,
-  out queue pgfresh_engine.look[], out later pgfresh_engine.look[], out counts jsonb)
+  p_obstacle text, p_until timestamptz, p_dependent boolean, p_now timestamptz,
+  out queue pgfresh_engine.look[], out places tid[], out later pgfresh_engine.look[], out counts jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -56,6 +57,9 @@ declare
   v_known pgfresh_engine.looks := case
     when p_pairs.rests or num_nonnulls(p_pairs.places, p_pairs.priorities) > 0 then p_pairs
   end;
+  -- Whether all that are stale get a job. Rows of them, and reading these again, would make a tick 7 % longer.
+  v_plain boolean := p_pairs.places is not null and p_pairs.priorities is null and not p_dependent
+    and num_nulls(p_obstacle, p_gate_sql) = 2 and not pgfresh_engine.has_key_rules(p_type);
   v_awake int := cardinality(p_pairs.keys);
   v_resting record;
   v_asked record;
@@ -86,6 +90,7 @@ begin
     select
       array_agg(row(p_type.type_id, c.key, c.place, null, c.due_at, null, c.priority,
         c.changed, c.row_at, p_now, null)::pgfresh_engine.look) filter (where c.turn = 'stale') as stale,
+      array_agg(c.place) filter (where c.turn = 'plain') as plain,
       array_agg(row(p_type.type_id, c.key, c.place, c.job_id, c.due_at, c.next_at, null,
         c.changed, c.row_at, case when c.stale then p_now else c.fresh_until end, null)::pgfresh_engine.look)
         filter (where c.turn = 'later' and (c.due_at <> c.next_at or (c.changed and c.due_at is not null))) as later,
@@ -98,13 +103,6 @@ begin
     into v_asked
     from (
       select c.*,
-        case
-          when c.job_id is not null or not c.stale or c.stale is null then 'later'
-          when v_scheduled and c.found then 'later'
-          when c.doubtful and (c.awake or c.changed) then 'doubt'
-          when c.awake then 'stale'
-          else 'later'
-        end as turn,
         -- Those that are not decided come soon, but behind those of other types.
         case
           when c.job_id is not null then 'infinity'
@@ -115,26 +113,42 @@ begin
           else v_next_sweep
         end as next_at
       from (
-        select c.key, c.found, c.stale, c.next_at as ttl_ends, c.raised, c.due_at,
-          l.place, l.job_id, l.next_ask_at, l.priority,
-          l.job_id is null and (l.next_ask_at > p_now) is not true as awake,
-          seen.row_at, case when c.found is not null then seen.row_at is distinct from c.row_at end as changed,
-          -- What a function calls fresh beyond its TTL is fresh until it has been asked again.
+        select c.*,
           case
-            when not c.stale and (c.next_at > p_now) is not true then v_next_sweep + interval '10 seconds'
-            else c.next_at
-          end as fresh_until,
-          c.found is null or (not c.found and c.row_at is not null)
-            or (c.found and (seen.row_at < c.row_at or c.row_at = '-infinity' or (c.next_at <= p_now) is not true))
-          as doubtful
-        from pgfresh_engine.ask_stale(
-          p_type.type_id, p_pairs.keys, p_pairs.confirmed, p_pairs.rows, p_pairs.due, p_type.ttl, p_now
+            when c.job_id is not null or not c.stale or c.stale is null then 'later'
+            when v_scheduled and c.found then 'later'
+            when c.doubtful and (c.awake or c.changed) then 'doubt'
+            when c.awake and v_plain and not c.changed then 'plain'
+            when c.awake then 'stale'
+            else 'later'
+          end as turn
+        from (
+          select c.key, c.found, c.stale, c.next_at as ttl_ends, c.raised, c.due_at,
+            l.place, l.job_id, l.next_ask_at, l.priority,
+            l.job_id is null and (l.next_ask_at > p_now) is not true as awake,
+            seen.row_at, case when c.found is not null then seen.row_at is distinct from c.row_at end as changed,
+            -- What a function calls fresh beyond its TTL is fresh until it has been asked again.
+            case
+              when not c.stale and (c.next_at > p_now) is not true then v_next_sweep + interval '10 seconds'
+              else c.next_at
+            end as fresh_until,
+            c.found is null or (not c.found and c.row_at is not null)
+              or (c.found and (seen.row_at < c.row_at or c.row_at = '-infinity' or (c.next_at <= p_now) is not true))
+            as doubtful
+          from pgfresh_engine.ask_stale(
+            p_type.type_id, p_pairs.keys, p_pairs.confirmed, p_pairs.rows, p_pairs.due, p_type.ttl, p_now
+          ) as c
+          cross join lateral (
+            select case when c.found then coalesce(c.at, '-infinity') end as row_at
+          ) as seen
+          left join (
+            -- In the list of the select, because a function in the from becomes a table that is read back.
+            select unnest(v_known.keys) as key, unnest(v_known.places) as place, unnest(v_known.jobs) as job_id,
+              unnest(v_known.next_ask) as next_ask_at, unnest(v_known.priorities) as priority
+          ) as l on l.key = c.key
         ) as c
-        cross join lateral (
-          select case when c.found then coalesce(c.at, '-infinity') end as row_at
-        ) as seen
-        left join unnest(v_known.keys, v_known.places, v_known.jobs, v_known.next_ask, v_known.priorities)
-          as l(key, place, job_id, next_ask_at, priority) on l.key = c.key
+        -- The turn is worked out once, and not in each of the aggregates.
+        offset 0
       ) as c
     ) as c;
   exception when lock_not_available then
@@ -149,6 +163,7 @@ begin
     return;
   end;
   queue := v_asked.stale;
+  places := v_asked.plain;
   later := v_asked.later;
   counts := counts || jsonb_build_object(
     'checked', v_awake - v_asked.undecided, 'undecided', nullif(v_asked.undecided, 0), 'failed', v_asked.raised,
@@ -203,7 +218,7 @@ begin
 end
 $$;
 comment on function pgfresh_engine.decide_looks(
-  pgfresh.data_type_registry, pgfresh_engine.looks, text, text, timestamptz, timestamptz) is
+  pgfresh.data_type_registry, pgfresh_engine.looks, text, text, timestamptz, boolean, timestamptz) is
   'Decides about pairs of one data type that were read: which get a job, and when to look at others again. '
   'Prerequisites are not asked for here. A part of the planner.';
 
@@ -337,6 +352,8 @@ declare
   v_decided record;
   v_held record;
   v_queue pgfresh_engine.look[];
+  v_places tid[];
+  v_types int[];
   v_later pgfresh_engine.look[];
   v_waiting pgfresh_engine.look[];
   v_needed pgfresh_engine.look[];
@@ -348,6 +365,8 @@ begin
   -- First the pairs themselves, then what they need, then what that needs.
   for v_depth in 0..100 loop
     v_queue := null;
+    v_places := null;
+    v_types := null;
     v_later := null;
     v_needed := null;
     v_queued := 0;
@@ -363,14 +382,18 @@ begin
       order by g.type_id
     loop
       v_decided := pgfresh_engine.decide_looks(
-        v_type.registered, v_type.pairs, v_type.gate_sql, v_type.reason, v_type.until, p_now);
+        v_type.registered, v_type.pairs, v_type.gate_sql, v_type.reason, v_type.until, v_type.dependent, p_now);
       if v_type.dependent and cardinality(v_decided.queue) > 0 then
         v_held := pgfresh_engine.hold_for_prerequisites(v_type.registered, v_decided.queue, p_now);
         v_decided.queue := v_held.queue;
         v_waiting := v_waiting || v_held.waiting;
         v_needed := v_needed || v_held.needed;
       end if;
-      v_queue := v_queue || v_decided.queue;
+      if num_nonnulls(v_decided.queue, v_decided.places) > 0 then
+        v_queue := v_queue || v_decided.queue;
+        v_places := v_places || v_decided.places;
+        v_types := v_types || (v_type.pairs).type_id;
+      end if;
       v_later := v_later || v_decided.later;
       if v_depth = 0 then
         v_counts := v_counts || v_decided.counts;
@@ -379,8 +402,8 @@ begin
     if cardinality(v_later) > 0 then
       perform pgfresh_engine.look_again(v_later);
     end if;
-    if cardinality(v_queue) > 0 then
-      v_queued := pgfresh_engine.open_jobs_for(v_queue, p_now);
+    if v_types is not null then
+      v_queued := pgfresh_engine.open_jobs_for(v_types, v_queue, v_places, p_now);
     end if;
     if v_depth = 0 then
       v_counts := v_counts || jsonb_build_object('queued', v_queued, 'waiting', cardinality(v_waiting));
