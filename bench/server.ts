@@ -59,6 +59,7 @@ export class BenchServer {
     const name = `pgfresh_bench_${process.pid}_${++this.#databases}`;
     const source = template === undefined ? '' : ` template ${new URL(template).pathname.slice(1)}`;
     scope.defer(() => this.#dropDatabase(name));
+    if (template !== undefined) await forgetIdentity(template);
     await this.#admin.query(`create database ${name}${source}`);
     const url = new URL(this.#url);
     url.pathname = `/${name}`;
@@ -210,4 +211,12 @@ function readStat(pid: number): { parent: number; ticks: number; reapedTicks: nu
   } catch {
     return undefined;
   }
+}
+
+/** Copies of it are what they are measured for, and not databases that were restored. */
+async function forgetIdentity(template: string): Promise<void> {
+  const client = new pg.Client(template);
+  await client.connect();
+  await client.query(`update pgfresh_engine.database_identity set identity = ''`);
+  await client.end();
 }

@@ -34,30 +34,10 @@ join pg_language as l on l.oid = p.prolang
 where p.pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)
   and l.lanname = 'sql' and has_function_privilege(p.oid, 'execute');
 
--- What is registered already has the functions of this version, and the triggers if they were not there yet.
-select pgfresh_engine.keep_change_triggers(r)
-from pgfresh.data_type_registry as r
-join pgfresh_engine.type_resolution using (type_id);
-
 select pgfresh.maintain_queue_partitions();
 
--- What is registered already gets the check of this version. What does not resolve is left alone until it does.
-do $$
-declare
-  v_type pgfresh.data_type_registry;
-  v_resolution pgfresh_engine.type_resolution;
-begin
-  for v_type in select * from pgfresh.data_type_registry loop
-    begin
-      v_resolution := pgfresh_engine.resolve_type(v_type, false);
-      update pgfresh_engine.type_resolution set check_sql = v_resolution.check_sql where type_id = v_type.type_id;
-      perform pgfresh_engine.write_check(v_type.type_id, v_resolution.check_sql,
-        pgfresh_engine.calls_users(v_resolution));
-    exception when sqlstate 'PGF01' then null;
-    end;
-  end loop;
-end
-$$;
+-- What is registered already has the functions of this version, and the triggers if they were not there yet.
+select pgfresh_engine.renew_types(false);
 
 -- The functions that run the jobs of a role.
 select pgfresh_engine.make_job_runner(j.owner::oid) from (select distinct owner from pgfresh.scheduled_jobs) as j;

@@ -196,6 +196,7 @@ begin
     return jsonb_build_object('skipped', 'locked', 'done', false);
   end if;
   perform pgfresh_engine.limit_lock_waits();
+  perform pgfresh_engine.follow_restore();
   perform pgfresh_engine.fold_demand(v_now);
   perform pgfresh_engine.cool_down(v_now);
   select * into v_state from pgfresh_engine.planner_state;

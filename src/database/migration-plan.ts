@@ -15,10 +15,10 @@ export interface MigrationStep {
 }
 
 /**
- * What this database has not seen, in order: migrations, then functions files whose text is new. Refuses a past that
- * this code does not know or that was rewritten since.
+ * What this database has not seen, in order: migrations, then functions files whose text is new, or all of them where
+ * the rights that they gave are lost. Refuses a past that this code does not know or that was rewritten since.
  */
-export function planMigration(files: SqlFiles, applied: readonly AppliedFile[]): MigrationStep[] {
+export function planMigration(files: SqlFiles, applied: readonly AppliedFile[], rightsLost = false): MigrationStep[] {
   const past = new Map(applied.filter((entry) => entry.kind === 'migration').map((entry) => [entry.name, entry]));
   refuseUnknownPast(files.migrations, [...past.keys()]);
   for (const file of files.migrations) {
@@ -32,7 +32,7 @@ export function planMigration(files: SqlFiles, applied: readonly AppliedFile[]):
   const known = new Set(files.functions.map(({ name }) => name));
   // What a file made that is gone has to be dropped.
   const isFileGone = [...hashes.keys()].some((name) => !known.has(name));
-  const functions = files.functions.filter((file) => isFileGone || hashes.get(file.name) !== file.hash);
+  const functions = files.functions.filter((file) => rightsLost || isFileGone || hashes.get(file.name) !== file.hash);
   return [...migrations.map(migrationStep), ...functions.map(functionsStep)];
 }
 

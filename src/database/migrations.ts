@@ -10,6 +10,7 @@ import type { SqlFiles } from './migration-files.ts';
 import { closedSearchPath, lockTimeoutMs, migrationLock, transactLocked } from './migration-lock.ts';
 import { planMigration, stepsFor, type AppliedFile, type MigrationStep } from './migration-plan.ts';
 import type { Queryable } from './query.ts';
+import { followRestore, hasLostRights } from './restored.ts';
 import { lacksReading, requireCreate, requireRoles } from './rights.ts';
 import { foreignObjectGuard, requireOwnSchema } from './schema-owner.ts';
 import {
@@ -112,7 +113,7 @@ interface Look {
 
 async function lookAt(database: Queryable, files: SqlFiles): Promise<Look> {
   const seen = await appliedFiles(database);
-  const missing = planMigration(files, seen);
+  const missing = planMigration(files, seen, seen.length > 0 && (await hasLostRights(database)));
   const installations = missing.length > 0 ? await readInstallations(database) : [];
   refuseOlder(buildOf(files), installations);
   return { missing, isUpgrade: missing.length > 0 && seen.length > 0, installed: installations[0] };
@@ -205,7 +206,10 @@ interface Done extends Migration {
 async function migrateLocked(tx: Queryable, files: SqlFiles): Promise<Done> {
   await requireOwnSchema(tx);
   const { missing, isUpgrade } = await lookAt(tx, files);
-  if (missing.length === 0) return { applied: [], objects: noChanges };
+  if (missing.length === 0) {
+    await followRestore(tx);
+    return { applied: [], objects: noChanges };
+  }
   const { migration, functions } = stepsFor(files, missing);
   await requireCreate(tx);
   if (functions.some(({ file }) => file.name === 'before')) await requireRoles(tx);
@@ -222,6 +226,7 @@ async function migrateLocked(tx: Queryable, files: SqlFiles): Promise<Done> {
   await tx.query(recordBuild, [version, hash]);
   await tx.query(recordOwners);
   await tx.query(forgetFiles, [namesOf(files)]);
+  await followRestore(tx);
   await failpoint('migrate.before-commit');
   return { applied, objects };
 }

@@ -29,8 +29,8 @@ const foreignObject = `with ours as (
     or coalesce(role.rolsuper, false)
     -- Made by ourselves, to ask users' tables with its rights instead of ours.
     or (classid = 'pg_proc'::regclass and owner = to_regrole('pgfresh_evaluator'))
-    -- Made by ourselves too, to run the jobs of a role. Nobody who owns one can write another text into it.
-    or (classid = 'pg_proc'::regclass and (select proname ~ '^run_as_[0-9]+$' from pg_proc where pg_proc.oid = objid))
+    -- Made by ourselves too, to run the jobs of a role or to read as one. No owner of one can write another text into it.
+    or (classid = 'pg_proc'::regclass and (select proname ~ '^(run|read)_as_[0-9]+$' from pg_proc where pg_proc.oid = objid))
     or owner = (select datdba from pg_database where datname = current_database())
     or (not me.rolsuper and pg_has_role(owner, 'usage')))
   union all

@@ -524,6 +524,11 @@ export const errorTable = {
     says: '{problem}',
     next: 'Connect to the primary: decisions are made by its clock.',
   },
+  PGF_RESTORE_OWNERS: {
+    exit: database,
+    says: '{problem}',
+    next: 'Run "pgfresh migrate" as the owner of the schema: it gives owners and rights back.',
+  },
   PGF_VIEWER_UNKNOWN: {
     exit: failure,
     says: '{problem}',

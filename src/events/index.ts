@@ -133,7 +133,8 @@ export type WarningCode =
   | 'answer_overlong'
   | 'limit_without_hint'
   | 'changes_unseen'
-  | 'triggers_left';
+  | 'triggers_left'
+  | 'database_restored';
 
 const reportEveryMs = 60_000;
 

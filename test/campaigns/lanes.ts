@@ -1,4 +1,4 @@
-import { databaseUrl, statement } from '../harness/server.ts';
+import { databaseUrl, forgetIdentity, statement } from '../harness/server.ts';
 
 /** Does the same on several databases at once: the given one, and copies of it. Throws the first failure when all have ended. */
 export async function inLanes(
@@ -7,6 +7,7 @@ export async function inLanes(
   work: (laneUrl: string, lane: number) => Promise<void>,
 ): Promise<void> {
   const name = new URL(url).pathname.slice(1);
+  await statement(url, forgetIdentity);
   // Nobody may be connected to what is copied.
   const admin = databaseUrl(url, name === 'postgres' ? 'template1' : 'postgres');
   const others = Array.from({ length: count - 1 }, (_, lane) => `${name}_lane${lane + 1}`);

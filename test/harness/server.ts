@@ -45,6 +45,9 @@ export async function statement(url: string, text: string): Promise<void> {
   }
 }
 
+/** After this nobody can tell which database it is, so that its copies are not taken for copies. */
+export const forgetIdentity = `update pgfresh_engine.database_identity set identity = ''`;
+
 async function startServer(): Promise<{ url: string; stop: () => Promise<void> }> {
   const given = process.env['DATABASE_URL'];
   // The commands under test must see only what their test gives them.
@@ -71,5 +74,7 @@ async function migrateTemplate(url: string): Promise<void> {
   const events = new Events();
   const database = new Database({ url, events, applicationName: 'pgfresh test' });
   await migrate(database, { files: await readSqlFiles(), events });
+  // What is cloned is a new database of a test, and no copy of one with a past.
+  await database.query(forgetIdentity);
   await database.close();
 }

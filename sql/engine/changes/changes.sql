@@ -70,7 +70,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id int := p_type.type_id;
-  v_table oid := (select tables[1] from pgfresh_engine.type_resolution where type_id = p_type.type_id);
+  v_table oid := pgfresh_engine.table_named(p_type.table_name);
   v_key text := format('(%s) collate "C"', pgfresh_engine.key_expression(p_type, 'x'));
   v_is_key text;
   v_ttl text := 'null::interval';
@@ -231,7 +231,7 @@ begin
   select c.oid::regclass as name, c.oid, c.relkind
   into v_table
   from pg_class as c
-  where c.oid = (select tables[1] from pgfresh_engine.type_resolution where type_id = p_type.type_id);
+  where c.oid = pgfresh_engine.table_named(p_type.table_name);
   -- A table that was dropped took its triggers along. The type is unresolved, and is resolved anew when it is written.
   if not found then
     return;
@@ -564,10 +564,13 @@ begin
       'Pass the keys as want_pairs returned them.');
   end if;
   if not exists (select from pgfresh_engine.change_epoch) then
-    -- The timeline grows with every failover, and what is on the disk of the log is there after a crash too.
+    -- A restored database begins later than the one that it was. The timeline grows with every failover, and what is on
+    -- the disk of the log is there after a crash too.
     insert into pgfresh_engine.change_epoch (epoch)
-    select lpad(lower(ltrim(left(pg_walfile_name(pg_current_wal_lsn()), 8), '0')), 6, '0')
+    select lpad(to_hex(extract(epoch from d.since)::bigint), 10, '0')
+      || '.' || lpad(lower(ltrim(left(pg_walfile_name(pg_current_wal_lsn()), 8), '0')), 6, '0')
       || '.' || lpad(to_hex((pg_current_wal_flush_lsn() - '0/0')::bigint), 14, '0')
+    from pgfresh_engine.database_identity as d
     on conflict do nothing;
   end if;
   return v_type;

@@ -30,6 +30,7 @@ begin
       'p_name must have 1 to 200 characters, and no control characters',
       'For instance the host and the process id.');
   end if;
+  perform pgfresh_engine.follow_restore();
   insert into pgfresh_engine.nodes (name, started_at, lease_until)
   values (p_name, pgfresh.clock(), pgfresh.clock() + interval '30 seconds')
   returning id into v_id;

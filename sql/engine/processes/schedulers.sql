@@ -20,6 +20,7 @@ begin
         coalesce(left(quote_literal(p_zone_data), 40), 'null')),
       'For instance 2026a; Node.js has it as process.versions.tz.');
   end if;
+  perform pgfresh_engine.follow_restore();
   insert into pgfresh_engine.scheduler (name, started_at, steady_since, lease_until, handlers, zone_data)
   values (p_name, v_now, v_now, v_now + interval '12 seconds', p_handlers, p_zone_data)
   returning id into v_id;

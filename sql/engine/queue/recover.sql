@@ -7,6 +7,7 @@ declare
   v_id bigint;
 begin
   perform pgfresh_engine.require_worker_name('p_name', p_name);
+  perform pgfresh_engine.follow_restore();
   insert into pgfresh_engine.worker_name (name, has_lease, last_seen_at)
     values (p_name, true, v_now) returning id into v_id;
   insert into pgfresh_engine.worker (id, name, started_at, renewed_at, lease_until)

@@ -28,6 +28,23 @@ $$;
 comment on function pgfresh_engine.split_name(text, text) is
   'Schema and name of something that the registry names; refuses what cannot be one.';
 
+/*
+  By the catalog and not by a cast to regclass, which raises where the schema's owner may not use the schema of the
+  table; only the evaluator need be able to.
+*/
+create or replace function pgfresh_engine.table_named(p_name text) returns oid
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select c.oid
+  from (select pgfresh_engine.split_name('table_name', p_name) as parts) as named
+  join pg_namespace as n on n.nspname = named.parts[1]
+  join pg_class as c on c.relnamespace = n.oid and c.relname = named.parts[2]
+  where c.relkind in ('r', 'p', 'v', 'm', 'f')
+$$;
+comment on function pgfresh_engine.table_named(text) is
+  'The table or view that a name of the registry means; null if there is none.';
+
 create or replace function pgfresh_engine.find_table(p_column text, p_name text, p_may_grant boolean) returns oid
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -41,11 +58,10 @@ begin
       format('%s: %I.%I is a table of pgfresh itself', p_column, v_parts[1], v_parts[2]),
       'Name a table of your own.');
   end if;
-  select c.oid, c.relrowsecurity, n.oid as schema
+  select c.oid, c.relrowsecurity, c.relnamespace as schema
   into v_table
   from pg_class as c
-  join pg_namespace as n on n.oid = c.relnamespace
-  where n.nspname = v_parts[1] and c.relname = v_parts[2] and c.relkind in ('r', 'p', 'v', 'm', 'f');
+  where c.oid = pgfresh_engine.table_named(p_name);
   if not found then
     perform pgfresh_engine.refuse_registry(
       format('%s: there is no table %I.%I', p_column, v_parts[1], v_parts[2]),
@@ -169,3 +185,16 @@ as $$
 $$;
 comment on function pgfresh_engine.function_mark(oid) is
   'By what a function is recognised: its signature, its owner and a hash of its definition.';
+
+-- By name and kind: the number of a table is another one in a database that was restored from a dump.
+create or replace function pgfresh_engine.table_mark(p_table oid) returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case c.relkind
+      when 'v' then 'view' when 'm' then 'materialized view' when 'f' then 'foreign table' else 'table'
+    end || ' ' || c.oid::regclass
+  from pg_class as c
+  where c.oid = p_table
+$$;
+comment on function pgfresh_engine.table_mark(oid) is 'By what a table is recognised: its name, and whether it is a view.';

@@ -224,7 +224,8 @@ begin
     where f is not null
   );
   v_resolution.fingerprint := v_marks
-    || jsonb_build_object('table_name', v_table, 'key_table', v_keys, 'columns', v_types);
+    || jsonb_build_object(
+      'table_name', pgfresh_engine.table_mark(v_table), 'key_table', pgfresh_engine.table_mark(v_keys), 'columns', v_types);
   return v_resolution;
 end
 $$;
@@ -276,6 +277,68 @@ comment on function pgfresh_engine.catalog_stamps(int[]) is
   'By what it is seen, for less than resolving costs, that what registry rows name has not changed.';
 
 /*
+  What was registered is there, though not under the same numbers: a right was given, a table was made again as it was,
+  or the whole database was restored from a dump. The statements name everything by its name, and hold.
+*/
+create or replace function pgfresh_engine.renew_resolution(
+  p_type pgfresh.data_type_registry, p_now pgfresh_engine.type_resolution, p_stamp text, p_rewrite boolean)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_known pgfresh_engine.type_resolution;
+begin
+  -- Whoever has it locked does the same.
+  select * into v_known from pgfresh_engine.type_resolution where type_id = p_type.type_id for update skip locked;
+  if not found then
+    return;
+  end if;
+  update pgfresh_engine.type_resolution
+  set check_sql = p_now.check_sql, missing_sql = p_now.missing_sql, gate_sql = p_now.gate_sql,
+    keys_sql = p_now.keys_sql, unknown_sql = p_now.unknown_sql, tables = p_now.tables,
+    -- A stamp of other tables says nothing. The next look makes one.
+    stamp = case when p_now.tables = v_known.tables then p_stamp end
+  where type_id = p_type.type_id;
+  if p_rewrite or p_now.check_sql <> v_known.check_sql then
+    perform pgfresh_engine.write_check(p_type.type_id, p_now.check_sql, pgfresh_engine.calls_users(p_now));
+  end if;
+  if p_rewrite or p_now.tables <> v_known.tables then
+    perform pgfresh_engine.keep_change_triggers(p_type);
+  end if;
+end
+$$;
+comment on function pgfresh_engine.renew_resolution(
+  pgfresh.data_type_registry, pgfresh_engine.type_resolution, text, boolean) is
+  'Takes over what the names of a registry row mean now, which must be what was registered. '
+  'Makes the triggers of a table that has none yet.';
+
+create or replace function pgfresh_engine.renew_types(p_may_grant boolean) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_type pgfresh.data_type_registry;
+  v_now pgfresh_engine.type_resolution;
+begin
+  for v_type in select * from pgfresh.data_type_registry order by type_id loop
+    begin
+      v_now := pgfresh_engine.resolve_type(v_type, p_may_grant);
+      if v_now.fingerprint = (
+        select r.fingerprint from pgfresh_engine.type_resolution as r where r.type_id = v_type.type_id
+      ) then
+        perform pgfresh_engine.renew_resolution(v_type, v_now, null, true);
+      end if;
+    -- It is left alone until it resolves; type_problem says why.
+    exception when sqlstate 'PGF01' then null;
+    end;
+  end loop;
+end
+$$;
+comment on function pgfresh_engine.renew_types(boolean) is
+  'Gives every data type that is as it was registered the functions of this version, and triggers where it has none.';
+
+/*
   What was registered is compared with what is there now:
   a table may have been dropped, a function replaced by another body.
   Then the type is left alone, and the row says what to do, until it is written again.
@@ -317,19 +380,9 @@ begin
     next_step := format('See whether the change is meant, then accept it: '
       'update pgfresh.data_type_registry set data_type = data_type where data_type = %L;', p_type.data_type);
     return next;
-  elsif v_stamp is not null and current_setting('transaction_read_only') = 'off' then
-    -- Changed, and means the same all the same: a right that was given, a comment of the catalog's own.
-    perform from pgfresh_engine.type_resolution where type_id = p_type.type_id for update skip locked;
-    if found then
-      update pgfresh_engine.type_resolution
-      set stamp = v_stamp, check_sql = v_resolution.check_sql
-      where type_id = p_type.type_id;
-      -- An upgrade has left out what did not resolve.
-      if v_known.check_sql <> v_resolution.check_sql then
-        perform pgfresh_engine.write_check(p_type.type_id, v_resolution.check_sql,
-          pgfresh_engine.calls_users(v_resolution));
-      end if;
-    end if;
+  elsif current_setting('transaction_read_only') = 'off'
+      and (v_stamp is not null or v_resolution.tables <> v_known.tables) then
+    perform pgfresh_engine.renew_resolution(p_type, v_resolution, v_stamp, false);
   end if;
 end
 $$;

@@ -186,9 +186,11 @@ begin
   end if;
   return jsonb_build_object(
     'signature', v_function.oid::regprocedure::text, 'function', v_function.oid, 'stamp', v_function.stamp,
-    'schema', v_function.nspname, 'owner', v_function.proowner, 'definer', v_function.prosecdef,
-    'body', case when v_function.nspname not in ('pgfresh',
-      'pgfresh_engine') then md5(pg_get_functiondef(v_function.oid)) end,
+    'schema', v_function.nspname, 'owner', v_function.proowner, 'owner_name', v_function.proowner::regrole::text,
+    'definer', v_function.prosecdef,
+    'body', case
+      when v_function.nspname not in ('pgfresh', 'pgfresh_engine') then md5(pg_get_functiondef(v_function.oid))
+    end,
     'call', format('select %I.%I(%s)', v_parts[1], v_parts[2], case when v_function.pronargs = 1 then '$1' else '' end),
     'path', format('%I, public, pg_temp', v_parts[1]));
 end
@@ -202,10 +204,11 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_missing text;
-  v_same boolean := tg_op = 'UPDATE' and to_jsonb(new) - 'problem' = to_jsonb(old) - 'problem';
+  v_found constant text[] := '{problem, resolution}';
+  v_same boolean := tg_op = 'UPDATE' and to_jsonb(new) - v_found = to_jsonb(old) - v_found;
 begin
-  -- Said by a scheduler, not by somebody who writes the job.
-  if v_same and new.problem is distinct from old.problem then
+  -- Said by a scheduler or by renew_jobs, not by somebody who writes the job.
+  if v_same and (new.problem, new.resolution) is distinct from (old.problem, old.resolution) then
     return new;
   end if;
   new.kind := coalesce(new.kind, 'sql');
@@ -412,7 +415,8 @@ declare
   v_owner regrole := (p_now ->> 'owner')::oid;
 begin
   return case
-    when p_now -> 'owner' is distinct from p_job.resolution -> 'owner' then
+    -- By name: the number of a role is another one on another server.
+    when p_now -> 'owner_name' is distinct from p_job.resolution -> 'owner_name' then
       format('%s belongs to %s now, and to another role when the job was registered', p_now ->> 'signature', v_owner)
     when p_now -> 'body' is distinct from p_job.resolution -> 'body'
       and not (p_now -> 'definer')::boolean and not pgfresh_engine.can_act_as(v_owner, p_job.owner) then
@@ -482,6 +486,32 @@ comment on function pgfresh_engine.job_problem(pgfresh.scheduled_jobs) is
   'What only a scheduler can see is in the column problem.';
 grant execute on function pgfresh_engine.job_problem(pgfresh.scheduled_jobs) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator, pgfresh_scheduler;
+
+create or replace function pgfresh_engine.renew_jobs() returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  -- What changes when a function is restored from a dump.
+  v_numbers constant text[] := '{function, stamp, owner}';
+  v_job pgfresh.scheduled_jobs;
+  v_now jsonb;
+begin
+  for v_job in select * from pgfresh.scheduled_jobs where kind = 'sql' order by id loop
+    begin
+      v_now := pgfresh_engine.resolve_job(v_job);
+      if v_now - v_numbers = v_job.resolution - v_numbers then
+        update pgfresh.scheduled_jobs set resolution = v_now where id = v_job.id;
+      end if;
+    -- Its function is gone or does not fit; job_problem says why.
+    exception when sqlstate 'PGF01' then null;
+    end;
+  end loop;
+end
+$$;
+comment on function pgfresh_engine.renew_jobs() is
+  'Notes under which numbers the functions of jobs are found now, where they are as they were registered. '
+  'A part of follow_restore.';
 
 create or replace function pgfresh_engine.require_job(p_name text) returns pgfresh.scheduled_jobs
 language plpgsql stable
