@@ -24,7 +24,7 @@ export async function startProvider(): Promise<Provider> {
 /** What "pgfresh check" finds wrong. */
 export async function findings(url: string, { viewer }: People): Promise<object[]> {
   const env = { DATABASE_URL: url, EVERYTHING_PROVIDER: 'http://127.0.0.1:9', EVERYTHING_VIEWER: viewer };
-  const { stdout } = await runCommand(['check', '--json', '--config', 'test/upgrade/everything.config.ts'], env);
+  const { stdout } = await runCommand(['check', '--json', '--config', 'test/upgrade/everything.config.ts'], { env });
   const { findings: found } = JSON.parse(stdout) as { findings: { state: string }[] };
   return found.filter(({ state }) => state === 'fatal');
 }
