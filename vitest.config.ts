@@ -5,11 +5,13 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 const longest = [
   'examples/market/board',
   'database/embedded',
+  'upgrade/restore',
   'worker/worker',
   'campaigns/campaigns',
   'queue/bad-input',
   'contracts/planning',
   'planner/bad-types',
+  'upgrade/copy',
   'cli/closed-output',
   'cli/cli',
   'gateway/lanes',
