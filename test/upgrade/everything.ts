@@ -97,7 +97,7 @@ export async function fillWithEverything(db: Database, config: Config, people: P
 async function runWhatDies(db: Queryable): Promise<void> {
   const number = async (text: string, values: unknown[] = []): Promise<number> => {
     const [row] = await db.query<{ number: number }>(`select (${text}) as number`, values);
-    return Number(row!.number);
+    return row!.number;
   };
   const worker = await number(`pgfresh_engine.register_worker('dead worker')`);
   for (const type of ['profile', 'quote']) {
