@@ -197,4 +197,5 @@ as $$
   from pg_class as c
   where c.oid = p_table
 $$;
-comment on function pgfresh_engine.table_mark(oid) is 'By what a table is recognised: its name, and whether it is a view.';
+comment on function pgfresh_engine.table_mark(oid) is
+  'By what a table is recognised: its name, and whether it is a view.';

@@ -225,7 +225,8 @@ begin
   );
   v_resolution.fingerprint := v_marks
     || jsonb_build_object(
-      'table_name', pgfresh_engine.table_mark(v_table), 'key_table', pgfresh_engine.table_mark(v_keys), 'columns', v_types);
+      'table_name', pgfresh_engine.table_mark(v_table), 'key_table', pgfresh_engine.table_mark(v_keys),
+      'columns', v_types);
   return v_resolution;
 end
 $$;
