@@ -93,6 +93,7 @@ export async function migrate(database: Database, options: MigrateOptions): Prom
 async function takesAway(database: Database, files: SqlFiles, lockWaitMs: number | undefined): Promise<boolean> {
   const look = async (tx: Queryable): Promise<MigrationPreview> => {
     await requireOwnSchema(tx);
+    if ((await pendingMigrations(tx, files)).length > 0) await requireCreate(tx);
     return previewMigration(tx, files);
   };
   const { dropped, replaced } = (await transactLocked(database, 'migrate', look, lockWaitMs)).objects;
@@ -137,13 +138,7 @@ export async function previewMigration(database: Queryable, files: SqlFiles): Pr
   const { missing, isUpgrade, installed } = await lookAt(database, files);
   const preview = { pending: missing, isUpgrade, installed: installed?.functions ?? null, objects: noChanges };
   if (!isUpgrade) return preview;
-  try {
-    return { ...preview, objects: await previewPlan(database, files.manifests) };
-  } catch (error) {
-    if (failureOf(error) !== 'permission') throw error;
-    const [login] = await database.query<{ user: string }>('select current_user as "user"');
-    throw lacksReading(login!.user, error);
-  }
+  return { ...preview, objects: await previewPlan(database, files.manifests) };
 }
 
 /** The whole upgrade as a script that a DBA can read and run with psql. */

@@ -66,9 +66,9 @@ export async function requireRoles(tx: Queryable): Promise<void> {
 }
 
 /** The error of a login that may not even see what was applied. */
-export function lacksReading(user: string, cause: unknown): PgfreshError {
+export function lacksReading(user: string, cause?: unknown): PgfreshError {
   const missing = [
-    'usage on schema pgfresh',
+    'usage on schema pgfresh, pgfresh_engine',
     'select on pgfresh.migrations, pgfresh_engine.installation, pgfresh_engine.manifest',
   ];
   return lacks(user, 'it may not read which migrations were applied', missing, cause);

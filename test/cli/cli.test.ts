@@ -457,7 +457,7 @@ describe('what goes wrong ends with one coded sentence and the next step', () =>
     await database.query(script.stdout.replace('\\set ON_ERROR_STOP on', ''));
     const blind = await asPoor('migrate', 'status');
     expect(blind.stderr).toMatch(
-      /PGF_DATABASE_RIGHTS.*\n.*grant usage on schema pgfresh .* grant select on pgfresh\.m/,
+      /PGF_DATABASE_RIGHTS.*\n.*grant usage on schema pgfresh, .* grant select on pgfresh\.m/,
     );
     await database.query(`grant usage on schema pgfresh to ${user}`);
     await database.query(`grant select on pgfresh.migrations to ${user}`);

@@ -1,5 +1,6 @@
 import { PgfreshError } from '../../errors/index.ts';
 import type { Queryable } from '../query.ts';
+import { lacksReading } from '../rights.ts';
 import { catalogueQuery } from './catalogue.ts';
 import { recordset, type Manifest, type Manifests } from './manifest.ts';
 
@@ -101,10 +102,14 @@ export function readPlan(tx: Queryable, { current }: Manifests): Promise<ObjectC
 
 /** What it would do, as far as that is known before the numbered files were applied. */
 export async function previewPlan(db: Queryable, { current, unrecorded }: Manifests): Promise<ObjectChanges> {
-  const [table] = await db.query<{ there: boolean }>(
-    `select to_regclass('pgfresh_engine.manifest') is not null as there`,
+  const [table] = await db.query<{ user: string; readable: boolean }>(
+    `select current_user as "user",
+       has_schema_privilege(s.oid, 'usage') and has_table_privilege(c.oid, 'select') as readable
+     from pg_class as c join pg_namespace as s on s.oid = c.relnamespace
+     where s.nspname = 'pgfresh_engine' and c.relname = 'manifest'`,
   );
-  const listed = table?.there
+  if (table?.readable === false) throw lacksReading(table.user);
+  const listed = table
     ? await db.query<Manifest[number]>('select kind, identity from pgfresh_engine.manifest')
     : unrecorded;
   return readChanges(db, current, ownersBy(listed));

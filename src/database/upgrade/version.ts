@@ -18,7 +18,7 @@ export async function readInstallations(db: Queryable): Promise<Installation[]> 
     `select exists (
        select from pg_catalog.pg_class join pg_catalog.pg_namespace as schema on schema.oid = relnamespace
        where nspname = 'pgfresh_engine' and relname = 'installation' and relkind = 'r' and not relrowsecurity
-         and has_table_privilege(pg_class.oid, 'select')) as there`,
+         and has_schema_privilege(schema.oid, 'usage') and has_table_privilege(pg_class.oid, 'select')) as there`,
   );
   if (!table?.there) return [];
   return db.query<Installation>(
