@@ -8,8 +8,11 @@ import type { Queryable } from './query.ts';
 // One for all versions of pgfresh: two that differ must still exclude each other.
 export const migrationLock = 7_467_337_004;
 
-/** Nothing but PostgreSQL's own functions and operators can be meant by a name that has no schema. */
-export const closedSearchPath = 'set local search_path = pg_catalog, pg_temp';
+/**
+ * Nothing but PostgreSQL's own functions and operators can be meant by a name that has no schema. And reading the
+ * catalogue must not be compiled, which takes 3 s where it saves nothing (PostgreSQL 15).
+ */
+export const migrationSettings = 'set local search_path = pg_catalog, pg_temp; set local jit = off';
 
 /**
  * How long a statement waits for a lock. Whoever comes after it waits as well, so it gives up soon, and the whole
@@ -43,7 +46,7 @@ export async function transactLocked<T extends object>(
 }
 
 async function workLocked<T>(tx: Queryable, work: (tx: Queryable) => Promise<T>): Promise<T | undefined> {
-  await tx.query(closedSearchPath);
+  await tx.query(migrationSettings);
   const [lock] = await tx.query<{ held: boolean }>('select pg_try_advisory_xact_lock($1::bigint) as held', [
     migrationLock,
   ]);

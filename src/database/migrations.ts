@@ -7,7 +7,7 @@ import { failpoint } from '../lifecycle/index.ts';
 import type { Database } from './database.ts';
 import { failureOf, type Failure } from './failure.ts';
 import type { SqlFiles } from './migration-files.ts';
-import { closedSearchPath, lockTimeoutMs, migrationLock, transactLocked } from './migration-lock.ts';
+import { migrationSettings, lockTimeoutMs, migrationLock, transactLocked } from './migration-lock.ts';
 import { planMigration, stepsFor, type AppliedFile, type MigrationStep } from './migration-plan.ts';
 import type { Queryable } from './query.ts';
 import { followRestore, hasLostRights } from './restored.ts';
@@ -162,7 +162,7 @@ export function migrationScript(files: SqlFiles, { pending, isUpgrade, installed
   return [
     '\\set ON_ERROR_STOP on',
     'begin;',
-    `${closedSearchPath};`,
+    `${migrationSettings};`,
     `select pg_advisory_xact_lock(${migrationLock});`,
     `set local lock_timeout = ${lockTimeoutMs};`,
     foreignObjectGuard,

@@ -64,7 +64,8 @@ it('functions without a pinned search path touch no table and call nothing but w
   const plain = await db.query<{ name: string }>(
     `select proname as name from pg_proc as p join pg_language as l on l.oid = p.prolang
      where p.pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and proname = any ($1::text[])
-       and l.lanname = 'sql' and p.provolatile <> 'v' and not p.prosecdef and p.prosrc !~* '\\m(from|join|into|update)\\M'`,
+       and l.lanname = 'sql' and p.provolatile <> 'v' and not p.prosecdef and p.prosrc !~* '\\m(from|join|into|update)\\M'
+     order by proname`,
     [Object.keys(unpinned)],
   );
   expect(plain.map(({ name }) => name)).toEqual(Object.keys(unpinned));
