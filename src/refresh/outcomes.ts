@@ -7,7 +7,7 @@ export interface OutcomeRule {
   readonly verdict: 'complete' | 'retry' | 'fail' | 'put_back' | 'lost' | 'cancel';
   /** Whether it is a failure of the source, which its breaker counts. */
   readonly breaker: boolean;
-  /** When the pair is looked at again. */
+  /** When the pair is looked at again. For docs/worker.md: the times are made in SQL, and code reads only `source` and `key`. */
   readonly nextLook: 'ttl' | 'emptyTtl' | 'backoff' | 'hold' | 'at once' | 'source' | 'key';
   /** Whether the answer is kept, to be looked at and checked again after a correction. */
   readonly keepsAnswer: boolean;
@@ -18,7 +18,11 @@ const done = { verdict: 'complete', breaker: false, keepsAnswer: false } as cons
 const later = { verdict: 'retry', nextLook: 'backoff' } as const;
 const final = { verdict: 'fail', breaker: false, nextLook: 'hold' } as const;
 
-/** Every outcome there is. The table is total: what is not here cannot happen to a job. */
+/**
+ * Every outcome there is. The table is total: what is not here cannot happen to a job. Some SQL functions know outcomes
+ * by name. A success: `complete_jobs`, `accept_refused_answer`, `state_of`, `note_lapses`, `replan_pairs`, `hold_words`.
+ * An answer that cannot be used: `is_refused_answer`.
+ */
 export const outcomes = {
   fresh: { ...done, nextLook: 'ttl', says: 'New rows were written.' },
   unchanged: { ...done, nextLook: 'ttl', says: 'The provider has nothing newer, and the same content.' },

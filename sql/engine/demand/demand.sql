@@ -3,6 +3,9 @@
   appended to demand_change in the same transaction, and the planner adds those up in pairs.viewers. So the viewers of
   one pair never wait for each other nor for anybody who has locked the pair, and what the planner does follows what has
   changed.
+
+  Another source of demand either writes counts as a node does, or has a third table: with triggers here, and beside the
+  other two in get_active_subscriptions, explanation_of, lock_evictable, prune_pairs and clear_type.
 */
 create or replace function pgfresh_engine.note_demand() returns trigger
 language plpgsql security definer

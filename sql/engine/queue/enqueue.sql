@@ -9,6 +9,8 @@ $$;
 comment on function pgfresh_engine.band_of(int) is
   'The band of a priority: -1 for background, 0 for 0, then one for each power of two up to 20.';
 
+-- If this changes, so must what takes lanes apart (claim_jobs, pick_free and pick_limited: & 31, & 32, & 96) and what
+-- adds to a lane (queue_refreshes).
 create or replace function pgfresh_engine.lane_of(p_band smallint, p_missing boolean, p_bytes bigint) returns smallint
 language sql immutable parallel safe
 as $$
