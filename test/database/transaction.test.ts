@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import { beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import type { Database, Queryable } from '../../src/database/index.ts';
 import { runTransaction } from '../../src/database/transaction.ts';
 import { Events } from '../../src/events/index.ts';
@@ -152,7 +152,7 @@ it('stops waiting for a lock', async () => {
 });
 
 it('cancels a statement that runs too long', async () => {
-  const hasty = openDatabase(url, { statementTimeoutMs: 20 });
+  const hasty = openDatabase(url, { statementTimeoutMs: 200 });
   await expect(hasty.query('select pg_sleep(30)')).rejects.toMatchObject({ code: '57014' });
 });
 
@@ -331,12 +331,13 @@ describe('truth 17: every transaction has limits of its own', () => {
       await add(tx, 'a');
       if (++runs > 1) return;
       await tx.query(`set local idle_in_transaction_session_timeout = 1`);
-      await vi.waitUntil(async () => {
+      const idle = async (): Promise<number> => {
         const [row] = await database.query<{ idle: number }>(
           `select count(*)::int as idle from pg_stat_activity where datname = current_database() and state = 'idle in transaction'`,
         );
-        return row!.idle === 0;
-      });
+        return row!.idle;
+      };
+      await expect.poll(idle).toBe(0);
       await add(tx, 'b');
     });
     expect([runs, retried, await amounts()]).toEqual([2, ['connection 1'], [1, 0]]);

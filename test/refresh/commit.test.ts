@@ -195,7 +195,7 @@ describe('a commit', () => {
       create function public.hang() returns trigger language plpgsql as $$
         begin if new.symbol = 'HANGS' then perform pg_sleep(60); end if; return new; end $$;
       create trigger hang before insert or update on quote for each row execute function public.hang()`);
-    const db = openDatabase(scene.url, { statementTimeoutMs: 500 });
+    const db = openDatabase(scene.url, { statementTimeoutMs: 1_000 });
     const { ended, stuck, isTableLocked } = await new Commits(db, scene.queue).end(type, jobs, signal);
     expect(ended.map(({ job, outcome }) => `${job.key} ${outcome}`)).toEqual([
       'A fresh',

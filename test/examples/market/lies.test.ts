@@ -26,7 +26,7 @@ const config = await registerMarket(db, {
   quotaBytes: undefined,
   // The whole way each time, and what is slow is soon given up.
   cacheEntries: 0,
-  timeout: '400ms',
+  timeout: '1200ms',
 });
 process.env['MARKET_API_KEY'] = apiKey;
 const events = new Events();
