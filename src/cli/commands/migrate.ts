@@ -107,6 +107,7 @@ async function showPending(context: CommandContext, asScript: boolean): Promise<
           upToDate(steps, isEmpty(diff) && isSettled(jobs), [
             ...listed(steps, 'Would apply'),
             ...objectLines(objects, { drop: 'Would drop', replace: 'Would replace', create: 'Would create' }, true),
+            ...(objects.created.length > 0 && steps.some(({ kind }) => kind === 'migration') ? [untried] : []),
             ...registryLines(report),
             ...jobLines(jobReport(jobs)),
           ]),
@@ -176,6 +177,8 @@ function section(title: string, names: readonly string[]): string[] {
 function listed(steps: readonly MigrationStep[], verb: string): string[] {
   return steps.map((step) => `${verb} ${nameOf(step)}`);
 }
+
+const untried = 'Numbered files are not tried: what they move is listed as dropped and created.';
 
 /** What happens to objects; what is new only where somebody asked for everything. */
 function objectLines(
