@@ -515,6 +515,27 @@ export const breaks: readonly Break[] = [
     instead: 'const timeoutsToHold = Infinity;',
   },
   {
+    contract: '29',
+    harm: 'an upgrade drops nothing',
+    file: 'src/database/migrations.ts',
+    text: '  await tx.query(dropObjects(files.manifests));\n',
+    instead: '',
+  },
+  {
+    contract: '29',
+    harm: 'rights that were given by hand survive an upgrade',
+    file: 'src/database/migrations.ts',
+    text: '  await tx.query(resetGrants);\n',
+    instead: '',
+  },
+  {
+    contract: '29',
+    harm: 'nobody knows what 0.1.0 has made',
+    file: 'src/database/upgrade/manifest.ts',
+    text: 'unrecorded: unrecorded ?? []',
+    instead: 'unrecorded: []',
+  },
+  {
     contract: '31',
     harm: 'a worker calls the source that its data type had before',
     file: 'src/worker/worker.ts',

@@ -7,7 +7,6 @@ export const pending: Readonly<Record<string, string>> = {
   '24': "others' code runs with others' rights: trigger functions, casts, operators, defaults, policies and gates",
   '26': 'fixed sentences for viewers, and redaction where an error is made',
   '28': 'rate limits that hold while a clock is moved',
-  '29': 'a manifest of owned objects, and upgrades of each released schema',
   '30': 'every condition as a signal with a code, a row, a metric, a rule and a page of the runbook',
   '34': 'versions that name their database, and rows that do not wait for explanations',
 };

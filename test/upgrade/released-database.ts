@@ -22,3 +22,11 @@ export async function createReleased(version: string) {
   await statement(url, await releasedFile(version, 'work'));
   return { url, database: openDatabase(url) };
 }
+
+/** What nobody but an operator with psql would have granted. */
+export const grantedByHand = `
+  grant execute on function pgfresh.clock() to public;
+  grant select, update (enabled) on pgfresh.sources to public;
+  grant all on function pgfresh.pause_source(text, timestamptz, text) to pgfresh_viewer with grant option;
+  grant create on schema pgfresh to pgfresh_worker;
+  grant usage on sequence pgfresh.lock_token to public;`;
