@@ -13,10 +13,10 @@ export function releasedFile(version: string, file: 'schema' | 'world' | 'work')
   return readFile(join(folder, version, `${file}.sql`), 'utf8');
 }
 
-/** A database as a released version has left it, with work under way. */
-export async function createReleased(version: string) {
-  const url = await createDatabase({ empty: true });
-  // psql's own command, and then one statement after the other: a text of several statements is one transaction.
+/** A database as a released version has left it, with work under way; a new one, or an empty one. */
+export async function createReleased(version: string, empty?: string) {
+  const url = empty ?? (await createDatabase({ empty: true }));
+  // Without what only psql understands.
   await statement(url, (await releasedFile(version, 'schema')).replace('\\set ON_ERROR_STOP on', ''));
   await statement(url, await releasedFile(version, 'world'));
   await statement(url, await releasedFile(version, 'work'));

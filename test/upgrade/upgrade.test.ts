@@ -1,7 +1,8 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { migrate, migrationScript, previewMigration, readSqlFiles, type Migration } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
-import { createDatabase, openDatabase } from '../harness/database.ts';
+import { atEnd, createDatabase, openDatabase } from '../harness/database.ts';
+import { createLogin } from '../harness/login.ts';
 import { statement } from '../harness/server.ts';
 import { describeSchemas, differences } from './described-schemas.ts';
 import { createReleased, grantedByHand, releasedFile, releases } from './released-database.ts';
@@ -99,5 +100,27 @@ describe.each(releases)('an upgrade of %s', (version) => {
     expect(differences(await describeSchemas(database), fresh)).toEqual({});
     expect((await migrate(database, { files, events })).applied).toEqual([]);
     await expect(statement(url, script.replace('\\set ON_ERROR_STOP on', ''))).rejects.toThrow('PGF_MIGRATION_NEWER');
+  });
+
+  it('works for an owner who is no superuser, with the same result', async () => {
+    const urls = [await createDatabase({ empty: true }), await createDatabase({ empty: true })] as const;
+    const owner = await createLogin(urls[0], 'pgfresh_evaluator');
+    const [one, other] = urls.map((url) => new URL(url).pathname) as [string, string];
+    const give = async (name: string) => {
+      for (const path of [one, other]) await statement(urls[0], `alter database ${path.slice(1)} owner to ${name}`);
+    };
+    await give(owner.name);
+    atEnd(async () => {
+      await give('current_user');
+      await statement(urls[1], `drop owned by ${owner.name} cascade`);
+    });
+    const address = (path: string) => Object.assign(new URL(owner.url), { pathname: path }).href;
+
+    const { database } = await createReleased(version, address(one));
+    await migrate(database, { files, events });
+    const freshly = openDatabase(address(other));
+    await migrate(freshly, { files, events });
+    await statement(address(other), await releasedFile(version, 'world'));
+    expect(differences(await describeSchemas(database), await describeSchemas(freshly))).toEqual({});
   });
 });
