@@ -28,8 +28,9 @@ export function storableJson(value: unknown): string {
  */
 function arrayText(values: readonly unknown[]): string | undefined {
   let text = '';
-  for (const value of values) {
-    if (text !== '') text += ',';
+  for (let place = 0; place < values.length; place++) {
+    const value = values[place];
+    if (place > 0) text += ',';
     if (typeof value === 'number') text += value;
     else if (typeof value === 'string') text += `"${escaped(storableText(value))}"`;
     else if (value === null || value === undefined) text += 'NULL';

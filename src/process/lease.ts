@@ -16,6 +16,8 @@ export class Lease<Answer extends LeaseAnswer = LeaseAnswer> extends Service {
   readonly name = 'lease';
   readonly #options: LeaseOptions<Answer>;
   readonly #lost = new AbortController();
+  /** How many pieces of each request have not ended. The thread hears of the first and of the last: each message wakes it. */
+  readonly #pieces = new Map<string, number>();
   #thread: Thread | undefined;
   #gone: Promise<void> | undefined;
   #id: number | undefined;
@@ -46,11 +48,16 @@ export class Lease<Answer extends LeaseAnswer = LeaseAnswer> extends Service {
 
   /** A request for work, with so many pieces of it that have not ended; also one whose answer is still on its way. */
   hold(request: string, pieces: number): void {
-    this.#tell({ type: 'hold', request, pieces });
+    if (pieces <= 0) return;
+    if (!this.#pieces.has(request)) this.#tell({ type: 'hold', request, pieces: 1 });
+    this.#pieces.set(request, pieces);
   }
 
   ended(request: string, pieces: number): void {
-    this.#tell({ type: 'ended', request, pieces });
+    const left = (this.#pieces.get(request) ?? 0) - pieces;
+    if (left > 0) return void this.#pieces.set(request, left);
+    this.#pieces.delete(request);
+    this.#tell({ type: 'ended', request, pieces: 1 });
   }
 
   /** Has it renewed now, and answered. */

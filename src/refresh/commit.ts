@@ -246,7 +246,8 @@ export class Commits {
     const judged = ours.map((one) => {
       const verdict = verdicts.get(one.job.id);
       return {
-        ...one,
+        job: one.job,
+        cost: one.cost,
         outcome: outcomeOf(one, verdict),
         rowAt: verdict?.rowAt ?? undefined,
         sourceAt: verdict?.sourceAt ?? undefined,

@@ -327,7 +327,6 @@ export class Worker extends Service {
   #release(jobs: readonly number[]): void {
     const released = jobs.flatMap((id) => this.#held.get(id) ?? []);
     for (const id of jobs) this.#held.delete(id);
-    // One word a claim: each wakes the thread of the lease.
     for (const [request, ended] of Map.groupBy(released, ({ job }) => job.request)) {
       ended[0]!.lease.ended(request, ended.length);
     }
