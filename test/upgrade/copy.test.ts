@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { Database } from '../../src/database/index.ts';
+import { migrate, readSqlFiles, type Database } from '../../src/database/index.ts';
+import { Events } from '../../src/events/index.ts';
 import { atEnd, createDatabase, openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
 import { databaseUrl, statement } from '../harness/server.ts';
@@ -51,6 +52,11 @@ describe('the database itself', () => {
     await db.query(`select pgfresh_engine.register_node('another')`);
     expect(await count(db, `pgfresh.warnings where code = 'database_restored'`)).toBe(0);
     expect(await count(db, `pgfresh_engine.nodes where name = 'dead gateway'`)).toBe(1);
+  });
+
+  it('can be migrated again after someone has looked with row security', async () => {
+    expect(await count(db, `pg_proc where proname ~ '^read_as_'`)).toBe(1);
+    expect((await migrate(db, { files: await readSqlFiles(), events: new Events() })).applied).toEqual([]);
   });
 
   it('goes on with tables and functions that were made again as they were', async () => {

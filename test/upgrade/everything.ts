@@ -139,6 +139,10 @@ async function readAndMark(db: Queryable, { viewer }: People): Promise<Before> {
   // As if the old server had seen far more transactions than the new one.
   await db.query(`insert into pgfresh_engine.change (xid, type_id, keys)
     select '900000000000', type_id, '{S1}' from pgfresh.data_type_registry where data_type = 'quote'`);
+  // As if it had seen many failovers.
+  await db.query(
+    `update pgfresh_engine.change_epoch set epoch = split_part(epoch, '.', 1) || '.ffffff.ffffffffffffff'`,
+  );
   const [pair] = await db.query<{ version: string }>(`
     select p.version from pgfresh.data_type_registry as r
     cross join lateral pgfresh_engine.read_pairs(r.type_id, '{S1}') as p where r.data_type = 'quote'`);

@@ -37,6 +37,7 @@ export async function expectToGoOn(url: string, people: People, before: Before):
   const config = { ...everything(provider.url, people.viewer), databaseUrl: url };
   const handle = await start({ config, listen: { port: 0 }, env: {} });
   atEnd(() => handle.stop());
+  await expectOldOnesGone(db);
   await expectViewersServed(handle, db, before);
   // What the dead worker had claimed, and what the dead scheduler ran.
   await expect.poll(() => called('profile'), patience).toContain('/profile/S1');
@@ -49,6 +50,15 @@ export async function expectToGoOn(url: string, people: People, before: Before):
   expect(await count(db, `pgfresh.warnings where code = 'database_restored'`)).toBe(1);
   expect(await count(db, `pgfresh_engine.change where xid = '900000000000'`)).toBe(0);
   await handle.stop();
+}
+
+/** Who had a lease in the old database, and what was made for roles by their numbers. */
+async function expectOldOnesGone(db: Queryable): Promise<void> {
+  expect(await count(db, `pgfresh_engine.nodes where name = 'dead gateway'`)).toBe(0);
+  expect(await count(db, `pgfresh.active_subscriptions where user_id = 'gone'`)).toBe(0);
+  expect(await count(db, `pgfresh.active_subscriptions where user_id = 'ann'`)).toBe(40);
+  const forRoles = `pg_proc where proname ~ '^(run|read)_as_[0-9]+$'`;
+  expect(await count(db, `${forRoles} and proname !~ ('_' || proowner || '$')`)).toBe(0);
 }
 
 /** A stale pair that somebody looks at is fetched, and so is what others write; versions do not go back. */

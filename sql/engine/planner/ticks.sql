@@ -150,7 +150,6 @@ begin
     return jsonb_build_object('skipped', 'locked');
   end if;
   perform pgfresh_engine.limit_lock_waits();
-  perform pgfresh_engine.follow_restore();
   if p_data_types is not null then
     v_types := array(select r.type_id from pgfresh.data_type_registry as r where r.data_type = any (p_data_types));
   end if;

@@ -92,7 +92,7 @@ $$;
 comment on function pgfresh_engine.follow_restore() is
   'Ends in a restored or copied database what belonged to the one that it was: leases, watches, marks and functions '
   'made for roles; and has sources with a rate wait for a minute. Returns whether it was one. '
-  'Called when a process registers, by tick and sweep, and by "pgfresh migrate".';
+  'Called when a process registers, by the sweep, and by "pgfresh migrate".';
 
 -- Of a new installation, and of one that an earlier version has made.
 update pgfresh_engine.database_identity set identity = pgfresh_engine.current_identity() where identity = '';
