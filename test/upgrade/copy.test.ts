@@ -101,4 +101,16 @@ describe('the database itself', () => {
       ['profile', 'staleness_function is not what was registered'],
     ]);
   });
+
+  it('lets users write to the table of a data type that has drifted, whatever version its trigger was of', async () => {
+    const [type] = await db.query<{ id: number }>(
+      `select type_id as id from pgfresh.data_type_registry where data_type = 'chart'`,
+    );
+    await db.query(`
+      create or replace function pgfresh_engine.mark_${type!.id}() returns trigger language plpgsql
+        as 'begin insert into pgfresh.what_an_earlier_version_had values (1); return null; end'`);
+    await db.query('select pgfresh_engine.renew_types(false)');
+    await db.query(`update shop.chart set value = 9 where symbol = 'S1'`);
+    expect((await problems()).map(({ data_type }) => data_type)).toContain('chart');
+  });
 });

@@ -64,17 +64,13 @@ comment on function pgfresh_engine.key_expression(pgfresh.data_type_registry, te
   was renamed: then the whole type is marked. Nothing is written inside of that block, so it costs the user's
   transaction no number of a subtransaction.
 */
-create or replace function pgfresh_engine.write_change_functions(p_type pgfresh.data_type_registry) returns void
+create or replace function pgfresh_engine.write_mark_function(p_type pgfresh.data_type_registry) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id int := p_type.type_id;
-  v_table oid := pgfresh_engine.table_named(p_type.table_name);
   v_key text := format('(%s) collate "C"', pgfresh_engine.key_expression(p_type, 'x'));
-  v_is_key text;
-  v_ttl text := 'null::interval';
-  v_rows text;
 begin
   execute format($f$
     create or replace function pgfresh_engine.mark_%1$s() returns trigger
@@ -128,7 +124,22 @@ $body$ $f$, v_id, v_key);
   execute format('comment on function pgfresh_engine.mark_%s() is %L', v_id,
     'Marks what statements have changed in the table of a data type. Written by the registry.');
   execute format('revoke all on function pgfresh_engine.mark_%s() from public', v_id);
+end
+$$;
+comment on function pgfresh_engine.write_mark_function(pgfresh.data_type_registry) is
+  'Makes the function that marks what statements change in the table of a data type. A part of the registry.';
 
+create or replace function pgfresh_engine.write_rows_function(p_type pgfresh.data_type_registry) returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_id int := p_type.type_id;
+  v_table oid := pgfresh_engine.table_named(p_type.table_name);
+  v_is_key text;
+  v_ttl text := 'null::interval';
+  v_rows text;
+begin
   -- With -1, because char and bit without a length have the length 1.
   select string_agg(
     format('x.%I = %s::%s', k.name,
@@ -187,8 +198,8 @@ $body$ $f$, v_id, v_rows);
   execute format('grant execute on function pgfresh_engine.rows_%s(text[]) to pgfresh_evaluator', v_id);
 end
 $$;
-comment on function pgfresh_engine.write_change_functions(pgfresh.data_type_registry) is
-  'Makes the functions that mark and read the rows of a data type. A part of the registry.';
+comment on function pgfresh_engine.write_rows_function(pgfresh.data_type_registry) is
+  'Makes the function that reads the rows of a data type. A part of the registry.';
 
 create or replace function pgfresh_engine.drop_change_functions(p_type_id int) returns void
 language plpgsql security definer
@@ -209,7 +220,7 @@ begin
 end
 $$;
 comment on function pgfresh_engine.drop_change_functions(int) is
-  'Drops what write_change_functions has made, and the triggers. A part of the registry.';
+  'Drops the functions that mark and read the rows of a data type, and the triggers. A part of the registry.';
 
 /*
   With the rights of who writes the registry: a trigger is made by one who may. Where that does not work, what pgfresh
@@ -242,7 +253,8 @@ begin
   ) then
     perform pgfresh_engine.drop_change_functions(p_type.type_id);
   end if;
-  perform pgfresh_engine.write_change_functions(p_type);
+  perform pgfresh_engine.write_mark_function(p_type);
+  perform pgfresh_engine.write_rows_function(p_type);
   if v_table.relkind not in ('r', 'p') then
     perform pgfresh_engine.warn('changes_unseen', p_type.data_type,
       format('%s is no plain table: viewers hear of what pgfresh writes, and not of what others write', v_table.name),

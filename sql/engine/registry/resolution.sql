@@ -323,6 +323,10 @@ declare
   v_now pgfresh_engine.type_resolution;
 begin
   for v_type in select * from pgfresh.data_type_registry order by type_id loop
+    -- Also of one that does not resolve: what users write to its table calls it.
+    if to_regproc(format('pgfresh_engine.mark_%s', v_type.type_id)) is not null then
+      perform pgfresh_engine.write_mark_function(v_type);
+    end if;
     begin
       v_now := pgfresh_engine.resolve_type(v_type, p_may_grant);
       if v_now.fingerprint = (
