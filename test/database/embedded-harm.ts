@@ -25,6 +25,7 @@ export async function until<Value>(condition: () => Promise<Value> | Value): Pro
 /** Folders and processes that are gone after the test, whatever happened in it. */
 export class Scene {
   readonly #folders: string[] = [];
+  readonly #disks: string[] = [];
   readonly #children: ChildProcess[] = [];
 
   async folder(): Promise<string> {
@@ -32,6 +33,15 @@ export class Scene {
     await chmod(folder, 0o755);
     this.#folders.push(folder);
     return folder;
+  }
+
+  /** A disk of its own that is small enough to fill; `undefined` where we may not mount one. */
+  async disk(megabytes: number): Promise<string | undefined> {
+    const disk = await this.folder();
+    const mount = run('mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m,mode=755`, 'tmpfs', disk]);
+    if (!(await mount.catch(() => undefined))) return undefined;
+    this.#disks.push(disk);
+    return disk;
   }
 
   /** A data folder with a finished cluster in it. */
@@ -96,6 +106,7 @@ export class Scene {
       // A server that is still stopping needs its folder, and takes files away under our hands.
       await unlock().catch(() => {});
       await until(async () => (await processesOn(folder)).length === 0);
+      if (this.#disks.includes(folder)) await run('umount', [folder]);
       await unlock();
       await rm(folder, { recursive: true, force: true, maxRetries: 5 });
     }

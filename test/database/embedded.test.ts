@@ -183,6 +183,8 @@ describe('a start that fails', () => {
   test('is explained by the errors, not by what the server said after them', () => {
     const log = '10:00 [1] LOG:  starting\n10:00 [1] FATAL:  it is broken\n10:00 [1] LOG:  a\nLOG:  b\nLOG:  c\n';
     expect(lastWords(log)).toBe('FATAL:  it is broken');
+    const full = '10:00 [1] FATAL:  wrote only 4096 of 8192 bytes\n10:00 [1] HINT:  Check free disk space.\nAborted\n';
+    expect(lastWords(full)).toBe('FATAL:  wrote only 4096 of 8192 bytes / HINT:  Check free disk space.');
     expect(lastWords('libicu.so: no such file\n')).toBe('libicu.so: no such file');
     expect(lastWords('')).toBe('nothing');
   });
@@ -226,6 +228,23 @@ describe('a start that fails', () => {
       await chmod(dataDir, 0o555);
     }
     await expect(embed(dataDir).start()).rejects.toMatchObject(unwritable);
+  });
+
+  test('on a full disk says so, and leaves the folder free for the next', async ({ skip }) => {
+    const disk = (await scene.disk(80)) ?? skip('only root may mount a disk');
+    const dataDir = join(disk, 'data');
+    await run('cp', ['-a', finished, dataDir]);
+    const filler = join(disk, 'filler');
+    await run('dd', ['if=/dev/zero', `of=${filler}`, 'bs=4k']).catch(() => {});
+    await expect(embed(dataDir).start()).rejects.toMatchObject({
+      code: 'PGF_DATA_DIR_UNWRITABLE',
+      message: expect.stringContaining('no space left') as string,
+    });
+    expect(await processesOn(dataDir)).toEqual([]);
+    await rm(filler);
+    const server = embed(dataDir);
+    await server.start();
+    expect(await answer(server.url)).toBe(42);
   });
 
   test('says that no user exists who could run it', async () => {

@@ -21,10 +21,12 @@ const patience = 300;
 
 /** The exclusive use of a data folder: a lock of the kernel on `server.json`, which dies with our process. */
 export class FolderLock {
+  readonly #folder: DataFolder;
   readonly #file: FileHandle;
   readonly #state: ServerState;
 
-  private constructor(file: FileHandle, state: ServerState) {
+  private constructor(folder: DataFolder, file: FileHandle, state: ServerState) {
+    this.#folder = folder;
     this.#file = file;
     this.#state = state;
   }
@@ -36,8 +38,11 @@ export class FolderLock {
       });
       if ('file' in result) {
         const state = { pid: process.pid, born: await bornAt(process.pid), startedAt: new Date().toISOString() };
-        const lock = new FolderLock(result.file, state);
-        await lock.record({});
+        const lock = new FolderLock(folder, result.file, state);
+        await lock.record({}).catch(async (error: unknown) => {
+          await lock.release();
+          throw error;
+        });
         return lock;
       }
       if (performance.now() > deadline) {
@@ -47,7 +52,10 @@ export class FolderLock {
   }
 
   async record(server: Pick<ServerState, 'postmaster' | 'port'>): Promise<void> {
-    await this.#rewrite(`${JSON.stringify({ ...this.#state, ...server }, undefined, 2)}\n`);
+    const text = `${JSON.stringify({ ...this.#state, ...server }, undefined, 2)}\n`;
+    await this.#rewrite(text).catch((error: unknown) => {
+      throw unwritable(this.#folder, error);
+    });
   }
 
   async release(): Promise<void> {

@@ -2,10 +2,10 @@ import type { FileHandle } from 'node:fs/promises';
 
 const readBytes = 16_384;
 
-/** The last reasons for a failure in what PostgreSQL printed; its last lines if it gave none. */
+/** The last reasons for a failure in what PostgreSQL printed, with its hints; its last lines if it gave none. */
 export function lastWords(text: string): string {
   const lines = text.split('\n').map((line) => line.trim());
-  const reasons = lines.flatMap((line) => /\b(?:FATAL|PANIC|ERROR|error): .*/i.exec(line)?.[0] ?? []);
+  const reasons = lines.flatMap((line) => /\b(?:FATAL|PANIC|ERROR|HINT): .*/i.exec(line)?.[0] ?? []);
   const chosen = reasons.length > 0 ? reasons : lines.filter(Boolean);
   return chosen.slice(-3).join(' / ') || 'nothing';
 }
