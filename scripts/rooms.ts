@@ -25,6 +25,7 @@ export function findViolations(root: string): string[] {
   return [
     ...foldersWithoutRow(root),
     ...filesOf(root, 'src').flatMap(violationsInSource),
+    ...violationsOfInnerDoors(filesOf(root, 'src')),
     ...filesOf(root, 'examples').flatMap(violationsInExample),
     ...['client', 'dashboard'].flatMap((folder) => filesOf(root, folder)).flatMap(violationsInBrowserCode),
   ];
@@ -54,6 +55,19 @@ function violationsInSource(file: SourceFile): string[] {
     if (target !== doorOf(entered)) return `${entered} is entered through ${doorOf(entered)} only`;
     return kind === 're-export' ? `a room does not re-export what ${entered} owns` : undefined;
   });
+}
+
+/** A folder in a room may have a door too, which holds for the rest of its room. */
+function violationsOfInnerDoors(files: readonly SourceFile[]): string[] {
+  const inner = files.filter(({ path }) => /^src\/[^/]+\/.+\/index\.ts$/.test(path)).map(({ path }) => dirname(path));
+  return files.flatMap((file) =>
+    violations(file, (target) => {
+      if (target === undefined || roomOf(target) !== roomOf(file.path)) return undefined;
+      const entered = inner.find((folder) => target.startsWith(`${folder}/`) && !file.path.startsWith(`${folder}/`));
+      if (entered === undefined || target === `${entered}/index.ts`) return undefined;
+      return `${entered} is entered through its index.ts only`;
+    }),
+  );
 }
 
 function violationsInPublicApi(file: SourceFile): string[] {

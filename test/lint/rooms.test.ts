@@ -163,6 +163,27 @@ describe.each(samples)('$rule', ({ file, passes, fails, says }) => {
   });
 });
 
+describe('a folder in a room that has an index.ts is entered through it only', () => {
+  const inner = { 'src/database/embedded/index.ts': "export * from './lock.ts';", 'src/database/embedded/lock.ts': '' };
+
+  test('a passing sample', () => {
+    plant({
+      ...inner,
+      'src/database/index.ts': "export { take } from './embedded/index.ts';",
+      'src/database/embedded/server.ts': "import { take } from './lock.ts';\nimport { url } from '../url.ts';",
+      'src/gateway/bus.ts': "import { postgres } from './buses/postgres.ts';",
+    });
+    expect(findViolations(root)).toEqual([]);
+  });
+
+  test('a failing sample', () => {
+    plant({ ...inner, 'src/database/pool.ts': "import { take } from './embedded/lock.ts';" });
+    expect(findViolations(root)).toEqual([
+      'src/database/pool.ts:1 imports ./embedded/lock.ts; src/database/embedded is entered through its index.ts only',
+    ]);
+  });
+});
+
 describe('every folder of src is in the table', () => {
   test('a passing sample', () => {
     plant({ 'src/queue/index.ts': '', 'src/queue/tables/open.ts': '' });
