@@ -217,6 +217,11 @@ function readStat(pid: number): { parent: number; ticks: number; reapedTicks: nu
 async function forgetIdentity(template: string): Promise<void> {
   const client = new pg.Client(template);
   await client.connect();
-  await client.query(`update pgfresh_engine.database_identity set identity = ''`);
-  await client.end();
+  try {
+    // Those of peers have none.
+    const { rows } = await client.query(`select from pg_class where relname = 'database_identity'`);
+    if (rows.length > 0) await client.query(`update pgfresh_engine.database_identity set identity = ''`);
+  } finally {
+    await client.end();
+  }
 }
