@@ -354,7 +354,7 @@ begin
     from pgfresh_engine.worker_name as n
     where n.last_seen_at
         < pgfresh.clock() - make_interval(days => greatest(p_keep_succeeded_days, p_keep_other_days) + 2)
-      and not exists (select from pgfresh_engine.worker as w where w.id = n.id)
+      and not exists (select from pgfresh_engine.process as w where w.id = n.id)
     for update of n skip locked));
   return jsonb_build_object(
     'made', v_made, 'dropped', v_dropped, 'busy', v_busy, 'moved', v_moved,
@@ -442,20 +442,24 @@ begin
   v_retired := array(
     select distinct c.worker
     from pgfresh_engine.claim as c
-    where c.worker is not null and not exists (select from pgfresh_engine.worker as w where w.id = c.worker)
+    where c.worker is not null and not exists (select from pgfresh_engine.process as w where w.id = c.worker)
   );
   if v_now >= v_recovery.trust_leases_from
-      and (v_retired <> '{}' or exists (select from pgfresh_engine.worker where lease_until <= v_now)) then
+      and (v_retired <> '{}'
+        or exists (select from pgfresh_engine.process where kind = 'worker' and lease_until <= v_now)) then
     -- Each worker is settled by itself, so the ledgers of all sources are taken before, in their order:
     -- ends take them so too.
     perform from pgfresh_engine.source_state order by source_id for update;
     for v_worker in
-      select id, name from pgfresh_engine.worker where lease_until <= v_now order by id limit 100 for update skip locked
+      select id, name
+      from pgfresh_engine.process
+      where kind = 'worker' and lease_until <= v_now
+      order by id
+      limit 100 for update skip locked
     loop
       v_lost := v_lost + pgfresh_engine.take_back(v_worker.id, true, format('worker %s is gone', v_worker.name));
       update pgfresh_engine.worker_name set last_seen_at = v_now where id = v_worker.id;
-      delete from pgfresh_engine.worker
-      where id = v_worker.id and not exists (select from pgfresh_engine.claim where worker = v_worker.id);
+      perform pgfresh_engine.forget_process(v_worker.id);
       v_workers := v_workers + 1;
     end loop;
     foreach v_id in array v_retired loop

@@ -142,7 +142,7 @@ begin
     return jsonb_build_object('skipped', 'locked');
   end if;
   if exists (select from pgfresh.active_subscriptions where last_seen_at < v_now - pgfresh_engine.longest_silence())
-      or exists (select from pgfresh_engine.nodes where lease_until <= v_now) then
+      or exists (select from pgfresh_engine.process where kind = 'gateway' and lease_until <= v_now) then
     if pgfresh_engine.is_loss_held(v_now) then
       return jsonb_build_object('skipped', 'held');
     end if;

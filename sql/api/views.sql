@@ -70,7 +70,7 @@ select q.*,
   c.now - case when w.lease_until > c.now then j.progress_at else q.heartbeat_at end as time_since_heartbeat
 from pgfresh_engine.open_jobs as q
 join pgfresh_engine.job as j on j.id = q.id
-left join pgfresh_engine.worker as w on w.id = j.worker
+left join pgfresh_engine.process as w on w.id = j.worker
 cross join (select pgfresh.clock() as now) as c
 where j.state = 'x' and (q.lease_until < c.now or w.lease_until <= c.now);
 comment on view pgfresh.stuck_jobs is
@@ -182,8 +182,9 @@ left join lateral (
     'Start one with a configuration that has it.'
   -- One that is disabled needs none.
   where j.kind = 'handler' and j.enabled and not exists (
-    select from pgfresh_engine.scheduler as s
-    where s.lease_until > (select pgfresh.clock()) and j.function_name = any (s.handlers)
+    select from pgfresh_engine.scheduler_service as s
+    join pgfresh_engine.process as r on r.id = s.scheduler
+    where r.lease_until > (select pgfresh.clock()) and j.function_name = any (s.handlers)
   )
   limit 1
 ) as p on true

@@ -119,9 +119,9 @@ export class NodeDemand extends Service {
 
   /** Renews the lease; if it is lost, begins another and says everything again. */
   async renew(): Promise<void> {
-    const beat = 'select pgfresh_engine.heartbeat_node($1::bigint) as alive';
-    const [row] = await this.#options.db.query<{ alive: boolean }>(beat, [this.#node]);
-    if (row!.alive) return;
+    const renew = 'select pgfresh_engine.heartbeat_process($1::bigint) as answer';
+    const [row] = await this.#options.db.query<{ answer: { alive: boolean } }>(renew, [this.#node]);
+    if (row!.answer.alive) return;
     await this.#register();
     this.#changed = new Map([...this.#changed, ...this.#counts]);
   }
@@ -142,11 +142,11 @@ export class NodeDemand extends Service {
   protected async onStop(): Promise<void> {
     await this.#loops;
     if (this.#node !== undefined)
-      await this.#options.db.query('select pgfresh_engine.retire_node($1::bigint)', [this.#node]);
+      await this.#options.db.query('select pgfresh_engine.retire_process($1::bigint)', [this.#node]);
   }
 
   async #register(): Promise<void> {
-    const register = 'select pgfresh_engine.register_node($1::text) as id';
+    const register = `select pgfresh_engine.register_process('gateway', $1::text) as id`;
     const [row] = await this.#options.db.query<{ id: number }>(register, [this.#options.nodeName]);
     this.#node = row!.id;
     // What was counted for the last one is gone with it.

@@ -1,2 +1,2 @@
 export { Lease } from './lease.ts';
-export { Renewal, type LeaseAnswer, type LeaseStatements } from './renewal.ts';
+export { Renewal, type LeaseAnswer, type Registration } from './renewal.ts';

@@ -1,9 +1,9 @@
-import type { LeaseAnswer, LeaseStatements } from './renewal.ts';
+import type { LeaseAnswer, Registration } from './renewal.ts';
 
 /** What the thread of the lease is started with. */
 export interface LeaseData {
   readonly url: string;
-  readonly statements: LeaseStatements;
+  readonly registration: Registration;
 }
 
 /** What the process tells the thread. */

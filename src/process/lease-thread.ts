@@ -8,7 +8,7 @@ import type { FromLease, LeaseData, ToLease } from './lease-messages.ts';
 import { Renewal } from './renewal.ts';
 
 const port = parentPort!;
-const { url, statements } = workerData as LeaseData;
+const { url, registration } = workerData as LeaseData;
 const say = (message: FromLease): void => port.postMessage(message);
 
 // A connection that has died silently is given up early enough to renew the lease by another one.
@@ -27,7 +27,7 @@ const lease = new Renewal(
       return database.query(statement, values);
     },
   },
-  statements,
+  registration,
   { onAnswer: (answer) => say({ type: 'answered', answer }) },
 );
 

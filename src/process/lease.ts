@@ -75,8 +75,8 @@ export class Lease<Answer extends LeaseAnswer = LeaseAnswer> extends Service {
   }
 
   protected async onStart(): Promise<void> {
-    const { url, statements, onAnswer } = this.#options;
-    const thread = new Thread(threadFile, { workerData: { url, statements } satisfies LeaseData });
+    const { url, registration, onAnswer } = this.#options;
+    const thread = new Thread(threadFile, { workerData: { url, registration } satisfies LeaseData });
     this.#thread = thread;
     const registered = Promise.withResolvers<number>();
     const gone = Promise.withResolvers<void>();

@@ -2,15 +2,15 @@ import { performance } from 'node:perf_hooks';
 import type { Queryable } from '../database/index.ts';
 import { every, Service, Wake } from '../lifecycle/index.ts';
 
-/** What a kind of process tells the database of its life. */
-export interface LeaseStatements {
-  /** Begins an incarnation. The column `id` is its number. */
-  readonly register: { readonly text: string; readonly values: readonly unknown[] };
-  /** Renews the lease of number $1, which holds the requests $2. The column `answer` is a LeaseAnswer. */
-  readonly renew: string;
-  /** Ends the incarnation of number $1: what it still holds belongs to others at once. */
-  readonly retire: string;
+/** How a process registers. The column `id` is the number of the incarnation that begins. */
+export interface Registration {
+  readonly text: string;
+  readonly values: readonly unknown[];
 }
+
+/** The column `answer` is a LeaseAnswer. */
+const renew = 'select pgfresh_engine.heartbeat_process($1::bigint, $2::uuid[]) as answer';
+const retire = 'select pgfresh_engine.retire_process($1::bigint)';
 
 export interface LeaseAnswer {
   readonly alive: boolean;
@@ -29,7 +29,7 @@ const trustedMs = 11_500;
 export class Renewal extends Service {
   readonly name = 'lease';
   readonly #db: Queryable;
-  readonly #statements: LeaseStatements;
+  readonly #registration: Registration;
   readonly #options: RenewalOptions;
   readonly #held = new Map<string, number>();
   readonly #lost = new AbortController();
@@ -38,10 +38,10 @@ export class Renewal extends Service {
   #renewing: Promise<void> | undefined;
   #deadline: NodeJS.Timeout | undefined;
 
-  constructor(db: Queryable, statements: LeaseStatements, options: RenewalOptions = {}) {
+  constructor(db: Queryable, registration: Registration, options: RenewalOptions = {}) {
     super();
     this.#db = db;
-    this.#statements = statements;
+    this.#registration = registration;
     this.#options = options;
   }
 
@@ -85,7 +85,6 @@ export class Renewal extends Service {
   /** Renews the lease. A renewal that fails is left to the next one; the lease outlives two of them. */
   async renew(): Promise<void> {
     const from = performance.now();
-    const { renew } = this.#statements;
     const rows = await this.#db.query<{ answer: LeaseAnswer }>(renew, [this.id, this.held]).catch(() => []);
     const answer = rows[0]?.answer;
     if (!answer || this.lost.aborted) return;
@@ -95,7 +94,7 @@ export class Renewal extends Service {
   }
 
   protected async onStart(): Promise<void> {
-    const { text, values } = this.#statements.register;
+    const { text, values } = this.#registration;
     const from = performance.now();
     const [row] = await this.#db.query<{ id: number }>(text, values);
     this.#id = row!.id;
@@ -114,7 +113,7 @@ export class Renewal extends Service {
     clearTimeout(this.#deadline);
     // Of a lost one, what is being ended this moment is better ended than put back.
     if (this.#id === undefined || this.lost.aborted) return;
-    await this.#db.query(this.#statements.retire, [this.#id]);
+    await this.#db.query(retire, [this.#id]);
   }
 
   /** The database has counted from then at the earliest. If it is silent, the end of the lease is seen here too. */

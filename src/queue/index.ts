@@ -12,5 +12,5 @@ export {
   type PutBackReason,
   type Unfinished,
 } from './queue.ts';
-export { workerLease, type WorkerAnswer } from './worker-lease.ts';
+export { workerRegistration, type WorkerAnswer } from './worker-lease.ts';
 export { jobEvents, jobStates, transitions, type JobEvent, type JobState } from './states.ts';

@@ -1,4 +1,4 @@
-import type { LeaseAnswer, LeaseStatements } from '../process/index.ts';
+import type { LeaseAnswer, Registration } from '../process/index.ts';
 
 /** What a worker is told when it renews its lease. */
 export interface WorkerAnswer extends LeaseAnswer {
@@ -6,10 +6,6 @@ export interface WorkerAnswer extends LeaseAnswer {
   readonly stranded: readonly string[];
 }
 
-export function workerLease(name: string): LeaseStatements {
-  return {
-    register: { text: 'select pgfresh_engine.register_worker($1::text) as id', values: [name] },
-    renew: 'select pgfresh_engine.heartbeat_worker($1::bigint, $2::uuid[]) as answer',
-    retire: 'select pgfresh_engine.retire_worker($1::bigint)',
-  };
+export function workerRegistration(name: string): Registration {
+  return { text: `select pgfresh_engine.register_process('worker', $1::text) as id`, values: [name] };
 }

@@ -114,7 +114,7 @@ async function queue(db: Queryable, name: string, slots: readonly Date[], perMin
 
 export async function livingSchedulers(db: Queryable): Promise<number> {
   const [row] = await db.query<{ count: number }>(
-    'select count(*) as count from pgfresh_engine.scheduler where lease_until > (select pgfresh.clock())',
+    `select count(*) as count from pgfresh_engine.process where kind = 'scheduler' and lease_until > (select pgfresh.clock())`,
   );
   return row!.count;
 }

@@ -42,7 +42,8 @@ export async function examineJobs(database: Queryable, config: Configured): Prom
     select j.name, j.kind, j.function_name, j.schedule, j.timezone, j.enabled, p.problem, p.next_step,
       s.state, s.problem as trouble, s.next_step as trouble_step,
       exists (
-        select from pgfresh_engine.scheduler as c where c.lease_until > pgfresh.clock() and j.function_name = any (c.handlers)
+        select from pgfresh_engine.scheduler_service as c join pgfresh_engine.process as p on p.id = c.scheduler
+        where p.lease_until > pgfresh.clock() and j.function_name = any (c.handlers)
       ) as is_served
     from pgfresh.scheduled_jobs as j
     join pgfresh.scheduled_job_status as s on s.job_id = j.id

@@ -1,4 +1,4 @@
-import type { LeaseAnswer, LeaseStatements } from '../process/index.ts';
+import type { LeaseAnswer, Registration } from '../process/index.ts';
 
 /** What a scheduler is told when it renews its lease. */
 export interface SchedulerAnswer extends LeaseAnswer {
@@ -10,13 +10,10 @@ export interface SchedulerAnswer extends LeaseAnswer {
   readonly stranded: readonly { readonly run: number; readonly job: number; readonly request: string }[];
 }
 
-export function schedulerLease(name: string, handlers: readonly string[]): LeaseStatements {
+/** In one statement, so that there is no scheduler of which nobody knows what it runs. */
+export function schedulerRegistration(name: string, handlers: readonly string[]): Registration {
   return {
-    register: {
-      text: 'select pgfresh_engine.register_scheduler($1::text, $2::text[], $3::text) as id',
-      values: [name, handlers, process.versions['tz']],
-    },
-    renew: 'select pgfresh_engine.heartbeat_scheduler($1::bigint, $2::uuid[]) as answer',
-    retire: 'select pgfresh_engine.retire_scheduler($1::bigint)',
+    text: `select pgfresh_engine.serve_jobs(pgfresh_engine.register_process('scheduler', $1::text), $2::text[], $3::text) as id`,
+    values: [name, handlers, process.versions['tz']],
   };
 }

@@ -9,7 +9,7 @@ import { Backoff, every, Service, Wake, within } from '../lifecycle/index.ts';
 import { Lease } from '../process/index.ts';
 import { ownHandlers, type BroughtWork } from './own-jobs.ts';
 import { Run, type RunEnd } from './run.ts';
-import { schedulerLease, type SchedulerAnswer } from './scheduler-lease.ts';
+import { schedulerRegistration, type SchedulerAnswer } from './scheduler-lease.ts';
 import { planSlots, type SlotPlan } from './slot-plan.ts';
 import { SlotStore, type SkippedSlots, type TakenRun } from './slot-store.ts';
 
@@ -159,7 +159,7 @@ export class Scheduler extends Service {
     const { url, workerName = `${hostname()}:${process.pid}` } = this.#options;
     const lease: Lease<SchedulerAnswer> = new Lease({
       url,
-      statements: schedulerLease(workerName, this.#handlerNames()),
+      registration: schedulerRegistration(workerName, this.#handlerNames()),
       onAnswer: (answer) => void this.#heed(lease, answer).catch((error: unknown) => this.#failed('heartbeat', error)),
     });
     return lease;

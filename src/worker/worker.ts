@@ -7,7 +7,7 @@ import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { EventOf, Events } from '../events/index.ts';
 import { Backoff, every, failpoint, hasFailpoints, Service, Wake, within } from '../lifecycle/index.ts';
 import { Lease } from '../process/index.ts';
-import { Queue, workerLease, type ClaimedJob, type WorkerAnswer } from '../queue/index.ts';
+import { Queue, workerRegistration, type ClaimedJob, type WorkerAnswer } from '../queue/index.ts';
 import {
   Commits,
   evictRows,
@@ -260,7 +260,7 @@ export class Worker extends Service {
   #newLease(): WorkerLease {
     const lease: WorkerLease = new Lease({
       url: this.#options.url,
-      statements: workerLease(this.#workerName),
+      registration: workerRegistration(this.#workerName),
       onAnswer: ({ stranded }) =>
         void this.#releaseStranded(lease, stranded).catch((error: unknown) => this.#failed('lease', error)),
     });

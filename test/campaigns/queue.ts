@@ -460,7 +460,7 @@ class Lane {
   async #beat(): Promise<void> {
     const worker = await this.#registered();
     const [row] = await this.#db.query<{ answer: { alive: boolean; stranded?: string[] } }>(
-      'select pgfresh_engine.heartbeat_worker($1::bigint, $2::uuid[]) as answer',
+      'select pgfresh_engine.heartbeat_process($1::bigint, $2::uuid[]) as answer',
       [worker, [...this.#known.keys()]],
     );
     const { alive, stranded = [] } = row!.answer;
@@ -499,7 +499,9 @@ class Lane {
 
   async #registered(): Promise<number> {
     if (this.#worker !== undefined) return this.#worker;
-    const [row] = await this.#db.query<{ id: number }>(`select pgfresh_engine.register_worker('campaign') as id`);
+    const [row] = await this.#db.query<{ id: number }>(
+      `select pgfresh_engine.register_process('worker', 'campaign') as id`,
+    );
     this.#known = new Map();
     return (this.#worker = row!.id);
   }

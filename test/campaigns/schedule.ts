@@ -106,7 +106,7 @@ class Stage {
     // Those who live have renewed their leases meanwhile. On disk before it is believed, so that a restart does not take time back.
     await this.#query(
       `set synchronous_commit = on; with clock as (update public.test_clock set ahead = ahead + interval '1 minute')
-       update pgfresh_engine.scheduler set lease_until = lease_until + interval '1 minute' where name in (${names.map((name) => `'${name}'`).join(', ')});
+       update pgfresh_engine.process set lease_until = lease_until + interval '1 minute' where name in (${names.map((name) => `'${name}'`).join(', ')});
        select pg_notify('pgfresh_schedule', '')`,
     );
     // Harm is certain in the shortest of campaigns too.

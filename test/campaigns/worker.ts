@@ -124,7 +124,7 @@ class Lane {
     // The lease of the dead one runs out, without the wait for it; the living one would renew its own meanwhile.
     const jump = `${Math.max(0, leaseMs - (await this.#clock.now()) + killedAt)} milliseconds`;
     await this.#db.query(
-      `with clock as (update public.test_clock set ahead = ahead + $1::interval) update pgfresh_engine.worker set lease_until = lease_until + $1::interval where id = $2::bigint`,
+      `with clock as (update public.test_clock set ahead = ahead + $1::interval) update pgfresh_engine.process set lease_until = lease_until + $1::interval where id = $2::bigint`,
       [jump, rescuerId],
     );
     let ms = 0;

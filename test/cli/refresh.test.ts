@@ -312,17 +312,19 @@ describe('truth 19: in a folder whose configuration is not the one that runs', (
     await database.query(
       `insert into pgfresh.scheduled_jobs (name, kind, function_name, schedule) values ('signals', 'handler', 'signals', '@yearly')`,
     );
-    const [worker] = await database.query<{ id: number }>(`select pgfresh_engine.register_worker('elsewhere') as id`);
-    const [scheduler] = await database.query<{ id: number }>(
-      `select pgfresh_engine.register_scheduler('elsewhere', '{signals}', '2026a') as id`,
+    const [worker] = await database.query<{ id: number }>(
+      `select pgfresh_engine.register_process('worker', 'elsewhere') as id`,
     );
-    await database.query(`update pgfresh_engine.scheduler set lease_until = 'infinity'`);
+    const [scheduler] = await database.query<{ id: number }>(
+      `select pgfresh_engine.serve_jobs(pgfresh_engine.register_process('scheduler', 'elsewhere'), '{signals}', '2026a') as id`,
+    );
+    await database.query(`update pgfresh_engine.process set lease_until = 'infinity' where kind = 'scheduler'`);
     const check = () => runCommand(['check'], { cwd: other, env: { DATABASE_URL: url } });
     const { code, stdout } = await check();
-    await database.query(`delete from pgfresh_engine.scheduler where id = $1`, [scheduler!.id]);
+    await database.query(`delete from pgfresh_engine.process where id = $1`, [scheduler!.id]);
     const alone = await check();
     await database.query(`delete from pgfresh.scheduled_jobs where name = 'signals'`);
-    await database.query(`select pgfresh_engine.retire_worker($1::bigint)`, [worker!.id]);
+    await database.query(`select pgfresh_engine.retire_process($1::bigint)`, [worker!.id]);
     expect(stdout).toMatch(
       /^✓ worker: the workers that run refresh listed, planned, quote\. No configuration file was found .*\n {2}Next: Pass --config examples\/market\/pgfresh\.config\.ts\.$/m,
     );

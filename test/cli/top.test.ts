@@ -74,7 +74,7 @@ describe('pgfresh top', () => {
       `select pgfresh.upsert_active_subscription('ann', 'A', 'unserved'), pgfresh_engine.plan_due_pairs(100)`,
     );
     await scene.db.query(`insert into pgfresh_engine.worker_service (worker, fetchers, types)
-      select w.id, '{unservd}', array(select type_id from pgfresh.data_type_registry where data_type <> 'unserved') from pgfresh_engine.worker as w`);
+      select w.id, '{unservd}', array(select type_id from pgfresh.data_type_registry where data_type <> 'unserved') from pgfresh_engine.process as w where w.kind = 'worker'`);
     await scene.db.query('create table public.gone (like public.mirror including all)');
     await scene.db.query(`update pgfresh.data_type_registry set table_name = 'gone' where data_type = 'broken'`);
     await scene.db.query('drop table public.gone');

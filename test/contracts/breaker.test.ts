@@ -6,7 +6,7 @@ it('contract 15: an outage opens the breaker in the second batch, other sources 
   const scene = await QueueScene.open({ poolSize: 8 });
   const { db, queue } = scene;
   const clock = await freezeClock(db);
-  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   await scene.source('dead');
   await scene.type('filing', 'dead');
   const keys = Array.from({ length: 30 }, (_, n) => `k${n}`);
@@ -50,7 +50,7 @@ it('contract 15: retries open the breaker too, although every other call succeed
   const { db, queue } = scene;
   const clock = await freezeClock(db);
   await scene.register();
-  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   await queue.enqueueMany(
     db,
     'quote',

@@ -592,7 +592,7 @@ export const breaks: readonly Break[] = [
     contract: '33',
     harm: 'runs whose answer was lost are not looked for',
     file: sql('engine/processes/schedulers'),
-    within: 'heartbeat_scheduler',
+    within: 'scheduler_news',
     text: 'not coalesce(r.request = any (p_held), false)',
     instead: 'false',
   },

@@ -53,8 +53,8 @@ async function open() {
 
 test('contract 31: types, sources, keys and quotas change while jobs are open: no orphan, no stranded pair, no leak', async () => {
   const { scene, clock, worker, calls } = await open();
-  const node = await scene.value<number>(`pgfresh_engine.register_node('gateway')`);
-  await scene.db.query(`update pgfresh_engine.nodes set lease_until = 'infinity'`);
+  const node = await scene.value<number>(`pgfresh_engine.register_process('gateway', 'gateway')`);
+  await scene.db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   const view = (type: string, wanted: readonly string[], viewers: number) =>
     scene.db.query(
       `select pgfresh_engine.set_node_demand($1::bigint, array_fill(r.type_id, array[cardinality($3::text[])]), $3::text[], $4::int[])

@@ -214,8 +214,8 @@ test('contract 10: on a standby every function that decides refuses, and the pro
     `remove_active_subscription('ann', 'A', 'quote')`,
     `check_and_queue_stale_batch('A', '{quote}')`,
     `refresh_pair('quote', 'A')`,
-    `register_node('gateway')`,
-    `register_scheduler('scheduler', '{}', '2026a')`,
+    `register_process('gateway', 'gateway')`,
+    `serve_jobs(pgfresh_engine.register_process('scheduler', 'scheduler'), '{}', '2026a')`,
     `acquire_refresh_lock('work', 'me')`,
   ]) {
     await db.query(`select set_config('pgfresh.user_id', 'ann', false)`);

@@ -23,7 +23,7 @@ test('contract 1: of 16 concurrent claimers and 10,000 jobs each job goes to exa
   const claimer = async (number: number): Promise<number> => {
     const connection = openDatabase(scene.url, { poolSize: 1 });
     const [row] = await connection.query<{ worker: number }>(
-      'select pgfresh_engine.register_worker($1::text) as worker',
+      `select pgfresh_engine.register_process('worker', $1::text) as worker`,
       [`claimer ${number}`],
     );
     const queue = new Queue();
@@ -94,7 +94,7 @@ test.for(claims)('contract 1: no job goes to two claimers at once: $from', async
 /** 300 jobs of each of these sources, and a claim of any of them. */
 async function claimScene(scene: QueueScene, { sources, floors, shares }: ClaimPath) {
   const worker = await scene.register();
-  await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await scene.db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   await scene.db.query(`delete from pgfresh.data_type_registry; delete from pgfresh.sources`);
   const types: number[] = [];
   for (const source of sources) {
@@ -183,7 +183,7 @@ const takers: readonly {
     before: `lease_until = 'infinity'`,
     act: `pgfresh.claim_next_pending_job(p_data_types => '{}')`,
   },
-  { by: 'a worker that retires', before: `lease_until = 'infinity'`, act: 'pgfresh_engine.retire_worker(:worker)' },
+  { by: 'a worker that retires', before: `lease_until = 'infinity'`, act: 'pgfresh_engine.retire_process(:worker)' },
   {
     by: 'a claim whose answer was lost',
     before: `lease_until = 'infinity'`,
@@ -200,7 +200,7 @@ test.for(takers)(
     const worker = await scene.register();
     const [ending, stuck] = await scene.claim();
     await clock.advance('301 seconds');
-    await scene.db.query(`update pgfresh_engine.worker set ${before}`);
+    await scene.db.query(`update pgfresh_engine.process set ${before}`);
     await scene.db.transact('end', async (tx) => {
       expect(await scene.queue.complete(tx, ends([ending!], 7))).toEqual([ending!.id]);
       // Whoever has to wait is refused.
@@ -225,7 +225,7 @@ test('contract 2: a worker that comes back after its job was taken over changes 
   await scene.register();
   await scene.queue.enqueue(scene.db, 'quote', 'A');
   const late = await scene.claimOne();
-  await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity'`);
+  await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity'`);
   expect(await scene.value(`pgfresh.recover_stuck_jobs('1 day')`)).toMatchObject({ lost: 1 });
   await scene.register('next');
   const next = await scene.claimOne();

@@ -81,7 +81,7 @@ test('contract 33: a lease that is lost stops the handlers that were started und
   await scene.scheduler({ hang }, { drainMs: 0 });
   await nextSlot(scene);
   await until(() => signals.length === 1);
-  await scene.db.query(`update pgfresh_engine.scheduler set lease_until = '-infinity'`);
+  await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity'`);
   await scene.db.query(hurry);
   expect(await soon(8_000, () => signals[0]!.aborted)).toBe(true);
 });

@@ -91,7 +91,7 @@ const harms: readonly Harm[] = [
     name: 'there is no worker for its type',
     does: async (scene) => {
       await later(scene, '1 hour');
-      await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity'`);
+      await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity' where kind = 'worker'`);
     },
     within: 'tick',
     state: 'stale',

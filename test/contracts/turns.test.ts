@@ -7,7 +7,7 @@ const keys = (count: number, prefix: string) => Array.from({ length: count }, (_
 test('contract 27: with four times as much wanted as may be called, every pair with one viewer is served within the bound', async () => {
   const scene = await QueueScene.open();
   const clock = await freezeClock(scene.db);
-  await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await scene.db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   const rate = 6_000;
   await scene.source('busy', { rate });
   const type = await scene.type('price', 'busy');

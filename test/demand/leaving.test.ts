@@ -15,12 +15,12 @@ let node: number;
 
 beforeEach(async () => {
   await scene.db.query(`
-    delete from pgfresh.data_type_registry; delete from pgfresh_engine.nodes; delete from pgfresh_engine.viewer_calls; delete from pgfresh.warnings;
+    delete from pgfresh.data_type_registry; delete from pgfresh_engine.process where kind = 'gateway'; delete from pgfresh_engine.viewer_calls; delete from pgfresh.warnings;
     delete from public.mirror; delete from symbols; insert into symbols values ('A'), ('B'), ('C');
     update pgfresh_engine.planner_state set demand_held_until = null`);
   await scene.clock.set(noon);
   quote = await scene.add('quote', { key_table: 'symbols', key_table_column: 'symbol', key_active_column: 'active' });
-  node = await scene.value<number>('pgfresh_engine.register_node($1::text)', ['node']);
+  node = await scene.value<number>(`pgfresh_engine.register_process('gateway', $1::text)`, ['node']);
 });
 
 interface Said {
@@ -44,7 +44,7 @@ const demanded = (dataType = 'quote') =>
 const minute = async () => {
   for (let n = 0; n < 6; n++) {
     await scene.clock.advance('10 seconds');
-    await scene.value('pgfresh_engine.heartbeat_node($1::bigint)', [node]);
+    await scene.value('pgfresh_engine.heartbeat_process($1::bigint)', [node]);
     await scene.tick();
   }
   await scene.cleanUp();

@@ -18,7 +18,7 @@ let demand: NodeDemand;
 
 beforeEach(async () => {
   await scene.db.query(`
-    delete from pgfresh.data_type_registry; delete from pgfresh_engine.nodes; delete from pgfresh_engine.viewer_calls; delete from public.mirror;
+    delete from pgfresh.data_type_registry; delete from pgfresh_engine.process where kind = 'gateway'; delete from pgfresh_engine.viewer_calls; delete from public.mirror;
     update pgfresh_engine.planner_state set demand_held_until = null`);
   await scene.clock.set('2026-01-05T12:00:00Z');
   quote = await scene.add('quote');
@@ -221,7 +221,7 @@ it('sound 8: an open transaction that subscribed to a pair with a job keeps neit
   await enqueue(scene.db, ['A', 'B']);
   await scene.db.query(`update pgfresh_engine.job set lost = 2 where key = 'B'`);
   const claimed = await scene.db.query<{ id: number; attempt: number; key: string }>(
-    `select id, attempt, key from pgfresh_engine.claim_jobs(pgfresh_engine.register_worker('lost'), gen_random_uuid(), 2)`,
+    `select id, attempt, key from pgfresh_engine.claim_jobs(pgfresh_engine.register_process('worker', 'lost'), gen_random_uuid(), 2)`,
   );
   const one = claimed.find(({ key }) => key === 'A')!;
   await scene.db.transact('open', async (tx) => {
@@ -232,7 +232,7 @@ it('sound 8: an open transaction that subscribed to a pair with a job keeps neit
     await soon.query(`set lock_timeout = '1s'`);
     await soon.query('select pgfresh.complete_queue_job($1::bigint, 10, $2::int)', [one.id, one.attempt]);
     await soon.query(
-      `update pgfresh_engine.worker set lease_until = pgfresh.clock() where name = 'lost';
+      `update pgfresh_engine.process set lease_until = pgfresh.clock() where name = 'lost';
        update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`,
     );
     await scene.clock.advance('1 second');
@@ -250,7 +250,7 @@ it('sound 14: data types whose common table of keys is locked delay a demand flu
   for (let n = 0; n < 40; n++)
     await planned.type(`listed_${n}`, { columns: { key_table: `'listed'`, key_table_column: `'key'` } });
   await planned.type('quote');
-  const node = await planned.queue.value<number>(`pgfresh_engine.register_node('gateway')`);
+  const node = await planned.queue.value<number>(`pgfresh_engine.register_process('gateway', 'gateway')`);
   const other = await openSession(planned.queue.url);
   await other.query('begin; lock table listed in access exclusive mode');
   const since = performance.now();

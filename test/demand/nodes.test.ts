@@ -18,16 +18,17 @@ const at = (seconds: number) => new Date(Date.parse(noon) + seconds * 1_000);
 
 beforeEach(async () => {
   await scene.db.query(`
-    delete from pgfresh.data_type_registry; delete from pgfresh_engine.nodes; delete from pgfresh_engine.viewer_calls; delete from pgfresh.warnings;
+    delete from pgfresh.data_type_registry; delete from pgfresh_engine.process where kind = 'gateway'; delete from pgfresh_engine.viewer_calls; delete from pgfresh.warnings;
     update pgfresh_engine.planner_state set demand_held_until = null`);
   await scene.clock.set(noon);
   quote = await scene.add('quote');
   news = await scene.add('news');
 });
 
-const register = (name = 'node') => scene.value<number>('pgfresh_engine.register_node($1::text)', [name]);
-const beat = (node: number) => scene.value<boolean>('pgfresh_engine.heartbeat_node($1::bigint)', [node]);
-const retire = (node: number) => scene.value<boolean>('pgfresh_engine.retire_node($1::bigint)', [node]);
+const register = (name = 'node') => scene.value<number>(`pgfresh_engine.register_process('gateway', $1::text)`, [name]);
+const beat = (node: number) =>
+  scene.value<boolean>(`(pgfresh_engine.heartbeat_process($1::bigint) -> 'alive')`, [node]);
+const retire = (node: number) => scene.value<number>('pgfresh_engine.retire_process($1::bigint)', [node]);
 const set = (
   node: number,
   counts: Record<string, number>,
@@ -40,11 +41,11 @@ const set = (
       [node, type, Object.keys(counts), Object.values(counts)],
     )
     .then(([row]) => row!.said.changed);
-const nodes = () => scene.value<number>('(select count(*) from pgfresh_engine.nodes)');
+const nodes = () => scene.value<number>(`(select count(*) from pgfresh_engine.process where kind = 'gateway')`);
 /** What each node has said, as "node type key viewers". */
 const said = () =>
   scene.value<string[]>(
-    `array(select concat_ws(' ', n.name, r.data_type, d.key, d.viewers) from pgfresh_engine.node_demand as d join pgfresh_engine.nodes as n on n.id = d.node_id join pgfresh.data_type_registry as r using (type_id) order by 1)`,
+    `array(select concat_ws(' ', n.name, r.data_type, d.key, d.viewers) from pgfresh_engine.node_demand as d join pgfresh_engine.process as n on n.id = d.node_id join pgfresh.data_type_registry as r using (type_id) order by 1)`,
   );
 const changes = () => scene.value<number>('(select count(*) from pgfresh_engine.demand_change)');
 
@@ -141,8 +142,8 @@ describe('a node', () => {
     const node = await register();
     await set(node, { A: 3 });
     await scene.tick();
-    expect(await retire(node)).toBe(true);
-    expect(await retire(node)).toBe(false);
+    expect(await retire(node)).toBe(1);
+    expect(await retire(node)).toBe(0);
     await scene.tick();
     expect(await scene.pair('A')).toMatchObject({ viewers: 0, warm_until: at(15) });
     await expectRefusal(set(node, { A: 1 }), 'PGF_LEASE_LOST');
@@ -157,7 +158,7 @@ describe('a node', () => {
       await blocked(scene.db);
       return { retired: waits };
     });
-    expect(await retired).toBe(true);
+    expect(await retired).toBe(1);
     await scene.tick();
     expect(await said()).toEqual([]);
     expect((await scene.pair('A'))?.viewers ?? 0).toBe(0);

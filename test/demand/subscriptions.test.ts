@@ -17,7 +17,7 @@ const noon = '2026-01-05T12:00:00Z';
 
 beforeEach(async () => {
   await scene.db.query(`
-    delete from pgfresh.data_type_registry; delete from pgfresh_engine.nodes; delete from pgfresh_engine.viewer_calls; delete from pgfresh.warnings;
+    delete from pgfresh.data_type_registry; delete from pgfresh_engine.process where kind = 'gateway'; delete from pgfresh_engine.viewer_calls; delete from pgfresh.warnings;
     update pgfresh_engine.planner_state set demand_held_until = null; truncate mirror`);
   await scene.clock.set(noon);
   await scene.add('quote');
@@ -465,7 +465,7 @@ describe('the first who looks', () => {
       expect(await scene.subscribe('ann', 'A', 'quote', tx)).toMatchObject({ planned: { queued: 1 } });
       expect(await scene.subscribe('ben', 'A')).not.toHaveProperty('planned');
       await scene.value(
-        `pgfresh_engine.set_node_demand(pgfresh_engine.register_node('test'), array[$1::int], '{A}', '{3}')`,
+        `pgfresh_engine.set_node_demand(pgfresh_engine.register_process('gateway', 'test'), array[$1::int], '{A}', '{3}')`,
         [await scene.typeId()],
       );
       await asUser('cid', `select pgfresh.check_and_queue_stale_batch('A', '{quote}')`);

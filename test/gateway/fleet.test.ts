@@ -90,9 +90,10 @@ describe('a gateway in a process of its own', () => {
     expect(await again.next('snapshot')).toMatchObject({ rows: [{ price: 2 }] });
     // Both count until the lease of the dead one ends.
     await expect.poll(() => scene.demand()).toEqual(['quote AAPL 2']);
-    await scene.db.query('update pgfresh_engine.nodes set lease_until = pgfresh.clock() where name like $1::text', [
-      `% ${child.pid}`,
-    ]);
+    await scene.db.query(
+      `update pgfresh_engine.process set lease_until = pgfresh.clock() where kind = 'gateway' and name like $1::text`,
+      [`% ${child.pid}`],
+    );
     await scene.value('pgfresh.cleanup_stale_subscriptions()');
     expect(await scene.demand()).toEqual(['quote AAPL 1']);
   });

@@ -91,7 +91,7 @@ export class LiveScene {
   /** Forgets what earlier tests have left. */
   async clear(): Promise<void> {
     await this.db.query(
-      'delete from quote; delete from pgfresh_engine.nodes; delete from pgfresh_engine.job; delete from pgfresh_engine.due; delete from pgfresh_engine.pairs',
+      `delete from quote; delete from pgfresh_engine.process where kind = 'gateway'; delete from pgfresh_engine.job; delete from pgfresh_engine.due; delete from pgfresh_engine.pairs`,
     );
   }
 }

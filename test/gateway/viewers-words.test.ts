@@ -37,7 +37,7 @@ const fail = (isFinal: boolean): string =>
 const situations: Readonly<Record<Exclude<Reason, 'due'> | Settled, Situation>> = {
   fresh: { row: true, before: `update ${canary}_table set fetched_at = pgfresh.clock()` },
   queued: {},
-  no_worker: { before: `update pgfresh_engine.worker set lease_until = '-infinity'` },
+  no_worker: { before: `update pgfresh_engine.process set lease_until = '-infinity' where kind = 'worker'` },
   running: { before: `${queue} ${claim}` },
   retry: { before: `${queue} ${claim} ${fail(false)}` },
   refused: { before: `${queue} ${claim} ${fail(true)}` },

@@ -204,14 +204,14 @@ test('sound 14: who came and went takes long, and no data type is blamed for it'
   await scene.db.query(`
     create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.5); return null; end $$;
     create trigger slow after delete on pgfresh_engine.node_demand for each statement execute function public.slow();
-    select pgfresh_engine.set_node_demand(pgfresh_engine.register_node('gone'), array[type_id], array['D'], array[1])
+    select pgfresh_engine.set_node_demand(pgfresh_engine.register_process('gateway', 'gone'), array[type_id], array['D'], array[1])
     from pgfresh.data_type_registry where data_type = 'quote'`);
   await scene.clock.advance('31 seconds');
   const { planner, seen } = watched(scene, 60_000);
   await planner.tick();
   expect(await scene.open()).toHaveLength(6);
   expect(await scene.db.query('select * from pgfresh_engine.type_timeout')).toEqual([]);
-  expect(await scene.queue.value('(select count(*)::int from pgfresh_engine.nodes)')).toBe(0);
+  expect(await scene.queue.value(`(select count(*)::int from pgfresh_engine.process where kind = 'gateway')`)).toBe(0);
   expect(seen.filter(({ type }) => type === 'planner.failed')).toEqual([]);
   await planner.stop();
 });

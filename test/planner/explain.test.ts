@@ -33,7 +33,7 @@ const situations: Readonly<Record<Reason, Situation>> = {
   no_worker: {
     make: async (scene) => {
       await viewed(scene);
-      await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity'`);
+      await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity' where kind = 'worker'`);
     },
     says: /^No worker is running: start one with "pgfresh run --roles worker"\.$/,
     also: { job: { status: 'pending' } },

@@ -66,7 +66,7 @@ test('sound 16: a pair stays whose viewers are written down and not counted yet'
       from pgfresh.data_type_registry, unnest('{SUBSCRIBED,AT_A_NODE,CHANGED,WAITING,LEFT}'::text[]) as key;
     insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
       select 'ann', type_id, 'SUBSCRIBED', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry;
-    select pgfresh_engine.set_node_demand(pgfresh_engine.register_node('node'), array[type_id], '{AT_A_NODE}', '{1}')
+    select pgfresh_engine.set_node_demand(pgfresh_engine.register_process('gateway', 'node'), array[type_id], '{AT_A_NODE}', '{1}')
       from pgfresh.data_type_registry;
     delete from pgfresh_engine.demand_change;
     insert into pgfresh_engine.demand_change (type_id, key, delta) select type_id, 'CHANGED', 1 from pgfresh.data_type_registry;

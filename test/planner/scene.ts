@@ -24,7 +24,7 @@ export class PlannerScene {
     const queue = await QueueScene.open(options);
     await queue.db.query(`delete from pgfresh.data_type_registry`);
     const scene = new PlannerScene(queue, await freezeClock(queue.db));
-    await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     return scene;
   }
 

@@ -21,7 +21,7 @@ const typeId = async (name: string) =>
   )[0]!.id;
 const serve = async (types: readonly string[], fetchers: readonly string[], only?: readonly string[]) =>
   scene.db.query(
-    'select pgfresh_engine.serve_types(id, $1::int[], $2::text[], $3::text[]) from pgfresh_engine.worker',
+    'select pgfresh_engine.serve_types(id, $1::int[], $2::text[], $3::text[]) from pgfresh_engine.process',
     [await Promise.all(types.map(typeId)), fetchers, only],
   );
 const explained = async (type: string) => {
@@ -89,7 +89,7 @@ describe('truth 5: a fetcher that no worker has', () => {
   it('is the reason when no worker runs at all, and when its lease has ended', async () => {
     await serve(['quote', 'typo'], ['quote', 'qoute']);
     expect((await explained('quote'))[0]).toBe('queued');
-    await scene.db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock()`);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = pgfresh.clock()`);
     expect(await explained('quote')).toEqual([
       'no_worker',
       'No worker is running: start one with "pgfresh run --roles worker".',
@@ -105,7 +105,9 @@ describe('truth 5: a fetcher that no worker has', () => {
     await scene.tick();
     await sweep();
     expect(await scene.warnings()).toMatchObject([{ code: 'no_worker', subject: 'typo' }]);
-    await scene.db.query(`delete from pgfresh.warnings; update pgfresh_engine.worker set lease_until = '-infinity'`);
+    await scene.db.query(
+      `delete from pgfresh.warnings; update pgfresh_engine.process set lease_until = '-infinity' where kind = 'worker'`,
+    );
     await sweep();
     expect(await scene.warnings()).toMatchObject([{ code: 'no_worker', subject: 'all data types', count: 1 }]);
   });
@@ -126,18 +128,18 @@ describe('truth 5: a fetcher that no worker has', () => {
     ]);
     await scene.db.query(`update pgfresh.data_type_registry set fetcher = 'elsewhere' where data_type = 'typo'`);
     expect(await findings()).toMatchObject([{ state: 'fatal' }]);
-    await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity'`);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity' where kind = 'worker'`);
     expect(await findings()).toMatchObject([{ state: 'warning' }]);
   });
 
   it('costs the heartbeat nothing, and goes with the worker', async () => {
     await serve(['quote'], ['quote']);
     const [row] = await scene.db.query<{ xmin: string }>('select xmin::text from pgfresh_engine.worker_service');
-    await scene.db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock() + interval '9 seconds'`);
-    await scene.db.query(`select pgfresh_engine.heartbeat_worker(id, '{}') from pgfresh_engine.worker`);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = pgfresh.clock() + interval '9 seconds'`);
+    await scene.db.query(`select pgfresh_engine.heartbeat_process(id, '{}') from pgfresh_engine.process`);
     await serve(['quote'], ['quote']);
     expect(await scene.db.query('select xmin::text from pgfresh_engine.worker_service')).toEqual([row]);
-    await scene.db.query('select pgfresh_engine.retire_worker(id) from pgfresh_engine.worker');
+    await scene.db.query('select pgfresh_engine.retire_process(id) from pgfresh_engine.process');
     expect(await scene.db.query('select from pgfresh_engine.worker_service')).toEqual([]);
   });
 });

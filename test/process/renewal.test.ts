@@ -1,6 +1,6 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { Renewal } from '../../src/process/index.ts';
-import { workerLease, type Claim } from '../../src/queue/index.ts';
+import { workerRegistration, type Claim } from '../../src/queue/index.ts';
 import { QueueScene } from '../queue/scene.ts';
 
 const scene = await QueueScene.open();
@@ -8,7 +8,7 @@ const { db, queue } = scene;
 
 /** A lease whose renewals a test triggers itself, unless it says how often: its timer does not come into play. */
 async function lease(options: ConstructorParameters<typeof Renewal>[2] = { renewEveryMs: 60_000 }): Promise<Renewal> {
-  const worker = new Renewal(db, workerLease('host-1'), options);
+  const worker = new Renewal(db, workerRegistration('host-1'), options);
   onTestFinished(() => worker.stop());
   await worker.start();
   return worker;
@@ -20,12 +20,14 @@ function hold(worker: Renewal, { request, jobs }: Claim): void {
 
 it('is a number with a lease, and is gone with what it holds when it stops', async () => {
   const worker = await lease();
-  expect(await scene.value('select name from pgfresh_engine.worker where id = $1::bigint', [worker.id])).toBe('host-1');
+  expect(await scene.value('select name from pgfresh_engine.process where id = $1::bigint', [worker.id])).toBe(
+    'host-1',
+  );
   await queue.enqueueMany(db, 'quote', ['A', 'B']);
   const claim = await queue.claim(db, { worker: worker.id, limit: 2 });
   hold(worker, claim);
   await worker.stop();
-  expect(await scene.value('select count(*)::int from pgfresh_engine.worker where id = $1::bigint', [worker.id])).toBe(
+  expect(await scene.value('select count(*)::int from pgfresh_engine.process where id = $1::bigint', [worker.id])).toBe(
     0,
   );
   expect(await scene.value(`select count(*)::int from pgfresh_engine.open_jobs where status = 'pending'`)).toBe(2);
@@ -51,7 +53,9 @@ it('names the claims whose jobs have not all ended as known, and no others', asy
 it('renews itself', async () => {
   const worker = await lease({ renewEveryMs: 1 });
   const until = async () =>
-    Number(await scene.value<Date>('select lease_until from pgfresh_engine.worker where id = $1::bigint', [worker.id]));
+    Number(
+      await scene.value<Date>('select lease_until from pgfresh_engine.process where id = $1::bigint', [worker.id]),
+    );
   const first = await until();
   while ((await until()) === first);
 });
@@ -70,9 +74,9 @@ it('is told of what it was given and does not know when it renews', async () => 
 
 it('outlives a renewal that fails', async () => {
   const worker = await lease();
-  await db.query('alter function pgfresh_engine.heartbeat_worker rename to away');
+  await db.query('alter function pgfresh_engine.heartbeat_process rename to away');
   await worker.renew();
-  await db.query('alter function pgfresh_engine.away rename to heartbeat_worker');
+  await db.query('alter function pgfresh_engine.away rename to heartbeat_process');
   expect(worker.lost.aborted).toBe(false);
   await worker.renew();
   expect(worker.lost.aborted).toBe(false);
@@ -80,7 +84,7 @@ it('outlives a renewal that fails', async () => {
 
 it('says when it is lost', async () => {
   const worker = await lease();
-  await db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock() where id = $1::bigint`, [worker.id]);
+  await db.query(`update pgfresh_engine.process set lease_until = pgfresh.clock() where id = $1::bigint`, [worker.id]);
   expect(worker.lost.aborted).toBe(false);
   await worker.renew();
   expect(worker.lost.aborted).toBe(true);
@@ -89,10 +93,10 @@ it('says when it is lost', async () => {
 it('runs 4: is lost here too when the database says nothing more', async () => {
   const worker = await lease({ renewEveryMs: 50, leaseMs: 3_000 });
   await worker.renew();
-  await db.query('alter function pgfresh_engine.heartbeat_worker rename to away');
+  await db.query('alter function pgfresh_engine.heartbeat_process rename to away');
   expect(worker.lost.aborted).toBe(false);
   await new Promise((resolve) => worker.lost.addEventListener('abort', resolve));
-  await db.query('alter function pgfresh_engine.away rename to heartbeat_worker');
+  await db.query('alter function pgfresh_engine.away rename to heartbeat_process');
   // Whoever has lost it does not come back: others may have taken what it held.
   await worker.renew();
   expect(worker.lost.aborted).toBe(true);

@@ -306,14 +306,18 @@ const cases: Record<
     [`null, null, null, 'NaN'`, { sqlState: '22007' }],
     [`null, 'quote', null, null, null`, argument],
   ],
-  register_worker: [
-    ['null', argument],
-    [`''`, argument],
-    [long, argument],
-    [`E'a\\nb'`, argument],
-    [`U&'a\\0085b'`, argument],
+  register_process: [
+    [`'worker', null`, argument],
+    [`'worker', ''`, argument],
+    [`'worker', ${long}`, argument],
+    [`'worker', E'a\\nb'`, argument],
+    [`'worker', U&'a\\0085b'`, argument],
+    [`null, 'a'`, argument],
+    [`'planner', 'a'`, argument],
   ],
-  heartbeat_worker: [
+  heartbeat_process: [
+    ['null', answers({ alive: false })],
+    ['9223372036854775808', { sqlState: '42883' }],
     [`null, '{}'`, answers({ alive: false })],
     [`-1, '{}'`, answers({ alive: false })],
     [`9223372036854775807, '{}'`, answers({ alive: false })],
@@ -321,7 +325,7 @@ const cases: Record<
     [`:worker, '{NULL}'`, argument],
     [`:worker, '{not a uuid}'`, notOfThatType],
   ],
-  retire_worker: [
+  retire_process: [
     ['null', answers(0)],
     ['-1', answers(0)],
     ['9223372036854775807', answers(0)],
@@ -596,7 +600,7 @@ it.each(rows)('%s', async (statement, sqlState) => {
 it.each([
   ['a key', `select pgfresh.queue_refresh_if_not_exists($1::text, 'quote')`],
   ['a data type', `select pgfresh.queue_refresh_if_not_exists('A', $1::text)`],
-  ['the name of a worker', 'select pgfresh_engine.register_worker($1::text)'],
+  ['the name of a worker', `select pgfresh_engine.register_process('worker', $1::text)`],
   ['a source', 'select pgfresh.is_quota_exceeded($1::text)'],
 ])('%s with a zero character never reaches a function', async (_, statement) => {
   const session = await openSession(scene.url);

@@ -14,7 +14,7 @@ beforeEach(async () => {
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
   // What a source has called would stay called.
   await db.query('truncate pgfresh_engine.source_past');
-  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   await scene.source('shaky');
   await scene.type('price', 'shaky', 100);
   await queue.enqueueMany(db, 'price', keys(40), { priority: 1 });
@@ -141,12 +141,12 @@ describe('when the five minutes are over', () => {
 
   it('a probe whose worker dies frees itself', async () => {
     const [probe] = await claim(5);
-    await db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock()`);
+    await db.query(`update pgfresh_engine.process set lease_until = pgfresh.clock()`);
     await clock.advance('1 minute');
     await db.query(`update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`);
     expect(await scene.value(`pgfresh.recover_stuck_jobs()`)).toMatchObject({ lost: 1 });
     await scene.register();
-    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     const again = await claim(5);
     expect(again).toHaveLength(1);
     expect(await succeed([probe!])).toEqual([]);

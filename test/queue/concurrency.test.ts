@@ -42,7 +42,7 @@ describe('a claim whose answer is lost', () => {
     const ready = () =>
       scene.value<string | null>(`(select string_agg(key, '' order by key) from pgfresh_engine.job where state = 'r')`);
     const heartbeat = () =>
-      scene.value<{ stranded: string[] }>('pgfresh_engine.heartbeat_worker($1::bigint, $2::uuid[])', [
+      scene.value<{ stranded: string[] }>('pgfresh_engine.heartbeat_process($1::bigint, $2::uuid[])', [
         worker,
         [known.request],
       ]);
@@ -235,12 +235,12 @@ describe('nobody waits', () => {
 
   it('recovery does not wait for a worker that is just doing something', async () => {
     const worker = await scene.register();
-    await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity' where id = $1::bigint`, [worker]);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity' where id = $1::bigint`, [worker]);
     const left = await during(
-      (tx) => tx.query('update pgfresh_engine.worker set idle = not idle where id = $1::bigint', [worker]),
+      (tx) => tx.query('update pgfresh_engine.process set idle = not idle where id = $1::bigint', [worker]),
       async (tx) => {
         await tx.query('select pgfresh.recover_stuck_jobs()');
-        return tx.query('select from pgfresh_engine.worker where id = $1::bigint', [worker]);
+        return tx.query('select from pgfresh_engine.process where id = $1::bigint', [worker]);
       },
     );
     expect(left).toHaveLength(1);
@@ -249,12 +249,12 @@ describe('nobody waits', () => {
 
   it.each([
     ['recovery from a dead worker', 'pgfresh.recover_stuck_jobs()', `lease_until = '-infinity'`],
-    ['a worker that retires', 'pgfresh_engine.retire_worker($1::bigint)', 'idle = idle'],
+    ['a worker that retires', 'pgfresh_engine.retire_process($1::bigint)', 'idle = idle'],
     ['a claim whose answer was lost', `pgfresh_engine.release_claim($1::bigint, ${claimed})`, 'idle = idle'],
   ])('%s does not wait for a completion in flight, and leaves the job to it', async (name, call, worker) => {
     const job = await running(name);
     const [row] = await scene.db.query<{ id: number }>(
-      `update pgfresh_engine.worker set ${worker} where id = (select worker from pgfresh_engine.job where id = $1::bigint) returning id`,
+      `update pgfresh_engine.process set ${worker} where id = (select worker from pgfresh_engine.job where id = $1::bigint) returning id`,
       [job.id],
     );
     await scene.db.query(`update pgfresh_engine.claim set claimed_at = claimed_at - interval '10 seconds'`);
@@ -456,7 +456,7 @@ describe('no deadlock over the ledger', () => {
       release = scene.db.query(`select pgfresh_engine.release_claim($1::bigint, ${claimed}) as jobs`, [worker]);
       release.catch(() => {});
       await blocked(scene.db);
-      await tx.query('update pgfresh_engine.worker set idle = true where id = $1::bigint', [worker]);
+      await tx.query('update pgfresh_engine.process set idle = true where id = $1::bigint', [worker]);
     });
     expect(await release).toEqual([{ jobs: 1 }]);
   });

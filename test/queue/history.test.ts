@@ -5,7 +5,7 @@ import { QueueScene, unfinish } from './scene.ts';
 const scene = await QueueScene.open();
 const { db, queue } = scene;
 const clock = await freezeClock(db, '2026-05-01T23:59:00Z');
-await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
 
 const maintain = () =>
   scene.value<{ made: number; dropped: number; busy: number; moved: number; aside: number }>(
@@ -103,7 +103,7 @@ it('truth 26: every attempt of a job is in it, with its outcome, calls and bytes
   await maintain();
   const attempt = async () => {
     await clock.advance('1 hour');
-    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     return scene.claimOne();
   };
   const turnBack = async (verdict: 'retry' | 'put_back' | 'lost', outcome: string | undefined, calls: number) => {

@@ -15,7 +15,7 @@ beforeEach(async () => {
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
   await db.query('delete from pgfresh_engine.source_past');
-  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   await scene.source('paid', { quotaBytes: 1_000_000, window: '1 day' });
   await db.query(`update pgfresh.sources set quota_buffer = 1 where name = 'paid'`);
   await scene.type('small', 'paid', 100);

@@ -16,7 +16,7 @@ beforeEach(async () => {
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
   // What a source has called would stay called.
   await db.query('truncate pgfresh_engine.source_past');
-  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
 });
 
 const endOf = ({ id, attempt, request }: ClaimedJob) => ({ id, attempt, request, bytes: 10 });

@@ -9,7 +9,7 @@ let clock: Awaited<ReturnType<typeof freezeClock>>;
 beforeEach(async () => {
   scene = await QueueScene.open();
   clock = await freezeClock(scene.db);
-  await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await scene.db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
 });
 
 describe('sound 2: what is put back without counting a retry', () => {
@@ -19,7 +19,7 @@ describe('sound 2: what is put back without counting a retry', () => {
       scene.queue.putBack(scene.db, [{ ...job, bytes: 0, calls: 1 }], { outcome: 'rate_limited' }),
     reset_job_immediate: ({ id }) => scene.db.query('select pgfresh.reset_job_immediate($1::bigint)', [id]),
     release_claim: ({ request }) =>
-      scene.db.query('select pgfresh_engine.release_claim(max(id), $1::uuid) from pgfresh_engine.worker', [request]),
+      scene.db.query('select pgfresh_engine.release_claim(max(id), $1::uuid) from pgfresh_engine.process', [request]),
     'an API key that is refused': async (job) => {
       await scene.queue.fail(scene.db, [{ ...job, bytes: 0, calls: 1 }], { outcome: 'unauthorized' });
       await scene.db.query(`select pgfresh.resume_source('market')`);
@@ -35,7 +35,7 @@ describe('sound 2: what is put back without counting a retry', () => {
       const { status } = (await scene.job(job.id)) as { status: string };
       statuses.push(status);
       await clock.advance('1 day');
-      await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+      await scene.db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     }
     expect(statuses).toEqual([...Array<string>(5).fill('pending'), ...Array<string>(3).fill('retryable'), 'failed']);
     expect(await scene.value('(select count(*)::int from pgfresh_engine.job)')).toBe(0);
@@ -71,7 +71,7 @@ describe('sound 2: a provider that refuses calls and does not say for how long',
       await clock.advance('1 hour');
     }
     await scene.queue.enqueue(scene.db, 'quote', 'A');
-    await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     await scene.complete([await scene.claimOne()], 10);
     expect(await hold()).toBeLessThanOrEqual(10);
   });

@@ -492,7 +492,7 @@ describe('the end', () => {
 describe('a failure', () => {
   it('that is transient waits longer each time, then is a dead letter that can be redriven once', async () => {
     const clock = await freezeClock(db);
-    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     const { jobId } = await queue.enqueue(db, 'quote', 'A', { priority: 1, metadata: { a: 1 } });
     for (const most of [15, 30, 60]) {
       const job = await scene.claimOne();

@@ -24,7 +24,7 @@ beforeEach(async () => {
   );
   await db.query(`delete from pgfresh.data_type_registry where data_type <> 'quote'`);
   await db.query(`delete from pgfresh.sources where name <> 'market'`);
-  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   await db.query('truncate pgfresh_engine.source_past, pgfresh_engine.rate_slot');
   // Times are kept in tenths of a second.
   await clock.set('2026-01-05T12:00:00Z');
@@ -392,7 +392,7 @@ describe('sound 7: what was called stays called', () => {
     await set('api_keys', 3);
     await queue.enqueueMany(db, 'price', keys(60));
     const old = await scene.register('old');
-    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     await db.query(`select pgfresh_engine.serve_types($1::bigint, '{}', '{}', p_api_keys => '{"rated": 2}')`, [old]);
     const apiKeys = async () => (await scene.claim()).map(({ apiKey }) => Number(apiKey)).toSorted((a, b) => a - b);
     expect(await apiKeys()).toEqual([...Array<number>(5).fill(1), ...Array<number>(5).fill(2)]);
@@ -401,7 +401,7 @@ describe('sound 7: what was called stays called', () => {
     await clock.advance('10 seconds');
     expect(await apiKeys()).toEqual([]);
     await scene.register('new');
-    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     expect(await apiKeys()).toEqual(Array(10).fill(3));
   });
 });

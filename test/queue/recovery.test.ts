@@ -8,7 +8,7 @@ const clock = await freezeClock(db);
 
 beforeEach(async () => {
   await db.query(
-    'truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.worker, pgfresh_engine.history_succeeded, pgfresh_engine.history_other cascade',
+    'truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.claim, pgfresh_engine.process, pgfresh_engine.history_succeeded, pgfresh_engine.history_other cascade',
   );
   await db.query(`update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = '-infinity'`);
 });
@@ -25,7 +25,7 @@ async function pass(seconds: number): Promise<void> {
 }
 
 const heartbeat = (worker: number, ...known: readonly string[]) =>
-  scene.value('pgfresh_engine.heartbeat_worker($1::bigint, $2::uuid[])', [worker, known]);
+  scene.value('pgfresh_engine.heartbeat_process($1::bigint, $2::uuid[])', [worker, known]);
 
 describe('a worker that is gone', () => {
   it('loses its jobs when its lease ends, which counts an attempt and names it', async () => {
@@ -40,7 +40,7 @@ describe('a worker that is gone', () => {
       error_message: expect.stringContaining('host-1') as string,
     });
     expect(await scene.complete([lost])).toEqual([]);
-    expect(await scene.value('select count(*)::int from pgfresh_engine.worker')).toBe(0);
+    expect(await scene.value('select count(*)::int from pgfresh_engine.process')).toBe(0);
     await scene.register('host-2');
     expect(await scene.claim()).toMatchObject([{ id: jobId, attempt: 2 }]);
   });
@@ -112,7 +112,7 @@ describe('a worker that lives', () => {
     const worker = await scene.register('host-1');
     await queue.enqueueMany(db, 'quote', ['A', 'B']);
     await scene.claim();
-    expect(await scene.value('pgfresh_engine.retire_worker($1::bigint)', [worker])).toBe(2);
+    expect(await scene.value('pgfresh_engine.retire_process($1::bigint)', [worker])).toBe(2);
     await scene.register('host-2');
     expect(await scene.value('select max(lost) from pgfresh_engine.open_jobs')).toBe(0);
     expect(await scene.claim()).toHaveLength(2);
@@ -122,21 +122,21 @@ describe('a worker that lives', () => {
     const worker = await scene.register('host-1');
     await queue.enqueueMany(db, 'quote', ['A', 'B']);
     const [held] = await scene.claim();
-    await db.query('update pgfresh_engine.worker set idle = true');
+    await db.query('update pgfresh_engine.process set idle = true');
     await db.transact('hold a job', async (tx) => {
       await tx.query('select from pgfresh_engine.job where id = $1::bigint for update', [held!.id]);
-      expect(await scene.value('pgfresh_engine.retire_worker($1::bigint)', [worker])).toBe(1);
+      expect(await scene.value('pgfresh_engine.retire_process($1::bigint)', [worker])).toBe(1);
     });
     // It cannot come to life again, nor is it taken for one that waits for work.
     expect(await heartbeat(worker)).toEqual({ alive: false });
-    expect(await scene.value('select bool_or(idle) from pgfresh_engine.worker')).toBe(false);
+    expect(await scene.value('select bool_or(idle) from pgfresh_engine.process')).toBe(false);
     await pass(1);
     await scene.register('host-2');
     expect(await scene.claim()).toHaveLength(2);
     expect(
       await scene.value('select count(*)::int from pgfresh_engine.claim where worker = $1::bigint', [worker]),
     ).toBe(0);
-    expect(await scene.value('select count(*)::int from pgfresh_engine.worker where id = $1::bigint', [worker])).toBe(
+    expect(await scene.value('select count(*)::int from pgfresh_engine.process where id = $1::bigint', [worker])).toBe(
       0,
     );
   });
@@ -147,9 +147,9 @@ it('a claim that was on its way while its worker retired is taken back', async (
   await queue.enqueue(db, 'quote', 'A');
   await db.transact('claim late', async (tx) => {
     expect((await queue.claim(tx, { worker, limit: 1 })).jobs).toHaveLength(1);
-    expect(await scene.value('pgfresh_engine.retire_worker($1::bigint)', [worker])).toBe(0);
+    expect(await scene.value('pgfresh_engine.retire_process($1::bigint)', [worker])).toBe(0);
   });
-  expect(await scene.value('select count(*)::int from pgfresh_engine.worker')).toBe(0);
+  expect(await scene.value('select count(*)::int from pgfresh_engine.process')).toBe(0);
   expect(await recover()).toMatchObject({ lost: 1 });
   expect(await scene.value('select count(*)::int from pgfresh_engine.claim')).toBe(0);
   await scene.register('host-2');
@@ -159,7 +159,7 @@ it('a claim that was on its way while its worker retired is taken back', async (
 describe('a job without progress', () => {
   it('is taken back after its maximum, although its worker lives', async () => {
     await scene.register('host-1');
-    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     await queue.enqueueMany(db, 'quote', ['silent', 'busy']);
     const [busy, silent] = await scene.claim();
     await pass(200);

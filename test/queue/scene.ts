@@ -51,7 +51,10 @@ export class QueueScene {
   }
 
   async register(name = 'test'): Promise<number> {
-    const [row] = await this.db.query<{ id: number }>('select pgfresh_engine.register_worker($1::text) as id', [name]);
+    const [row] = await this.db.query<{ id: number }>(
+      `select pgfresh_engine.register_process('worker', $1::text) as id`,
+      [name],
+    );
     this.#worker = row!.id;
     return this.#worker;
   }

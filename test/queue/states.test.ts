@@ -13,7 +13,7 @@ import { QueueScene, unfinish, type failures } from './scene.ts';
 
 const scene = await QueueScene.open();
 const clock = await freezeClock(scene.db);
-await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+await scene.db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
 const { db, queue } = scene;
 
 type Token = Pick<ClaimedJob, 'id' | 'attempt' | 'request'>;

@@ -12,7 +12,7 @@ const say = (what: object): void => void process.stdout.write(`${JSON.stringify(
 const [url = ''] = process.argv.slice(2);
 const database = new Database({ url, events: new Events(), applicationName: 'pgfresh test worker', poolSize: 1 });
 const queue = new Queue();
-const [row] = await database.query<{ id: number }>('select pgfresh_engine.register_worker($1::text) as id', [
+const [row] = await database.query<{ id: number }>(`select pgfresh_engine.register_process('worker', $1::text) as id`, [
   'stoppable',
 ]);
 const { jobs } = await queue.claim(database, { worker: row!.id, limit: 1 });

@@ -38,7 +38,9 @@ async function openStage(): Promise<Stage> {
   // The jobs have been lost twice already, and have been silent for longer than they may.
   await db.query('update pgfresh_engine.job set lost = 2 where state = $1::"char"', ['x']);
   await clock.advance('301 seconds');
-  await db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock() + interval '10 seconds', idle = true`);
+  await db.query(
+    `update pgfresh_engine.process set lease_until = pgfresh.clock() + interval '10 seconds', idle = true`,
+  );
   return { scene, worker, request, quotes: quotes!, pages: pages! };
 }
 
@@ -74,10 +76,10 @@ const calls: Record<string, (stage: Stage) => Call> = {
   reset_job_immediate: ({ pages }) => ['pgfresh.reset_job_immediate($1::bigint)', [pages[0]!.id]],
   cancel_queue_jobs: () => [`pgfresh.cancel_queue_jobs(p_data_type => 'page')`],
   retry_failed_jobs: () => [`pgfresh.retry_failed_jobs(p_data_type => 'quote')`],
-  register_worker: () => [`pgfresh_engine.register_worker('another')`],
-  heartbeat_worker: ({ worker }) => [`pgfresh_engine.heartbeat_worker($1::bigint, '{}')`, [worker]],
+  register_process: () => [`pgfresh_engine.register_process('worker', 'another')`],
+  heartbeat_process: ({ worker }) => [`pgfresh_engine.heartbeat_process($1::bigint, '{}')`, [worker]],
   heartbeat_jobs: ({ quotes }) => ['pgfresh.heartbeat_jobs($1::bigint[])', [quotes.map(({ id }) => id)]],
-  retire_worker: ({ worker }) => ['pgfresh_engine.retire_worker($1::bigint)', [worker]],
+  retire_process: ({ worker }) => ['pgfresh_engine.retire_process($1::bigint)', [worker]],
   recover_stuck_jobs: () => ['pgfresh.recover_stuck_jobs()'],
   maintain_queue_partitions: () => ['pgfresh.maintain_queue_partitions()'],
 };

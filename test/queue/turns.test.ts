@@ -15,7 +15,7 @@ it.each([
   const scene = await QueueScene.open();
   const { db, queue } = scene;
   const clock = await freezeClock(db);
-  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   await scene.source('scarce', settings);
   await scene.type('price', 'scarce', 100);
   const seldom = keys(5, 'seldom ');
@@ -46,7 +46,7 @@ it.each([
   const scene = await QueueScene.open();
   const { db, queue } = scene;
   await freezeClock(db);
-  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   await scene.source('scarce', settings);
   const type = await scene.type('price', 'scarce');
   await db.query(
@@ -70,7 +70,7 @@ it('sound 15: of a limited source, claims of one job at a time take turns: every
   const scene = await QueueScene.open();
   const { db, queue } = scene;
   await freezeClock(db);
-  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   await scene.source('scarce', { concurrency: 8 });
   await scene.type('price', 'scarce');
   await queue.enqueueMany(db, 'price', keys(20, 'seldom '), { priority: 1 });
@@ -133,7 +133,7 @@ it('sound 16: a claim of a source with a rate of 100,000 reads no more than one 
   const { db, queue } = scene;
   const clock = await freezeClock(db);
   const worker = await scene.register();
-  await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   const claim = (type: number, limit: number) =>
     db.query(
       'select from pgfresh_engine.claim_jobs($1::bigint, gen_random_uuid(), $2::int, p_types => array[$3::int])',

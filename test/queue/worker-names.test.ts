@@ -8,7 +8,7 @@ let clock: Awaited<ReturnType<typeof freezeClock>>;
 beforeEach(async () => {
   scene = await QueueScene.open();
   clock = await freezeClock(scene.db);
-  await scene.db.query('truncate pgfresh_engine.worker, pgfresh_engine.worker_name cascade');
+  await scene.db.query('truncate pgfresh_engine.process, pgfresh_engine.worker_name cascade');
 });
 
 const start = new Date('2026-01-05T12:00:00Z');
@@ -82,11 +82,11 @@ describe('who holds a job', () => {
       expect(await scene.job(job.id)).toMatchObject({ locked_by: name });
       await scene.complete([job]);
       ended.push(job.id);
-      if (name === 'retires') await scene.db.query('select pgfresh_engine.retire_worker($1::bigint)', [worker]);
+      if (name === 'retires') await scene.db.query('select pgfresh_engine.retire_process($1::bigint)', [worker]);
     }
     await clock.advance('12 seconds');
     await scene.db.query(`select pgfresh.recover_stuck_jobs('1 day')`);
-    expect(await scene.value('(select count(*) from pgfresh_engine.worker)')).toBe(0);
+    expect(await scene.value('(select count(*) from pgfresh_engine.process)')).toBe(0);
     await clock.advance('30 days');
     await scene.db.query(`select pgfresh.recover_stuck_jobs('1 day'), pgfresh.maintain_queue_partitions(30, 30)`);
     const locked = async () => Promise.all(ended.map(async (id) => (await scene.job(id))?.['locked_by']));
@@ -129,7 +129,7 @@ describe('the sign of life', () => {
     const { jobs, request } = await scene.queue.claim(scene.db, { worker, limit: 1 });
     for (let beat = 1; beat <= 20; beat++) {
       await clock.advance('5 seconds');
-      await scene.db.query('select pgfresh_engine.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, request]);
+      await scene.db.query('select pgfresh_engine.heartbeat_process($1::bigint, array[$2::uuid])', [worker, request]);
     }
     expect(await scene.job(jobs[0]!.id)).toMatchObject({ locked_at: start, heartbeat_at: after(100) });
     expect(await scene.value('(select lease_until from pgfresh_engine.open_jobs)')).toEqual(after(112));
@@ -143,7 +143,7 @@ describe('the sign of life', () => {
     const { request } = await scene.queue.claim(scene.db, { worker, limit: 1 });
     for (let beat = 1; beat <= 61; beat++) {
       await clock.advance('5 seconds');
-      await scene.db.query('select pgfresh_engine.heartbeat_worker($1::bigint, array[$2::uuid])', [worker, request]);
+      await scene.db.query('select pgfresh_engine.heartbeat_process($1::bigint, array[$2::uuid])', [worker, request]);
     }
     expect(await stuck()).toEqual([{ key: 'A', lease_until: after(300), silent: 305 }]);
   });

@@ -238,7 +238,7 @@ describe('an answer that takes too much away', () => {
     const keys = Array.from({ length: 1_000 }, (_, n) => `K${String(n).padStart(4, '0')}`);
     await scene.db.query(`insert into plain select k, 1, pgfresh.clock() from unnest($1::text[]) as k`, [keys]);
     await clock.advance('1 minute');
-    await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     for (const key of keys) say.tellNothing(`/price/${key}`);
     const outcomes = async (from: number, to: number) => {
       const counts: Record<string, number> = {};

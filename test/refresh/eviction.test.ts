@@ -27,7 +27,7 @@ const child = defineDataType({ ...price, name: 'child', table: 'child', dependsO
 async function open(keys: readonly string[], ...types: DataTypeDefinition[]) {
   const scene = await RefreshScene.open([price, ...types]);
   const clock = await freezeClock(scene.db);
-  await scene.db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+  await scene.db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
   for (const key of keys) scene.provider.json(`/price/${key}`, { symbol: key, price: 1 });
   const words = {
     refresh: (list: readonly string[], name = 'price') => scene.refresh(list, name),
@@ -89,7 +89,7 @@ describe('rows that nobody views', () => {
     const { scene, clock, evict, left } = await open(['A']);
     await clock.advance('31 days');
     await scene.db.query(
-      `with node as (insert into pgfresh_engine.nodes (name, started_at, lease_until) values ('n', pgfresh.clock(), 'infinity') returning id)
+      `with node as (select pgfresh_engine.register_process('gateway', 'n') as id)
        insert into pgfresh_engine.node_demand (node_id, type_id, key, viewers)
        select node.id, type_id, 'A', 1 from node, pgfresh.data_type_registry where data_type = 'price'`,
     );

@@ -81,9 +81,9 @@ export class RefreshScene {
     });
     const scene = new RefreshScene(url, db, provider, config);
     await syncRegistry(db, config, scene.events);
-    const [row] = await db.query<{ id: number }>(`select pgfresh_engine.register_worker('test') as id`);
+    const [row] = await db.query<{ id: number }>(`select pgfresh_engine.register_process('worker', 'test') as id`);
     scene.#worker = row!.id;
-    await db.query(`update pgfresh_engine.worker set lease_until = 'infinity'`);
+    await db.query(`update pgfresh_engine.process set lease_until = 'infinity'`);
     return scene;
   }
 

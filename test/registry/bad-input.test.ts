@@ -92,21 +92,6 @@ const cases: Record<(typeof planningFunctions)[number], Calls> = {
   ],
   cleanup_stale_subscriptions: [['null', noSuchFunction]],
   get_active_subscriptions: [['null', noSuchFunction]],
-  register_node: [
-    ['null', argument],
-    [`''`, argument],
-    [long, argument],
-    [`E'a\\nb'`, argument],
-    [`U&'a\\0085b'`, argument],
-  ],
-  heartbeat_node: [
-    ['null', answers(false)],
-    ['0', answers(false)],
-    ['-1', answers(false)],
-    ['9223372036854775807', answers(false)],
-    ['9223372036854775808', noSuchFunction],
-    [`'one'`, notOfThatType],
-  ],
   count_viewers: [
     [`null, '{A}'`, argument],
     [`'{1}', null`, argument],
@@ -139,12 +124,6 @@ const cases: Record<(typeof planningFunctions)[number], Calls> = {
     ...within(accepted(keys, { changed: 0, refused: [] }), (value) => `:node, '{1}', array[${value}], '{0}'`),
     [`:node, '{-7}', '{A}', '{0}'`, answers({ changed: 0, refused: [] })],
     [`:node, '{NULL}', '{A}', '{0}'`, answers({ changed: 0, refused: [] })],
-  ],
-  retire_node: [
-    ['null', answers(false)],
-    ['0', answers(false)],
-    ['-1', answers(false)],
-    ['9223372036854775807', answers(false)],
   ],
   check_and_queue_stale_data: sizes,
   check_and_queue_stale_batch: [
@@ -247,7 +226,7 @@ beforeAll(async () => {
   await scene.subscribe('ann', 'A');
   await scene.subscribe('ann', 'B');
   await scene.tick();
-  node = await scene.value('pgfresh_engine.register_node($1::text)', ['test']);
+  node = await scene.value(`pgfresh_engine.register_process('gateway', $1::text)`, ['test']);
   await scene.db.query(`select pgfresh_engine.set_node_demand($1::bigint, array[$2::int], '{C}', '{3}')`, [
     node,
     await scene.typeId(),
@@ -257,7 +236,7 @@ beforeAll(async () => {
   );
   // Long enough for the things that are old to be removed by a call that should not.
   await scene.clock.advance('2 minutes');
-  node = await scene.value('pgfresh_engine.register_node($1::text)', ['test']);
+  node = await scene.value(`pgfresh_engine.register_process('gateway', $1::text)`, ['test']);
 });
 
 it.each(Object.entries(cases))('%s', async (name, calls) => {
@@ -293,7 +272,7 @@ it.each([
   ['a key', `select pgfresh.upsert_active_subscription('ann', $1::text, 'quote')`],
   ['a user', `select pgfresh.upsert_active_subscription($1::text, 'A', 'quote')`],
   ['a data type', `select pgfresh.explain_pair($1::text, 'A')`],
-  ['the name of a node', 'select pgfresh_engine.register_node($1::text)'],
+  ['the name of a node', `select pgfresh_engine.register_process('gateway', $1::text)`],
 ])('%s with a zero character never reaches a function', async (_, statement) => {
   const session = await openSession(scene.url);
   await expect(session.query(statement, ['A\u0000B'])).rejects.toMatchObject({ code: '22021' });

@@ -407,7 +407,7 @@ describe('what changes after it was registered', () => {
 it('removing a type cancels its jobs, forgets its pairs and whatever was said of them, and nothing of others', async () => {
   await scene.add('leaving');
   await scene.add('staying');
-  const node = await scene.value('pgfresh_engine.register_node($1::text)', ['test']);
+  const node = await scene.value(`pgfresh_engine.register_process('gateway', $1::text)`, ['test']);
   for (const type of ['leaving', 'staying']) for (const key of ['A', 'B']) await scene.subscribe('u', key, type);
   await scene.tick();
   for (const type of ['leaving', 'staying']) {

@@ -233,7 +233,7 @@ describe('a data type that is deleted', () => {
 
   it('sound 9: waits for no one who writes its demand, and leaves nothing of it behind', async () => {
     const scene = await QueueScene.open();
-    const node = await scene.value<number>(`pgfresh_engine.register_node('gateway')`);
+    const node = await scene.value<number>(`pgfresh_engine.register_process('gateway', 'gateway')`);
     const type = await scene.value<number>(`select type_id from pgfresh.data_type_registry where data_type = 'quote'`);
     const gateway = await openSession(scene.url);
     const set = (key: string, viewers: number) =>

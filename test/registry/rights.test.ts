@@ -283,7 +283,7 @@ it('the roles that log in may do their work, and no other', async () => {
     gateway: [
       await tryAs(
         'pgfresh_gateway',
-        `select pgfresh_engine.set_node_demand(pgfresh_engine.register_node('n'), '{1}', '{A}', '{1}')`,
+        `select pgfresh_engine.set_node_demand(pgfresh_engine.register_process('gateway', 'n'), '{1}', '{A}', '{1}')`,
       ),
       await tryAs('pgfresh_gateway', `select pgfresh.upsert_active_subscription('ann', 'A', 'worked')`),
       await tryAs('pgfresh_gateway', `select from pgfresh.get_active_subscriptions()`),

@@ -237,7 +237,7 @@ describe('keys outside of a type', () => {
     await scene.add('patterned', { key_pattern: '^[A-Z]{1,5}$' });
     await scene.add('upper', { normalise: 'upper', key_table: 'symbols', key_table_column: 'symbol' });
     await scene.add('lower', { normalise: 'lower', key_pattern: '^[a-z]+$' });
-    node = await scene.value('pgfresh_engine.register_node($1::text)', ['test']);
+    node = await scene.value(`pgfresh_engine.register_process('gateway', $1::text)`, ['test']);
     await scene.session.query(`set pgfresh.user_id = 'u'`);
   });
 

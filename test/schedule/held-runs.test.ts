@@ -65,7 +65,7 @@ it('runs 4: a scheduler that the database does not hear aborts its handlers befo
   await scene.advance('1 minute');
   const signal = await called;
   const [before] = await scene.db.query<{ until: Date }>(
-    'select max(lease_until) as until from pgfresh_engine.scheduler',
+    'select max(lease_until) as until from pgfresh_engine.process',
   );
   proxy.judge = () => 'hold';
   const since = performance.now();
@@ -103,7 +103,7 @@ it('runs 3: a renewal that was on its way for long ends no run whose answer stil
   const hurry = `select pg_notify('pgfresh_schedule', 'cancel')`;
   let isHeld = false;
   proxy.judge = (chunk) => {
-    isHeld ||= chunk.includes('heartbeat_scheduler');
+    isHeld ||= chunk.includes('heartbeat_process');
     return isHeld ? 'hold' : 'pass';
   };
   await scene.db.query(hurry);
@@ -115,10 +115,10 @@ it('runs 3: a renewal that was on its way for long ends no run whose answer stil
   proxy.release();
   // By the second renewal, what the first one asked for was done.
   for (let renewals = 0; renewals < 2; renewals++) {
-    await scene.db.query(`update pgfresh_engine.scheduler set lease_until = pgfresh.clock() + interval '1 hour'`);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = pgfresh.clock() + interval '1 hour'`);
     await scene.db.query(hurry);
     await until(() =>
-      scene.value(`(select bool_and(lease_until < pgfresh.clock() + interval '1 hour') from pgfresh_engine.scheduler)`),
+      scene.value(`(select bool_and(lease_until < pgfresh.clock() + interval '1 hour') from pgfresh_engine.process)`),
     );
   }
   released.resolve();
@@ -129,7 +129,7 @@ it('runs 3: a renewal that was on its way for long ends no run whose answer stil
 
 /** Has the database take the lease of every scheduler, and tell them. */
 async function takeLeases(scene: ScheduleScene): Promise<void> {
-  await scene.db.query(`update pgfresh_engine.scheduler set lease_until = '-infinity'`);
+  await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity'`);
   await scene.db.query(`select pg_notify('pgfresh_schedule', 'cancel')`);
 }
 
@@ -175,7 +175,7 @@ it('runs 4: a scheduler that stops while it begins a new lease leaves none behin
   const scheduler = await scene.scheduler({}, { url });
   let isRegistering = false;
   proxy.judge = (chunk) => {
-    if (!chunk.includes('register_scheduler')) return 'pass';
+    if (!chunk.includes('register_process')) return 'pass';
     isRegistering = true;
     return 'hold';
   };
@@ -185,9 +185,9 @@ it('runs 4: a scheduler that stops while it begins a new lease leaves none behin
   proxy.release();
   const living = `(select count(*)::int from pg_stat_activity where datname = current_database() and application_name = 'pgfresh lease')`;
   await until(async () => (await scene.value(living)) === 0);
-  expect(
-    await scene.value(`(select count(*)::int from pgfresh_engine.scheduler where lease_until > '-infinity')`),
-  ).toBe(0);
+  expect(await scene.value(`(select count(*)::int from pgfresh_engine.process where lease_until > '-infinity')`)).toBe(
+    0,
+  );
 });
 
 it('runs 7: long runs of users leave pgfresh the places for its own jobs', async () => {

@@ -38,9 +38,11 @@ it('runs 6: a process whose time zone data lacks the zone leaves the slot to tho
 it('runs 6: slots in time zones are left to the newest time zone data that lives', async () => {
   await dueJob(1, { timezone: 'Europe/Berlin' });
   await scene.job('utc');
-  const newer = await scene.value<number>(`pgfresh_engine.register_scheduler('newer', '{}', '2999z')`);
+  const newer = await scene.value<number>(
+    `pgfresh_engine.serve_jobs(pgfresh_engine.register_process('scheduler', 'newer'), '{}', '2999z')`,
+  );
   expect(await here.dueSlots(10)).toMatchObject([{ timezone: 'UTC' }]);
-  await scene.db.query(`update pgfresh_engine.scheduler set lease_until = pgfresh.clock() where id = $1::bigint`, [
+  await scene.db.query(`update pgfresh_engine.process set lease_until = pgfresh.clock() where id = $1::bigint`, [
     newer,
   ]);
   expect((await here.dueSlots(10)).map(({ timezone }) => timezone).toSorted()).toEqual(['Europe/Berlin', 'UTC']);
@@ -52,9 +54,11 @@ it('runs 6: newer time zone data of who does not run the job, or does not know i
   await scene.db.query(`update pgfresh.scheduled_jobs set problem = 'unknown there' where name = 'strange'`);
   const older = async (): Promise<unknown[]> =>
     (await scene.db.query(`select from pgfresh_engine.due_slots('{mail}', true, '2000a', 10)`)).map(() => 'due');
-  await scene.value(`pgfresh_engine.register_scheduler('newer', '{}', '2999z')`);
+  await scene.value(`pgfresh_engine.serve_jobs(pgfresh_engine.register_process('scheduler', 'newer'), '{}', '2999z')`);
   expect(await older()).toEqual(['due', 'due']);
-  await scene.value(`pgfresh_engine.register_scheduler('newer', '{mail}', '2999z')`);
+  await scene.value(
+    `pgfresh_engine.serve_jobs(pgfresh_engine.register_process('scheduler', 'newer'), '{mail}', '2999z')`,
+  );
   expect(await older()).toEqual(['due']);
 });
 

@@ -80,26 +80,14 @@ const cases: Record<(typeof scheduleFunctions)[number], readonly (readonly [stri
     [`'30 days', 10, null`, argument],
   ],
   sync_own_jobs: [['null', { sqlState: '42883' }]],
-  register_scheduler: [
-    [`null, '{}', '2026a'`, argument],
-    [`'', '{}', '2026a'`, argument],
-    [`${long}, '{}', '2026a'`, argument],
-    [`E'a\\nb', '{}', '2026a'`, argument],
-    [`'a', null, '2026a'`, argument],
-    [`'a', '{null}', '2026a'`, argument],
-    [`'a', '{}', null`, argument],
-    [`'a', '{}', 'newest'`, argument],
-  ],
-  heartbeat_scheduler: [
-    [`null, '{}'`, answers({ alive: false })],
-    [`0, '{}'`, answers({ alive: false })],
-    [':scheduler, null', argument],
-    [':scheduler, array[null]::uuid[]', argument],
-    [`:scheduler, '{x}'`, notOfThatType],
-  ],
-  retire_scheduler: [
-    ['null', answers(0)],
-    ['0', answers(0)],
+  serve_jobs: [
+    [':scheduler, null, null', argument],
+    [`:scheduler, '{null}', '2026a'`, argument],
+    [`:scheduler, array_fill('a'::text, array[10001]), '2026a'`, argument],
+    [`:scheduler, '{}', null`, argument],
+    [`:scheduler, '{}', 'newest'`, argument],
+    [`null, '{}', '2026a'`, lease],
+    [`0, '{}', '2026a'`, lease],
   ],
   recover_scheduled_runs: [
     ['null', answers(0)],
@@ -145,7 +133,9 @@ let fill: (text: string) => string;
 beforeAll(async () => {
   scene = await ScheduleScene.open();
   const job = await scene.job('job', { enabled: false });
-  const scheduler = await scene.value<number>(`pgfresh_engine.register_scheduler('test', '{}', '2026a')`);
+  const scheduler = await scene.value<number>(
+    `pgfresh_engine.serve_jobs(pgfresh_engine.register_process('scheduler', 'test'), '{}', '2026a')`,
+  );
   await scene.value(`pgfresh.trigger_scheduled_job('job')`);
   const run = await scene.value<number>(
     `(select run_id from pgfresh_engine.take_waiting_runs($1::bigint, gen_random_uuid(), '{}', true, 1))`,

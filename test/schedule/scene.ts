@@ -3,7 +3,7 @@ import type { JobHandler } from '../../src/config/index.ts';
 import type { Database } from '../../src/database/index.ts';
 import { Events, type EventOf } from '../../src/events/index.ts';
 import { Scheduler, type SchedulerOptions } from '../../src/schedule/index.ts';
-import { schedulerLease } from '../../src/schedule/scheduler-lease.ts';
+import { schedulerRegistration } from '../../src/schedule/scheduler-lease.ts';
 import { SlotStore } from '../../src/schedule/slot-store.ts';
 import { freezeClock } from '../harness/clock.ts';
 import { atEnd, createDatabase, openDatabase } from '../harness/database.ts';
@@ -33,7 +33,7 @@ export class PlayedScheduler extends SlotStore {
   }
 
   static async register(db: Database, name: string): Promise<PlayedScheduler> {
-    const { text, values } = schedulerLease(name, []).register;
+    const { text, values } = schedulerRegistration(name, []);
     const [row] = await db.query<{ id: number }>(text, values);
     return new PlayedScheduler(db, row!.id);
   }
@@ -113,7 +113,7 @@ export class ScheduleScene {
   async advance(interval: string): Promise<void> {
     await this.db.query(
       `with clock as (update public.test_clock set now = now + $1::interval)
-       update pgfresh_engine.scheduler set lease_until = lease_until + $1::interval, steady_since = steady_since + $1::interval`,
+       update pgfresh_engine.process set lease_until = lease_until + $1::interval, steady_since = steady_since + $1::interval`,
       [interval],
     );
     await this.db.query(`select pg_notify('pgfresh_schedule', '')`);

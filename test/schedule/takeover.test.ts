@@ -62,10 +62,8 @@ it('the next attempt of a slot starts elsewhere when its process was killed, and
       await looked();
       await scene.db.query(`
         update public.test_clock set now = now + interval '3 seconds'
-        where now + interval '6 seconds' < (select lease_until from pgfresh_engine.scheduler order by id desc limit 1)`);
-      return scene.value<boolean>(
-        `(select count(*) = 1 from pgfresh_engine.scheduler where lease_until > '-infinity')`,
-      );
+        where now + interval '6 seconds' < (select lease_until from pgfresh_engine.process order by id desc limit 1)`);
+      return scene.value<boolean>(`(select count(*) = 1 from pgfresh_engine.process where lease_until > '-infinity')`);
     });
   });
   await until(async () => (await looked()) && (await scene.story('killed')).includes('12:01 succeeded attempt 2'));
@@ -106,10 +104,10 @@ it('a scheduler whose lease was taken begins anew', async () => {
   await scene.scheduler();
   await scene.idle();
   // What a peer does to one that it takes for dead.
-  const taken = await scene.value<number>('(select max(id) from pgfresh_engine.scheduler)');
-  await scene.db.query(`update pgfresh_engine.scheduler set lease_until = '-infinity' where id = $1::bigint`, [taken]);
+  const taken = await scene.value<number>('(select max(id) from pgfresh_engine.process)');
+  await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity' where id = $1::bigint`, [taken]);
   await scene.advance('1 minute');
-  const newest = () => scene.value<number>('(select max(id) from pgfresh_engine.scheduler)');
+  const newest = () => scene.value<number>('(select max(id) from pgfresh_engine.process)');
   await until(async () => (await newest()) > taken);
   expect(lost).toEqual([taken]);
 });
@@ -127,8 +125,8 @@ it('sound 6: a scheduler that finishes its runs keeps its lease, and begins no o
   await scene.db.query(`select pgfresh.trigger_scheduled_job('draining')`);
   await until(() => begun === 1);
   const stopped = one.stop();
-  const lease = `(select lease_until - pgfresh.clock() > interval '11 seconds' from pgfresh_engine.scheduler order by id desc limit 1)`;
-  await scene.db.query(`update pgfresh_engine.scheduler set lease_until = pgfresh.clock() + interval '1 second'`);
+  const lease = `(select lease_until - pgfresh.clock() > interval '11 seconds' from pgfresh_engine.process order by id desc limit 1)`;
+  await scene.db.query(`update pgfresh_engine.process set lease_until = pgfresh.clock() + interval '1 second'`);
   await scene.db.query(`select pgfresh.trigger_scheduled_job('later')`);
   await until(async () => (await looked()) && (await scene.value<boolean>(lease)));
   finish({ success: true, message: 'done' });
@@ -147,7 +145,7 @@ it('runs 3: a clock that is set back keeps no one from taking over, and has no o
     await PlayedScheduler.register(own.db, 'other'),
   ];
   const beat = async ({ scheduler }: PlayedScheduler): Promise<number> =>
-    own.value<number>(`(pgfresh_engine.heartbeat_scheduler($1::bigint, '{}') -> 'dead')::int`, [scheduler]);
+    own.value<number>(`(pgfresh_engine.heartbeat_process($1::bigint, '{}') -> 'dead')::int`, [scheduler]);
   await own.advance('1 hour');
   await dead.settleSlots(dead, (await dead.dueSlots(10)).map(planSlots), 1);
   await own.advance('1 minute');
@@ -160,7 +158,7 @@ it('runs 3: a clock that is set back keeps no one from taking over, and has no o
   expect([await beat(other), await beat(living)]).toEqual([0, 0]);
   await own.clock.advance('2 seconds');
   expect([await beat(living), await living.recover(living.scheduler)]).toEqual([1, 1]);
-  expect(await own.value(`(select array_agg(name order by name) from pgfresh_engine.scheduler)`)).toEqual([
+  expect(await own.value(`(select array_agg(name order by name) from pgfresh_engine.process)`)).toEqual([
     'living',
     'other',
   ]);

@@ -49,9 +49,9 @@ describe('the database itself', () => {
 
   it('is not taken for a copy', async () => {
     await db.query('select pgfresh_engine.plan_due_pairs()');
-    await db.query(`select pgfresh_engine.register_node('another')`);
+    await db.query(`select pgfresh_engine.register_process('gateway', 'another')`);
     expect(await count(db, `pgfresh.warnings where code = 'database_restored'`)).toBe(0);
-    expect(await count(db, `pgfresh_engine.nodes where name = 'dead gateway'`)).toBe(1);
+    expect(await count(db, `pgfresh_engine.process where name = 'dead gateway'`)).toBe(1);
   });
 
   it('can be migrated again after someone has looked with row security', async () => {

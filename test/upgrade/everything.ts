@@ -99,19 +99,21 @@ async function runWhatDies(db: Queryable): Promise<void> {
     const [row] = await db.query<{ number: number }>(`select (${text}) as number`, values);
     return row!.number;
   };
-  const worker = await number(`pgfresh_engine.register_worker('dead worker')`);
+  const worker = await number(`pgfresh_engine.register_process('worker', 'dead worker')`);
   for (const type of ['profile', 'quote']) {
     const id = await number('select type_id from pgfresh.data_type_registry where data_type = $1::text', [type]);
     const { jobs } = await new Queue().claim(db, { worker, limit: 4, types: [id] });
     if (jobs.length === 0) throw new Error(`there was no job of ${type} to claim`);
   }
-  const node = await number(`pgfresh_engine.register_node('dead gateway')`);
+  const node = await number(`pgfresh_engine.register_process('gateway', 'dead gateway')`);
   await db.query(
     `select pgfresh_engine.set_node_demand($1::bigint, array[type_id], '{S2}', '{3}')
      from pgfresh.data_type_registry where data_type = 'profile'`,
     [node],
   );
-  const scheduler = await number(`pgfresh_engine.register_scheduler('dead scheduler', '{hourly}', '2020a')`);
+  const scheduler = await number(
+    `pgfresh_engine.serve_jobs(pgfresh_engine.register_process('scheduler', 'dead scheduler'), '{hourly}', '2020a')`,
+  );
   await db.query(
     `insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, started_at, scheduler)
      select id, 'running', 'scheduler', pgfresh.clock(), pgfresh.clock(), $1::bigint
@@ -120,9 +122,7 @@ async function runWhatDies(db: Queryable): Promise<void> {
   );
   // As long as nobody's lease is, so that a test which finds it ended knows why.
   await db.query(`
-    update pgfresh_engine.worker set lease_until = pgfresh.clock() + interval '1 hour';
-    update pgfresh_engine.nodes set lease_until = pgfresh.clock() + interval '1 hour';
-    update pgfresh_engine.scheduler set lease_until = pgfresh.clock() + interval '1 hour';
+    update pgfresh_engine.process set lease_until = pgfresh.clock() + interval '1 hour';
     select pgfresh_engine.hold_duty('planner', gen_random_uuid(), '1 hour');
     select pgfresh_engine.hold_duty('pump', gen_random_uuid(), '1 hour')`);
 }

@@ -54,7 +54,7 @@ export async function expectToGoOn(url: string, people: People, before: Before):
 
 /** Who had a lease in the old database, and what was made for roles by their numbers. */
 async function expectOldOnesGone(db: Queryable): Promise<void> {
-  expect(await count(db, `pgfresh_engine.nodes where name = 'dead gateway'`)).toBe(0);
+  expect(await count(db, `pgfresh_engine.process where name = 'dead gateway'`)).toBe(0);
   expect(await count(db, `pgfresh_engine.duty where lease_until > pgfresh.clock() + interval '30 minutes'`)).toBe(0);
   expect(await count(db, `pgfresh.active_subscriptions where user_id = 'gone'`)).toBe(0);
   expect(await count(db, `pgfresh.active_subscriptions where user_id = 'ann'`)).toBe(40);

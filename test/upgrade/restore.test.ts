@@ -49,7 +49,7 @@ describe.skipIf(installedPrograms === undefined)(
       const url = await server.create();
       await restore(dump, url, '--no-owner', '--no-acl');
       const db = openDatabase(url);
-      await expect(db.query(`select pgfresh_engine.register_worker('early')`)).rejects.toMatchObject({
+      await expect(db.query(`select pgfresh_engine.register_process('worker', 'early')`)).rejects.toMatchObject({
         code: 'PGF_RESTORE_OWNERS',
       });
       const files = await readSqlFiles();
@@ -64,7 +64,7 @@ describe.skipIf(installedPrograms === undefined)(
           `${ours} and f.proname ~ '^ask_(stale|gate|keys|next_keys|rows)$' and f.proowner <> 'pgfresh_evaluator'::regrole`,
         ),
       ).toBe(0);
-      await db.query(`select pgfresh_engine.register_worker('later')`);
+      await db.query(`select pgfresh_engine.register_process('worker', 'later')`);
       // Whose functions these are is not for us to decide.
       expect(await db.query('select data_type, problem from pgfresh_engine.type_problems()')).toEqual([
         { data_type: 'profile', problem: expect.stringContaining('is not what was registered') as string },

@@ -3,13 +3,13 @@ import { Proxy } from '../harness/proxy.ts';
 import { quoteType, RefreshScene } from '../refresh/scene.ts';
 import { drained, startWorker, until } from './scene.ts';
 
-const ours = `(select max(id) from pgfresh_engine.worker where name <> 'test')`;
+const ours = `(select max(id) from pgfresh_engine.process where name <> 'test')`;
 const ageClaims = `update pgfresh_engine.claim set claimed_at = claimed_at - interval '10 seconds'`;
 const endedOf = (scene: RefreshScene) => scene.seen.filter((event) => event.type === 'refresh.ended');
 
 /** Settles when the worker has renewed its lease so many times more. */
 async function renewals(scene: RefreshScene, count: number): Promise<void> {
-  const renewedAt = () => scene.value<string>(`select renewed_at::text from pgfresh_engine.worker where id = ${ours}`);
+  const renewedAt = () => scene.value<string>(`select renewed_at::text from pgfresh_engine.process where id = ${ours}`);
   for (let seen = 0; seen < count; seen++) {
     const before = await renewedAt();
     await until(async () => (await renewedAt()) !== before);
@@ -29,7 +29,7 @@ it('runs 3: a renewal that was on its way for long puts back no job that was cla
   const worker = await startWorker(scene, { db: scene.db, url });
   let isHeld = false;
   proxy.judge = (chunk) => {
-    isHeld ||= chunk.includes('heartbeat_worker');
+    isHeld ||= chunk.includes('heartbeat_process');
     return isHeld ? 'hold' : 'pass';
   };
   await until(() => isHeld);
@@ -73,7 +73,7 @@ it('runs 4: a worker that has lost its lease begins no call under it', async () 
       await scene.db.query(
         `update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'`,
       );
-      await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity' where id = ${ours}`);
+      await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity' where id = ${ours}`);
       await until(() => scene.seen.some(({ type }) => type === 'worker.lease_lost'));
     }
     return { url: `/quote/${key}` };

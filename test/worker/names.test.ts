@@ -52,11 +52,14 @@ it('truth 13: PGFRESH_WORKER_NAME names a process in the queue and in the runs o
     /^workerName\s+west 1\s+environment\s+PGFRESH_WORKER_NAME\s+--worker-name$/m,
   );
   const child = new CliProcess(['run', '--roles', 'worker,scheduler', '--port', '0'], { cwd, env });
-  await until(async () => (await db.query('select from pgfresh_engine.scheduler')).length === 1);
+  await until(async () => (await db.query(`select from pgfresh_engine.process where kind = 'scheduler'`)).length === 1);
   await db.query(`select count(*) from pgfresh_engine.queue_refreshes('quote', '{AAPL}')`);
   await until(async () => (await db.query('select from public.quote')).length === 1);
   expect(await db.query('select locked_by from pgfresh.api_call_queue')).toEqual([{ locked_by: 'west 1' }]);
-  expect(await db.query('select name from pgfresh_engine.scheduler')).toEqual([{ name: 'west 1' }]);
+  expect(await db.query('select kind, name from pgfresh_engine.process order by kind')).toEqual([
+    { kind: 'scheduler', name: 'west 1' },
+    { kind: 'worker', name: 'west 1' },
+  ]);
   child.signal('SIGTERM');
   expect(await child.exit).toBe(0);
   const long = await runCli(['config'], { cwd, env: { ...env, PGFRESH_WORKER_NAME: 'x'.repeat(201) } });

@@ -66,7 +66,9 @@ describe('a worker whose lease thread', () => {
       if (threadId === 1) parentPort.on('message', () => { throw new Error('no more'); });`);
     await db.query(`select count(*) from pgfresh_engine.queue_refreshes('item', '{AAPL}')`);
     const lease = () =>
-      db.query<{ id: number }>('select id from pgfresh_engine.worker where lease_until > pgfresh.clock()');
+      db.query<{ id: number }>(
+        `select id from pgfresh_engine.process where kind = 'worker' and lease_until > pgfresh.clock()`,
+      );
     await until(async () => (await lease()).length > 1);
     await until(async () => (await db.query('select from item')).length === 1);
     child.kill('SIGTERM');

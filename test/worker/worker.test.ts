@@ -34,7 +34,7 @@ describe('a worker', () => {
     expect(await scene.value('select count(*)::int from quote')).toBe(20);
     await Promise.all(workers.map((worker) => worker.stop()));
     // Nobody but the scene's own is left, and nothing is claimed.
-    expect(await scene.value(`select count(*)::int from pgfresh_engine.worker where name <> 'test'`)).toBe(0);
+    expect(await scene.value(`select count(*)::int from pgfresh_engine.process where name <> 'test'`)).toBe(0);
   });
 
   it('goes on with a living source beside a dead one, which is left alone and comes back', async () => {
@@ -253,7 +253,7 @@ describe('a worker', () => {
       .query(`insert into pgfresh.data_type_registry (data_type, source, table_name, key_columns, timestamp_column, ttl, fetcher)
       values ('typo', 'market', 'quote', '{symbol}', 'fetched_at', '1 day', 'qoute')`);
     // That of the scene has not said what it serves.
-    await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity'`);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity'`);
     const worker = await startWorker(scene, { types: ['quote', 'typo'] });
     const why = (type: string) => scene.value<string>(`select pgfresh.explain_pair('${type}', 'A') ->> 'words'`);
     await scene.db.query(`select pgfresh.pause_source('market', pgfresh.clock() + interval '1 hour')`);
@@ -525,7 +525,7 @@ describe('the lease', () => {
     const worker = await startWorker(scene);
     const lease = () =>
       scene.value<number>(
-        `select extract(epoch from lease_until)::float8 from pgfresh_engine.worker where name <> 'test'`,
+        `select extract(epoch from lease_until)::float8 from pgfresh_engine.process where name <> 'test'`,
       );
     const before = await lease();
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 4_000);
@@ -536,7 +536,7 @@ describe('the lease', () => {
   it('that is lost is followed by another', async () => {
     const scene = await RefreshScene.open();
     const worker = await startWorker(scene);
-    await scene.db.query(`update pgfresh_engine.worker set lease_until = '-infinity' where name <> 'test'`);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = '-infinity' where name <> 'test'`);
     // The first claim may have read its lease before, and would take the job.
     await until(() => scene.seen.some(({ type }) => type === 'worker.lease_lost'));
     scene.quote('A', 1);
@@ -561,7 +561,7 @@ describe('a lease that a claim finds lost', () => {
     const answer = await asked.promise;
     // Nobody takes back what was held, so that only the worker itself could do it.
     await scene.db.query(
-      `update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'; update pgfresh_engine.worker set lease_until = '-infinity' where name <> 'test'`,
+      `update pgfresh_engine.recovery set ran_at = pgfresh.clock(), trust_leases_from = 'infinity'; update pgfresh_engine.process set lease_until = '-infinity' where name <> 'test'`,
     );
     scene.quote('QUICK', 1);
     await scene.enqueue('quote', ['QUICK']);
@@ -582,7 +582,7 @@ describe('a worker that is gone', () => {
     scene.quote('A', 1);
     await scene.enqueue('quote', ['A']);
     expect(await scene.claim()).toHaveLength(1);
-    await scene.db.query(`update pgfresh_engine.worker set lease_until = pgfresh.clock()`);
+    await scene.db.query(`update pgfresh_engine.process set lease_until = pgfresh.clock()`);
     const worker = await startWorker(scene);
     await drained(scene);
     expect(await scene.rows()).toEqual([{ symbol: 'A', price: 1 }]);

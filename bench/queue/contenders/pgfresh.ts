@@ -1,7 +1,7 @@
 import { Database, Listener, migrate, readSqlFiles } from '../../../src/database/index.ts';
 import { Events } from '../../../src/events/index.ts';
 import { Renewal } from '../../../src/process/index.ts';
-import { Queue, workerLease, type Claim } from '../../../src/queue/index.ts';
+import { Queue, workerRegistration, type Claim } from '../../../src/queue/index.ts';
 import type { ClaimProbe } from '../claim-cost.ts';
 import type { Contender, Enqueuer, Worker } from '../contender.ts';
 
@@ -88,7 +88,7 @@ class PgfreshWorker implements Worker {
 
   constructor(url: string) {
     this.#database = open(url, lanes + 1);
-    this.#lease = new Renewal(this.#database, workerLease('bench'));
+    this.#lease = new Renewal(this.#database, workerRegistration('bench'));
     this.#listener = new Listener({
       url,
       channel: 'pgfresh_job',
@@ -149,10 +149,12 @@ class PgfreshProbe implements ClaimProbe {
   }
 
   async register(): Promise<void> {
-    const [row] = await this.#database.query<{ id: number }>(`select pgfresh_engine.register_worker('bench') as id`);
+    const [row] = await this.#database.query<{ id: number }>(
+      `select pgfresh_engine.register_process('worker', 'bench') as id`,
+    );
     this.#worker = row!.id;
     // The measure lasts longer than a lease.
-    await this.#database.query(`update pgfresh_engine.worker set lease_until = 'infinity' where id = $1::bigint`, [
+    await this.#database.query(`update pgfresh_engine.process set lease_until = 'infinity' where id = $1::bigint`, [
       this.#worker,
     ]);
   }

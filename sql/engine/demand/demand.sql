@@ -175,8 +175,9 @@ declare
 begin
   if exists (select from pgfresh.active_subscriptions where last_seen_at >= p_now - pgfresh_engine.longest_silence())
       or exists (
-        select from pgfresh_engine.nodes as n
-        where n.lease_until > p_now and exists (select from pgfresh_engine.node_demand as d where d.node_id = n.id)
+        select from pgfresh_engine.process as n
+        where n.kind = 'gateway' and n.lease_until > p_now
+          and exists (select from pgfresh_engine.node_demand as d where d.node_id = n.id)
       ) then
     if v_held_until is not null then
       update pgfresh_engine.planner_state set demand_held_until = null;

@@ -145,7 +145,11 @@ begin
     -- What a crash forgets, the gateway's next count of the pair brings back.
     perform set_config('synchronous_commit', 'off', true);
     -- Not in the way of its heartbeat.
-    select n.id into v_node from pgfresh_engine.nodes as n where n.id = p_node and n.lease_until > v_now for key share;
+    select n.id
+    into v_node
+    from pgfresh_engine.process as n
+    where n.id = p_node and n.kind = 'gateway' and n.lease_until > v_now
+    for key share;
   end if;
   -- By type and key, as everybody else locks them.
   for v_type in

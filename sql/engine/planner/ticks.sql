@@ -156,7 +156,7 @@ begin
   -- What there is to do, in one statement, because each costs more to begin than to run. Each answer is the first entry
   -- of an index: without the order, all pairs would be read to find out that none of them is meant.
   select
-    (select true from pgfresh_engine.nodes as n where n.lease_until <= v_now limit 1) as nodes,
+    (select true from pgfresh_engine.process as n where n.kind = 'gateway' and n.lease_until <= v_now limit 1) as nodes,
     (select true from pgfresh_engine.demand_change as c order by c.id limit 1) as changes,
     (select true from pgfresh_engine.demand_waiting as w order by w.next_at limit 1) as waiting,
     (select true from pgfresh_engine.pairs as p where p.warm_until <= v_now order by p.warm_until limit 1) as cold,

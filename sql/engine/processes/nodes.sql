@@ -3,73 +3,24 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_nodes bigint[] := array(select id from pgfresh_engine.nodes
-    where lease_until <= p_now order by id for update skip locked);
+  v_nodes bigint[] := array(
+    select id
+    from pgfresh_engine.process
+    where kind = 'gateway' and lease_until <= p_now
+    order by id
+    for update skip locked
+  );
 begin
   if cardinality(v_nodes) > 0 then
     -- Apart from the node, so that the trigger sees them.
     delete from pgfresh_engine.node_demand where node_id = any (v_nodes);
-    delete from pgfresh_engine.nodes where id = any (v_nodes);
+    delete from pgfresh_engine.process where id = any (v_nodes);
   end if;
   return cardinality(v_nodes);
 end
 $$;
 comment on function pgfresh_engine.expire_nodes(timestamptz) is
   'Removes nodes whose lease has ended, with their counts. A part of the planner and of the cleanup.';
-
-create or replace function pgfresh_engine.register_node(p_name text) returns bigint
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_id bigint;
-begin
-  perform pgfresh_engine.require_primary();
-  if coalesce(p_name, '') = '' or length(p_name) > 200 or p_name ~ '[[:cntrl:]]' then
-    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
-      'p_name must have 1 to 200 characters, and no control characters',
-      'For instance the host and the process id.');
-  end if;
-  perform pgfresh_engine.follow_restore();
-  insert into pgfresh_engine.nodes (name, started_at, lease_until)
-  values (p_name, pgfresh.clock(), pgfresh.clock() + interval '30 seconds')
-  returning id into v_id;
-  return v_id;
-end
-$$;
-comment on function pgfresh_engine.register_node(text) is
-  'Begins the lease of a gateway process, 30 s that heartbeat_node renews. Returns its number.';
-grant execute on function pgfresh_engine.register_node(text) to pgfresh_gateway;
-
-create or replace function pgfresh_engine.heartbeat_node(p_node bigint) returns boolean
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  update pgfresh_engine.nodes
-  set lease_until = pgfresh.clock() + interval '30 seconds'
-  where id = p_node and lease_until > (select pgfresh.clock());
-  return found;
-end
-$$;
-comment on function pgfresh_engine.heartbeat_node(bigint) is
-  'Renews the lease of a node. '
-  'False if it has ended: then its counts are gone, and it must register and send them again.';
-grant execute on function pgfresh_engine.heartbeat_node(bigint) to pgfresh_gateway;
-
-create or replace function pgfresh_engine.retire_node(p_node bigint) returns boolean
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  delete from pgfresh_engine.node_demand where node_id = p_node;
-  delete from pgfresh_engine.nodes where id = p_node;
-  return found;
-end
-$$;
-comment on function pgfresh_engine.retire_node(bigint) is
-  'Ends the lease of a node, and its counts with it: its users have left. Returns whether it was there.';
-grant execute on function pgfresh_engine.retire_node(bigint) to pgfresh_gateway;
 
 /*
   One bad entry must not spoil the others, so what is refused is returned. Leaving is never refused: what has become of
@@ -101,11 +52,14 @@ begin
       'and each count from 0 to 10000000',
       'Pass the number of distinct users for each pair, 0 for those who left.');
   end if;
-  if not exists (select from pgfresh_engine.nodes where id = p_node
-    and lease_until > (select pgfresh.clock()) for share) then
+  if not exists (
+    select from pgfresh_engine.process
+    where id = p_node and kind = 'gateway' and lease_until > (select pgfresh.clock())
+    for share
+  ) then
     perform pgfresh_engine.refuse('PGF_LEASE_LOST',
       format('node %s has no lease', coalesce(p_node::text, 'null')),
-      'Register again with register_node and send all counts.');
+      'Register again with register_process and send all counts.');
   end if;
   for v_type in
     select named.type_id, r as registered, named.keys, named.viewers, named.places

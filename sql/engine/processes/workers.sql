@@ -18,7 +18,9 @@ begin
       'Pass how many API keys the worker has, by the name of the source: {"market": 2}.');
   end if;
   insert into pgfresh_engine.worker_service as s (worker, types, fetchers, limited_to, api_keys)
-  select w.id, p_types, p_fetchers, p_limited_to, p_api_keys from pgfresh_engine.worker as w where w.id = p_worker
+  select w.id, p_types, p_fetchers, p_limited_to, p_api_keys
+  from pgfresh_engine.process as w
+  where w.id = p_worker and w.kind = 'worker'
   on conflict (worker) do update
   set types = excluded.types, fetchers = excluded.fetchers, limited_to = excluded.limited_to,
     api_keys = excluded.api_keys
@@ -77,19 +79,20 @@ declare
 begin
   -- SQL clients that claim by themselves do not say what they serve.
   if exists (
-      select from pgfresh_engine.worker as w
+      select from pgfresh_engine.process as w
       left join pgfresh_engine.worker_service as s on s.worker = w.id
-      where w.lease_until > p_now and (s.worker is null or p_type.type_id = any (s.types))
+      where w.kind = 'worker' and w.lease_until > p_now
+        and (s.worker is null or p_type.type_id = any (s.types))
     ) or exists (
       select from pgfresh_engine.worker_name as n where not n.has_lease and n.last_seen_at > p_now - interval '2 hours'
     ) then
     return null;
   end if;
-  if not exists (select from pgfresh_engine.worker as w where w.lease_until > p_now) then
+  if not exists (select from pgfresh_engine.process as w where w.kind = 'worker' and w.lease_until > p_now) then
     return 'No worker is running: start one with "pgfresh run --roles worker".';
   end if;
   if exists (
-    select from pgfresh_engine.worker as w
+    select from pgfresh_engine.process as w
     join pgfresh_engine.worker_service as s on s.worker = w.id
     where w.lease_until > p_now and p_type.fetcher = any (s.fetchers)
       and (s.limited_to is null or p_type.data_type = any (s.limited_to))
@@ -101,7 +104,7 @@ begin
     return 'The workers that run do not serve ' || rtrim(v_refused, '.') || '.';
   end if;
   if exists (
-    select from pgfresh_engine.worker as w
+    select from pgfresh_engine.process as w
     join pgfresh_engine.worker_service as s on s.worker = w.id
     where w.lease_until > p_now and p_type.fetcher = any (s.fetchers)
   ) then
@@ -113,7 +116,7 @@ begin
     coalesce(
       '; did you mean ' || pgfresh_engine.near_miss(p_type.fetcher, array(
         select distinct f
-        from pgfresh_engine.worker as w
+        from pgfresh_engine.process as w
         join pgfresh_engine.worker_service as s on s.worker = w.id
         cross join unnest(s.fetchers) as f
         where w.lease_until > p_now
@@ -131,7 +134,7 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select u.data_type, u.problem,
-    exists (select from pgfresh_engine.worker as w where w.lease_until > u.now),
+    exists (select from pgfresh_engine.process as w where w.kind = 'worker' and w.lease_until > u.now),
     u.refresh_strategy = 'scheduled'
       or exists (select from pgfresh_engine.pairs as p where p.type_id = u.type_id and p.demanded)
   from (

@@ -156,7 +156,11 @@ begin
   -- All that a claim has to know before it looks for jobs, in one statement,
   -- because each costs more to begin than to run.
   select
-    (select w.idle from pgfresh_engine.worker as w where w.id = p_worker and w.lease_until > v_now),
+    (
+      select w.idle
+      from pgfresh_engine.process as w
+      where w.id = p_worker and w.kind = 'worker' and w.lease_until > v_now
+    ),
     (select true from pgfresh_engine.job as j where j.state = 'w' and j.run_at <= v_now order by j.run_at limit 1),
     (select true from pgfresh.spending_stop),
     array(
@@ -180,7 +184,7 @@ begin
   if p_worker is not null and v_idle is null then
     perform pgfresh_engine.refuse('PGF_LEASE_LOST',
       format('worker %s has no lease', p_worker),
-      'Register again with register_worker and forget what was claimed.');
+      'Register again with register_process and forget what was claimed.');
   end if;
   if v_due then
     perform pgfresh_engine.promote_jobs(v_now);
@@ -354,7 +358,7 @@ begin
 
   -- Who got less than it asked for will soon wait for more, and wants to be woken.
   if v_idle <> (cardinality(v_ids) < p_limit) then
-    update pgfresh_engine.worker as w set idle = not v_idle where w.id = p_worker;
+    update pgfresh_engine.process as w set idle = not v_idle where w.id = p_worker;
   end if;
   if v_ids = '{}' then
     return;
@@ -399,7 +403,7 @@ comment on function pgfresh_engine.claim_jobs(
   bigint, uuid, int, int[], int[], bigint, int[], smallint[], bigint[], boolean, text) is
   'Claims up to p_limit ready jobs for a registered worker, best band first, '
   'and only what all limits of their sources allow. '
-  'p_request is a uuid made by the caller: it names the claim in heartbeat_worker. '
+  'p_request is a uuid made by the caller: it names the claim in heartbeat_process. '
   'The floors are a hint: per data type and lane, the first id worth looking at. '
   'p_alone says that the transaction is this call alone; '
   'then a claim of sources without limits does not wait for the disk, '

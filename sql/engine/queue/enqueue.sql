@@ -28,7 +28,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if exists (select from pgfresh_engine.worker where idle) then
+  if exists (select from pgfresh_engine.process where idle) then
     perform pg_notify('pgfresh_job', '');
   end if;
 end

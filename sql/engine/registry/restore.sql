@@ -67,9 +67,11 @@ begin
 
   -- No process of the old database is here. Their jobs and runs are taken back as those of any that have died.
   delete from pgfresh_engine.duty;
-  update pgfresh_engine.worker set lease_until = v_now, idle = false where lease_until > v_now;
+  update pgfresh_engine.process
+  set lease_until = v_now, idle = false
+  where kind = 'worker' and lease_until > v_now;
   delete from pgfresh_engine.node_demand;
-  delete from pgfresh_engine.nodes;
+  delete from pgfresh_engine.process where kind = 'gateway';
   delete from pgfresh.active_subscriptions where last_seen_at < v_now - pgfresh_engine.longest_silence();
   update pgfresh.refresh_schedule
   set locked_until = null, locked_by = null, locked_at = null

@@ -134,8 +134,10 @@ begin
   perform pg_notify('pgfresh_schedule', '');
   v_schedulers := (
     select count(*)
-    from pgfresh_engine.scheduler
-    where lease_until > v_now and (v_job.kind = 'sql' or v_job.function_name = any (handlers))
+    from pgfresh_engine.process as p
+    left join pgfresh_engine.scheduler_service as s on s.scheduler = p.id
+    where p.kind = 'scheduler' and p.lease_until > v_now
+      and (v_job.kind = 'sql' or v_job.function_name = any (s.handlers))
   );
   return jsonb_build_object('success', true, 'run_id', v_id, 'job_name', v_job.name,
     'state', case when v_queued then 'queued' else 'waiting' end, 'queued', v_queued, 'schedulers', v_schedulers,

@@ -6,8 +6,11 @@ declare
   v_name text;
 begin
   -- Held, so that it is not taken for dead in the middle of what it does.
-  select name into v_name from pgfresh_engine.scheduler where id = p_scheduler
-    and lease_until > '-infinity' for key share;
+  select name
+  into v_name
+  from pgfresh_engine.process
+  where id = p_scheduler and kind = 'scheduler' and lease_until > '-infinity'
+  for key share;
   if not found then
     perform pgfresh_engine.refuse('PGF_LEASE_LOST',
       format('scheduler %s is not registered any more', coalesce(p_scheduler::text, 'null')),
@@ -27,7 +30,7 @@ begin
   if p_request is null then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       'p_request must not be null',
-      'Pass a new uuid for each request, and list it in heartbeat_scheduler until its runs have ended.');
+      'Pass a new uuid for each request, and list it in heartbeat_process until its runs have ended.');
   end if;
 end
 $$;

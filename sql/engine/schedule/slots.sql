@@ -73,14 +73,18 @@ as $$
 declare
   v_now timestamptz := pgfresh.clock();
   v_older boolean := exists (
-    select from pgfresh_engine.scheduler as s where s.lease_until > v_now and s.zone_data > p_zone_data collate "C");
+    select from pgfresh_engine.scheduler_service as s
+    join pgfresh_engine.process as p on p.id = s.scheduler
+    where p.lease_until > v_now and s.zone_data > p_zone_data collate "C"
+  );
   v_theirs text[];
 begin
   if v_older then
     v_theirs := array(
       select distinct unnest(s.handlers)
-      from pgfresh_engine.scheduler as s
-      where s.lease_until > v_now and s.zone_data > p_zone_data collate "C"
+      from pgfresh_engine.scheduler_service as s
+      join pgfresh_engine.process as p on p.id = s.scheduler
+      where p.lease_until > v_now and s.zone_data > p_zone_data collate "C"
     );
   end if;
   return query

@@ -18,7 +18,7 @@ from pgfresh_engine.job as j
 join pgfresh.data_type_registry as r on r.type_id = j.type_id
 join pgfresh.sources as s on s.id = j.source_id
 left join pgfresh_engine.worker_name as n on n.id = j.worker
-left join pgfresh_engine.worker as w on w.id = j.worker;
+left join pgfresh_engine.process as w on w.id = j.worker;
 comment on view pgfresh_engine.open_jobs is
   'Jobs that wait or run. heartbeat_at is the last sign of life: of the worker''s lease, or of the job itself. '
   'At lease_until the job is taken back if nothing more is heard: when the worker''s lease ends, '

@@ -15,7 +15,7 @@ declare
   v_most constant int := 10000;
   -- What was taken since then is free again later than this.
   v_minute timestamptz := pgfresh_engine.slot_free_at(pgfresh_engine.use_by_of(v_now - interval '1 minute'));
-  v_workers int := (select count(*) from pgfresh_engine.worker as w where w.lease_until > v_now);
+  v_workers int := (select count(*) from pgfresh_engine.process as w where w.kind = 'worker' and w.lease_until > v_now);
   v_freshness jsonb; v_types jsonb; v_sources jsonb; v_problems jsonb;
 begin
   with source as materialized (

@@ -25,14 +25,14 @@ export async function drained<T>(database: Database, patienceMs: number, work: (
 
 async function waitForJobs(database: Database, patienceMs: number): Promise<void> {
   const deadline = performance.now() + patienceMs;
-  const schema = await schemaOfWorkers(database);
-  if (schema === undefined) return;
+  const tables = await tablesOfWorkers(database);
+  if (!tables) return;
   for (;;) {
     // Clients that speak only SQL call functions that stay; and who has lost the lease cannot end jobs anyway.
     const [running] = await database.query<{ jobs: number; names: string | null }>(
       `select count(*) as jobs, string_agg(distinct q.locked_by, ', ') as names
-       from ${schema}.job as j
-       join ${schema}.worker as w on w.id = j.worker and w.lease_until > pgfresh.clock()
+       from ${tables.job} as j
+       join ${tables.worker} as w on w.id = j.worker and w.lease_until > pgfresh.clock()
        join pgfresh.api_call_queue as q on q.id = j.id
        where j.state = 'x'`,
     );
@@ -45,10 +45,11 @@ async function waitForJobs(database: Database, patienceMs: number): Promise<void
 }
 
 /** Where the version that is installed keeps its workers and their jobs. */
-async function schemaOfWorkers(database: Database): Promise<string | undefined> {
-  const [found] = await database.query<{ schema: string }>(
-    `select schema from unnest('{pgfresh,pgfresh_engine}'::text[]) as schema
-     where to_regclass(schema || '.worker') is not null and to_regclass(schema || '.job') is not null`,
+async function tablesOfWorkers(database: Database): Promise<{ job: string; worker: string } | undefined> {
+  const [found] = await database.query<{ job: string; worker: string }>(
+    `select job, worker
+     from (values ('pgfresh.job', 'pgfresh.worker'), ('pgfresh_engine.job', 'pgfresh_engine.process')) as t(job, worker)
+     where to_regclass(job) is not null and to_regclass(worker) is not null`,
   );
-  return found?.schema;
+  return found;
 }
