@@ -1,11 +1,14 @@
 import { tmpdir } from 'node:os';
+import { defineDataType, defineSource, start } from 'pgfresh';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { z } from 'zod';
 import { migrate, readSqlFiles, type Database, type SqlFiles } from '../../src/database/index.ts';
 import type { PgfreshError } from '../../src/errors/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { SchemaWatch } from '../../src/runtime/schema-watch.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { CliProcess } from '../harness/process.ts';
+import { Provider } from '../harness/provider.ts';
 import { createReleased } from './released-database.ts';
 
 const packaged = await readSqlFiles();
@@ -103,5 +106,73 @@ describe('a process that runs', () => {
     expect(child.stdout).toContain('PGF_MIGRATION_NEWER');
     expect(child.stderr).toMatch(/"type":"process.stopping","reason":"This database was migrated to version 9.0.0/);
     expect(child.stderr).toContain('"type":"process.stopped"');
+  });
+
+  it('finishes the jobs that it has begun, then stops: none is lost, and none is fetched twice', async () => {
+    const url = await createDatabase();
+    const database = openDatabase(url);
+    await database.query(`
+      create table public.quote (symbol text primary key, price numeric, fetched_at timestamptz);
+      create function pgfresh_engine.gone() returns int language sql as 'select 1';
+      insert into pgfresh_engine.manifest (kind, identity, classid, objid, ours)
+        values ('function', 'pgfresh_engine.gone()', 'pg_proc'::regclass, 'pgfresh_engine.gone()'::regprocedure, true)`);
+    const provider = await Provider.start();
+    const held: (() => void)[] = [];
+    let isHeld = true;
+    provider.answers.set('*', ({ url: path }, response) => {
+      const body = JSON.stringify({ symbol: path!.slice(1), price: 1 });
+      const answer = () => response.writeHead(200, { 'content-type': 'application/json' }).end(body);
+      if (isHeld) held.push(answer);
+      else answer();
+    });
+    const handle = await start({
+      config: {
+        databaseUrl: url,
+        logLevel: 'silent',
+        dataTypes: [
+          defineDataType({
+            name: 'quote',
+            source: defineSource({ name: 'market', baseUrl: provider.url, allowPrivateAddresses: true }),
+            table: 'quote',
+            key: 'symbol',
+            timestamp: 'fetched_at',
+            ttl: '1h',
+            schema: z.object({ symbol: z.string(), price: z.number() }),
+            request: (key) => ({ url: `/${key}` }),
+            rows: (row) => row,
+          }),
+        ],
+      },
+      roles: ['worker'],
+      listen: false,
+      env: {},
+    });
+    onTestFinished(() => handle.stop());
+    const queue = (keys: string) =>
+      database.query(`select pgfresh.queue_refresh_if_not_exists(key, 'quote') from unnest($1::text[]) as key`, [keys]);
+    await queue('{A,B,C}');
+    await expect.poll(() => held.length).toBe(3);
+
+    const functions = packaged.functions.map((file, place) => (place === 0 ? { ...file, hash: 'of 9.0.0' } : file));
+    const upgrade = migrate(database, { files: { ...packaged, functions, version: '9.0.0' }, events, drainMs: 60_000 });
+    await expect.poll(() => database.query('select from pgfresh.spending_stop')).toHaveLength(1);
+    await queue('{D,E}');
+    isHeld = false;
+    held.forEach((answer) => answer());
+    expect((await upgrade).objects.dropped).toEqual(['function pgfresh_engine.gone()']);
+
+    expect(await database.query('select key, status from pgfresh.api_call_queue order by key')).toEqual([
+      { key: 'A', status: 'succeeded' },
+      { key: 'B', status: 'succeeded' },
+      { key: 'C', status: 'succeeded' },
+      ...[expect.objectContaining({ key: 'D' }), expect.objectContaining({ key: 'E' })],
+    ]);
+    const connections = () =>
+      database.query(
+        `select from pg_stat_activity where datname = current_database() and application_name like 'pgfresh worker%'`,
+      );
+    await expect.poll(connections, { timeout: 20_000 }).toEqual([]);
+    // What came after belongs to it until it stops; nobody has fetched anything twice.
+    expect(new Set(provider.asked).size).toBe(provider.asked.length);
   });
 });
