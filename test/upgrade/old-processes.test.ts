@@ -165,7 +165,8 @@ describe('a process that runs', () => {
       { key: 'A', status: 'succeeded' },
       { key: 'B', status: 'succeeded' },
       { key: 'C', status: 'succeeded' },
-      ...[expect.objectContaining({ key: 'D' }), expect.objectContaining({ key: 'E' })],
+      expect.objectContaining({ key: 'D' }),
+      expect.objectContaining({ key: 'E' }),
     ]);
     const connections = () =>
       database.query(
