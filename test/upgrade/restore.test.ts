@@ -7,6 +7,7 @@ import { statement } from '../harness/server.ts';
 import { everything } from './definitions.ts';
 import { fillWithEverything, type Before, type People } from './everything.ts';
 import { count, expectToGoOn, findings } from './goes-on.ts';
+import { createReleased, releases } from './released-database.ts';
 
 // Where no PostgreSQL with pg_dump is installed, copy.test.ts has what can be seen without.
 describe.skipIf(installedPrograms === undefined)(
@@ -69,6 +70,24 @@ describe.skipIf(installedPrograms === undefined)(
       expect(await db.query('select data_type, problem from pgfresh_engine.type_problems()')).toEqual([
         { data_type: 'profile', problem: expect.stringContaining('is not what was registered') as string },
       ]);
+      await db.close();
+    });
+
+    it.each(releases)('goes on with this version after it was dumped by %s', async (version) => {
+      const { url: old, database } = await createReleased(version, await server.create());
+      await database.close();
+      const url = await server.create();
+      await restore(await server.dump(old), url);
+      const db = openDatabase(url);
+      await migrate(db, { files: await readSqlFiles(), events: new Events() });
+      expect(await count(db, 'pgfresh.data_type_registry')).toBeGreaterThan(0);
+      expect(await db.query('select * from pgfresh_engine.type_problems()')).toEqual([]);
+      expect(
+        await db.query(
+          'select j.name, p.* from pgfresh.scheduled_jobs as j cross join lateral pgfresh_engine.job_problem(j) as p',
+        ),
+      ).toEqual([]);
+      await db.query('select pgfresh_engine.plan_due_pairs()');
       await db.close();
     });
   },
