@@ -229,7 +229,7 @@ export const errorTable = {
   PGF_BUILD_REPLACED: {
     exit: newer,
     says: 'Another build of pgfresh {version} has replaced the functions of this one in the database, at {at}.',
-    next: 'Start the newer build. To install the functions of this one again, first run: delete from pgfresh_engine.installation;',
+    next: 'Start the newer build. To install the functions of this one again, run "delete from pgfresh_engine.installation;" first.',
   },
   PGF_UPGRADE_BLOCKED: {
     exit: database,
