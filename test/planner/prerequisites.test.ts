@@ -113,6 +113,13 @@ test('sound 9: a pair that failed for good without its prerequisite is asked for
   await scene.queue.value(`pgfresh_engine.queue_refreshes('profile', '{A}')`);
   await fetched();
   expect(await scene.open()).toEqual([]);
+  // It fails once more because its prerequisite is gone again, which is no fault of its own.
+  await scene.clock.advance('2 hours');
+  await scene.tick();
+  await scene.db.query('delete from profile');
+  await failWithout();
+  await fetched();
+  expect(await scene.open()).toEqual(['quote A 1']);
 });
 
 test('a chain of three, all viewed and due in one tick, gets one job for its first link, and the others wait a second', async () => {

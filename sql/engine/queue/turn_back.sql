@@ -460,9 +460,11 @@ set lock_timeout = '100ms'
 as $$
 declare
   v_needs record;
+  v_missing text[];
 begin
   for v_needs in
-    select r.data_type, res.missing_sql, array_agg(e.key) as keys, greatest(0, max(e.priority)) as priority
+    select r.data_type, res.missing_sql, array_agg(e.key) as keys, array_agg(e.type_id) as types,
+      greatest(0, max(e.priority)) as priority
     from unnest(p_ends) as e
     join pgfresh_engine.type_dependency as d on d.type_id = e.type_id
     join pgfresh.data_type_registry as r on r.type_id = d.needs_id
@@ -472,8 +474,17 @@ begin
     order by r.type_id
   loop
     begin
-      perform pgfresh_engine.queue_refreshes(
-        v_needs.data_type, array(select pgfresh_engine.ask_keys(v_needs.missing_sql, v_needs.keys)), v_needs.priority);
+      v_missing := array(select pgfresh_engine.ask_keys(v_needs.missing_sql, v_needs.keys));
+      perform pgfresh_engine.queue_refreshes(v_needs.data_type, v_missing, v_needs.priority);
+      -- It is no failure of the pair itself, and the time for which it is left alone does not grow by it.
+      update pgfresh_engine.pairs as p
+      set fails = 0
+      where p.ctid = any (array(
+        select w.ctid
+        from unnest(v_needs.types, v_needs.keys) as e(type_id, key)
+        join pgfresh_engine.pairs as w on w.type_id = e.type_id and w.key = e.key
+        where w.outcome = 'dependency' and w.fails > 0 and e.key = any (v_missing)
+        for update of w skip locked));
     exception when others then
       -- The end must not fail by it. The planner asks again when the job has failed for good.
       null;
