@@ -73,8 +73,8 @@ declare
 begin
   return v_attempt is not null
     and exists (
-      select from pgfresh_engine.put_back_jobs(jsonb_build_array(jsonb_build_object('id', p_job_id, 'attempt',
-        v_attempt))));
+      select from pgfresh_engine.put_back_jobs(
+        jsonb_build_array(jsonb_build_object('id', p_job_id, 'attempt', v_attempt))));
 end
 $$;
 comment on function pgfresh.reset_job_immediate(bigint, int) is

@@ -1,4 +1,6 @@
-import { beforeEach, describe, expect, it } from 'vitest';
+import { once } from 'node:events';
+import pg from 'pg';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { freezeClock } from '../harness/clock.ts';
 import { QueueScene } from './scene.ts';
 import { resumeSpending, stopSpending } from '../../src/sources/index.ts';
@@ -149,7 +151,14 @@ it('stops everything and lets it go on', async () => {
   expect(await health('market')).toBe('stopped');
   expect(await scene.claim()).toEqual([]);
   expect(await scene.value('pgfresh.get_queue_batch()')).toEqual([]);
+  const worker = new pg.Client(scene.url);
+  onTestFinished(() => worker.end());
+  await worker.connect();
+  await worker.query('listen pgfresh_job');
+  await worker.query('update pgfresh_engine.process set idle = true');
+  const woken = once(worker, 'notification');
   expect(await resumeSpending(scene.db)).toBe(true);
+  await woken;
   expect(await resumeSpending(scene.db)).toBe(false);
   expect(await scene.claim()).toHaveLength(4);
 });

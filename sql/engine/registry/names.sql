@@ -178,8 +178,10 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object('signature', oid::regprocedure::text, 'owner', proowner::regrole::text,
-    'body', case when pronamespace not in ('pgfresh'::regnamespace,
-      'pgfresh_engine'::regnamespace) then md5(pg_get_functiondef(oid)) end)
+    'body', case
+      when pronamespace not in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)
+        then md5(pg_get_functiondef(oid))
+    end)
   from pg_proc
   where oid = p_function
 $$;

@@ -3,8 +3,9 @@
   of its surroundings: other numbers of tables, functions and roles, another count of transactions, and none of the
   processes that had leases. It is recognised by who it is: the server, the database, and a table of ours.
 */
+-- With the rights of its owner, whoever asks: what may be read of the server must not differ from one call to the next.
 create or replace function pgfresh_engine.current_identity() returns text
-language plpgsql stable
+language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
