@@ -1,4 +1,4 @@
-/** Where the connection is; docs/client.md says what each means. */
+/** Where the connection is; docs/guides/showing-data.md says what each means. */
 export type Status = 'idle' | 'connecting' | 'live' | 'waiting' | 'offline' | 'resting' | 'refused' | 'closed';
 
 /** The same, as one tab among several sees it: another one may have the connection. */

@@ -3,13 +3,13 @@ import type { StateMessage, WaitingMessage } from './protocol.ts';
 
 /** Why something was refused, and what to do about it. */
 export interface Refusal {
-  /** Stable; docs/errors.md lists those of the server, and docs/client.md those of the client. */
+  /** Stable; docs/reference/errors.md lists those of the server, and docs/guides/showing-data.md those of the client. */
   readonly code: string;
   readonly message: string;
   readonly next: string;
 }
 
-/** The state of the data; docs/truth.md says what each means. */
+/** The state of the data; docs/reference/states.md says what each means. */
 export type DataState = 'fresh' | 'stale' | 'missing' | 'empty' | 'older_source';
 
 /** What happens with it. */
@@ -27,7 +27,7 @@ export interface Fresh<Row = JsonRow> {
   readonly state: 'loading' | 'refused' | DataState;
   /** Whether it is being refreshed, or waits for it. */
   readonly activity: Activity;
-  /** Why it waits, as a word of docs/truth.md; null if it does not. */
+  /** Why it waits, as a word of docs/reference/states.md; null if it does not. */
   readonly reason: string | null;
   /** The same as a sentence. */
   readonly words: string;

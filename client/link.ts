@@ -10,7 +10,7 @@ export interface Link {
 
 export interface LinkListener {
   readonly hear: (message: ServerMessage) => void;
-  /** It has ended, by the close code of docs/protocol.md or by another one. */
+  /** It has ended, by the close code of docs/reference/protocol.md or by another one. */
   readonly end: (code: number, refusal?: Refusal) => void;
 }
 

@@ -3,7 +3,7 @@ import type { Activity, DataState, Fresh, Refusal } from './fresh.ts';
 
 // The gateway imports these types as `#protocol`, so that both sides mean the same.
 
-/** The version of what clients and the gateway say to each other; docs/protocol.md describes it. */
+/** The version of what clients and the gateway say to each other; docs/reference/protocol.md describes it. */
 export const protocol = 1;
 
 export type PairName = readonly [type: string, key: string];

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { ground, rooms } from './rooms-table.ts';
 
-const path = new URL('../docs/architecture.md', import.meta.url);
+const path = new URL('../docs/internals/architecture.md', import.meta.url);
 
-/** `docs/architecture.md` as it is written, with the rooms as lint knows them. */
+/** `docs/internals/architecture.md` as it is written, with the rooms as lint knows them. */
 export function architecturePage(): string {
   const [begin, end] = ['<!-- From scripts/rooms-table.ts, by npm run docs. -->', '<!-- End of the table. -->'];
   const page = readFileSync(path, 'utf8');
@@ -14,13 +14,13 @@ export function architecturePage(): string {
 
 function split(text: string, mark: string): [string, string] {
   const at = text.indexOf(mark);
-  if (at < 0) throw new Error(`docs/architecture.md lacks the line ${mark}`);
+  if (at < 0) throw new Error(`docs/internals/architecture.md lacks the line ${mark}`);
   return [text.slice(0, at), text.slice(at + mark.length)];
 }
 
 function roomsTable(): string {
   const rows = Object.entries(rooms).map(
-    ([name, { owns, mayImport }]) => `| [\`${name}\`](../src/${name}) | ${owns} | ${inWords(mayImport)} |`,
+    ([name, { owns, mayImport }]) => `| [\`${name}\`](../../src/${name}) | ${owns} | ${inWords(mayImport)} |`,
   );
   return ['| room | owns | may import |', '|---|---|---|', ...rows].join('\n');
 }

@@ -17,7 +17,7 @@ export function clientPage(): string {
   });
   return `# The client's interface
 
-Written from the types by \`npm run docs\`. [client.md](client.md) explains how to use it.
+Written from the types by \`npm run docs\`. [showing-data.md](../guides/showing-data.md) explains how to use it.
 
 ${sections.join('\n')}`;
 }

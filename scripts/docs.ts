@@ -12,11 +12,11 @@ import { sqlPage } from './sql-page.ts';
 
 /** The pages that need nothing but the code. */
 export const generatedPages: Readonly<Record<string, () => string>> = {
-  'docs/architecture.md': architecturePage,
-  'docs/client-api.md': clientPage,
-  'docs/errors.md': errorsPage,
-  'docs/faults.md': faultsPage,
-  'docs/settings.md': settingsPage,
+  'docs/internals/architecture.md': architecturePage,
+  'docs/reference/client-api.md': clientPage,
+  'docs/reference/errors.md': errorsPage,
+  'docs/guides/market-faults.md': faultsPage,
+  'docs/reference/configuration.md': settingsPage,
 };
 
 function errorsPage(): string {
@@ -61,7 +61,7 @@ export default defineConfig({
 
 Times are numbers of milliseconds or texts such as \`250ms\`, \`30s\`, \`15m\`, \`6h\`, \`1d\`.
 
-The file also has \`sources\` and \`dataTypes\`: [registry.md](registry.md), \`jobs\`: [jobs.md](jobs.md#in-the-configuration), and \`gateway\`, which says who may connect to it: [gateway.md](gateway.md). \`dev\` starts what \`pgfresh dev\` needs besides: [sources.md](sources.md#a-source-that-costs-nothing-for-development).
+The file also has \`sources\` and \`dataTypes\`: [registry.md](../internals/registry.md), \`jobs\`: [jobs.md](../guides/jobs.md#in-the-configuration), and \`gateway\`, which says who may connect to it: [access.md](../guides/access.md). \`dev\` starts what \`pgfresh dev\` needs besides: [sources.md](../guides/sources.md#a-source-that-costs-nothing-for-development).
 `;
 }
 
@@ -74,7 +74,10 @@ async function databasePages(): Promise<Record<string, string>> {
     await server.start();
     const database = new Database({ url: server.url, events, applicationName: 'pgfresh docs' });
     await migrate(database, { files: await readSqlFiles(), events });
-    const pages = { 'sql/manifest.json': await manifestText(database), 'docs/sql.md': await sqlPage(database) };
+    const pages = {
+      'sql/manifest.json': await manifestText(database),
+      'docs/reference/sql.md': await sqlPage(database),
+    };
     await database.close();
     return pages;
   } finally {

@@ -12,7 +12,7 @@ export function faultsPage(): string {
   );
   return `# Lying answers
 
-The provider of the [market example](market.md) can lie in ${kinds.length} ways. Each is one line of a table in \`examples/market/provider/faults\`,
+The provider of the [market example](market-example.md) can lie in ${kinds.length} ways. Each is one line of a table in \`examples/market/provider/faults\`,
 with the outcome that pgfresh must come to. Whatever it is, the row that was there stays, unless the outcome is \`fresh\`.
 
 | outcome | kind | what the provider does | routes |

@@ -43,7 +43,7 @@ export async function sqlPage(db: Queryable): Promise<string> {
   const relations = (await readRelations(db)).filter(isPublic);
   return `# The schema pgfresh in SQL
 
-Everything below can be used from any language that speaks SQL. [queue.md](queue.md) explains how the parts work together, with an example session.
+Everything below can be used from any language that speaks SQL. [queue.md](../internals/queue.md) explains how the parts work together, with an example session.
 What is in the schema \`pgfresh_engine\` is not: it may change with every version.
 This page is written by \`npm run docs\` from the comments in the database. \`\\df+ pgfresh.*\` in psql shows the same.
 

@@ -270,7 +270,7 @@ insert into pgfresh.scheduled_jobs (name, function_name, schedule, timezone, par
 values ('daily_cleanup', 'run_daily_cleanup', '0 3 * * *', 'America/New_York', '{"days": 30}', 'Removes old signals, and what is left of symbols that are not traded any more')
 on conflict (name) do nothing;
 
--- The planner asks as pgfresh_evaluator. What logins of their own need: "pgfresh migrate --grants", as docs/database.md shows.
+-- The planner asks as pgfresh_evaluator. What logins of their own need: "pgfresh migrate --grants", as docs/production/deploy.md shows.
 grant usage on schema public to pgfresh_evaluator;
 grant select on exchanges, exchange_hours, exchange_holidays, symbols, profiles, quotes, financial_statements, ratios_ttm, dividends to pgfresh_evaluator;
 grant execute on function exchange_sessions(text, date, date), is_exchange_open(text, text), exchange_opens_at(text, text) to pgfresh_evaluator;

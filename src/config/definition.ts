@@ -54,12 +54,12 @@ export function readDefinition<Schema extends z.ZodType>(
   throw invalid(file, `${path}${steps.join('')}${named(value)}`, `${expectation(issue)}${got}`, nextOf(path));
 }
 
-const pages = { sources: 'sources.md', dataTypes: 'data-types.md', jobs: 'jobs.md', gateway: 'gateway.md' } as const;
+const pages = { sources: 'sources.md', dataTypes: 'data-types.md', jobs: 'jobs.md', gateway: 'access.md' } as const;
 
 /** Definitions are no settings: their options are told by a page of the docs. */
 function nextOf(path: string): string | undefined {
   const page = Object.entries(pages).find(([part]) => path.startsWith(part))?.[1];
-  return page && `Correct the option; docs/${page} tells what each of them takes.`;
+  return page && `Correct the option; docs/guides/${page} tells what each of them takes.`;
 }
 
 function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {

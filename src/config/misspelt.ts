@@ -19,6 +19,8 @@ export function misspeltVariables(env: Readonly<Record<string, string | undefine
     const near = nearMiss(variable.slice(prefix.length), words);
     if (near === undefined) return [];
     const message = `The environment variable ${variable} is no setting of pgfresh; did you mean ${prefix}${near}?`;
-    return [{ variable, message, next: 'Correct its name, or remove it; docs/settings.md lists all of them.' }];
+    return [
+      { variable, message, next: 'Correct its name, or remove it; docs/reference/configuration.md lists all of them.' },
+    ];
   });
 }

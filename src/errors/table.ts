@@ -1,6 +1,6 @@
 /**
  * Every error a user can meet: its code, what happened, and what to do next.
- * Codes are stable and never reused. `docs/errors.md` is written from this table.
+ * Codes are stable and never reused. `docs/reference/errors.md` is written from this table.
  *
  * `{name}` is filled in when the error is made; the compiler knows the names.
  */
@@ -44,7 +44,7 @@ export const errorTable = {
   PGF_START_INVALID: {
     exit: usage,
     says: 'A call of start() is wrong: {problem}',
-    next: 'Correct the call; docs/operations.md#in-your-own-process has an example.',
+    next: 'Correct the call; docs/production/monitor.md#in-your-own-process has an example.',
   },
   PGF_STOP_TIMEOUT: {
     exit: failure,
@@ -124,7 +124,7 @@ export const errorTable = {
   PGF_EMBEDDED_IN_USE: {
     exit: database,
     says: 'The data folder {folder} is in use by the pgfresh process {pid}.',
-    next: 'Stop that process first, or start this one with another folder (--data-dir). To run beside it on the same database, set DATABASE_URL to that one: docs/database.md says how.',
+    next: 'Stop that process first, or start this one with another folder (--data-dir). To run beside it on the same database, set DATABASE_URL to that one: docs/production/deploy.md says how.',
   },
   PGF_EMBEDDED_OTHER_VERSION: {
     exit: database,
@@ -284,7 +284,7 @@ export const errorTable = {
   PGF_JOB_REFUSED: {
     exit: config,
     says: 'The job "{job}" of the configuration cannot be registered, and nothing was changed: {problem}',
-    next: 'Correct the job or what it names, then run the command again. Where "pgfresh dev" is to create a function, do it in dev of pgfresh.config.ts: docs/jobs.md shows it.',
+    next: 'Correct the job or what it names, then run the command again. Where "pgfresh dev" is to create a function, do it in dev of pgfresh.config.ts: docs/guides/jobs.md shows it.',
   },
   PGF_JOB_FAILING: {
     exit: failure,
@@ -309,7 +309,7 @@ export const errorTable = {
   PGF_FETCHER_MISSING: {
     exit: config,
     says: 'The data type "{type}" cannot be fetched by this configuration: {problem}. {next}',
-    next: 'Correct the data type in pgfresh.config.ts, or its table; docs/data-types.md shows how.',
+    next: 'Correct the data type in pgfresh.config.ts, or its table; docs/guides/data-types.md shows how.',
   },
   PGF_RUN_TOO_LONG: {
     exit: failure,
@@ -335,7 +335,7 @@ export const errorTable = {
   PGF_HTTP_NOT_FOUND: {
     exit: failure,
     says: 'There is nothing at {path}.',
-    next: 'Check the path, and that this process runs the role that answers it: /live needs the gateway, /status and /api the console. docs/operations.md lists all of them.',
+    next: 'Check the path, and that this process runs the role that answers it: /live needs the gateway, /status and /api the console. docs/production/monitor.md lists all of them.',
   },
   PGF_HTTP_CLIENT: {
     exit: failure,
@@ -352,11 +352,11 @@ export const errorTable = {
     says: 'The database does not answer now.',
     next: 'Ask again in a moment; /readyz?verbose says more.',
   },
-  // These a client of the gateway meets; docs/protocol.md says where.
+  // These a client of the gateway meets; docs/reference/protocol.md says where.
   PGF_LIVE_TOKEN: {
     exit: failure,
     says: 'This needs a token of a user: {problem}',
-    next: 'Log in again and connect with the new token; docs/gateway.md says where it goes and how the server checks it.',
+    next: 'Log in again and connect with the new token; docs/guides/access.md says where it goes and how the server checks it.',
   },
   PGF_LIVE_ORIGIN: {
     exit: failure,
@@ -386,12 +386,12 @@ export const errorTable = {
   PGF_LIVE_PROTOCOL: {
     exit: failure,
     says: 'This server speaks version {known} of its protocol, and the client {got}.',
-    next: 'Send hello with "protocol": {known} first; docs/protocol.md says what follows.',
+    next: 'Send hello with "protocol": {known} first; docs/reference/protocol.md says what follows.',
   },
   PGF_LIVE_MESSAGE: {
     exit: failure,
     says: 'The message cannot be understood: {problem}',
-    next: 'Send it as docs/protocol.md shows. Nothing of it was done.',
+    next: 'Send it as docs/reference/protocol.md shows. Nothing of it was done.',
   },
   PGF_LIVE_TOO_LARGE: {
     exit: failure,
@@ -457,7 +457,7 @@ export const errorTable = {
   PGF_ARGUMENT_INVALID: {
     exit: failure,
     says: '{problem}',
-    next: 'Correct the argument; docs/sql.md says what each function takes.',
+    next: 'Correct the argument; docs/reference/sql.md says what each function takes.',
   },
   PGF_KEY_INVALID: {
     exit: failure,
@@ -487,7 +487,7 @@ export const errorTable = {
   PGF_CRON_INVALID: {
     exit: usage,
     says: 'The cron expression {expression} cannot be read: {problem}',
-    next: 'Write minute, hour, day of month, month and day of week, such as "30 2 * * MON-FRI", or a word such as @daily; docs/cron.md has the rest.',
+    next: 'Write minute, hour, day of month, month and day of week, such as "30 2 * * MON-FRI", or a word such as @daily; docs/reference/cron.md has the rest.',
   },
   PGF_CRON_NEVER: {
     exit: usage,
@@ -517,7 +517,7 @@ export const errorTable = {
   PGF_JOB_RESULT: {
     exit: failure,
     says: '{problem}',
-    next: 'Return success, message and, if you like, details from the function or the handler; docs/jobs.md shows how.',
+    next: 'Return success, message and, if you like, details from the function or the handler; docs/guides/jobs.md shows how.',
   },
   PGF_STANDBY: {
     exit: database,

@@ -73,7 +73,7 @@ function fatal(problem: string): GatewayFinding {
 function unserved({ type }: PrivateType): GatewayFinding {
   const problem = 'this gateway is not told how to read them';
   const { code, message } = new PgfreshError('PGF_LIVE_PRIVATE', { type, problem });
-  const next = 'Set gateway.rls in the configuration; docs/gateway.md shows how.';
+  const next = 'Set gateway.rls in the configuration; docs/guides/access.md shows how.';
   return { name: `data type ${type}`, state: 'warning', detail: message, code, next };
 }
 

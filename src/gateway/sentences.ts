@@ -82,12 +82,12 @@ export const refusalSentences = {
   PGF_LIVE_PROTOCOL: {
     status: 400,
     message: 'This server speaks version {known} of its protocol, and the client {got}.',
-    next: 'Send hello with "protocol": {known} first; docs/protocol.md says what follows.',
+    next: 'Send hello with "protocol": {known} first; docs/reference/protocol.md says what follows.',
   },
   PGF_LIVE_MESSAGE: {
     status: 400,
     message: 'The message cannot be understood: {problem}',
-    next: 'Send it as docs/protocol.md shows. Nothing of it was done.',
+    next: 'Send it as docs/reference/protocol.md shows. Nothing of it was done.',
   },
   PGF_LIVE_TOO_LARGE: {
     status: 413,

@@ -7,7 +7,7 @@ export interface OutcomeRule {
   readonly verdict: 'complete' | 'retry' | 'fail' | 'put_back' | 'lost' | 'cancel';
   /** Whether it is a failure of the source, which its breaker counts. */
   readonly breaker: boolean;
-  /** When the pair is looked at again. For docs/worker.md: the times are made in SQL, and code reads only `source` and `key`. */
+  /** When the pair is looked at again. For docs/internals/worker.md: the times are made in SQL, and code reads only `source` and `key`. */
   readonly nextLook: 'ttl' | 'emptyTtl' | 'backoff' | 'hold' | 'at once' | 'source' | 'key';
   /** Whether the answer is kept, to be looked at and checked again after a correction. */
   readonly keepsAnswer: boolean;

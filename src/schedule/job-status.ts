@@ -14,7 +14,7 @@ export interface JobStatus {
   readonly every_max_ms: number | null;
   readonly enabled: boolean;
   readonly managed_by: 'config' | 'sql';
-  /** The first that applies; docs/schedules.md says what each means. */
+  /** The first that applies; docs/guides/scheduling.md says what each means. */
   readonly state: 'problem' | 'disabled' | 'paused' | 'late' | 'failing' | 'running' | 'waiting' | 'ok';
   readonly problem: string | null;
   readonly next_step: string | null;

@@ -162,7 +162,7 @@ async function examineMigrator(database: Queryable): Promise<Finding[]> {
 async function examineLogin(database: Queryable): Promise<Finding> {
   const { user, roles } = await readLoginRoles(database);
   if (roles.length > 0) return good('login', `${user} may run ${roles.join(', ')}`);
-  const next = `Run "pgfresh migrate --grants worker=${user}" with the login that owns the schema; other roles: docs/database.md.`;
+  const next = `Run "pgfresh migrate --grants worker=${user}" with the login that owns the schema; other roles: docs/production/deploy.md.`;
   return { name: 'login', state: 'warning', detail: `${user} may run none of the roles`, next };
 }
 

@@ -211,11 +211,11 @@ describe('pgfresh jobs', () => {
   });
 });
 
-it('docs/schedules.md shows commands that work with the job of docs/jobs.md', async () => {
-  const [, registered] = /```sql\n(.*?)^select /ms.exec(await readFile('docs/jobs.md', 'utf8'))!;
+it('docs/guides/scheduling.md shows commands that work with the job of docs/guides/jobs.md', async () => {
+  const [, registered] = /```sql\n(.*?)^select /ms.exec(await readFile('docs/guides/jobs.md', 'utf8'))!;
   await scene.db.query(registered!);
   await scene.idle();
-  const page = await readFile('docs/schedules.md', 'utf8');
+  const page = await readFile('docs/guides/scheduling.md', 'utf8');
   const lines = [...page.matchAll(/^npx pgfresh (jobs .*)$/gm)].map(([, line]) => line!);
   const subcommands = lines.map((line) => line.split(' ')[1]!);
   expect(subcommands).toEqual(['list', 'show', 'next', 'history', 'run', 'cancel', 'pause', 'resume', 'backfill']);

@@ -57,7 +57,7 @@ describe('before anything is registered', () => {
     );
     await configure(profile.replace('ttl:', 'tttl:'));
     expect((await pgfresh('type', 'list')).stderr).toMatch(
-      /did you mean "ttl"\?\nNext: Correct the option; docs\/data-types\.md tells/,
+      /did you mean "ttl"\?\nNext: Correct the option; docs\/guides\/data-types\.md tells/,
     );
     await configure(profile);
   });

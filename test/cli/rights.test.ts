@@ -138,7 +138,7 @@ describe('a login of its own', () => {
         name: 'login',
         state: 'warning',
         detail: `${name} may run none of the roles`,
-        next: `Run "pgfresh migrate --grants worker=${name}" with the login that owns the schema; other roles: docs/database.md.`,
+        next: `Run "pgfresh migrate --grants worker=${name}" with the login that owns the schema; other roles: docs/production/deploy.md.`,
       },
     ]);
   });

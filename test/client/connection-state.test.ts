@@ -44,8 +44,8 @@ it('is live only after a welcome', () => {
   expect(ways).toEqual(['connecting open']);
 });
 
-it('is as docs/client.md draws it', async () => {
-  const page = await readFile('docs/client.md', 'utf8');
+it('is as docs/guides/showing-data.md draws it', async () => {
+  const page = await readFile('docs/guides/showing-data.md', 'utf8');
   const drawing = /```mermaid\nstateDiagram-v2\n([\s\S]*?)```/.exec(page)![1]!;
   const drawn = [...drawing.matchAll(/^ +(\w+) --> (\w+): (.+)$/gm)].flatMap(([, from, to, by]) =>
     by!.split(', ').map((event) => `${from} ${event} ${to}`),

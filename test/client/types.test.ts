@@ -21,8 +21,8 @@ it('a typo in the name of a data type or of a column does not compile', async ()
   expect(await objectionsTo('test/client/types')).toBe('');
 });
 
-it('the examples of docs/client.md compile', async () => {
-  const page = await readFile(join(root, 'docs/client.md'), 'utf8');
+it('the examples of docs/guides/showing-data.md compile', async () => {
+  const page = await readFile(join(root, 'docs/guides/showing-data.md'), 'utf8');
   const examples = [...page.matchAll(/^```(tsx?)\n(?:\/\/ (\S+)\n)?([\s\S]*?)^```$/gm)];
   expect(examples.length).toBe(6);
   const cache = join(root, 'node_modules/.cache');

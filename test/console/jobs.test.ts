@@ -48,8 +48,8 @@ const good = async <T>(answer: Promise<Answer>): Promise<T> => {
   return body as T;
 };
 
-it('docs/schedules.md has every route', async () => {
-  const page = await readFile('docs/schedules.md', 'utf8');
+it('docs/guides/scheduling.md has every route', async () => {
+  const page = await readFile('docs/guides/scheduling.md', 'utf8');
   const app = new Hono();
   jobRoutes(app, { db: scene.db, events: scene.events });
   const routes = app.routes.map(({ method, path }) => `${method} ${path}`);

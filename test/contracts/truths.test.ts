@@ -9,7 +9,7 @@ import { numbersTestedIn } from './frame.ts';
 
 const root = join(import.meta.dirname, '../..');
 
-const page = readFileSync(join(root, 'docs/truth.md'), 'utf8');
+const page = readFileSync(join(root, 'docs/reference/states.md'), 'utf8');
 
 /** A table of the page, by the head of its first column. */
 function tableOf(head: string): Record<string, string> {
@@ -17,7 +17,7 @@ function tableOf(head: string): Record<string, string> {
   return Object.fromEntries([...body!.matchAll(/^\| `(\w+)` \| (.*) \|$/gm)].map(([, word, means]) => [word, means]));
 }
 
-test('the tables of docs/truth.md have the words of the code', () => {
+test('the tables of docs/reference/states.md have the words of the code', () => {
   expect(tableOf('state')).toEqual(dataStates);
   expect(countedStates).toEqual(Object.keys(dataStates));
   expect(tableOf('activity')).toEqual(activities);
@@ -44,11 +44,11 @@ test('the words of the code are those of SQL', async () => {
 });
 
 test.each([
-  { name: 'truth', count: 26 },
-  { name: 'sound', count: 16 },
-  { name: 'runs', count: 11 },
-] as const)('every promise of docs/$name.md has a test that is named after it', ({ name, count }) => {
-  const promises = readFileSync(join(root, `docs/${name}.md`), 'utf8');
+  { name: 'truth', page: 'reference/states.md', count: 26 },
+  { name: 'sound', page: 'internals/sound.md', count: 16 },
+  { name: 'runs', page: 'internals/runs.md', count: 11 },
+] as const)('every promise of docs/$page has a test that is named after it', ({ name, page: path, count }) => {
+  const promises = readFileSync(join(root, 'docs', path), 'utf8');
   const promised = [...promises.matchAll(/^(\d+)\. [A-Z`].*\.$/gm)].map(([, number]) => number!);
   expect(promised).toEqual(Array.from({ length: count }, (_, index) => String(index + 1)));
   const tested = new Set(

@@ -4,7 +4,7 @@ import { generatedPages } from '../../scripts/docs.ts';
 import { asPgfreshError, errorTable, PgfreshError, problemOf } from '../../src/errors/index.ts';
 
 it('documents every code, and nothing that is no code', async () => {
-  const page = await readFile('docs/errors.md', 'utf8');
+  const page = await readFile('docs/reference/errors.md', 'utf8');
   const documented = [...page.matchAll(/^## (\w+)$/gm)].map((match) => match[1]);
   expect(documented).toEqual(Object.keys(errorTable));
 });

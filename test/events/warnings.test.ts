@@ -11,8 +11,8 @@ const codesOf = (text: string, pattern: RegExp): string[] => [
 const union = /export type WarningCode =([^;]*);/.exec(read('src/events/index.ts'))![1]!;
 const known = codesOf(union, /'(\w+)'/g);
 
-test('truth 26: every warning is explained by docs/operations.md, and nothing else is', () => {
-  const page = read('docs/operations.md');
+test('truth 26: every warning is explained by docs/production/monitor.md, and nothing else is', () => {
+  const page = read('docs/production/monitor.md');
   const section = page.slice(page.indexOf('## Warnings'), page.indexOf('## Metrics'));
   expect(codesOf(section, /^\| `(\w+)` \| [A-Z`]/gm).toSorted()).toEqual(known.toSorted());
 });

@@ -8,7 +8,7 @@ import { afterAll, expect, it } from 'vitest';
 import { temporaryFolder } from '../harness/folder.ts';
 import { CliProcess, runCli } from '../harness/process.ts';
 
-const page = await readFile('docs/tutorial.md', 'utf8');
+const page = await readFile('docs/start/tutorial.md', 'utf8');
 const blocks = (language: string) =>
   [...page.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, 'gms'))].map(([, text]) => text!);
 
@@ -29,7 +29,7 @@ async function freePort(): Promise<string> {
   return String(port);
 }
 
-it('docs/tutorial.md leads from an empty folder to a table that is kept fresh', async () => {
+it('docs/start/tutorial.md leads from an empty folder to a table that is kept fresh', async () => {
   const [setUp, ...commands] = blocks('sh');
   // What is installed is what is here.
   const install = 'npm install pgfresh pg zod\n';

@@ -7,7 +7,7 @@ import { temporaryFolder } from '../harness/folder.ts';
 import { LiveScene, tokenOf, type RunningGateway } from './live-scene.ts';
 import type { LiveClient } from './live-client.ts';
 
-const page = await readFile(new URL('../../docs/protocol.md', import.meta.url), 'utf8');
+const page = await readFile(new URL('../../docs/reference/protocol.md', import.meta.url), 'utf8');
 
 /** The examples of the page, each under its heading. */
 const examples = [...page.matchAll(/^## (.+)$|^```live\n([\s\S]*?)^```$/gm)].reduce<
@@ -38,7 +38,7 @@ function matching(value: unknown): unknown {
   return more === undefined ? all : expect.objectContaining(all);
 }
 
-describe('docs/protocol.md', () => {
+describe('docs/reference/protocol.md', () => {
   it('has examples of everything that a client can say', () => {
     const said = examples.flatMap(({ lines }) => lines).flatMap((line) => /^→ \{"type":"(\w+)"/.exec(line)?.[1] ?? []);
     expect(new Set(said)).toEqual(new Set(['hello', 'want', 'add', 'drop', 'refresh', 'auth', 'ping', 'wish']));
@@ -80,7 +80,7 @@ describe('docs/protocol.md', () => {
   );
 });
 
-describe('docs/protocol.md in words', () => {
+describe('docs/reference/protocol.md in words', () => {
   it('has the sentence of every reason and state', () => {
     const { fresh: _, ...explained } = stateSentences;
     const told = [...page.matchAll(/^\| `([a-z_]+)` \| ([A-Z].*) \|$/gm)].map(([, reason, words]) => [reason, words]);
@@ -97,9 +97,9 @@ describe('docs/protocol.md in words', () => {
   });
 });
 
-describe('docs/gateway.md', () => {
+describe('docs/guides/access.md', () => {
   it('tells the limits as they are', async () => {
-    const text = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
+    const text = await readFile(new URL('../../docs/guides/access.md', import.meta.url), 'utf8');
     const told = [...text.matchAll(/^\| `(\w+)` \| (\d+)(KB|s)? \|/gm)].map(([, name, number, unit]) => [
       name,
       Number(number) * (unit === undefined ? 1 : 1_000),
@@ -108,7 +108,7 @@ describe('docs/gateway.md', () => {
   });
 
   it('has configurations that are accepted', async () => {
-    const text = await readFile(new URL('../../docs/gateway.md', import.meta.url), 'utf8');
+    const text = await readFile(new URL('../../docs/guides/access.md', import.meta.url), 'utf8');
     const shown = [...text.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, example]) => example!);
     expect(shown).toHaveLength(3);
     const folder = await temporaryFolder('gateway-docs');

@@ -453,7 +453,7 @@ describe('a role', () => {
       expect.objectContaining({
         name: 'data type holding',
         code: 'PGF_LIVE_PRIVATE',
-        next: 'Set gateway.rls in the configuration; docs/gateway.md shows how.',
+        next: 'Set gateway.rls in the configuration; docs/guides/access.md shows how.',
       }),
     );
   });

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 
 const root = dirname(dirname(import.meta.dirname));
-const pages = globSync(['*.md', 'docs/*.md', '.github/**/*.md'], { cwd: root });
+const pages = globSync(['*.md', 'docs/**/*.md', '.github/**/*.md'], { cwd: root });
 
 const read = (path: string): string => readFileSync(join(root, path), 'utf8');
 
@@ -45,12 +45,21 @@ test.each(pages)('every link of %s leads somewhere', (page) => {
   expect(linksOf(prose(page)).filter((target) => broken(page, target))).toEqual([]);
 });
 
+test('every page that code names is there', () => {
+  const files = globSync(['{src,client,sql,scripts,examples,bench}/**/*.{ts,tsx,sql}'], { cwd: root });
+  const named = files.flatMap((file) =>
+    [...read(file).matchAll(/\bdocs\/[\w/-]+\.md(?:#[\w-]+)?/g)].map(([target]) => [file, target] as const),
+  );
+  expect(named.length).toBeGreaterThan(20);
+  expect(named.filter(([, target]) => broken('README.md', target))).toEqual([]);
+});
+
 describe('in the package', () => {
   const { files } = JSON.parse(read('package.json')) as { files: string[] };
   const packed = ['README.md', 'LICENSE', ...files];
   // This page is about the sources, which only a clone has.
-  const readers = ['README.md', ...globSync('docs/*.md', { cwd: root })].filter(
-    (page) => page !== 'docs/architecture.md',
+  const readers = ['README.md', ...globSync('docs/**/*.md', { cwd: root })].filter(
+    (page) => page !== 'docs/internals/architecture.md',
   );
 
   test.each(readers)('%s links to nothing that is not packed', (page) => {
@@ -61,21 +70,24 @@ describe('in the package', () => {
 });
 
 describe('a link is broken', () => {
-  test.each(['none.md', '../docs/none.md', 'jobs.md#none', '#none', '../src/none/'])('if it is %s', (target) => {
-    expect(broken('docs/architecture.md', target)).toBe(true);
+  test.each(['none.md', '../guides/none.md', 'queue.md#none', '#none', '../../src/none/'])('if it is %s', (target) => {
+    expect(broken('docs/internals/architecture.md', target)).toBe(true);
   });
 
-  test.each(['jobs.md', 'jobs.md#in-the-configuration', '#the-rooms', '../src/queue'])('not if it is %s', (target) => {
-    expect(broken('docs/architecture.md', target)).toBe(false);
-  });
+  test.each(['queue.md', '../guides/jobs.md#in-the-configuration', '#the-rooms', '../../src/queue'])(
+    'not if it is %s',
+    (target) => {
+      expect(broken('docs/internals/architecture.md', target)).toBe(false);
+    },
+  );
 });
 
 test('each step of the way of one job names the files that do it', () => {
-  const [, section] = /^## The way of one job\n([\s\S]*?)^## /m.exec(read('docs/architecture.md'))!;
+  const [, section] = /^## The way of one job\n([\s\S]*?)^## /m.exec(read('docs/internals/architecture.md'))!;
   const steps = section!.split(/^(?=\d+\. )/m).slice(1);
   expect(steps).toHaveLength(10);
   const silent = steps.filter(
-    (step) => !linksOf(step).some((target) => /^\.\.\/(?:src|sql|client)\/.+\.\w+$/.test(target)),
+    (step) => !linksOf(step).some((target) => /^\.\.\/\.\.\/(?:src|sql|client)\/.+\.\w+$/.test(target)),
   );
   expect(silent).toEqual([]);
 });

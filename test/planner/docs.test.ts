@@ -4,15 +4,15 @@ import { reasons } from '../../src/planner/index.ts';
 import { playSession } from '../harness/sql-session.ts';
 import { QueueScene } from '../queue/scene.ts';
 
-const page = await readFile('docs/planner.md', 'utf8');
+const page = await readFile('docs/internals/planner.md', 'utf8');
 
-test('docs/planner.md has every reason', () => {
+test('docs/internals/planner.md has every reason', () => {
   const section = page.slice(page.indexOf('## Why is this not fresh?'), page.indexOf('## Again, at once'));
   const rows = [...section.matchAll(/^\| `(\w+)` \| (.+) \|$/gm)].map(([, reason, words]) => [reason, words]);
   expect(Object.fromEntries(rows)).toEqual(reasons);
 });
 
-test('docs/planner.md shows how what waits after a failure is asked for at once', async () => {
+test('docs/internals/planner.md shows how what waits after a failure is asked for at once', async () => {
   const scene = await QueueScene.open();
   const ask = `select pgfresh.queue_refresh_if_not_exists('AAPL', 'quote', 1000) ->> 'result' as result`;
   await scene.db.query(ask);
@@ -24,6 +24,6 @@ test('docs/planner.md shows how what waits after a failure is asked for at once'
   expect(await scene.claim()).toMatchObject([{ key: 'AAPL', priority: 1000 }]);
 });
 
-test('docs/demand.md shows a session that answers as it says', async () => {
-  expect(await playSession(await readFile('docs/demand.md', 'utf8'))).toBeGreaterThan(10);
+test('docs/guides/demand-from-sql.md shows a session that answers as it says', async () => {
+  expect(await playSession(await readFile('docs/guides/demand-from-sql.md', 'utf8'))).toBeGreaterThan(10);
 });

@@ -3,9 +3,9 @@ import { describe, expect, it } from 'vitest';
 import { jobEvents, jobStates, transitions, type JobState } from '../../src/queue/index.ts';
 import { playSession } from '../harness/sql-session.ts';
 
-const page = await readFile('docs/queue.md', 'utf8');
+const page = await readFile('docs/internals/queue.md', 'utf8');
 
-describe('docs/queue.md', () => {
+describe('docs/internals/queue.md', () => {
   it('shows a session that answers as it says', async () => {
     expect(await playSession(page)).toBeGreaterThan(10);
   });

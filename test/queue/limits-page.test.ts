@@ -6,9 +6,9 @@ import { syncRegistry } from '../../src/registry/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { QueueScene } from './scene.ts';
 
-const page = await readFile('docs/limits.md', 'utf8');
+const page = await readFile('docs/guides/limits.md', 'utf8');
 
-it('docs/limits.md shows a source that can be synced, with the columns that it names', async () => {
+it('docs/guides/limits.md shows a source that can be synced, with the columns that it names', async () => {
   const options = /defineSource\((\{.*?\})\)/s.exec(page)![1]!;
   const definition = JSON.parse(
     options
@@ -34,6 +34,6 @@ it('docs/limits.md shows a source that can be synced, with the columns that it n
   });
 });
 
-it('docs/limits.md names every function', () => {
+it('docs/guides/limits.md names every function', () => {
   expect(sourceFunctions.filter((name) => !page.includes(`\`${name}\``))).toEqual([]);
 });

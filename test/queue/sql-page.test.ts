@@ -30,8 +30,8 @@ beforeAll(async () => {
   relations = await readRelations(db);
 });
 
-it('docs/sql.md is what the comments say', async () => {
-  expect(await readFile('docs/sql.md', 'utf8'), 'run "npm run docs"').toBe(await sqlPage(db));
+it('docs/reference/sql.md is what the comments say', async () => {
+  expect(await readFile('docs/reference/sql.md', 'utf8'), 'run "npm run docs"').toBe(await sqlPage(db));
 });
 
 it('sql/manifest.json is what the files make', async () => {

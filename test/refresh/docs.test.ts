@@ -7,7 +7,7 @@ import { createDatabase, openDatabase } from '../harness/database.ts';
 import { runCli } from '../harness/process.ts';
 import { Provider } from '../harness/provider.ts';
 
-const page = await readFile('docs/data-types.md', 'utf8');
+const page = await readFile('docs/guides/data-types.md', 'utf8');
 const shown = (language: string) => new RegExp(`\`\`\`${language}\n(.*?)\`\`\``, 's').exec(page)![1]!;
 
 let folder = '';
@@ -17,7 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true }));
 
-describe('docs/data-types.md', () => {
+describe('docs/guides/data-types.md', () => {
   it('shows a data type that can be registered and tried', async () => {
     const provider = await Provider.start();
     provider.json('/quote/AAPL', { symbol: 'AAPL', price: 100, name: null, time: '2026-01-05T12:00:00Z' });

@@ -8,7 +8,7 @@ import { sourceColumns, typeColumns } from '../../src/registry/columns.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { runCli } from '../harness/process.ts';
 
-const page = await readFile('docs/registry.md', 'utf8');
+const page = await readFile('docs/internals/registry.md', 'utf8');
 const shown = (language: string) => new RegExp(`\`\`\`${language}\n(.*?)\`\`\``, 's').exec(page)![1]!;
 
 let folder = '';
@@ -18,7 +18,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true }));
 
-describe('docs/registry.md', () => {
+describe('docs/internals/registry.md', () => {
   it('shows SQL that runs, and the same types in the configuration', async () => {
     const url = await createDatabase();
     const database = openDatabase(url);

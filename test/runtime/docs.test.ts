@@ -8,7 +8,7 @@ import { expect, it, onTestFinished, vi } from 'vitest';
 import { createDatabase } from '../harness/database.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 
-const page = await readFile('docs/operations.md', 'utf8');
+const page = await readFile('docs/production/monitor.md', 'utf8');
 const section = page.slice(page.indexOf('## In your own process'));
 const [, example] = /^```ts\n(.*?)^```/ms.exec(section)!;
 
@@ -26,7 +26,7 @@ const ourselves = `data:text/javascript,${encodeURIComponent(`import { registerH
   const pgfresh = { url: '${pathToFileURL('src/index.ts').href}', shortCircuit: true };
   registerHooks({ resolve: (name, context, next) => (name === 'pgfresh' ? pgfresh : next(name, context)) });`)}`;
 
-it('docs/operations.md shows a server that pgfresh runs in', async () => {
+it('docs/production/monitor.md shows a server that pgfresh runs in', async () => {
   const cwd = await temporaryFolder('embedding');
   await writeFile(join(cwd, 'server.ts'), example!);
   await writeFile(join(cwd, 'pgfresh.config.ts'), `export default { gateway: { anonymous: 'loopback' } };\n`);

@@ -23,8 +23,8 @@ describe('the vectors', () => {
   });
 });
 
-describe('docs/cron.md', async () => {
-  const page = await readFile('docs/cron.md', 'utf8');
+describe('docs/reference/cron.md', async () => {
+  const page = await readFile('docs/reference/cron.md', 'utf8');
   const rows = [...page.matchAll(/^\| (`.+`) \| (.+) \|$/gm)].map(([, first, rest]) => [first!, ...rest!.split(' | ')]);
   const meanings = rows.filter((row) => row.length === 2);
   const runs = rows.filter((row) => row.length === 4);

@@ -4,7 +4,7 @@ import { jobSchema } from '../../src/config/job.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { playSession } from '../harness/sql-session.ts';
 
-const page = await readFile('docs/jobs.md', 'utf8');
+const page = await readFile('docs/guides/jobs.md', 'utf8');
 
 it('the session of the page answers as the page says', async () => {
   expect(await playSession(page)).toBe(7);

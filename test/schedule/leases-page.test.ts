@@ -10,13 +10,13 @@ import { expect, it, onTestFinished } from 'vitest';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { playSession } from '../harness/sql-session.ts';
 
-const page = await readFile('docs/leases.md', 'utf8');
+const page = await readFile('docs/guides/leases.md', 'utf8');
 
-it('docs/leases.md shows a session that answers as it says', async () => {
+it('docs/guides/leases.md shows a session that answers as it says', async () => {
   expect(await playSession(page)).toBeGreaterThan(12);
 });
 
-it('docs/leases.md shows a program that does its work, and the next time says that it is not due', async () => {
+it('docs/guides/leases.md shows a program that does its work, and the next time says that it is not due', async () => {
   const url = await createDatabase();
   const db = openDatabase(url);
   await db.query('create table prices (symbol text primary key, price numeric)');
@@ -44,7 +44,7 @@ it('docs/leases.md shows a program that does its work, and the next time says th
   expect(await db.query('select symbol, price::float8 from prices')).toEqual([{ symbol: 'AAPL', price: 178.2 }]);
 });
 
-it('docs/leases.md has every reason and option', () => {
+it('docs/guides/leases.md has every reason and option', () => {
   const cells = [...page.matchAll(/^\| `(\w+)` \|/gm)].map(([, word]) => word);
   const reasons = ['locked', 'not_due', 'disabled', 'schedule_read_error'];
   const options = ['db', 'lease', 'maxRun', 'every', 'afterFailure', 'manual', 'signal'];

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { playSession } from '../harness/sql-session.ts';
 
-const page = await readFile('docs/schedules.md', 'utf8');
+const page = await readFile('docs/guides/scheduling.md', 'utf8');
 
 it('the session of the page answers as the page says', async () => {
   expect(await playSession(page)).toBe(9);

@@ -6,11 +6,11 @@ import { clientOptions } from '../../src/config/client-options.ts';
 import { runCli } from '../harness/process.ts';
 import { sourceOf } from './scene.ts';
 
-const page = await readFile('docs/sources.md', 'utf8');
+const page = await readFile('docs/guides/sources.md', 'utf8');
 const examples = [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, text]) => text!);
 
 it.each(examples.map((text) => [/name: '(\w+)'/.exec(text)![1]!, text]))(
-  'docs/sources.md shows a source "%s" that can be loaded',
+  'docs/guides/sources.md shows a source "%s" that can be loaded',
   async (_name, text) => {
     const folder = await mkdtemp(join(tmpdir(), 'pgfresh-sources-docs-'));
     onTestFinished(() => rm(folder, { recursive: true }));
@@ -19,7 +19,7 @@ it.each(examples.map((text) => [/name: '(\w+)'/.exec(text)![1]!, text]))(
   },
 );
 
-it('docs/sources.md names every option of the client, and their limits as they are', () => {
+it('docs/guides/sources.md names every option of the client, and their limits as they are', () => {
   for (const option of Object.keys(clientOptions)) expect(page).toContain(option);
   const limits = [...page.matchAll(/^\| `(timeout|max\w+)` \| (\w+) \|/gm)].map(([, name, value]) => [name, value]);
   expect(limits).toHaveLength(4);

@@ -8,7 +8,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_values jsonb := to_jsonb(new);
-  v_hint text := format('Correct the row of %s; docs/registry.md says what each column means.', tg_relid::regclass);
+  v_hint text := format(
+    'Correct the row of %s; docs/internals/registry.md says what each column means.', tg_relid::regclass);
   v_rule record;
   v_holds boolean;
   v_absent text := (

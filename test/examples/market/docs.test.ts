@@ -6,9 +6,9 @@ import { readOptions, usage } from '../../../examples/market/provider/options.ts
 import { marketTypes } from '../../../examples/market/types/index.ts';
 import { openMarket, ProviderScene } from './scene.ts';
 
-const page = await readFile('docs/market.md', 'utf8');
+const page = await readFile('docs/guides/market-example.md', 'utf8');
 
-describe('docs/market.md', () => {
+describe('docs/guides/market-example.md', () => {
   it('orders faults that exist, and takes them back', async () => {
     const scene = await ProviderScene.open();
     const orders = [...page.matchAll(/\/admin\/faults -d '(.*)'/g)].map(([, order]) => JSON.parse(order!) as unknown);
@@ -16,7 +16,7 @@ describe('docs/market.md', () => {
     for (const order of orders) expect(await scene.admin('POST', '/faults', order)).toMatchObject({ status: 201 });
     expect((await scene.admin('DELETE', '/faults/3')).status).toBe(200);
     expect((await scene.admin('DELETE', '/faults')).body).toEqual({ cancelled: 3 });
-    expect(page).toContain(`[${Object.keys(faults).length} ways to lie](faults.md)`);
+    expect(page).toContain(`[${Object.keys(faults).length} ways to lie](market-faults.md)`);
   });
 
   it('names all routes, options and data types', () => {

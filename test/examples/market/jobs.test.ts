@@ -93,8 +93,8 @@ it('leaves a lease that says how it went and when it is due, and does nothing wh
   ]);
 });
 
-it('docs/market.md asks for columns that are there', async () => {
-  const page = await readFile('docs/market.md', 'utf8');
+it('docs/guides/market-example.md asks for columns that are there', async () => {
+  const page = await readFile('docs/guides/market-example.md', 'utf8');
   const section = page.slice(page.indexOf('## The jobs'), page.indexOf('## The viewers'));
   for (const statement of /```sql\n(.*?)```/s.exec(section)![1]!.split(';\n').filter(Boolean)) {
     expect(await db.query(statement)).not.toEqual([]);

@@ -50,7 +50,7 @@ it('shows a newcomer demand, refreshes and budgets, what a broken provider does,
   const elsewhere = { cwd, env: { ...env, DATABASE_URL: 'postgres://nobody@127.0.0.1:1/nothing' } };
   const { child, ready, provider } = await start(elsewhere, ['demo']);
   expect((await fetch(`${ready.url}/readyz`)).status).toBe(200);
-  const page = await readFile('docs/market.md', 'utf8');
+  const page = await readFile('docs/guides/market-example.md', 'utf8');
   for (const [name, note] of Object.entries(ready.notes))
     expect(page).toContain(`  ${name.padEnd(8)} ${note.replace(provider, 'http://127.0.0.1:4010')}\n`);
   const good = await until(options, ({ freshness }) => freshness.fresh >= 20);

@@ -198,7 +198,7 @@ function isFull(world: World, type: string): boolean {
 let docs: string | undefined;
 async function readDocs(): Promise<string> {
   const folder = new URL('../../../../docs/', import.meta.url);
-  const files = (await readdir(folder)).filter((name) => name.endsWith('.md'));
+  const files = (await readdir(folder, { recursive: true })).filter((name) => name.endsWith('.md'));
   docs ??= (await Promise.all(files.map((name) => readFile(new URL(name, folder), 'utf8')))).join('\n');
   return docs;
 }
