@@ -21,7 +21,10 @@ export const activities = {
 } as const;
 export type Activity = keyof typeof activities;
 
-/** Why a pair waits. Of several reasons the one that lasts longest is given. */
+/**
+ * Why a pair waits. Of several reasons the one that lasts longest is given. Operators read a sentence with details, which
+ * only `pgfresh_engine.obstacles_of` and `explanation_of` write; viewers read a fixed one of the gateway.
+ */
 export const reasons = {
   queued: 'its job waits for a worker',
   retry: 'it is tried again at a known time',

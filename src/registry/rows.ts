@@ -52,12 +52,6 @@ export async function readProblems(database: Queryable): Promise<TypeProblem[]> 
 /** The data types in quarantine: their table or a function does not answer in time. */
 export async function readQuarantines(database: Queryable): Promise<TypeProblem[]> {
   return database.query<TypeProblem>(
-    `select data_type as type,
-       format('it has not answered in time since %s (%s: %s)',
-         to_char(q.since, 'YYYY-MM-DD HH24:MI:SSOF'), q.last_where, q.last_message) as problem,
-       format('See what holds it up: a lock on %s, or a function of its registry row. It is probed every second.',
-         r.table_name) as next
-     from pgfresh_engine.quarantined_types() as q
-     join pgfresh.data_type_registry as r using (data_type)`,
+    'select data_type as type, problem, next_step as next from pgfresh_engine.quarantined_types()',
   );
 }

@@ -239,6 +239,17 @@ test.for(Object.keys(reasons) as Reason[])('%s', async (reason) => {
   expect(explanation).toMatchObject({ reason, activity: 'waiting', data_type: 'quote', key: 'A', ...also });
 });
 
+test('every reason that SQL gives has its sentence there, and is one of the known reasons', async () => {
+  const scene = await PlannerScene.open();
+  const [row] = await scene.db.query<{ text: string }>(
+    `select string_agg(prosrc, '') as text from pg_proc
+     where oid in ('pgfresh_engine.obstacles_of'::regproc, 'pgfresh_engine.explanation_of'::regproc)`,
+  );
+  const written = [...row!.text.matchAll(/row\('(\w+)'/g)].map(([, reason]) => reason);
+  // A hold after an outcome has the reason that activity_of gives: retry or refused.
+  expect(new Set([...written, 'refused'])).toEqual(new Set(Object.keys(reasons)));
+});
+
 test.for(Object.entries(settled))('%s waits for nothing', async ([, { make, says, also }]) => {
   const scene = await PlannerScene.open();
   await scene.type('quote');

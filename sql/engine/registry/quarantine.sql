@@ -18,18 +18,26 @@ comment on function pgfresh_engine.is_quarantined(int, timestamptz) is
   'Whether a data type is in quarantine: it has timed out twice within a minute, and no probe has succeeded since.';
 
 create or replace function pgfresh_engine.quarantined_types()
-returns table (type_id int, data_type text, since timestamptz, timeouts int, last_where text, last_message text)
+returns table (
+  type_id int, data_type text, since timestamptz, timeouts int, last_where text, last_message text,
+  problem text, next_step text
+)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select r.type_id, r.data_type, t.since, t.timeouts, t.last_where, t.last_message
+  select r.type_id, r.data_type, t.since, t.timeouts, t.last_where, t.last_message,
+    format('it has not answered in time since %s (%s: %s)',
+      to_char(t.since, 'YYYY-MM-DD HH24:MI:SSOF'), t.last_where, t.last_message),
+    format('See what holds it up: a lock on %s, or a function of its registry row. It is probed every second.',
+      r.table_name)
   from pgfresh_engine.type_timeout as t
   join pgfresh.data_type_registry as r on r.type_id = t.type_id
   where t.timeouts > 1 and t.last_at > (select pgfresh.clock()) - interval '1 minute'
   order by r.data_type
 $$;
 comment on function pgfresh_engine.quarantined_types() is
-  'The data types that are in quarantine: since when, how often they have timed out, where and with what message.';
+  'The data types that are in quarantine: since when, how often they have timed out, where and with what message; '
+  'the same as a sentence, and what to do.';
 grant execute on function pgfresh_engine.quarantined_types() to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
@@ -53,13 +61,12 @@ begin
     last_at = v_now, last_where = excluded.last_where, last_message = excluded.last_message
   returning t.timeouts into v_timeouts;
   if v_timeouts = 2 then
-    perform pgfresh_engine.warn('type_quarantined', r.data_type,
+    perform pgfresh_engine.warn('type_quarantined', q.data_type,
       format('%s timed out twice (%s: %s), so it is neither planned nor read; the other data types go on',
-        r.data_type, left(p_where, 60), left(p_message, 500)),
-      format('See what holds it up: a lock on %s, or a function of its registry row. It is probed every second.',
-        r.table_name))
-    from pgfresh.data_type_registry as r
-    where r.type_id = p_type_id;
+        q.data_type, q.last_where, q.last_message),
+      q.next_step)
+    from pgfresh_engine.quarantined_types() as q
+    where q.type_id = p_type_id;
   end if;
   return coalesce(v_timeouts > 1, false);
 exception when foreign_key_violation or lock_not_available then
@@ -140,18 +147,3 @@ comment on function pgfresh_engine.probe_type(int) is
   'Asks a data type in quarantine about up to 100 viewed pairs, and ends the quarantine if that works. '
   'Call it once per second with a lock_timeout and a statement_timeout of 100 ms. Returns whether it works again.';
 grant execute on function pgfresh_engine.probe_type(int) to pgfresh_planner;
-
-create or replace function pgfresh_engine.quarantine_obstacle(p_type pgfresh.data_type_registry, p_now timestamptz)
-returns setof pgfresh_engine.obstacle
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select 'quarantined',
-    format('%s has not answered in time %s times, last %s ago (%s: %s); it is probed every second.',
-      p_type.data_type, t.timeouts, pgfresh_engine.in_words(p_now - t.last_at), t.last_where, t.last_message),
-    t.since, null::timestamptz, p_now + interval '1 minute'
-  from pgfresh_engine.type_timeout as t
-  where t.type_id = p_type.type_id and pgfresh_engine.is_quarantined(p_type.type_id, p_now)
-$$;
-comment on function pgfresh_engine.quarantine_obstacle(pgfresh.data_type_registry, timestamptz) is
-  'That a data type is left alone because it does not answer in time. A part of explain_pair.';

@@ -14,212 +14,208 @@ as $$
 $$;
 comment on function pgfresh_engine.in_words(interval) is 'A time in the unit that suits it. A part of explain_pair.';
 
--- Of a data type that does not resolve or does not answer, the pairs are explained all the same.
-create or replace function pgfresh_engine.explained_key(p_type pgfresh.data_type_registry, p_key text) returns text
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if not pgfresh_engine.is_quarantined(p_type.type_id, pgfresh.clock()) then
-    begin
-      return (pgfresh_engine.admit_keys(p_type, array[p_key]))[1];
-    exception
-      when lock_not_available then null;
-      when sqlstate 'PGF01' then
-        if sqlerrm not like 'PGF_REGISTRY_INVALID:%' then
-          raise;
-        end if;
-    end;
-  end if;
-  return pgfresh_engine.canonical_key(p_key, p_type.normalise);
-end
-$$;
-comment on function pgfresh_engine.explained_key(pgfresh.data_type_registry, text) is
-  'A key as the data type spells it, also where its table of keys is gone or locked. A part of explain_pair.';
-
-create or replace function pgfresh_engine.hold_words(
-  p_pair pgfresh_engine.pairs, p_state text, p_now timestamptz)
-returns text
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select case
-    when p_pair.outcome = 'older_source' and p_state = 'missing' then
-      format('The table took nothing of its answer; it is asked again in %s.',
-        pgfresh_engine.in_words(p_pair.next_ask_at - p_now))
-    when p_pair.outcome = 'older_source' then
-      format('The source answers with something older than what is here%s; it is asked again in %s.',
-        coalesce(': its own data is ' || pgfresh_engine.in_words(p_now - p_pair.source_at) || ' old', ''),
-        pgfresh_engine.in_words(p_pair.next_ask_at - p_now))
-    when p_pair.outcome = 'unchanged' and p_state = 'missing' then
-      format('The source answers that nothing has changed, but there is no row; it is asked again in %s.',
-        pgfresh_engine.in_words(p_pair.next_ask_at - p_now))
-    when p_pair.outcome in ('fresh', 'unchanged') and p_pair.lapses > 1 then
-      format('Others have deleted it or set it back %s times after it was written; it is fetched again in %s.',
-        p_pair.lapses, pgfresh_engine.in_words(p_pair.next_ask_at - p_now))
-    when p_pair.outcome in ('fresh', 'unchanged') then
-      format('It was stale as soon as it was written, so it is fetched once per TTL, and again in %s.',
-        pgfresh_engine.in_words(p_pair.next_ask_at - p_now))
-    else
-      format('The last outcome was %s; it is not asked for again before %s have passed.',
-        p_pair.outcome, pgfresh_engine.in_words(p_pair.next_ask_at - p_now))
-  end
-$$;
-comment on function pgfresh_engine.hold_words(pgfresh_engine.pairs, text, timestamptz) is
-  'Why a pair without a job is left alone until its time. A part of explain_pair.';
-
--- What keeps the jobs of a source from being claimed. An end of its own has only what ends by itself.
-create or replace function pgfresh_engine.source_obstacles(p_source pgfresh.sources, p_job pgfresh_engine.job,
-  p_now timestamptz)
-returns setof pgfresh_engine.obstacle
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_stop pgfresh.spending_stop;
-  v_rate record;
-  v_running record;
-  v_until timestamptz := case when isfinite(p_source.paused_until) then p_source.paused_until end;
-begin
-  select * into v_stop from pgfresh.spending_stop;
-  if v_stop.stopped_at is not null then
-    return next row('stopped',
-      format('Spending was stopped %s ago: %s', pgfresh_engine.in_words(p_now - v_stop.stopped_at), v_stop.reason),
-      v_stop.stopped_at, null, 'infinity')::pgfresh_engine.obstacle;
-  end if;
-  if not p_source.enabled then
-    return next row('paused',
-      format('The source %s is switched off.', p_source.name), null, null, 'infinity')::pgfresh_engine.obstacle;
-  end if;
-  if p_source.paused_until > p_now then
-    return next row(
-      case p_source.paused_by when 'breaker' then 'breaker' when 'provider' then 'rate' else 'paused' end,
-      case p_source.paused_by
-        -- Without the reason: it has an error of another pair.
-        when 'breaker' then format('The source %s failed too often and is left alone for %s more.',
-          p_source.name, pgfresh_engine.in_words(v_until - p_now))
-        when 'credentials' then format('The provider refuses the API key of the source %s; it is tried again in %s.',
-          p_source.name, pgfresh_engine.in_words(v_until - p_now))
-        when 'provider' then format('The source %s asked to be left alone for %s more: %s',
-          p_source.name, pgfresh_engine.in_words(v_until - p_now), p_source.pause_reason)
-        else format('The source %s is paused%s%s.',
-          p_source.name,
-          coalesce(' for ' || pgfresh_engine.in_words(v_until - p_now) || ' more', ''),
-          coalesce(': ' || p_source.pause_reason, ''))
-      end,
-      null, v_until, p_source.paused_until)::pgfresh_engine.obstacle;
-  elsif p_job.id is not null and p_source.breaker_opened_at is not null then
-    return next row('breaker',
-      format('The source %s failed and is tried with one job at a time, until one succeeds.', p_source.name),
-      null, null, p_now + interval '10 seconds')::pgfresh_engine.obstacle;
-  end if;
-  v_until := pgfresh_engine.quota_until(p_source.id, p_now, p_job.est_bytes);
-  if v_until is not null then
-    return next row('quota',
-      format('The bytes that the source %s may use now are used up; there are more in %s.',
-        p_source.name, pgfresh_engine.in_words(v_until - p_now)),
-      null, v_until, v_until)::pgfresh_engine.obstacle;
-  end if;
-  if p_job.id is null then
-    return;
-  end if;
-  select * into v_rate from pgfresh_engine.calls_now(p_source, p_now);
-  -- Without a key that the provider accepts, the rate is not what it waits for.
-  if p_source.rate_limit_per_minute is not null and cardinality(p_source.denied_keys) < p_source.api_keys
-      and (case when p_job.band = -1 then v_rate.background else v_rate.viewed end) = 0 then
-    return next row('rate',
-      format('The source %s may be called %s times a minute, spread over it, and %s.',
-        p_source.name,
-        p_source.rate_limit_per_minute * (p_source.api_keys - cardinality(p_source.denied_keys)),
-        case
-          when v_rate.viewed > 0 then 'what is left is kept for what people look at'
-          else 'the next call is free in ' || pgfresh_engine.in_words(v_rate.next_at - p_now)
-        end),
-      null, v_rate.next_at, coalesce(v_rate.next_at, p_now))::pgfresh_engine.obstacle;
-  end if;
-  select count(*) as jobs,
-    min(r.data_type) filter (where j.key = p_job.key) as of_key,
-    min(j.claimed_at) filter (where j.key = p_job.key) as since
-  into v_running
-  from pgfresh_engine.source_place as p
-  join pgfresh_engine.job as j on j.id = p.job_id and j.state = 'x' and j.attempt = p.attempt
-  join pgfresh.data_type_registry as r on r.type_id = j.type_id
-  where p.source_id = p_source.id;
-  if p_source.one_key_at_a_time and v_running.of_key is not null then
-    return next row('same_key',
-      format('A worker has been fetching the %s of the same key for %s, '
-        'and the source %s takes one job per key at a time.',
-        v_running.of_key, pgfresh_engine.in_words(p_now - v_running.since), p_source.name),
-      v_running.since, null, p_now)::pgfresh_engine.obstacle;
-  end if;
-  if v_running.jobs >= p_source.max_concurrency then
-    return next row('concurrency',
-      format('The source %s takes %s jobs at a time, and as many run.', p_source.name, p_source.max_concurrency),
-      null, null, p_now)::pgfresh_engine.obstacle;
-  end if;
-end
-$$;
-comment on function pgfresh_engine.source_obstacles(pgfresh.sources, pgfresh_engine.job, timestamptz) is
-  'What keeps a source from being called, for a job or for planning. A part of explain_pair.';
-
-create or replace function pgfresh_engine.breaker_obstacle(
-  p_type pgfresh.data_type_registry, p_job pgfresh_engine.job, p_now timestamptz)
-returns setof pgfresh_engine.obstacle
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select 'paused',
-    format('The last answers for %s were %s; %s.',
-      p_type.data_type,
-      case b.kind when 'refused' then 'refused' else 'older than what is here' end,
-      case
-        when b.paused_until > p_now then format('one is tried again in %s',
-          pgfresh_engine.in_words(b.paused_until - p_now))
-        else 'one job at a time tries, until one succeeds'
-      end),
-    b.opened_at, case when b.paused_until > p_now then b.paused_until end,
-    greatest(b.paused_until, p_now + interval '10 seconds')
-  from pgfresh_engine.breaker as b
-  where b.type_id = p_type.type_id and b.opened_at is not null and (b.paused_until > p_now or p_job.id is not null)
-$$;
-comment on function pgfresh_engine.breaker_obstacle(pgfresh.data_type_registry, pgfresh_engine.job, timestamptz) is
-  'That a data type is left alone because of its answers. A part of explain_pair.';
-
-create or replace function pgfresh_engine.due_answer(p_pair pgfresh_engine.pairs, p_now timestamptz)
-returns pgfresh_engine.obstacle
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select row('due',
-    case
-      when h.reason = 'gate' then 'Its gate has opened; the planner sees that within seconds.'
-      when h.reason is null and p_pair.due_at > p_now + interval '1 second' and isfinite(p_pair.due_at) then
-        format('The planner looks at it again within %s.',
-          pgfresh_engine.in_words(least(p_pair.due_at - p_now, interval '1 minute')))
-      else 'It will be queued by the planner''s next tick.'
-    end,
-    null, null, null)::pgfresh_engine.obstacle
-  from (select) as one
-  left join pgfresh_engine.hold as h on h.type_id = p_pair.type_id and h.until = p_pair.due_at
-$$;
-comment on function pgfresh_engine.due_answer(pgfresh_engine.pairs, timestamptz) is
-  'When the planner sees that nothing is in the way of a pair any more. A part of explain_pair.';
-
--- What keeps a stale pair without a job from getting one.
-create or replace function pgfresh_engine.pair_obstacles(
-  p_type pgfresh.data_type_registry, p_key text, p_found boolean, p_now timestamptz)
+/*
+  Everything that can keep a pair from being refreshed, each with the one sentence in which operators read it. An
+  obstacle has an end (until) only if it ends by itself. lasts is the time by which obstacles are compared.
+*/
+create or replace function pgfresh_engine.obstacles_of(
+  p_type pgfresh.data_type_registry, p_key text, p_pair pgfresh_engine.pairs, p_job pgfresh_engine.job, p_state text,
+  p_found boolean, p_is_stale boolean, p_stale_at timestamptz, p_now timestamptz)
 returns table (obstacle pgfresh_engine.obstacle, needs text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_source pgfresh.sources;
+  v_stop pgfresh.spending_stop;
+  v_breaker pgfresh_engine.breaker;
+  v_quarantine pgfresh_engine.type_timeout;
+  v_resolution pgfresh_engine.type_resolution;
+  v_rate record;
+  v_running record;
   v_gate record;
+  v_until timestamptz;
+  v_wait text;
+  v_no_worker text;
   v_needed jsonb;
-  v_sql text := (select r.gate_sql from pgfresh_engine.type_resolution as r where r.type_id = p_type.type_id);
 begin
-  if p_found and v_sql is not null then
+  -- The source.
+  select * into v_source from pgfresh.sources where id = p_type.source_id;
+  select * into v_stop from pgfresh.spending_stop;
+  if v_stop.stopped_at is not null then
+    obstacle := row('stopped',
+      format('Spending was stopped %s ago: %s', pgfresh_engine.in_words(p_now - v_stop.stopped_at), v_stop.reason),
+      v_stop.stopped_at, null, 'infinity');
+    return next;
+  end if;
+  if not v_source.enabled then
+    obstacle := row('paused', format('The source %s is switched off.', v_source.name), null, null, 'infinity');
+    return next;
+  end if;
+  if v_source.paused_until > p_now then
+    v_until := case when isfinite(v_source.paused_until) then v_source.paused_until end;
+    v_wait := pgfresh_engine.in_words(v_until - p_now);
+    obstacle := row(
+      case v_source.paused_by when 'breaker' then 'breaker' when 'provider' then 'rate' else 'paused' end,
+      case v_source.paused_by
+        -- Without the reason, which quotes an error of another pair.
+        when 'breaker' then
+          format('The source %s failed too often and is left alone for %s more.', v_source.name, v_wait)
+        when 'credentials' then
+          format('The provider refuses the API key of the source %s; it is tried again in %s.', v_source.name, v_wait)
+        when 'provider' then
+          format('The source %s asked to be left alone for %s more: %s', v_source.name, v_wait, v_source.pause_reason)
+        else
+          format('The source %s is paused%s%s.',
+            v_source.name, coalesce(' for ' || v_wait || ' more', ''), coalesce(': ' || v_source.pause_reason, ''))
+      end,
+      null, v_until, v_source.paused_until);
+    return next;
+  elsif p_job.id is not null and v_source.breaker_opened_at is not null then
+    obstacle := row('breaker',
+      format('The source %s failed and is tried with one job at a time, until one succeeds.', v_source.name),
+      null, null, p_now + interval '10 seconds');
+    return next;
+  end if;
+  v_until := pgfresh_engine.quota_until(v_source.id, p_now, p_job.est_bytes);
+  if v_until is not null then
+    obstacle := row('quota',
+      format('The bytes that the source %s may use now are used up; there are more in %s.',
+        v_source.name, pgfresh_engine.in_words(v_until - p_now)),
+      null, v_until, v_until);
+    return next;
+  end if;
+  if p_job.id is not null then
+    select * into v_rate from pgfresh_engine.calls_now(v_source, p_now);
+    -- Without an API key that the provider accepts, the job does not wait for the rate.
+    if v_source.rate_limit_per_minute is not null and cardinality(v_source.denied_keys) < v_source.api_keys
+        and (case when p_job.band = -1 then v_rate.background else v_rate.viewed end) = 0 then
+      obstacle := row('rate',
+        format('The source %s may be called %s times a minute, spread over it, and %s.',
+          v_source.name,
+          v_source.rate_limit_per_minute * (v_source.api_keys - cardinality(v_source.denied_keys)),
+          case
+            when v_rate.viewed > 0 then 'what is left is kept for what people look at'
+            else 'the next call is free in ' || pgfresh_engine.in_words(v_rate.next_at - p_now)
+          end),
+        null, v_rate.next_at, coalesce(v_rate.next_at, p_now));
+      return next;
+    end if;
+    select count(*) as jobs,
+      min(r.data_type) filter (where j.key = p_job.key) as of_key,
+      min(j.claimed_at) filter (where j.key = p_job.key) as since
+    into v_running
+    from pgfresh_engine.source_place as p
+    join pgfresh_engine.job as j on j.id = p.job_id and j.state = 'x' and j.attempt = p.attempt
+    join pgfresh.data_type_registry as r on r.type_id = j.type_id
+    where p.source_id = v_source.id;
+    if v_source.one_key_at_a_time and v_running.of_key is not null then
+      obstacle := row('same_key',
+        format('A worker has been fetching the %s of the same key for %s, '
+          'and the source %s takes one job per key at a time.',
+          v_running.of_key, pgfresh_engine.in_words(p_now - v_running.since), v_source.name),
+        v_running.since, null, p_now);
+      return next;
+    end if;
+    if v_running.jobs >= v_source.max_concurrency then
+      obstacle := row('concurrency',
+        format('The source %s takes %s jobs at a time, and as many run.', v_source.name, v_source.max_concurrency),
+        null, null, p_now);
+      return next;
+    end if;
+  end if;
+
+  -- The data type.
+  select * into v_breaker from pgfresh_engine.breaker where type_id = p_type.type_id and opened_at is not null;
+  if v_breaker.paused_until > p_now or (v_breaker.opened_at is not null and p_job.id is not null) then
+    obstacle := row('paused',
+      format('The last answers for %s were %s; %s.',
+        p_type.data_type,
+        case v_breaker.kind when 'refused' then 'refused' else 'older than what is here' end,
+        case
+          when v_breaker.paused_until > p_now then
+            format('one is tried again in %s', pgfresh_engine.in_words(v_breaker.paused_until - p_now))
+          else 'one job at a time tries, until one succeeds'
+        end),
+      v_breaker.opened_at, case when v_breaker.paused_until > p_now then v_breaker.paused_until end,
+      greatest(v_breaker.paused_until, p_now + interval '10 seconds'));
+    return next;
+  end if;
+  select * into v_resolution from pgfresh_engine.type_resolution where type_id = p_type.type_id;
+  select * into v_quarantine
+  from pgfresh_engine.type_timeout
+  where type_id = p_type.type_id and pgfresh_engine.is_quarantined(p_type.type_id, p_now);
+  -- A job waits for the end of a quarantine only if workers could not write its row.
+  if v_quarantine.type_id is not null
+      and (p_job.id is null or pgfresh_engine.is_write_locked(v_resolution.tables[1])) then
+    obstacle := row('quarantined',
+      format('%s has not answered in time %s times, last %s ago (%s: %s); it is probed every second.',
+        p_type.data_type, v_quarantine.timeouts, pgfresh_engine.in_words(p_now - v_quarantine.last_at),
+        v_quarantine.last_where, v_quarantine.last_message),
+      v_quarantine.since, null, p_now + interval '1 minute');
+    return next;
+  end if;
+  v_no_worker := pgfresh_engine.worker_obstacle(p_type, p_now);
+  if v_no_worker is not null then
+    obstacle := row('no_worker', v_no_worker, p_job.created_at, null, 'infinity');
+    return next;
+  end if;
+
+  -- The job, or what keeps the pair from getting one.
+  if p_job.state = 'w' then
+    v_wait := pgfresh_engine.in_words(p_job.run_at - p_now);
+    obstacle := row('retry',
+      case
+        when p_job.retries > 0 then
+          format('It failed and is tried again in %s: %s', v_wait, coalesce(p_job.error, 'no reason given'))
+        else format('Its job is for later, in %s.', v_wait)
+      end,
+      null, p_job.run_at, p_job.run_at);
+    return next;
+  end if;
+  if p_job.id is not null then
+    return;
+  end if;
+  if p_pair.next_ask_at > p_now then
+    v_wait := pgfresh_engine.in_words(p_pair.next_ask_at - p_now);
+    -- What another pair needs is wanted, though it has no viewers.
+    p_pair.demanded := true;
+    obstacle := row(
+      (pgfresh_engine.activity_of(p_pair, p_state, null, null, false, null, null, p_now)).reason,
+      case
+        when p_pair.outcome = 'older_source' and p_state = 'missing' then
+          format('The table took nothing of its answer; it is asked again in %s.', v_wait)
+        when p_pair.outcome = 'older_source' then
+          format('The source answers with something older than what is here%s; it is asked again in %s.',
+            coalesce(': its own data is ' || pgfresh_engine.in_words(p_now - p_pair.source_at) || ' old', ''), v_wait)
+        when p_pair.outcome = 'unchanged' and p_state = 'missing' then
+          format('The source answers that nothing has changed, but there is no row; it is asked again in %s.', v_wait)
+        when p_pair.outcome in ('fresh', 'unchanged') and p_pair.lapses > 1 then
+          format('Others have deleted it or set it back %s times after it was written; it is fetched again in %s.',
+            p_pair.lapses, v_wait)
+        when p_pair.outcome in ('fresh', 'unchanged') then
+          format('It was stale as soon as it was written, so it is fetched once per TTL, and again in %s.', v_wait)
+        else
+          format('The last outcome was %s; it is not asked for again before %s have passed.', p_pair.outcome, v_wait)
+      end,
+      null, p_pair.next_ask_at, p_pair.next_ask_at);
+    return next;
+  elsif not p_is_stale then
+    obstacle := row('retry',
+      format('The source''s own data is %s old, and may be %s; it is asked again in %s.',
+        pgfresh_engine.in_words(p_now - p_pair.source_at), pgfresh_engine.in_words(p_type.max_source_age),
+        pgfresh_engine.in_words(p_stale_at - p_now)),
+      null, p_stale_at, p_stale_at);
+    return next;
+  end if;
+  if v_quarantine.type_id is not null then
+    return;
+  end if;
+  if p_found and v_resolution.gate_sql is not null then
     begin
-      select g.open, g.opens_at into v_gate from pgfresh_engine.ask_gate(v_sql, array[p_key], p_type.data_type) as g;
+      select g.open, g.opens_at
+      into v_gate
+      from pgfresh_engine.ask_gate(v_resolution.gate_sql, array[p_key], p_type.data_type) as g;
     exception when others then
       select true as open, null::timestamptz as opens_at into v_gate;
     end;
@@ -227,7 +223,7 @@ begin
       obstacle := row('gate',
         format('The gate %s is closed%s.',
           p_type.gate_function, coalesce(', and opens in ' || pgfresh_engine.in_words(v_gate.opens_at - p_now), '')),
-        null, v_gate.opens_at, coalesce(v_gate.opens_at, p_now + interval '1 minute'))::pgfresh_engine.obstacle;
+        null, v_gate.opens_at, coalesce(v_gate.opens_at, p_now + interval '1 minute'));
       return next;
     end if;
   end if;
@@ -248,59 +244,68 @@ begin
     if needs is not null then
       v_needed := pgfresh_engine.explanation_of(needs, p_key, true);
       obstacle := row('dependency',
-        format('It needs the %s of the same key first: %s', needs,
-          lower(left(v_needed ->> 'words', 1)) || substr(v_needed ->> 'words', 2)),
-        v_needed ->> 'since', v_needed ->> 'until',
-        coalesce((v_needed ->> 'until')::timestamptz, p_now))::pgfresh_engine.obstacle;
+        format('It needs the %s of the same key first: %s',
+          needs, lower(left(v_needed ->> 'words', 1)) || substr(v_needed ->> 'words', 2)),
+        v_needed ->> 'since', v_needed ->> 'until', coalesce((v_needed ->> 'until')::timestamptz, p_now));
       return next;
       return;
     end if;
   end loop;
 end
 $$;
-comment on function pgfresh_engine.pair_obstacles(pgfresh.data_type_registry, text, boolean, timestamptz) is
-  'What keeps a stale pair without a job from getting one: its gate, and what must be there first. '
-  'A part of explain_pair.';
+comment on function pgfresh_engine.obstacles_of(pgfresh.data_type_registry, text, pgfresh_engine.pairs,
+  pgfresh_engine.job, text, boolean, boolean, timestamptz, timestamptz) is
+  'What keeps a pair from being refreshed: what its open job waits for or, without a job, why it gets none; '
+  'and the data type that must be there first. A part of explain_pair.';
 
 /*
-  Why a pair is or is not being refreshed, on two axes: the state of its data, and what happens with it. An open job is
-  asked what it waits for, a pair without one what keeps it from getting one. Of several obstacles the one that lasts
-  longest is the answer, and the others follow.
+  Why a pair is or is not being refreshed, on two axes: the state of its data, and its activity. Of several obstacles
+  the one that lasts longest is the answer; the others follow.
 */
 create or replace function pgfresh_engine.explanation_of(p_data_type text, p_key text, p_is_needed boolean)
 returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- Who asks why something waits does not wait for it.
+-- A caller who asks why a pair waits must not wait for the same lock.
 set lock_timeout = '200ms'
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
   v_type pgfresh.data_type_registry := pgfresh_engine.require_type(p_data_type);
-  v_key text := pgfresh_engine.explained_key(v_type, p_key);
-  v_pair pgfresh_engine.pairs; v_wanted pgfresh_engine.pairs;
+  v_quarantined boolean := pgfresh_engine.is_quarantined(v_type.type_id, v_now);
+  v_key text;
+  v_pair pgfresh_engine.pairs;
   v_job pgfresh_engine.job;
-  v_source pgfresh.sources;
   v_row record;
   v_problem record;
-  v_quarantine pgfresh_engine.obstacle[] := array(select o from pgfresh_engine.quarantine_obstacle(v_type, v_now) as o);
   v_sql_viewers bigint; v_gateway_viewers bigint;
   v_place int;
   v_raised text;
   v_asked boolean;
   v_needs text;
-  v_no_worker text;
+  v_hold text;
   v_state text; v_stale_at timestamptz;
   v_obstacles pgfresh_engine.obstacle[];
-  v_more pgfresh_engine.obstacle[];
   v_answer pgfresh_engine.obstacle;
   v_activity text := 'waiting';
   v_outcomes jsonb;
   v_last jsonb;
 begin
+  -- A pair is explained even if its data type does not resolve or answer, or its table of keys is locked.
+  if not v_quarantined then
+    begin
+      v_key := (pgfresh_engine.admit_keys(v_type, array[p_key]))[1];
+    exception
+      when lock_not_available then null;
+      when sqlstate 'PGF01' then
+        if sqlerrm not like 'PGF_REGISTRY_INVALID:%' then
+          raise;
+        end if;
+    end;
+  end if;
+  v_key := coalesce(v_key, pgfresh_engine.canonical_key(p_key, v_type.normalise));
   select * into v_pair from pgfresh_engine.pairs where type_id = v_type.type_id and key = v_key;
   select * into v_job from pgfresh_engine.job where id = v_pair.job_id;
-  select * into v_source from pgfresh.sources where id = v_type.source_id;
   select count(*)
   into v_sql_viewers
   from pgfresh.active_subscriptions
@@ -311,7 +316,7 @@ begin
   where type_id = v_type.type_id and key = v_key;
   select * into v_problem from pgfresh_engine.type_problem(v_type);
   select null::boolean as found, true as stale, null::timestamptz as next_at, null::timestamptz as at into v_row;
-  v_asked := v_problem.problem is null and v_quarantine = '{}';
+  v_asked := v_problem.problem is null and not v_quarantined;
   if v_asked then
     begin
       select a.found, a.stale, a.next_at, a.at, a.raised
@@ -392,54 +397,10 @@ begin
       format('It is refreshed by its schedule, %s in %s.', v_type.refresh_schedule, v_type.schedule_zone),
       null, null, null);
   else
-    v_obstacles := array(
-      select o from pgfresh_engine.source_obstacles(v_source, v_job, v_now) as o
-      union all
-      select o from pgfresh_engine.breaker_obstacle(v_type, v_job, v_now) as o
-      union all
-      -- A job waits for the end of a quarantine only if workers could not write its row.
-      select o from unnest(v_quarantine) as o
-      where v_job.id is null or (
-        select pgfresh_engine.is_write_locked(r.tables[1]) from pgfresh_engine.type_resolution as r
-          where r.type_id = v_type.type_id
-      ));
-    v_no_worker := pgfresh_engine.worker_obstacle(v_type, v_now);
-    if v_no_worker is not null then
-      v_obstacles := v_obstacles
-        || row('no_worker', v_no_worker, v_job.created_at, null, 'infinity')::pgfresh_engine.obstacle;
-    end if;
-    if v_job.state = 'w' then
-      v_obstacles := v_obstacles || row('retry',
-        case
-          when v_job.retries > 0 then format('It failed and is tried again in %s: %s',
-            pgfresh_engine.in_words(v_job.run_at - v_now), coalesce(v_job.error, 'no reason given'))
-          else format('Its job is for later, in %s.', pgfresh_engine.in_words(v_job.run_at - v_now))
-        end,
-        null, v_job.run_at, v_job.run_at)::pgfresh_engine.obstacle;
-    elsif v_job.id is null then
-      if v_pair.next_ask_at > v_now then
-        -- What another pair needs is wanted, though no one looks at it.
-        v_wanted := v_pair;
-        v_wanted.demanded := true;
-        v_obstacles := v_obstacles || row(
-          (pgfresh_engine.activity_of(v_wanted, v_state, null, null, false, null, null, v_now)).reason,
-          pgfresh_engine.hold_words(v_pair, v_state, v_now), null, v_pair.next_ask_at,
-            v_pair.next_ask_at)::pgfresh_engine.obstacle;
-      elsif not v_row.stale then
-        v_obstacles := v_obstacles || row('retry',
-          format('The source''s own data is %s old, and may be %s; it is asked again in %s.',
-            pgfresh_engine.in_words(v_now - v_pair.source_at), pgfresh_engine.in_words(v_type.max_source_age),
-            pgfresh_engine.in_words(v_stale_at - v_now)),
-          null, v_stale_at, v_stale_at)::pgfresh_engine.obstacle;
-      end if;
-      if v_quarantine = '{}' then
-        select array_agg(o.obstacle), max(o.needs)
-        into v_more, v_needs
-        from pgfresh_engine.pair_obstacles(v_type, v_key, v_row.found, v_now) as o;
-        v_obstacles := v_obstacles || v_more;
-      end if;
-    end if;
-    select array_agg(o order by o.lasts desc) into v_obstacles from unnest(v_obstacles) as o;
+    select array_agg(o.obstacle order by (o.obstacle).lasts desc), max(o.needs)
+    into v_obstacles, v_needs
+    from pgfresh_engine.obstacles_of(v_type, v_key, v_pair, v_job, v_state,
+      v_row.found, v_row.stale, v_stale_at, v_now) as o;
     v_answer := v_obstacles[1];
     if v_answer.reason is null and v_job.id is not null then
       v_place := 1 + (
@@ -458,7 +419,17 @@ begin
     elsif v_answer.reason is null and p_is_needed and v_pair.demanded is not true then
       v_answer := row('due', 'It is queued within a minute.', null, null, null);
     elsif v_answer.reason is null then
-      v_answer := pgfresh_engine.due_answer(v_pair, v_now);
+      -- Nothing is in the way any more, and the planner has not looked since.
+      v_hold := (select reason from pgfresh_engine.hold where type_id = v_pair.type_id and until = v_pair.due_at);
+      v_answer := row('due',
+        case
+          when v_hold = 'gate' then 'Its gate has opened; the planner sees that within seconds.'
+          when v_hold is null and v_pair.due_at > v_now + interval '1 second' and isfinite(v_pair.due_at) then
+            format('The planner looks at it again within %s.',
+              pgfresh_engine.in_words(least(v_pair.due_at - v_now, interval '1 minute')))
+          else 'It will be queued by the planner''s next tick.'
+        end,
+        null, null, null);
     end if;
     if v_state = 'older_source' and not (v_job.id is null and v_answer.reason = 'retry') then
       v_answer.words := v_answer.words || format(

@@ -213,11 +213,7 @@ begin
         where v_workers > 0 and (c.pairs > 0 or r.refresh_strategy = 'scheduled')
           and pgfresh_engine.worker_obstacle(r, v_now) is not null
         union all
-        select 3, r.source, r.data_type, null, 'quarantined', null,
-          format('it has not answered in time since %s (%s: %s)',
-            to_char(q.since, 'YYYY-MM-DD HH24:MI:SSOF'), q.last_where, q.last_message),
-          format('See what holds it up: a lock on %s, or a function of its registry row. It is probed every second.',
-            r.table_name)
+        select 3, r.source, r.data_type, null, 'quarantined', null, q.problem, q.next_step
         from pgfresh_engine.quarantined_types() as q
         join pgfresh.data_type_registry as r on r.type_id = q.type_id
         union all
