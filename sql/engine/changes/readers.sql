@@ -1,10 +1,9 @@
 /*
-  Rows of data types with row security, as one who looks at them sees them. They are read by a function that belongs to
-  his role, and not after "set role": what policies call could reset that, and would go on with the rights of whoever is
-  connected.
+  Rows of data types with row security, as a viewer sees them. A function that belongs to the viewer's role reads them,
+  not a "set role": what policies call could reset that, and would go on with the rights of the connection.
 
-  Everything is read in a subtransaction that is rolled back, and what was read is kept in variables, which are not. So
-  nothing that a policy sets, declares or listens to is there when the next one looks.
+  Everything is read in a subtransaction that is rolled back, and what was read is kept in variables, which survive
+  that. So nothing that a policy sets, declares or listens to is there for the next viewer.
 */
 create or replace function pgfresh_engine.viewer_role_problem(p_role text) returns table (problem text, next_step text)
 language plpgsql stable security definer
@@ -41,25 +40,9 @@ begin
 end
 $$;
 comment on function pgfresh_engine.viewer_role_problem(text) is
-  'Why nobody can look as a role, and what to do; no row if one can.';
+  'Why a role cannot be used to read rows, and what to do; no row if it can.';
 grant execute on function pgfresh_engine.viewer_role_problem(text) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
-
-create or replace function pgfresh_engine.has_reader(p_role oid) returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  -- Its owner may have altered it.
-  select exists (
-    select from pg_proc
-    where oid = to_regprocedure(format('pgfresh_engine.read_as_%s(text, text[])', p_role))
-      and proowner = p_role and prosecdef and not proisstrict and provolatile = 's'
-      and proconfig = array['search_path=pg_catalog, public, pg_temp', 'plan_cache_mode=auto', 'enable_seqscan=on']
-      and has_function_privilege(current_user, oid, 'execute')
-  )
-$$;
-comment on function pgfresh_engine.has_reader(oid) is
-  'Whether the function that reads as a role is there, and as it was made.';
 
 create or replace function pgfresh_engine.admit_viewer_role(p_role text) returns void
 language plpgsql security definer
@@ -68,17 +51,23 @@ as $$
 declare
   v_role oid := (select oid from pg_roles where rolname = p_role);
   v_signature text := format('pgfresh_engine.read_as_%s(text, text[])', v_role);
-  v_lends boolean := not has_schema_privilege(v_role, 'pgfresh_engine', 'create')
-    and not (select rolsuper from pg_roles where rolname = current_user);
+  v_lends boolean;
 begin
   perform pgfresh_engine.require_primary();
   perform pgfresh_engine.refuse('PGF_LIVE_ROLE', p.problem, p.next_step)
     from pgfresh_engine.viewer_role_problem(p_role) as p;
   for v_turn in 1..2 loop
-    if pgfresh_engine.has_reader(v_role) then
+    -- Its owner may have altered it.
+    if exists (
+      select from pg_proc
+      where oid = to_regprocedure(v_signature)
+        and proowner = v_role and prosecdef and not proisstrict and provolatile = 's'
+        and proconfig = array['search_path=pg_catalog, public, pg_temp', 'plan_cache_mode=auto', 'enable_seqscan=on']
+        and has_function_privilege(current_user, oid, 'execute')
+    ) then
       return;
     end if;
-    -- Whoever else makes one is waited for, and looked at again.
+    -- Another transaction may be making it: wait for that one, then look again.
     lock table pgfresh_engine.change_epoch in share update exclusive mode;
   end loop;
   execute format('drop function if exists %s', v_signature);
@@ -103,7 +92,9 @@ begin
   execute format('comment on function %s is %L', v_signature,
     'Reads rows as one role of viewers. Written when the first of them looks.');
   execute format('revoke all on function %s from public', v_signature);
-  -- The new owner must be allowed to create here for the moment in which it becomes one.
+  -- The new owner must be allowed to create here for the moment in which it becomes the owner.
+  v_lends := not has_schema_privilege(v_role, 'pgfresh_engine', 'create')
+    and not (select rolsuper from pg_roles where rolname = current_user);
   if v_lends then
     execute format('grant create on schema pgfresh_engine to %I', p_role);
   end if;
@@ -116,8 +107,8 @@ begin
 end
 $$;
 comment on function pgfresh_engine.admit_viewer_role(text) is
-  'Prepares that rows are read as a role, which must be a member of pgfresh_viewer; '
-  'refuses one as which nobody can look.';
+  'Makes the function that reads rows as a role, if it is not there as it was made. The role must be a member of '
+  'pgfresh_viewer; refuses a role that cannot be used to read rows.';
 grant execute on function pgfresh_engine.admit_viewer_role(text) to pgfresh_gateway;
 
 create or replace function pgfresh_engine.ask_rows_as(p_role oid, p_user_id text, p_claims text, p_sql text,
@@ -133,7 +124,7 @@ begin
   begin
     perform set_config('transaction_read_only', 'on', true),
       set_config('pgfresh.user_id', p_user_id, true), set_config('request.jwt.claims', p_claims, true),
-      -- What older versions of PostgREST set, and what nobody must find here.
+      -- Older versions of PostgREST set these; a policy must not find values of another user here.
       set_config('request.jwt.claim.sub', '', true), set_config('request.jwt.claim.role', '', true);
     execute format(
         'select array_agg(r.key), array_agg(r.rows), array_agg(r.fetched_at), array_agg(r.ttl) '
@@ -145,7 +136,7 @@ begin
       if v_keys is null and cardinality(p_keys) > 0 then
         raise;
       end if;
-    -- He may not read the table, or something that its policies call. To him it is as if there were nothing.
+    -- The viewer may not read the table, or something that its policies call. For the viewer there is nothing.
     when insufficient_privilege then
       v_keys := p_keys;
   end;
@@ -168,7 +159,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
--- Times in the rows are written the same way whoever reads them.
+-- Times in the rows are written the same way for every session.
 set timezone = 'UTC'
 as $$
 #variable_conflict use_column
@@ -186,15 +177,11 @@ begin
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       format('p_user_id must not be null and p_claims must be an object, got %s',
         coalesce(jsonb_typeof(p_claims), 'null')),
-      'Pass who looks, and what his token says.');
+      'Pass who looks, and what their token says.');
   end if;
-  perform pgfresh_engine.refuse('PGF_LIVE_ROLE', p.problem, p.next_step)
-    from pgfresh_engine.viewer_role_problem(p_role) as p;
-  if not pgfresh_engine.has_reader(v_role) then
-    perform pgfresh_engine.admit_viewer_role(p_role);
-  end if;
+  perform pgfresh_engine.admit_viewer_role(p_role);
   v_sql := (select r.rows_sql from pgfresh_engine.type_resolution as r where r.type_id = p_type_id);
-  -- As in read_pairs. Who sees no row is told nothing of when it was fetched and how, and nobody why it waits.
+  -- As in read_pairs. A viewer who sees no row is not told when it was fetched, and no viewer is told why it waits.
   return query
     select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
       case when t.state = 'empty' then (p.pair).empty_at + coalesce(v_type.empty_ttl, v_type.ttl) else t.stale_at end,
@@ -225,7 +212,7 @@ begin
       from (
         select case
           when a.rows is null then null
-          -- He may see only some of the rows, so this goes by what the planner knows of all of them.
+          -- The viewer may see only some of the rows, so this goes by what the planner knows of all of them.
           when (p.pair).row_at is not null then (p.pair).stale_at
           when a.fetched_at is not null then least(a.fetched_at, '9999-12-31') + coalesce(a.ttl, v_type.ttl)
         end as stale_at
@@ -240,6 +227,6 @@ $$;
 comment on function pgfresh_engine.read_pairs_as(text, text, jsonb, int, text[]) is
   'The rows and the state of pairs of a data type with row security, as a user sees them: '
   'read with the rights of a role that is a member of pgfresh_viewer, with the user in the setting pgfresh.user_id '
-  'and what his token says in request.jwt.claims. Where he sees no row, it says nothing of one. '
+  'and what the token says in request.jwt.claims. A user who sees no row is told nothing of one. '
   'Versions are those of read_pairs. Advisory locks of the session are released.';
 grant execute on function pgfresh_engine.read_pairs_as(text, text, jsonb, int, text[]) to pgfresh_gateway;
