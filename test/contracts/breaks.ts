@@ -591,8 +591,8 @@ export const breaks: readonly Break[] = [
   {
     contract: '33',
     harm: 'runs whose answer was lost are not looked for',
-    file: sql('engine/processes/schedulers'),
-    within: 'scheduler_news',
+    file: sql('engine/processes/processes'),
+    within: 'heartbeat_process',
     text: 'not coalesce(r.request = any (p_held), false)',
     instead: 'false',
   },

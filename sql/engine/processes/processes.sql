@@ -61,13 +61,13 @@ grant execute on function pgfresh_engine.register_process(text, text) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway;
 
 /*
-  What a process was given by an answer that was lost on its way is known to us and not to the process. So it says which
-  requests it holds, and is told of those that it has not named. It gives them back itself: what it named may be older
-  than what it holds by now.
+  If the answer to a request for work was lost, the database knows of the work and the process does not. So a process
+  names the requests that it holds, and is told of those that it has not named. It gives them back itself: the list that
+  it sent may be older than what it holds now.
 
   A late heartbeat of a scheduler is as good as one in time while no other has taken over: its runs are fenced by
-  themselves. After a pause of the database all are late, and none is taken for dead before it has had a whole lease to
-  say so.
+  themselves. After a pause of the database all are late, and each has a whole lease to renew before it is taken for
+  dead.
 */
 create or replace function pgfresh_engine.heartbeat_process(p_process bigint, p_held uuid[] default '{}') returns jsonb
 language plpgsql security definer
@@ -84,7 +84,8 @@ begin
       'Pass every request with work that has not ended, or an empty array.');
   end if;
   update pgfresh_engine.process
-  -- The clock may have been set back since; less than what others are judged by, so that who judges has noticed first.
+  -- The clock may have been set back. 2.5 leases are less than the minute by which others are judged, so the judge
+  -- notices first.
   set steady_since = case
       when lease_until < v_now or lease_until > v_now + 2.5 * lease then v_now
       else steady_since
@@ -96,12 +97,44 @@ begin
     return jsonb_build_object('alive', false);
   end if;
   perform pgfresh_engine.require_process_right(v_process.kind);
-  return jsonb_build_object('alive', true) || case v_process.kind
-    when 'worker' then pgfresh_engine.worker_news(p_process, p_held, v_now)
-    when 'scheduler' then
-      pgfresh_engine.scheduler_news(p_process, p_held, v_process.steady_since <= v_now - v_process.lease, v_now)
-    else '{}'
-  end;
+  if v_process.kind = 'worker' then
+    delete from pgfresh_engine.claim as c
+    where c.worker = p_process and not c.request = any (p_held) and c.claimed_at < v_now - interval '5 seconds'
+      and not exists (
+        select from unnest(c.job_ids) as job(id)
+        join pgfresh_engine.job as j on j.id = job.id and j.request = c.request
+      );
+    return jsonb_build_object('alive', true, 'stranded', (
+      select coalesce(jsonb_agg(c.request), '[]')
+      from pgfresh_engine.claim as c
+      where c.worker = p_process and not c.request = any (p_held) and c.claimed_at < v_now - interval '5 seconds'
+    ));
+  elsif v_process.kind = 'scheduler' then
+    return jsonb_build_object(
+      'alive', true,
+      'dead', case
+        when v_process.steady_since <= v_now - v_process.lease then (
+          select count(*)
+          from pgfresh_engine.process
+          where kind = 'scheduler' and (lease_until <= v_now or lease_until > v_now + interval '1 minute')
+        )
+        else 0
+      end,
+      'cancel', (
+        select coalesce(jsonb_agg(r.id), '[]')
+        from pgfresh.scheduled_job_runs as r
+        where r.scheduler = p_process and r.state = 'running'
+          and (r.cancel_asked or not exists (select from pgfresh.scheduled_jobs as j where j.id = r.job_id))
+      ),
+      -- The scheduler ends them: that may wait for a writer of the job, and a heartbeat must not wait.
+      'stranded', (
+        select coalesce(jsonb_agg(jsonb_build_object('run', r.id, 'job', r.job_id, 'request', r.request)), '[]')
+        from pgfresh.scheduled_job_runs as r
+        where r.scheduler = p_process and r.state = 'running' and not coalesce(r.request = any (p_held), false)
+          and r.started_at < v_now - interval '5 seconds'
+      ));
+  end if;
+  return jsonb_build_object('alive', true);
 end
 $$;
 comment on function pgfresh_engine.heartbeat_process(bigint, uuid[]) is

@@ -37,42 +37,6 @@ comment on function pgfresh_engine.serve_jobs(bigint, text[], text) is
   'Newer time zone data has future slots computed again. Returns the number of the scheduler.';
 grant execute on function pgfresh_engine.serve_jobs(bigint, text[], text) to pgfresh_planner;
 
-create or replace function pgfresh_engine.scheduler_news(
-  p_scheduler bigint, p_held uuid[], p_steady boolean, p_now timestamptz)
-returns jsonb
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  return jsonb_build_object(
-    'dead', case
-      when p_steady then (
-        select count(*)
-        from pgfresh_engine.process
-        where kind = 'scheduler' and (lease_until <= p_now or lease_until > p_now + interval '1 minute')
-      )
-      else 0
-    end,
-    'cancel', (
-      select coalesce(jsonb_agg(r.id), '[]')
-      from pgfresh.scheduled_job_runs as r
-      where r.scheduler = p_scheduler and r.state = 'running'
-        and (r.cancel_asked or not exists (select from pgfresh.scheduled_jobs as j where j.id = r.job_id))
-    ),
-    -- Not ended here: that may wait for whoever edits the job, and this must not wait.
-    'stranded', (
-      select coalesce(jsonb_agg(jsonb_build_object('run', r.id, 'job', r.job_id, 'request', r.request)), '[]')
-      from pgfresh.scheduled_job_runs as r
-      where r.scheduler = p_scheduler and r.state = 'running' and not coalesce(r.request = any (p_held), false)
-        and r.started_at < p_now - interval '5 seconds'
-    ));
-end
-$$;
-comment on function pgfresh_engine.scheduler_news(bigint, uuid[], boolean, timestamptz) is
-  'What a scheduler is told by its heartbeat: how many others are dead, if it has been steady itself, '
-  'which of its runs are to be cancelled, '
-  'and which it was given and does not hold. A part of heartbeat_process.';
-
 create or replace function pgfresh_engine.close_runs_of(p_scheduler bigint, p_message text) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp

@@ -1,25 +1,3 @@
-create or replace function pgfresh_engine.worker_news(p_worker bigint, p_known uuid[], p_now timestamptz) returns jsonb
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  delete from pgfresh_engine.claim as c
-  where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < p_now - interval '5 seconds'
-    and not exists (
-      select from unnest(c.job_ids) as job(id)
-      join pgfresh_engine.job as j on j.id = job.id and j.request = c.request
-    );
-  return jsonb_build_object('stranded', (
-    select coalesce(jsonb_agg(c.request), '[]')
-    from pgfresh_engine.claim as c
-    where c.worker = p_worker and not c.request = any (p_known) and c.claimed_at < p_now - interval '5 seconds'
-  ));
-end
-$$;
-comment on function pgfresh_engine.worker_news(bigint, uuid[], timestamptz) is
-  'What a worker is told by its heartbeat: the claims that it was given and has not named. '
-  'A part of heartbeat_process.';
-
 create or replace function pgfresh_engine.worker_called(p_worker bigint) returns text
 language sql stable
 set search_path = pg_catalog, pg_temp
