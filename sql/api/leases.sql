@@ -1,8 +1,7 @@
 /*
-  Waits for nobody, so that any number of callers cannot stand in each other's way, and none of them in a deadlock.
-  Those who come while it is held only read a row. The row is locked by the few who saw it free at the same moment; of
-  them, who finds it locked has lost. It may also be locked by a fence: then somebody who had the lease is committing
-  what he did under it.
+  Never waits, so any number of callers cannot block each other, and there is no deadlock. While the lease is held,
+  callers only read its row. Those who see it free at the same moment try to lock the row; a caller that finds it locked
+  has lost. A fence may also have locked it: then the last holder is committing what was done under the lease.
 */
 create or replace function pgfresh.acquire_refresh_lock(
   p_name text, p_holder text, p_lease interval default '5 minutes', p_manual boolean default false, out reason text,
@@ -78,7 +77,7 @@ as $$
 begin
   perform pgfresh_engine.require_range('p_lease in seconds', extract(epoch from p_lease), 1, 86400);
   reason := 'lost';
-  if (pgfresh_engine.lock_lease(p_name, p_token)).function_name is not null then
+  if (pgfresh_engine.lock_lease(p_name, p_token, false)).lost is null then
     update pgfresh.refresh_schedule as s
     set locked_until = pgfresh.clock() + make_interval(secs => extract(epoch from p_lease)::float8)
     where s.function_name = p_name collate "C"
@@ -100,6 +99,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_held record;
   v_row pgfresh.refresh_schedule;
   v_now timestamptz;
   v_low interval;
@@ -109,10 +109,11 @@ begin
     perform pgfresh_engine.require_range('p_next_in in seconds', extract(epoch from p_next_in), 0, 366 * 86400);
   end if;
   reason := 'lost';
-  v_row := pgfresh_engine.lock_lease(p_name, p_token);
-  if v_row.function_name is null then
+  v_held := pgfresh_engine.lock_lease(p_name, p_token, false);
+  if v_held.lost is not null then
     return;
   end if;
+  v_row := v_held.lease;
   v_now := pgfresh.clock();
   if p_success then
     v_row.last_status := 'success';
@@ -154,24 +155,15 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_row pgfresh.refresh_schedule;
-  v_now timestamptz;
+  -- Shared, so that several transactions of one holder do not wait for each other. The lock lasts until the commit, so
+  -- that no one takes the lease before it.
+  v_lost text := (pgfresh_engine.lock_lease(p_name, p_token, true)).lost;
 begin
-  perform pgfresh_engine.require_lease(p_name, p_token);
-  -- Shared, so that several transactions of one holder do not wait for each other,
-  -- and until the commit, so that nobody takes the lease before it.
-  select * into v_row from pgfresh.refresh_schedule as s where s.function_name = p_name collate "C" for share;
-  v_now := pgfresh.clock();
-  if v_row.lock_token = p_token and v_row.locked_until > v_now then
-    return;
+  if v_lost is not null then
+    perform pgfresh_engine.refuse('PGF_LOCK_LOST',
+      format('the lease of %s with token %s is lost: %s', left(quote_literal(p_name), 60), p_token, v_lost),
+      'Write nothing more under it; the work will be done by who takes the lease next.');
   end if;
-  perform pgfresh_engine.refuse('PGF_LOCK_LOST',
-    format('the lease of %s with token %s is lost: %s', left(quote_literal(p_name), 60), p_token, case
-      when v_row.function_name is null then 'there is no such lease'
-      when v_row.lock_token <> p_token then format('it was taken with token %s', v_row.lock_token)
-      when v_row.locked_until is null then 'it was given back'
-      else format('it ended %s s ago', round(extract(epoch from v_now - v_row.locked_until), 1))
-    end), 'Write nothing more under it; the work will be done by who takes the lease next.');
 end
 $$;
 comment on function pgfresh.fence_refresh_lock(text, bigint) is

@@ -143,13 +143,7 @@ begin
       'Pass the params of the run.');
   end if;
   v_job.params := p_params;
-  v_now := v_job.resolution;
-  if not pgfresh_engine.is_job_as_registered(v_job) then
-    v_now := pgfresh_engine.resolve_job(v_job);
-    if pgfresh_engine.job_change(v_job, v_now) is not null then
-      perform pgfresh_engine.refuse_job(pgfresh_engine.job_change(v_job, v_now), pgfresh_engine.accept_job(v_job.name));
-    end if;
-  end if;
+  v_now := pgfresh_engine.require_job_function(v_job);
   perform pgfresh_engine.make_job_runner(v_job.owner);
 
   execute format('select pgfresh_engine.run_as_%s($1, $2, $3)', v_job.owner::oid)
@@ -166,7 +160,7 @@ begin
       and v_now ->> 'stamp' is distinct from (
         select xmin || ' ' || ctid from pg_proc where oid = to_regprocedure(v_now ->> 'signature')
       ) then
-    perform pgfresh_engine.refuse_job(format('%s was changed while it ran', v_now ->> 'signature'),
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', format('%s was changed while it ran', v_now ->> 'signature'),
       'See who changed it.');
   end if;
   /*
@@ -198,7 +192,7 @@ begin
       )
     limit 1;
     if found then
-      perform pgfresh_engine.refuse_job(
+      perform pgfresh_engine.refuse('PGF_JOB_INVALID',
         format('a job of %s may not write %s, which has a trigger that can be put off until the commit',
           v_job.owner, v_table),
         'Make that constraint not deferrable.');

@@ -1,9 +1,3 @@
-create or replace function pgfresh_engine.refuse_job(p_message text, p_hint text) returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$ select pgfresh_engine.refuse('PGF_JOB_INVALID', p_message, p_hint) $$;
-comment on function pgfresh_engine.refuse_job(text, text) is 'Refuses a row of scheduled_jobs.';
-
 create or replace function pgfresh_engine.can_act_as(p_user oid, p_role oid) returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -61,59 +55,6 @@ $$;
 comment on function pgfresh_engine.check_job_right() is
   'Trigger of scheduled_jobs: a job is written by those who could do themselves what it does.';
 
-create or replace function pgfresh_engine.check_job_schedule(p_job pgfresh.scheduled_jobs) returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_problem text;
-begin
-  if (p_job.schedule is null) = (p_job.every_min is null) then
-    perform pgfresh_engine.refuse_job(
-      case
-        when p_job.schedule is null then 'a job needs a schedule or every_min'
-        else 'a job has a schedule or every_min, not both'
-      end,
-      'Write schedule = ''0 3 * * *'', or every_min = ''10 minutes'' and every_max = ''15 minutes''.');
-  elsif p_job.every_min > p_job.every_max or p_job.failure_min > p_job.failure_max then
-    perform pgfresh_engine.refuse_job(
-      case
-        when p_job.every_min > p_job.every_max then 'every_min is more than every_max'
-        else 'failure_min is more than failure_max'
-      end,
-      'Exchange the two.');
-  elsif p_job.every_min is null
-      and (p_job.every_max is not null or p_job.failure_min is not null or p_job.failure_max is not null) then
-    perform pgfresh_engine.refuse_job('every_max, failure_min and failure_max need an every_min',
-      'Leave them out where there is a schedule; retries say what is done about a failure.');
-  elsif p_job.failure_min is null and p_job.failure_max is not null then
-    perform pgfresh_engine.refuse_job('failure_max needs a failure_min', 'Give both, or neither.');
-  end if;
-  v_problem := case when p_job.schedule is not null then pgfresh_engine.cron_problem(p_job.schedule) end;
-  if v_problem is not null then
-    perform pgfresh_engine.refuse_job(format('schedule %s: %s', left(quote_literal(p_job.schedule), 80), v_problem),
-      'Write minute, hour, day of month, month and day of week, such as 30 2 * * MON-FRI, or a word such as @daily.');
-  end if;
-  if not pgfresh_engine.is_time_zone(p_job.timezone) then
-    perform pgfresh_engine.refuse_job(format('timezone: there is no time zone %s',
-      left(quote_literal(p_job.timezone), 80)),
-      coalesce((
-        select 'Did you mean ' || string_agg(near.name, ' or ') || '?'
-        from (
-          select name
-          from pg_timezone_names
-          where name !~ '^(posix|right)/' and length(p_job.timezone) between 3 and 50
-            and regexp_replace(lower(name), '[^a-z]', '', 'g')
-              like '%' || nullif(regexp_replace(lower(p_job.timezone), '[^a-z]', '', 'g'), '') || '%'
-          order by length(name), name
-          limit 3
-        ) as near
-      ), 'Use a name of the IANA database, such as UTC or America/New_York.'));
-  end if;
-end
-$$;
-comment on function pgfresh_engine.check_job_schedule(pgfresh.scheduled_jobs) is 'Refuses a job whose times cannot be.';
-
 /*
   What the function of a job is now; refuses it if it is not there, has another signature, or cannot be called as the
   job's owner. Never by the search path: a name has its schema, or it means public.
@@ -128,15 +69,15 @@ declare
   v_pgfresh oid := (select nspowner from pg_namespace where nspname = 'pgfresh');
 begin
   if not exists (select from pg_roles where oid = p_job.owner) then
-    perform pgfresh_engine.refuse_job(format('owner: there is no role %s', p_job.owner),
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', format('owner: there is no role %s', p_job.owner),
       'Give the job to a role that exists.');
   end if;
   if cardinality(v_parts) = 1 then
     v_parts := array['public'] || v_parts;
   end if;
   if p_job.function_name !~ '^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$' then
-    perform pgfresh_engine.refuse_job(format('function_name %s is not a name',
-      left(quote_literal(p_job.function_name), 80)),
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID',
+      format('function_name %s is not a name', left(quote_literal(p_job.function_name), 80)),
       'Expected letters, digits and underscores, at most 63, with the schema and a dot before it if it is not public.');
   end if;
   select f.oid, f.xmin || ' ' || f.ctid as stamp, f.proowner, f.prosecdef, f.pronargs, n.oid as schema, n.nspname
@@ -148,7 +89,7 @@ begin
   order by f.pronargs desc
   limit 1;
   if not found then
-    perform pgfresh_engine.refuse_job(
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID',
       format('function_name: there is no function %I.%I() or %I.%I(jsonb) that returns jsonb',
         v_parts[1], v_parts[2], v_parts[1], v_parts[2]),
       coalesce((
@@ -170,18 +111,18 @@ begin
   end if;
   if not has_function_privilege(p_job.owner, v_function.oid, 'execute')
       or not has_schema_privilege(p_job.owner, v_function.schema, 'usage') then
-    perform pgfresh_engine.refuse_job(
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID',
       format('function_name: %s may not call %s', p_job.owner, v_function.oid::regprocedure),
       format('Run: grant usage on schema %s to %s; grant execute on function %s to %s;',
         v_function.schema::regnamespace, p_job.owner, v_function.oid::regprocedure, p_job.owner));
   end if;
   if v_function.pronargs = 0 and p_job.params <> '{}' then
-    perform pgfresh_engine.refuse_job(format('params: %s takes none', v_function.oid::regprocedure),
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', format('params: %s takes none', v_function.oid::regprocedure),
       'Leave params out, or give the function an argument of type jsonb.');
   end if;
   -- The function that runs it belongs to the owner, and only one of his members can make that.
   if not pg_has_role(v_pgfresh, p_job.owner, 'usage') then
-    perform pgfresh_engine.refuse_job(format('owner: pgfresh may not run anything as %s', p_job.owner),
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', format('owner: pgfresh may not run anything as %s', p_job.owner),
       format('Run as an administrator: grant %s to %s;', p_job.owner, v_pgfresh::regrole));
   end if;
   return jsonb_build_object(
@@ -204,6 +145,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_missing text;
+  v_problem text;
   v_found constant text[] := '{problem, resolution}';
   v_same boolean := tg_op = 'UPDATE' and to_jsonb(new) - v_found = to_jsonb(old) - v_found;
 begin
@@ -230,18 +172,18 @@ begin
     )
     order by key
     limit 1;
-    perform pgfresh_engine.refuse_job(format('%s must not be null', v_missing),
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', format('%s must not be null', v_missing),
       case
         when v_missing in ('name', 'function_name') then 'Give it a value.'
         else 'Leave the column out to have its default.'
       end);
   end if;
   if new.name !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$' then
-    perform pgfresh_engine.refuse_job(format('name %s is not one', left(quote_literal(new.name), 80)),
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', format('name %s is not one', left(quote_literal(new.name), 80)),
       'Expected letters, digits, underscores, dots and dashes, at most 100, with a letter or digit first.');
   elsif new.kind not in ('sql', 'handler') or new.catch_up not in ('once', 'skip', 'all')
       or new.overlap not in ('skip', 'queue') or new.managed_by not in ('config', 'sql') then
-    perform pgfresh_engine.refuse_job(
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID',
       format('%s must be %s, got %s', w.word, w.choice, left(quote_literal(w.value), 80)),
       'Choose one of these.')
     from (values
@@ -254,21 +196,21 @@ begin
     order by w.place
     limit 1;
   elsif octet_length(new.description) > 4000 or octet_length(new.function_name) not between 1 and 200 then
-    perform pgfresh_engine.refuse_job(
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID',
       format('%s is too long',
         case when octet_length(new.description) > 4000 then 'description' else 'function_name' end),
       'A description has at most 4000 bytes, and the name of a function 1 to 200.');
   elsif new.kind = 'handler' and new.function_name !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$' then
-    perform pgfresh_engine.refuse_job(
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID',
       format('function_name %s is not the name of a handler', left(quote_literal(new.function_name), 80)),
       'Write the name of a job of pgfresh.config.ts that has a handler.');
   elsif jsonb_typeof(new.params) <> 'object' or octet_length(new.params::text) > 65536 then
-    perform pgfresh_engine.refuse_job(
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID',
       format('params must be an object of at most 65536 bytes, got %s of %s',
         jsonb_typeof(new.params), octet_length(new.params::text)),
       'For instance {"days": 30}.');
   elsif new.retries not between 0 and 100 or new.catch_up_max not between 1 and 10000 then
-    perform pgfresh_engine.refuse_job(
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID',
       case
         when new.retries not between 0 and 100 then format('retries must be from 0 to 100, got %s', new.retries)
         else format('catch_up_max must be from 1 to 10000, got %s', new.catch_up_max)
@@ -277,20 +219,20 @@ begin
   elsif coalesce(array_ndims(new.blackout_dates), 1) <> 1 or cardinality(new.blackout_dates) > 1000
       or array_position(new.blackout_dates, null) is not null
       or 'infinity' = any (new.blackout_dates) or '-infinity' = any (new.blackout_dates) then
-    perform pgfresh_engine.refuse_job('blackout_dates must be a list of at most 1000 dates',
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', 'blackout_dates must be a list of at most 1000 dates',
       'For instance {2026-12-24,2026-12-25}.');
   elsif new.paused_at is null
       and (new.paused_by is not null or new.paused_reason is not null or new.paused_until is not null) then
-    perform pgfresh_engine.refuse_job('paused_by, paused_reason and paused_until need a paused_at',
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', 'paused_by, paused_reason and paused_until need a paused_at',
       'Call pgfresh.pause_scheduled_job(name, reason, until).');
   elsif octet_length(new.paused_by) > 200 or octet_length(new.paused_reason) > 1000 then
-    perform pgfresh_engine.refuse_job('paused_by has at most 200 bytes, and paused_reason 1000',
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', 'paused_by has at most 200 bytes, and paused_reason 1000',
       'Say it in fewer words.');
   end if;
 
   new.every_max := coalesce(new.every_max, new.every_min);
   new.failure_max := coalesce(new.failure_max, new.failure_min);
-  perform pgfresh_engine.refuse_job(
+  perform pgfresh_engine.refuse('PGF_JOB_INVALID',
     format('%s must be from %s to %s, got %s', b.name, b.low, b.high, b.value),
     format('Correct %s, for instance ''10 minutes''.', b.name))
   from (values
@@ -323,7 +265,49 @@ begin
   if tg_op = 'INSERT' or v_same
       or (new.schedule, new.timezone, new.every_min, new.every_max, new.failure_min, new.failure_max)
       is distinct from (old.schedule, old.timezone, old.every_min, old.every_max, old.failure_min, old.failure_max) then
-    perform pgfresh_engine.check_job_schedule(new);
+    if (new.schedule is null) = (new.every_min is null) then
+      perform pgfresh_engine.refuse('PGF_JOB_INVALID',
+        case
+          when new.schedule is null then 'a job needs a schedule or every_min'
+          else 'a job has a schedule or every_min, not both'
+        end,
+        'Write schedule = ''0 3 * * *'', or every_min = ''10 minutes'' and every_max = ''15 minutes''.');
+    elsif new.every_min > new.every_max or new.failure_min > new.failure_max then
+      perform pgfresh_engine.refuse('PGF_JOB_INVALID',
+        case
+          when new.every_min > new.every_max then 'every_min is more than every_max'
+          else 'failure_min is more than failure_max'
+        end,
+        'Exchange the two.');
+    elsif new.every_min is null
+        and (new.every_max is not null or new.failure_min is not null or new.failure_max is not null) then
+      perform pgfresh_engine.refuse('PGF_JOB_INVALID', 'every_max, failure_min and failure_max need an every_min',
+        'Leave them out where there is a schedule; retries say what is done about a failure.');
+    elsif new.failure_min is null and new.failure_max is not null then
+      perform pgfresh_engine.refuse('PGF_JOB_INVALID', 'failure_max needs a failure_min', 'Give both, or neither.');
+    end if;
+    v_problem := case when new.schedule is not null then pgfresh_engine.cron_problem(new.schedule) end;
+    if v_problem is not null then
+      perform pgfresh_engine.refuse('PGF_JOB_INVALID',
+        format('schedule %s: %s', left(quote_literal(new.schedule), 80), v_problem),
+        'Write minute, hour, day of month, month and day of week, such as 30 2 * * MON-FRI, or a word such as @daily.');
+    end if;
+    if not pgfresh_engine.is_time_zone(new.timezone) then
+      perform pgfresh_engine.refuse('PGF_JOB_INVALID',
+        format('timezone: there is no time zone %s', left(quote_literal(new.timezone), 80)),
+        coalesce((
+          select 'Did you mean ' || string_agg(near.name, ' or ') || '?'
+          from (
+            select name
+            from pg_timezone_names
+            where name !~ '^(posix|right)/' and length(new.timezone) between 3 and 50
+              and regexp_replace(lower(name), '[^a-z]', '', 'g')
+                like '%' || nullif(regexp_replace(lower(new.timezone), '[^a-z]', '', 'g'), '') || '%'
+            order by length(name), name
+            limit 3
+          ) as near
+        ), 'Use a name of the IANA database, such as UTC or America/New_York.'));
+    end if;
   end if;
   if new.kind = 'handler' then
     new.resolution := null;
@@ -342,6 +326,11 @@ comment on function pgfresh_engine.complete_job() is
   'Trigger of scheduled_jobs: checks every value, looks up what the function''s name means, '
   'and refuses what does not fit.';
 
+/*
+  A run that is under way belongs to its scheduler, and a function holds its row until it has ended. So it is left to
+  its scheduler, who is told to stop it; its end finds no job any more and deletes the run. All other runs are deleted
+  now, except those that are being ended at this moment.
+*/
 create or replace function pgfresh_engine.forget_job() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -350,36 +339,23 @@ begin
   if not exists (select from pgfresh.scheduled_jobs where owner = old.owner and kind = 'sql') then
     execute format('drop function if exists pgfresh_engine.run_as_%s(text, text, jsonb)', old.owner::oid);
   end if;
+  if tg_op = 'DELETE' then
+    delete from pgfresh.scheduled_job_runs
+    where id in (
+      select id
+      from pgfresh.scheduled_job_runs
+      where job_id = old.id and state <> 'running'
+      order by id
+      for update skip locked
+    );
+    perform pg_notify('pgfresh_schedule', 'cancel');
+  end if;
   return null;
 end
 $$;
 comment on function pgfresh_engine.forget_job() is
-  'Trigger of scheduled_jobs: a role that has no job any more has nothing in the schema either.';
-
-/*
-  A run that is under way belongs to its scheduler, and a function holds its row until it has ended. So it is left to
-  its scheduler, who is told, and its end finds no job any more and takes it away. Everything else goes now; what is
-  being ended at this moment ends by itself.
-*/
-create or replace function pgfresh_engine.end_job_runs() returns trigger
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  delete from pgfresh.scheduled_job_runs
-  where id in (
-    select id
-    from pgfresh.scheduled_job_runs
-    where job_id = old.id and state <> 'running'
-    order by id
-    for update skip locked
-  );
-  perform pg_notify('pgfresh_schedule', 'cancel');
-  return null;
-end
-$$;
-comment on function pgfresh_engine.end_job_runs() is
-  'Trigger of scheduled_jobs: forgets the runs of a job that was deleted, and has its scheduler stop one under way.';
+  'Trigger of scheduled_jobs: drops the function that runs the jobs of a role that has none any more; '
+  'deletes the runs of a deleted job, and has its scheduler stop one under way.';
 
 -- In the order of their names: first who, then what.
 do $$
@@ -398,67 +374,58 @@ begin
     'on pgfresh.scheduled_jobs for each row execute function pgfresh_engine.complete_job()', v_columns);
 end
 $$;
-create or replace trigger d_end_job_runs after delete on pgfresh.scheduled_jobs
-  for each row execute function pgfresh_engine.end_job_runs();
 create or replace trigger c_forget_job after delete or update of owner, kind on pgfresh.scheduled_jobs
   for each row execute function pgfresh_engine.forget_job();
 
 /*
-  Whoever replaces the body of a function has everything done that the job's owner may do. He must be one who could do
-  it anyway. A function that runs with the rights of its own owner gives nobody the rights of the job's.
+  Whoever replaces the body of a function can have it do everything that the job's owner may do, so the owner of the
+  function must be a role that could do that anyway. A function that runs with the rights of its own owner gives away no
+  rights of the job's owner.
+
+  Called by functions with the rights of the schema's owner, as whom pg_has_role asks.
 */
-create or replace function pgfresh_engine.job_change(p_job pgfresh.scheduled_jobs, p_now jsonb) returns text
+create or replace function pgfresh_engine.require_job_function(p_job pgfresh.scheduled_jobs) returns jsonb
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_owner regrole := (p_now ->> 'owner')::oid;
+  v_now jsonb;
+  v_owner regrole;
+  v_change text;
 begin
-  return case
-    -- By name: the number of a role is another one on another server.
-    when p_now -> 'owner_name' is distinct from p_job.resolution -> 'owner_name' then
-      format('%s belongs to %s now, and to another role when the job was registered', p_now ->> 'signature', v_owner)
-    when p_now -> 'body' is distinct from p_job.resolution -> 'body'
-      and not (p_now -> 'definer')::boolean and not pgfresh_engine.can_act_as(v_owner, p_job.owner) then
-      format('%s was changed by %s, who could not do as %s', p_now ->> 'signature', v_owner, p_job.owner)
-  end;
-end
-$$;
-comment on function pgfresh_engine.job_change(pgfresh.scheduled_jobs, jsonb) is
-  'What of a job''s function is not any more as it was registered, if that matters; null if it does not.';
-
-/*
-  The same row of the catalogue is the same function, with the same owner and for the same roles. What is not in that
-  row is looked at here, as the owner of the schema, and of a role that is gone only the number is left. This is for the
-  many times at which nothing has changed; resolve_job finds out what has.
-*/
-create or replace function pgfresh_engine.is_job_as_registered(p_job pgfresh.scheduled_jobs) returns boolean
-language plpgsql stable security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  return exists (
+  -- Mostly nothing has changed: the same row of the catalogue is the same function, with the same owner and rights.
+  -- What is not in that row is checked here. Of a role that is gone only its oid is left.
+  if exists (
     select from pg_proc as f
     join pg_namespace as n on n.oid = f.pronamespace
     where f.oid = (p_job.resolution ->> 'function')::oid and f.xmin || ' ' || f.ctid = p_job.resolution ->> 'stamp'
       and n.nspname = p_job.resolution ->> 'schema'
       and (f.pronargs = 1 or p_job.params = '{}')
       and has_function_privilege(p_job.owner, f.oid, 'execute') and has_schema_privilege(p_job.owner, n.oid, 'usage')
-  ) and pg_get_userbyid(p_job.owner) !~ '^unknown' and pg_has_role(p_job.owner, 'usage');
+  ) and pg_get_userbyid(p_job.owner) !~ '^unknown' and pg_has_role(p_job.owner, 'usage') then
+    return p_job.resolution;
+  end if;
+  v_now := pgfresh_engine.resolve_job(p_job);
+  v_owner := (v_now ->> 'owner')::oid;
+  v_change := case
+    -- By name: the same role has another oid on another server.
+    when v_now -> 'owner_name' is distinct from p_job.resolution -> 'owner_name' then
+      format('%s belongs to %s now, and to another role when the job was registered', v_now ->> 'signature', v_owner)
+    when v_now -> 'body' is distinct from p_job.resolution -> 'body'
+      and not (v_now -> 'definer')::boolean and not pgfresh_engine.can_act_as(v_owner, p_job.owner) then
+      format('%s was changed by %s, who could not do as %s', v_now ->> 'signature', v_owner, p_job.owner)
+  end;
+  if v_change is not null then
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', v_change,
+      format('See whether the change is meant, then accept it: '
+        'update pgfresh.scheduled_jobs set name = name where name = %L;', p_job.name));
+  end if;
+  return v_now;
 end
 $$;
-comment on function pgfresh_engine.is_job_as_registered(pgfresh.scheduled_jobs) is
-  'Whether the function of a job is for certain the one that was registered, and can be called. '
-  'If not, resolve_job says what it is now.';
-
-create or replace function pgfresh_engine.accept_job(p_name text) returns text
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select format('See whether the change is meant, then accept it: '
-    'update pgfresh.scheduled_jobs set name = name where name = %L;', p_name)
-$$;
-comment on function pgfresh_engine.accept_job(text) is 'What to do about a function that has changed.';
+comment on function pgfresh_engine.require_job_function(pgfresh.scheduled_jobs) is
+  'What the function of a job is now, as resolve_job returns it; refuses it if it cannot be called, '
+  'or was changed since the job was registered in a way that matters.';
 
 create or replace function pgfresh_engine.job_problem(p_job pgfresh.scheduled_jobs)
 returns table (problem text, next_step text)
@@ -466,19 +433,13 @@ language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_job.kind = 'handler' or pgfresh_engine.is_job_as_registered(p_job) then
-    return;
+  if p_job.kind = 'sql' then
+    perform pgfresh_engine.require_job_function(p_job);
   end if;
-  begin
-    problem := pgfresh_engine.job_change(p_job, pgfresh_engine.resolve_job(p_job));
-    next_step := pgfresh_engine.accept_job(p_job.name);
-  exception when sqlstate 'PGF01' then
-    get stacked diagnostics problem = message_text, next_step = pg_exception_hint;
-    problem := regexp_replace(problem, '^PGF_\w+: ', '');
-  end;
-  if problem is not null then
-    return next;
-  end if;
+exception when sqlstate 'PGF01' then
+  get stacked diagnostics problem = message_text, next_step = pg_exception_hint;
+  problem := regexp_replace(problem, '^PGF_\w+: ', '');
+  return next;
 end
 $$;
 comment on function pgfresh_engine.job_problem(pgfresh.scheduled_jobs) is

@@ -111,9 +111,7 @@ begin
   end if;
   if v_job.kind = 'sql' and p_params <> '{}' then
     v_job.params := p_params;
-    if not pgfresh_engine.is_job_as_registered(v_job) then
-      perform pgfresh_engine.resolve_job(v_job);
-    end if;
+    perform pgfresh_engine.resolve_job(v_job);
   end if;
   perform pgfresh_engine.hold_job(v_job);
   select * into v_active from pgfresh_engine.active_run(v_job.id);
