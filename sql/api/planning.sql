@@ -166,7 +166,7 @@ comment on function pgfresh.queue_refresh_if_not_exists(text, text, int, bigint,
   'Enqueues a job for one pair unless it has one open. '
   'Returns {"job_id", "result"}; see queue_refreshes for the results.';
 grant execute on function pgfresh.queue_refresh_if_not_exists(text, text, int, bigint, jsonb, timestamptz, boolean) to
-  pgfresh_worker, pgfresh_planner, pgfresh_operator;
+  pgfresh_worker, pgfresh_planner, pgfresh_operator, pgfresh_scheduler;
 
 create or replace function pgfresh.check_and_queue_stale_data(p_limit int default 10000, p_alone boolean default false)
 returns jsonb

@@ -49,8 +49,14 @@ grant execute on function pgfresh.resume_scheduled_job(text) to pgfresh_schedule
 create or replace function pgfresh.trigger_scheduled_job(p_name text, p_params jsonb default null) returns jsonb
 language sql
 set search_path = pg_catalog, pg_temp
-as $$ insert into pgfresh_engine.job_request (asks, job_name, params)
-  values ('run', p_name, p_params) returning answer $$;
+begin atomic
+  select pgfresh_engine.require_primary() where pg_is_in_recovery();
+  insert into pgfresh_engine.request (verb, args)
+  -- Parameters that are the null of JSON are refused, those that are not given are the job's own.
+  values ('trigger', jsonb_build_object('name', p_name)
+    || case when p_params is null then '{}' else jsonb_build_object('params', p_params) end)
+  returning answer;
+end;
 comment on function pgfresh.trigger_scheduled_job(text, jsonb) is
   'Runs a job now, besides its schedule, with its own parameters or these. '
   'Returns {"success", "run_id", "job_name", …} once the run is written down; '
@@ -61,7 +67,11 @@ grant execute on function pgfresh.trigger_scheduled_job(text, jsonb) to pgfresh_
 create or replace function pgfresh.cancel_scheduled_run(p_run_id bigint) returns jsonb
 language sql
 set search_path = pg_catalog, pg_temp
-as $$ insert into pgfresh_engine.job_request (asks, run_id) values ('cancel', p_run_id) returning answer $$;
+begin atomic
+  select pgfresh_engine.require_primary() where pg_is_in_recovery();
+  insert into pgfresh_engine.request (verb, args) values ('cancel', jsonb_build_object('run_id', p_run_id))
+  returning answer;
+end;
 comment on function pgfresh.cancel_scheduled_run(bigint) is
   'Cancels a run: one that waits never begins, one that runs is stopped, and neither is tried again. '
   'Returns {"success", "run_id", "job_name", "state", "message"}.';
@@ -72,11 +82,12 @@ create or replace function pgfresh.backfill_scheduled_job(
 returns jsonb
 language sql
 set search_path = pg_catalog, pg_temp
-as $$
-  insert into pgfresh_engine.job_request (asks, job_name, slots, per_minute)
-  values ('backfill', p_name, p_slots, p_per_minute)
-  returning answer
-$$;
+begin atomic
+  select pgfresh_engine.require_primary() where pg_is_in_recovery();
+  insert into pgfresh_engine.request (verb, args)
+  values ('backfill', jsonb_build_object('name', p_name, 'slots', p_slots, 'per_minute', p_per_minute))
+  returning answer;
+end;
 comment on function pgfresh.backfill_scheduled_job(text, timestamptz[], int) is
   'Runs slots of the past, one after the other, at most so many a minute; slots that come meanwhile go first. '
   'What has succeeded, is open or is about to run is left alone, and so are slots whose runs were forgotten since: '

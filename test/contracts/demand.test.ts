@@ -149,15 +149,23 @@ it('contract 13: there is no TTL but that of the registry, and 0 and -1 are refu
   }
 });
 
-it('contract 18: a viewer can subscribe, leave and check what he looks at, and nothing else', async () => {
+it('contract 18: a viewer can subscribe, leave, check and ask about what they look at, and nothing else', async () => {
   const scene = await RegistryScene.open();
   await scene.add('quote');
   const { name, url } = await createLogin(scene.url, 'pgfresh_viewer');
   const viewer = await openSession(url);
   await viewer.query(`select set_config('request.jwt.claims', '{"sub": "ann"}', false)`);
-  const may = ['check_and_queue_stale_batch', 'remove_active_subscription', 'upsert_active_subscription'].map(inSchema);
+  const may = [
+    'check_and_queue_stale_batch',
+    'explain_pair',
+    'remove_active_subscription',
+    'upsert_active_subscription',
+  ].map(inSchema);
+  const definers = `select proname from pg_proc where pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)
+    and prosecdef and has_function_privilege('pgfresh_viewer', oid, 'execute')`;
+  expect(await scene.db.query(definers)).toEqual([]);
 
-  // He does what he may, and it has its effect.
+  // What they may do has its effect.
   expect(await scene.subscribe(null, 'A', 'quote', viewer)).toMatchObject({
     result: 'subscribed',
     planned: { queued: 1 },
@@ -165,7 +173,12 @@ it('contract 18: a viewer can subscribe, leave and check what he looks at, and n
   expect(await viewer.query(`select pgfresh.check_and_queue_stale_batch('B', '{quote}') as answer`)).toMatchObject([
     { answer: { quote: { queued: 1 } } },
   ]);
+  expect(await viewer.query(`select pgfresh.explain_pair('quote', 'A') ->> 'reason' as reason`)).toEqual([
+    { reason: 'queued' },
+  ]);
   expect(await scene.queued()).toEqual(['A', 'B']);
+  // For themselves only, though the schemas' owner acts.
+  await expectRefusal(scene.leave('ben', 'A', 'quote', viewer), 'PGF_VIEWER_OTHER');
   expect(await scene.leave(null, 'A', 'quote', viewer)).toBe(true);
 
   await expectNoChange(scene.db, async () => {

@@ -66,6 +66,27 @@ it('nothing is for everybody', async () => {
   ).toEqual([]);
 });
 
+it('viewers and applications execute nothing with the rights of its owner, but what applications may', async () => {
+  const definers = await scene.value<string[]>(
+    `array(
+      select format('%s %s.%s', role, pronamespace::regnamespace, proname)
+      from pg_proc cross join unnest('{viewer,scheduler}'::text[]) as role
+      where pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and prosecdef
+        and has_function_privilege('pgfresh_' || role, pg_proc.oid, 'execute')
+      order by 1)`,
+  );
+  expect(definers).toEqual([
+    'scheduler pgfresh.acquire_refresh_lock',
+    'scheduler pgfresh.check_cron_job_health',
+    'scheduler pgfresh.fence_refresh_lock',
+    'scheduler pgfresh.queue_refresh_if_not_exists',
+    'scheduler pgfresh.release_refresh_lock',
+    'scheduler pgfresh.renew_refresh_lock',
+    // Functions of a view run as its reader: this one belongs to scheduled_job_status.
+    'scheduler pgfresh_engine.job_problem',
+  ]);
+});
+
 it('every function that runs with the rights of its owner has a search path of its own, with pg_temp at its end', async () => {
   const functions = await scene.db.query<{ name: string; path: string | null }>(
     `select oid::regprocedure::text as name, (select s from unnest(proconfig) as s where s like 'search_path=%') as path from pg_proc where pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and prosecdef`,

@@ -166,8 +166,8 @@ it('lets nobody ask for a run of a job that is not his, by whatever way', async 
     `select pgfresh.trigger_scheduled_job('job')`,
     `select pgfresh.cancel_scheduled_run(${fill(':run')})`,
     `select pgfresh.backfill_scheduled_job('job', array['2026-01-01']::timestamptz[])`,
-    `insert into pgfresh_engine.job_request (asks, job_name, requested_by) values ('run', 'job', 'postgres')`,
-    `insert into pgfresh_engine.job_request (asks, job_name, run_id) values ('cancel', 'his', ${fill(':run')})`,
+    `insert into pgfresh_engine.request (verb, args) values ('trigger', '{"name": "job", "requested_by": "postgres"}')`,
+    `insert into pgfresh_engine.request (verb, args) values ('cancel', '{"name": "his", "run_id": ${fill(':run')}}')`,
   ])
     await expectRefusal(stranger.query(call), 'PGF_JOB_RIGHT');
   await expect(

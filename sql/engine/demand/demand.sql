@@ -58,15 +58,12 @@ create or replace trigger note_removed after delete on pgfresh_engine.node_deman
   referencing old table as gone
   for each statement execute function pgfresh_engine.note_demand();
 
-create or replace function pgfresh_engine.require_viewer(p_user_id text) returns text
+create or replace function pgfresh_engine.require_viewer(p_user_id text, p_caller name) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_claims text := nullif(current_setting('request.jwt.claims', true), '');
-  -- Definer functions do not see who called them, but they see the role that was set, and who logged in.
-  v_role text := current_setting('role');
-  v_caller name := case when v_role = 'none' then session_user else v_role end;
   v_own text;
 begin
   if v_claims is not null then
@@ -81,9 +78,9 @@ begin
     v_own,
     nullif(current_setting('request.jwt.claim.sub', true), ''),
     nullif(current_setting('pgfresh.user_id', true), ''));
-  -- Gateways, workers and the owner, who is the current user here, speak for everybody; anybody else for himself.
-  if pg_has_role(v_caller, 'pgfresh_gateway', 'member') or pg_has_role(v_caller, 'pgfresh_worker', 'member')
-      or pg_has_role(v_caller, current_user, 'member') then
+  -- Gateways, workers and the owner, who is the current user here, may name any user; other callers only their own.
+  if pg_has_role(p_caller, 'pgfresh_gateway', 'member') or pg_has_role(p_caller, 'pgfresh_worker', 'member')
+      or pg_has_role(p_caller, current_user, 'member') then
     v_own := coalesce(p_user_id, v_own);
   end if;
   if v_own is null then
@@ -105,8 +102,8 @@ begin
   return v_own;
 end
 $$;
-comment on function pgfresh_engine.require_viewer(text) is
-  'The user on whose behalf the session speaks, by its claims or settings; refuses another''s id.';
+comment on function pgfresh_engine.require_viewer(text, name) is
+  'The user on whose behalf the caller speaks, by the claims or settings of the session; refuses another''s id.';
 
 create or replace function pgfresh_engine.count_call(p_user_id text) returns void
 language plpgsql

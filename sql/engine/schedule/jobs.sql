@@ -493,13 +493,14 @@ $$;
 comment on function pgfresh_engine.require_job(text) is 'A job by its name; refuses one that is not there.';
 grant execute on function pgfresh_engine.require_job(text) to pgfresh_scheduler, pgfresh_operator;
 
-create or replace function pgfresh_engine.require_job_right(p_name text) returns void
+create or replace function pgfresh_engine.require_job_right(p_name text, p_caller name default current_user)
+returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job pgfresh.scheduled_jobs := pgfresh_engine.require_job(p_name);
-  v_me oid := quote_ident(current_user)::regrole;
+  v_me oid := quote_ident(p_caller)::regrole;
 begin
   if not pgfresh_engine.can_act_as(v_me, v_job.owner)
       and not pgfresh_engine.can_act_as(v_me, (select nspowner from pg_namespace where nspname = 'pgfresh'))
@@ -510,8 +511,8 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh_engine.require_job_right(text) is
-  'Refuses a job that the current user may not decide about: they must be a member of its owner, of the schema''s, '
+comment on function pgfresh_engine.require_job_right(text, name) is
+  'Refuses a job that the caller may not decide about: they must be a member of its owner, of the schema''s, '
   'or of pgfresh_operator. '
-  'Runs with the rights of its caller, whom it would not know otherwise.';
-grant execute on function pgfresh_engine.require_job_right(text) to pgfresh_scheduler, pgfresh_operator;
+  'By default the caller is the current user, so it runs with the rights of its caller.';
+grant execute on function pgfresh_engine.require_job_right(text, name) to pgfresh_scheduler, pgfresh_operator;

@@ -1,22 +1,6 @@
-/*
-  What people ask of jobs. Whether they may is a question to whoever asks, and inside of a function with other rights
-  nobody can tell who that is. So the request is a row of a view: one trigger looks at it as the one who asks, the next
-  one does it.
-*/
-create or replace view pgfresh_engine.job_request as
-select null::text as asks, null::text as job_name, null::jsonb as params, null::bigint as run_id,
-  null::timestamptz[] as slots, null::int as per_minute, null::text as requested_by, null::jsonb as answer
-where false;
-comment on view pgfresh_engine.job_request is
-  'Where trigger_scheduled_job, cancel_scheduled_run and backfill_scheduled_job put what they were asked for; '
-  'it has no rows.';
--- Whoever asks for a run is known to the first trigger of the view only as long as nothing before it runs with other
--- rights.
-grant select, insert on pgfresh_engine.job_request to pgfresh_scheduler, pgfresh_operator;
-grant select on pgfresh_engine.job_request to pgfresh_monitor;
-
+-- What people ask of jobs, once the request has its caller (request.sql), who is asked for their right first.
 create or replace function pgfresh_engine.job_of_run(p_run_id bigint) returns text
-language plpgsql stable security definer
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -36,41 +20,6 @@ begin
 end
 $$;
 comment on function pgfresh_engine.job_of_run(bigint) is 'The job of a run; refuses one that is not there.';
-grant execute on function pgfresh_engine.job_of_run(bigint) to pgfresh_scheduler, pgfresh_operator;
-
-create or replace function pgfresh_engine.check_job_request() returns trigger
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if new.asks = 'cancel' then
-    new.job_name := pgfresh_engine.job_of_run(new.run_id);
-  end if;
-  perform pgfresh_engine.require_job_right(new.job_name);
-  new.requested_by := current_user;
-  return new;
-end
-$$;
-comment on function pgfresh_engine.check_job_request() is 'Refuses what whoever asks has no right to.';
-
-create or replace function pgfresh_engine.do_job_request() returns trigger
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  new.answer := case new.asks
-    when 'run' then pgfresh_engine.start_requested_run(new.job_name, new.params, new.requested_by)
-    when 'cancel' then pgfresh_engine.cancel_requested_run(new.run_id, new.requested_by)
-    when 'backfill' then pgfresh_engine.queue_requested_slots(new.job_name, new.slots, new.per_minute,
-      new.requested_by) end;
-  return new;
-end
-$$;
-comment on function pgfresh_engine.do_job_request() is 'Does what was asked for and was not refused.';
-create or replace trigger a_check instead of insert on pgfresh_engine.job_request
-  for each row execute function pgfresh_engine.check_job_request();
-create or replace trigger b_do instead of insert on pgfresh_engine.job_request
-  for each row execute function pgfresh_engine.do_job_request();
 
 create or replace function pgfresh_engine.hold_job(p_job pgfresh.scheduled_jobs) returns void
 language plpgsql
