@@ -164,7 +164,7 @@ begin
     begin
       v_keys := array(
         select j.key
-        from pgfresh_engine.judge_keys(pgfresh_engine.require_type(v_group.data_type), v_group.keys) as j
+        from pgfresh_engine.canonical_keys(pgfresh_engine.require_type(v_group.data_type), v_group.keys) as j
         where j.code is null and j.key = v_group.keys[j.place]);
       if not p_dry_run then
         -- A pair that somebody has locked gets no job, and can be retried later.

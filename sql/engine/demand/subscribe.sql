@@ -9,11 +9,11 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 as $$
 begin
-  return pgfresh_engine.admit_keys(p_type, p_keys);
+  return pgfresh_engine.require_keys(p_type, p_keys);
 end
 $$;
 comment on function pgfresh_engine.admit_new_keys(pgfresh.data_type_registry, text[]) is
-  'As admit_keys, but waits at most 100 ms for a lock on the table of keys. A part of subscribing.';
+  'As require_keys, but waits at most 100 ms for a lock on the table of keys. A part of subscribing.';
 
 create or replace function pgfresh_engine.plan_new_looks(p_type_id int, p_keys text[], p_now timestamptz) returns jsonb
 language plpgsql

@@ -422,7 +422,7 @@ $$;
 comment on function pgfresh_engine.revoke_pairs(int, text[], timestamptz) is
   'Ends the demand of pairs whose keys are gone, and cancels their waiting jobs. A part of the planner.';
 
-create or replace function pgfresh_engine.list_again(p_now timestamptz, p_types int[]) returns int
+create or replace function pgfresh_engine.list_again(p_now timestamptz, p_types int[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -433,8 +433,7 @@ set jit = off
 as $$
 declare
   v_type record;
-  v_count int := 0;
-  v_back text[];
+  v_gone text[];
   v_quarantined int[] := array(select q.type_id from pgfresh_engine.quarantined_types() as q);
 begin
   for v_type in
@@ -451,23 +450,21 @@ begin
     join pgfresh.data_type_registry as r on r.type_id = u.type_id
     group by r
   loop
-    v_back := pgfresh_engine.admitted_keys(v_type.registered, v_type.keys);
+    v_gone := pgfresh_engine.unlisted_keys(v_type.registered, v_type.keys);
     with listed as (
       update pgfresh_engine.pairs as p
       set unlisted_at = null, demanded = true, unviewed_since = null,
         due_at = case when p.job_id is null then p_now else p.due_at end
-      where p.type_id = (v_type.registered).type_id and p.key = any (v_type.keys) and p.key = any (v_back)
+      where p.type_id = (v_type.registered).type_id and p.key = any (v_type.keys) and p.key <> all (v_gone)
       returning p.type_id, p.key, p.due_at
     )
     insert into pgfresh_engine.due (due_at, type_id, key)
     select p_now, l.type_id, l.key from listed as l where l.due_at = p_now
     on conflict do nothing;
-    v_count := v_count + cardinality(v_back);
     update pgfresh_engine.pairs as p
     set unlisted_at = p_now
     where p.type_id = (v_type.registered).type_id and p.key = any (v_type.keys) and p.unlisted_at is not null;
   end loop;
-  return v_count;
 end
 $$;
 comment on function pgfresh_engine.list_again(timestamptz, int[]) is

@@ -1,116 +1,4 @@
-/*
-  What a gateway asks on behalf of those who are connected to it. It asks in sets, gathered from all connections, so one
-  bad pair must not spoil the others: where admit_keys raises for the first, judge_keys says of each what it is.
-*/
-create or replace function pgfresh_engine.judge_keys(
-  p_type pgfresh.data_type_registry, p_keys text[], p_listed boolean default false)
-returns table (place bigint, key text, code text, problem text)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-declare
-  v_parts int := cardinality(p_type.key_columns) - 1;
-  v_unknown_sql text;
-  v_spell_sql text;
-  v_invalid boolean[];
-  v_keys text[];
-  v_outside boolean[];
-  -- Where those stand that are asked about in users' tables and types, and what is asked.
-  v_places int[];
-  v_asked text[];
-  v_unknown text[];
-  v_count int; v_from int := 1; v_size int;
-begin
-  select array_agg(k.invalid order by k.place), array_agg(k.key order by k.place),
-    array_agg(
-      k.invalid
-        or length(k.key) - length(replace(k.key, '|', '')) <> v_parts and v_parts > 0
-        or coalesce(k.key !~ p_type.key_pattern, false)
-      order by k.place)
-  into v_invalid, v_keys, v_outside
-  from (
-    select
-      pgfresh_engine.canonical_key(k.key, p_type.normalise) as key,
-      k.place,
-      (k.key <> '' and octet_length(k.key) <= 512 and k.key !~ '[[:cntrl:]]') is not true as invalid
-    from unnest(p_keys) with ordinality as k(key, place)
-  ) as k;
-  select case when not p_listed then r.unknown_sql end,
-    -- Numbers, dates and the like have several spellings of one value. A row has one.
-    case
-      when bool_or(a.atttypid not in ('text'::regtype, 'varchar'::regtype)) then
-        format('select %s from unnest($1::text[]) with ordinality as k(key, place) order by k.place',
-          string_agg(
-            format('%s::%s::text',
-              case when v_parts = 0 then 'k.key' else format('split_part(k.key, ''|'', %s)', c.place) end,
-              format_type(a.atttypid, -1)),
-            ' || ''|'' || ' order by c.place))
-    end
-  into v_unknown_sql, v_spell_sql
-  from pgfresh_engine.type_resolution as r
-  cross join unnest(p_type.key_columns) with ordinality as c(name, place)
-  join pg_attribute as a on a.attrelid = r.tables[1] and a.attname = c.name
-  where r.type_id = p_type.type_id
-  group by r.unknown_sql;
-  if v_unknown_sql is not null or v_spell_sql is not null then
-    v_places := array(select n from generate_subscripts(v_keys, 1) as n where not v_outside[n]);
-    v_count := cardinality(v_places);
-    v_size := v_count;
-    -- A key that is not even of the column's type raises for all that are asked with it. Then in halves, until it is
-    -- known which. Nothing is written, so these subtransactions get no numbers, and there may be many of them.
-    while v_from <= v_count loop
-      v_asked := array(
-        select v_keys[n]
-        from unnest(v_places[v_from:v_from + v_size - 1]) with ordinality as p(n, place)
-        order by p.place
-      );
-      begin
-        if v_spell_sql is not null then
-          v_asked := array(select pgfresh_engine.ask_keys(v_spell_sql, v_asked));
-        end if;
-        v_unknown := case
-          when v_unknown_sql is null then '{}'
-          else array(select pgfresh_engine.ask_keys(v_unknown_sql, v_asked))
-        end;
-        for i in 1..cardinality(v_asked) loop
-          v_keys[v_places[v_from + i - 1]] := v_asked[i];
-          v_outside[v_places[v_from + i - 1]] := v_asked[i] = any (v_unknown);
-        end loop;
-        v_from := v_from + v_size;
-      exception
-        when data_exception then
-          if v_size > 1 then
-            v_size := greatest(least(v_size, v_count - v_from + 1) / 2, 1);
-          else
-            v_outside[v_places[v_from]] := true;
-            v_from := v_from + 1;
-          end if;
-        when others then
-          perform pgfresh_engine.refuse_registry(t.problem, t.next_step) from pgfresh_engine.type_problem(p_type) as t;
-          raise;
-      end;
-    end loop;
-  end if;
-  return query
-    select n::bigint, v_keys[n],
-      case when v_invalid[n] then 'PGF_KEY_INVALID' when v_outside[n] then 'PGF_KEY_UNKNOWN' end,
-      -- What was passed is quoted, and the message must stay one line all the same.
-      regexp_replace(
-        case
-          when v_invalid[n] then
-            format('a key has 1 to 512 bytes and no control characters, got %s',
-              coalesce(left(quote_literal(v_keys[n]), 60), 'null'))
-          when v_outside[n] then
-            format('%s is not a key of %s', left(quote_literal(v_keys[n]), 80), p_type.data_type)
-        end,
-        '[[:cntrl:]]', '?', 'g')
-    from generate_subscripts(v_keys, 1) as n;
-end
-$$;
-comment on function pgfresh_engine.judge_keys(pgfresh.data_type_registry, text[], boolean) is
-  'Keys as the data type spells them, and for those that it cannot have, why. '
-  'p_listed: they were just read from its key table and are not looked up there. A part of want_pairs.';
+-- What a gateway asks on behalf of the viewers who are connected to it, in sets gathered from all connections.
 
 /*
   A wish, from its words to its job, in one statement: what the pairs are, and with p_plan that they are planned and
@@ -180,7 +68,7 @@ begin
             where p.type_id = (v_type.registered).type_id and p.key = j.key collate "C")
           order by j.place) as known
       into v_judged
-      from pgfresh_engine.judge_keys(v_type.registered, v_type.keys) as j;
+      from pgfresh_engine.canonical_keys(v_type.registered, v_type.keys) as j;
     exception when sqlstate 'PGF01' then
       -- Its registry row does not resolve any more. The pairs of other types are none the worse for it.
       return query
@@ -249,7 +137,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_type pgfresh.data_type_registry := pgfresh_engine.require_type(p_data_type);
-  v_key text := (pgfresh_engine.admit_keys(v_type, array[p_key]))[1];
+  v_key text := (pgfresh_engine.require_keys(v_type, array[p_key]))[1];
   v_pair pgfresh_engine.pairs;
 begin
   perform pgfresh_engine.require_primary();

@@ -19,7 +19,7 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_key is null or p_key = '' or octet_length(p_key) > 512 or p_key ~ '[[:cntrl:]]' then
+  if not pgfresh_engine.is_valid_key(p_key) then
     perform pgfresh_engine.refuse('PGF_KEY_INVALID',
       format('a key has 1 to 512 bytes and no control characters, got %s',
         coalesce(left(quote_literal(p_key), 60), 'null')),

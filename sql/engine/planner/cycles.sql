@@ -50,7 +50,7 @@ as $$
 declare
   v_good text[] := array(
     select j.key
-    from pgfresh_engine.judge_keys(p_type, p_keys, true) as j
+    from pgfresh_engine.canonical_keys(p_type, p_keys, true) as j
     where j.code is null and j.key = p_keys[j.place]
     order by j.place);
   v_answered text[];
@@ -58,7 +58,7 @@ begin
   if p_again <> '{}' then
     v_good := v_good || array(
       select j.key
-      from pgfresh_engine.judge_keys(p_type, p_again) as j
+      from pgfresh_engine.canonical_keys(p_type, p_again) as j
       where j.code is null and j.key = p_again[j.place]
       order by j.place);
   end if;

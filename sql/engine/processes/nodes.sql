@@ -84,7 +84,7 @@ begin
         jsonb_agg(jsonb_build_object('place', v_type.places[j.place], 'code', j.code, 'problem', j.problem)
           order by j.place) filter (where j.code is not null) as refused
       into v_judged
-      from pgfresh_engine.judge_keys(v_type.registered, v_type.keys) as j;
+      from pgfresh_engine.canonical_keys(v_type.registered, v_type.keys) as j;
       v_keys := v_keys || v_judged.keys;
       v_viewers := v_viewers || v_judged.viewers;
       v_types := v_types || array_fill(v_type.type_id, array[coalesce(cardinality(v_judged.keys), 0)]);

@@ -84,7 +84,7 @@ begin
       p_estimated_size,
       (select t.estimated_bytes from pgfresh_engine.type_stats as t where t.type_id = r.type_id),
       r.estimated_data_size_bytes),
-    r.normalise <> 'none' or r.key_pattern is not null or r.key_table is not null or cardinality(r.key_columns) > 1
+    pgfresh_engine.has_key_rules(r)
   into v_type, v_source, v_bytes, v_choosy
   from pgfresh.data_type_registry as r
   where r.data_type = p_data_type;
@@ -118,7 +118,7 @@ begin
       'Keep large things in a table of yours and pass their key.');
   end if;
   if v_choosy then
-    p_keys := pgfresh_engine.admit_keys(pgfresh_engine.require_type(p_data_type), p_keys);
+    p_keys := pgfresh_engine.require_keys(pgfresh_engine.require_type(p_data_type), p_keys);
   end if;
   -- In key order and once each, so that two sets cannot wait for each other in a circle.
   select array_agg(wanted.key order by wanted.key), max(octet_length(wanted.key))

@@ -294,7 +294,7 @@ begin
   -- A pair is explained even if its data type does not resolve or answer, or its table of keys is locked.
   if not v_quarantined then
     begin
-      v_key := (pgfresh_engine.admit_keys(v_type, array[p_key]))[1];
+      v_key := (pgfresh_engine.require_keys(v_type, array[p_key]))[1];
     exception
       when lock_not_available then null;
       when sqlstate 'PGF01' then
