@@ -13,14 +13,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id int := p_type.type_id;
+  -- By canonical_key, as every key: upper or lower by the collation of the column would name other pairs.
   v_key text := (
-    select string_agg(format('x.%I::text', k.name), ' || ''|'' || ' order by k.place)
+    select format('pgfresh_engine.canonical_key(%s, %L) collate "C"',
+      string_agg(format('x.%I::text', k.name), ' || ''|'' || ' order by k.place), p_type.normalise)
     from unnest(p_type.key_columns) with ordinality as k(name, place)
   );
 begin
-  -- The key of a row, spelled as the registry does.
-  v_key := format('(%s) collate "C"',
-    case p_type.normalise when 'none' then v_key else format('%s(%s)', p_type.normalise, v_key) end);
   execute format($f$
     create or replace function pgfresh_engine.mark_%1$s() returns trigger
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
