@@ -192,7 +192,11 @@ it.each(Object.entries(fields))(
     for (const shape of shapes) expect(shape).toMatch(/\?/);
     // And they run.
     for (const { sql } of rows.slice(0, 3)) {
-      await scene.db.query('select pgfresh_engine.write_check(1000000, $1::text, true)', [sql.split('\n')[0]]);
+      await scene.db.query(
+        `select pgfresh_engine.write_check(jsonb_populate_record(
+          null::pgfresh_engine.type_resolution, jsonb_build_object('type_id', 1000000, 'check_sql', $1::text)))`,
+        [sql.split('\n')[0]],
+      );
       const answers = await scene.db.query<{ raised: string | null }>(
         `select raised from pgfresh_engine.ask_stale(1000000, '{A}', array[null::timestamptz], array[null::timestamptz], array[null::timestamptz], '1 minute', now())`,
       );

@@ -1,9 +1,3 @@
-create or replace function pgfresh_engine.refuse_registry(p_message text, p_hint text) returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$ select pgfresh_engine.refuse('PGF_REGISTRY_INVALID', p_message, p_hint) $$;
-comment on function pgfresh_engine.refuse_registry(text, text) is 'Refuses a row of the registry.';
-
 -- Never by the search path: a name has its schema, or one that is the same for everybody.
 create or replace function pgfresh_engine.split_name(p_column text, p_name text) returns text[]
 language plpgsql stable
@@ -18,7 +12,7 @@ begin
   if cardinality(v_parts) is distinct from 2
       or not pgfresh.is_valid_identifier(v_parts[1]) or not pgfresh.is_valid_identifier(v_parts[2])
       or v_parts[1] ~ '^pg_' then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('%s %s is not a name', p_column, coalesce(left(quote_literal(p_name), 80), 'null')),
       'Expected letters, digits and underscores, at most 63, with the schema and a dot before it if it is not public.');
   end if;
@@ -28,24 +22,8 @@ $$;
 comment on function pgfresh_engine.split_name(text, text) is
   'Schema and name of something that the registry names; refuses what cannot be one.';
 
-/*
-  By the catalog and not by a cast to regclass, which raises where the schema's owner may not use the schema of the
-  table; only the evaluator need be able to.
-*/
-create or replace function pgfresh_engine.table_named(p_name text) returns oid
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select c.oid
-  from (select pgfresh_engine.split_name('table_name', p_name) as parts) as named
-  join pg_namespace as n on n.nspname = named.parts[1]
-  join pg_class as c on c.relnamespace = n.oid and c.relname = named.parts[2]
-  where c.relkind in ('r', 'p', 'v', 'm', 'f')
-$$;
-comment on function pgfresh_engine.table_named(text) is
-  'The table or view that a name of the registry means; null if there is none.';
-
-create or replace function pgfresh_engine.find_table(p_column text, p_name text, p_may_grant boolean) returns oid
+create or replace function pgfresh_engine.find_table(
+  p_column text, p_name text, p_may_grant boolean, out id oid, out mark text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -54,16 +32,19 @@ declare
   v_table record;
 begin
   if v_parts[1] in ('pgfresh', 'pgfresh_engine') then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('%s: %I.%I is a table of pgfresh itself', p_column, v_parts[1], v_parts[2]),
       'Name a table of your own.');
   end if;
-  select c.oid, c.relrowsecurity, c.relnamespace as schema
+  -- By the catalog and not by a cast to regclass, which raises where the schema's owner may not use the schema of the
+  -- table; only the evaluator need be able to.
+  select c.oid, c.relrowsecurity, c.relnamespace as schema, c.relkind
   into v_table
-  from pg_class as c
-  where c.oid = pgfresh_engine.table_named(p_name);
+  from pg_namespace as n
+  join pg_class as c on c.relnamespace = n.oid and c.relname = v_parts[2]
+  where n.nspname = v_parts[1] and c.relkind in ('r', 'p', 'v', 'm', 'f');
   if not found then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('%s: there is no table %I.%I', p_column, v_parts[1], v_parts[2]),
       format('Create it, or correct %s.', p_column));
   end if;
@@ -79,7 +60,7 @@ begin
     -- Granting without the right to only warns.
     if not has_schema_privilege('pgfresh_evaluator', v_table.schema, 'usage')
         or not has_table_privilege('pgfresh_evaluator', v_table.oid, 'select') then
-      perform pgfresh_engine.refuse_registry(
+      perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
         format('%s: the planner may not read %I.%I', p_column, v_parts[1], v_parts[2]),
         format('Run: grant usage on schema %1$I to pgfresh_evaluator; grant select on %1$I.%2$I to pgfresh_evaluator;',
           v_parts[1], v_parts[2]));
@@ -94,16 +75,21 @@ begin
         where polrelid = v_table.oid and polpermissive and polcmd in ('r', '*')
           and 'pgfresh_evaluator'::regrole = any (polroles)
       ) then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('%s: row security hides the rows of %I.%I from the planner', p_column, v_parts[1], v_parts[2]),
       format('Run: create policy pgfresh on %I.%I for select to pgfresh_evaluator using (true);',
         v_parts[1], v_parts[2]));
   end if;
-  return v_table.oid;
+  id := v_table.oid;
+  -- By name and kind: the number of a table is another one in a database that was restored from a dump.
+  mark := case v_table.relkind
+    when 'v' then 'view' when 'm' then 'materialized view' when 'f' then 'foreign table' else 'table'
+  end || ' ' || id::regclass;
 end
 $$;
 comment on function pgfresh_engine.find_table(text, text, boolean) is
-  'The table that a column of the registry names; refuses one that is not there or that the planner cannot read.';
+  'The table that a column of the registry names, and by what it is recognised: its name and its kind. '
+  'Refuses one that is not there or that the planner cannot read.';
 
 create or replace function pgfresh_engine.find_column(p_column text, p_table oid, p_name text) returns oid
 language plpgsql stable
@@ -119,7 +105,7 @@ begin
     where attrelid = p_table and attname = p_name and attnum > 0 and not attisdropped;
   end if;
   if v_type is null then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('%s: the table %s has no column %s',
         p_column, p_table::regclass, coalesce(left(quote_literal(p_name), 80), 'null')),
       format('Its columns: %s.', (
@@ -135,8 +121,7 @@ comment on function pgfresh_engine.find_column(text, oid, text) is
   'The type of a column that the registry names; refuses one that is not there.';
 
 create or replace function pgfresh_engine.find_function(
-  p_column text, p_name text, p_returns regtype, variadic p_signatures text[])
-returns oid
+  p_column text, p_name text, p_returns regtype, p_signatures text[], out id oid, out mark jsonb)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -144,7 +129,7 @@ declare
   v_parts text[] := pgfresh_engine.split_name(p_column, p_name);
   v_function record;
 begin
-  select f.oid, f.pronamespace as schema
+  select f.oid, f.pronamespace as schema, f.proowner as owner
   into v_function
   from unnest(p_signatures) with ordinality as s(arguments, place)
   join pg_proc as f on f.proname = v_parts[2] and oidvectortypes(f.proargtypes) = s.arguments
@@ -154,50 +139,27 @@ begin
   order by n.nspname = 'pgfresh', s.place
   limit 1;
   if not found then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('%s: there is no function %I.%I (%s) that returns %s',
         p_column, v_parts[1], v_parts[2], array_to_string(p_signatures, ') or ('), p_returns),
       format('Create it, or correct %s.', p_column));
   end if;
   if not has_function_privilege('pgfresh_evaluator', v_function.oid, 'execute')
       or not has_schema_privilege('pgfresh_evaluator', v_function.schema, 'usage') then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('%s: the planner may not call %s', p_column, v_function.oid::regprocedure),
       format('Run: grant usage on schema %s to pgfresh_evaluator; grant execute on function %s to pgfresh_evaluator;',
         v_function.schema::regnamespace, v_function.oid::regprocedure));
   end if;
-  return v_function.oid;
+  id := v_function.oid;
+  -- Ours may change with a new version of pgfresh. A user's is the one that was registered, or it is not called.
+  mark := jsonb_build_object('signature', id::regprocedure::text, 'owner', v_function.owner::regrole::text,
+    'body', case
+      when v_function.schema not in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)
+        then md5(pg_get_functiondef(id))
+    end);
 end
 $$;
 comment on function pgfresh_engine.find_function(text, text, regtype, text[]) is
-  'A function that the registry names, by the arguments it may have; refuses one that is not there.';
-
--- Ours may change with a new version of pgfresh. A user's is the one that was registered, or it is not called.
-create or replace function pgfresh_engine.function_mark(p_function oid) returns jsonb
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select jsonb_build_object('signature', oid::regprocedure::text, 'owner', proowner::regrole::text,
-    'body', case
-      when pronamespace not in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)
-        then md5(pg_get_functiondef(oid))
-    end)
-  from pg_proc
-  where oid = p_function
-$$;
-comment on function pgfresh_engine.function_mark(oid) is
-  'By what a function is recognised: its signature, its owner and a hash of its definition.';
-
--- By name and kind: the number of a table is another one in a database that was restored from a dump.
-create or replace function pgfresh_engine.table_mark(p_table oid) returns text
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select case c.relkind
-      when 'v' then 'view' when 'm' then 'materialized view' when 'f' then 'foreign table' else 'table'
-    end || ' ' || c.oid::regclass
-  from pg_class as c
-  where c.oid = p_table
-$$;
-comment on function pgfresh_engine.table_mark(oid) is
-  'By what a table is recognised: its name, and whether it is a view.';
+  'A function that the registry names, by the arguments it may have, and by what it is recognised: its signature, its '
+  'owner and a hash of its definition. Refuses one that is not there.';

@@ -11,7 +11,7 @@ begin
     select id into new.source_id from pgfresh.sources where name = new.source;
   end if;
   if new.source_id is null then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('source: there is no source %s', coalesce(left(quote_literal(new.source), 80), 'null')),
       coalesce(
         'The known ones: ' || (select string_agg(name, ', ' order by name) from pgfresh.sources) || '.',
@@ -38,47 +38,35 @@ comment on function pgfresh_engine.complete_registry_row() is
   It is made by the schema's owner, whoever writes the row, and runs with the rights of its caller,
   who is the evaluator.
 */
-create or replace function pgfresh_engine.write_check(p_type_id int, p_sql text, p_calls_users boolean) returns void
+create or replace function pgfresh_engine.write_check(p_resolution pgfresh_engine.type_resolution) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_signature text := format(
-    'pgfresh_engine.check_%s(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)', p_type_id);
+    'pgfresh_engine.check_%s(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)',
+    p_resolution.type_id);
 begin
-  if p_sql is null then
-    execute format('drop function if exists %s', v_signature);
-    return;
-  end if;
   execute format('create or replace function %s '
     'returns table (key text, found boolean, stale boolean, next_at timestamptz, at timestamptz, '
     'row_at timestamptz, due_at timestamptz) '
     'language plpgsql %s as %L',
     v_signature,
     -- Planned once, for the index and a hash. What users' functions do is not to be planned like that.
-    case when not p_calls_users then
+    case when p_resolution.fingerprint #>> '{staleness_function,signature}'
+        = 'pgfresh.is_data_stale(timestamp with time zone,interval)' then
       'set plan_cache_mode = force_generic_plan '
       'set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set jit = off'
     else '' end,
-    format(E'#variable_conflict use_column\nbegin\n  return query %s;\nend', p_sql));
+    format(E'#variable_conflict use_column\nbegin\n  return query %s;\nend', p_resolution.check_sql));
   execute format('comment on function %s is %L',
     v_signature, 'Whether pairs of a data type are stale. Written by the registry.');
   execute format('revoke all on function %s from public', v_signature);
   execute format('grant execute on function %s to pgfresh_evaluator', v_signature);
 end
 $$;
-comment on function pgfresh_engine.write_check(int, text, boolean) is
-  'Makes the function that asks whether pairs of a data type are stale, or drops it. A part of the registry.';
-
-create or replace function pgfresh_engine.calls_users(p_resolution pgfresh_engine.type_resolution) returns boolean
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select (p_resolution).fingerprint #>> '{staleness_function,signature}'
-    <> 'pgfresh.is_data_stale(timestamp with time zone,interval)'
-$$;
-comment on function pgfresh_engine.calls_users(pgfresh_engine.type_resolution) is
-  'Whether a user''s function says whether pairs of a data type are stale. A part of the registry.';
+comment on function pgfresh_engine.write_check(pgfresh_engine.type_resolution) is
+  'Makes the function that asks whether pairs of a data type are stale. A part of the registry.';
 
 create or replace function pgfresh_engine.keep_resolution() returns trigger
 language plpgsql
@@ -90,7 +78,7 @@ declare
 begin
   delete from pgfresh_engine.type_resolution where type_id = new.type_id;
   insert into pgfresh_engine.type_resolution select (v_resolution).*;
-  perform pgfresh_engine.write_check(new.type_id, v_resolution.check_sql, pgfresh_engine.calls_users(v_resolution));
+  perform pgfresh_engine.write_check(v_resolution);
   -- Before the stamp, because the first trigger of a table changes its row in the catalog.
   perform pgfresh_engine.keep_change_triggers(new);
   update pgfresh_engine.type_resolution as r
@@ -103,7 +91,7 @@ begin
   from unnest(new.depends_on) as name
   where not exists (select from pgfresh.data_type_registry as r where r.data_type = name) or name = new.data_type;
   if found then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('depends_on: there is no other data type %s', coalesce(left(quote_literal(v_unknown), 80), 'null')),
       'Add the data types that it needs first.');
   end if;
@@ -139,7 +127,7 @@ begin
     )
     select from needed where type_id = new.type_id
   ) then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('depends_on: %s needs itself by way of another', new.data_type),
       'Break the circle.');
   end if;
@@ -155,7 +143,10 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform pgfresh_engine.write_check(old.type_id, null, false);
+  execute format(
+    'drop function if exists '
+    'pgfresh_engine.check_%s(text[], timestamptz[], timestamptz[], timestamptz[], interval, timestamptz)',
+    old.type_id);
   delete from pgfresh_engine.watched_type where type_id = old.type_id;
   perform pgfresh_engine.drop_change_functions(old.type_id);
   return old;
@@ -174,7 +165,7 @@ declare
     select string_agg(data_type, ', ' order by data_type) from pgfresh.data_type_registry where source_id = old.id);
 begin
   if v_types is not null then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('the source %s has data types: %s', old.name, left(v_types, 200)),
       'Give them another source, or delete them, before it is deleted.');
   end if;

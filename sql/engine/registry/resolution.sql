@@ -10,15 +10,15 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_resolution pgfresh_engine.type_resolution;
-  v_table oid := pgfresh_engine.find_table('table_name', p_type.table_name, p_may_grant);
-  v_from text := v_table::regclass::text;
+  v_table record := pgfresh_engine.find_table('table_name', p_type.table_name, p_may_grant);
+  v_from text := v_table.id::regclass::text;
   v_types text[] := '{}';
   v_type oid;
   v_is_key text;
   v_ttl text := '$5';
-  v_function oid := pgfresh_engine.find_function('staleness_function', p_type.staleness_function, 'boolean',
-    'timestamp with time zone, interval', 'timestamp with time zone, integer');
-  v_by_minutes boolean := (select proargtypes[1] = 'integer'::regtype from pg_proc where oid = v_function);
+  v_function record := pgfresh_engine.find_function('staleness_function', p_type.staleness_function, 'boolean',
+    array['timestamp with time zone, interval', 'timestamp with time zone, integer']);
+  v_by_minutes boolean := (select proargtypes[1] = 'integer'::regtype from pg_proc where oid = v_function.id);
   v_own boolean;
   v_text boolean;
   v_stale text;
@@ -33,19 +33,22 @@ declare
     'else %1$s end';
   v_asked text := '(select unnest($1) as key, unnest($2) as confirmed_at, unnest($3) as row_at, unnest($4) as due_at)';
   v_newest text;
-  v_marks jsonb := jsonb_build_object('staleness_function', pgfresh_engine.function_mark(v_function));
+  v_marks jsonb := jsonb_build_object('staleness_function', v_function.mark);
   v_column text;
-  v_gate oid;
+  v_gate record;
   v_keys oid;
+  v_keys_mark text;
   v_key_type oid;
   v_active text := '';
 begin
   foreach v_column in array p_type.key_columns loop
     -- With -1, because char and bit without a length have the length 1.
-    v_types := v_types || format_type(pgfresh_engine.find_column('key_columns', v_table, v_column), -1);
+    v_types := v_types || format_type(pgfresh_engine.find_column('key_columns', v_table.id, v_column), -1);
   end loop;
   if cardinality(p_type.key_columns) <> (select count(distinct name) from unnest(p_type.key_columns) as name) then
-    perform pgfresh_engine.refuse_registry('key_columns names a column twice', 'Name each column of the key once.');
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
+      'key_columns names a column twice',
+      'Name each column of the key once.');
   end if;
   select string_agg(
     format('x.%I = %s::%s', k.name,
@@ -55,36 +58,36 @@ begin
   into v_is_key
   from unnest(p_type.key_columns) with ordinality as k(name, place);
 
-  v_type := pgfresh_engine.find_column('timestamp_column', v_table, p_type.timestamp_column);
+  v_type := pgfresh_engine.find_column('timestamp_column', v_table.id, p_type.timestamp_column);
   if v_type <> 'timestamptz'::regtype then
-    perform pgfresh_engine.refuse_registry(
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
       format('timestamp_column: %I of %s is %s, expected timestamp with time zone',
         p_type.timestamp_column, v_from, format_type(v_type, null)),
       format('Run: alter table %s alter column %I type timestamptz;', v_from, p_type.timestamp_column));
   end if;
   if p_type.source_timestamp_field is not null then
-    v_type := pgfresh_engine.find_column('source_timestamp_field', v_table, p_type.source_timestamp_field);
+    v_type := pgfresh_engine.find_column('source_timestamp_field', v_table.id, p_type.source_timestamp_field);
     if v_type <> 'timestamptz'::regtype then
-      perform pgfresh_engine.refuse_registry(
+      perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
         format('source_timestamp_field: %I of %s is %s, expected timestamp with time zone',
           p_type.source_timestamp_field, v_from, format_type(v_type, null)),
         format('Run: alter table %s alter column %I type timestamptz;', v_from, p_type.source_timestamp_field));
     end if;
     if p_type.source_timestamp_field = any (p_type.key_columns || p_type.timestamp_column) then
-      perform pgfresh_engine.refuse_registry(
+      perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
         format('source_timestamp_field: %I is a column of the key or the timestamp_column',
           p_type.source_timestamp_field),
         'Name the column that says how old the data is at its source.');
     end if;
   end if;
   if p_type.ttl_column is not null then
-    v_type := pgfresh_engine.find_column('ttl_column', v_table, p_type.ttl_column);
+    v_type := pgfresh_engine.find_column('ttl_column', v_table.id, p_type.ttl_column);
     if v_type = 'interval'::regtype then
       v_ttl := format('coalesce(x.%I, $5)', p_type.ttl_column);
     elsif v_type in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then
       v_ttl := format('coalesce(make_interval(mins => x.%I::int), $5)', p_type.ttl_column);
     else
-      perform pgfresh_engine.refuse_registry(
+      perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
         format('ttl_column: %I of %s is %s, expected interval or integer (minutes)',
           p_type.ttl_column, v_from, format_type(v_type, null)),
         'Use another column, or change its type.');
@@ -92,11 +95,11 @@ begin
     v_types := v_types || format_type(v_type, null);
   end if;
   if v_by_minutes and p_type.ttl <> date_trunc('minute', p_type.ttl) then
-    perform pgfresh_engine.refuse_registry(
-      format('ttl: %s counts whole minutes, got %s', v_function::regprocedure, p_type.ttl),
+    perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
+      format('ttl: %s counts whole minutes, got %s', v_function.id::regprocedure, p_type.ttl),
       'Give the function an interval as its second argument, or round the ttl.');
   end if;
-  v_own := v_function = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure;
+  v_own := v_function.id = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure;
   v_stale := case
     -- The type's own TTL is positive, by the registry's check, so the time at which it ends says it.
     when v_own and p_type.ttl_column is null then null
@@ -106,7 +109,7 @@ begin
     -- less than a minute is one for those who count minutes.
     else
       format('case when t.ttl > interval ''0'' then %s(t.known, %s) else pgfresh.is_data_stale(t.known, t.ttl) end',
-        v_function::regproc,
+        v_function.id::regproc,
         case when v_by_minutes then 'ceil(extract(epoch from t.ttl) / 60)::int' else 't.ttl' end)
   end;
   v_text := cardinality(v_types) = 1 and v_types[1] in ('text', 'character varying');
@@ -119,7 +122,7 @@ begin
     when v_text and v_own and exists (
       select from pg_index as i
       join pg_attribute as a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
-      where i.indrelid = v_table and i.indisunique and i.indisvalid and i.indimmediate
+      where i.indrelid = v_table.id and i.indisunique and i.indisvalid and i.indimmediate
         and i.indnkeyatts = 1 and i.indpred is null and a.attname = p_type.key_columns[1]
     ) then
       format('select k.key, x.%1$I is not null as found, x.%2$I as at, %4$s as known, k.row_at, k.due_at, $5 as ttl '
@@ -163,27 +166,29 @@ begin
     v_from, v_is_key);
 
   if p_type.gate_function is not null then
-    v_gate := pgfresh_engine.find_function('gate_function', p_type.gate_function, 'boolean', 'text, text');
-    v_marks := v_marks || jsonb_build_object('gate_function', pgfresh_engine.function_mark(v_gate));
+    v_gate := pgfresh_engine.find_function('gate_function', p_type.gate_function, 'boolean', array['text, text']);
+    v_marks := v_marks || jsonb_build_object('gate_function', v_gate.mark);
     v_resolution.gate_sql := format('select k.key, %s(k.key, $2), null::timestamptz from unnest($1::text[]) as k(key)',
-      v_gate::regproc);
+      v_gate.id::regproc);
     if p_type.gate_opens_function is not null then
       v_function := pgfresh_engine.find_function('gate_opens_function', p_type.gate_opens_function,
-        'timestamptz', 'text, text');
-      v_marks := v_marks || jsonb_build_object('gate_opens_function', pgfresh_engine.function_mark(v_function));
+        'timestamptz', array['text, text']);
+      v_marks := v_marks || jsonb_build_object('gate_opens_function', v_function.mark);
       v_resolution.gate_sql := format('select k.key, g.open, case when not g.open then %s(k.key, $2) end '
         'from unnest($1::text[]) as k(key) cross join lateral (select %s(k.key, $2) as open) as g',
-        v_function::regproc, v_gate::regproc);
+        v_function.id::regproc, v_gate.id::regproc);
     end if;
   end if;
 
   if p_type.key_table is not null then
-    v_keys := pgfresh_engine.find_table('key_table', p_type.key_table, p_may_grant);
+    select f.id, f.mark
+    into v_keys, v_keys_mark
+    from pgfresh_engine.find_table('key_table', p_type.key_table, p_may_grant) as f;
     v_key_type := pgfresh_engine.find_column('key_table_column', v_keys, p_type.key_table_column);
     if p_type.key_active_column is not null then
       v_type := pgfresh_engine.find_column('key_active_column', v_keys, p_type.key_active_column);
       if v_type <> 'boolean'::regtype then
-        perform pgfresh_engine.refuse_registry(
+        perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
           format('key_active_column: %I of %s is %s, expected boolean',
             p_type.key_active_column, v_keys::regclass, format_type(v_type, null)),
           'Use a boolean column, or leave it out.');
@@ -204,14 +209,14 @@ begin
     begin
       perform '' ~ p_type.key_pattern;
     exception when invalid_regular_expression then
-      perform pgfresh_engine.refuse_registry(
+      perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
         format('key_pattern %s is not a regular expression: %s', left(quote_literal(p_type.key_pattern), 80), sqlerrm),
         'Correct the pattern, for instance ^[A-Z]{1,5}$.');
     end;
   end if;
 
   v_resolution.type_id := p_type.type_id;
-  v_resolution.tables := array_remove(array[v_table, v_keys], null);
+  v_resolution.tables := array_remove(array[v_table.id, v_keys], null);
   v_resolution.columns := array_remove(
     p_type.key_columns
       || array[
@@ -225,7 +230,7 @@ begin
   );
   v_resolution.fingerprint := v_marks
     || jsonb_build_object(
-      'table_name', pgfresh_engine.table_mark(v_table), 'key_table', pgfresh_engine.table_mark(v_keys),
+      'table_name', v_table.mark, 'key_table', v_keys_mark,
       'columns', v_types);
   return v_resolution;
 end
@@ -302,7 +307,7 @@ begin
     stamp = case when p_now.tables = v_known.tables then p_stamp end
   where type_id = p_type.type_id;
   if p_rewrite or p_now.check_sql <> v_known.check_sql then
-    perform pgfresh_engine.write_check(p_type.type_id, p_now.check_sql, pgfresh_engine.calls_users(p_now));
+    perform pgfresh_engine.write_check(p_now);
   end if;
   if p_rewrite or p_now.tables <> v_known.tables then
     perform pgfresh_engine.keep_change_triggers(p_type);
