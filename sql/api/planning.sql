@@ -23,7 +23,11 @@ declare
   v_at_end boolean;
   v_walked boolean;
   v_done boolean;
-  v_result record;
+  v_good text[];
+  v_queued int;
+  v_refused int;
+  v_answered text[];
+  v_locked text[];
   v_busy text[];
   v_counts jsonb := jsonb_build_object(
     'queued', 0, 'merged', 0, 'busy', 0, 'skipped', 0, 'failed', 0, 'finished', 0);
@@ -106,7 +110,26 @@ begin
         where not exists (
           select from pgfresh_engine.pairs as p
           where p.type_id = v_cycle.type_id and p.key = k collate "C" and p.ok_at >= v_cycle.opened_at));
-      v_result := pgfresh_engine.queue_cycle_keys(v_cycle.registered, v_again, v_keys);
+      -- A key that is none of the type, or a pair that is locked, costs only itself.
+      v_good := array(
+        select k.key
+        from pgfresh_engine.canonical_keys(v_cycle.registered, v_keys, p_listed => true) as k
+        where k.code is null and k.key = v_keys[k.place]
+        order by k.place
+      ) || array(
+        select k.key
+        from pgfresh_engine.canonical_keys(v_cycle.registered, v_again) as k
+        where k.code is null and k.key = v_again[k.place]
+        order by k.place
+      );
+      v_refused := cardinality(v_again || v_keys) - cardinality(v_good);
+      -- No viewer waits for it: -1, whatever the registry says.
+      select count(*) filter (where q.result = 'queued'),
+        coalesce(array_agg(q.key) filter (where q.result <> 'busy'), '{}')
+      into v_queued, v_answered
+      from pgfresh_engine.queue_refreshes((v_cycle.registered).data_type, v_good, -1) as q;
+      -- Also those without an answer: another transaction is adding their pairs.
+      v_locked := array(select k from unnest(v_good) as k except select k from unnest(v_answered) as k);
     exception
     when lock_not_available then
       perform pgfresh_engine.note_type_timeout(v_cycle.type_id, 'keys', sqlerrm);
@@ -118,21 +141,21 @@ begin
       v_counts := pgfresh_engine.add_counts(v_counts, jsonb_build_object('failed', 1));
       continue;
     end;
-    if v_result.refused > 0 then
+    if v_refused > 0 then
       perform pgfresh_engine.warn('keys_raised', (v_cycle.registered).data_type,
         'key_table has keys that the data type cannot have, or that are not written as it writes them',
-        'Correct them; the others had their turn.', v_result.refused);
+        'Correct them; the others had their turn.', v_refused);
     end if;
-    v_busy := v_cycle.busy_keys[v_repeats + 1:] || v_result.busy;
+    v_busy := v_cycle.busy_keys[v_repeats + 1:] || v_locked;
     v_done := v_walked and v_busy = '{}';
     v_counts := pgfresh_engine.add_counts(v_counts, jsonb_build_object(
-      'queued', v_result.queued, 'busy', cardinality(v_busy),
-      'merged', cardinality(v_again || v_keys) - v_result.queued - v_result.refused - cardinality(v_result.busy),
-      'failed', v_result.refused, 'finished', v_done::int
+      'queued', v_queued, 'busy', cardinality(v_busy),
+      'merged', cardinality(v_again || v_keys) - v_queued - v_refused - cardinality(v_locked),
+      'failed', v_refused, 'finished', v_done::int
     ));
     update pgfresh_engine.refresh_cycle
     set cursor_key = case when not v_at_end or v_walked then coalesce(v_keys[cardinality(v_keys)], cursor_key) end,
-      wraps = wraps and not v_at_end, queued = queued + v_result.queued, busy_keys = v_busy, walked = v_walked,
+      wraps = wraps and not v_at_end, queued = queued + v_queued, busy_keys = v_busy, walked = v_walked,
       done_at = case when v_done then v_now end
     where type_id = v_cycle.type_id and slot = v_cycle.slot and done_at is null;
   end loop;

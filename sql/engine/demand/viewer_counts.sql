@@ -232,6 +232,7 @@ set jit = off
 as $$
 declare
   v_cooled record;
+  v_jobs record;
 begin
   -- Materialized: a subquery could be run once for each pair, and each time find 2000 others.
   with cold as materialized (
@@ -255,35 +256,14 @@ begin
   into v_cooled
   from cooled as c
   where c.job_id is not null or exists (select from pgfresh_engine.type_dependency as d where d.type_id = c.type_id);
-  if v_cooled.types is not null then
-    perform pgfresh_engine.drop_unviewed_jobs(v_cooled.types, v_cooled.keys, p_now);
+  if v_cooled.types is null then
+    return;
   end if;
-end
-$$;
-comment on function pgfresh_engine.cool_down(timestamptz) is
-  'Lets go of pairs at which nobody has looked for 15 s, and of the jobs that only their viewers wanted. '
-  'A part of the planner.';
-
-/*
-  A job that a schedule, an application or an operator has asked for stays, with the priority that was asked for. So
-  does one that a viewed pair of another data type needs. What such a pair has needed goes with it.
-  One that runs is not stopped; its pair comes back here, in case the job has to be tried again.
-*/
-create or replace function pgfresh_engine.drop_unviewed_jobs(p_types int[], p_keys text[], p_now timestamptz)
-returns int
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-set jit = off
-as $$
-declare
-  v_jobs record;
-begin
+  -- A job that a schedule, an application or an operator has asked for stays, with the priority that was asked for. So
+  -- does one that a viewed pair of another data type needs. What a cooled pair has needed goes with it.
+  -- A running job is not stopped; its pair comes back here, in case the job has to be tried again.
   with recursive left_pair (type_id, key) as (
-    select p.type_id, p.key from unnest(p_types, p_keys) as p(type_id, key)
+    select p.type_id, p.key from unnest(v_cooled.types, v_cooled.keys) as p(type_id, key)
     union
     select d.needs_id, l.key from left_pair as l join pgfresh_engine.type_dependency as d on d.type_id = l.type_id
   ), unviewed as (
@@ -327,19 +307,19 @@ begin
   set warm_until = p_now + interval '15 seconds'
   from unnest(v_jobs.busy_types, v_jobs.busy_keys) as b(type_id, key)
   where p.type_id = b.type_id and p.key = b.key;
-  return pgfresh_engine.drop_waiting_jobs(v_jobs.unwanted, 'no viewer is left', p_now);
+  perform pgfresh_engine.drop_waiting_jobs(v_jobs.unwanted, 'no viewer is left', p_now);
 end
 $$;
-comment on function pgfresh_engine.drop_unviewed_jobs(int[], text[], timestamptz) is
-  'Cancels waiting jobs of pairs whose viewers have left, as far as only they wanted them. Returns how many. '
-  'A part of cool_down.';
+comment on function pgfresh_engine.cool_down(timestamptz) is
+  'Lets go of pairs at which nobody has looked for 15 s, and of the jobs that only their viewers wanted. '
+  'A part of the planner.';
 
 /*
   Unlike a job that an operator cancels, these say nothing about the pair: it is not left alone for a TTL, and a viewer
   who comes back is served at once. Only the wait after a failure goes on. None of them runs, so nothing is settled.
 */
 create or replace function pgfresh_engine.drop_waiting_jobs(p_ids bigint[], p_reason text, p_now timestamptz)
-returns int
+returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -348,11 +328,9 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
 as $$
-declare
-  v_count int;
 begin
   if coalesce(cardinality(p_ids), 0) = 0 then
-    return 0;
+    return;
   end if;
   with gone as (
     delete from pgfresh_engine.job as j where j.id = any (p_ids) and j.state <> 'x' returning j.*
@@ -364,18 +342,15 @@ begin
       id, p_now, created_at, 0, 0, type_id, source_id, priority, attempt, retries, lost,
       'cancelled', 'cancelled', key, concat_ws('; before: ', p_reason, error), metadata
     from gone
-  ), freed as (
-    update pgfresh_engine.pairs as p
-    set last_job = g.id, job_id = null, next_ask_at = case when g.retries > 0 and g.state = 'w' then g.run_at end
-    from gone as g
-    where p.type_id = g.type_id and p.key = g.key and p.job_id = g.id
   )
-  select count(*) into v_count from gone;
-  return v_count;
+  update pgfresh_engine.pairs as p
+  set last_job = g.id, job_id = null, next_ask_at = case when g.retries > 0 and g.state = 'w' then g.run_at end
+  from gone as g
+  where p.type_id = g.type_id and p.key = g.key and p.job_id = g.id;
 end
 $$;
 comment on function pgfresh_engine.drop_waiting_jobs(bigint[], text, timestamptz) is
-  'Cancels jobs that wait and that nobody wants any more; their pairs must be locked. Returns how many.';
+  'Cancels jobs that wait and that nobody wants any more; their pairs must be locked.';
 
 /*
   What is no key any more is not demanded, however many look: its subscriptions and counts stay, so that leaving works

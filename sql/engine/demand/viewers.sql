@@ -142,10 +142,13 @@ declare
 begin
   perform pgfresh_engine.require_primary();
   select * into v_pair from pgfresh_engine.pairs where type_id = v_type.type_id and key = v_key collate "C";
-  return pgfresh.queue_refresh_if_not_exists(
-    v_key, p_data_type, greatest(1, pgfresh_engine.priority_of(v_type, coalesce(v_pair.viewers, 1))),
-    -- One that failed is tried now; one that runs is not run once more.
-    p_force => exists (select from pgfresh_engine.job where id = v_pair.job_id and state = 'w'));
+  return (
+    select jsonb_build_object('job_id', q.job_id, 'result', q.result)
+    from pgfresh_engine.queue_refreshes(
+      p_data_type, array[v_key], greatest(1, pgfresh_engine.priority_of(v_type, coalesce(v_pair.viewers, 1))),
+      -- One that failed is tried now; one that runs is not run once more.
+      p_force => exists (select from pgfresh_engine.job where id = v_pair.job_id and state = 'w')) as q
+  );
 end
 $$;
 comment on function pgfresh_engine.refresh_pair(text, text) is

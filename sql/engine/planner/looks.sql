@@ -104,36 +104,6 @@ $$;
 comment on function pgfresh_engine.look_again(pgfresh_engine.look[]) is
   'Sets when the planner looks at pairs next, and what it has seen of them. A part of the planner.';
 
-create or replace function pgfresh_engine.note_rows(p_looks pgfresh_engine.look[]) returns pgfresh_engine.look[]
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_mergejoin = off
-set jit = off
-as $$
-declare
-  v_looks pgfresh_engine.look[];
-begin
-  with noted as (
-    update pgfresh_engine.pairs as p
-    set seen = true, row_at = l.row_at,
-      confirmed_at = case when (l.row_at >= p.row_at) is not true then null else p.confirmed_at end
-    from unnest(p_looks) as l
-    where l.changed and p.ctid = l.place
-    returning p.type_id, p.key, p.ctid as place
-  )
-  select array_agg(row(l.type_id, l.key, coalesce(n.place, l.place), l.job_id, l.due_at, l.next_at, l.priority,
-    false, null, l.stale_at, l.waits_for)::pgfresh_engine.look)
-  into v_looks
-  from unnest(p_looks) as l
-  left join noted as n on n.type_id = l.type_id and n.key = l.key;
-  return v_looks;
-end
-$$;
-comment on function pgfresh_engine.note_rows(pgfresh_engine.look[]) is
-  'Notes the rows of locked pairs that were not as they were known to be. A part of the planner.';
-
 create or replace function pgfresh_engine.open_jobs_for(
   p_types int[], p_looks pgfresh_engine.look[], p_places tid[], p_now timestamptz)
 returns int
@@ -141,6 +111,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set enable_mergejoin = off
 set jit = off
 as $$
 declare
@@ -154,7 +125,19 @@ begin
     end if;
     select bool_or(l.changed), bool_or(l.priority is not null) into v_changed, v_raised from unnest(p_looks) as l;
     if v_changed then
-      p_looks := pgfresh_engine.note_rows(p_looks);
+      with noted as (
+        update pgfresh_engine.pairs as p
+        set seen = true, row_at = l.row_at,
+          confirmed_at = case when (l.row_at >= p.row_at) is not true then null else p.confirmed_at end
+        from unnest(p_looks) as l
+        where l.changed and p.ctid = l.place
+        returning p.type_id, p.key, p.ctid as place
+      )
+      select array_agg(row(l.type_id, l.key, coalesce(n.place, l.place), l.job_id, l.due_at, l.next_at, l.priority,
+        false, null, l.stale_at, l.waits_for)::pgfresh_engine.look)
+      into p_looks
+      from unnest(p_looks) as l
+      left join noted as n on n.type_id = l.type_id and n.key = l.key;
     end if;
     p_places := p_places || array(select l.place from unnest(p_looks) as l);
   end if;

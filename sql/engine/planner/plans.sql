@@ -6,38 +6,6 @@
   Lock order: pairs, then jobs; what somebody else has locked is left to the next look.
 */
 
-create or replace function pgfresh_engine.leave_alone(
-  p_pairs pgfresh_engine.looks, p_reason text, p_until timestamptz, p_now timestamptz)
-returns pgfresh_engine.look[]
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select array(
-    select row(p_pairs.type_id, l.key, l.place, l.job_id, l.due_at, l.next_at, null,
-      case when gone.table then true end, null, null, p_reason)::pgfresh_engine.look
-    from (
-      select not exists (select from pg_class as c where c.oid = r.tables[1]) as table
-      from pgfresh_engine.type_resolution as r
-      where r.type_id = p_pairs.type_id
-    ) as gone
-    cross join lateral (
-      select l.*,
-        case
-          when l.job_id is not null then 'infinity'
-          when l.next_ask_at > p_now then l.next_ask_at
-          else p_until
-        end as next_at
-      from unnest(p_pairs.keys, p_pairs.places, p_pairs.jobs, p_pairs.next_ask, p_pairs.rows, p_pairs.due)
-        as l(key, place, job_id, next_ask_at, row_at, due_at)
-    ) as l
-    -- Pairs of a type in quarantine are looked at when it ends.
-    where (l.due_at <> l.next_at and (p_reason = 'unresolved' or l.due_at <= p_now))
-      or (gone.table and l.row_at is not null and l.due_at is not null))
-$$;
-comment on function pgfresh_engine.leave_alone(pgfresh_engine.looks, text, timestamptz, timestamptz) is
-  'Pairs of a data type that cannot be asked: when to look again. What has no table any more has no rows. '
-  'A part of the planner.';
-
 /*
   What comes of pairs of one data type: a job (queue; places, where nothing else is to be said of a pair than where it
   is), or the time of the next look (later). Of a pair that stays as it is, nothing.
@@ -80,7 +48,28 @@ begin
     if p_obstacle = 'quarantined' then
       perform pgfresh_engine.note_hold(p_type.type_id, p_until, p_obstacle, p_now);
     end if;
-    later := pgfresh_engine.leave_alone(p_pairs, p_obstacle, p_until, p_now);
+    -- It cannot be asked. What has no table any more has no rows.
+    later := array(
+      select row(p_type.type_id, l.key, l.place, l.job_id, l.due_at, l.next_at, null,
+        case when gone.table then true end, null, null, p_obstacle)::pgfresh_engine.look
+      from (
+        select not exists (select from pg_class as c where c.oid = r.tables[1]) as table
+        from pgfresh_engine.type_resolution as r
+        where r.type_id = p_type.type_id
+      ) as gone
+      cross join lateral (
+        select l.*,
+          case
+            when l.job_id is not null then 'infinity'
+            when l.next_ask_at > p_now then l.next_ask_at
+            else p_until
+          end as next_at
+        from unnest(p_pairs.keys, p_pairs.places, p_pairs.jobs, p_pairs.next_ask, p_pairs.rows, p_pairs.due)
+          as l(key, place, job_id, next_ask_at, row_at, due_at)
+      ) as l
+      -- Pairs of a type in quarantine are looked at when it ends.
+      where (l.due_at <> l.next_at and (p_obstacle = 'unresolved' or l.due_at <= p_now))
+        or (gone.table and l.row_at is not null and l.due_at is not null));
     counts := pgfresh_engine.add_counts(counts,
       jsonb_build_object('skipped', v_awake, 'skipped_' || p_obstacle, v_awake));
     return;
@@ -428,6 +417,11 @@ begin
     v_needed_before := v_needed_before || v_needed;
   end loop;
 
+  /*
+    The end of a prerequisite wakes the pairs that wait for it, except those that are decided about at that moment: it
+    cannot see that they wait. So a pair that waits is looked at again, soon and then more and more rarely: each time
+    after as long as the job of its prerequisite has been open by then.
+  */
   if v_waiting is not null then
     v_counts := v_counts || jsonb_build_object('prerequisites', nullif(v_prerequisites, 0));
     v_later := pgfresh_engine.lock_looks(array(
@@ -437,7 +431,16 @@ begin
       from unnest(v_waiting) as w
       join (
         select d.type_id, n.key,
-          pgfresh_engine.prerequisite_look_at(n.type_id, n.key, p_now, p_now + interval '1 minute') as look_at
+          least(p_now + interval '1 minute', (
+            select case
+              when p.job_id is not null then p_now + greatest(p_now - j.created_at, interval '1 second')
+              -- It has just ended. Without a job for another reason, such as a pause of its source, it can take long.
+              when p.ok_at > p_now - interval '5 seconds' then p_now + interval '1 second'
+            end
+            from pgfresh_engine.pairs as p
+            left join pgfresh_engine.job as j on j.id = p.job_id
+            where p.type_id = n.type_id and p.key = n.key collate "C"
+          )) as look_at
         from unnest(v_needed_before) as n
         join pgfresh_engine.type_dependency as d on d.needs_id = n.type_id
       ) as n on n.type_id = w.type_id and n.key = w.key

@@ -32,7 +32,7 @@ as $$
       r.table_name)
   from pgfresh_engine.type_timeout as t
   join pgfresh.data_type_registry as r on r.type_id = t.type_id
-  where t.timeouts > 1 and t.last_at > (select pgfresh.clock()) - interval '1 minute'
+  where pgfresh_engine.is_quarantined(r.type_id, (select pgfresh.clock()))
   order by r.data_type
 $$;
 comment on function pgfresh_engine.quarantined_types() is

@@ -32,8 +32,7 @@ begin
       where type_id = v_type.type_id and done_at is null
       for update skip locked));
   end if;
-  perform pgfresh_engine.move_jobs(v_type.type_id, v_type.source_id);
-  v_locked := pgfresh_engine.replan_pairs(v_type, v_effect, null, v_now);
+  v_locked := pgfresh_engine.follow_type(v_type, v_effect, null, v_now);
   if v_effect <> 'plan' or v_locked <> '{}' then
     insert into pgfresh_engine.registry_change (type_id, changed_at, effect, keys)
     values (v_type.type_id, v_now, v_effect, v_locked);
@@ -50,48 +49,42 @@ create constraint trigger follow_registry after update or delete on pgfresh.data
   deferrable initially deferred
   for each row execute function pgfresh_engine.follow_registry();
 
--- One that runs is settled on the source that it was claimed for, and its end is refused.
-create or replace function pgfresh_engine.move_jobs(p_type_id int, p_source_id int) returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  update pgfresh_engine.job
-  set source_id = p_source_id
-  where id = any (array(
-    select id
-    from pgfresh_engine.job
-    where type_id = p_type_id and source_id <> p_source_id and state <> 'x'
-    order by id for update skip locked));
-  if found then
-    perform pgfresh_engine.wake_workers();
-  end if;
-end
-$$;
-comment on function pgfresh_engine.move_jobs(int, int) is
-  'Gives waiting and ready jobs of a data type the source that it has now. A part of the registry.';
-
 /*
   The effects:
     plan    rules have changed: demanded pairs are looked at by the next tick, and times that a TTL has said follow it
     ask     another fetcher or source: what earlier answers said about when to ask again does not hold
     forget  another table: nothing is known of its rows
 */
-create or replace function pgfresh_engine.replan_pairs(
+create or replace function pgfresh_engine.follow_type(
   p_type pgfresh.data_type_registry, p_effect text, p_keys text[], p_now timestamptz)
 returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_free text[] := array(
+  v_free text[];
+  v_forgets boolean := p_effect = 'forget';
+begin
+  -- A job that runs is settled on the source that it was claimed for, and its end is refused.
+  update pgfresh_engine.job
+  set source_id = p_type.source_id
+  where id = any (array(
+    select id
+    from pgfresh_engine.job
+    where type_id = p_type.type_id and source_id <> p_type.source_id and state <> 'x'
+    order by id for update skip locked));
+  if found then
+    perform pgfresh_engine.wake_workers();
+  end if;
+  if p_keys = '{}' then
+    return p_keys;
+  end if;
+  v_free := array(
     select p.key
     from pgfresh_engine.pairs as p
     where p.type_id = p_type.type_id and (p_keys is null or p.key = any (p_keys))
       and (p_effect <> 'plan' or (p.job_id is null and (p.demanded or p.next_ask_at > p_now)))
     order by p.key for update skip locked);
-  v_forgets boolean := p_effect = 'forget';
-begin
   with told as (
     update pgfresh_engine.pairs as p
     set next_ask_at = n.next_ask_at,
@@ -142,9 +135,9 @@ begin
     select free.key from unnest(v_free) as free(key));
 end
 $$;
-comment on function pgfresh_engine.replan_pairs(pgfresh.data_type_registry, text, text[], timestamptz) is
-  'Brings a change of a data type to its pairs, or to these of them; returns those that were locked. '
-  'A part of the registry.';
+comment on function pgfresh_engine.follow_type(pgfresh.data_type_registry, text, text[], timestamptz) is
+  'Gives waiting and ready jobs of a data type the source that it has now, and brings a change of it to all of its '
+  'pairs (null) or to some of them. Returns the keys of those that were locked. A part of the registry.';
 
 /*
   What nobody can name any more is not fetched any more either; what its calls have cost stays in the ledger. Ends may
@@ -246,10 +239,7 @@ begin
     if not found then
       v_done := pgfresh_engine.clear_type(v_change.type_id);
     else
-      perform pgfresh_engine.move_jobs(v_type.type_id, v_type.source_id);
-      if v_change.keys <> '{}' then
-        v_locked := pgfresh_engine.replan_pairs(v_type, v_change.effect, v_change.keys, p_now);
-      end if;
+      v_locked := pgfresh_engine.follow_type(v_type, v_change.effect, v_change.keys, p_now);
     end if;
     if v_done and v_locked = '{}' and v_change.changed_at <= p_now - interval '1 minute' then
       delete from pgfresh_engine.registry_change where id = v_change.id;
