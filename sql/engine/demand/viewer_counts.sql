@@ -130,22 +130,18 @@ begin
       end
     from unnest(v_types, v_keys, v_deltas) as net(type_id, key, delta)
     where p.type_id = net.type_id and p.key = net.key
-    returning p.type_id, p.key, p.job_id, p.viewers, p.demanded, p.due_at, net.delta,
-      case when p.row_at is not null and p.stale_at > p_now then p.stale_at else p_now end as stale_at
+    returning p.type_id, p.key, p.job_id, p.demanded, p.due_at, net.delta
   ), wanted as (
     insert into pgfresh_engine.due (due_at, type_id, key)
     select p_now, f.type_id, f.key from folded as f where f.demanded and f.due_at = p_now
     on conflict do nothing
   )
   select count(*)::int as count,
-    array_agg(f.job_id order by f.job_id) filter (where f.raises) as jobs,
-    array_agg(pgfresh_engine.priority_of(r, f.viewers) order by f.job_id) filter (where f.raises) as priorities,
-    array_agg(f.stale_at order by f.job_id) filter (where f.raises) as wanted_at
+    array_agg(f.job_id order by f.job_id) filter (where f.job_id is not null and f.delta > 0 and f.demanded) as jobs
   into v_folded
-  from (select f.*, f.job_id is not null and f.delta > 0 and f.demanded as raises from folded as f) as f
-  join pgfresh.data_type_registry as r on r.type_id = f.type_id;
+  from folded as f;
   if v_folded.jobs is not null then
-    perform pgfresh_engine.raise_jobs(v_folded.jobs, v_folded.priorities, v_folded.wanted_at, p_now);
+    perform pgfresh_engine.raise_jobs(v_folded.jobs, p_now);
   end if;
   return v_folded.count;
 end
@@ -160,9 +156,7 @@ comment on function pgfresh_engine.fold_demand(timestamptz) is
   a longer one is cut once, so that viewers who come and go do not shorten it again and again. One that was put back
   waits for what it waits for.
 */
-create or replace function pgfresh_engine.raise_jobs(
-  p_ids bigint[], p_priorities int[], p_wanted_at timestamptz[], p_now timestamptz)
-returns void
+create or replace function pgfresh_engine.raise_jobs(p_ids bigint[], p_now timestamptz) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -180,31 +174,33 @@ begin
       lane = pgfresh_engine.lane_of(w.band, w.missing, j.est_bytes),
       state = case when w.run_at <= p_now then 'r' else j.state end
     from (
-      select waiting.id, greatest(waiting.priority, raised.priority) as priority,
-        pgfresh_engine.band_of(greatest(waiting.priority, raised.priority)) as band,
+      select waiting.id, greatest(waiting.priority, waiting.viewed_priority) as priority,
+        pgfresh_engine.band_of(greatest(waiting.priority, waiting.viewed_priority)) as band,
         case
           when waiting.state = 'r' then waiting.run_at
-          when waiting.attempt = 0 then least(waiting.run_at, raised.wanted_at)
+          when waiting.attempt = 0 then least(waiting.run_at, waiting.stale_at)
           when waiting.retries > 0 and waiting.run_at > p_now + waiting.viewed_delay
             then p_now + waiting.viewed_delay * (0.5 + random() / 2)
           else waiting.run_at
         end as run_at,
         waiting.missing
-      from unnest(p_ids, p_priorities, p_wanted_at) as raised(id, priority, wanted_at)
+      from unnest(p_ids) as raised(id)
       cross join lateral (
         select j.id, j.priority, j.state, j.attempt, j.retries, j.run_at,
-          pgfresh_engine.longest_retry_delay(greatest(j.retries - 1, 0), 1) as viewed_delay, m.missing
+          pgfresh_engine.longest_retry_delay(greatest(j.retries - 1, 0), 1) as viewed_delay,
+          v.viewed_priority, v.stale_at, v.missing
         from pgfresh_engine.job as j
-        -- It may have been queued while no one looked, and then it was not missed.
         cross join lateral (
-          select j.missing or coalesce((
-            select p.demanded and p.row_at is null and p.seen and p.empty_at is null
-            from pgfresh_engine.pairs as p
-            where p.type_id = j.type_id and p.key = j.key
-          ), false) as missing
-        ) as m
+          select pgfresh_engine.priority_of(p.viewers, r.ui_threshold, r.background_priority) as viewed_priority,
+            case when p.row_at is not null and p.stale_at > p_now then p.stale_at else p_now end as stale_at,
+            -- It may have been queued while no one looked, and then it was not missed.
+            j.missing or (p.demanded and p.row_at is null and p.seen and p.empty_at is null) as missing
+          from pgfresh_engine.pairs as p
+          join pgfresh.data_type_registry as r on r.type_id = p.type_id
+          where p.type_id = j.type_id and p.key = j.key
+        ) as v
         where j.id = raised.id and j.state <> 'x'
-          and (j.priority < raised.priority or j.state = 'w' or m.missing <> j.missing)
+          and (j.priority < v.viewed_priority or j.state = 'w' or v.missing <> j.missing)
         for update of j skip locked
       ) as waiting
     ) as w
@@ -217,9 +213,9 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh_engine.raise_jobs(bigint[], int[], timestamptz[], timestamptz) is
-  'Gives jobs that wait the priority and the lane of viewed ones, and ends waits that viewers would not have. '
-  'A part of fold_demand.';
+comment on function pgfresh_engine.raise_jobs(bigint[], timestamptz) is
+  'Gives jobs that wait the priority and the lane that the viewers of their pairs make, and ends waits that viewers '
+  'would not have. A part of fold_demand.';
 
 create or replace function pgfresh_engine.cool_down(p_now timestamptz) returns void
 language plpgsql
@@ -467,7 +463,7 @@ declare
   v_read int := 0;
   v_type record;
   v_keys text[];
-  v_raised record;
+  v_viewed bigint[];
   v_timed_out boolean := false;
   v_quarantined int[] := array(select q.type_id from pgfresh_engine.quarantined_types() as q);
 begin
@@ -502,23 +498,13 @@ begin
       perform pgfresh_engine.revoke_pairs((v_type.registered).type_id, v_keys, p_now);
     end if;
   end loop;
-  select array_agg(w.id) as jobs, array_agg(pgfresh_engine.priority_of(r, w.viewers)) as priorities,
-    array_agg(w.stale_at) as wanted_at
-  into v_raised
-  from (
-    select j.id, p.type_id, p.viewers, p.stale_at
+  v_viewed := array(
+    select j.id
     from pgfresh_engine.job as j
-    cross join lateral (
-      select p.type_id, p.viewers,
-        case when p.row_at is not null and p.stale_at > p_now then p.stale_at else p_now end as stale_at
-      from pgfresh_engine.pairs as p
-      where p.type_id = j.type_id and p.key = j.key and p.demanded
-    ) as p
-    where j.id > v_after and j.id <= v_last and j.state = 'w' and j.run_at > p_now
-  ) as w
-  join pgfresh.data_type_registry as r on r.type_id = w.type_id;
-  if v_raised.jobs is not null then
-    perform pgfresh_engine.raise_jobs(v_raised.jobs, v_raised.priorities, v_raised.wanted_at, p_now);
+    join pgfresh_engine.pairs as p on p.type_id = j.type_id and p.key = j.key and p.demanded
+    where j.id > v_after and j.id <= v_last and j.state = 'w' and j.run_at > p_now);
+  if v_viewed <> '{}' then
+    perform pgfresh_engine.raise_jobs(v_viewed, p_now);
   end if;
   v_last := case when v_read < p_limit then 0 else v_last end;
   update pgfresh_engine.planner_state set reviewed_job = v_last where reviewed_job <> v_last;

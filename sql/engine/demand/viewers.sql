@@ -145,7 +145,9 @@ begin
   return (
     select jsonb_build_object('job_id', q.job_id, 'result', q.result)
     from pgfresh_engine.queue_refreshes(
-      p_data_type, array[v_key], greatest(1, pgfresh_engine.priority_of(v_type, coalesce(v_pair.viewers, 1))),
+      p_data_type, array[v_key],
+      greatest(1, pgfresh_engine.priority_of(
+        coalesce(v_pair.viewers, 1), v_type.ui_threshold, v_type.background_priority)),
       -- One that failed is tried now; one that runs is not run once more.
       p_force => exists (select from pgfresh_engine.job where id = v_pair.job_id and state = 'w')) as q
   );

@@ -162,7 +162,7 @@ begin
     select o.key, o.job_id, o.missing, k.*,
       greatest(
         1,
-        case when o.viewers < k.ui_threshold then k.background_priority else o.viewers end,
+        pgfresh_engine.priority_of(o.viewers, k.ui_threshold, k.background_priority),
         case when v_raised then (
           select max(l.priority) from unnest(p_looks) as l where l.type_id = o.type_id and l.key = o.key
         ) end

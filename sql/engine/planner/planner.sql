@@ -16,11 +16,11 @@ grant execute on function pgfresh_engine.require_primary() to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator,
   pgfresh_scheduler, pgfresh_viewer;
 
-create or replace function pgfresh_engine.priority_of(p_type pgfresh.data_type_registry, p_viewers int) returns int
+create or replace function pgfresh_engine.priority_of(p_viewers int, p_ui_threshold int, p_background_priority int)
+returns int
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
-as $$ select case when p_viewers < p_type.ui_threshold then p_type.background_priority else p_viewers end $$;
-comment on function pgfresh_engine.priority_of(pgfresh.data_type_registry, int) is
+as $$ select case when p_viewers < p_ui_threshold then p_background_priority else p_viewers end $$;
+comment on function pgfresh_engine.priority_of(int, int, int) is
   'The priority of a pair with so many viewers: '
   'their number, or below the type''s ui_threshold its background_priority.';
 

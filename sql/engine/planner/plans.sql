@@ -311,8 +311,9 @@ begin
     perform pgfresh_engine.make_pairs(v_needs.needs_id, v_missing);
     needed := needed || array(
       select row(v_needs.needs_id, l.key, null, null, null, null,
-        greatest(1, pgfresh_engine.priority_of(p_type, p.viewers), l.priority), null, null, null,
-          null)::pgfresh_engine.look
+        greatest(
+          1, pgfresh_engine.priority_of(p.viewers, p_type.ui_threshold, p_type.background_priority), l.priority),
+        null, null, null, null)::pgfresh_engine.look
       from unnest(v_missing) as m(key)
       join unnest(queue) as l on l.key = m.key
       join pgfresh_engine.pairs as p on p.type_id = p_type.type_id and p.key = m.key);
