@@ -1,6 +1,6 @@
 /*
-  What subscribing asks of users' tables. Whoever subscribes by SQL has a connection of an application, and does not
-  wait with it for a table that someone has locked, as ALTER TABLE does: the planner looks at the pair a second later.
+  What subscribing asks of users' tables. A client that subscribes by SQL has a connection of an application, and does
+  not wait with it for a locked table, as ALTER TABLE locks it: the planner looks at the pair a second later.
 */
 create or replace function pgfresh_engine.admit_new_keys(p_type pgfresh.data_type_registry, p_keys text[])
 returns text[]
@@ -33,5 +33,5 @@ begin
 end
 $$;
 comment on function pgfresh_engine.plan_new_looks(int, text[], timestamptz) is
-  'Looks at pairs of a data type that someone has just begun to view. Leaves them to the planner if their table is '
+  'Looks at pairs of a data type that have just got their first viewer. Leaves them to the planner if their table is '
   'locked for more than 100 ms. A part of subscribing.';

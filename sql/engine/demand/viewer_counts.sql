@@ -1,5 +1,5 @@
 /*
-  How demand reaches pairs and their jobs: the counts of viewers are added up, pairs that nobody views any more cool
+  How demand reaches pairs and their jobs: the counts of viewers are added up, pairs without viewers cool
   down, and what only they wanted is cancelled. Parts of the tick. Nothing here waits: a pair or a job that is locked is
   left to a later tick.
 */
@@ -112,7 +112,7 @@ begin
   from unnest(v_noted.types, v_noted.keys, v_noted.deltas, v_noted.tries) as n(type_id, key, delta, tries)
   where (select true from pgfresh.data_type_registry as r where r.type_id = n.type_id)
     and (n.delta > 0
-      -- Nobody has come to a pair that is not there, so nobody can leave it.
+      -- A pair that is not there has no viewers, so none can leave it.
       or (n.delta < 0 and (select true from pgfresh_engine.pairs as p where p.type_id = n.type_id and p.key = n.key)));
   with folded as (
     update pgfresh_engine.pairs as p
@@ -151,8 +151,8 @@ comment on function pgfresh_engine.fold_demand(timestamptz) is
   'A part of the planner.';
 
 /*
-  A job that waits for a time which nobody's demand has set: viewers do not wait for it longer than for a job of their
-  own. One that was never tried runs when its row is stale. One that failed runs after the delay that viewed jobs have;
+  A job that waits for a time which no viewer has set: viewers do not wait for it longer than for a job of their own.
+  One that was never tried runs when its row is stale. One that failed runs after the delay that viewed jobs have;
   a longer one is cut once, so that viewers who come and go do not shorten it again and again. One that was put back
   waits for what it waits for.
 */
@@ -307,7 +307,7 @@ begin
 end
 $$;
 comment on function pgfresh_engine.cool_down(timestamptz) is
-  'Lets go of pairs at which nobody has looked for 15 s, and of the jobs that only their viewers wanted. '
+  'Lets go of pairs that have had no viewer for 15 s, and of the jobs that only their viewers wanted. '
   'A part of the planner.';
 
 /*
@@ -346,11 +346,11 @@ begin
 end
 $$;
 comment on function pgfresh_engine.drop_waiting_jobs(bigint[], text, timestamptz) is
-  'Cancels jobs that wait and that nobody wants any more; their pairs must be locked.';
+  'Cancels jobs that wait and are not wanted any more; their pairs must be locked.';
 
 /*
   What is no key any more is not demanded, however many look: its subscriptions and counts stay, so that leaving works
-  as ever, and the pair is demanded again if the key comes back while somebody still looks.
+  as ever, and the pair is demanded again if the key comes back while it has viewers.
 */
 create or replace function pgfresh_engine.revoke_pairs(p_type_id int, p_keys text[], p_now timestamptz) returns void
 language plpgsql
@@ -439,7 +439,7 @@ begin
 end
 $$;
 comment on function pgfresh_engine.list_again(timestamptz, int[]) is
-  'Asks every five seconds whether keys that were gone are back, as long as somebody looks at them: keys of all data '
+  'Asks every five seconds whether keys that were gone are back, as long as they have viewers: keys of all data '
   'types (null) or of some, and of none in quarantine. '
   'A part of the planner.';
 
@@ -512,4 +512,4 @@ end
 $$;
 comment on function pgfresh_engine.review_open_jobs(timestamptz, int) is
   'Looks at the next open jobs: cancels those whose keys are gone, and brings forward those that wait '
-  'while somebody looks. A part of the cleanup.';
+  'while their pairs have viewers. A part of the cleanup.';

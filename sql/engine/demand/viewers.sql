@@ -2,8 +2,8 @@
 
 /*
   A wish, from its words to its job, in one statement: what the pairs are, and with p_plan that they are planned and
-  counted too. A pair is planned under its lock and only while it is not demanded, so whoever wants it at the same
-  moment, the planner included, finds it planned.
+  counted too. A pair is planned under its lock and only while it is not demanded, so a call that wants it at
+  the same moment, or the planner, finds it planned.
 */
 create or replace function pgfresh_engine.want_pairs(
   p_data_types text[], p_keys text[], p_plan boolean default false, p_node bigint default null)
@@ -39,7 +39,7 @@ begin
     where n.id = p_node and n.kind = 'gateway' and n.lease_until > v_now
     for key share;
   end if;
-  -- By type and key, as everybody else locks them.
+  -- By type and key, the order in which all functions lock them.
   for v_type in
     select r as registered, named.data_type, named.keys, named.places
     from (
@@ -95,7 +95,7 @@ begin
         )
         select coalesce(array_agg(c.key), '{}') into v_counted from counted as c;
       end if;
-      -- Those at which somebody looks already have a time. One that is locked is left to the planner's next tick.
+      -- Those that have viewers already have a time. One that is locked is left to the planner's next tick.
       v_keys := array(
         select p.key
         from pgfresh_engine.pairs as p
@@ -125,7 +125,7 @@ end
 $$;
 comment on function pgfresh_engine.want_pairs(text[], text[], boolean, bigint) is
   'Pairs as the registry spells them: for each, the number of its data type, who may see it, its key, '
-  'and whether anybody ever asked for it; or the code of an error and what is wrong. '
+  'and whether it was ever asked for; or the code of an error and what is wrong. '
   'Without p_plan it writes nothing. With it, those that are missing or stale are queued at once and kept for 15 s, '
   'until their viewers are counted; of a node that has a lease, one viewer is counted where it had none.';
 grant execute on function pgfresh_engine.want_pairs(text[], text[], boolean, bigint) to

@@ -1,6 +1,6 @@
 /*
   What a user's function leaves behind must not work for it. A cursor "with hold" is read to its end by the commit,
-  as whoever commits and in a transaction that may write. A search path that was set without "local" outlives
+  as the role that commits and in a transaction that may write. A search path that was set without "local" outlives
   the function that has one of its own, and would be that of the planner's next statement;
   so this is called with names that have their schema, and sets another one in the same way.
 */
@@ -76,7 +76,7 @@ begin
       v_size := v_size * 2;
     -- It answers only when it has asked about all of them, so one that raises has answered about none.
     exception
-    -- Nobody's row is at fault. Asking again in halves would wait as long each time.
+    -- No row is at fault. Asking again in halves would wait as long each time.
     when lock_not_available then
       raise;
     when others then
@@ -101,7 +101,7 @@ comment on function pgfresh_engine.ask_stale(
   'Asks as the evaluator whether pairs of a data type are stale, by the time of their row or by the time at which '
   'the source confirmed it. Says nothing of those that are fresh and as they were known to be. '
   'A pair whose check raises counts as stale; a lock that is not free in time is raised. '
-  'At most 50 subtransactions a call; of what is not decided by then it says neither.';
+  'At most 50 subtransactions per call; of what is not decided by then it says neither.';
 alter function pgfresh_engine.ask_stale(int, text[], timestamptz[], timestamptz[], timestamptz[], interval,
   timestamptz) owner to pgfresh_evaluator;
 grant execute on function pgfresh_engine.ask_stale(int, text[], timestamptz[], timestamptz[], timestamptz[], interval,

@@ -64,7 +64,7 @@ begin
     set released_at = p_now
     where type_id = p_type_id and key = any (v_taken.held);
   end if;
-  -- What somebody has locked stays for the next tick.
+  -- Locked pairs stay for the next tick.
   delete from pgfresh_engine.hold as h
   where h.type_id = p_type_id and h.until = 'infinity' and cardinality(v_taken.keys) < p_limit
     and not exists (
@@ -111,7 +111,7 @@ begin
         v_hold.type_id, v_hold.reason = 'resumed', p_now, p_limit - v_count);
       continue;
     end if;
-    -- Entries of pairs that somebody has locked stay for the next tick.
+    -- Entries of locked pairs stay for the next tick.
     select array_agg(d.ctid), array_agg(d.key)
     into v_entries, v_keys
     from (

@@ -5,7 +5,7 @@ as $$ select case when p_pair.empty_at is null then p_pair.confirmed_at else '-i
 comment on function pgfresh_engine.confirmed_of(pgfresh_engine.pairs) is
   'When the source last confirmed the row of a pair; -infinity if it has denied it since. A part of the planner.';
 
--- Nobody knows the time of a row that was written but not looked at yet.
+-- The time of a row that was written but not looked at yet is not known.
 create or replace function pgfresh_engine.row_time_of(p_pair pgfresh_engine.pairs) returns timestamptz
 language sql immutable parallel safe
 as $$ select case when p_pair.seen then p_pair.row_at else '-infinity' end $$;
@@ -37,7 +37,7 @@ comment on function pgfresh_engine.looks_at(int, text[], int[]) is
 
 /*
   Here every pair is reached by its key, whatever the statistics say of a table that has just been filled.
-  One that somebody has locked, or that has changed since it was read, is left alone.
+  One that another transaction has locked, or that has changed since it was read, is left alone.
   The entries of the others go, as those that the tick takes do.
 */
 create or replace function pgfresh_engine.lock_looks(p_looks pgfresh_engine.look[]) returns pgfresh_engine.look[]

@@ -140,4 +140,4 @@ $$;
 comment on function pgfresh_engine.note_lapses(
   pgfresh.data_type_registry, pgfresh_engine.look[], timestamptz) is
   'Decides about pairs that are stale although they should not be: until when each is left alone, or null if it is '
-  'fetched now. Pairs that somebody else has locked are left out. A part of the planner.';
+  'fetched now. Pairs that another transaction has locked are left out. A part of the planner.';

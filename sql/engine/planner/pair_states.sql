@@ -1,6 +1,6 @@
 /*
   The state of a pair has two axes. The data: fresh, stale, missing, empty, older_source. The activity: idle,
-  refreshing, or waiting for a reason. These are the only definitions of both; whoever shows a pair calls them.
+  refreshing, or waiting for a reason. These are the only definitions of both; everything that shows a pair calls them.
 */
 
 /*
@@ -37,8 +37,8 @@ grant execute on function pgfresh_engine.state_of(
 to pgfresh_monitor, pgfresh_operator;
 
 /*
-  Whoever reads a row that is gone or older than the planner knows brings its look forward: the next tick then sees
-  what the next sweep would.
+  A reader that finds a row gone or older than the planner knows brings its look forward: the next tick then sees what
+  the next sweep would.
 */
 create or replace function pgfresh_engine.is_row_lost(p_pair pgfresh_engine.pairs, p_found boolean, p_at timestamptz)
 returns boolean
@@ -55,7 +55,7 @@ $$;
 comment on function pgfresh_engine.is_row_lost(pgfresh_engine.pairs, boolean, timestamptz) is
   'Whether the row of a viewed pair without a job is gone or older than the planner knows. A part of what shows pairs.';
 
--- Never in the way of who reads: what somebody has locked, or cannot be written here, is left to the sweep.
+-- Readers never wait: a pair that is locked, or that cannot be written here, is left to the sweep.
 create or replace function pgfresh_engine.hasten(p_type_id int, p_key text, p_now timestamptz) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -85,7 +85,8 @@ begin
 end
 $$;
 comment on function pgfresh_engine.hasten(int, text, timestamptz) is
-  'Lets the next tick look at a pair. Waits for nobody; returns whether it will. A part of what shows pairs.';
+  'Lets the next tick look at a pair. Does not wait for locks; returns whether the tick will. '
+  'A part of what shows pairs.';
 
 /*
   Of several reasons the one that lasts longest is the answer: that a job is tried again in 4 s means nothing while its

@@ -3,7 +3,7 @@
   or a job whose end sets one, so nothing is looked at in a loop.
   Pairs that have a job or are left alone are looked at too, so that what is shown of them is true.
   Each data type is asked by itself; what was decided is written for all of them together.
-  Lock order: pairs, then jobs; what somebody else has locked is left to the next look.
+  Lock order: pairs, then jobs; what another transaction has locked is left to the next look.
 */
 
 /*
@@ -177,7 +177,8 @@ begin
     return;
   end if;
 
-  -- What is no key any more is not fetched, whoever still looks. What another type needs is asked for as it says.
+  -- What is no key any more is not fetched, also while viewers still look. What another type needs is asked for as it
+  -- says.
   if p_pairs.priorities is null and pgfresh_engine.has_key_rules(p_type) then
     v_unlisted := pgfresh_engine.unlisted_keys(p_type, array(select l.key from unnest(queue) as l));
     if v_unlisted <> '{}' then
@@ -303,11 +304,11 @@ begin
       perform pgfresh_engine.note_type_timeout(v_needs.needs_id, 'check', sqlerrm);
       continue;
     when others then
-      -- It is skipped with a warning of its own; who needs it does not wait for ever.
+      -- It is skipped with a warning of its own; the pair that needs it does not wait for ever.
       continue;
     end;
     continue when v_missing = '{}';
-    -- One that another transaction is just adding comes at the next look.
+    -- One that another transaction is adding at this moment comes at the next look.
     perform pgfresh_engine.make_pairs(v_needs.needs_id, v_missing);
     needed := needed || array(
       select row(v_needs.needs_id, l.key, null, null, null, null,

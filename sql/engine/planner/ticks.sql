@@ -14,8 +14,8 @@ comment on function pgfresh_engine.record_run(text, timestamptz, double precisio
   'Adds a call of the planner to its record.';
 
 /*
-  Pairs that somebody else has locked keep their entries, and do not take the place of others: then it reads on.
-  An entry whose pair is not due is taken away too, and means nothing.
+  Pairs that another transaction has locked keep their entries, and do not take the place of others: then it reads on.
+  Entries whose pair is not due are deleted and ignored.
   Pairs are read by the keys of a data type, because one walk of the index finds many.
 */
 create or replace function pgfresh_engine.take_due(
@@ -101,7 +101,7 @@ $$;
 comment on function pgfresh_engine.take_due(timestamptz, int, int[]) is
   'Takes the entries that are due, and locks and reads their pairs. A part of the tick.';
 
--- Processes of pgfresh come with a limit of their own. Others must not wait for a lock of a stranger either.
+-- Processes of pgfresh set a limit themselves. Other callers must not wait long for a lock either.
 create or replace function pgfresh_engine.limit_lock_waits() returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -203,8 +203,8 @@ begin
 end
 $$;
 comment on function pgfresh_engine.plan_due_pairs(int, text[]) is
-  'The tick: takes note of who came and went, and looks at the demanded pairs that are due, at most p_limit. '
-  'With data types it only looks at their pairs; with none of them ({}) it only takes note. '
+  'The tick: counts viewers who came and left, and looks at the demanded pairs that are due, at most p_limit. '
+  'With data types it only looks at their pairs; with none of them ({}) it only counts. '
   'Call it every second, and again at once while it says {"more": true}. '
   'Waits at most 100 ms for a lock on a table, if lock_timeout is not set. '
   '"quarantined" has the numbers of the data types that are to be probed; see probe_type.';

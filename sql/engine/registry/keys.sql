@@ -1,7 +1,7 @@
 /*
   The one definition of how a key is spelled: only A to Z have two cases here. What else has a capital letter depends on
-  the server's version and collation and on who is asked, and a key must be the same for all of them. canonicalKey in
-  src/registry is the same in TypeScript.
+  the version and the collation of the server and differs in JavaScript, and a key must be the same for all of them.
+  canonicalKey in src/registry is the same in TypeScript; test/registry/key-vectors.json holds for both.
 */
 create or replace function pgfresh_engine.canonical_key(p_key text, p_normalise text) returns text
 language sql immutable parallel safe
@@ -71,7 +71,7 @@ begin
   if v_count = 0 then
     return v_new;
   end if;
-  -- Without a lock: what is added to a data type that is just being removed, follow_changes clears.
+  -- Without a lock: what is added to a data type that is being removed, follow_changes clears.
   if not exists (select from pgfresh.data_type_registry where type_id = p_type_id) then
     return v_new;
   end if;
@@ -113,7 +113,7 @@ begin
 end
 $$;
 comment on function pgfresh_engine.make_pairs(int, text[]) is
-  'Adds those pairs of a data type that are not there yet, and waits for nobody. Returns the keys of those that it '
+  'Adds those pairs of a data type that are not there yet, without waiting for locks. Returns the keys of those it '
   'left out, because another transaction has added them and is still open.';
 
 create or replace function pgfresh_engine.has_key_rules(p_type pgfresh.data_type_registry) returns boolean

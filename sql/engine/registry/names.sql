@@ -1,4 +1,4 @@
--- Never by the search path: a name has its schema, or one that is the same for everybody.
+-- Never by the search path: a name without a schema is in public, for all roles.
 create or replace function pgfresh_engine.split_name(p_column text, p_name text) returns text[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -66,7 +66,7 @@ begin
           v_parts[1], v_parts[2]));
     end if;
   end if;
-  -- A policy for everybody may show the planner nothing, and all rows would seem to be missing. So it must be one for
+  -- A policy for all roles may show the planner nothing, and all rows would seem to be missing. So it must be one for
   -- the planner.
   if v_table.relrowsecurity
       and not (select rolbypassrls or rolsuper from pg_roles where rolname = 'pgfresh_evaluator')

@@ -75,12 +75,12 @@ exception when foreign_key_violation or lock_not_available then
 end
 $$;
 comment on function pgfresh_engine.note_type_timeout(int, text, text) is
-  'Notes that a data type has kept somebody waiting for too long: where (tick, sweep, read, commit …) and with what '
+  'Notes that a data type has kept a process waiting for too long: where (tick, sweep, read, commit …) and with what '
   'message. The second time within a minute puts it into quarantine. Returns whether it is in quarantine.';
 grant execute on function pgfresh_engine.note_type_timeout(int, text, text) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway;
 
--- With whom commits of workers would have to wait. Readers find out by reading.
+-- Commits of workers would wait for such a lock. Readers find out by reading.
 create or replace function pgfresh_engine.is_write_locked(p_table oid) returns boolean
 language sql volatile
 set search_path = pg_catalog, pg_temp
@@ -93,7 +93,8 @@ as $$
   )
 $$;
 comment on function pgfresh_engine.is_write_locked(oid) is
-  'Whether somebody has, or waits for, a lock on a table that keeps others from writing rows. A part of probe_type.';
+  'Whether another session has, or waits for, a lock on a table that keeps others from writing rows. '
+  'A part of probe_type.';
 
 create or replace function pgfresh_engine.probe_type(p_type_id int) returns boolean
 language plpgsql security definer

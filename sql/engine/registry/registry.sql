@@ -35,8 +35,8 @@ comment on function pgfresh_engine.complete_registry_row() is
 
 /*
   Whether pairs are stale is asked all the time, so each data type has a function of its own for it, whose plan is kept.
-  It is made by the schema's owner, whoever writes the row, and runs with the rights of its caller,
-  who is the evaluator.
+  It is made by the schema's owner, also where another role writes the row, and runs with the rights of its caller,
+  the evaluator.
 */
 create or replace function pgfresh_engine.write_check(p_resolution pgfresh_engine.type_resolution) returns void
 language plpgsql security definer

@@ -105,8 +105,8 @@ begin
     when v_own and p_type.ttl_column is null then null
     when v_own then
       'case when t.ttl > interval ''0'' then t.known + t.ttl <= $6 else pgfresh.is_data_stale(t.known, t.ttl) end'
-    -- A single row's TTL of 0 or less is refused whoever is asked;
-    -- less than a minute is one for those who count minutes.
+    -- A single row's TTL of 0 or less is refused by every function;
+    -- less than a minute is one minute for those that count minutes.
     else
       format('case when t.ttl > interval ''0'' then %s(t.known, %s) else pgfresh.is_data_stale(t.known, t.ttl) end',
         v_function.id::regproc,
@@ -148,7 +148,7 @@ begin
         'order by x.%1$I desc nulls last limit 1) as r on true',
         p_type.timestamp_column, v_ttl, v_from, v_is_key, format(v_known, 'r.at'), v_asked)
   end;
-  -- Most are fresh, as old as they were known to be, and due when they were said to be. Nobody need hear of those.
+  -- Most are fresh, as old as they were known to be, and due when they were said to be. Those are not returned.
   -- The end of the TTL is worked out once and compared with the clock: twice would cost a sweep 10 % more.
   v_resolution.check_sql := format('select c.key, c.found, %1$s as stale, c.next_at, c.at, c.row_at, c.due_at from ('
     'select t.key, t.found, %2$s t.known + t.ttl as next_at, t.at, t.row_at, t.due_at '
@@ -158,7 +158,7 @@ begin
     't.known is null or coalesce(' || v_stale || ', true) as stale,',
     v_newest,
     -- A user's function may call fresh what is older than its TTL.
-    -- Somebody must hear of that too, or it is shown as stale.
+    -- That is returned too, or the row is shown as stale.
     case when not v_own then ' or c.next_at <= $6' else '' end);
   -- A subquery for each key and no join: a few keys are looked up by the index, whatever the statistics say.
   v_resolution.missing_sql := format('select k.key from unnest($1::text[]) as k(key) '
@@ -295,7 +295,7 @@ as $$
 declare
   v_known pgfresh_engine.type_resolution;
 begin
-  -- Whoever has it locked does the same.
+  -- The transaction that has it locked does the same.
   select * into v_known from pgfresh_engine.type_resolution where type_id = p_type.type_id for update skip locked;
   if not found then
     return;
