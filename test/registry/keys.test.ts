@@ -70,9 +70,9 @@ describe('sound 12: the canonical form of a key', () => {
     const type = await scene.add('letters', { table_name: 'letters', key_columns: ['word'], normalise: 'upper' });
     await scene.db.query('select pgfresh_engine.watch_changes(array[$1::int])', [type]);
     await scene.db.query('insert into letters select unnest($1::text[])', [words]);
-    const marked = await scene.value<string[]>(
-      '(select keys from pgfresh_engine.change where type_id = $1::int)', [type],
-    );
+    const marked = await scene.value<string[]>('(select keys from pgfresh_engine.change where type_id = $1::int)', [
+      type,
+    ]);
     expect(new Set(marked)).toEqual(new Set(expected.upper));
   });
 });
