@@ -150,19 +150,18 @@ declare
   v_is_unknown boolean[];
   v_count int; v_from int := 1; v_size int;
 begin
-  select array_agg(k.invalid order by k.place), array_agg(k.key order by k.place),
+  -- Sorted once, and not in each of the aggregates.
+  select array_agg(k.invalid), array_agg(k.key),
     array_agg(
       k.invalid
         or length(k.key) - length(replace(k.key, '|', '')) <> v_parts and v_parts > 0
-        or coalesce(k.key !~ p_type.key_pattern, false)
-      order by k.place)
+        or coalesce(k.key !~ p_type.key_pattern, false))
   into v_invalid, v_keys, v_outside
   from (
-    select
-      pgfresh_engine.canonical_key(k.key, p_type.normalise) as key,
-      k.place,
+    select pgfresh_engine.canonical_key(k.key, p_type.normalise) as key,
       not pgfresh_engine.is_valid_key(k.key) as invalid
     from unnest(p_keys) with ordinality as k(key, place)
+    order by k.place
   ) as k;
   if p_type.key_table is not null or not p_as_given then
     select case when not p_listed then r.unknown_sql end,
