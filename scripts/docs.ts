@@ -61,7 +61,7 @@ export default defineConfig({
 
 Times are numbers of milliseconds or texts such as \`250ms\`, \`30s\`, \`15m\`, \`6h\`, \`1d\`.
 
-The file also has \`sources\` and \`dataTypes\`: [registry.md](../internals/registry.md), \`jobs\`: [jobs.md](../guides/jobs.md#in-the-configuration), and \`gateway\`, which says who may connect to it: [access.md](../guides/access.md). \`dev\` starts what \`pgfresh dev\` needs besides: [sources.md](../guides/sources.md#a-source-that-costs-nothing-for-development).
+The file also has \`sources\` and \`dataTypes\`: [registry.md](../internals/registry.md), \`jobs\`: [scheduling.md](../guides/scheduling.md#a-job-in-the-configuration), and \`gateway\`, which says who may connect to it: [access.md](../guides/access.md). \`dev\` starts what \`pgfresh dev\` needs besides: [sources.md](../guides/sources.md#a-fake-source-for-development).
 `;
 }
 

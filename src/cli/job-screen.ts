@@ -12,7 +12,7 @@ import type {
 import { table } from './output.ts';
 
 const none = `No jobs yet.
-Next: Add one to jobs of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.scheduled_jobs; docs/guides/jobs.md shows both.`;
+Next: Add one to jobs of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.scheduled_jobs; docs/guides/scheduling.md shows both.`;
 
 export function jobList(jobs: readonly JobStatus[]): string {
   if (jobs.length === 0) return none;

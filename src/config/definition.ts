@@ -54,7 +54,12 @@ export function readDefinition<Schema extends z.ZodType>(
   throw invalid(file, `${path}${steps.join('')}${named(value)}`, `${expectation(issue)}${got}`, nextOf(path));
 }
 
-const pages = { sources: 'sources.md', dataTypes: 'data-types.md', jobs: 'jobs.md', gateway: 'access.md' } as const;
+const pages = {
+  sources: 'sources.md',
+  dataTypes: 'data-types.md',
+  jobs: 'scheduling.md',
+  gateway: 'access.md',
+} as const;
 
 /** Definitions are no settings: their options are told by a page of the docs. */
 function nextOf(path: string): string | undefined {

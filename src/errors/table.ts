@@ -44,7 +44,7 @@ export const errorTable = {
   PGF_START_INVALID: {
     exit: usage,
     says: 'A call of start() is wrong: {problem}',
-    next: 'Correct the call; docs/production/monitor.md#in-your-own-process has an example.',
+    next: 'Correct the call; docs/guides/embedding.md has an example.',
   },
   PGF_STOP_TIMEOUT: {
     exit: failure,
@@ -284,7 +284,7 @@ export const errorTable = {
   PGF_JOB_REFUSED: {
     exit: config,
     says: 'The job "{job}" of the configuration cannot be registered, and nothing was changed: {problem}',
-    next: 'Correct the job or what it names, then run the command again. Where "pgfresh dev" is to create a function, do it in dev of pgfresh.config.ts: docs/guides/jobs.md shows it.',
+    next: 'Correct the job or what it names, then run the command again. Where "pgfresh dev" is to create a function, do it in dev of pgfresh.config.ts: docs/guides/scheduling.md shows it.',
   },
   PGF_JOB_FAILING: {
     exit: failure,
@@ -517,7 +517,7 @@ export const errorTable = {
   PGF_JOB_RESULT: {
     exit: failure,
     says: '{problem}',
-    next: 'Return success, message and, if you like, details from the function or the handler; docs/guides/jobs.md shows how.',
+    next: 'Return success, message and, if you like, details from the function or the handler; docs/guides/scheduling.md shows how.',
   },
   PGF_STANDBY: {
     exit: database,

@@ -213,11 +213,11 @@ describe('config', () => {
   });
 });
 
-it('the configuration that the README shows works in a folder made as it says', async () => {
-  const readme = await readFile('README.md', 'utf8');
+it('the configuration of docs/start/quick-start.md works in a folder made as it says', async () => {
+  const page = await readFile('docs/start/quick-start.md', 'utf8');
   const [, setUp, shown] =
-    /```sh\n([^\n]*)\nnpm install pgfresh\n```\n\n```ts\n\/\/ pgfresh\.config\.ts\n(.*?)```/s.exec(readme)!;
-  const folder = join(cwd, 'readme');
+    /```sh\n([^\n]*)\nnpm install pgfresh\n```\n\n```ts\n\/\/ pgfresh\.config\.ts\n(.*?)```/s.exec(page)!;
+  const folder = join(cwd, 'quick-start');
   await mkdir(folder);
   await promisify(exec)(setUp!, { cwd: folder });
   await writeFile(join(folder, 'pgfresh.config.ts'), shown!);

@@ -211,8 +211,8 @@ describe('pgfresh jobs', () => {
   });
 });
 
-it('docs/guides/scheduling.md shows commands that work with the job of docs/guides/jobs.md', async () => {
-  const [, registered] = /```sql\n(.*?)^select /ms.exec(await readFile('docs/guides/jobs.md', 'utf8'))!;
+it('docs/guides/scheduling.md shows commands that work with its first job', async () => {
+  const [, registered] = /```sql\n(.*?)^select /ms.exec(await readFile('docs/guides/scheduling.md', 'utf8'))!;
   await scene.db.query(registered!);
   await scene.idle();
   const page = await readFile('docs/guides/scheduling.md', 'utf8');

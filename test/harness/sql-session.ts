@@ -3,8 +3,13 @@ import { expect } from 'vitest';
 import { createDatabase } from './database.ts';
 
 /** Runs the first SQL session of a page of docs in a new database; it must answer as the page says. Returns the number of statements. */
-export async function playSession(page: string): Promise<number> {
-  const session = readSession(/```sql\n(.*?)```/s.exec(page)![1]!);
+export function playSession(page: string): Promise<number> {
+  return playSessions([/```sql\n(.*?)```/s.exec(page)![1]!]);
+}
+
+/** The same for several sessions, one after the other in one database. */
+export async function playSessions(texts: readonly string[]): Promise<number> {
+  const session = texts.flatMap(readSession);
   const client = new pg.Client({ connectionString: await createDatabase(), types: { getTypeParser: () => String } });
   await client.connect();
   try {

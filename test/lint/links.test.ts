@@ -74,7 +74,7 @@ describe('a link is broken', () => {
     expect(broken('docs/internals/architecture.md', target)).toBe(true);
   });
 
-  test.each(['queue.md', '../guides/jobs.md#in-the-configuration', '#the-rooms', '../../src/queue'])(
+  test.each(['queue.md', '../guides/scheduling.md#a-job-in-the-configuration', '#the-rooms', '../../src/queue'])(
     'not if it is %s',
     (target) => {
       expect(broken('docs/internals/architecture.md', target)).toBe(false);

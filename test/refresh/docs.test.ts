@@ -2,7 +2,8 @@ import { mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { fetching } from '../../src/config/fetching.ts';
+import { dataTypeSchema } from '../../src/config/data-type.ts';
+import { outcomes } from '../../src/refresh/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { runCli } from '../harness/process.ts';
 import { Provider } from '../harness/provider.ts';
@@ -38,10 +39,14 @@ describe('docs/guides/data-types.md', () => {
     expect([code, stdout]).toEqual([0, expect.stringContaining('quote AAPL: fresh.')]);
   });
 
-  it('names every option of fetching', () => {
-    const named = [...page.matchAll(/^\| `(\w+)/gm)].map(([, option]) => option);
-    expect(named).toEqual(
-      expect.arrayContaining([...Object.keys(fetching), 'schema', 'row', 'sourceTimestamp', 'evictAfter']),
-    );
+  it('names every option', () => {
+    const unnamed = Object.keys(dataTypeSchema.shape).filter((option) => !new RegExp(`\`${option}\\b`).test(page));
+    expect(unnamed).toEqual([]);
+  });
+
+  it('names every outcome of the source timestamp', () => {
+    const told = [...page.matchAll(/^\| (?:newer|equal|older) \| .* \| `(\w+)`/gm)].map(([, outcome]) => outcome!);
+    expect(told).toEqual(['fresh', 'unchanged', 'older_source', 'older_source']);
+    for (const outcome of told) expect(outcomes).toHaveProperty(outcome);
   });
 });

@@ -8,9 +8,8 @@ import { expect, it, onTestFinished, vi } from 'vitest';
 import { createDatabase } from '../harness/database.ts';
 import { temporaryFolder } from '../harness/folder.ts';
 
-const page = await readFile('docs/production/monitor.md', 'utf8');
-const section = page.slice(page.indexOf('## In your own process'));
-const [, example] = /^```ts\n(.*?)^```/ms.exec(section)!;
+const page = await readFile('docs/guides/embedding.md', 'utf8');
+const [, example] = /^```ts\n(.*?)^```/ms.exec(page)!;
 
 async function freePort(): Promise<number> {
   const server = createServer().listen(0);
@@ -26,7 +25,7 @@ const ourselves = `data:text/javascript,${encodeURIComponent(`import { registerH
   const pgfresh = { url: '${pathToFileURL('src/index.ts').href}', shortCircuit: true };
   registerHooks({ resolve: (name, context, next) => (name === 'pgfresh' ? pgfresh : next(name, context)) });`)}`;
 
-it('docs/production/monitor.md shows a server that pgfresh runs in', async () => {
+it('docs/guides/embedding.md shows a server that pgfresh runs in', async () => {
   const cwd = await temporaryFolder('embedding');
   await writeFile(join(cwd, 'server.ts'), example!);
   await writeFile(join(cwd, 'pgfresh.config.ts'), `export default { gateway: { anonymous: 'loopback' } };\n`);

@@ -1,19 +1,20 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { clientOptions } from '../../src/config/client-options.ts';
 import { runCli } from '../harness/process.ts';
 import { sourceOf } from './scene.ts';
 
 const page = await readFile('docs/guides/sources.md', 'utf8');
-const examples = [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, text]) => text!);
+const examples = [...page.matchAll(/```ts\n(\/\/ pgfresh\.config\.ts\n.*?)```/gs)].map(([, text]) => text!);
 
-it.each(examples.map((text) => [/name: '(\w+)'/.exec(text)![1]!, text]))(
+it.each(examples.map((text) => [/name: ['`](\w+)/.exec(text)![1]!, text]))(
   'docs/guides/sources.md shows a source "%s" that can be loaded',
   async (_name, text) => {
     const folder = await mkdtemp(join(tmpdir(), 'pgfresh-sources-docs-'));
     onTestFinished(() => rm(folder, { recursive: true }));
+    await symlink(resolve('node_modules'), join(folder, 'node_modules'));
     await writeFile(join(folder, 'pgfresh.config.ts'), text);
     expect(await runCli(['config'], { cwd: folder })).toMatchObject({ code: 0 });
   },

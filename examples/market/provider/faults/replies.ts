@@ -178,7 +178,7 @@ export const replyFaults = {
     },
   },
   unknown_encoding: {
-    what: 'has a content encoding nobody asked for',
+    what: 'has a content encoding that was not requested',
     outcome: 'network',
     reply: (honest) => zipped(honest, 'lzma'),
   },
