@@ -14,7 +14,7 @@ const longest = [
   'upgrade/copy',
   'cli/closed-output',
   'cli/cli',
-  'gateway/lanes',
+  'gateway/unresponsive-types',
   'examples/market/lies',
   'gateway/rls',
   'refresh/commit',

@@ -59,9 +59,13 @@ export const rooms: Readonly<Record<string, Room>> = {
     owns: 'cron, time zones, slots, catch-up, overlap, leases and run history',
     mayImport: [...ground, 'config', 'process'],
   },
+  changes: {
+    owns: 'the outbox of changes, the bus between gateways, and the newest state of every watched pair',
+    mayImport: [...ground, 'planner'],
+  },
   gateway: {
     owns: 'WebSocket and SSE: authentication, limits, snapshot, then stream',
-    mayImport: [...ground, 'demand', 'planner', 'http'],
+    mayImport: [...ground, 'changes', 'demand', 'planner', 'http'],
   },
   watch: {
     owns: 'the log, metrics, health, warnings, the overview and the checks of "pgfresh check"',

@@ -1,15 +1,5 @@
-export { admitPairs, type Admitted, type Refused, type WantedPair } from './admission.ts';
-export { type Bus, type Change, type Heard } from './bus.ts';
-export { PostgresBus } from './buses/postgres.ts';
-export { Changes } from './changes.ts';
-export { examineGateway, examineGatewaySecret } from './examination.ts';
-export { Feed } from './feed.ts';
+export { examineGateway, examineGatewaySecret } from './auth/config-check.ts';
 export { Gateway } from './gateway.ts';
-export { Mirror } from './mirror.ts';
-export { readPairs, type Pair, type PairState } from './pair.ts';
-export { Pump } from './pump.ts';
-export { type Reader } from './readers.ts';
-export { type Watcher } from './shelf.ts';
-export { Turns } from './turns.ts';
-export { refuse } from './refusal.ts';
+export { refuse } from './http/error-response.ts';
+export { admitPairs, type Admitted, type Refused, type WantedPair } from './pairs/pair-lookup.ts';
 export { reasonSentences, refusalSentences, stateSentences } from './sentences.ts';

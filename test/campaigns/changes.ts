@@ -1,7 +1,7 @@
 import pg from 'pg';
 import { Database, type Queryable, type Statement } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
-import { Feed, Mirror, PostgresBus, Pump, readPairs, type PairState } from '../../src/gateway/index.ts';
+import { Feed, Mirror, PostgresBus, Pump, readPairs, type PairState } from '../../src/changes/index.ts';
 import { shiftClock } from '../harness/clock.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { seededRandom } from '../harness/random.ts';

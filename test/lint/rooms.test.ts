@@ -80,10 +80,10 @@ const samples: Sample[] = [
   },
   {
     rule: 'the gateway imports the types of the protocol',
-    file: 'src/gateway/session.ts',
+    file: 'src/gateway/session/session.ts',
     passes: "import type { PairName } from '#protocol';",
     fails: "import { protocol } from '#protocol';",
-    says: 'src/gateway/session.ts:1 imports #protocol; only gateway imports the protocol, as types',
+    says: 'src/gateway/session/session.ts:1 imports #protocol; only gateway imports the protocol, as types',
   },
   {
     rule: 'no other room imports the protocol',
@@ -171,7 +171,7 @@ describe('a folder in a room that has an index.ts is entered through it only', (
       ...inner,
       'src/database/index.ts': "export { take } from './embedded/index.ts';",
       'src/database/embedded/server.ts': "import { take } from './lock.ts';\nimport { url } from '../url.ts';",
-      'src/gateway/bus.ts': "import { postgres } from './buses/postgres.ts';",
+      'src/changes/bus.ts': "import { postgres } from './buses/postgres.ts';",
     });
     expect(findViolations(root)).toEqual([]);
   });

@@ -1,0 +1,13 @@
+export { type Bus, type Change, type Heard } from './bus.ts';
+export { PostgresBus } from './buses/postgres.ts';
+export { Changes } from './changes.ts';
+export { Turns, type TurnEnd } from './fair-queue.ts';
+export { Feed } from './outbox-feed.ts';
+export { Pump } from './outbox-pump.ts';
+export { Mirror, readsAtOnce } from './read-cache.ts';
+export { type Loss, type Watcher } from './read-group.ts';
+export { readPairs, type Pair, type PairState } from './read-pairs.ts';
+export { type Reader } from './reader.ts';
+export { probeLimits, usualLimits } from './statement-limits.ts';
+export { Holds } from './timeout-breaker.ts';
+export { noteTimeout } from './timeout-report.ts';
