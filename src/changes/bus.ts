@@ -1,24 +1,24 @@
-/** What has changed of one data type. */
+/** A change to one data type. */
 export interface Change {
   readonly type: number;
-  /** As the registry spells them; undefined where every key of the type may have changed. */
+  /** Keys as the registry spells them; undefined if any key of the type may have changed. */
   readonly keys: readonly string[] | undefined;
-  /** The transactions by which; undefined if they are not known. What has seen all of them need not be read again. */
+  /** The transactions that made the change, if known. A read that included all of them need not be repeated. */
   readonly xids?: readonly number[] | undefined;
 }
 
-/** Changes, or that some may not have come. */
-export type Heard = readonly Change[] | 'missed';
+/** Changes, or `missed` if some changes may have been lost. */
+export type ChangeNotice = readonly Change[] | 'missed';
 
 /**
- * Tells every process of changes. What is published while a subscriber is connected reaches it at least once, in any
- * order; one that was not connected is told `missed` when it is again.
+ * Tells every process about changes. A connected subscriber receives what is published at least once, in any order.
+ * A subscriber that lost its connection receives `missed` when it is connected again.
  */
 export interface Bus {
   start(): Promise<void>;
   stop(): Promise<void>;
-  /** Settles when the bus has taken the changes; then they may be forgotten. */
+  /** Resolves once the bus has accepted the changes; the caller may then forget them. */
   publish(changes: readonly Change[]): Promise<void>;
   /** Calls the listener until the returned function is called. */
-  subscribe(listener: (heard: Heard) => void): () => void;
+  subscribe(listener: (notice: ChangeNotice) => void): () => void;
 }

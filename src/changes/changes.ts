@@ -2,54 +2,54 @@ import type { LimitedQueryable, StatementLimits } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import { Service, stopAll } from '../lifecycle/index.ts';
 import { PostgresBus } from './buses/postgres.ts';
-import { Feed } from './outbox-feed.ts';
-import { Mirror } from './read-cache.ts';
-import { readPairs } from './read-pairs.ts';
-import { Pump } from './outbox-pump.ts';
-import { noteTimeout } from './timeout-report.ts';
+import { OutboxFeed } from './outbox-feed.ts';
+import { OutboxPump } from './outbox-pump.ts';
+import { ReadCache } from './read-cache.ts';
+import { pairReader } from './read-pairs.ts';
+import { reportTimeout } from './timeout-report.ts';
 
 export interface ChangesOptions {
   readonly db: LimitedQueryable;
-  /** Where users' tables are read; the same if it is left out. */
-  readonly readers?: LimitedQueryable | undefined;
-  /** Where it is read as users; the same if it is left out. */
-  readonly guests?: LimitedQueryable | undefined;
-  /** What a statement about one data type may take. */
+  /** Pool that reads users' tables; defaults to `db`. */
+  readonly dataDb?: LimitedQueryable | undefined;
+  /** Pool that reads under row security as a user; defaults to `db`. */
+  readonly rlsDb?: LimitedQueryable | undefined;
+  /** Limits of a statement about one data type. */
   readonly typeLimits?: StatementLimits | undefined;
-  /** What policies may take to decide. */
+  /** Time limit of a read under row security. */
   readonly policyTimeoutMs?: number | undefined;
-  /** Where LISTEN works; undefined behind a transaction pooler. */
+  /** A connection on which LISTEN works; undefined behind a transaction pooler. */
   readonly listenUrl: string | undefined;
   readonly events: Events;
 }
 
-/** Under a bus, the marks are read in case that it fails; without one, they are all that there is. */
-const pollMs = { underBus: 1_000, alone: 100 } as const;
+/** With a bus, polling the outbox is only a fallback. Without one, it is the only way to learn of changes. */
+const pollMs = { withBus: 1_000, withoutBus: 100 } as const;
 
-/** Everything by which a process knows the newest state of the pairs that are watched through it. */
+/** Keeps the newest state of every pair that is watched through this process. */
 export class Changes extends Service {
   readonly name = 'changes';
-  readonly mirror: Mirror;
+  readonly cache: ReadCache;
   readonly #parts: readonly Service[];
 
-  constructor({ db, readers = db, guests = db, typeLimits, policyTimeoutMs, listenUrl, events }: ChangesOptions) {
+  constructor({ db, dataDb = db, rlsDb = db, typeLimits, policyTimeoutMs, listenUrl, events }: ChangesOptions) {
     super();
     const bus = new PostgresBus({ db, listenUrl, events });
-    const feed = new Feed({
+    const feed = new OutboxFeed({
       db,
       bus,
       events,
-      pollMs: listenUrl === undefined ? pollMs.alone : pollMs.underBus,
+      pollMs: listenUrl === undefined ? pollMs.withoutBus : pollMs.withBus,
       onWatching: () => pump.wake(),
     });
-    const pump: Pump = new Pump({ db, bus, events, isWanted: () => feed.isWatching });
-    this.mirror = new Mirror({
+    const pump: OutboxPump = new OutboxPump({ db, bus, events, isNeeded: () => feed.isWatching });
+    this.cache = new ReadCache({
       feed,
-      read: readPairs({ readers, guests, limits: typeLimits, policyTimeoutMs }),
+      read: pairReader({ dataDb, rlsDb, limits: typeLimits, policyTimeoutMs }),
       events,
-      onTimeout: (type, problem) => void noteTimeout(db, { type, where: 'read', problem }),
+      onTimeout: (type, problem) => void reportTimeout(db, { type, where: 'read', problem }),
     });
-    this.#parts = [bus, feed, pump, this.mirror];
+    this.#parts = [bus, feed, pump, this.cache];
   }
 
   protected async onStart(): Promise<void> {

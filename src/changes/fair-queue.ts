@@ -1,122 +1,123 @@
-import { Holds } from './timeout-breaker.ts';
+import { TimeoutBreaker } from './timeout-breaker.ts';
 
-interface Waiting {
+interface TypedItem {
   readonly type: number | string;
 }
 
-/** For whom is read: somebody who has seen nothing yet, a few, or so many that others must not wait for all of them. */
-const lanes = ['first', 'few', 'many'] as const;
-export type Lane = (typeof lanes)[number];
+/** First reads, changes of a few pairs, and changes of so many pairs that the others must not wait for them. */
+const queueNames = ['first', 'few', 'many'] as const;
+export type QueueName = (typeof queueNames)[number];
 
-/** How a turn has ended: in time, too late, or not at all before its limit. */
-export type TurnEnd = 'done' | 'slow' | 'timeout';
+/** How a run ended: in time, late, or cut off by its time limit. */
+export type RunResult = 'done' | 'slow' | 'timeout';
 
 /**
- * Who reads next, of those that wait. The lanes take turns, and so do the types in a lane. Not more than so many at once,
- * and fewer of one type, so that there is room for the others whatever it does. Of a type that has just taken too long
- * only one; of one that is held, one probe per second.
+ * Decides which item runs next. The queues take turns, and so do the data types within a queue. The number of concurrent
+ * runs is limited in total and per type, so that one type cannot take all connections. A type that was just slow gets
+ * one run at a time; an unresponsive type gets one probe per second.
  */
-export class Turns<Who extends Waiting> {
-  readonly #atOnce: number;
-  readonly #perType: number;
-  readonly #lanes = lanes.map(() => new Map<Who['type'], Set<Who>>());
-  readonly #places = new Map<Who, number>();
-  readonly #running = new Map<Who['type'], number>();
-  readonly #slow = new Set<Who['type']>();
-  readonly #holds = new Holds<Who['type']>();
-  #count = 0;
-  #last = lanes.length - 1;
+export class FairQueue<Item extends TypedItem> {
+  readonly #maxRuns: number;
+  readonly #maxRunsPerType: number;
+  readonly #queues = queueNames.map(() => new Map<Item['type'], Set<Item>>());
+  /** The index of the queue in which each item waits. */
+  readonly #queueOf = new Map<Item, number>();
+  readonly #runsOfType = new Map<Item['type'], number>();
+  readonly #slowTypes = new Set<Item['type']>();
+  readonly #breaker = new TimeoutBreaker<Item['type']>();
+  #runs = 0;
+  #lastQueue = queueNames.length - 1;
 
-  constructor(atOnce: number, perType = atOnce) {
-    this.#atOnce = atOnce;
-    this.#perType = perType;
+  constructor(maxRuns: number, maxRunsPerType = maxRuns) {
+    this.#maxRuns = maxRuns;
+    this.#maxRunsPerType = maxRunsPerType;
   }
 
-  /** Whether only probes ask it. */
-  isHeld(type: Who['type']): boolean {
-    return this.#holds.isHeld(type);
+  /** Whether the type gets only probes. */
+  isUnresponsive(type: Item['type']): boolean {
+    return this.#breaker.isUnresponsive(type);
   }
 
-  /** Whether it may be asked for a moment only. */
-  isShort(type: Who['type']): boolean {
-    return this.#holds.isShort(type);
+  /** Whether the next run of the type is a probe that gets only a short time limit. */
+  isShortProbe(type: Item['type']): boolean {
+    return this.#breaker.isShortProbe(type);
   }
 
-  /** How long it is until the type may be asked; 0 if it may be now. */
-  pauseMs(type: Who['type']): number {
-    return this.#holds.pauseMs(type);
+  /** Milliseconds until the type may run; 0 if it may now. */
+  waitMs(type: Item['type']): number {
+    return this.#breaker.waitMs(type);
   }
 
-  /** Whoever waits already keeps the better lane. */
-  add(who: Who, name: Lane): void {
-    const lane = lanes.indexOf(name);
-    if ((this.#places.get(who) ?? Infinity) <= lane) return;
-    this.delete(who);
-    this.#places.set(who, lane);
-    const waiting = this.#lanes[lane]!.get(who.type);
-    if (waiting) waiting.add(who);
-    else this.#lanes[lane]!.set(who.type, new Set([who]));
+  /** Adds an item. One that waits already stays in the better of the two queues. */
+  add(item: Item, name: QueueName): void {
+    const index = queueNames.indexOf(name);
+    if ((this.#queueOf.get(item) ?? Infinity) <= index) return;
+    this.delete(item);
+    this.#queueOf.set(item, index);
+    const items = this.#queues[index]!.get(item.type);
+    if (items) items.add(item);
+    else this.#queues[index]!.set(item.type, new Set([item]));
   }
 
-  delete(who: Who): void {
-    const lane = this.#places.get(who);
-    if (lane === undefined) return;
-    this.#places.delete(who);
-    const waiting = this.#lanes[lane]!.get(who.type)!;
-    waiting.delete(who);
-    if (waiting.size === 0) this.#lanes[lane]!.delete(who.type);
+  delete(item: Item): void {
+    const index = this.#queueOf.get(item);
+    if (index === undefined) return;
+    this.#queueOf.delete(item);
+    const items = this.#queues[index]!.get(item.type)!;
+    items.delete(item);
+    if (items.size === 0) this.#queues[index]!.delete(item.type);
   }
 
-  /** Whether there is room for somebody who waits. */
-  get hasTurn(): boolean {
+  /** Whether an item waits that may run now. */
+  get hasNext(): boolean {
     return this.#find() !== undefined;
   }
 
-  /** Whose turn it is, if there is room; it must end. */
-  next(): Who | undefined {
+  /** Takes the item that runs next, if one may run now. The caller must `end` it. */
+  next(): Item | undefined {
     const found = this.#find();
     if (!found) return undefined;
-    const { place, type, waiting } = found;
-    const [who] = waiting;
-    this.delete(who!);
-    // Behind the other types.
-    if (waiting.size > 0) {
-      this.#lanes[place]!.delete(type);
-      this.#lanes[place]!.set(type, waiting);
+    const { index, type, items } = found;
+    const [item] = items;
+    this.delete(item!);
+    // Move the type behind the other types of its queue.
+    if (items.size > 0) {
+      this.#queues[index]!.delete(type);
+      this.#queues[index]!.set(type, items);
     }
-    this.#running.set(type, (this.#running.get(type) ?? 0) + 1);
-    this.#count += 1;
-    this.#last = place;
-    return who;
+    this.#runsOfType.set(type, (this.#runsOfType.get(type) ?? 0) + 1);
+    this.#runs += 1;
+    this.#lastQueue = index;
+    return item;
   }
 
-  /** Returns whether a timeout is to be noted. */
-  end({ type }: Who, how: TurnEnd): boolean {
-    this.#count -= 1;
-    const running = this.#running.get(type)! - 1;
-    if (running > 0) this.#running.set(type, running);
-    else this.#running.delete(type);
-    if (how === 'done') this.#slow.delete(type);
-    else this.#slow.add(type);
-    if (how === 'timeout') return this.#holds.timedOut(type);
-    this.#holds.answered(type);
+  /** Ends a run. Returns whether to report its timeout. */
+  end({ type }: Item, result: RunResult): boolean {
+    this.#runs -= 1;
+    const runs = this.#runsOfType.get(type)! - 1;
+    if (runs > 0) this.#runsOfType.set(type, runs);
+    else this.#runsOfType.delete(type);
+    if (result === 'done') this.#slowTypes.delete(type);
+    else this.#slowTypes.add(type);
+    if (result === 'timeout') return this.#breaker.timedOut(type);
+    this.#breaker.answered(type);
     return false;
   }
 
-  #find(): { readonly place: number; readonly type: Who['type']; readonly waiting: Set<Who> } | undefined {
-    if (this.#count >= this.#atOnce) return undefined;
-    for (let step = 1; step <= lanes.length; step++) {
-      const place = (this.#last + step) % lanes.length;
-      for (const [type, waiting] of this.#lanes[place]!) {
-        if (this.#mayBegin(type)) return { place, type, waiting };
+  #find(): { readonly index: number; readonly type: Item['type']; readonly items: Set<Item> } | undefined {
+    if (this.#runs >= this.#maxRuns) return undefined;
+    for (let step = 1; step <= queueNames.length; step++) {
+      const index = (this.#lastQueue + step) % queueNames.length;
+      for (const [type, items] of this.#queues[index]!) {
+        if (this.#mayRun(type)) return { index, type, items };
       }
     }
     return undefined;
   }
 
-  #mayBegin(type: Who['type']): boolean {
-    const running = this.#running.get(type) ?? 0;
-    if (running === 0) return this.#holds.pauseMs(type) === 0;
-    return running < this.#perType && !this.#slow.has(type);
+  #mayRun(type: Item['type']): boolean {
+    const runs = this.#runsOfType.get(type) ?? 0;
+    if (runs === 0) return this.#breaker.waitMs(type) === 0;
+    return runs < this.#maxRunsPerType && !this.#slowTypes.has(type);
   }
 }

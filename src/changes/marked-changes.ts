@@ -1,8 +1,8 @@
 import type { Change } from './bus.ts';
 
 /**
- * Marks as the database's functions return them: per type, the keys or null for all, the transactions if they are known, and
- * whether every gateway was told when the transaction committed.
+ * Rows of the outbox (change marks) as the database's functions return them, per data type: the keys, or null for all;
+ * the transactions, if known; and whether the gateways were already notified when the transaction committed.
  */
 export interface MarkedChanges {
   readonly snapshot: string;
@@ -10,10 +10,10 @@ export interface MarkedChanges {
     type: number,
     keys: readonly string[] | null,
     xids: readonly number[] | null,
-    isTold?: true,
+    isNotified?: true,
   ])[];
 }
 
-export function asChanges(marks: MarkedChanges['changes']): Change[] {
+export function changesOfMarks(marks: MarkedChanges['changes']): Change[] {
   return marks.map(([type, keys, xids]) => ({ type, keys: keys ?? undefined, xids: xids ?? undefined }));
 }

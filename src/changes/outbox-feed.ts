@@ -3,21 +3,21 @@ import type { Queryable } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { every, Service, Wake } from '../lifecycle/index.ts';
-import type { Bus, Heard } from './bus.ts';
-import { asChanges, type MarkedChanges } from './marked-changes.ts';
+import type { Bus, ChangeNotice } from './bus.ts';
+import { changesOfMarks, type MarkedChanges } from './marked-changes.ts';
 
-export interface FeedOptions {
+export interface OutboxFeedOptions {
   readonly db: Queryable;
   readonly bus: Bus;
   readonly events: Events;
-  /** How often the marks themselves are read, in case the bus says nothing. */
+  /** How often to read the outbox itself, in case the bus is silent. */
   readonly pollMs: number;
-  /** Somebody has begun to watch a type. */
+  /** Called when one more data type is watched. */
   readonly onWatching: () => void;
 }
 
-/** A little less than the time for which marks are kept after they were published. */
-const longestGapMs = 9_000;
+/** Slightly less than the time for which marks stay in the outbox after they were published. */
+const maxPollGapMs = 9_000;
 
 const poll = {
   name: 'pgfresh.poll',
@@ -25,26 +25,27 @@ const poll = {
 };
 
 /**
- * What this process hears of changes: from the bus, and from the marks themselves, so that a bus which has fallen silent
- * costs a second and nothing else. The same change may come by both. Reading the marks also says which types are watched.
+ * The changes that this process learns of, from the bus and by polling the outbox. If the bus fails, a change arrives
+ * a second later, and none is lost. A change may arrive by both ways. Each poll also tells the database which data types
+ * are watched.
  */
-export class Feed extends Service {
+export class OutboxFeed extends Service {
   readonly name = 'feed';
-  readonly #options: FeedOptions;
-  /** The types, each with those for whom it is watched. */
+  readonly #options: OutboxFeedOptions;
+  /** The watched types, each with its watchers. */
   readonly #types = new Map<number, Set<object>>();
-  /** Those whose changes are marked by now. */
+  /** Watched types of which the database already marks changes. */
   readonly #marked = new Set<number>();
-  readonly #listeners = new Set<(heard: Heard) => void>();
+  readonly #listeners = new Set<(notice: ChangeNotice) => void>();
   readonly #wake = new Wake();
-  /** The snapshot up to which marks were read; undefined if some may be gone since. */
+  /** The snapshot of the last poll; undefined if marks may have been deleted since. */
   #since: string | undefined;
   #polledAt = -Infinity;
   #polling: Promise<void> | undefined;
   #loop: Promise<void> | undefined;
   #unsubscribe: (() => void) | undefined;
 
-  constructor(options: FeedOptions) {
+  constructor(options: OutboxFeedOptions) {
     super();
     this.#options = options;
   }
@@ -53,41 +54,41 @@ export class Feed extends Service {
     return this.#types.size > 0;
   }
 
-  subscribe(listener: (heard: Heard) => void): () => void {
+  subscribe(listener: (notice: ChangeNotice) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
 
-  /** Settles when changes of the type are marked. What is read after that and changes later is heard of. */
-  async watch(type: number, who: object): Promise<void> {
+  /** Resolves once the database marks changes of the type. Changes after a later read are then not missed. */
+  async watch(type: number, watcher: object): Promise<void> {
     const watchers = this.#types.get(type);
-    if (watchers) watchers.add(who);
+    if (watchers) watchers.add(watcher);
     else {
-      this.#types.set(type, new Set([who]));
+      this.#types.set(type, new Set([watcher]));
       this.#options.onWatching();
       this.#wake.wake();
     }
-    // One that is under way may not have said it.
+    // A poll that is already running may not include the type.
     while (!this.#marked.has(type) && this.#types.has(type)) await this.poll();
   }
 
-  unwatch(type: number, who: object): void {
+  unwatch(type: number, watcher: object): void {
     const watchers = this.#types.get(type);
-    if (!watchers?.delete(who) || watchers.size > 0) return;
+    if (!watchers?.delete(watcher) || watchers.size > 0) return;
     this.#types.delete(type);
     this.#marked.delete(type);
   }
 
-  /** Reads the marks now, or waits for whoever is just doing that. */
+  /** Reads the outbox now, or joins the poll that is running. */
   poll(): Promise<void> {
     this.#polling ??= this.#poll().finally(() => (this.#polling = undefined));
     return this.#polling;
   }
 
   protected async onStart(): Promise<void> {
-    this.#unsubscribe = this.#options.bus.subscribe((heard) => this.#tell(heard));
+    this.#unsubscribe = this.#options.bus.subscribe((notice) => this.#notify(notice));
     const { pollMs, events } = this.#options;
-    this.#loop = every(pollMs, () => this.#look(), {
+    this.#loop = every(pollMs, () => this.#pollIfWatching(), {
       signal: this.stopSignal,
       wake: this.#wake,
       now: true,
@@ -101,28 +102,28 @@ export class Feed extends Service {
     await this.#polling?.catch(() => {});
   }
 
-  async #look(): Promise<void> {
+  async #pollIfWatching(): Promise<void> {
     if (this.isWatching) await this.poll();
     else this.#since = undefined;
   }
 
   async #poll(): Promise<void> {
     const types = [...this.#types.keys()];
-    const began = performance.now();
+    const startedAt = performance.now();
     const since = this.#since;
     this.#since = undefined;
     const [row] = await this.#options.db.query<{ answer: MarkedChanges }>(poll, [types, since ?? null]);
     const { answer } = row!;
-    const isWhole = since !== undefined && performance.now() - this.#polledAt < longestGapMs;
+    const isComplete = since !== undefined && performance.now() - this.#polledAt < maxPollGapMs;
     this.#since = answer.snapshot;
-    this.#polledAt = began;
+    this.#polledAt = startedAt;
     for (const type of types) if (this.#types.has(type)) this.#marked.add(type);
-    const changes = asChanges(answer.changes);
-    if (!isWhole) this.#tell('missed');
-    else if (changes.length > 0) this.#tell(changes);
+    const changes = changesOfMarks(answer.changes);
+    if (!isComplete) this.#notify('missed');
+    else if (changes.length > 0) this.#notify(changes);
   }
 
-  #tell(heard: Heard): void {
-    for (const listener of this.#listeners) listener(heard);
+  #notify(notice: ChangeNotice): void {
+    for (const listener of this.#listeners) listener(notice);
   }
 }

@@ -5,21 +5,21 @@ import { problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { every, Service, Wake, within } from '../lifecycle/index.ts';
 import type { Bus } from './bus.ts';
-import { asChanges, type MarkedChanges } from './marked-changes.ts';
-import { PumpDuty } from './pump-progress.ts';
-import type { Unsettled } from './unmarked-writers.ts';
+import { changesOfMarks, type MarkedChanges } from './marked-changes.ts';
+import { PumpProgress } from './pump-progress.ts';
+import type { UnsettledTypes } from './unmarked-writers.ts';
 
-export interface PumpOptions {
+export interface OutboxPumpOptions {
   readonly db: Queryable;
   readonly bus: Pick<Bus, 'publish'>;
   readonly events: Events;
-  /** Whether anybody watches through this process. While nobody does, the duty is left to others. */
-  readonly isWanted: () => boolean;
+  /** Whether any pair is watched through this process. If not, the process leaves the lease to others. */
+  readonly isNeeded: () => boolean;
 }
 
 const readEveryMs = 100;
-const askEveryMs = 1_000;
-const patienceMs = 2_000;
+const tryLeaseEveryMs = 1_000;
+const stopTimeoutMs = 2_000;
 
 const read = { name: 'pgfresh.pump', text: 'select pgfresh_engine.pump_changes($1::uuid, $2::pg_snapshot) as answer' };
 const settle = {
@@ -28,55 +28,55 @@ const settle = {
 };
 
 /**
- * Reads the marks and publishes those that their own transaction has not told. One at a time, by a lease; every process
- * with somebody who watches is ready to take over. A mark is forgotten only after it was published, so one that stops
- * anywhere loses nothing: the next one reads all that is there.
+ * Publishes change marks from the outbox that their own transaction did not publish. A lease makes sure that one process
+ * does this at a time; every process with viewers is ready to take over. Marks are deleted only after they were
+ * published, so a pump that dies loses none: the next one reads everything that is left.
  */
-export class Pump extends Service {
+export class OutboxPump extends Service {
   readonly name = 'pump';
-  readonly #options: PumpOptions;
+  readonly #options: OutboxPumpOptions;
   readonly #holder = randomUUID();
   readonly #wake = new Wake();
   #loop: Promise<void> | undefined;
-  /** What it knows while it has the duty. */
-  #duty: PumpDuty | undefined;
+  /** Defined while this process holds the lease. */
+  #progress: PumpProgress | undefined;
 
-  constructor(options: PumpOptions) {
+  constructor(options: OutboxPumpOptions) {
     super();
     this.#options = options;
   }
 
-  /** Somebody has begun to watch. */
+  /** Tries for the lease now, because a data type was just watched. */
   wake(): void {
     this.#wake.wake();
   }
 
-  /** Reads and publishes once; says whether it has the duty. */
-  async turn(): Promise<boolean> {
+  /** Reads and publishes once. Returns whether this process holds the lease. */
+  async run(): Promise<boolean> {
     const { db, bus, events } = this.#options;
-    const since = performance.now();
-    const [row] = await db.query<{ answer: (MarkedChanges & Unsettled) | null }>(read, [
+    const startedAt = performance.now();
+    const [row] = await db.query<{ answer: (MarkedChanges & UnsettledTypes) | null }>(read, [
       this.#holder,
-      this.#duty?.since ?? null,
+      this.#progress?.since ?? null,
     ]);
     const answer = row!.answer;
     if (!answer) {
-      this.#duty = undefined;
+      this.#progress = undefined;
       return false;
     }
-    const duty = (this.#duty ??= new PumpDuty(since));
-    const changes = asChanges(answer.changes.filter(([, , , isTold]) => !isTold));
+    const progress = (this.#progress ??= new PumpProgress(startedAt));
+    const changes = changesOfMarks(answer.changes.filter(([, , , isNotified]) => !isNotified));
     if (changes.length > 0) {
       await bus.publish(changes);
-      events.emit({ type: 'changes.published', types: changes.length, ms: performance.now() - since });
+      events.emit({ type: 'changes.published', types: changes.length, ms: performance.now() - startedAt });
     }
-    duty.note(answer.snapshot, answer.changes.length > 0, performance.now());
-    await this.#settle(duty, answer);
+    progress.published(answer.snapshot, answer.changes.length > 0, performance.now());
+    await this.#settle(progress, answer);
     return true;
   }
 
   protected async onStart(): Promise<void> {
-    this.#loop = every(askEveryMs, () => this.#look(), {
+    this.#loop = every(tryLeaseEveryMs, () => this.#runIfNeeded(), {
       signal: this.stopSignal,
       wake: this.#wake,
       now: true,
@@ -85,43 +85,43 @@ export class Pump extends Service {
   }
 
   protected async onStop(): Promise<void> {
-    // A database that says nothing more must not keep the process from ending.
+    // A database that does not answer must not keep the process from exiting.
     const ended = this.#loop?.then(() => this.#release());
-    await within(patienceMs, ended);
+    await within(stopTimeoutMs, ended);
   }
 
-  /** Says after how long to look again. */
-  async #look(): Promise<number> {
-    if (this.#options.isWanted()) return (await this.turn()) ? readEveryMs : askEveryMs;
+  /** Returns the pause before the next run. */
+  async #runIfNeeded(): Promise<number> {
+    if (this.#options.isNeeded()) return (await this.run()) ? readEveryMs : tryLeaseEveryMs;
     await this.#release();
-    return askEveryMs;
+    return tryLeaseEveryMs;
   }
 
-  // What was read but perhaps not published is read again.
+  // Start over: marks that were read may not have been published.
   #failed(error: unknown): void {
-    this.#duty = undefined;
+    this.#progress = undefined;
     this.#options.events.emit({ type: 'gateway.failed', step: 'pump', problem: problemOf(error) });
   }
 
-  async #settle(duty: PumpDuty, answer: Unsettled): Promise<void> {
-    // As marks, so that those hear of it too who only poll.
-    const unmarked = duty.settling.look(answer);
-    const types = duty.settling.takeSettled(answer);
-    const cleared = duty.takeOld(performance.now());
-    if (unmarked.length + types.length === 0 && !cleared) return;
+  async #settle(progress: PumpProgress, answer: UnsettledTypes): Promise<void> {
+    // Written as marks, so that processes that only poll learn of them too.
+    const changed = progress.unmarkedWriters.takeChanged(answer);
+    const settled = progress.unmarkedWriters.takeSettled(answer);
+    const expired = progress.takeExpired(performance.now());
+    if (changed.length + settled.length === 0 && !expired) return;
     await this.#options.db.query(settle, [
-      cleared?.from ?? null,
-      cleared?.to ?? null,
-      unmarked,
-      types.map(([type]) => type),
-      types.map(([, since]) => since),
+      expired?.from ?? null,
+      expired?.to ?? null,
+      changed,
+      settled.map(([type]) => type),
+      settled.map(([, since]) => since),
     ]);
   }
 
-  // Who takes over need not wait for the lease to end. If this fails, he does.
+  // The next holder need not wait for the lease to expire. If this fails, it waits.
   async #release(): Promise<void> {
-    if (!this.#duty) return;
-    this.#duty = undefined;
+    if (!this.#progress) return;
+    this.#progress = undefined;
     await this.#options.db
       .query(`select pgfresh_engine.release_duty('pump', $1::uuid)`, [this.#holder])
       .catch(() => {});

@@ -1,20 +1,21 @@
-/** A snapshot as PostgreSQL writes it: the first transaction that may run, the first that had not ended, and those between that ran. */
-export interface Snapshot {
+/** A PostgreSQL snapshot (pg_snapshot): `end` is its xmax, `running` the transactions in progress below it. */
+export interface PgSnapshot {
   readonly end: number;
   readonly running: readonly number[];
 }
 
-export function parseSnapshot(text: string): Snapshot {
+export function parseSnapshot(text: string): PgSnapshot {
   const [, end, running = ''] = text.split(':');
   return { end: Number(end), running: running.split(',').filter(Boolean).map(Number) };
 }
 
-/** The transactions below a number that had not ended in a snapshot; all numbers below it have been given out. */
-export function unfinished({ end, running }: Snapshot, below: number): number[] {
-  const later = Array.from({ length: Math.max(0, below - end) }, (_, index) => end + index);
-  return [...running.filter((xid) => xid < below), ...later];
+/** The transactions with an xid below `limit` that were in progress in the snapshot. All those xids are assigned. */
+export function inProgressBelow({ end, running }: PgSnapshot, limit: number): number[] {
+  const later = Array.from({ length: Math.max(0, limit - end) }, (_, index) => end + index);
+  return [...running.filter((xid) => xid < limit), ...later];
 }
 
-export function hasEnded({ end, running }: Snapshot, xid: number): boolean {
+/** Whether a transaction had ended when the snapshot was taken. */
+export function hasEnded({ end, running }: PgSnapshot, xid: number): boolean {
   return xid < end && !running.includes(xid);
 }

@@ -1,38 +1,38 @@
-import { Settling } from './unmarked-writers.ts';
+import { UnmarkedWriters } from './unmarked-writers.ts';
 
-const clearEveryMs = 1_000;
-/** Those who poll read marks for so long after they were published. */
+const expireEveryMs = 1_000;
+/** Published marks are kept for processes that poll the outbox. */
 const keepMs = 10_000;
 
-/** How far a pump has read since it has the duty, and which marks may be forgotten. */
-export class PumpDuty {
-  readonly settling = new Settling();
-  /** Up to where marks were published. */
+/** How far a pump has published since it got the lease, and which marks may be deleted. */
+export class PumpProgress {
+  readonly unmarkedWriters = new UnmarkedWriters();
+  /** The snapshot up to which marks were published. */
   since: string | undefined;
-  #cleared: string | undefined;
-  #clearedAt: number;
+  #expired: string | undefined;
+  #expiredAt: number;
   #published: { readonly snapshot: string; readonly at: number }[] = [];
 
   constructor(now: number) {
-    this.#clearedAt = now;
+    this.#expiredAt = now;
   }
 
-  /** All marks up to a snapshot are published, if there were any. */
-  note(snapshot: string, anything: boolean, now: number): void {
+  /** All marks up to a snapshot are published; `hadMarks` tells whether there were any. */
+  published(snapshot: string, hadMarks: boolean, now: number): void {
     this.since = snapshot;
-    if (anything) this.#published.push({ snapshot, at: now });
+    if (hadMarks) this.#published.push({ snapshot, at: now });
   }
 
-  /** Between which snapshots marks are old enough to be forgotten; each is told once. */
-  takeOld(now: number): { readonly from: string | undefined; readonly to: string } | undefined {
-    if (now - this.#clearedAt < clearEveryMs) return undefined;
-    const old = this.#published.filter(({ at }) => now - at >= keepMs).length;
-    const to = this.#published[old - 1]?.snapshot;
+  /** The range of snapshots whose marks are old enough to delete. Each range is returned once. */
+  takeExpired(now: number): { readonly from: string | undefined; readonly to: string } | undefined {
+    if (now - this.#expiredAt < expireEveryMs) return undefined;
+    const count = this.#published.filter(({ at }) => now - at >= keepMs).length;
+    const to = this.#published[count - 1]?.snapshot;
     if (to === undefined) return undefined;
-    const from = this.#cleared;
-    this.#published = this.#published.slice(old);
-    this.#cleared = to;
-    this.#clearedAt = now;
+    const from = this.#expired;
+    this.#published = this.#published.slice(count);
+    this.#expired = to;
+    this.#expiredAt = now;
     return { from, to };
   }
 }

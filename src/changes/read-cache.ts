@@ -1,333 +1,344 @@
 import { failureOf, isTimeout, type Failure } from '../database/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import { Bucket, pause, Service } from '../lifecycle/index.ts';
-import type { Change, Heard } from './bus.ts';
-import type { Feed } from './outbox-feed.ts';
-import type { Pair, ReadPairs } from './read-pairs.ts';
-import type { Reader } from './reader.ts';
-import { apply, Shelf, type Loss, type WatchedPair, type Watcher } from './read-group.ts';
-import { hasEnded, type Snapshot } from './pg-snapshot.ts';
-import { Turns, type Lane } from './fair-queue.ts';
+import { pause, Service, TokenBucket } from '../lifecycle/index.ts';
+import type { Change, ChangeNotice } from './bus.ts';
+import { FairQueue, type QueueName } from './fair-queue.ts';
+import type { OutboxFeed } from './outbox-feed.ts';
+import { hasEnded, type PgSnapshot } from './pg-snapshot.ts';
+import { applyReadings, ReadGroup, type CachedPair, type LossReason, type PairWatcher } from './read-group.ts';
+import type { PairId, ReadPairs } from './read-pairs.ts';
+import type { RlsReader } from './rls-reader.ts';
 
-export interface MirrorOptions {
-  readonly feed: Pick<Feed, 'subscribe' | 'watch' | 'unwatch'>;
+export interface ReadCacheOptions {
+  readonly feed: Pick<OutboxFeed, 'subscribe' | 'watch' | 'unwatch'>;
   readonly read: ReadPairs;
   readonly events: Events;
-  /** Told of timeouts that are to be noted. */
+  /** Called for timeouts that should be reported. */
   readonly onTimeout?: (type: number, problem: string) => void;
 }
 
-interface WatchedType {
+interface CachedType {
   readonly id: number;
-  /** By the name of their reader. */
-  readonly shelves: Map<string, Shelf>;
-  /** Of each key, the pair on each shelf that has it. */
-  readonly pairs: Map<string, Map<Shelf, WatchedPair>>;
+  /** By the group name of their reader; '' for rows that everyone may see. */
+  readonly groups: Map<string, ReadGroup>;
+  /** For each key, its pair in each group that has it. */
+  readonly pairs: Map<string, Map<ReadGroup, CachedPair>>;
 }
 
-export const readsAtOnce = 4;
-/** As readers of one data type. Of a shared one there is only one read at a time. */
-const readsPerType = 3;
-/** As readers. One change of a pair with many of them must leave room for everything else. */
-const readsPerSecond = 500;
+export const maxReads = 4;
+/** Concurrent reads under row security per data type. A type without row security has one group, so one read at a time. */
+const maxRlsReadsPerType = 3;
+/** Reads under row security. One change of a pair with many readers must leave room for everything else. */
+const rlsReadsPerSecond = 500;
 const slowMs = 1_000;
-const breathMs = 20;
-const few = 50;
-const shortestPauseMs = 100;
-const longestPauseMs = 5_000;
-const patience = 2;
+const retryBudgetMs = 20;
+/** A notice about more pairs than this goes to the queue 'many'. */
+const fewPairs = 50;
+const minBackoffMs = 100;
+const maxBackoffMs = 5_000;
+/** After this many failed reads of a pair in a row, its policies count as undecided. */
+const maxFailures = 2;
 
 /** Transient failures, unrelated to authorization. */
-const passing: ReadonlySet<Failure> = new Set(['connection', 'deadlock', 'serialization', 'lock_timeout', 'resources']);
+const transient: ReadonlySet<Failure> = new Set([
+  'connection',
+  'deadlock',
+  'serialization',
+  'lock_timeout',
+  'resources',
+]);
 
 /**
- * The pairs that are watched through this process, each with its newest state, which is read once for all who see it alike.
- * A pair is registered first and read then. What changes during a read is read again; of one pair there is only one read
- * at a time, so a later one has a later snapshot.
+ * The newest state of every pair that is watched through this process, read once for all viewers that see it alike.
+ * A type is watched before its pairs are read, and a pair that changes during a read is read again. Each pair has at
+ * most one read at a time, so a later read has a later snapshot.
  */
-export class Mirror extends Service {
-  readonly name = 'mirror';
-  readonly #options: MirrorOptions;
-  readonly #types = new Map<number, WatchedType>();
-  readonly #shared = new Turns<Shelf>(readsAtOnce);
-  readonly #private = new Turns<Shelf>(readsAtOnce, readsPerType);
-  readonly #budget = new Bucket(readsPerSecond, readsPerSecond / 5);
-  readonly #working = new Set<Promise<void>>();
-  #timer: NodeJS.Timeout | undefined;
-  readonly #probes = new Set<NodeJS.Timeout>();
+export class ReadCache extends Service {
+  readonly name = 'read cache';
+  readonly #options: ReadCacheOptions;
+  readonly #types = new Map<number, CachedType>();
+  readonly #sharedReads = new FairQueue<ReadGroup>(maxReads);
+  readonly #rlsReads = new FairQueue<ReadGroup>(maxReads, maxRlsReadsPerType);
+  readonly #rlsBudget = new TokenBucket(rlsReadsPerSecond, rlsReadsPerSecond / 5);
+  readonly #running = new Set<Promise<void>>();
+  #budgetTimer: NodeJS.Timeout | undefined;
+  readonly #probeTimers = new Set<NodeJS.Timeout>();
   #unsubscribe: (() => void) | undefined;
 
-  constructor(options: MirrorOptions) {
+  constructor(options: ReadCacheOptions) {
     super();
     this.#options = options;
   }
 
   /**
-   * Calls the watcher with the state that is known, at once, and with every newer one, until the returned function is
-   * called. With a reader, the state is what he may see.
+   * Calls the watcher with the cached state, if there is one, and with every newer one until the returned function is
+   * called. With a reader, the state has the rows that the reader may see.
    */
-  watch({ type: id, key }: Pair, watcher: Watcher, reader?: Reader): () => void {
+  watch({ type: id, key }: PairId, watcher: PairWatcher, reader?: RlsReader): () => void {
     const type = this.#type(id);
-    const shelf = shelfOf(type, reader);
-    const pair = type.pairs.get(key)?.get(shelf) ?? this.#add(type, shelf, key);
+    const group = groupOf(type, reader);
+    const pair = type.pairs.get(key)?.get(group) ?? this.#add(type, group, key);
     pair.watchers.add(watcher);
     if (pair.state) watcher.onState(pair.state);
-    else pair.isHeld ||= this.#turns(shelf).isHeld(id);
-    if (pair.isHeld) watcher.onHeld();
-    return () => this.#leave(type, pair, watcher);
+    else pair.isUnresponsive ||= this.#queue(group).isUnresponsive(id);
+    if (pair.isUnresponsive) watcher.onUnresponsive();
+    return () => this.#unwatch(type, pair, watcher);
   }
 
-  /** Reads again what readers see: what they may see changes without anybody marking that. */
-  reread(): void {
+  /** Reads all pairs under row security again: what readers may see can change without a mark. */
+  rereadRls(): void {
     for (const type of this.#types.values()) {
-      const [first] = type.shelves.values();
+      const [first] = type.groups.values();
       if (!first?.reader) continue;
-      for (const pair of pairsOf(type)) if (pair.shelf.reader) this.#soilPair(pair, 'many');
+      for (const pair of pairsOf(type)) if (pair.group.reader) this.#markDirty(pair, 'many');
     }
   }
 
   protected async onStart(): Promise<void> {
-    this.#unsubscribe = this.#options.feed.subscribe((heard) => this.#hear(heard));
-    this.#readOn();
+    this.#unsubscribe = this.#options.feed.subscribe((notice) => this.#receive(notice));
+    this.#startReads();
   }
 
   protected async onStop(): Promise<void> {
     this.#unsubscribe?.();
-    clearTimeout(this.#timer);
-    for (const timer of this.#probes) clearTimeout(timer);
-    await Promise.all(this.#working);
+    clearTimeout(this.#budgetTimer);
+    for (const timer of this.#probeTimers) clearTimeout(timer);
+    await Promise.all(this.#running);
   }
 
-  #type(id: number): WatchedType {
+  #type(id: number): CachedType {
     const known = this.#types.get(id);
     if (known) return known;
-    const type: WatchedType = { id, shelves: new Map(), pairs: new Map() };
+    const type: CachedType = { id, groups: new Map(), pairs: new Map() };
     this.#types.set(id, type);
     return type;
   }
 
-  #add(type: WatchedType, shelf: Shelf, key: string): WatchedPair {
+  #add(type: CachedType, group: ReadGroup, key: string): CachedPair {
     const pair = {
       key,
-      shelf,
-      watchers: new Set<Watcher>(),
+      group,
+      watchers: new Set<PairWatcher>(),
       state: undefined,
       snapshot: undefined,
       failures: 0,
-      isHeld: false,
+      isUnresponsive: false,
     };
     const ofKey = type.pairs.get(key);
-    if (ofKey) ofKey.set(shelf, pair);
-    else type.pairs.set(key, new Map([[shelf, pair]]));
-    shelf.size += 1;
-    shelf.cold.add(pair);
-    this.#want(shelf, 'first');
+    if (ofKey) ofKey.set(group, pair);
+    else type.pairs.set(key, new Map([[group, pair]]));
+    group.size += 1;
+    group.unread.add(pair);
+    this.#enqueue(group, 'first');
     return pair;
   }
 
-  #leave(type: WatchedType, pair: WatchedPair, watcher: Watcher): void {
+  #unwatch(type: CachedType, pair: CachedPair, watcher: PairWatcher): void {
     pair.watchers.delete(watcher);
     if (pair.watchers.size === 0) this.#remove(type, pair);
   }
 
-  #remove(type: WatchedType, pair: WatchedPair): void {
-    const { key, shelf } = pair;
+  #remove(type: CachedType, pair: CachedPair): void {
+    const { key, group } = pair;
     const ofKey = type.pairs.get(key);
-    if (ofKey?.get(shelf) !== pair) return;
-    ofKey.delete(shelf);
+    if (ofKey?.get(group) !== pair) return;
+    ofKey.delete(group);
     if (ofKey.size === 0) type.pairs.delete(key);
-    shelf.cold.delete(pair);
-    shelf.dirty.delete(pair);
-    shelf.size -= 1;
-    if (shelf.size > 0) return;
-    type.shelves.delete(shelf.reader?.name ?? '');
-    this.#turns(shelf).delete(shelf);
-    if (type.shelves.size === 0) this.#forget(type);
+    group.unread.delete(pair);
+    group.dirty.delete(pair);
+    group.size -= 1;
+    if (group.size > 0) return;
+    type.groups.delete(group.reader?.group ?? '');
+    this.#queue(group).delete(group);
+    if (type.groups.size === 0) this.#removeType(type);
   }
 
-  #forget(type: WatchedType): void {
+  #removeType(type: CachedType): void {
     if (this.#types.get(type.id) !== type) return;
     this.#types.delete(type.id);
-    for (const shelf of type.shelves.values()) this.#turns(shelf).delete(shelf);
+    for (const group of type.groups.values()) this.#queue(group).delete(group);
     this.#options.feed.unwatch(type.id, this);
   }
 
-  #hear(heard: Heard): void {
+  #receive(notice: ChangeNotice): void {
     const changes: readonly Change[] =
-      heard === 'missed' ? [...this.#types.keys()].map((type) => ({ type, keys: undefined })) : heard;
+      notice === 'missed' ? [...this.#types.keys()].map((type) => ({ type, keys: undefined })) : notice;
     for (const [id, ofType] of Map.groupBy(changes, ({ type }) => type)) {
       const type = this.#types.get(id);
-      if (type) this.#hearOf(type, ofType);
+      if (type) this.#applyChanges(type, ofType);
     }
   }
 
-  #hearOf(type: WatchedType, changes: readonly Change[]): void {
-    const told = changes.map(({ keys, xids }) => ({ pairs: pairsWith(type, keys), xids }));
-    const lane = told.reduce((sum, { pairs }) => sum + pairs.length, 0) > few ? 'many' : 'few';
-    for (const { pairs, xids } of told) this.#soil(pairs, xids, lane);
+  #applyChanges(type: CachedType, changes: readonly Change[]): void {
+    const changed = changes.map(({ keys, xids }) => ({ pairs: pairsWith(type, keys), xids }));
+    const queue = changed.reduce((sum, { pairs }) => sum + pairs.length, 0) > fewPairs ? 'many' : 'few';
+    for (const { pairs, xids } of changed) this.#markChanged(pairs, xids, queue);
   }
 
-  #soil(pairs: readonly WatchedPair[], xids: readonly number[] | undefined, lane: Lane): void {
-    // Pairs that were read together have one snapshot.
-    const known = new Map<Snapshot, boolean>();
+  #markChanged(pairs: readonly CachedPair[], xids: readonly number[] | undefined, queue: QueueName): void {
+    // Pairs that were read together share a snapshot, so the check is made once per snapshot.
+    const checked = new Map<PgSnapshot, boolean>();
     for (const pair of pairs) {
-      // The bus and the marks tell the same; what a state has in it already is not read again.
-      if (xids && pair.snapshot && isIn(pair.snapshot, xids, known)) continue;
-      // After a crash, numbers of transactions may come again.
+      // A change may arrive by the bus and by polling. Skip it if the cached state includes it.
+      if (xids && pair.snapshot && includesAll(pair.snapshot, xids, checked)) continue;
+      // Unknown transactions may be those after a crash, which can reuse xids.
       if (!xids) pair.snapshot = undefined;
-      this.#soilPair(pair, lane, xids);
+      this.#markDirty(pair, queue, xids);
     }
   }
 
-  #soilPair(pair: WatchedPair, lane: Lane, xids?: readonly number[]): void {
-    if (!pair.shelf.cold.has(pair)) pair.shelf.soil(pair, xids);
-    this.#want(pair.shelf, lane);
+  #markDirty(pair: CachedPair, queue: QueueName, xids?: readonly number[]): void {
+    if (!pair.group.unread.has(pair)) pair.group.markDirty(pair, xids);
+    this.#enqueue(pair.group, queue);
   }
 
-  #turns(shelf: Shelf): Turns<Shelf> {
-    return shelf.reader ? this.#private : this.#shared;
+  #queue(group: ReadGroup): FairQueue<ReadGroup> {
+    return group.reader ? this.#rlsReads : this.#sharedReads;
   }
 
-  #want(shelf: Shelf, lane: Lane): void {
-    // A busy entry re-queues itself.
-    if (shelf.isBusy || shelf.cold.size + shelf.dirty.size === 0) return;
-    this.#turns(shelf).add(shelf, lane);
-    this.#readOn();
+  #enqueue(group: ReadGroup, queue: QueueName): void {
+    // A busy group re-queues itself.
+    if (group.isBusy || group.unread.size + group.dirty.size === 0) return;
+    this.#queue(group).add(group, queue);
+    this.#startReads();
   }
 
-  #readOn(): void {
+  #startReads(): void {
     if (this.stopSignal.aborted) return;
-    for (let shelf = this.#shared.next(); shelf; shelf = this.#shared.next()) this.#begin(shelf);
-    while (this.#private.hasTurn) {
-      if (!this.#budget.take()) {
-        this.#timer ??= setTimeout(() => ((this.#timer = undefined), this.#readOn()), breathMs);
+    for (let group = this.#sharedReads.next(); group; group = this.#sharedReads.next()) this.#start(group);
+    while (this.#rlsReads.hasNext) {
+      if (!this.#rlsBudget.take()) {
+        this.#budgetTimer ??= setTimeout(() => ((this.#budgetTimer = undefined), this.#startReads()), retryBudgetMs);
         return;
       }
-      this.#begin(this.#private.next()!);
+      this.#start(this.#rlsReads.next()!);
     }
   }
 
-  #begin(shelf: Shelf): void {
-    shelf.isBusy = true;
-    const work = this.#work(shelf).finally(() => this.#working.delete(work));
-    this.#working.add(work);
+  #start(group: ReadGroup): void {
+    group.isBusy = true;
+    const run = this.#run(group).finally(() => this.#running.delete(run));
+    this.#running.add(run);
   }
 
-  async #work(shelf: Shelf): Promise<void> {
-    const turns = this.#turns(shelf);
-    const since = performance.now();
-    const outcome = await this.#read(shelf, turns);
-    const isSlow = performance.now() - since > slowMs;
+  async #run(group: ReadGroup): Promise<void> {
+    const queue = this.#queue(group);
+    const startedAt = performance.now();
+    const outcome = await this.#read(group, queue);
+    const isSlow = performance.now() - startedAt > slowMs;
     if (typeof outcome === 'object') {
-      if (turns.end(shelf, 'timeout')) this.#options.onTimeout?.(shelf.type, outcome.timeout);
-      if (turns.isHeld(shelf.type)) this.#hold(shelf.type, turns);
-    } else turns.end(shelf, isSlow ? 'slow' : 'done');
-    this.#readOn();
-    shelf.pauseMs = outcome === 'failed' ? Math.min(longestPauseMs, Math.max(shortestPauseMs, shelf.pauseMs * 2)) : 0;
-    if (outcome === 'failed') await pause(shelf.pauseMs, this.stopSignal);
-    shelf.isBusy = false;
-    if (shelf.size > 0) this.#want(shelf, shelf.cold.size > 0 ? 'first' : 'few');
+      if (queue.end(group, 'timeout')) this.#options.onTimeout?.(group.type, outcome.timeout);
+      if (queue.isUnresponsive(group.type)) this.#markUnresponsive(group.type, queue);
+    } else queue.end(group, isSlow ? 'slow' : 'done');
+    this.#startReads();
+    group.backoffMs = outcome === 'failed' ? Math.min(maxBackoffMs, Math.max(minBackoffMs, group.backoffMs * 2)) : 0;
+    if (outcome === 'failed') await pause(group.backoffMs, this.stopSignal);
+    group.isBusy = false;
+    if (group.size > 0) this.#enqueue(group, group.unread.size > 0 ? 'first' : 'few');
   }
 
-  /** Reads some of the pairs, or one to see whether the type answers again. */
-  async #read(shelf: Shelf, turns: Turns<Shelf>): Promise<'done' | 'failed' | { readonly timeout: string }> {
+  /** Reads a batch of pairs, or a single one as a probe if the type is unresponsive. */
+  async #read(
+    group: ReadGroup,
+    queue: FairQueue<ReadGroup>,
+  ): Promise<'done' | 'failed' | { readonly timeout: string }> {
     const { feed, read, events } = this.#options;
-    const type = this.#types.get(shelf.type)!;
-    const isProbe = turns.isHeld(shelf.type);
-    let batch: WatchedPair[] = [];
+    const type = this.#types.get(group.type)!;
+    const isProbe = queue.isUnresponsive(group.type);
+    let batch: CachedPair[] = [];
     try {
-      await feed.watch(shelf.type, this);
-      batch = shelf.take(isProbe ? 1 : shelf.batch.size);
+      await feed.watch(group.type, this);
+      batch = group.take(isProbe ? 1 : group.batchSize.size);
       const keys = batch.map(({ key }) => key);
-      const reading = { reader: shelf.reader, isShort: turns.isShort(shelf.type) };
-      apply(batch, keys.length > 0 ? await read(shelf.type, keys, reading) : []);
-      shelf.batch.grow();
+      const options = { reader: group.reader, isShortProbe: queue.isShortProbe(group.type) };
+      applyReadings(batch, keys.length > 0 ? await read(group.type, keys, options) : []);
+      group.batchSize.grow();
       return 'done';
     } catch (error) {
-      shelf.putBack(batch);
+      group.putBack(batch);
       const code = error instanceof PgfreshError ? (error as PgfreshError).code : undefined;
       if (code === 'PGF_TYPE_UNKNOWN') this.#loseType(type);
-      if (code === 'PGF_LIVE_ROLE') this.#lose(type, pairsOf(type, shelf), error as PgfreshError);
+      if (code === 'PGF_LIVE_ROLE') this.#lose(type, pairsOf(type, group), error as PgfreshError);
       if (code === 'PGF_TYPE_UNKNOWN' || code === 'PGF_LIVE_ROLE') return 'done';
       const problem = problemOf(error);
       if (isProbe && isTimeout(error)) return { timeout: problem };
       events.emit({ type: 'gateway.failed', step: 'read', problem });
-      const isFinal = code === undefined && !passing.has(failureOf(error));
-      if (shelf.reader && batch.length === 1 && isFinal) this.#undecided(type, batch[0]!);
-      shelf.batch.shrink(batch.length);
-      // What takes a reader too long may be his own policies.
-      const isOfType = failureOf(error) === 'lock_timeout' || (isTimeout(error) && !shelf.reader);
+      const isPermanent = code === undefined && !transient.has(failureOf(error));
+      if (group.reader && batch.length === 1 && isPermanent) this.#countFailure(type, batch[0]!);
+      group.batchSize.shrink(batch.length);
+      // A timeout under row security may be due to the reader's policies, and not to the data type.
+      const isOfType = failureOf(error) === 'lock_timeout' || (isTimeout(error) && !group.reader);
       return isOfType ? { timeout: problem } : 'failed';
     }
   }
 
-  /** Tells those who wait for a type that is held, and comes back to it. */
-  #hold(id: number, turns: Turns<Shelf>): void {
-    const shelves = [...(this.#types.get(id)?.shelves.values() ?? [])].filter((each) => this.#turns(each) === turns);
-    for (const pair of shelves.flatMap(({ cold, dirty }) => [...cold, ...dirty.keys()])) {
-      if (pair.isHeld) continue;
-      pair.isHeld = true;
-      for (const watcher of pair.watchers) watcher.onHeld();
+  /** Tells the watchers that wait for the type, and schedules a probe. */
+  #markUnresponsive(id: number, queue: FairQueue<ReadGroup>): void {
+    const groups = [...(this.#types.get(id)?.groups.values() ?? [])].filter((group) => this.#queue(group) === queue);
+    for (const pair of groups.flatMap(({ unread, dirty }) => [...unread, ...dirty.keys()])) {
+      if (pair.isUnresponsive) continue;
+      pair.isUnresponsive = true;
+      for (const watcher of pair.watchers) watcher.onUnresponsive();
     }
-    this.#probeLater(id, turns);
+    this.#scheduleProbe(id, queue);
   }
 
-  #probeLater(id: number, turns: Turns<Shelf>): void {
+  #scheduleProbe(id: number, queue: FairQueue<ReadGroup>): void {
     const timer = setTimeout(
       () => {
-        this.#probes.delete(timer);
-        // A timer may be early by a part of a millisecond.
-        if (turns.pauseMs(id) > 0) this.#probeLater(id, turns);
-        else this.#readOn();
+        this.#probeTimers.delete(timer);
+        // Timers can fire a fraction of a millisecond early.
+        if (queue.waitMs(id) > 0) this.#scheduleProbe(id, queue);
+        else this.#startReads();
       },
-      Math.ceil(turns.pauseMs(id)),
+      Math.ceil(queue.waitMs(id)),
     );
-    this.#probes.add(timer);
+    this.#probeTimers.add(timer);
   }
 
-  // Whether he may see it, its policies do not say. What they raised is for the log: it may tell what is in a row.
-  #undecided(type: WatchedType, pair: WatchedPair): void {
+  // The watcher is not told what a policy raised: the text may contain data of a row.
+  #countFailure(type: CachedType, pair: CachedPair): void {
     pair.failures += 1;
-    if (pair.failures >= patience) this.#lose(type, [pair], 'undecided');
+    if (pair.failures >= maxFailures) this.#lose(type, [pair], 'undecided');
   }
 
-  #lose(type: WatchedType, pairs: readonly WatchedPair[], why: Loss): void {
+  #lose(type: CachedType, pairs: readonly CachedPair[], why: LossReason): void {
     for (const pair of pairs) {
       this.#remove(type, pair);
       for (const watcher of pair.watchers) watcher.onGone(why);
     }
   }
 
-  #loseType(type: WatchedType): void {
-    this.#forget(type);
+  #loseType(type: CachedType): void {
+    this.#removeType(type);
     const watchers = pairsOf(type).flatMap((pair) => [...pair.watchers]);
-    for (const shelf of type.shelves.values()) shelf.size = 0;
+    for (const group of type.groups.values()) group.size = 0;
     type.pairs.clear();
     for (const watcher of watchers) watcher.onGone('gone');
   }
 }
 
-function shelfOf(type: WatchedType, reader: Reader | undefined): Shelf {
-  const name = reader?.name ?? '';
-  const known = type.shelves.get(name);
+function groupOf(type: CachedType, reader: RlsReader | undefined): ReadGroup {
+  const name = reader?.group ?? '';
+  const known = type.groups.get(name);
   if (known) return known;
-  const shelf = new Shelf(type.id, reader);
-  type.shelves.set(name, shelf);
-  return shelf;
+  const group = new ReadGroup(type.id, reader);
+  type.groups.set(name, group);
+  return group;
 }
 
-function pairsOf(type: WatchedType, shelf?: Shelf): WatchedPair[] {
+function pairsOf(type: CachedType, group?: ReadGroup): CachedPair[] {
   const all = [...type.pairs.values()].flatMap((ofKey) => [...ofKey.values()]);
-  return shelf ? all.filter((pair) => pair.shelf === shelf) : all;
+  return group ? all.filter((pair) => pair.group === group) : all;
 }
 
-function pairsWith(type: WatchedType, keys: readonly string[] | undefined): WatchedPair[] {
+function pairsWith(type: CachedType, keys: readonly string[] | undefined): CachedPair[] {
   return keys?.flatMap((key) => [...(type.pairs.get(key)?.values() ?? [])]) ?? pairsOf(type);
 }
 
-function isIn(snapshot: Snapshot, xids: readonly number[], known: Map<Snapshot, boolean>): boolean {
-  const answer = known.get(snapshot) ?? xids.every((xid) => hasEnded(snapshot, xid));
-  known.set(snapshot, answer);
+function includesAll(snapshot: PgSnapshot, xids: readonly number[], checked: Map<PgSnapshot, boolean>): boolean {
+  const answer = checked.get(snapshot) ?? xids.every((xid) => hasEnded(snapshot, xid));
+  checked.set(snapshot, answer);
   return answer;
 }

@@ -1,73 +1,73 @@
 import type { PgfreshError } from '../errors/index.ts';
 import { BatchSize } from '../lifecycle/index.ts';
-import { isSame, type PairReading, type PairState } from './read-pairs.ts';
-import type { Reader } from './reader.ts';
-import { hasEnded, parseSnapshot, type Snapshot } from './pg-snapshot.ts';
+import { hasEnded, parseSnapshot, type PgSnapshot } from './pg-snapshot.ts';
+import { isSameState, type PairReading, type PairState } from './read-pairs.ts';
+import type { RlsReader } from './rls-reader.ts';
 
-/** Why nothing more comes: there is no such data type any more, row security does not say what its reader may see, or he cannot read. */
-export type Loss = 'gone' | 'undecided' | PgfreshError;
+/** Why a watch ends: the data type is gone, its policies do not decide what the reader may see, or reading failed for good. */
+export type LossReason = 'gone' | 'undecided' | PgfreshError;
 
-/** Somebody who watches a pair. None of the functions may throw. */
-export interface Watcher {
-  /** Every state that is newer than the last one; states may be skipped, the newest always comes. */
+/** Callbacks of a watcher of one pair. None of them may throw. */
+export interface PairWatcher {
+  /** Receives newer states. States may be skipped, but the newest always arrives. */
   readonly onState: (state: PairState) => void;
-  /** Its data type does not answer, so there is nothing newer to tell; the next state ends that. */
-  readonly onHeld: () => void;
-  readonly onGone: (why: Loss) => void;
+  /** The data type does not answer, so no newer state is available. The next state ends this. */
+  readonly onUnresponsive: () => void;
+  readonly onGone: (why: LossReason) => void;
 }
 
-export interface WatchedPair {
+export interface CachedPair {
   readonly key: string;
-  readonly shelf: Shelf;
-  readonly watchers: Set<Watcher>;
+  readonly group: ReadGroup;
+  readonly watchers: Set<PairWatcher>;
   state: PairState | undefined;
-  /** Which transactions are in the state; undefined if it is not known what their numbers mean. */
-  snapshot: Snapshot | undefined;
-  /** How often in a row it could not be read. */
+  /** The snapshot of the state; undefined if xids may have been reused since. */
+  snapshot: PgSnapshot | undefined;
+  /** Reads that failed in a row. */
   failures: number;
-  /** Whether its watchers know that its data type does not answer. */
-  isHeld: boolean;
+  /** Whether the watchers were told that the data type does not answer. */
+  isUnresponsive: boolean;
 }
 
-const largestRead = 500;
+const maxBatch = 500;
 /** Beyond this many xids, stop tracking them. */
-const mostXids = 100;
+const maxXids = 100;
 
-/** The pairs of one data type that are read together: those that all see alike, or those of one reader. */
-export class Shelf {
+/** The pairs of one data type that are read together: those that everyone sees alike, or those of one reader. */
+export class ReadGroup {
   readonly type: number;
-  readonly reader: Reader | undefined;
+  readonly reader: RlsReader | undefined;
   /** How many pairs it has. */
   size = 0;
-  /** Never read yet: somebody waits for these, so they are first. */
-  readonly cold = new Set<WatchedPair>();
-  /** May have changed since they were read, each with the transactions by which; undefined if they are not known. */
-  readonly dirty = new Map<WatchedPair, readonly number[] | undefined>();
-  /** Whether somebody reads it, or rests after a failure. */
+  /** Pairs that were never read. Viewers wait for these, so they are read first. */
+  readonly unread = new Set<CachedPair>();
+  /** Pairs that may have changed since they were read, with the transactions that changed them, if known. */
+  readonly dirty = new Map<CachedPair, readonly number[] | undefined>();
+  /** Whether a read is running, or the group backs off after a failure. */
   isBusy = false;
-  /** How long to rest. */
-  pauseMs = 0;
-  /** How many pairs to read at once: fewer after a failure, so that one bad row does not keep back the others. */
-  readonly batch = new BatchSize(largestRead);
+  /** How long to back off. */
+  backoffMs = 0;
+  /** How many pairs to read at once: fewer after a failure, so that one bad row does not hold up the others. */
+  readonly batchSize = new BatchSize(maxBatch);
 
-  constructor(type: number, reader: Reader | undefined) {
+  constructor(type: number, reader: RlsReader | undefined) {
     this.type = type;
     this.reader = reader;
   }
 
-  /** The pair is to be read again, unless a read that is under way has all of these transactions in it. */
-  soil(pair: WatchedPair, xids: readonly number[] | undefined): void {
+  /** Marks a pair to be read again, unless the read that is running turns out to include all of these transactions. */
+  markDirty(pair: CachedPair, xids: readonly number[] | undefined): void {
     const before = this.dirty.has(pair) ? this.dirty.get(pair) : [];
     const all = before && xids && [...before, ...xids];
-    this.dirty.set(pair, all && all.length <= mostXids ? all : undefined);
+    this.dirty.set(pair, all && all.length <= maxXids ? all : undefined);
   }
 
-  /** Takes pairs to read, first those that were never read. From here on they can become dirty again. */
-  take(most: number): WatchedPair[] {
-    const batch: WatchedPair[] = [];
-    for (const pairs of [this.cold, this.dirty]) {
+  /** Takes up to `limit` pairs to read, unread ones first. Changes from now on make them dirty again. */
+  take(limit: number): CachedPair[] {
+    const batch: CachedPair[] = [];
+    for (const pairs of [this.unread, this.dirty]) {
       for (const pair of pairs.keys()) {
-        if (batch.length >= most) return batch;
+        if (batch.length >= limit) return batch;
         pairs.delete(pair);
         batch.push(pair);
       }
@@ -75,34 +75,34 @@ export class Shelf {
     return batch;
   }
 
-  putBack(batch: readonly WatchedPair[]): void {
+  putBack(batch: readonly CachedPair[]): void {
     for (const pair of batch) {
       if (pair.watchers.size === 0) continue;
       if (pair.state) this.dirty.set(pair, undefined);
-      else this.cold.add(pair);
+      else this.unread.add(pair);
     }
   }
 }
 
-/** Tells those who watch what is new to them. Whoever has left meanwhile is not there any more. */
-export function apply(batch: readonly WatchedPair[], readings: readonly PairReading[]): void {
+/** Stores what was read, and passes new states to the watchers that are still there. */
+export function applyReadings(batch: readonly CachedPair[], readings: readonly PairReading[]): void {
   const byKey = new Map(readings.map((reading) => [reading.key, reading]));
   const snapshot = readings[0] && parseSnapshot(readings[0].snapshot);
   for (const pair of batch) {
     const { key, snapshot: _, ...state } = byKey.get(pair.key)!;
-    const had = pair.state;
-    if (had && state.version < had.version) {
+    const before = pair.state;
+    if (before && state.version < before.version) {
       throw new Error(
-        `the database has gone back: ${key} was read in version ${had.version}, and now in ${state.version}`,
+        `the database went back in time: ${key} was read at version ${before.version}, and now at ${state.version}`,
       );
     }
     pair.snapshot = snapshot;
     pair.failures = 0;
-    // What was told during the read may be in it already.
-    if (snapshot && pair.shelf.dirty.get(pair)?.every((xid) => hasEnded(snapshot, xid))) pair.shelf.dirty.delete(pair);
-    // The version stays that of the first read which has shown this, so that who has it has missed nothing.
-    if (had && isSame(had, state) && !pair.isHeld) continue;
-    pair.isHeld = false;
+    // A change reported during the read may be included in it.
+    if (snapshot && pair.group.dirty.get(pair)?.every((xid) => hasEnded(snapshot, xid))) pair.group.dirty.delete(pair);
+    // Keep the version of the first read with this content, so that clients that have that version are up to date.
+    if (before && isSameState(before, state) && !pair.isUnresponsive) continue;
+    pair.isUnresponsive = false;
     pair.state = state;
     for (const watcher of pair.watchers) watcher.onState(state);
   }

@@ -1,7 +1,7 @@
 import type { StatementLimits } from '../database/index.ts';
 
-/** What a statement about one data type may take. */
-export const usualLimits: StatementLimits = { lockTimeoutMs: 100, statementTimeoutMs: 500 };
+/** Limits of a statement about one data type. */
+export const defaultLimits: StatementLimits = { lockTimeoutMs: 100, statementTimeoutMs: 500 };
 
-/** What a probe may take of a data type that has not answered in time. */
+/** Limits of a probe of an unresponsive data type. */
 export const probeLimits: StatementLimits = { lockTimeoutMs: 100, statementTimeoutMs: 100 };

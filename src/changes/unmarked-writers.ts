@@ -1,36 +1,36 @@
-import { hasEnded, parseSnapshot, unfinished } from './pg-snapshot.ts';
+import { hasEnded, inProgressBelow, parseSnapshot } from './pg-snapshot.ts';
 
-/** Of an answer of pump_changes: the types that are watched only just now, and since when. */
-export interface Unsettled {
+/** Part of an answer of pump_changes: the data types that were watched only recently. */
+export interface UnsettledTypes {
   readonly snapshot: string;
   readonly unsettled: readonly (readonly [type: number, since: string])[];
-  /** The first transaction that cannot have missed that they are watched. */
+  /** The first transaction that certainly saw that the types are watched. */
   readonly next?: number;
 }
 
 /**
- * When somebody begins to watch a type, transactions may be under way that have written to it already, without a mark.
- * Nobody knows what, so the whole type counts as changed whenever one of those ends.
+ * Transactions that may have written to a data type without a mark, because the type was not watched when they did.
+ * Nobody knows which rows they wrote, so the whole type counts as changed whenever one of them ends.
  */
-export class Settling {
-  /** By type and time, the transactions that have not ended. */
-  readonly #waiting = new Map<string, number[]>();
+export class UnmarkedWriters {
+  /** Per type and time of the first watch, the transactions that are still running. */
+  readonly #running = new Map<string, number[]>();
 
-  /** The types that count as changed now. */
-  look({ snapshot: text, unsettled, next = 0 }: Unsettled): number[] {
+  /** The types that count as changed, because such a transaction has ended since the last call. */
+  takeChanged({ snapshot: text, unsettled, next = 0 }: UnsettledTypes): number[] {
     const snapshot = parseSnapshot(text);
     return unsettled.flatMap(([type, since]) => {
-      const before = this.#waiting.get(nameOf(type, since));
-      const now = before ? before.filter((xid) => !hasEnded(snapshot, xid)) : unfinished(snapshot, next);
-      this.#waiting.set(nameOf(type, since), now);
+      const before = this.#running.get(nameOf(type, since));
+      const now = before ? before.filter((xid) => !hasEnded(snapshot, xid)) : inProgressBelow(snapshot, next);
+      this.#running.set(nameOf(type, since), now);
       return before?.length === now.length ? [] : [type];
     });
   }
 
-  /** Those of them for which nothing is waited for any more. */
-  takeSettled({ unsettled }: Pick<Unsettled, 'unsettled'>): Unsettled['unsettled'] {
-    const settled = unsettled.filter(([type, since]) => this.#waiting.get(nameOf(type, since))?.length === 0);
-    for (const [type, since] of settled) this.#waiting.delete(nameOf(type, since));
+  /** The types for which no such transaction is running any more. Each is returned once. */
+  takeSettled({ unsettled }: Pick<UnsettledTypes, 'unsettled'>): UnsettledTypes['unsettled'] {
+    const settled = unsettled.filter(([type, since]) => this.#running.get(nameOf(type, since))?.length === 0);
+    for (const [type, since] of settled) this.#running.delete(nameOf(type, since));
     return settled;
   }
 }

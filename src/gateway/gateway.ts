@@ -1,4 +1,5 @@
 import { hostname } from 'node:os';
+import { Changes, defaultLimits, maxReads, reportTimeout } from '../changes/index.ts';
 import type { GatewaySettings } from '../config/index.ts';
 import { Database, type LimitedQueryable, type StatementLimits } from '../database/index.ts';
 import { NodeDemand } from '../demand/index.ts';
@@ -6,162 +7,161 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import type { Door } from '../http/index.ts';
 import { every, Service, within } from '../lifecycle/index.ts';
-import { Changes, noteTimeout, readsAtOnce, usualLimits } from '../changes/index.ts';
-import { doorOf } from './http/routes.ts';
-import { EventStreams } from './http/sse.ts';
-import { Identity } from './auth/authenticator.ts';
-import { Lanes, probesAtOnce, statementsAtOnce } from './pairs/type-statements.ts';
-import { Permission } from './auth/authorizer.ts';
+import { Authenticator } from './auth/authenticator.ts';
+import { Authorizer } from './auth/authorizer.ts';
+import { RlsReaders } from './auth/rls-readers.ts';
+import { UsageLimits } from './auth/usage-limits.ts';
 import { PlainReads } from './http/plain-read.ts';
-import { Questions } from './pairs/pair-queries.ts';
-import { Readers } from './auth/rls-readers.ts';
-import { Reception } from './session/session-registry.ts';
-import { Relief } from './session/slow-sessions.ts';
-import type { Session, SessionParts } from './session/session.ts';
-import { Tally } from './auth/usage-limits.ts';
-import { Viewings } from './pairs/watched-pairs.ts';
+import { liveRoutes } from './http/routes.ts';
+import { EventStreams } from './http/sse.ts';
 import { WebSockets } from './http/websocket.ts';
+import { PairQueries } from './pairs/pair-queries.ts';
+import { maxProbes, maxStatements, TypeStatements } from './pairs/type-statements.ts';
+import { WatchedPairs } from './pairs/watched-pairs.ts';
+import type { SessionParts } from './session/session-parts.ts';
+import { SessionRegistry } from './session/session-registry.ts';
+import type { Session } from './session/session.ts';
+import { SlowClients } from './session/slow-clients.ts';
 
 export interface GatewayOptions {
   readonly db: LimitedQueryable;
   readonly url: string;
   readonly events: Events;
   readonly settings: GatewaySettings;
-  /** Where LISTEN works; undefined behind a transaction pooler. */
+  /** A connection on which LISTEN works; undefined behind a transaction pooler. */
   readonly listenUrl: string | undefined;
-  /** What a statement about one data type may take. */
+  /** Limits of a statement about one data type. */
   readonly typeLimits?: StatementLimits | undefined;
 }
 
 const roundMs = 1_000;
-const patienceMs = 1_000;
-/** How often each thing is done, in rounds. */
-const rounds = { count: 2, readmit: 5, beat: 25, forget: 60 } as const;
+const stopTimeoutMs = 1_000;
+/** How often each task runs, in rounds. */
+const everyRounds = { countViewers: 2, recheck: 5, ping: 25, forgetIdle: 60 } as const;
 
-/** What clients talk to. It looks at pairs on their behalf, and sends them what is there and what changes. */
+/** Serves clients: watches pairs on their behalf, and sends them a snapshot and then every change. */
 export class Gateway extends Service {
   readonly name = 'gateway';
   readonly door: Door;
   readonly #changes: Changes;
   readonly #demand: NodeDemand;
-  /** Where users' tables and functions are asked, each type in a lane of its own. */
-  readonly #readers: Database;
-  /** Where it is read as users, with what their policies call. */
-  readonly #guests: Database;
-  readonly #lanes: Lanes;
+  /** Pool for users' tables and functions, of which each data type gets only a part. */
+  readonly #dataDb: Database;
+  /** Pool for reads under row security, and the functions that policies call. */
+  readonly #rlsDb: Database;
+  readonly #statements: TypeStatements;
   readonly #parts: SessionParts;
-  readonly #tally: Tally;
-  readonly #reception: Reception;
+  readonly #registry: SessionRegistry;
   #loop: Promise<void> | undefined;
-  readonly #underWay = new Set<string>();
+  readonly #running = new Set<string>();
   #round = 0;
 
   constructor(options: GatewayOptions) {
     super();
-    const { db, url, listenUrl, events, settings, typeLimits = usualLimits } = options;
+    const { db, url, listenUrl, events, settings, typeLimits = defaultLimits } = options;
     const { limits } = settings;
-    this.#readers = new Database({
+    this.#dataDb = new Database({
       url,
       events,
       applicationName: 'pgfresh gateway, data types',
-      poolSize: readsAtOnce + statementsAtOnce + probesAtOnce,
+      poolSize: maxReads + maxStatements + maxProbes,
       pipelined: true,
     });
-    this.#guests = new Database({
+    this.#rlsDb = new Database({
       url,
       events,
       applicationName: 'pgfresh gateway, as users',
-      poolSize: readsAtOnce,
+      poolSize: maxReads,
       pipelined: true,
     });
     this.#changes = new Changes({
       db,
-      readers: this.#readers,
-      guests: this.#guests,
+      dataDb: this.#dataDb,
+      rlsDb: this.#rlsDb,
       typeLimits,
       policyTimeoutMs: settings.rls?.timeout,
       listenUrl,
       events,
     });
-    this.#lanes = new Lanes({
-      db: this.#readers,
+    this.#statements = new TypeStatements({
+      db: this.#dataDb,
       limits: typeLimits,
-      onTimeout: (dataType, topic, problem) => void noteTimeout(db, { dataType, where: topic, problem }),
+      onTimeout: (dataType, topic, problem) => void reportTimeout(db, { dataType, where: topic, problem }),
     });
     this.#demand = new NodeDemand({ db, events, nodeName: `${hostname()} ${process.pid}` });
-    this.#tally = new Tally(limits);
-    const questions = new Questions(db, this.#lanes, this.#demand);
-    const { mirror } = this.#changes;
+    const queries = new PairQueries(db, this.#statements, this.#demand);
+    const { cache } = this.#changes;
     this.#parts = {
       limits,
-      identity: new Identity(settings),
-      permission: new Permission(settings.authorize),
-      questions,
-      readers: new Readers(settings.rls, db),
-      viewings: new Viewings({ mirror, questions, demand: this.#demand, events }),
+      authenticator: new Authenticator(settings),
+      authorizer: new Authorizer(settings.authorize),
+      queries,
+      rlsReaders: new RlsReaders(settings.rls, db),
+      watchedPairs: new WatchedPairs({ cache, queries, demand: this.#demand, events }),
       events,
-      tally: this.#tally,
-      relief: new Relief(),
+      usageLimits: new UsageLimits(limits),
+      slowClients: new SlowClients(),
     };
-    this.#reception = new Reception({ parts: this.#parts, settings });
-    this.door = doorOf({
-      reception: this.#reception,
-      webSockets: new WebSockets(this.#reception, events, limits.messageBytes),
-      eventStreams: new EventStreams(this.#reception, limits.messageBytes),
-      plainReads: new PlainReads(this.#reception, this.#parts),
+    this.#registry = new SessionRegistry({ parts: this.#parts, settings });
+    this.door = liveRoutes({
+      registry: this.#registry,
+      webSockets: new WebSockets(this.#registry, events, limits.messageBytes),
+      eventStreams: new EventStreams(this.#registry, limits.messageBytes),
+      plainReads: new PlainReads(this.#registry, this.#parts),
       origins: settings.origins,
       events,
     });
   }
 
   protected async onStart(): Promise<void> {
-    await this.#parts.identity.open();
+    await this.#parts.authenticator.loadKey();
     await this.#changes.start();
     await this.#demand.start();
-    this.#loop = every(roundMs, async () => this.#goRound(), {
+    this.#loop = every(roundMs, async () => this.#runRound(), {
       signal: this.stopSignal,
       failed: (error) => this.#parts.events.emit({ type: 'gateway.failed', step: 'round', problem: problemOf(error) }),
     });
   }
 
   protected async onStop(): Promise<void> {
-    this.#lanes.stop();
+    this.#statements.stop();
     await this.door.drain();
     await this.#loop;
-    this.#parts.viewings.close();
-    // If the database says nothing more, the counts end with their lease.
+    this.#parts.watchedPairs.close();
+    // If the database does not answer, the counts expire with their lease.
     const ended = Promise.all([this.#changes.stop(), this.#demand.stop()]).catch((error: unknown) =>
       this.#parts.events.emit({ type: 'demand.failed', problem: problemOf(error) }),
     );
-    await within(patienceMs, ended);
-    await Promise.all([this.#readers.close(), this.#guests.close()]);
+    await within(stopTimeoutMs, ended);
+    await Promise.all([this.#dataDb.close(), this.#rlsDb.close()]);
   }
 
-  #goRound(): void {
+  #runRound(): void {
     this.#round += 1;
-    const { viewings } = this.#parts;
-    for (const session of this.#reception.sessions) if (session.isOpen) this.#look(session);
-    viewings.tidy();
-    if (this.#round % rounds.count === 0) this.#meanwhile('count', () => viewings.count());
-    if (this.#round % rounds.readmit === 0) viewings.readmit();
-    if (this.#round % rounds.forget === 0) this.#tally.forgetIdle();
+    const { watchedPairs, usageLimits } = this.#parts;
+    for (const session of this.#registry.sessions) if (session.isOpen) this.#checkSession(session);
+    watchedPairs.tidy();
+    if (this.#round % everyRounds.countViewers === 0)
+      this.#runInBackground('count', () => watchedPairs.sendViewerCounts());
+    if (this.#round % everyRounds.recheck === 0) watchedPairs.recheck();
+    if (this.#round % everyRounds.forgetIdle === 0) usageLimits.forgetIdle();
   }
 
-  #look(session: Session): void {
+  #checkSession(session: Session): void {
+    const { transport } = session.connection;
     if (session.expiresAt <= Date.now()) session.end(new PgfreshError('PGF_LIVE_TOKEN', { problem: 'it has expired' }));
-    else if ((this.#round + session.turn) % rounds.beat === 0 && !session.client.outlet.beat())
-      session.client.outlet.cut();
-    else if (this.#parts.permission.isAsked && session.recheckAt <= performance.now()) {
-      // It sets its next time when it has ended.
+    else if ((this.#round + session.pingOffset) % everyRounds.ping === 0 && !transport.ping()) transport.terminate();
+    else if (this.#parts.authorizer.isConfigured && session.recheckAt <= performance.now()) {
+      // The recheck sets its next time when it has ended.
       session.recheckAt = Infinity;
       void session.recheck();
     }
   }
 
-  // What takes longer than it should is not begun a second time.
-  #meanwhile(name: string, work: () => Promise<void>): void {
-    if (this.#underWay.has(name)) return;
-    this.#underWay.add(name);
-    void work().finally(() => this.#underWay.delete(name));
+  // Skips a task whose last run is still going.
+  #runInBackground(name: string, task: () => Promise<void>): void {
+    if (this.#running.has(name)) return;
+    this.#running.add(name);
+    void task().finally(() => this.#running.delete(name));
   }
 }

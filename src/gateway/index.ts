@@ -1,5 +1,5 @@
 export { examineGateway, examineGatewaySecret } from './auth/config-check.ts';
 export { Gateway } from './gateway.ts';
-export { refuse } from './http/error-response.ts';
-export { admitPairs, type Admitted, type Refused, type WantedPair } from './pairs/pair-lookup.ts';
+export { errorResponse } from './http/error-response.ts';
+export { lookUpPairs, type PairRefusal, type RegisteredPair } from './pairs/pair-lookup.ts';
 export { reasonSentences, refusalSentences, stateSentences } from './sentences.ts';

@@ -21,64 +21,64 @@ const messages = {
   ping: z.strictObject({ type: z.literal('ping') }),
 } as const satisfies Record<ClientMessage['type'], z.ZodType>;
 
-const message = z.discriminatedUnion(
+const anyMessage = z.discriminatedUnion(
   'type',
   Object.values(messages) as unknown as [typeof messages.hello, ...ClientSchema[]],
 );
 type ClientSchema = (typeof messages)[keyof typeof messages];
 
-/** What a client has sent. Whether it speaks our version, `hello` tells only when it has been read. */
-export type ReadMessage = Exclude<ClientMessage, { type: 'hello' }> | z.output<typeof messages.hello>;
+/** A client's message. The version in `hello` is not checked yet, so that other versions can be answered. */
+export type ParsedMessage = Exclude<ClientMessage, { type: 'hello' }> | z.output<typeof messages.hello>;
 
-/** Reads what a client has sent. */
-export function readMessage(text: string, deepest: number): ReadMessage {
-  if (depthOf(text) > deepest) throw misunderstood(`it is more than ${deepest} levels deep`);
+/** Parses a client's message; throws if it is malformed. */
+export function parseMessage(text: string, maxDepth: number): ParsedMessage {
+  if (depthOf(text) > maxDepth) throw malformed(`it is more than ${maxDepth} levels deep`);
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
-    throw misunderstood('it is not JSON');
+    throw malformed('it is not JSON');
   }
   const type = typeof value === 'object' && value !== null && 'type' in value ? value.type : undefined;
   if (typeof type !== 'string' || !Object.hasOwn(messages, type)) {
     const got = typeof type === 'string' ? JSON.stringify(type.slice(0, 40)) : 'none';
-    throw misunderstood(`expected a type of ${Object.keys(messages).join(', ')}, got ${got}`);
+    throw malformed(`expected a type of ${Object.keys(messages).join(', ')}, got ${got}`);
   }
-  const result = message.safeParse(value);
+  const result = anyMessage.safeParse(value);
   if (result.success) return result.data;
   const [issue] = result.error.issues;
-  throw misunderstood(`${[type, ...issue!.path].join('.')}: ${issue!.message}`);
+  throw malformed(`${[type, ...issue!.path].join('.')}: ${issue!.message}`);
 }
 
 const [quote, backslash] = [0x22, 0x5c];
 const [openBracket, closeBracket, openBrace, closeBrace] = [0x5b, 0x5d, 0x7b, 0x7d];
 
-// By the text, so that nothing deep is ever built.
+// Measured on the text, so that deeply nested values are never built.
 function depthOf(text: string): number {
   let depth = 0;
-  let deepest = 0;
-  let quoted = false;
-  for (let place = 0; place < text.length; place++) {
-    const sign = text.charCodeAt(place);
-    if (quoted) {
-      if (sign === backslash) place += 1;
-      else if (sign === quote) quoted = false;
-    } else if (sign === quote) quoted = true;
-    else if (sign === openBrace || sign === openBracket) deepest = Math.max(deepest, ++depth);
-    else if (sign === closeBrace || sign === closeBracket) depth -= 1;
+  let maxDepth = 0;
+  let isQuoted = false;
+  for (let index = 0; index < text.length; index++) {
+    const code = text.charCodeAt(index);
+    if (isQuoted) {
+      if (code === backslash) index += 1;
+      else if (code === quote) isQuoted = false;
+    } else if (code === quote) isQuoted = true;
+    else if (code === openBrace || code === openBracket) maxDepth = Math.max(maxDepth, ++depth);
+    else if (code === closeBrace || code === closeBracket) depth -= 1;
   }
-  return deepest;
+  return maxDepth;
 }
 
-function misunderstood(problem: string): PgfreshError {
+function malformed(problem: string): PgfreshError {
   return new PgfreshError('PGF_LIVE_MESSAGE', { problem });
 }
 
-/** A state before its rows, which are JSON already. Its times become text when it is written. */
+/** A state message without its rows, which are already JSON. Its dates become text when it is encoded. */
 export type StateHead = Omit<StateMessage, 'rows' | StateTime> & Readonly<Record<StateTime, Date | null>>;
 type StateTime = 'until' | 'fetched_at' | 'stale_at' | 'source_at';
 
-/** Writes what the gateway says, besides the states of pairs, which are written only once for all. */
-export function encode(said: Exclude<ServerMessage, StateMessage>): Buffer {
-  return Buffer.from(JSON.stringify(said));
+/** Encodes any message but a state, which is encoded once for all its viewers. */
+export function encodeMessage(message: Exclude<ServerMessage, StateMessage>): Buffer {
+  return Buffer.from(JSON.stringify(message));
 }

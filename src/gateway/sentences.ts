@@ -2,8 +2,8 @@ import type { ErrorCode } from '../errors/index.ts';
 import type { DataState, Reason } from '../planner/index.ts';
 
 /**
- * All that viewers are told in words: one fixed sentence per reason and per error code. What the database, a provider or
- * the configuration's own functions say is for operators and is never sent.
+ * All sentences that viewers see: one fixed sentence per reason, state and error code. Messages of the database, of a
+ * provider or of the configuration's functions are for operators and are never sent.
  */
 export const reasonSentences: Readonly<Record<Reason, string>> = {
   queued: 'Its refresh is queued.',
@@ -24,7 +24,7 @@ export const reasonSentences: Readonly<Record<Reason, string>> = {
   unresolved: 'It cannot be refreshed at the moment.',
 };
 
-/** Where it waits for nothing, or the reason is not for this viewer. Of fresh data there is nothing to say. */
+/** For pairs that do not wait, and where the reason is not for this viewer. Fresh data needs no sentence. */
 export const stateSentences: Readonly<Record<DataState | 'refreshing', string>> = {
   fresh: '',
   stale: 'It is older than it should be.',
@@ -37,17 +37,17 @@ export const stateSentences: Readonly<Record<DataState | 'refreshing', string>> 
 export const failedSentence = {
   code: 'PGF_LIVE_REFRESH_FAILED',
   message: 'The last refresh failed.',
-  next: 'It is tried again by itself.',
+  next: 'It is retried automatically.',
 } as const satisfies { readonly code: ErrorCode; readonly message: string; readonly next: string };
 
 interface RefusalSentence {
-  /** The HTTP status; a WebSocket that ends by it is closed with 4000 more. */
+  /** The HTTP status; the close code of a WebSocket is 4000 plus this. */
   readonly status: 400 | 401 | 403 | 404 | 408 | 413 | 429 | 503;
   readonly message: string;
   readonly next: string;
 }
 
-/** `{limit}` is a number of the configuration; `{problem}`, `{known}` and `{got}` are about the client's own message. */
+/** `{limit}` is from the configuration; `{problem}`, `{known}` and `{got}` are about the client's own message. */
 export const refusalSentences = {
   PGF_LIVE_TOKEN: {
     status: 401,
@@ -57,7 +57,7 @@ export const refusalSentences = {
   PGF_LIVE_ORIGIN: {
     status: 403,
     message: 'Pages of this site may not connect here.',
-    next: 'Open the page from a site that is allowed.',
+    next: 'Open the page from an allowed origin.',
   },
   PGF_LIVE_FORBIDDEN: {
     status: 403,
@@ -82,22 +82,22 @@ export const refusalSentences = {
   PGF_LIVE_PROTOCOL: {
     status: 400,
     message: 'This server speaks version {known} of its protocol, and the client {got}.',
-    next: 'Send hello with "protocol": {known} first; docs/reference/protocol.md says what follows.',
+    next: 'Send hello with "protocol": {known} first; see docs/reference/protocol.md.',
   },
   PGF_LIVE_MESSAGE: {
     status: 400,
     message: 'The message cannot be understood: {problem}',
-    next: 'Send it as docs/reference/protocol.md shows. Nothing of it was done.',
+    next: 'See docs/reference/protocol.md. None of the message was processed.',
   },
   PGF_LIVE_TOO_LARGE: {
     status: 413,
     message: 'The message is larger than {limit} bytes.',
-    next: 'Send the wanted pairs in several messages: one want, then add.',
+    next: 'Split the pairs over several messages: want, then add.',
   },
   PGF_LIVE_TOO_FAST: {
     status: 429,
     message: 'More than {limit} messages per second came.',
-    next: 'Gather changes into one message, and connect again.',
+    next: 'Combine changes into one message, and reconnect.',
   },
   PGF_LIVE_TOO_MANY_CONNECTIONS: {
     status: 429,
@@ -107,7 +107,7 @@ export const refusalSentences = {
   PGF_LIVE_TOO_MANY_PAIRS: {
     status: 429,
     message: 'More than {limit} pairs cannot be viewed at a time.',
-    next: 'Drop what is not on the screen any more.',
+    next: 'Drop pairs that are no longer on the screen.',
   },
   PGF_LIVE_TOO_MANY_NEW_PAIRS: {
     status: 429,
@@ -117,17 +117,17 @@ export const refusalSentences = {
   PGF_LIVE_TOO_MANY_REFRESHES: {
     status: 429,
     message: 'You asked for more than {limit} refreshes within a minute.',
-    next: 'Wait: what is viewed is refreshed when it is due.',
+    next: 'Wait: viewed pairs are refreshed when they are due.',
   },
   PGF_LIVE_SLOW: {
     status: 408,
     message: 'The client did not read what was sent to it.',
-    next: 'Connect again with the versions that are there.',
+    next: 'Reconnect, and send the versions that the client has.',
   },
   PGF_LIVE_BUSY: {
     status: 503,
     message: 'The server cannot answer at the moment.',
-    next: 'Ask again in a few seconds.',
+    next: 'Try again in a few seconds.',
   },
   PGF_LIVE_STOPPING: {
     status: 503,
@@ -147,7 +147,7 @@ export const refusalSentences = {
   PGF_KEY_UNKNOWN: {
     status: 404,
     message: 'There is no such key.',
-    next: 'Check how the key is written.',
+    next: 'Check the spelling of the key.',
   },
   PGF_TYPE_UNKNOWN: {
     status: 404,

@@ -4,6 +4,6 @@ export { every } from './every.ts';
 export { failpoint, hasFailpoints, workerFailpoints, type FailpointName } from './failpoint.ts';
 export { pause } from './pause.ts';
 export { Service, stopAll, thenStop } from './service.ts';
-export { Bucket } from './token-bucket.ts';
+export { TokenBucket } from './token-bucket.ts';
 export { Wake } from './wake.ts';
 export { within } from './within.ts';

@@ -1,37 +1,37 @@
-/** A rate that may be exceeded for a moment: so much at once, and then as much as comes back. */
-export class Bucket {
+/** A rate limiter: `size` tokens at once, and `perSecond` tokens come back. */
+export class TokenBucket {
   readonly #perMs: number;
   readonly #size: number;
-  #left: number;
-  #at: number;
+  #tokens: number;
+  #filledAt: number;
 
   constructor(perSecond: number, size: number, now = performance.now()) {
     this.#perMs = perSecond / 1_000;
     this.#size = size;
-    this.#left = size;
-    this.#at = now;
+    this.#tokens = size;
+    this.#filledAt = now;
   }
 
-  /** Whether there is something left, which is taken then. */
+  /** Takes a token, if there is one. */
   take(now = performance.now()): boolean {
     this.#fill(now);
-    if (this.#left < 1) return false;
-    this.#left -= 1;
+    if (this.#tokens < 1) return false;
+    this.#tokens -= 1;
     return true;
   }
 
-  /** Takes back what was taken and not used. */
-  give(): void {
-    this.#left = Math.min(this.#size, this.#left + 1);
+  /** Returns a token that was taken and not used. */
+  putBack(): void {
+    this.#tokens = Math.min(this.#size, this.#tokens + 1);
   }
 
   isFull(now = performance.now()): boolean {
     this.#fill(now);
-    return this.#left >= this.#size;
+    return this.#tokens >= this.#size;
   }
 
   #fill(now: number): void {
-    this.#left = Math.min(this.#size, this.#left + (now - this.#at) * this.#perMs);
-    this.#at = now;
+    this.#tokens = Math.min(this.#size, this.#tokens + (now - this.#filledAt) * this.#perMs);
+    this.#filledAt = now;
   }
 }

@@ -1,7 +1,7 @@
 import pg from 'pg';
 import { Database, type Queryable, type Statement } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
-import { Feed, Mirror, PostgresBus, Pump, readPairs, type PairState } from '../../src/changes/index.ts';
+import { OutboxFeed, OutboxPump, pairReader, PostgresBus, ReadCache, type PairState } from '../../src/changes/index.ts';
 import { shiftClock } from '../harness/clock.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { seededRandom } from '../harness/random.ts';
@@ -208,7 +208,7 @@ class House {
     const type = this.#pick(this.#types);
     const n = Math.floor(this.#random() * keysOfAType);
     const key = type === this.#types[0] ? `K${n}` : `P|${n}`;
-    this.#viewers.push(new Viewer(this.#pick(this.#gateways).mirror, type, key, this.#problems));
+    this.#viewers.push(new Viewer(this.#pick(this.#gateways).cache, type, key, this.#problems));
     this.#count('viewers');
   }
 
@@ -296,13 +296,13 @@ class Writer {
 
 /** One gateway: its ends of everything, each of which can be harmed. */
 class Side {
-  readonly mirror: Mirror;
+  readonly cache: ReadCache;
   readonly #bus: PostgresBus;
-  readonly #feed: Feed;
+  readonly #feed: OutboxFeed;
   readonly #db: Database;
   readonly #proxy: Proxy;
   readonly #random: () => number;
-  #pump!: Pump;
+  #pump!: OutboxPump;
   #mortal!: Mortal;
   #slow: (() => void)[] = [];
   #slowReads = 0;
@@ -313,20 +313,20 @@ class Side {
     this.#proxy = proxy;
     this.#random = random;
     this.#bus = new PostgresBus({ db, listenUrl, events });
-    this.#feed = new Feed({
+    this.#feed = new OutboxFeed({
       db,
       bus: this.#bus,
       events,
       pollMs: listenUrl === undefined ? 20 : 200,
       onWatching: () => this.#pump.wake(),
     });
-    const read = readPairs({ readers: db, guests: db });
-    this.mirror = new Mirror({
+    const read = pairReader({ dataDb: db, rlsDb: db });
+    this.cache = new ReadCache({
       feed: this.#feed,
       events,
-      read: async (type, keys, reading) => {
+      read: async (type, keys, options) => {
         await this.#dawdle();
-        const readings = await read(type, keys, reading);
+        const readings = await read(type, keys, options);
         await this.#dawdle();
         return readings;
       },
@@ -339,7 +339,7 @@ class Side {
     await side.#bus.start();
     await side.#feed.start();
     await side.#startPump();
-    await side.mirror.start();
+    await side.cache.start();
     return side;
   }
 
@@ -377,7 +377,7 @@ class Side {
   }
 
   async close(): Promise<void> {
-    for (const part of [this.mirror, this.#pump, this.#feed, this.#bus]) {
+    for (const part of [this.cache, this.#pump, this.#feed, this.#bus]) {
       // Somebody may begin to read slowly after everybody was told to hurry.
       const hurrying = setInterval(() => this.hurry(), 10);
       await part.stop();
@@ -392,7 +392,7 @@ class Side {
       publish: (list: Parameters<PostgresBus['publish']>[0]) =>
         new PostgresBus({ db: this.#mortal, listenUrl: undefined, events: new Events() }).publish(list),
     };
-    this.#pump = new Pump({ db: this.#mortal, bus, events: new Events(), isWanted: () => this.#feed.isWatching });
+    this.#pump = new OutboxPump({ db: this.#mortal, bus, events: new Events(), isNeeded: () => this.#feed.isWatching });
     await this.#pump.start();
   }
 
@@ -432,12 +432,12 @@ class Viewer {
   #version = '';
   #states = 0;
 
-  constructor(mirror: Mirror, type: number, key: string, problems: string[]) {
+  constructor(cache: ReadCache, type: number, key: string, problems: string[]) {
     this.name = `${type} ${key}`;
     this.#problems = problems;
-    this.stop = mirror.watch(
+    this.stop = cache.watch(
       { type, key },
-      { onState: (state) => this.#see(state), onHeld: () => {}, onGone: () => {} },
+      { onState: (state) => this.#see(state), onUnresponsive: () => {}, onGone: () => {} },
     );
   }
 

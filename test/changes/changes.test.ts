@@ -1,20 +1,20 @@
 import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { admitPairs } from '../../src/gateway/index.ts';
+import { lookUpPairs } from '../../src/gateway/index.ts';
 import { openDatabase } from '../harness/database.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { openSession } from '../harness/session.ts';
-import { GatewayScene, sees } from './scene.ts';
+import { ChangesScene, sees } from './scene.ts';
 
-let scene: GatewayScene;
+let scene: ChangesScene;
 beforeAll(async () => {
-  scene = await GatewayScene.open();
+  scene = await ChangesScene.open();
 });
 beforeEach(async () => {
   await scene.db.query('truncate quote');
 });
 
-describe('who watches a pair', () => {
-  it('sees what is there, and then every newest state, however it was written', async () => {
+describe('a watcher of a pair', () => {
+  it('receives the current state, and then the newest one after every kind of write', async () => {
     await scene.price('A', 1);
     const { gateway, look } = await scene.gateway();
     const viewer = await (await look('A')).until(sees(1));
@@ -40,7 +40,7 @@ describe('who watches a pair', () => {
     await gateway.stop();
   });
 
-  it('is told of nothing that does not concern him, nor of what shows the same', async () => {
+  it('receives no changes of other pairs, and no writes that change nothing', async () => {
     await scene.price('A', 1);
     const { look } = await scene.gateway();
     const [a, b] = [await look('A'), await look('B')];
@@ -53,7 +53,7 @@ describe('who watches a pair', () => {
     expect([a.states.length, b.states.length]).toEqual([1, 2]);
   });
 
-  it('sees the state of its refresh, also where no row is written', async () => {
+  it('receives the state of its refresh, even if no row is written', async () => {
     const { look, gateway } = await scene.gateway();
     const viewer = await (await look('A')).until(sees(undefined));
     const end = async (call: string) => {
@@ -71,19 +71,19 @@ describe('who watches a pair', () => {
     await gateway.stop();
   });
 
-  it('shares one read with all others of the pair; those of many pairs are read together', async () => {
+  it('shares one read with all other watchers of the pair; many pairs are read together', async () => {
     const { gateway } = await scene.gateway();
     const keys = Array.from({ length: 200 }, (_, n) => `K${n}`);
     const viewers = await Promise.all(keys.flatMap((key) => [key, key, key]).map((key) => scene.look(gateway, key)));
     await Promise.all(viewers.map((viewer) => viewer.until(sees(undefined))));
-    // A late one has the state at once, without any read.
+    // A later watcher gets the state at once, without a read.
     await scene.db.query(`insert into quote select 'K' || n, n from generate_series(0, 199) as n`);
     await Promise.all(viewers.map((viewer) => viewer.until(({ rows }) => rows.length === 1)));
     expect((await scene.look(gateway, 'K7')).rows).toMatchObject([{ symbol: 'K7', price: 7 }]);
     await gateway.stop();
   });
 
-  it('hears that the type is gone', async () => {
+  it('learns that the type is gone', async () => {
     await scene.type('fleeting');
     const { look, gateway } = await scene.gateway();
     const viewer = await (await look('A', 'fleeting')).until(sees(undefined));
@@ -92,7 +92,7 @@ describe('who watches a pair', () => {
     await gateway.stop();
   });
 
-  it('who leaves hears nothing more, and what nobody watches costs nothing', async () => {
+  it('receives nothing after it unsubscribes; a pair without watchers costs nothing', async () => {
     let statements = 0;
     const counting = {
       query: <Row extends object>(...call: Parameters<typeof scene.db.query>) => (
@@ -111,7 +111,7 @@ describe('who watches a pair', () => {
     two.stop();
     const other = await scene.gateway();
     const viewer = await other.look('A');
-    // The other one has the duty only when the first has given it back.
+    // The other process pumps only once the first has released the lease.
     await viewer.until(sees(5));
     while (
       (await scene.value<number>(`(select count(*) from pgfresh_engine.duty where name = 'pump')`)) > 0 &&
@@ -126,7 +126,7 @@ describe('who watches a pair', () => {
     expect(statements).toBe(before);
   });
 
-  it('is not kept back by a row of somebody else that cannot be read', async () => {
+  it('is not held up by a row of another pair that cannot be read', async () => {
     await scene.db.query(`
       create table timed (symbol text primary key, minutes bigint, fetched_at timestamptz);
       insert into timed select 'K' || n, 1, now() from generate_series(1, 20) as n; insert into timed values ('bad', 9000000000, now()), ('far', 1, 'infinity')`);
@@ -162,7 +162,7 @@ describe('several gateways', () => {
     await one.gateway.stop();
     await scene.price('A', 2);
     await viewers[1]!.until(sees(2));
-    // Somebody who died with the duty: by the marks themselves it takes a second all the same.
+    // A process that died with the lease: polling the outbox still takes only a second.
     await scene.db.query(
       `update pgfresh_engine.duty set holder = gen_random_uuid(), lease_until = pgfresh.clock() + interval '3 seconds' where name = 'pump'`,
     );
@@ -171,7 +171,7 @@ describe('several gateways', () => {
     await two.gateway.stop();
   });
 
-  it('that cannot listen poll, and hear as well', async () => {
+  it('that cannot listen learn of changes by polling', async () => {
     const { look, gateway } = await scene.gateway({ listenUrl: undefined });
     const viewer = await (await look('A')).until(sees(undefined));
     await scene.price('A', 1);
@@ -191,7 +191,7 @@ describe('nothing is missed', () => {
       await scene.price('A', price);
       await viewer.until(sees(price));
     }
-    // Or says nothing more.
+    // Or stays open and is silent.
     proxy.judge = () => 'hold';
     await scene.price('A', 4);
     await viewer.until(sees(4));
@@ -216,7 +216,7 @@ describe('nothing is missed', () => {
     await db.close();
   });
 
-  it('of a transaction that had written before anybody watched, and is committed later', async () => {
+  it('of a transaction that wrote before the type was watched, and commits later', async () => {
     const session = await openSession(scene.url);
     await scene.type('early');
     await session.query(`begin; insert into early values ('A', 1, null)`);
@@ -245,15 +245,15 @@ describe('nothing is missed', () => {
   });
 });
 
-describe('admission', () => {
-  it('says how the registry spells a pair, or why it cannot be had', async () => {
+describe('the lookup of pairs', () => {
+  it('returns how the registry spells a pair, or why it cannot exist', async () => {
     await scene.db.query(`
       create table spelled (id int, day date, note uuid, fetched_at timestamptz);
       insert into pgfresh.data_type_registry (data_type, source, table_name, key_columns, timestamp_column, ttl, normalise)
         values ('spelled', 'market', 'spelled', '{id,day,note}', 'fetched_at', '1 minute', 'lower')`);
     await scene.type('upper', { normalise: 'upper', key_pattern: '^[A-Z]+$', visibility: 'rls' });
     const id = '0B0C5C40-52FA-4B0B-8B7E-6A3F0C1D2E3F';
-    const wanted = [
+    const pairs = [
       ['upper', 'aapl'],
       ['upper', 'a1'],
       ['uper', 'A'],
@@ -263,10 +263,10 @@ describe('admission', () => {
       ['spelled', '7'],
       ['quote', 'x'],
     ].map(([dataType, key]) => ({ dataType: dataType!, key: key! }));
-    const answers = await admitPairs(scene.db, wanted);
+    const answers = await lookUpPairs(scene.db, pairs);
     expect(
       answers.map((answer) =>
-        'admitted' in answer ? `${answer.admitted.visibility} ${answer.admitted.key}` : answer.refused.code,
+        'found' in answer ? `${answer.found.visibility} ${answer.found.key}` : answer.refused.code,
       ),
     ).toEqual([
       'rls AAPL',

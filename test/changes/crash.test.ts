@@ -1,11 +1,11 @@
 import { expect, it } from 'vitest';
 import { openDatabase } from '../harness/database.ts';
 import { startOwnServer } from '../harness/own-server.ts';
-import { GatewayScene, sees } from './scene.ts';
+import { ChangesScene, sees } from './scene.ts';
 
 it('after a crash of the server every watched pair is read again, and its version is greater', async () => {
   const url = await startOwnServer();
-  const scene = await GatewayScene.open(url);
+  const scene = await ChangesScene.open(url);
   // A pool of its own, whose statement does not fail where the test does not look.
   const { look } = await scene.gateway({ db: openDatabase(url) });
   const viewer = await (await look('A')).until(sees(undefined));

@@ -1,25 +1,25 @@
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import type { Queryable } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
-import { Pump, type Change } from '../../src/changes/index.ts';
+import { OutboxPump, type Change } from '../../src/changes/index.ts';
 import { openSession } from '../harness/session.ts';
-import { GatewayScene, sees } from './scene.ts';
+import { ChangesScene, sees } from './scene.ts';
 
-const scene = await GatewayScene.open();
+const scene = await ChangesScene.open();
 const quote = await scene.value<number>(`(select type_id from pgfresh.data_type_registry where data_type = 'quote')`);
 
 beforeEach(async () => {
   await scene.db.query(`delete from pgfresh_engine.duty where name = 'pump'; delete from pgfresh_engine.change`);
 });
 
-/** Queues pairs, and has a worker take them. */
+/** Queues pairs, and claims their jobs. */
 async function claim(...keys: readonly string[]): Promise<number[]> {
   await scene.db.query(`select * from pgfresh_engine.queue_refreshes('quote', $1::text[])`, [keys]);
   const jobs = await scene.value<{ id: number }[]>('pgfresh.get_queue_batch($1::int)', [keys.length]);
   return jobs.map(({ id }) => id);
 }
 
-/** Ends jobs in one transaction. Without calls: two ends may book theirs in the same row of the ledger. */
+/** Ends jobs in one transaction. They had no calls, because two ends could book them in the same row of the ledger. */
 const end = (jobs: readonly number[], db: Queryable = scene.db) => {
   const each = <T>(value: T): T[] => jobs.map(() => value);
   return db.query('select pgfresh_engine.complete_jobs($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::int[])', [
@@ -31,7 +31,7 @@ const end = (jobs: readonly number[], db: Queryable = scene.db) => {
   ]);
 };
 
-/** The keys that ends have marked, and whether the gateways were told of them. */
+/** The keys that ends of jobs marked, and whether the gateways were notified of them. */
 const marks = () =>
   scene.db.query<{ keys: string[]; told: boolean }>(
     'select keys, told from pgfresh_engine.change where keys <> $${}$$ order by keys',
@@ -39,7 +39,7 @@ const marks = () =>
 
 const watch = () => scene.db.query('select pgfresh_engine.watch_changes(array[$1::int])', [quote]);
 
-it('a pump that stops gives its duty back, so that the next one need not wait for the lease to end', async () => {
+it('a pump that stops releases its lease, so that the next one need not wait for it to expire', async () => {
   const { gateway, look } = await scene.gateway();
   await (await look('A')).until(sees(undefined));
   const holders = () => scene.db.query(`select holder from pgfresh_engine.duty where name = 'pump'`);
@@ -49,7 +49,7 @@ it('a pump that stops gives its duty back, so that the next one need not wait fo
 });
 
 describe('the end of a job', () => {
-  it('reaches viewers by its own commit, while nobody pumps and nobody reads the marks', async () => {
+  it('reaches viewers with its own commit, without the pump and without a poll', async () => {
     await scene.db.query(
       `insert into pgfresh_engine.duty (name, holder, lease_until) values ('pump', gen_random_uuid(), 'infinity')`,
     );
@@ -70,24 +70,24 @@ describe('the end of a job', () => {
     await viewer.until(({ state }) => state!.state === 'empty');
   });
 
-  it('is not published once more by the pump, and what others write is', async () => {
+  it('is not published again by the pump, but writes of other transactions are', async () => {
     const published: Change[] = [];
     const publish = async (changes: readonly Change[]): Promise<void> => void published.push(...changes);
-    const pump = new Pump({ db: scene.db, bus: { publish }, events: new Events(), isWanted: () => true });
+    const pump = new OutboxPump({ db: scene.db, bus: { publish }, events: new Events(), isNeeded: () => true });
     await watch();
-    // That somebody has begun to watch is told by the first turns.
-    for (let turn = 0; turn < 3; turn++) expect(await pump.turn()).toBe(true);
+    // The first runs publish that the type was watched.
+    for (let run = 0; run < 3; run++) expect(await pump.run()).toBe(true);
     published.length = 0;
     await end(await claim('B'));
     expect(await marks()).toEqual([{ keys: ['B'], told: true }]);
-    await pump.turn();
+    await pump.run();
     expect(published).toEqual([]);
     await scene.price('C', 1);
-    await pump.turn();
+    await pump.run();
     expect(published).toEqual([{ type: quote, keys: ['C'], xids: [expect.any(Number)] }]);
   });
 
-  it('is left to the pump while another one commits, and does not wait for it', async () => {
+  it('is left to the pump while another end commits, and does not wait for it', async () => {
     await watch();
     const [first, second] = [await claim('D'), await claim('E')];
     const session = await openSession(scene.url);
@@ -101,7 +101,7 @@ describe('the end of a job', () => {
     ]);
   });
 
-  it('is left to the pump where it is that of many, or their keys are too long for a notification', async () => {
+  it('is left to the pump if it has many pairs, or keys too long for a notification', async () => {
     await watch();
     const many = Array.from({ length: 51 }, (_, n) => `M${n}`);
     await end(await claim(...many));

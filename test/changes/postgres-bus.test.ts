@@ -1,6 +1,6 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { Events } from '../../src/events/index.ts';
-import { PostgresBus, type Heard } from '../../src/changes/index.ts';
+import { PostgresBus, type ChangeNotice } from '../../src/changes/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { Proxy } from '../harness/proxy.ts';
 import { testBus } from './bus-conformance.ts';
@@ -14,15 +14,15 @@ testBus('of PostgreSQL', async () => {
   return { open: () => new PostgresBus({ db, listenUrl, events: new Events() }), cut: () => proxy.cut() };
 });
 
-it('what others notify on its channel is taken for what it is', async () => {
+it('ignores malformed notifications that others send on its channel', async () => {
   const bus = new PostgresBus({ db, listenUrl: url, events: new Events() });
   onTestFinished(() => bus.stop());
   await bus.start();
-  const heard: Heard[] = [];
+  const notices: ChangeNotice[] = [];
   const last = new Promise<void>((resolve) =>
-    bus.subscribe((one) => {
-      heard.push(one);
-      if (one !== 'missed' && one[0]!.type === 9) resolve();
+    bus.subscribe((notice) => {
+      notices.push(notice);
+      if (notice !== 'missed' && notice[0]!.type === 9) resolve();
     }),
   );
   const payloads = [
@@ -45,15 +45,15 @@ it('what others notify on its channel is taken for what it is', async () => {
   for (const payload of payloads) await db.query(`select pg_notify('pgfresh_change', $1::text)`, [payload]);
   await bus.publish([{ type: 9, keys: ['last'] }]);
   await last;
-  expect(heard).toEqual([[{ type: 2, keys: ['A'] }], [{ type: 9, keys: ['last'] }]]);
+  expect(notices).toEqual([[{ type: 2, keys: ['A'] }], [{ type: 9, keys: ['last'] }]]);
 });
 
-it('publishes where nothing can be heard', async () => {
-  const [deaf, hearing] = [undefined, url].map((listenUrl) => new PostgresBus({ db, listenUrl, events: new Events() }));
-  onTestFinished(() => hearing!.stop());
-  await deaf!.start();
-  await hearing!.start();
-  const heard = new Promise<Heard>((resolve) => hearing!.subscribe(resolve));
-  await deaf!.publish([{ type: 1, keys: ['A'] }]);
-  expect(await heard).toEqual([{ type: 1, keys: ['A'] }]);
+it('publishes without a connection that listens', async () => {
+  const [silent, listening] = [undefined, url].map((listenUrl) => new PostgresBus({ db, listenUrl, events: new Events() }));
+  onTestFinished(() => listening!.stop());
+  await silent!.start();
+  await listening!.start();
+  const notice = new Promise<ChangeNotice>((resolve) => listening!.subscribe(resolve));
+  await silent!.publish([{ type: 1, keys: ['A'] }]);
+  expect(await notice).toEqual([{ type: 1, keys: ['A'] }]);
 });

@@ -1,63 +1,63 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { Events } from '../../src/events/index.ts';
-import { Mirror, readPairs, type Heard, type Pair, type Reader } from '../../src/changes/index.ts';
+import { pairReader, ReadCache, type ChangeNotice, type PairId, type RlsReader } from '../../src/changes/index.ts';
 import { openSession } from '../harness/session.ts';
-import { GatewayScene, sees, Viewer } from './scene.ts';
+import { ChangesScene, sees, Viewer } from './scene.ts';
 
-const scene = await GatewayScene.open();
+const scene = await ChangesScene.open();
 
-/** A mirror that hears what the test says, and how often each key was read. What was read comes when `held` settles. */
-async function openMirror(held: () => Promise<void> = async () => {}) {
+/** A cache that receives the notices of the test, and records its reads. A read returns once `delay` resolves. */
+async function openCache(delay: () => Promise<void> = async () => {}) {
   const reads: string[][] = [];
-  let listener: (heard: Heard) => void = () => {};
-  const read = readPairs({ readers: scene.db, guests: scene.db });
-  const mirror = new Mirror({
+  let listener: (notice: ChangeNotice) => void = () => {};
+  const read = pairReader({ dataDb: scene.db, rlsDb: scene.db });
+  const cache = new ReadCache({
     feed: { subscribe: (one) => ((listener = one), () => {}), watch: async () => {}, unwatch: () => {} },
-    read: async (type, keys, reading) => {
+    read: async (type, keys, options) => {
       reads.push([...keys]);
-      const readings = await read(type, keys, reading);
-      await held();
+      const readings = await read(type, keys, options);
+      await delay();
       return readings;
     },
     events: new Events(),
   });
-  onTestFinished(() => mirror.stop());
-  await mirror.start();
-  const watch = (...[pair, reader]: [Pair, Reader?]): Viewer => {
+  onTestFinished(() => cache.stop());
+  await cache.start();
+  const watch = (...[pair, reader]: [PairId, RlsReader?]): Viewer => {
     const viewer = new Viewer();
-    viewer.stop = mirror.watch(pair, viewer, reader);
+    viewer.stop = cache.watch(pair, viewer, reader);
     return viewer;
   };
-  return { watch, look: (key: string) => watch({ type: 1, key }), reads, tell: (heard: Heard) => listener(heard) };
+  return { watch, look: (key: string) => watch({ type: 1, key }), reads, notify: (notice: ChangeNotice) => listener(notice) };
 }
 
-it('reads everything again if something may have been missed', async () => {
-  const { look, tell, reads } = await openMirror();
+it('reads everything again if changes may have been missed', async () => {
+  const { look, notify, reads } = await openCache();
   const viewers = await Promise.all(['A', 'B'].map((key) => look(key).until(sees(undefined))));
   await scene.price('A', 1);
   await scene.price('B', 2);
-  tell('missed');
+  notify('missed');
   await viewers[0]!.until(sees(1));
   await viewers[1]!.until(sees(2));
   expect(reads.at(-1)).toEqual(['A', 'B']);
 });
 
-it('reads what was told once, however often and by whom it is told', async () => {
-  const { look, tell, reads } = await openMirror();
+it('reads a change once, however often it is notified', async () => {
+  const { look, notify, reads } = await openCache();
   const viewers = await Promise.all(['C', 'D'].map((key) => look(key).until(sees(undefined))));
   const [row] = await scene.db.query<{ xid: number }>(
     `insert into quote values ('C', 1) returning pg_current_xact_id()::text::bigint as xid`,
   );
   const change = { type: 1, keys: ['C', 'nobody'], xids: [row!.xid] };
   const before = reads.length;
-  tell([change]);
+  notify([change]);
   await viewers[0]!.until(sees(1));
-  tell([change]);
-  tell([{ ...change, keys: undefined }]);
-  tell([{ type: 2, keys: ['C'] }]);
-  // Only the one that was not read since.
+  notify([change]);
+  notify([{ ...change, keys: undefined }]);
+  notify([{ type: 2, keys: ['C'] }]);
+  // Only this pair was not read since.
   await scene.price('D', 1);
-  tell([{ type: 1, keys: ['D'] }]);
+  notify([{ type: 1, keys: ['D'] }]);
   await viewers[1]!.until(sees(1));
   expect(
     reads
@@ -67,9 +67,9 @@ it('reads what was told once, however often and by whom it is told', async () =>
   ).toEqual(['C']);
 });
 
-it('reads again what is told during a read only if the read does not have it', async () => {
+it('repeats a read for changes notified during it, unless it includes them', async () => {
   let during: () => Promise<void> = async () => {};
-  const { look, tell, reads } = await openMirror(() => during());
+  const { look, notify, reads } = await openCache(() => during());
   const viewers = await Promise.all(['E', 'F'].map((key) => look(key).until(sees(undefined))));
   const write = async (key: string, price: number): Promise<{ type: number; keys: string[]; xids: number[] }> => {
     const [row] = await scene.db.query<{ xid: number }>(
@@ -79,56 +79,56 @@ it('reads again what is told during a read only if the read does not have it', a
     );
     return { type: 1, keys: [key], xids: [row!.xid] };
   };
-  const told = [await write('E', 1), await write('F', 1)];
+  const changes = [await write('E', 1), await write('F', 1)];
   const before = reads.length;
   during = async () => {
     during = async () => {};
-    tell(told);
-    tell([await write('F', 2)]);
+    notify(changes);
+    notify([await write('F', 2)]);
   };
-  tell(told);
+  notify(changes);
   await viewers[1]!.until(sees(2));
   expect(viewers[0]!.rows).toMatchObject([{ price: 1 }]);
   expect(reads.slice(before)).toEqual([['E', 'F'], ['F']]);
 });
 
-it('reads many pairs in few statements, those first that nobody has seen yet', async () => {
-  const { look, tell, reads } = await openMirror();
+it('reads many pairs in few statements, unread ones first', async () => {
+  const { look, notify, reads } = await openCache();
   const old = Array.from({ length: 700 }, (_, n) => look(`old ${n}`));
   await Promise.all(old.map((viewer) => viewer.until(sees(undefined))));
   expect(reads.map((keys) => keys.length).reduce((sum, count) => sum + count)).toBe(700);
   expect(reads.length).toBeLessThanOrEqual(4);
   const before = reads.length;
-  tell('missed');
+  notify('missed');
   const fresh = look('new');
   await fresh.until(sees(undefined));
   expect(reads[before]![0]).toBe('new');
 });
 
-it('reads as each reader what he watches, in one statement, and only as those of what has changed', async () => {
+it('reads the pairs of each reader in one statement, and only those that changed', async () => {
   await scene.type('own', { visibility: 'rls' });
   await scene.db.query('grant select on own to pgfresh_viewer');
   const [row] = await scene.db.query<{ type: number }>(
     `select type_id as type from pgfresh.data_type_registry where data_type = 'own'`,
   );
-  const { watch, tell, reads } = await openMirror();
-  const readers = ['ada', 'ben'].map((user) => ({ role: 'pgfresh_viewer', user, claims: '{}', tag: user, name: user }));
+  const { watch, notify, reads } = await openCache();
+  const readers = ['ada', 'ben'].map((user) => ({ role: 'pgfresh_viewer', user, claims: '{}', tag: user, group: user }));
   const [ada, ben] = readers.map((reader) => (key: string) => watch({ type: row!.type, key }, reader));
   const viewers = [ada!('A'), ada!('B'), ada!('C'), ben!('C')];
   await Promise.all(viewers.map((viewer) => viewer.until(sees(undefined))));
   expect(reads.map((keys) => keys.join(' ')).toSorted()).toEqual(['A B C', 'C']);
   await scene.price('A', 1, 'own');
-  tell([{ type: row!.type, keys: ['A'] }]);
+  notify([{ type: row!.type, keys: ['A'] }]);
   await viewers[0]!.until(sees(1));
   expect(reads.slice(2)).toEqual([['A']]);
   await scene.price('C', 2, 'own');
-  tell([{ type: row!.type, keys: ['C'] }]);
+  notify([{ type: row!.type, keys: ['C'] }]);
   await Promise.all(viewers.slice(2).map((viewer) => viewer.until(sees(2))));
   expect(reads.slice(3)).toEqual([['C'], ['C']]);
 });
 
-it('reads again what was not committed yet when it read, although later ones were', async () => {
-  const { look, tell } = await openMirror();
+it('reads again when a transaction commits that was open during the read, though later ones had committed', async () => {
+  const { look, notify } = await openCache();
   const late = await openSession(scene.url);
   await late.query('begin');
   const [row] = await late.query<{ xid: number }>(
@@ -137,6 +137,6 @@ it('reads again what was not committed yet when it read, although later ones wer
   await scene.price('EARLY', 1);
   const viewer = await look('LATE').until(sees(undefined));
   await late.query('commit');
-  tell([{ type: 1, keys: ['LATE'], xids: [row!.xid] }]);
+  notify([{ type: 1, keys: ['LATE'], xids: [row!.xid] }]);
   await viewer.until(sees(1));
 });

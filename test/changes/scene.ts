@@ -1,31 +1,31 @@
 import { onTestFinished } from 'vitest';
 import type { Database, Queryable } from '../../src/database/index.ts';
 import { Events, type PgfreshEvent } from '../../src/events/index.ts';
-import { Changes, type PairState, type Watcher } from '../../src/changes/index.ts';
-import { admitPairs } from '../../src/gateway/index.ts';
+import { Changes, type PairState, type PairWatcher } from '../../src/changes/index.ts';
+import { lookUpPairs } from '../../src/gateway/index.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 
-/** Somebody who looks at a pair, with everything that he was told. */
-export class Viewer implements Watcher {
+/** A viewer of a pair that records everything it receives. */
+export class Viewer implements PairWatcher {
   readonly states: PairState[] = [];
   isGone = false;
-  isHeld = false;
-  #told = Promise.withResolvers<void>();
+  isUnresponsive = false;
+  #received = Promise.withResolvers<void>();
   stop: () => void = () => {};
 
   readonly onState = (state: PairState): void => {
     this.states.push(state);
-    this.#tell();
+    this.#notify();
   };
 
-  readonly onHeld = (): void => {
-    this.isHeld = true;
-    this.#tell();
+  readonly onUnresponsive = (): void => {
+    this.isUnresponsive = true;
+    this.#notify();
   };
 
   readonly onGone = (): void => {
     this.isGone = true;
-    this.#tell();
+    this.#notify();
   };
 
   get state(): PairState | undefined {
@@ -36,20 +36,20 @@ export class Viewer implements Watcher {
     return JSON.parse(this.state?.rows ?? '[]') as Record<string, unknown>[];
   }
 
-  /** Settles when he has been told what he waits for. */
-  async until(isTold: (viewer: Viewer) => boolean): Promise<this> {
-    while (!isTold(this)) await this.#told.promise;
+  /** Resolves once the viewer meets the condition. */
+  async until(condition: (viewer: Viewer) => boolean): Promise<this> {
+    while (!condition(this)) await this.#received.promise;
     return this;
   }
 
-  #tell(): void {
-    this.#told.resolve();
-    this.#told = Promise.withResolvers();
+  #notify(): void {
+    this.#received.resolve();
+    this.#received = Promise.withResolvers();
   }
 }
 
-/** A database with a table "quote" and its data type, and gateways on it. */
-export class GatewayScene {
+/** A database with a table "quote" and its data type, and gateways' change tracking on it. */
+export class ChangesScene {
   readonly url: string;
   readonly db: Database;
 
@@ -58,10 +58,10 @@ export class GatewayScene {
     this.db = db;
   }
 
-  /** On a database of its own, or on one that is migrated already. */
-  static async open(given?: string): Promise<GatewayScene> {
+  /** Uses a new database, or the given one, which is migrated already. */
+  static async open(given?: string): Promise<ChangesScene> {
     const url = given ?? (await createDatabase());
-    const scene = new GatewayScene(url, openDatabase(url));
+    const scene = new ChangesScene(url, openDatabase(url));
     await scene.db.query(`insert into pgfresh.sources (name) values ('market')`);
     await scene.type('quote');
     return scene;
@@ -97,10 +97,10 @@ export class GatewayScene {
   }
 
   async look(gateway: Changes, key: string, dataType = 'quote'): Promise<Viewer> {
-    const [answer] = await admitPairs(this.db, [{ dataType, key }]);
+    const [answer] = await lookUpPairs(this.db, [{ dataType, key }]);
     if (!answer || 'refused' in answer) throw new Error(answer?.refused.problem);
     const viewer = new Viewer();
-    viewer.stop = gateway.mirror.watch(answer.admitted, viewer);
+    viewer.stop = gateway.cache.watch(answer.found, viewer);
     return viewer;
   }
 

@@ -1,5 +1,5 @@
 import { beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { Lanes } from '../../src/gateway/pairs/type-statements.ts';
+import { TypeStatements } from '../../src/gateway/pairs/type-statements.ts';
 import { openDatabase } from '../harness/database.ts';
 import { createLogin } from '../harness/login.ts';
 import { HarmScene } from './harm-scene.ts';
@@ -162,10 +162,10 @@ describe('sound 14: a data type that does not answer', () => {
 describe('sound 14: statements about data types', () => {
   const open = (statementTimeoutMs: number) => {
     const db = openDatabase(scene.url, { poolSize: 12, pipelined: true });
-    const lanes = new Lanes({ db, limits: { lockTimeoutMs: 100, statementTimeoutMs }, onTimeout: () => {} });
+    const statements = new TypeStatements({ db, limits: { lockTimeoutMs: 100, statementTimeoutMs }, onTimeout: () => {} });
     const ended: string[] = [];
     const ask = async (type: string, statement: string): Promise<void> => {
-      await lanes.run(type, 'plan', (of) => of.query(statement)).catch(() => {});
+      await statements.run(type, 'plan', (of) => of.query(statement)).catch(() => {});
       ended.push(type);
     };
     return { ask, ended };
@@ -241,14 +241,14 @@ it('sound 14: a locked table with row security keeps nobody waiting who reads an
 
 it('sound 14: a lost connection does not end the hold of a data type that does not answer', async () => {
   const limits = { lockTimeoutMs: 50, statementTimeoutMs: 50 };
-  const lanes = new Lanes({ db: openDatabase(scene.url), limits, onTimeout: () => {} });
-  const ask = (statement: string) => lanes.run('quote', 'keys', (db) => db.query(statement)).catch(() => {});
+  const statements = new TypeStatements({ db: openDatabase(scene.url), limits, onTimeout: () => {} });
+  const ask = (statement: string) => statements.run('quote', 'keys', (db) => db.query(statement)).catch(() => {});
   await ask('select pg_sleep(60)');
   await ask('select pg_sleep(60)');
-  expect(lanes.isHeld('quote', 'keys')).toBe(true);
+  expect(statements.isUnresponsive('quote', 'keys')).toBe(true);
   await ask('select pg_terminate_backend(pg_backend_pid())');
-  expect(lanes.isHeld('quote', 'keys')).toBe(true);
+  expect(statements.isUnresponsive('quote', 'keys')).toBe(true);
   // An error is an answer.
   await ask('select 1 / 0');
-  expect(lanes.isHeld('quote', 'keys')).toBe(false);
+  expect(statements.isUnresponsive('quote', 'keys')).toBe(false);
 });

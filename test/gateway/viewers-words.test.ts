@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, test } from 'vitest';
 import { errorTable, PgfreshError, type ErrorCode } from '../../src/errors/index.ts';
 import { Events, type PgfreshEvent } from '../../src/events/index.ts';
-import { reasonSentences, refusalSentences, refuse, stateSentences } from '../../src/gateway/index.ts';
+import { reasonSentences, refusalSentences, errorResponse, stateSentences } from '../../src/gateway/index.ts';
 import { reasons, type Reason } from '../../src/planner/index.ts';
 import { createLogin } from '../harness/login.ts';
 import { EventClient } from './event-client.ts';
@@ -204,14 +204,14 @@ describe('truth 11: what clients are told of an error', () => {
     events.subscribe((event) => seen.push(event));
     // As the database and functions of the configuration raise it.
     const error = new PgfreshError(code, spent(code) as never, { cause: new Error(secretText) });
-    const refused = refuse(error, events);
+    const refused = errorResponse(error, events);
     expectNothingOfOperators(refused);
     expect(Object.keys(refusalSentences)).toContain(refused.code);
     if (Object.keys(spent(code)).length > 0) expect(JSON.stringify(seen)).toContain(canary);
   });
 
   it('any other error', () => {
-    const refused = refuse(new Error(secretText), new Events());
+    const refused = errorResponse(new Error(secretText), new Events());
     expect(refused).toMatchObject({ status: 503, code: 'PGF_LIVE_BUSY' });
     expectNothingOfOperators(refused);
   });

@@ -1,17 +1,17 @@
 import type { Change } from '../bus.ts';
 
-// PostgreSQL takes fewer than 8000 bytes.
-const largest = 7_900;
-const mostXids = 100;
+// NOTIFY accepts payloads of fewer than 8000 bytes.
+const maxPayloadBytes = 7_900;
+const maxXids = 100;
 
-/** Changes as texts that are short enough to be sent. */
-export function payloadsOf(changes: readonly Change[]): string[] {
+/** Encodes changes as NOTIFY payloads that fit the size limit. */
+export function encodePayloads(changes: readonly Change[]): string[] {
   const payloads: string[] = [];
   let open: string[] = [];
   let bytes = 0;
-  for (const item of changes.flatMap(itemsOf)) {
+  for (const item of changes.flatMap(encodeChange)) {
     const size = Buffer.byteLength(item) + 1;
-    if (open.length > 0 && bytes + size > largest) {
+    if (open.length > 0 && bytes + size > maxPayloadBytes) {
       payloads.push(`[${open.join()}]`);
       open = [];
       bytes = 0;
@@ -23,8 +23,8 @@ export function payloadsOf(changes: readonly Change[]): string[] {
   return payloads;
 }
 
-/** The changes of a payload; none if it is not one of ours, because everybody in the database may notify. */
-export function changesOf(payload: string): Change[] {
+/** Decodes a payload. Returns no changes if it is malformed, because any role in the database may NOTIFY. */
+export function decodePayload(payload: string): Change[] {
   let items: unknown;
   try {
     items = JSON.parse(payload);
@@ -42,13 +42,13 @@ export function changesOf(payload: string): Change[] {
   });
 }
 
-/** A change in as many pieces as it needs. */
-function itemsOf({ type, keys, xids = [] }: Change): string[] {
-  // Of very many it is shorter not to know them.
-  const by = xids.length > 0 && xids.length <= mostXids ? `,[${xids.join()}]` : '';
-  const item = (list: string): string => `[${type},${list}${by}]`;
+/** Splits a change into as many items as its keys need. */
+function encodeChange({ type, keys, xids = [] }: Change): string[] {
+  // Beyond this many xids, leave them out: receivers then read again.
+  const xidList = xids.length > 0 && xids.length <= maxXids ? `,[${xids.join()}]` : '';
+  const item = (keyList: string): string => `[${type},${keyList}${xidList}]`;
   if (keys === undefined) return [item('null')];
-  const room = largest - 40 - by.length;
+  const room = maxPayloadBytes - 40 - xidList.length;
   const items: string[] = [];
   let open: string[] = [];
   let bytes = 0;

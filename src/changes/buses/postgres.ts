@@ -1,24 +1,24 @@
 import { Listener, type Queryable } from '../../database/index.ts';
 import type { Events } from '../../events/index.ts';
 import { Service } from '../../lifecycle/index.ts';
-import type { Bus, Change, Heard } from '../bus.ts';
-import { changesOf, payloadsOf } from './payload.ts';
+import type { Bus, Change, ChangeNotice } from '../bus.ts';
+import { decodePayload, encodePayloads } from './payload.ts';
 
 export interface PostgresBusOptions {
   readonly db: Queryable;
-  /** Where LISTEN works; without it nothing is heard, and whoever subscribes has to poll. */
+  /** A connection on which LISTEN works. Without it the bus receives nothing, and subscribers have to poll. */
   readonly listenUrl: string | undefined;
   readonly events: Events;
 }
 
 const channel = 'pgfresh_change';
 
-/** The bus that needs nothing but the database: NOTIFY, and one connection that listens. */
+/** A bus that needs only the database: NOTIFY, and one connection that listens. */
 export class PostgresBus extends Service implements Bus {
   readonly name = 'bus';
   readonly #db: Queryable;
   readonly #listener: Listener | undefined;
-  readonly #subscribers = new Set<(heard: Heard) => void>();
+  readonly #subscribers = new Set<(notice: ChangeNotice) => void>();
 
   constructor({ db, listenUrl, events }: PostgresBusOptions) {
     super();
@@ -28,19 +28,19 @@ export class PostgresBus extends Service implements Bus {
       url: listenUrl,
       channel,
       events,
-      onNotification: (payload) => this.#tell(changesOf(payload)),
-      onReconnect: () => this.#tell('missed'),
+      onNotification: (payload) => this.#notify(decodePayload(payload)),
+      onReconnect: () => this.#notify('missed'),
     });
   }
 
   async publish(changes: readonly Change[]): Promise<void> {
-    const payloads = payloadsOf(changes);
+    const payloads = encodePayloads(changes);
     if (payloads.length === 0) return;
-    // All of them in one transaction, and so in one piece.
+    // One statement, so that either all payloads are sent or none.
     await this.#db.query(notify, [payloads]);
   }
 
-  subscribe(listener: (heard: Heard) => void): () => void {
+  subscribe(listener: (notice: ChangeNotice) => void): () => void {
     this.#subscribers.add(listener);
     return () => void this.#subscribers.delete(listener);
   }
@@ -53,8 +53,8 @@ export class PostgresBus extends Service implements Bus {
     await this.#listener?.stop();
   }
 
-  #tell(heard: Heard): void {
-    if (heard.length > 0) for (const listener of this.#subscribers) listener(heard);
+  #notify(notice: ChangeNotice): void {
+    if (notice.length > 0) for (const subscriber of this.#subscribers) subscriber(notice);
   }
 }
 

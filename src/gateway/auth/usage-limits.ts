@@ -1,25 +1,24 @@
-import { isIPv6 } from 'node:net';
 import type { GatewayPair, GatewayUser, LimitSettings } from '../../config/index.ts';
 import { PgfreshError } from '../../errors/index.ts';
-import { Bucket } from '../../lifecycle/index.ts';
+import { TokenBucket } from '../../lifecycle/index.ts';
+import { networkOf } from '../http/client-address.ts';
 
-/** What one user, or one address of people without names, has now and may still have. */
-export class Account {
+/** What one user, or all anonymous users of one network, use now, and their rate limits. */
+export class UserUsage {
   connections = 0;
   pairs = 0;
-  /** Pairs that are wanted and not answered yet. */
-  wishes = 0;
-  readonly #newPairs: Bucket;
-  /** Rights to a new pair that are put aside. */
-  #reserved = 0;
-  #settled = Promise.withResolvers<void>();
-  readonly refreshes: Bucket;
-  readonly reads: Bucket;
+  /** Pairs that were requested and are not answered yet. */
+  pendingPairs = 0;
+  readonly #newPairs: TokenBucket;
+  #reservations = 0;
+  #released = Promise.withResolvers<void>();
+  readonly refreshes: TokenBucket;
+  readonly reads: TokenBucket;
 
   constructor(limits: LimitSettings) {
-    this.#newPairs = new Bucket(limits.newPairsPerMinute / 60, limits.newPairsPerMinute);
-    this.refreshes = new Bucket(limits.refreshesPerMinute / 60, limits.refreshesPerMinute);
-    this.reads = new Bucket(limits.messagesPerSecond, limits.messagesPerSecond * 2);
+    this.#newPairs = new TokenBucket(limits.newPairsPerMinute / 60, limits.newPairsPerMinute);
+    this.refreshes = new TokenBucket(limits.refreshesPerMinute / 60, limits.refreshesPerMinute);
+    this.reads = new TokenBucket(limits.messagesPerSecond, limits.messagesPerSecond * 2);
   }
 
   get isIdle(): boolean {
@@ -27,44 +26,44 @@ export class Account {
     return this.connections === 0 && this.pairs === 0 && buckets.every((bucket) => bucket.isFull());
   }
 
-  /** Puts the right to a new pair aside, if there is one left. */
-  reserve(): boolean {
+  /** Reserves a new pair, if the limit allows one. */
+  reserveNewPair(): boolean {
     if (!this.#newPairs.take()) return false;
-    this.#reserved += 1;
+    this.#reservations += 1;
     return true;
   }
 
-  /** Ends a reservation: the pair was new, or it was not. */
-  settle(isSpent: boolean): void {
-    this.#reserved -= 1;
-    if (!isSpent) this.#newPairs.give();
-    this.#settled.resolve();
-    this.#settled = Promise.withResolvers();
+  /** Ends a reservation. It is given back if the pair was not new. */
+  releaseNewPair(isSpent: boolean): void {
+    this.#reservations -= 1;
+    if (!isSpent) this.#newPairs.putBack();
+    this.#released.resolve();
+    this.#released = Promise.withResolvers();
   }
 
-  /** Whether he may have one more new pair, which is taken then; a promise while that is not known yet. */
-  takeNew(): boolean | Promise<void> {
+  /** Takes a new pair, if the limit allows one. Returns a promise to wait for while reservations are open. */
+  takeNewPair(): boolean | Promise<void> {
     if (this.#newPairs.take()) return true;
-    return this.#reserved > 0 && this.#settled.promise;
+    return this.#reservations > 0 && this.#released.promise;
   }
 }
 
-/** The right to a new pair, put aside for all who ask for the pair in the same moment. */
+/** A reserved new pair, shared by all concurrent requests for that pair. */
 interface Reservation {
-  readonly account: Account;
-  wishes: number;
+  readonly usage: UserUsage;
+  requests: number;
   isSpent: boolean;
 }
 
-/** Counts connections and what they ask for, by user and by address. */
-export class Tally {
+/** Limits connections, and requests for pairs that were never requested before, per user and per network. */
+export class UsageLimits {
   readonly #limits: LimitSettings;
-  readonly #accounts = new Map<string, Account>();
-  readonly #addresses = new Map<string, number>();
-  /** Pairs that were new a moment ago. */
-  readonly #new = new Set<string>();
-  /** By the names that clients give to pairs. */
-  readonly #reserved = new Map<string, Reservation>();
+  readonly #users = new Map<string, UserUsage>();
+  readonly #connectionsOfNetwork = new Map<string, number>();
+  /** Pairs that were new within the last minute. */
+  readonly #newPairs = new Set<string>();
+  /** By the pair as the client spells it. */
+  readonly #reservations = new Map<string, Reservation>();
   #connections = 0;
 
   constructor(limits: LimitSettings) {
@@ -75,83 +74,83 @@ export class Tally {
     return this.#connections;
   }
 
-  /** The account of a user. People without names share that of their address. */
-  account(user: GatewayUser, address: string): Account {
+  /** The usage of a user. Anonymous users of one network share theirs. */
+  usageOf(user: GatewayUser, address: string): UserUsage {
     const name = user.anonymous ? `address ${networkOf(address)}` : `user ${user.id}`;
-    const known = this.#accounts.get(name);
+    const known = this.#users.get(name);
     if (known) return known;
-    const account = new Account(this.#limits);
-    this.#accounts.set(name, account);
-    return account;
+    const usage = new UserUsage(this.#limits);
+    this.#users.set(name, usage);
+    return usage;
   }
 
-  /** Refuses an address that has too many connections, before it is asked who comes. */
+  /** Throws if the server or the network has too many connections. Called before the token is verified. */
   requireRoom(address: string): void {
     const { connections, connectionsPerAddress } = this.#limits;
-    if (this.#connections >= connections) throw tooMany(connections, 'this server');
-    if ((this.#addresses.get(networkOf(address)) ?? 0) >= connectionsPerAddress)
-      throw tooMany(connectionsPerAddress, 'your address');
+    if (this.#connections >= connections) throw tooManyConnections(connections, 'this server');
+    if ((this.#connectionsOfNetwork.get(networkOf(address)) ?? 0) >= connectionsPerAddress)
+      throw tooManyConnections(connectionsPerAddress, 'your address');
   }
 
-  enter(account: Account, user: GatewayUser, address: string): void {
+  addConnection(usage: UserUsage, user: GatewayUser, address: string): void {
     this.requireRoom(address);
     const { connectionsPerUser } = this.#limits;
-    if (!user.anonymous && account.connections >= connectionsPerUser) throw tooMany(connectionsPerUser, 'you');
+    if (!user.anonymous && usage.connections >= connectionsPerUser) throw tooManyConnections(connectionsPerUser, 'you');
     const network = networkOf(address);
     this.#connections += 1;
-    account.connections += 1;
-    this.#addresses.set(network, (this.#addresses.get(network) ?? 0) + 1);
+    usage.connections += 1;
+    this.#connectionsOfNetwork.set(network, (this.#connectionsOfNetwork.get(network) ?? 0) + 1);
   }
 
-  leave(account: Account, address: string): void {
+  removeConnection(usage: UserUsage, address: string): void {
     const network = networkOf(address);
-    const left = this.#addresses.get(network)! - 1;
+    const left = this.#connectionsOfNetwork.get(network)! - 1;
     this.#connections -= 1;
-    account.connections -= 1;
-    if (left > 0) this.#addresses.set(network, left);
-    else this.#addresses.delete(network);
+    usage.connections -= 1;
+    if (left > 0) this.#connectionsOfNetwork.set(network, left);
+    else this.#connectionsOfNetwork.delete(network);
   }
 
-  /** Whether he may ask for a pair that nobody has asked for. What many ask for in the same moment is new once. */
-  async mayAskFor(account: Account, pair: GatewayPair): Promise<boolean> {
+  /** Whether the user may request a pair that was never requested. Concurrent requests for one pair count once. */
+  async takeNewPair(usage: UserUsage, pair: GatewayPair): Promise<boolean> {
     const name = nameOf(pair);
-    while (!this.#new.has(name)) {
-      const taken = account.takeNew();
+    while (!this.#newPairs.has(name)) {
+      const taken = usage.takeNewPair();
       if (taken === false) return false;
-      if (taken === true) this.#new.add(name);
+      if (taken === true) this.#newPairs.add(name);
       else await taken;
     }
     return true;
   }
 
-  /** Puts aside what it takes to ask for a pair that may be new; nothing if there is not enough. It must be released. */
-  reserve(account: Account, pair: GatewayPair): boolean {
+  /** Reserves a pair that may be new; false if the user has reached the limit. Each reservation needs a release. */
+  reserveNewPair(usage: UserUsage, pair: GatewayPair): boolean {
     const name = nameOf(pair);
-    const open = this.#reserved.get(name);
-    if (open) open.wishes += 1;
-    else if (account.reserve()) this.#reserved.set(name, { account, wishes: 1, isSpent: false });
+    const open = this.#reservations.get(name);
+    if (open) open.requests += 1;
+    else if (usage.reserveNewPair()) this.#reservations.set(name, { usage, requests: 1, isSpent: false });
     else return false;
     return true;
   }
 
-  /** Ends a wish for which something was put aside. With a pair as its data type writes it, that one was new. */
-  release(asked: GatewayPair, isNew?: GatewayPair): void {
-    const name = nameOf(asked);
-    const open = this.#reserved.get(name)!;
-    if (isNew && !this.#new.has(nameOf(isNew))) {
-      this.#new.add(nameOf(isNew));
+  /** Ends a request that had a reservation. `newPair` is the pair as the registry spells it, if it was new. */
+  releaseNewPair(requested: GatewayPair, newPair?: GatewayPair): void {
+    const name = nameOf(requested);
+    const open = this.#reservations.get(name)!;
+    if (newPair && !this.#newPairs.has(nameOf(newPair))) {
+      this.#newPairs.add(nameOf(newPair));
       open.isSpent = true;
     }
-    open.wishes -= 1;
-    if (open.wishes > 0) return;
-    this.#reserved.delete(name);
-    open.account.settle(open.isSpent);
+    open.requests -= 1;
+    if (open.requests > 0) return;
+    this.#reservations.delete(name);
+    open.usage.releaseNewPair(open.isSpent);
   }
 
-  /** Forgets those who have nothing and may have everything again, and what was new; the database knows it by now. */
+  /** Forgets idle users, and the new pairs, which the database knows by now. */
   forgetIdle(): void {
-    this.#new.clear();
-    for (const [name, account] of this.#accounts) if (account.isIdle) this.#accounts.delete(name);
+    this.#newPairs.clear();
+    for (const [name, usage] of this.#users) if (usage.isIdle) this.#users.delete(name);
   }
 }
 
@@ -159,15 +158,6 @@ function nameOf({ dataType, key }: GatewayPair): string {
   return `${dataType} ${key}`;
 }
 
-// Whoever has one address of IPv6 has 2^64 of them.
-function networkOf(address: string): string {
-  if (!isIPv6(address) || address.startsWith('::ffff:')) return address;
-  const [head = '', tail] = address.split('::');
-  const groups = head === '' ? [] : head.split(':');
-  const missing = tail === undefined ? 0 : 8 - groups.length - (tail === '' ? 0 : tail.split(':').length);
-  return [...groups, ...Array.from({ length: missing }, () => '0')].slice(0, 4).join(':');
-}
-
-function tooMany(limit: number, whose: string): PgfreshError {
+function tooManyConnections(limit: number, whose: string): PgfreshError {
   return new PgfreshError('PGF_LIVE_TOO_MANY_CONNECTIONS', { limit, whose });
 }

@@ -3,61 +3,62 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { text as readText } from 'node:stream/consumers';
 import { PgfreshError } from '../../errors/index.ts';
 import { protocolVersion } from '../protocol.ts';
-import type { Reception } from '../session/session-registry.ts';
-import type { Outlet, Session } from '../session/session.ts';
+import type { Session } from '../session/session.ts';
+import type { SessionRegistry } from '../session/session-registry.ts';
+import type { Transport } from '../session/transport.ts';
 
-/** Clients by an event stream, for networks that break WebSockets. What they say comes by requests of its own. */
+/** Clients on an event stream (SSE), for networks that break WebSockets. They send each message as a request. */
 export class EventStreams {
-  readonly #reception: Reception;
+  readonly #registry: SessionRegistry;
   readonly #sessions = new Map<string, Session>();
-  readonly #limit: number;
+  readonly #maxMessageBytes: number;
 
-  constructor(reception: Reception, messageBytes: number) {
-    this.#reception = reception;
-    this.#limit = messageBytes;
+  constructor(registry: SessionRegistry, maxMessageBytes: number) {
+    this.#registry = registry;
+    this.#maxMessageBytes = maxMessageBytes;
   }
 
-  /** Begins a stream. Throws why not, as long as nothing was sent. */
+  /** Opens a stream. Throws only as long as nothing was sent. */
   async open(request: IncomingMessage, response: ServerResponse, headers: Record<string, string>): Promise<void> {
-    const asked = URL.parse(request.url ?? '', 'http://localhost')?.searchParams.get('protocol') ?? undefined;
-    if (asked !== String(protocolVersion)) {
+    const version = URL.parse(request.url ?? '', 'http://localhost')?.searchParams.get('protocol') ?? undefined;
+    if (version !== String(protocolVersion)) {
       const got =
-        asked === undefined ? 'has not said which (?protocol=1)' : `speaks ${JSON.stringify(asked.slice(0, 40))}`;
+        version === undefined ? 'has not said which (?protocol=1)' : `speaks ${JSON.stringify(version.slice(0, 40))}`;
       throw new PgfreshError('PGF_LIVE_PROTOCOL', { known: protocolVersion, got });
     }
-    const guest = await this.#reception.receive(request);
-    const stream = randomBytes(18).toString('base64url');
-    const session = this.#reception.open(guest, new EventOutlet(response), stream);
-    this.#sessions.set(stream, session);
+    const client = await this.#registry.accept(request);
+    const streamId = randomBytes(18).toString('base64url');
+    const session = this.#registry.open(client, new EventStreamTransport(response), streamId);
+    this.#sessions.set(streamId, session);
     response.on('close', () => {
-      this.#sessions.delete(stream);
-      this.#reception.closed(session);
+      this.#sessions.delete(streamId);
+      this.#registry.remove(session);
     });
     response.writeHead(200, {
       'content-type': 'text/event-stream',
       'cache-control': 'no-store',
-      // It has no end but that of the connection.
+      // The response ends only with its connection.
       connection: 'close',
-      // Proxies that gather answers would keep changes back.
+      // Keeps buffering proxies from delaying changes.
       'x-accel-buffering': 'no',
       ...headers,
     });
     session.greet(protocolVersion);
   }
 
-  /** Takes a message for a stream of the same user. */
-  async receive(stream: string, request: IncomingMessage): Promise<void> {
-    const guest = await this.#reception.receive(request);
-    const session = this.#sessions.get(stream);
-    const { user } = guest.identified;
-    // Who has no name is known by the name of his stream, which nobody else has.
+  /** Passes a message to a stream of the same user. */
+  async receive(streamId: string, request: IncomingMessage): Promise<void> {
+    const client = await this.#registry.accept(request);
+    const session = this.#sessions.get(streamId);
+    const { user } = client.authenticated;
+    // An anonymous user is recognised by the id of the stream, which only they know.
     if (!session || (user.anonymous ? !session.user.anonymous : session.user.id !== user.id))
       throw new PgfreshError('PGF_LIVE_SESSION', {});
     session.receive(await this.#bodyOf(request));
   }
 
   async #bodyOf(request: IncomingMessage): Promise<string> {
-    const limit = this.#limit;
+    const limit = this.#maxMessageBytes;
     const tooLarge = (): PgfreshError => new PgfreshError('PGF_LIVE_TOO_LARGE', { limit });
     if (Number(request.headers['content-length'] ?? 0) > limit) throw tooLarge();
     let size = 0;
@@ -73,14 +74,14 @@ export class EventStreams {
   }
 }
 
-class EventOutlet implements Outlet {
+class EventStreamTransport implements Transport {
   readonly #response: ServerResponse;
 
   constructor(response: ServerResponse) {
     this.#response = response;
   }
 
-  get buffered(): number {
+  get bufferedBytes(): number {
     return this.#response.writableLength;
   }
 
@@ -88,21 +89,21 @@ class EventOutlet implements Outlet {
     this.#response.write(`data: ${message.toString('utf8')}\n\n`);
   }
 
-  // Node.js gathers what is written in one turn by itself.
-  hold(): void {}
+  // Node.js corks the writes of one tick by itself.
+  cork(): void {}
 
   close(): void {
     this.#response.end();
   }
 
-  cut(): void {
+  terminate(): void {
     this.#response.destroy();
   }
 
-  // Whether anybody reads is known by what waits to be read.
-  beat(): boolean {
-    return this.#response.write(':\n\n') || this.#response.writableLength < mostUnread;
+  // A client that stopped reading shows by its unread bytes.
+  ping(): boolean {
+    return this.#response.write(':\n\n') || this.#response.writableLength < maxUnreadBytes;
   }
 }
 
-const mostUnread = 10_000_000;
+const maxUnreadBytes = 10_000_000;

@@ -4,61 +4,62 @@ import { WebSocketServer, type RawData, type WebSocket } from 'ws';
 import { PgfreshError } from '../../errors/index.ts';
 import type { Events } from '../../events/index.ts';
 import { refuseUpgrade } from '../../http/index.ts';
-import type { Reception } from '../session/session-registry.ts';
-import { refuse } from './error-response.ts';
-import type { Outlet, Session } from '../session/session.ts';
-import { subprotocol } from './client-request.ts';
+import type { Session } from '../session/session.ts';
+import type { SessionRegistry } from '../session/session-registry.ts';
+import type { Transport } from '../session/transport.ts';
+import { closeCode, errorResponse } from './error-response.ts';
+import { subprotocol } from './token.ts';
 
-const farewellMs = 2_000;
+const closeTimeoutMs = 2_000;
 
-/** Clients by WebSocket. */
+/** Clients on a WebSocket. */
 export class WebSockets {
-  readonly #reception: Reception;
+  readonly #registry: SessionRegistry;
   readonly #events: Events;
-  readonly #limit: number;
+  readonly #maxMessageBytes: number;
   readonly #server: WebSocketServer;
 
-  constructor(reception: Reception, events: Events, messageBytes: number) {
-    this.#reception = reception;
+  constructor(registry: SessionRegistry, events: Events, maxMessageBytes: number) {
+    this.#registry = registry;
     this.#events = events;
-    this.#limit = messageBytes;
+    this.#maxMessageBytes = maxMessageBytes;
     this.#server = new WebSocketServer({
       noServer: true,
       clientTracking: false,
-      // It would cost more memory a client than everything else together.
+      // Compression would take more memory per client than everything else together.
       perMessageDeflate: false,
-      maxPayload: messageBytes,
+      maxPayload: maxMessageBytes,
       handleProtocols: (offered) => (offered.has(subprotocol) ? subprotocol : false),
-      // The types do not know it yet.
-      ...({ closeTimeout: farewellMs } as object),
+      // An option that the type definitions lack.
+      ...({ closeTimeout: closeTimeoutMs } as object),
     });
   }
 
-  /** Asks who comes before anything is agreed upon. */
+  /** Authenticates the client before the protocol is switched. */
   async upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
-    // Until it is a WebSocket, nobody else listens.
+    // Until the socket is a WebSocket, nothing else handles its errors.
     const onError = (): void => void socket.destroy();
     socket.on('error', onError);
     try {
-      const guest = await this.#reception.receive(request);
+      const client = await this.#registry.accept(request);
       if (socket.destroyed) return;
       socket.off('error', onError);
       this.#server.handleUpgrade(request, socket, head, (webSocket) => {
         try {
-          this.#attend(webSocket, this.#reception.open(guest, new WebSocketOutlet(webSocket, socket)));
+          this.#attach(webSocket, this.#registry.open(client, new WebSocketTransport(webSocket, socket)));
         } catch (error) {
-          const { status, code } = refuse(error, this.#events);
+          const { status, code } = errorResponse(error, this.#events);
           webSocket.on('error', () => {});
-          webSocket.close(4_000 + status, code);
+          webSocket.close(closeCode(status), code);
         }
       });
     } catch (error) {
-      const { status, ...refused } = refuse(error, this.#events);
-      refuseUpgrade(socket, `${status} ${refused.code}`, { error: refused });
+      const { status, ...response } = errorResponse(error, this.#events);
+      refuseUpgrade(socket, `${status} ${response.code}`, { error: response });
     }
   }
 
-  #attend(webSocket: WebSocket, session: Session): void {
+  #attach(webSocket: WebSocket, session: Session): void {
     webSocket.on('message', (data: RawData, isBinary: boolean) => {
       if (!session.isOpen) return;
       if (isBinary)
@@ -66,31 +67,31 @@ export class WebSockets {
       try {
         session.receive((data as Buffer).toString('utf8'));
       } catch (error) {
-        session.complain(error);
+        session.sendError(error);
       }
     });
     webSocket.on('error', (error: Error & { code?: string }) => {
       if (error.code !== 'WS_ERR_UNSUPPORTED_MESSAGE_LENGTH') return;
-      // The client was told by the code 1009 already.
-      refuse(new PgfreshError('PGF_LIVE_TOO_LARGE', { limit: this.#limit }), this.#events);
+      // Only for the event: the close code 1009 already told the client.
+      errorResponse(new PgfreshError('PGF_LIVE_TOO_LARGE', { limit: this.#maxMessageBytes }), this.#events);
     });
-    webSocket.on('close', () => this.#reception.closed(session));
+    webSocket.on('close', () => this.#registry.remove(session));
   }
 }
 
-class WebSocketOutlet implements Outlet {
+class WebSocketTransport implements Transport {
   readonly #webSocket: WebSocket;
   readonly #socket: Duplex;
-  #answered = true;
-  #isHeld = false;
+  #hasPong = true;
+  #isCorked = false;
 
   constructor(webSocket: WebSocket, socket: Duplex) {
     this.#webSocket = webSocket;
     this.#socket = socket;
-    webSocket.on('pong', () => (this.#answered = true));
+    webSocket.on('pong', () => (this.#hasPong = true));
   }
 
-  get buffered(): number {
+  get bufferedBytes(): number {
     return this.#webSocket.bufferedAmount;
   }
 
@@ -98,12 +99,12 @@ class WebSocketOutlet implements Outlet {
     this.#webSocket.send(message, asText);
   }
 
-  hold(): void {
-    if (this.#isHeld) return;
-    this.#isHeld = true;
+  cork(): void {
+    if (this.#isCorked) return;
+    this.#isCorked = true;
     this.#socket.cork();
     setImmediate(() => {
-      this.#isHeld = false;
+      this.#isCorked = false;
       this.#socket.uncork();
     });
   }
@@ -112,13 +113,13 @@ class WebSocketOutlet implements Outlet {
     this.#webSocket.close(code, reason);
   }
 
-  cut(): void {
+  terminate(): void {
     this.#webSocket.terminate();
   }
 
-  beat(): boolean {
-    if (!this.#answered) return false;
-    this.#answered = false;
+  ping(): boolean {
+    if (!this.#hasPong) return false;
+    this.#hasPong = false;
     this.#webSocket.ping();
     return true;
   }

@@ -1,49 +1,49 @@
 import { PgfreshError } from '../../errors/index.ts';
 
-interface Waiting<Item, Answer> {
+interface Pending<Item, Answer> {
   readonly item: Item;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (reason: unknown) => void;
 }
 
 /**
- * Gathers what is asked one by one into sets, one set under way at a time. So the database sees few statements,
- * however many connections ask, and never more than it can answer.
+ * Collects single queries into batches and runs one batch at a time, so that the database sees few statements, however
+ * many connections ask.
  */
-export class Batch<Item, Answer> {
-  readonly #work: (items: readonly Item[]) => Promise<readonly Answer[]>;
-  readonly #size: number;
-  readonly #longest: number;
-  #waiting: Waiting<Item, Answer>[] = [];
-  #running = false;
+export class Batcher<Item, Answer> {
+  readonly #run: (items: readonly Item[]) => Promise<readonly Answer[]>;
+  readonly #batchSize: number;
+  readonly #maxPending: number;
+  #pending: Pending<Item, Answer>[] = [];
+  #isRunning = false;
 
-  constructor(work: (items: readonly Item[]) => Promise<readonly Answer[]>, size: number, longest: number) {
-    this.#work = work;
-    this.#size = size;
-    this.#longest = longest;
+  constructor(run: (items: readonly Item[]) => Promise<readonly Answer[]>, batchSize: number, maxPending: number) {
+    this.#run = run;
+    this.#batchSize = batchSize;
+    this.#maxPending = maxPending;
   }
 
   ask(item: Item): Promise<Answer> {
-    if (this.#waiting.length >= this.#longest) return Promise.reject(new PgfreshError('PGF_LIVE_BUSY', {}));
+    if (this.#pending.length >= this.#maxPending) return Promise.reject(new PgfreshError('PGF_LIVE_BUSY', {}));
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ item, resolve, reject });
-      if (this.#running) return;
-      this.#running = true;
-      // What else is asked in this turn goes along.
-      setImmediate(() => void this.#run());
+      this.#pending.push({ item, resolve, reject });
+      if (this.#isRunning) return;
+      this.#isRunning = true;
+      // Wait for the end of this tick, so that its other queries join the batch.
+      setImmediate(() => void this.#runBatches());
     });
   }
 
-  async #run(): Promise<void> {
-    while (this.#waiting.length > 0) {
-      const set = this.#waiting.splice(0, this.#size);
+  async #runBatches(): Promise<void> {
+    while (this.#pending.length > 0) {
+      const batch = this.#pending.splice(0, this.#batchSize);
       try {
-        const answers = await this.#work(set.map(({ item }) => item));
-        for (const [place, { resolve }] of set.entries()) resolve(answers[place]!);
+        const answers = await this.#run(batch.map(({ item }) => item));
+        for (const [index, { resolve }] of batch.entries()) resolve(answers[index]!);
       } catch (error) {
-        for (const { reject } of set) reject(error);
+        for (const { reject } of batch) reject(error);
       }
     }
-    this.#running = false;
+    this.#isRunning = false;
   }
 }

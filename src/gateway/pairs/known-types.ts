@@ -1,7 +1,6 @@
 import type { Queryable } from '../../database/index.ts';
-import { Batch } from './batcher.ts';
-
-type Visibility = 'shared' | 'rls';
+import { Batcher } from './batcher.ts';
+import type { Visibility } from './pair-lookup.ts';
 
 const find = {
   name: 'pgfresh.find_types',
@@ -10,15 +9,15 @@ const find = {
 };
 
 /**
- * Names of data types, and whose their rows are. Anybody can make names up, so a name is looked up in the registry before
- * there is a lane for it; one that was there stays known until it is forgotten.
+ * Caches which data types exist, and who may see their rows. Clients can send any name, so a name is looked up before
+ * resources are kept for it. A name that was found stays cached until it is forgotten.
  */
 export class KnownTypes {
-  readonly #known = new Map<string, Visibility>();
-  readonly #names: Batch<string, Visibility | undefined>;
+  readonly #visibilities = new Map<string, Visibility>();
+  readonly #lookups: Batcher<string, Visibility | undefined>;
 
   constructor(db: Queryable) {
-    this.#names = new Batch(
+    this.#lookups = new Batcher(
       async (names) => {
         const rows = await db.query<{ visibility: Visibility | null }>(find, [names]);
         return rows.map(({ visibility }) => visibility ?? undefined);
@@ -28,16 +27,16 @@ export class KnownTypes {
     );
   }
 
-  /** Whose rows a data type has, as far as is known; undefined if there is no such type. */
+  /** The visibility of a data type's rows; undefined if there is no such type. */
   async visibility(name: string): Promise<Visibility | undefined> {
-    const known = this.#known.get(name);
+    const known = this.#visibilities.get(name);
     if (known) return known;
-    const found = await this.#names.ask(name);
-    if (found) this.#known.set(name, found);
+    const found = await this.#lookups.ask(name);
+    if (found) this.#visibilities.set(name, found);
     return found;
   }
 
   forget(name: string): void {
-    this.#known.delete(name);
+    this.#visibilities.delete(name);
   }
 }

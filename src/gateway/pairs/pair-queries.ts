@@ -1,17 +1,18 @@
 import type { RefreshResult } from '#protocol';
+import type { PairId } from '../../changes/index.ts';
+import type { GatewayPair } from '../../config/index.ts';
 import type { Queryable } from '../../database/index.ts';
 import type { NodeDemand } from '../../demand/index.ts';
 import { PgfreshError } from '../../errors/index.ts';
 import type { Activity, DataState, Reason } from '../../planner/index.ts';
-import { admitPairs, wantPairs, type Admitted, type Verdict, type WantedPair } from './pair-lookup.ts';
-import { Batch } from './batcher.ts';
+import { Batcher } from './batcher.ts';
 import { KnownTypes } from './known-types.ts';
-import type { Lanes } from './type-statements.ts';
-import type { Pair as NumberedPair } from '../../changes/index.ts';
-import { TypeBatches } from './type-batcher.ts';
+import { lookUpAndPlanPairs, lookUpPairs, pairColumns, type PairLookup, type Visibility } from './pair-lookup.ts';
+import { TypeBatcher } from './type-batcher.ts';
+import type { TypeStatements } from './type-statements.ts';
 
-/** What is the matter with a pair, without the words and details that are for operators. */
-export interface Explained {
+/** The part of a pair's explanation that viewers may see, without the details for operators. */
+export interface PairExplanation {
   readonly state: DataState;
   readonly activity: Activity;
   readonly reason: Reason | null;
@@ -32,99 +33,96 @@ const count = {
 };
 
 /**
- * What a gateway asks the database about pairs, in sets gathered from all connections. What asks users' tables or functions
- * goes by the lane of its data type; the rest asks only tables of pgfresh.
+ * A gateway's queries about pairs, batched over all its connections. Queries that use users' tables or functions run as
+ * statements of their data type; the others use only pgfresh's own tables.
  */
-export class Questions {
+export class PairQueries {
   readonly #db: Queryable;
-  readonly #lanes: Lanes;
+  readonly #statements: TypeStatements;
   readonly #demand: Pick<NodeDemand, 'node' | 'counted'>;
   readonly #types: KnownTypes;
-  readonly #verdicts: TypeBatches<Verdict>;
-  readonly #wants: TypeBatches<Verdict | undefined>;
-  readonly #explanations: TypeBatches<Explained | 'held'>;
-  readonly #advances: Batch<void, void>;
+  readonly #lookups: TypeBatcher<PairLookup>;
+  readonly #plans: TypeBatcher<PairLookup | undefined>;
+  readonly #explanations: TypeBatcher<PairExplanation | 'unresponsive'>;
+  readonly #advances: Batcher<void, void>;
 
-  constructor(db: Queryable, lanes: Lanes, demand: Pick<NodeDemand, 'node' | 'counted'>) {
+  constructor(db: Queryable, statements: TypeStatements, demand: Pick<NodeDemand, 'node' | 'counted'>) {
     this.#db = db;
-    this.#lanes = lanes;
+    this.#statements = statements;
     this.#demand = demand;
     this.#types = new KnownTypes(db);
-    this.#verdicts = new TypeBatches({ lanes, topic: 'keys', ask: admitPairs, size: 1_000 });
-    this.#wants = new TypeBatches<Verdict | undefined>({
-      lanes,
+    this.#lookups = new TypeBatcher({ statements, topic: 'keys', ask: lookUpPairs, batchSize: 1_000 });
+    this.#plans = new TypeBatcher<PairLookup | undefined>({
+      statements,
       topic: 'want',
-      ask: (from, pairs) => this.#wantPairs(from, pairs),
-      size: 100,
-      held: { answer: undefined },
+      ask: (from, pairs) => this.#lookUpAndPlan(from, pairs),
+      batchSize: 100,
+      unresponsive: { answer: undefined },
     });
-    this.#explanations = new TypeBatches<Explained | 'held'>({
-      lanes,
+    this.#explanations = new TypeBatcher<PairExplanation | 'unresponsive'>({
+      statements,
       topic: 'plan',
-      ask: (from, pairs) => from.query<Explained>(explain, columns(pairs)),
-      size: 100,
-      held: { answer: 'held' },
+      ask: (from, pairs) => from.query<PairExplanation>(explain, pairColumns(pairs)),
+      batchSize: 100,
+      unresponsive: { answer: 'unresponsive' },
     });
-    this.#advances = new Batch((asked) => this.#advance(asked), 1_000, 20_000);
+    this.#advances = new Batcher((calls) => this.#advanceVersions(calls), 1_000, 20_000);
   }
 
-  /**
-   * Whether there can be such a pair. Costs a look, and leaves nothing behind. Waits as long as the table of its keys does
-   * not answer.
-   */
-  async admit(pair: WantedPair): Promise<Verdict> {
+  /** Looks a pair up, and writes nothing. Waits while the table of the data type's keys does not answer. */
+  async lookUp(pair: GatewayPair): Promise<PairLookup> {
     const { dataType } = pair;
     const visibility = await this.#types.visibility(dataType);
     if (!visibility) return unknownType(dataType);
-    const verdict = await this.#verdicts.ask(pair);
-    if (isOutdated(verdict, visibility)) this.#types.forget(dataType);
-    return verdict;
+    const lookup = await this.#lookups.ask(pair);
+    if (isOutdated(lookup, visibility)) this.#types.forget(dataType);
+    return lookup;
   }
 
   /**
-   * The same for a pair that whoever asks may look at if its rows are for everybody: then it is queued too, if it is missing
-   * or stale, by the same statement. Nothing if they are not, or if the pair cannot be planned now.
+   * Looks a pair up and, in the same statement, queues it if it is missing or stale. Undefined if its rows are not for
+   * everyone, or if it cannot be planned now.
    */
-  async want(pair: WantedPair): Promise<Verdict | undefined> {
+  async lookUpAndPlan(pair: GatewayPair): Promise<PairLookup | undefined> {
     const { dataType } = pair;
     if ((await this.#types.visibility(dataType)) !== 'shared') return undefined;
-    const verdict = await this.#wants.ask(pair).catch(() => undefined);
-    if (verdict && isOutdated(verdict, 'shared')) this.#types.forget(dataType);
-    return verdict;
+    const lookup = await this.#plans.ask(pair).catch(() => undefined);
+    if (lookup && isOutdated(lookup, 'shared')) this.#types.forget(dataType);
+    return lookup;
   }
 
-  /** Whether the table of keys of a data type does not answer. */
-  isHeld(dataType: string): boolean {
-    return this.#lanes.isHeld(dataType, 'keys');
+  /** Whether the table of a data type's keys does not answer. */
+  isUnresponsive(dataType: string): boolean {
+    return this.#statements.isUnresponsive(dataType, 'keys');
   }
 
-  /** Queues the pair if it is missing or stale; not if its data type does not answer, which is left to the planner. */
-  async plan(pair: WantedPair): Promise<void> {
-    await this.#wants.ask(pair);
+  /** Queues the pair if it is missing or stale. While its data type is unresponsive, this is left to the planner. */
+  async plan(pair: GatewayPair): Promise<void> {
+    await this.#plans.ask(pair);
   }
 
-  /** Why it waits, or that its data type does not answer. */
-  explain(pair: WantedPair): Promise<Explained | 'held'> {
+  /** Why the pair waits, or that its data type does not answer. */
+  explain(pair: GatewayPair): Promise<PairExplanation | 'unresponsive'> {
     return this.#explanations.ask(pair);
   }
 
-  /** After this, every read has a greater version than all before it. */
-  advance(): Promise<void> {
+  /** Makes every later read have a greater version than all earlier ones. */
+  advanceVersions(): Promise<void> {
     return this.#advances.ask();
   }
 
-  /** Queues the pair although it may be fresh; says what came of it. */
-  async refresh({ dataType, key }: WantedPair): Promise<RefreshResult> {
+  /** Queues the pair even if it is fresh. */
+  async refresh({ dataType, key }: GatewayPair): Promise<RefreshResult> {
     const refresh = 'select pgfresh_engine.refresh_pair($1::text, $2::text) as answer';
-    if (this.#lanes.pauseMs(dataType, 'refresh') > 0) throw new PgfreshError('PGF_LIVE_BUSY', {});
-    const [row] = await this.#lanes.run(dataType, 'refresh', (db) =>
+    if (this.#statements.waitMs(dataType, 'refresh') > 0) throw new PgfreshError('PGF_LIVE_BUSY', {});
+    const [row] = await this.#statements.run(dataType, 'refresh', (db) =>
       db.query<{ answer: { result: RefreshResult } }>(refresh, [dataType, key]),
     );
     return row!.answer.result;
   }
 
-  /** How many look at each pair, everywhere. */
-  async viewers(pairs: readonly NumberedPair[]): Promise<number[]> {
+  /** How many viewers each pair has, over all gateways. */
+  async countViewers(pairs: readonly PairId[]): Promise<number[]> {
     const [row] = await this.#db.query<{ viewers: number[] }>(count, [
       pairs.map(({ type }) => type),
       pairs.map(({ key }) => key),
@@ -132,29 +130,26 @@ export class Questions {
     return row!.viewers;
   }
 
-  async #wantPairs(db: Queryable, pairs: readonly WantedPair[]): Promise<readonly Verdict[]> {
+  async #lookUpAndPlan(db: Queryable, pairs: readonly GatewayPair[]): Promise<readonly PairLookup[]> {
     const { node } = this.#demand;
-    const { verdicts, counted } = await wantPairs(db, pairs, node);
+    const { lookups, counted } = await lookUpAndPlanPairs(db, pairs, node);
     for (const { type, key } of counted) this.#demand.counted(node!, type, key);
-    return verdicts;
+    return lookups;
   }
 
-  async #advance(asked: readonly void[]): Promise<void[]> {
+  async #advanceVersions(calls: readonly void[]): Promise<void[]> {
+    // Assigns a transaction id, with which versions begin.
     await this.#db.query('select pg_current_xact_id()');
-    return asked.map(() => {});
+    return calls.map(() => {});
   }
 }
 
-/** Whether what was known of a data type is not true any more. */
-function isOutdated(verdict: Verdict, visibility: Admitted['visibility']): boolean {
-  if ('admitted' in verdict) return verdict.admitted.visibility !== visibility;
-  return verdict.refused.code === 'PGF_TYPE_UNKNOWN';
+/** Whether the cached visibility of the data type no longer holds. */
+function isOutdated(lookup: PairLookup, visibility: Visibility): boolean {
+  if ('found' in lookup) return lookup.found.visibility !== visibility;
+  return lookup.refused.code === 'PGF_TYPE_UNKNOWN';
 }
 
-function unknownType(dataType: string): Verdict {
+function unknownType(dataType: string): PairLookup {
   return { refused: { code: 'PGF_TYPE_UNKNOWN', problem: `there is no data type '${dataType}'` } };
-}
-
-function columns(pairs: readonly WantedPair[]): [string[], string[]] {
-  return [pairs.map(({ dataType }) => dataType), pairs.map(({ key }) => key)];
 }

@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
-import type { Activity, DataState, Reason } from '../../planner/index.ts';
 import type { PairState } from '../../changes/index.ts';
-import type { Explained } from './pair-queries.ts';
+import type { Activity, DataState, Reason } from '../../planner/index.ts';
 import { failedSentence, reasonSentences, stateSentences } from '../sentences.ts';
+import type { PairExplanation } from './pair-queries.ts';
 
 /** A pair as clients see it. */
-export interface Showing {
-  /** Grows: plain comparison orders two of them. */
+export interface PairStatus {
+  /** Grows; plain text comparison orders two versions. */
   readonly version: string;
   /** Equal rows have equal digests, on every gateway. */
   readonly digest: string;
@@ -19,39 +19,44 @@ export interface Showing {
   readonly words: string;
   /** Rounded. */
   readonly until: Date | null;
-  /** That its last refresh failed. */
+  /** Set if the last refresh failed. */
   readonly error: typeof failedSentence | null;
   readonly fetchedAt: Date | null;
   readonly staleAt: Date | null;
   readonly sourceAt: Date | null;
 }
 
-const none = '[]';
-/** Times until when something waits are rounded up to this. */
-const roundedMs = 10_000;
-/** A time that moves by less is not worth a message. */
-const movedMs = 30_000;
+/** An explanation that may lack a state; the state is then as it was read. */
+export type PartialExplanation = Omit<PairExplanation, 'state'> & Partial<Pick<PairExplanation, 'state'>>;
 
-/** Whether it is as its data type wants it, and nothing is to be done. It needs no explanation then. */
-export function isPlainlyFresh(pair: PairState, sinceMs = 0): boolean {
+const noRows = '[]';
+/** `until` is rounded up to a multiple of this. */
+const untilStepMs = 10_000;
+/** An `until` that moves by less is not worth a message. */
+const untilToleranceMs = 30_000;
+
+/** The explanation of a pair whose data type does not answer: it waits, and its data is as last read. */
+export const unresponsive: PartialExplanation = { activity: 'waiting', reason: 'quarantined', until: null };
+
+/** Whether the pair is fresh and idle, so that there is nothing to explain. */
+export function isFreshAndIdle(pair: PairState, sinceReadMs = 0): boolean {
   const { state, staleAt, activity, failing } = pair;
-  const isWanted = (state === 'fresh' || state === 'empty') && staleAt !== null && !isPast(pair, sinceMs);
-  return isWanted && activity === 'idle' && !failing;
+  const isFresh = (state === 'fresh' || state === 'empty') && staleAt !== null && !isStale(pair, sinceReadMs);
+  return isFresh && activity === 'idle' && !failing;
 }
 
-/** What is known of a pair whose data type does not answer: it waits, and its data is as it was last seen. */
-export const held: Explanation = { activity: 'waiting', reason: 'quarantined', until: null };
-
-/** What explains a pair; without a state, its data is as it was read. */
-export type Explanation = Omit<Explained, 'state'> & Partial<Pick<Explained, 'state'>>;
-
-/** How a state is shown, with what explains it. One that is shown for the second time gets a later version. */
-export function show(pair: PairState, turn: number, sinceMs: number, explained?: Explanation): Showing {
+/** Builds the status of a pair from its state and explanation. `revision` orders the statuses of one state. */
+export function pairStatus(
+  pair: PairState,
+  revision: number,
+  sinceReadMs: number,
+  explanation?: PartialExplanation,
+): PairStatus {
   const { version, rows, fetchedAt, staleAt, sourceAt, failing } = pair;
-  const state = stateOf(pair, sinceMs, explained);
-  const { activity, reason, until } = explained ?? { ...pair, until: null };
+  const state = stateOf(pair, sinceReadMs, explanation);
+  const { activity, reason, until } = explanation ?? { ...pair, until: null };
   return {
-    version: `${version}.${String(turn).padStart(6, '0')}`,
+    version: `${version}.${String(revision).padStart(6, '0')}`,
     digest: digestOf(rows),
     rows,
     status: statusOf(rows, state, activity, failing),
@@ -59,50 +64,52 @@ export function show(pair: PairState, turn: number, sinceMs: number, explained?:
     activity,
     reason,
     words: reason ? reasonSentences[reason] : stateSentences[activity === 'refreshing' ? activity : state],
-    until: activity === 'waiting' ? rounded(until) : null,
+    until: activity === 'waiting' ? roundUp(until) : null,
     error: failing ? failedSentence : null,
     fetchedAt,
-    // A staleness function may call it fresh for longer than its TTL; until when, it does not say.
-    staleAt: state === 'fresh' && isPast(pair, sinceMs) ? null : staleAt,
+    // A staleness function may call data fresh for longer than its TTL, and does not say until when.
+    staleAt: state === 'fresh' && isStale(pair, sinceReadMs) ? null : staleAt,
     sourceAt,
   };
 }
 
-/** What is explained to its viewers. They are there, whether the planner has counted them yet or not. */
-export function asViewed(explained: Explained): Explained {
-  const isUncounted = explained.state === 'missing' && explained.activity === 'idle';
-  return isUncounted ? { ...explained, activity: 'waiting', reason: 'due' } : explained;
+/** Corrects an explanation for a pair with viewers that the planner has not counted yet: it is due. */
+export function asViewed(explanation: PairExplanation): PairExplanation {
+  const isUncounted = explanation.state === 'missing' && explanation.activity === 'idle';
+  return isUncounted ? { ...explanation, activity: 'waiting', reason: 'due' } : explanation;
 }
 
-// Rows and explanation are not of the same moment. The rows are shown, so they decide whether there are any.
-function stateOf(pair: PairState, sinceMs: number, explained: Explanation | undefined): DataState {
-  const isThere = pair.rows !== none;
-  const said = explained?.state;
-  if (said !== undefined && (said === 'empty' || (said !== 'missing') === isThere)) return said;
-  if (!isPast(pair, sinceMs)) return pair.state;
+// Rows and explanation were read at different moments. The rows decide whether there is data, as they are what is shown.
+function stateOf(pair: PairState, sinceReadMs: number, explanation: PartialExplanation | undefined): DataState {
+  const hasRows = pair.rows !== noRows;
+  const explained = explanation?.state;
+  if (explained !== undefined && (explained === 'empty' || (explained !== 'missing') === hasRows)) return explained;
+  if (!isStale(pair, sinceReadMs)) return pair.state;
   if (pair.state === 'fresh') return 'stale';
-  return pair.state === 'empty' ? (isThere ? 'stale' : 'missing') : pair.state;
+  return pair.state === 'empty' ? (hasRows ? 'stale' : 'missing') : pair.state;
 }
 
-export function isPast({ staleAt, asOf }: Pick<PairState, 'staleAt' | 'asOf'>, sinceMs: number): boolean {
-  return staleAt !== null && staleAt.getTime() <= asOf.getTime() + sinceMs;
+/** Whether the time at which the data goes stale has passed. */
+export function isStale({ staleAt, asOf }: Pick<PairState, 'staleAt' | 'asOf'>, sinceReadMs: number): boolean {
+  return staleAt !== null && staleAt.getTime() <= asOf.getTime() + sinceReadMs;
 }
 
-function statusOf(rows: string, state: DataState, activity: Activity, failing: boolean): Showing['status'] {
-  if (rows !== none) return 'ready';
+function statusOf(rows: string, state: DataState, activity: Activity, failing: boolean): PairStatus['status'] {
+  if (rows !== noRows) return 'ready';
   if (state === 'empty') return 'empty';
   if (failing) return 'error';
-  // Row security shows no row, and none is on its way: there is none for this user.
+  // Row security hides all rows and no refresh is on its way: this user has none.
   return activity === 'idle' ? 'empty' : 'loading';
 }
 
-function rounded(time: Date | null): Date | null {
+function roundUp(time: Date | null): Date | null {
   const ms = time?.getTime() ?? Number.NaN;
-  return Number.isFinite(ms) ? new Date(Math.ceil(ms / roundedMs) * roundedMs) : null;
+  return Number.isFinite(ms) ? new Date(Math.ceil(ms / untilStepMs) * untilStepMs) : null;
 }
 
-export function saysTheSame(one: Showing, other: Showing): boolean {
-  const apart = (name: 'fetchedAt' | 'staleAt' | 'sourceAt' | 'until'): number =>
+/** Whether two statuses tell a viewer the same. */
+export function isSameStatus(one: PairStatus, other: PairStatus): boolean {
+  const difference = (name: 'fetchedAt' | 'staleAt' | 'sourceAt' | 'until'): number =>
     Math.abs((one[name]?.getTime() ?? 0) - (other[name]?.getTime() ?? 0));
   return (
     one.digest === other.digest &&
@@ -110,10 +117,10 @@ export function saysTheSame(one: Showing, other: Showing): boolean {
     one.activity === other.activity &&
     one.reason === other.reason &&
     one.error === other.error &&
-    apart('fetchedAt') === 0 &&
-    apart('staleAt') === 0 &&
-    apart('sourceAt') === 0 &&
-    apart('until') < movedMs
+    difference('fetchedAt') === 0 &&
+    difference('staleAt') === 0 &&
+    difference('sourceAt') === 0 &&
+    difference('until') < untilToleranceMs
   );
 }
 

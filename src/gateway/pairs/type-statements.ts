@@ -1,4 +1,4 @@
-import { Holds, probeLimits, Turns, type TurnEnd } from '../../changes/index.ts';
+import { FairQueue, probeLimits, TimeoutBreaker, type RunResult } from '../../changes/index.ts';
 import {
   failureOf,
   isTimeout,
@@ -9,43 +9,43 @@ import {
 import { asPgfreshError, problemOf } from '../../errors/index.ts';
 import { pause } from '../../lifecycle/index.ts';
 
-export interface LanesOptions {
+export interface TypeStatementsOptions {
   readonly db: LimitedQueryable;
   readonly limits: StatementLimits;
-  /** Told of timeouts that are to be noted. */
-  readonly onTimeout: (dataType: string, topic: Topic, problem: string) => void;
+  /** Called for timeouts that should be reported. */
+  readonly onTimeout: (dataType: string, topic: StatementTopic, problem: string) => void;
 }
 
-/** What is asked about a data type. Each asks other tables and functions, so one may hang while another does not. */
-export type Topic = 'keys' | 'want' | 'plan' | 'refresh';
+/** What a statement is about. Topics use different tables and functions, so one may hang while the others work. */
+export type StatementTopic = 'keys' | 'want' | 'plan' | 'refresh';
 
-/** Statements of all types at once, and of one type. */
-export const statementsAtOnce = 6;
-const perType = 2;
-export const probesAtOnce = 2;
+/** Concurrent statements, of all data types and of one. */
+export const maxStatements = 6;
+const maxStatementsPerType = 2;
+export const maxProbes = 2;
 
-interface Turn {
+interface WaitingStatement {
   readonly type: string;
-  readonly begin: () => void;
+  readonly start: () => void;
 }
 
 /**
- * Statements about one data type each. A type has its own lane: it takes only some of the connections, however long its
- * tables and functions keep a statement, and after two timeouts only those of the probes.
+ * Runs statements that use the tables and functions of one data type each. A type gets only some of the connections,
+ * however long its statements take, and after two timeouts only those reserved for probes.
  */
-export class Lanes {
-  readonly #options: LanesOptions;
-  readonly #turns = new Turns<Turn>(statementsAtOnce, perType);
-  readonly #probes = new Turns<Turn>(probesAtOnce, 1);
-  readonly #holds: Readonly<Record<Topic, Holds<string>>> = {
-    keys: new Holds(),
-    want: new Holds(),
-    plan: new Holds(),
-    refresh: new Holds(),
+export class TypeStatements {
+  readonly #options: TypeStatementsOptions;
+  readonly #statements = new FairQueue<WaitingStatement>(maxStatements, maxStatementsPerType);
+  readonly #probes = new FairQueue<WaitingStatement>(maxProbes, 1);
+  readonly #breakers: Readonly<Record<StatementTopic, TimeoutBreaker<string>>> = {
+    keys: new TimeoutBreaker(),
+    want: new TimeoutBreaker(),
+    plan: new TimeoutBreaker(),
+    refresh: new TimeoutBreaker(),
   };
   readonly #stopping = new AbortController();
 
-  constructor(options: LanesOptions) {
+  constructor(options: TypeStatementsOptions) {
     this.#options = options;
   }
 
@@ -53,67 +53,71 @@ export class Lanes {
     return this.#stopping.signal.aborted;
   }
 
-  /** Whether only probes ask it. */
-  isHeld(dataType: string, topic: Topic): boolean {
-    return this.#holds[topic].isHeld(dataType);
+  /** Whether the data type gets only probes. */
+  isUnresponsive(dataType: string, topic: StatementTopic): boolean {
+    return this.#breakers[topic].isUnresponsive(dataType);
   }
 
-  /** How long it is until the type may be asked; 0 if it may be now. */
-  pauseMs(dataType: string, topic: Topic): number {
-    return this.#holds[topic].pauseMs(dataType);
+  /** Milliseconds until the data type may be queried; 0 if it may be now. */
+  waitMs(dataType: string, topic: StatementTopic): number {
+    return this.#breakers[topic].waitMs(dataType);
   }
 
-  /** Settles when the time has passed, or when nothing is asked any more. */
+  /** Resolves after the given time, or when this is stopped. */
   async wait(ms: number): Promise<void> {
     await pause(ms, this.#stopping.signal);
   }
 
-  /** Asks about a type, within its limits. */
-  async run<Answer>(dataType: string, topic: Topic, ask: (db: Queryable) => Promise<Answer>): Promise<Answer> {
+  /** Runs a query within the limits, when it is its turn. */
+  async run<Answer>(
+    dataType: string,
+    topic: StatementTopic,
+    query: (db: Queryable) => Promise<Answer>,
+  ): Promise<Answer> {
     const { db, limits, onTimeout } = this.#options;
-    const holds = this.#holds[topic];
-    const turns = holds.isHeld(dataType) ? this.#probes : this.#turns;
-    const turn = await this.#turn(turns, dataType);
-    const isShort = holds.isShort(dataType);
-    let end: TurnEnd = 'done';
+    const breaker = this.#breakers[topic];
+    const queue = breaker.isUnresponsive(dataType) ? this.#probes : this.#statements;
+    const statement = await this.#waitForTurn(queue, dataType);
+    const isShortProbe = breaker.isShortProbe(dataType);
+    let result: RunResult = 'done';
     try {
-      const answer = await ask({
-        query: (statement, values) => db.query(statement, values, isShort ? probeLimits : limits),
+      const answer = await query({
+        query: (text, values) => db.query(text, values, isShortProbe ? probeLimits : limits),
       });
-      holds.answered(dataType);
+      breaker.answered(dataType);
       return answer;
     } catch (error) {
       if (isTimeout(error)) {
-        end = 'slow';
-        if (holds.timedOut(dataType)) onTimeout(dataType, topic, problemOf(error));
-      } else if (isAnswer(error)) holds.answered(dataType);
+        result = 'slow';
+        if (breaker.timedOut(dataType)) onTimeout(dataType, topic, problemOf(error));
+      } else if (isAnswer(error)) breaker.answered(dataType);
       throw error;
     } finally {
-      turns.end(turn, end);
-      this.#begin(turns);
+      queue.end(statement, result);
+      this.#startNext(queue);
     }
   }
 
-  /** From here on nobody waits for a type that is held. */
+  /** From here on, callers do not wait for unresponsive types. */
   stop(): void {
     this.#stopping.abort();
   }
 
-  async #turn(turns: Turns<Turn>, type: string): Promise<Turn> {
+  async #waitForTurn(queue: FairQueue<WaitingStatement>, type: string): Promise<WaitingStatement> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    const turn = { type, begin: resolve };
-    turns.add(turn, 'first');
-    this.#begin(turns);
+    const statement = { type, start: resolve };
+    queue.add(statement, 'first');
+    this.#startNext(queue);
     await promise;
-    return turn;
+    return statement;
   }
 
-  #begin(turns: Turns<Turn>): void {
-    for (let turn = turns.next(); turn; turn = turns.next()) turn.begin();
+  #startNext(queue: FairQueue<WaitingStatement>): void {
+    for (let statement = queue.next(); statement; statement = queue.next()) statement.start();
   }
 }
 
-/** An error of the data type is an answer too; one of the connection or the server says nothing about it. */
+/** An error raised by the data type is an answer too; one of the connection or the server says nothing about the type. */
 function isAnswer(error: unknown): boolean {
   if (asPgfreshError(error).code === 'PGF_COMMIT_UNKNOWN') return false;
   return !['connection', 'resources', 'login', 'readonly'].includes(failureOf(error));

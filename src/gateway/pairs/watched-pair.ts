@@ -1,222 +1,219 @@
+import type { PairId, PairState, RlsReader } from '../../changes/index.ts';
 import type { GatewayPair } from '../../config/index.ts';
 import type { PgfreshError } from '../../errors/index.ts';
-import type { Pair as NumberedPair, PairState, Reader } from '../../changes/index.ts';
-import type { Explained } from './pair-queries.ts';
-import type { Audience } from './viewer-count.ts';
 import type { StateHead } from '../protocol.ts';
 import { stateSentences } from '../sentences.ts';
+import type { PairExplanation } from './pair-queries.ts';
 import {
   asViewed,
-  held,
-  isPast,
-  isPlainlyFresh,
-  saysTheSame,
-  show,
-  type Explanation,
-  type Showing,
+  isFreshAndIdle,
+  isSameStatus,
+  isStale,
+  pairStatus,
+  unresponsive,
+  type PairStatus,
+  type PartialExplanation,
 } from './pair-status.ts';
+import type { ViewerCount } from './viewer-count.ts';
 
-/** A pair with its names in the configuration and in the database. */
-export interface NamedPair extends GatewayPair, NumberedPair {
-  /** As whom it is read, if not all see the same of it. */
-  readonly reader?: Reader | undefined;
-  /** Whether it was queued a moment ago, if it had to be. */
+/** A pair with the name and the number of its data type, and the key as the registry spells it. */
+export interface ResolvedPair extends GatewayPair, PairId {
+  /** The reader, for a data type with row security. */
+  readonly reader?: RlsReader | undefined;
+  /** Whether the pair was just planned, that is, queued if it had to be. */
   readonly isPlanned?: boolean;
 }
 
-/** Somebody's wish to see a pair. */
+/** One subscriber's view of a pair. */
 export interface Subscription {
-  readonly viewing: Viewing;
-  readonly viewer: Viewer;
-  /** The version that he has, or an empty text. */
+  readonly pair: WatchedPair;
+  readonly subscriber: Subscriber;
+  /** The version that the client has, or ''. */
   version: string;
-  /** The digest of the rows that he has. */
+  /** The digest of the rows that the client has. */
   digest: string | undefined;
-  /** Whether he has been sent nothing yet. */
+  /** Whether the client was sent no state yet. */
   isNew: boolean;
-  /** How many look, as he was told. */
+  /** The viewer count that the client was last sent. */
   viewers?: number;
 }
 
-export interface Viewer {
-  /** There is something newer than he has. */
+export interface Subscriber {
+  /** The pair has a newer status than the client. */
   offer(subscription: Subscription): void;
-  /** There is no such pair any more. */
-  lose(subscription: Subscription, why: PgfreshError): void;
-  /** Its data type does not answer, and nothing was read of it yet. */
-  tellHeld(subscription: Subscription): void;
-  /** Whether he wants to know how many look. */
-  readonly counts: boolean;
-  tellViewers(subscription: Subscription, viewers: number): void;
+  /** The pair can no longer be viewed. */
+  revoke(subscription: Subscription, why: PgfreshError): void;
+  /** The data type does not answer, and there is no state to send yet. */
+  sendUnresponsive(subscription: Subscription): void;
+  readonly wantsViewerCounts: boolean;
+  sendViewerCount(subscription: Subscription, viewers: number): void;
 }
 
-// Re-explain unhealthy pairs, with backoff; those of a type that does not answer without, because it costs nothing. Most
-// jobs that are queued for a first viewer have ended before somebody has explained why they wait.
-const askAgainMs = { queued: 250, first: 2_000, last: 30_000, held: 1_000 } as const;
+// Re-explain unhealthy pairs, with backoff; pairs of an unresponsive type without, because that costs nothing. A job
+// queued for a first viewer usually ends before its wait would be explained, so its explanation is delayed.
+const explainAfterMs = { queued: 250, first: 2_000, last: 30_000, unresponsive: 1_000 } as const;
 
-/** Explains a pair; undefined if that has failed. */
-export type Explain = (pair: GatewayPair) => Promise<Explained | 'held' | undefined>;
+/** Explains a pair; undefined if that failed. */
+export type Explain = (pair: GatewayPair) => Promise<PairExplanation | 'unresponsive' | undefined>;
 
-/** A pair that somebody looks at through this process, with all who see the same of it. */
-export class Viewing implements NamedPair {
+/** A pair that is viewed through this process, with its status and all subscriptions that see the same of it. */
+export class WatchedPair implements ResolvedPair {
   readonly dataType: string;
   readonly type: number;
   readonly key: string;
-  readonly reader: Reader | undefined;
-  /** All who look at the pair, also those who see something else of it. */
-  readonly audience: Audience;
+  readonly reader: RlsReader | undefined;
+  /** All viewers of the pair, including those that see other rows of it. */
+  readonly viewerCount: ViewerCount;
   readonly subscriptions = new Set<Subscription>();
   readonly #messages = new Map<string, Buffer>();
   readonly #explain: Explain;
   #state: PairState | undefined;
-  #heardAt = 0;
-  #shown: Showing | undefined;
-  #turn = 0;
-  #askAt = Infinity;
-  #askedMs: number = askAgainMs.first;
-  #isAsking = false;
-  #isHeld = false;
-  #looking = 0;
+  #readAt = 0;
+  #status: PairStatus | undefined;
+  #revision = 0;
+  #explainAt = Infinity;
+  #explainPauseMs: number = explainAfterMs.first;
+  #isExplaining = false;
+  #isUnresponsive = false;
+  #viewers = 0;
 
-  constructor({ dataType, type, key, reader }: NamedPair, audience: Audience, explain: Explain) {
+  constructor({ dataType, type, key, reader }: ResolvedPair, viewerCount: ViewerCount, explain: Explain) {
     this.dataType = dataType;
     this.type = type;
     this.key = key;
     this.reader = reader;
-    this.audience = audience;
+    this.viewerCount = viewerCount;
     this.#explain = explain;
   }
 
-  /** What is shown now; nothing before it was read. */
-  get shown(): Showing | undefined {
-    return this.#shown;
+  /** Undefined until the pair was read. */
+  get status(): PairStatus | undefined {
+    return this.#status;
   }
 
-  /** How old the newest row is, by the database's clock. */
+  /** The age of the newest row, by the database's clock. */
   get ageMs(): number {
     const { fetchedAt = null, asOf } = this.#state ?? {};
-    return fetchedAt === null || !asOf ? Infinity : asOf.getTime() - fetchedAt.getTime() + this.#sinceMs;
+    return fetchedAt === null || !asOf ? Infinity : asOf.getTime() - fetchedAt.getTime() + this.#sinceReadMs;
   }
 
-  get isEmpty(): boolean {
-    return this.#looking === 0;
+  get hasViewers(): boolean {
+    return this.#viewers > 0;
   }
 
-  /** What the rows are known by; equal ones are equal for all who see the same. */
+  /** Identifies the rows; equal rows have equal tags for all readers that see the same. */
   get tag(): string {
-    return [this.#shown!.digest, ...(this.reader ? [this.reader.tag] : [])].join('-');
+    return [this.#status!.digest, ...(this.reader ? [this.reader.tag] : [])].join('-');
   }
 
-  enter(user: string): void {
-    this.#looking += 1;
-    this.audience.enter(user);
+  addViewer(user: string): void {
+    this.#viewers += 1;
+    this.viewerCount.add(user);
   }
 
-  leave(user: string): void {
-    this.#looking -= 1;
-    this.audience.leave(user);
+  removeViewer(user: string): void {
+    this.#viewers -= 1;
+    this.viewerCount.remove(user);
   }
 
-  /** Whether nothing of it can be shown, because its data type does not answer. */
-  get isWaiting(): boolean {
-    return this.#isHeld && !this.#state;
+  /** Whether there is nothing to show, because the data type does not answer. */
+  get isUnresponsive(): boolean {
+    return this.#isUnresponsive && !this.#state;
   }
 
-  /** Its data type does not answer; the next state ends that. */
-  hold(): void {
-    this.#isHeld = true;
-    if (this.#state) this.#look();
-    else for (const subscription of this.subscriptions) subscription.viewer.tellHeld(subscription);
+  /** The data type does not answer; the next state ends this. */
+  setUnresponsive(): void {
+    this.#isUnresponsive = true;
+    if (this.#state) this.#updateStatus();
+    else for (const subscription of this.subscriptions) subscription.subscriber.sendUnresponsive(subscription);
   }
 
-  /** Takes a newer state. */
-  hear(state: PairState): void {
-    this.#isHeld = false;
+  setState(state: PairState): void {
+    this.#isUnresponsive = false;
     this.#state = state;
-    this.#heardAt = performance.now();
-    this.#turn = 0;
-    this.#askedMs = askAgainMs.first;
-    this.#look();
+    this.#readAt = performance.now();
+    this.#revision = 0;
+    this.#explainPauseMs = explainAfterMs.first;
+    this.#updateStatus();
   }
 
-  /** Asks what is the matter, if it is time to: what was fresh may have become too old, and nobody has refreshed it. */
-  lookAgain(now: number): void {
-    if (now >= this.#askAt && !this.isEmpty) this.#look();
+  /** Explains the pair again when that is due: fresh data may have gone stale without a refresh. */
+  updateIfDue(now: number): void {
+    if (now >= this.#explainAt && this.hasViewers) this.#updateStatus();
   }
 
-  /** Whether anybody wants to know how many look. */
-  get isCounted(): boolean {
-    for (const { viewer } of this.subscriptions) if (viewer.counts) return true;
+  get wantsViewerCounts(): boolean {
+    for (const { subscriber } of this.subscriptions) if (subscriber.wantsViewerCounts) return true;
     return false;
   }
 
-  /** So many look, everywhere. */
-  count(viewers: number): void {
+  /** Sends the number of viewers over all gateways. */
+  sendViewerCount(viewers: number): void {
     for (const subscription of this.subscriptions) {
-      if (subscription.viewer.counts && subscription.viewers !== viewers)
-        subscription.viewer.tellViewers(subscription, viewers);
+      if (subscription.subscriber.wantsViewerCounts && subscription.viewers !== viewers)
+        subscription.subscriber.sendViewerCount(subscription, viewers);
     }
   }
 
-  /** What is sent about it, written once for all. Rows that the client has already are left out. */
+  /** The encoded status, encoded once for all subscribers. Rows are left out for clients that have them. */
   message(type: StateHead['type'], withRows: boolean): Buffer {
-    // Its viewers know when it goes stale; who comes between that and the next look does not.
-    const shown = this.#shown!;
-    if (shown.state === 'fresh' && isPast({ ...shown, asOf: this.#state!.asOf }, this.#sinceMs))
-      return this.#write(type, withRows, { ...shown, state: 'stale', words: shown.words || stateSentences.stale });
+    // Clients that have the status know when it goes stale. One that comes between then and the next update does not.
+    const status = this.#status!;
+    if (status.state === 'fresh' && isStale({ ...status, asOf: this.#state!.asOf }, this.#sinceReadMs))
+      return this.#encode(type, withRows, { ...status, state: 'stale', words: status.words || stateSentences.stale });
     const name = `${type} ${withRows}`;
     let message = this.#messages.get(name);
-    if (!message) this.#messages.set(name, (message = this.#write(type, withRows, shown)));
+    if (!message) this.#messages.set(name, (message = this.#encode(type, withRows, status)));
     return message;
   }
 
-  #look(): void {
+  #updateStatus(): void {
     const state = this.#state!;
-    const isFresh = isPlainlyFresh(state, this.#sinceMs);
-    this.#askAt = this.#staleAt(state);
-    if (this.#isHeld) this.#show(held);
-    // Why a pair waits may tell of rows that this reader does not see.
-    else if (this.reader || isFresh) this.#show();
-    else if (!this.#shown && isUnderWay(state)) {
-      this.#askAt = performance.now() + askAgainMs.queued;
-      this.#show();
-    } else if (!this.#isAsking) void this.#ask();
+    const isFresh = isFreshAndIdle(state, this.#sinceReadMs);
+    this.#explainAt = this.#staleAt(state);
+    if (this.#isUnresponsive) this.#setStatus(unresponsive);
+    // The reason why a pair waits may reveal rows that this reader may not see.
+    else if (this.reader || isFresh) this.#setStatus();
+    else if (!this.#status && hasOpenJob(state)) {
+      this.#explainAt = performance.now() + explainAfterMs.queued;
+      this.#setStatus();
+    } else if (!this.#isExplaining) void this.#explainStatus();
   }
 
-  async #ask(): Promise<void> {
-    const asked = this.#state;
-    this.#isAsking = true;
-    const explained = await this.#explain(this);
-    this.#isAsking = false;
-    if (this.#state !== asked || this.#isHeld) return this.#look();
-    const isQuarantined = explained === 'held' || explained?.reason === 'quarantined';
-    if (isQuarantined) this.#askedMs = askAgainMs.held;
-    this.#askAt = Math.min(performance.now() + this.#askedMs, this.#staleAt(asked!));
-    this.#askedMs = Math.min(askAgainMs.last, this.#askedMs * 2);
-    if (explained === 'held') this.#show(held);
-    else this.#show(asViewed(explained ?? { ...this.#state!, until: null }));
+  async #explainStatus(): Promise<void> {
+    const explained = this.#state;
+    this.#isExplaining = true;
+    const explanation = await this.#explain(this);
+    this.#isExplaining = false;
+    if (this.#state !== explained || this.#isUnresponsive) return this.#updateStatus();
+    const isQuarantined = explanation === 'unresponsive' || explanation?.reason === 'quarantined';
+    if (isQuarantined) this.#explainPauseMs = explainAfterMs.unresponsive;
+    this.#explainAt = Math.min(performance.now() + this.#explainPauseMs, this.#staleAt(explained!));
+    this.#explainPauseMs = Math.min(explainAfterMs.last, this.#explainPauseMs * 2);
+    if (explanation === 'unresponsive') this.#setStatus(unresponsive);
+    else this.#setStatus(asViewed(explanation ?? { ...this.#state!, until: null }));
   }
 
-  // A moment later, by when a planner will have queued it.
+  // Slightly later than the data goes stale, when a planner will have queued the pair.
   #staleAt({ state, staleAt, asOf }: PairState): number {
-    const at = this.#heardAt + (staleAt?.getTime() ?? 0) - asOf.getTime() + askAgainMs.first;
+    const at = this.#readAt + (staleAt?.getTime() ?? 0) - asOf.getTime() + explainAfterMs.first;
     return (state === 'fresh' || state === 'empty') && at > performance.now() ? at : Infinity;
   }
 
-  get #sinceMs(): number {
-    return performance.now() - this.#heardAt;
+  get #sinceReadMs(): number {
+    return performance.now() - this.#readAt;
   }
 
-  #show(explained?: Explanation): void {
-    const showing = show(this.#state!, this.#turn, this.#sinceMs, explained);
-    if (this.#shown && saysTheSame(this.#shown, showing)) return;
-    this.#turn += 1;
-    this.#shown = showing;
+  #setStatus(explanation?: PartialExplanation): void {
+    const status = pairStatus(this.#state!, this.#revision, this.#sinceReadMs, explanation);
+    if (this.#status && isSameStatus(this.#status, status)) return;
+    this.#revision += 1;
+    this.#status = status;
     this.#messages.clear();
-    for (const subscription of this.subscriptions) subscription.viewer.offer(subscription);
+    for (const subscription of this.subscriptions) subscription.subscriber.offer(subscription);
   }
 
-  #write(type: StateHead['type'], withRows: boolean, shown: Showing): Buffer {
+  #encode(type: StateHead['type'], withRows: boolean, shown: PairStatus): Buffer {
     const { version, rows, status, state, activity, reason, words, until, error, fetchedAt, staleAt, sourceAt } = shown;
     const head: StateHead = {
       type,
@@ -234,20 +231,20 @@ export class Viewing implements NamedPair {
       source_at: sourceAt,
     };
     const text = JSON.stringify(head);
-    // The rows are JSON already, and may be large.
+    // The rows are already JSON, and may be large.
     return Buffer.from(withRows ? `${text.slice(0, -1)},"rows":${rows}}` : text);
   }
 }
 
-/** Whether a job is open, which nothing is known to hold up. */
-function isUnderWay({ activity, reason }: PairState): boolean {
+/** Whether the pair has an open job, and no known reason to wait. */
+function hasOpenJob({ activity, reason }: PairState): boolean {
   return activity === 'refreshing' || reason === 'queued';
 }
 
-/** The parts of a version as a client has it; nothing if it is none of ours. */
-export function readVersion(
+/** Parses a version that a client sent; undefined if it is not one of ours. */
+export function parseVersion(
   text: string | undefined,
-): { readonly version: string; readonly digest: string; readonly reader: string | undefined } | undefined {
-  const [, version, digest, reader] = /^([^-]+)-([^-]+)(?:-([^-]+))?$/.exec(text ?? '') ?? [];
-  return version === undefined || digest === undefined ? undefined : { version, digest, reader };
+): { readonly version: string; readonly digest: string; readonly readerTag: string | undefined } | undefined {
+  const [, version, digest, readerTag] = /^([^-]+)-([^-]+)(?:-([^-]+))?$/.exec(text ?? '') ?? [];
+  return version === undefined || digest === undefined ? undefined : { version, digest, readerTag };
 }

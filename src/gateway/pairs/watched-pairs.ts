@@ -1,269 +1,265 @@
+import type { LossReason, PairState, ReadCache, RlsReader } from '../../changes/index.ts';
 import type { GatewayPair } from '../../config/index.ts';
 import type { NodeDemand } from '../../demand/index.ts';
 import { PgfreshError, problemOf } from '../../errors/index.ts';
 import type { Events } from '../../events/index.ts';
-import type { Verdict } from './pair-lookup.ts';
-import { Audience } from './viewer-count.ts';
-import type { Loss, Mirror, PairState, Reader } from '../../changes/index.ts';
-import type { Questions } from './pair-queries.ts';
-import { readVersion, Viewing, type NamedPair, type Subscription, type Viewer } from './watched-pair.ts';
+import { lookupError, type PairLookup } from './pair-lookup.ts';
+import type { PairQueries } from './pair-queries.ts';
+import { ViewerCount } from './viewer-count.ts';
+import { parseVersion, WatchedPair, type ResolvedPair, type Subscriber, type Subscription } from './watched-pair.ts';
 
-export interface ViewingsOptions {
-  readonly mirror: Pick<Mirror, 'watch' | 'reread'>;
-  readonly questions: Pick<Questions, 'admit' | 'advance' | 'plan' | 'explain' | 'isHeld' | 'viewers'>;
+export interface WatchedPairsOptions {
+  readonly cache: Pick<ReadCache, 'watch' | 'rereadRls'>;
+  readonly queries: Pick<
+    PairQueries,
+    'lookUp' | 'advanceVersions' | 'plan' | 'explain' | 'isUnresponsive' | 'countViewers'
+  >;
   readonly demand: Pick<NodeDemand, 'set'>;
   readonly events: Events;
 }
 
 type Step = 'admit' | 'advance' | 'plan' | 'explain' | 'count';
 
-interface Open {
-  readonly viewing: Viewing;
+interface Entry {
+  readonly pair: WatchedPair;
   unwatch: () => void;
-  /** When the last one left. */
+  /** When the last viewer left. */
   emptySince: number;
 }
 
-interface Glance {
-  readonly viewing: Viewing;
+interface SingleView {
+  readonly pair: WatchedPair;
   readonly user: string;
   readonly until: number;
 }
 
-// Shorter than the database keeps a pair warm, so what lingers here is still kept fresh there.
+// Shorter than the database keeps a pair warm, so that a pair that lingers here is still kept fresh.
 const lingerMs = 10_000;
-const mostLingering = 10_000;
-const glanceMs = 15_000;
-const mostCounted = 1_000;
-const mostReadmitted = 200;
+const maxLingering = 10_000;
+const singleViewMs = 15_000;
+const countBatch = 1_000;
+const recheckBatch = 200;
 
-/** All pairs that are looked at through this process. */
-export class Viewings {
-  readonly #options: ViewingsOptions;
-  readonly #open = new Map<string, Open>();
-  /** Of pairs of which not all see the same. */
-  readonly #audiences = new Map<string, Audience>();
-  readonly #empty = new Set<Open>();
-  readonly #glances = new Set<Glance>();
-  /** Types whose pairs are just being asked about again. */
-  readonly #readmitting = new Set<string>();
+/** All pairs that are viewed through this process. */
+export class WatchedPairs {
+  readonly #options: WatchedPairsOptions;
+  readonly #entries = new Map<string, Entry>();
+  /** Counts of pairs under row security, which several entries share. */
+  readonly #sharedCounts = new Map<string, ViewerCount>();
+  readonly #empty = new Set<Entry>();
+  readonly #singleViews = new Set<SingleView>();
+  /** Data types whose pairs are being looked up again. */
+  readonly #rechecking = new Set<string>();
 
-  constructor(options: ViewingsOptions) {
+  constructor(options: WatchedPairsOptions) {
     this.#options = options;
   }
 
   get size(): number {
-    return this.#open.size;
+    return this.#entries.size;
   }
 
-  /** The pair, if it is open; its key must be written as its data type writes it. */
-  find(pair: GatewayPair, reader?: Reader): Viewing | undefined {
-    return this.#open.get(nameOf(pair, reader))?.viewing;
+  /** Finds a watched pair by its key as the registry spells it. */
+  find(pair: GatewayPair, reader?: RlsReader): WatchedPair | undefined {
+    return this.#entries.get(nameOf(pair, reader))?.pair;
   }
 
-  /** Somebody looks from now on. He is sent nothing before he is offered it. */
-  join(pair: NamedPair, user: string, viewer: Viewer, has?: string): Subscription {
-    const viewing = this.#enter(pair, user);
-    const had = readVersion(has);
-    const subscription = { viewing, viewer, version: had?.version ?? '', digest: had?.digest, isNew: true };
-    viewing.subscriptions.add(subscription);
+  /** Adds a subscription. Nothing is sent until it is offered a status. */
+  subscribe(resolved: ResolvedPair, user: string, subscriber: Subscriber, clientVersion?: string): Subscription {
+    const pair = this.#addViewer(resolved, user);
+    const parsed = parseVersion(clientVersion);
+    const subscription = { pair, subscriber, version: parsed?.version ?? '', digest: parsed?.digest, isNew: true };
+    pair.subscriptions.add(subscription);
     return subscription;
   }
 
-  leave(subscription: Subscription, user: string): void {
-    subscription.viewing.subscriptions.delete(subscription);
-    this.#left(subscription.viewing, user);
+  unsubscribe(subscription: Subscription, user: string): void {
+    subscription.pair.subscriptions.delete(subscription);
+    this.#removeViewer(subscription.pair, user);
   }
 
-  /** Somebody looks once, which counts for a moment. */
-  glance(pair: NamedPair, user: string): Viewing {
-    const viewing = this.#enter(pair, user);
-    this.#glances.add({ viewing, user, until: performance.now() + glanceMs });
-    return viewing;
+  /** Counts a user who reads once as a viewer, for a moment. */
+  viewOnce(resolved: ResolvedPair, user: string): WatchedPair {
+    const pair = this.#addViewer(resolved, user);
+    this.#singleViews.add({ pair, user, until: performance.now() + singleViewMs });
+    return pair;
   }
 
-  /** Asks what has become of pairs that should be fresh, and lets go of what nobody has looked at for a while. */
+  /** Ends single views, explains pairs that are due, and closes pairs that had no viewers for a while. */
   tidy(now = performance.now()): void {
-    for (const glance of this.#glances) {
-      if (glance.until > now) break;
-      this.#glances.delete(glance);
-      this.#left(glance.viewing, glance.user);
+    for (const view of this.#singleViews) {
+      if (view.until > now) break;
+      this.#singleViews.delete(view);
+      this.#removeViewer(view.pair, view.user);
     }
-    for (const { viewing } of this.#open.values()) viewing.lookAgain(now);
-    for (const open of this.#empty) {
-      if (open.emptySince > now - lingerMs && this.#empty.size <= mostLingering) break;
-      this.#close(open);
-    }
-  }
-
-  /** Asks again whether there are such pairs: keys and whole types come and go, and what their readers may see. */
-  readmit(): void {
-    this.#options.mirror.reread();
-    for (const [dataType, ofType] of Map.groupBy(this.#open.values(), ({ viewing }) => viewing.dataType)) {
-      // Each type by itself: one that does not answer is left out, and so is one that was not done the last time.
-      if (this.#readmitting.has(dataType) || this.#options.questions.isHeld(dataType)) continue;
-      this.#readmitting.add(dataType);
-      void this.#readmitType(ofType).finally(() => this.#readmitting.delete(dataType));
+    for (const { pair } of this.#entries.values()) pair.updateIfDue(now);
+    for (const entry of this.#empty) {
+      if (entry.emptySince > now - lingerMs && this.#empty.size <= maxLingering) break;
+      this.#close(entry);
     }
   }
 
-  /** Tells those who want to know how many look. */
-  async count(): Promise<void> {
-    const counted = [...this.#open.values()].flatMap(({ viewing }) => (viewing.isCounted ? [viewing] : []));
-    for (let first = 0; first < counted.length; first += mostCounted) {
-      const some = counted.slice(first, first + mostCounted);
-      const viewers = await this.#unlessFailed('count', this.#options.questions.viewers(some));
-      for (const [place, count] of viewers?.entries() ?? []) some[place]!.count(count);
+  /** Looks all pairs up again, because keys, data types and readers' rights change, and re-reads those under row security. */
+  recheck(): void {
+    this.#options.cache.rereadRls();
+    for (const [dataType, ofType] of Map.groupBy(this.#entries.values(), ({ pair }) => pair.dataType)) {
+      // Each type on its own: skip unresponsive types, and types whose last recheck is still running.
+      if (this.#rechecking.has(dataType) || this.#options.queries.isUnresponsive(dataType)) continue;
+      this.#rechecking.add(dataType);
+      void this.#recheckType(ofType).finally(() => this.#rechecking.delete(dataType));
+    }
+  }
+
+  /** Sends viewer counts to the subscribers that want them. */
+  async sendViewerCounts(): Promise<void> {
+    const pairs = [...this.#entries.values()].flatMap(({ pair }) => (pair.wantsViewerCounts ? [pair] : []));
+    for (let first = 0; first < pairs.length; first += countBatch) {
+      const batch = pairs.slice(first, first + countBatch);
+      const counts = await this.#unlessFailed('count', this.#options.queries.countViewers(batch));
+      for (const [index, count] of counts?.entries() ?? []) batch[index]!.sendViewerCount(count);
     }
   }
 
   close(): void {
-    for (const open of this.#open.values()) this.#close(open);
+    for (const entry of this.#entries.values()) this.#close(entry);
   }
 
-  #enter(pair: NamedPair, user: string): Viewing {
-    const name = nameOf(pair, pair.reader);
-    let open = this.#open.get(name);
-    if (!open) {
-      const { questions } = this.#options;
-      const viewing = new Viewing(pair, this.#audience(pair), (asked) =>
-        this.#unlessFailed('explain', questions.explain(asked)),
+  #addViewer(resolved: ResolvedPair, user: string): WatchedPair {
+    const name = nameOf(resolved, resolved.reader);
+    let entry = this.#entries.get(name);
+    if (!entry) {
+      const { queries } = this.#options;
+      const pair = new WatchedPair(resolved, this.#viewerCount(resolved), (explained) =>
+        this.#unlessFailed('explain', queries.explain(explained)),
       );
-      viewing.audience.viewings += 1;
-      open = { viewing, unwatch: () => {}, emptySince: Infinity };
-      this.#open.set(name, open);
-      void this.#watch(open, pair.isPlanned ?? false);
+      pair.viewerCount.watchedPairs += 1;
+      entry = { pair, unwatch: () => {}, emptySince: Infinity };
+      this.#entries.set(name, entry);
+      void this.#watch(entry, resolved.isPlanned ?? false);
     }
-    this.#empty.delete(open);
-    this.#counted(open.viewing, () => open.viewing.enter(user));
-    return open.viewing;
+    this.#empty.delete(entry);
+    this.#updateDemand(entry.pair, () => entry.pair.addViewer(user));
+    return entry.pair;
   }
 
-  #audience(pair: NamedPair): Audience {
-    if (!pair.reader) return new Audience();
-    const known = this.#audiences.get(nameOf(pair));
+  #viewerCount(resolved: ResolvedPair): ViewerCount {
+    if (!resolved.reader) return new ViewerCount();
+    const known = this.#sharedCounts.get(nameOf(resolved));
     if (known) return known;
-    const audience = new Audience();
-    this.#audiences.set(nameOf(pair), audience);
-    return audience;
+    const count = new ViewerCount();
+    this.#sharedCounts.set(nameOf(resolved), count);
+    return count;
   }
 
-  // First it is queued, if it has to be: then the state that is read says so.
-  async #watch(open: Open, isPlanned: boolean): Promise<void> {
-    const { viewing } = open;
-    const { questions, mirror } = this.#options;
-    const { reader } = viewing;
-    // If that fails, the planner finds it by the count of its viewers all the same.
-    if (!isPlanned) await this.#unlessFailed('plan', questions.plan(viewing));
-    this.#known(viewing);
-    if (reader && reader.name !== reader.tag) await this.#unlessFailed('advance', questions.advance());
-    if (!this.#isOpen(open)) return;
+  // Plans before it reads, so that the first state says that the pair is queued.
+  async #watch(entry: Entry, isPlanned: boolean): Promise<void> {
+    const { pair } = entry;
+    const { queries, cache } = this.#options;
+    const { reader } = pair;
+    // If planning fails, the planner still finds the pair by its viewer count.
+    if (!isPlanned) await this.#unlessFailed('plan', queries.plan(pair));
+    this.#startCounting(pair);
+    if (reader && reader.group !== reader.tag) await this.#unlessFailed('advance', queries.advanceVersions());
+    if (!this.#isOpen(entry)) return;
     const watcher = {
-      onState: (state: PairState) => viewing.hear(state),
-      onHeld: () => viewing.hold(),
-      onGone: (why: Loss) => this.#lose(open, lossOf(why, viewing)),
+      onState: (state: PairState) => pair.setState(state),
+      onUnresponsive: () => pair.setUnresponsive(),
+      onGone: (why: LossReason) => this.#lose(entry, lossError(why, pair)),
     };
-    open.unwatch = mirror.watch(viewing, watcher, reader);
+    entry.unwatch = cache.watch(pair, watcher, reader);
   }
 
-  #isOpen(open: Open): boolean {
-    return this.#open.get(nameOf(open.viewing, open.viewing.reader)) === open;
+  #isOpen(entry: Entry): boolean {
+    return this.#entries.get(nameOf(entry.pair, entry.pair.reader)) === entry;
   }
 
-  async #readmitType(ofType: readonly Open[]): Promise<void> {
-    const byPair = [...Map.groupBy(ofType, ({ viewing }) => viewing.key).values()];
-    // Some at a time, so that who wants a pair meanwhile does not wait for all of them.
-    for (let first = 0; first < byPair.length; first += mostReadmitted)
-      await Promise.all(byPair.slice(first, first + mostReadmitted).map((opens) => this.#readmit(opens)));
+  async #recheckType(ofType: readonly Entry[]): Promise<void> {
+    const byKey = [...Map.groupBy(ofType, ({ pair }) => pair.key).values()];
+    // In batches, so that new requests in between do not wait for all of them.
+    for (let first = 0; first < byKey.length; first += recheckBatch)
+      await Promise.all(byKey.slice(first, first + recheckBatch).map((entries) => this.#recheckPair(entries)));
   }
 
-  async #readmit(opens: readonly Open[]): Promise<void> {
-    const { dataType, key } = opens[0]!.viewing;
-    const verdict = await this.#unlessFailed('admit', this.#options.questions.admit({ dataType, key }));
-    if (!verdict) return;
-    for (const open of opens) {
-      const refusal = refusalOf(verdict) ?? changeOf(verdict, open.viewing);
-      if (refusal) this.#lose(open, refusal);
+  async #recheckPair(entries: readonly Entry[]): Promise<void> {
+    const { dataType, key } = entries[0]!.pair;
+    const lookup = await this.#unlessFailed('admit', this.#options.queries.lookUp({ dataType, key }));
+    if (!lookup) return;
+    for (const entry of entries) {
+      const error = lookupError(lookup) ?? changeError(lookup, entry.pair);
+      if (error) this.#lose(entry, error);
     }
   }
 
-  async #unlessFailed<Answer>(step: Step, asking: Promise<Answer>): Promise<Answer | undefined> {
+  async #unlessFailed<Answer>(step: Step, query: Promise<Answer>): Promise<Answer | undefined> {
     try {
-      return await asking;
+      return await query;
     } catch (error) {
       this.#options.events.emit({ type: 'gateway.failed', step, problem: problemOf(error) });
       return undefined;
     }
   }
 
-  #lose(open: Open, why: PgfreshError): void {
-    const { viewing } = open;
-    if (!this.#isOpen(open)) return;
-    this.#close(open);
-    if (viewing.audience.viewings === 0) this.#options.demand.set(viewing.type, viewing.key, 0);
-    for (const subscription of viewing.subscriptions) subscription.viewer.lose(subscription, why);
+  #lose(entry: Entry, why: PgfreshError): void {
+    const { pair } = entry;
+    if (!this.#isOpen(entry)) return;
+    this.#close(entry);
+    if (pair.viewerCount.watchedPairs === 0) this.#options.demand.set(pair.type, pair.key, 0);
+    for (const subscription of pair.subscriptions) subscription.subscriber.revoke(subscription, why);
   }
 
-  #left(viewing: Viewing, user: string): void {
-    this.#counted(viewing, () => viewing.leave(user));
-    const open = this.#open.get(nameOf(viewing, viewing.reader));
-    if (!viewing.isEmpty || open?.viewing !== viewing) return;
-    open.emptySince = performance.now();
-    this.#empty.add(open);
+  #removeViewer(pair: WatchedPair, user: string): void {
+    this.#updateDemand(pair, () => pair.removeViewer(user));
+    const entry = this.#entries.get(nameOf(pair, pair.reader));
+    if (pair.hasViewers || entry?.pair !== pair) return;
+    entry.emptySince = performance.now();
+    this.#empty.add(entry);
   }
 
-  #counted({ audience, type, key }: Viewing, change: () => void): void {
-    const before = audience.size;
+  #updateDemand({ viewerCount, type, key }: WatchedPair, change: () => void): void {
+    const before = viewerCount.size;
     change();
-    // One that was lost counts no more; there may be another one by its name.
-    if (audience.size !== before && audience.viewings > 0 && audience.isKnown)
-      this.#options.demand.set(type, key, audience.size);
+    // A lost pair no longer counts; a new entry may have its name.
+    if (viewerCount.size !== before && viewerCount.watchedPairs > 0 && viewerCount.isPlanned)
+      this.#options.demand.set(type, key, viewerCount.size);
   }
 
-  // Not earlier: the statement that plans the pair counts its first viewer, and would wait for the one that writes counts.
-  #known({ audience, type, key }: Viewing): void {
-    if (audience.isKnown || audience.viewings === 0) return;
-    audience.isKnown = true;
-    if (audience.size > 0) this.#options.demand.set(type, key, audience.size);
+  // Not before the pair is planned: that statement counts the first viewer, and would wait for a write of the count.
+  #startCounting({ viewerCount, type, key }: WatchedPair): void {
+    if (viewerCount.isPlanned || viewerCount.watchedPairs === 0) return;
+    viewerCount.isPlanned = true;
+    if (viewerCount.size > 0) this.#options.demand.set(type, key, viewerCount.size);
   }
 
-  #close(open: Open): void {
-    const { audience, reader } = open.viewing;
-    this.#empty.delete(open);
-    this.#open.delete(nameOf(open.viewing, reader));
-    audience.viewings -= 1;
-    if (reader && audience.viewings === 0) this.#audiences.delete(nameOf(open.viewing));
-    open.unwatch();
+  #close(entry: Entry): void {
+    const { viewerCount, reader } = entry.pair;
+    this.#empty.delete(entry);
+    this.#entries.delete(nameOf(entry.pair, reader));
+    viewerCount.watchedPairs -= 1;
+    if (reader && viewerCount.watchedPairs === 0) this.#sharedCounts.delete(nameOf(entry.pair));
+    entry.unwatch();
   }
 }
 
-// Neither a data type nor a key has a line break in it.
-function nameOf({ dataType, key }: GatewayPair, reader?: Reader): string {
-  return reader ? `${dataType} ${key}\n${reader.name}` : `${dataType} ${key}`;
+// Neither a data type nor a key contains a line break.
+function nameOf({ dataType, key }: GatewayPair, reader?: RlsReader): string {
+  return reader ? `${dataType} ${key}\n${reader.group}` : `${dataType} ${key}`;
 }
 
-/** Why a pair cannot be had, if it cannot. */
-export function refusalOf(verdict: Verdict): PgfreshError | undefined {
-  if ('admitted' in verdict) return undefined;
-  const { code, problem } = verdict.refused;
-  return new PgfreshError(code as 'PGF_KEY_UNKNOWN', { problem });
-}
-
-function changeOf(verdict: Verdict, { dataType, type, key, reader }: Viewing): PgfreshError | undefined {
-  if (!('admitted' in verdict)) return undefined;
-  const { admitted } = verdict;
-  const isAnother = admitted.type !== type;
-  if (!isAnother && (admitted.visibility === 'rls') === (reader !== undefined)) return undefined;
-  const problem = isAnother
+function changeError(lookup: PairLookup, { dataType, type, key, reader }: WatchedPair): PgfreshError | undefined {
+  if (!('found' in lookup)) return undefined;
+  const { found } = lookup;
+  const isReplaced = found.type !== type;
+  if (!isReplaced && (found.visibility === 'rls') === (reader !== undefined)) return undefined;
+  const problem = isReplaced
     ? 'its data type was removed and added again'
-    : 'it has just been decided anew whose rows these are';
+    : 'the visibility of its data type just changed';
   return new PgfreshError('PGF_LIVE_UNDECIDED', { pair: `${dataType} ${key}`, problem });
 }
 
-function lossOf(why: Loss, { dataType, key }: GatewayPair): PgfreshError {
+function lossError(why: LossReason, { dataType, key }: GatewayPair): PgfreshError {
   if (why === 'gone')
     return new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `there is no data type '${dataType}' any more` });
   if (why !== 'undecided') return why;
-  const problem = 'its row security has failed, or taken too long';
+  const problem = 'its row security failed or took too long';
   return new PgfreshError('PGF_LIVE_UNDECIDED', { pair: `${dataType} ${key}`, problem });
 }

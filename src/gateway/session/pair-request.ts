@@ -1,20 +1,20 @@
 import type { WantedPair } from '#protocol';
 import { within } from '../../lifecycle/index.ts';
-import type { NamedPair } from '../pairs/watched-pair.ts';
+import type { ResolvedPair } from '../pairs/watched-pair.ts';
 
-/** A pair that a client has asked for and that is not answered yet. */
-export class Wish {
+/** A pair that a client requested and that is not answered yet. */
+export class PairRequest {
   readonly pair: WantedPair;
-  /** Settles when it is known what came of it. */
+  /** Resolves once there is a result. */
   readonly settled: Promise<void>;
   /** The pair, or why it is refused. */
-  found: NamedPair | Error | undefined;
+  result: ResolvedPair | Error | undefined;
 
-  constructor(pair: WantedPair, admitted: Promise<NamedPair>) {
+  constructor(pair: WantedPair, admission: Promise<ResolvedPair>) {
     this.pair = pair;
-    this.settled = admitted.then(
-      (named) => void (this.found = named),
-      (error: unknown) => void (this.found = error as Error),
+    this.settled = admission.then(
+      (resolved) => void (this.result = resolved),
+      (error: unknown) => void (this.result = error as Error),
     );
   }
 
@@ -23,7 +23,7 @@ export class Wish {
   }
 }
 
-/** Settles when all of them are settled, or when the time is over. */
-export async function settledWithin(wishes: readonly Wish[], ms: number): Promise<void> {
-  await within(ms, Promise.all(wishes.map(({ settled }) => settled)));
+/** Resolves when all requests are settled, or when the time is over. */
+export async function settledWithin(requests: readonly PairRequest[], ms: number): Promise<void> {
+  await within(ms, Promise.all(requests.map(({ settled }) => settled)));
 }

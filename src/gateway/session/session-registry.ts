@@ -2,77 +2,79 @@ import type { IncomingMessage } from 'node:http';
 import type { GatewaySettings } from '../../config/index.ts';
 import { PgfreshError } from '../../errors/index.ts';
 import { within } from '../../lifecycle/index.ts';
-import type { Identified } from '../auth/authenticator.ts';
-import { Session, type Outlet, type SessionParts } from './session.ts';
-import type { Account } from '../auth/usage-limits.ts';
-import { requireOrigin, visitorOf, type Visitor } from '../http/client-request.ts';
+import type { AuthenticatedUser } from '../auth/authenticator.ts';
+import type { UserUsage } from '../auth/usage-limits.ts';
+import { clientAddress, type ClientAddress } from '../http/client-address.ts';
+import { requireAllowedOrigin } from '../http/origin-check.ts';
+import { clientToken } from '../http/token.ts';
+import type { SessionParts } from './session-parts.ts';
+import { Session } from './session.ts';
+import type { Transport } from './transport.ts';
 
-/** Somebody who may come in. */
-export interface Guest {
-  readonly visitor: Visitor;
-  readonly identified: Identified;
-  readonly account: Account;
+/** A client that may connect. */
+export interface AcceptedClient extends ClientAddress {
+  readonly authenticated: AuthenticatedUser;
+  readonly usage: UserUsage;
 }
 
-export interface ReceptionOptions {
+export interface SessionRegistryOptions {
   readonly parts: SessionParts;
   readonly settings: GatewaySettings;
 }
 
-/** Where all come in, whatever they speak: who they are, whether there is room for them, and who is there now. */
-export class Reception {
+/** All open sessions. Every request, of every transport, is authenticated here. */
+export class SessionRegistry {
   readonly sessions = new Set<Session>();
-  readonly #options: ReceptionOptions;
+  readonly #options: SessionRegistryOptions;
   #isClosed = false;
-  #emptied: (() => void) | undefined;
+  #onEmpty: (() => void) | undefined;
 
-  constructor(options: ReceptionOptions) {
+  constructor(options: SessionRegistryOptions) {
     this.#options = options;
   }
 
-  /** Refuses who may not connect. */
-  async receive(request: IncomingMessage): Promise<Guest> {
+  /** Checks origin, connection limits and token of a request; throws if the client may not connect. */
+  async accept(request: IncomingMessage): Promise<AcceptedClient> {
     const { parts, settings } = this.#options;
-    const { tally } = parts;
+    const { usageLimits, authenticator } = parts;
     if (this.#isClosed) throw new PgfreshError('PGF_LIVE_STOPPING', {});
-    const visitor = visitorOf(request, settings.trustProxy);
-    requireOrigin(visitor, request.headers.host, settings.origins);
-    tally.requireRoom(visitor.address);
-    const identified = await parts.identity.of(visitor.token, visitor.isLocal);
-    return { visitor, identified, account: tally.account(identified.user, visitor.address) };
+    const { address, isLocal } = clientAddress(request, settings.trustProxy);
+    requireAllowedOrigin(request, settings.origins);
+    usageLimits.requireRoom(address);
+    const authenticated = await authenticator.authenticate(clientToken(request), isLocal);
+    return { address, isLocal, authenticated, usage: usageLimits.usageOf(authenticated.user, address) };
   }
 
-  open({ visitor, identified, account }: Guest, outlet: Outlet, stream?: string): Session {
+  open({ address, isLocal, authenticated, usage }: AcceptedClient, transport: Transport, streamId?: string): Session {
     const { parts } = this.#options;
-    const { tally } = parts;
     if (this.#isClosed) throw new PgfreshError('PGF_LIVE_STOPPING', {});
-    tally.enter(account, identified.user, visitor.address);
-    const { address, isLocal } = visitor;
-    const client = { outlet, account, address, isLocal, ...(stream === undefined ? {} : { stream }) };
-    const session = new Session(parts, client, identified);
+    parts.usageLimits.addConnection(usage, authenticated.user, address);
+    const connection = { transport, usage, address, isLocal, ...(streamId === undefined ? {} : { streamId }) };
+    const session = new Session(parts, connection, authenticated);
     this.sessions.add(session);
-    parts.events.emit({ type: 'gateway.opened', transport: stream === undefined ? 'websocket' : 'events' });
+    parts.events.emit({ type: 'gateway.opened', transport: streamId === undefined ? 'websocket' : 'events' });
     return session;
   }
 
-  /** The connection has ended, whoever ended it. */
-  closed(session: Session): void {
+  /** Removes a session whose connection is closed. */
+  remove(session: Session): void {
     if (!this.sessions.delete(session)) return;
+    const { parts } = this.#options;
+    const { usage, address, streamId } = session.connection;
     session.closed();
-    this.#options.parts.tally.leave(session.client.account, session.client.address);
-    const transport = session.client.stream === undefined ? 'websocket' : 'events';
-    this.#options.parts.events.emit({ type: 'gateway.closed', transport });
-    if (this.sessions.size === 0) this.#emptied?.();
+    parts.usageLimits.removeConnection(usage, address);
+    parts.events.emit({ type: 'gateway.closed', transport: streamId === undefined ? 'websocket' : 'events' });
+    if (this.sessions.size === 0) this.#onEmpty?.();
   }
 
-  /** Sends everybody away, and lets nobody in any more. Settles when all have gone, of themselves or not. */
-  async close(patienceMs: number): Promise<void> {
+  /** Accepts no more clients, and tells all to reconnect elsewhere. After the timeout it terminates those that are left. */
+  async close(timeoutMs: number): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
     if (this.sessions.size === 0) return;
-    const emptied = new Promise<void>((resolve) => (this.#emptied = resolve));
-    for (const session of this.sessions) session.sendAway();
-    await within(patienceMs, emptied, () => this.sessions.forEach((session) => session.client.outlet.cut()));
-    await emptied;
+    const empty = new Promise<void>((resolve) => (this.#onEmpty = resolve));
+    for (const session of this.sessions) session.sendReconnect();
+    await within(timeoutMs, empty, () => this.sessions.forEach((session) => session.connection.transport.terminate()));
+    await empty;
   }
 }
