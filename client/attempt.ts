@@ -13,46 +13,46 @@ export interface AttemptOptions {
   readonly url: string;
   readonly token: Token;
   readonly openLink: OpenLink;
-  /** The server has said welcome. */
+  /** The server sent its welcome. */
   readonly onOpen: () => void;
-  /** It has ended, for good or until the next attempt, which the server may want to be so much later. */
+  /** The attempt has ended, for good or until the next one, for which the server may set a delay. */
   readonly onEnd: (why: Refusal, isFinal: boolean, afterMs: number | undefined) => void;
 }
 
-/** One attempt to have a connection: from its token through all that is said to its end. */
+/** One connection attempt, from the token to the close of the link. */
 export interface Attempt {
-  /** What is said over it, as soon as there is a welcome. */
+  /** Defined once the server has sent its welcome. */
   readonly conversation: Conversation | undefined;
-  /** Whoever slept does not know whether his connection is still there. */
+  /** Checks the link after the page or the machine has slept. */
   wake(): void;
-  /** Ends it without a word. */
+  /** Ends the attempt without calling `onEnd`. */
   stop(): void;
 }
 
 export function startAttempt(options: AttemptOptions): Attempt {
-  // In here, where a bundler puts their values in place.
+  // Local, so that a bundler can inline them.
   const welcomeMs = 10_000;
-  const beatMs = 10_000;
+  const pingMs = 10_000;
   const wakingMs = 3_000;
-  const askAgainMs = 60_000;
+  const requestAgainMs = 60_000;
   const { pairs, url, token, openLink, onOpen, onEnd } = options;
   const { clock } = pairs;
   const timers = new Timers<'silence' | 'token' | 'again'>();
   let conversation: Conversation | undefined;
   let link: Link | undefined;
   let isOver = false;
-  /** Whether something was heard since it was last looked at, */
-  let isHeard = false;
-  /** and whether a sign of life was asked for. */
-  let isAsked = false;
-  let said: Refusal | undefined;
+  /** Whether a message arrived since the last check. */
+  let isAlive = false;
+  /** Whether a ping is unanswered. */
+  let isPinged = false;
+  let lastError: Refusal | undefined;
   let afterMs: number | undefined;
 
   const open = async (): Promise<void> => {
     timers.start('silence', welcomeMs, () => end());
     try {
       const given = typeof token === 'function' ? await token() : token;
-      if (!isOver) link = openLink(url, given, { hear, end });
+      if (!isOver) link = openLink(url, given, { receive, end });
     } catch (error) {
       end(0, noToken(error));
     }
@@ -67,11 +67,11 @@ export function startAttempt(options: AttemptOptions): Attempt {
     if (isOver) return;
     stop();
     const isFinal = code === 4400 || code === 4403 || (code === 4401 && typeof token !== 'function');
-    onEnd(refusal ?? said ?? unreachable(url), isFinal, afterMs);
+    onEnd(refusal ?? lastError ?? unreachable(url), isFinal, afterMs);
   };
 
-  const hear = (message: ServerMessage): void => {
-    isHeard = true;
+  const receive = (message: ServerMessage): void => {
+    isAlive = true;
     switch (message.type) {
       case 'welcome':
         clock.set(message.now);
@@ -85,36 +85,36 @@ export function startAttempt(options: AttemptOptions): Attempt {
         afterMs = message.after_ms;
         return undefined;
       case 'error':
-        said = refusalOf(message);
+        lastError = refusalOf(message);
         return undefined;
       default:
-        return conversation?.hear(message);
+        return conversation?.receive(message);
     }
   };
   const begin = (messageBytes: number): void => {
     conversation = new Conversation(pairs, (message) => link!.send(message), messageBytes);
     conversation.begin();
-    listen(beatMs);
+    listen(pingMs);
     askAgain();
     onOpen();
   };
 
-  /** Asks for a sign of life where nothing was heard, and gives up if there is none. */
+  /** Pings a server that has been silent, and gives up if it does not answer. */
   const listen = (ms: number): void =>
     timers.start('silence', ms, () => {
-      if (isHeard) isAsked = false;
-      else if (isAsked) return end();
+      if (isAlive) isPinged = false;
+      else if (isPinged) return end();
       else ping();
-      isHeard = false;
-      return listen(beatMs);
+      isAlive = false;
+      return listen(pingMs);
     });
   const ping = (): void => {
-    isHeard = false;
-    isAsked = true;
+    isAlive = false;
+    isPinged = true;
     link!.send({ type: 'ping' });
   };
   const askAgain = (): void =>
-    timers.start('again', askAgainMs, () => {
+    timers.start('again', requestAgainMs, () => {
       conversation!.askAgain();
       askAgain();
     });

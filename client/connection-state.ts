@@ -1,24 +1,24 @@
-/** Where the connection is; docs/guides/showing-data.md says what each means. */
+/** The status of the connection; docs/guides/showing-data.md explains each value. */
 export type Status = 'idle' | 'connecting' | 'live' | 'waiting' | 'offline' | 'resting' | 'refused' | 'closed';
 
-/** The same, as one tab among several sees it: another one may have the connection. */
+/** The same, for a tab that may follow the tab that has the connection. */
 export type ConnectionState = Status | 'following';
 
-/** What can happen to it. */
+/** Events that change the state. */
 export type ConnectionEvent =
-  /** Somebody looks at a pair. */
+  /** The first pair is viewed. */
   | 'want'
-  /** Nobody does any more. */
+  /** The last pair is no longer viewed. */
   | 'leave'
-  /** Another tab has the connection, */
+  /** Another tab is the leader. */
   | 'follow'
-  /** and now this one is to have it. */
+  /** This tab has become the leader. */
   | 'lead'
-  /** The server has said welcome. */
+  /** The server sent its welcome. */
   | 'open'
-  /** The connection broke, or could not be made. */
+  /** The connection broke, or could not be opened. */
   | 'lose'
-  /** The server does not want this client, now or later. */
+  /** The server refused this client for good. */
   | 'refuse'
   /** The pause before the next attempt is over. */
   | 'retry'
@@ -45,7 +45,7 @@ const staying = (state: ConnectionState): Record<ConnectionEvent, ConnectionStat
   close: 'closed',
 });
 
-/** As long as somebody looks, there is a network and the page is seen. */
+/** States that hold while pairs are viewed, the network is up and the page is visible. */
 const trying = (state: ConnectionState): Record<ConnectionEvent, ConnectionState> => ({
   ...staying(state),
   leave: 'idle',
@@ -53,7 +53,7 @@ const trying = (state: ConnectionState): Record<ConnectionEvent, ConnectionState
   hide: 'resting',
 });
 
-/** Every state with everything that can happen in it. */
+/** The next state for every state and event. */
 export const transitions: Readonly<Record<ConnectionState, Readonly<Record<ConnectionEvent, ConnectionState>>>> = {
   idle: { ...staying('idle'), want: 'connecting' },
   connecting: { ...trying('connecting'), follow: 'following', open: 'live', lose: 'waiting', refuse: 'refused' },

@@ -7,13 +7,13 @@ import type { Pairs } from './pairs.ts';
 import type { PairName, RefreshResult } from './protocol.ts';
 import { closed } from './refusals.ts';
 import { isTimeForEvents, pauseAfter } from './retry.ts';
-import { followPage, isOffline } from './surroundings.ts';
-import type { Host, Report, Tabs } from './tabs.ts';
+import { followPage, isOffline } from './page.ts';
+import type { Report, SharedConnection, Tabs } from './tabs.ts';
 import { Timers } from './timers.ts';
 import { openWebSocket } from './web-socket.ts';
 
 export interface ConnectionOptions {
-  /** Where /live is. */
+  /** The URL of /live. */
   readonly url: () => string;
   readonly token: Token;
   readonly hiddenFor: number;
@@ -22,9 +22,9 @@ export interface ConnectionOptions {
   readonly onStatus: () => void;
 }
 
-/** The one connection of a client: makes it, keeps it, and lets it go, by the table of states. */
-export class Connection implements Host {
-  /** Whether somebody here, or in another tab, wants to know how many look. */
+/** The one connection of a client: opens, keeps and closes it, driven by the table of states. */
+export class Connection implements SharedConnection {
+  /** Whether this tab, or one that follows it, wants viewer counts. */
   wantsCounts = false;
   readonly #pairs: Pairs;
   readonly #options: ConnectionOptions;
@@ -33,7 +33,7 @@ export class Connection implements Host {
   #error: Refusal | null = null;
   #attempt: Attempt | undefined;
   #unfollowPage = (): void => {};
-  /** Attempts that failed, one after another. */
+  /** Failed attempts in a row. */
   #failures = 0;
   #hadWebSocket = false;
   #liveSince = 0;
@@ -42,11 +42,11 @@ export class Connection implements Host {
   constructor(pairs: Pairs, options: ConnectionOptions) {
     this.#pairs = pairs;
     this.#options = options;
-    pairs.onChange = () => this.#wish();
+    pairs.onChange = () => this.#pairsChanged();
     options.tabs?.begin(this);
   }
 
-  /** As another tab says, if that one has the connection. */
+  /** That of the leader, if this tab follows one. */
   get status(): Status {
     const state = this.#state === 'following' ? this.#options.tabs!.report.status : this.#state;
     return state === 'following' ? 'connecting' : state;
@@ -57,30 +57,30 @@ export class Connection implements Host {
   }
 
   lead(): void {
-    this.#happen('lead');
+    this.#dispatch('lead');
   }
 
-  hear({ aheadMs }: Report): void {
+  receive({ aheadMs }: Report): void {
     this.#pairs.clock.aheadMs = aheadMs;
     this.#options.onStatus();
   }
 
-  tell(): Report {
+  report(): Report {
     return { status: this.#state, error: this.#error, aheadMs: this.#pairs.clock.aheadMs };
   }
 
-  /** Somebody wants to know how many look. */
+  /** Requests viewer counts. */
   count(): void {
     this.wantsCounts = true;
     this.#attempt?.conversation?.count();
     this.#options.tabs?.want();
   }
 
-  /** Has a pair refreshed, now or as soon as there is a connection. */
+  /** Requests a refresh of a pair, now or once there is a connection. */
   async refreshNow(named: PairName): Promise<RefreshResult> {
     if (this.#state === 'refused' || this.#state === 'closed') throw new FreshError(this.#error ?? closed);
     const held = this.#pairs.hold(named);
-    const pair = held.meant ?? held;
+    const pair = held.canonical ?? held;
     const refresh = Promise.withResolvers<RefreshResult>();
     pair.refreshes.push(refresh);
     if (this.#state === 'following') this.#options.tabs!.refresh(pair);
@@ -89,16 +89,16 @@ export class Connection implements Host {
   }
 
   close(): void {
-    this.#happen('close');
+    this.#dispatch('close');
   }
 
-  #wish(): void {
-    if (this.#pairs.size === 0) return this.#happen('leave');
-    this.#happen('want');
+  #pairsChanged(): void {
+    if (this.#pairs.size === 0) return this.#dispatch('leave');
+    this.#dispatch('want');
     if (this.#timers.has('update')) return;
-    // Between two messages about what is wanted; the server takes twenty a second.
+    // The minimum time between two messages about pairs; the server accepts twenty per second.
     const updateMs = 100;
-    // All that a page mounts in one go is said in one message.
+    // Pairs that a page mounts together go into one message.
     this.#timers.start('update', Math.max(0, this.#updatedAt + updateMs - Date.now()), () => {
       this.#updatedAt = Date.now();
       this.#attempt?.conversation?.update();
@@ -106,7 +106,7 @@ export class Connection implements Host {
     });
   }
 
-  #happen(event: ConnectionEvent): void {
+  #dispatch(event: ConnectionEvent): void {
     const before = this.#state;
     const state = transitions[before][event];
     if (state === before) return;
@@ -124,18 +124,18 @@ export class Connection implements Host {
       const why = new FreshError(this.#error ?? closed);
       for (const pair of this.#pairs) pair.settle(({ reject }) => reject(why));
     }
-    // Another tab may have better luck, or more to do.
+    // Let another tab lead: it may succeed, or have more to do.
     if (!['connecting', 'live', 'waiting', 'following'].includes(this.#state)) tabs?.leave();
-    tabs?.tell();
+    tabs?.sendReport();
     onStatus();
   }
 
   #connect(): void {
     const { tabs, token, transport } = this.#options;
     const url = this.#options.url();
-    if (isOffline() && !isLoopback(url)) return this.#happen('offline');
+    if (isOffline() && !isLoopback(url)) return this.#dispatch('offline');
     if (tabs && !tabs.leads) {
-      this.#happen('follow');
+      this.#dispatch('follow');
       return tabs.join();
     }
     const byEvents =
@@ -150,26 +150,26 @@ export class Connection implements Host {
         this.#liveSince = Date.now();
         this.#hadWebSocket ||= !byEvents;
         if (this.wantsCounts) this.count();
-        this.#happen('open');
+        this.#dispatch('open');
       },
       onEnd: (why, isFinal, afterMs) => {
-        // A connection that ends sooner is as good as none.
+        // A connection that ends sooner counts as a failed attempt.
         const steadyMs = 5_000;
         const wasSteady = this.#state === 'live' && Date.now() - this.#liveSince > steadyMs;
         this.#failures = wasSteady ? 0 : this.#failures + 1;
         this.#error = why;
-        this.#happen(isFinal ? 'refuse' : 'lose');
+        this.#dispatch(isFinal ? 'refuse' : 'lose');
         if (this.#state === 'waiting')
-          this.#timers.start('pause', afterMs ?? pauseAfter(this.#failures), () => this.#happen('retry'));
+          this.#timers.start('pause', afterMs ?? pauseAfter(this.#failures), () => this.#dispatch('retry'));
       },
     });
   }
 
   #followPage(): void {
     this.#unfollowPage = followPage(this.#options.hiddenFor, (event) => {
-      // A machine without a network still reaches itself.
+      // A server on this machine is reachable without a network.
       if (event === 'offline' && isLoopback(this.#options.url())) return;
-      this.#happen(event);
+      this.#dispatch(event);
       if (event === 'show') this.#attempt?.wake();
     });
   }

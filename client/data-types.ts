@@ -1,19 +1,19 @@
-/** What the client has to know of a data type; `defineDataType` returns it. */
+/** The part of a data type that the client needs; `defineDataType` returns it. */
 export interface DataTypeLike {
   readonly name: string;
   readonly row?: unknown;
 }
 
-/** A row of a data type that says nothing about its columns. */
+/** A row of a data type that does not declare its columns. */
 export type JsonRow = Readonly<Record<string, unknown>>;
 
 /**
- * Where you name your data types once, so that hooks and clients know them:
+ * Register your data types here once, so that hooks and clients are typed:
  * `declare module 'pgfresh/client' { interface Register { types: typeof types } }`.
  */
 export interface Register {}
 
-/** The data types that are registered; any names and any rows if none are. */
+/** The registered data types; without any, all names and rows are allowed. */
 export type RegisteredTypes = Register extends { readonly types: infer Types extends object }
   ? Types
   : Record<string, JsonRow>;
@@ -23,7 +23,7 @@ export type NameOf<Types extends object> = Types extends readonly DataTypeLike[]
   ? Types[number]['name']
   : Extract<keyof Types, string>;
 
-/** A row of the data type with this name, as it arrives: what is a Date in the schema is a text. */
+/** A row of the data type with this name, as it arrives: a Date of the schema is a string. */
 export type RowOf<Types extends object, Name extends string> = Types extends readonly DataTypeLike[]
   ? RowOfSchema<NonNullable<Extract<Types[number], { readonly name: Name }>['row']>>
   : Name extends keyof Types
@@ -48,5 +48,5 @@ type Json<Value> = Value extends Date
         ? { readonly [Column in keyof Value]-?: Json<Exclude<Value[Column], undefined>> | NullIfLeftOut<Value[Column]> }
         : Value;
 
-// A column is always there.
+// Every column is present; one that is optional in the schema may be null.
 type NullIfLeftOut<Value> = undefined extends Value ? null : never;

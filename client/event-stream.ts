@@ -2,8 +2,8 @@ import type { Refusal } from './fresh.ts';
 import type { Link, LinkListener } from './link.ts';
 import { protocol, type ServerMessage } from './protocol.ts';
 
-/** For networks that break WebSockets. By fetch, because an EventSource cannot send a token. */
-export function openEventStream(url: string, token: string | undefined, { hear, end }: LinkListener): Link {
+/** A link for networks that break WebSockets. Uses fetch, because an EventSource cannot send a token. */
+export function openEventStream(url: string, token: string | undefined, { receive, end }: LinkListener): Link {
   const abort = new AbortController();
   const { signal } = abort;
   const headers: Record<string, string> = token === undefined ? {} : { authorization: `Bearer ${token}` };
@@ -31,7 +31,7 @@ export function openEventStream(url: string, token: string | undefined, { hear, 
         if (!event.startsWith('data:') || signal.aborted) continue;
         const message = JSON.parse(event.slice(5)) as ServerMessage;
         if (message.type === 'welcome') session = message.session!;
-        hear(message);
+        receive(message);
       }
     }
     return finish(1006);
@@ -41,14 +41,14 @@ export function openEventStream(url: string, token: string | undefined, { hear, 
   return {
     send(message) {
       if (message.type === 'auth') headers['authorization'] = `Bearer ${message.token}`;
-      // One after another, because requests may overtake each other.
+      // One after another, because concurrent requests may arrive in another order.
       sent = sent
         .then(() =>
           fetch(`${url}/events/${session}`, { method: 'POST', headers, signal, body: JSON.stringify(message) }),
         )
         .then(async (response) => {
           await response.arrayBuffer();
-          // What was not taken cannot be said again, but a new connection says all.
+          // A lost message cannot be repeated, but a new connection requests everything again.
           if (!response.ok) finish(1006);
         })
         .catch(() => finish(1006));

@@ -1,6 +1,6 @@
 import type { Refusal } from './fresh.ts';
 
-/** What the client throws and rejects with. */
+/** The error that the client throws and rejects with. */
 export class FreshError extends Error implements Refusal {
   override readonly name = 'FreshError';
   readonly code: string;

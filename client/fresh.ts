@@ -3,45 +3,45 @@ import type { StateMessage, WaitingMessage } from './protocol.ts';
 
 /** Why something was refused, and what to do about it. */
 export interface Refusal {
-  /** Stable; docs/reference/errors.md lists those of the server, and docs/guides/showing-data.md those of the client. */
+  /** Stable. docs/reference/errors.md lists the codes of the server, docs/guides/showing-data.md those of the client. */
   readonly code: string;
   readonly message: string;
   readonly next: string;
 }
 
-/** The state of the data; docs/reference/states.md says what each means. */
+/** The state of the data; docs/reference/states.md explains each value. */
 export type DataState = 'fresh' | 'stale' | 'missing' | 'empty' | 'older_source';
 
-/** What happens with it. */
+/** Whether it is being refreshed. */
 export type Activity = 'idle' | 'refreshing' | 'waiting';
 
-/** What is known of a pair now. It never changes; there is a new one when something is known. */
+/** The state of a pair. Immutable: every change makes a new object. */
 export interface Fresh<Row = JsonRow> {
-  /** The first row; nothing if there is none, or none yet. */
+  /** The first row; undefined if there is none, or none yet. */
   readonly data: Row | undefined;
-  /** All rows, of a data type that has many for a key. */
+  /** All rows, for a data type with several rows per key. */
   readonly rows: readonly Row[];
-  /** What to render: data, that there is none, that it is on its way, or why it is not. */
+  /** What to render: data, an empty state, a spinner or an error. */
   readonly status: 'loading' | 'ready' | 'empty' | 'error';
-  /** `loading` until the server has said something, `refused` if it says no, else the state of the data. */
+  /** `loading` until the server has answered, `refused` if it refused the pair, otherwise the state of the data. */
   readonly state: 'loading' | 'refused' | DataState;
-  /** Whether it is being refreshed, or waits for it. */
+  /** Whether it is being refreshed, or waits for a refresh. */
   readonly activity: Activity;
-  /** Why it waits, as a word of docs/reference/states.md; null if it does not. */
+  /** Why it waits, as a code of docs/reference/states.md; null if it does not. */
   readonly reason: string | null;
-  /** The same as a sentence. */
+  /** State and reason as a sentence. */
   readonly words: string;
-  /** Until when it waits, about; null if that is not known. */
+  /** About when the wait ends; null if unknown. */
   readonly until: Date | null;
   /** When the newest row was fetched. */
   readonly fetchedAt: Date | null;
   /** When it goes stale. */
   readonly staleAt: Date | null;
-  /** Of which time the data is at the source, if its data type tells. */
+  /** The time of the data at the source, if its data type reports one. */
   readonly sourceAt: Date | null;
-  /** Grows; nothing before there is a state. */
+  /** Grows with every state; null before the first one. */
   readonly version: string | null;
-  /** Why it is refused, or that its last refresh failed. */
+  /** Why the pair was refused, or that its last refresh failed. */
   readonly error: Refusal | null;
 }
 
@@ -61,9 +61,9 @@ export const loading: Fresh = {
   error: null,
 };
 
-/** A state as it was said. Rows that are left out are those from before, and so is all else while nothing is known. */
-export function freshOf(said: StateMessage | WaitingMessage, before: Fresh): Fresh {
-  const { type: _, pair: _pair, rows = before.rows, fetched_at, stale_at, source_at, ...rest } = said as StateMessage;
+/** The state in a message. Rows that it leaves out are unchanged; a `waiting` message leaves out everything else. */
+export function freshOf(message: StateMessage | WaitingMessage, before: Fresh): Fresh {
+  const { type: _, pair: _pair, rows = before.rows, fetched_at, stale_at, source_at, ...rest } = message as StateMessage;
   if (!rest.version) return { ...before, ...(rest as Partial<Fresh>) };
   return {
     ...rest,
@@ -76,7 +76,7 @@ export function freshOf(said: StateMessage | WaitingMessage, before: Fresh): Fre
   };
 }
 
-/** The server says no. What somebody may not see any more is taken away; else what was there stays. */
+/** The state of a refused pair. Data that the user may no longer see is removed; otherwise it stays. */
 export function refusedOf(refusal: Refusal, before: Fresh): Fresh {
   const kept = /FORBIDDEN|PRIVATE|ROLE/.test(refusal.code) ? loading : before;
   return {
@@ -91,7 +91,7 @@ export function refusedOf(refusal: Refusal, before: Fresh): Fresh {
   };
 }
 
-/** Only the refusal, of a message or an error that has more. */
+/** Only the refusal, from a message or error with more properties. */
 export function refusalOf({ code, message, next }: Refusal): Refusal {
   return { code, message, next };
 }

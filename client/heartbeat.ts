@@ -1,8 +1,8 @@
 import type { NameOf, RegisteredTypes } from './data-types.ts';
 import { nameOf } from './pairs.ts';
-import { isHidden, watchSurroundings } from './surroundings.ts';
+import { isHidden, watchPage } from './page.ts';
 
-/** The functions of the schema `pgfresh` that are called. */
+/** The SQL functions of the schema `pgfresh` that a heartbeat calls. */
 export type HeartbeatFunction = 'upsert_active_subscription' | 'remove_active_subscription';
 
 export interface HeartbeatArguments {
@@ -12,21 +12,21 @@ export interface HeartbeatArguments {
 }
 
 export interface HeartbeatOptions {
-  /** Calls an SQL function of the schema `pgfresh` by whatever means you have. An answer with an `error` is a failure. */
+  /** Calls an SQL function of the schema `pgfresh`, by any database client. A result with an `error` is a failure. */
   readonly call: (name: HeartbeatFunction, values: HeartbeatArguments) => unknown;
-  /** Who looks. Leave it out where the database knows it by the session, as with PostgREST. */
+  /** The viewer. Leave it out if the database knows the user from the session, as with PostgREST. */
   readonly userId?: string | undefined;
-  /** Milliseconds between two heartbeats: 60000. A subscription that is silent for five minutes ends. */
+  /** Milliseconds between heartbeats. Defaults to 60000; a subscription without one for five minutes ends. */
   readonly every?: number | undefined;
-  /** Gets what a call failed with. The next heartbeat tries again. */
+  /** Called with the error of a failed call. The next heartbeat tries again. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
-/** Says to the database what a page looks at. For those who have no gateway. */
+/** Tells the database which pairs a page views, for applications without a gateway. */
 export interface Heartbeat<Types extends object = RegisteredTypes> {
-  /** Looks at a pair until the function that it returns is called. However many look, it is one subscription. */
+  /** Views a pair until the returned function is called. All views of a pair are one subscription. */
   subscribe(type: NameOf<Types>, key: string): () => void;
-  /** Ends all subscriptions. Settles when the database knows. */
+  /** Ends all subscriptions. Resolves once the database has been told. */
   close(): Promise<void>;
 }
 
@@ -35,18 +35,18 @@ interface Watched {
   holders: number;
   timer: ReturnType<typeof setInterval>;
   leaving: ReturnType<typeof setTimeout> | undefined;
-  /** Calls go one after another, so that no heartbeat overtakes a leave. */
+  /** Calls run one after another, so that no heartbeat arrives after the removal. */
   called: Promise<void>;
 }
 
 const lingerMs = 1_000;
 
-/** A heartbeat for each pair that somebody looks at: at once, every minute, and a word when the last one leaves. */
+/** Creates a heartbeat: one call per viewed pair at once, then every minute, and one when the last view ends. */
 export function createHeartbeat<Types extends object = RegisteredTypes>(options: HeartbeatOptions): Heartbeat<Types> {
   const { call, userId = null, every = 60_000, onError = () => {} } = options;
   const pairs = new Map<string, Watched>();
 
-  const say = (pair: Watched, name: HeartbeatFunction): void => {
+  const send = (pair: Watched, name: HeartbeatFunction): void => {
     pair.called = pair.called
       .then(async () => {
         const answer = (await call(name, pair.values)) as { error?: unknown } | null | undefined;
@@ -54,16 +54,16 @@ export function createHeartbeat<Types extends object = RegisteredTypes>(options:
       })
       .catch(onError);
   };
-  // Nobody sees a hidden page. If it stays hidden, its subscriptions end by their silence.
+  // A hidden page has no viewer. If it stays hidden, its subscriptions expire.
   const beat = (pair: Watched): void => {
-    if (!isHidden()) say(pair, 'upsert_active_subscription');
+    if (!isHidden()) send(pair, 'upsert_active_subscription');
   };
   const remove = (pair: Watched): void => {
     clearInterval(pair.timer);
     clearTimeout(pair.leaving);
     pairs.delete(nameOf([pair.values.p_data_type, pair.values.p_key]));
     if (pairs.size === 0) unwatch?.();
-    say(pair, 'remove_active_subscription');
+    send(pair, 'remove_active_subscription');
   };
   let unwatch: (() => void) | undefined;
 
@@ -73,7 +73,7 @@ export function createHeartbeat<Types extends object = RegisteredTypes>(options:
       let pair = pairs.get(name);
       if (!pair) {
         if (pairs.size === 0) {
-          unwatch = watchSurroundings((event) => {
+          unwatch = watchPage((event) => {
             if (event === 'visibilitychange') pairs.forEach(beat);
           });
         }
@@ -85,14 +85,14 @@ export function createHeartbeat<Types extends object = RegisteredTypes>(options:
           called: Promise.resolve(),
         };
         pairs.set(name, (pair = added));
-        say(added, 'upsert_active_subscription');
+        send(added, 'upsert_active_subscription');
       }
       const held = pair;
       held.holders += 1;
       clearTimeout(held.leaving);
       let isHeld = true;
       return () => {
-        // What was closed is let go already.
+        // A closed pair was already removed.
         if (!isHeld || pairs.get(name) !== held) return;
         isHeld = false;
         held.holders -= 1;

@@ -1,16 +1,16 @@
 import type { Refusal } from './fresh.ts';
 import type { ClientMessage, ServerMessage } from './protocol.ts';
 
-/** One way to a server, whatever it is made of. It begins with a welcome. */
+/** An open connection to the server, by WebSocket or event stream. Its first message is a welcome. */
 export interface Link {
   send(message: ClientMessage): void;
-  /** Ends it. Nothing is heard of it any more. */
+  /** Closes the link. The listener is not called any more. */
   close(): void;
 }
 
 export interface LinkListener {
-  readonly hear: (message: ServerMessage) => void;
-  /** It has ended, by the close code of docs/reference/protocol.md or by another one. */
+  readonly receive: (message: ServerMessage) => void;
+  /** The link has closed, with a close code of docs/reference/protocol.md or another one. */
   readonly end: (code: number, refusal?: Refusal) => void;
 }
 

@@ -8,67 +8,67 @@ export function nameOf([type, key]: PairName): string {
   return JSON.stringify([type, key]);
 }
 
-/** A pair that somebody in this page looks at, and what is known of it. */
+/** A pair that is viewed in this page, with its state. */
 export class Pair {
   readonly pair: PairName;
   readonly name: string;
   readonly listeners = new Set<() => void>();
   readonly refreshes: PromiseWithResolvers<RefreshResult>[] = [];
-  /** How many hold it. */
+  /** Reference count. */
   holders = 0;
-  /** The same pair, as its data type writes it. */
-  meant: Pair | undefined;
-  /** Who has asked the server for it. */
+  /** The same pair with the key as the registry spells it, if that differs. */
+  canonical: Pair | undefined;
+  /** The conversation that requested it. */
   asker: unknown;
-  readonly #age: (pair: Pair) => void;
+  readonly #onUpdate: (pair: Pair) => void;
   #fresh: Fresh = loading;
   #viewers: number | undefined;
 
-  constructor(pair: PairName, age: (pair: Pair) => void) {
+  constructor(pair: PairName, onUpdate: (pair: Pair) => void) {
     this.pair = pair;
     this.name = nameOf(pair);
-    this.#age = age;
+    this.#onUpdate = onUpdate;
   }
 
   get fresh(): Fresh {
-    const pair = this.meant ?? this;
+    const pair = this.canonical ?? this;
     return pair.#fresh;
   }
 
   get viewers(): number | undefined {
-    const pair = this.meant ?? this;
+    const pair = this.canonical ?? this;
     return pair.#viewers;
   }
 
-  /** Takes a newer state. One that is older came late, by way of another tab. */
-  become(fresh: Fresh): void {
+  /** Sets a newer state. Ignores an older one, which can arrive late from another tab. */
+  update(fresh: Fresh): void {
     if (fresh.version && this.#fresh.version && fresh.version < this.#fresh.version) return;
     this.#fresh = fresh;
-    this.tell();
-    this.#age(this);
+    this.notify();
+    this.#onUpdate(this);
   }
 
-  count(viewers: number | undefined): void {
+  setViewers(viewers: number | undefined): void {
     this.#viewers = viewers;
-    this.tell();
+    this.notify();
   }
 
   refuse(refusal: Refusal): void {
     this.asker = undefined;
-    this.become(refusedOf(refusal, this.#fresh));
+    this.update(refusedOf(refusal, this.#fresh));
     this.settle(({ reject }) => reject(new FreshError(refusal)));
   }
 
-  /** Answers all who have asked for a refresh. */
+  /** Answers all refresh requests. */
   settle(answer: (refresh: PromiseWithResolvers<RefreshResult>) => void): void {
-    (this.meant ?? this).refreshes.splice(0).forEach(answer);
+    (this.canonical ?? this).refreshes.splice(0).forEach(answer);
   }
 
-  readonly tell = (): void => tellAll(this.listeners);
+  readonly notify = (): void => notifyAll(this.listeners);
 }
 
-/** Tells all, also if one of them throws; that is for whoever listens to errors of the page. */
-export function tellAll<Given extends unknown[]>(
+/** Calls all listeners, even if one throws. Its error is reported as an uncaught error of the page. */
+export function notifyAll<Given extends unknown[]>(
   listeners: Iterable<(...given: Given) => void>,
   ...given: Given
 ): void {
@@ -83,14 +83,14 @@ export function tellAll<Given extends unknown[]>(
   }
 }
 
-/** All pairs of this page, each once, however many look at it. */
+/** All pairs that are viewed in this page, each once. */
 export class Pairs {
-  /** The server's, by which rows grow old. */
+  /** The server's clock, by which data goes stale. */
   readonly clock = new ServerClock();
   readonly #pairs = new Map<string, Pair>();
   readonly #aging = new Timers<string>();
   readonly #leaving = new Timers<string>();
-  /** Called when there is one more or one less. */
+  /** Called when a pair is added or removed. */
   onChange: () => void = () => {};
 
   get size(): number {
@@ -105,7 +105,7 @@ export class Pairs {
     return this.#pairs.get(nameOf(pair));
   }
 
-  /** The pair, which stays as long as it is held. Each hold needs a `release`. */
+  /** Returns the pair, which stays as long as it is held. Each hold needs a `release`. */
   hold(named: PairName): Pair {
     let pair = this.find(named);
     if (!pair) {
@@ -123,20 +123,20 @@ export class Pairs {
   release(pair: Pair): void {
     if (this.find(pair.pair) !== pair) return;
     pair.holders -= 1;
-    // A pair is kept for a moment after the last one has left, so that turning a page costs nothing.
+    // Kept for a moment after the last release, so that a change of route costs nothing.
     const lingerMs = 1_000;
     if (pair.holders === 0) this.#leaving.start(pair.name, lingerMs, () => this.#remove(pair));
   }
 
-  /** Learns that a pair is another one, written differently. */
-  identify(pair: Pair, key: string): void {
-    if (pair.meant) return;
-    const meant = this.hold([pair.pair[0], key]);
-    meant.asker = pair.asker;
-    meant.refreshes.push(...pair.refreshes.splice(0));
-    pair.meant = meant;
-    meant.listeners.add(pair.tell);
-    pair.tell();
+  /** Links a pair to the one with the key as the registry spells it. */
+  setCanonical(pair: Pair, key: string): void {
+    if (pair.canonical) return;
+    const canonical = this.hold([pair.pair[0], key]);
+    canonical.asker = pair.asker;
+    canonical.refreshes.push(...pair.refreshes.splice(0));
+    pair.canonical = canonical;
+    canonical.listeners.add(pair.notify);
+    pair.notify();
   }
 
   clear(): void {
@@ -145,21 +145,21 @@ export class Pairs {
     this.#pairs.clear();
   }
 
-  /** No message says that time has passed. */
+  /** Makes fresh data stale at its time, without a message. */
   #age(pair: Pair): void {
     const { state, staleAt } = pair.fresh;
     const leftMs = +staleAt! - this.clock.now();
     if (state !== 'fresh' || !staleAt) this.#aging.stop(pair.name);
     else if (leftMs > 0) this.#aging.start(pair.name, leftMs, () => this.#age(pair));
-    else pair.become({ ...pair.fresh, state: 'stale' });
+    else pair.update({ ...pair.fresh, state: 'stale' });
   }
 
   #remove(pair: Pair): void {
     this.#pairs.delete(pair.name);
     this.#aging.stop(pair.name);
-    if (pair.meant) {
-      pair.meant.listeners.delete(pair.tell);
-      this.release(pair.meant);
+    if (pair.canonical) {
+      pair.canonical.listeners.delete(pair.notify);
+      this.release(pair.canonical);
     }
     this.onChange();
   }

@@ -1,16 +1,16 @@
 import type { JsonRow } from './data-types.ts';
 import type { Activity, DataState, Fresh, Refusal } from './fresh.ts';
 
-// The gateway imports these types as `#protocol`, so that both sides mean the same.
+// The gateway imports these types as `#protocol`, so that both sides agree.
 
-/** The version of what clients and the gateway say to each other; docs/reference/protocol.md describes it. */
+/** The version of the protocol between clients and the gateway; docs/reference/protocol.md describes it. */
 export const protocol = 1;
 
 export type PairName = readonly [type: string, key: string];
-/** A pair that a client wants, perhaps with the version that it has. */
+/** A pair that a client requests, with the version that it has, if any. */
 export type WantedPair = PairName | readonly [type: string, key: string, version: string];
 
-/** What a client says. */
+/** A message of a client. */
 export type ClientMessage =
   | { readonly type: 'hello'; readonly protocol: number; readonly viewers?: boolean }
   | { readonly type: 'want' | 'add'; readonly pairs: readonly WantedPair[] }
@@ -36,7 +36,7 @@ export interface StateMessage {
   readonly rows?: readonly JsonRow[];
 }
 
-/** Nothing is known of a pair yet, or nothing newer. */
+/** The pair has no state yet, or no newer one. */
 export interface WaitingMessage {
   readonly type: 'waiting';
   readonly pair: PairName;
@@ -45,12 +45,12 @@ export interface WaitingMessage {
   readonly words: string;
 }
 
-/** What came of asking for a pair. `key` is how its data type writes it, where that differs. */
+/** The answer to a requested pair. `key` is the key as the registry spells it, if that differs. */
 export type PairAnswer =
   | { readonly pair: PairName; readonly result: 'accepted'; readonly key?: string }
   | ({ readonly pair: PairName; readonly result: 'refused' } & Refusal);
 
-/** What came of asking for a refresh. */
+/** The answer to a requested refresh. */
 export type RefreshResult = 'queued' | 'merged' | 'running' | 'busy' | 'recent';
 
 export interface WelcomeMessage {
@@ -63,7 +63,7 @@ export interface WelcomeMessage {
   readonly limits: { readonly pairs: number; readonly message_bytes: number };
 }
 
-/** What the gateway says. */
+/** A message of the gateway. */
 export type ServerMessage =
   | WelcomeMessage
   | StateMessage

@@ -9,17 +9,17 @@ const refusal = (name: string, message: string, next: string): Refusal => ({
 export const closed = refusal('CLOSED', 'This client is closed.', 'Call createClient again.');
 
 export const unreachable = (url: string): Refusal =>
-  refusal('UNREACHABLE', `No connection to ${url}.`, 'It is tried again. Is this page in gateway.origins?');
+  refusal('UNREACHABLE', `No connection to ${url}.`, 'The client retries. Is this page in gateway.origins?');
 
 export const noToken = (error: unknown): Refusal =>
-  refusal('TOKEN', `No token: ${(error as Error | undefined)?.message ?? (error as string)}`, 'It is tried again.');
+  refusal('TOKEN', `No token: ${(error as Error | undefined)?.message ?? (error as string)}`, 'The client retries.');
 
-export const noAddress = (given: string | undefined): Refusal =>
-  refusal('URL', `Expected an address, got ${JSON.stringify(given)}.`, 'Pass a url.');
+export const invalidUrl = (given: string | undefined): Refusal =>
+  refusal('URL', `Expected a URL, got ${JSON.stringify(given)}.`, 'Pass a url.');
 
-export const noText = (what: string, longest: number, given: unknown): Refusal =>
+export const invalidName = (what: string, longest: number, given: unknown): Refusal =>
   refusal(
     'PAIR',
     `A ${what} has 1 to ${longest} characters, got ${JSON.stringify(given)?.slice(0, 40)}.`,
-    'Wait until it is known.',
+    'Subscribe once it is known.',
   );

@@ -1,4 +1,4 @@
-/** How long to wait after so many failures in a row. Not all clients of a server come back at the same moment. */
+/** The pause after a number of failures in a row. Random, so that clients do not all reconnect at the same moment. */
 export function pauseAfter(failures: number): number {
   const firstPauseMs = 500;
   const longestPauseMs = 30_000;
@@ -6,8 +6,8 @@ export function pauseAfter(failures: number): number {
 }
 
 /**
- * A network that breaks WebSockets lets requests through, and an answer to these says why somebody is refused. Where a
- * WebSocket has worked, the network is not to blame so soon.
+ * Whether to try an event stream. A network that breaks WebSockets lets requests through, and their response tells why
+ * a client is refused. After a WebSocket has worked, it takes more failures.
  */
 export function isTimeForEvents(failures: number, hadWebSocket: boolean): boolean {
   return failures >= (hadWebSocket ? 6 : 2) && failures % 2 === 0;

@@ -1,13 +1,13 @@
-/** The server's clock, as far as it is known here. */
+/** An estimate of the server's clock. */
 export class ServerClock {
-  /** By how much it is ahead of ours. */
+  /** How far it is ahead of the local clock. */
   aheadMs = 0;
 
   now(): number {
     return Date.now() + this.aheadMs;
   }
 
-  /** The server has said what time it is. */
+  /** Sets the clock from a message of the server. */
   set(now: string): void {
     this.aheadMs = Date.parse(now) - Date.now();
   }

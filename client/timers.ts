@@ -1,9 +1,9 @@
 type Timer = ReturnType<typeof setTimeout>;
 
-/** One that is longer would end at once. */
+/** setTimeout fires at once if its delay is longer. */
 export const longestTimerMs = 2 ** 31 - 1;
 
-/** Timers by their names. One that is started again begins anew. */
+/** Named timers. Starting one again restarts it. */
 export class Timers<Name extends string> {
   readonly #running = new Map<Name, Timer>();
 

@@ -1,8 +1,8 @@
 import type { Link, LinkListener } from './link.ts';
 import { protocol, type ServerMessage } from './protocol.ts';
 
-export function openWebSocket(url: string, token: string | undefined, { hear, end }: LinkListener): Link {
-  // A browser cannot set headers of a WebSocket, but it can name protocols.
+export function openWebSocket(url: string, token: string | undefined, { receive, end }: LinkListener): Link {
+  // A browser cannot set headers of a WebSocket, so the token goes into a subprotocol.
   const names = ['pgfresh.v1'];
   if (token !== undefined) names.push(`pgfresh.token.${token}`);
   const socket = new WebSocket(url.replace(/^http/, 'ws'), names);
@@ -12,7 +12,7 @@ export function openWebSocket(url: string, token: string | undefined, { hear, en
   };
   socket.onopen = () => send({ type: 'hello', protocol });
   socket.onmessage = ({ data }) => {
-    if (isOpen) hear(JSON.parse(data as string) as ServerMessage);
+    if (isOpen) receive(JSON.parse(data as string) as ServerMessage);
   };
   socket.onclose = ({ code }) => {
     if (isOpen) end(code);

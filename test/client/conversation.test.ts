@@ -40,17 +40,17 @@ const said = () => sent.splice(0);
 function begin() {
   const pair = pairs.hold(apple);
   conversation.begin();
-  conversation.hear(accepted);
-  conversation.hear(stateOf('5', [{ price: 1 }]));
+  conversation.receive(accepted);
+  conversation.receive(stateOf('5', [{ price: 1 }]));
   expect(said()).toEqual([{ type: 'want', pairs: [apple] }]);
   return pair;
 }
 
 it('a version never goes back, and rows that are left out are those from before', () => {
   const pair = begin();
-  conversation.hear(stateOf('4', [{ price: 0 }]));
+  conversation.receive(stateOf('4', [{ price: 0 }]));
   expect(pair.fresh).toMatchObject({ version: '5', data: { price: 1 } });
-  conversation.hear(stateOf('6'));
+  conversation.receive(stateOf('6'));
   expect(pair.fresh).toMatchObject({ version: '6', data: { price: 1 }, rows: [{ price: 1 }] });
 });
 
@@ -64,22 +64,22 @@ it('truth 1: a row goes stale at its time without a message, by the clock of the
     ...stateOf('6'),
     stale_at: new Date(Date.now() + 5_000 + ms).toISOString(),
   });
-  conversation.hear(staleIn(30_000));
+  conversation.receive(staleIn(30_000));
   vi.advanceTimersByTime(29_999);
   expect(pair.fresh).toMatchObject({ state: 'fresh', status: 'ready' });
   vi.advanceTimersByTime(1);
   expect(pair.fresh).toMatchObject({ state: 'stale', status: 'ready', data: { price: 1 }, version: '6' });
   expect(told).toHaveBeenCalledTimes(2);
   // A later one begins anew, further away than a timer can be.
-  conversation.hear({ ...staleIn(3e9), version: '7' });
+  conversation.receive({ ...staleIn(3e9), version: '7' });
   vi.advanceTimersByTime(2.9e9);
   expect(pair.fresh.state).toBe('fresh');
   vi.advanceTimersByTime(1e8);
   expect(pair.fresh.state).toBe('stale');
   // One that comes late is stale at once.
-  conversation.hear({ ...staleIn(-1), version: '8' });
+  conversation.receive({ ...staleIn(-1), version: '8' });
   expect(pair.fresh).toMatchObject({ state: 'stale', version: '8' });
-  conversation.hear({ ...staleIn(1_000), version: '9' });
+  conversation.receive({ ...staleIn(1_000), version: '9' });
   pairs.clear();
   expect(vi.getTimerCount()).toBe(0);
   vi.useRealTimers();
@@ -88,19 +88,19 @@ it('truth 1: a row goes stale at its time without a message, by the clock of the
 it('truth 15: loading, empty and failing can be told apart, and what fails to refresh stays', () => {
   const pair = begin();
   const failed = { code: 'PGF_LIVE_REFRESH_FAILED', message: 'The last refresh failed.', next: '' };
-  conversation.hear({ ...stateOf('6'), state: 'stale', error: failed });
+  conversation.receive({ ...stateOf('6'), state: 'stale', error: failed });
   expect(pair.fresh).toMatchObject({ status: 'ready', state: 'stale', data: { price: 1 }, error: failed });
-  conversation.hear({ ...stateOf('7', []), status: 'empty', state: 'empty' });
+  conversation.receive({ ...stateOf('7', []), status: 'empty', state: 'empty' });
   expect(pair.fresh).toMatchObject({ status: 'empty', state: 'empty', data: undefined, rows: [], error: null });
-  conversation.hear({ ...stateOf('8'), status: 'error', state: 'missing', error: failed });
+  conversation.receive({ ...stateOf('8'), status: 'error', state: 'missing', error: failed });
   expect(pair.fresh).toMatchObject({ status: 'error', error: failed });
-  conversation.hear({ type: 'revoked', pair: apple, ...refusal });
+  conversation.receive({ type: 'revoked', pair: apple, ...refusal });
   expect(pair.fresh).toMatchObject({ status: 'error', state: 'refused', error: refusal });
 });
 
 it('what is refused keeps what it had, is left alone until it is time, and is then asked for whole', () => {
   const pair = begin();
-  conversation.hear({ type: 'revoked', pair: apple, ...refusal });
+  conversation.receive({ type: 'revoked', pair: apple, ...refusal });
   expect(pair.fresh).toMatchObject({
     status: 'ready',
     state: 'refused',
@@ -113,8 +113,8 @@ it('what is refused keeps what it had, is left alone until it is time, and is th
   conversation.askAgain();
   // With its version there would be no answer, if nothing has changed, and it would look refused for ever.
   expect(said()).toEqual([{ type: 'add', pairs: [apple] }]);
-  conversation.hear(accepted);
-  conversation.hear(stateOf('5', [{ price: 1 }]));
+  conversation.receive(accepted);
+  conversation.receive(stateOf('5', [{ price: 1 }]));
   expect(pair.fresh).toMatchObject({ state: 'fresh', error: null, version: '5' });
   conversation.askAgain();
   expect(said()).toEqual([]);
@@ -122,14 +122,14 @@ it('what is refused keeps what it had, is left alone until it is time, and is th
 
 it.each(['PGF_LIVE_FORBIDDEN', 'PGF_LIVE_PRIVATE', 'PGF_LIVE_ROLE'])('what is refused by %s is taken away', (code) => {
   const pair = begin();
-  conversation.hear({ type: 'revoked', pair: apple, ...refusal, code });
+  conversation.receive({ type: 'revoked', pair: apple, ...refusal, code });
   expect(pair.fresh).toMatchObject({ state: 'refused', data: undefined, rows: [], version: null, fetchedAt: null });
 });
 
 it('what was refused, left and is looked at again is asked for at once', () => {
   vi.useFakeTimers();
   const pair = begin();
-  conversation.hear({ type: 'revoked', pair: apple, ...refusal });
+  conversation.receive({ type: 'revoked', pair: apple, ...refusal });
   pairs.release(pair);
   vi.runAllTimers();
   vi.useRealTimers();
@@ -148,7 +148,7 @@ it('what is left before it was answered is dropped after that, because it may be
   vi.useRealTimers();
   conversation.update();
   expect(said()).toEqual([{ type: 'want', pairs: [['quote', 'aapl']] }]);
-  conversation.hear({ type: 'answer', pairs: [{ pair: ['quote', 'aapl'], result: 'accepted', key: 'AAPL' }] });
+  conversation.receive({ type: 'answer', pairs: [{ pair: ['quote', 'aapl'], result: 'accepted', key: 'AAPL' }] });
   expect(said()).toEqual([{ type: 'drop', pairs: [apple] }]);
 });
 
@@ -168,15 +168,15 @@ it.each([true, false])(
     if (isSaid) conversation.update();
     const again = pairs.hold(apple);
     // On its way to the one before, without the rows, which that one had.
-    conversation.hear(stateOf('6'));
+    conversation.receive(stateOf('6'));
     expect(again.fresh).toMatchObject({ state: 'loading', version: null });
     conversation.update();
     expect(said()).toEqual([
       { type: 'drop', pairs: [apple] },
       { type: 'add', pairs: [apple] },
     ]);
-    conversation.hear(accepted);
-    conversation.hear({ ...stateOf('6', [{ price: 1 }]), type: 'snapshot' });
+    conversation.receive(accepted);
+    conversation.receive({ ...stateOf('6', [{ price: 1 }]), type: 'snapshot' });
     expect(again.fresh).toMatchObject({ version: '6', rows: [{ price: 1 }] });
     conversation.update();
     expect(said()).toEqual([]);
@@ -189,8 +189,8 @@ it('a pair that is left and looked at anew before it was answered is served by t
   leave(pair);
   const again = pairs.hold(apple);
   conversation.update();
-  conversation.hear(accepted);
-  conversation.hear({ ...stateOf('5', [{ price: 1 }]), type: 'snapshot' });
+  conversation.receive(accepted);
+  conversation.receive({ ...stateOf('5', [{ price: 1 }]), type: 'snapshot' });
   expect(again.fresh).toMatchObject({ version: '5', rows: [{ price: 1 }] });
   expect(said().filter(({ type }) => type === 'drop')).toEqual([]);
 });
@@ -205,7 +205,7 @@ it('a refresh comes after its pair was asked for, and once for all who asked', a
     { type: 'add', pairs: [apple] },
     { type: 'refresh', pair: apple },
   ]);
-  conversation.hear({ type: 'refresh', pair: apple, result: 'merged' });
+  conversation.receive({ type: 'refresh', pair: apple, result: 'merged' });
   expect(await Promise.all(refreshes.map(({ promise }) => promise))).toEqual(['merged', 'merged']);
 });
 

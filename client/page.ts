@@ -2,7 +2,7 @@ import { longestTimerMs } from './timers.ts';
 
 type Listening = Pick<EventTarget, 'addEventListener'>;
 
-/** What a page can tell of itself. In Node.js there is none, and nothing ever happens to it. */
+/** The globals of a page. In Node.js they are missing, and no event ever happens. */
 interface Page extends Partial<Listening> {
   readonly document?: Listening & { readonly hidden: boolean };
   readonly navigator?: object;
@@ -20,37 +20,37 @@ export function isHidden(): boolean {
   return page.document?.hidden === true;
 }
 
-/** The server of this page. */
-export function ownOrigin(): string | undefined {
+/** The origin of this page. */
+export function pageOrigin(): string | undefined {
   return page.location?.origin;
 }
 
-/** Tells when the network or the sight of the page may have changed. Returns how to stop it. */
-export function watchSurroundings(tell: (event: string) => void): () => void {
+/** Calls the listener when network or visibility may have changed. Returns a function that stops it. */
+export function watchPage(listener: (event: string) => void): () => void {
   const stop = new AbortController();
   const listen = (target: Partial<Listening> | undefined, names: readonly string[]): void => {
-    for (const name of names) target?.addEventListener?.(name, () => tell(name), stop);
+    for (const name of names) target?.addEventListener?.(name, () => listener(name), stop);
   };
   listen(page, ['online', 'offline', 'pageshow']);
   listen(page.document, ['visibilitychange', 'resume']);
   return () => stop.abort();
 }
 
-/** Tells what happens to the page and matters to its connection. It is hidden when it has been so for `hiddenFor`. */
+/** Passes on page events that matter to the connection. `hide` comes once the page was hidden for `hiddenFor`. */
 export function followPage(
   hiddenFor: number,
-  tell: (event: 'online' | 'offline' | 'hide' | 'show') => void,
+  listener: (event: 'online' | 'offline' | 'hide' | 'show') => void,
 ): () => void {
   let hiding: ReturnType<typeof setTimeout> | undefined;
   const notice = (event?: string): void => {
-    if (event === 'online' || event === 'offline') tell(event);
+    if (event === 'online' || event === 'offline') listener(event);
     if (!isHidden()) {
       clearTimeout(hiding);
       hiding = undefined;
-      tell('show');
-    } else if (hiddenFor <= longestTimerMs) hiding ??= setTimeout(() => tell('hide'), hiddenFor);
+      listener('show');
+    } else if (hiddenFor <= longestTimerMs) hiding ??= setTimeout(() => listener('hide'), hiddenFor);
   };
-  const stop = watchSurroundings(notice);
+  const stop = watchPage(notice);
   notice();
   return () => {
     stop();
