@@ -25,7 +25,7 @@ const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 const refusedWith = (status: number, code: string) => ({ status, code });
 
 describe('a token', () => {
-  it('comes by a header, or by the protocols that a browser names', async () => {
+  it('is read from a header, or from the subprotocols of a browser', async () => {
     const token = await tokenOf('ada');
     for (const client of [await open(bearer(token)), await open({}, ['pgfresh.v1', `pgfresh.token.${token}`])]) {
       client.say({ type: 'hello', protocol: 1 });
@@ -52,8 +52,8 @@ describe('a token', () => {
     await expect(open(await headers())).rejects.toMatchObject(refusedWith(401, 'PGF_LIVE_TOKEN'));
   });
 
-  it('that expires ends the connection, unless the next one came', async () => {
-    // Late enough for both to come in time, also on a busy machine.
+  it('that expires ends the connection, unless a new one was sent', async () => {
+    // Late enough for both to arrive in time, even on a busy machine.
     const soon = new Date(Date.now() + 5_000);
     const [ada, ben] = [
       await open(bearer(await tokenOf('ada', { expires: soon }))),
@@ -70,7 +70,7 @@ describe('a token', () => {
     expect(await ben.isQuiet()).toBe(true);
   });
 
-  it('of another user is not the next one', async () => {
+  it('of another user is not accepted as the new one', async () => {
     const client = await running.greet('ada');
     client.say({ type: 'auth', token: await tokenOf('ben') });
     expect(await client.next('error')).toMatchObject({ code: 'PGF_LIVE_TOKEN' });
@@ -78,8 +78,8 @@ describe('a token', () => {
   });
 });
 
-describe('keys by address', () => {
-  it('check tokens of their own, and never a secret', async () => {
+describe('keys from a JWKS endpoint', () => {
+  it('verify only tokens signed with them, and never serve as a secret', async () => {
     const { publicKey, privateKey } = await generateKeyPair('ES256', { extractable: true });
     const jwk = { ...(await exportJWK(publicKey)), kid: 'one', alg: 'ES256' };
     const server = createServer((_, response) => response.end(JSON.stringify({ keys: [jwk] })));
@@ -100,7 +100,7 @@ describe('keys by address', () => {
     client.say({ type: 'hello', protocol: 1 });
     await client.next('welcome');
     const { privateKey: forger } = await generateKeyPair('ES256');
-    // A public key that is taken for a secret is known to everybody.
+    // A public key used as a secret would be known to everyone.
     const confused = await new SignJWT()
       .setProtectedHeader({ alg: 'HS256', kid: 'one' })
       .setSubject('ada')
@@ -119,8 +119,8 @@ describe('keys by address', () => {
   });
 });
 
-describe('people without a token', () => {
-  it('are refused unless the configuration lets them in', async () => {
+describe('anonymous clients', () => {
+  it('are refused unless the configuration allows them', async () => {
     const [local, all] = [
       await scene.gateway({ anonymous: 'loopback' }),
       await scene.gateway({ anonymous: 'everybody' }),
@@ -137,7 +137,7 @@ describe('people without a token', () => {
     }
   });
 
-  it('cannot become somebody by a wrong token', async () => {
+  it('cannot become a user with a wrong token', async () => {
     const local = await scene.gateway({ anonymous: 'loopback' });
     await expect(open(bearer('nonsense'), [], local)).rejects.toMatchObject(refusedWith(401, 'PGF_LIVE_TOKEN'));
   });
@@ -157,7 +157,7 @@ describe('a page', () => {
     else await expect(opening).rejects.toMatchObject(refusedWith(403, 'PGF_LIVE_ORIGIN'));
   });
 
-  it('reaches the server under one of its own names only', async () => {
+  it('reaches the server only under one of its own names', async () => {
     const headers = { ...bearer(await tokenOf('ada')), host: 'rebound.example.com' };
     await expect(open(headers)).rejects.toMatchObject(refusedWith(403, 'PGF_HTTP_HOST'));
   });
@@ -171,7 +171,7 @@ describe('authorize', () => {
     ['quote', 'WORD'],
   ];
 
-  it('decides about every pair by the key as its type writes it, and what it does not decide is refused', async () => {
+  it('decides each pair by its key as the registry spells it; without a decision the pair is refused', async () => {
     const asked: string[] = [];
     const gateway = await scene.gateway({
       authorize: async (user, { dataType, key }) => {
@@ -196,7 +196,7 @@ describe('authorize', () => {
     expect(await scene.queued()).toEqual(['quote MINE']);
   });
 
-  it('is asked again, and a right that was taken away ends within ten seconds', async () => {
+  it('is asked again, and a withdrawn right ends within ten seconds', async () => {
     let allowed = true;
     const gateway = await scene.gateway({ authorize: (_, { key }) => key === 'KEPT' || allowed });
     const client = await gateway.greet('ada');
@@ -235,7 +235,7 @@ describe('the configuration', () => {
     expect(refused(gateway)).toThrow(expect.objectContaining({ code: 'PGF_CONFIG_INVALID' }) as Error);
   });
 
-  it('is refused at the start if the secret is not there or too short', async () => {
+  it('is refused at the start if the secret is missing or too short', async () => {
     process.env['TEST_SHORT_SECRET'] = 'short';
     for (const env of ['TEST_NO_SECRET', 'TEST_SHORT_SECRET'])
       await expect(scene.gateway({ jwt: { secret: { env } } })).rejects.toMatchObject({ code: 'PGF_GATEWAY_SECRET' });
@@ -254,7 +254,7 @@ function unsigned(payload: object): string {
   return `${part({ alg: 'none' })}.${part(payload)}.`;
 }
 
-it('truth 26: check says that the secret of tokens is not set', async () => {
+it('truth 26: check reports that the secret of tokens is not set', async () => {
   const gateway = { jwt: { userClaim: 'sub', secret: { env: 'UNSET_JWT_SECRET' } } };
   expect(await examineGatewaySecret({ gateway })).toContainEqual({
     name: 'gateway',

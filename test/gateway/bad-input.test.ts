@@ -9,7 +9,7 @@ const type = 'PGF_TYPE_UNKNOWN';
 const role = 'PGF_LIVE_ROLE';
 const notOfThatType = '22P02';
 
-/** Arguments that make no sense, and by which code each is refused. `:type` is a data type that is there, `:hidden` one with row security. */
+/** Invalid arguments, with the code of their error. `:type` is an existing data type, `:hidden` one with row security. */
 const cases: Record<(typeof changeFunctions)[number], readonly (readonly [string, string])[]> = {
   want_pairs: [
     [`'{quote}', '{A}', null`, argument],
@@ -114,7 +114,7 @@ const wanted = [
   ['hidden', 'B'],
 ];
 
-it('of pairs that cannot be had it is said which and why, and the others are admitted', async () => {
+it('refuses pairs that cannot exist, each with a reason, and admits the others', async () => {
   await expectNoChange(scene.db, async () => {
     const rows = await scene.db.query<{ code: string | null; key: string | null; problem: string | null }>(
       'select key, code, problem from pgfresh_engine.want_pairs($1::text[], $2::text[]) order by place',
@@ -136,7 +136,7 @@ it('of pairs that cannot be had it is said which and why, and the others are adm
   });
 });
 
-it('of pairs that are planned too, those that cannot be had are left out, and a node without a lease counts nobody', async () => {
+it('plans only pairs that can exist, and counts no viewer for a node without a lease', async () => {
   const rows = await scene.db.query<{ key: string | null; counted: boolean | null }>(
     'select key, counted from pgfresh_engine.want_pairs($1::text[], $2::text[], true, 0) order by place',
     [wanted.map(([name]) => name), wanted.map(([, key]) => key)],

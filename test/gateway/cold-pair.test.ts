@@ -6,7 +6,7 @@ import { RefreshScene } from '../refresh/scene.ts';
 import { startWorker } from '../worker/scene.ts';
 import { LiveScene, RunningGateway } from './live-scene.ts';
 
-/** What a cold pair costs, from the wish to its row at the viewer. */
+/** The statements of a cold pair, from the request to its row at the viewer. */
 const statements = [
   'gateway pgfresh.want_pairs',
   'gateway pgfresh.read_pairs',
@@ -19,16 +19,16 @@ const statements = [
   'gateway pgfresh.read_pairs',
 ];
 
-/** What is sent several times a second, as often with a cold pair as without. */
+/** Statements that run several times per second, with or without a cold pair. */
 const regular = ['gateway pgfresh.pump', 'gateway pgfresh.poll'];
 
-/** One statement in short; none for what a gateway sends along with it, its limits and its commit. */
+/** The short name of a statement; undefined for the limits and commits that a gateway sends with it. */
 function named({ by, statement }: { readonly by: string; readonly statement: string }): string[] {
   const name = `${by} ${statement.replace(/^(begin|pgfresh\.write)\b.*/s, '$1')}`;
   return ['gateway begin', 'gateway commit', ...regular].includes(name) ? [] : [name];
 }
 
-it('a cold pair costs nine statements from the wish to its row', async () => {
+it('a cold pair costs nine statements from the request to its row', async () => {
   const scene = await RefreshScene.open();
   const log = new StatementLog();
   const behind = async (by: string): Promise<string> => {
@@ -46,7 +46,7 @@ it('a cold pair costs nine statements from the wish to its row', async () => {
   const costs: string[][] = [];
   for (const key of ['WARM', ...Array.from({ length: 9 }, (_, n) => `COLD${n}`)]) {
     const snapshot = Promise.withResolvers<void>();
-    // A provider that takes longer than the viewer waits for a first snapshot.
+    // The provider takes longer than the viewer waits for a first snapshot.
     scene.provider.answers.set(`/quote/${key}`, (_request, response) => {
       const answer = { symbol: key, price: 1, at: '2026-01-05T12:00:00Z' };
       void snapshot.promise.then(() =>
@@ -59,15 +59,15 @@ it('a cold pair costs nine statements from the wish to its row', async () => {
     snapshot.resolve();
     expect(await client.nextAbout('quote', ['change'])).toMatchObject({ state: 'fresh', rows: [{ symbol: key }] });
     const sent = log.take().flatMap(named);
-    // A worker asks for more as soon as it has ended what it had, whether there is any or not.
+    // A worker claims again as soon as its job has ended, whether there are more jobs or not.
     costs.push(sent.filter((name, place) => name !== 'worker pgfresh.claim' || sent.indexOf(name) === place));
   }
-  // What is sent once per second or less often may come between, but not each time.
+  // Statements that run once per second or less may come in between, but not each time.
   const [least] = costs.slice(1).toSorted((a, b) => a.length - b.length);
   expect(least!.toSorted()).toEqual(statements.toSorted());
 });
 
-describe('a wish', () => {
+describe('a requested pair', () => {
   let scene: LiveScene;
   beforeAll(async () => {
     scene = await LiveScene.open();
@@ -80,7 +80,7 @@ describe('a wish', () => {
     expect([await scene.queued(), await scene.demand()]).toEqual([['quote ONE'], ['quote ONE 1']]);
   });
 
-  it('of many at once, through several gateways and beside planners, is planned once', async () => {
+  it('is planned once, even if many request it through several gateways while planners run', async () => {
     const gateways = await Promise.all([scene.gateway(), scene.gateway(), scene.gateway()]);
     const clients = await Promise.all(gateways.flatMap((gateway) => ['ada', 'ben'].map((user) => gateway.greet(user))));
     const keys = Array.from({ length: 20 }, (_, n) => `MANY${'X'.repeat(n)}`);
@@ -95,7 +95,7 @@ describe('a wish', () => {
       .toEqual(keys.map((key) => `quote ${key} 6`));
   });
 
-  it('for a pair that is not new takes nothing from those for new ones, nor do many for the same one', async () => {
+  it('counts against the limit of new pairs only if it is new, and only once', async () => {
     const gateway = await scene.gateway({ limits: { newPairsPerMinute: 3 } });
     const known = Array.from({ length: 6 }, (_, n) => ['quote', `KNOWN${'X'.repeat(n)}`]);
     await scene.db.query(
@@ -114,7 +114,7 @@ describe('a wish', () => {
     expect((await scene.queued()).filter((pair) => pair.includes('NEWD'))).toEqual([]);
   });
 
-  it('that is refused leaves nothing behind: by authorize, by a limit, by a name', async () => {
+  it('leaves nothing behind if it is refused: by authorize, by a limit, by its name', async () => {
     const strict = await scene.gateway({ authorize: (_, { key }) => key !== 'DENIED' });
     const client = await strict.greet('ada');
     expect(

@@ -9,7 +9,7 @@ import type { LiveClient } from './live-client.ts';
 
 const page = await readFile(new URL('../../docs/reference/protocol.md', import.meta.url), 'utf8');
 
-/** The examples of the page, each under its heading. */
+/** The examples of the page, each with its heading. */
 const examples = [...page.matchAll(/^## (.+)$|^```live\n([\s\S]*?)^```$/gm)].reduce<
   { title: string; lines: string[] }[]
 >((found, [, heading, example], place, all) => {
@@ -28,7 +28,7 @@ beforeEach(async () => {
   running = await scene.gateway();
 });
 
-/** What the page leaves open, and what it names to say it again later. */
+/** Replaces placeholders of the page, and remembers the values that it names for later use. */
 function matching(value: unknown): unknown {
   if (value === '…' || value === 'VERSION') return expect.anything();
   if (Array.isArray(value)) return value.map(matching);
@@ -39,7 +39,7 @@ function matching(value: unknown): unknown {
 }
 
 describe('docs/reference/protocol.md', () => {
-  it('has examples of everything that a client can say', () => {
+  it('has an example of every message of a client', () => {
     const said = examples.flatMap(({ lines }) => lines).flatMap((line) => /^→ \{"type":"(\w+)"/.exec(line)?.[1] ?? []);
     expect(new Set(said)).toEqual(new Set(['hello', 'want', 'add', 'drop', 'refresh', 'auth', 'ping', 'wish']));
   });
@@ -61,7 +61,7 @@ describe('docs/reference/protocol.md', () => {
         } else if (line.startsWith('← ')) {
           const expected = JSON.parse(line.slice(2)) as { type: string };
           let said = await client.next();
-          // A change may come between two others at any time, and that an answer takes longer.
+          // A change, or a note that an answer takes longer, may come in between at any time.
           while (['change', 'waiting'].includes(said.type) && expected.type !== said.type) said = await client.next();
           expect(said).toEqual(matching(expected));
           if (line.includes('VERSION')) version = said['version'] as string;
@@ -80,14 +80,14 @@ describe('docs/reference/protocol.md', () => {
   );
 });
 
-describe('docs/reference/protocol.md in words', () => {
-  it('has the sentence of every reason and state', () => {
+describe('the sentences in docs/reference/protocol.md', () => {
+  it('cover every reason and state', () => {
     const { fresh: _, ...explained } = stateSentences;
     const told = [...page.matchAll(/^\| `([a-z_]+)` \| ([A-Z].*) \|$/gm)].map(([, reason, words]) => [reason, words]);
     expect(Object.fromEntries(told)).toMatchObject({ ...reasonSentences, ...explained });
   });
 
-  it('has the sentence of every refusal', () => {
+  it('cover every refusal', () => {
     const told = [...page.matchAll(/^\| `(PGF_\w+)` \| (\d+) \| (.*) \|$/gm)].map(([, code, status, message]) => [
       code,
       { status: Number(status), message },
@@ -98,14 +98,14 @@ describe('docs/reference/protocol.md in words', () => {
 });
 
 describe('docs/guides/access.md', () => {
-  it('tells the limits as they are', async () => {
+  it('has the actual limits', async () => {
     const text = await readFile(new URL('../../docs/guides/access.md', import.meta.url), 'utf8');
     const told = [...text.matchAll(/^- `(\w+)` \((\d+)\): /gm)].map(([, name, number]) => [name, Number(number)]);
     expect(told).toHaveLength(2);
     expect(resolveConfig({}).gateway.limits).toMatchObject(Object.fromEntries(told));
   });
 
-  it('has configurations that are accepted', async () => {
+  it('has valid configurations', async () => {
     const text = await readFile(new URL('../../docs/guides/access.md', import.meta.url), 'utf8');
     const shown = [...text.matchAll(/^```ts\n(\/\/ pgfresh\.config\.ts\n[\s\S]*?)^```$/gm)].map(
       ([, example]) => example!,

@@ -1,6 +1,6 @@
 import type { Said } from './live-client.ts';
 
-/** A client of an event stream, by fetch. */
+/** A client of an event stream, based on fetch. */
 export class EventClient {
   readonly response: Response;
   readonly ended: Promise<void>;
@@ -31,7 +31,7 @@ export class EventClient {
     return response.status;
   }
 
-  /** The next message, which must be of this type. That an answer takes longer may be said before it. */
+  /** The next message, which must be of this type. Skips notes that an answer takes longer. */
   async next(type: string): Promise<Said> {
     const next = async (): Promise<Said> => {
       while (this.#said.length === 0) await this.#changed.promise;

@@ -18,7 +18,7 @@ beforeAll(async () => {
 });
 beforeEach(() => scene.clear());
 
-/** A gateway in a process of its own. */
+/** A gateway in its own process. */
 async function start(): Promise<{ child: CliProcess; url: string }> {
   const env = { DATABASE_URL: scene.url, PGFRESH_PORT: '0', PGFRESH_LOG_LEVEL: 'silent' };
   const child = new CliProcess(['run', '--roles', 'gateway', '--json'], { cwd, env });
@@ -35,8 +35,8 @@ async function greet(url: string): Promise<LiveClient> {
   return client;
 }
 
-describe('two gateways of one database', () => {
-  it('add up who looks, queue a pair once, and tell the same in growing versions', async () => {
+describe('two gateways on one database', () => {
+  it('add up their viewers, queue a pair once, and send the same states in growing versions', async () => {
     const [one, two] = [await scene.gateway(), await scene.gateway()];
     const [ada, ben] = [await one.greet('ada'), await two.greet('ben')];
     await Promise.all([ada, ben].map((client) => client.want([['quote', 'COLD']])));
@@ -45,10 +45,10 @@ describe('two gateways of one database', () => {
     await expect.poll(() => scene.demand()).toEqual(['quote COLD 2']);
     expect(await scene.queued()).toEqual(['quote COLD']);
     await scene.quote('COLD', 1);
-    // Why it waited may have been told before.
+    // The reason for its wait may have been sent before.
     const seen = await Promise.all([ada, ben].map((client) => client.nextAbout('quote', ['change'], hasRows)));
     expect(seen).toMatchObject([{ rows: [{ price: 1 }] }, { rows: [{ price: 1 }] }]);
-    // Whoever moves to the other one misses nothing, gets nothing twice, and never something older.
+    // A client that moves to the other gateway misses nothing, and gets nothing twice and nothing older.
     await ada.close();
     await scene.quote('COLD', 2);
     const { version, rows: newest } = await ben.nextAbout('quote', ['change'], hasRows);
@@ -65,7 +65,7 @@ describe('two gateways of one database', () => {
       const said = await back.next();
       expect((said['version'] as string) > (version as string)).toBe(true);
       const rows = said['rows'] as { price: number }[] | undefined;
-      // Rows that he has already are not sent again.
+      // Rows that the client has are not sent again.
       if (rows === undefined) continue;
       expect(rows).toMatchObject([{ price: 3 }]);
       break;
@@ -73,8 +73,8 @@ describe('two gateways of one database', () => {
   });
 });
 
-describe('a gateway in a process of its own', () => {
-  it('that is killed takes its counts with it when its lease ends, and its clients go on elsewhere', async () => {
+describe('a gateway in its own process', () => {
+  it('that is killed loses its counts when its lease expires, and its clients continue elsewhere', async () => {
     const other = await scene.gateway({ anonymous: 'loopback' });
     await scene.quote('AAPL', 1);
     const { child, url } = await start();
@@ -88,7 +88,7 @@ describe('a gateway in a process of its own', () => {
     const again = await greet(other.http.url);
     await again.want([['quote', 'AAPL', version as string]]);
     expect(await again.next('snapshot')).toMatchObject({ rows: [{ price: 2 }] });
-    // Both count until the lease of the dead one ends.
+    // Both count until the lease of the dead gateway expires.
     await expect.poll(() => scene.demand()).toEqual(['quote AAPL 2']);
     await scene.db.query(
       `update pgfresh_engine.process set lease_until = pgfresh.clock() where kind = 'gateway' and name like $1::text`,
@@ -98,7 +98,7 @@ describe('a gateway in a process of its own', () => {
     expect(await scene.demand()).toEqual(['quote AAPL 1']);
   });
 
-  it('that is asked to end sends its clients away, leaves no count and ends well', async () => {
+  it('that is asked to stop sends its clients elsewhere, leaves no counts and exits cleanly', async () => {
     const { child, url } = await start();
     const client = await greet(url);
     await client.want([['quote', 'A']]);

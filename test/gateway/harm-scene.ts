@@ -37,7 +37,7 @@ export class HarmScene {
     return new HarmScene(scene);
   }
 
-  /** Users' functions hang, until the returned function is called. */
+  /** Makes users' functions hang until the returned function is called. */
   async hang(...names: readonly ('gate' | 'check')[]): Promise<() => Promise<void>> {
     await this.#scene.db.query('insert into harm select unnest($1::text[])', [names]);
     const release = async (): Promise<void> => void (await this.#scene.db.query('delete from harm'));
@@ -45,12 +45,12 @@ export class HarmScene {
     return release;
   }
 
-  /** As a planner does once per second. */
+  /** Probes quarantined types, as a planner does once per second. */
   async probe(): Promise<void> {
     await this.#scene.db.query('select pgfresh_engine.probe_type(type_id) from pgfresh_engine.quarantined_types()');
   }
 
-  /** Locks tables as ALTER TABLE does, until the returned function is called. */
+  /** Locks tables like ALTER TABLE does, until the returned function is called. */
   async lock(...tables: readonly string[]): Promise<() => Promise<void>> {
     const client = new pg.Client({ connectionString: this.#scene.url });
     await client.connect();

@@ -13,9 +13,9 @@ beforeEach(async () => {
   running = await scene.gateway({ limits: { messagesPerSecond: 1_000 } });
 });
 
-/** Nothing was left behind, and everybody else is served. */
+/** Checks that nothing was left behind, and that other clients are served. */
 async function expectUnharmed(): Promise<void> {
-  // By what it costs, not by the clock: others may use the machine.
+  // Measured in CPU time, because other programs may use the machine.
   const before = process.cpuUsage();
   expect((await fetch(`${running.http.url}/livez`)).status).toBe(200);
   const { user, system } = process.cpuUsage(before);
@@ -57,14 +57,14 @@ describe('a message', () => {
     await expectUnharmed();
   });
 
-  it('that is binary ends the connection', async () => {
+  it('that is binary closes the connection', async () => {
     const client = await running.greet('ada');
     client.webSocket.send(Buffer.from('{"type":"ping"}'), { binary: true });
     expect(await client.next('error')).toMatchObject({ code: 'PGF_LIVE_MESSAGE' });
     expect((await client.closed).code).toBe(4400);
   });
 
-  it('that is huge ends the connection', async () => {
+  it('that is too large closes the connection', async () => {
     const client = await running.greet('ada');
     client.say(JSON.stringify({ type: 'want', pairs: [['quote', 'x'.repeat(200_000)]] }));
     expect((await client.closed).code).toBe(1009);
@@ -82,7 +82,7 @@ describe('a message', () => {
     },
   );
 
-  it('before hello ends the connection', async () => {
+  it('before hello closes the connection', async () => {
     const client = await running.connect('ada');
     client.say({ type: 'want', pairs: [['quote', 'A']] });
     expect(await client.next('error')).toMatchObject({ code: 'PGF_LIVE_PROTOCOL' });
@@ -90,7 +90,7 @@ describe('a message', () => {
     await expectUnharmed();
   });
 
-  it('that is no WebSocket frame ends the connection', async () => {
+  it('that is not a WebSocket frame closes the connection', async () => {
     const client = await running.greet('ada');
     (client.webSocket as unknown as { _socket: { write(data: Buffer): void } })._socket.write(Buffer.alloc(64, 0xff));
     await client.closed;
@@ -124,7 +124,7 @@ describe('a pair', () => {
     await expect.poll(() => scene.queued()).toEqual(['quote GOOD']);
   });
 
-  it("of a type whose rows are each user's own is refused", async () => {
+  it('of a type with row security is refused', async () => {
     await scene.db.query(
       `insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl, visibility) values ('own', 'market', 'quote', 'fetched_at', '1 minute', 'rls')`,
     );
@@ -133,7 +133,7 @@ describe('a pair', () => {
     await expectUnharmed();
   });
 
-  it('of a type whose keys are in a table is refused if it is not there, whatever its column is', async () => {
+  it('of a type with a table of keys is refused if its key is not in it, whatever the column type', async () => {
     await scene.db.query(`
       create table listed (id int primary key); insert into listed values (1), (2);
       grant select on listed to pgfresh_evaluator;
@@ -151,7 +151,7 @@ describe('a pair', () => {
       'PGF_KEY_UNKNOWN',
     ]);
     await client.close();
-    // A type that does not resolve any more spoils nobody else's pairs.
+    // A type that no longer resolves does not affect pairs of other types.
     await scene.db.query('drop table listed');
     const other = await running.greet('ada');
     expect(
@@ -166,7 +166,7 @@ describe('a pair', () => {
 });
 
 describe('limits', () => {
-  it('of pairs, for a connection and for a user', async () => {
+  it('of pairs, per connection and per user', async () => {
     const gateway = await scene.gateway({ limits: { pairsPerConnection: 2, pairsPerUser: 3 } });
     const [one, two, other] = [await gateway.greet('ada'), await gateway.greet('ada'), await gateway.greet('ben')];
     expect(
@@ -188,7 +188,7 @@ describe('limits', () => {
         ['quote', 'B'],
       ]),
     ).toEqual(['accepted', 'accepted']);
-    // What was dropped makes room.
+    // A dropped pair makes room.
     await one.close();
     await expect.poll(() => gateway.seen.some(({ type }) => type === 'gateway.closed')).toBe(true);
     for (;;) {
@@ -198,7 +198,7 @@ describe('limits', () => {
     expect(await two.want([['quote', 'B']], 'add')).toEqual(['accepted']);
   });
 
-  it('of connections, for a user, an address and the server', async () => {
+  it('of connections, per user, address and server', async () => {
     const tooMany = { status: 429, code: 'PGF_LIVE_TOO_MANY_CONNECTIONS' };
     const gateway = await scene.gateway({ limits: { connectionsPerUser: 1, connectionsPerAddress: 2 } });
     const first = await gateway.connect('ada');
@@ -221,7 +221,7 @@ describe('limits', () => {
     expect(await client.closed).toEqual({ code: 4429, reason: 'PGF_LIVE_TOO_FAST' });
   });
 
-  it('of what a client may leave unread', async () => {
+  it('of bytes that a client may leave unread', async () => {
     const gateway = await scene.gateway({ limits: { messagesPerSecond: 1_000, bufferBytes: '10KB' } });
     const client = await gateway.greet('ada');
     client.webSocket.pause();
@@ -235,7 +235,7 @@ describe('limits', () => {
     await client.closed;
   });
 
-  it("of refreshes, which are a user's own", async () => {
+  it('of refreshes, per user', async () => {
     const gateway = await scene.gateway({ limits: { refreshesPerMinute: 2 } });
     const client = await gateway.greet('ada');
     for (const key of ['A', 'B', 'C']) await scene.quote(key, 1);
@@ -257,8 +257,8 @@ describe('limits', () => {
   });
 });
 
-describe('a flood of made-up pairs', () => {
-  it('neither fills the queue nor spends anything', async () => {
+describe('a flood of invented pairs', () => {
+  it('neither fills the queue nor spends quota', async () => {
     const gateway = await scene.gateway({ limits: { newPairsPerMinute: 5, messagesPerSecond: 1_000 } });
     const client = await gateway.greet('ada');
     const letters = (n: number): string => String(n).replace(/\d/g, (digit) => 'ABCDEFGHIJ'.charAt(Number(digit)));
@@ -278,14 +278,14 @@ describe('a flood of made-up pairs', () => {
     expect(results.get('PGF_LIVE_TOO_MANY_NEW_PAIRS')).toBeGreaterThanOrEqual(10_000 - most);
     expect((await scene.queued()).length).toBeLessThanOrEqual(most);
     expect(await scene.value('(select count(*) from pgfresh_engine.pairs)')).toBeLessThanOrEqual(most);
-    // Somebody else is served all the same.
+    // Other users are still served.
     const other = await gateway.greet('ben');
     expect(await other.want([['quote', 'GOOD']])).toEqual(['accepted']);
     await other.next('snapshot');
   });
 });
 
-it('a client that says nothing after it has connected harms nobody', async () => {
+it('a client that connects and stays silent does no harm', async () => {
   const { port, hostname } = new URL(running.http.url);
   const silent = connect(Number(port), hostname);
   await once(silent, 'connect');

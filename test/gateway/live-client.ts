@@ -11,12 +11,12 @@ export interface LiveOptions {
 
 export type Said = { readonly type: string } & Readonly<Record<string, unknown>>;
 
-/** A client that keeps what it was told until the test asks for it. */
+/** A WebSocket client that keeps its messages until the test asks for them. */
 export class LiveClient {
   readonly webSocket: WebSocket;
   readonly #said: Said[] = [];
   #changed = Promise.withResolvers<void>();
-  /** Settles with the code and the reason by which the connection ended. */
+  /** Resolves with the close code and reason. */
   readonly closed: Promise<{ code: number; reason: string }>;
   #isClosed = false;
 
@@ -38,7 +38,7 @@ export class LiveClient {
     webSocket.on('close', () => opened.delete(webSocket));
   }
 
-  /** Connects; fails with the status of the answer if it is refused. */
+  /** Connects; rejects with the status of the response if it is refused. */
   static async open(url: string, { headers = {}, protocols = [] }: LiveOptions = {}): Promise<LiveClient> {
     const webSocket = new WebSocket(`${url.replace(/^http/, 'ws')}/live`, protocols, { headers });
     const client = new LiveClient(webSocket);
@@ -62,14 +62,14 @@ export class LiveClient {
     this.webSocket.send(typeof message === 'string' ? message : JSON.stringify(message));
   }
 
-  /** The next message, which must be of this type if one is named. */
+  /** The next message, which must have the given type, if any. */
   async next(type?: string): Promise<Said> {
     const said = await this.#take(() => true, type);
     if (type !== undefined && said.type !== type) throw new Error(`expected ${type}, got ${JSON.stringify(said)}`);
     return said;
   }
 
-  /** The next message of these types about a pair of a data type, whatever is said besides. */
+  /** The next message of these types about a pair of a data type. Skips all others. */
   async nextAbout(
     dataType: string,
     types: readonly string[],
@@ -82,11 +82,11 @@ export class LiveClient {
     }
   }
 
-  /** Asks for pairs, and says what came of each: `accepted`, or the code. */
+  /** Requests pairs, and returns the result of each: `accepted`, or the error code. */
   async want(pairs: readonly (readonly string[])[], type = 'want'): Promise<string[]> {
     const open = new Map(pairs.map(([dataType, key]) => [JSON.stringify([dataType, key]), '']));
     this.say({ type, pairs });
-    // A pair of which nothing is known within a moment waits, and has an answer of its own.
+    // A pair without a result after a moment is first `waiting`, and is answered separately.
     const isExpected = (said: Said): boolean =>
       ['answer', 'error'].includes(said.type) ||
       (said.type === 'waiting' && open.get(JSON.stringify(said['pair'])) === '');
@@ -99,7 +99,7 @@ export class LiveClient {
     return [...open.values()];
   }
 
-  /** Whether nothing more was said before the server answered this. */
+  /** Whether no message arrives before the answer to a ping. */
   async isQuiet(): Promise<boolean> {
     this.say({ type: 'ping' });
     return (await this.next()).type === 'pong';
@@ -110,7 +110,7 @@ export class LiveClient {
     await this.closed;
   }
 
-  /** The first message for which this holds; the others are kept. */
+  /** Takes the first message that matches; the others are kept. */
   async #take(isWanted: (said: Said) => boolean, type = 'a message'): Promise<Said> {
     for (;;) {
       const place = this.#said.findIndex(isWanted);

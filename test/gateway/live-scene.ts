@@ -13,13 +13,13 @@ import { LiveClient, type LiveOptions } from './live-client.ts';
 export const secret = 'a secret of tests, long enough for HS256';
 process.env['TEST_JWT_SECRET'] = secret;
 
-// What a test has started ends with it, so the next one finds nobody who looks.
+// Gateways stop with their test, so that the next one starts without viewers.
 const started = new Set<RunningGateway>();
 afterEach(async () => {
   await Promise.all([...started].map((running) => running.stop()));
 });
 
-/** A token that the gateways of tests accept, unless something of it is changed. */
+/** A token that the tests' gateways accept, unless the options make it invalid. */
 export function tokenOf(
   user: string,
   { expires = '1h', by = secret, claims = {} }: { expires?: string | Date; by?: string; claims?: object } = {},
@@ -31,7 +31,7 @@ export function tokenOf(
     .sign(new TextEncoder().encode(by));
 }
 
-/** A database with a data type "quote", whose keys are upper-case words, also with .X at the end, and gateways on it. */
+/** A database with a data type "quote", whose keys are upper-case words with an optional .X, and gateways on it. */
 export class LiveScene {
   readonly url: string;
   readonly db: Database;
@@ -41,7 +41,7 @@ export class LiveScene {
     this.db = db;
   }
 
-  /** On a database of its own, or on one that is migrated already. */
+  /** Uses a new database, or the given one, which is migrated already. */
   static async open(given?: string): Promise<LiveScene> {
     const url = given ?? (await createDatabase());
     const db = openDatabase(url);
@@ -55,7 +55,7 @@ export class LiveScene {
     return new LiveScene(url, db);
   }
 
-  /** Starts a gateway with an HTTP server. It takes tokens of `tokenOf`, and more if it is told so. */
+  /** Starts a gateway with an HTTP server. It accepts the tokens of `tokenOf`, unless configured otherwise. */
   async gateway(
     gateway: GatewayDefinition = {},
     config: Config = {},
@@ -77,7 +77,7 @@ export class LiveScene {
     return row!.value;
   }
 
-  /** How many look at each pair, as "quote AAPL 2". */
+  /** The viewers of each pair, as "quote AAPL 2". */
   demand(): Promise<string[]> {
     return this.value(
       `array(select concat_ws(' ', r.data_type, d.key, sum(d.viewers)) from pgfresh_engine.node_demand as d join pgfresh.data_type_registry as r using (type_id) group by r.data_type, d.key order by 1)`,
@@ -88,7 +88,7 @@ export class LiveScene {
     return this.value(`array(select data_type || ' ' || key from pgfresh_engine.open_jobs order by 1)`);
   }
 
-  /** Forgets what earlier tests have left. */
+  /** Deletes what earlier tests left behind. */
   async clear(): Promise<void> {
     await this.db.query(
       `delete from quote; delete from pgfresh_engine.process where kind = 'gateway'; delete from pgfresh_engine.job; delete from pgfresh_engine.due; delete from pgfresh_engine.pairs`,
@@ -96,7 +96,7 @@ export class LiveScene {
   }
 }
 
-/** Where a gateway finds its database. */
+/** The database of a gateway. */
 type Place = Pick<LiveScene, 'db' | 'url'>;
 
 export class RunningGateway {
@@ -142,12 +142,12 @@ export class RunningGateway {
     await this.gateway.stop();
   }
 
-  /** The codes of what was refused. */
+  /** The codes of all refusals. */
   get refusals(): string[] {
     return this.seen.flatMap((event) => (event.type === 'gateway.refused' ? [event.code] : []));
   }
 
-  /** Connects as a user, or as nobody. */
+  /** Connects as a user, or anonymously. */
   async connect(user: string | undefined, options: LiveOptions = {}): Promise<LiveClient> {
     const token = user === undefined ? {} : { authorization: `Bearer ${await tokenOf(user)}` };
     return LiveClient.open(this.http.url, { ...options, headers: { ...token, ...options.headers } });

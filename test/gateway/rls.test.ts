@@ -13,7 +13,7 @@ let running: RunningGateway;
 
 const who = `(current_setting('request.jwt.claims', true)::jsonb ->> 'sub')`;
 
-/** A data type "<name>" whose rows have an owner, with a policy "seen" that decides who sees them. */
+/** Creates a data type whose rows have an owner, with a policy "seen" that decides who sees them. */
 async function addType(name: string, policy: string): Promise<void> {
   await scene.db.query(`
     create table ${name} (key text primary key, owner text, amount int, fetched_at timestamptz default clock_timestamp());
@@ -49,7 +49,7 @@ const as = async (user: string, claims: object = {}) => ({
   authorization: `Bearer ${await tokenOf(user, { claims })}`,
 });
 
-/** Connects, wants the pairs, and has been told of each what there is. */
+/** Connects, requests the pairs, and waits for the snapshot of each. */
 async function look(user: string, pairs: string[][], claims: object = {}, to = running): Promise<LiveClient> {
   const client = await to.greet(undefined, { headers: await as(user, claims) });
   expect(await client.want(pairs)).toEqual(pairs.map(() => 'accepted'));
@@ -58,7 +58,7 @@ async function look(user: string, pairs: string[][], claims: object = {}, to = r
 
 const amounts = (said: Said) => (said['rows'] as { amount: number }[]).map(({ amount }) => amount);
 
-/** The next message with rows, whatever else is said before. */
+/** The next message with rows. Skips all others. */
 async function rows(client: LiveClient): Promise<number[]> {
   for (;;) {
     const said = await client.next();
@@ -67,7 +67,7 @@ async function rows(client: LiveClient): Promise<number[]> {
 }
 
 describe('a pair with row security', () => {
-  it('is seen by those to whom it belongs, and nobody else learns anything of it', async () => {
+  it('is visible to its owner, and reveals nothing to others', async () => {
     await give('A', 'ada', 1);
     const [ada, ben] = [await look('ada', [['holding', 'A']]), await look('ben', [['holding', 'A']])];
     expect(await ada.next('snapshot')).toMatchObject({ state: 'fresh', rows: [{ amount: 1, owner: 'ada' }] });
@@ -95,14 +95,14 @@ describe('a pair with row security', () => {
     expect(await scene.queued()).toEqual([]);
   });
 
-  it('sound 1: is read with claims that PostgreSQL cannot store, and they are made storable', async () => {
+  it('sound 1: is read even with claims that PostgreSQL cannot store, which are made storable', async () => {
     await addType('named', `owner = (current_setting('request.jwt.claims', true)::jsonb ->> 'team')`);
     await give('A', 'a\uFFFDb', 7, 'named');
     const client = await look('ada', [['named', 'A']], { team: 'a\0b', ['half \ud83d']: ['\ud83d', { deep: '\0' }] });
     expect(await rows(client)).toEqual([7]);
   });
 
-  it('truth 2: is not fresh where its own data is older at the source than its type allows', async () => {
+  it('truth 2: is not fresh if its data is older at the source than its type allows', async () => {
     await addType('aged', `owner = ${who}`);
     await give('A', 'ada', 1, 'aged');
     await scene.db.query(`select pgfresh.queue_refresh_if_not_exists('A', 'aged')`);
@@ -116,7 +116,7 @@ describe('a pair with row security', () => {
     expect(await state()).toBe('stale');
   });
 
-  it('that goes over to another is gone for one and there for the other, and versions grow for both', async () => {
+  it('that changes its owner disappears for one and appears for the other, and versions grow for both', async () => {
     await give('A', 'ada', 1);
     const clients = { ada: await look('ada', [['holding', 'A']]), ben: await look('ben', [['holding', 'A']]) };
     const versions = { ada: '', ben: '' };
@@ -136,7 +136,7 @@ describe('a pair with row security', () => {
     expect(await clients.ben.isQuiet()).toBe(true);
   });
 
-  it('is queued when it is cold, and then seen by its owner', async () => {
+  it('is queued when it is cold, and then visible to its owner', async () => {
     const client = await look('ada', [['holding', 'COLD']]);
     expect(await client.next('snapshot')).toMatchObject({
       state: 'missing',
@@ -149,7 +149,7 @@ describe('a pair with row security', () => {
     expect(await rows(client)).toEqual([1]);
   });
 
-  it('counts each user once, however many tokens he has, and ends with them', async () => {
+  it('counts each user once, however many tokens they have, until they leave', async () => {
     const clients = [
       await look('ada', [['holding', 'A']]),
       await look('ada', [['holding', 'A']], { more: 1 }),
@@ -161,7 +161,7 @@ describe('a pair with row security', () => {
     await expect.poll(() => scene.demand()).toEqual(['holding A 1']);
     await clients[1]!.close();
     await expect.poll(() => scene.demand()).toEqual([]);
-    // Somebody else, and then the first one again while what he saw is still kept.
+    // Another user, and then the first one again while their pair still lingers.
     await look('cyd', [['holding', 'A']]);
     await look('ben', [['holding', 'A']]);
     await expect.poll(() => scene.demand()).toEqual(['holding A 2']);
@@ -180,9 +180,9 @@ describe('what a viewer may see', () => {
       await addType('befriended', `exists (select from friend where name = ${who})`);
       const pairs = ['altered', 'revoked', 'befriended', 'holding'].map((type) => [type, 'A']);
       for (const [type] of pairs) await give('A', 'ada', 1, type);
-      // Before the gateway that is looked at, so that nothing else makes that one read them again.
+      // Before the gateway under test starts, so that nothing else makes it read them again.
       const early = await look('ada', pairs);
-      // It waits for everybody who writes on this server, in other databases too.
+      // It waits for all transactions that write on this server, in other databases too.
       await expect
         .poll(() => scene.value('(select bool_and(settled) from pgfresh_engine.watched_type)'), { timeout: 25_000 })
         .toBe(true);
@@ -204,7 +204,7 @@ describe('what a viewer may see', () => {
       expect(await rows(client)).toEqual([2]);
       await give('A', 'ada', 3, 'altered');
       expect(await rows(client)).toEqual([3]);
-      // The type itself can become one for everybody; then it begins anew.
+      // The type itself can become shared; then viewers have to request it again.
       await scene.db.query(`update pgfresh.data_type_registry set visibility = 'shared' where data_type = 'altered'`);
       let said = await client.next();
       while (said.type !== 'revoked') said = await client.next();
@@ -214,7 +214,7 @@ describe('what a viewer may see', () => {
     },
   );
 
-  it('goes by the role and by everything else that his token says', async () => {
+  it('depends on the role and all other claims of their token', async () => {
     await addType(
       'ranked',
       `current_user = '${guest}' or amount <= (current_setting('request.jwt.claims')::jsonb ->> 'rank')::int`,
@@ -233,7 +233,7 @@ describe('what a viewer may see', () => {
     expect([await rows(low), await rows(low)]).toEqual([[1], []]);
     expect([await rows(high), await rows(high)]).toEqual([[1], [9]]);
     expect([await rows(other), await rows(other)]).toEqual([[1], [9]]);
-    // The next token of the same connection says something else.
+    // The next token of the same connection has other claims.
     high.say({ type: 'auth', token: await tokenOf('ada', { claims: { rank: 0 } }) });
     await high.next('authenticated');
     expect([await high.next('change'), await high.next('change')]).toMatchObject([{ rows: [] }, { rows: [] }]);
@@ -247,10 +247,10 @@ describe('what a viewer may see', () => {
   });
 });
 
-describe('who comes back', () => {
+describe('a viewer who comes back', () => {
   const version = async (client: LiveClient) => (await client.next('snapshot'))['version'] as string;
 
-  it('with the same token gets what he missed, and nothing that he has', async () => {
+  it('with the same token gets what they missed, and nothing that they have', async () => {
     await give('A', 'ada', 1);
     await give('B', 'ada', 1);
     const token = await as('ada');
@@ -274,12 +274,12 @@ describe('who comes back', () => {
     expect(await after.isQuiet()).toBe(true);
   });
 
-  it('with another token is told what he sees now, in a greater version, whatever he had', async () => {
+  it('with another token gets what they may see now, in a greater version', async () => {
     await give('A', 'ada', 1);
     const [ada, ben] = [await look('ada', [['holding', 'A']]), await look('ben', [['holding', 'A']])];
     const had = await version(ada);
     await version(ben);
-    // Nothing was written meanwhile, and what ben sees is known already.
+    // Nothing was written in the meantime, and what ben sees is already cached.
     const again = await look('ben', [['holding', 'A', had]]);
     const said = await again.next('snapshot');
     expect(said).toMatchObject({ rows: [] });
@@ -287,8 +287,8 @@ describe('who comes back', () => {
   });
 });
 
-describe('by other ways', () => {
-  it('a plain request answers each user what he sees, with a tag of his own', async () => {
+describe('other transports', () => {
+  it('a plain request returns the rows of its user, with a tag per user', async () => {
     await give('A', 'ada', 1);
     const [ada, ben] = [await as('ada'), await as('ben')];
     const get = (headers: Record<string, string>) => fetch(`${running.http.url}/live/holding/A`, { headers });
@@ -304,7 +304,7 @@ describe('by other ways', () => {
     expect([foreign.status, await foreign.json()]).toMatchObject([200, { rows: [] }]);
     await give('A', 'ben', 1);
     await expect.poll(async () => (await (await get(ada)).json()) as object).toMatchObject({ rows: [] });
-    // The same rows for somebody else are another answer.
+    // The same rows have another tag for another user.
     const [none, same] = [
       await get(ada),
       await get({ ...(await as('cyd')), 'if-none-match': (await get(ada)).headers.get('etag')! }),
@@ -312,7 +312,7 @@ describe('by other ways', () => {
     expect([await none.json(), same.status, await same.json()]).toMatchObject([{ rows: [] }, 200, { rows: [] }]);
   });
 
-  it('an event stream too', async () => {
+  it('an event stream sends the rows of its user', async () => {
     await give('A', 'ada', 1);
     const stream = await EventClient.open(running.http.url, await as('ben'));
     const { session } = await stream.next('welcome');
@@ -324,7 +324,7 @@ describe('by other ways', () => {
     stream.close();
   });
 
-  it('people without a token are one reader, if they have a role', async () => {
+  it('anonymous viewers are one reader, if they have a role', async () => {
     await addType('open_to_all', `${who} is null`);
     await give('A', 'x', 1, 'open_to_all');
     const open = await start({ anonymous: 'loopback', rls: { anonymousRole: guest } });
@@ -333,13 +333,13 @@ describe('by other ways', () => {
     expect(amounts(await client.next('snapshot'))).toEqual([1]);
     const closed = await start({ anonymous: 'loopback' });
     expect(await (await closed.greet(undefined)).want([['open_to_all', 'A']])).toEqual(['PGF_LIVE_PRIVATE']);
-    // With a token, but without a role.
+    // A token without a role.
     expect(await (await open.greet('ada')).want([['open_to_all', 'A']])).toEqual(['PGF_LIVE_PRIVATE']);
   });
 });
 
-describe('what policies call', () => {
-  it('cannot become another role, and leaves nothing to who is next', async () => {
+describe('a function called by a policy', () => {
+  it('cannot switch to another role, and leaves no state for the next reader', async () => {
     await scene.db.query(`
       create function meddle() returns boolean language plpgsql as $$ declare me text := ${who}; begin
         -- Once a read; the other rows of it find what the first has left.
@@ -357,7 +357,7 @@ describe('what policies call', () => {
     await addType('meddled', 'meddle()');
     for (const name of ['escape', 'escape_further', 'write']) await addType(`${name}_type`, `${name}()`);
     await give('A', 'x', 1, 'meddled');
-    // More than there are connections.
+    // More readers than connections.
     for (let n = 0; n < 12; n++) {
       const client = await look(`user ${n}`, [['meddled', 'A']]);
       expect(amounts(await client.next('snapshot'))).toEqual([1]);
@@ -373,7 +373,7 @@ describe('what policies call', () => {
     expect(await scene.value(`exists (select from quote where key = 'WRITTEN')`)).toBe(false);
   });
 
-  it('that raises for a row ends that pair, tells nothing, and the others go on', async () => {
+  it('that raises an error for a row ends that pair, reveals nothing, and the others continue', async () => {
     await addType('raising', `case when owner = 'bad' then (1 / (amount - amount)) = 0 else true end`);
     await give('GOOD', 'x', 1, 'raising');
     await give('BAD', 'bad', 4711, 'raising');
@@ -394,7 +394,7 @@ describe('what policies call', () => {
     expect([answer.status, await answer.json()]).toMatchObject([503, { error: { code: 'PGF_LIVE_UNDECIDED' } }]);
   });
 
-  it('that takes too long ends that pair, and nobody else waits for it', async () => {
+  it('that takes too long ends that pair, and no other waits for it', async () => {
     await addType('sleeping', `pg_sleep(20) is not null`);
     await give('A', 'x', 1, 'sleeping');
     await give('A', 'ada', 1);
@@ -411,7 +411,7 @@ describe('what policies call', () => {
   });
 });
 
-it('50 users of one pair each see their own, and somebody else does not wait for all of them', async () => {
+it('50 users of one pair each see their own rows, and another user does not wait for all of them', async () => {
   await addType('shared_out', `owner = 'all' or owner = ${who}`);
   await give('A', 'all', 0, 'shared_out');
   await give('A', 'ada', 0);
@@ -432,7 +432,7 @@ it('50 users of one pair each see their own, and somebody else does not wait for
 });
 
 describe('a role', () => {
-  it('that is none of viewers is refused, with what to do', async () => {
+  it('that is not a viewer role is refused, with the next step', async () => {
     const { name: stranger } = await createLogin(scene.url);
     const { name: mighty } = await createLogin(scene.url, 'pgfresh_viewer');
     await scene.db.query(`alter role ${mighty} bypassrls`);
@@ -458,7 +458,7 @@ describe('a role', () => {
     );
   });
 
-  it('that may not read, and a table without row security, are found by the check', async () => {
+  it('that may not read, and a table without row security, are reported by check', async () => {
     await addType('unsecured', 'true');
     await scene.db.query(`alter table unsecured disable row level security; revoke select on unsecured from ${guest}`);
     const findings = await examineGateway(scene.db, { gateway: { rls: { role: guest, timeout: 1 } } });
@@ -469,7 +469,7 @@ describe('a role', () => {
     expect(findings.filter(({ name }) => name === 'data type holding')).toEqual([]);
   });
 
-  it('that becomes one which sees everything sees nothing more', async () => {
+  it('that gains the right to see everything is no longer used', async () => {
     const { name: fleeting } = await createLogin(scene.url, 'pgfresh_viewer');
     await scene.db.query(
       `grant select on holding to ${fleeting}; create policy fleeting on holding to ${fleeting} using (false)`,
@@ -483,7 +483,7 @@ describe('a role', () => {
     await expect.poll(() => scene.demand()).toEqual([]);
   });
 
-  it('as which pgfresh itself may not act needs a grant', async () => {
+  it('that pgfresh may not assume needs a grant', async () => {
     const { name: owner } = await createLogin(scene.url);
     const [{ problem, next_step }] = (await scene.db.transact('look', async (tx) => {
       await tx.query(`alter schema pgfresh owner to ${owner}`);

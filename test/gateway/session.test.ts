@@ -13,7 +13,7 @@ beforeEach(async () => {
 });
 
 describe('a client', () => {
-  it('sees the row that is there at once, and a cold pair when it comes', async () => {
+  it('gets an existing row at once, and a cold pair once it is fetched', async () => {
     await scene.quote('AAPL', 1);
     const client = await running.greet('ada');
     expect(
@@ -32,7 +32,7 @@ describe('a client', () => {
     expect(await client.next('change')).toMatchObject({ pair: ['quote', 'COLD'], rows: [{ price: 2 }] });
   });
 
-  it('gets growing versions and ends with the newest, whoever else looks', async () => {
+  it('gets growing versions up to the newest, with and without other viewers', async () => {
     await scene.quote('AAPL', 0);
     const clients = [await running.greet('ada'), await running.greet('ben'), await running.greet(undefined)];
     for (const client of clients) await client.want([['quote', 'AAPL']]);
@@ -48,7 +48,7 @@ describe('a client', () => {
     }
   });
 
-  it('asks for a pair in two writings and has it once', async () => {
+  it('that requests a pair in two spellings gets it once', async () => {
     const client = await running.greet('ada');
     await client.want([
       ['quote', 'aapl'],
@@ -59,13 +59,13 @@ describe('a client', () => {
     client.say({ type: 'drop', pairs: [['quote', 'aapl']] });
     await scene.quote('AAPL', 9);
     expect(await client.isQuiet()).toBe(true);
-    // Dropped and wanted again, it begins anew.
+    // After a drop, a request starts over with a snapshot.
     expect(await client.want([['quote', 'AAPL']], 'add')).toEqual(['accepted']);
     for (let price = 0; price !== 9;)
       price = ((await client.next())['rows'] as { price: number }[] | undefined)?.[0]?.price ?? 0;
   });
 
-  it('sound 4: asks for a pair that it has in another writing, and may refresh and drop it by that', async () => {
+  it('sound 4: may refresh and drop a pair by another spelling of its key', async () => {
     const client = await running.greet('ada');
     await client.want([['quote', 'AAPL']]);
     await client.next('snapshot');
@@ -78,7 +78,7 @@ describe('a client', () => {
     await expect.poll(() => scene.demand()).toEqual([]);
   });
 
-  it('that wants another set keeps what is in both', async () => {
+  it('that requests another set keeps the pairs in both', async () => {
     await scene.quote('A', 1);
     await scene.quote('B', 1);
     await scene.quote('C', 1);
@@ -100,7 +100,7 @@ describe('a client', () => {
     expect(await client.isQuiet()).toBe(true);
   });
 
-  it('that comes back gets what it missed and nothing else', async () => {
+  it('that reconnects gets what it missed and nothing else', async () => {
     await scene.quote('A', 1);
     await scene.quote('B', 1);
     const before = await running.greet('ada');
@@ -123,7 +123,7 @@ describe('a client', () => {
     expect(await after.isQuiet()).toBe(true);
   });
 
-  it('that names a version of nobody gets the snapshot', async () => {
+  it('that sends an unknown version gets a snapshot', async () => {
     await scene.quote('A', 1);
     const client = await running.greet('ada');
     await client.want([['quote', 'A', 'nonsense']]);
@@ -151,14 +151,14 @@ describe('demand', () => {
     await said([]);
   });
 
-  it('of people without names is one each', async () => {
+  it('counts each anonymous client as one user', async () => {
     for (let n = 0; n < 3; n++) await (await running.greet(undefined)).want([['quote', 'A']]);
     await said(['quote A 3']);
   });
 });
 
-describe('how many look', () => {
-  it('is told to those who want to know it, everywhere', async () => {
+describe('the viewer count', () => {
+  it('is sent to the clients that want it, on all gateways', async () => {
     const other = await scene.gateway();
     const [ada, ben, cyd] = [await running.connect('ada'), await other.greet('ben'), await running.greet('cyd')];
     ada.say({ type: 'hello', protocol: 1, viewers: true });
@@ -176,8 +176,8 @@ describe('how many look', () => {
   });
 });
 
-describe('what comes and goes', () => {
-  it('ends for those who look when the type is gone, and the others go on', async () => {
+describe('a watched pair', () => {
+  it('ends for its viewers when its type is removed, and pairs of other types continue', async () => {
     await scene.db.query(
       `insert into pgfresh.data_type_registry (data_type, source, table_name, timestamp_column, ttl) values ('fleeting', 'market', 'quote', 'fetched_at', '1 minute')`,
     );
@@ -197,7 +197,7 @@ describe('what comes and goes', () => {
     expect(await client.nextAbout('quote', ['change'], isRead)).toMatchObject({ rows: [{ price: 4 }] });
   });
 
-  it('tells what has become of a pair that nobody refreshes', async () => {
+  it('is explained to its viewers when it goes stale without a refresh', async () => {
     await scene.quote('A', 1, '55 seconds');
     const client = await running.greet('ada');
     await client.want([['quote', 'A']]);
@@ -211,7 +211,7 @@ describe('what comes and goes', () => {
 });
 
 describe('a client that reads slowly', () => {
-  it('gets only the newest of each pair, is told so, and slows nobody', async () => {
+  it('gets only the newest state of each pair, is told so, and slows no other client', async () => {
     const wide = await scene.gateway({ limits: { bufferBytes: '64KB' } });
     await scene.db.query(`alter table quote add column if not exists note text`);
     const write = (price: number) =>
@@ -246,7 +246,7 @@ describe('a client that reads slowly', () => {
     expect(wide.seen.some(({ type }) => type === 'gateway.slow')).toBe(true);
   });
 
-  it('is sent away when it does not read at all', async () => {
+  it('is disconnected when it does not read at all', async () => {
     const strict = await scene.gateway({ limits: { bufferBytes: '1KB', slowFor: '100ms' } });
     await scene.db.query(`alter table quote add column if not exists note text`);
     const client = await strict.greet('ada');
@@ -263,8 +263,8 @@ describe('a client that reads slowly', () => {
   });
 });
 
-describe('the end', () => {
-  it('sends everybody to another server, and lets nobody in', async () => {
+describe('a gateway that stops', () => {
+  it('sends all clients to another server, and accepts no new ones', async () => {
     const other = await scene.gateway();
     const client = await other.greet('ada');
     await client.want([['quote', 'A']]);
@@ -276,7 +276,7 @@ describe('the end', () => {
     expect(await scene.demand()).toEqual([]);
   });
 
-  it('does not wait for a client that has fallen silent', async () => {
+  it('does not wait for a silent client', async () => {
     const other = await scene.gateway();
     const client = await other.greet('ada');
     client.webSocket.pause();

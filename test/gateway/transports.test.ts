@@ -21,7 +21,7 @@ const refusal = async (response: Response) => [
 ];
 
 describe('an event stream', () => {
-  it('says the same as a WebSocket', async () => {
+  it('carries the same messages as a WebSocket', async () => {
     await scene.quote('AAPL', 1);
     const stream = await EventClient.open(running.http.url, await as('ada'));
     expect(stream.response.headers.get('content-type')).toBe('text/event-stream');
@@ -64,12 +64,12 @@ describe('an event stream', () => {
     ]);
   });
 
-  it('ends with a reconnect, and nobody is waited for who has asked for nothing', async () => {
+  it('ends with a reconnect, and an idle connection is not waited for', async () => {
     const stream = await EventClient.open(running.http.url, await as('ada'));
     const { session } = await stream.next('welcome');
     await stream.say(session as string, { type: 'ping' });
     await stream.next('pong');
-    // As browsers do, in case that they need one.
+    // Like the spare connections that browsers open.
     const { port, hostname } = new URL(running.http.url);
     const spare = connect(Number(port), hostname);
     await once(spare, 'connect');
@@ -87,7 +87,7 @@ describe('a plain request', () => {
   const get = async (path: string, headers: Record<string, string> = {}) =>
     fetch(`${running.http.url}/live/${path}`, { headers: { ...(await as('ada')), ...headers } });
 
-  it('answers with the row, which has a tag', async () => {
+  it('returns the row, with an ETag', async () => {
     await scene.quote('AAPL', 1);
     const first = await get('quote/aapl');
     expect([first.status, await first.json()]).toMatchObject([200, { pair: ['quote', 'AAPL'], rows: [{ price: 1 }] }]);
@@ -98,14 +98,14 @@ describe('a plain request', () => {
     await expect.poll(async () => (await get('quote/AAPL', { 'if-none-match': tag })).status).toBe(200);
   });
 
-  it('counts as a viewer for a moment, and has what is missing fetched', async () => {
+  it('counts as a viewer for a moment, so that a missing row is fetched', async () => {
     const answer = await get('quote/COLD');
     expect(await answer.json()).toMatchObject({ state: 'missing', activity: 'waiting', rows: [] });
     expect(await scene.queued()).toEqual(['quote COLD']);
     await expect.poll(() => scene.demand()).toEqual(['quote COLD 1']);
   });
 
-  it('that wants a younger row waits for it', async () => {
+  it('with a maxAge waits for a younger row', async () => {
     await scene.quote('OLD', 1, '40 seconds');
     expect(await (await get('quote/OLD?maxAge=60')).json()).toMatchObject({ rows: [{ price: 1 }] });
     expect(await scene.queued()).toEqual([]);
@@ -132,11 +132,11 @@ describe('a plain request', () => {
     const headers = await as('ada');
     const ask = async () => (await fetch(`${strict.http.url}/live/quote/A`, { headers })).status;
     expect([await ask(), await ask()]).toEqual([200, 200]);
-    // More at once than it allows in the time that these can take.
+    // More requests than the limit allows while they run.
     expect(await Promise.all(Array.from({ length: 60 }, ask))).toContain(429);
   });
 
-  it('of an allowed site may read the answer, and no other', async () => {
+  it('allows only pages of allowed origins to read the response', async () => {
     const preflight = (origin: string) =>
       fetch(`${running.http.url}/live/quote/A`, { method: 'OPTIONS', headers: { origin } });
     const allowed = await preflight('https://app.example.com');
@@ -148,7 +148,7 @@ describe('a plain request', () => {
   });
 });
 
-it('the rest of the server keeps its own token', async () => {
+it('other routes of the server still need the token of the console', async () => {
   const response = await fetch(`${running.http.url}/metrics`, { method: 'POST', headers: await as('ada') });
   expect(response.status).toBe(401);
   expect(await (await fetch(`${running.http.url}/metrics`)).text()).toContain('pgfresh_gateway_refusals_total');

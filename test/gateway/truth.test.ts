@@ -18,7 +18,7 @@ async function look(key: string): Promise<LiveClient> {
   return client;
 }
 
-/** The next state for which this holds. */
+/** The next state that matches. */
 async function until(client: LiveClient, isWanted: (said: Said) => boolean): Promise<Said> {
   for (;;) {
     const said = await client.next();
@@ -26,7 +26,7 @@ async function until(client: LiveClient, isWanted: (said: Said) => boolean): Pro
   }
 }
 
-/** Queues a pair, has a worker take it, and ends the job. */
+/** Queues a pair, claims its job, and ends it. */
 async function refresh(key: string, end?: string): Promise<void> {
   await scene.db.query(`select pgfresh.queue_refresh_if_not_exists($1::text, 'quote', p_force => true)`, [key]);
   const [job] = await scene.value<{ id: number }[]>('pgfresh.get_queue_batch(1)');
@@ -35,7 +35,7 @@ async function refresh(key: string, end?: string): Promise<void> {
 
 const failedForGood = `pgfresh.fail_queue_job($1::bigint, 'no', null, true)`;
 
-test('truth 1: a row that others delete is missing to its viewers, and one that they age is stale', async () => {
+test('truth 1: a row that is deleted by others is missing for its viewers, and one that they make older is stale', async () => {
   await scene.quote('A', 1);
   const client = await look('A');
   expect(await client.next('snapshot')).toMatchObject({ status: 'ready', state: 'fresh', activity: 'idle' });
@@ -46,7 +46,7 @@ test('truth 1: a row that others delete is missing to its viewers, and one that 
   expect(gone).toMatchObject({ status: 'loading', state: 'missing', activity: 'waiting', rows: [], fetched_at: null });
 });
 
-test('truth 2: an older answer makes nothing fresh, and the age at the source is told', async () => {
+test('truth 2: an older answer does not make a row fresh, and viewers get the age at the source', async () => {
   await scene.quote('A', 1, '2 minutes');
   await refresh('A', `pgfresh.complete_queue_job($1::bigint, 0, null, 'older_source')`);
   await scene.db.query(`update pgfresh_engine.pairs set source_at = pgfresh.clock() - interval '80 seconds'`);
@@ -60,13 +60,13 @@ test('truth 2: an older answer makes nothing fresh, and the age at the source is
 describe('truth 3: a refresh that fails', () => {
   const error = { code: 'PGF_LIVE_REFRESH_FAILED', message: 'The last refresh failed.' };
 
-  it('truth 3: leaves the row, stale and with an error', async () => {
+  it('truth 3: keeps the row, stale and with an error', async () => {
     await scene.quote('A', 1, '2 minutes');
     await refresh('A', failedForGood);
     expect(await (await look('A')).next('snapshot')).toMatchObject({ status: 'ready', state: 'stale', error });
   });
 
-  it('truth 3: is an error where there is no row, and not something that loads', async () => {
+  it('truth 3: shows an error and not a spinner if there is no row', async () => {
     await refresh('A', failedForGood);
     const said = await (await look('A')).next('snapshot');
     expect(said).toMatchObject({ status: 'error', state: 'missing', activity: 'waiting', reason: 'refused', error });
@@ -74,7 +74,7 @@ describe('truth 3: a refresh that fails', () => {
   });
 });
 
-test('truth 8: what waits says for what, and until when', async () => {
+test('truth 8: a waiting pair has a reason and a time', async () => {
   await scene.db.query(
     `update pgfresh.sources set paused_until = pgfresh.clock() + interval '4 minutes', paused_by = 'breaker'`,
   );
@@ -87,7 +87,7 @@ test('truth 8: what waits says for what, and until when', async () => {
   await scene.db.query(`update pgfresh.sources set paused_until = null, paused_by = null`);
 });
 
-test('truth 13: what is being refreshed stays stale or missing until it is refreshed', async () => {
+test('truth 13: a pair stays stale or missing until its refresh has ended', async () => {
   await scene.quote('A', 1, '2 minutes');
   await refresh('A');
   await refresh('B');
@@ -105,7 +105,7 @@ test('truth 13: what is being refreshed stays stale or missing until it is refre
   });
 });
 
-test('truth 15: that the source has nothing is told, by every transport, and again when it has', async () => {
+test('truth 15: viewers learn by every transport that the source has no data, and when it has some again', async () => {
   const client = await look('A');
   expect(await client.next('snapshot')).toMatchObject({ status: 'loading', state: 'missing' });
   const [job] = await scene.value<{ id: number }[]>('pgfresh.get_queue_batch(1)');
@@ -122,16 +122,16 @@ test('truth 15: that the source has nothing is told, by every transport, and aga
   });
 });
 
-test('truth 1: nothing past its time is called fresh, to whoever comes', async () => {
+test('truth 1: a row past its time is never called fresh, to any client', async () => {
   await scene.quote('A', 1, '55 seconds');
   const client = await look('A');
   const said = await client.next('snapshot');
   expect(said).toMatchObject({ state: 'fresh', activity: 'idle' });
-  // Whoever sees it already knows the time.
+  // Clients that have it know the time.
   const staleAt = Date.parse(said['stale_at'] as string);
   const headers = { authorization: `Bearer ${await tokenOf('ben')}` };
   const read = async () => (await (await fetch(`${running.http.url}/live/quote/A`, { headers })).json()) as Said;
-  // By the clock of the database, which is that of this machine.
+  // By the database's clock, which is that of this machine.
   await expect.poll(() => Date.now()).toBeGreaterThan(staleAt + 50);
   expect(await read()).toMatchObject({ state: 'stale', activity: 'idle', words: 'It is older than it should be.' });
 });

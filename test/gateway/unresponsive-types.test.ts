@@ -15,7 +15,7 @@ beforeAll(async () => {
 });
 beforeEach(() => scene.db.query('delete from pgfresh_engine.type_timeout'));
 
-/** Connects and wants pairs, without waiting for what comes of it. */
+/** Connects and requests pairs, without waiting for an answer. */
 async function want(running: RunningGateway, user: string, pairs: readonly string[][]): Promise<LiveClient> {
   const client = await running.greet(user);
   client.say({ type: 'want', pairs });
@@ -23,8 +23,8 @@ async function want(running: RunningGateway, user: string, pairs: readonly strin
 }
 
 /**
- * The answer about a pair that need not wait, and that the other one does. On a busy machine it is said of both that they
- * wait, and the answer comes after that.
+ * The answer about a pair that need not wait, and the note that the other one does. On a busy machine both pairs may get
+ * a note first, and the answer follows.
  */
 async function nextBoth(client: LiveClient, prompt: readonly string[]): Promise<Said[]> {
   const isOfPrompt = ({ pair }: Said): boolean => JSON.stringify(pair) === JSON.stringify(prompt);
@@ -50,7 +50,7 @@ describe.each([
   ['a lock on a table', 'locked', () => harm.lock('locked')],
   ['a lock on a table of keys', 'listed', () => harm.lock('listing')],
 ])('sound 14: %s', (_, type, begin) => {
-  it('stops no viewer of another type, new or connected before', async () => {
+  it('holds up no viewer of another type, new or already connected', async () => {
     await scene.quote('OLD', 1);
     const running = await scene.gateway();
     const before = await want(running, 'before', [['quote', 'OLD']]);
@@ -68,14 +68,14 @@ describe.each([
     await scene.quote('OLD', 2);
     expect(await before.nextAbout('quote', ['change'])).toMatchObject({ rows: [{ price: 2 }] });
     await release();
-    // Each pair is answered by itself, in any order.
+    // Each pair is answered separately, in any order.
     const isA = ({ pair }: Said): boolean => (pair as readonly string[])[1] === 'A';
     expect(await harmed.nextAbout(type, ['snapshot'], isA)).toMatchObject({ rows: [{ price: 1 }] });
   });
 });
 
 describe('sound 14: a data type that does not answer', () => {
-  it('keeps nobody waiting who wants other pairs in the same message', async () => {
+  it('does not delay other pairs of the same message', async () => {
     const running = await scene.gateway();
     const release = await harm.lock('listing');
     const first = await want(running, 'first', [['listed', 'A']]);
@@ -93,7 +93,7 @@ describe('sound 14: a data type that does not answer', () => {
     expect(await page.nextAbout('listed', ['snapshot'])).toMatchObject({ state: 'missing' });
   });
 
-  it('is not answered for a pair that was dropped meanwhile', async () => {
+  it('sends no answer for a pair that was dropped in the meantime', async () => {
     const running = await scene.gateway();
     const release = await harm.lock('listing');
     const client = await want(running, 'dropper', [['listed', 'A']]);
@@ -105,11 +105,11 @@ describe('sound 14: a data type that does not answer', () => {
     await release();
     await other.next('answer');
     expect(await client.isQuiet()).toBe(true);
-    // Of the two users only the one who still wants it.
+    // Only the user who still views it counts.
     await expect.poll(() => scene.demand()).toEqual(['listed A 1']);
   });
 
-  it('is shown as it was last seen, with a reason, and never as fresh when its time has passed', async () => {
+  it('is shown as it was last read, with a reason, and never as fresh past its time', async () => {
     const running = await scene.gateway();
     await scene.db.query(`insert into locked values ('S', 1, now() - interval '54 seconds')`);
     const before = await want(running, 'before', [['locked', 'S']]);
@@ -130,7 +130,7 @@ describe('sound 14: a data type that does not answer', () => {
     expect(await before.nextAbout('locked', ['change'], isReleased)).toMatchObject({ state: 'stale' });
   });
 
-  it('answers a plain request with "busy", and the one for another type at once', async () => {
+  it('makes a plain request end with "busy", while another type answers at once', async () => {
     const running = await scene.gateway({ anonymous: 'loopback' });
     const release = await harm.lock('listing');
     const get = (path: string) => fetch(`${running.http.url}/live/${path}`);
@@ -141,10 +141,10 @@ describe('sound 14: a data type that does not answer', () => {
     expect((await get('listed/A')).status).toBe(200);
   });
 
-  it('is noted, warned of and explained, and forgotten when it answers again', async () => {
+  it('is recorded, warned about and explained, until it answers again', async () => {
     const running = await scene.gateway();
     const release = await harm.lock('locked');
-    // One that has no job from before.
+    // A key without an earlier job.
     const client = await want(running, 'one', [['locked', 'NOTED']]);
     await client.nextAbout('locked', ['waiting']);
     const quarantined = () => scene.value<string[]>('array(select data_type from pgfresh_engine.quarantined_types())');
@@ -171,7 +171,7 @@ describe('sound 14: statements about data types', () => {
     return { ask, ended };
   };
 
-  it('of one type leave room for others, however many they are', async () => {
+  it('of one type leave room for others, however many there are', async () => {
     const { ask, ended } = open(20_000);
     const release = await harm.hang('gate');
     const slow = Array.from({ length: 6 }, () => ask('slow', `select hanging_gate('', '')`));
@@ -181,19 +181,19 @@ describe('sound 14: statements about data types', () => {
     await Promise.all(slow);
   });
 
-  it('that are probes leave room for others, of however many types they are', async () => {
+  it('that are probes leave room for others, however many types are probed', async () => {
     const { ask, ended } = open(50);
     const types = Array.from({ length: 8 }, (_, n) => `slow${n}`);
     const round = () => types.map((type) => ask(type, 'select pg_sleep(60)'));
     for (let time = 0; time < 2; time++) await Promise.all(round());
     ended.length = 0;
     await Promise.all([...round(), ask('quick', 'select 1')]);
-    // Behind them it would be the last one; two probe at once.
+    // Queued behind the probes, which run two at a time, it would be the last one.
     expect(ended.indexOf('quick')).toBeLessThan(types.length / 2);
   });
 });
 
-it('sound 14: authorize that hangs for one data type keeps nobody waiting who wants another one', async () => {
+it('sound 14: an authorize that hangs for one data type does not delay pairs of another', async () => {
   const running = await scene.gateway({
     authorize: (_, { dataType }) => (dataType === 'locked' ? new Promise<boolean>(() => {}) : true),
   });
@@ -213,7 +213,7 @@ it('sound 14: authorize that hangs for one data type keeps nobody waiting who wa
   expect(said).toMatchObject({ pairs: [{ pair: ['locked', 'A'], code: 'PGF_LIVE_UNDECIDED' }] });
 });
 
-it('sound 14: a locked table with row security keeps nobody waiting who reads another one', async () => {
+it('sound 14: a locked table with row security does not delay readers of another table', async () => {
   const { name: member } = await createLogin(scene.url, 'pgfresh_viewer');
   for (const name of ['own', 'other']) {
     await scene.db.query(`
@@ -239,7 +239,7 @@ it('sound 14: a locked table with row security keeps nobody waiting who reads an
   for (const client of held) expect(await client.nextAbout('own', ['snapshot'])).toMatchObject({ status: 'ready' });
 });
 
-it('sound 14: a lost connection does not end the hold of a data type that does not answer', async () => {
+it('sound 14: a data type stays unresponsive after a lost connection', async () => {
   const limits = { lockTimeoutMs: 50, statementTimeoutMs: 50 };
   const statements = new TypeStatements({ db: openDatabase(scene.url), limits, onTimeout: () => {} });
   const ask = (statement: string) => statements.run('quote', 'keys', (db) => db.query(statement)).catch(() => {});

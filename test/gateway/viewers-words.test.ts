@@ -8,7 +8,7 @@ import { EventClient } from './event-client.ts';
 import type { Said } from './live-client.ts';
 import { LiveScene, tokenOf, type RunningGateway } from './live-scene.ts';
 
-/** Stands for everything that only operators may read: names of tables and functions, addresses, secrets, errors. */
+/** A marker in everything that only operators may read: names of tables and functions, addresses, secrets, errors. */
 const canary = 'canary';
 const operatorsOnly = /canary|10\.0\.0\.7|https?:|postgres|pgfresh\.|\bselect\b|\bupdate\b|\binsert\b|status 5/i;
 const secretText = `${canary}: status 503 of http://10.0.0.7:5433/v1?key=${canary}; update pgfresh.data_type_registry`;
@@ -33,7 +33,7 @@ const fail = (isFinal: boolean): string =>
   `do $do$ declare j bigint := (select id from pgfresh_engine.job where key = '$key'); begin
     perform pgfresh.fail_queue_job(j, '${secretText}', null, ${isFinal}); end $do$;`;
 
-/** What a viewer can meet first; `due` comes later. Where it waits for nothing there is no reason. */
+/** How to bring about each reason. `due` has its own test; a pair that does not wait has no reason. */
 const situations: Readonly<Record<Exclude<Reason, 'due'> | Settled, Situation>> = {
   fresh: { row: true, before: `update ${canary}_table set fetched_at = pgfresh.clock()` },
   queued: {},
@@ -112,8 +112,8 @@ async function register(name: string, columns: Readonly<Record<string, string>> 
 }
 
 /**
- * All that a viewer gets of a pair: by a WebSocket, by an event stream and by a plain read. That a job waits is told at
- * once, and for what a moment later.
+ * All messages that a viewer gets about a pair, by WebSocket, event stream and plain read. The first says that its job
+ * waits; the reason follows a moment later.
  */
 async function look(type: string, key: string, isExplained: boolean): Promise<Said[]> {
   const authorization = { authorization: `Bearer ${await tokenOf('ada')}` };
@@ -131,13 +131,13 @@ async function look(type: string, key: string, isExplained: boolean): Promise<Sa
   return heard;
 }
 
-/** All that somebody gets who wants the pairs: by a WebSocket and by plain reads. */
+/** All messages that a client gets about the pairs, by WebSocket and plain reads. */
 async function want(gateway: RunningGateway, pairs: string[][], claims: object = {}): Promise<unknown[]> {
   const headers = { authorization: `Bearer ${await tokenOf('ada', { claims })}` };
   const client = await gateway.greet(undefined, { headers });
   client.say({ type: 'want', pairs });
   const heard: unknown[] = [];
-  // Of those that are answered later it is said first that they wait.
+  // Pairs that are answered later get a note first.
   for (let answered = 0; answered < pairs.length;) {
     const said = await client.next();
     if (!['answer', 'waiting'].includes(said.type)) continue;
@@ -153,12 +153,12 @@ async function want(gateway: RunningGateway, pairs: string[][], claims: object =
 
 const expectNothingOfOperators = (heard: unknown): void => expect(JSON.stringify(heard)).not.toMatch(operatorsOnly);
 
-test('truth 11: a sentence for viewers of every reason, and none names anything of the inside', () => {
+test('truth 11: every reason has a sentence for viewers, and none reveals internals', () => {
   expect(Object.keys(reasonSentences).toSorted()).toEqual(Object.keys(reasons).toSorted());
   for (const sentence of sentences) expect(sentence).toMatch(/^([A-Z][a-z ]+\.)?$/);
 });
 
-describe('truth 11: what viewers are told of a pair', () => {
+describe('truth 11: what viewers are told about a pair', () => {
   beforeEach(openScene);
 
   it.each(Object.entries(situations))('%s', async (reason, { before = '', row = false, columns }) => {
@@ -189,7 +189,7 @@ describe('truth 11: what viewers are told of a pair', () => {
   });
 });
 
-describe('truth 11: what clients are told of an error', () => {
+describe('truth 11: what clients are told about an error', () => {
   const spent = (code: ErrorCode): Record<string, string> =>
     Object.fromEntries(
       [...`${errorTable[code].says}${errorTable[code].next}`.matchAll(/\{(\w+)\}/g)].map(([, name]) => [
@@ -202,7 +202,7 @@ describe('truth 11: what clients are told of an error', () => {
     const seen: PgfreshEvent[] = [];
     const events = new Events();
     events.subscribe((event) => seen.push(event));
-    // As the database and functions of the configuration raise it.
+    // As raised by the database or by functions of the configuration.
     const error = new PgfreshError(code, spent(code) as never, { cause: new Error(secretText) });
     const refused = errorResponse(error, events);
     expectNothingOfOperators(refused);
@@ -217,12 +217,12 @@ describe('truth 11: what clients are told of an error', () => {
   });
 });
 
-describe('truth 11: what clients are told when something is refused', () => {
+describe('truth 11: what clients are told about a refusal', () => {
   beforeEach(openScene);
   const codes = (heard: unknown[]): string[] =>
     [...JSON.stringify(heard).matchAll(/"code":"(\w+)"/g)].map(([, code]) => code!).toSorted();
 
-  it('by authorize that throws, by a key or a type that is not there, and by a table that is gone', async () => {
+  it('because authorize throws, a key or type does not exist, or a table is gone', async () => {
     await scene.db.query(`create table ${canary}_gone (key text primary key)`);
     await register('keyed', { key_table: `${canary}_keys`, key_table_column: 'key', key_pattern: '' });
     await register('broken', { key_table: `${canary}_gone`, key_table_column: 'key', key_pattern: '' });
@@ -243,11 +243,11 @@ describe('truth 11: what clients are told when something is refused', () => {
     expect(new Set(codes(heard))).toEqual(
       new Set(['PGF_LIVE_UNDECIDED', 'PGF_KEY_UNKNOWN', 'PGF_TYPE_UNKNOWN', 'PGF_LIVE_BUSY']),
     );
-    // Operators are told.
+    // Operators learn the cause.
     expect(JSON.stringify(gateway.seen)).toContain(canary);
   });
 
-  it('by policies that raise, by a role that cannot be used, and where none is configured', async () => {
+  it('because a policy raises an error, a role cannot be used, or none is configured', async () => {
     const { name: member } = await createLogin(scene.url, 'pgfresh_viewer');
     await scene.db.query(`
       create function ${canary}_raises() returns boolean language plpgsql as $$ begin raise '${secretText}'; end $$;
@@ -282,7 +282,7 @@ describe('truth 11: what clients are told when something is refused', () => {
     expect(JSON.stringify(gateway.seen)).toContain(canary);
   });
 
-  it('by a server of keys that does not answer, by a refresh that fails, and by a wrong token', async () => {
+  it('because a JWKS endpoint does not answer, a refresh fails, or a token is wrong', async () => {
     const gateway = await scene.gateway({ jwt: { jwksUrl: `http://127.0.0.1:9/${canary}`, issuer: canary } });
     for (const path of ['/live/quote/A', '/live/events?protocol=1', '/live']) {
       const headers = { authorization: `Bearer ${await tokenOf('ada')}` };
