@@ -239,7 +239,7 @@ describe('nothing is missed', () => {
     await viewer.until(sees(1));
     const [before, after] = viewer.states;
     expect(after!.version > before!.version).toBe(true);
-    // The identity of the database, its timeline and the place in the log: the epoch.
+    // The epoch: the identity of the database, its timeline and the position in the log.
     expect(after!.version.split('.').slice(0, 3)).not.toEqual(before!.version.split('.').slice(0, 3));
     await gateway.stop();
   });

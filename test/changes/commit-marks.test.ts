@@ -14,7 +14,7 @@ beforeEach(async () => {
     select pgfresh_engine.watch_changes(array(select type_id from pgfresh.data_type_registry))`);
 });
 
-/** Every mark that was made, as "type: keys", and no more of it afterwards. */
+/** Takes all marks, as "type: keys". */
 async function marks(): Promise<string[]> {
   const rows = await scene.db.query<{ mark: string }>(
     `with taken as (delete from pgfresh_engine.change returning *)
@@ -33,20 +33,20 @@ it('a commit marks its pairs once, whether rows were written or not', async () =
   expect([outcomes, await marks()]).toEqual([['fresh', 'unchanged'], ['quote: A B']]);
 });
 
-it('a refresh that failed marks its pair too', async () => {
+it('a failed refresh marks its pair too', async () => {
   scene.provider.json('/quote/A', { no: 'quote' });
   expect(await scene.outcome('A')).toBe('schema');
   expect(await marks()).toEqual(['quote: A']);
 });
 
-it('while nobody watches, a commit marks nothing', async () => {
+it('a commit marks nothing while the type is not watched', async () => {
   await scene.db.query('delete from pgfresh_engine.watched_type');
   scene.quote('A', 1);
   expect(await scene.outcome('A')).toBe('fresh');
   expect(await marks()).toEqual([]);
 });
 
-it("what users' own triggers write in a commit is marked too, also to the table itself", async () => {
+it("writes of users' own triggers in a commit are marked too, even to the same table", async () => {
   await scene.db.query(`
     insert into quote values ('B', 1), ('C', 1);
     create function public.meddle() returns trigger language plpgsql as $$ begin
@@ -60,7 +60,7 @@ it("what users' own triggers write in a commit is marked too, also to the table 
   expect(await marks()).toEqual(['plain: P', 'quote: A', 'quote: B']);
 });
 
-it('whoever writes next on the same connection is marked', async () => {
+it('the next writes on the same connection are marked', async () => {
   scene.quote('A', 1);
   await scene.refresh(['A']);
   await marks();

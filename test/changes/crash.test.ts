@@ -6,11 +6,11 @@ import { ChangesScene, sees } from './scene.ts';
 it('after a crash of the server every watched pair is read again, and its version is greater', async () => {
   const url = await startOwnServer();
   const scene = await ChangesScene.open(url);
-  // A pool of its own, whose statement does not fail where the test does not look.
+  // A separate pool, so that failed statements of the gateway do not fail the test.
   const { look } = await scene.gateway({ db: openDatabase(url) });
   const viewer = await (await look('A')).until(sees(undefined));
   for (let price = 1; price <= 3; price++) {
-    // Committed, and on the disk of a server that does not wait for it otherwise. Its mark is lost, or the pump was faster.
+    // Committed and flushed, although this server does not wait for the disk otherwise. The mark is lost, unless the pump was faster.
     const [row] = await scene.db.transact('write', async (tx) => {
       await tx.query('set local synchronous_commit = on');
       return tx.query<{ pid: number }>(

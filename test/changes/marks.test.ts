@@ -26,7 +26,7 @@ beforeEach(async () => {
 
 const watch = (...types: number[]) => scene.db.query('select pgfresh_engine.watch_changes($1::int[])', [types]);
 
-/** What is marked since the last call, a list for each mark; "whole" for a whole type. */
+/** The keys of each mark since the last call; "whole" for a whole type. */
 async function marks(type = quote): Promise<string[][]> {
   const rows = await scene.db.query<{ keys: string[] | null }>(
     'with taken as (delete from pgfresh_engine.change where type_id = $1::int returning xid, keys) select keys from taken order by xid',
@@ -41,7 +41,7 @@ const triggersOn = (table: string) =>
     [table],
   );
 
-/** What a statement marks. */
+/** The marks that a statement makes. */
 async function marked(statement: string, db: Queryable = scene.db): Promise<string[][]> {
   await db.query(statement);
   return marks();
@@ -50,7 +50,7 @@ async function marked(statement: string, db: Queryable = scene.db): Promise<stri
 describe('while a type is watched', () => {
   beforeEach(() => watch(quote));
 
-  it('every way to write to its table is marked, with the keys that it touches', async () => {
+  it('every kind of write to its table is marked, with the keys that it touches', async () => {
     expect(await marked(`insert into quote values ('A', 1), ('B', 1), ('C', 1)`)).toEqual([['A', 'B', 'C']]);
     expect(await marked(`update quote set price = 2 where symbol < 'C'`)).toEqual([['A', 'B']]);
     expect(await marked(`update quote set symbol = 'D' where symbol = 'C'`)).toEqual([['C', 'D']]);
@@ -69,7 +69,7 @@ describe('while a type is watched', () => {
     expect(await marked('truncate quote')).toEqual([['whole']]);
   });
 
-  it('what writes nothing marks nothing, and what is rolled back neither', async () => {
+  it('a statement that writes nothing, or is rolled back, leaves no mark', async () => {
     expect(await marked(`update quote set price = 2 where symbol = 'nobody'`)).toEqual([]);
     expect(await marked(`insert into quote select where false`)).toEqual([]);
     expect(
@@ -86,7 +86,7 @@ describe('while a type is watched', () => {
     else expect(keys).toHaveLength(expected as number);
   });
 
-  it('many rows of few keys are few keys, up to 5,000 rows', async () => {
+  it('many rows with few keys are marked by key, up to 5,000 rows', async () => {
     const history = await scene.add('history', { table_name: 'history', key_columns: ['symbol'] });
     await watch(history);
     await scene.db.query(`insert into history select 'A', n from generate_series(1, 5000) as n`);
@@ -96,7 +96,7 @@ describe('while a type is watched', () => {
     expect(await marks(history)).toEqual([['A'], ['whole'], ['whole'], ['A']]);
   });
 
-  it('keys are spelled as the registry does', async () => {
+  it('keys are spelled as in the registry', async () => {
     const bar = await scene.add('bar', { table_name: 'bar', key_columns: ['symbol', 'day', 'n'], normalise: 'lower' });
     await watch(bar);
     await scene.db.query(
@@ -105,11 +105,11 @@ describe('while a type is watched', () => {
     expect(await marks(bar)).toEqual([['aapl|2026-01-05|7', 'é||0099-12-31|-1']]);
   });
 
-  it('a user without any right on pgfresh writes as before, and is marked', async () => {
+  it('a user without any rights on pgfresh can write as before, and the write is marked', async () => {
     const { name, url } = await createLogin(scene.url);
     await scene.db.query(`grant insert, select, update, delete on quote to ${name}`);
     const session = await openSession(url);
-    // Nor can he put something of his own in our way.
+    // Tables of the same names in their own schema do not get in the way.
     await session.query(
       `create temp table change (xid int, type_id int, keys text[]); create temp table watched_type (type_id int)`,
     );
@@ -119,7 +119,7 @@ describe('while a type is watched', () => {
     await expect(session.query('select from pgfresh_engine.change')).rejects.toMatchObject({ code: '42501' });
   });
 
-  it('a statement does not fail because a column of the key has another name now; all of the type is marked', async () => {
+  it('a statement does not fail if a key column was renamed; the whole type is marked', async () => {
     await scene.db.query('alter table quote rename column symbol to ticker');
     expect(await marked(`insert into quote values ('A')`)).toEqual([['whole']]);
     expect(await marked(`update quote set price = 1`)).toEqual([['whole']]);
@@ -127,7 +127,7 @@ describe('while a type is watched', () => {
     expect(await marked(`delete from quote`)).toEqual([['A']]);
   });
 
-  it('a transaction of many statements has one number, and so have its marks', async () => {
+  it('the marks of a transaction with many statements have its xid', async () => {
     const session = await openSession(scene.url);
     await session.query('begin');
     for (let n = 0; n < 100; n++) await session.query(`insert into quote values ('${n}')`);
@@ -140,7 +140,7 @@ describe('while a type is watched', () => {
     expect(await marks()).toHaveLength(100);
   });
 
-  it('a partitioned table is marked by what is written through it', async () => {
+  it('writes through a partitioned table are marked', async () => {
     const split = await scene.add('split', { table_name: 'split', key_columns: ['symbol'] });
     await watch(split);
     await scene.db.query(`insert into split values ('A')`);
@@ -148,8 +148,8 @@ describe('while a type is watched', () => {
   });
 });
 
-describe('while nobody watches a type', () => {
-  it('nothing is marked, nor when the last one has fallen silent', async () => {
+describe('while a type is not watched', () => {
+  it('nothing is marked, also after the last watcher fell silent', async () => {
     const other = await scene.add('other', { table_name: 'bar', key_columns: ['symbol'] });
     await watch(other);
     expect(await marked(`insert into quote values ('A')`)).toEqual([]);
@@ -159,7 +159,7 @@ describe('while nobody watches a type', () => {
     expect(await marked(`insert into quote values ('C')`)).toEqual([]);
   });
 
-  it('but by a transaction that could not know; it is forgotten within a minute', async () => {
+  it('only transactions that cannot know it make marks, which are deleted within a minute', async () => {
     const session = await openSession(scene.url);
     await session.query('begin isolation level repeatable read; select 1');
     await watch(quote);
@@ -176,7 +176,7 @@ describe('while nobody watches a type', () => {
 });
 
 describe('the triggers', () => {
-  it('come with the type and go with it, and follow it to another table', async () => {
+  it('are created and dropped with the type, and move with it to another table', async () => {
     const names = ['deleted', 'inserted', 'truncated', 'updated'].map((done) => `pgfresh_${quote}_${done}`);
     expect(await triggersOn('quote')).toEqual(names);
     await scene.change('quote', { table_name: 'history' });
@@ -200,7 +200,7 @@ describe('the triggers', () => {
     expect(await marked(`delete from quote`)).toEqual([['A']]);
   });
 
-  it('that were disabled by hand stay so', async () => {
+  it('that were disabled by hand stay disabled', async () => {
     await scene.db.query(`alter table quote disable trigger pgfresh_${quote}_inserted`);
     await scene.change('quote', { ttl: '2 minutes' });
     await watch(quote);
@@ -208,7 +208,7 @@ describe('the triggers', () => {
     expect(await marked(`delete from quote`)).toEqual([['A']]);
   });
 
-  it('that were dropped come back when the row is written again, with the registry as fresh as before', async () => {
+  it('that were dropped are created again when the row is written again', async () => {
     await scene.db.query(`drop trigger pgfresh_${quote}_inserted on quote`);
     await scene.change('quote', { data_type: 'quote' });
     expect(await triggersOn('quote')).toHaveLength(4);
@@ -219,14 +219,14 @@ describe('the triggers', () => {
     ).toEqual([]);
   });
 
-  it('cannot be on a view: that is a warning', async () => {
+  it('cannot be on a view, which is a warning', async () => {
     await scene.add('viewed', { table_name: 'shown', key_columns: ['symbol'] });
     expect(await scene.warnings()).toMatchObject([
       { code: 'changes_unseen', subject: 'viewed', message: expect.stringContaining('no plain table') },
     ]);
   });
 
-  it('that its writer may not make are a warning with what to run', async () => {
+  it('that the writer may not create are a warning with the statement to run', async () => {
     const { name, url } = await createLogin(scene.url, 'pgfresh_evaluator');
     await scene.db.query(`
       create table foreign_quote (symbol text, fetched_at timestamptz); grant select on foreign_quote to pgfresh_evaluator;
@@ -244,7 +244,7 @@ describe('the triggers', () => {
     ]);
   });
 
-  it('are not waited for on a table that is being written to', async () => {
+  it('are skipped with a warning on a table that is being written to', async () => {
     const session = await openSession(scene.url);
     await session.query(`begin; insert into history values ('A', 1)`);
     await scene.add('history', { table_name: 'history', key_columns: ['symbol'] });
@@ -258,7 +258,7 @@ describe('the triggers', () => {
   });
 });
 
-it('a later snapshot has a greater version, also when only transactions in it have ended', async () => {
+it('a later snapshot has a greater version, even if only transactions in progress have ended', async () => {
   await scene.db.query('select * from pgfresh_engine.read_pairs($1::int, $2::text[])', [quote, ['A']]);
   const snapshots = [
     '10:12:10,11',
@@ -276,13 +276,13 @@ it('a later snapshot has a greater version, also when only transactions in it ha
   expect(versions).toEqual([...new Set(versions)].toSorted());
 });
 
-describe('reading on', () => {
+describe('reading marks since a snapshot', () => {
   type Answer = { snapshot: string; changes: [number, string[] | null, number[]][] };
   const since = (snapshot?: string) =>
     scene.value<Answer>('pgfresh_engine.watch_changes($1::int[], $2::pg_snapshot)', [[quote], snapshot]);
   const keysOf = ({ changes }: Answer) => changes.flatMap(([, keys]) => keys ?? ['whole']);
 
-  it('each mark is new once, also of a transaction that was open for long', async () => {
+  it('each mark is new once, even of a transaction that was open for long', async () => {
     let { snapshot } = await since();
     const next = async (): Promise<string[]> => {
       const answer = await since(snapshot);
@@ -304,7 +304,7 @@ describe('reading on', () => {
     expect(await next()).toEqual([]);
   });
 
-  it('what is forgotten is what was read, and nothing of those who are late', async () => {
+  it('only marks that were read are deleted, and none of late transactions', async () => {
     const first = await since();
     const late = await openSession(scene.url);
     await late.query(`begin; insert into quote values ('late')`);
@@ -321,7 +321,7 @@ describe('reading on', () => {
     expect(await settle(third.snapshot, third.snapshot)).toBe(0);
   });
 
-  it('each transaction is told by itself, what it did to a type in one list, and from 5,001 keys on the whole type', async () => {
+  it('each transaction has one list of keys per type, or the whole type from 5,001 keys on', async () => {
     const { snapshot } = await since();
     const writer = await openSession(scene.url);
     await writer.query(
@@ -339,7 +339,7 @@ describe('reading on', () => {
     expect((await since(snapshot)).changes).toEqual([[quote, null, expect.any(Array)]]);
   });
 
-  it('reads what is new by the index, whatever else is there', async () => {
+  it('finds new marks by the index, however many others there are', async () => {
     await since();
     await scene.db.query(
       `insert into pgfresh_engine.change (xid, type_id, keys) select '1', $1::int, '{old}' from generate_series(1, 20000)`,
@@ -349,7 +349,7 @@ describe('reading on', () => {
     await scene.db.query(`insert into quote values ('A')`);
     await scene.session.query('set track_functions = none');
     const reads: number[] = [];
-    // The first time, and whenever others have changed something, it looks into the catalogue.
+    // The first time, and after changes by others, it also reads the catalog.
     for (let time = 0; time < 4; time++) {
       const [row] = await scene.session.query<{ 'QUERY PLAN': [{ Plan: { 'Shared Hit Blocks': number } }] }>(
         `explain (analyze, buffers, format json) select pgfresh_engine.changes_since('${snapshot}')`,

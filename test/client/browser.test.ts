@@ -33,7 +33,7 @@ beforeEach(async () => {
 
 const pageWith = (content: string) =>
   `<!doctype html><title>cards</title><link rel="icon" href="data:," /><div id="root">${content}</div><script type="module" src="/cards.js"></script>`;
-// As a server renders the page, see test/client/react-server.test.ts.
+// The page as a server renders it; see test/client/react-server.test.ts.
 const rendered =
   '<main><p id="status">idle</p><ul><li class="card">loading undefined</li></ul><p id="presence">undefined</p><p id="many"></p></main>';
 
@@ -46,7 +46,7 @@ interface TestWindow {
   rendered: unknown[];
 }
 
-/** What the pages of a test have to say for themselves besides what they show. */
+/** The errors and logs of the test's pages. */
 let complaints: string[] = [];
 
 async function openContext(): Promise<BrowserContext> {
@@ -71,7 +71,7 @@ const cardsOf = (page: Page) => page.locator('.card').allTextContents();
 const statusOf = (page: Page) => page.textContent('#status');
 
 describe('cards in a page', () => {
-  it('ten of them on one pair are one subscription, however they come and go, and none is left at the end', async () => {
+  it('that show one pair are one subscription while they mount and unmount, and none is left at the end', async () => {
     await scene.quote('AAPL', 1);
     const page = await openCards(await openContext());
     const random = seededRandom(8);
@@ -97,12 +97,12 @@ describe('cards in a page', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('say the same at every moment, also when a change comes in the middle of a long rendering', async () => {
+  it('show the same at every moment, even if a change arrives during a long rendering', async () => {
     let price = 1;
     await scene.quote('AAPL', price);
     const page = await openCards(await openContext());
     let seen: unknown[] = [];
-    // Until it came in the middle.
+    // Until a change arrived during the rendering.
     while (!seen.includes(price) || !seen.includes(price - 1)) {
       await show(page, [0]);
       await expect.poll(() => cardsOf(page)).toEqual([`fresh ${price}`]);
@@ -120,7 +120,7 @@ describe('cards in a page', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('that a server has rendered come to life', async () => {
+  it('that a server rendered are hydrated', async () => {
     await scene.quote('AAPL', 1);
     const context = await openContext();
     const page = await openCards(context, url, '?rendered');
@@ -143,7 +143,7 @@ describe('cards in a page', () => {
     await expect.poll(() => scene.demand()).toEqual([]);
   });
 
-  it('wake to the newest state after ten minutes asleep', async () => {
+  it('show the newest state after ten minutes of sleep', async () => {
     await scene.quote('AAPL', 1);
     const { proxy, url: address } = await Proxy.before(url);
     onTestFinished(() => proxy.close());
@@ -152,7 +152,7 @@ describe('cards in a page', () => {
     const page = await openCards(context, new URL(address).origin);
     await show(page, [1]);
     await expect.poll(() => cardsOf(page)).toEqual(['fresh 1']);
-    // Nothing comes through any more by the connection that was there, not even that it has ended.
+    // Nothing arrives over the old connection any more, not even its end.
     proxy.judge = (chunk) => {
       if (!chunk.toString('latin1').startsWith('GET /live')) return 'hold';
       proxy.judge = () => 'pass';
@@ -160,14 +160,14 @@ describe('cards in a page', () => {
     };
     await scene.quote('AAPL', 2);
     await page.clock.fastForward('10:00');
-    // It wakes, asks for a sign of life, and gets none.
+    // It wakes, sends a ping, and gets no answer.
     await page.evaluate("document.dispatchEvent(new Event('resume'))");
     await page.clock.fastForward(3_001);
     await page.clock.fastForward(1_001);
     await expect.poll(() => cardsOf(page)).toEqual(['fresh 2']);
   });
 
-  it('in several tabs share one connection, which outlives a tab that crashes', async () => {
+  it('in several tabs share one connection, and another tab takes over if one crashes', async () => {
     await scene.quote('AAPL', 1);
     const context = await openContext();
     const [first, second] = [await openCards(context, url, '?share=us'), await openCards(context, url, '?share=us')];
@@ -205,7 +205,7 @@ it('the page of the README works as a file', async () => {
   expect(complaints).toEqual([]);
 });
 
-/** A script of this folder with all that it needs. */
+/** A script of this folder, bundled. */
 async function bundled(path: string): Promise<string> {
   const at = (file: string) => new URL(`../../client/${file}.ts`, import.meta.url).pathname;
   const built = await build({

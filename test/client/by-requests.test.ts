@@ -6,7 +6,7 @@ import { clientOf, look, useGateway } from './client-scene.ts';
 
 const live = useGateway();
 
-it('a connection goes by requests where WebSockets are broken', async () => {
+it('a client uses an event stream where WebSockets are broken', async () => {
   vi.spyOn(Math, 'random').mockReturnValue(0);
   await live.scene.quote('AAPL', 1);
   await live.scene.quote('MSFT', 5);
@@ -17,10 +17,10 @@ it('a connection goes by requests where WebSockets are broken', async () => {
   await live.scene.quote('AAPL', 2);
   await expect.poll(prices).toEqual([1, 2]);
   expect(live.running.seen).toContainEqual({ type: 'gateway.opened', transport: 'events' });
-  // It asks for the pair and then for its refresh, and one does not overtake the other.
+  // The requests for the pair and its refresh arrive in order.
   expect(await client.refreshNow('quote', 'NVDA')).toBeTypeOf('string');
   expect(between.most).toBe(1);
-  // What the server could not take is said again.
+  // A message that the server did not accept is repeated.
   between.refusesNext = true;
   expect((await client.get('quote', 'MSFT')).data).toMatchObject({ price: 5 });
   expect(between.refusesNext).toBe(false);
@@ -30,13 +30,13 @@ it('a connection goes by requests where WebSockets are broken', async () => {
 
 interface Between {
   readonly url: string;
-  /** How many messages were on their way at the same time. */
+  /** The maximum number of concurrent messages. */
   most: number;
-  /** Whether the next message is not taken. */
+  /** Whether the next message is rejected. */
   refusesNext: boolean;
 }
 
-/** A server between, that knows nothing of WebSockets, and takes its time. */
+/** A slow proxy that does not support WebSockets. */
 async function withoutWebSockets(target: string): Promise<Between> {
   let underway = 0;
   const server = createServer((incoming, outgoing) => {

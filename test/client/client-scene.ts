@@ -12,7 +12,7 @@ export interface Rows {
 
 export type Quote = Fresh<Rows['quote']>;
 
-/** Where the tests of a file are: each has a gateway, and its timers and mocks end with it. */
+/** Starts a gateway for each test of a file, and resets timers and mocks after it. */
 export interface Live {
   readonly scene: LiveScene;
   running: RunningGateway;
@@ -42,7 +42,7 @@ export function useGateway(): Live {
     get running() {
       return running;
     },
-    /** Another one, which the test has started. */
+    /** Uses another gateway, which the test started. */
     set running(started) {
       running = started;
     },
@@ -53,13 +53,13 @@ export function useGateway(): Live {
   };
 }
 
-/** Lets ten seconds of the client pass, and then waits until the server has said something. */
+/** Lets ten seconds pass for the client, and then waits for a message of the server. */
 export async function pass10s(client: FreshClient<Rows>): Promise<void> {
   await vi.advanceTimersByTimeAsync(10_000);
   await client.refreshNow('quote', 'AAPL').catch(() => {});
 }
 
-/** A client that is closed with the test. It has a token of its user, unless the test gives another. */
+/** A client that is closed after the test. It has a token of its user, unless the test passes another. */
 export async function clientOf(
   user: string,
   options: ClientOptions & { readonly url: string },
@@ -69,7 +69,7 @@ export async function clientOf(
   return client;
 }
 
-/** Looks at a pair and keeps all that was told. */
+/** Views a pair and records all its states. */
 export function look(
   client: FreshClient<Rows>,
   key: string,
@@ -79,7 +79,7 @@ export function look(
   return { told, stop, prices: () => [...new Set(told.map(({ data }) => data?.price))] };
 }
 
-/** What clients in this process say by their WebSockets, from now until the test ends. */
+/** Records the WebSocket messages of clients in this process, until the test ends. */
 export function recordSent(): { type: string; pairs?: string[][] }[] {
   const sent: { type: string; pairs?: string[][] }[] = [];
   const real = globalThis.WebSocket;
@@ -93,7 +93,7 @@ export function recordSent(): { type: string; pairs?: string[][] }[] {
   return sent;
 }
 
-/** A server that welcomes whoever comes, and then does what the test wants. */
+/** A server that accepts every client, and then follows the script of the test. */
 export async function openScript(
   expiresAt: Date | null = null,
 ): Promise<{ url: string; sockets: Socket[]; heard: unknown[] }> {
@@ -117,7 +117,7 @@ export async function openScript(
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, sockets, heard };
 }
 
-/** A page around the clients of this process, until the test ends: it can be hidden, and lose its network. */
+/** Simulates a page that can be hidden or go offline, until the test ends. */
 export function pretendPage(): { hidden: boolean; offline: boolean; readonly listeners: number } {
   const signals: AbortSignal[] = [];
   class Target extends EventTarget {

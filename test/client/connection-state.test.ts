@@ -5,7 +5,7 @@ import { transitions, type ConnectionEvent, type ConnectionState } from '../../c
 const states = Object.keys(transitions) as ConnectionState[];
 const events = Object.keys(transitions.idle) as ConnectionEvent[];
 
-/** Where one can come from a state. */
+/** All states that can be reached from a state. */
 function reachable(from: ConnectionState): Set<ConnectionState> {
   const found = new Set([from]);
   for (const state of found) for (const next of Object.values(transitions[state])) found.add(next);
@@ -13,7 +13,7 @@ function reachable(from: ConnectionState): Set<ConnectionState> {
 }
 
 describe.each(states)('the state %s', (state) => {
-  it('knows all that can happen, and leads to a state', () => {
+  it('has a next state for every event', () => {
     expect(Object.keys(transitions[state])).toEqual(events);
     for (const event of events) expect(states).toContain(transitions[state][event]);
   });
@@ -22,15 +22,15 @@ describe.each(states)('the state %s', (state) => {
     expect(reachable('idle')).toContain(state);
   });
 
-  it('ends by close', () => {
+  it('is closed by close', () => {
     expect(transitions[state].close).toBe('closed');
   });
 
-  it('becomes idle when nobody looks, or is closed', () => {
+  it('becomes idle when no pair is viewed, or is closed', () => {
     expect(transitions[state].leave).toBe(state === 'closed' ? 'closed' : 'idle');
   });
 
-  it('leads to a connection again, or is closed', () => {
+  it('can lead to a connection again, or is closed', () => {
     expect(reachable(state).has('live')).toBe(state !== 'closed');
   });
 });
@@ -44,7 +44,7 @@ it('is live only after a welcome', () => {
   expect(ways).toEqual(['connecting open']);
 });
 
-it('is as docs/guides/showing-data.md draws it', async () => {
+it('matches the diagram in docs/guides/showing-data.md', async () => {
   const page = await readFile('docs/guides/showing-data.md', 'utf8');
   const drawing = /```mermaid\nstateDiagram-v2\n([\s\S]*?)```/.exec(page)![1]!;
   const drawn = [...drawing.matchAll(/^ +(\w+) --> (\w+): (.+)$/gm)].flatMap(([, from, to, by]) =>

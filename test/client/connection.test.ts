@@ -6,7 +6,7 @@ import { clientOf, isInOrder, look, openScript, pass10s, pretendPage, recordSent
 const live = useGateway();
 
 describe('a connection', () => {
-  it('that breaks is made again, and only what was missed is said', async () => {
+  it('that breaks is opened again, and only missed changes are sent', async () => {
     await live.scene.quote('AAPL', 1);
     await live.scene.quote('MSFT', 1);
     const { proxy, url: address } = await Proxy.before(live.url);
@@ -35,7 +35,7 @@ describe('a connection', () => {
     expect(isInOrder(apple.told)).toBe(true);
   });
 
-  it('goes on with the next server, where it was asked to', async () => {
+  it('moves to the next server when it is told to', async () => {
     await live.scene.quote('AAPL', 1);
     const { port } = new URL(live.url);
     const client = await clientOf('ada', { url: live.url });
@@ -51,7 +51,7 @@ describe('a connection', () => {
     expect(told.at(-1)!.data!.price).toBe(2);
   });
 
-  it('is made again later each time that it fails, soon after one that was steady, or when the server has asked', async () => {
+  it('is retried with growing pauses, soon after a steady connection, or when the server asks for it', async () => {
     vi.spyOn(Math, 'random').mockReturnValue(1);
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });
     const { url: address, sockets } = await openScript();
@@ -76,7 +76,7 @@ describe('a connection', () => {
     expect(await pauseAfter(0, '{"type":"reconnect","after_ms":7000}')).toBe(7_000);
   });
 
-  it('says why it is refused', async () => {
+  it('reports why it is refused', async () => {
     vi.spyOn(Math, 'random').mockReturnValue(0);
     const client = await clientOf('ada', { url: live.url, token: 'not.a.token' });
     const got = client.get('quote', 'AAPL');
@@ -85,7 +85,7 @@ describe('a connection', () => {
     await expect(client.refreshNow('quote', 'AAPL')).rejects.toMatchObject({ code: 'PGF_LIVE_TOKEN' });
   });
 
-  it('says what is wrong now, and nothing while it is live', async () => {
+  it('reports its current error, and none while it is live', async () => {
     vi.spyOn(Math, 'random').mockReturnValue(0);
     const { proxy, url: address } = await Proxy.before(live.url);
     onTestFinished(() => proxy.close());
@@ -112,7 +112,7 @@ describe('a connection', () => {
     proxy.judge = () => 'pass';
     await expect.poll(() => client.status).toBe('live');
     expect(client.error).toBe(null);
-    // Something that the server does not understand, and answers.
+    // A malformed message, which the server answers.
     const heard: string[] = [];
     sockets.at(-1)!.addEventListener('message', ({ data }) => heard.push(data as string));
     sockets.at(-1)!.send('{"type":"wish"}');
@@ -120,14 +120,14 @@ describe('a connection', () => {
     expect([client.status, client.error]).toEqual(['live', null]);
   });
 
-  it('that is dead is noticed', async () => {
+  it('that is dead is detected', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     const { proxy, url: address } = await Proxy.before(live.url);
     onTestFinished(() => proxy.close());
     const client = await clientOf('ada', { url: address });
     await client.get('quote', 'AAPL');
     look(client, 'AAPL');
-    // One that only has nothing to say is left alone.
+    // One that is merely idle is kept.
     for (let round = 0; round < 4; round++) await pass10s(client);
     expect(client.status).toBe('live');
     proxy.judge = () => 'hold';
@@ -152,7 +152,7 @@ describe('a connection', () => {
     await expect(client.refreshNow('quote', 'AAPL')).rejects.toMatchObject({ code: 'PGF_CLIENT_CLOSED' });
   });
 
-  it('asks again for a refresh that was not answered before it broke', async () => {
+  it('repeats a refresh that was not answered before it broke', async () => {
     const { url: address, sockets, heard } = await openScript();
     const client = await clientOf('ada', { url: address });
     const refresh = client.refreshNow('quote', 'AAPL');
@@ -164,7 +164,7 @@ describe('a connection', () => {
     expect(await refresh).toBe('queued');
   });
 
-  it('knows the clock of the server', async () => {
+  it('tracks the clock of the server', async () => {
     const { url: address, sockets } = await openScript();
     const client = await clientOf('ada', { url: address });
     look(client, 'AAPL');
@@ -174,7 +174,7 @@ describe('a connection', () => {
       const now = new Date(Date.now() + hours * 3_600_000).toISOString();
       sockets[0]!.send(JSON.stringify({ type, now, expires_at: null, limits: { message_bytes: 1_000 } }));
     };
-    // A moment behind is rounded to -0.
+    // Slightly behind is rounded to -0.
     expect(Math.abs(hoursAhead())).toBe(0);
     say('welcome', 1);
     await expect.poll(hoursAhead).toBe(1);
@@ -182,7 +182,7 @@ describe('a connection', () => {
     await expect.poll(hoursAhead).toBe(2);
   });
 
-  it('says what is looked at in few messages, however it comes', async () => {
+  it('sends its pairs in few messages, in whatever order they are viewed', async () => {
     const sent = recordSent();
     const client = await clientOf('ada', { url: live.url });
     await client.get('quote', 'AAPL');
@@ -192,13 +192,13 @@ describe('a connection', () => {
       look(client, key);
       await new Promise((resolve) => setImmediate(resolve));
     }
-    // At most ten a second, the first at once and the last a moment later.
+    // At most ten per second: the first at once, the last a moment later.
     const most = Math.ceil((Date.now() - since) / 100) + 2;
     await expect.poll(async () => (await live.scene.demand()).length).toBeGreaterThanOrEqual(26);
     expect(sent.filter(({ type }) => type === 'add').length).toBeLessThanOrEqual(most);
   });
 
-  it('wants more pairs than one message has room for', async () => {
+  it('can request more pairs than fit into one message', async () => {
     await live.running.stop();
     live.running = await live.scene.gateway({ limits: { messageBytes: '1KB' } });
     const client = await clientOf('ada', { url: live.running.http.url });

@@ -33,20 +33,20 @@ const stateOf = (version: string, rows?: StateMessage['rows']): StateMessage => 
   ...(rows && { rows }),
 });
 
-/** What was said since it was last asked. */
-const said = () => sent.splice(0);
+/** The messages sent since the last call. */
+const takeSent = () => sent.splice(0);
 
-/** Looks at a pair and gets its first state. */
+/** Views a pair and receives its first state. */
 function begin() {
   const pair = pairs.hold(apple);
   conversation.begin();
   conversation.receive(accepted);
   conversation.receive(stateOf('5', [{ price: 1 }]));
-  expect(said()).toEqual([{ type: 'want', pairs: [apple] }]);
+  expect(takeSent()).toEqual([{ type: 'want', pairs: [apple] }]);
   return pair;
 }
 
-it('a version never goes back, and rows that are left out are those from before', () => {
+it('a version never goes back, and rows that a message leaves out are unchanged', () => {
   const pair = begin();
   conversation.receive(stateOf('4', [{ price: 0 }]));
   expect(pair.fresh).toMatchObject({ version: '5', data: { price: 1 } });
@@ -54,7 +54,7 @@ it('a version never goes back, and rows that are left out are those from before'
   expect(pair.fresh).toMatchObject({ version: '6', data: { price: 1 }, rows: [{ price: 1 }] });
 });
 
-it('truth 1: a row goes stale at its time without a message, by the clock of the server', () => {
+it('truth 1: a row goes stale at its time without a message, by the server\'s clock', () => {
   vi.useFakeTimers({ now: 1_000_000 });
   pairs.clock.aheadMs = 5_000;
   const pair = begin();
@@ -70,13 +70,13 @@ it('truth 1: a row goes stale at its time without a message, by the clock of the
   vi.advanceTimersByTime(1);
   expect(pair.fresh).toMatchObject({ state: 'stale', status: 'ready', data: { price: 1 }, version: '6' });
   expect(told).toHaveBeenCalledTimes(2);
-  // A later one begins anew, further away than a timer can be.
+  // A later time restarts the timer, even beyond the maximum of setTimeout.
   conversation.receive({ ...staleIn(3e9), version: '7' });
   vi.advanceTimersByTime(2.9e9);
   expect(pair.fresh.state).toBe('fresh');
   vi.advanceTimersByTime(1e8);
   expect(pair.fresh.state).toBe('stale');
-  // One that comes late is stale at once.
+  // A state past its time is stale at once.
   conversation.receive({ ...staleIn(-1), version: '8' });
   expect(pair.fresh).toMatchObject({ state: 'stale', version: '8' });
   conversation.receive({ ...staleIn(1_000), version: '9' });
@@ -85,7 +85,7 @@ it('truth 1: a row goes stale at its time without a message, by the clock of the
   vi.useRealTimers();
 });
 
-it('truth 15: loading, empty and failing can be told apart, and what fails to refresh stays', () => {
+it('truth 15: loading, empty and failing are distinct, and data stays if its refresh fails', () => {
   const pair = begin();
   const failed = { code: 'PGF_LIVE_REFRESH_FAILED', message: 'The last refresh failed.', next: '' };
   conversation.receive({ ...stateOf('6'), state: 'stale', error: failed });
@@ -98,7 +98,7 @@ it('truth 15: loading, empty and failing can be told apart, and what fails to re
   expect(pair.fresh).toMatchObject({ status: 'error', state: 'refused', error: refusal });
 });
 
-it('what is refused keeps what it had, is left alone until it is time, and is then asked for whole', () => {
+it('a refused pair keeps its data, is not requested again at once, and later without a version', () => {
   const pair = begin();
   conversation.receive({ type: 'revoked', pair: apple, ...refusal });
   expect(pair.fresh).toMatchObject({
@@ -109,24 +109,24 @@ it('what is refused keeps what it had, is left alone until it is time, and is th
     version: '5',
   });
   conversation.update();
-  expect(said()).toEqual([]);
+  expect(takeSent()).toEqual([]);
   conversation.askAgain();
-  // With its version there would be no answer, if nothing has changed, and it would look refused for ever.
-  expect(said()).toEqual([{ type: 'add', pairs: [apple] }]);
+  // With its version an unchanged pair would get no state, and would look refused for ever.
+  expect(takeSent()).toEqual([{ type: 'add', pairs: [apple] }]);
   conversation.receive(accepted);
   conversation.receive(stateOf('5', [{ price: 1 }]));
   expect(pair.fresh).toMatchObject({ state: 'fresh', error: null, version: '5' });
   conversation.askAgain();
-  expect(said()).toEqual([]);
+  expect(takeSent()).toEqual([]);
 });
 
-it.each(['PGF_LIVE_FORBIDDEN', 'PGF_LIVE_PRIVATE', 'PGF_LIVE_ROLE'])('what is refused by %s is taken away', (code) => {
+it.each(['PGF_LIVE_FORBIDDEN', 'PGF_LIVE_PRIVATE', 'PGF_LIVE_ROLE'])('data refused with %s is removed', (code) => {
   const pair = begin();
   conversation.receive({ type: 'revoked', pair: apple, ...refusal, code });
   expect(pair.fresh).toMatchObject({ state: 'refused', data: undefined, rows: [], version: null, fetchedAt: null });
 });
 
-it('what was refused, left and is looked at again is asked for at once', () => {
+it('a pair that was refused and left is requested at once when it is viewed again', () => {
   vi.useFakeTimers();
   const pair = begin();
   conversation.receive({ type: 'revoked', pair: apple, ...refusal });
@@ -136,10 +136,10 @@ it('what was refused, left and is looked at again is asked for at once', () => {
   expect(pairs.size).toBe(0);
   pairs.hold(apple);
   conversation.update();
-  expect(said()).toEqual([{ type: 'add', pairs: [apple] }]);
+  expect(takeSent()).toEqual([{ type: 'add', pairs: [apple] }]);
 });
 
-it('what is left before it was answered is dropped after that, because it may be another that is wanted', () => {
+it('a pair that is left before its answer is dropped after it, because the key may be spelled differently', () => {
   vi.useFakeTimers();
   const pair = pairs.hold(['quote', 'aapl']);
   conversation.begin();
@@ -147,12 +147,12 @@ it('what is left before it was answered is dropped after that, because it may be
   vi.runAllTimers();
   vi.useRealTimers();
   conversation.update();
-  expect(said()).toEqual([{ type: 'want', pairs: [['quote', 'aapl']] }]);
+  expect(takeSent()).toEqual([{ type: 'want', pairs: [['quote', 'aapl']] }]);
   conversation.receive({ type: 'answer', pairs: [{ pair: ['quote', 'aapl'], result: 'accepted', key: 'AAPL' }] });
-  expect(said()).toEqual([{ type: 'drop', pairs: [apple] }]);
+  expect(takeSent()).toEqual([{ type: 'drop', pairs: [apple] }]);
 });
 
-/** Leaves a pair, for longer than it lingers. */
+/** Leaves a pair for longer than it lingers. */
 function leave(pair: ReturnType<Pairs['hold']>) {
   vi.useFakeTimers();
   pairs.release(pair);
@@ -167,11 +167,11 @@ it.each([true, false])(
     leave(begin());
     if (isSaid) conversation.update();
     const again = pairs.hold(apple);
-    // On its way to the one before, without the rows, which that one had.
+    // A message to the earlier pair, without the rows that it had.
     conversation.receive(stateOf('6'));
     expect(again.fresh).toMatchObject({ state: 'loading', version: null });
     conversation.update();
-    expect(said()).toEqual([
+    expect(takeSent()).toEqual([
       { type: 'drop', pairs: [apple] },
       { type: 'add', pairs: [apple] },
     ]);
@@ -179,11 +179,11 @@ it.each([true, false])(
     conversation.receive({ ...stateOf('6', [{ price: 1 }]), type: 'snapshot' });
     expect(again.fresh).toMatchObject({ version: '6', rows: [{ price: 1 }] });
     conversation.update();
-    expect(said()).toEqual([]);
+    expect(takeSent()).toEqual([]);
   },
 );
 
-it('a pair that is left and looked at anew before it was answered is served by that answer', () => {
+it('a pair that is left and viewed again before its answer uses that answer', () => {
   const pair = pairs.hold(apple);
   conversation.begin();
   leave(pair);
@@ -192,16 +192,16 @@ it('a pair that is left and looked at anew before it was answered is served by t
   conversation.receive(accepted);
   conversation.receive({ ...stateOf('5', [{ price: 1 }]), type: 'snapshot' });
   expect(again.fresh).toMatchObject({ version: '5', rows: [{ price: 1 }] });
-  expect(said().filter(({ type }) => type === 'drop')).toEqual([]);
+  expect(takeSent().filter(({ type }) => type === 'drop')).toEqual([]);
 });
 
-it('a refresh comes after its pair was asked for, and once for all who asked', async () => {
+it('a refresh is sent after its pair was requested, and once for all callers', async () => {
   conversation.begin();
   const pair = pairs.hold(apple);
   const refreshes = [1, 2].map(() => Promise.withResolvers<unknown>());
   pair.refreshes.push(...(refreshes as typeof pair.refreshes));
   conversation.refresh(pair);
-  expect(said()).toEqual([
+  expect(takeSent()).toEqual([
     { type: 'add', pairs: [apple] },
     { type: 'refresh', pair: apple },
   ]);
@@ -209,8 +209,8 @@ it('a refresh comes after its pair was asked for, and once for all who asked', a
   expect(await Promise.all(refreshes.map(({ promise }) => promise))).toEqual(['merged', 'merged']);
 });
 
-it('counts are asked for once', () => {
+it('viewer counts are requested once', () => {
   conversation.count();
   conversation.count();
-  expect(said()).toEqual([{ type: 'hello', protocol: 1, viewers: true }]);
+  expect(takeSent()).toEqual([{ type: 'hello', protocol: 1, viewers: true }]);
 });

@@ -15,7 +15,7 @@ afterEach(async () => {
   await Promise.all(made.splice(0).map((heartbeat) => heartbeat.close()));
 });
 
-/** A heartbeat by real SQL, and what it has called. */
+/** A heartbeat over real SQL, with a record of its calls. */
 function beating(userId: string) {
   const called: string[] = [];
   const errors: unknown[] = [];
@@ -34,7 +34,7 @@ function beating(userId: string) {
     onError: (error) => errors.push(error),
   });
   made.push(heartbeat);
-  /** Lets time pass. It is also that of queries, which must not seem to take so long. */
+  /** Lets time pass. Queries use the same clock, and must not seem to take that long. */
   const pass = async (ms: number): Promise<void> => {
     for (let left = ms; left > 0; left -= 60_000) {
       await expect.poll(() => underway).toBe(0);
@@ -48,7 +48,7 @@ function beating(userId: string) {
 const subscribed = () =>
   scene.value<string[]>(`array(select user_id || ' ' || key from pgfresh.active_subscriptions order by 1)`);
 
-it('adds at once, beats every minute and removes, once for all who look', async () => {
+it('adds at once, beats every minute and removes, once for all views of a pair', async () => {
   const { heartbeat, called, pass } = beating('ada');
   const stops = [1, 2, 3].map(() => heartbeat.subscribe('quote', 'AAPL'));
   await expect.poll(subscribed).toEqual(['ada AAPL']);
@@ -65,7 +65,7 @@ it('adds at once, beats every minute and removes, once for all who look', async 
   expect(called).toHaveLength(4);
 });
 
-it('costs nothing when a component comes and goes', async () => {
+it('makes no calls when a component is remounted', async () => {
   const { heartbeat, called, pass } = beating('ada');
   for (let turn = 0; turn < 20; turn++) heartbeat.subscribe('quote', 'AAPL')();
   const stop = heartbeat.subscribe('quote', 'AAPL');
@@ -74,7 +74,7 @@ it('costs nothing when a component comes and goes', async () => {
   stop();
 });
 
-it('tells what failed, and tries again with the next beat', async () => {
+it('reports errors, and tries again with the next heartbeat', async () => {
   const { heartbeat, errors, pass, setDown } = beating('ada');
   setDown(true);
   heartbeat.subscribe('quote', 'AAPL');
@@ -86,7 +86,7 @@ it('tells what failed, and tries again with the next beat', async () => {
   await expect.poll(() => errors[1]).toMatchObject({ code: 'PGF_KEY_UNKNOWN' });
 });
 
-it('says one thing after another, so that no heartbeat overtakes a leave', async () => {
+it('makes one call after another, so that no heartbeat arrives after a removal', async () => {
   const called: string[] = [];
   const answers: (() => void)[] = [];
   const call = (name: string): Promise<void> => {
@@ -102,7 +102,7 @@ it('says one thing after another, so that no heartbeat overtakes a leave', async
   await expect.poll(() => called).toEqual(['upsert', 'remove']);
 });
 
-it('takes an answer with an error for a failure, as Supabase gives it', async () => {
+it('treats a result with an error as a failure, as returned by Supabase', async () => {
   const errors: unknown[] = [];
   const call = () => Promise.resolve({ data: null, error: { message: 'denied' } });
   const heartbeat = createHeartbeat({ call, onError: (error) => errors.push(error) });
@@ -111,7 +111,7 @@ it('takes an answer with an error for a failure, as Supabase gives it', async ()
   await heartbeat.close();
 });
 
-it('is silent while the page is hidden, and beats when it is shown', async () => {
+it('pauses while the page is hidden, and resumes when it is shown', async () => {
   const page = pretendPage();
   const { heartbeat, called, pass } = beating('ada');
   heartbeat.subscribe('quote', 'AAPL');
@@ -122,7 +122,7 @@ it('is silent while the page is hidden, and beats when it is shown', async () =>
   await expect.poll(() => called).toEqual(['upsert AAPL', 'upsert AAPL']);
 });
 
-it('ends all when it is closed, and components that go later end nothing', async () => {
+it('ends all subscriptions when it is closed; later unsubscribes do nothing', async () => {
   const { heartbeat, called, errors, pass } = beating('ada');
   const stop = heartbeat.subscribe('quote', 'AAPL');
   heartbeat.subscribe('quote', 'MSFT');

@@ -4,7 +4,7 @@ import { clientOf, look, pretendPage, recordSent, useGateway } from './client-sc
 const live = useGateway();
 
 describe('the connection of a page', () => {
-  it('that is asked for a sign of life when the page is shown has time to give it', async () => {
+  it('that is pinged when the page is shown has time to answer', async () => {
     const page = pretendPage();
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     const sent = recordSent();
@@ -13,21 +13,21 @@ describe('the connection of a page', () => {
     look(client, 'AAPL');
     const statuses: string[] = [];
     client.onStatus((status) => statuses.push(status));
-    // All that came was heard, and a moment later it is looked at again.
+    // All messages were received, and the link is checked again a moment later.
     await vi.advanceTimersByTimeAsync(19_999);
     page.hidden = true;
     page.hidden = false;
     expect(sent.at(-1)).toEqual({ type: 'ping' });
     vi.advanceTimersByTime(1);
     expect(client.status).toBe('live');
-    // A refresh is answered after the ping was.
+    // The refresh is answered after the ping.
     await client.refreshNow('quote', 'AAPL');
     await vi.advanceTimersByTimeAsync(3_000);
     expect(statuses).toEqual([]);
     expect(live.connections()).toBe(1);
   });
 
-  it('is let go by a page that stays hidden, and there again with the newest when it is shown', async () => {
+  it('is closed by a page that stays hidden, and opened again with the newest state when it is shown', async () => {
     const page = pretendPage();
     await live.scene.quote('AAPL', 1);
     const client = await clientOf('ada', { url: live.url, hiddenFor: 100 });
@@ -52,7 +52,7 @@ describe('the connection of a page', () => {
     vi.advanceTimersByTime(999);
     page.hidden = false;
     expect(client.status).toBe('live');
-    // The time begins anew with the next one.
+    // The time starts over when the page is hidden again.
     vi.advanceTimersByTime(999);
     page.hidden = true;
     vi.advanceTimersByTime(999);
@@ -62,7 +62,7 @@ describe('the connection of a page', () => {
     expect(live.connections()).toBe(1);
   });
 
-  it('is not tried without a network, but on this machine', async () => {
+  it('is not tried without a network, except to a server on this machine', async () => {
     const page = pretendPage();
     page.offline = true;
     const [near, far] = [

@@ -5,7 +5,7 @@ import { clientOf, look, pass10s, recordSent, useGateway } from './client-scene.
 const live = useGateway();
 
 describe('a pair', () => {
-  it('is told as it is, and then all that is newer', async () => {
+  it('delivers its current state, and then every newer one', async () => {
     await live.scene.quote('AAPL', 1);
     const client = await clientOf('ada', { url: live.url });
     expect(client.status).toBe('idle');
@@ -28,13 +28,13 @@ describe('a pair', () => {
     expect(client.peek('quote', 'AAPL')).toBe(told.at(-1));
   });
 
-  it('is one subscription for ten who look, and none a moment after the last has left', async () => {
+  it('is one subscription for ten listeners, and none a moment after the last has left', async () => {
     const sent = recordSent();
     const client = await clientOf('ada', { url: live.url });
     const lookers = Array.from({ length: 10 }, () => look(client, 'AAPL'));
     await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1']);
     lookers.forEach(({ stop }) => stop());
-    // Twice does not count twice.
+    // Stopping twice does not count twice.
     lookers.forEach(({ stop }) => stop());
     await expect.poll(() => client.status).toBe('idle');
     await expect.poll(() => live.scene.demand()).toEqual([]);
@@ -42,7 +42,7 @@ describe('a pair', () => {
     expect(client.peek('quote', 'AAPL').state).toBe('loading');
   });
 
-  it('costs nothing when a component comes and goes', async () => {
+  it('causes no messages when a component is remounted', async () => {
     const sent = recordSent();
     const client = await clientOf('ada', { url: live.url });
     const stay = look(client, 'MSFT');
@@ -57,17 +57,17 @@ describe('a pair', () => {
     stay.stop();
   });
 
-  it('is the same however its key is written', async () => {
+  it('is the same in every spelling of its key', async () => {
     await live.scene.quote('MSFT', 1);
     const client = await clientOf('ada', { url: live.url });
     const [small, large] = [look(client, 'msft'), look(client, 'MSFT')];
     await expect.poll(small.prices).toEqual([1]);
     await expect.poll(large.prices).toEqual([1]);
     small.stop();
-    // Who leaves twice does not take another along.
+    // Stopping twice does not end another subscription.
     const { stop } = look(client, 'MSFT');
     for (let turn = 0; turn < 5; turn++) stop();
-    // The moment after which it is let go.
+    // The time for which it lingers.
     await expect.poll(() => client.peek('quote', 'msft').state).toBe('loading');
     await live.scene.quote('MSFT', 2);
     await expect.poll(large.prices).toEqual([1, 2]);
@@ -76,7 +76,7 @@ describe('a pair', () => {
     await expect.poll(() => live.scene.demand()).toEqual([]);
   });
 
-  it('that is refused spoils no other, and is asked for again', async () => {
+  it('that is refused does not affect others, and is requested again', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     await live.scene.db.query(`update pgfresh.data_type_registry set key_pattern = '^[A-Z]{4}$'`);
     await live.scene.quote('AAPL', 1);
@@ -104,7 +104,7 @@ describe('a pair', () => {
     expect(client.status).toBe('idle');
   });
 
-  it('is got once', async () => {
+  it('is returned once by get', async () => {
     await live.scene.quote('AAPL', 7);
     const client = await clientOf('ada', { url: live.url });
     expect((await client.get('quote', 'AAPL')).data).toMatchObject({ price: 7 });
@@ -113,7 +113,7 @@ describe('a pair', () => {
     await expect(client.get('quote', 'AAPL')).rejects.toMatchObject({ code: 'PGF_CLIENT_CLOSED' });
   });
 
-  it('is refreshed now, whether somebody looks or not', async () => {
+  it('is refreshed now, with or without listeners', async () => {
     const client = await clientOf('ada', { url: live.url });
     await live.scene.quote('AAPL', 1);
     expect(await client.refreshNow('quote', 'aapl')).toBe('queued');
@@ -122,7 +122,7 @@ describe('a pair', () => {
     await expect(client.refreshNow('quote', 'no key')).rejects.toMatchObject({ code: 'PGF_KEY_UNKNOWN' });
   });
 
-  it('that somebody looks at is not let go after a refresh', async () => {
+  it('with listeners is kept after a refresh', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     const client = await clientOf('ada', { url: live.url });
     const { told } = look(client, 'AAPL');
@@ -132,7 +132,7 @@ describe('a pair', () => {
     expect(client.peek('quote', 'AAPL').state).not.toBe('loading');
   });
 
-  it('tells how many look', async () => {
+  it('reports its number of viewers', async () => {
     const [ada, bob] = [await clientOf('ada', { url: live.url }), await clientOf('bob', { url: live.url })];
     const told: unknown[] = [];
     ada.onViewers('quote', 'AAPL', (viewers) => told.push(viewers));
@@ -144,7 +144,7 @@ describe('a pair', () => {
     expect(bob.viewers('quote', 'AAPL')).toBe(undefined);
   });
 
-  it('whose listener throws does not keep others from being told, and can be left', async () => {
+  it('whose listener throws still notifies the other listeners, and can be left', async () => {
     const thrown: unknown[] = [];
     const real = process.listeners('uncaughtException');
     process.removeAllListeners('uncaughtException');
@@ -162,7 +162,7 @@ describe('a pair', () => {
     const { prices, stop } = look(client, 'AAPL');
     await expect.poll(prices).toEqual([1]);
     await expect.poll(() => thrown).toEqual(['of the page']);
-    // Also where something is known already.
+    // Also if a state is already known.
     stops.push(client.subscribe('quote', 'AAPL', throwing), stop);
     await expect.poll(() => thrown).toHaveLength(2);
     stops.forEach((each) => each());
@@ -171,11 +171,11 @@ describe('a pair', () => {
 });
 
 describe('createClient', () => {
-  it.each(['', 'live.example.com', 'ftp://example.com', '/live'])('refuses the address %j', (address) => {
+  it.each(['', 'live.example.com', 'ftp://example.com', '/live'])('rejects the URL %j', (address) => {
     expect(() => createClient({ url: address })).toThrow(expect.objectContaining({ code: 'PGF_CLIENT_URL' }));
   });
 
-  it('needs no address where nobody looks, as on a server that renders', async () => {
+  it('needs no URL as long as no pair is viewed, as during server rendering', async () => {
     const client = createClient();
     expect(client.peek('quote', 'AAPL').state).toBe('loading');
     expect(() => client.subscribe('quote', 'AAPL')).toThrow(expect.objectContaining({ code: 'PGF_CLIENT_URL' }));

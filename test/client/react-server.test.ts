@@ -10,13 +10,13 @@ function Everything() {
   return h('p', null, [state, typeof data, ...many, usePresence('quote', 'AAPL'), useFreshStatus()].join(' '));
 }
 
-it('a server renders what a page shows first, and connects to nothing', () => {
+it('a server renders the first state of a page, and does not connect', () => {
   const client = createClient();
   const html = renderToString(h(FreshProvider, { client }, h(Everything)));
   expect(html).toBe('<p>loading undefined A loading B loading  idle</p>');
   expect(client.status).toBe('idle');
 });
 
-it('a component without a provider is told what is missing', () => {
+it('a component without a provider gets an error that names it', () => {
   expect(() => renderToString(h(Everything))).toThrow(/FreshProvider/);
 });

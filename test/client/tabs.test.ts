@@ -7,11 +7,11 @@ const openConnections = () =>
   live.running.seen.filter(({ type }) => type === 'gateway.opened').length -
   live.running.seen.filter(({ type }) => type === 'gateway.closed').length;
 
-/** Clients as in tabs of one browser; test/client/browser.test.ts has real ones. */
+/** Clients that act as tabs of one browser; test/client/browser.test.ts uses real tabs. */
 const tabOf = (share = 'ada') => clientOf('ada', { url: live.url, share });
 
 describe('tabs that share a connection', () => {
-  it('see the same by one, and are one viewer', async () => {
+  it('see the same over one connection, and are one viewer', async () => {
     await live.scene.quote('AAPL', 1);
     await live.scene.quote('MSFT', 1);
     const [one, two, three] = [await tabOf(), await tabOf(), await tabOf()];
@@ -30,7 +30,7 @@ describe('tabs that share a connection', () => {
     await expect.poll(() => live.scene.demand()).toEqual(['quote AAPL 1']);
   });
 
-  it('go on with another one when the first goes', async () => {
+  it('continue with another leader when the first closes', async () => {
     await live.scene.quote('AAPL', 1);
     const [one, two] = [await tabOf(), await tabOf()];
     look(one, 'AAPL');
@@ -47,7 +47,7 @@ describe('tabs that share a connection', () => {
     await expect.poll(() => live.scene.demand()).toEqual([]);
   });
 
-  it('let go one by one when they are hidden', async () => {
+  it('leave one by one when they are hidden', async () => {
     const page = pretendPage();
     const one = await clientOf('ada', { url: live.url, share: 'ada', hiddenFor: 50 });
     look(one, 'AAPL');
@@ -61,7 +61,7 @@ describe('tabs that share a connection', () => {
     await expect.poll(openConnections).toBe(1);
   });
 
-  it('hand it on from one to the next, and want nothing for those who have gone', async () => {
+  it('hand it on from one to the next, and view nothing for closed tabs', async () => {
     const page = pretendPage();
     const first = await clientOf('ada', { url: live.url, share: 'ada', hiddenFor: 50 });
     const [second, third] = [await tabOf(), await tabOf()];
@@ -82,7 +82,7 @@ describe('tabs that share a connection', () => {
     await expect.poll(openConnections).toBe(1);
   });
 
-  it('ask for a refresh, and are told how many look', async () => {
+  it('request refreshes, and get viewer counts', async () => {
     await live.scene.quote('AAPL', 1);
     const [one, two] = [await tabOf(), await tabOf()];
     await one.get('quote', 'AAPL');
@@ -97,7 +97,7 @@ describe('tabs that share a connection', () => {
     await expect.poll(() => told.at(-1)).toBe(1);
   });
 
-  it('know the clock of the server', async () => {
+  it('track the clock of the server', async () => {
     const { url, sockets } = await openScript();
     const [one, two] = [await clientOf('ada', { url, share: 'ada' }), await clientOf('ada', { url, share: 'ada' })];
     look(one, 'AAPL');
@@ -109,7 +109,7 @@ describe('tabs that share a connection', () => {
     await expect.poll(() => two.now() - Date.now()).toBeGreaterThan(3_000_000);
   });
 
-  it('of other users have their own', async () => {
+  it('of other users have their own connection', async () => {
     const [ada, bob] = [await tabOf('ada'), await clientOf('bob', { url: live.url, share: 'bob' })];
     look(ada, 'AAPL');
     look(bob, 'AAPL');

@@ -6,7 +6,7 @@ import { clientOf, look, openScript, useGateway } from './client-scene.ts';
 const live = useGateway();
 
 describe('a connection', () => {
-  it('gets the next token before this one expires, and what it may not see any more is taken away', async () => {
+  it('gets the next token before the current one expires, and loses data that it may no longer see', async () => {
     let asked = 0;
     let allowed = true;
     await live.running.stop();
@@ -33,7 +33,7 @@ describe('a connection', () => {
     expect(live.connections()).toBe(1);
   });
 
-  it('asks for the next token again, if that cannot be had now', async () => {
+  it('asks for the next token again if there is none yet', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });
     const script = await openScript(new Date(Date.now() + 60_000));
     let asked = 0;
@@ -47,7 +47,7 @@ describe('a connection', () => {
     await expect.poll(() => client.status).toBe('live');
     const [socket] = script.sockets;
     for (let left = 55_000; left > 0; left -= 5_000) {
-      // It hears something, and is therefore not taken for dead.
+      // It receives messages, so that it is not considered dead.
       socket!.send('{"type":"resync"}');
       socket!.ping();
       await once(socket!, 'pong');
@@ -58,7 +58,7 @@ describe('a connection', () => {
     expect(script.sockets).toHaveLength(1);
   });
 
-  it('waits for a token that cannot be had now', async () => {
+  it('waits for a token if there is none yet', async () => {
     vi.spyOn(Math, 'random').mockReturnValue(0);
     let fails = true;
     const errors: unknown[] = [];
@@ -77,7 +77,7 @@ describe('a connection', () => {
     await expect.poll(() => client.status).toBe('live');
   });
 
-  it('by requests gets the next token too, and goes on with it', async () => {
+  it('over an event stream uses the next token too', async () => {
     const token = () => tokenOf('ada', { expires: new Date(Date.now() + 4_000) });
     const client = await clientOf('ada', { url: live.url, token, transport: 'events' });
     await live.scene.quote('AAPL', 1);
@@ -85,7 +85,7 @@ describe('a connection', () => {
     await client.get('quote', 'AAPL');
     look(client, 'AAPL');
     const before = Date.now();
-    // The first token is no good any more.
+    // The first token is no longer valid.
     await expect.poll(() => Date.now() - before > 4_200).toBe(true);
     expect((await client.get('quote', 'MSFT')).data).toMatchObject({ price: 2 });
     expect(live.connections()).toBe(1);

@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect, it, vi } from 'vitest';
 
-// A compiler takes both cores for seconds, and on a busy machine for many.
+// The compiler uses all cores for seconds, and longer on a busy machine.
 vi.setConfig({ testTimeout: 120_000 });
 
 const root = join(import.meta.dirname, '../..');
 
-/** What the compiler has against a project; nothing if all is well. */
+/** The compiler's errors in a project; empty if there are none. */
 async function objectionsTo(project: string): Promise<string> {
   const compiler = spawn(join(root, 'node_modules/.bin/tsc'), ['--noEmit', '-p', project], { cwd: root });
   const [output] = await Promise.all([text(compiler.stdout), once(compiler, 'exit')]);

@@ -6,12 +6,12 @@ import { FreshProvider, useFresh, useFreshMany, useFreshStatus, usePresence } fr
 interface TestWindow {
   client: typeof client;
   show: (cards: number[]) => void;
-  /** The same, as what takes a while to render, in many small steps. */
+  /** The same, rendered slowly in many small steps. */
   showSlowly: (cards: number[]) => void;
   look: (keys: string[]) => void;
-  /** Every moment in which cards of the same pair said different things. */
+  /** Every moment in which cards of the same pair differed. */
   torn: string[];
-  /** What was known each time when a card was rendered. */
+  /** The state at each rendering of a card. */
   rendered: unknown[];
 }
 

@@ -1,4 +1,4 @@
-// What must compile, and what must not: tsc fails where an expected error does not come.
+// What must compile and what must not: tsc fails where an expected error does not occur.
 import { createClient, type Fresh, type JsonRow } from 'pgfresh/client';
 import { createHeartbeat } from 'pgfresh/client/heartbeat';
 import { useFresh, useFreshMany, usePresence } from 'pgfresh/react';
@@ -14,20 +14,20 @@ const client = createClient<typeof marketTypes>({ url: 'http://127.0.0.1:4400' }
 client.subscribe('quote', 'AAPL', ({ data, rows, fetchedAt }) => {
   holds<Same<typeof fetchedAt, Date | null>>();
   const price: number | undefined = data?.price;
-  // A column of dates is a text when it arrives.
+  // A date column arrives as a string.
   const updated: string | undefined = rows[0]?.source_updated_at;
-  // @ts-expect-error It may not be there.
+  // @ts-expect-error It may be undefined.
   const sure: number = data.price;
   // @ts-expect-error There is no such column.
   const typo: unknown = data?.prise;
-  // @ts-expect-error Nothing that is told can be changed.
+  // @ts-expect-error A state is read-only.
   rows.push(rows[0]!);
   return [price, updated, sure, typo];
 });
 client.subscribe('dividend-history', 'AAPL', ({ rows }) => rows.map(({ amount, ex_date }) => `${ex_date} ${amount}`));
 // @ts-expect-error There is no such data type.
 client.subscribe('qoute', 'AAPL');
-// @ts-expect-error A key is a text.
+// @ts-expect-error A key is a string.
 client.subscribe('quote', 7);
 // @ts-expect-error There is no such data type.
 void client.refreshNow('quotes', 'AAPL');
@@ -46,13 +46,13 @@ const got: Promise<Fresh<{ readonly symbol: string }>> = client.get('profile', '
 export const priceOf = async () => (await client.get('profile', 'AAPL')).data?.price;
 export { got };
 
-// A map of names to rows says the same.
+// A map of names to rows works the same.
 const mapped = createClient<{ coin: { grade: string } }>();
 mapped.subscribe('coin', '1', ({ data }) => data?.grade);
 // @ts-expect-error There is no such column.
 mapped.subscribe('coin', '1', ({ data }) => data?.grades);
 
-// What a schema does to values is done before they are written; a Date is a text in JSON, and what is left out is null.
+// A schema transforms values before they are written; a Date is a string in JSON, and an omitted value is null.
 const event = defineDataType({
   name: 'event',
   source: 'somewhere',
@@ -79,7 +79,7 @@ createClient<typeof types>().subscribe('event', '1', ({ data }) => {
 });
 createClient<typeof types>().subscribe('plain', '1', ({ data }) => holds<Same<typeof data, JsonRow | undefined>>());
 
-// Hooks, heartbeats and clients know what is registered.
+// Hooks, heartbeats and clients use the registered types.
 declare module 'pgfresh/client' {
   interface Register {
     types: typeof marketTypes;
