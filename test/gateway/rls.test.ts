@@ -170,7 +170,7 @@ describe('a pair with row security', () => {
 
 describe('what a viewer may see', () => {
   it(
-    'ends with the policy, the right or the row by which he might, without any change of the pair',
+    'ends with the policy, the grant or the row that allows it, without a change of the pair',
     { timeout: 60_000 },
     async () => {
       await scene.db.query('create table if not exists friend (name text); truncate friend');
