@@ -34,7 +34,8 @@ export class Conversation {
   /** Requests new pairs, and drops those that are no longer viewed. */
   update(): void {
     const pairs: PairName[] = [];
-    for (const [name, pair] of this.#requested) if (pair && !this.#find(pair) && this.#requested.delete(name)) pairs.push(pair);
+    for (const [name, pair] of this.#requested)
+      if (pair && !this.#find(pair) && this.#requested.delete(name)) pairs.push(pair);
     if (pairs[0]) this.#send({ type: 'drop', pairs });
     // Adds only after the drop, because the server sends no snapshot of a pair that it has not dropped.
     this.#ask('add');

@@ -63,7 +63,15 @@ export const loading: Fresh = {
 
 /** The state in a message. Rows that it leaves out are unchanged; a `waiting` message leaves out everything else. */
 export function freshOf(message: StateMessage | WaitingMessage, before: Fresh): Fresh {
-  const { type: _, pair: _pair, rows = before.rows, fetched_at, stale_at, source_at, ...rest } = message as StateMessage;
+  const {
+    type: _,
+    pair: _pair,
+    rows = before.rows,
+    fetched_at,
+    stale_at,
+    source_at,
+    ...rest
+  } = message as StateMessage;
   if (!rest.version) return { ...before, ...(rest as Partial<Fresh>) };
   return {
     ...rest,

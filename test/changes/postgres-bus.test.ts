@@ -49,7 +49,9 @@ it('ignores malformed notifications that others send on its channel', async () =
 });
 
 it('publishes without a connection that listens', async () => {
-  const [silent, listening] = [undefined, url].map((listenUrl) => new PostgresBus({ db, listenUrl, events: new Events() }));
+  const [silent, listening] = [undefined, url].map(
+    (listenUrl) => new PostgresBus({ db, listenUrl, events: new Events() }),
+  );
   onTestFinished(() => listening!.stop());
   await silent!.start();
   await listening!.start();

@@ -28,7 +28,12 @@ async function openCache(delay: () => Promise<void> = async () => {}) {
     viewer.stop = cache.watch(pair, viewer, reader);
     return viewer;
   };
-  return { watch, look: (key: string) => watch({ type: 1, key }), reads, notify: (notice: ChangeNotice) => listener(notice) };
+  return {
+    watch,
+    look: (key: string) => watch({ type: 1, key }),
+    reads,
+    notify: (notice: ChangeNotice) => listener(notice),
+  };
 }
 
 it('reads everything again if changes may have been missed', async () => {
@@ -112,7 +117,13 @@ it('reads the pairs of each reader in one statement, and only those that changed
     `select type_id as type from pgfresh.data_type_registry where data_type = 'own'`,
   );
   const { watch, notify, reads } = await openCache();
-  const readers = ['ada', 'ben'].map((user) => ({ role: 'pgfresh_viewer', user, claims: '{}', tag: user, group: user }));
+  const readers = ['ada', 'ben'].map((user) => ({
+    role: 'pgfresh_viewer',
+    user,
+    claims: '{}',
+    tag: user,
+    group: user,
+  }));
   const [ada, ben] = readers.map((reader) => (key: string) => watch({ type: row!.type, key }, reader));
   const viewers = [ada!('A'), ada!('B'), ada!('C'), ben!('C')];
   await Promise.all(viewers.map((viewer) => viewer.until(sees(undefined))));

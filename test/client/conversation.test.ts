@@ -54,7 +54,7 @@ it('a version never goes back, and rows that a message leaves out are unchanged'
   expect(pair.fresh).toMatchObject({ version: '6', data: { price: 1 }, rows: [{ price: 1 }] });
 });
 
-it('truth 1: a row goes stale at its time without a message, by the server\'s clock', () => {
+it("truth 1: a row goes stale at its time without a message, by the server's clock", () => {
   vi.useFakeTimers({ now: 1_000_000 });
   pairs.clock.aheadMs = 5_000;
   const pair = begin();

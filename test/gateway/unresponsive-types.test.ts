@@ -162,7 +162,11 @@ describe('sound 14: a data type that does not answer', () => {
 describe('sound 14: statements about data types', () => {
   const open = (statementTimeoutMs: number) => {
     const db = openDatabase(scene.url, { poolSize: 12, pipelined: true });
-    const statements = new TypeStatements({ db, limits: { lockTimeoutMs: 100, statementTimeoutMs }, onTimeout: () => {} });
+    const statements = new TypeStatements({
+      db,
+      limits: { lockTimeoutMs: 100, statementTimeoutMs },
+      onTimeout: () => {},
+    });
     const ended: string[] = [];
     const ask = async (type: string, statement: string): Promise<void> => {
       await statements.run(type, 'plan', (of) => of.query(statement)).catch(() => {});

@@ -227,8 +227,7 @@ export class Subscriptions implements Subscriber {
   #withReader(pair: ResolvedPair, clientVersion: string | undefined): ResolvedPair {
     const { reader } = pair;
     if (!reader || clientVersion === undefined || parseVersion(clientVersion)?.readerTag === reader.tag) return pair;
-    if (this.#freshReader?.tag !== reader.tag)
-      this.#freshReader = this.#options.parts.rlsReaders.withOwnReads(reader);
+    if (this.#freshReader?.tag !== reader.tag) this.#freshReader = this.#options.parts.rlsReaders.withOwnReads(reader);
     return { ...pair, reader: this.#freshReader };
   }
 
