@@ -80,7 +80,7 @@ export class Connection implements SharedConnection {
   async refreshNow(named: PairName): Promise<RefreshResult> {
     if (this.#state === 'refused' || this.#state === 'closed') throw new FreshError(this.#error ?? closed);
     const held = this.#pairs.hold(named);
-    const pair = held.canonical ?? held;
+    const pair = held.target ?? held;
     const refresh = Promise.withResolvers<RefreshResult>();
     pair.refreshes.push(refresh);
     if (this.#state === 'following') this.#options.tabs!.refresh(pair);
@@ -126,7 +126,7 @@ export class Connection implements SharedConnection {
     }
     // Let another tab lead: it may succeed, or have more to do.
     if (!['connecting', 'live', 'waiting', 'following'].includes(this.#state)) tabs?.leave();
-    tabs?.sendReport();
+    tabs?.tell();
     onStatus();
   }
 

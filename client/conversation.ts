@@ -74,7 +74,7 @@ export class Conversation {
         this.#requested.delete(nameOf(message.pair));
         return this.#find(message.pair)?.refuse(message);
       case 'viewers':
-        return this.#find(message.pair)?.setViewers(message.viewers);
+        return this.#find(message.pair)?.count(message.viewers);
       case 'refresh':
         return this.#find(message.pair)?.settle(({ resolve, reject }) => {
           if (message.result === 'refused') reject(new FreshError(message));
@@ -89,9 +89,9 @@ export class Conversation {
     this.#requested.delete(nameOf(answer.pair));
     if (answer.result === 'refused') return pair?.refuse(answer);
     const [type, key] = answer.pair;
-    const canonical: PairName = [type, answer.key ?? key];
-    this.#requested.set(nameOf(canonical), canonical);
-    if (pair && answer.key) this.#pairs.setCanonical(pair, answer.key);
+    const target: PairName = [type, answer.key ?? key];
+    this.#requested.set(nameOf(target), target);
+    if (pair && answer.key) this.#pairs.link(pair, answer.key);
   }
 
   /**
@@ -106,9 +106,9 @@ export class Conversation {
   #ask(type: 'want' | 'add', again = false): void {
     const wanted: WantedPair[] = [];
     for (const held of this.#pairs) {
-      const { pair, name, canonical, fresh } = held;
+      const { pair, name, target, fresh } = held;
       const isRefused = fresh.state === 'refused';
-      if (canonical || held.asker === this || (isRefused && !again)) continue;
+      if (target || held.asker === this || (isRefused && !again)) continue;
       held.asker = this;
       this.#requested.set(name, undefined);
       // Without a version, so that the server sends the whole state of a pair that was refused.

@@ -15,20 +15,20 @@ export function createFollowers(pairs: Pairs, onChange: (pair: Pair) => void): F
   /** The pairs of each tab. */
   const wanted = new Map<string, Pair[]>();
   /** For each pair: how many tabs view it, and its listener. */
-  const watched = new Map<Pair, { tabs: number; readonly notify: () => void }>();
+  const watched = new Map<Pair, { tabs: number; readonly tell: () => void }>();
 
   const begin = (pair: Pair): void => {
-    const known = watched.get(pair) ?? { tabs: 0, notify: () => onChange(pair) };
+    const known = watched.get(pair) ?? { tabs: 0, tell: () => onChange(pair) };
     known.tabs += 1;
     watched.set(pair, known);
-    pair.listeners.add(known.notify);
-    known.notify();
+    pair.listeners.add(known.tell);
+    known.tell();
   };
   const end = (pair: Pair): void => {
     const known = watched.get(pair)!;
     known.tabs -= 1;
     if (known.tabs === 0) {
-      pair.listeners.delete(known.notify);
+      pair.listeners.delete(known.tell);
       watched.delete(pair);
     }
     pairs.release(pair);

@@ -17,7 +17,7 @@ export class Pair {
   /** Reference count. */
   holders = 0;
   /** The same pair with the key as the registry spells it, if that differs. */
-  canonical: Pair | undefined;
+  target: Pair | undefined;
   /** The conversation that requested it. */
   asker: unknown;
   readonly #onUpdate: (pair: Pair) => void;
@@ -31,12 +31,12 @@ export class Pair {
   }
 
   get fresh(): Fresh {
-    const pair = this.canonical ?? this;
+    const pair = this.target ?? this;
     return pair.#fresh;
   }
 
   get viewers(): number | undefined {
-    const pair = this.canonical ?? this;
+    const pair = this.target ?? this;
     return pair.#viewers;
   }
 
@@ -44,13 +44,13 @@ export class Pair {
   update(fresh: Fresh): void {
     if (fresh.version && this.#fresh.version && fresh.version < this.#fresh.version) return;
     this.#fresh = fresh;
-    this.notify();
+    this.tell();
     this.#onUpdate(this);
   }
 
-  setViewers(viewers: number | undefined): void {
+  count(viewers: number | undefined): void {
     this.#viewers = viewers;
-    this.notify();
+    this.tell();
   }
 
   refuse(refusal: Refusal): void {
@@ -61,10 +61,10 @@ export class Pair {
 
   /** Answers all refresh requests. */
   settle(answer: (refresh: PromiseWithResolvers<RefreshResult>) => void): void {
-    (this.canonical ?? this).refreshes.splice(0).forEach(answer);
+    (this.target ?? this).refreshes.splice(0).forEach(answer);
   }
 
-  readonly notify = (): void => notifyAll(this.listeners);
+  readonly tell = (): void => notifyAll(this.listeners);
 }
 
 /** Calls all listeners, even if one throws. Its error is reported as an uncaught error of the page. */
@@ -129,14 +129,14 @@ export class Pairs {
   }
 
   /** Links a pair to the one with the key as the registry spells it. */
-  setCanonical(pair: Pair, key: string): void {
-    if (pair.canonical) return;
-    const canonical = this.hold([pair.pair[0], key]);
-    canonical.asker = pair.asker;
-    canonical.refreshes.push(...pair.refreshes.splice(0));
-    pair.canonical = canonical;
-    canonical.listeners.add(pair.notify);
-    pair.notify();
+  link(pair: Pair, key: string): void {
+    if (pair.target) return;
+    const target = this.hold([pair.pair[0], key]);
+    target.asker = pair.asker;
+    target.refreshes.push(...pair.refreshes.splice(0));
+    pair.target = target;
+    target.listeners.add(pair.tell);
+    pair.tell();
   }
 
   clear(): void {
@@ -157,9 +157,9 @@ export class Pairs {
   #remove(pair: Pair): void {
     this.#pairs.delete(pair.name);
     this.#aging.stop(pair.name);
-    if (pair.canonical) {
-      pair.canonical.listeners.delete(pair.notify);
-      this.release(pair.canonical);
+    if (pair.target) {
+      pair.target.listeners.delete(pair.tell);
+      this.release(pair.target);
     }
     this.onChange();
   }

@@ -121,7 +121,7 @@ export class Tabs {
   }
 
   /** Sends the other tabs a report, if this tab is the leader. */
-  sendReport(): void {
+  tell(): void {
     if (this.leads) this.#post({ kind: 'lead', tab: this.#tab, ...this.#connection.report() });
   }
 
@@ -142,7 +142,7 @@ export class Tabs {
     const pair = this.#pairs.find(message.pair);
     if (message.kind === 'state') {
       pair?.update(message.fresh);
-      return pair?.setViewers(message.viewers);
+      return pair?.count(message.viewers);
     }
     return pair?.settle(({ resolve, reject }) => {
       if (typeof message.result === 'string') resolve(message.result);
@@ -158,7 +158,7 @@ export class Tabs {
   }
 
   #addFollower(tab: string): void {
-    this.sendReport();
+    this.tell();
     if (this.#followers.has(tab)) return;
     // Granted when that tab has closed.
     this.#hold(`${this.#name} ${tab}`, () => {
