@@ -30,8 +30,8 @@ export const breaks: readonly Break[] = [
     harm: 'a claim waits for another one',
     file: sql('engine/queue/claim'),
     within: 'claim_jobs',
-    text: 'for update skip locked',
-    instead: 'for update',
+    text: 'limit p_limit for update skip locked',
+    instead: 'limit p_limit for update',
   },
   {
     contract: '1',
@@ -108,7 +108,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '2',
     harm: 'any attempt of any claim may complete a job',
-    file: sql('engine/queue/end'),
+    file: sql('engine/queue/complete'),
     within: 'token_of',
     text: '(p_id * 1048576 + p_attempt) # coalesce(uuid_hash_extended(p_request, 0), 0)',
     instead: 'p_id',
@@ -116,7 +116,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '2',
     harm: 'any attempt may turn a job back',
-    file: sql('engine/queue/turn_back'),
+    file: sql('engine/queue/ends'),
     within: 'lock_ends',
     text: 'j.attempt = e.attempt and ',
     instead: '',
@@ -202,7 +202,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '6a',
     harm: 'what failed costs nothing',
-    file: sql('engine/queue/turn_back'),
+    file: sql('engine/queue/ends'),
     within: 'lock_ends',
     text: 'coalesce(t.bytes, 0)',
     instead: '0',
@@ -295,7 +295,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '11',
     harm: 'ended jobs stay where the open ones are',
-    file: sql('engine/queue/end'),
+    file: sql('engine/queue/complete'),
     within: 'complete_jobs',
     text: 'delete from pgfresh_engine.job as j\n',
     instead: "update pgfresh_engine.job as j set state = 'w', run_at = 'infinity', request = null\n",
@@ -577,10 +577,10 @@ export const breaks: readonly Break[] = [
   {
     contract: '32',
     harm: 'put-backs have no bound',
-    file: sql('engine/queue/turn_back'),
-    within: 'put_back_end',
-    text: 'if p_end.put_backs < 5 then',
-    instead: 'if true then',
+    file: sql('engine/queue/ends'),
+    within: 'decide_end',
+    text: 'if p_put_back and p_end.put_backs < 5 then',
+    instead: 'if p_put_back then',
   },
   {
     contract: '32',

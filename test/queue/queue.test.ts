@@ -528,8 +528,10 @@ describe('a failure', () => {
     'number $retries is spread over the whole wait: $most seconds with priority $priority',
     async ({ retries, priority, most }) => {
       const delays = await db.query<{ seconds: number }>(
-        'select extract(epoch from pgfresh_engine.retry_delay($1::int, $2::int))::float8 as seconds from generate_series(1, 1000)',
-        [retries, priority],
+        `select extract(epoch from (pgfresh_engine.decide_end(
+           jsonb_populate_record(null::pgfresh_engine.job_end, $1::jsonb), pgfresh.clock(), false
+         )).next_at - pgfresh.clock())::float8 as seconds from generate_series(1, 1000)`,
+        [JSON.stringify({ retries, max_retries: 1000, priority, permanent: false, rerun: false })],
       );
       const sorted = delays.map(({ seconds }) => seconds).toSorted((a, b) => a - b);
       expect(sorted[0]).toBeLessThan(0.1 * most);

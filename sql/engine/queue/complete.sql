@@ -50,8 +50,18 @@ declare
   v_part record;
 begin
   perform pgfresh_engine.require_ends(p_ids, p_attempts, p_bytes, p_requests);
-  if num_nonnulls(p_calls, p_fetch_ms, p_validate_ms, p_commit_ms) > 0 then
-    perform pgfresh_engine.require_measures(cardinality(p_ids), p_calls, p_fetch_ms, p_validate_ms, p_commit_ms);
+  if cardinality(p_calls) <> cardinality(p_ids) or array_position(p_calls, null) is not null
+      or 0 > any (p_calls) or 1000000 < any (p_calls) then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'p_calls must be as long as p_ids, and each from 0 to 1000000',
+      'Pass how often the provider was called for each job, redirects included.');
+  end if;
+  if cardinality(p_fetch_ms) <> cardinality(p_ids) or 0 > any (p_fetch_ms)
+      or cardinality(p_validate_ms) <> cardinality(p_ids) or 0 > any (p_validate_ms)
+      or cardinality(p_commit_ms) <> cardinality(p_ids) or 0 > any (p_commit_ms) then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'times must be arrays as long as p_ids, and none negative',
+      'Pass null for a time that is not known.');
   end if;
   if p_outcomes is not null then
     if cardinality(p_outcomes) <> cardinality(p_ids) then
@@ -300,50 +310,6 @@ as $$ select (p_id * 1048576 + p_attempt) # coalesce(uuid_hash_extended(p_reques
 comment on function pgfresh_engine.token_of(bigint, int, uuid) is
   'The fencing token of an attempt, or of an attempt under a claim: no two have the same.';
 
--- A refresh was forced while the job ran: its pair gets a new one, with what the ended one had.
-create or replace function pgfresh_engine.run_again(p_ended bigint[], p_now timestamptz) returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  with ended as (
-    -- By the source that the data type has now.
-    select h.*, r.source_id, r.estimated_data_size_bytes, nextval('pgfresh_engine.job_id') as next_id
-    from (
-      select id, type_id, key, priority, metadata
-      from pgfresh_engine.history_succeeded
-      where id = any (p_ended) and ended_at = p_now
-      union all
-      select id, type_id, key, priority, metadata
-      from pgfresh_engine.history_other
-      where id = any (p_ended) and ended_at = p_now
-    ) as h
-    join pgfresh.data_type_registry as r on r.type_id = h.type_id
-  ), opened as (
-    update pgfresh_engine.pairs as p
-    set job_id = e.next_id, due_at = 'infinity', next_ask_at = null
-    from ended as e
-    where p.type_id = e.type_id and p.key = e.key
-  )
-  insert into pgfresh_engine.job (
-    id, seq, run_at, created_at, est_bytes, type_id, source_id, priority, asked, band, lane,
-    state, key, metadata)
-  select
-    e.next_id, e.next_id, p_now, p_now, bytes.estimate, e.type_id, e.source_id, e.priority, e.priority,
-    pgfresh_engine.band_of(e.priority),
-      pgfresh_engine.lane_of(pgfresh_engine.band_of(e.priority), false, bytes.estimate),
-    'r', e.key, e.metadata
-  from ended as e
-  cross join lateral (
-    select coalesce(
-      (select t.estimated_bytes from pgfresh_engine.type_stats as t where t.type_id = e.type_id),
-      e.estimated_data_size_bytes) as estimate
-  ) as bytes;
-end
-$$;
-comment on function pgfresh_engine.run_again(bigint[], timestamptz) is
-  'Opens a new job for pairs whose refresh was forced while they were being refreshed. A part of every end.';
-
 create or replace function pgfresh_engine.require_ends(
   p_ids bigint[], p_attempts int[], p_bytes bigint[], p_requests uuid[])
 returns void
@@ -378,28 +344,3 @@ end
 $$;
 comment on function pgfresh_engine.require_ends(bigint[], int[], bigint[], uuid[]) is
   'Refuses arrays that do not describe ends of jobs.';
-
-create or replace function pgfresh_engine.require_measures(
-  p_count int, p_calls int[], p_fetch_ms int[], p_validate_ms int[], p_commit_ms int[])
-returns void
-language plpgsql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if cardinality(p_calls) <> p_count or array_position(p_calls, null) is not null
-      or 0 > any (p_calls) or 1000000 < any (p_calls) then
-    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
-      'p_calls must be as long as p_ids, and each from 0 to 1000000',
-      'Pass how often the provider was called for each job, redirects included.');
-  end if;
-  if cardinality(p_fetch_ms) <> p_count or 0 > any (p_fetch_ms)
-      or cardinality(p_validate_ms) <> p_count or 0 > any (p_validate_ms)
-      or cardinality(p_commit_ms) <> p_count or 0 > any (p_commit_ms) then
-    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
-      'times must be arrays as long as p_ids, and none negative',
-      'Pass null for a time that is not known.');
-  end if;
-end
-$$;
-comment on function pgfresh_engine.require_measures(int, int[], int[], int[], int[]) is
-  'Refuses calls and times that do not go with so many jobs.';
