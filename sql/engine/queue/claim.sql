@@ -1,77 +1,3 @@
-/*
-  The number of an SQL client's name. It is written once, and then once an hour, and waits for nobody: who does not see
-  the name that another one is just writing writes it a second time.
-*/
-create or replace function pgfresh_engine.client_number(p_name text) returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_now timestamptz := pgfresh.clock();
-  v_name text := coalesce(p_name,
-    coalesce(nullif(current_setting('application_name', true), ''), session_user) || ':' || pg_backend_pid());
-  v_client pgfresh_engine.worker_name;
-begin
-  select *
-  into v_client
-  from pgfresh_engine.worker_name
-  where name = v_name and not has_lease
-  order by last_seen_at desc
-  limit 1;
-  if not found then
-    insert into pgfresh_engine.worker_name (name, has_lease, last_seen_at)
-    values (v_name, false, v_now)
-    returning * into v_client;
-  elsif v_client.last_seen_at < v_now - interval '1 hour' then
-    update pgfresh_engine.worker_name set last_seen_at = v_now
-    where id = (select n.id from pgfresh_engine.worker_name as n where n.id = v_client.id for update skip locked);
-  end if;
-  return v_client.id;
-end
-$$;
-comment on function pgfresh_engine.client_number(text) is
-  'The number under which a client that speaks only SQL claims: that of its name, '
-  'or of its application_name (else its user) and process id. A part of claim_jobs.';
-
--- Locked until this claim ends, so nobody else tries them meanwhile.
-create or replace function pgfresh_engine.type_probes(p_left_alone int[], p_types int[], p_now timestamptz)
-returns int[]
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
-  select coalesce(array_agg(b.type_id), '{}')
-  from (
-    select b.type_id
-    from pgfresh_engine.breaker as b
-    where b.type_id = any (p_left_alone) and b.paused_until <= p_now and (p_types is null or b.type_id = any (p_types))
-    for update skip locked
-  ) as b
-$$;
-comment on function pgfresh_engine.type_probes(int[], int[], timestamptz) is
-  'Data types that were left alone and may be tried again, each by one job. A part of claim_jobs.';
-
-create or replace function pgfresh_engine.one_of_each(p_ids bigint[], p_types int[]) returns bigint[]
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select coalesce(array_agg(c.id order by c.place), '{}')
-  from (
-    select c.id, c.place, j.type_id,
-      -- First one whose last answer was not the same trouble: a pair that always has it must not answer for all.
-      row_number() over (
-        partition by j.type_id
-        order by p.fails > 0 or (p.outcome = 'older_source') is true, c.place
-      ) as turn
-    from unnest(p_ids) with ordinality as c(id, place)
-    join pgfresh_engine.job as j on j.id = c.id
-    join pgfresh_engine.pairs as p on p.type_id = j.type_id and p.key = j.key
-  ) as c
-  where c.turn = 1 or c.type_id <> all (p_types)
-$$;
-comment on function pgfresh_engine.one_of_each(bigint[], int[]) is
-  'These jobs, but of each of these data types only one, if there is one whose pair had no trouble last. '
-  'A part of claim_jobs.';
-
 create or replace function pgfresh_engine.claim_jobs(
   p_worker bigint, p_request uuid, p_limit int, p_sources int[] default null, p_types int[] default null,
   p_max_bytes bigint default null, p_floor_types int[] default '{}', p_floor_lanes smallint[] default '{}',
@@ -125,6 +51,7 @@ declare
   v_probed int[] := '{}';
   v_floors int := cardinality(p_floor_types);
   v_holder bigint := p_worker;
+  v_outdated boolean;
 begin
   -- One comparison in the usual case;
   -- which refusal it is, and whether several floors are one too many, is asked only then.
@@ -187,14 +114,27 @@ begin
       'Register again with register_process and forget what was claimed.');
   end if;
   if v_due then
-    perform pgfresh_engine.promote_jobs(v_now);
+    -- Jobs whose time has come have been ready since now, so they queue behind those that were ready before.
+    update pgfresh_engine.job
+    set state = 'r', seq = nextval('pgfresh_engine.job_id')
+    where id = any (array(
+      select j.id
+      from pgfresh_engine.job as j
+      where j.state = 'w' and j.run_at <= v_now
+      order by j.run_at
+      limit 500 for update skip locked));
   end if;
   if v_stopped then
     v_free := '{}';
     v_limited := '{}';
   end if;
   if v_left_alone <> '{}' then
-    v_probed := pgfresh_engine.type_probes(v_left_alone, p_types, v_now);
+    -- Locked until this claim ends, so that no other claim probes them meanwhile.
+    v_probed := array(
+      select b.type_id
+      from pgfresh_engine.breaker as b
+      where b.type_id = any (v_left_alone) and b.paused_until <= v_now and (p_types is null or b.type_id = any (p_types))
+      for update skip locked);
     p_types := array(
       select r.type_id
       from pgfresh.data_type_registry as r
@@ -308,13 +248,25 @@ begin
       coalesce(array_agg(c.bytes order by c.band desc, c.seq, c.place), '{}')
     into v_ids, v_sources, v_bytes
     from chosen as c;
-    if v_probed <> '{}' then
-      select coalesce(array_agg(c.id order by c.place), '{}'), coalesce(array_agg(c.source_id order by c.place), '{}'),
-        coalesce(array_agg(c.bytes order by c.place), '{}')
-      into v_ids, v_sources, v_bytes
+  end if;
+  if v_probed <> '{}' then
+    -- One job of each probed data type, if possible of a pair whose last answer was not the same trouble: a pair that
+    -- always has it must not answer for all.
+    select coalesce(array_agg(c.id order by c.place), '{}'), coalesce(array_agg(c.source_id order by c.place), '{}'),
+      coalesce(array_agg(c.bytes order by c.place), '{}')
+    into v_ids, v_sources, v_bytes
+    from (
+      select c.*, j.type_id, row_number() over (
+          partition by j.type_id
+          order by p.fails > 0 or (p.outcome = 'older_source') is true, c.place
+        ) as turn
       from unnest(v_ids, v_sources, v_bytes) with ordinality as c(id, source_id, bytes, place)
-      where c.id = any (pgfresh_engine.one_of_each(v_ids, v_probed));
-    end if;
+      join pgfresh_engine.job as j on j.id = c.id
+      join pgfresh_engine.pairs as p on p.type_id = j.type_id and p.key = j.key
+    ) as c
+    where c.turn = 1 or c.type_id <> all (v_probed);
+  end if;
+  if v_limited <> '{}' then
     foreach v_source in array v_limited loop
       continue when not v_source = any (v_sources);
       select array_agg(t.id) as ids, array_agg(t.api_key) as api_keys, array_agg(t.reserved) as reserved
@@ -346,30 +298,44 @@ begin
       select s.id from pgfresh.sources as s where s.id = any (v_limited) and s.rate_limit_per_minute is not null);
   end if;
   if v_probed <> '{}' then
-    if v_limited = '{}' then
-      v_ids := pgfresh_engine.one_of_each(v_ids, v_probed);
-    end if;
-    -- Only those of which there is a job to try with: the others may still be tried, and planned for.
+    -- Only data types with a job in this claim; the others may still be probed, and planned for.
     update pgfresh_engine.breaker as b
     set paused_until = v_now + interval '1 minute'
     where b.type_id = any (v_probed)
       and b.type_id in (select j.type_id from pgfresh_engine.job as j where j.id = any (v_ids));
   end if;
 
-  -- Who got less than it asked for will soon wait for more, and wants to be woken.
+  -- A worker that got less than it asked for will soon wait for more, and is to be woken.
   if v_idle <> (cardinality(v_ids) < p_limit) then
     update pgfresh_engine.process as w set idle = not v_idle where w.id = p_worker;
   end if;
   if v_ids = '{}' then
     return;
   end if;
-  -- A claim that a crash of the database forgets has cost nothing where nothing is metered.
-  -- The job is ready again, and who had it is fenced off: his claim has another name.
+  -- Where nothing is metered, a claim that a crash of the database forgets has cost nothing.
+  -- The job is ready again, and the worker that had it is fenced off: its claim has another name.
   if p_alone and (v_sources && v_limited) is not true then
     perform set_config('synchronous_commit', 'off', true);
   end if;
   if p_worker is null then
-    v_holder := pgfresh_engine.client_number(p_client);
+    -- The number of an SQL client belongs to its name, which is written once and renewed once an hour. This waits for
+    -- no one: if another transaction is just writing the same name, it is written twice.
+    p_client := coalesce(p_client,
+      coalesce(nullif(current_setting('application_name', true), ''), session_user) || ':' || pg_backend_pid());
+    select n.id, n.last_seen_at < v_now - interval '1 hour'
+    into v_holder, v_outdated
+    from pgfresh_engine.worker_name as n
+    where n.name = p_client and not n.has_lease
+    order by n.last_seen_at desc
+    limit 1;
+    if not found then
+      insert into pgfresh_engine.worker_name (name, has_lease, last_seen_at)
+      values (p_client, false, v_now)
+      returning id into v_holder;
+    elsif v_outdated then
+      update pgfresh_engine.worker_name set last_seen_at = v_now
+      where id = (select n.id from pgfresh_engine.worker_name as n where n.id = v_holder for update skip locked);
+    end if;
   end if;
   return query
     with named as (
@@ -408,27 +374,8 @@ comment on function pgfresh_engine.claim_jobs(
   'p_alone says that the transaction is this call alone; '
   'then a claim of sources without limits does not wait for the disk, '
   'and its jobs must be ended with p_request as a part of their token. '
-  'p_client is the name of a client that has no number and no lease: p_worker is null then.';
+  'p_client is the name of an SQL client, which has no number and no lease: p_worker is null then. '
+  'Without it, the client is named by its application_name, else its user, and its process id.';
 grant execute on function pgfresh_engine.claim_jobs(bigint, uuid, int, int[], int[], bigint, int[], smallint[],
   bigint[], boolean, text) to
   pgfresh_worker;
-
-create or replace function pgfresh_engine.promote_jobs(p_now timestamptz) returns int
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_count int;
-begin
-  -- It has waited since now, so it stands behind those that were ready before.
-  update pgfresh_engine.job
-  set state = 'r', seq = nextval('pgfresh_engine.job_id')
-  where id = any (array(
-    select id from pgfresh_engine.job where state = 'w'
-      and run_at <= p_now order by run_at limit 500 for update skip locked));
-  get diagnostics v_count = row_count;
-  return v_count;
-end
-$$;
-comment on function pgfresh_engine.promote_jobs(timestamptz) is
-  'Makes jobs ready whose time has come, at most 500 a call. Every claim does it.';
