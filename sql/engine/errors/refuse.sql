@@ -95,6 +95,20 @@ end
 $$;
 comment on function pgfresh_engine.require_worker_name(text, text) is 'Refuses what cannot be the name of a worker.';
 
+create or replace function pgfresh_engine.require_reason(p_name text, p_reason text) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if coalesce(p_reason, '') = '' or length(p_reason) > 1000 then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      format('%s must have 1 to 1000 characters, got %s', p_name, coalesce(left(quote_literal(p_reason), 60), 'null')),
+      'Say why, in a sentence that others understand.');
+  end if;
+end
+$$;
+comment on function pgfresh_engine.require_reason(text, text) is 'Refuses what is no reason.';
+
 create or replace function pgfresh_engine.require_range(p_name text, p_value numeric, p_low numeric, p_high numeric)
 returns void
 language plpgsql immutable

@@ -304,8 +304,11 @@ comment on function pgfresh_engine.pick_limited(int, int, int[], bigint, jsonb) 
   'is their turn; band and seq are those of the best job at that turn. A part of claim_jobs.';
 
 /*
-  All that a claim of a limited source takes with it, after it was decided which jobs it is: calls, bytes, places, the
+  All that a claim of a limited source takes with it, once it is decided which jobs it is: calls, bytes, places, the
   probe. Returns those for which there still was a call.
+
+  A job that takes several calls gets all of them with its claim, of one API key: with one at a time, jobs of a source
+  with a small rate would take each other's second call, and none would ever be done.
 */
 create or replace function pgfresh_engine.take_limits(
   p_source_id int, p_ids bigint[], p_bytes bigint[], p_known jsonb, p_now timestamptz)
@@ -320,7 +323,7 @@ declare
   v_keys smallint[];
   v_probes smallint[] := '{}';
   v_usable smallint;
-  -- How many calls each job takes that tries no refused key.
+  -- The number of calls of each job that probes no refused key.
   v_calls int[];
   v_count int;
   v_reserved bigint[];
@@ -328,7 +331,23 @@ declare
   v_missing boolean;
 begin
   if v_source.denied_keys <> '{}' then
-    v_probes := pgfresh_engine.take_key_probes(v_source, cardinality(v_ids), p_now);
+    -- API keys that were refused and may be tried again, each by one job.
+    for v_usable in
+      select b.api_key
+      from pgfresh_engine.breaker as b
+      where b.source_id = p_source_id and b.api_key = any (v_source.denied_keys) and b.paused_until <= p_now
+      order by b.api_key
+      limit cardinality(v_ids) for update skip locked
+    loop
+      continue when v_source.rate_limit_per_minute is not null
+        and cardinality(pgfresh_engine.take_slots(v_source, v_usable, 1, p_now)) = 0;
+      update pgfresh_engine.breaker as b
+      set paused_until = p_now + interval '1 minute'
+      where b.source_id = p_source_id and b.api_key = v_usable;
+      v_probes := v_probes || v_usable;
+      -- One job in all for a source that has no other key.
+      exit when v_source.breaker_opened_at is not null;
+    end loop;
   end if;
   if v_source.rate_limit_per_minute is not null then
     v_keys := v_probes;
@@ -340,10 +359,28 @@ begin
       where t.place > cardinality(v_probes)
       order by t.place);
     if 1 < any (v_calls) then
-      -- Who comes behind one for which there are not enough waits with it, or it would wait for ever.
       foreach v_count in array v_calls loop
-        v_usable := pgfresh_engine.take_job_slots(v_source, v_count, p_now);
+        v_usable := (
+          select k.api_key
+          from generate_series(1, v_source.api_keys) as k(api_key)
+          left join (
+            select s.api_key, sum(s.calls)::int as calls
+            from pgfresh_engine.rate_slot as s
+            where s.source_id = p_source_id and s.free_at > p_now
+            group by s.api_key
+          ) as u on u.api_key = k.api_key
+          where k.api_key <> all (v_source.denied_keys)
+            and coalesce(u.calls, 0) + v_count <= v_source.rate_limit_per_minute
+          order by coalesce(u.calls, 0), k.api_key
+          limit 1
+        );
+        -- Jobs behind one for which there are not enough calls wait with it, or it would wait for ever.
         exit when v_usable is null;
+        perform pgfresh_engine.take_slots(v_source, v_usable, 1, p_now);
+        if v_count > 1 then
+          perform pgfresh_engine.take_slots(
+            v_source, v_usable, v_count - 1, p_now, pgfresh_engine.calls_until(p_now));
+        end if;
         v_keys := v_keys || v_usable;
       end loop;
     else

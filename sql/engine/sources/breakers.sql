@@ -119,6 +119,9 @@ declare
   v_before pgfresh_engine.breaker;
   v_name text;
   v_why text;
+  -- API keys that may not be used, and until when, if there is no other one.
+  v_denied smallint[];
+  v_until timestamptz;
 begin
   select * into v_source from pgfresh.sources where id = p_source_id for no key update;
   if not found then
@@ -158,7 +161,25 @@ begin
     return false;
   end if;
   if p_kind = 'denied' then
-    perform pgfresh_engine.deny_key(v_source, p_api_key, v_why, p_now);
+    v_denied := array(
+      select distinct k from unnest(v_source.denied_keys || p_api_key) as k where k <= v_source.api_keys order by k);
+    -- Without a key that may be used, the source itself waits for the first key that may be tried again.
+    if cardinality(v_denied) >= v_source.api_keys then
+      select min(b.paused_until)
+      into v_until
+      from pgfresh_engine.breaker as b
+      where b.source_id = p_source_id and b.api_key = any (v_denied);
+    end if;
+    update pgfresh.sources as s
+    set denied_keys = v_denied, last_failure_at = p_now,
+      breaker_opened_at = case
+        when v_until is not null then coalesce(s.breaker_opened_at, p_now) else s.breaker_opened_at
+      end,
+      probe_job = null,
+      paused_until = case when v_until > coalesce(s.paused_until, p_now) then v_until else s.paused_until end,
+      paused_by = case when v_until > coalesce(s.paused_until, p_now) then 'credentials' else s.paused_by end,
+      pause_reason = case when v_until > coalesce(s.paused_until, p_now) then v_why else s.pause_reason end
+    where s.id = p_source_id;
   end if;
   if v_part.opened_at = p_now then
     select data_type into v_name from pgfresh.data_type_registry where type_id = p_type_id;
@@ -188,39 +209,6 @@ comment on function pgfresh_engine.note_trouble(
   'Counts what is wrong with an API key (denied) or a data type (refused, older_source), '
   'and leaves it alone where it is too much in a row. Returns whether it is left alone. '
   'A part of every end that is one.';
-
--- Without a key that may be used, the source itself waits for the first that is tried again.
-create or replace function pgfresh_engine.deny_key(
-  p_source pgfresh.sources, p_api_key smallint, p_why text, p_now timestamptz)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_denied smallint[] := array(
-    select distinct k from unnest(p_source.denied_keys || p_api_key) as k where k <= p_source.api_keys order by k);
-  v_until timestamptz;
-begin
-  if cardinality(v_denied) >= p_source.api_keys then
-    select min(b.paused_until)
-    into v_until
-    from pgfresh_engine.breaker as b
-    where b.source_id = p_source.id and b.api_key = any (v_denied);
-  end if;
-  update pgfresh.sources as s
-  set denied_keys = v_denied, last_failure_at = p_now,
-    breaker_opened_at = case
-      when v_until is not null then coalesce(s.breaker_opened_at, p_now) else s.breaker_opened_at
-    end,
-    probe_job = null,
-    paused_until = case when v_until > coalesce(s.paused_until, p_now) then v_until else s.paused_until end,
-    paused_by = case when v_until > coalesce(s.paused_until, p_now) then 'credentials' else s.paused_by end,
-    pause_reason = case when v_until > coalesce(s.paused_until, p_now) then p_why else s.pause_reason end
-  where s.id = p_source.id;
-end
-$$;
-comment on function pgfresh_engine.deny_key(pgfresh.sources, smallint, text, timestamptz) is
-  'Lets an API key not be used, and pauses the source when none is left. A part of note_trouble.';
 
 create or replace function pgfresh_engine.note_answers(
   p_source_id int, p_type_id int, p_api_keys smallint[], p_older bigint[], p_claimed_at timestamptz,
@@ -277,34 +265,3 @@ $$;
 comment on function pgfresh_engine.note_answers(int, int, smallint[], bigint[], timestamptz, timestamptz) is
   'Notes what answers say about API keys and a data type: these keys are accepted, '
   'and these jobs got older data than is there, or some got good data. A part of complete_jobs.';
-
-create or replace function pgfresh_engine.take_key_probes(p_source pgfresh.sources, p_count int, p_now timestamptz)
-returns smallint[]
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_key smallint;
-  v_keys smallint[] := '{}';
-begin
-  for v_key in
-    select b.api_key
-    from pgfresh_engine.breaker as b
-    where b.source_id = p_source.id and b.api_key = any (p_source.denied_keys) and b.paused_until <= p_now
-    order by b.api_key
-    limit p_count for update skip locked
-  loop
-    continue when p_source.rate_limit_per_minute is not null
-      and cardinality(pgfresh_engine.take_slots(p_source, v_key, 1, p_now)) = 0;
-    update pgfresh_engine.breaker
-    set paused_until = p_now + interval '1 minute'
-    where source_id = p_source.id and api_key = v_key;
-    v_keys := v_keys || v_key;
-    -- Of a source that has no other key, one job in all.
-    exit when p_source.breaker_opened_at is not null;
-  end loop;
-  return v_keys;
-end
-$$;
-comment on function pgfresh_engine.take_key_probes(pgfresh.sources, int, timestamptz) is
-  'API keys of a source that were refused and may be tried again, each by one job. A part of take_limits.';

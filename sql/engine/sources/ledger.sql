@@ -1,51 +1,4 @@
 /*
-  Every source has a state row, with and without limits. One that was deleted and is added again under its name gets its
-  number back: what it has called, used and reserved is the provider's count, and does not begin anew.
-*/
-create or replace function pgfresh_engine.keep_source_id() returns trigger
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_past pgfresh_engine.source_past;
-begin
-  if tg_op = 'DELETE' then
-    insert into pgfresh_engine.source_past (name, source_id, rated)
-    values (old.name, old.id, old.rate_limit_per_minute is not null)
-    on conflict (name) do update set source_id = excluded.source_id, rated = excluded.rated;
-    return null;
-  end if;
-  delete from pgfresh_engine.source_past where name = new.name returning * into v_past;
-  new.id := coalesce(v_past.source_id, new.id);
-  if not v_past.rated and new.rate_limit_per_minute is not null then
-    perform pgfresh_engine.count_unknown_calls(new.id, new.api_keys);
-  end if;
-  return new;
-end
-$$;
-comment on function pgfresh_engine.keep_source_id() is
-  'Trigger of sources: one that is added again under the name of one that was deleted gets its number.';
-
-create or replace trigger keep_source_id before insert on pgfresh.sources
-  for each row execute function pgfresh_engine.keep_source_id();
-create or replace trigger remember_source_id after delete on pgfresh.sources
-  for each row execute function pgfresh_engine.keep_source_id();
-
-create or replace function pgfresh_engine.add_source_state() returns trigger
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  insert into pgfresh_engine.source_state (source_id, level_at) values (new.id, pgfresh.clock()) on conflict do nothing;
-  return null;
-end
-$$;
-comment on function pgfresh_engine.add_source_state() is 'Trigger of sources: each has a state row.';
-
-create or replace trigger add_source_state after insert on pgfresh.sources
-  for each row execute function pgfresh_engine.add_source_state();
-
-/*
   What a source may still use now. The cap is the quota times its buffer. Two limits hold together:
   - the cap itself: what was used in the rolling window, plus what is reserved;
   - the pace: a bucket that drains evenly, so that a window never ends in a blackout. It is one day of the quota deep,
@@ -176,45 +129,34 @@ comment on function pgfresh_engine.quota_until(int, timestamptz, bigint) is
 grant execute on function pgfresh_engine.quota_until(int, timestamptz, bigint) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
-create or replace function pgfresh_engine.add_usage(p_source_id int, p_bytes bigint, p_calls bigint) returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  insert into pgfresh_engine.usage as u (source_id, hour, shard, bytes, calls)
-  values (
-    p_source_id,
-    date_trunc('hour', pgfresh.clock(), 'UTC'),
-    -- A source with a quota is summed at every claim and waits for its state row anyway:
-    -- one row an hour is right for it.
-    case
-      when (select quota_bytes from pgfresh.sources where id = p_source_id) is not null then 0
-      else pg_backend_pid() % 16
-    end,
-    p_bytes,
-    p_calls)
-  on conflict (source_id, hour, shard) do update set bytes = u.bytes + excluded.bytes, calls = u.calls + excluded.calls;
-end
-$$;
-comment on function pgfresh_engine.add_usage(int, bigint, bigint) is 'Adds bytes and calls to the ledger of this hour.';
-
--- Reservations end with what was really used, and the bucket learns the difference: also when the quota is gone by now,
--- because it may come back. Where there is neither, nothing shared is touched.
-create or replace function pgfresh_engine.settle_usage(p_source_id int, p_reserved bigint, p_bytes bigint,
-  p_calls bigint)
+-- A reservation is replaced by what was really used, also when the quota is gone by now, because it may come back.
+-- Without a quota and a reservation, no shared row is written.
+create or replace function pgfresh_engine.settle_usage(
+  p_source_id int, p_reserved bigint, p_bytes bigint, p_calls bigint)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_metered boolean := (select s.quota_bytes is not null from pgfresh.sources as s where s.id = p_source_id);
 begin
-  if p_reserved > 0
-      or (p_bytes <> 0 and (select quota_bytes from pgfresh.sources where id = p_source_id) is not null) then
+  if p_reserved > 0 or (p_bytes <> 0 and v_metered) then
     update pgfresh_engine.source_state
     set reserved = greatest(0, reserved - p_reserved), level = greatest(0, level + p_bytes - p_reserved)
     where source_id = p_source_id;
   end if;
   if p_bytes <> 0 or p_calls <> 0 then
-    perform pgfresh_engine.add_usage(p_source_id, p_bytes, p_calls);
+    insert into pgfresh_engine.usage as u (source_id, hour, shard, bytes, calls)
+    values (
+      p_source_id,
+      date_trunc('hour', pgfresh.clock(), 'UTC'),
+      -- The usage of a source with a quota is summed at every claim, and its ends wait for its state row anyway:
+      -- one row per hour is right for it.
+      case when v_metered then 0 else pg_backend_pid() % 16 end,
+      p_bytes,
+      p_calls)
+    on conflict (source_id, hour, shard)
+    do update set bytes = u.bytes + excluded.bytes, calls = u.calls + excluded.calls;
   end if;
 end
 $$;
@@ -321,9 +263,11 @@ begin
   end if;
   new.source_id := v_source.id;
   new.corrected_at := v_now;
-  -- It tells about the past, so it counts against the cap and not against the pace.
+  -- A correction is about the past, so it counts against the cap and not against the pace.
   if new.bytes <> 0 then
-    perform pgfresh_engine.add_usage(v_source.id, new.bytes, 0);
+    insert into pgfresh_engine.usage as u (source_id, hour, shard, bytes, calls)
+    values (v_source.id, date_trunc('hour', v_now, 'UTC'), 0, new.bytes, 0)
+    on conflict (source_id, hour, shard) do update set bytes = u.bytes + excluded.bytes;
   end if;
   return new;
 end

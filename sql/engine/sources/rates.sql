@@ -24,43 +24,44 @@ comment on function pgfresh_engine.slot_free_at(timestamptz) is
   'When a call that is sent by then counts no more.';
 
 /*
-  How many calls a source with a rate may make now, for people and for nobody. Calls that come together come together
-  again a minute later, and in between who begins to look waits. So they are spread: in ten seconds a little more than a
-  sixth of the minute's, or ten.
+  How many calls a source with a rate may make now: for pairs with viewers, and for background work. Calls that are made
+  together are free again together, a minute later, and new viewers would wait in between. So calls are spread: at most
+  18.5 % of the calls of a minute within ten seconds, or ten.
 */
 create or replace function pgfresh_engine.free_calls(p_source pgfresh.sources, p_now timestamptz)
-returns table (viewed int, background int)
+returns table (viewed int, background int, pace int, lately timestamptz)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_total int := p_source.rate_limit_per_minute * (p_source.api_keys - cardinality(p_source.denied_keys));
-  v_pace int := greatest(10, ceil(v_total * 0.185));
-  -- What counts for longer than this was handed out within the last ten seconds.
-  v_lately timestamptz := pgfresh_engine.slot_free_at(pgfresh_engine.use_by_of(p_now - interval '10 seconds'));
   v_free bigint; v_taken bigint;
 begin
+  pace := greatest(10, ceil(v_total * 0.185));
+  lately := pgfresh_engine.slot_free_at(pgfresh_engine.use_by_of(p_now - interval '10 seconds'));
   select coalesce(sum(greatest(0, p_source.rate_limit_per_minute - coalesce(u.calls, 0))), 0),
-    coalesce(sum(u.lately), 0)
+    coalesce(sum(u.paced), 0)
   into v_free, v_taken
   from generate_series(1, p_source.api_keys) as k(api_key)
   left join (
-    select s.api_key, sum(s.calls) as calls, sum(s.calls) filter (where s.free_at > v_lately) as lately
+    select s.api_key, sum(s.calls) as calls, sum(s.calls) filter (where s.free_at > lately) as paced
     from pgfresh_engine.rate_slot as s
     where s.source_id = p_source.id and s.free_at > p_now
     group by s.api_key
   ) as u on u.api_key = k.api_key
   where k.api_key <> all (p_source.denied_keys);
-  viewed := greatest(0, least(v_free, v_pace - v_taken));
+  viewed := greatest(0, least(v_free, pace - v_taken));
   background := greatest(0, least(
     v_free - floor(p_source.viewed_share * v_total),
-    ceil(v_pace * (1 - p_source.viewed_share)) - v_taken
+    ceil(pace * (1 - p_source.viewed_share)) - v_taken
   ));
   return next;
 end
 $$;
 comment on function pgfresh_engine.free_calls(pgfresh.sources, timestamptz) is
-  'How many calls the rate of a source leaves now for what people look at and for the rest. A part of claim_jobs.';
+  'How many calls the rate of a source leaves now, for pairs with viewers and for background work; '
+  'how many it hands out within ten seconds at the most, and the time beyond which the calls of the last ten seconds '
+  'count. A part of claim_jobs.';
 
 create or replace function pgfresh_engine.calls_now(p_source pgfresh.sources, p_now timestamptz)
 returns table (viewed int, background int, next_at timestamptz)
@@ -70,10 +71,11 @@ as $$
 declare
   v_rate int := p_source.rate_limit_per_minute;
   v_keys int := p_source.api_keys - cardinality(p_source.denied_keys);
-  v_pace int := greatest(10, ceil(v_rate * v_keys * 0.185));
-  v_lately timestamptz := pgfresh_engine.slot_free_at(pgfresh_engine.use_by_of(p_now - interval '10 seconds'));
+  v_calls record;
 begin
-  select c.viewed, c.background into viewed, background from pgfresh_engine.free_calls(p_source, p_now) as c;
+  select * into v_calls from pgfresh_engine.free_calls(p_source, p_now);
+  viewed := v_calls.viewed;
+  background := v_calls.background;
   if viewed = 0 then
     -- When a key has made fewer calls than the rate allows, and all of them fewer than the pace.
     select greatest(
@@ -81,15 +83,15 @@ begin
         when count(distinct s.api_key) filter (where s.used >= v_rate) = v_keys
           then min(s.free_at) filter (where s.later < v_rate)
       end,
-      min(p_now + (s.free_at - v_lately))
-        filter (where s.free_at > v_lately and s.all_later < v_pace and s.lately >= v_pace)
+      min(p_now + (s.free_at - v_calls.lately))
+        filter (where s.free_at > v_calls.lately and s.all_later < v_calls.pace and s.lately >= v_calls.pace)
     )
     into next_at
     from (
       select s.api_key, s.free_at,
         sum(s.calls) over by_key as used,
         sum(s.calls) over by_key - sum(s.calls) over (by_key order by s.free_at) as later,
-        sum(s.calls) filter (where s.free_at > v_lately) over () as lately,
+        sum(s.calls) filter (where s.free_at > v_calls.lately) over () as lately,
         sum(s.calls) over () - sum(s.calls) over (order by s.free_at) as all_later
       from pgfresh_engine.rate_slot as s
       where s.source_id = p_source.id and s.free_at > p_now
@@ -101,8 +103,8 @@ begin
 end
 $$;
 comment on function pgfresh_engine.calls_now(pgfresh.sources, timestamptz) is
-  'How many calls the rate of a source leaves now for what people look at and for the rest, '
-  'and if none, when the next is free.';
+  'How many calls the rate of a source leaves now, for pairs with viewers and for background work; '
+  'and if none, when the next one is free.';
 grant execute on function pgfresh_engine.calls_now(pgfresh.sources, timestamptz) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
@@ -117,22 +119,6 @@ as $$
 $$;
 comment on function pgfresh_engine.count_unknown_calls(int, int) is
   'Lets a source that had no rate wait for a minute: its calls were not counted, so they may all have been just now.';
-
-create or replace function pgfresh_engine.begin_rate() returns trigger
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform pgfresh_engine.count_unknown_calls(new.id, new.api_keys);
-  return null;
-end
-$$;
-comment on function pgfresh_engine.begin_rate() is
-  'Trigger of sources: a rate on a source that had none begins with a minute of waiting.';
-
-create or replace trigger begin_rate after update of rate_limit_per_minute on pgfresh.sources
-  for each row when (old.rate_limit_per_minute is null and new.rate_limit_per_minute is not null)
-  execute function pgfresh_engine.begin_rate();
 
 /*
   Deals calls out over the API keys, to those first that have made fewest. Called by one at a time: whoever calls it has
@@ -184,45 +170,6 @@ comment on function pgfresh_engine.take_slots(pgfresh.sources, smallint, int, ti
   'Takes up to so many calls of a source''s rate, of one API key or of any that is not denied, '
   'to be sent by use_by_of now if nothing else is said. '
   'Returns the key of each.';
-
-/*
-  A job that takes several calls gets all of them with its claim, of one API key: with one at a time, jobs of a source
-  with a small rate would take each other's second call, and none of them would ever be done. The others must be sent
-  within 30 s of the claim.
-*/
-create or replace function pgfresh_engine.take_job_slots(p_source pgfresh.sources, p_calls int, p_now timestamptz)
-returns smallint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_key smallint;
-begin
-  select k.api_key
-  into v_key
-  from generate_series(1, p_source.api_keys) as k(api_key)
-  left join (
-    select s.api_key, sum(s.calls)::int as calls
-    from pgfresh_engine.rate_slot as s
-    where s.source_id = p_source.id and s.free_at > p_now
-    group by s.api_key
-  ) as u on u.api_key = k.api_key
-  where k.api_key <> all (p_source.denied_keys)
-    and coalesce(u.calls, 0) + p_calls <= p_source.rate_limit_per_minute
-  order by coalesce(u.calls, 0), k.api_key
-  limit 1;
-  if v_key is not null then
-    perform pgfresh_engine.take_slots(p_source, v_key, 1, p_now);
-    if p_calls > 1 then
-      perform pgfresh_engine.take_slots(p_source, v_key, p_calls - 1, p_now, pgfresh_engine.calls_until(p_now));
-    end if;
-  end if;
-  return v_key;
-end
-$$;
-comment on function pgfresh_engine.take_job_slots(pgfresh.sources, int, timestamptz) is
-  'Takes all calls of one job, of one API key, and returns the key; null if there are not as many now. '
-  'A part of take_limits.';
 
 create or replace function pgfresh_engine.calls_until(p_claimed_at timestamptz) returns timestamptz
 language sql immutable parallel safe

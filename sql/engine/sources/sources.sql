@@ -1,16 +1,47 @@
-create or replace function pgfresh_engine.require_reason(p_name text, p_reason text) returns void
-language plpgsql immutable
+/*
+  Each source has a state row, with and without limits. A source that was deleted and is added again under its name gets
+  its number back: what it has called, used and reserved is the provider's count, and does not restart.
+*/
+create or replace function pgfresh_engine.keep_source() returns trigger
+language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_past pgfresh_engine.source_past;
 begin
-  if coalesce(p_reason, '') = '' or length(p_reason) > 1000 then
-    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
-      format('%s must have 1 to 1000 characters, got %s', p_name, coalesce(left(quote_literal(p_reason), 60), 'null')),
-      'Say why, in a sentence that others understand.');
+  if tg_name = 'keep_source_id' then
+    delete from pgfresh_engine.source_past where name = new.name returning * into v_past;
+    new.id := coalesce(v_past.source_id, new.id);
+    if not v_past.rated and new.rate_limit_per_minute is not null then
+      perform pgfresh_engine.count_unknown_calls(new.id, new.api_keys);
+    end if;
+    return new;
+  elsif tg_name = 'add_source_state' then
+    insert into pgfresh_engine.source_state (source_id, level_at) values (new.id, pgfresh.clock())
+    on conflict do nothing;
+  elsif tg_name = 'begin_rate' then
+    perform pgfresh_engine.count_unknown_calls(new.id, new.api_keys);
+  else
+    insert into pgfresh_engine.source_past (name, source_id, rated)
+    values (old.name, old.id, old.rate_limit_per_minute is not null)
+    on conflict (name) do update set source_id = excluded.source_id, rated = excluded.rated;
   end if;
+  return null;
 end
 $$;
-comment on function pgfresh_engine.require_reason(text, text) is 'Refuses what is no reason.';
+comment on function pgfresh_engine.keep_source() is
+  'Triggers of sources: one that is added again gets the number of its past; each has a state row; '
+  'and a rate on a source that had none begins with a minute of waiting.';
+
+create or replace trigger keep_source_id before insert on pgfresh.sources
+  for each row execute function pgfresh_engine.keep_source();
+create or replace trigger add_source_state after insert on pgfresh.sources
+  for each row execute function pgfresh_engine.keep_source();
+create or replace trigger begin_rate after update of rate_limit_per_minute on pgfresh.sources
+  for each row when (old.rate_limit_per_minute is null and new.rate_limit_per_minute is not null)
+  execute function pgfresh_engine.keep_source();
+create or replace trigger remember_source_id after delete on pgfresh.sources
+  for each row execute function pgfresh_engine.keep_source();
 
 create or replace function pgfresh_engine.hold_source(p_source_id int, p_until timestamptz, p_reason text)
 returns timestamptz
