@@ -298,13 +298,9 @@ begin
     end if;
     begin
       v_made := v_made + pgfresh_engine.make_history_days(v_tree, v_ahead);
-      for v_name in select a.name from pgfresh_engine.history_aside() as a
-        where a.tree = v_tree order by a.name limit 1 loop
-        v_move := pgfresh_engine.move_history(
-          v_tree, v_name, (v_today - v_keep)::timestamp at time zone 'UTC', c_rows);
-        v_moved := v_moved + v_move.moved;
-        v_made := v_made + v_move.made;
-      end loop;
+      v_move := pgfresh_engine.move_history(v_tree, (v_today - v_keep)::timestamp at time zone 'UTC', c_rows);
+      v_moved := v_moved + v_move.moved;
+      v_made := v_made + v_move.made;
     exception when lock_not_available then
       v_busy := v_busy + 1;
       raise warning 'partitions of % could not be made now: %', v_tree, sqlerrm;
@@ -330,18 +326,21 @@ begin
   end loop;
   foreach v_tree in array v_filled loop
     begin
-      perform pgfresh_engine.set_history_aside(v_tree, v_today);
+      v_name := format('%s_aside_%s', v_tree, to_char(v_today, 'YYYYMMDD'));
+      -- If this is the second time on one day, the rows of the first time move first.
+      if to_regclass('pgfresh_engine.' || v_name) is null then
+        execute format('alter table pgfresh_engine.%1$I detach partition pgfresh_engine.%2$I; '
+          'alter table pgfresh_engine.%2$I rename to %3$I; '
+          'create table pgfresh_engine.%2$I partition of pgfresh_engine.%1$I default',
+          v_tree, v_tree || '_default', v_name);
+      end if;
       v_made := v_made + pgfresh_engine.make_history_days(v_tree, v_ahead);
       perform set_config('lock_timeout', '10ms', true);
-      -- Few rows are moved at once: while ends wait, so only as many as a few milliseconds allow.
-      for v_name in select a.name from pgfresh_engine.history_aside() as a
-        where a.tree = v_tree order by a.name limit 1 loop
-        v_keep := v_keeps[array_position(v_trees, v_tree)];
-        v_move := pgfresh_engine.move_history(
-          v_tree, v_name, (v_today - v_keep)::timestamp at time zone 'UTC', c_few_rows);
-        v_moved := v_moved + v_move.moved;
-        v_made := v_made + v_move.made;
-      end loop;
+      -- While ends wait, only as many rows are moved as a few milliseconds allow.
+      v_keep := v_keeps[array_position(v_trees, v_tree)];
+      v_move := pgfresh_engine.move_history(v_tree, (v_today - v_keep)::timestamp at time zone 'UTC', c_few_rows);
+      v_moved := v_moved + v_move.moved;
+      v_made := v_made + v_move.made;
     exception when lock_not_available then
       v_busy := v_busy + 1;
       raise warning 'the default partition of % is in use and stays until the next run', v_tree;

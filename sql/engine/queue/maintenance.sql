@@ -1,8 +1,9 @@
 /*
-  Days ahead are made, days behind are dropped. A new day is made apart and then attached, which takes no lock that a
-  reader or an end would wait for, as long as the default partition is empty: the server reads all of it under a lock
-  that nobody gets past. So it is kept empty. Ends land there when nobody has made their day; then the whole partition
-  is set aside, an empty one takes its place, and its rows move to their days in bounded sets, while ends go on.
+  Partitions of coming days are made, those of past days are dropped. A new partition is made apart and then attached.
+  That takes no lock that a reader or an end would wait for, as long as the default partition is empty: otherwise the
+  server reads all of it under an exclusive lock. So it is kept empty. Ends are written there when the partition of
+  their day does not exist. Then the whole default partition is set aside, an empty one replaces it, and its rows move
+  to their days in bounded sets, while ends go on.
 */
 create or replace function pgfresh_engine.make_history_days(p_tree text, p_days date[]) returns int
 language plpgsql
@@ -38,27 +39,8 @@ $$;
 comment on function pgfresh_engine.history_aside() is
   'Tables whose rows were set aside and have yet to move to their days, by the part of the history they belong to.';
 
-create or replace function pgfresh_engine.set_history_aside(p_tree text, p_today date) returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_name text := format('%s_aside_%s', p_tree, to_char(p_today, 'YYYYMMDD'));
-begin
-  -- Twice on one day: the rows of the first time move first.
-  if to_regclass('pgfresh_engine.' || v_name) is not null then
-    return;
-  end if;
-  execute format('alter table pgfresh_engine.%I detach partition pgfresh_engine.%I', p_tree, p_tree || '_default');
-  execute format('alter table pgfresh_engine.%I rename to %I', p_tree || '_default', v_name);
-  execute format('create table pgfresh_engine.%I partition of pgfresh_engine.%I default', p_tree || '_default', p_tree);
-end
-$$;
-comment on function pgfresh_engine.set_history_aside(text, date) is
-  'Puts an empty default partition in the place of one that has rows. A part of maintain_queue_partitions.';
-
 create or replace function pgfresh_engine.move_history(
-  p_tree text, p_aside text, p_since timestamptz, p_limit int, out moved bigint, out made int)
+  p_tree text, p_since timestamptz, p_limit int, out moved bigint, out made int)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 -- Rows are deleted by their place. Without statistics all 25000 of a table were read to delete 500.
@@ -66,6 +48,7 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
+  v_aside text := (select min(a.name) from pgfresh_engine.history_aside() as a where a.tree = p_tree);
   v_places tid[];
   v_days date[];
   v_columns text := (
@@ -73,19 +56,25 @@ declare
     from pg_attribute
     where attrelid = ('pgfresh_engine.' || p_tree)::regclass and attnum > 0 and not attisdropped);
 begin
+  moved := 0;
+  made := 0;
+  if v_aside is null then
+    return;
+  end if;
   execute format('select array_agg(ctid), array_agg(distinct (ended_at at time zone ''UTC'')::date) '
-    'filter (where ended_at >= $2) from (select ctid, ended_at from pgfresh_engine.%I limit $1) as next', p_aside)
+    'filter (where ended_at >= $2) from (select ctid, ended_at from pgfresh_engine.%I limit $1) as next', v_aside)
   into v_places, v_days
   using p_limit, p_since;
   made := pgfresh_engine.make_history_days(p_tree, coalesce(v_days, '{}'));
   execute format('with gone as (delete from pgfresh_engine.%1$I where ctid = any ($1) returning *) '
-    'insert into pgfresh_engine.%2$I (%3$s) select %3$s from gone where ended_at >= $2', p_aside, p_tree, v_columns)
+    'insert into pgfresh_engine.%2$I (%3$s) select %3$s from gone where ended_at >= $2', v_aside, p_tree, v_columns)
   using v_places, p_since;
   get diagnostics moved = row_count;
   if coalesce(cardinality(v_places), 0) < p_limit then
-    execute format('drop table pgfresh_engine.%I', p_aside);
+    execute format('drop table pgfresh_engine.%I', v_aside);
   end if;
 end
 $$;
-comment on function pgfresh_engine.move_history(text, text, timestamptz, int) is
-  'Moves the next rows that were set aside to their days, and forgets older ones. A part of maintain_queue_partitions.';
+comment on function pgfresh_engine.move_history(text, timestamptz, int) is
+  'Moves the next rows of one part of the history that were set aside, if there are any, to their days, '
+  'and deletes older ones. A part of maintain_queue_partitions.';
