@@ -1,10 +1,9 @@
--- Loaded first by its name: the others are checked against it.
 create or replace function pgfresh_engine.refuse(p_code text, p_message text, p_hint text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- What was passed is quoted in the message, which must stay one line all the same.
+  -- The message quotes what was passed, and must stay one line.
   raise exception using errcode = 'PGF01',
     message = p_code || ': ' || regexp_replace(p_message, '[[:cntrl:]]', '?', 'g'), hint = p_hint;
 end

@@ -19,8 +19,8 @@ declare
   -- Sources without limits, and the others.
   v_free int[];
   v_limited int[];
-  -- The lanes in which jobs of sources without limits are ready: the first job of each, and since when it has been
-  -- ready, if it is no background work. And whether one of them has waited for more than ten seconds.
+  -- The lanes with ready jobs of sources without limits: type, lane, first job, and since when that one has been ready,
+  -- unless it is background work. v_shares: whether one of them has waited for more than ten seconds.
   v_ready int[];
   v_lanes smallint[];
   v_starts bigint[];
@@ -31,11 +31,11 @@ declare
   v_types int[];
   v_sources_of int[];
   v_definitions bigint[];
-  -- How many of what was picked, the first ones, have a share of the claim.
+  -- How many of the picked jobs, the first ones, have a share of the claim.
   v_shared int := 0;
   v_ids bigint[] := '{}';
   v_bytes bigint[];
-  -- Of each that is to be claimed, its source; and of those that take a call with them, its API key.
+  -- The source of each job to be claimed, and the API key of those that take a call with them.
   v_sources int[];
   v_source int;
   v_rated int[] := '{}';
@@ -43,18 +43,17 @@ declare
   v_called bigint[];
   v_api_keys smallint[];
   v_reserved bigint[];
-  -- How many API keys of which source the worker knows of; a newer configuration may have more.
+  -- The number of API keys per source that the worker knows; a newer configuration may have more.
   v_known jsonb;
   v_use_by timestamptz;
-  -- Data types that are left alone, and those of them of which one job may try now.
+  -- Data types that are left alone, and those of them that one job may probe now.
   v_left_alone int[];
   v_probed int[] := '{}';
   v_floors int := cardinality(p_floor_types);
   v_holder bigint := p_worker;
   v_outdated boolean;
 begin
-  -- One comparison in the usual case;
-  -- which refusal it is, and whether several floors are one too many, is asked only then.
+  -- One comparison in the usual case. Only if it fails, the arguments are checked one by one.
   if (p_limit between 1 and 10000 and p_request is not null and coalesce(p_max_bytes, 0) >= 0 and v_floors <= 1
       and v_floors = cardinality(p_floor_lanes) and v_floors = cardinality(p_floor_ids)) is not true then
     perform pgfresh_engine.require_range('p_limit', p_limit, 1, 10000);
@@ -68,7 +67,7 @@ begin
         format('p_max_bytes must not be negative, got %s', p_max_bytes),
         'Leave it out to claim jobs of every size.');
     end if;
-    -- A place named twice would be looked at twice, and its jobs be claimed twice.
+    -- Jobs of a lane that is named twice would be claimed twice.
     if (v_floors = cardinality(p_floor_lanes) and v_floors = cardinality(p_floor_ids)
         and v_floors = (
           select count(distinct (f.type_id, f.lane))
@@ -80,8 +79,8 @@ begin
     end if;
   end if;
 
-  -- All that a claim has to know before it looks for jobs, in one statement,
-  -- because each costs more to begin than to run.
+  -- Everything a claim needs to know before it looks for jobs, in one statement: starting a statement costs more than
+  -- running it.
   select
     (
       select w.idle
@@ -133,7 +132,8 @@ begin
     v_probed := array(
       select b.type_id
       from pgfresh_engine.breaker as b
-      where b.type_id = any (v_left_alone) and b.paused_until <= v_now and (p_types is null or b.type_id = any (p_types))
+      where b.type_id = any (v_left_alone) and b.paused_until <= v_now
+        and (p_types is null or b.type_id = any (p_types))
       for update skip locked);
     p_types := array(
       select r.type_id
@@ -192,7 +192,7 @@ begin
       where l.type_id = any (v_types);
     end if;
     v_count := cardinality(v_ready);
-    -- Of one lane, no one has a share.
+    -- A single lane has no shares.
     v_shares := v_count > 1 and (v_now - interval '10 seconds' > any (v_since)) is true;
     if v_ready[1] = v_ready[v_count] and v_lanes[1] & 96 = v_lanes[v_count] & 96 and not v_shares and v_floors = 0 then
       -- Lanes of one data type that differ in their band only: the order of the index is the order of the claim.
@@ -217,7 +217,7 @@ begin
     into v_types, v_sources_of, v_definitions
     from pgfresh.data_type_registry as r
     where r.source_id = any (v_limited) and (p_types is null or r.type_id = any (p_types));
-    -- What was picked from each is put in one order; what is too much is let go when this transaction ends.
+    -- Jobs picked from all sources in one order. Those beyond the limit are unlocked when this transaction ends.
     v_known := (select s.api_keys from pgfresh_engine.worker_service as s where s.worker = p_worker);
     with picked as (
       select j.id, v_sources_of[array_position(v_types, j.type_id)] as source_id,
@@ -280,14 +280,14 @@ begin
       select coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.source_id), '{}'), coalesce(array_agg(c.bytes), '{}')
       into v_ids, v_sources, v_bytes
       from unnest(v_ids, v_sources, v_bytes) as c(id, source_id, bytes)
-      -- A join and no comparison with each: that would be quadratic.
+      -- A join, because comparing each with each would be quadratic.
       left join unnest(v_taken.ids) as t(id) on t.id = c.id
       where c.source_id <> v_source or t.id is not null;
       v_called := v_called || v_taken.ids;
       v_api_keys := v_api_keys || v_taken.api_keys;
       v_reserved := v_reserved || v_taken.reserved;
     end loop;
-    -- What each takes with it, in the order of their ids, by which the update below looks it up.
+    -- What each job takes with it, in the order of their ids, by which the update below looks it up.
     select coalesce(array_agg(c.id order by c.id), '{}'), array_agg(t.api_key order by c.id),
       array_agg(coalesce(t.reserved, 0) order by c.id)
     into v_ids, v_api_keys, v_reserved
@@ -347,14 +347,14 @@ begin
     update pgfresh_engine.job as j
     set state = 'x', worker = v_holder, request = p_request, claimed_at = v_now, progress_at = v_now,
       attempt = j.attempt + 1,
-      -- That by whose limits it was picked, whatever its data type's source was when it was enqueued.
+      -- The source by whose limits it was picked, not the one it was enqueued for.
       source_id = v_sources_of[array_position(v_types, j.type_id)],
       reserved = coalesce(v_reserved[width_bucket(j.id, v_ids)], 0),
       definition = v_definitions[array_position(v_types, j.type_id)],
       api_key = v_api_keys[width_bucket(j.id, v_ids)]
     where j.id = any (v_ids) and (select named.new from named)
     returning j.id, j.attempt, j.type_id, j.key, j.source_id, j.band, j.lane, j.priority,
-      -- What was not known is what is reserved for it.
+      -- If the size is unknown, what is reserved for it.
       coalesce(nullif(j.est_bytes, 0), j.reserved), j.retries::int, j.metadata,
       case when j.source_id = any (v_rated) then v_use_by end,
       j.api_key, j.definition;

@@ -1,6 +1,6 @@
 /*
-  The end of jobs, one data type a call, in one transaction with whatever the caller did before. Fence first: only a job
-  that still runs in the given attempt is ended. Then its history, its pair, the ledger, the size it taught us.
+  Jobs that succeeded, of one data type per call, in one transaction with what the caller did before. The fence comes
+  first: only a job that still runs in the given attempt is ended. Then its history, its pair, the ledger, its size.
 
   The table of open jobs is empty one minute and full the next, so its statistics are never right. Every table is
   therefore reached by an array of keys, which leaves nothing to choose but the index; what comes with a job is joined
@@ -19,8 +19,8 @@ set enable_seqscan = off
 set jit = off
 set enable_nestloop = off
 set enable_mergejoin = off
--- The index walks the jobs in the order of their ids, as everybody else locks them;
--- a bitmap would go by their place in the table.
+-- The index returns jobs in the order of their ids, in which all functions lock them; a bitmap would return them in the
+-- order of the table.
 set enable_bitmapscan = off
 as $$
 declare
@@ -37,15 +37,15 @@ declare
   v_ttl interval;
   v_empty_ttl interval;
   v_judged boolean;
-  -- Whether an answer that there is nothing has deleted the rows.
+  -- Whether an empty answer has deleted the rows.
   v_removes boolean;
   v_noteworthy boolean;
-  -- That of all of them; null where they differ.
+  -- The outcome of all of them; null if they differ.
   v_outcome text := 'fresh';
   v_api_keys smallint[]; v_claimed_at timestamptz;
   v_type_low int; v_type_high int; v_source int; v_reserved bigint; v_bytes bigint; v_calls bigint; v_ended bigint;
   v_oldest bigint; v_newest bigint; v_changed boolean; v_needed boolean;
-  -- Of each job its source, and what to settle with that.
+  -- The source of each job, and what to settle with it.
   v_sources int[]; v_each_reserved bigint[]; v_each_bytes bigint[]; v_each_calls int[];
   v_part record;
 begin
@@ -105,7 +105,7 @@ begin
       fetch_ms, validate_ms, commit_ms, 'succeeded', outcome, key, metadata
     from measured
   )
-  -- What was known already has asked nobody, so it says nothing about the source and about the size of an answer.
+  -- A job that made no call says nothing about the source or the size of an answer.
   select array_agg(id), array_agg(key), array_agg(bytes) filter (where calls > 0),
     array_agg(outcome), array_agg(row_at), array_agg(asked_at), array_agg(source_at),
     array_agg(id) filter (where calls > 0), array_agg(id) filter (where rerun),
@@ -121,7 +121,7 @@ begin
     v_reserved, v_bytes, v_calls, v_ended,
     v_sources, v_each_reserved, v_each_bytes, v_each_calls
   from measured;
-  -- More than was ended: one job twice. Less: attempts that make no sense and are the token of another job.
+  -- More than were ended: one job twice. Fewer: an attempt that is the token of another job.
   if v_type_low <> v_type_high or v_ended <> coalesce(cardinality(v_done), 0) then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       'jobs of several data types in one call, or one job twice',
@@ -131,10 +131,10 @@ begin
     return '{}';
   end if;
   select r.ttl, coalesce(r.empty_ttl, r.ttl),
-    -- Where rows say themselves how long they are good, or a function does, the planner asks them at its next tick.
+    -- Where rows or a function say how long rows are fresh, the planner asks at its next tick.
     r.ttl_column is not null or r.staleness_function <> 'pgfresh.is_data_stale',
     coalesce(r.empty_rows = 'delete', false),
-    -- Most ends change nothing about their source, and then its row is not written.
+    -- Most ends change nothing about their source. Then its row is not written.
     (
       select s.failure_streak > 0 or s.unhinted_holds > 0 or s.breaker_opened_at is not null
         or s.last_success_at > v_now - interval '10 seconds' is not true
@@ -181,7 +181,7 @@ begin
     where p.type_id = v_type_low and p.key = any (v_keys) and p.key = e.key
     returning p.key, p.demanded, p.due_at
   )
-  -- The entry of an earlier time means nothing any more.
+  -- An entry of an earlier time is ignored and deleted when it is due.
   insert into pgfresh_engine.due (due_at, type_id, key)
   select f.due_at, v_type_low, f.key from freed as f where f.demanded
   on conflict do nothing;
@@ -199,15 +199,15 @@ begin
       message = 'the data type was changed while its jobs ran',
       hint = 'Run the transaction again, and put back what fence_jobs calls outdated.';
   end if;
-  -- Who needs these and waits for them is looked at now. What somebody has locked, the sweep finds.
-  -- A pair that failed without them does not sit out its time either, once: what fails again has another cause.
+  -- Dependent pairs that wait for these are due now; the sweep finds those that are locked. A pair that failed without
+  -- them does not wait either, once: if it fails again, the cause is another one.
   if v_needed then
     with recursive dependent (type_id) as (
       select type_id from pgfresh_engine.type_dependency where needs_id = v_type_low
       union
       select d.type_id from dependent as n join pgfresh_engine.type_dependency as d on d.needs_id = n.type_id
     ), hastened as (
-      -- Nor does a job that waits for its next try.
+      -- Neither does a job that waits for its next try.
       update pgfresh_engine.job as j
       set run_at = v_now
       where j.id = any (array(
@@ -271,9 +271,15 @@ begin
       or exists (select from pgfresh_engine.breaker as b where b.source_id = v_source)
       or exists (select from pgfresh_engine.breaker as b where b.type_id = v_type_low)) then
     perform pgfresh_engine.note_answers(
-      v_source, v_type_low, v_api_keys,
-      case when v_outcome = 'older_source' then v_called end,
+      v_source, case when v_outcome is distinct from 'older_source' then v_type_low end, v_api_keys,
       v_claimed_at, v_now);
+    if v_outcome = 'older_source' then
+      -- Each answer counts, also if it is always of the same pair.
+      perform pgfresh_engine.note_trouble(
+        v_source, null, v_type_low, 'older_source', v_called::text[], s.breaker_failures, v_claimed_at, null, v_now)
+      from pgfresh.sources as s
+      where s.id = v_source;
+    end if;
   end if;
   if v_source = all (v_sources) then
     perform pgfresh_engine.settle_usage(v_source, v_reserved, v_bytes, v_calls);
@@ -300,9 +306,9 @@ grant execute on function pgfresh_engine.complete_jobs(bigint[], int[], bigint[]
   pgfresh_worker;
 
 /*
-  Job and attempt as one number, so that a set of both can be asked for at once. What did not wait for the disk can be
-  forgotten in a crash, and the same numbers be given again; the name of the claim cannot, so it is a part of the token
-  of who has claimed in that way.
+  Job and attempt as one number, so that a set of both can be looked up at once. A claim that did not wait for the disk
+  can be lost in a crash, and the same numbers be given again. The name of a claim is never given again, so it is part
+  of the token of such a claim.
 */
 create or replace function pgfresh_engine.token_of(p_id bigint, p_attempt int, p_request uuid) returns bigint
 language sql immutable parallel safe

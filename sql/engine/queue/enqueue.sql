@@ -1,4 +1,4 @@
--- Claims go by band, not by priority: a raise within a band rewrites no index entry. Nobody's work is -1.
+-- Claims go by band, not by priority, so that a raise within a band rewrites no index entry. Background work is -1.
 create or replace function pgfresh_engine.band_of(p_priority int) returns smallint
 language sql immutable parallel safe
 as $$
@@ -9,8 +9,8 @@ $$;
 comment on function pgfresh_engine.band_of(int) is
   'The band of a priority: -1 for background, 0 for 0, then one for each power of two up to 20.';
 
--- If this changes, so must what takes lanes apart (claim_jobs, pick_free and pick_limited: & 31, & 32, & 96) and what
--- adds to a lane (queue_refreshes).
+-- If this changes, so must the functions that take lanes apart (claim_jobs, pick_free, pick_limited: & 31, & 32, & 96)
+-- and the one that adds to a lane (queue_refreshes).
 create or replace function pgfresh_engine.lane_of(p_band smallint, p_missing boolean, p_bytes bigint) returns smallint
 language sql immutable parallel safe
 as $$
@@ -22,7 +22,7 @@ comment on function pgfresh_engine.lane_of(smallint, boolean, bigint) is
   'The lane of the ready index in which a job stands: 20 less its band, so 0 to 21; '
   'and 32 unless it is for a viewed pair without a row, and 64 if it is large: more than 1 MiB.';
 
--- Wakes workers that wait. Under load none does, and then the commit is spared the lock that a notification takes.
+-- Under load no worker waits. Then the commit is spared the lock that a notification takes.
 create or replace function pgfresh_engine.wake_workers() returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp

@@ -39,14 +39,14 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_source pgfresh.sources;
   v_state pgfresh_engine.source_state;
-  -- How many jobs may be taken, and after how many nobody's work waits.
+  -- How many jobs may be taken, and after how many of them background work has to wait.
   v_room int := p_limit;
   v_viewed_only int := p_limit;
   v_running int;
   v_busy text[] := '{}';
   v_lowest smallint := -1;
   v_probes int := 0;
-  -- Bytes: the budget; what may be used, and what of it by jobs for which nothing is saved.
+  -- Bytes: the budget, what may be used, and what of it by jobs other than the one that bytes are saved for.
   v_budget record;
   v_metered boolean := false;
   v_left bigint := 9223372036854775807;
@@ -58,9 +58,9 @@ declare
   -- The jobs that may be taken, best band and then oldest first.
   v_ids bigint[]; v_bands smallint[]; v_seqs bigint[]; v_sizes bigint[]; v_keys text[]; v_missing boolean[];
   v_kinds int[];
-  -- Data types whose jobs have unknown sizes, and what each is taken for.
+  -- Data types whose jobs have unknown sizes, and the size assumed for each.
   v_guessed int[]; v_guesses bigint[];
-  -- Their places in four lists: by age, without a row, with one, background. And where each list is, and ends.
+  -- Their places in four lists: by age, without a row, with a row, background. The position in each list, and its end.
   v_lists int[]; v_at int[]; v_end int[];
   v_order int[];
   v_list int;
@@ -76,7 +76,7 @@ begin
   end if;
   v_source := pgfresh_engine.source_for(p_source_id, p_known);
   if v_source.breaker_opened_at is not null then
-    -- Once more: an end may just have opened it again. And before its state is locked, as ends do it.
+    -- Read again, because an end may just have opened it again. Ends too lock this row before the state.
     perform from pgfresh.sources as s where s.id = p_source_id for no key update skip locked;
     if not found then
       return;
@@ -135,11 +135,11 @@ begin
     if v_budget.used + v_budget.reserved >= v_budget.cap then
       return;
     end if;
-    -- From 90 % of the cap on, nobody's work waits.
+    -- From 90 % of the cap on, background work waits.
     if v_budget.used + v_budget.reserved >= v_budget.cap * 0.9 then
       v_lowest := 0;
     end if;
-    -- Also what this worker does not serve may be what bytes are saved for.
+    -- Bytes may be saved for a data type that this worker does not serve.
     v_types := array(select r.type_id from pgfresh.data_type_registry as r where r.source_id = p_source_id);
   end if;
   select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq), array_agg(l.since), array_agg(l.bytes)
@@ -174,7 +174,7 @@ begin
 
   with ready as (
     select j.*, row_number() over (
-        -- What was tried least tries for all: a pair that is always refused must not keep the source from the others.
+        -- The job that was tried least is the probe: a pair that is always refused must not keep the source closed.
         order by case when v_source.breaker_opened_at is null then 0 else j.attempt end, j.band desc, j.seq
       )::int as place
     from unnest(v_types, v_lanes, v_from) as l(type_id, lane, seq)
@@ -184,7 +184,7 @@ begin
       where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane and j.seq >= l.seq
         and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.key <> all (v_busy)
       order by j.seq
-      -- More than there is room for, where some were tried more often than others, or may be too large.
+      -- More than there is room for: some may have been tried more often than others, or be too large.
       limit v_room + case
         when v_source.breaker_opened_at is not null then 50
         when v_metered then greatest(10, 50 / cardinality(v_lanes))
@@ -215,8 +215,7 @@ begin
   v_at := array[1, v_end[1] + 1, v_end[2] + 1, v_end[3] + 1];
   v_taken := array_fill(false, array[cardinality(v_ids)]);
   if v_metered and 0 = any (v_sizes) then
-    -- Measured now, and not when they were enqueued: what was measured meanwhile is a better guess. Once for each data
-    -- type: a join would ask for each job.
+    -- Sizes may have been measured since these jobs were enqueued. Once per data type; a join would ask once per job.
     select array_agg(t.type_id), array_agg(pgfresh_engine.unknown_size(p_source_id, t.type_id, v_budget.depth))
     into v_guessed, v_guesses
     from (select distinct s.type_id from unnest(v_sizes, v_kinds) as s(bytes, type_id) where s.bytes = 0) as t;
@@ -236,7 +235,7 @@ begin
   end if;
 
   if cardinality(v_lanes) = 1 and not v_metered and not v_source.one_key_at_a_time then
-    -- Of one lane, no one has a share, and all are as good.
+    -- A single lane has no shares.
     v_picked := array(
       select p
       from generate_series(1, least(
@@ -273,7 +272,7 @@ begin
     end if;
     v_taken[v_place] := true;
     v_picked := v_picked || v_place;
-    -- It stands for the best that is left, when this is put in one order with other sources.
+    -- In one order with jobs of other sources, it has the place of the best job that is left.
     v_firsts := v_firsts || least(v_first, v_place);
     while v_taken[v_first] loop
       v_first := v_first + 1;
@@ -285,7 +284,7 @@ begin
     v_state.turn := (v_state.turn + 1) % 4;
   end loop;
 
-  -- Others claim nothing of this source now, but who cancels or raises a job may have it.
+  -- No other claim takes jobs of this source now, but a cancel or a raise may have locked one.
   v_locked := array(
     select j.id
     from pgfresh_engine.job as j
@@ -384,7 +383,7 @@ begin
         v_keys := v_keys || v_usable;
       end loop;
     else
-      -- The limit may be another one by now.
+      -- May be fewer than were picked for: the limit may have changed.
       v_keys := v_keys || pgfresh_engine.take_slots(v_source, null, cardinality(v_calls), p_now);
     end if;
     v_ids := v_ids[1:cardinality(v_keys)];
@@ -402,13 +401,13 @@ begin
   if v_ids = '{}' then
     return;
   end if;
-  -- The jobs are told what was reserved for them: a quota that is set or removed meanwhile changes nothing about it.
+  -- Kept with each job, so that a quota that is set or removed meanwhile does not change its reservation.
   v_reserved := case
     when v_source.quota_bytes is null then array_fill(0::bigint, array[cardinality(v_ids)])
     else p_bytes[1:cardinality(v_ids)]
   end;
   select * into v_state from pgfresh_engine.source_state as s where s.source_id = p_source_id;
-  -- A round of four calls, as pick_limited goes by it.
+  -- The same round of four calls as in pick_limited.
   for v_missing in
     select j.missing
     from unnest(v_ids) with ordinality as t(id, place)
@@ -433,7 +432,7 @@ begin
     select p_source_id, j.id, j.attempt + 1, j.key from pgfresh_engine.job as j where j.id = any (v_ids)
     on conflict (source_id, job_id) do update set attempt = excluded.attempt;
   end if;
-  -- One that has opened since they were picked is paused.
+  -- A breaker that has opened since the jobs were picked has paused the source.
   if v_source.breaker_opened_at is not null and (v_source.paused_until > p_now) is not true then
     update pgfresh.sources as s
     set probe_job = v_ids[1],

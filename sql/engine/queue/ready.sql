@@ -89,9 +89,9 @@ comment on function pgfresh_engine.ready_lanes(int[], int[], smallint[], bigint[
   'and its bytes. A part of claim_jobs.';
 
 /*
-  Of several lanes the oldest jobs, without locking more than are taken: first it is found out how far the oldest reach,
-  and then each lane is locked up to there. As many of the lane that begins first would do, so no lane is read further
-  than that. Only where others have locked some of the oldest is more locked than taken.
+  The oldest jobs of several lanes, without locking more than are taken. First the position of the last of them is
+  found, then each lane is locked up to there. The lane that begins first gives an upper bound of that position, so no
+  lane is read beyond it. Only where others have locked some of the oldest are more locked than taken.
 */
 create or replace function pgfresh_engine.lock_ready(
   p_types int[], p_lanes smallint[], p_from bigint[], p_limit int, p_max_bytes bigint, p_taken bigint[])
@@ -177,10 +177,10 @@ comment on function pgfresh_engine.lock_ready(int[], smallint[], bigint[], int, 
   'Locks the oldest ready jobs of these lanes, each from an id on, except those that are taken. A part of claim_jobs.';
 
 /*
-  Picks from sources without limits: by band, the oldest first, whatever their source. What they wait for, if they wait,
-  are workers. Then nothing is written down about whose turn it is, so each claim keeps the shares by itself: a quarter
-  of it for what has been ready longest, once that is more than ten seconds, and half for viewed pairs without a row.
-  What is left of a share is a chance, so claims of one job keep them too.
+  Picks from sources without limits: by band, the oldest first, whatever their source. If jobs wait, they wait for
+  workers, and no state of turns is kept. So each claim keeps the shares by itself: a quarter of it for jobs that have
+  been ready longest, once that is more than ten seconds, and half for viewed pairs without a row. A fraction of a job
+  is a probability, so claims of one job keep the shares too.
 */
 create or replace function pgfresh_engine.pick_free(
   p_limit int, p_types int[], p_lanes smallint[], p_from bigint[], p_waits boolean, p_max_bytes bigint,
@@ -194,7 +194,7 @@ declare
   v_chance double precision;
   v_group record;
   v_most int;
-  -- Of the lanes, the first and the last one of a group.
+  -- The first and the last lane of a group.
   v_first int := 1;
   v_last int;
 begin
@@ -229,7 +229,7 @@ begin
     end loop;
   end if;
   shared := cardinality(ids);
-  -- The rest by band; where both wait, what is missing has had its share, and background work is last.
+  -- The rest by band. Where both wait, missing pairs have had their share; background work is last.
   select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq)
   into p_types, p_lanes, p_from
   from (

@@ -89,8 +89,7 @@ begin
   values (
     p_type_id, p_key, p_job_id, pgfresh.clock(), p_outcome, left(p_error, 4000),
     p_status, left(p_content_type, 200), p_size, substring(p_body for 65536), p_metadata);
-  -- The newest 50 of a type, and of those what fits into a megabyte.
-  -- Who deletes the same at this moment is not waited for.
+  -- Keep the newest 50 of a type, and of those at most a megabyte. Do not wait for others that delete the same rows.
   delete from pgfresh_engine.refused_answer
   where id in (
     select old.id
@@ -250,7 +249,7 @@ begin
       'The known ones: select id from pgfresh_engine.refused_answer.');
   end if;
   select * into v_type from pgfresh.data_type_registry where type_id = v_answer.type_id;
-  -- An operator has vouched for the source: the count of what may go begins anew.
+  -- An operator has vouched for the source, so the count of lost rows restarts.
   delete from pgfresh_engine.type_losses where type_id = v_answer.type_id;
   with accepted as (
     update pgfresh_engine.pairs as p
@@ -258,7 +257,7 @@ begin
       confirmed_at = case when p_outcome = 'unchanged' then v_answer.at end,
       empty_at = case when p_outcome = 'empty' then v_answer.at end,
       next_ask_at = case when p_outcome = 'empty' then v_answer.at + coalesce(v_type.empty_ttl, v_type.ttl) end,
-      -- What is true of the row the planner sees at its next look.
+      -- The planner reads the row at its next look.
       row_at = p_row_at, stale_at = v_answer.at + v_type.ttl, seen = false,
       due_at = case when p.demanded and p.job_id is null then v_now else p.due_at end
     where p.type_id = v_answer.type_id and p.key = v_answer.key

@@ -4,8 +4,8 @@
   succeeds the breaker closes, and when it fails it is open for as long again. A probe that is neither, because its
   worker is gone, is not out any more when its job does not run.
 
-  What fails in the same moment says the same thing once. So it opens only if a job fails too that was claimed after
-  the first failure of the row had been recorded.
+  Jobs that fail at the same moment count as one piece of evidence. So the breaker opens only if a job fails that was
+  claimed after the first failure of the row was recorded.
 */
 create or replace function pgfresh_engine.note_failure(
   p_source_id int, p_ids bigint[], p_retries int, p_claimed_at timestamptz, p_error text, p_now timestamptz)
@@ -40,7 +40,7 @@ begin
       when v_in_a_row then format('%s failures in a row', v_source.failure_streak)
       else format('%s retries in %s', v_most, pgfresh_engine.in_words(v_source.breaker_window))
     end || coalesce(': ' || left(p_error, 200), '');
-    -- Somebody may have paused it for longer.
+    -- It may be paused for longer already.
     if v_source.paused_until is null or v_source.paused_until < p_now + v_source.breaker_pause then
       v_source.paused_until := p_now + v_source.breaker_pause;
       v_source.paused_by := 'breaker';
@@ -91,7 +91,7 @@ begin
     set failure_streak = 0, streak_since = null, unhinted_holds = 0, last_success_at = p_now
     where id = p_source_id;
   elsif v_source.last_success_at is null or v_source.last_success_at < p_now - interval '10 seconds' then
-    -- Only for people to see, so nobody waits for it, and it is written now and then.
+    -- Only shown to people, so it is written at most every ten seconds, and not waited for.
     update pgfresh.sources
     set last_success_at = p_now
     where id = (select s.id from pgfresh.sources as s where s.id = p_source_id for no key update skip locked);
@@ -211,8 +211,7 @@ comment on function pgfresh_engine.note_trouble(
   'A part of every end that is one.';
 
 create or replace function pgfresh_engine.note_answers(
-  p_source_id int, p_type_id int, p_api_keys smallint[], p_older bigint[], p_claimed_at timestamptz,
-  p_now timestamptz)
+  p_source_id int, p_type_id int, p_api_keys smallint[], p_claimed_at timestamptz, p_now timestamptz)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -221,9 +220,9 @@ declare
   v_keys smallint[];
   v_open boolean;
 begin
-  -- As note_trouble takes them: the row of the source, then those of its parts.
+  -- Locks in the order of note_trouble: the row of the source, then those of its parts.
   perform from pgfresh.sources where id = p_source_id for no key update;
-  -- What was called before the key was refused does not say that it is accepted again.
+  -- A call that was made before the key was refused does not show that the key is accepted again.
   with accepted as (
     delete from pgfresh_engine.breaker
     where source_id = p_source_id and api_key = any (p_api_keys)
@@ -240,17 +239,9 @@ begin
       paused_by = nullif(paused_by, 'credentials')
     where id = p_source_id;
   end if;
-  if p_older is null then
-    delete from pgfresh_engine.breaker
-    where type_id = p_type_id and (opened_at is null or opened_at <= p_claimed_at)
-    returning opened_at is not null into v_open;
-  else
-    -- Each answer counts, also if it is always the same pair.
-    perform pgfresh_engine.note_trouble(
-      p_source_id, null, p_type_id, 'older_source', p_older::text[], s.breaker_failures, p_claimed_at, null, p_now)
-    from pgfresh.sources as s
-    where s.id = p_source_id;
-  end if;
+  delete from pgfresh_engine.breaker
+  where type_id = p_type_id and (opened_at is null or opened_at <= p_claimed_at)
+  returning opened_at is not null into v_open;
   if v_open then
     insert into pgfresh_engine.hold (type_id, until, reason, asked_at)
     select p_type_id, 'infinity', 'refused', p_now
@@ -262,6 +253,6 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh_engine.note_answers(int, int, smallint[], bigint[], timestamptz, timestamptz) is
-  'Notes what answers say about API keys and a data type: these keys are accepted, '
-  'and these jobs got older data than is there, or some got good data. A part of complete_jobs.';
+comment on function pgfresh_engine.note_answers(int, int, smallint[], timestamptz, timestamptz) is
+  'Notes that a source accepts these API keys, and that answers of a data type are good, if one is given. '
+  'A part of complete_jobs.';

@@ -28,7 +28,7 @@ begin
   v_seconds := extract(epoch from v_source.quota_window);
   cap := floor(v_source.quota_bytes * v_source.quota_buffer);
   -- The oldest hour counts whole, so the window is never shorter than the provider's.
-  -- A correction of what has left it counts no more.
+  -- A correction of usage that has left the window no longer counts.
   select greatest(0, coalesce(sum(bytes), 0))
   into used
   from pgfresh_engine.usage
@@ -105,7 +105,7 @@ begin
   if v_budget.used + v_budget.reserved < v_budget.cap and v_bytes <= v_budget.free then
     return null;
   end if;
-  -- One that is larger than the bucket starts when it is empty.
+  -- A job that is larger than the bucket starts when the bucket is empty.
   v_until := p_now + make_interval(secs => coalesce(
     greatest(0, v_budget.level - greatest(0, v_budget.depth - v_bytes)) / nullif(v_budget.rate, 0), 0));
   if v_budget.used + v_budget.reserved + v_bytes > v_budget.cap then
@@ -185,7 +185,7 @@ grant execute on function pgfresh_engine.count_calls(int, int, bigint) to pgfres
 
 -- Every completion counts: the first real size replaces what was only estimated,
 -- after that 0.9 old + 0.1 new, one size after the other. The same with the calls that it took.
--- Somebody who is just doing the same is not waited for; these sizes are then left out.
+-- If another end is just doing the same, these sizes are left out instead of waiting.
 create or replace function pgfresh_engine.learn_size(p_type_id int, p_bytes bigint[], p_calls bigint) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp

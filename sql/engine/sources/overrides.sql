@@ -104,7 +104,7 @@ declare
   v_source pgfresh.sources := pgfresh_engine.require_source(p_source);
 begin
   perform pgfresh_engine.require_reason('p_reason', p_reason);
-  -- Whoever calls this is no sync, whatever the session says.
+  -- The caller is not a sync, whatever the session says.
   perform set_config('pgfresh.sync', '', true);
   perform set_config('pgfresh.reason', p_reason, true);
   perform pgfresh_engine.set_source_value(v_source, p_column, p_value);

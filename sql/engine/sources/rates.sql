@@ -132,13 +132,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_keys smallint[];
-  -- Tenths of a second, upwards: however many claims there are, no more than 620 rows of a key are to be summed.
+  -- Rounded up to tenths of a second, so that at most 620 rows per key are summed, however many claims there are.
   v_free_at timestamptz := date_bin(
     interval '100 ms', pgfresh_engine.slot_free_at(coalesce(p_use_by,
       pgfresh_engine.use_by_of(p_now))) + interval '99.999 ms',
     timestamptz '2000-01-01 00:00:00+00');
 begin
-  -- Not at once: another claim may have read the clock before this one, and count them still.
+  -- Kept for a minute: another claim may have read the clock before this one, and still count them.
   delete from pgfresh_engine.rate_slot as s where s.source_id = p_source.id
     and s.free_at <= p_now - interval '1 minute';
   with dealt as (
@@ -183,7 +183,7 @@ create or replace function pgfresh_engine.take_call(
 returns timestamptz
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
--- A claim of the source is done in some milliseconds. A call that waits for longer would come too late anyway.
+-- A claim of the source takes some milliseconds. A call that waits for longer would be too late anyway.
 set lock_timeout = '500ms'
 as $$
 declare

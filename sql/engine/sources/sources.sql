@@ -50,7 +50,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
-  -- A header is not a reason to stand still for a year.
+  -- A header must not stop a source for a year.
   v_until timestamptz := least(p_until, v_now + interval '1 day');
   v_source pgfresh.sources;
 begin
@@ -62,7 +62,7 @@ begin
       'Pass the source_id of the claimed job.');
   end if;
   if p_until is null then
-    -- What comes back while it is held was called before, and says the same thing once.
+    -- Answers that arrive during the pause are of earlier calls, and must not double it.
     if v_source.paused_until > v_now then
       return v_source.paused_until;
     end if;
@@ -134,7 +134,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- First: a type in quarantine is not even asked what is stale.
+  -- First, because a type in quarantine is not even asked what is stale.
   if pgfresh_engine.is_quarantined(p_type_id, p_now) then
     return query select 'quarantined', pgfresh_engine.open_end(p_now);
     return;
@@ -152,7 +152,7 @@ comment on function pgfresh_engine.type_obstacle(int, int, timestamptz) is
   'What keeps a data type from being planned for: its quarantine, what source_obstacle says of its source, '
   'or its own pause.';
 
--- With the rights of the writer, who is known as current_user only there.
+-- With the rights of the writer, because current_user is the writer only then.
 create or replace function pgfresh_engine.note_spending_stop() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
