@@ -47,7 +47,7 @@ declare
   v_oldest bigint; v_newest bigint; v_changed boolean; v_needed boolean;
   -- The source of each job, and what to settle with it.
   v_sources int[]; v_each_reserved bigint[]; v_each_bytes bigint[]; v_each_calls int[];
-  v_part record;
+  v_moved boolean;
 begin
   perform pgfresh_engine.require_ends(p_ids, p_attempts, p_bytes, p_requests);
   if cardinality(p_calls) <> cardinality(p_ids) or array_position(p_calls, null) is not null
@@ -249,20 +249,19 @@ begin
   if v_again is not null then
     perform pgfresh_engine.run_again(v_again, v_now);
   end if;
-  -- Jobs of a data type that has moved were claimed from several sources.
-  if v_source <> any (v_sources) then
+  -- Jobs of a data type that has moved were claimed from several sources. Rows of sources are locked in the order of
+  -- their ids, then those of breakers, then ledgers, again in the order of sources.
+  v_moved := v_source <> any (v_sources);
+  if v_moved then
     v_api_keys := '{}';
-    for v_part in
-      select e.source_id, sum(e.reserved)::bigint as reserved, sum(e.bytes)::bigint as bytes, sum(e.calls) as calls,
-        array_agg(e.id) filter (where e.calls > 0) as called
-      from unnest(v_done, v_sources, v_each_reserved, v_each_bytes, v_each_calls)
-        as e(id, source_id, reserved, bytes, calls)
+    perform pgfresh_engine.note_success(s.id, s.called, v_now)
+    from (
+      select e.source_id as id, array_agg(e.id) as called
+      from unnest(v_done, v_sources, v_each_calls) as e(id, source_id, calls)
+      where e.calls > 0
       group by e.source_id
       order by e.source_id
-    loop
-      perform pgfresh_engine.note_success(v_part.source_id, v_part.called, v_now) where v_part.called is not null;
-      perform pgfresh_engine.settle_usage(v_part.source_id, v_part.reserved, v_part.bytes, v_part.calls);
-    end loop;
+    ) as s;
   elsif v_noteworthy and v_called is not null then
     perform pgfresh_engine.note_success(v_source, v_called, v_now);
   end if;
@@ -281,7 +280,16 @@ begin
       where s.id = v_source;
     end if;
   end if;
-  if v_source = all (v_sources) then
+  if v_moved then
+    perform pgfresh_engine.settle_usage(s.id, s.reserved, s.bytes, s.calls)
+    from (
+      select e.source_id as id, sum(e.reserved)::bigint as reserved, sum(e.bytes)::bigint as bytes,
+        sum(e.calls) as calls
+      from unnest(v_sources, v_each_reserved, v_each_bytes, v_each_calls) as e(source_id, reserved, bytes, calls)
+      group by e.source_id
+      order by e.source_id
+    ) as s;
+  else
     perform pgfresh_engine.settle_usage(v_source, v_reserved, v_bytes, v_calls);
   end if;
   if v_sizes is not null then
