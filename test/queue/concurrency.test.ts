@@ -461,6 +461,31 @@ describe('no deadlock over the ledger', () => {
     expect(await release).toEqual([{ jobs: 1 }]);
   });
 
+  it('of an end of jobs of two sources and one that has locked the row of a source', async () => {
+    const { scene } = await twoHolders();
+    await scene.queue.enqueueMany(scene.db, 'first', ['A', 'B']);
+    const jobs = await scene.claim();
+    // Jobs of a data type that has moved, one of them claimed by a version that did not note definitions.
+    await scene.db.query(
+      `update pgfresh_engine.job set definition = null, source_id = (select id from pgfresh.sources where name = 'second')
+       where key = 'B'`,
+    );
+    await scene.db.query(`update pgfresh.sources set failure_streak = 1 where name = 'second'`);
+    let ended: Promise<number[]> | undefined;
+    await scene.db.transact(
+      'end',
+      async (tx) => {
+        await tx.query(`select from pgfresh.sources where name = 'second' for no key update`);
+        ended = scene.complete(jobs, 7);
+        ended.catch(() => {});
+        await blocked(scene.db);
+        await tx.query('select from pgfresh_engine.source_state order by source_id for update');
+      },
+      { attempts: 1 },
+    );
+    expect(await ended).toHaveLength(2);
+  });
+
   it.each([
     ['dead workers', '16 seconds', 'recover_stuck_jobs()', { dead_workers: 2, lost: 2 }],
     ['silent jobs', '301 seconds', 'recover_silent_jobs(10)', 2],
