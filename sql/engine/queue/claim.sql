@@ -142,6 +142,7 @@ begin
         and (r.type_id <> all (v_left_alone) or r.type_id = any (v_probed)));
   end if;
 
+  -- Pick jobs of sources without limits.
   if v_free <> '{}' then
     if v_floors = 0 then
       -- A loose scan of the ready index: one probe for each lane that exists, and one for a data type not asked for.
@@ -211,6 +212,8 @@ begin
       from pgfresh_engine.pick_free(p_limit, v_ready, v_lanes, v_starts, v_shares, p_max_bytes) as picked;
     end if;
   end if;
+
+  -- Pick jobs of sources with limits.
   if v_limited <> '{}' then
     select v_types || array_agg(r.type_id), v_sources_of || array_agg(r.source_id),
       v_definitions || array_agg(r.definition)
@@ -266,6 +269,8 @@ begin
     ) as c
     where c.turn = 1 or c.type_id <> all (v_probed);
   end if;
+
+  -- Take the calls, bytes and places of the limited sources, in the order of their ids.
   if v_limited <> '{}' then
     foreach v_source in array v_limited loop
       continue when not v_source = any (v_sources);
