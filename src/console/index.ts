@@ -4,18 +4,18 @@ import type { TroubledJob } from '../schedule/index.ts';
 import { problemSentence, type Overview } from '../watch/index.ts';
 import { statusPage, type Status } from './status-page.ts';
 
-export { devDoor } from './dev-page.ts';
+export { devPage } from './dev-page.ts';
 export { jobRoutes } from './jobs.ts';
 export { type Status } from './status-page.ts';
 
 interface ConsoleOptions {
   readonly overview: () => Promise<Overview | undefined>;
-  /** Those that are not well. */
+  /** Jobs with a problem. */
   readonly jobs: () => Promise<readonly TroubledJob[]>;
   readonly status: () => Promise<Status>;
 }
 
-/** Brings the console's routes to the HTTP server. */
+/** Adds the console's routes to the HTTP server. */
 export function consoleRoutes(app: Hono, { overview, jobs, status }: ConsoleOptions): void {
   app.get('/', (context) => context.redirect('/status'));
   const problems = async () => [
@@ -34,7 +34,7 @@ export function consoleRoutes(app: Hono, { overview, jobs, status }: ConsoleOpti
   });
 }
 
-/** A list that cannot be read is a problem too: without a word it would look like one without problems. */
+/** A list that cannot be read is shown as a problem; otherwise it would look like an empty one. */
 const unread = (what: string) => () => [
   `${what} cannot be read: the database does not answer this page. Next: pgfresh check`,
 ];
@@ -49,7 +49,7 @@ function jobSentences(jobs: readonly TroubledJob[]): string[] {
   return more > 0 ? [...sentences, `${more} more jobs are not well: "pgfresh jobs list" shows them.`] : sentences;
 }
 
-/** What is not called or refreshed now, one sentence each. */
+/** One sentence for each source, API key and data type that is not called or refreshed now. */
 function problemsOf(overview: Overview | undefined): string[] {
   if (!overview) return [];
   const { at, stopped, problems } = overview;

@@ -56,7 +56,7 @@ interface JobRoutesOptions {
   readonly events: Events;
 }
 
-/** What `pgfresh jobs` does, under `/api/jobs`. */
+/** The commands of `pgfresh jobs` as an HTTP API, under `/api/jobs`. */
 export function jobRoutes(app: Hono, { db, events }: JobRoutesOptions): void {
   const jobs = new Hono();
   jobs.onError(refusal);

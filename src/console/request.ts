@@ -3,9 +3,9 @@ import { bodyLimit } from 'hono/body-limit';
 import type { z } from 'zod';
 import { asPgfreshError, PgfreshError, type ErrorCode } from '../errors/index.ts';
 
-const largest = 64 * 1024;
+const maxBodyBytes = 64 * 1024;
 
-/** What is not the server's fault. Everything else is told to the log, and to whoever asked only that it happened. */
+/** Errors of the client. Of all others, it learns only that they happened; details go to the log. */
 const statuses = {
   PGF_ARGUMENT_INVALID: 400,
   PGF_CRON_INVALID: 400,
@@ -16,19 +16,19 @@ const statuses = {
   PGF_RUN_UNKNOWN: 404,
 } as const satisfies Partial<Record<ErrorCode, number>>;
 
-/** The status of a request that was refused for a reason that may be told. */
+/** The HTTP status of an error of the client; undefined for other errors. */
 export function statusOf(thrown: unknown): 400 | 403 | 404 | undefined {
   return (statuses as Partial<Record<ErrorCode, 400 | 403 | 404>>)[asPgfreshError(thrown).code];
 }
 
-/** Answers a request that was refused; throws again what is not for whoever asked. */
+/** Answers with an error of the client; rethrows all others. */
 export function refusal(thrown: unknown, context: Context): Response {
   const status = statusOf(thrown);
   if (status === undefined) throw thrown;
   return context.json({ error: asPgfreshError(thrown) }, status);
 }
 
-/** A body that is JSON, or nothing. */
+/** Parses a JSON body, which may be empty. */
 export async function readBody<Schema extends z.ZodType>(context: Context, schema: Schema): Promise<z.output<Schema>> {
   const text = (await context.req.text()).trim();
   let value: unknown = {};
@@ -40,15 +40,15 @@ export async function readBody<Schema extends z.ZodType>(context: Context, schem
   return checked(schema, value, 'body');
 }
 
-/** What is behind the question mark. */
+/** Parses the query parameters. */
 export function readQuery<Schema extends z.ZodType>(context: Context, schema: Schema): z.output<Schema> {
   return checked(schema, context.req.query(), 'query');
 }
 
-/** Refuses a body that is larger than any that is meant. */
+/** Refuses bodies that are too large. */
 export const limited = bodyLimit({
-  maxSize: largest,
-  onError: (context) => context.json({ error: invalid(`the body is larger than ${largest} bytes`) }, 413),
+  maxSize: maxBodyBytes,
+  onError: (context) => context.json({ error: invalid(`the body is larger than ${maxBodyBytes} bytes`) }, 413),
 });
 
 function checked<Schema extends z.ZodType>(schema: Schema, value: unknown, place: string): z.output<Schema> {

@@ -9,11 +9,11 @@ export interface Status {
 }
 
 interface StatusWithProblems extends Status {
-  /** What is not called, refreshed or run as it should be now, one sentence each. */
+  /** One sentence for each source, data type or job that does not work as it should. */
   readonly problems: readonly string[];
 }
 
-/** The page at `/status`: what runs here, whether it is well, and where to go next. */
+/** The page at `/status`: roles, health, problems, and links to the machine-readable pages. */
 export function statusPage({ version, roles, database, health, problems }: StatusWithProblems) {
   return html`<!doctype html>
     <html lang="en">

@@ -10,7 +10,7 @@ export interface NodeDemandOptions {
 }
 
 interface Count {
-  /** The number of its data type, which a rename leaves as it is. */
+  /** The number of the data type, which a rename does not change. */
   readonly type: number;
   readonly key: string;
   readonly viewers: number;
@@ -18,29 +18,29 @@ interface Count {
 
 const flushEveryMs = 250;
 const renewEveryMs = 10_000;
-const largestBatch = 5_000;
-const askAgainMs = 5_000;
-/** Longer than PostgreSQL takes to write what did not wait for the disk; shorter than a pair is kept without a count. */
+const maxBatch = 5_000;
+const retryRefusedMs = 5_000;
+/** Longer than PostgreSQL takes to flush an asynchronous commit; shorter than a pair stays warm without a count. */
 const confirmAfterMs = 5_000;
 
-interface Written {
+interface WriteResult {
   readonly refused: readonly { readonly place: number; readonly problem: string }[];
 }
 
 /**
- * How many distinct users look at each pair through this process, kept in the database under a lease. Viewers come and
- * go in memory; what is written follows the pairs whose number has changed, in batches. A count that is refused, for
- * instance because its key is gone, is written again every few seconds until it is accepted or its viewers have left.
- * When the process dies, its counts end with its lease.
+ * Writes the number of distinct viewers of each pair through this process to the database, under a lease. Counts are kept
+ * in memory, and changed ones are written in batches. A count that the database refuses, for instance because its key is
+ * gone, is retried every few seconds until it is accepted or its viewers have left. If the process dies, its counts
+ * expire with its lease.
  */
 export class NodeDemand extends Service {
   readonly name = 'node demand';
   readonly #options: NodeDemandOptions;
   readonly #counts = new Map<string, Count>();
   #changed = new Map<string, Count>();
-  /** Pairs whose count was refused, and when to write it again. The first refused comes first. */
+  /** Pairs whose count was refused, with the time of the retry, earliest first. */
   readonly #refused = new Map<string, number>();
-  /** Pairs whose first viewer was counted by the statement that planned them, and when that is written for certain. */
+  /** Pairs whose first viewer the planning statement counted, with the time at which to confirm the count. */
   readonly #counted = new Map<string, { readonly count: Count; readonly confirmAt: number; isWritten: boolean }>();
   #node: number | undefined;
   #loops: Promise<unknown> | undefined;
@@ -50,14 +50,14 @@ export class NodeDemand extends Service {
     this.#options = options;
   }
 
-  /** The number of this process in the database, while it has one. */
+  /** The number of this process in the database, once registered. */
   get node(): number | undefined {
     return this.#node;
   }
 
   /**
-   * One viewer of a pair was counted for a node without waiting for the disk, and before anybody looked. It is written again
-   * after a while, as it is then: a crash may have forgotten it, or the viewer has not come.
+   * A statement counted one viewer of a pair, with an asynchronous commit and before the viewer subscribed. The count is
+   * written again after a while, because a crash may have lost it, or the viewer may not have come.
    */
   counted(node: number, type: number, key: string): void {
     if (node !== this.#node) return;
@@ -68,7 +68,7 @@ export class NodeDemand extends Service {
     this.#counted.set(pair, { count, confirmAt: performance.now() + confirmAfterMs, isWritten });
   }
 
-  /** Says how many distinct users look at a pair through this process now. */
+  /** Sets the number of distinct viewers of a pair through this process. */
   set(type: number, key: string, viewers: number): void {
     const count = { type, key, viewers };
     const pair = nameOf(count);
@@ -79,12 +79,12 @@ export class NodeDemand extends Service {
       this.#refused.delete(pair);
     }
     if (isWritten) return;
-    // What is written from here on is written for certain.
+    // From here on the count is written by flush, and needs no confirmation.
     this.#counted.delete(pair);
     this.#changed.set(pair, count);
   }
 
-  /** Writes what has changed until now. What changes meanwhile, and what fails, is written by the next one. */
+  /** Writes all changed counts. Later changes, and counts that fail, are left to the next flush. */
   async flush(now = performance.now()): Promise<void> {
     for (const [pair, at] of this.#refused) {
       if (at > now) break;
@@ -99,10 +99,10 @@ export class NodeDemand extends Service {
     let left = this.#take();
     while (left.length > 0) {
       try {
-        await this.#write(left.slice(0, largestBatch));
-        left = left.slice(largestBatch);
+        await this.#write(left.slice(0, maxBatch));
+        left = left.slice(maxBatch);
       } catch (error) {
-        // What was said meanwhile is newer.
+        // Counts that changed in the meantime are newer.
         this.#changed = new Map([...left.map((count) => [nameOf(count), count] as const), ...this.#changed]);
         if (codeOf(error) !== 'PGF_LEASE_LOST') throw error;
         await this.renew();
@@ -117,7 +117,7 @@ export class NodeDemand extends Service {
     return changed;
   }
 
-  /** Renews the lease; if it is lost, begins another and says everything again. */
+  /** Renews the lease. If it is lost, registers again and writes all counts. */
   async renew(): Promise<void> {
     const renew = 'select pgfresh_engine.heartbeat_process($1::bigint) as answer';
     const [row] = await this.#options.db.query<{ answer: { alive: boolean } }>(renew, [this.#node]);
@@ -149,13 +149,13 @@ export class NodeDemand extends Service {
     const register = `select pgfresh_engine.register_process('gateway', $1::text) as id`;
     const [row] = await this.#options.db.query<{ id: number }>(register, [this.#options.nodeName]);
     this.#node = row!.id;
-    // What was counted for the last one is gone with it.
+    // Counts under the old number are gone.
     this.#counted.clear();
   }
 
   async #write(counts: readonly Count[]): Promise<void> {
     const write = 'select pgfresh_engine.set_node_demand($1::bigint, $2::int[], $3::text[], $4::int[]) as written';
-    const [row] = await this.#options.db.query<{ written: Written }>(write, [
+    const [row] = await this.#options.db.query<{ written: WriteResult }>(write, [
       this.#node,
       counts.map(({ type }) => type),
       counts.map(({ key }) => key),
@@ -168,7 +168,7 @@ export class NodeDemand extends Service {
   #note(pair: string, problem: string | undefined): void {
     const isKnown = this.#refused.delete(pair);
     if (problem === undefined) return;
-    this.#refused.set(pair, performance.now() + askAgainMs);
+    this.#refused.set(pair, performance.now() + retryRefusedMs);
     if (!isKnown) this.#options.events.emit({ type: 'demand.failed', problem });
   }
 }

@@ -5,7 +5,7 @@ import { Database, type LimitedQueryable, type StatementLimits } from '../databa
 import { NodeDemand } from '../demand/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import type { Door } from '../http/index.ts';
+import type { Mount } from '../http/index.ts';
 import { every, Service, within } from '../lifecycle/index.ts';
 import { Authenticator } from './auth/authenticator.ts';
 import { Authorizer } from './auth/authorizer.ts';
@@ -42,7 +42,7 @@ const everyRounds = { countViewers: 2, recheck: 5, ping: 25, forgetIdle: 60 } as
 /** Serves clients: watches pairs on their behalf, and sends them a snapshot and then every change. */
 export class Gateway extends Service {
   readonly name = 'gateway';
-  readonly door: Door;
+  readonly mount: Mount;
   readonly #changes: Changes;
   readonly #demand: NodeDemand;
   /** Pool for users' tables and functions, of which each data type gets only a part. */
@@ -103,7 +103,7 @@ export class Gateway extends Service {
       slowClients: new SlowClients(),
     };
     this.#registry = new SessionRegistry({ parts: this.#parts, settings });
-    this.door = liveRoutes({
+    this.mount = liveRoutes({
       registry: this.#registry,
       webSockets: new WebSockets(this.#registry, events, limits.messageBytes),
       eventStreams: new EventStreams(this.#registry, limits.messageBytes),
@@ -125,7 +125,7 @@ export class Gateway extends Service {
 
   protected async onStop(): Promise<void> {
     this.#statements.stop();
-    await this.door.drain();
+    await this.mount.drain();
     await this.#loop;
     this.#parts.watchedPairs.close();
     // If the database does not answer, the counts expire with their lease.

@@ -4,41 +4,41 @@ import type { Context, MiddlewareHandler } from 'hono';
 import { isLoopback } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
-import { leadsTo, type Door } from './door.ts';
+import { contains, type Mount } from './mount.ts';
 
 export interface GuardOptions {
   readonly host: string;
   readonly allowedHosts: readonly string[];
   readonly token: string;
   readonly events: Events;
-  /** What asks by itself who comes. */
-  readonly doors?: readonly Pick<Door, 'path'>[];
+  /** Parts that authenticate their clients themselves. */
+  readonly mounts?: readonly Pick<Mount, 'path'>[];
 }
 
-const ourNames = ['localhost', '127.0.0.1', '::1'];
-const reading = new Set(['GET', 'HEAD', 'OPTIONS']);
-// What a load balancer asks, and what tells nothing to a stranger.
-const open = new Set(['/livez', '/readyz']);
+const loopbackNames = ['localhost', '127.0.0.1', '::1'];
+const readMethods = new Set(['GET', 'HEAD', 'OPTIONS']);
+// Probes of load balancers, which reveal nothing.
+const publicPaths = new Set(['/livez', '/readyz']);
 
 /**
- * Refuses a Host that is not ours, so that a web page cannot reach us under a name of its own (DNS rebinding),
- * and everything that writes without the token. Where others can reach the server, by its address or through a proxy,
- * reading needs the token too.
+ * Refuses requests with a foreign Host header, so that a web page cannot reach the server under its own name (DNS
+ * rebinding), and writes without the token. If the server is reachable from other machines, directly or through a proxy,
+ * reads need the token too.
  */
-export function guard({ host, allowedHosts, token, events, doors = [] }: GuardOptions): MiddlewareHandler {
-  const isOurs = hostCheck(host, allowedHosts);
+export function guard({ host, allowedHosts, token, events, mounts = [] }: GuardOptions): MiddlewareHandler {
+  const isOwnHost = hostCheck(host, allowedHosts);
   const refuse = (context: Context, status: 401 | 403, error: PgfreshError): Response => {
     events.emit({ type: 'http.refused', status, reason: error.message, path: context.req.path });
     return context.json({ error }, status);
   };
   return async (context, next) => {
     const name = hostName(context.req.header('host'));
-    if (!isOurs(name)) return refuse(context, 403, foreignHost(name));
-    if (doors.some((door) => leadsTo(door, context.req.path))) return next();
+    if (!isOwnHost(name)) return refuse(context, 403, foreignHost(name));
+    if (mounts.some((mount) => contains(mount, context.req.path))) return next();
     const local = isLocal(host, context.req.raw);
-    const health = open.has(context.req.path) && context.req.query('verbose') === undefined;
-    const free = reading.has(context.req.method) && (local || health);
-    if (!free && !hasToken(context.req.header('authorization'), token)) {
+    const isProbe = publicPaths.has(context.req.path) && context.req.query('verbose') === undefined;
+    const isFree = readMethods.has(context.req.method) && (local || isProbe);
+    if (!isFree && !hasToken(context.req.header('authorization'), token)) {
       context.header('www-authenticate', 'Bearer');
       return refuse(context, 401, new PgfreshError('PGF_HTTP_TOKEN', {}));
     }
@@ -46,10 +46,10 @@ export function guard({ host, allowedHosts, token, events, doors = [] }: GuardOp
   };
 }
 
-/** Whether a name is one of this server's. */
+/** Returns a function that checks whether a host name is one of this server's. */
 export function hostCheck(host: string, allowedHosts: readonly string[]): (name: string) => boolean {
-  const hosts = new Set([...ourNames, ...allowedHosts, host].map((name) => name.toLowerCase()));
-  // Rebinding needs a name, so an address is as good as one of ours where others may come.
+  const hosts = new Set([...loopbackNames, ...allowedHosts, host].map((name) => name.toLowerCase()));
+  // DNS rebinding needs a name, so a public server accepts any IP address.
   return (name) => hosts.has(name) || (!isLoopback(host) && isIP(name) !== 0);
 }
 
@@ -73,7 +73,7 @@ export function isLocal(host: string, { headers }: Request): boolean {
 function hasToken(header: string | undefined, token: string): boolean {
   const given = /^Bearer (.+)$/i.exec(header ?? '')?.[1] ?? '';
   if (given === '') return false;
-  // Digests are equally long, which the comparison needs, and hide the length of the token.
+  // Digests have equal lengths, as the comparison requires, and hide the length of the token.
   return timingSafeEqual(digest(given), digest(token));
 }
 

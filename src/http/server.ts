@@ -8,8 +8,8 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { Service, within } from '../lifecycle/index.ts';
 import type { Health, Metrics } from '../watch/index.ts';
-import { leadsTo, nothingAt, refuseUpgrade, type Door } from './door.ts';
 import { foreignHost, guard, hostCheck, hostName } from './guard.ts';
+import { contains, notFound, refuseUpgrade, type Mount } from './mount.ts';
 import { tokenOf } from './token.ts';
 
 export interface HttpOptions {
@@ -17,14 +17,14 @@ export interface HttpOptions {
   readonly events: Events;
   readonly health: Health;
   readonly metrics: Metrics;
-  /** What other rooms serve. */
+  /** Adds the routes of other rooms. */
   readonly routes?: (app: Hono) => void;
-  readonly doors?: readonly Door[];
+  readonly mounts?: readonly Mount[];
 }
 
 const firstPort = 4400;
 const portsToTry = 20;
-const farewellMs = 2_000;
+const stopTimeoutMs = 2_000;
 
 /** The one HTTP server of a process. */
 export class HttpServer extends Service {
@@ -56,7 +56,7 @@ export class HttpServer extends Service {
       this.#upgrade(request, socket, head),
     );
     const wanted = port ?? firstPort;
-    // A port that somebody chose is meant; the default may move.
+    // A configured port must be free; from the default, try the next ones.
     const got = await this.#listen(host, wanted, port === undefined ? wanted + portsToTry : wanted);
     this.#url = `http://${host.includes(':') ? `[${host}]` : host}:${got}`;
     this.#options.events.emit({
@@ -72,10 +72,10 @@ export class HttpServer extends Service {
     if (!server?.listening) return;
     const closed = once(server, 'close');
     server.close();
-    for (const door of this.#options.doors ?? []) await door.drain();
-    // A request in flight gets a moment. A connection that is kept open gets none, nor one that has not asked for anything yet.
+    for (const mount of this.#options.mounts ?? []) await mount.drain();
+    // Requests in flight get a moment; idle connections are closed at once.
     const answered = new Promise<void>((resolve) => (this.#answered = resolve));
-    if (this.#open > 0) await within(farewellMs, answered);
+    if (this.#open > 0) await within(stopTimeoutMs, answered);
     server.closeAllConnections();
     await closed;
   }
@@ -89,9 +89,9 @@ export class HttpServer extends Service {
   }
 
   #app(token: string): Hono {
-    const { settings, events, health, metrics, routes, doors = [] } = this.#options;
+    const { settings, events, health, metrics, routes, mounts = [] } = this.#options;
     const app = new Hono();
-    app.use(guard({ host: settings.host, allowedHosts: settings.allowedHosts, token, events, doors }));
+    app.use(guard({ host: settings.host, allowedHosts: settings.allowedHosts, token, events, mounts }));
     app.get('/livez', (context) => context.text('ok'));
     app.get('/readyz', async (context) => {
       const report = await health.report();
@@ -102,20 +102,20 @@ export class HttpServer extends Service {
     app.get('/metrics', async (context) =>
       context.body(await metrics.text(), 200, { 'content-type': metrics.contentType }),
     );
-    for (const door of doors) door.routes(app);
+    for (const mount of mounts) mount.routes(app);
     routes?.(app);
-    app.notFound((context) => context.json({ error: nothingAt(context.req.path) }, 404));
+    app.notFound((context) => context.json({ error: notFound(context.req.path) }, 404));
     app.onError((error, context) => {
       const { method, path } = context.req;
       events.emit({ type: 'http.failed', method, path, problem: problemOf(error) });
-      // What went wrong inside is for the log, not for the client.
+      // Details go to the log, not to the client.
       return context.json({ error: new PgfreshError('PGF_HTTP_FAILED', {}) }, 500);
     });
     return app;
   }
 
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
-    const { settings, events, doors = [] } = this.#options;
+    const { settings, events, mounts = [] } = this.#options;
     const path = URL.parse(request.url ?? '', 'http://localhost')?.pathname ?? '';
     const name = hostName(request.headers.host);
     if (!hostCheck(settings.host, settings.allowedHosts)(name)) {
@@ -123,9 +123,9 @@ export class HttpServer extends Service {
       events.emit({ type: 'http.refused', status: 403, reason: error.message, path });
       return refuseUpgrade(socket, '403 Forbidden', { error });
     }
-    const door = doors.find((candidate) => leadsTo(candidate, path));
-    if (door) return door.upgrade(request, socket, head);
-    return refuseUpgrade(socket, '404 Not Found', { error: nothingAt(path) });
+    const mount = mounts.find((candidate) => contains(candidate, path));
+    if (mount) return mount.upgrade(request, socket, head);
+    return refuseUpgrade(socket, '404 Not Found', { error: notFound(path) });
   }
 
   async #listen(host: string, port: number, last: number): Promise<number> {

@@ -4,27 +4,28 @@ import { join } from 'node:path';
 import { makeDataDir } from '../database/index.ts';
 import { PgfreshError, problemOf } from '../errors/index.ts';
 
-const shortest = 16;
+const minLength = 16;
 
-/** The token of the data folder, made there on first use and readable by its owner alone. */
+/** The token in the data folder. Created on first use, and readable only by its owner. */
 export async function tokenOf(dataDir: string): Promise<string> {
   const file = join(dataDir, 'token');
-  const token = await readOrMake(dataDir, file).catch((error: unknown) => {
+  const token = await readOrCreate(dataDir, file).catch((error: unknown) => {
     if (error instanceof PgfreshError) throw error;
     throw new PgfreshError('PGF_DATA_DIR_UNWRITABLE', { folder: dataDir, problem: problemOf(error) }, { cause: error });
   });
-  if (token.length < shortest) throw new PgfreshError('PGF_TOKEN_TOO_SHORT', { file, found: token.length, shortest });
+  if (token.length < minLength)
+    throw new PgfreshError('PGF_TOKEN_TOO_SHORT', { file, found: token.length, shortest: minLength });
   return token;
 }
 
-async function readOrMake(dataDir: string, file: string): Promise<string> {
+async function readOrCreate(dataDir: string, file: string): Promise<string> {
   const known = await readFile(file, 'utf8').catch(unless('ENOENT'));
   if (known !== undefined) return known.trim();
   await makeDataDir(dataDir);
   const unfinished = `${file}.${randomBytes(4).toString('hex')}`;
   try {
     await writeFile(unfinished, `${randomBytes(32).toString('base64url')}\n`, { mode: 0o600, flag: 'wx', flush: true });
-    // It gets its name only when it is whole, and from one alone of several processes that start at once.
+    // Linked only once it is complete, so that of several processes that start together one wins.
     await link(unfinished, file).catch(unless('EEXIST'));
   } finally {
     await rm(unfinished, { force: true });

@@ -1,25 +1,25 @@
 import { pause } from './pause.ts';
 
-/** Pauses between tries, each twice as long as the one before. */
+/** Exponential backoff: pauses between attempts, each twice as long as the last. */
 export class Backoff {
   readonly #firstMs: number;
-  readonly #longestMs: number;
+  readonly #maxMs: number;
   #ms: number;
 
-  constructor(firstMs: number, longestMs: number) {
+  constructor(firstMs: number, maxMs: number) {
     this.#firstMs = firstMs;
-    this.#longestMs = longestMs;
+    this.#maxMs = maxMs;
     this.#ms = firstMs;
   }
 
-  /** Waits before the next try, or until the signal is aborted. */
+  /** Waits before the next attempt, or until the signal is aborted. */
   async pause(signal: AbortSignal): Promise<void> {
     const ms = this.#ms;
-    this.#ms = Math.min(ms * 2, this.#longestMs);
+    this.#ms = Math.min(ms * 2, this.#maxMs);
     await pause(ms, signal);
   }
 
-  /** After a try that went well. */
+  /** Call after a successful attempt. */
   reset(): void {
     this.#ms = this.#firstMs;
   }

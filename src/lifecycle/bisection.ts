@@ -1,20 +1,19 @@
-/** The two halves of a batch that failed as a whole. Each is tried by itself, until it is known which item is at fault. */
+/** Splits a failed batch in two. Each half is tried separately, until the faulty item is found. */
 export function halves<Item>(batch: readonly Item[]): [Item[], Item[]] {
   const middle = Math.ceil(batch.length / 2);
   return [batch.slice(0, middle), batch.slice(middle)];
 }
 
 /**
- * How many items to take at once, where each try takes its batch anew: fewer after a failure, down to the one item that is
- * at fault, and twice as many after each success.
+ * An adaptive batch size: smaller after a failure, down to the one faulty item, and twice as large after each success.
  */
 export class BatchSize {
-  readonly #most: number;
+  readonly #max: number;
   #size: number;
 
-  constructor(most: number) {
-    this.#most = most;
-    this.#size = most;
+  constructor(max: number) {
+    this.#max = max;
+    this.#size = max;
   }
 
   get size(): number {
@@ -22,14 +21,14 @@ export class BatchSize {
   }
 
   get isFull(): boolean {
-    return this.#size === this.#most;
+    return this.#size === this.#max;
   }
 
   grow(): void {
-    this.#size = Math.min(this.#most, this.#size * 2);
+    this.#size = Math.min(this.#max, this.#size * 2);
   }
 
-  /** After a batch of `tried` items has failed. A larger divisor needs fewer tries, where each of them costs a timeout. */
+  /** After a failed batch of `tried` items. A larger divisor needs fewer attempts, for failures that cost a timeout. */
   shrink(tried: number, divisor = 2): void {
     this.#size = Math.max(1, Math.floor(tried / divisor));
   }

@@ -3,23 +3,23 @@ import { pause } from './pause.ts';
 import { Wake } from './wake.ts';
 
 interface EveryOptions {
-  /** Ends the loop: a wait ends at once, and work under way is finished first. */
+  /** Ends the loop: a wait ends at once, running work is finished first. */
   readonly signal: AbortSignal;
-  /** Told of each failure, unless the loop is ending: then it may have failed because of that. */
+  /** Called for each failure, except while the loop is ending, which may have caused it. */
   readonly failed: (error: unknown) => void;
-  /** Begins with the work, not with a wait. */
+  /** Starts with the work instead of a wait. */
   readonly now?: boolean;
-  /** Ends a wait early, but not the one after a failure. */
+  /** Ends a wait early, except one after a failure. */
   readonly wake?: Wake;
-  /** Random share by which a period is longer or shorter, so that many processes do not work at the same moment. */
+  /** Random variation of the period, as a fraction, so that many processes do not work at the same moment. */
   readonly jitter?: number;
-  /** The waits after failures; a period if it is left out. */
+  /** The waits after failures; defaults to one period. */
   readonly backoff?: Backoff;
 }
 
 /**
- * The one loop of everything that runs by itself. Does the work once per period until the signal is aborted, and settles
- * when the last work has ended; it never fails. Work that gives a number says by it how many milliseconds to wait this time.
+ * The loop of all background work. Runs the work once per period until the signal is aborted, and resolves when the last
+ * run has ended; it never rejects. If the work returns a number, that is the next wait in milliseconds.
  */
 export async function every(
   periodMs: number,

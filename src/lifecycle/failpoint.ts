@@ -1,4 +1,4 @@
-/** Where a worker can be hurt, from its registration to its retirement. */
+/** The failpoints of a worker, from its registration to its retirement. */
 export const workerFailpoints = [
   'worker.after-register',
   'worker.after-catalog',
@@ -34,22 +34,22 @@ const names = ['migrate.before-commit', 'embedded.before-ready', ...workerFailpo
 const actions = ['kill', 'throw', 'hang'] as const;
 
 /**
- * Named places where a test can hurt the process on purpose.
+ * Named places where a test can make the process fail on purpose.
  *
- * `PGFRESH_FAILPOINTS="migrate.before-commit=kill,embedded.before-ready=hang"` arms them. When the variable is absent,
- * which is always outside of tests, `failpoint` is an empty function and a call to it costs nothing.
+ * `PGFRESH_FAILPOINTS="migrate.before-commit=kill,embedded.before-ready=hang"` arms them. Without the variable, that is,
+ * outside of tests, `failpoint` is an empty function and costs nothing.
  */
 export type FailpointName = (typeof names)[number];
 type Action = (typeof actions)[number];
 
 const armed = parseFailpoints(process.env['PGFRESH_FAILPOINTS']);
 
-/** Where a job passes by itself and not in a batch, asked before `await failpoint(…)`: to await nothing costs a promise. */
+/** Checked before `await failpoint(…)` where each job passes, because awaiting nothing still costs a promise. */
 export const hasFailpoints = armed.size > 0;
 
-export const failpoint: (name: FailpointName) => void | Promise<void> = hasFailpoints ? hurt : () => {};
+export const failpoint: (name: FailpointName) => void | Promise<void> = hasFailpoints ? fail : () => {};
 
-/** A test that arms what does not exist would pass for the wrong reason. */
+/** Throws for unknown failpoints: a test that arms one would pass for the wrong reason. */
 export function parseFailpoints(text = ''): Map<FailpointName, Action> {
   return new Map(text.split(',').filter(Boolean).map(parsePoint));
 }
@@ -65,7 +65,7 @@ function known<Word extends string>(words: readonly Word[], given: string | unde
   return word;
 }
 
-function hurt(name: FailpointName): void | Promise<void> {
+function fail(name: FailpointName): void | Promise<void> {
   switch (armed.get(name)) {
     case 'kill':
       process.kill(process.pid, 'SIGKILL');
@@ -73,7 +73,7 @@ function hurt(name: FailpointName): void | Promise<void> {
     case 'throw':
       throw new Error(`failpoint ${name}`);
     case 'hang':
-      // stderr tells the test that the place was reached; a timer keeps the process alive there.
+      // Tells the test that the failpoint was reached; the timer keeps the process alive.
       process.stderr.write(`failpoint ${name} reached\n`);
       return new Promise(() => setInterval(() => {}, 60_000));
     case undefined:

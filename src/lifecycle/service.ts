@@ -1,8 +1,8 @@
 import { performance } from 'node:perf_hooks';
 
 /**
- * Everything that runs starts and stops by this one contract: both are idempotent and awaited,
- * stopping before or during the start is allowed, and a stopped service does not start again.
+ * The contract of everything that starts and stops. Both are idempotent and awaited; a stop before or during the start
+ * is allowed, and a stopped service does not start again.
  */
 export abstract class Service {
   abstract readonly name: string;
@@ -11,12 +11,12 @@ export abstract class Service {
   readonly #stop = new AbortController();
   #requestedAt: number | undefined;
 
-  /** Aborted as soon as the stop is requested: nothing new begins, and long work ends. */
+  /** Aborted as soon as the stop is requested: no new work begins, and long work ends. */
   protected get stopSignal(): AbortSignal {
     return this.#stop.signal;
   }
 
-  /** Milliseconds since the stop was requested; the time for draining counts from then. */
+  /** Milliseconds since the stop was requested, from which the drain timeout counts. */
   protected get stoppingForMs(): number {
     return this.#requestedAt === undefined ? 0 : performance.now() - this.#requestedAt;
   }
@@ -31,7 +31,7 @@ export abstract class Service {
     return this.#starting;
   }
 
-  /** Nothing new begins from here on; what is under way goes on until the stop. */
+  /** No new work begins from here on; running work continues until the stop. */
   requestStop(): void {
     this.#request();
   }
@@ -41,7 +41,7 @@ export abstract class Service {
     return this.#stopping;
   }
 
-  /** What can still be done when there is no time to stop: it must not wait. */
+  /** Last resort when there is no time to stop. Must not wait. */
   abandon(): void {}
 
   #request(): void {
@@ -52,15 +52,15 @@ export abstract class Service {
   async #stopOnce(): Promise<void> {
     this.#request();
     if (!this.#starting) return;
-    // A start that failed half-way may still hold something, so it is stopped like a good one.
+    // A failed start may have left something running, so it is stopped too.
     await this.#starting.catch(() => {});
     await this.onStop();
   }
 }
 
 /**
- * Stops in reverse order of starting, all of them, and then reports the first failure. All are told first: one that
- * waits for its last work must not leave the others to begin more.
+ * Stops all services in reverse order, and then reports the first failure. The stop is requested of all first, so that
+ * none begins new work while another finishes its own.
  */
 export async function stopAll(services: readonly Service[]): Promise<void> {
   const failures: unknown[] = [];
@@ -71,7 +71,7 @@ export async function stopAll(services: readonly Service[]): Promise<void> {
   if (failures.length > 0) throw failures[0];
 }
 
-/** Does the work, then the stop, whatever came of the work. If both fail, the work's failure is the one that is told. */
+/** Awaits the work, then stops, even if the work fails. If both fail, throws the error of the work. */
 export async function thenStop<T>(work: Promise<T>, stop: () => Promise<void>): Promise<T> {
   const result = await work.catch(async (error: unknown) => {
     await stop().catch(() => {});

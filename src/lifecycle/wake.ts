@@ -1,16 +1,16 @@
-/** One part waits for work, and another says that there is some. A word that comes while no one waits is not lost. */
+/** Lets one part wait until another wakes it. A wake while no part waits is remembered. */
 export class Wake {
-  #said = false;
+  #isWoken = false;
   #end: (() => void) | undefined;
 
   wake(): void {
-    this.#said = true;
+    this.#isWoken = true;
     this.#end?.();
   }
 
-  /** Settles when woken or when the signal is aborted, and after so many milliseconds at the latest. */
+  /** Resolves when woken, when the signal is aborted, or after the given time. */
   async wait(ms: number, signal?: AbortSignal): Promise<void> {
-    if (!this.#said && !signal?.aborted) {
+    if (!this.#isWoken && !signal?.aborted) {
       const { promise, resolve } = Promise.withResolvers<void>();
       const timer = setTimeout(resolve, ms);
       const end = (): void => resolve();
@@ -21,6 +21,6 @@ export class Wake {
       signal?.removeEventListener('abort', end);
       this.#end = undefined;
     }
-    this.#said = false;
+    this.#isWoken = false;
   }
 }

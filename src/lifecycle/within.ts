@@ -1,8 +1,8 @@
 const tooLate = Symbol('too late');
 
 /**
- * Waits at most so many milliseconds. Gives what the work gives, or fails as it fails; if that takes longer, gives or
- * throws what `late` does. Work that is late goes on by itself.
+ * Awaits the work for at most `ms` milliseconds, and then calls `late`, whose result or error counts instead. Late work
+ * continues in the background.
  */
 export async function within<T, Late = undefined>(
   ms: number,

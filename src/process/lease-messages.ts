@@ -1,12 +1,12 @@
 import type { LeaseAnswer, Registration } from './renewal.ts';
 
-/** What the thread of the lease is started with. */
+/** The start data of the lease thread. */
 export interface LeaseData {
   readonly url: string;
   readonly registration: Registration;
 }
 
-/** What the process tells the thread. */
+/** Messages to the lease thread. */
 export type ToLease =
   | { readonly type: 'hold'; readonly request: string; readonly pieces: number }
   | { readonly type: 'ended'; readonly request: string; readonly pieces: number }
@@ -14,7 +14,7 @@ export type ToLease =
   | { readonly type: 'lost' }
   | { readonly type: 'stop' };
 
-/** What the thread tells the process. */
+/** Messages from the lease thread. */
 export type FromLease =
   | { readonly type: 'registered'; readonly id: number }
   | { readonly type: 'failed'; readonly problem: string }

@@ -1,4 +1,4 @@
-/** The thread that keeps a process's lease: it has its own connection, and no busy loop of the process can starve it. */
+/** The thread that renews a process's lease. It has its own connection, and a busy main thread cannot starve it. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { Database } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
@@ -9,9 +9,9 @@ import { Renewal } from './renewal.ts';
 
 const port = parentPort!;
 const { url, registration } = workerData as LeaseData;
-const say = (message: FromLease): void => port.postMessage(message);
+const send = (message: FromLease): void => port.postMessage(message);
 
-// A connection that has died silently is given up early enough to renew the lease by another one.
+// Gives up a dead connection early enough to renew the lease over another one.
 const database = new Database({
   url,
   events: new Events(),
@@ -28,18 +28,18 @@ const lease = new Renewal(
     },
   },
   registration,
-  { onAnswer: (answer) => say({ type: 'answered', answer }) },
+  { onAnswer: (answer) => send({ type: 'answered', answer }) },
 );
 
-const patienceMs = 1_000;
+const stopTimeoutMs = 1_000;
 
 async function stop(): Promise<void> {
   const ended = lease.stop().then(
     () => database.close(),
     () => database.close(),
   );
-  // Ends this thread only, and from inside, where nothing else is being run.
-  await within(patienceMs, ended, () => process.exit());
+  // In a worker thread, process.exit ends only the thread.
+  await within(stopTimeoutMs, ended, () => process.exit());
   port.close();
 }
 
@@ -50,12 +50,12 @@ port.on('message', (message: ToLease) => {
   if (message.type === 'lost') lease.lose();
   if (message.type === 'stop') void stop();
 });
-lease.lost.addEventListener('abort', () => say({ type: 'lost' }));
+lease.lost.addEventListener('abort', () => send({ type: 'lost' }));
 
 try {
   await lease.start();
-  say({ type: 'registered', id: lease.id });
+  send({ type: 'registered', id: lease.id });
 } catch (error) {
-  say({ type: 'failed', problem: problemOf(error) });
+  send({ type: 'failed', problem: problemOf(error) });
   await stop();
 }

@@ -7,49 +7,52 @@ import type { LeaseAnswer } from './renewal.ts';
 const threadFile = new URL(`./lease-thread${extname(import.meta.filename)}`, import.meta.url);
 
 interface LeaseOptions<Answer extends LeaseAnswer> extends LeaseData {
-  /** Told what the database answers to each renewal. */
+  /** Called with the database's answer to each renewal. */
   readonly onAnswer?: (answer: Answer) => void;
 }
 
-/** The life of a process as the database sees it, renewed from a thread of its own. */
+/** The lease of a process, renewed from a separate thread. */
 export class Lease<Answer extends LeaseAnswer = LeaseAnswer> extends Service {
   readonly name = 'lease';
   readonly #options: LeaseOptions<Answer>;
   readonly #lost = new AbortController();
-  /** How many pieces of each request have not ended. The thread hears of the first and of the last: each message wakes it. */
+  /** Unfinished pieces of each request. The thread is told only of the first and last, because each message wakes it. */
   readonly #pieces = new Map<string, number>();
   #thread: Thread | undefined;
-  #gone: Promise<void> | undefined;
+  #exited: Promise<void> | undefined;
   #id: number | undefined;
 
   constructor(options: LeaseOptions<Answer>) {
     super();
     this.#options = options;
-    // At once: a start that waits for a database which says nothing is given up.
-    this.stopSignal.addEventListener('abort', () => this.#tell({ type: 'stop' }), { once: true });
+    // Sent at once, so that a start that waits for an unresponsive database is given up.
+    this.stopSignal.addEventListener('abort', () => this.#send({ type: 'stop' }), { once: true });
   }
 
-  /** The number of this incarnation. */
+  /** The number of this process in the database. */
   get id(): number {
     if (this.#id === undefined) throw new Error('the lease has not started');
     return this.#id;
   }
 
-  /** Aborted when the lease is lost: what was taken under it may belong to others then. */
+  /** Aborted when the lease is lost: work that was claimed under it may belong to others then. */
   get lost(): AbortSignal {
     return this.#lost.signal;
   }
 
-  /** Someone was told that it is lost before the thread was. Who has lost it does not retire: calls that are under way would be put back as if they cost nothing. */
+  /**
+   * The main thread learned that the lease is lost before this one did. A lost process does not retire, which would put
+   * running calls back as if they had cost nothing.
+   */
   lose(): void {
-    this.#tell({ type: 'lost' });
+    this.#send({ type: 'lost' });
     this.#lost.abort();
   }
 
-  /** A request for work, with so many pieces of it that have not ended; also one whose answer is still on its way. */
+  /** Holds a request with a number of unfinished pieces, even if its answer has not arrived yet. */
   hold(request: string, pieces: number): void {
     if (pieces <= 0) return;
-    if (!this.#pieces.has(request)) this.#tell({ type: 'hold', request, pieces: 1 });
+    if (!this.#pieces.has(request)) this.#send({ type: 'hold', request, pieces: 1 });
     this.#pieces.set(request, pieces);
   }
 
@@ -57,15 +60,15 @@ export class Lease<Answer extends LeaseAnswer = LeaseAnswer> extends Service {
     const left = (this.#pieces.get(request) ?? 0) - pieces;
     if (left > 0) return void this.#pieces.set(request, left);
     this.#pieces.delete(request);
-    this.#tell({ type: 'ended', request, pieces: 1 });
+    this.#send({ type: 'ended', request, pieces: 1 });
   }
 
-  /** Has it renewed now, and answered. */
+  /** Renews the lease now. */
   hurry(): void {
-    this.#tell({ type: 'hurry' });
+    this.#send({ type: 'hurry' });
   }
 
-  /** Starts while the process goes on. If it stops meanwhile, this fails and leaves nothing behind. */
+  /** Starts, unless the signal is aborted; then it stops again and rejects. */
   async startUnless(stopped: AbortSignal): Promise<void> {
     const stop = (): void => void this.stop().catch(() => {});
     stopped.throwIfAborted();
@@ -79,8 +82,8 @@ export class Lease<Answer extends LeaseAnswer = LeaseAnswer> extends Service {
     const thread = new Thread(threadFile, { workerData: { url, registration } satisfies LeaseData });
     this.#thread = thread;
     const registered = Promise.withResolvers<number>();
-    const gone = Promise.withResolvers<void>();
-    this.#gone = gone.promise;
+    const exited = Promise.withResolvers<void>();
+    this.#exited = exited.promise;
     thread.on('message', (message: FromLease) => {
       if (message.type === 'registered') registered.resolve(message.id);
       if (message.type === 'failed') registered.reject(new Error(message.problem));
@@ -88,21 +91,21 @@ export class Lease<Answer extends LeaseAnswer = LeaseAnswer> extends Service {
       if (message.type === 'lost') this.#lost.abort();
     });
     thread.on('error', registered.reject);
-    // A thread that has ended, whyever, can renew nothing any more.
+    // Once the thread exits, for any reason, the lease is not renewed any more.
     thread.on('exit', (code) => {
-      registered.reject(new Error(`the thread of the lease ended with ${code} before it was registered`));
+      registered.reject(new Error(`the lease thread exited with ${code} before it registered`));
       this.#lost.abort();
-      gone.resolve();
+      exited.resolve();
     });
     this.#id = await registered.promise;
   }
 
-  /** Retires: what is still held is ready for others at once. */
+  /** The thread retires the process, so that others can take its work at once. */
   protected async onStop(): Promise<void> {
-    await this.#gone;
+    await this.#exited;
   }
 
-  #tell(message: ToLease): void {
+  #send(message: ToLease): void {
     this.#thread?.postMessage(message);
   }
 }

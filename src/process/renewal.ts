@@ -2,7 +2,7 @@ import { performance } from 'node:perf_hooks';
 import type { Queryable } from '../database/index.ts';
 import { every, Service, Wake } from '../lifecycle/index.ts';
 
-/** How a process registers. The column `id` is the number of the incarnation that begins. */
+/** The statement that registers a process. Its column `id` is the number of the process. */
 export interface Registration {
   readonly text: string;
   readonly values: readonly unknown[];
@@ -22,10 +22,10 @@ interface RenewalOptions {
   readonly onAnswer?: (answer: LeaseAnswer) => void;
 }
 
-/** A little less than the lease of the database: whoever may take over must find that we have stopped. */
-const trustedMs = 11_500;
+/** Slightly less than the database's lease, so that this process has stopped before another may take over. */
+const defaultLeaseMs = 11_500;
 
-/** The life of a process as the database sees it: a number, a lease, and the requests whose work it holds. */
+/** Registers a process and renews its lease, with the requests whose work it holds. */
 export class Renewal extends Service {
   readonly name = 'lease';
   readonly #db: Queryable;
@@ -50,18 +50,18 @@ export class Renewal extends Service {
     return this.#id;
   }
 
-  /** Aborted when the lease is lost: what the process holds may belong to others then. */
+  /** Aborted when the lease is lost: the work of the process may belong to others then. */
   get lost(): AbortSignal {
     return this.#lost.signal;
   }
 
-  /** Someone else was told that it is lost. */
+  /** The lease is lost. */
   lose(): void {
     clearTimeout(this.#deadline);
     this.#lost.abort();
   }
 
-  /** Remembers a request until so many pieces of work were reported as ended. */
+  /** Holds a request until this many pieces of work have ended. */
   hold(request: string, pieces: number): void {
     if (pieces > 0) this.#held.set(request, pieces);
   }
@@ -72,24 +72,24 @@ export class Renewal extends Service {
     else this.#held.delete(request);
   }
 
-  /** The requests that have work left. */
+  /** The requests with unfinished work. */
   get held(): string[] {
     return [...this.#held.keys()];
   }
 
-  /** Has it renewed now. */
+  /** Renews the lease now. */
   hurry(): void {
     this.#wake.wake();
   }
 
-  /** Renews the lease. A renewal that fails is left to the next one; the lease outlives two of them. */
+  /** Renews the lease. A failed renewal is not repeated; the lease outlives two of them. */
   async renew(): Promise<void> {
     const from = performance.now();
     const rows = await this.#db.query<{ answer: LeaseAnswer }>(renew, [this.id, this.held]).catch(() => []);
     const answer = rows[0]?.answer;
     if (!answer || this.lost.aborted) return;
     if (!answer.alive) return this.lose();
-    this.#trustFrom(from);
+    this.#restartDeadline(from);
     this.#options.onAnswer?.(answer);
   }
 
@@ -98,7 +98,7 @@ export class Renewal extends Service {
     const from = performance.now();
     const [row] = await this.#db.query<{ id: number }>(text, values);
     this.#id = row!.id;
-    this.#trustFrom(from);
+    this.#restartDeadline(from);
     const { renewEveryMs = 2_500 } = this.#options;
     this.#renewing = every(renewEveryMs, () => this.renew(), {
       signal: AbortSignal.any([this.stopSignal, this.lost]),
@@ -111,14 +111,14 @@ export class Renewal extends Service {
   protected async onStop(): Promise<void> {
     await this.#renewing;
     clearTimeout(this.#deadline);
-    // Of a lost one, what is being ended this moment is better ended than put back.
+    // After a loss, work that is just ending should end and not be put back.
     if (this.#id === undefined || this.lost.aborted) return;
     await this.#db.query(retire, [this.#id]);
   }
 
-  /** The database has counted from then at the earliest. If it is silent, the end of the lease is seen here too. */
-  #trustFrom(from: number): void {
-    const { leaseMs = trustedMs } = this.#options;
+  /** Restarts the local deadline from the moment before the statement, as the database counts from later. */
+  #restartDeadline(from: number): void {
+    const { leaseMs = defaultLeaseMs } = this.#options;
     clearTimeout(this.#deadline);
     this.#deadline = setTimeout(() => this.lose(), from + leaseMs - performance.now());
   }

@@ -2,7 +2,7 @@ import { readDevSupport, type Dev, type DevSupport, type ResolvedConfig } from '
 import { PgfreshError, problemOf } from '../errors/index.ts';
 import { Service } from '../lifecycle/index.ts';
 
-/** What the configuration starts for `pgfresh dev`, as a service like all others. */
+/** Runs the configuration's `dev` function as a service. */
 export class DevSupporter extends Service {
   readonly name = 'dev';
   readonly #dev: Dev;
@@ -19,7 +19,7 @@ export class DevSupporter extends Service {
     this.#file = config.file ?? 'the configuration';
   }
 
-  /** The configuration for this run: its sources are where they were started. */
+  /** The configuration, with the sources that the `dev` function started. */
   get config(): ResolvedConfig {
     return this.#config;
   }
@@ -32,10 +32,10 @@ export class DevSupporter extends Service {
     return this.#support?.notes ?? {};
   }
 
-  /** Waits for its turn: the worker still calls what it has started. */
+  /** Stops only in its turn, because the worker still calls the sources that it started. */
   override requestStop(): void {}
 
-  /** Everything runs. */
+  /** Tells the `dev` function that all services run. */
   async ready(): Promise<void> {
     await this.#calling(() => this.#support?.ready?.());
   }

@@ -1,10 +1,10 @@
 import type { Hono } from 'hono';
 import type { DevSupport, ResolvedConfig, Settings } from '../config/index.ts';
-import { consoleRoutes, devDoor, jobRoutes, type Status } from '../console/index.ts';
+import { consoleRoutes, devPage, jobRoutes, type Status } from '../console/index.ts';
 import type { Database } from '../database/index.ts';
 import type { Events } from '../events/index.ts';
 import { Gateway } from '../gateway/index.ts';
-import type { Door } from '../http/index.ts';
+import type { Mount } from '../http/index.ts';
 import type { Service } from '../lifecycle/index.ts';
 import { Planner, sweepJob } from '../planner/index.ts';
 import { Scheduler, troubledJobs } from '../schedule/index.ts';
@@ -12,11 +12,11 @@ import { shared, type Overview } from '../watch/index.ts';
 import { Worker } from '../worker/index.ts';
 import type { Role } from './role-names.ts';
 
-/** What a role needs of the process that it runs in. */
+/** What a role gets from its process. */
 export interface RoleContext {
   readonly database: Database;
   readonly url: string;
-  /** Where LISTEN works. */
+  /** A connection on which LISTEN works. */
   readonly listenUrl: string | undefined;
   readonly events: Events;
   readonly config: ResolvedConfig;
@@ -24,21 +24,21 @@ export interface RoleContext {
   readonly types: readonly string[] | undefined;
   readonly status: () => Promise<Status>;
   readonly overview: () => Promise<Overview | undefined>;
-  /** What the configuration has at `/` for development. */
+  /** The configuration's development page. */
   readonly page: DevSupport['page'];
 }
 
-/** What a role brings: something that runs, pages for the HTTP server, a door of it, or several of these. */
-export interface Brought {
+/** The parts of a role: a service, routes of the HTTP server, a mount with its own authentication. */
+export interface RoleParts {
   readonly service?: Service;
   readonly routes?: (app: Hono) => void;
-  readonly door?: Door;
+  readonly mount?: Mount;
 }
 
 const limitsOf = ({ checkTimeout, lockTimeout }: Settings) => ({ statementMs: checkTimeout, lockMs: lockTimeout });
 
-/** The roles of a process, each with what it brings. */
-const roles: Readonly<Record<Role, (context: RoleContext) => Brought>> = {
+/** Creates the parts of each role. */
+const roles: Readonly<Record<Role, (context: RoleContext) => RoleParts>> = {
   planner: ({ database: db, events, config: { settings } }) => ({
     service: new Planner({ db, events, tickMs: settings.tickInterval, limits: limitsOf(settings) }),
   }),
@@ -74,10 +74,10 @@ const roles: Readonly<Record<Role, (context: RoleContext) => Brought>> = {
     const { lockTimeout: lockTimeoutMs, checkTimeout: statementTimeoutMs } = config.settings;
     const typeLimits = { lockTimeoutMs, statementTimeoutMs };
     const gateway = new Gateway({ db, url, listenUrl, events, settings: config.gateway, typeLimits });
-    return { service: gateway, door: gateway.door };
+    return { service: gateway, mount: gateway.mount };
   },
   console: ({ status, overview, database: db, events, page, config: { settings } }) => ({
-    ...(page && { door: devDoor(page, settings.host) }),
+    ...(page && { mount: devPage(page, settings.host) }),
     routes: (app) => {
       consoleRoutes(app, { overview, jobs: shared(() => troubledJobs(db)), status });
       jobRoutes(app, { db, events });
@@ -85,6 +85,6 @@ const roles: Readonly<Record<Role, (context: RoleContext) => Brought>> = {
   }),
 };
 
-export function bringRole(role: Role, context: RoleContext): Brought {
+export function createRole(role: Role, context: RoleContext): RoleParts {
   return roles[role](context);
 }

@@ -17,7 +17,7 @@ import { syncJobs } from '../schedule/index.ts';
 import { Health, Metrics, readOverview, recordWarnings, shared, warnOfMisspelt } from '../watch/index.ts';
 import { DevSupporter } from './dev-supporter.ts';
 import type { Role } from './role-names.ts';
-import { bringRole, type Brought } from './roles.ts';
+import { createRole, type RoleParts } from './roles.ts';
 import { SchemaWatch } from './schema-watch.ts';
 import { version } from './version.ts';
 
@@ -25,23 +25,23 @@ export interface RuntimeOptions {
   readonly config: ResolvedConfig;
   readonly roles: readonly Role[];
   readonly events: Events;
-  /** Migrates the database first; without it, a database that is not migrated is refused. */
+  /** Migrates the database first. Without it, the start fails if migrations are pending. */
   readonly migrate?: boolean;
   /** Also starts the `dev` function of the configuration. */
   readonly dev?: boolean;
-  /** The data types that a worker is limited to; without it, all that it can fetch. */
+  /** Limits a worker to these data types. */
   readonly types?: readonly string[] | undefined;
-  /** Without an HTTP server if false. */
+  /** False starts no HTTP server. */
   readonly listen?: boolean;
 }
 
-/** How long an upgrade waits for jobs of old workers. */
+/** How long an upgrade waits for running jobs of old workers. */
 const drainMs = 60_000;
 
-/** How long a stop may take beyond the time for draining. */
-const stopPatienceMs = 10_000;
+/** How long a stop may take beyond the drain timeout. */
+const stopTimeoutMs = 10_000;
 
-/** Roles of pgfresh on one database, behind one HTTP server. It knows nothing of signals or of the terminal. */
+/** Roles of pgfresh on one database, behind one HTTP server. Signals and the terminal are left to the CLI. */
 export class Runtime extends Service {
   readonly name = 'runtime';
   readonly #options: RuntimeOptions;
@@ -57,7 +57,7 @@ export class Runtime extends Service {
     super();
     this.#options = options;
     const { config, roles, events } = options;
-    // Not everybody who runs this waits for it.
+    // Callers need not handle it.
     this.#replaced.promise.catch(() => {});
     this.#metrics = new Metrics(events);
     this.#connection = new Connection({ settings: config.settings, events, duty: roles.join(',') });
@@ -68,7 +68,7 @@ export class Runtime extends Service {
     return this.#http?.url;
   }
 
-  /** Rejects when an upgrade has taken away what this process calls; then it has to be stopped. */
+  /** Rejects when an upgrade removed functions that this process calls; it then has to be stopped. */
   get replaced(): Promise<never> {
     return this.#replaced.promise;
   }
@@ -77,14 +77,14 @@ export class Runtime extends Service {
     return this.#connection.url;
   }
 
-  /** What the `dev` function tells its user. */
+  /** The notes of the `dev` function for its user. */
   get notes(): Readonly<Record<string, string>> {
     return this.#supporter?.notes ?? {};
   }
 
-  /** Stops. When the limit is over, which begins with the signal, what still runs is abandoned, and this rejects. */
+  /** Stops. Once the time limit, which starts with the signal, is over, abandons what still runs and rejects. */
   async stopInTime(begin: AbortSignal = AbortSignal.abort()): Promise<void> {
-    const limitMs = this.#options.config.settings.drainTimeout + stopPatienceMs;
+    const limitMs = this.#options.config.settings.drainTimeout + stopTimeoutMs;
     const stopped = this.stop();
     const limited = (): Promise<void> =>
       within(limitMs, stopped, () => {
@@ -103,7 +103,7 @@ export class Runtime extends Service {
   }
 
   protected async onStart(): Promise<void> {
-    // A stop does not wait for the end of the start: what runs already may be what the start hangs on.
+    // A stop does not wait for the start to finish: a service that already runs may be what the start hangs on.
     this.stopSignal.addEventListener('abort', () => void stopAll(this.#services).catch(() => {}), { once: true });
     const { config: configured, roles, events, dev = false, listen = true } = this.#options;
     const connection = this.#connection;
@@ -120,16 +120,16 @@ export class Runtime extends Service {
     await syncRegistry(connection.database, config, events, { skipRefused: true });
     await syncJobs(connection.database, config, events);
     const health = healthOf(connection, requireMigrated);
-    const brought = await this.#bringRoles(config, health);
-    for (const { service } of brought) if (service) await this.#run(service);
+    const parts = await this.#createRoles(config, health);
+    for (const { service } of parts) if (service) await this.#run(service);
     if (listen) {
       this.#http = new HttpServer({
         settings: config.settings,
         events,
         health,
         metrics: this.#metrics,
-        routes: (app) => brought.forEach(({ routes }) => routes?.(app)),
-        doors: brought.flatMap(({ door }) => door ?? []),
+        routes: (app) => parts.forEach(({ routes }) => routes?.(app)),
+        mounts: parts.flatMap(({ mount }) => mount ?? []),
       });
       await this.#run(this.#http);
     }
@@ -138,20 +138,20 @@ export class Runtime extends Service {
     events.emit({ type: 'process.started', version, roles });
   }
 
-  /** Reports what failed in a stop that began during the start too. */
+  /** Also reports failures of a stop that began during the start. */
   protected async onStop(): Promise<void> {
     await stopAll(this.#services);
     this.#options.events.emit({ type: 'process.stopped' });
   }
 
   async #run(service: Service): Promise<void> {
-    // The stop does not know of what is added later, which would begin work while the others end theirs.
+    // A stop that has begun would miss a service that is added now.
     this.stopSignal.throwIfAborted();
     this.#services.push(service);
     await service.start();
   }
 
-  /** Returns what fails when the database is no longer migrated. */
+  /** Returns a check that fails when migrations are pending. */
   async #prepareDatabase(files: SqlFiles): Promise<() => Promise<void>> {
     const { roles, events } = this.#options;
     const { database } = this.#connection;
@@ -167,21 +167,21 @@ export class Runtime extends Service {
     return requireMigrated;
   }
 
-  async #bringRoles(config: ResolvedConfig, health: Health): Promise<Brought[]> {
+  async #createRoles(config: ResolvedConfig, health: Health): Promise<RoleParts[]> {
     const { roles, events, types } = this.#options;
     const { database, url, facts } = this.#connection;
     const { listenUrl: chosen } = config.settings;
-    // The others poll while they cannot listen, and try again.
+    // Other roles poll while they cannot listen, and try again.
     if (chosen !== undefined && roles.includes('gateway')) await requireListening(database, chosen);
     const listenUrl = chosen ?? (facts.transactionPooler ? undefined : url);
     const status = async () => ({ version, roles, database: facts.address, health: await health.report() });
     if (types) await requireTypes(database, types);
     const overview = shared(() => readOverview(database));
-    // Where the overview is shown anyway: not every login may read it, and once per system is enough.
+    // Only with the console, which reads the overview anyway: not every login may, and once per system is enough.
     if (roles.includes('console')) this.#metrics.showPairs(overview);
     const page = this.#supporter?.page;
     const context = { database, url, listenUrl, events, config, types, status, overview, page };
-    return roles.map((role) => bringRole(role, context));
+    return roles.map((role) => createRole(role, context));
   }
 }
 

@@ -4,16 +4,16 @@ import { pause, Service } from '../lifecycle/index.ts';
 
 interface SchemaWatchOptions {
   readonly db: Queryable;
-  /** What this process was started with. */
+  /** The SQL files of this version. */
   readonly files: SqlFiles;
-  /** Called once, with what to tell. */
+  /** Called once. */
   readonly onReplaced: (error: PgfreshError) => void;
   readonly intervalMs?: number;
 }
 
 /**
- * Notices that an upgrade has taken away what this process calls: from then on its statements would fail one by one. An
- * upgrade that takes nothing away leaves it alone.
+ * Detects an upgrade that removed functions which this process calls, so that it stops instead of failing statement by
+ * statement. Other upgrades do not affect it.
  */
 export class SchemaWatch extends Service {
   readonly name = 'schema watch';
@@ -38,7 +38,7 @@ export class SchemaWatch extends Service {
     for (;;) {
       await pause(intervalMs, this.stopSignal);
       if (this.stopSignal.aborted) return;
-      // A database that does not answer is told of by others.
+      // Other parts report a database that does not answer.
       const error = await findReplacement(db, files).catch(() => undefined);
       if (error) return onReplaced(error);
     }

@@ -8,30 +8,30 @@ import { Runtime } from './runtime.ts';
 export interface StartOptions {
   /** The default export of `pgfresh.config.ts`, or an object like it. */
   readonly config: Config;
-  /** All if it is left out. */
+  /** Defaults to all roles. */
   readonly roles?: readonly Role[] | undefined;
-  /** Where the HTTP server listens, before what the settings say. With false there is none. */
+  /** Where the HTTP server listens; overrides the settings. False starts no HTTP server. */
   readonly listen?: false | { readonly host?: string | undefined; readonly port?: number | undefined } | undefined;
-  /** Migrates the database first; without it, a database that is not migrated is refused. */
+  /** Migrates the database first. Without it, the start fails if migrations are pending. */
   readonly migrate?: boolean | undefined;
-  /** Where settings are read from, before the configuration; `process.env` if it is left out. */
+  /** Environment variables, which override the configuration. Defaults to `process.env`. */
   readonly env?: Readonly<Record<string, string | undefined>> | undefined;
 }
 
 /** A running pgfresh. */
 export interface Pgfresh extends AsyncDisposable {
-  /** Of the HTTP server, for instance `http://127.0.0.1:4400`; undefined with `listen: false`. */
+  /** The URL of the HTTP server, for instance `http://127.0.0.1:4400`; undefined with `listen: false`. */
   readonly address: string | undefined;
-  /** Resolved once all roles run, as they do when `start` has returned the handle. */
+  /** Resolves once all roles run, which they do when `start` has returned. */
   readonly ready: Promise<void>;
-  /** Finishes what is under way and ends everything that was started, in bounded time. May be called again. */
+  /** Finishes running work and stops all roles, within a time limit. May be called again. */
   stop(): Promise<void>;
 }
 
-/** The roles that only an HTTP server makes reachable. */
+/** The roles that need an HTTP server. */
 const served: readonly Role[] = ['gateway', 'console'];
 
-/** Runs pgfresh in this process. If a part does not start, what was started is stopped before this rejects. */
+/** Runs pgfresh in this process. If a part fails to start, the others are stopped before this rejects. */
 export async function start(options: StartOptions): Promise<Pgfresh> {
   const { roles, listen, migrate, env } = readOptions(options);
   const config = resolveConfig({ config: options.config, flags: listen || {}, env });

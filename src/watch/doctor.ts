@@ -15,7 +15,7 @@ import { asPgfreshError, PgfreshError, problemOf } from '../errors/index.ts';
 import { Events } from '../events/index.ts';
 import { isUncreated } from './uncreated.ts';
 
-/** One check that was made: how it went, and what to do if it went badly. */
+/** The result of one check, with the next step if it failed. */
 export interface Finding {
   readonly name: string;
   readonly state: 'ok' | 'warning' | 'fatal';
@@ -24,17 +24,17 @@ export interface Finding {
   readonly next?: string;
 }
 
-/** What other rooms have to examine, each by its name. */
+/** Checks of other rooms, by name. */
 interface FurtherChecks {
-  /** Without a database: these are made before there is one too. */
+  /** Checks that need no database. */
   readonly configuration?: Readonly<Record<string, (config: ResolvedConfig) => Promise<readonly Finding[]>>>;
-  /** In a migrated database. */
+  /** Checks of a migrated database. */
   readonly database?: Readonly<
     Record<string, (database: Queryable, config: ResolvedConfig) => Promise<readonly Finding[]>>
   >;
 }
 
-/** Examines everything that must be right before pgfresh can run. Creates nothing and never throws; what fails is a finding. */
+/** Checks everything that pgfresh needs to run. Creates nothing and never throws; failures are findings. */
 export async function examine(load: () => Promise<ResolvedConfig>, further: FurtherChecks = {}): Promise<Finding[]> {
   const findings: Finding[] = [good('node', `Node.js ${process.version}`)];
   let config: ResolvedConfig;
@@ -50,7 +50,7 @@ export async function examine(load: () => Promise<ResolvedConfig>, further: Furt
   findings.push(await examineDataDir(settings), examineHttp(settings));
   if (settings.databaseUrl === undefined) findings.push(await examineEmbedded(settings.dataDir));
   const isStuck = findings.some((finding) => finding.state === 'fatal');
-  // What is missing here does not keep the database from being examined.
+  // Failures here do not prevent the checks of the database.
   for (const [name, check] of Object.entries(further.configuration ?? {}))
     findings.push(...(await check(config).catch((error: unknown) => [bad(name, error)])));
   if (isStuck) return findings;
@@ -72,10 +72,10 @@ async function examineDataDir({ dataDir, databaseUrl, token }: Settings): Promis
   }
 }
 
-/** What does not exist yet can be made where its parent is writable. */
+/** A folder that does not exist can be created if its parent is writable. */
 async function requireWritable(folder: string): Promise<void> {
   try {
-    // The dot fails on what is not a folder.
+    // The dot makes it fail for files.
     await access(`${folder}/.`, constants.W_OK | constants.X_OK);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
@@ -149,7 +149,7 @@ async function examineListening(database: Queryable, { listenUrl }: Settings): P
   }
 }
 
-/** Whether the migration would be allowed, which nothing but a first try would tell. */
+/** Checks the rights that a migration needs, which only the migration itself would reveal otherwise. */
 async function examineMigrator(database: Queryable): Promise<Finding[]> {
   try {
     await requireMigrationRights(database);

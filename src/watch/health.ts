@@ -1,7 +1,7 @@
 import { problemOf } from '../errors/index.ts';
 import { within } from '../lifecycle/index.ts';
 
-/** Answers with a few words when all is well, and throws when it is not. */
+/** Returns a short detail if healthy, and throws otherwise. */
 export type HealthCheck = () => Promise<string>;
 
 export interface HealthReport {
@@ -9,7 +9,7 @@ export interface HealthReport {
   readonly checks: readonly { name: string; ok: boolean; detail: string }[];
 }
 
-const patienceMs = 2_000;
+const timeoutMs = 2_000;
 
 /** Whether this process can do its work now. */
 export class Health {
@@ -20,15 +20,15 @@ export class Health {
   }
 
   async report(): Promise<HealthReport> {
-    const checks = await Promise.all([...this.#checks].map(([name, check]) => judge(name, check)));
+    const checks = await Promise.all([...this.#checks].map(([name, check]) => runCheck(name, check)));
     return { ready: checks.every((check) => check.ok), checks };
   }
 }
 
-async function judge(name: string, check: HealthCheck): Promise<HealthReport['checks'][number]> {
+async function runCheck(name: string, check: HealthCheck): Promise<HealthReport['checks'][number]> {
   try {
-    const detail = await within(patienceMs, check(), () => {
-      throw new Error(`no answer within ${patienceMs} ms`);
+    const detail = await within(timeoutMs, check(), () => {
+      throw new Error(`no answer within ${timeoutMs} ms`);
     });
     return { name, ok: true, detail };
   } catch (error) {

@@ -1,6 +1,6 @@
 import type { EventType } from '../events/index.ts';
 
-/** What can happen hundreds of times a second, when a provider or the database is away, or because of what clients send. */
+/** Events that can occur hundreds of times per second, for instance while a provider is down. */
 const frequent: ReadonlySet<EventType> = new Set<EventType>([
   'refresh.ended',
   'worker.failed',
@@ -13,35 +13,35 @@ const frequent: ReadonlySet<EventType> = new Set<EventType>([
   'gateway.failed',
 ]);
 
-const linesASecond = 10;
+const linesPerSecond = 10;
 
-/** Keeps a log readable: of what happens often, at most ten lines a second, and how many were left out. */
+/** Rate limit of the log: at most ten lines per second for frequent events, with a count of omitted lines. */
 export class LineBudget {
   readonly #now: () => number;
   #since = -Infinity;
   #lines = 0;
-  #leftOut = 0;
+  #omitted = 0;
 
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
   }
 
-  /** How many lines were left out before this one; undefined if this one is left out too. */
+  /** The number of lines omitted before this one; undefined if this one is omitted too. */
   ask(type: EventType): number | undefined {
-    if (!frequent.has(type)) return this.#tell();
+    if (!frequent.has(type)) return this.#takeOmitted();
     const now = this.#now();
     if (now - this.#since >= 1_000) {
       this.#since = now;
       this.#lines = 0;
     }
-    if (++this.#lines <= linesASecond) return this.#tell();
-    this.#leftOut++;
+    if (++this.#lines <= linesPerSecond) return this.#takeOmitted();
+    this.#omitted++;
     return undefined;
   }
 
-  #tell(): number {
-    const leftOut = this.#leftOut;
-    this.#leftOut = 0;
-    return leftOut;
+  #takeOmitted(): number {
+    const omitted = this.#omitted;
+    this.#omitted = 0;
+    return omitted;
   }
 }

@@ -10,7 +10,7 @@ interface Output {
   write(text: string): unknown;
 }
 
-/** Writes every event as a line: for people on a terminal, as JSON elsewhere. Returns what ends it. */
+/** Logs every event as a line: readable on a terminal, as JSON elsewhere. Returns a function that stops it. */
 export function logEvents(events: Events, level: Settings['logLevel'], output: Output): () => void {
   const logger = pino(
     { level, base: { pid: process.pid }, timestamp: pino.stdTimeFunctions.isoTime },
@@ -27,7 +27,7 @@ export function logEvents(events: Events, level: Settings['logLevel'], output: O
   });
 }
 
-/** What a start tells in its last words too, which a person reads on the same terminal. */
+/** Events that the banner at the end of a start also tells, on the same terminal. */
 function isInBanner(event: PgfreshEvent): boolean {
   switch (event.type) {
     case 'database.ready':

@@ -2,7 +2,7 @@ import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
 import type { EventOf, Events, PgfreshEvent } from '../events/index.ts';
 import { countedStates, type Overview } from './overview.ts';
 
-/** What Prometheus sees. Counts events; nothing else in pgfresh knows that metrics exist. */
+/** Prometheus metrics, derived from events; no other part of pgfresh knows about metrics. */
 export class Metrics {
   readonly #registry = new Registry();
   readonly #events = this.#counter('pgfresh_events_total', 'Everything that happened, by type.', ['type']);

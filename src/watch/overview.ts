@@ -1,33 +1,33 @@
 import type { Queryable } from '../database/index.ts';
 
-/** How fresh the viewed pairs are, of a data type or of all. */
+/** How fresh the viewed pairs are, per data type or in total. */
 export interface Freshness {
   readonly pairs: number;
-  /** Views of these pairs: who looks at three of them counts three times. */
+  /** Views of these pairs: a viewer of three pairs counts three times. */
   readonly viewers: number;
   readonly fresh: number;
   readonly stale: number;
   readonly missing: number;
-  /** The source says that there is nothing. */
+  /** The source has no data for them. */
   readonly empty: number;
-  /** Past their TTL, and the source answers with something older. */
+  /** Past their TTL, and the source returned older data. */
   readonly older_source: number;
-  /** Those of the empty ones whose old row is kept, and is what viewers see. */
+  /** Empty pairs whose old row is kept and shown to viewers. */
   readonly kept: number;
-  /** Those that were refreshed in the last minute. */
+  /** Pairs refreshed in the last minute. */
   readonly refreshed: number;
-  /** Those that are as they should be, fresh or empty without a kept row, of all; from 0 to 1, null if there are none. */
+  /** The share of pairs that are fresh, or empty without a kept row, from 0 to 1; null without pairs. */
   readonly share: number | null;
-  /** The same, each pair as often as it is looked at. */
+  /** The same, weighted by viewers. */
   readonly viewer_share: number | null;
   /** Seconds since the row was fetched or confirmed, for half and for 95 % of the views. */
   readonly age_p50: number | null;
   readonly age_p95: number | null;
-  /** How old the data is at the source, for half of the pairs whose data type tells. */
+  /** The median age of the data at the source, for data types that report it. */
   readonly source_age_p50: number | null;
 }
 
-/** Open jobs: ready to be claimed, waiting for their time, and running. Each is counted up to 10,000 a source. */
+/** Open jobs: ready to be claimed, waiting for their time, and running. Each counted up to 10,000 per source. */
 interface OpenJobs {
   readonly ready: number;
   readonly waiting: number;
@@ -38,11 +38,11 @@ export interface TypeOverview extends Freshness, OpenJobs {
   readonly data_type: string;
   readonly source: string;
   readonly ttl_seconds: number;
-  /** What keeps pairs that are not as they should be from a job, as the planner's last look found: gate, dependency, … */
+  /** Why pairs that need a refresh have no job, by reason, as last found by the planner: gate, dependency, … */
   readonly waits_for: Readonly<Record<string, number>>;
-  /** How the viewed pairs last ended. */
+  /** The last outcomes of the viewed pairs. */
   readonly outcomes: Readonly<Record<string, number>>;
-  /** Why one of those that wait has failed. */
+  /** The error of one of the waiting pairs. */
   readonly error: string | null;
 }
 
@@ -66,20 +66,20 @@ export interface SourceOverview extends OpenJobs {
   readonly quota_until: string | null;
 }
 
-/** What is not called or not refreshed: a source, an API key of it, or a data type. */
+/** A source or API key that is not called, or a data type that is not refreshed. */
 export interface OverviewProblem {
   readonly source: string;
   readonly data_type: string | null;
   readonly api_key: number | null;
-  /** The state of the source; `refused` of an API key; `paused`, `no_worker`, `quarantined` or `unresolved` of a data type. */
+  /** A source's state; `refused` for an API key; `paused`, `no_worker`, `quarantined` or `unresolved` for a data type. */
   readonly reason: string;
-  /** `infinity`, or null, without an end. */
+  /** `infinity` or null if it has no end. */
   readonly until: string | null;
   readonly message: string | null;
   readonly next_step: string | null;
 }
 
-/** The words of `pgfresh_engine.state_of`. */
+/** The states of `pgfresh_engine.state_of`. */
 export const countedStates = [
   'fresh',
   'stale',
@@ -88,7 +88,7 @@ export const countedStates = [
   'older_source',
 ] as const satisfies readonly (keyof Freshness)[];
 
-/** Everything at a glance, as `pgfresh_engine.overview` says it. */
+/** The result of `pgfresh_engine.overview`. */
 export interface Overview {
   readonly at: string;
   readonly problems: readonly OverviewProblem[];
@@ -99,9 +99,9 @@ export interface Overview {
   readonly workers: number;
   /** Whether a planner process runs. */
   readonly planning: boolean;
-  /** For how long what is due has waited for a tick. */
+  /** How long the oldest due pair has waited for a tick. */
   readonly overdue_seconds: number;
-  /** When a tick last found something due. */
+  /** When a tick last found a due pair. */
   readonly planned_at: string | null;
 }
 
@@ -111,15 +111,15 @@ export async function readOverview(db: Queryable): Promise<Overview | undefined>
   return row?.overview;
 }
 
-const goodForMs = 1_000;
+const cacheMs = 1_000;
 
-/** One answer for any number of pages that ask: it is read once a second at the most. */
+/** Caches a read for a second, and shares it among concurrent callers. */
 export function shared<T>(read: () => Promise<T>): () => Promise<T> {
   let readAt = -Infinity;
   let reading = false;
   let last: Promise<T>;
   return () => {
-    if (!reading && performance.now() - readAt >= goodForMs) {
+    if (!reading && performance.now() - readAt >= cacheMs) {
       [readAt, reading] = [performance.now(), true];
       last = read().finally(() => (reading = false));
     }

@@ -1,7 +1,7 @@
 import { timeText } from '../config/index.ts';
 import type { OverviewProblem } from './overview.ts';
 
-/** What is wrong with a source, an API key or a data type, until when and what to do. `at` is when it was read. */
+/** Describes a problem of a source, API key or data type, its end and the next step. `at` is the time of the overview. */
 export function problemSentence(problem: OverviewProblem, at: string): string {
   const { message, next_step: next } = problem;
   return [

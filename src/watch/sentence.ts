@@ -15,7 +15,7 @@ const warn = (text: string): Sentence => ({ level: 'warn', text });
 const error = (text: string): Sentence => ({ level: 'error', text });
 const debug = (text: string): Sentence => ({ level: 'debug', text });
 
-/** How each event reads in a log. Total, so that a new event cannot go unsaid. */
+/** The log line of each event. Total, so that a new event cannot be forgotten. */
 const sentences: Sentences = {
   'process.started': ({ version, roles }) => info(`pgfresh ${version} runs ${roles.join(', ')}`),
   'process.stopping': ({ reason }) => info(`stopping: ${reason}`),
@@ -52,7 +52,7 @@ const sentences: Sentences = {
   'demand.failed': ({ problem }) => warn(`counts of viewers could not be written: ${problem}`),
   'gateway.opened': ({ transport }) => debug(`a client connected (${transport})`),
   'gateway.closed': ({ transport }) => debug(`a client has gone (${transport})`),
-  // Clients are told a fixed sentence, so what is up to the operator must be seen here.
+  // Clients only see a fixed sentence, so problems that an operator must fix are logged as warnings.
   'gateway.refused': ({ code, problem }) => {
     const text = `the gateway refused something: ${code}: ${problem}`;
     return /UNDECIDED|ROLE/.test(code) ? warn(text) : debug(text);

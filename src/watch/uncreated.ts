@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import type { Settings } from '../config/index.ts';
 import { embeddedStatus } from '../database/index.ts';
 
-/** Whether the database is an embedded one that does not exist yet. To look at it must not be what creates it. */
+/** Whether the database is an embedded one that does not exist yet. Does not create it. */
 export async function isUncreated({
   databaseUrl,
   dataDir,

@@ -3,7 +3,7 @@ import { rm } from 'node:fs/promises';
 import { request, type IncomingMessage } from 'node:http';
 import { expect, it } from 'vitest';
 import { resolveConfig } from '../../src/config/index.ts';
-import { consoleRoutes, devDoor } from '../../src/console/index.ts';
+import { consoleRoutes, devPage } from '../../src/console/index.ts';
 import type { Queryable } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { HttpServer } from '../../src/http/index.ts';
@@ -29,7 +29,7 @@ async function serve({ db, host = '127.0.0.1', page }: ServerOptions): Promise<s
     health,
     metrics: new Metrics(events),
     routes: (app) => consoleRoutes(app, { overview: shared(() => readOverview(db)), jobs: async () => [], status }),
-    doors: page ? [devDoor(page, host)] : [],
+    mounts: page ? [devPage(page, host)] : [],
   });
   atEnd(() => server.stop());
   await server.start();

@@ -118,7 +118,7 @@ export class RunningGateway {
       events: this.events,
       health: new Health(),
       metrics: new Metrics(this.events),
-      doors: [this.gateway.door],
+      mounts: [this.gateway.mount],
       ...(routes && { routes }),
     });
   }

@@ -4,7 +4,7 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Context, Hono } from 'hono';
 import { PgfreshError } from '../../errors/index.ts';
 import type { Events } from '../../events/index.ts';
-import type { Door } from '../../http/index.ts';
+import type { Mount } from '../../http/index.ts';
 import type { SessionRegistry } from '../session/session-registry.ts';
 import { errorResponse } from './error-response.ts';
 import type { PlainReads } from './plain-read.ts';
@@ -31,7 +31,7 @@ const drainTimeoutMs = 2_000;
 const browserClient = new URL('../../../dist/live/client.js', import.meta.url);
 
 /** Everything below /live: the WebSocket, event streams, plain reads, and the browser client's script. */
-export function liveRoutes(parts: LiveRoutesParts): Door {
+export function liveRoutes(parts: LiveRoutesParts): Mount {
   const { registry, webSockets, eventStreams, plainReads, events } = parts;
   /** Runs a handler, and answers with an error response if it throws. */
   const handle = async (

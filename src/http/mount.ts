@@ -3,26 +3,27 @@ import type { Duplex } from 'node:stream';
 import type { Hono } from 'hono';
 import { PgfreshError } from '../errors/index.ts';
 
-/** A part of the server that asks by itself who comes, and keeps connections open. */
-export interface Door {
-  /** Where its paths begin, for instance "/live". */
+/** A part of the server that authenticates its clients itself, and may keep connections open. */
+export interface Mount {
+  /** The prefix of its paths, for instance "/live". */
   readonly path: string;
   readonly routes: (app: Hono) => void;
-  /** Takes over the connection of a client that wants to speak another protocol. Its Host was checked. */
+  /** Handles an HTTP upgrade. The Host header was checked. */
   readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
-  /** Ends what is kept open. Called when the server takes no new connections any more. */
+  /** Closes open connections. Called once the server accepts no new ones. */
   readonly drain: () => Promise<void>;
 }
 
-export function leadsTo(door: Pick<Door, 'path'>, path: string): boolean {
-  return path === door.path || path.startsWith(`${door.path}/`);
+/** Whether a path belongs to the mount. */
+export function contains(mount: Pick<Mount, 'path'>, path: string): boolean {
+  return path === mount.path || path.startsWith(`${mount.path}/`);
 }
 
-export function nothingAt(path: string): PgfreshError {
+export function notFound(path: string): PgfreshError {
   return new PgfreshError('PGF_HTTP_NOT_FOUND', { path });
 }
 
-/** Answers a client that asked for another protocol, and ends the connection. */
+/** Answers an upgrade request with an error, and closes the connection. */
 export function refuseUpgrade(socket: Duplex, status: string, body: object): void {
   const text = JSON.stringify(body);
   const head = [
