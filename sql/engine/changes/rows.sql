@@ -85,25 +85,41 @@ as $$
 #variable_conflict use_column
 declare
   v_type pgfresh.data_type_registry := pgfresh_engine.require_readable(p_type_id, p_keys);
+  v_now timestamptz := pgfresh.clock();
   v_source record;
+  v_obstacle record;
 begin
   if v_type.visibility <> 'shared' then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       format('the rows of %s are not for everybody', v_type.data_type),
       'Read them as the user who looks, with read_pairs_as.');
   end if;
-  select coalesce(h.reason, case when b.paused_until > c.now then 'paused' end) as reason,
-    coalesce(h.until, case when b.paused_until > c.now then b.paused_until end) as until,
+  select case when b.paused_until > v_now then 'paused' end as reason,
+    case when b.paused_until > v_now then b.paused_until end as until,
     -- What the other jobs wait for while one job tries whether the source is back.
-    case when s.breaker_opened_at is not null then 'breaker' when b.opened_at is not null then 'paused' end as probed
+    case when s.breaker_opened_at is not null then 'breaker' when b.opened_at is not null then 'paused' end as probed,
+    not s.enabled or s.paused_until > v_now or s.quota_bytes is not null
+      or exists (select from pgfresh.spending_stop) as may_be_held,
+    not s.enabled or s.paused_until = 'infinity' as is_endless
   into v_source
-  from (select pgfresh.clock() as now) as c
-  cross join pgfresh_engine.source_hindrance(v_type.source_id, c.now) as h
-  join pgfresh.sources as s on s.id = v_type.source_id
-  left join pgfresh_engine.breaker as b on b.type_id = v_type.type_id;
+  from pgfresh.sources as s
+  left join pgfresh_engine.breaker as b on b.type_id = v_type.type_id
+  where s.id = v_type.source_id;
+  -- Nearly always nothing holds a source, and the row above says so.
+  if v_source.may_be_held then
+    select o.reason, o.until into v_obstacle from pgfresh_engine.source_obstacle(v_type.source_id, v_now) as o;
+    if found then
+      v_source.reason := v_obstacle.reason;
+      -- For an obstacle without an end, source_obstacle says when the planner looks again.
+      v_source.until := case
+        when v_obstacle.reason = 'stopped' or v_source.is_endless then 'infinity'
+        else v_obstacle.until
+      end;
+    end if;
+  end if;
   -- It lasts until a worker is started, so it outlasts what ends by itself.
   if v_source.until is distinct from 'infinity'
-    and pgfresh_engine.worker_obstacle(v_type, pgfresh.clock()) is not null then
+    and pgfresh_engine.worker_obstacle(v_type, v_now) is not null then
     v_source.reason := 'no_worker';
     v_source.until := 'infinity';
   end if;

@@ -127,28 +127,3 @@ $$;
 comment on function pgfresh_engine.activity_of(
   pgfresh_engine.pairs, text, "char", timestamptz, boolean, text, timestamptz, timestamptz) is
   'What happens with a pair: idle, refreshing (a worker has it), or waiting, and then for what.';
-
--- Nearly always nothing is the matter with a source, and one look says so.
-create or replace function pgfresh_engine.source_hindrance(
-  p_source_id int, p_now timestamptz, out reason text, out until timestamptz)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if exists (
-    select from pgfresh.sources as s
-    where s.id = p_source_id
-      and (not s.enabled or s.paused_until > p_now or s.quota_bytes is not null
-        or exists (select from pgfresh.spending_stop))
-  ) then
-    -- The planner looks again after a while at what has no end of its own.
-    select o.reason,
-      case when o.reason = 'stopped' or not s.enabled or s.paused_until = 'infinity' then 'infinity' else o.until end
-    into reason, until
-    from pgfresh_engine.source_obstacle(p_source_id, p_now) as o
-    join pgfresh.sources as s on s.id = p_source_id;
-  end if;
-end
-$$;
-comment on function pgfresh_engine.source_hindrance(int, timestamptz) is
-  'What keeps a source from being called, and until when; nulls if nothing does. A part of what shows pairs.';
