@@ -19,7 +19,7 @@ import { table } from '../output.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 const empty = `No sources yet.
-Next: Add one to sources of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.sources; docs/internals/registry.md shows both.`;
+Next: Add one to sources of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.sources; docs/guides/data-types.md shows both.`;
 
 export function addSource(program: Command): void {
   const command = program

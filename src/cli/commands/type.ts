@@ -5,7 +5,7 @@ import { table } from '../output.ts';
 import { refuseUnknownCommand } from '../unknown-command.ts';
 
 const empty = `No data types yet.
-Next: Add one to dataTypes of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.data_type_registry; docs/internals/registry.md shows both.`;
+Next: Add one to dataTypes of pgfresh.config.ts and run "pgfresh migrate", or insert a row into pgfresh.data_type_registry; docs/guides/data-types.md shows both.`;
 
 export function addType(program: Command): void {
   const command = program
