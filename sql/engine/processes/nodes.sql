@@ -30,7 +30,7 @@ create or replace function pgfresh_engine.set_node_demand(p_node bigint, p_types
 returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
--- A key table that somebody has locked costs the counts of its own data type, for now.
+-- A locked key table delays only the counts of its own data type.
 set lock_timeout = '100ms'
 as $$
 declare

@@ -37,7 +37,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
-  -- A gateway with many viewers may be late, and a node that dies is missed by no one who waits.
+  -- A gateway with many viewers may be late, and no work waits for the lease of a dead gateway to end.
   v_lease interval := case p_kind when 'gateway' then '30 seconds' else '12 seconds' end;
   v_id bigint;
 begin

@@ -46,7 +46,6 @@ declare
     when 'cancel' then 'pgfresh.cancel_scheduled_run(bigint)'::regprocedure
     when 'backfill' then 'pgfresh.backfill_scheduled_job(text, timestamptz[], int)'::regprocedure
   end;
-  v_job text;
 begin
   if has_function_privilege(new.caller, v_function, 'execute') is not true then
     raise exception using errcode = 'insufficient_privilege',
@@ -69,17 +68,11 @@ begin
     when 'explain' then
       new.answer := pgfresh_engine.explain_to(new.caller, new.args ->> 'data_type', new.args ->> 'key');
     when 'trigger' then
-      v_job := new.args ->> 'name';
-      perform pgfresh_engine.require_job_right(v_job, new.caller);
-      new.answer := pgfresh_engine.start_requested_run(v_job, new.args -> 'params', new.caller);
+      new.answer := pgfresh_engine.start_requested_run(new.args ->> 'name', new.args -> 'params', new.caller);
     when 'cancel' then
-      v_job := pgfresh_engine.job_of_run((new.args ->> 'run_id')::bigint);
-      perform pgfresh_engine.require_job_right(v_job, new.caller);
       new.answer := pgfresh_engine.cancel_requested_run((new.args ->> 'run_id')::bigint, new.caller);
     when 'backfill' then
-      v_job := new.args ->> 'name';
-      perform pgfresh_engine.require_job_right(v_job, new.caller);
-      new.answer := pgfresh_engine.queue_requested_slots(v_job,
+      new.answer := pgfresh_engine.queue_requested_slots(new.args ->> 'name',
         case
           when jsonb_typeof(new.args -> 'slots') = 'array' then
             array(select s::timestamptz from jsonb_array_elements_text(new.args -> 'slots') as s)

@@ -25,7 +25,7 @@ begin
     ) then
       return;
     end if;
-    -- Whoever else makes one is waited for, and looked at again. Writers of jobs go on.
+    -- Another transaction may be making it: wait for that one, then look again. Writers of jobs go on.
     lock table pgfresh.scheduled_jobs in share update exclusive mode;
   end loop;
   v_lends := not has_schema_privilege(p_role, 'pgfresh_engine', 'create')
@@ -103,7 +103,7 @@ begin
       'details', jsonb_build_object('code', 'PGF_JOB_RESULT',
         'next', 'Return jsonb_build_object(''success'', true, ''message'', ''Deleted 5 rows'').'));
   end if;
-  -- Keys besides the three are details too.
+  -- Other keys than these three are details too.
   v_besides := p_result - array['success', 'message', 'details'];
   v_details := nullif(p_result -> 'details', 'null');
   if v_besides <> '{}' then
@@ -154,7 +154,7 @@ begin
   set local search_path = pg_catalog, pg_temp;
   -- A cursor "with hold" is read to its end by the commit, and not as the role that has declared it.
   execute 'close all';
-  -- Somebody else's function may have become another between the look at it and the call.
+  -- A function of another owner may have been replaced between the check and the call.
   if not (v_now -> 'definer')::boolean and (v_now ->> 'owner')::oid <> v_job.owner
       and not pgfresh_engine.can_act_as((v_now ->> 'owner')::oid, v_job.owner)
       and v_now ->> 'stamp' is distinct from (
@@ -164,9 +164,8 @@ begin
       'See who changed it.');
   end if;
   /*
-    So would what a trigger has put off until the commit. Foreign keys are safe, and the registry's own trigger, and
-    those alone. Which triggers wait is not told to anybody, but they are of a table that was written, and that is still
-    locked.
+    So would what a trigger has put off until the commit. Only foreign keys and the registry's own trigger are safe.
+    PostgreSQL does not tell which triggers wait, but they are of a table that was written and is still locked.
   */
   if not pg_has_role(v_job.owner, session_user, 'usage')
       and not pgfresh_engine.can_act_as(v_job.owner, quote_ident(session_user)::regrole)

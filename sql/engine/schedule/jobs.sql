@@ -120,7 +120,7 @@ begin
     perform pgfresh_engine.refuse('PGF_JOB_INVALID', format('params: %s takes none', v_function.oid::regprocedure),
       'Leave params out, or give the function an argument of type jsonb.');
   end if;
-  -- The function that runs it belongs to the owner, and only one of his members can make that.
+  -- The function that runs it belongs to the owner, and only a member of the owner can make it.
   if not pg_has_role(v_pgfresh, p_job.owner, 'usage') then
     perform pgfresh_engine.refuse('PGF_JOB_INVALID', format('owner: pgfresh may not run anything as %s', p_job.owner),
       format('Run as an administrator: grant %s to %s;', p_job.owner, v_pgfresh::regrole));
@@ -149,7 +149,7 @@ declare
   v_found constant text[] := '{problem, resolution}';
   v_same boolean := tg_op = 'UPDATE' and to_jsonb(new) - v_found = to_jsonb(old) - v_found;
 begin
-  -- Said by a scheduler or by renew_jobs, not by somebody who writes the job.
+  -- Written by a scheduler or by renew_jobs, not by a user who edits the job.
   if v_same and (new.problem, new.resolution) is distinct from (old.problem, old.resolution) then
     return new;
   end if;
@@ -378,9 +378,9 @@ create or replace trigger c_forget_job after delete or update of owner, kind on 
   for each row execute function pgfresh_engine.forget_job();
 
 /*
-  Whoever replaces the body of a function can have it do everything that the job's owner may do, so the owner of the
-  function must be a role that could do that anyway. A function that runs with the rights of its own owner gives away no
-  rights of the job's owner.
+  A user who replaces the body of a function can have it do everything that the job's owner may do, so the owner of
+  the function must be a role that could do that anyway. A function that runs with the rights of its own owner gives
+  away no rights of the job's owner.
 
   Called by functions with the rights of the schema's owner, as whom pg_has_role asks.
 */
@@ -474,12 +474,14 @@ comment on function pgfresh_engine.renew_jobs() is
   'Notes under which numbers the functions of jobs are found now, where they are as they were registered. '
   'A part of follow_restore.';
 
-create or replace function pgfresh_engine.require_job(p_name text) returns pgfresh.scheduled_jobs
+create or replace function pgfresh_engine.require_job_right(p_name text, p_caller name default current_user)
+returns pgfresh.scheduled_jobs
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job pgfresh.scheduled_jobs;
+  v_me oid := quote_ident(p_caller)::regrole;
 begin
   select * into v_job from pgfresh.scheduled_jobs where name = p_name collate "C";
   if not found then
@@ -487,21 +489,6 @@ begin
       format('there is no job %s', coalesce(left(quote_literal(p_name), 80), 'null')),
       'The known ones: select name from pgfresh.scheduled_jobs.');
   end if;
-  return v_job;
-end
-$$;
-comment on function pgfresh_engine.require_job(text) is 'A job by its name; refuses one that is not there.';
-grant execute on function pgfresh_engine.require_job(text) to pgfresh_scheduler, pgfresh_operator;
-
-create or replace function pgfresh_engine.require_job_right(p_name text, p_caller name default current_user)
-returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_job pgfresh.scheduled_jobs := pgfresh_engine.require_job(p_name);
-  v_me oid := quote_ident(p_caller)::regrole;
-begin
   if not pgfresh_engine.can_act_as(v_me, v_job.owner)
       and not pgfresh_engine.can_act_as(v_me, (select nspowner from pg_namespace where nspname = 'pgfresh'))
       and not pg_has_role(v_me, 'pgfresh_operator', 'usage') then
@@ -509,10 +496,11 @@ begin
       format('the job %s belongs to %s, and %s is not a member of that role', v_job.name, v_job.owner, v_me::regrole),
       format('Ask %s, or an administrator.', v_job.owner));
   end if;
+  return v_job;
 end
 $$;
 comment on function pgfresh_engine.require_job_right(text, name) is
-  'Refuses a job that the caller may not decide about: they must be a member of its owner, of the schema''s, '
-  'or of pgfresh_operator. '
+  'A job by its name. Refuses one that is not there, and one that the caller may not decide about: '
+  'they must be a member of its owner, of the schema''s owner, or of pgfresh_operator. '
   'By default the caller is the current user, so it runs with the rights of its caller.';
 grant execute on function pgfresh_engine.require_job_right(text, name) to pgfresh_scheduler, pgfresh_operator;

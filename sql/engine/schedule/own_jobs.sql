@@ -1,6 +1,6 @@
 /*
   What pgfresh does itself at set times are jobs like any other: their slots are accounted for, and they are seen where
-  jobs are seen. Their names begin with "pgfresh.", and what is written here about them comes back if somebody changes
+  jobs are seen. Their names begin with "pgfresh.", and what is written here about them comes back if a user changes
   it; whether they are enabled or paused does not.
 */
 create or replace function pgfresh_engine.sync_own_jobs() returns int

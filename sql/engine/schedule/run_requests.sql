@@ -1,32 +1,10 @@
--- What people ask of jobs, once the request has its caller (request.sql), who is asked for their right first.
-create or replace function pgfresh_engine.job_of_run(p_run_id bigint) returns text
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_name text;
-begin
-  select j.name
-  into v_name
-  from pgfresh.scheduled_job_runs as r
-  join pgfresh.scheduled_jobs as j on j.id = r.job_id
-  where r.id = p_run_id;
-  if not found then
-    perform pgfresh_engine.refuse('PGF_RUN_UNKNOWN',
-      format('there is no run %s', coalesce(p_run_id::text, 'null')),
-      'The open ones: select id from pgfresh.scheduled_job_runs where completed_at is null.');
-  end if;
-  return v_name;
-end
-$$;
-comment on function pgfresh_engine.job_of_run(bigint) is 'The job of a run; refuses one that is not there.';
-
+-- What people ask of jobs. The request has its caller (request.sql), whose right is checked first.
 create or replace function pgfresh_engine.hold_job(p_job pgfresh.scheduled_jobs) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- The job before its cursor, as everyone takes them: a new run refers to the job.
+  -- The job before its cursor, as everywhere: a new run refers to the job.
   perform from pgfresh.scheduled_jobs where id = p_job.id for key share;
   perform from pgfresh_engine.job_cursor where job_id = p_job.id for update;
   if not found then
@@ -39,20 +17,19 @@ $$;
 comment on function pgfresh_engine.hold_job(pgfresh.scheduled_jobs) is
   'Keeps others from opening a run of a job until the transaction ends; refuses a job that was deleted.';
 
-create or replace function pgfresh_engine.start_requested_run(p_name text, p_params jsonb, p_by text) returns jsonb
+create or replace function pgfresh_engine.start_requested_run(p_name text, p_params jsonb, p_caller name) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
-  v_job pgfresh.scheduled_jobs;
+  v_job pgfresh.scheduled_jobs := pgfresh_engine.require_job_right(p_name, p_caller);
   v_active record;
   v_queued boolean;
   v_id bigint;
   v_schedulers int;
 begin
   perform pgfresh_engine.require_primary();
-  v_job := pgfresh_engine.require_job(p_name);
   if p_params is not null and (jsonb_typeof(p_params) <> 'object' or octet_length(p_params::text) > 65536) then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       format('p_params must be an object of at most 64 kB, got %s', left(p_params::text, 40)),
@@ -76,7 +53,7 @@ begin
   end if;
   insert into pgfresh.scheduled_job_runs (job_id, state, triggered_by, scheduled_for, run_at, params, requested_by)
   values (v_job.id, case when v_queued then 'queued' else 'waiting' end, 'manual', v_now,
-    case when not v_queued then v_now end, p_params, p_by)
+    case when not v_queued then v_now end, p_params, p_caller)
   returning id into v_id;
   perform pg_notify('pgfresh_schedule', '');
   v_schedulers := (
@@ -98,14 +75,14 @@ begin
     end);
 end
 $$;
-comment on function pgfresh_engine.start_requested_run(text, jsonb, text) is
+comment on function pgfresh_engine.start_requested_run(text, jsonb, name) is
   'Does what trigger_scheduled_job was asked for.';
 
 /*
   A queued run is let go by whoever holds the cursor of its job, so here too the cursor comes first. Whoever ends or
   begins a run has the run before the cursor: while this one holds the cursor it waits for no run.
 */
-create or replace function pgfresh_engine.cancel_requested_run(p_run_id bigint, p_by text) returns jsonb
+create or replace function pgfresh_engine.cancel_requested_run(p_run_id bigint, p_caller name) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -117,6 +94,12 @@ begin
   perform pgfresh_engine.require_primary();
   select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id;
   select * into v_job from pgfresh.scheduled_jobs where id = v_run.job_id;
+  if not found then
+    perform pgfresh_engine.refuse('PGF_RUN_UNKNOWN',
+      format('there is no run %s', coalesce(p_run_id::text, 'null')),
+      'The open ones: select id from pgfresh.scheduled_job_runs where completed_at is null.');
+  end if;
+  perform pgfresh_engine.require_job_right(v_job.name, p_caller);
   if v_run.state in ('queued', 'waiting') then
     begin
       perform pgfresh_engine.hold_job(v_job);
@@ -133,7 +116,7 @@ begin
   end if;
   if v_run.state in ('queued', 'waiting') and v_is_held then
     v_run.cancel_asked := true;
-    perform pgfresh_engine.close_run(v_run, 'cancelled', format('cancelled by %s', p_by), null);
+    perform pgfresh_engine.close_run(v_run, 'cancelled', format('cancelled by %s', p_caller), null);
     return jsonb_build_object('success', true, 'run_id', p_run_id, 'job_name', v_job.name,
       'state', 'cancelled', 'message', 'it had not begun');
   elsif v_run.state in ('queued', 'waiting') then
@@ -149,25 +132,24 @@ begin
     'state', v_run.state, 'message', 'it has ended already');
 end
 $$;
-comment on function pgfresh_engine.cancel_requested_run(bigint, text) is
+comment on function pgfresh_engine.cancel_requested_run(bigint, name) is
   'Does what cancel_scheduled_run was asked for.';
 
 create or replace function pgfresh_engine.queue_requested_slots(
-  p_name text, p_slots timestamptz[], p_per_minute int, p_by text)
+  p_name text, p_slots timestamptz[], p_per_minute int, p_caller name)
 returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
-  v_job pgfresh.scheduled_jobs;
+  v_job pgfresh.scheduled_jobs := pgfresh_engine.require_job_right(p_name, p_caller);
   v_queued int;
   v_forgotten int;
   v_forgotten_until timestamptz;
   v_next timestamptz;
 begin
   perform pgfresh_engine.require_primary();
-  v_job := pgfresh_engine.require_job(p_name);
   perform pgfresh_engine.require_range('p_per_minute', p_per_minute, 1, 6000);
   if p_slots is null or cardinality(p_slots) not between 1 and 10000 or array_position(p_slots, null) is not null then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
@@ -209,7 +191,7 @@ begin
   )
   insert into pgfresh.scheduled_job_runs
     (job_id, state, triggered_by, scheduled_for, attempt, earlier, requested_by, pause)
-  select v_job.id, 'queued', 'backfill', slot, attempts + 1, attempts, p_by,
+  select v_job.id, 'queued', 'backfill', slot, attempts + 1, attempts, p_caller,
     make_interval(secs => 60.0 / p_per_minute)
   from wanted
   order by slot;
@@ -234,5 +216,5 @@ begin
     'forgotten', v_forgotten);
 end
 $$;
-comment on function pgfresh_engine.queue_requested_slots(text, timestamptz[], int, text) is
+comment on function pgfresh_engine.queue_requested_slots(text, timestamptz[], int, name) is
   'Does what backfill_scheduled_job was asked for.';

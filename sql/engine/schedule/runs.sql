@@ -66,8 +66,8 @@ comment on function pgfresh_engine.active_run(int) is
   'A part of the scheduler.';
 
 /*
-  Every run that ends goes through here. After the run come the job and its cursor, which have waited for nobody by then
-  who waits for this run; then whoever waited for the end of it.
+  Every run that ends goes through here. Lock order: the run, its job, the cursor of the job, then the queued run that
+  is let go. No transaction that holds the job or the cursor waits for this run.
 */
 create or replace function pgfresh_engine.close_run(
   p_run pgfresh.scheduled_job_runs, p_verdict text, p_message text, p_details jsonb)
@@ -291,7 +291,7 @@ set enable_seqscan = off
 set jit = off
 as $$
 begin
-  -- Weak enough to let the wish to cancel it be written, and strong enough to keep everybody from taking it over.
+  -- Weak enough that cancel_asked can be written, and strong enough that no scheduler can take the run over.
   select r.job_id, coalesce(r.params, j.params)
   into job_id, params
   from pgfresh.scheduled_job_runs as r
@@ -302,7 +302,7 @@ end
 $$;
 comment on function pgfresh_engine.fence_run(bigint, bigint) is
   'The job of a run that is still the scheduler''s, and its parameters; '
-  'then nobody takes it over before the transaction ends. A part of do_run.';
+  'no other scheduler can take it over before the transaction ends. A part of do_run.';
 
 /*
   That the run is ours, what the function does and what it returns stand or fall together, and take one way to the

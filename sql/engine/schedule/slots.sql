@@ -17,7 +17,7 @@ begin
     v_times := (new.schedule, new.timezone, new.every_min, new.every_max)
       is distinct from (old.schedule, old.timezone, old.every_min, old.every_max);
     update pgfresh_engine.job_cursor as c
-    -- The end of its run plans the next slot of a job without a schedule; nobody else may.
+    -- Only the end of its run plans the next slot of a job without a schedule.
     set revision = revision + 1,
       due_at = case when c.due_at = 'infinity' and not v_times then c.due_at else '-infinity' end,
       handler = case when new.kind = 'handler' then new.function_name end,
@@ -174,8 +174,9 @@ comment on function pgfresh_engine.skip_slots(int, text, timestamptz, timestampt
   'A part of the scheduler.';
 
 /*
-  What a scheduler has decided about slots that it had read, each unless somebody was faster: cursor and run rows commit
-  together, before anything runs. Whether another run is open is seen here, where nobody else can open one.
+  What a scheduler has decided about slots that it had read, each unless another scheduler was faster. Cursor and run
+  rows commit together, before anything runs. The check for an open run is here, where the cursor is locked and no other
+  transaction can open one.
 */
 create or replace function pgfresh_engine.settle_slots(p_scheduler bigint, p_request uuid, p_plans jsonb, p_room int)
 returns setof pgfresh_engine.taken_run
@@ -224,7 +225,7 @@ begin
     -- What has no room to run stays due, for this scheduler or for others.
     continue when v_room <= 0 and v_plan.runs <> '[]';
     if v_plan.problem is distinct from v_plan.had_problem then
-      -- Everyone else locks the job before its cursor: what they hold is looked at again in a moment.
+      -- Elsewhere the job is locked before its cursor, so a locked job is left for the next look.
       update pgfresh.scheduled_jobs
       set problem = v_plan.problem
       where id = (select id from pgfresh.scheduled_jobs where id = v_plan.job_id for no key update skip locked);

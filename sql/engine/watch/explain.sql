@@ -524,4 +524,4 @@ begin
 end
 $$;
 comment on function pgfresh_engine.explanation_of(text, text, boolean) is
-  'What explain_pair says, also of a pair that nobody looks at but that is needed by another.';
+  'What explain_pair says, also for a pair without viewers that another pair needs.';

@@ -1,6 +1,6 @@
 /*
   What a person wants to see at a glance, in one read. It looks at every pair that is viewed, at the types and at the
-  sources, and at nothing that grows with the past: no history, no pair that nobody looks at. Of the queue it counts at
+  sources, and at nothing that grows with the past: no history, no pair without viewers. Of the queue it counts at
   most 10000 ready jobs a source, and 10000 in all that wait for a time.
 */
 create or replace function pgfresh_engine.overview() returns jsonb
