@@ -33,8 +33,8 @@ export async function requireCreate(tx: Queryable): Promise<void> {
   throw lacks(user, `it may not create objects in the schemas ${schemas.join(' and ')}`, rights);
 }
 
-/** The roles that functions are granted to, and as whom users' tables are asked. They belong to the whole server. */
-const roles = [
+/** The roles that functions are granted to, and as whom users' tables are read. They belong to the whole server. */
+export const databaseRoleNames: readonly string[] = [
   'pgfresh_worker',
   'pgfresh_planner',
   'pgfresh_gateway',
@@ -53,7 +53,7 @@ export async function requireRoles(tx: Queryable): Promise<void> {
        evaluator.oid is not null and (pg_has_role(me.oid, evaluator.oid, 'usage') or pg_has_role(me.oid, evaluator.oid, 'member with admin option')
          or (me.rolcreaterole and current_setting('server_version_num')::int < 160000)) as member
      from pg_roles as me left join pg_roles as evaluator on evaluator.rolname = 'pgfresh_evaluator' where me.rolname = current_user`,
-    [roles],
+    [databaseRoleNames],
   );
   const { user, missing, creates, member } = row!;
   if (missing.length === 0 ? member : creates && (member || missing.includes('pgfresh_evaluator'))) return;

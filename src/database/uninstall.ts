@@ -2,8 +2,9 @@ import { PgfreshError } from '../errors/index.ts';
 import type { Database } from './database.ts';
 import { transactLocked } from './migration-lock.ts';
 import type { Queryable } from './query.ts';
+import { previewRoleRemoval, removeRoles, type RoleRemoval } from './role-removal.ts';
 
-/** What goes when pgfresh goes: a row a kind of object, and by name what others built on top of pgfresh. */
+/** What uninstalling removes: objects of pgfresh by kind, and by name what depends on them. */
 export interface UninstallPreview {
   readonly installed: boolean;
   readonly objects: readonly { kind: string; count: number }[];
@@ -11,7 +12,10 @@ export interface UninstallPreview {
   readonly dependents: readonly string[];
   /** Tables and columns that would go as well. While there are any, nothing is dropped. */
   readonly blockers: readonly string[];
+  readonly roles: RoleRemoval;
 }
+
+const noRoles: RoleRemoval = { rights: [], dropped: [], kept: [] };
 
 const insideObjects = `with ours as (
   select oid from pg_namespace where nspname in ('pgfresh', 'pgfresh_engine')
@@ -62,23 +66,25 @@ export function previewUninstall(database: Database): Promise<UninstallPreview> 
   return transactLocked(database, 'uninstall preview', preview);
 }
 
-/** Drops the schemas and what hangs on it, unless that is data of others. Tells what it dropped. */
+/** Drops the schemas, what depends on them and the roles, unless users' data depends on them. Returns what it dropped. */
 export function uninstall(database: Database): Promise<UninstallPreview> {
   return transactLocked(database, 'uninstall', async (tx) => {
     const found = await preview(tx);
     if (found.blockers.length > 0) {
       throw new PgfreshError('PGF_UNINSTALL_BLOCKED', { names: found.blockers.join(', ') });
     }
+    if (!found.installed) return found;
     await tx.query('drop schema if exists pgfresh, pgfresh_engine cascade');
-    return found;
+    return { ...found, roles: await removeRoles(tx) };
   });
 }
 
 async function preview(tx: Queryable): Promise<UninstallPreview> {
   const [schema] = await tx.query<{ installed: boolean }>(`select to_regnamespace('pgfresh') is not null as installed`);
-  if (!schema?.installed) return { installed: false, objects: [], dependents: [], blockers: [] };
+  if (!schema?.installed) return { installed: false, objects: [], dependents: [], blockers: [], roles: noRoles };
   const objects = await tx.query<{ kind: string; count: number }>(insideObjects);
   const outside = await tx.query<{ name: string; blocks: boolean }>(outsideObjects);
   const names = (blocks: boolean): string[] => outside.filter((row) => row.blocks === blocks).map((row) => row.name);
-  return { installed: true, objects, dependents: names(false), blockers: names(true) };
+  const roles = await previewRoleRemoval(tx);
+  return { installed: true, objects, dependents: names(false), blockers: names(true), roles };
 }

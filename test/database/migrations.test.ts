@@ -289,7 +289,8 @@ describe('uninstall', () => {
       'view public.my_view_of_a_view',
     ]);
     expect(preview.blockers).toEqual([]);
-    expect(await uninstall(database)).toEqual(preview);
+    const { roles: _, ...dropped } = await uninstall(database);
+    expect(dropped).toEqual({ ...preview, roles: undefined });
     expect(await database.query('select * from mine')).toEqual([{ id: 1, answer: 41 }]);
     expect(await database.query(`select to_regclass('my_view') as view, to_regnamespace('pgfresh') as schema`)).toEqual(
       [{ view: null, schema: null }],
@@ -317,7 +318,13 @@ describe('uninstall', () => {
   });
 
   it('finds nothing where nothing is', async () => {
-    expect(await previewUninstall(database)).toEqual({ installed: false, objects: [], dependents: [], blockers: [] });
+    expect(await previewUninstall(database)).toEqual({
+      installed: false,
+      objects: [],
+      dependents: [],
+      blockers: [],
+      roles: { rights: [], dropped: [], kept: [] },
+    });
     await uninstall(database);
   });
 });

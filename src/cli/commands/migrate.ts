@@ -38,8 +38,8 @@ export function addMigrate(program: Command): void {
   command.command('status').description('show what was applied and what is missing').action(showStatus);
   command
     .command('uninstall')
-    .description('drop the schemas pgfresh and pgfresh_engine; your own tables stay')
-    .option('--yes', 'do it; without this, only the list is shown')
+    .description("drop pgfresh's schemas, triggers and roles; your own tables stay")
+    .option('--yes', 'drop them; without this, only list what would be dropped')
     .action(runUninstall);
   // Last: the two above would inherit it.
   command.allowExcessArguments();
@@ -158,8 +158,14 @@ async function runUninstall(options: { yes?: boolean }, command: Command): Promi
     const objects = preview.objects.map(({ kind, count }) => `${count} ${kind}${count === 1 ? '' : 's'}`).join(', ');
     const text = [
       `${options.yes ? 'Dropped' : 'Would drop'}: The schemas pgfresh and pgfresh_engine of ${facts.address}, with ${objects}.`,
-      ...section('These of yours depend on it and go too:', preview.dependents),
-      ...section('These hold data of yours; while they depend on it, nothing is dropped:', preview.blockers),
+      ...section('Depends on them, and goes too:', preview.dependents),
+      ...section('Your data depends on them, so nothing is dropped before you change this:', preview.blockers),
+      ...section('Rights that are revoked:', preview.roles.rights),
+      ...section('Roles that are dropped:', preview.roles.dropped),
+      ...section(
+        'Roles that stay:',
+        preview.roles.kept.map(({ role, reason }) => `${role}: ${reason}`),
+      ),
       'Your tables stay.',
     ];
     context.output.result({ ...preview, dropped: options.yes === true }, () => text.join('\n'));
