@@ -1,6 +1,6 @@
 import { Command, Option } from 'commander';
 import { settingNames, settings } from '../config/index.ts';
-import { exitCodes } from '../errors/index.ts';
+import { exitMeanings } from '../errors/index.ts';
 import { version } from '../runtime/index.ts';
 import { addCheck } from './commands/check.ts';
 import { addConfig } from './commands/config.ts';
@@ -41,12 +41,9 @@ Examples:
 A setting is taken from its flag, else its environment variable, else pgfresh.config.ts, else the default.
 
 Exit codes:
-  0  done
-  ${exitCodes.failure}  it failed, or a check found something fatal
-  ${exitCodes.usage}  the command line is wrong
-  ${exitCodes.config}  the configuration, the data folder or the address to listen on is wrong
-  ${exitCodes.database}  the database cannot be used as it is
-  ${exitCodes.newer}  the database is newer than this pgfresh`;
+${Object.entries(exitMeanings)
+  .map(([code, meaning]) => `  ${code}  ${meaning}`)
+  .join('\n')}`;
 
 const commands = [
   addDemo,

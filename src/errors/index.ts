@@ -1,6 +1,6 @@
 import { errorTable } from './table.ts';
 
-export { errorTable, exitCodes } from './table.ts';
+export { errorTable, exitCodes, exitMeanings } from './table.ts';
 
 export type ErrorCode = keyof typeof errorTable;
 

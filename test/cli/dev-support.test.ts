@@ -54,7 +54,7 @@ describe('what dev of the configuration starts', () => {
     [`'market.ts'`, /PGF_CONFIG_INVALID .*dev: expected a function that starts something, got "market\.ts"/],
     [
       `() => { throw new Error('no port is free') }`,
-      /PGF_DEV_FAILED .*pgfresh\.config\.ts starts .*: no port is free\n.*--debug/,
+      /PGF_DEV_FAILED .*pgfresh\.config\.ts failed: no port is free\n.*--debug/,
     ],
     [`() => ({ ready: () => { throw new Error('too early') } })`, /PGF_DEV_FAILED .*: too early/],
     [

@@ -279,7 +279,7 @@ Next: the refresh goes on; "pgfresh explain quote AAPL" shows it.\n`,
 describe('in a folder without a configuration', () => {
   const elsewhere = async (...args: string[]) =>
     runCommand(args, { cwd: await temporaryFolder('no-config'), env: { DATABASE_URL: url } });
-  const next = 'Next: Pass --config <file>, or go to the folder that has pgfresh.config.ts.';
+  const next = 'Next: Pass --config <file>, or run the command in the folder that has pgfresh.config.ts.';
 
   it('try says that there is none', async () => {
     expect(await elsewhere('try', 'quote', 'AAPL')).toMatchObject({

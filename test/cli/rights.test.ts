@@ -170,8 +170,8 @@ describe('a login of its own', () => {
     expect(await cli(owner, ...args)).toMatchObject({
       code: 4,
       stderr:
-        'PGF_LOGIN_UNKNOWN PostgreSQL has no role "No more", "no_such_login", so it can be given no rights.\n' +
-        'Next: Run "create role "No more" login; create role "no_such_login" login;" with a password as your server wants it, then the same command again.\n',
+        'PGF_LOGIN_UNKNOWN PostgreSQL has no role "No more", "no_such_login", so nothing can be granted to it.\n' +
+        'Next: Run "create role "No more" login; create role "no_such_login" login;", with a password if your server requires one, then repeat the command.\n',
     });
   });
 

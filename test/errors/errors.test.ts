@@ -5,7 +5,7 @@ import { asPgfreshError, errorTable, PgfreshError, problemOf } from '../../src/e
 
 it('documents every code, and nothing that is no code', async () => {
   const page = await readFile('docs/reference/errors.md', 'utf8');
-  const documented = [...page.matchAll(/^## (\w+)$/gm)].map((match) => match[1]);
+  const documented = [...page.matchAll(/^### (PGF_\w+)$/gm)].map((match) => match[1]);
   expect(documented).toEqual(Object.keys(errorTable));
 });
 

@@ -262,7 +262,7 @@ it('truth 26: check reports that the secret of tokens is not set', async () => {
     code: 'PGF_GATEWAY_SECRET',
     detail:
       'The secret of gateway.jwt cannot be used: expected 32 characters or more in the variable UNSET_JWT_SECRET, got 0',
-    next: 'Put a secret of 32 characters or more there, the same by which the tokens are signed.',
+    next: 'Use a secret of 32 characters or more, the same one that signs the tokens.',
   });
   const set = { jwt: { userClaim: 'sub', secret: { env: 'TEST_JWT_SECRET' } } };
   expect(await examineGatewaySecret({ gateway: set })).toEqual([]);

@@ -277,8 +277,8 @@ it('truth 26: answers what is not there and what breaks with a code and a next s
     {
       error: {
         code: 'PGF_HTTP_FAILED',
-        message: 'Something failed that pgfresh did not expect.',
-        next: 'Look at the log of the server, which says what.',
+        message: 'The server failed unexpectedly.',
+        next: 'See the log of the server for the reason.',
       },
     },
   ]);
@@ -295,8 +295,8 @@ it('truth 26: refuses whoever lacks the token, or names another server, with a c
     {
       error: {
         code: 'PGF_HTTP_TOKEN',
-        message: 'This needs the token of the server.',
-        next: expect.stringMatching(/^Send "Authorization: Bearer <token>"; .*PGFRESH_TOKEN/) as string,
+        message: 'This request needs the token of the server.',
+        next: expect.stringMatching(/^Send "Authorization: Bearer <token>"\. .*PGFRESH_TOKEN/) as string,
       },
     },
   ]);
@@ -308,7 +308,7 @@ it('truth 26: refuses whoever lacks the token, or names another server, with a c
       {
         error: {
           code: 'PGF_HTTP_HOST',
-          message: 'The host "evil.example" is not one of the names of this server.',
+          message: 'The host "evil.example" is not a name of this server.',
           next: expect.stringContaining('PGFRESH_ALLOWED_HOSTS') as string,
         },
       },

@@ -170,7 +170,7 @@ describe('the lease', () => {
 
   it('is for a run of limited time, however well it is renewed', async () => {
     const options = { db, maxRun: '20ms', afterFailure: '1h' };
-    const tooLong = { code: 'PGF_RUN_TOO_LONG', message: 'The run of "long" was cut after 20ms.' };
+    const tooLong = { code: 'PGF_RUN_TOO_LONG', message: 'The run of "long" was stopped after 20ms.' };
     await expect(withLease('long', options, obedient)).rejects.toMatchObject(tooLong);
     const row = await scene.row('long');
     expect(row).toMatchObject({ last_status: 'failed', locked: false });

@@ -104,7 +104,9 @@ describe('a process that runs', () => {
     await install(openDatabase(url), '9.0.0', true);
     expect(await child.exit).toBe(5);
     expect(child.stdout).toContain('PGF_MIGRATION_NEWER');
-    expect(child.stderr).toMatch(/"type":"process.stopping","reason":"This database was migrated to version 9.0.0/);
+    expect(child.stderr).toMatch(
+      /"type":"process.stopping","reason":"A newer pgfresh migrated this database to version 9.0.0/,
+    );
     expect(child.stderr).toContain('"type":"process.stopped"');
   });
 
