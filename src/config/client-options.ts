@@ -13,33 +13,39 @@ import type {
 
 /** How a source is called. */
 export interface ClientDefinition {
-  /** Where its paths begin, such as "https://api.example.com/v1". */
+  /** The URL that paths of requests are relative to, such as `https://api.example.com/v1`. Default: none. */
   readonly baseUrl?: string | undefined;
-  /** Other hosts of it, with their port unless it is the usual one. Nothing else is called, not by a redirect either. */
+  /**
+   * Further hosts of the source, with their port unless it is the default one. No other host is called, not even after
+   * a redirect. Default: none.
+   */
   readonly hosts?: readonly string[] | undefined;
-  /** Whether it may be on this machine or in a private network; false if it is left out. */
+  /** Whether it may be on this machine or in a private network. Default: false. */
   readonly allowPrivateAddresses?: boolean | undefined;
-  /** Sent with each call. Secrets do not belong here. */
+  /** Headers of every call. Not for secrets. Default: none. */
   readonly headers?: Readonly<Record<string, string>> | undefined;
-  /** Where its API keys are. Each has the rate limit of the source for itself. */
+  /**
+   * Where its API keys are: `{ env: 'NAME' }` or `{ file: 'path' }`. Each key has the rate limit for itself. The
+   * database stores only their number. Default: none.
+   */
   readonly apiKeys?: readonly ApiKeyPlace[] | undefined;
-  /** Puts the key or the token into a request, or signs it; a token goes into Authorization as Bearer if it is left out. */
+  /** Adds the API key or the token to a request, or signs it. Default: a token is sent as `Authorization: Bearer`. */
   readonly authorize?:
     | ((request: PreparedRequest, context: AuthorizeContext) => Authorization | Promise<Authorization>)
     | undefined;
-  /** Fetches a token; asked for one when there is none, when it has expired, and once more when the answer is 401. */
+  /** Fetches a token: when there is none, when it has expired, and once more after a 401. Default: none. */
   readonly token?: ((context: TokenContext) => Promise<Token>) | undefined;
-  /** From the first step of a call to the last byte of its answer; 10 s if it is left out. */
+  /** Time limit of a whole call, from its first step to the last byte of the answer. Default: 10s. */
   readonly timeout?: Duration | undefined;
-  /** The largest answer as it comes, with its headers; 8MB if it is left out. */
+  /** Maximum size of an answer as it is transferred, with its headers. Default: 8MB. */
   readonly maxWireBytes?: Bytes | undefined;
-  /** The largest answer unpacked; 32MB if it is left out. */
+  /** Maximum size of an answer after decompression. Default: 32MB. */
   readonly maxDecodedBytes?: Bytes | undefined;
-  /** How many times larger it may become by unpacking; 100 if it is left out. */
+  /** Maximum growth of an answer by decompression. Default: 100. */
   readonly maxRatio?: number | undefined;
-  /** How long an answer may be used again, at most the ttl of the data type; 1 hour if it is left out. */
+  /** How long an answer may be reused, at most the TTL of the data type. Default: 1h. */
   readonly cacheTtl?: Duration | undefined;
-  /** How many answers are kept, in each process; 1000 if it is left out, and 0 keeps none. */
+  /** Maximum number of answers cached per process; 0 disables the cache. Default: 1000. */
   readonly cacheEntries?: number | undefined;
 }
 

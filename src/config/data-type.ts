@@ -32,76 +32,113 @@ export interface DataTypeDefinition<
   Written extends RowOf<Row> = RowOf<Row>,
   Needs extends Dependencies = Dependencies,
 > {
+  /** Lower-case letters, digits, `_` and `-`, starting with a letter. */
   readonly name: string;
-  /** A source of this configuration, or the name of one that the database knows. */
+  /** The source it is fetched from: a source of this configuration, or the name of one in the database. */
   readonly source: string | SourceDefinition;
-  /** Under which name workers find what fetches it; its own name if it is left out. */
+  /** The name by which workers find the code that fetches it. Default: its own name. */
   readonly fetcher?: string | undefined;
-  /** The table, with its schema and a dot before it if that is not public. */
+  /** The table that mirrors the provider. In `public`, unless written as `schema.table`. */
   readonly table: string;
-  /** The column or columns of the key. */
+  /** The key column, or a list of up to 8. */
   readonly key: ColumnOf<Row, NoInfer<Written>> | readonly ColumnOf<Row, NoInfer<Written>>[];
-  /** The column that says when a row was fetched, a timestamptz. */
+  /** The column with the time a row was fetched, a `timestamptz`. */
   readonly timestamp: string;
-  /** How old is too old. There is no default, because nobody else can know it. */
+  /** How long a row stays fresh. Required: only you know it. */
   readonly ttl: Duration;
-  /** A column that says it for single rows, as an interval or in whole minutes. */
+  /** A column with the TTL of single rows, an `interval` or whole minutes. Default: none. */
   readonly ttlColumn?: string | undefined;
-  /** An SQL function (timestamptz, interval) or (timestamptz, int minutes) that returns whether a row is stale. */
+  /**
+   * An SQL function `(timestamptz, interval)` or `(timestamptz, int minutes)` that returns whether a row is stale.
+   * Default: `pgfresh.is_data_stale`.
+   */
   readonly staleness?: string | undefined;
-  /** Refreshes all keys at these times, in the background; on demand then only what is missing. Needs `keys`. */
+  /**
+   * Refreshes all keys at these times, in the background; viewers then only trigger a fetch of missing rows. Needs
+   * `keys`. `zone` is UTC unless set. Default: none.
+   */
   readonly schedule?: { readonly cron: string; readonly zone?: string | undefined } | undefined;
-  /** The table that has all keys; `active` is a boolean column of it. */
+  /**
+   * The table that lists all keys: its name, its key column, and a boolean column that is true for keys in use.
+   * Default: none.
+   */
   readonly keys?: { readonly table: string; readonly column: string; readonly active?: string | undefined } | undefined;
-  /** What keys look like, if no table has them. */
+  /**
+   * A pattern that keys must match, for types without `keys`. PostgreSQL evaluates it; of the flags of a JavaScript
+   * regular expression only `i` is accepted. Default: any key.
+   */
   readonly keyPattern?: RegExp | string | undefined;
-  /** In which case keys are written. Only the letters A to Z are changed. */
+  /**
+   * The case in which keys are stored. Only the letters A to Z change: `straße` and `STRAßE` are one key, `é` and `É`
+   * are two. Default: as given.
+   */
   readonly normalise?: 'upper' | 'lower' | undefined;
-  /** An SQL function (key text, data_type text) that returns whether what is there may be refreshed now. */
+  /** An SQL function `(key text, data_type text)` that returns whether a row may be refreshed now. Default: always. */
   readonly gate?: string | undefined;
-  /** An SQL function (key text, data_type text) that returns when a closed gate opens. */
+  /** An SQL function `(key text, data_type text)` that returns when a closed gate opens. Default: unknown. */
   readonly gateOpens?: string | undefined;
-  /** Below `uiThreshold` viewers the priority is `background`, and from there on the number of viewers. */
+  /**
+   * From `uiThreshold` viewers on, the number of viewers is the priority; below, it is `background`. Default: always
+   * the number of viewers.
+   */
   readonly priority?: { readonly background: number; readonly uiThreshold: number } | undefined;
   /**
-   * Data types whose row of the same key must be there first: data types of this configuration or their names, or
-   * `{ name }` of one that only the database knows.
+   * Data types whose row for the same key must exist first: data types of this configuration or their names, or `{ name
+   * }` of one that only the database knows. Default: none.
    */
   readonly dependsOn?: Needs | undefined;
-  /** What an answer weighs, until real ones have told. */
+  /** The estimated size of an answer, until real ones are known. Default: 0. */
   readonly estimatedBytes?: Bytes | undefined;
-  /** The column that says how old the data is at the provider; `rows` fills it. What is older never replaces what is newer. */
+  /**
+   * The column with the time of the data at the provider; `rows` fills it. Older data never replaces newer data.
+   * Default: none.
+   */
   readonly sourceTimestamp?: ColumnOf<Row, NoInfer<Written>> | undefined;
-  /** How old the data may be at the provider, by `sourceTimestamp`, to count as fresh; as old as it likes if it is left out. */
+  /** The maximum age of the data at the provider, by `sourceTimestamp`, before it counts as stale. Default: any age. */
   readonly maxSourceAge?: Duration | undefined;
-  /** 3 if it is left out. */
+  /** How often a failed job is retried. Default: 3. */
   readonly maxRetries?: number | undefined;
-  /** How long a job may go without progress; 5 minutes if it is left out. */
+  /** How long a job may go without progress. Default: 5m. */
   readonly maxRun?: Duration | undefined;
-  /** Whether all viewers see the same rows, or each what row security shows them; shared if it is left out. */
+  /**
+   * Whether all viewers see the same rows (`shared`), or each viewer the rows that row security allows (`rls`).
+   * Default: shared.
+   */
   readonly visibility?: 'shared' | 'rls' | undefined;
-  /** A schema (zod, or any that follows standardschema.dev) of a row as it is written; `pgfresh check` compares it with the table. */
+  /**
+   * A schema of a row as it is written (zod, or any that follows standardschema.dev). `pgfresh check` compares it with
+   * the table. Default: none.
+   */
   readonly row?: Row | undefined;
-  /** A schema of the answer. What it refuses is never written. */
+  /** A schema of the answer. What it rejects is never written. Needed to fetch. */
   readonly schema?: Answer | undefined;
-  /** Describes the request for a key; the engine makes the call. */
+  /** Describes the request for a key; pgfresh makes the call. Needed to fetch. */
   readonly request?: ((key: string, context: RequestContext) => HttpRequest | Promise<HttpRequest>) | undefined;
-  /** The rows of a validated answer, each with its key as the provider says it. None means that there is nothing. */
+  /**
+   * Turns a validated answer into rows, each with its key as the provider returned it. No rows means that there is
+   * nothing. Needed to fetch.
+   */
   readonly rows?: Rows<Answer, Written>['rows'] | undefined;
-  /** Bounds by column, or a function that says in a sentence what is wrong with a row. */
+  /** Bounds by column, or a function that returns what is wrong with a row. Default: none. */
   readonly sanity?:
     | { readonly [Column in ColumnOf<Row, NoInfer<Written>>]?: Bounds }
     | Rows<Answer, NoInfer<Written>>['sanity']
     | undefined;
-  /** Whether rows of the key that the answer lacks stay (`merge`, if it is left out) or go (`replace`). */
+  /**
+   * Whether existing rows that the answer lacks stay (`merge`) or are deleted (`replace`). As an object, `mode` says so,
+   * `maxDeletes` is the share of rows that may be deleted at once (0.25 unless set), and `ifGreater` names a column:
+   * `merge` then writes only rows in which it grew. Default: merge.
+   */
   readonly write?: Write<ColumnOf<Row, NoInfer<Written>>> | undefined;
-  /** Whether a null is written, as it is if this is left out, or leaves what is there. */
+  /** Whether a null overwrites an existing value (`write`) or leaves it (`keep`). Default: write. */
   readonly nulls?: 'write' | 'keep' | undefined;
-  /** Which answers mean that there is nothing for the key, for how long, and whether its rows go then. */
+  /**
+   * Which answers mean that there is nothing for the key, how long that holds, and whether existing rows are deleted.
+   */
   readonly empty?: Empty | undefined;
-  /** Deletes the rows of keys that nobody has viewed for so long; they stay if it is left out. */
+  /** Deletes the rows of keys that had no viewer for this long, at least 1h. Default: never. */
   readonly evictAfter?: Duration | undefined;
-  /** What the provider calls its JSON, if it does not have json in its name. */
+  /** The content type of the answers, where it does not contain `json`. Default: any JSON type. */
   readonly contentType?: string | undefined;
 }
 

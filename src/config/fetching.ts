@@ -57,11 +57,11 @@ export type Write<Column extends string = string> =
 
 /** What an answer means that has nothing for its key. */
 export interface Empty {
-  /** Which statuses of an answer mean that there is nothing; 204 if it is left out. */
+  /** HTTP statuses that mean there is nothing. Default: 204. */
   readonly status?: readonly number[] | undefined;
-  /** How long that is good for; the ttl if it is left out. */
+  /** How long that holds. Default: the TTL of the type. */
   readonly ttl?: Duration | undefined;
-  /** Whether the rows of the key go; if it is left out they stay, unless `write` is `replace`. */
+  /** Whether existing rows are kept or deleted. Default: delete where `write` is `replace`, else keep. */
   readonly rows?: 'keep' | 'delete' | undefined;
 }
 

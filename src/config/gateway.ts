@@ -4,81 +4,99 @@ import { options, readDefinition } from './definition.ts';
 import { durationBetween, type Duration } from './duration.ts';
 import type { ApiKeyPlace } from './http-request.ts';
 
-/** Who looks, as his token says. */
+/** A user, as their token describes them. */
 export interface GatewayUser {
-  /** The claim that names him; made up for each connection of somebody who needs no token. */
+  /** From the claim `userClaim`; generated per connection for users without a token. */
   readonly id: string;
   readonly anonymous: boolean;
-  /** Everything that his token says; nothing for somebody who needs none. */
+  /** All claims of the token; empty without one. */
   readonly claims: Readonly<Record<string, unknown>>;
 }
 
-/** What he wants to look at. */
+/** What a user wants to view. */
 export interface GatewayPair {
   readonly dataType: string;
   readonly key: string;
 }
 
-/** How the tokens of users are checked: by a secret, or by the keys at an address. */
+/** How user tokens are verified: with a secret, or with public keys from a URL. */
 export interface JwtDefinition {
-  /** Where the secret of HS256 is, 32 characters or more. */
+  /**
+   * Where the HS256 secret is, 32 characters or more: `{ env: 'NAME' }` or `{ file: 'path' }`. Either this or
+   * `jwksUrl`.
+   */
   readonly secret?: ApiKeyPlace | undefined;
-  /** Where the public keys are, such as "https://login.example.com/.well-known/jwks.json". */
+  /** The URL of the public keys, such as `https://login.example.com/.well-known/jwks.json`. Either this or `secret`. */
   readonly jwksUrl?: string | undefined;
-  /** Who must have issued the token. */
+  /** The required issuer. Default: any. */
   readonly issuer?: string | undefined;
-  /** For whom it must be. */
+  /** The required audience. Default: any. */
   readonly audience?: string | undefined;
-  /** The claim that names the user; `sub` if it is left out. */
+  /** The claim with the id of the user. Default: sub. */
   readonly userClaim?: string | undefined;
 }
 
-/** As which roles of the database those look who may see only what row security shows them. */
+/** The database roles that read data types with row security. */
 export interface RlsDefinition {
-  /** The role of users with a token. */
+  /** The database role of users with a token. */
   readonly role?: string | undefined;
-  /** The claim of the token that names the role, such as "role"; `role` is for tokens without it. */
+  /** The claim with the role of the user, such as `role`; tokens without it use `role`. */
   readonly roleClaim?: string | undefined;
-  /** The role of people without a token; they are refused if it is left out. */
+  /** The database role of users without a token. Default: they are refused. */
   readonly anonymousRole?: string | undefined;
-  /** How long it may take to read as a user, and so what policies may take to decide; 3s if it is left out. */
+  /** Time limit of a read as a user, policies included, from 10ms to 30s. Default: 3s. */
   readonly timeout?: Duration | undefined;
 }
 
-/** How much one person or one address may ask for. */
+/** How much one user, connection or address may request. */
 export interface GatewayLimits {
-  /** Connections of this process; 20000 if it is left out. */
+  /** Connections of this process. Default: 20000. */
   readonly connections?: number | undefined;
+  /** Connections of a user to this process. Default: 50. */
   readonly connectionsPerUser?: number | undefined;
+  /** Connections from an IPv4 address, or from a /64 of IPv6. Default: 500. */
   readonly connectionsPerAddress?: number | undefined;
+  /** Pairs that a connection views at a time. Default: 500. */
   readonly pairsPerConnection?: number | undefined;
+  /** Pairs that a user views at a time, over all connections to this process. Default: 2000. */
   readonly pairsPerUser?: number | undefined;
-  /** Pairs that nobody has ever asked for, which cost a call each. */
+  /** Never-requested pairs per user and minute; each may cost a call. Default: 120. */
   readonly newPairsPerMinute?: number | undefined;
+  /** Messages of a connection per second, and twice as many in a burst; also plain requests of a user. Default: 20. */
   readonly messagesPerSecond?: number | undefined;
+  /** Size of a message, from 1KB to 10MB. Default: 128KB. */
   readonly messageBytes?: Bytes | undefined;
-  /** How deep the JSON of a message may be. */
+  /** Levels of JSON in a message. Default: 6. */
   readonly messageDepth?: number | undefined;
+  /** Refreshes that a user requests per minute. Default: 6. */
   readonly refreshesPerMinute?: number | undefined;
-  /** What may wait for a client that reads slowly, before it gets only the newest of each pair. */
+  /**
+   * Bytes buffered for a slow client, from 1KB to 100MB. Beyond, it gets only the newest state of each pair. Default:
+   * 256KB.
+   */
   readonly bufferBytes?: Bytes | undefined;
-  /** How long it may stay that slow. */
+  /** How long a client may stay that slow before it is disconnected. Default: 30s. */
   readonly slowFor?: Duration | undefined;
 }
 
-/** Who may connect to the gateway, and what for. */
+/** Who may connect to the gateway, and what they may view. */
 export interface GatewayDefinition {
+  /** How user tokens are verified. Default: no token is accepted. */
   readonly jwt?: JwtDefinition | undefined;
-  /** Who needs no token: nobody if it is left out, those on this machine (`loopback`), or `everybody`. */
+  /** Who needs no token: users on this machine (`loopback`), or `everybody`. Default: nobody. */
   readonly anonymous?: 'loopback' | 'everybody' | undefined;
-  /** Whether a user may look at a pair. Asked again every few seconds while he does; everybody may if it is left out. */
+  /** Whether a user may view a pair; asked again every few seconds while they view it. Default: every user may. */
   readonly authorize?: ((user: GatewayUser, pair: GatewayPair) => boolean | Promise<boolean>) | undefined;
-  /** How data types with the visibility `rls` are read; they are refused if it is left out. */
+  /** How data types with `visibility: "rls"` are read. Default: they are refused. */
   readonly rls?: RlsDefinition | undefined;
-  /** Further sites whose pages may connect, such as "https://app.example.com"; "null" is a page that is a file. */
+  /**
+   * Further sites whose pages may connect, such as `https://app.example.com`; `null` is a page opened from a file.
+   * Default: none.
+   */
   readonly origins?: readonly string[] | undefined;
-  /** Whether the last address of X-Forwarded-For is that of the client; only behind a proxy that sets it. */
+  /** Whether the last address in `X-Forwarded-For` is the client. Only behind a proxy that sets it. Default: false. */
   readonly trustProxy?: boolean | undefined;
+  /** How much one user, connection or address may request. */
   readonly limits?: GatewayLimits | undefined;
 }
 

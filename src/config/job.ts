@@ -38,42 +38,48 @@ type Times = Duration | readonly [Duration, Duration];
 
 /** What runs at set times: an SQL function, or a handler of this program. */
 export interface JobDefinition<Params extends object = Readonly<Record<string, unknown>>> {
+  /** Letters, digits, `_`, `.` and `-`, starting with a letter or digit. */
   readonly name: string;
+  /** Shown by `pgfresh jobs`. Default: none. */
   readonly description?: string | undefined;
-  /** An SQL function () or (jsonb) that returns jsonb, with its schema and a dot before it if that is not public. */
+  /**
+   * An SQL function `()` or `(jsonb)` that returns `jsonb`. In `public`, unless written as `schema.function`. Either
+   * this or `handler`.
+   */
   readonly function?: string | undefined;
-  /** Or what does the work here. */
+  /** A function of your program that does the work. Either this or `function`. */
   readonly handler?: JobHandler<Params> | undefined;
-  /** Five fields of cron, or a word such as @daily. */
+  /** A cron expression of five fields, or a word such as `@daily`. Either this or `every`. */
   readonly schedule?: string | undefined;
-  /** The name of a time zone; UTC if it is left out. */
+  /** The time zone of the schedule. Default: UTC. */
   readonly timezone?: string | undefined;
-  /** Or a time after the last run, from and to: ["10m", "15m"]. */
+  /** The time between two runs, or a range such as `["10m", "15m"]`. Either this or `schedule`. */
   readonly every?: Times | undefined;
-  /** The same after a failure. */
+  /** The same after a failed run. Default: `every`. */
   readonly afterFailure?: Times | undefined;
-  /** True if it is left out. */
+  /** Whether it runs. Default: true. */
   readonly enabled?: boolean | undefined;
+  /** Passed to the function or the handler. Default: {}. */
   readonly params?: Params | undefined;
-  /** 30 seconds if it is left out. */
+  /** Time limit of a run, up to 1d. Default: 30s. */
   readonly timeout?: Duration | undefined;
-  /** How often a failed run is tried again; 0 if it is left out. */
+  /** How often a failed run is retried. Default: 0. */
   readonly retries?: number | undefined;
-  /** The wait before the first of these, which doubles with each one; 15 seconds if it is left out. */
+  /** The wait before the first retry; it doubles with each one. Default: 15s. */
   readonly retryBase?: Duration | undefined;
-  /** What is done about slots that came while no scheduler was up; `once` if it is left out. */
+  /** Which missed slots run when a scheduler is back: the newest (`once`), none (`skip`) or `all`. Default: once. */
   readonly catchUp?: 'once' | 'skip' | 'all' | undefined;
-  /** How far back that goes. Left out: `once` runs the newest slot however late, `all` goes back a day. */
+  /** How far back missed slots are considered. Default: without limit for `once`, a day for `all`. */
   readonly catchUpWindow?: Duration | undefined;
-  /** How many runs it may be; 100 if it is left out. */
+  /** Maximum number of missed slots that run. Default: 100. */
   readonly catchUpMax?: number | undefined;
-  /** What is done about a slot that comes while a run is under way; `skip` if it is left out. */
+  /** What happens to a slot that comes while a run is under way. Default: skip. */
   readonly overlap?: 'skip' | 'queue' | undefined;
-  /** At most so much later than the slot, the same for a slot every time. */
+  /** Delays a slot by up to this long; the delay of a slot is always the same. Default: none. */
   readonly jitter?: Duration | undefined;
-  /** Days of the time zone on which it does not run, such as "2026-12-24". */
+  /** Dates in the time zone on which it does not run, such as `2026-12-24`. Default: none. */
   readonly blackoutDates?: readonly string[] | undefined;
-  /** The role as which an SQL function runs; the one that syncs if it is left out. */
+  /** The role that runs an SQL function. Default: the role that migrates. */
   readonly owner?: string | undefined;
 }
 

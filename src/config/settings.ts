@@ -67,7 +67,7 @@ export const settings = {
     default: undefined,
   },
   allowedHosts: {
-    about: 'further names under which browsers may reach the server, separated by commas',
+    about: 'further host names of the server, separated by commas',
     env: 'PGFRESH_ALLOWED_HOSTS',
     flag: '--allowed-hosts <names>',
     schema: words,
@@ -103,21 +103,21 @@ export const settings = {
     default: '1s',
   },
   checkTimeout: {
-    about: 'how long tables and functions of data types may keep a planner or gateway; two timeouts are a quarantine',
+    about: 'time limit of a statement on tables and functions of a data type; two timeouts quarantine the type',
     env: 'PGFRESH_CHECK_TIMEOUT',
     flag: '--check-timeout <time>',
     schema: durationBetween('10ms', '1m'),
     default: '500ms',
   },
   lockTimeout: {
-    about: 'how long a planner or gateway waits for a lock on the tables of data types',
+    about: 'how long a planner or gateway waits for a lock on the table of a data type',
     env: 'PGFRESH_LOCK_TIMEOUT',
     flag: '--lock-timeout <time>',
     schema: durationBetween('10ms', '1m'),
     default: '100ms',
   },
   workerName: {
-    about: 'name of this process in the queue, its history and the runs of jobs; without it, host and process id',
+    about: 'name of this process in the queue, its history and job runs; without it, host and process id',
     env: 'PGFRESH_WORKER_NAME',
     flag: '--worker-name <name>',
     schema: z
@@ -134,21 +134,21 @@ export const settings = {
     default: 100,
   },
   schedulerConcurrency: {
-    about: 'maximum scheduled jobs that a process runs at a time, each with a connection',
+    about: 'maximum concurrent scheduled jobs per process, each with a connection',
     env: 'PGFRESH_SCHEDULER_CONCURRENCY',
     flag: '--scheduler-concurrency <number>',
     schema: wholeNumber(1, 1_000),
     default: 10,
   },
   drainTimeout: {
-    about: 'how long a worker or scheduler that is asked to stop may take to finish what it has begun',
+    about: 'how long a stopping process may take to finish running work',
     env: 'PGFRESH_DRAIN_TIMEOUT',
     flag: '--drain-timeout <time>',
     schema: durationBetween('1ms', '1h'),
     default: '10s',
   },
   statementTimeout: {
-    about: 'time after which PostgreSQL cancels a statement of pgfresh',
+    about: 'time after which PostgreSQL cancels a statement of pgfresh, migrations excepted',
     env: 'PGFRESH_STATEMENT_TIMEOUT',
     flag: '--statement-timeout <time>',
     schema: durationBetween('10ms', '1d'),

@@ -6,33 +6,34 @@ import { durationBetween, type Duration } from './duration.ts';
 
 /** A provider: who is called, how, and within which limits. */
 export interface SourceDefinition extends ClientDefinition {
+  /** Lower-case letters, digits, `_` and `-`, starting with a letter. */
   readonly name: string;
-  /** Whether it may be called. Left out, it is what the database says, so that somebody can switch it off there. */
+  /** Whether it may be called. Default: the value in the database, where an operator may change it. */
   readonly enabled?: boolean | undefined;
-  /** Calls in any minute with each API key, at most 100,000; no limit if it is left out. */
+  /** Maximum calls in any minute per API key, up to 100,000. Default: no limit. */
   readonly rateLimitPerMinute?: number | undefined;
-  /** Bytes in any `quotaWindow`, as a number or as "20GB"; no limit if it is left out. */
+  /** Maximum bytes in any `quotaWindow`. Default: no limit. */
   readonly quotaBytes?: Bytes | undefined;
-  /** From 1h to 366d; 30 days if it is left out. */
+  /** The window of the quota, from 1h to 366d. Default: 30d. */
   readonly quotaWindow?: Duration | undefined;
-  /** The share of the quota that is ever used, above 0 and at most 1; 0.95 if it is left out. */
+  /** The share of the quota that is used at most, above 0 and up to 1. Default: 0.95. */
   readonly quotaBuffer?: number | undefined;
-  /** The share of the rate that is kept for what people look at, from 0 and below 1; 0.2 if it is left out. */
+  /** The share of the rate that is reserved for viewed pairs, from 0 to below 1. Default: 0.2. */
   readonly viewedShare?: number | undefined;
-  /** How many of its jobs may run at once; no limit if it is left out. */
+  /** Maximum concurrent jobs. Default: no limit. */
   readonly concurrency?: number | undefined;
-  /** When it is left alone because it fails, and for how long. Then one job tries whether it is back. */
+  /** When a failing source is paused, and for how long. After the pause, one job tests it. */
   readonly breaker?:
     | {
-        /** So many failures in a row, or twice as many retries within `window`; from 1 to 100, 5 if it is left out. */
+        /** Opens after this many failures in a row, or twice as many retries within `window`; 1 to 100. Default: 5. */
         readonly failures?: number | undefined;
-        /** From 1s to 1d; 10 minutes if it is left out. */
+        /** The time in which retries are counted, from 1s to 1d. Default: 10m. */
         readonly window?: Duration | undefined;
-        /** From 1s to 1d; 5 minutes if it is left out. */
+        /** The pause, from 1s to 1d. Default: 5m. */
         readonly pause?: Duration | undefined;
       }
     | undefined;
-  /** Whether jobs of one key, of whatever data types, run one after the other; false if it is left out. */
+  /** Whether jobs for the same key, of any data type, run one after another. Default: false. */
   readonly oneAtATimeAKey?: boolean | undefined;
 }
 

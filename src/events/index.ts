@@ -1,5 +1,8 @@
 import { performance } from 'node:perf_hooks';
 import { problemOf } from '../errors/index.ts';
+import type { WarningCode } from './warnings.ts';
+
+export { warnings, type WarningCode } from './warnings.ts';
 
 /**
  * Everything that happens in pgfresh, as one union. The code that does something says so here and knows nothing
@@ -104,37 +107,6 @@ export type PgfreshEvent =
 
 export type EventType = PgfreshEvent['type'];
 export type EventOf<Type extends EventType> = Extract<PgfreshEvent, { type: Type }>;
-
-/** What is not an error but should not stay unseen. Grouped by code wherever it is counted. */
-export type WarningCode =
-  | 'setting_misspelt'
-  | 'transaction_pooler'
-  | 'subscriber_failed'
-  | 'type_unresolved'
-  | 'type_quarantined'
-  | 'type_refused'
-  | 'registry_differs'
-  | 'check_raised'
-  | 'row_lost'
-  | 'stale_when_written'
-  | 'gate_raised'
-  | 'keys_raised'
-  | 'demand_lost'
-  | 'breaker_opened'
-  | 'key_refused'
-  | 'answers_refused'
-  | 'older_source'
-  | 'type_unwritable'
-  | 'no_worker'
-  | 'suspicious_answers'
-  | 'many_empty'
-  | 'rows_not_evicted'
-  | 'answer_without_length'
-  | 'answer_overlong'
-  | 'limit_without_hint'
-  | 'changes_unseen'
-  | 'triggers_left'
-  | 'database_restored';
 
 const reportEveryMs = 60_000;
 

@@ -2,12 +2,12 @@
 export interface OutcomeRule {
   /**
    * What becomes of the job. `complete`: it has succeeded. The others are those of the queue: `retry` waits and tries
-   * again, `fail` is final, `put_back` is nobody's fault and counts nothing.
+   * again, `fail` is final, `put_back` counts as no failure.
    */
   readonly verdict: 'complete' | 'retry' | 'fail' | 'put_back' | 'lost' | 'cancel';
   /** Whether it is a failure of the source, which its breaker counts. */
   readonly breaker: boolean;
-  /** When the pair is looked at again. For docs/internals/worker.md: the times are made in SQL, and code reads only `source` and `key`. */
+  /** When the pair is looked at again. For docs/reference/errors.md: the times are set in SQL, and code reads only `source` and `key`. */
   readonly nextLook: 'ttl' | 'emptyTtl' | 'backoff' | 'hold' | 'at once' | 'source' | 'key';
   /** Whether the answer is kept, to be looked at and checked again after a correction. */
   readonly keepsAnswer: boolean;
@@ -25,20 +25,20 @@ const final = { verdict: 'fail', breaker: false, nextLook: 'hold' } as const;
  */
 export const outcomes = {
   fresh: { ...done, nextLook: 'ttl', says: 'New rows were written.' },
-  unchanged: { ...done, nextLook: 'ttl', says: 'The provider has nothing newer, and the same content.' },
+  unchanged: { ...done, nextLook: 'ttl', says: 'The provider has nothing newer, and the content is the same.' },
   empty: { ...done, nextLook: 'emptyTtl', says: 'The provider has nothing for this key.' },
   older_source: {
     ...done,
     nextLook: 'ttl',
-    says: 'The provider answered with data that is not newer than what is there, and with other content.',
+    says: 'The provider answered with different data that is not newer than the stored data.',
   },
-  schema: { ...final, keepsAnswer: true, says: 'The answer, or a row made of it, does not have the expected form.' },
-  sanity: { ...later, breaker: false, keepsAnswer: true, says: 'A value is out of its bounds.' },
-  wrong_key: { ...later, breaker: false, keepsAnswer: true, says: 'The answer is about another key.' },
+  schema: { ...final, keepsAnswer: true, says: 'The answer, or a row made from it, does not match its schema.' },
+  sanity: { ...later, breaker: false, keepsAnswer: true, says: 'A value is out of bounds.' },
+  wrong_key: { ...later, breaker: false, keepsAnswer: true, says: 'The answer is for another key.' },
   suspicious: {
     ...final,
     keepsAnswer: true,
-    says: 'More rows would go at once than the data type allows.',
+    says: 'The answer would delete more rows at once than the data type allows.',
   },
   not_json: { ...later, breaker: true, keepsAnswer: true, says: 'The answer is not JSON.' },
   too_large: { ...final, keepsAnswer: false, says: 'The answer is larger than the source allows.' },
@@ -46,87 +46,87 @@ export const outcomes = {
     ...later,
     breaker: true,
     keepsAnswer: false,
-    says: 'The answer did not come whole within the time limit.',
+    says: 'The whole answer did not arrive within the time limit.',
   },
-  http_4xx: { ...final, keepsAnswer: true, says: 'The provider refused the request.' },
+  http_4xx: { ...final, keepsAnswer: true, says: 'The provider rejected the request (4xx).' },
   unauthorized: {
     verdict: 'put_back',
     breaker: false,
     nextLook: 'key',
     keepsAnswer: true,
-    says: 'The provider does not accept the API key (401), which has a pause.',
+    says: 'The provider rejected the API key (401), which is paused.',
   },
   forbidden: {
     ...final,
     keepsAnswer: true,
-    says: 'The provider refused the request (403). The third pair in a row is put back, and the API key has a pause.',
+    says: 'The provider rejected the request (403). At the third pair in a row, the job is put back and the API key is paused.',
   },
-  http_5xx: { ...later, breaker: true, keepsAnswer: true, says: 'The provider failed.' },
+  http_5xx: { ...later, breaker: true, keepsAnswer: true, says: 'The provider failed (5xx).' },
   rate_limited: {
     verdict: 'put_back',
     breaker: false,
     nextLook: 'source',
     keepsAnswer: false,
-    says: 'The provider asked for a pause, and the whole source has one.',
+    says: 'The provider asked for a pause, and the whole source is paused.',
   },
   no_slot: {
     verdict: 'put_back',
     breaker: false,
     nextLook: 'at once',
     keepsAnswer: false,
-    says: 'It takes more calls than its source had left. Its next try begins when there are enough.',
+    says: 'It needs more calls than its source had left. It is tried again when there are enough.',
   },
   network: {
     ...later,
     breaker: true,
     keepsAnswer: false,
-    says: 'The provider could not be reached, or the line broke.',
+    says: 'The provider could not be reached, or the connection broke.',
   },
   config: {
     ...final,
     keepsAnswer: true,
-    says: 'The data type cannot be fetched as it is defined: its request or rows failed, or its table does not fit.',
+    says: 'The data type cannot be fetched as defined: its request or rows function failed, or its table does not match.',
   },
-  write_conflict: { ...final, keepsAnswer: true, says: 'The table refuses the rows.' },
+  write_conflict: { ...final, keepsAnswer: true, says: 'The table rejected the rows.' },
   busy: {
     ...later,
     breaker: false,
     keepsAnswer: false,
-    says: 'The table was locked, or its database too slow, for longer than a commit waits.',
+    says: 'The table was locked, or the database was too slow, for longer than a commit waits.',
   },
   dependency: {
     ...later,
     breaker: false,
     keepsAnswer: false,
-    says: 'A row that these refer to is missing, or one that must go is referred to.',
+    says: 'A row that the new rows refer to is missing, or a row to be deleted is still referred to.',
   },
   interrupted: {
     verdict: 'put_back',
     breaker: false,
     nextLook: 'at once',
     keepsAnswer: false,
-    says: 'The worker had to stop, came too late for its call, or its commit was in the way of another.',
+    says: 'The worker stopped, was too late to make its call, or its commit conflicted with another one.',
   },
   redefined: {
     verdict: 'put_back',
     breaker: false,
     nextLook: 'at once',
     keepsAnswer: false,
-    says: 'The data type was changed while the job ran, so its answer was not written.',
+    says: 'The data type changed while the job ran, so its answer was not written.',
   },
   worker_lost: {
     verdict: 'lost',
     breaker: false,
     nextLook: 'at once',
     keepsAnswer: false,
-    says: 'The worker is gone, or was silent for too long; at the third time the job fails.',
+    says: 'The worker died or was silent for too long. At the third time, the job fails.',
   },
   cancelled: {
     verdict: 'cancel',
     breaker: false,
     nextLook: 'ttl',
     keepsAnswer: false,
-    says: 'Somebody cancelled the job.',
+    says: 'The job was cancelled.',
   },
 } as const satisfies Record<string, OutcomeRule>;
 

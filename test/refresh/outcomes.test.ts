@@ -43,8 +43,8 @@ describe('the table of outcomes', () => {
     await scene.db.query('delete from pgfresh_engine.job');
   });
 
-  it('is the one of docs/internals/worker.md', async () => {
-    const page = await readFile('docs/internals/worker.md', 'utf8');
+  it('is the one of docs/reference/errors.md', async () => {
+    const page = await readFile('docs/reference/errors.md', 'utf8');
     const rows = [...page.matchAll(/^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$/gm)].map(
       ([, ...cells]) => cells,
     );

@@ -472,17 +472,17 @@ describe('truth 26: a mistake in the registry has a code, the column, the rule, 
     [
       { normalise: 'title' },
       "normalise: expected normalise one of 'none', 'upper', 'lower', got title",
-      'Correct the row of pgfresh.data_type_registry; docs/internals/registry.md says what each column means.',
+      'Correct the row of pgfresh.data_type_registry; docs/reference/configuration.md says what each column means.',
     ],
     [
       { ttl: '0' },
       "ttl: expected ttl > '00:00:00' AND ttl <= '3660 days', got 00:00:00",
-      'Correct the row of pgfresh.data_type_registry; docs/internals/registry.md says what each column means.',
+      'Correct the row of pgfresh.data_type_registry; docs/reference/configuration.md says what each column means.',
     ],
     [
       { table_name: null },
       'table_name must not be null',
-      'Correct the row of pgfresh.data_type_registry; docs/internals/registry.md says what each column means.',
+      'Correct the row of pgfresh.data_type_registry; docs/reference/configuration.md says what each column means.',
     ],
   ])('%j', async (columns, message, hint) => {
     expect(await expectRefusal(scene.add('mistaken', columns), invalid)).toMatchObject({

@@ -2,9 +2,6 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { dataTypeSchema } from '../../src/config/data-type.ts';
-import { sourceSchema } from '../../src/config/source.ts';
-import { sourceColumns, typeColumns } from '../../src/registry/columns.ts';
 import { createDatabase, openDatabase } from '../harness/database.ts';
 import { runCli } from '../harness/process.ts';
 
@@ -46,15 +43,5 @@ describe('docs/internals/registry.md', () => {
     await database.query(before.replace(select, ''));
     const rows = await database.query<{ data_type: string; managed_by: string }>(select);
     expect(rows.map((row) => `-- ${row.data_type} | ${row.managed_by}\n`).join('')).toBe(answers);
-  });
-
-  it('names every option and every column, and nothing else', () => {
-    const rows = [...page.matchAll(/^\| `([\w.]+)` \| (?:`(\w+)`|–) \|/gm)];
-    const options = new Set(rows.map(([, option]) => option!.split('.')[0]));
-    const columns = new Set(rows.flatMap(([, , column]) => column ?? []));
-    expect(options).toEqual(new Set([...Object.keys(dataTypeSchema.shape), ...Object.keys(sourceSchema.shape)]));
-    const known = [...Object.keys(typeColumns), ...Object.keys(sourceColumns)];
-    expect(columns).toEqual(new Set(known.filter((name) => !['refresh_strategy', 'managed_by'].includes(name))));
-    for (const name of ['refresh_strategy', 'managed_by']) expect(page).toContain(`\`${name}\``);
   });
 });

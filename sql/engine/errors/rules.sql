@@ -9,7 +9,7 @@ as $$
 declare
   v_values jsonb := to_jsonb(new);
   v_hint text := format(
-    'Correct the row of %s; docs/internals/registry.md says what each column means.', tg_relid::regclass);
+    'Correct the row of %s; docs/reference/configuration.md says what each column means.', tg_relid::regclass);
   v_rule record;
   v_holds boolean;
   v_absent text := (

@@ -89,7 +89,7 @@ begin
 exception when check_violation or not_null_violation or data_exception then
   perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
     format('%s cannot be %s', p_column, coalesce(left(quote_literal(p_value), 60), 'none')),
-    'docs/internals/registry.md says which values it may have.');
+    'docs/reference/configuration.md says which values it may have.');
 end
 $$;
 comment on function pgfresh_engine.set_source_value(pgfresh.sources, text, text) is
