@@ -100,7 +100,7 @@ export const breaks: readonly Break[] = [
   {
     contract: '2',
     harm: 'a lost claim that is put back waits for an end',
-    file: sql('engine/queue/refresh'),
+    file: sql('engine/queue/recover'),
     within: 'release_claim',
     text: 'for update of j skip locked',
     instead: 'for update of j',

@@ -79,3 +79,36 @@ end
 $$;
 comment on function pgfresh_engine.recover_silent_jobs(int) is
   'Takes back running jobs without progress for their type''s max_run, at most p_limit. A part of recovery.';
+
+create or replace function pgfresh_engine.release_claim(p_worker bigint, p_request uuid) returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_held jsonb;
+begin
+  if p_worker is null or p_request is null then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'p_worker and p_request must not be null',
+      'Pass the worker, and the name of the claim whose answer did not come.');
+  end if;
+  select jsonb_agg(jsonb_build_object('id', held.id, 'attempt', held.attempt))
+  into v_held
+  from (
+    select j.id, j.attempt
+    from pgfresh_engine.claim as c
+    cross join unnest(c.job_ids) as job(id)
+    join pgfresh_engine.job as j on j.id = job.id and j.request = c.request
+    where c.request = p_request and c.worker = p_worker and j.state = 'x'
+    order by j.id for update of j skip locked
+  ) as held;
+  if v_held is not null then
+    perform pgfresh_engine.put_back_jobs(v_held);
+  end if;
+  return coalesce(jsonb_array_length(v_held), 0);
+end
+$$;
+comment on function pgfresh_engine.release_claim(bigint, uuid) is
+  'Puts back what a worker has claimed but was never told of, because the answer was lost on its way. '
+  'Returns how many jobs that were.';
+grant execute on function pgfresh_engine.release_claim(bigint, uuid) to pgfresh_worker;
