@@ -160,14 +160,14 @@ begin
     group by f.data_type, f.priority, f.metadata, (f.place - 1) / 10000
     order by min(f.id)
   loop
-    -- What is no key any more, or belongs to a type that cannot be asked, must not keep the others from their turn.
+    -- A key that is no longer valid, or a data type that cannot be asked, must not keep the others from being retried.
     begin
       v_keys := array(
         select j.key
         from pgfresh_engine.canonical_keys(pgfresh_engine.require_type(v_group.data_type), v_group.keys) as j
         where j.code is null and j.key = v_group.keys[j.place]);
       if not p_dry_run then
-        -- A pair that somebody has locked gets no job, and can be retried later.
+        -- A locked pair gets no job, and can be retried later.
         v_keys := array(
           select q.key
           from pgfresh_engine.queue_refreshes(v_group.data_type, v_keys, v_group.priority, null, v_group.metadata) as q
@@ -271,7 +271,7 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '200ms'
 as $$
 declare
-  -- Rows that a call moves of each part: a tenth of a second.
+  -- Rows that one call moves of each part of the history, in about a tenth of a second.
   c_rows constant int := 10000;
   c_few_rows constant int := 500;
   v_today date := (pgfresh.clock() at time zone 'UTC')::date;
@@ -289,7 +289,7 @@ begin
   if not pg_try_advisory_xact_lock(7041, 5) then
     return jsonb_build_object('skipped', 'locked');
   end if;
-  -- First what no end waits for.
+  -- First the steps that no end waits for.
   for v_tree, v_keep in select * from unnest(v_trees, v_keeps) loop
     execute format('select exists (select from pgfresh_engine.%I)', v_tree || '_default') into v_any;
     if v_any then
@@ -306,7 +306,7 @@ begin
       raise warning 'partitions of % could not be made now: %', v_tree, sqlerrm;
     end;
   end loop;
-  -- Then what ends wait for. Once one lock is had, others are not waited for: ends would wait as long.
+  -- Then the steps that ends wait for. Once it holds one lock, it does not wait for another: ends would wait as long.
   for v_tree, v_keep, v_name in
     select t.tree, t.keep, c.relname
     from unnest(v_trees, v_keeps) as t(tree, keep)
@@ -346,7 +346,7 @@ begin
       raise warning 'the default partition of % is in use and stays until the next run', v_tree;
     end;
   end loop;
-  -- Names that no row of the history has any more.
+  -- Names that no row of the history has any longer.
   delete from pgfresh_engine.worker_name
   where id = any (array(
     select n.id
@@ -363,7 +363,7 @@ $$;
 comment on function pgfresh.maintain_queue_partitions(int, int) is
   'Makes the history''s partitions of today and the next three days and drops those older than the days to keep. '
   'Never waits long for a lock: what is in use is left, with a warning, for the next run. '
-  'Rows of days that nobody had made are set aside and moved to their days, at most 10000 of each part a call: '
+  'Rows of days that had no partition are set aside and moved to their days, at most 10000 of each part per call: '
   'call it again while "aside" is not 0. '
   'Returns {"made", "dropped", "busy", "moved", "aside"}, or {"skipped"} while another call is at it.';
 grant execute on function pgfresh.maintain_queue_partitions(int, int) to pgfresh_planner, pgfresh_operator;
@@ -383,7 +383,7 @@ begin
   with alive as (
     update pgfresh_engine.job
     set progress_at = pgfresh.clock()
-    -- In the order of ids, as every end locks them.
+    -- In the order of their ids, as every end locks them.
     where id = any (array(
       select j.id
       from pgfresh_engine.job as j
@@ -402,9 +402,9 @@ comment on function pgfresh.heartbeat_jobs(bigint[], int[]) is
 grant execute on function pgfresh.heartbeat_jobs(bigint[], int[]) to pgfresh_worker;
 
 /*
-  One at a time, and it waits for nobody. After a pause of the database every lease has run out although every worker
-  lives; a gap since the last run, or a server that has just started, tells that, and then leases are not believed for
-  one more lease.
+  One run at a time, which waits for no lock. After a pause of the database every lease has expired although every
+  worker is alive. A gap since the last run, or a server that has just started, shows that. Then leases are not trusted
+  for one more lease.
 */
 create or replace function pgfresh.recover_stuck_jobs(
   p_expected_gap interval default '90 seconds', p_limit int default 500)
@@ -437,7 +437,7 @@ begin
   update pgfresh_engine.recovery
   set ran_at = v_now, trust_leases_from = v_recovery.trust_leases_from,
     strays_at = case when v_strays then v_now else strays_at end;
-  -- One that has retired while a claim of it was on its way has no row any more.
+  -- A worker that has retired while its claim was on its way has no row any longer.
   v_retired := array(
     select distinct c.worker
     from pgfresh_engine.claim as c
@@ -446,8 +446,8 @@ begin
   if v_now >= v_recovery.trust_leases_from
       and (v_retired <> '{}'
         or exists (select from pgfresh_engine.process where kind = 'worker' and lease_until <= v_now)) then
-    -- Each worker is settled by itself, so the ledgers of all sources are taken before, in their order:
-    -- ends take them so too.
+    -- Each worker is settled by itself, so the ledgers of all sources are locked before, in the order in which ends
+    -- lock them.
     perform from pgfresh_engine.source_state order by source_id for update;
     for v_worker in
       select id, name
@@ -470,7 +470,7 @@ begin
   if v_strays or exists (select from pgfresh_engine.registry_change) then
     perform pgfresh_engine.follow_changes(v_now, v_strays);
   end if;
-  -- Claims of SQL clients have no worker whose heartbeat would tidy them up.
+  -- Claims of SQL clients have no worker whose heartbeat would delete them.
   delete from pgfresh_engine.claim as c
   where c.worker is null and c.claimed_at < v_now - interval '1 minute'
     and not exists (

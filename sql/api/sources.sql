@@ -73,8 +73,8 @@ begin
 end
 $$;
 comment on function pgfresh.resume_source(text) is
-  'Lets a source be called again at once, with all of its API keys and data types, whoever has paused it: '
-  'a person, the provider or a breaker, whose count starts anew. Pairs that are left alone because their answers were '
+  'Lets a source be called again at once, with all of its API keys and data types, whether a person, the provider or '
+  'a breaker has paused it. The count of the breaker restarts. Pairs that are left alone because their answers were '
   'refused are asked for again. Returns whether anything was paused.';
 grant execute on function pgfresh.resume_source(text) to pgfresh_operator;
 
