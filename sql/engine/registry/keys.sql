@@ -230,6 +230,10 @@ begin
       end;
     end loop;
   end if;
+  if (true = any (v_outside)) is not true then
+    return query select n::bigint, v_keys[n], null, null, null from generate_subscripts(v_keys, 1) as n;
+    return;
+  end if;
   return query
     select n::bigint, v_keys[n], c.code,
       -- What was passed is quoted, and the message must stay one line all the same.
@@ -269,8 +273,8 @@ declare
   v_keys text[];
   v_refused text[];
 begin
-  select array_agg(k.key order by k.place),
-    array_agg(array[k.code, k.problem, k.hint] order by k.code, k.place) filter (where k.code is not null)
+  -- They come in the order in which they were given.
+  select array_agg(k.key), array_agg(array[k.code, k.problem, k.hint]) filter (where k.code is not null)
   into v_keys, v_refused
   from pgfresh_engine.canonical_keys(p_type, p_keys, p_as_given => true) as k;
   if v_refused is not null then
