@@ -1,7 +1,7 @@
 /*
   Applied last. A new function is for everybody until it is said otherwise, and nothing of ours is for everybody.
-  Monitors and operators read all of our tables, and views by the grant beside each. What others made in the schemas is
-  theirs to grant.
+  Monitors and operators read all tables of the schema pgfresh, and views by the grant beside each. What others made in
+  the schemas is theirs to grant.
 */
 do $$
 declare
@@ -18,7 +18,7 @@ begin
   for v_name in
     select c.oid::regclass::text
     from pg_class as c
-    where c.relnamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace) and c.relkind in ('r', 'p')
+    where c.relnamespace = 'pgfresh'::regnamespace and c.relkind in ('r', 'p')
       and c.oid not in (select objid from pgfresh_engine.manifest where kind = 'table' and not ours)
   loop
     execute format('grant select on %s to pgfresh_monitor, pgfresh_operator', v_name);

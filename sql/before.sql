@@ -11,8 +11,8 @@ set local check_function_bodies = off;
     pgfresh_worker     claims, fetches and ends jobs
     pgfresh_planner    plans, and runs scheduled jobs: for the processes of the roles planner and scheduler
     pgfresh_gateway    says who looks at what, for all of its users
-    pgfresh_monitor    reads everything
-    pgfresh_operator   reads everything, and decides about jobs, sources and spending: for the console
+    pgfresh_monitor    reads the tables and views of pgfresh
+    pgfresh_operator   reads the same, and decides about jobs, sources and spending: for the console
     pgfresh_scheduler  registers jobs that run at set times, triggers and pauses them: for applications
     pgfresh_viewer     says what the current user looks at, and nothing else
     pgfresh_evaluator  as whom the tables and functions of users are asked; nobody logs in as this

@@ -24,7 +24,7 @@ export async function heartbeatShare(
   const open = await Promise.all(Array.from({ length: connections }, () => connect(url, scope)));
   const { rows } = await open[0]!.query<Subscription>(
     `select distinct on (s.user_id) s.user_id, s.key, r.data_type
-     from pgfresh.active_subscriptions as s join pgfresh.data_type_registry as r using (type_id)
+     from pgfresh_engine.subscription as s join pgfresh.data_type_registry as r using (type_id)
      order by s.user_id limit $1::int`,
     [clients],
   );

@@ -69,7 +69,7 @@ export async function buildScene(
     const client = await connect(template, inner);
     const { users, types, keys } = drawSubscriptions(count, plan.types, plan.keys);
     await client.query(
-      `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+      `insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
        select w.user_id, r.type_id, w.key, clock_timestamp(), clock_timestamp()
        from unnest($1::text[], $2::int[], $3::text[]) as w(user_id, type, key)
        join pgfresh.data_type_registry as r on r.data_type = 'type_' || w.type`,
@@ -104,7 +104,7 @@ export async function buildScene(
       'select count(problem) from pgfresh.data_type_registry as r cross join lateral pgfresh_engine.type_problem(r)',
     );
     await client.query(
-      'vacuum (full, analyze) pgfresh_engine.pairs, pgfresh_engine.due, pgfresh_engine.demand_change, pgfresh.active_subscriptions, pgfresh_engine.type_resolution',
+      'vacuum (full, analyze) pgfresh_engine.pairs, pgfresh_engine.due, pgfresh_engine.demand_change, pgfresh_engine.subscription, pgfresh_engine.type_resolution',
     );
     await client.query('vacuum (analyze) reference.subscriptions');
     return {

@@ -50,12 +50,12 @@ begin
   if not pg_try_advisory_xact_lock(7041, 2) then
     return jsonb_build_object('skipped', 'locked');
   end if;
-  if exists (select from pgfresh.active_subscriptions where last_seen_at < v_now - pgfresh_engine.longest_silence())
+  if exists (select from pgfresh_engine.subscription where last_seen_at < v_now - pgfresh_engine.longest_silence())
       or exists (select from pgfresh_engine.process where kind = 'gateway' and lease_until <= v_now) then
     if pgfresh_engine.is_loss_held(v_now) then
       return jsonb_build_object('skipped', 'held');
     end if;
-    delete from pgfresh.active_subscriptions where last_seen_at < v_now - pgfresh_engine.longest_silence();
+    delete from pgfresh_engine.subscription where last_seen_at < v_now - pgfresh_engine.longest_silence();
     get diagnostics v_removed = row_count;
     v_nodes := pgfresh_engine.expire_nodes(v_now);
   end if;
@@ -72,6 +72,38 @@ comment on function pgfresh.cleanup_stale_subscriptions() is
   'Returns {"removed", "nodes"} or {"skipped"}.';
 grant execute on function pgfresh.cleanup_stale_subscriptions() to pgfresh_planner;
 
+-- The names of data types for viewers, who may read nothing else of the registry.
+create or replace view pgfresh_engine.type_name as select type_id, data_type from pgfresh.data_type_registry;
+comment on view pgfresh_engine.type_name is 'The number and name of each data type.';
+grant select on pgfresh_engine.type_name to pgfresh_viewer, pgfresh_monitor, pgfresh_operator;
+
+/*
+  With the rights of the reader, whose rows the policies of the table select. Neither the view nor its policies need a
+  right to use the schema of the engine, so viewers can reach the table through the view only.
+*/
+create or replace view pgfresh.active_subscriptions with (security_invoker = true) as
+select s.user_id, s.key,
+  (select t.data_type from pgfresh_engine.type_name as t where t.type_id = s.type_id) as data_type,
+  s.subscribed_at, s.last_seen_at
+from pgfresh_engine.subscription as s;
+comment on view pgfresh.active_subscriptions is
+  'Subscriptions of clients that use SQL: viewers see their own, monitors all. To delete a row is to leave the pair. '
+  'Each lives for five minutes after its last heartbeat; last_seen_at is written at most every 75 seconds.';
+grant select, delete on pgfresh.active_subscriptions, pgfresh_engine.subscription to pgfresh_viewer;
+grant select on pgfresh.active_subscriptions, pgfresh_engine.subscription to pgfresh_monitor, pgfresh_operator;
+do $$
+begin
+  if not exists (select from pg_policy where polrelid = 'pgfresh_engine.subscription'::regclass and polname = 'own') then
+    -- In a subquery, so that it is asked once and not for every row.
+    create policy own on pgfresh_engine.subscription to pgfresh_viewer
+      using (user_id = (select pgfresh_engine.session_viewer()));
+  end if;
+  if not exists (select from pg_policy where polrelid = 'pgfresh_engine.subscription'::regclass and polname = 'all') then
+    create policy "all" on pgfresh_engine.subscription for select to pgfresh_monitor, pgfresh_operator using (true);
+  end if;
+end
+$$;
+
 create or replace function pgfresh.get_active_subscriptions()
 returns table (data_type text, key text, viewers bigint, adapters text[])
 language sql stable security definer
@@ -80,7 +112,7 @@ as $$
   select r.data_type, d.key, sum(d.viewers), array_agg(distinct d.adapter)
   from (
     select type_id, key, count(*) as viewers, 'heartbeat' as adapter
-    from pgfresh.active_subscriptions
+    from pgfresh_engine.subscription
     group by type_id, key
     union all
     select type_id, key, sum(viewers), 'gateway'

@@ -6,9 +6,9 @@ to pgfresh_worker, pgfresh_planner, pgfresh_gateway;
 grant select on pgfresh.refresh_schedule to pgfresh_planner;
 
 /*
-  Jobs are registered by plain inserts. Whose they may be is decided by a trigger, which must run with the rights of the
-  writer to know them; so do the functions that pause them, and what all of these call. Operators pause all of them, and
-  write nothing else of them.
+  Jobs are registered by plain inserts, and paused by an update of paused_until. Whose jobs a role may write is decided
+  by a trigger, which runs with the rights of the writer. Operators enable, disable and pause every job, and write
+  nothing else of it.
 */
 grant select, delete on pgfresh.scheduled_jobs to pgfresh_scheduler;
 do $$
@@ -17,13 +17,14 @@ declare
     select string_agg(quote_ident(attname), ', ')
     from pg_attribute
     where attrelid = 'pgfresh.scheduled_jobs'::regclass and attnum > 0 and not attisdropped
-      and attname not in ('id', 'resolution', 'problem', 'last_run_at', 'created_at', 'updated_at')
+      and attname not in (
+        'id', 'resolution', 'problem', 'last_run_at', 'created_at', 'updated_at', 'paused_at', 'paused_by')
   );
 begin
   execute format('grant insert (%1$s), update (%1$s) on pgfresh.scheduled_jobs to pgfresh_scheduler', v_columns);
 end
 $$;
-grant update (enabled, paused_at, paused_by, paused_reason, paused_until) on pgfresh.scheduled_jobs to pgfresh_operator;
+grant update (enabled, paused_until, paused_reason) on pgfresh.scheduled_jobs to pgfresh_operator;
 grant select on pgfresh.scheduled_job_runs to pgfresh_scheduler;
 
 -- A stop of all spending, and corrections of the ledger.

@@ -170,7 +170,7 @@ from pgfresh.scheduled_jobs as j
 join pgfresh_engine.job_cursor as c on c.job_id = j.id
 left join pgfresh_engine.job_statistics as t on t.job_id = j.id
 cross join lateral (
-  select j.paused_at is not null and coalesce(j.paused_until > (select pgfresh.clock()), true) as paused,
+  select coalesce(j.paused_until > (select pgfresh.clock()), false) as paused,
     c.runs = coalesce(t.runs, 0) as counted
 ) as k
 left join lateral (
@@ -269,3 +269,20 @@ comment on view pgfresh.pairs is
   'Every data type and key that was ever asked for: the state of its data as the planner last saw it, '
   'for what it waits, how many look at it, when the planner looks next, its open job, its last outcome and success.';
 grant select on pgfresh.pairs to pgfresh_monitor, pgfresh_operator;
+
+create or replace view pgfresh.nodes as
+select p.id, p.name, p.kind, p.version, p.protocol, p.started_at, p.lease_until,
+  array(
+    select d.name from pgfresh_engine.duty as d where d.holder = p.holder and d.lease_until > c.now order by d.name
+  ) as duties
+from pgfresh_engine.process as p
+cross join (select pgfresh.clock() as now) as c
+union all
+-- A planner has no lease but that of its duty.
+select null, null, 'planner', null, null, null, d.lease_until, array[d.name]
+from pgfresh_engine.duty as d
+where d.name = 'planner' and d.lease_until > pgfresh.clock();
+comment on view pgfresh.nodes is
+  'The workers, schedulers and gateways that have registered, and the planner that is at work. '
+  'A process whose lease_until has passed is gone. duties: what only one process at a time does.';
+grant select on pgfresh.nodes to pgfresh_monitor, pgfresh_operator;

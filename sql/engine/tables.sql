@@ -1,3 +1,7 @@
+-- What the product reads without a view. Monitors and operators get no others: see the views of api/.
+grant select on pgfresh_engine.installation, pgfresh_engine.manifest, pgfresh_engine.process,
+  pgfresh_engine.scheduler_service, pgfresh_engine.refused_answer
+to pgfresh_monitor, pgfresh_operator;
 -- What "pgfresh check" and its processes read.
 grant select on pgfresh_engine.breaker, pgfresh_engine.process, pgfresh_engine.scheduler_service,
   pgfresh_engine.installation

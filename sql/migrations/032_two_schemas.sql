@@ -1,3 +1,4 @@
+-- drops: view job_status
 /*
   pgfresh has what people touch, pgfresh_engine everything else. What is moved keeps its identity: views of users,
   triggers on their tables and references between our own stay as they are.
@@ -50,14 +51,23 @@ begin
     select oid::regprocedure::text as signature
     from pg_proc
     where pronamespace = 'pgfresh'::regnamespace and proname ~ '^(read|run)_as_\d+$'
+      and oidvectortypes(proargtypes) = case when proname ~ '^read' then 'text, text[]' else 'text, text, jsonb' end
   loop
     execute format('drop function %s', v_object.signature);
   end loop;
+  -- By name and arguments: a function that users have added under one of these names stays where it is.
   for v_object in
     select oid::regprocedure::text as signature
     from pg_proc
     where pronamespace = 'pgfresh'::regnamespace
-      and (proname ~ '^(mark|rows|check)_\d+$' or proname = any (array[
+      and (proname ~ '^(mark|rows|check)_\d+$' and oidvectortypes(proargtypes) = case substring(proname from '^[a-z]+')
+        when 'mark' then ''
+        when 'rows' then 'text[]'
+        else 'text[], timestamp with time zone[], timestamp with time zone[], timestamp with time zone[], '
+          'interval, timestamp with time zone'
+      end or oid in (
+        select objid from pgfresh_engine.manifest where ours and classid = 'pg_proc'::regclass
+      ) and proname = any (array[
         'accept_job', 'accept_refused_answer', 'active_run', 'activity_of', 'add_counts', 'add_pairs',
         'add_source_state', 'add_usage', 'admit_keys', 'admit_new_keys', 'admit_pairs', 'admit_viewer_role',
         'admitted_keys', 'ask_gate', 'ask_keys', 'ask_next_keys', 'ask_rows', 'ask_rows_as', 'ask_stale', 'band_of',

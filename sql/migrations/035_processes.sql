@@ -1,3 +1,4 @@
+-- drops: table scheduler, table nodes
 -- One table of processes, whatever they do, instead of one for each kind. What only some kinds have is in tables of its
 -- own: worker_service, scheduler_service, node_demand. Renamed and not made anew, because views hang on it.
 alter table pgfresh_engine.worker rename to process;
@@ -51,7 +52,22 @@ update pgfresh.scheduled_job_runs as r
 set scheduler = m.number
 from moved as m
 where r.scheduler = m.id and r.state = 'running';
-drop view if exists pgfresh.scheduled_job_status;
+-- The view reads the table. It keeps its columns until it is replaced, so that views of users over it stay.
+do $$
+declare
+  v_columns text := (
+    select string_agg(
+      format('null::%s%s as %I', format_type(a.atttypid, a.atttypmod),
+        case when a.attcollation <> 0 then ' collate ' || a.attcollation::regcollation end, a.attname),
+      ', ' order by a.attnum)
+    from pg_attribute as a
+    where a.attrelid = to_regclass('pgfresh.scheduled_job_status') and a.attnum > 0 and not a.attisdropped);
+begin
+  if v_columns is not null then
+    execute format('create or replace view pgfresh.scheduled_job_status as select %s', v_columns);
+  end if;
+end
+$$;
 drop table pgfresh_engine.scheduler;
 
 alter table pgfresh_engine.node_demand drop constraint node_demand_node_id_fkey;

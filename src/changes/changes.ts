@@ -21,6 +21,8 @@ export interface ChangesOptions {
   /** A connection on which LISTEN works; undefined behind a transaction pooler. */
   readonly listenUrl: string | undefined;
   readonly events: Events;
+  /** Identifies this process as the holder of duties. */
+  readonly holder?: string | undefined;
 }
 
 /** With a bus, polling the outbox is only a fallback. Without one, it is the only way to learn of changes. */
@@ -32,8 +34,9 @@ export class Changes extends Service {
   readonly cache: ReadCache;
   readonly #parts: readonly Service[];
 
-  constructor({ db, dataDb = db, rlsDb = db, typeLimits, policyTimeoutMs, listenUrl, events }: ChangesOptions) {
+  constructor(options: ChangesOptions) {
     super();
+    const { db, dataDb = db, rlsDb = db, typeLimits, policyTimeoutMs, listenUrl, events, holder } = options;
     const bus = new PostgresBus({ db, listenUrl, events });
     const feed = new OutboxFeed({
       db,
@@ -42,7 +45,7 @@ export class Changes extends Service {
       pollMs: listenUrl === undefined ? pollMs.withoutBus : pollMs.withBus,
       onWatching: () => pump.wake(),
     });
-    const pump: OutboxPump = new OutboxPump({ db, bus, events, isNeeded: () => feed.isWatching });
+    const pump: OutboxPump = new OutboxPump({ db, bus, events, isNeeded: () => feed.isWatching, holder });
     this.cache = new ReadCache({
       feed,
       read: pairReader({ dataDb, rlsDb, limits: typeLimits, policyTimeoutMs }),

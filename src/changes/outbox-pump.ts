@@ -15,6 +15,8 @@ export interface OutboxPumpOptions {
   readonly events: Events;
   /** Whether any pair is watched through this process. If not, the process leaves the lease to others. */
   readonly isNeeded: () => boolean;
+  /** Identifies this process as the holder of duties. */
+  readonly holder?: string | undefined;
 }
 
 const readEveryMs = 100;
@@ -35,7 +37,7 @@ const settle = {
 export class OutboxPump extends Service {
   readonly name = 'pump';
   readonly #options: OutboxPumpOptions;
-  readonly #holder = randomUUID();
+  readonly #holder: string;
   readonly #wake = new Wake();
   #loop: Promise<void> | undefined;
   /** Defined while this process holds the lease. */
@@ -44,6 +46,7 @@ export class OutboxPump extends Service {
   constructor(options: OutboxPumpOptions) {
     super();
     this.#options = options;
+    this.#holder = options.holder ?? randomUUID();
   }
 
   /** Tries for the lease now, because a data type was just watched. */

@@ -2,9 +2,10 @@ import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { styleText } from 'node:util';
 import type { ResolvedConfig, Settings } from '../config/index.ts';
+import { version } from '../database/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { thenStop } from '../lifecycle/index.ts';
-import { roleNames, Runtime, version, type Role } from '../runtime/index.ts';
+import { roleNames, Runtime, type Role } from '../runtime/index.ts';
 import { logEvents } from '../watch/index.ts';
 import type { CommandContext } from './context.ts';
 

@@ -1,7 +1,7 @@
 import { Command, Option } from 'commander';
 import { settingNames, settings } from '../config/index.ts';
+import { version } from '../database/index.ts';
 import { exitMeanings } from '../errors/index.ts';
-import { version } from '../runtime/index.ts';
 import { addCheck } from './commands/check.ts';
 import { addConfig } from './commands/config.ts';
 import { addCron } from './commands/cron.ts';

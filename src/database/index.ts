@@ -10,6 +10,7 @@ export { readSqlFiles, type SqlFile, type SqlFiles } from './migration-files.ts'
 export { type AppliedFile, type MigrationStep } from './migration-plan.ts';
 export {
   appliedFiles,
+  dependantsOf,
   findReplacement,
   migrate,
   migrationScript,
@@ -19,6 +20,7 @@ export {
 } from './migrations.ts';
 export { databaseRoles, readLoginRoles, requireLoginRoles, type ProcessRole } from './process-roles.ts';
 export { codedOr, type LimitedQueryable, type Queryable, type Statement, type StatementLimits } from './query.ts';
+export { protocol, version } from './release.ts';
 export { requireMigrationRights } from './rights.ts';
 export { type ServerFacts } from './server-facts.ts';
 export { storableJson } from './storable-text.ts';

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { protocol, version, type Protocol } from './release.ts';
 import { readManifests, type Manifests } from './upgrade/index.ts';
 
 /** A text that the database must have seen: a numbered migration once, the others whenever one of them changes. */
@@ -18,17 +19,17 @@ export interface SqlFiles {
   readonly manifests: Manifests;
   /** Of the package that the files belong to. */
   readonly version: string;
+  readonly protocol: Protocol;
 }
 
 // src/database and dist/database are equally far from the package's root.
 const packageRoot = fileURLToPath(new URL('../..', import.meta.url));
 
 export async function readSqlFiles(folder = join(packageRoot, 'sql')): Promise<SqlFiles> {
-  const [migrations, functions, manifests, about] = await Promise.all([
+  const [migrations, functions, manifests] = await Promise.all([
     readFolder(join(folder, 'migrations')),
     readFunctions(folder),
     readManifests(folder),
-    readFile(join(packageRoot, 'package.json'), 'utf8'),
   ]);
   // Gaps are harmless; two files of one number have no order that everyone would agree on.
   migrations.forEach(({ name }, index) => {
@@ -36,8 +37,7 @@ export async function readSqlFiles(folder = join(packageRoot, 'sql')): Promise<S
     const before = migrations[index - 1]?.name;
     if (before?.slice(0, 3) === name.slice(0, 3)) throw new Error(`migrations ${before} and ${name} have one number`);
   });
-  const { version } = JSON.parse(about) as { version: string };
-  return { migrations, functions, manifests, version };
+  return { migrations, functions, manifests, version, protocol };
 }
 
 async function readFolder(folder: string): Promise<SqlFile[]> {

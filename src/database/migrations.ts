@@ -14,23 +14,31 @@ import { followRestore, hasLostRights } from './restored.ts';
 import { lacksReading, requireCreate, requireRoles } from './rights.ts';
 import { foreignObjectGuard, requireOwnSchema } from './schema-owner.ts';
 import {
+  dependantsScript,
   drained,
+  dropDependants,
   dropObjects,
   manifestTables,
   noChanges,
   noteOwners,
+  numberedDrops,
   objectGuard,
+  previewDependantViews,
   previewPlan,
+  readDependantViews,
   readInstallations,
   readPlan,
   readReplacement,
   recordBuild,
   recordOwners,
+  recreateDependants,
   refuseOlder,
   requireObjects,
   resetGrants,
   type Build,
+  type Dependant,
   type Installation,
+  type NumberedDrop,
   type ObjectChanges,
 } from './upgrade/index.ts';
 
@@ -61,6 +69,8 @@ export interface MigrateOptions {
   lockWaitMs?: number;
   /** How long to wait for jobs of old workers, if the upgrade takes functions away from them; 0 is not at all. */
   drainMs?: number;
+  /** Drops users' views that are in the way, and makes them again afterwards. */
+  recreateDependants?: boolean;
 }
 
 /** What a migration did. */
@@ -72,10 +82,11 @@ export interface Migration {
 
 /** Brings the database to the state of the files, all in one transaction, one process at a time. */
 export async function migrate(database: Database, options: MigrateOptions): Promise<Migration> {
-  const { files, events, lockWaitMs, drainMs = 0 } = options;
+  const { files, events, lockWaitMs, drainMs = 0, recreateDependants: recreates = false } = options;
   const since = performance.now();
-  const run = (): Promise<Done> => transactLocked(database, 'migrate', (tx) => migrateLocked(tx, files), lockWaitMs);
-  const isBreaking = drainMs > 0 && (await takesAway(database, files, lockWaitMs));
+  const run = (): Promise<Done> =>
+    transactLocked(database, 'migrate', (tx) => migrateLocked(tx, files, recreates), lockWaitMs);
+  const isBreaking = drainMs > 0 && (await takesAway(database, files, recreates, lockWaitMs));
   const migration = isBreaking ? await drained(database, drainMs, run) : await run();
   // Only now: a transaction may be repeated, or come to nothing.
   for (const { kind, file, ms } of migration.applied) {
@@ -90,11 +101,16 @@ export async function migrate(database: Database, options: MigrateOptions): Prom
 }
 
 /** Whether processes of the installed version would miss something afterwards. */
-async function takesAway(database: Database, files: SqlFiles, lockWaitMs: number | undefined): Promise<boolean> {
+async function takesAway(
+  database: Database,
+  files: SqlFiles,
+  recreates: boolean,
+  lockWaitMs: number | undefined,
+): Promise<boolean> {
   const look = async (tx: Queryable): Promise<MigrationPreview> => {
     await requireOwnSchema(tx);
     if ((await pendingMigrations(tx, files)).length > 0) await requireCreate(tx);
-    return previewMigration(tx, files);
+    return previewMigration(tx, files, recreates);
   };
   const { dropped, replaced } = (await transactLocked(database, 'migrate', look, lockWaitMs)).objects;
   return [...dropped, ...replaced].some((name) => /^(function|view) /.test(name));
@@ -134,11 +150,23 @@ export interface MigrationPreview extends Pick<Migration, 'objects'> {
 }
 
 /** What `migrate` would do, to objects as far as that is known before its numbered files were applied. */
-export async function previewMigration(database: Queryable, files: SqlFiles): Promise<MigrationPreview> {
+export async function previewMigration(
+  database: Queryable,
+  files: SqlFiles,
+  recreates = false,
+): Promise<MigrationPreview> {
   const { missing, isUpgrade, installed } = await lookAt(database, files);
   const preview = { pending: missing, isUpgrade, installed: installed?.functions ?? null, objects: noChanges };
   if (!isUpgrade) return preview;
-  return { ...preview, objects: await previewPlan(database, files.manifests) };
+  const drops = numberedDrops(stepsFor(files, missing).migration.map(({ file }) => file));
+  return { ...preview, objects: await previewPlan(database, files.manifests, drops, recreates) };
+}
+
+/** How to drop users' views that are in the way of the upgrade, and to create them again. */
+export async function dependantsOf(database: Queryable, files: SqlFiles): Promise<string> {
+  const { missing } = await lookAt(database, files);
+  const drops = numberedDrops(stepsFor(files, missing).migration.map(({ file }) => file));
+  return dependantsScript(await previewDependantViews(database, files.manifests, drops));
 }
 
 /** The whole upgrade as a script that a DBA can read and run with psql. */
@@ -146,7 +174,7 @@ export function migrationScript(files: SqlFiles, { pending, isUpgrade, installed
   const { migration, functions } = stepsFor(files, pending);
   const applied = ({ kind, file }: MigrationStep): string =>
     `-- ${kind} ${file.name}\n${file.text.trimEnd().replace(/;?$/, ';')}\n\n${fillIn(record, [kind, file.name, file.hash])};\n`;
-  const { version, functions: hash } = buildOf(files);
+  const build = recordedBuild(files);
   const parts = [
     stateGuard(installed),
     noteOwners(files.manifests),
@@ -155,7 +183,7 @@ export function migrationScript(files: SqlFiles, { pending, isUpgrade, installed
     resetGrants,
     ...functions.map(applied),
     ...(isUpgrade ? [objectGuard(files.manifests)] : []),
-    `${fillIn(recordBuild, [version, hash])};`,
+    `${fillIn(recordBuild, build)};`,
     recordOwners,
     `${fillIn(forgetFiles, [namesOf(files)])};`,
   ];
@@ -198,7 +226,7 @@ interface Done extends Migration {
   readonly applied: readonly AppliedStep[];
 }
 
-async function migrateLocked(tx: Queryable, files: SqlFiles): Promise<Done> {
+async function migrateLocked(tx: Queryable, files: SqlFiles, recreates: boolean): Promise<Done> {
   await requireOwnSchema(tx);
   const { missing, isUpgrade } = await lookAt(tx, files);
   if (missing.length === 0) {
@@ -210,21 +238,34 @@ async function migrateLocked(tx: Queryable, files: SqlFiles): Promise<Done> {
   if (functions.some(({ file }) => file.name === 'before')) await requireRoles(tx);
   await tx.query(bookkeeping);
   await tx.query(noteOwners(files.manifests));
+  const dependants: Dependant[] = [];
+  const plan = async (drops?: NumberedDrop[]): Promise<ObjectChanges> => {
+    if (!isUpgrade) return noChanges;
+    const found = recreates ? await readDependantViews(tx, files.manifests, drops) : [];
+    await dropDependants(tx, found);
+    dependants.push(...found);
+    return readPlan(tx, files.manifests, drops);
+  };
+  // Objects of users that are in the way are named before a numbered file meets them.
+  await plan(numberedDrops(migration.map(({ file }) => file)));
   const applied: AppliedStep[] = [];
   for (const step of migration) applied.push(await applyStep(tx, step));
-  const objects = isUpgrade ? await readPlan(tx, files.manifests) : noChanges;
+  const objects = await plan();
   await tx.query(dropObjects(files.manifests));
   await tx.query(resetGrants);
   for (const step of functions) applied.push(await applyStep(tx, step));
   if (isUpgrade) await requireObjects(tx, files.manifests);
-  const { version, functions: hash } = buildOf(files);
-  await tx.query(recordBuild, [version, hash]);
+  await tx.query(recordBuild, recordedBuild(files));
   await tx.query(recordOwners);
   await tx.query(forgetFiles, [namesOf(files)]);
+  await recreateDependants(tx, dependants);
   await followRestore(tx);
   await failpoint('migrate.before-commit');
   return { applied, objects };
 }
+
+/** PostgreSQL's code for an object that others depend on. */
+const dependentObjects = '2BP01';
 
 /** What the whole transaction is repeated for. */
 const passing: readonly Failure[] = ['deadlock', 'lock_timeout'];
@@ -236,6 +277,10 @@ async function applyStep(tx: Queryable, step: MigrationStep): Promise<AppliedSte
     await tx.query(file.text);
   } catch (error) {
     if (error instanceof PgfreshError || passing.includes(failureOf(error))) throw error;
+    const { code, detail } = error as { code?: unknown; detail?: unknown };
+    // What the plan did not see.
+    if (code === dependentObjects && typeof detail === 'string')
+      throw new PgfreshError('PGF_UPGRADE_BLOCKED', { names: detail.replaceAll('\n', ', ') }, { cause: error });
     throw new PgfreshError(
       'PGF_MIGRATION_FAILED',
       { migration: file.name, problem: problemOf(error) },
@@ -246,9 +291,15 @@ async function applyStep(tx: Queryable, step: MigrationStep): Promise<AppliedSte
   return { ...step, ms: performance.now() - started };
 }
 
-function buildOf({ version, functions }: SqlFiles): Build {
+function buildOf({ version, protocol, functions }: SqlFiles): Build {
   const hash = createHash('sha256').update(functions.map((file) => `${file.name} ${file.hash}\n`).join(''));
-  return { version, functions: hash.digest('hex') };
+  return { version, protocol, functions: hash.digest('hex') };
+}
+
+/** What `recordBuild` writes. */
+function recordedBuild(files: SqlFiles): string[] {
+  const { version, functions, protocol } = buildOf(files);
+  return [version, functions, String(protocol.own), String(protocol.least)];
 }
 
 function namesOf({ functions }: SqlFiles): string[] {

@@ -1,4 +1,4 @@
-import type { Queryable } from '../database/index.ts';
+import { protocol, version, type Queryable } from '../database/index.ts';
 import { asPgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { every, Service } from '../lifecycle/index.ts';
@@ -7,6 +7,8 @@ export interface NodeDemandOptions {
   readonly db: Queryable;
   readonly events: Events;
   readonly nodeName: string;
+  /** Identifies this process as the holder of duties. */
+  readonly holder?: string;
 }
 
 interface Count {
@@ -120,8 +122,11 @@ export class NodeDemand extends Service {
   /** Renews the lease. If it is lost, registers again and writes all counts. */
   async renew(): Promise<void> {
     const renew = 'select pgfresh_engine.heartbeat_process($1::bigint) as answer';
-    const [row] = await this.#options.db.query<{ answer: { alive: boolean } }>(renew, [this.#node]);
-    if (row!.answer.alive) return;
+    const { db, events } = this.#options;
+    const [row] = await db.query<{ answer: { alive: boolean; stop?: boolean } }>(renew, [this.#node]);
+    const { alive, stop } = row!.answer;
+    if (stop) events.emit({ type: 'process.outdated' });
+    if (alive) return;
     await this.#register();
     this.#changed = new Map([...this.#changed, ...this.#counts]);
   }
@@ -146,8 +151,11 @@ export class NodeDemand extends Service {
   }
 
   async #register(): Promise<void> {
-    const register = `select pgfresh_engine.register_process('gateway', $1::text) as id`;
-    const [row] = await this.#options.db.query<{ id: number }>(register, [this.#options.nodeName]);
+    const { db, nodeName, holder } = this.#options;
+    const [row] = await db.query<{ id: number }>(
+      `select pgfresh_engine.register_process('gateway', $1::text, $2::text, $3::int, $4::uuid) as id`,
+      [nodeName, version, protocol.own, holder],
+    );
     this.#node = row!.id;
     // Counts under the old number are gone.
     this.#counted.clear();

@@ -247,7 +247,7 @@ export const errorTable = {
   PGF_UPGRADE_BLOCKED: {
     exit: database,
     says: 'Nothing was changed: the upgrade drops or replaces objects that your own objects depend on: {names}',
-    next: 'Save the definitions of your objects, drop them, run "pgfresh migrate", and create them again.',
+    next: 'Drop your objects, run "pgfresh migrate", and create them again. For views, "pgfresh migrate --sql" prints these statements, and "pgfresh migrate --recreate-dependants" runs them.',
   },
   PGF_UPGRADE_NAME_TAKEN: {
     exit: database,
@@ -258,6 +258,26 @@ export const errorTable = {
     exit: database,
     says: 'Nothing was changed: {jobs} jobs of {names} were still running after {seconds} s.',
     next: 'Stop these processes, which finishes or returns their jobs, then run "pgfresh migrate" again.',
+  },
+  PGF_UPGRADE_DEPENDANT: {
+    exit: database,
+    says: 'Nothing was changed: the view {name} could not be dropped or created again: {problem}',
+    next: 'Drop it, run "pgfresh migrate", and create it again for the new version.',
+  },
+  PGF_UPGRADE_PROCESSES: {
+    exit: database,
+    says: 'Nothing was changed: after {seconds} s, these processes had not stopped for the upgrade: {names}.',
+    next: 'Stop them, then run "pgfresh migrate" again. To stay on the old version, start the processes that did stop.',
+  },
+  PGF_DUTY_RIGHT: {
+    exit: database,
+    says: '{problem}',
+    next: 'Run "pgfresh migrate --grants" with the role of the process and its login; docs/production/logins.md has the roles.',
+  },
+  PGF_PROCESS_OUTDATED: {
+    exit: newer,
+    says: '{problem}',
+    next: 'Start a newer version of pgfresh. If an upgrade is under way, wait until it has ended.',
   },
   PGF_UPGRADE_INCOMPLETE: {
     exit: database,

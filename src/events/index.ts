@@ -49,6 +49,8 @@ export type PgfreshEvent =
   /** The table of a data type is locked, or not any more. Its answers wait, and it is not fetched. */
   | { type: 'worker.locked'; dataType: string; locked: boolean }
   | { type: 'worker.lease_lost'; worker: number; name: string }
+  /** A heartbeat was answered that this process is too old for the database. */
+  | { type: 'process.outdated' }
   | { type: 'worker.drained'; finished: number; putBack: number; ms: number }
   | { type: 'scheduler.started'; scheduler: number; handlers: readonly string[] }
   | { type: 'scheduler.failed'; step: 'slots' | 'end' | 'heartbeat'; problem: string }

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { Changes, defaultLimits, maxReads, reportTimeout } from '../changes/index.ts';
 import type { GatewaySettings } from '../config/index.ts';
@@ -74,8 +75,10 @@ export class Gateway extends Service {
       poolSize: maxReads,
       pipelined: true,
     });
+    const holder = randomUUID();
     this.#changes = new Changes({
       db,
+      holder,
       dataDb: this.#dataDb,
       rlsDb: this.#rlsDb,
       typeLimits,
@@ -88,7 +91,7 @@ export class Gateway extends Service {
       limits: typeLimits,
       onTimeout: (dataType, topic, problem) => void reportTimeout(db, { dataType, where: topic, problem }),
     });
-    this.#demand = new NodeDemand({ db, events, nodeName: `${hostname()} ${process.pid}` });
+    this.#demand = new NodeDemand({ db, events, nodeName: `${hostname()} ${process.pid}`, holder });
     const queries = new PairQueries(db, this.#statements, this.#demand);
     const { cache } = this.#changes;
     this.#parts = {

@@ -14,6 +14,8 @@ const retire = 'select pgfresh_engine.retire_process($1::bigint)';
 
 export interface LeaseAnswer {
   readonly alive: boolean;
+  /** The process is too old for the database: it must end what it holds and stop. */
+  readonly stop?: boolean;
 }
 
 interface RenewalOptions {

@@ -1,3 +1,4 @@
+import { protocol, version } from '../database/index.ts';
 import type { LeaseAnswer, Registration } from '../process/index.ts';
 
 /** What a worker is told when it renews its lease. */
@@ -7,5 +8,8 @@ export interface WorkerAnswer extends LeaseAnswer {
 }
 
 export function workerRegistration(name: string): Registration {
-  return { text: `select pgfresh_engine.register_process('worker', $1::text) as id`, values: [name] };
+  return {
+    text: `select pgfresh_engine.register_process('worker', $1::text, $2::text, $3::int) as id`,
+    values: [name, version, protocol.own],
+  };
 }

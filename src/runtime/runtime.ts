@@ -1,11 +1,13 @@
 import type { ResolvedConfig } from '../config/index.ts';
 import {
   Connection,
+  findReplacement,
   migrate,
   pendingMigrations,
   readSqlFiles,
   requireListening,
   requireLoginRoles,
+  version,
   type SqlFiles,
 } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
@@ -19,7 +21,6 @@ import { DevSupporter } from './dev-supporter.ts';
 import type { Role } from './role-names.ts';
 import { createRole, type RoleParts } from './roles.ts';
 import { SchemaWatch } from './schema-watch.ts';
-import { version } from './version.ts';
 
 export interface RuntimeOptions {
   readonly config: ResolvedConfig;
@@ -133,7 +134,7 @@ export class Runtime extends Service {
       });
       await this.#run(this.#http);
     }
-    await this.#run(new SchemaWatch({ db: connection.database, files, onReplaced: this.#replaced.reject }));
+    await this.#run(new SchemaWatch({ db: connection.database, events, files, onReplaced: this.#replaced.reject }));
     await this.#supporter?.ready();
     events.emit({ type: 'process.started', version, roles });
   }
@@ -164,6 +165,8 @@ export class Runtime extends Service {
       await requireLoginRoles(database, roles);
       await requireMigrated();
     }
+    const replaced = await findReplacement(database, files);
+    if (replaced) throw replaced;
     return requireMigrated;
   }
 

@@ -1,9 +1,11 @@
 import { findReplacement, type Queryable, type SqlFiles } from '../database/index.ts';
 import type { PgfreshError } from '../errors/index.ts';
-import { pause, Service } from '../lifecycle/index.ts';
+import type { Events } from '../events/index.ts';
+import { every, Service, Wake } from '../lifecycle/index.ts';
 
 interface SchemaWatchOptions {
   readonly db: Queryable;
+  readonly events: Events;
   /** The SQL files of this version. */
   readonly files: SqlFiles;
   /** Called once. */
@@ -12,13 +14,16 @@ interface SchemaWatchOptions {
 }
 
 /**
- * Detects an upgrade that removed functions which this process calls, so that it stops instead of failing statement by
- * statement. Other upgrades do not affect it.
+ * Detects an upgrade that removed functions which this process calls, or that waits for it to stop, so that it stops
+ * instead of failing statement by statement. Other upgrades do not affect it.
  */
 export class SchemaWatch extends Service {
   readonly name = 'schema watch';
   readonly #options: SchemaWatchOptions;
+  readonly #wake = new Wake();
+  readonly #found = new AbortController();
   #watching: Promise<void> | undefined;
+  #unsubscribe: (() => void) | undefined;
 
   constructor(options: SchemaWatchOptions) {
     super();
@@ -26,21 +31,27 @@ export class SchemaWatch extends Service {
   }
 
   protected async onStart(): Promise<void> {
-    this.#watching = this.#watch();
+    const { events, intervalMs = 5_000 } = this.#options;
+    // Heartbeats are more frequent than this.
+    this.#unsubscribe = events.on('process.outdated', () => this.#wake.wake());
+    this.#watching = every(intervalMs, () => this.#look(), {
+      signal: AbortSignal.any([this.stopSignal, this.#found.signal]),
+      wake: this.#wake,
+      // Other parts report a database that does not answer.
+      failed: () => {},
+    });
   }
 
   protected async onStop(): Promise<void> {
+    this.#unsubscribe?.();
     await this.#watching;
   }
 
-  async #watch(): Promise<void> {
-    const { db, files, onReplaced, intervalMs = 5_000 } = this.#options;
-    for (;;) {
-      await pause(intervalMs, this.stopSignal);
-      if (this.stopSignal.aborted) return;
-      // Other parts report a database that does not answer.
-      const error = await findReplacement(db, files).catch(() => undefined);
-      if (error) return onReplaced(error);
-    }
+  async #look(): Promise<void> {
+    const { db, files, onReplaced } = this.#options;
+    const error = await findReplacement(db, files);
+    if (!error) return;
+    this.#found.abort();
+    onReplaced(error);
   }
 }

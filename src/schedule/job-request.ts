@@ -63,21 +63,27 @@ export async function retryOf(db: Queryable, run: number): Promise<Retry | undef
   return retry;
 }
 
-/** Holds a job back for so long, or until `resumeJob`. What runs goes on; its slots are recorded as skipped. */
+/** Pauses a job for so long, or until `resumeJob`. A run under way goes on; slots are recorded as skipped. */
 export async function pauseJob(
   db: Queryable,
   name: string,
   { ms, reason }: { ms?: number | undefined; reason?: string | undefined } = {},
 ): Promise<JobDetails> {
   await requireJob(db, name);
-  const until = 'pgfresh.clock() + make_interval(secs => $3::float8 / 1000)';
-  await decide(db, `select pgfresh.pause_scheduled_job($1::text, $2::text, ${until})`, [name, reason, ms]);
+  await decide(
+    db,
+    `update pgfresh.scheduled_jobs
+     set paused_until = coalesce(pgfresh.clock() + make_interval(secs => $2::float8 / 1000), 'infinity'), paused_reason = $3::text
+     where name = $1::text collate "C"`,
+    [name, ms, reason],
+  );
   return showJob(db, name);
 }
 
 export async function resumeJob(db: Queryable, name: string): Promise<JobDetails> {
   await requireJob(db, name);
-  await decide(db, 'select pgfresh.resume_scheduled_job($1::text)', [name]);
+  const resume = 'update pgfresh.scheduled_jobs set paused_until = null where name = $1::text collate "C"';
+  await decide(db, resume, [name]);
   return showJob(db, name);
 }
 

@@ -56,6 +56,7 @@ export interface JobDetails extends JobStatus {
   readonly paused_at: Date | null;
   readonly paused_by: string | null;
   readonly paused_reason: string | null;
+  /** Null while it is paused until it is resumed, and for a job that is not paused. */
   readonly paused_until: Date | null;
   readonly owner: string;
   readonly created_at: Date;
@@ -69,7 +70,8 @@ const statusColumns = `s.name, s.description, s.kind, j.schedule, j.timezone, ${
   s.success_rate_percent::float8, s.success_rate_percent_7d::float8, s.p50_ms::float8, s.p95_ms::float8, s.lateness_p95_ms::float8, s.last_lateness_ms,
   s.failures_in_a_row`;
 const rowColumns = `j.function_name, j.params, ${ms('failure_min')}, ${ms('failure_max')}, ${ms('timeout')}, j.retries, ${ms('retry_base')}, j.catch_up,
-  ${ms('catch_up_window')}, j.catch_up_max, j.overlap, ${ms('jitter')}, j.blackout_dates::text[], j.paused_at, j.paused_by, j.paused_reason, j.paused_until,
+  ${ms('catch_up_window')}, j.catch_up_max, j.overlap, ${ms('jitter')}, j.blackout_dates::text[], j.paused_at, j.paused_by, j.paused_reason,
+  nullif(j.paused_until, 'infinity') as paused_until,
   j.owner::text, j.created_at, j.updated_at`;
 const from = 'from pgfresh.scheduled_job_status as s join pgfresh.scheduled_jobs as j on j.id = s.job_id';
 

@@ -1,3 +1,4 @@
+import { protocol, version } from '../database/index.ts';
 import type { LeaseAnswer, Registration } from '../process/index.ts';
 
 /** What a scheduler is told when it renews its lease. */
@@ -13,7 +14,8 @@ export interface SchedulerAnswer extends LeaseAnswer {
 /** In one statement, so that there is no scheduler of which nobody knows what it runs. */
 export function schedulerRegistration(name: string, handlers: readonly string[]): Registration {
   return {
-    text: `select pgfresh_engine.serve_jobs(pgfresh_engine.register_process('scheduler', $1::text), $2::text[], $3::text) as id`,
-    values: [name, handlers, process.versions['tz']],
+    text: `select pgfresh_engine.serve_jobs(
+      pgfresh_engine.register_process('scheduler', $1::text, $4::text, $5::int), $2::text[], $3::text) as id`,
+    values: [name, handlers, process.versions['tz'], version, protocol.own],
   };
 }

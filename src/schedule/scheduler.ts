@@ -160,7 +160,10 @@ export class Scheduler extends Service {
     const lease: Lease<SchedulerAnswer> = new Lease({
       url,
       registration: schedulerRegistration(workerName, this.#handlerNames()),
-      onAnswer: (answer) => void this.#heed(lease, answer).catch((error: unknown) => this.#failed('heartbeat', error)),
+      onAnswer: (answer) => {
+        if (answer.stop) this.#options.events.emit({ type: 'process.outdated' });
+        void this.#heed(lease, answer).catch((error: unknown) => this.#failed('heartbeat', error));
+      },
     });
     return lease;
   }

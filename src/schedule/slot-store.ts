@@ -42,7 +42,7 @@ const statements = {
   dueSlots: {
     name: 'pgfresh.due_slots',
     text: `select job_id as job, revision, slot, behind, schedule, timezone, every_min_ms as "everyMin", every_max_ms as "everyMax", enabled,
-        paused_at as "pausedAt", paused_until as "pausedUntil", blackout_dates as "blackoutDates", catch_up as "catchUp", catch_up_window_ms as "catchUpWindow",
+        paused_at as "pausedAt", nullif(paused_until, 'infinity') as "pausedUntil", blackout_dates as "blackoutDates", catch_up as "catchUp", catch_up_window_ms as "catchUpWindow",
         catch_up_max as "catchUpMax", jitter_ms as jitter, now
       from pgfresh_engine.due_slots($1::text[], $2::boolean, $3::text, $4::int)`,
   },

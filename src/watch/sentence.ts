@@ -69,6 +69,7 @@ const sentences: Sentences = {
       : info(`the table of ${dataType} is not locked any more`),
   'worker.evicted': ({ dataType, keys }) => info(`deleted the rows of ${keys} keys of ${dataType} that nobody views`),
   'worker.lease_lost': ({ name }) => warn(`worker ${name} has lost its lease and begins anew`),
+  'process.outdated': () => debug('the database asks processes of this version to stop'),
   'worker.drained': ({ finished, putBack, ms }) =>
     info(`the worker has finished ${finished} refreshes and put back ${putBack} in ${Math.round(ms)} ms`),
   'scheduler.started': ({ scheduler, handlers }) =>

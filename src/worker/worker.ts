@@ -261,8 +261,10 @@ export class Worker extends Service {
     const lease: WorkerLease = new Lease({
       url: this.#options.url,
       registration: workerRegistration(this.#workerName),
-      onAnswer: ({ stranded }) =>
-        void this.#releaseStranded(lease, stranded).catch((error: unknown) => this.#failed('lease', error)),
+      onAnswer: ({ stranded, stop }) => {
+        if (stop) this.#options.events.emit({ type: 'process.outdated' });
+        void this.#releaseStranded(lease, stranded).catch((error: unknown) => this.#failed('lease', error));
+      },
     });
     return lease;
   }

@@ -128,6 +128,52 @@ describe('a login of its own', () => {
     expect((await check(gateway.url)).filter(({ state }) => state === 'fatal')).toEqual([]);
   });
 
+  it('a monitor and an operator read with every command, without a right on tables of the engine', async () => {
+    await openDatabase(owner).query(`
+      create function public.tidy() returns jsonb language sql as $$ select '{"success": true, "message": "done"}'::jsonb $$;
+      insert into pgfresh.scheduled_jobs (name, function_name, schedule) values ('tidy', 'tidy', '@daily') on conflict do nothing`);
+    for (const role of ['pgfresh_monitor', 'pgfresh_operator']) {
+      const { url } = await createLogin(owner, role);
+      for (const command of [
+        'top --once',
+        'explain quote A',
+        'source list',
+        'source show market',
+        'type list',
+        'type show quote',
+        'refused list',
+        'jobs list',
+        'jobs show tidy',
+        'jobs next tidy',
+        'jobs history tidy',
+        'migrate status',
+        'migrate --dry-run',
+      ]) {
+        const { code, stderr } = await cli(url, ...command.split(' '));
+        expect([role, command, code, stderr]).toEqual([role, command, 0, expect.not.stringContaining('permission')]);
+      }
+      const rights = (await check(url)).filter(({ code }) => code === 'PGF_DATABASE_RIGHTS');
+      expect([role, rights.filter(({ name }) => !name.startsWith('data type'))]).toEqual([role, []]);
+    }
+  });
+
+  it('an operator decides about jobs, sources and spending', async () => {
+    const { url } = await createLogin(owner, 'pgfresh_operator');
+    for (const command of [
+      'jobs pause tidy --reason why',
+      'jobs resume tidy',
+      'jobs run tidy --no-wait',
+      'jobs cancel tidy',
+      'source pause market',
+      'source resume market',
+      'stop-spending --reason why',
+      'resume-spending',
+    ]) {
+      const { code, stderr } = await cli(url, ...command.split(' '));
+      expect([command, code, stderr]).toEqual([command, 0, expect.not.stringContaining('permission')]);
+    }
+  });
+
   it('truth 19: check of a login that may run nothing says how it gets a role', async () => {
     const { name, url } = await createLogin(owner);
     await openDatabase(owner, { poolSize: 1 }).query(

@@ -306,7 +306,7 @@ export const breaks: readonly Break[] = [
     file: sql('api/planning'),
     within: 'check_and_queue_stale_data',
     text: 'perform pgfresh_engine.fold_demand(v_now);',
-    instead: 'perform count(*) from pgfresh.active_subscriptions; perform pgfresh_engine.fold_demand(v_now);',
+    instead: 'perform count(*) from pgfresh_engine.subscription; perform pgfresh_engine.fold_demand(v_now);',
   },
   {
     contract: '12',

@@ -276,11 +276,11 @@ it('contract 18: what a viewer makes in pg_temp is not used instead of ours or o
   await expectRefusal(scene.subscribe('ben', 'A', 'quote', viewer), 'PGF_VIEWER_OTHER');
   await viewer.query(`select pgfresh.check_and_queue_stale_batch('B', '{quote}')`);
   expect(await scene.queued()).toEqual(['A']);
-  expect(await scene.value('array(select key from pgfresh.active_subscriptions order by key)')).toEqual(['A', 'B']);
+  expect(await scene.value('array(select key from pgfresh_engine.subscription order by key)')).toEqual(['A', 'B']);
   expect(await scene.leave(null, 'B', 'quote', viewer)).toBe(true);
   expect(
     await viewer.query(
-      'select (select count(*) from pg_temp.active_subscriptions)::int as rows, (select count(*) from pg_temp.pairs)::int as pairs',
+      'select (select count(*) from pg_temp.subscription)::int as rows, (select count(*) from pg_temp.pairs)::int as pairs',
     ),
   ).toEqual([{ rows: 0, pairs: 0 }]);
 });

@@ -293,7 +293,7 @@ async function subscribed(subscriptions: number): Promise<PlannerScene> {
     left = await scene.queue.value<number>('(select count(*) from pgfresh_engine.demand_change)');
   }
   await scene.db.query(
-    'vacuum (analyze) pgfresh_engine.pairs, pgfresh.active_subscriptions, pgfresh_engine.demand_change',
+    'vacuum (analyze) pgfresh_engine.pairs, pgfresh_engine.subscription, pgfresh_engine.demand_change',
   );
   // The first call of a session reads the catalog.
   await scene.db.query(`select pgfresh.explain_pair('quote', 'K1')`);

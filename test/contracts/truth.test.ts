@@ -16,7 +16,7 @@ interface Harm {
 
 const later = async (scene: PlannerScene, interval: string): Promise<void> => {
   await scene.clock.advance(interval);
-  await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+  await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
 };
 const failAll = async (scene: PlannerScene, times: number): Promise<void> => {
   for (const { id } of await scene.queue.claim({ limit: times }))

@@ -18,7 +18,7 @@ beforeEach(async () => {
 
 const leave = (type = 'quote') =>
   scene.db.query(
-    `delete from pgfresh.active_subscriptions where type_id = (select type_id from pgfresh.data_type_registry where data_type = $1::text)`,
+    `delete from pgfresh_engine.subscription where type_id = (select type_id from pgfresh.data_type_registry where data_type = $1::text)`,
     [type],
   );
 /** All have left, and 15 s have passed. */

@@ -34,7 +34,7 @@ const set = (counts: Record<string, number>, type = quote) =>
   );
 const counted = () =>
   scene.value<string[]>(`array(select key || ' ' || viewers from pgfresh_engine.node_demand order by key)`);
-const subscriptions = () => scene.value<number>('(select count(*)::int from pgfresh.active_subscriptions)');
+const subscriptions = () => scene.value<number>('(select count(*)::int from pgfresh_engine.subscription)');
 const demanded = (dataType = 'quote') =>
   scene.value<string[]>(
     `array(select p.key from pgfresh_engine.pairs as p join pgfresh.data_type_registry as r using (type_id) where p.demanded and r.data_type = $1::text order by 1)`,

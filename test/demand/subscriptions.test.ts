@@ -26,7 +26,7 @@ beforeEach(async () => {
 const keys = (count: number): string[] => Array.from({ length: count }, (_, n) => `K${n}`);
 const subscriptions = () =>
   scene.db.query<{ user_id: string; key: string; subscribed_at: Date; last_seen_at: Date }>(
-    'select user_id, key, subscribed_at, last_seen_at from pgfresh.active_subscriptions order by user_id, key',
+    'select user_id, key, subscribed_at, last_seen_at from pgfresh_engine.subscription order by user_id, key',
   );
 const at = (seconds: number) => new Date(Date.parse(noon) + seconds * 1_000);
 
@@ -260,7 +260,7 @@ describe('the identity of', () => {
 
 describe('a user', () => {
   it('has at most 500 subscriptions, also when two are asked for at once', async () => {
-    await scene.db.query(`insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+    await scene.db.query(`insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
       select 'ann', (select type_id from pgfresh.data_type_registry), 'K' || n, pgfresh.clock(), pgfresh.clock() from generate_series(1, 499) as n`);
     const results = await Promise.allSettled(['A', 'B', 'C'].map((key) => scene.subscribe('ann', key)));
     expect(results.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected', 'rejected']);
@@ -510,7 +510,7 @@ it('viewers are counted right while many sessions come and go at random', async 
   await scene.tick();
   const counted = await scene.db.query('select key, viewers from pgfresh_engine.pairs where viewers > 0 order by key');
   const live = await scene.db.query(
-    'select key, count(*)::int as viewers from pgfresh.active_subscriptions group by key order by key',
+    'select key, count(*)::int as viewers from pgfresh_engine.subscription group by key order by key',
   );
   expect(counted).toEqual(live);
   expect(live.length).toBeGreaterThan(3);

@@ -83,13 +83,7 @@ export const leaseFunctions = [
   'fence_refresh_lock',
 ] as const;
 /** Jobs that run at set times. */
-export const jobFunctions = [
-  'pause_scheduled_job',
-  'resume_scheduled_job',
-  'call_job_function',
-  'cron_problem',
-  'is_time_zone',
-] as const;
+export const jobFunctions = ['call_job_function', 'cron_problem', 'is_time_zone'] as const;
 
 /** Slots and runs of scheduled jobs. */
 export const scheduleFunctions = [

@@ -102,7 +102,7 @@ describe.each(Object.entries(troubles))('%s', (_name, trouble) => {
     expect(await scene.queue.value('(select sum(timeouts)::int from pgfresh_engine.type_timeout)')).toBe(1);
     await end();
     await scene.clock.advance('61 seconds');
-    await scene.db.query(`update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()`);
+    await scene.db.query(`update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()`);
     expect(await sweep({ signal })).toMatchObject({ details: { queued: 3 } });
   });
 
@@ -249,7 +249,7 @@ test('sound 14: keys that are gone and cannot be asked for again cost only their
   await planner.tick();
   expect((await scene.open()).some((job) => job.startsWith('zebra B '))).toBe(true);
   const sweep = sweepJob({ db: scene.db, events: new Events(), limits });
-  await scene.db.query(`update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()`);
+  await scene.db.query(`update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()`);
   expect(await sweep({ signal })).toMatchObject({ message: 'all pairs have had their turn' });
   expect(performance.now() - since).toBeLessThan(15_000);
   await planner.stop();
@@ -273,7 +273,7 @@ test('sound 14: subscriptions are cleaned up and jobs reviewed beside a table of
   await scene.look('quote', ['A', 'B']);
   await scene.tick();
   await scene.clock.advance('10 minutes');
-  await scene.db.query(`update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock() where key = 'A'`);
+  await scene.db.query(`update pgfresh_engine.subscription set last_seen_at = pgfresh.clock() where key = 'A'`);
   await scene.db.query(`delete from public.listed where key = 'B'; insert into public.trouble values (true)`);
   const planner = await openSession(scene.queue.url);
   await planner.query(`set statement_timeout = '2s'`);

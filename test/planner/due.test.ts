@@ -23,7 +23,7 @@ test('whatever happens, every time of a pair has its entry, and all others go in
   const events = {
     comes: () => scene.look(pick(['quote', 'profile']), [pick(keys)], 1 + Math.floor(random() * 3)),
     subscribes: () => scene.queue.value(`pgfresh.upsert_active_subscription('ada', $1::text, 'quote')`, [pick(keys)]),
-    leaves: () => scene.db.query('delete from pgfresh.active_subscriptions where key = $1::text', [pick(keys)]),
+    leaves: () => scene.db.query('delete from pgfresh_engine.subscription where key = $1::text', [pick(keys)]),
     forces: () =>
       scene.queue.value(`pgfresh.queue_refresh_if_not_exists($1::text, 'quote', p_force => true)`, [pick(keys)]),
     writes: () => scene.rows(pick(['quote', 'profile']), [pick(keys)]),
@@ -37,7 +37,7 @@ test('whatever happens, every time of a pair has its entry, and all others go in
     await events[event]();
     expect(await forgotten(scene), `after step ${step}, ${event}`).toEqual([]);
   }
-  await scene.db.query('delete from pgfresh.active_subscriptions');
+  await scene.db.query('delete from pgfresh_engine.subscription');
   await scene.tick();
   await scene.clock.advance('3 days');
   expect(await scene.tick()).toMatchObject({ more: false });

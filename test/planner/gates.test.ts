@@ -29,7 +29,7 @@ test('sound 16: what a closed gate holds is not written again by the sweeps and 
   const before = await versions(scene);
   for (let minute = 0; minute < 10; minute++) {
     await scene.clock.advance('1 minute');
-    await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+    await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
     expect(await scene.sweep(10_000)).toMatchObject({ gated: 50 });
     await scene.tick();
   }
@@ -45,7 +45,7 @@ test('sound 16: what a pause without an end holds is not written again either', 
   const before = await versions(scene);
   for (let minute = 0; minute < 10; minute++) {
     await scene.clock.advance('1 minute');
-    await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+    await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
     expect(await scene.sweep()).toMatchObject({ skipped_paused: 2 });
     await scene.tick();
   }

@@ -15,7 +15,7 @@ const keys = Array.from({ length: 30 }, (_, n) => `k${String(n).padStart(2, '0')
 
 beforeEach(async () => {
   await db.query(`truncate pgfresh_engine.job, pgfresh_engine.pairs, pgfresh_engine.due, pgfresh_engine.hold, pgfresh_engine.claim, pgfresh_engine.breaker,
-    pgfresh.active_subscriptions, pgfresh_engine.demand_change, pgfresh_engine.usage, public.price, public.gated, public.gate_state`);
+    pgfresh_engine.subscription, pgfresh_engine.demand_change, pgfresh_engine.usage, public.price, public.gated, public.gate_state`);
   await db.query(`delete from pgfresh.spending_stop; select pgfresh.resume_source('market')`);
   await db.query(`update pgfresh.sources set quota_bytes = null, enabled = true`);
 });
@@ -152,7 +152,7 @@ describe('pairs whose answers were refused', () => {
     return jobs.map(({ key }) => key).toSorted();
   };
   const open = async () => (await scene.open()).map((job) => job.split(' ')[1]);
-  const viewers = () => db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+  const viewers = () => db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
   beforeEach(async () => {
     await db.query(
       `truncate pgfresh_engine.refused_pair; update pgfresh.data_type_registry set ttl = '7 days' where data_type = 'price'`,

@@ -24,7 +24,7 @@ test.for(Object.entries(rules))(
     await scene.look('quote', ['A']);
     const atSeconds: number[] = [];
     for (let second = 0; second <= 600; second += 5) {
-      await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+      await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
       await scene.tick();
       // More often than the TTL: what a sweep forgets must show.
       if (second % 20 === 0) await scene.sweep();
@@ -41,7 +41,7 @@ test('fresh: a pair is queued when its row is as old as its TTL, and a deleted r
   await scene.look('quote', ['A']);
   const atSeconds: number[] = [];
   for (let second = 0; second <= 300; second += 5) {
-    await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+    await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
     await scene.tick();
     // More often than the TTL: what a sweep forgets must show.
     if (second % 20 === 0) await scene.sweep();

@@ -140,7 +140,7 @@ test('a closed gate holds back what is there, until it opens; what is missing do
   expect(asked).toMatchObject({ quote: { gated: 1, queued: 0 } });
   expect(await scene.queue.value(`array(select key from pgfresh_engine.due)`)).toEqual(['OLD']);
   await scene.clock.advance('19 minutes 59 seconds');
-  await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+  await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
   expect(await scene.tick()).toEqual({ more: false });
   await scene.db.query('update exchange set open = true');
   await scene.clock.advance('1 second');
@@ -199,7 +199,7 @@ test('more viewers raise the priority of a job that waits; a TTL that is changed
   await scene.db.query(`update pgfresh.data_type_registry set ttl = '1 hour'`);
   await scene.sweep();
   await scene.clock.advance('50 minutes');
-  await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+  await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
   expect(await scene.tick()).toEqual({ more: false });
 });
 
@@ -257,7 +257,7 @@ test('sound 15: a job that was queued while no one looked is for a missing row a
   await scene.tick();
   await scene.rows('quote', ['KNOWN']);
   await scene.finish('fresh');
-  await scene.db.query('delete from pgfresh.active_subscriptions');
+  await scene.db.query('delete from pgfresh_engine.subscription');
   await scene.tick();
   for (const priority of [-1, 5])
     await scene.db.query(`select pgfresh_engine.queue_refreshes('quote', array[$1::text], $2::int)`, [
@@ -277,7 +277,7 @@ test('sound 15: a job that was queued while no one looked is for a missing row a
   await scene.tick();
   expect(await jobs()).toEqual(['KNOWN 1', 'NEW -1 1 missing', 'NEW 5 5 missing']);
   // And is not any more when they have gone.
-  await scene.db.query('delete from pgfresh.active_subscriptions');
+  await scene.db.query('delete from pgfresh_engine.subscription');
   await scene.tick();
   await scene.clock.advance('16 seconds');
   await scene.tick();

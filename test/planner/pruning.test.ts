@@ -31,7 +31,7 @@ test('sound 16: a pair that nobody has asked for in 90 days is forgotten, one th
     if (key === 'FAILED') await scene.db.query(`select pgfresh.fail_queue_job($1::bigint, 'no', null, true)`, [id]);
     else await scene.db.query(`select pgfresh.complete_queue_job($1::bigint, 1)`, [id]);
   }
-  await scene.db.query(`delete from pgfresh.active_subscriptions where key <> 'VIEWED'`);
+  await scene.db.query(`delete from pgfresh_engine.subscription where key <> 'VIEWED'`);
   // Queued for good, and one that remembers nothing.
   await scene.db.query(
     `select count(*) from pgfresh_engine.queue_refreshes('quote', '{QUEUED}', p_run_at => pgfresh.clock() + interval '300 days')`,
@@ -64,7 +64,7 @@ test('sound 16: a pair stays whose viewers are written down and not counted yet'
   await scene.db.query(`
     insert into pgfresh_engine.pairs (type_id, key, ok_at) select type_id, key, pgfresh.clock() - interval '1 year'
       from pgfresh.data_type_registry, unnest('{SUBSCRIBED,AT_A_NODE,CHANGED,WAITING,LEFT}'::text[]) as key;
-    insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+    insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
       select 'ann', type_id, 'SUBSCRIBED', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry;
     select pgfresh_engine.set_node_demand(pgfresh_engine.register_process('gateway', 'node'), array[type_id], '{AT_A_NODE}', '{1}')
       from pgfresh.data_type_registry;
@@ -83,14 +83,14 @@ test('sound 16: whoever views a pair while it is forgotten is counted', async ()
   await scene.tick();
   await scene.rows('quote', ['A', 'B']);
   await scene.finish('fresh');
-  await scene.db.query('delete from pgfresh.active_subscriptions');
+  await scene.db.query('delete from pgfresh_engine.subscription');
   await scene.tick();
   await scene.clock.advance('20 seconds');
   await scene.tick();
   await scene.clock.advance('91 days');
   await scene.db.transact('viewer', async (tx) => {
     await tx.query(
-      `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+      `insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
        select 'ann', type_id, 'A', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry`,
     );
     expect((await prune(scene)).deleted).toBe(2);

@@ -61,7 +61,7 @@ export class PlannerScene {
   /** So many users look at these pairs, without the check that a first subscription brings. */
   async look(type: string, keys: readonly string[], viewers = 1): Promise<void> {
     await this.db.query(
-      `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+      `insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
        select 'u' || n, r.type_id, key, pgfresh.clock(), pgfresh.clock()
        from unnest($2::text[]) as key, generate_series(1, $3::int) as n, pgfresh.data_type_registry as r where r.data_type = $1::text
        on conflict do nothing`,

@@ -46,7 +46,7 @@ test('with time it walks over all chunks, unless its run is to end', async () =>
 test('it ends silent subscriptions first, and asks nothing for them', async () => {
   await scene.look('quote', ['GONE', 'HERE']);
   await scene.db.query(
-    `update pgfresh.active_subscriptions set last_seen_at = last_seen_at - interval '10 minutes' where key = 'GONE'`,
+    `update pgfresh_engine.subscription set last_seen_at = last_seen_at - interval '10 minutes' where key = 'GONE'`,
   );
   expect(await sweepJob({ db: scene.db, events, limits })({ signal })).toMatchObject({
     details: { subscriptions_ended: 1, missing: 1, queued: 1 },

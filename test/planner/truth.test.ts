@@ -47,7 +47,7 @@ async function fetches(
   const at: number[] = [];
   for (let second = 1; second <= seconds; second++) {
     await scene.clock.advance('1 second');
-    await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+    await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
     await scene.tick();
     if (second % 5 === 0) await scene.sweep();
     if ((await scene.open()).length > 0) {
@@ -85,7 +85,7 @@ test.for([
     await fetched(scene, '1 day');
     await expectShown(scene, 'fresh');
     await scene.clock.advance('1 hour');
-    await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+    await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
     await scene.db.query(harm);
     expect(await scene.sweep()).toMatchObject({ queued: 1 });
     await expectShown(scene, state);
@@ -147,7 +147,7 @@ test('truth 1: a failure for good of a type with a TTL of 30 days is asked again
   const explanation = await explainPair(scene.db, 'quote', 'A');
   expect(explanation).toMatchObject({ state: 'missing', activity: 'waiting', reason: 'refused' });
   expect(Date.parse(explanation.until!) - Date.parse('2026-01-05T14:00:00Z')).toBe((day - 7_200) * 1_000);
-  await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+  await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
   expect(await scene.sweep()).toMatchObject({ queued: 0, skipped_held: 1 });
   await scene.clock.advance('22 hours');
   expect(await scene.tick()).toMatchObject({ queued: 1 });
@@ -388,7 +388,7 @@ test('truth 1: what a staleness function calls fresh beyond its TTL is shown as 
   };
   for (let second = 0; second < 200; second++) {
     await scene.clock.advance('1 second');
-    await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+    await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
     await scene.tick();
     if (second % 10 === 9) expect(await states()).toEqual(['fresh', 1, 'fresh']);
   }
@@ -429,7 +429,7 @@ test.each([
     await scene.sweep();
     const later = async (time: string) => {
       await scene.clock.advance(time);
-      await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+      await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
       await scene.sweep();
       return scene.open();
     };
@@ -451,7 +451,7 @@ test.for([
     const scene = await PlannerScene.open();
     await fetched(scene, '1 day');
     await scene.clock.advance('1 hour');
-    await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+    await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
     const read = `select pgfresh_engine.read_pairs((select type_id from pgfresh.data_type_registry), '{A}')`;
     const due = `select due_at::text from pgfresh_engine.pairs`;
     const before = await scene.queue.value(due);

@@ -314,6 +314,11 @@ const cases: Record<
     [`'worker', U&'a\\0085b'`, argument],
     [`null, 'a'`, argument],
     [`'planner', 'a'`, argument],
+    [`'worker', 'a', ''`, argument],
+    [`'worker', 'a', ${long}`, argument],
+    [`'worker', 'a', '1', null`, argument],
+    [`'worker', 'a', '1', 0`, argument],
+    [`'worker', 'a', '1', 1, 'me'`, notOfThatType],
   ],
   heartbeat_process: [
     ['null', answers({ alive: false })],

@@ -29,7 +29,7 @@ it('sound 16: whoever writes a job leaves it in the lane of its band, its size a
     { key: 'E', lane: 18, band: 2 },
   ]);
   // Viewers who leave what was asked for by others.
-  await db.query('delete from pgfresh.active_subscriptions');
+  await db.query('delete from pgfresh_engine.subscription');
   await scene.tick();
   await scene.clock.advance('15 seconds');
   await scene.tick();

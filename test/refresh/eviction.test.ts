@@ -34,7 +34,7 @@ async function open(keys: readonly string[], ...types: DataTypeDefinition[]) {
     /** Somebody comes to view a pair. */
     view: async (key: string, type = 'price') => {
       await scene.db.query(
-        `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+        `insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
          select 'ada', type_id, $1::text, pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry where data_type = $2::text`,
         [key, type],
       );
@@ -42,7 +42,7 @@ async function open(keys: readonly string[], ...types: DataTypeDefinition[]) {
     },
     /** Everybody leaves, and what they have viewed cools down. */
     leave: async () => {
-      await scene.db.query('delete from pgfresh.active_subscriptions');
+      await scene.db.query('delete from pgfresh_engine.subscription');
       await scene.db.query('select pgfresh_engine.plan_due_pairs()');
       await clock.advance('16 seconds');
       await scene.db.query('select pgfresh_engine.plan_due_pairs()');
@@ -123,7 +123,7 @@ describe('rows that nobody views', () => {
     const { scene, clock, evict, left } = await open(['A', 'B']);
     await clock.advance('31 days');
     await scene.db.query(
-      `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+      `insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
        select 'ada', type_id, 'A', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry where data_type = 'price'`,
     );
     expect([(await evict()).keys, await left()]).toEqual([1, ['A']]);

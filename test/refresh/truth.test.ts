@@ -10,7 +10,7 @@ async function viewedQuote(changes: Parameters<typeof quoteType>[0] = {}) {
   await scene.db.query(`select pgfresh.upsert_active_subscription('ada', 'A', 'quote')`);
   const advance = async (interval: string) => {
     await clock.advance(interval);
-    await scene.db.query('update pgfresh.active_subscriptions set last_seen_at = pgfresh.clock()');
+    await scene.db.query('update pgfresh_engine.subscription set last_seen_at = pgfresh.clock()');
   };
   const sweep = () => scene.value<{ queued: number }>('select pgfresh.check_and_queue_stale_data()');
   const tick = () => scene.value<{ queued?: number }>('select pgfresh_engine.plan_due_pairs()');

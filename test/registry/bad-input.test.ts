@@ -199,14 +199,15 @@ const cases: Record<(typeof planningFunctions)[number], Calls> = {
     [`'planner', gen_random_uuid(), '0'`, argument],
     [`'planner', gen_random_uuid(), '-1 minute'`, argument],
     [`'planner', gen_random_uuid(), '2 hours'`, argument],
-    [`'held', gen_random_uuid(), '1 minute'`, answers(false)],
+    [`'pump', gen_random_uuid(), '1 minute'`, answers(false)],
+    [`'unknown', gen_random_uuid(), '1 minute'`, argument],
   ],
   release_duty: [
     [`null, gen_random_uuid()`, answers(false)],
-    [`'held', null`, answers(false)],
-    [`'held', gen_random_uuid()`, answers(false)],
+    [`'pump', null`, answers(false)],
+    [`'pump', gen_random_uuid()`, answers(false)],
     [`${long}, gen_random_uuid()`, answers(false)],
-    [`'held', 'me'`, notOfThatType],
+    [`'pump', 'me'`, notOfThatType],
   ],
 };
 
@@ -232,7 +233,7 @@ beforeAll(async () => {
     await scene.typeId(),
   ]);
   await scene.db.query(
-    `select pgfresh_engine.warn('old', 's', 'm', 'n'), pgfresh_engine.hold_duty('held', gen_random_uuid(), '1 hour'), pgfresh_engine.open_refresh_cycle('nightly', pgfresh.clock())`,
+    `select pgfresh_engine.warn('old', 's', 'm', 'n'), pgfresh_engine.hold_duty('pump', gen_random_uuid(), '1 hour'), pgfresh_engine.open_refresh_cycle('nightly', pgfresh.clock())`,
   );
   // Long enough for the things that are old to be removed by a call that should not.
   await scene.clock.advance('2 minutes');

@@ -422,7 +422,7 @@ it('removing a type cancels its jobs, forgets its pairs and whatever was said of
   );
   const left = async (id: number) =>
     scene.value(
-      `array[(select count(*) from pgfresh_engine.job where type_id = $1), (select count(*) from pgfresh_engine.pairs where type_id = $1), (select count(*) from pgfresh.active_subscriptions where type_id = $1),
+      `array[(select count(*) from pgfresh_engine.job where type_id = $1), (select count(*) from pgfresh_engine.pairs where type_id = $1), (select count(*) from pgfresh_engine.subscription where type_id = $1),
         (select count(*) from pgfresh_engine.node_demand where type_id = $1), (select count(*) from pgfresh_engine.demand_change where type_id = $1), (select count(*) from pgfresh_engine.type_resolution where type_id = $1)]::int[]`,
       [id],
     );
@@ -453,7 +453,7 @@ it('who subscribes while the type is being removed leaves nothing behind either'
   for (const table of [
     'pgfresh_engine.job',
     'pgfresh_engine.pairs',
-    'pgfresh.active_subscriptions',
+    'pgfresh_engine.subscription',
     'pgfresh_engine.demand_change',
   ])
     expect([table, await scene.value(`(select count(*) from ${table} where type_id = $1::int)`, [type])]).toEqual([

@@ -44,7 +44,7 @@ async function patient(): Promise<void> {
 
 const view = () =>
   scene.db.query(
-    `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+    `insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
      select 'ann', type_id, 'A', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry where data_type in ('looping', 'locked')`,
   );
 const planned = () =>

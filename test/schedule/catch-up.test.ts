@@ -91,7 +91,10 @@ it('runs a job without a schedule once after a downtime, and plans on from there
 
 const changes = {
   disabled: ['update pgfresh.scheduled_jobs set enabled = false', 'update pgfresh.scheduled_jobs set enabled = true'],
-  paused: [`select pgfresh.pause_scheduled_job('toggled')`, `select pgfresh.resume_scheduled_job('toggled')`],
+  paused: [
+    `update pgfresh.scheduled_jobs set paused_until = 'infinity'`,
+    'update pgfresh.scheduled_jobs set paused_until = null',
+  ],
 } as const;
 
 it.for(['disabled', 'paused'] as const)(

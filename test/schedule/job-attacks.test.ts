@@ -143,7 +143,12 @@ it('a search path that a function leaves behind means nothing to what comes afte
 it('a job does not decide about those of others', async () => {
   const eve = await scene.person('eve');
   const id = await scene.add('of_ann', done());
-  await eve.session.query(plpgsql('eve.meddles()', `perform pgfresh.pause_scheduled_job('of_ann'); ${done()}`));
+  await eve.session.query(
+    plpgsql(
+      'eve.meddles()',
+      `update pgfresh.scheduled_jobs set paused_until = 'infinity' where name = 'of_ann'; ${done()}`,
+    ),
+  );
   const meddles = await scene.register({ name: 'meddles', function_name: 'eve.meddles', schedule: '@daily' }, eve);
   expect(await scene.run(meddles)).toMatchObject({
     kind: 'failed',

@@ -10,7 +10,6 @@ type Expected = { readonly refuses: `PGF_${string}` } | { readonly sqlState: str
 
 const argument: Expected = { refuses: 'PGF_ARGUMENT_INVALID' };
 const unknown: Expected = { refuses: 'PGF_JOB_UNKNOWN' };
-const notATime: Expected = { sqlState: '22007' };
 const noSuchFunction: Expected = { sqlState: '42883' };
 const answers = (answer: unknown): Expected => ({ answers: answer });
 
@@ -18,26 +17,8 @@ const answers = (answer: unknown): Expected => ({ answers: answer });
 const long = `repeat('x', 10240)`;
 const injected = `'''; drop schema pgfresh cascade; --'`;
 
-const names: readonly (readonly [string, Expected])[] = [
-  ['null', unknown],
-  [`''`, unknown],
-  [`'JOB'`, unknown],
-  [`E'job\\n'`, unknown],
-  [long, unknown],
-  [injected, unknown],
-];
-
 /** Arguments that make no sense, and what each call does. Nothing else happens in any of them. */
 const cases: Record<(typeof jobFunctions)[number], readonly (readonly [string, Expected])[]> = {
-  pause_scheduled_job: [
-    ...names,
-    [`'job', ${long}`, argument],
-    [`'job', 'why', now() - interval '1 second'`, argument],
-    [`'job', 'why', 'infinity'`, argument],
-    [`'job', 'why', '-infinity'`, argument],
-    [`'job', 'why', 'someday'`, notATime],
-  ],
-  resume_scheduled_job: [...names, [`'job'`, answers(false)]],
   call_job_function: [
     [`null, '{}'`, unknown],
     [`0, '{}'`, unknown],

@@ -122,7 +122,7 @@ describe('a sync of jobs', () => {
   it('leaves alone what is managed by SQL, what was paused, and everything if the configuration says nothing', async () => {
     await sync([clean]);
     await db.query(
-      `insert into pgfresh.scheduled_jobs (name, function_name, schedule) values ('by_hand', 'other', '@daily'); select pgfresh.pause_scheduled_job('clean', 'busy')`,
+      `insert into pgfresh.scheduled_jobs (name, function_name, schedule) values ('by_hand', 'other', '@daily'); update pgfresh.scheduled_jobs set paused_until = 'infinity', paused_reason = 'busy' where name = 'clean'`,
     );
     const before = await versions();
     expect(isSettled(await sync(undefined))).toBe(true);

@@ -168,10 +168,14 @@ const hostile: Readonly<Record<string, readonly (readonly [unknown, Refused])[]>
     [`{${Array(1_001).fill('2026-12-24').join(',')}}`, invalid],
     ['{2026-02-30}', state('22008')],
   ],
-  paused_by: [['ann', invalid]],
+  paused_by: [['ann', state('42501')]],
   paused_reason: [['because', invalid]],
-  paused_until: [['2030-01-01', invalid]],
-  paused_at: [['someday', state('22007')]],
+  paused_until: [
+    ['2020-01-01', invalid],
+    ['-infinity', invalid],
+    ['someday', state('22007')],
+  ],
+  paused_at: [['2030-01-01', state('42501')]],
   owner: [
     [null, invalid],
     ['pgfresh_worker', right],
@@ -262,8 +266,8 @@ describe('who may', () => {
     for (const statement of [
       `update pgfresh.scheduled_jobs set enabled = false where id = ${id}`,
       `delete from pgfresh.scheduled_jobs where id = ${id}`,
-      `select pgfresh.pause_scheduled_job('of_ann')`,
-      `select pgfresh.resume_scheduled_job('of_ann')`,
+      `update pgfresh.scheduled_jobs set paused_until = 'infinity' where id = ${id}`,
+      `update pgfresh.scheduled_jobs set paused_until = null where id = ${id}`,
     ])
       await expectRefusal(ben.session.query(statement), 'PGF_JOB_RIGHT');
     await expectRefusal(scene.register({ ...good, name: 'as_ann', owner: scene.ann.name }, ben), 'PGF_JOB_RIGHT');
@@ -302,7 +306,7 @@ describe('a job whose function is gone', () => {
     const update = (set: string) =>
       scene.ann.session.query(`update pgfresh.scheduled_jobs set ${set} where id = ${id}`);
     await update(`schedule = '@hourly'`);
-    await scene.ann.session.query(`select pgfresh.pause_scheduled_job('vanishing', 'it is gone')`);
+    await update(`paused_until = 'infinity', paused_reason = 'it is gone'`);
     await update('enabled = false');
     await expectRefusal(update('enabled = true'), 'PGF_JOB_INVALID');
     await expectRefusal(update('name = name'), 'PGF_JOB_INVALID');
@@ -327,31 +331,104 @@ describe('a job whose function is gone', () => {
   });
 });
 
-it('pausing tells who, why and until when; resuming forgets it; the row says when it changed', async () => {
-  const id = await scene.register({ ...good, name: 'paused' });
-  const { ann } = scene;
-  expect(
-    await ann.session.query(`select pgfresh.pause_scheduled_job('paused', 'holiday', now() + interval '1 day') as was`),
-  ).toEqual([{ was: true }]);
-  expect(await ann.session.query(`select pgfresh.pause_scheduled_job('paused', 'longer') as was`)).toEqual([
-    { was: false },
-  ]);
-  const read = async () =>
-    (
-      await scene.db.query<Record<string, unknown>>(
-        `select paused_at is not null as paused, paused_by, paused_reason, paused_until, updated_at > created_at as changed from pgfresh.scheduled_jobs where id = ${id}`,
-      )
-    )[0];
-  expect(await read()).toEqual({
-    paused: true,
-    paused_by: ann.name,
-    paused_reason: 'longer',
-    paused_until: null,
-    changed: true,
+describe('a pause', () => {
+  const started = '2026-01-05T12:00:00Z';
+  const pause = (name: string, set: string, { session } = scene.ann) =>
+    session.query(`update pgfresh.scheduled_jobs set ${set} where name = '${name}'`);
+  const read = async (name: string) => {
+    const [row] = await scene.db.query<Record<string, unknown>>(
+      `select paused_at is not null as paused, paused_by, paused_reason, paused_until::text, updated_at > created_at as changed
+       from pgfresh.scheduled_jobs where name = $1::text`,
+      [name],
+    );
+    return row!;
+  };
+  const none = { paused: false, paused_by: null, paused_reason: null, paused_until: null };
+
+  it('is a time in paused_until; the row says by whom and since when, and resuming forgets it', async () => {
+    await scene.register({ ...good, name: 'paused' });
+    await pause('paused', `paused_until = now() + interval '1 day', paused_reason = 'holiday'`);
+    const [first] = await scene.db.query(`select paused_at from pgfresh.scheduled_jobs where name = 'paused'`);
+    await pause('paused', `paused_until = 'infinity', paused_reason = 'longer'`);
+    expect(await read('paused')).toEqual({
+      paused: true,
+      paused_by: scene.ann.name,
+      paused_reason: 'longer',
+      paused_until: 'infinity',
+      changed: true,
+    });
+    // Since the first.
+    expect(await scene.db.query(`select paused_at from pgfresh.scheduled_jobs where name = 'paused'`)).toEqual([first]);
+    await pause('paused', 'paused_until = null');
+    expect(await read('paused')).toMatchObject(none);
   });
-  expect(await ann.session.query(`select pgfresh.resume_scheduled_job('paused') as was`)).toEqual([{ was: true }]);
-  expect(await ann.session.query(`select pgfresh.resume_scheduled_job('paused') as was`)).toEqual([{ was: false }]);
-  expect(await read()).toMatchObject({ paused: false, paused_by: null });
+
+  it('can be registered with the job', async () => {
+    await scene.register({ ...good, name: 'later', paused_until: 'infinity' });
+    expect(await read('later')).toMatchObject({ paused: true, paused_by: scene.ann.name });
+  });
+
+  it.each([
+    `paused_reason = 'because'`,
+    `paused_until = null, paused_reason = 'because'`,
+    `paused_until = now() - interval '1 second'`,
+    `paused_until = '-infinity'`,
+    `paused_until = 'infinity', paused_reason = repeat('x', 1001)`,
+  ])('%s is refused', async (set) => {
+    const name = `refused_${set.length}`;
+    await scene.register({ ...good, name });
+    await expectRefusal(pause(name, set), 'PGF_JOB_INVALID');
+    expect(await read(name)).toMatchObject(none);
+  });
+
+  it('that has ended stays until the next one, which begins anew', async () => {
+    const id = await scene.register({ ...good, name: 'ended' });
+    await scene.db.query('alter table pgfresh.scheduled_jobs disable trigger user');
+    await scene.db.query(
+      `update pgfresh.scheduled_jobs set paused_at = $2::timestamptz, paused_until = $2::timestamptz + interval '1 hour', paused_reason = 'old' where id = $1::int`,
+      [id, started],
+    );
+    await scene.db.query('alter table pgfresh.scheduled_jobs enable trigger user');
+    await pause('ended', 'paused_until = null');
+    expect(await read('ended')).toMatchObject({ paused: true, paused_reason: 'old' });
+    await pause('ended', `paused_until = 'infinity', paused_reason = 'new'`);
+    const [row] = await scene.db.query(
+      `select paused_at > $2::timestamptz as anew from pgfresh.scheduled_jobs where id = $1::int`,
+      [id, started],
+    );
+    expect(row).toEqual({ anew: true });
+  });
+
+  it('may be written by an operator, and nothing else of the job', async () => {
+    const id = await scene.register({ ...good, name: 'operated' });
+    const login = await createLogin(scene.url, 'pgfresh_operator');
+    const operator = { ...login, session: await openSession(login.url) };
+    await pause('operated', `paused_until = 'infinity', paused_reason = 'incident'`, operator);
+    expect(await read('operated')).toMatchObject({ paused_by: login.name, paused_reason: 'incident' });
+    await pause('operated', 'paused_until = null', operator);
+    await pause('operated', 'enabled = false', operator);
+    await pause('operated', 'enabled = true', operator);
+    for (const column of ['paused_at', 'paused_by', 'schedule', 'name', 'owner', 'resolution'])
+      await expect(pause('operated', `${column} = default`, operator)).rejects.toMatchObject({ code: '42501' });
+    await expect(operator.session.query(`delete from pgfresh.scheduled_jobs where id = ${id}`)).rejects.toMatchObject({
+      code: '42501',
+    });
+  });
+
+  it('of an operator that changes nothing does not accept a function that another role has replaced', async () => {
+    const id = await scene.add('replaced', done());
+    const resolution = () =>
+      scene.value<string>(`(select resolution ->> 'stamp' from pgfresh.scheduled_jobs where id = ${id})`);
+    const before = await resolution();
+    await scene.db.query(plpgsql('ann.replaced()', done()));
+    const login = await createLogin(scene.url, 'pgfresh_operator');
+    const operator = { ...login, session: await openSession(login.url) };
+    for (const set of ['paused_until = null', 'enabled = true', `paused_until = 'infinity'`, 'paused_until = null'])
+      await pause('replaced', set, operator);
+    expect(await resolution()).toBe(before);
+    await pause('replaced', 'name = name');
+    expect(await resolution()).not.toBe(before);
+  });
 });
 
 it('what a scheduler says of a job stays until somebody writes the job', async () => {

@@ -108,7 +108,7 @@ it('sweeps every minute: its counts are the details of the run, and an event', a
   scene.events.on('planner.ran', (event) => void ran.push(event));
   await register(scene, 'quote');
   await scene.db.query(
-    `insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+    `insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
      select 'u', type_id, 'A', pgfresh.clock(), pgfresh.clock() from pgfresh.data_type_registry`,
   );
   await start(scene);

@@ -65,8 +65,8 @@ it.for(['paused', 'disabled'] as const)(
     await scene.db.query(`update pgfresh.scheduled_jobs set retries = 1`);
     const [run] = (await store.settleSlots(store, read, 1)) as TakenRun[];
     await store.end(run!, store.scheduler, 'failed', none);
-    if (reason === 'paused') await scene.value(`pgfresh.pause_scheduled_job('a')`);
-    else await scene.db.query('update pgfresh.scheduled_jobs set enabled = false');
+    const change = reason === 'paused' ? `paused_until = 'infinity'` : 'enabled = false';
+    await scene.db.query(`update pgfresh.scheduled_jobs set ${change}`);
     await scene.advance('1 minute');
     expect(await store.takeWaiting(store, 1)).toEqual([]);
     expect((await scene.runs('a')).at(-1)).toMatchObject({

@@ -2,7 +2,7 @@ import type { Queryable } from '../../src/database/index.ts';
 
 /**
  * Everything about the schemas that an upgrade and a new installation must agree in, by object: arguments, bodies,
- * columns, constraints, indexes, owners, grants and comments; and our triggers on users' tables.
+ * columns, constraints, indexes, policies, owners, grants and comments; and our triggers on users' tables.
  */
 export async function describeSchemas(db: Queryable): Promise<Record<string, unknown>> {
   const rows = await db.query<{ name: string; description: unknown }>(query);
@@ -61,4 +61,9 @@ select format('trigger %s on %s', t.tgname, t.tgrelid::regclass),
 from pg_trigger as t
 where not t.tgisinternal and t.tgparentid = 0 and (t.tgrelid in (select oid from relation)
   or t.tgfoid in (select p.oid from pg_proc as p join space on space.oid = p.pronamespace))
+union all
+select format('policy %s of %s', p.polname, p.polrelid::regclass),
+  jsonb_build_object('command', p.polcmd, 'permissive', p.polpermissive, 'roles', p.polroles::regrole[]::text,
+    'using', pg_get_expr(p.polqual, p.polrelid), 'check', pg_get_expr(p.polwithcheck, p.polrelid))
+from pg_policy as p join relation as r on r.oid = p.polrelid
 order by 1`;

@@ -61,7 +61,7 @@ const rows = `
 
 /** Somebody looks at these pairs, and was last heard of so long ago. */
 const look = (user: string, type: string, keys: string, silent: string): string => `
-  insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+  insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
   select '${user}', r.type_id, k.key, pgfresh.clock(), pgfresh.clock() - interval '${silent}'
   from pgfresh.data_type_registry as r, (${keys}) as k(key) where r.data_type = '${type}';`;
 

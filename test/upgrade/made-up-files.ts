@@ -20,6 +20,7 @@ export async function madeUp({ functions, migrations = [], version = '0.1.0' }: 
     functions: [file('made_up', functions + nothingForEverybody)],
     manifests: { current: undefined, unrecorded: [] },
     version,
+    protocol: { own: 1, least: 1 },
   };
   const database = await emptied();
   await migrate(database, { files, events: new Events() });

@@ -81,7 +81,7 @@ describe('a process that runs', () => {
         return database.query(...args);
       },
     } as Database;
-    const watch = new SchemaWatch({ db, files: packaged, onReplaced: told.resolve, intervalMs: 1 });
+    const watch = new SchemaWatch({ db, events, files: packaged, onReplaced: told.resolve, intervalMs: 1 });
     onTestFinished(() => watch.stop());
     let isTold = false;
     void told.promise.then(() => (isTold = true));
@@ -108,6 +108,51 @@ describe('a process that runs', () => {
       /"type":"process.stopping","reason":"A newer pgfresh migrated this database to version 9.0.0/,
     );
     expect(child.stderr).toContain('"type":"process.stopped"');
+  });
+
+  it.each(['planner,console', 'worker', 'scheduler', 'gateway'])(
+    'as %s stops with that exit code when an upgrade waits for it, and does not start again until it is over',
+    async (roles) => {
+      const url = await createDatabase();
+      const database = openDatabase(url);
+      const run = () =>
+        new CliProcess(['run', '--roles', roles, '--json'], {
+          cwd: tmpdir(),
+          env: { DATABASE_URL: url, PGFRESH_PORT: '0', PGFRESH_TOKEN: 'a token of this test' },
+        });
+      const child = run();
+      await child.printed(/"ready": true/);
+      await database.query(
+        `update pgfresh_engine.installation set drain_until = pgfresh.clock() + interval '1 minute'`,
+      );
+      expect(await child.exit).toBe(5);
+      expect(child.stdout).toContain('PGF_PROCESS_OUTDATED');
+      expect(child.stderr).toMatch(
+        /"type":"process.stopping","reason":"This process uses protocol 1, and the database requires protocol 2 or later/,
+      );
+      expect(await database.query('select from pgfresh_engine.process')).toEqual([]);
+      const early = run();
+      expect(await early.exit).toBe(5);
+      expect(early.stdout).toContain('PGF_PROCESS_OUTDATED');
+    },
+  );
+
+  it('is waited for no longer than the upgrade has patience, and named; then it may start again', async () => {
+    const database = openDatabase(await createDatabase());
+    await database.query(`
+      create function pgfresh_engine.gone() returns int language sql as 'select 1';
+      insert into pgfresh_engine.manifest (kind, identity, classid, objid, ours)
+        values ('function', 'pgfresh_engine.gone()', 'pg_proc'::regclass, 'pgfresh_engine.gone()'::regprocedure, true);
+      select pgfresh_engine.register_process('worker', 'deaf')`);
+    const functions = packaged.functions.map((file, place) => (place === 0 ? { ...file, hash: 'of 9.0.0' } : file));
+    const files = { ...packaged, functions, version: '9.0.0' };
+    await expect(migrate(database, { files, events, drainMs: 1 })).rejects.toMatchObject({
+      code: 'PGF_UPGRADE_PROCESSES',
+      values: { names: 'worker deaf' },
+    });
+    await database.query(`select pgfresh_engine.register_process('worker', 'another')`);
+    await database.query(`update pgfresh_engine.process set lease_until = pgfresh.clock()`);
+    await migrate(database, { files, events, drainMs: 1 });
   });
 
   it('finishes the jobs that it has begun, then stops: none is lost, and none is fetched twice', async () => {
@@ -157,7 +202,9 @@ describe('a process that runs', () => {
 
     const functions = packaged.functions.map((file, place) => (place === 0 ? { ...file, hash: 'of 9.0.0' } : file));
     const upgrade = migrate(database, { files: { ...packaged, functions, version: '9.0.0' }, events, drainMs: 60_000 });
-    await expect.poll(() => database.query('select from pgfresh.spending_stop')).toHaveLength(1);
+    await expect
+      .poll(() => database.query('select from pgfresh_engine.installation where drain_until is not null'))
+      .toHaveLength(1);
     await queue('{D,E}');
     isHeld = false;
     held.forEach((answer) => answer());
@@ -175,6 +222,7 @@ describe('a process that runs', () => {
         `select from pg_stat_activity where datname = current_database() and application_name like 'pgfresh worker%'`,
       );
     await expect.poll(connections, { timeout: 20_000 }).toEqual([]);
+    expect(await database.query('select from pgfresh_engine.installation where drain_until is not null')).toEqual([]);
     // What came after belongs to it until it stops; nobody has fetched anything twice.
     expect(new Set(provider.asked).size).toBe(provider.asked.length);
   });

@@ -50,7 +50,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_role oid := (select oid from pg_roles where rolname = p_role);
-  v_signature text := format('pgfresh_engine.read_as_%s(text, text[])', v_role);
+  v_number int;
+  v_signature text;
   v_lends boolean;
 begin
   perform pgfresh_engine.require_primary();
@@ -60,9 +61,12 @@ begin
     -- Its owner may have altered it.
     if exists (
       select from pg_proc
-      where oid = to_regprocedure(v_signature)
+      where oid = to_regprocedure(
+          format('pgfresh_engine.read_as_%s(text, text[])', pgfresh_engine.role_number(v_role)))
         and proowner = v_role and prosecdef and not proisstrict and provolatile = 's'
         and proconfig = array['search_path=pg_catalog, public, pg_temp', 'plan_cache_mode=auto', 'enable_seqscan=on']
+        -- A role that was renamed since needs another text.
+        and strpos(prosrc, format('%L::pg_catalog.name', p_role)) > 0
         and has_function_privilege(current_user, oid, 'execute')
     ) then
       return;
@@ -70,25 +74,29 @@ begin
     -- Another transaction may be making it: wait for that one, then look again.
     lock table pgfresh_engine.change_epoch in share update exclusive mode;
   end loop;
+  v_number := pgfresh_engine.number_role(v_role);
+  v_signature := format('pgfresh_engine.read_as_%s(text, text[])', v_number);
   execute format('drop function if exists %s', v_signature);
   execute format($create$
-    create function pgfresh_engine.read_as_%1$s(p_sql text, p_keys text[])
+    create function pgfresh_engine.read_as_%s(p_sql text, p_keys text[])
     returns table (key text, rows text, fetched_at timestamptz, ttl interval)
     language plpgsql stable security definer
     set search_path = pg_catalog, public, pg_temp
     set plan_cache_mode = auto
     set enable_seqscan = on
-    as $read$
+    as %L $create$,
+    v_number,
+    -- Its text is quoted as a whole: a role may have any name.
+    format($read$
     #variable_conflict use_column
     begin
-      if pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid
-          operator(pg_catalog.<>) %1$s::pg_catalog.oid then
+      if current_user operator(pg_catalog.<>) %L::pg_catalog.name then
         raise exception using errcode = '42501',
           message = 'this function was altered, and does not run as its owner any more';
       end if;
       return query execute p_sql using p_keys;
     end
-    $read$ $create$, v_role);
+    $read$, p_role));
   execute format('comment on function %s is %L', v_signature,
     'Reads rows as one role of viewers. Written when the first of them looks.');
   execute format('revoke all on function %s from public', v_signature);
@@ -128,7 +136,7 @@ begin
       set_config('request.jwt.claim.sub', '', true), set_config('request.jwt.claim.role', '', true);
     execute format(
         'select array_agg(r.key), array_agg(r.rows), array_agg(r.fetched_at), array_agg(r.ttl) '
-        'from pgfresh_engine.read_as_%s($1, $2) as r', p_role)
+        'from pgfresh_engine.read_as_%s($1, $2) as r', pgfresh_engine.role_number(p_role))
       into v_keys, v_rows, v_at, v_ttl using p_sql, p_keys;
     raise exception using errcode = 'PGF00', message = 'this is undone';
   exception

@@ -40,12 +40,12 @@ begin
 end
 $$;
 comment on function pgfresh_engine.note_demand() is
-  'Trigger of active_subscriptions and node_demand: notes every change for the planner.';
+  'Trigger of subscription and node_demand: notes every change for the planner.';
 
-create or replace trigger note_added after insert on pgfresh.active_subscriptions
+create or replace trigger note_added after insert on pgfresh_engine.subscription
   referencing new table as fresh
   for each statement execute function pgfresh_engine.note_demand();
-create or replace trigger note_removed after delete on pgfresh.active_subscriptions
+create or replace trigger note_removed after delete on pgfresh_engine.subscription
   referencing old table as gone
   for each statement execute function pgfresh_engine.note_demand();
 create or replace trigger note_added after insert on pgfresh_engine.node_demand
@@ -58,26 +58,40 @@ create or replace trigger note_removed after delete on pgfresh_engine.node_deman
   referencing old table as gone
   for each statement execute function pgfresh_engine.note_demand();
 
-create or replace function pgfresh_engine.require_viewer(p_user_id text, p_caller name) returns text
+-- Called by viewers with their own rights, who may not use this schema: nothing in it but what is built in.
+create or replace function pgfresh_engine.session_viewer() returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_claims text := nullif(current_setting('request.jwt.claims', true), '');
-  v_own text;
+  v_user text;
 begin
   if v_claims is not null then
     begin
-      v_own := v_claims::jsonb ->> 'sub';
+      v_user := v_claims::jsonb ->> 'sub';
     exception when data_exception then
-      perform pgfresh_engine.refuse('PGF_VIEWER_UNKNOWN', 'request.jwt.claims is not JSON',
-        'Let the API gateway set it.');
+      raise exception using errcode = 'PGF01',
+        message = 'PGF_VIEWER_UNKNOWN: request.jwt.claims is not JSON', hint = 'Let the API gateway set it.';
     end;
   end if;
-  v_own := coalesce(
-    v_own,
+  return coalesce(
+    v_user,
     nullif(current_setting('request.jwt.claim.sub', true), ''),
     nullif(current_setting('pgfresh.user_id', true), ''));
+end
+$$;
+comment on function pgfresh_engine.session_viewer() is
+  'The user of this session, by its claims or settings; null if neither names one.';
+grant execute on function pgfresh_engine.session_viewer() to pgfresh_viewer;
+
+create or replace function pgfresh_engine.require_viewer(p_user_id text, p_caller name) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_own text := pgfresh_engine.session_viewer();
+begin
   -- Gateways, workers and the owner, who is the current user here, may name any user; other callers only their own.
   if pg_has_role(p_caller, 'pgfresh_gateway', 'member') or pg_has_role(p_caller, 'pgfresh_worker', 'member')
       or pg_has_role(p_caller, current_user, 'member') then
@@ -170,7 +184,7 @@ as $$
 declare
   v_held_until timestamptz := (select demand_held_until from pgfresh_engine.planner_state);
 begin
-  if exists (select from pgfresh.active_subscriptions where last_seen_at >= p_now - pgfresh_engine.longest_silence())
+  if exists (select from pgfresh_engine.subscription where last_seen_at >= p_now - pgfresh_engine.longest_silence())
       or exists (
         select from pgfresh_engine.process as n
         where n.kind = 'gateway' and n.lease_until > p_now
@@ -187,7 +201,7 @@ begin
       from (
         select distinct type_id, key
         from (
-          select type_id, key from pgfresh.active_subscriptions
+          select type_id, key from pgfresh_engine.subscription
           union all
           select type_id, key from pgfresh_engine.node_demand
         ) as silent

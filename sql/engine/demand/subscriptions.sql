@@ -38,11 +38,11 @@ begin
   v_key := pgfresh_engine.canonical_key(p_key, v_normalise);
   select last_seen_at
   into v_seen
-  from pgfresh.active_subscriptions
+  from pgfresh_engine.subscription
   where user_id = v_user and type_id = v_type_id and key = v_key;
   -- A client beats every minute, and its row says so at every second one: a commit costs more than all else here.
   if v_seen <= v_now - interval '75 seconds' then
-    update pgfresh.active_subscriptions
+    update pgfresh_engine.subscription
     set last_seen_at = v_now
     where user_id = v_user and type_id = v_type_id and key = v_key;
   elsif (v_seen <= v_now - interval '30 seconds') is not true then
@@ -56,13 +56,13 @@ begin
   v_key := (pgfresh_engine.admit_new_keys(v_type, array[v_key]))[1];
   if (
     select count(*)
-    from (select from pgfresh.active_subscriptions where user_id = v_user limit 500) as held
+    from (select from pgfresh_engine.subscription where user_id = v_user limit 500) as held
   ) = 500 then
     perform pgfresh_engine.refuse('PGF_TOO_MANY_SUBSCRIPTIONS',
       'more than 500 subscriptions of one user',
       'Remove those that are not on the screen any more.');
   end if;
-  insert into pgfresh.active_subscriptions (user_id, type_id, key, subscribed_at, last_seen_at)
+  insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
   values (v_user, v_type.type_id, v_key, v_now, v_now)
   on conflict (user_id, type_id, key) do update set last_seen_at = excluded.last_seen_at;
   -- The first viewer does not wait for the planner. A pair that is locked is left to the planner's next tick. So is one
@@ -97,7 +97,7 @@ begin
   if p_key is null or p_data_type is null then
     return false;
   end if;
-  delete from pgfresh.active_subscriptions as s
+  delete from pgfresh_engine.subscription as s
   using (
     select r.type_id, pgfresh_engine.canonical_key(p_key, r.normalise) as key
     from pgfresh.data_type_registry as r

@@ -77,7 +77,7 @@ begin
   keys := array(
     select k.key
     from unnest(keys) as k(key)
-    where not exists (select from pgfresh.active_subscriptions as a where a.type_id = p_type_id and a.key = k.key)
+    where not exists (select from pgfresh_engine.subscription as a where a.type_id = p_type_id and a.key = k.key)
       and not exists (select from pgfresh_engine.node_demand as d where d.type_id = p_type_id and d.key = k.key)
       -- What depends on the row counts as if the row itself were viewed.
       and not exists (

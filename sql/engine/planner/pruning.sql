@@ -74,7 +74,7 @@ begin
       and not exists (
         select from pgfresh.data_type_registry as r
         where r.type_id = p.type_id and r.evict_after is not null and (p.row_at is not null or not p.seen))
-      and not exists (select from pgfresh.active_subscriptions as a where a.type_id = p.type_id and a.key = p.key)
+      and not exists (select from pgfresh_engine.subscription as a where a.type_id = p.type_id and a.key = p.key)
       and not exists (select from pgfresh_engine.node_demand as d where d.type_id = p.type_id and d.key = p.key)
       and not exists (select from pgfresh_engine.demand_change as c where c.type_id = p.type_id and c.key = p.key)
       and not exists (select from pgfresh_engine.demand_waiting as c where c.type_id = p.type_id and c.key = p.key)

@@ -2,6 +2,13 @@
   Processes as the database sees them: a number, a lease that heartbeats renew, and what the process holds. When the
   lease has ended, that belongs to others: recover_stuck_jobs, recover_scheduled_runs and expire_nodes see to it.
 */
+create or replace function pgfresh_engine.caller() returns name
+language sql stable
+set search_path = pg_catalog, pg_temp
+-- Definer functions do not see who called them, but they see the role that was set, and who logged in.
+as $$ select case current_setting('role') when 'none' then session_user else current_setting('role')::name end $$;
+comment on function pgfresh_engine.caller() is 'The role that has called a function with the rights of its owner.';
+
 create or replace function pgfresh_engine.require_process_right(p_kind text) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -12,9 +19,7 @@ declare
     when 'scheduler' then 'pgfresh_planner'
     when 'gateway' then 'pgfresh_gateway'
   end;
-  -- Definer functions do not see who called them, but they see the role that was set, and who logged in.
-  v_role text := current_setting('role');
-  v_caller name := case when v_role = 'none' then session_user else v_role end;
+  v_caller name := pgfresh_engine.caller();
 begin
   if v_needed is null then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
@@ -31,7 +36,24 @@ $$;
 comment on function pgfresh_engine.require_process_right(text) is
   'Refuses a login that may not speak for this kind of process. A part of the processes.';
 
-create or replace function pgfresh_engine.register_process(p_kind text, p_name text) returns bigint
+create or replace function pgfresh_engine.least_protocol() returns int
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select case when drain_until > pgfresh.clock() then protocol + 1 else min_protocol end
+  from pgfresh_engine.installation
+  order by id desc
+  limit 1
+$$;
+comment on function pgfresh_engine.least_protocol() is
+  'The oldest protocol whose processes may go on. While an upgrade waits for processes to stop, none of those that '
+  'are installed now may.';
+grant execute on function pgfresh_engine.least_protocol() to
+  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_operator;
+
+create or replace function pgfresh_engine.register_process(
+  p_kind text, p_name text, p_version text default null, p_protocol int default 1, p_holder uuid default null)
+returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -39,14 +61,25 @@ declare
   v_now timestamptz := pgfresh.clock();
   -- A gateway with many viewers may be late, and no work waits for the lease of a dead gateway to end.
   v_lease interval := case p_kind when 'gateway' then '30 seconds' else '12 seconds' end;
+  v_least int := pgfresh_engine.least_protocol();
   v_id bigint;
 begin
   perform pgfresh_engine.require_primary();
   perform pgfresh_engine.require_process_right(p_kind);
   perform pgfresh_engine.require_worker_name('p_name', p_name);
+  if p_version is not null then
+    perform pgfresh_engine.require_worker_name('p_version', p_version);
+  end if;
+  perform pgfresh_engine.require_range('p_protocol', p_protocol, 1, 1000000);
+  if p_protocol < v_least then
+    perform pgfresh_engine.refuse('PGF_PROCESS_OUTDATED',
+      format('the process uses protocol %s, and the database requires protocol %s or later', p_protocol, v_least),
+      'Start a newer version of pgfresh. If an upgrade is under way, wait until it has ended.');
+  end if;
   perform pgfresh_engine.follow_restore();
-  insert into pgfresh_engine.process (kind, name, started_at, steady_since, renewed_at, lease, lease_until)
-  values (p_kind, p_name, v_now, v_now, v_now, v_lease, v_now + v_lease)
+  insert into pgfresh_engine.process
+    (kind, name, version, protocol, holder, started_at, steady_since, renewed_at, lease, lease_until)
+  values (p_kind, p_name, p_version, p_protocol, p_holder, v_now, v_now, v_now, v_lease, v_now + v_lease)
   returning id into v_id;
   if p_kind = 'worker' then
     insert into pgfresh_engine.worker_name (id, name, has_lease, last_seen_at) values (v_id, p_name, true, v_now);
@@ -54,10 +87,11 @@ begin
   return v_id;
 end
 $$;
-comment on function pgfresh_engine.register_process(text, text) is
+comment on function pgfresh_engine.register_process(text, text, text, int, uuid) is
   'Begins an incarnation of a worker, scheduler or gateway: its number, with a lease that heartbeat_process renews, '
-  'of 12 s, or of 30 s for a gateway. The name of a worker is kept as long as the history of its jobs.';
-grant execute on function pgfresh_engine.register_process(text, text) to
+  'of 12 s, or of 30 s for a gateway. The name of a worker is kept as long as the history of its jobs. '
+  'p_holder is the uuid by which it holds duties. Refuses a protocol below the minimum.';
+grant execute on function pgfresh_engine.register_process(text, text, text, int, uuid) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway;
 
 /*
@@ -76,6 +110,7 @@ as $$
 declare
   v_now timestamptz := pgfresh.clock();
   v_process pgfresh_engine.process;
+  v_answer jsonb := '{"alive": true}';
 begin
   -- Null would read as "holds nothing", and what the process works on would be given to others.
   if p_held is null or array_position(p_held, null) is not null then
@@ -97,6 +132,9 @@ begin
     return jsonb_build_object('alive', false);
   end if;
   perform pgfresh_engine.require_process_right(v_process.kind);
+  if v_process.protocol < pgfresh_engine.least_protocol() then
+    v_answer := v_answer || '{"stop": true}';
+  end if;
   if v_process.kind = 'worker' then
     delete from pgfresh_engine.claim as c
     where c.worker = p_process and not c.request = any (p_held) and c.claimed_at < v_now - interval '5 seconds'
@@ -104,14 +142,13 @@ begin
         select from unnest(c.job_ids) as job(id)
         join pgfresh_engine.job as j on j.id = job.id and j.request = c.request
       );
-    return jsonb_build_object('alive', true, 'stranded', (
+    return v_answer || jsonb_build_object('stranded', (
       select coalesce(jsonb_agg(c.request), '[]')
       from pgfresh_engine.claim as c
       where c.worker = p_process and not c.request = any (p_held) and c.claimed_at < v_now - interval '5 seconds'
     ));
   elsif v_process.kind = 'scheduler' then
-    return jsonb_build_object(
-      'alive', true,
+    return v_answer || jsonb_build_object(
       'dead', case
         when v_process.steady_since <= v_now - v_process.lease then (
           select count(*)
@@ -134,12 +171,13 @@ begin
           and r.started_at < v_now - interval '5 seconds'
       ));
   end if;
-  return jsonb_build_object('alive', true);
+  return v_answer;
 end
 $$;
 comment on function pgfresh_engine.heartbeat_process(bigint, uuid[]) is
   'Renews the lease of a process that holds these requests for work. '
-  'Answers {"alive"}: whether it still has the lease, without which nothing that it holds is its own any more. '
+  'Answers {"alive"}: whether it still has the lease, without which nothing that it holds is its own any more, '
+  'and {"stop": true} if its protocol is below the minimum: then it must end what it holds and stop. '
   'Workers and schedulers are told more: '
   '"stranded", what they were given five seconds ago or more and have not named: of a worker, requests that '
   'release_claim puts back; of a scheduler, runs. "cancel": runs that a scheduler has to cancel. '
@@ -207,13 +245,21 @@ create or replace function pgfresh_engine.hold_duty(p_name text, p_holder uuid, 
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_needed text := case p_name when 'planner' then 'pgfresh_planner' when 'pump' then 'pgfresh_gateway' end;
+  v_caller name := pgfresh_engine.caller();
 begin
-  if coalesce(p_name, '') !~ '^[a-z][a-z0-9_]{0,59}$' or p_holder is null then
+  if v_needed is null or p_holder is null then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
-      'a duty needs a name in lower case and a holder',
+      'p_name must be planner or pump, and p_holder must not be null',
       'Pass a uuid of your own making, the same for each renewal.');
   end if;
   perform pgfresh_engine.require_range('p_lease in seconds', extract(epoch from p_lease), 1, 3600);
+  if not pg_has_role(v_caller, v_needed, 'member') and not pg_has_role(v_caller, current_user, 'member') then
+    perform pgfresh_engine.refuse('PGF_DUTY_RIGHT',
+      format('the duty %s is for members of %s, and %s is not one', p_name, v_needed, v_caller),
+      format('As an administrator: grant %I to %I;', v_needed, v_caller));
+  end if;
   insert into pgfresh_engine.duty as d (name, holder, lease_until)
   values (p_name, p_holder, pgfresh.clock() + p_lease)
   on conflict (name) do update set holder = excluded.holder, lease_until = excluded.lease_until
@@ -222,7 +268,8 @@ begin
 end
 $$;
 comment on function pgfresh_engine.hold_duty(text, uuid, interval) is
-  'Takes or renews a duty that only one process at a time may do. False while another one has it.';
+  'Takes or renews a duty that only one process at a time may do, and only one with the role that it needs. '
+  'False while another one has it.';
 grant execute on function pgfresh_engine.hold_duty(text, uuid, interval) to pgfresh_gateway, pgfresh_planner;
 
 create or replace function pgfresh_engine.release_duty(p_name text, p_holder uuid) returns boolean

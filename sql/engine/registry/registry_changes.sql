@@ -161,7 +161,7 @@ begin
   -- After that wait: the tick and gateways would wait for these rows with it. Changes of demand without their pairs
   -- would be taken by no one, and be in the way of others.
   foreach v_table in array array[
-    'pgfresh.active_subscriptions', 'pgfresh_engine.node_demand', 'pgfresh_engine.demand_change',
+    'pgfresh_engine.subscription', 'pgfresh_engine.node_demand', 'pgfresh_engine.demand_change',
     'pgfresh_engine.demand_waiting', 'pgfresh_engine.hold', 'pgfresh_engine.breaker', 'pgfresh_engine.type_losses',
     'pgfresh_engine.type_stats', 'pgfresh_engine.refused_answer', 'pgfresh_engine.refused_pair'
   ] loop
@@ -180,7 +180,7 @@ begin
     where d.type_id = p_type_id
       and not exists (select from pgfresh_engine.pairs as p where p.type_id = d.type_id and p.key = d.key)
     for update of d skip locked));
-  return not exists (select from pgfresh.active_subscriptions where type_id = p_type_id)
+  return not exists (select from pgfresh_engine.subscription where type_id = p_type_id)
     and not exists (select from pgfresh_engine.node_demand where type_id = p_type_id)
     and not exists (select from pgfresh_engine.pairs where type_id = p_type_id)
     and not exists (select from pgfresh_engine.job where type_id = p_type_id);

@@ -57,9 +57,12 @@ begin
   delete from pgfresh_engine.watched_type;
   delete from pgfresh_engine.change_epoch;
   delete from pgfresh_engine.viewer_calls;
-  -- They are named by the number of a role. Each is made again when it is needed.
+  -- Of roles whose numbers were not restored. Each is made again when it is needed.
   for v_function in
-    select oid::regprocedure::text from pg_proc where pronamespace = v_schema and proname ~ '^(run|read)_as_\d+$'
+    select oid::regprocedure::text
+    from pg_proc
+    where pronamespace = v_schema and proname ~ '^(run|read)_as_\d+$'
+      and substring(proname from '\d+$')::bigint not in (select id from pgfresh_engine.acting_role)
   loop
     execute format('drop function %s', v_function);
   end loop;
@@ -73,7 +76,7 @@ begin
   where kind = 'worker' and lease_until > v_now;
   delete from pgfresh_engine.node_demand;
   delete from pgfresh_engine.process where kind = 'gateway';
-  delete from pgfresh.active_subscriptions where last_seen_at < v_now - pgfresh_engine.longest_silence();
+  delete from pgfresh_engine.subscription where last_seen_at < v_now - pgfresh_engine.longest_silence();
   update pgfresh.refresh_schedule
   set locked_until = null, locked_by = null, locked_at = null
   where locked_until is not null;
@@ -92,8 +95,8 @@ begin
 end
 $$;
 comment on function pgfresh_engine.follow_restore() is
-  'Ends in a restored or copied database what belonged to the one that it was: leases, watches, marks and functions '
-  'made for roles; and has sources with a rate wait for a minute. Returns whether it was one. '
+  'Ends in a restored or copied database what belonged to the one that it was: leases, watches and marks; '
+  'and has sources with a rate wait for a minute. Returns whether it was one. '
   'Called when a process registers, by the sweep, and by "pgfresh migrate".';
 
 -- Of a new installation, and of one that an earlier version has made.

@@ -1,3 +1,31 @@
+create or replace function pgfresh_engine.role_number(p_role oid) returns int
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select a.id from pg_roles as r join pgfresh_engine.acting_role as a on a.name = r.rolname where r.oid = p_role
+$$;
+comment on function pgfresh_engine.role_number(oid) is
+  'The number in the names of the functions that are made for a role; null if it has none yet.';
+
+create or replace function pgfresh_engine.number_role(p_role oid) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_number int := pgfresh_engine.role_number(p_role);
+begin
+  if v_number is null then
+    insert into pgfresh_engine.acting_role as a (name)
+    select rolname from pg_roles where oid = p_role
+    on conflict (name) do update set name = excluded.name
+    returning a.id into v_number;
+  end if;
+  return v_number;
+end
+$$;
+comment on function pgfresh_engine.number_role(oid) is
+  'The same, which a role gets by this. Not its oid, which is another one after a restore.';
+
 /*
   The functions of users run as the owner of their job and cannot get out of that: "set role" is refused inside of a
   function that runs with its owner's rights, and "reset role" too. So each such role has one, run_as_ and its number,
@@ -12,15 +40,22 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_signature text := format('pgfresh_engine.run_as_%s(text, text, jsonb)', p_role);
+  v_number int := pgfresh_engine.number_role(p_role);
+  v_signature text := format('pgfresh_engine.run_as_%s(text, text, jsonb)', v_number);
+  -- As whom it must run. A role that was renamed since needs another text.
+  v_name text := format('%L::pg_catalog.name', pg_get_userbyid(p_role));
   v_lends boolean;
 begin
+  -- There is no such role any more.
+  if v_number is null then
+    return;
+  end if;
   for v_turn in 1..2 loop
     if exists (
       select from pg_proc
       where oid = to_regprocedure(v_signature) and proowner = p_role
         and prosecdef and not proisstrict and provolatile = 'v'
-        and proconfig = array['search_path=pg_catalog, pg_temp']
+        and proconfig = array['search_path=pg_catalog, pg_temp'] and strpos(prosrc, v_name) > 0
         and has_function_privilege(current_user, oid, 'execute')
     ) then
       return;
@@ -37,12 +72,14 @@ begin
     create function pgfresh_engine.run_as_%s(p_call text, p_path text, p_params jsonb) returns jsonb
     language plpgsql security definer
     set search_path = pg_catalog, pg_temp
-    as $run$
+    as %L $create$,
+    v_number,
+    -- Its text is quoted as a whole: a role may have any name.
+    format($run$
     declare
       v_result pg_catalog.jsonb;
     begin
-      if pg_catalog.to_regrole(pg_catalog.quote_ident(current_user))::pg_catalog.oid
-          operator(pg_catalog.<>) %s::pg_catalog.oid then
+      if current_user operator(pg_catalog.<>) %s then
         raise exception using errcode = '42501',
           message = 'this function was altered, and does not run as its owner any more';
       end if;
@@ -52,7 +89,7 @@ begin
       set constraints all immediate;
       return v_result;
     end
-    $run$ $create$, p_role, p_role);
+    $run$, v_name));
   execute format('comment on function %s is %L',
     v_signature, 'Runs the jobs of one role. Written when a job is registered.');
   execute format('revoke all on function %s from public', v_signature);
@@ -146,7 +183,7 @@ begin
   v_now := pgfresh_engine.require_job_function(v_job);
   perform pgfresh_engine.make_job_runner(v_job.owner);
 
-  execute format('select pgfresh_engine.run_as_%s($1, $2, $3)', v_job.owner::oid)
+  execute format('select pgfresh_engine.run_as_%s($1, $2, $3)', pgfresh_engine.role_number(v_job.owner))
     into v_result
     using v_now ->> 'call', v_now ->> 'path', p_params;
 

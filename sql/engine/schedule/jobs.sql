@@ -12,8 +12,8 @@ comment on function pgfresh_engine.can_act_as(oid, oid) is
 grant execute on function pgfresh_engine.can_act_as(oid, oid) to pgfresh_scheduler, pgfresh_operator;
 
 /*
-  Runs with the rights of whoever writes, because he is known as current_user only there. Names of functions are
-  written with their schema: it runs with the search path of pgfresh, but what it may call was given by name.
+  This and the next one run with the rights of the writer, who is known as current_user only there. Names of functions
+  are written with their schema: they run with the search path of pgfresh, but what they may call was given by name.
 */
 create or replace function pgfresh_engine.check_job_right() returns trigger
 language plpgsql
@@ -22,12 +22,12 @@ as $$
 declare
   v_me oid := quote_ident(current_user)::regrole;
   v_pgfresh oid := (select nspowner from pg_namespace where nspname = 'pgfresh');
-  v_operators constant text[] := '{enabled, paused_at, paused_by, paused_reason, paused_until, updated_at}';
+  v_operators constant text[] := '{enabled, paused_reason, paused_until}';
+  v_operates boolean := tg_op <> 'INSERT' and old.owner <> v_me
+    and not pgfresh_engine.can_act_as(v_me, old.owner) and not pgfresh_engine.can_act_as(v_me, v_pgfresh);
 begin
-  if tg_op <> 'INSERT' and old.owner <> v_me
-      and not pgfresh_engine.can_act_as(v_me, old.owner) and not pgfresh_engine.can_act_as(v_me, v_pgfresh)
-      and not (tg_op = 'UPDATE' and pg_has_role(v_me, 'pgfresh_operator', 'usage')
-        and to_jsonb(new) - v_operators = to_jsonb(old) - v_operators) then
+  if v_operates and not (tg_op = 'UPDATE' and pg_has_role(v_me, 'pgfresh_operator', 'usage')
+      and to_jsonb(new) - v_operators = to_jsonb(old) - v_operators) then
     perform pgfresh_engine.refuse('PGF_JOB_RIGHT',
       format('the job %s belongs to %s, and %s is not a member of that role', old.name, old.owner, v_me::regrole),
       format('Ask %s, or an administrator.', old.owner));
@@ -49,11 +49,62 @@ begin
       format('%s may not register a handler, which runs with the rights of pgfresh', v_me::regrole),
       'Define the job in pgfresh.config.ts, or register an SQL function.');
   end if;
+
+  -- A write that changes nothing accepts the function as it is now. That is not an operator's decision.
+  if v_operates and new is not distinct from old then
+    return null;
+  end if;
   return new;
 end
 $$;
 comment on function pgfresh_engine.check_job_right() is
-  'Trigger of scheduled_jobs: a job is written by those who could do themselves what it does.';
+  'Trigger of scheduled_jobs: a job is written by those who could do themselves what it does; '
+  'operators write enabled, paused_until and paused_reason of every job.';
+
+-- paused_until and paused_reason are the writer's; paused_at and paused_by follow from them.
+create or replace function pgfresh_engine.note_job_pause() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := pgfresh.clock();
+  v_old pgfresh.scheduled_jobs;
+begin
+  if tg_op = 'UPDATE' then
+    v_old := old;
+  end if;
+  new.paused_at := v_old.paused_at;
+  new.paused_by := v_old.paused_by;
+  if (new.paused_until, new.paused_reason) is distinct from (v_old.paused_until, v_old.paused_reason) then
+    if new.paused_until > v_now then
+      new.paused_at := case when v_old.paused_until > v_now then v_old.paused_at else v_now end;
+      new.paused_by := current_user;
+    elsif new.paused_until is not null then
+      perform pgfresh_engine.refuse('PGF_JOB_INVALID',
+        format('paused_until must be in the future, got %s', new.paused_until),
+        'Write a later time, ''infinity'' to pause the job until it is resumed, or null to resume it.');
+    elsif new.paused_reason is distinct from v_old.paused_reason and new.paused_reason is not null then
+      perform pgfresh_engine.refuse('PGF_JOB_INVALID', 'paused_reason needs a paused_until',
+        'Write a time too, or ''infinity'' to pause the job until it is resumed.');
+    elsif v_old.paused_until > v_now then
+      new.paused_at := null;
+      new.paused_by := null;
+      new.paused_reason := null;
+    else
+      -- A pause that has ended stays: it tells which slots, of those not settled yet, were paused.
+      new.paused_until := v_old.paused_until;
+      new.paused_reason := v_old.paused_reason;
+    end if;
+  end if;
+  -- A write that changes nothing accepts the function as it is now. Who resumes a job does not mean that.
+  if tg_op = 'UPDATE' and new is not distinct from old then
+    return null;
+  end if;
+  return new;
+end
+$$;
+comment on function pgfresh_engine.note_job_pause() is
+  'Trigger of scheduled_jobs: a pause is a time in paused_until. Notes since when and by whom a job is paused.';
 
 /*
   What the function of a job is now; refuses it if it is not there, has another signature, or cannot be called as the
@@ -221,13 +272,8 @@ begin
       or 'infinity' = any (new.blackout_dates) or '-infinity' = any (new.blackout_dates) then
     perform pgfresh_engine.refuse('PGF_JOB_INVALID', 'blackout_dates must be a list of at most 1000 dates',
       'For instance {2026-12-24,2026-12-25}.');
-  elsif new.paused_at is null
-      and (new.paused_by is not null or new.paused_reason is not null or new.paused_until is not null) then
-    perform pgfresh_engine.refuse('PGF_JOB_INVALID', 'paused_by, paused_reason and paused_until need a paused_at',
-      'Call pgfresh.pause_scheduled_job(name, reason, until).');
-  elsif octet_length(new.paused_by) > 200 or octet_length(new.paused_reason) > 1000 then
-    perform pgfresh_engine.refuse('PGF_JOB_INVALID', 'paused_by has at most 200 bytes, and paused_reason 1000',
-      'Say it in fewer words.');
+  elsif octet_length(new.paused_reason) > 1000 then
+    perform pgfresh_engine.refuse('PGF_JOB_INVALID', 'paused_reason has at most 1000 bytes', 'Write fewer words.');
   end if;
 
   new.every_max := coalesce(new.every_max, new.every_min);
@@ -337,7 +383,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if not exists (select from pgfresh.scheduled_jobs where owner = old.owner and kind = 'sql') then
-    execute format('drop function if exists pgfresh_engine.run_as_%s(text, text, jsonb)', old.owner::oid);
+    execute format('drop function if exists pgfresh_engine.run_as_%s(text, text, jsonb)',
+      pgfresh_engine.role_number(old.owner));
   end if;
   if tg_op = 'DELETE' then
     delete from pgfresh.scheduled_job_runs
@@ -374,6 +421,9 @@ begin
     'on pgfresh.scheduled_jobs for each row execute function pgfresh_engine.complete_job()', v_columns);
 end
 $$;
+create or replace trigger a_note_job_pause
+  before insert or update of paused_until, paused_reason, paused_at, paused_by on pgfresh.scheduled_jobs
+  for each row execute function pgfresh_engine.note_job_pause();
 create or replace trigger c_forget_job after delete or update of owner, kind on pgfresh.scheduled_jobs
   for each row execute function pgfresh_engine.forget_job();
 

@@ -165,7 +165,7 @@ begin
   -- Slots that have come and are not settled yet are run by the scheduler; those of a pause are not.
   select c.forgotten_until, case
     when v_job.enabled
-      and (v_job.paused_at <= v_now and coalesce(v_job.paused_until > v_now, true)) is not true then c.slot
+      and (v_job.paused_at <= v_now and v_job.paused_until > v_now) is not true then c.slot
   end
   into v_forgotten_until, v_next
   from pgfresh_engine.job_cursor as c

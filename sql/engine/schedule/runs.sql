@@ -208,7 +208,7 @@ begin
   loop
     select * into v_job from pgfresh.scheduled_jobs where id = v_run.job_id;
     if v_run.triggered_by in ('scheduler', 'catchup')
-        and (not v_job.enabled or (v_job.paused_at <= v_now and coalesce(v_job.paused_until > v_now, true))) then
+        and (not v_job.enabled or (v_job.paused_at <= v_now and v_job.paused_until > v_now)) then
       perform pgfresh_engine.close_run(v_run, 'cancelled', case
         when v_job.enabled then 'the job was paused before it came to this run'
         else 'the job was disabled before it came to this run'

@@ -26,8 +26,7 @@ begin
         when v_times then null
         when new.enabled and not old.enabled then 'disabled'
         -- A pause that is over has let its slots go already.
-        when old.paused_at is not null and new.paused_at is null
-          and coalesce(old.paused_until > pgfresh.clock(), true) then coalesce(c.behind, 'paused')
+        when old.paused_until > pgfresh.clock() and new.paused_until is null then coalesce(c.behind, 'paused')
         else c.behind
       end
     where c.job_id = new.id;

@@ -308,7 +308,7 @@ begin
   select * into v_job from pgfresh_engine.job where id = v_pair.job_id;
   select count(*)
   into v_sql_viewers
-  from pgfresh.active_subscriptions
+  from pgfresh_engine.subscription
   where type_id = v_type.type_id and key = v_key;
   select coalesce(sum(viewers), 0)
   into v_gateway_viewers

@@ -1,4 +1,4 @@
-create or replace view pgfresh_engine.open_jobs with (security_invoker = true) as
+create or replace view pgfresh_engine.open_jobs as
 select j.id, j.key, r.data_type, s.name as source,
   case j.state
     when 'x' then 'running'

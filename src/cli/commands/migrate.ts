@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { timeText } from '../../config/index.ts';
 import {
   appliedFiles,
+  dependantsOf,
   migrate,
   migrationScript,
   pendingMigrations,
@@ -28,6 +29,7 @@ export function addMigrate(program: Command): void {
     .description("bring the database's schemas to this version, and its registry to the configuration")
     .option('--dry-run', 'show what would be done, and do nothing')
     .option('--sql', 'print a script for psql instead of doing it')
+    .option('--recreate-dependants', 'drop views of yours that are in the way, and create them again afterwards')
     .option(
       '--grants <list>',
       'print what logins of their own need, such as worker=app_worker,gateway=app_gateway; table=… and read=… behind a login add tables that it writes or reads besides those of the data types',
@@ -48,6 +50,7 @@ export function addMigrate(program: Command): void {
 interface MigrateOptions {
   readonly dryRun?: boolean;
   readonly sql?: boolean;
+  readonly recreateDependants?: boolean;
   readonly grants?: readonly Grantee[];
   readonly apply?: boolean;
 }
@@ -57,12 +60,17 @@ async function runMigrate(options: MigrateOptions, command: Command): Promise<vo
   const context = contextOf(command);
   if (options.grants) return showGrants(context, options.grants, options.apply === true);
   if (options.apply) throw new PgfreshError('PGF_USAGE', { problem: '--apply goes with --grants' });
-  if (options.sql || options.dryRun) return showPending(context, options.sql === true);
+  const recreateDependants = options.recreateDependants === true;
+  if (options.sql && recreateDependants)
+    throw new PgfreshError('PGF_USAGE', { problem: '--recreate-dependants does not go with --sql' });
+  if (options.sql) return showScript(context);
+  if (options.dryRun) return showPending(context, recreateDependants);
   const { output, events } = context;
   await withAnyDatabase(context, 'migrate', async ({ database }) => {
     const migrated: string[] = [];
     events.on('schema.migrated', (event) => migrated.push(`Migrated the ${sentenceOf(event).text}`));
-    const { applied, objects } = await migrate(database, { files: await readSqlFiles(), events, drainMs: 60_000 });
+    const files = await readSqlFiles();
+    const { applied, objects } = await migrate(database, { files, events, drainMs: 60_000, recreateDependants });
     const diff = await syncRegistry(database, await context.config(), events);
     const jobs = await syncJobs(database, await context.config(), events);
     const report = registryReport(diff, await readProblems(database));
@@ -91,30 +99,39 @@ async function showGrants(context: CommandContext, grantees: readonly Grantee[],
   });
 }
 
-async function showPending(context: CommandContext, asScript: boolean): Promise<void> {
+async function showPending(context: CommandContext, recreateDependants: boolean): Promise<void> {
+  await lookAtAnyDatabase(context, 'migrate', async (database) => {
+    const { pending: steps, objects } = await previewMigration(database, await readSqlFiles(), recreateDependants);
+    const diff = await previewSync(database, await context.config());
+    const jobs = await previewJobs(database, await context.config());
+    // What a pending migration brings cannot be asked yet.
+    const report = registryReport(diff, steps.length === 0 ? await readProblems(database) : []);
+    context.output.result({ pending: steps.map(nameOf), objects, registry: report, jobs: jobReport(jobs) }, () =>
+      upToDate(steps, isEmpty(diff) && isSettled(jobs), [
+        ...listed(steps, 'Would apply'),
+        ...objectLines(objects, { drop: 'Would drop', replace: 'Would replace', create: 'Would create' }, true),
+        ...(objects.created.length > 0 && steps.some(({ kind }) => kind === 'migration') ? [untried] : []),
+        ...registryLines(report),
+        ...jobLines(jobReport(jobs)),
+      ]),
+    );
+  });
+}
+
+async function showScript(context: CommandContext): Promise<void> {
   await lookAtAnyDatabase(context, 'migrate', async (database) => {
     const files = await readSqlFiles();
-    const preview = await previewMigration(database, files);
-    const { pending: steps, objects } = preview;
-    if (!asScript) {
-      const diff = await previewSync(database, await context.config());
-      const jobs = await previewJobs(database, await context.config());
-      // What a pending migration brings cannot be asked yet.
-      const report = registryReport(diff, steps.length === 0 ? await readProblems(database) : []);
-      return context.output.result(
-        { pending: steps.map(nameOf), objects, registry: report, jobs: jobReport(jobs) },
-        () =>
-          upToDate(steps, isEmpty(diff) && isSettled(jobs), [
-            ...listed(steps, 'Would apply'),
-            ...objectLines(objects, { drop: 'Would drop', replace: 'Would replace', create: 'Would create' }, true),
-            ...(objects.created.length > 0 && steps.some(({ kind }) => kind === 'migration') ? [untried] : []),
-            ...registryLines(report),
-            ...jobLines(jobReport(jobs)),
-          ]),
-      );
+    try {
+      const script = migrationScript(files, await previewMigration(database, files));
+      context.output.result({ script }, () => script);
+    } catch (error) {
+      // With --json the error is the only document on stdout.
+      if (error instanceof PgfreshError && error.code === 'PGF_UPGRADE_BLOCKED' && !context.output.json) {
+        const script = await dependantsOf(database, files);
+        if (script !== '') context.output.result({ script }, () => script);
+      }
+      throw error;
     }
-    const script = migrationScript(files, preview);
-    context.output.result({ script }, () => script);
   });
 }
 

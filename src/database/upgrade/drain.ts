@@ -6,11 +6,54 @@ import type { Database } from '../database.ts';
 /** By which a stop of ours is told from one of an operator. */
 const reason = 'pgfresh is being upgraded';
 
+/** How long processes stay away if the upgrade dies without a word, beyond the time that it waits for them. */
+const marginMs = 120_000;
+
 /**
- * Lets old workers finish: spends nothing and waits until no job runs, then does the work, and spends again whatever came
- * of it. Without this, a worker whose functions are gone could not end its jobs, and others would fetch them again.
+ * Lets the processes of the installed version end before the work, because they would miss functions afterwards: a worker
+ * could not end its jobs, and others would fetch them again.
  */
 export async function drained<T>(database: Database, patienceMs: number, work: () => Promise<T>): Promise<T> {
+  const [installed] = await database.query<{ knows: boolean }>(
+    `select to_regprocedure('pgfresh_engine.least_protocol()') is not null as knows`,
+  );
+  return installed!.knows ? stopped(database, patienceMs, work) : unspent(database, patienceMs, work);
+}
+
+/** Tells all processes to stop by their heartbeats, and waits until none has a lease. */
+async function stopped<T>(database: Database, patienceMs: number, work: () => Promise<T>): Promise<T> {
+  const [marked] = await database.query<{ id: number }>(
+    `update pgfresh_engine.installation
+     set drain_until = greatest(drain_until, pgfresh.clock() + make_interval(secs => $1::float8 / 1000))
+     where id = (select max(id) from pgfresh_engine.installation)
+     returning id`,
+    [patienceMs + marginMs],
+  );
+  try {
+    await waitForProcesses(database, patienceMs);
+    return await work();
+  } finally {
+    await database.query('update pgfresh_engine.installation set drain_until = null where id = $1::int', [marked?.id]);
+  }
+}
+
+async function waitForProcesses(database: Database, patienceMs: number): Promise<void> {
+  const deadline = performance.now() + patienceMs;
+  for (;;) {
+    const [running] = await database.query<{ names: string | null }>(
+      `select string_agg(format('%s %s', kind, name), ', ' order by kind, name) as names
+       from pgfresh_engine.process where lease_until > pgfresh.clock()`,
+    );
+    const { names } = running!;
+    if (names === null) return;
+    if (performance.now() > deadline)
+      throw new PgfreshError('PGF_UPGRADE_PROCESSES', { names, seconds: patienceMs / 1000 });
+    await pause(200);
+  }
+}
+
+/** For 0.1.0, whose processes cannot be told: spends nothing until no job runs, and spends again after the work. */
+async function unspent<T>(database: Database, patienceMs: number, work: () => Promise<T>): Promise<T> {
   await database.query(
     'insert into pgfresh.spending_stop (stopped_at, reason) values (pgfresh.clock(), $1::text) on conflict do nothing',
     [reason],

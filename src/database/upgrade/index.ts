@@ -1,3 +1,4 @@
+export { dependantsScript, dropDependants, recreateDependants, type Dependant } from './dependants.ts';
 export { drained } from './drain.ts';
 export {
   manifestTables,
@@ -12,10 +13,14 @@ export { resetGrants } from './grants.ts';
 export {
   dropObjects,
   noChanges,
+  numberedDrops,
   objectGuard,
+  previewDependantViews,
   previewPlan,
+  readDependantViews,
   readPlan,
   requireObjects,
+  type NumberedDrop,
   type ObjectChanges,
 } from './plan.ts';
 export {

@@ -54,7 +54,12 @@ create table if not exists pgfresh_engine.installation (
   functions text not null,
   -- Whether functions, views or tables have gone or are others since the one before, so that its processes must end.
   breaks boolean not null,
-  installed_at timestamptz not null default clock_timestamp()
+  installed_at timestamptz not null default clock_timestamp(),
+  -- What the processes of this version use, and the oldest that works with its functions.
+  protocol int not null default 1,
+  min_protocol int not null default 1,
+  -- Until then an upgrade waits for all processes to stop.
+  drain_until timestamptz
 );
 comment on table pgfresh_engine.installation is
   'Each version whose functions were installed here, with a hash of them, so that an older one does not come back.';`;
@@ -85,11 +90,11 @@ on conflict (kind, identity) do update set classid = excluded.classid, objid = e
 }
 
 /** After the last file, and before what is ours is recorded anew. */
-export const recordBuild = `insert into pgfresh_engine.installation (id, version, functions, breaks)
+export const recordBuild = `insert into pgfresh_engine.installation (id, version, functions, breaks, protocol, min_protocol)
 select coalesce(max(id), 0) + 1, $1::text, $2::text, exists (
   select kind, identity, objid from pgfresh_engine.manifest where ours and kind in ('function', 'view', 'table')
   except
-  select kind, identity, objid from (${catalogueQuery}) as object)
+  select kind, identity, objid from (${catalogueQuery}) as object), $3::int, $4::int
 from pgfresh_engine.installation`;
 
 /** After the last file: ours is what was ours and is still there, and what was made since. */

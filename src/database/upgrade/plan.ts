@@ -2,6 +2,7 @@ import { PgfreshError } from '../../errors/index.ts';
 import type { Queryable } from '../query.ts';
 import { lacksReading } from '../rights.ts';
 import { catalogueQuery } from './catalogue.ts';
+import { readDependants, type Dependant } from './dependants.ts';
 import { recordset, type Manifest, type Manifests } from './manifest.ts';
 
 /** What an upgrade does to objects, each by its kind and name. Functions that keep their shape are not listed. */
@@ -39,49 +40,98 @@ function ownersBy(listed: Manifest): Owners {
   };
 }
 
+/** An object that a numbered file drops, as the file says at its top: "-- drops: view job_status, table nodes". */
+export interface NumberedDrop {
+  readonly kind: string;
+  /** Without its schema, which a file before it may have changed. */
+  readonly name: string;
+}
+
+/** What numbered files that are still to be applied do to objects: which they drop. They may move others. */
+export function numberedDrops(files: readonly { readonly text: string }[]): NumberedDrop[] {
+  return files.flatMap(({ text }) =>
+    [...text.matchAll(/^-- drops: (.+)$/gm)].flatMap(([, list]) =>
+      list!.split(', ').map((entry) => {
+        const [kind = '', name = ''] = entry.split(' ');
+        return { kind, name };
+      }),
+    ),
+  );
+}
+
+/** A name with neither of the schemas, by which what a numbered file moves is recognised. */
+const unmoved = (column: string): string => `replace(${column}, 'pgfresh_engine.', 'pgfresh.')`;
+
 /**
  * Follows dependencies as DROP … CASCADE does (see `uninstall.ts`), from what has left the files or has another shape.
  * Whatever that reaches is dropped too if it is ours and the files make it again. Everything else is in the way.
+ * Before numbered files are applied, `drops` is what they drop, and what they may move to the other schema stays.
  */
-const planQuery = (wanted: Manifest, { ours, others }: Owners): string => `with recursive catalogue as materialized (
+const planQuery = (
+  wanted: Manifest,
+  { ours, others }: Owners,
+  drops?: readonly NumberedDrop[],
+): string => `with recursive catalogue as materialized (
   ${catalogueQuery}
 ), wanted as materialized (
-  select * from ${recordset(wanted)}
+  select *, ${drops ? unmoved('identity') : 'identity'} as place, ${drops ? unmoved('shape') : 'shape'} as form
+  from ${recordset(wanted)}
+), numbered as (
+  select kind, name from jsonb_to_recordset('${JSON.stringify(drops ?? [])}'::jsonb) as d(kind text, name text)
 ), ours as materialized (
   select c.* from catalogue as c join (${ours}) as o using (classid, objid)
 ), others as materialized (
   select c.* from catalogue as c join (${others}) as o using (classid, objid)
 ), made as materialized (
   select * from ours where kind in ('function', 'view', 'type', 'trigger')
-), goes (classid, objid, objsubid, because) as (
-  select o.classid, o.objid, 0, format('%s %s', o.kind, o.identity)
-  from made as o left join wanted as w using (kind, identity)
+), goes (classid, objid, objsubid, because, numbered) as (
+  (select o.classid, o.objid, 0, format('%s %s', o.kind, o.identity), false
+  from (
+    select *, ${drops ? unmoved('identity') : 'identity'} as place, ${drops ? unmoved('shape') : 'shape'} as form
+    from made
+  ) as o
+  left join wanted as w using (kind, place)
   where w.kind is null or o.defaults > w.defaults
     -- A view can get more columns at its end.
-    or not case o.kind when 'view' then starts_with(w.shape || ',', o.shape || ',') else w.shape = o.shape end
+    or not case o.kind when 'view' then starts_with(w.form || ',', o.form || ',') else w.form = o.form end
   union
-  select next.*, because from goes cross join lateral (
+  select o.classid, o.objid, 0, format('%s %s', o.kind, o.identity), true
+  from numbered as d
+  join ours as o on o.kind = d.kind and ${unmoved('o.identity')} = 'pgfresh.' || quote_ident(d.name))
+  union
+  select next.*, because, numbered from goes cross join lateral (
     select classid, objid, objsubid from pg_depend
     where refclassid = goes.classid and refobjid = goes.objid and goes.objsubid in (0, refobjsubid)
     union all
     select refclassid, refobjid, refobjsubid from pg_depend
     where classid = goes.classid and objid = goes.objid and objsubid = goes.objsubid and deptype in ('i', 'e')
   ) as next
+  -- A numbered file that drops an object has seen to those of ours that need it.
+  where not (numbered and exists (select from ours as o where o.classid = next.classid and o.objid = next.objid))
 ), drops as (
-  select distinct o.kind, o.identity from goes join made as o using (classid, objid)
+  select o.kind, o.identity from goes join made as o using (classid, objid)
+  union
+  -- What is moved is no longer where it was.
+  select o.kind, o.identity from made as o left join wanted as w using (kind, identity) where w.kind is null
 )
-select case when w.kind is null then 'drop' else 'replace' end as step, d.kind, d.identity as name
+select case when w.kind is null then 'drop' else 'replace' end as step, d.kind, d.identity as name,
+  null::oid as relation
 from drops as d left join wanted as w using (kind, identity)
 union all
-select 'create', kind, identity from wanted
+select 'create', kind, identity, null from wanted
 where not exists (select from catalogue as c where c.kind = wanted.kind and c.identity = wanted.identity)
 union all
-select case when w.kind is null then 'yours' else 'taken' end, o.kind, o.identity
+select case when w.kind is null then 'yours' else 'taken' end, o.kind, o.identity, null
 from others as o left join wanted as w using (kind, identity)
 union all
-select 'blocked', min(object.type), format('%s (needs %s)', min(object.identity), string_agg(distinct because, ', '))
+select 'blocked', min(object.type), format('%s (needs %s)', min(object.identity), string_agg(distinct because, ', ')),
+  case g.classid when 'pg_class'::regclass then g.objid end
 from goes as g cross join pg_identify_object(g.classid, g.objid, g.objsubid) as object
-where not exists (select from made as o where o.classid = g.classid and o.objid = g.objid)
+where not exists (select from ours as o where o.classid = g.classid and o.objid = g.objid)
+  and not (g.numbered and exists (
+    select from pg_depend as part
+    join ours as o on o.classid = part.refclassid and o.objid = part.refobjid
+    where part.classid = g.classid and part.objid = g.objid and part.deptype in ('i', 'a')))
   -- A part goes with its whole.
   and not exists (
     select from pg_depend as part
@@ -95,13 +145,50 @@ where not exists (select from made as o where o.classid = g.classid and o.objid 
 group by g.classid, g.objid, g.objsubid
 order by 1, 2, 3`;
 
-/** What the upgrade does now, in a migration whose numbered files were applied. */
-export function readPlan(tx: Queryable, { current }: Manifests): Promise<ObjectChanges> {
-  return readChanges(tx, current, recorded);
+/** What the upgrade does now: after the numbered files, or before them, if it is said what they drop. */
+export function readPlan(
+  tx: Queryable,
+  { current }: Manifests,
+  drops?: readonly NumberedDrop[],
+): Promise<ObjectChanges> {
+  return readChanges(tx, current, recorded, drops);
+}
+
+/** Users' views that are in its way, which can be dropped and made again. */
+export async function readDependantViews(
+  tx: Queryable,
+  { current }: Manifests,
+  drops?: readonly NumberedDrop[],
+): Promise<Dependant[]> {
+  return current ? readDependants(tx, blockedViews(current, recorded, drops)) : [];
+}
+
+/** The same before a migration has noted what is whose. */
+export async function previewDependantViews(
+  db: Queryable,
+  manifests: Manifests,
+  drops: readonly NumberedDrop[],
+): Promise<Dependant[]> {
+  const { current } = manifests;
+  return current ? readDependants(db, blockedViews(current, await readOwners(db, manifests), drops)) : [];
+}
+
+function blockedViews(wanted: Manifest, owners: Owners, drops: readonly NumberedDrop[] | undefined): string {
+  return `select relation from (${planQuery(wanted, owners, drops)}) as plan where step = 'blocked'`;
 }
 
 /** What it would do, as far as that is known before the numbered files were applied. */
-export async function previewPlan(db: Queryable, { current, unrecorded }: Manifests): Promise<ObjectChanges> {
+export async function previewPlan(
+  db: Queryable,
+  manifests: Manifests,
+  drops: readonly NumberedDrop[],
+  recreates = false,
+): Promise<ObjectChanges> {
+  const recreated = recreates ? await previewDependantViews(db, manifests, drops) : [];
+  return readChanges(db, manifests.current, await readOwners(db, manifests), drops, recreated);
+}
+
+async function readOwners(db: Queryable, { unrecorded }: Manifests): Promise<Owners> {
   const [table] = await db.query<{ user: string; readable: boolean }>(
     `select current_user as "user",
        has_schema_privilege(s.oid, 'usage') and has_table_privilege(c.oid, 'select') as readable
@@ -112,12 +199,21 @@ export async function previewPlan(db: Queryable, { current, unrecorded }: Manife
   const listed = table
     ? await db.query<Manifest[number]>('select kind, identity from pgfresh_engine.manifest')
     : unrecorded;
-  return readChanges(db, current, ownersBy(listed));
+  return ownersBy(listed);
 }
 
-async function readChanges(db: Queryable, wanted: Manifest | undefined, owners: Owners): Promise<ObjectChanges> {
+async function readChanges(
+  db: Queryable,
+  wanted: Manifest | undefined,
+  owners: Owners,
+  drops?: readonly NumberedDrop[],
+  recreated: readonly Dependant[] = [],
+): Promise<ObjectChanges> {
   if (!wanted) return noChanges;
-  const rows = await db.query<{ step: Step; kind: string; name: string }>(planQuery(wanted, owners));
+  const found = await db.query<{ step: Step; kind: string; name: string; relation: number | null }>(
+    planQuery(wanted, owners, drops),
+  );
+  const rows = found.filter(({ relation }) => !recreated.some((view) => view.relation === relation));
   const named = (step: Step): string[] =>
     rows.filter((row) => row.step === step).map(({ kind, name }) => `${kind} ${name}`);
   const [taken, blocked] = [named('taken'), named('blocked')];

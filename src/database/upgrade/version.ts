@@ -1,14 +1,16 @@
 import { PgfreshError } from '../../errors/index.ts';
 import type { Queryable } from '../query.ts';
+import type { Protocol } from '../release.ts';
 
 /** What installs functions: a version of the package, and the texts of its functions. */
 export interface Build {
   readonly version: string;
+  readonly protocol: Protocol;
   /** A hash of all functions. Two builds of one version may differ in it. */
   readonly functions: string;
 }
 
-export interface Installation extends Build {
+export interface Installation extends Omit<Build, 'protocol'> {
   readonly installed_at: Date;
 }
 
@@ -40,7 +42,7 @@ export function refuseOlder(build: Build, installations: readonly Installation[]
   if (order < 0 || (order === 0 && isReplaced)) throw replacedBy(build, latest);
 }
 
-/** Why a process with this build cannot go on: an upgrade since has taken away what it calls. */
+/** Why a process with this build cannot go on: an upgrade has taken away what it calls, or waits for it to stop. */
 export async function readReplacement(db: Queryable, build: Build): Promise<PgfreshError | undefined> {
   const [latest] = await db.query<Installation>(
     `select version, functions, installed_at from only pgfresh_engine.installation
@@ -48,7 +50,12 @@ export async function readReplacement(db: Queryable, build: Build): Promise<Pgfr
      order by id desc limit 1`,
     [build.functions],
   );
-  return latest && replacedBy(build, latest);
+  if (latest) return replacedBy(build, latest);
+  const { own } = build.protocol;
+  const [row] = await db.query<{ least: number }>('select pgfresh_engine.least_protocol() as least');
+  if (row!.least <= own) return undefined;
+  const problem = `This process uses protocol ${own}, and the database requires protocol ${row!.least} or later`;
+  return new PgfreshError('PGF_PROCESS_OUTDATED', { problem });
 }
 
 function replacedBy({ version }: Build, latest: Installation): PgfreshError {

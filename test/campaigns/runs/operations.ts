@@ -131,10 +131,19 @@ const operations: readonly Operation[] = [
   request(
     'pause',
     5,
-    `select pgfresh.pause_scheduled_job($1::text, 'campaign', clock_timestamp() + interval '8 s') as answer`,
+    `update pgfresh.scheduled_jobs set paused_until = clock_timestamp() + interval '8 s', paused_reason = 'campaign' where name = $1::text`,
   ),
-  request('pause for long', 3, `select pgfresh.pause_scheduled_job($1::text, 'campaign') as answer`),
-  request('resume', 5, 'select pgfresh.resume_scheduled_job($1::text) as answer', 'paused_at is not null'),
+  request(
+    'pause for long',
+    3,
+    `update pgfresh.scheduled_jobs set paused_until = 'infinity', paused_reason = 'campaign' where name = $1::text`,
+  ),
+  request(
+    'resume',
+    5,
+    'update pgfresh.scheduled_jobs set paused_until = null where name = $1::text',
+    'paused_until is not null',
+  ),
   cancellation('cancel', 8, ['running', 'waiting']),
   cancellation('cancel queued', 6, ['queued']),
   request('trigger', 20, 'select pgfresh.trigger_scheduled_job($1::text) as answer'),
@@ -166,7 +175,5 @@ export async function heal(world: World): Promise<void> {
     seat.troubles.push({ from: Date.now(), to: Date.now() });
   }
   await world.query('update pgfresh.scheduled_jobs set enabled = true where not enabled');
-  await world.query(
-    'select pgfresh.resume_scheduled_job(name) from pgfresh.scheduled_jobs where paused_at is not null',
-  );
+  await world.query('update pgfresh.scheduled_jobs set paused_until = null where paused_until > pgfresh.clock()');
 }

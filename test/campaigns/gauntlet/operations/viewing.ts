@@ -48,7 +48,7 @@ export const viewing: readonly Operation[] = [
       world.sql.fallSilent(look.user, look.type, look.key, 290_000);
       await change(
         world,
-        `update pgfresh.active_subscriptions as s set last_seen_at = s.last_seen_at - interval '290 seconds'
+        `update pgfresh_engine.subscription as s set last_seen_at = s.last_seen_at - interval '290 seconds'
          from pgfresh.data_type_registry as r
          where r.type_id = s.type_id and r.data_type = '${look.type}' and s.user_id = '${look.user}' and lower(s.key) = lower('${look.key}')`,
       );
