@@ -92,13 +92,15 @@ comment on view pgfresh.active_subscriptions is
 grant select, delete on pgfresh.active_subscriptions, pgfresh_engine.subscription to pgfresh_viewer;
 grant select on pgfresh.active_subscriptions, pgfresh_engine.subscription to pgfresh_monitor, pgfresh_operator;
 do $$
+declare
+  v_table constant regclass := 'pgfresh_engine.subscription';
 begin
-  if not exists (select from pg_policy where polrelid = 'pgfresh_engine.subscription'::regclass and polname = 'own') then
+  if not exists (select from pg_policy where polrelid = v_table and polname = 'own') then
     -- In a subquery, so that it is asked once and not for every row.
     create policy own on pgfresh_engine.subscription to pgfresh_viewer
       using (user_id = (select pgfresh_engine.session_viewer()));
   end if;
-  if not exists (select from pg_policy where polrelid = 'pgfresh_engine.subscription'::regclass and polname = 'all') then
+  if not exists (select from pg_policy where polrelid = v_table and polname = 'all') then
     create policy "all" on pgfresh_engine.subscription for select to pgfresh_monitor, pgfresh_operator using (true);
   end if;
 end

@@ -10,7 +10,8 @@ alter table pgfresh.scheduled_jobs add constraint scheduled_jobs_pause_check
 alter table pgfresh.active_subscriptions set schema pgfresh_engine;
 alter table pgfresh_engine.active_subscriptions rename to subscription;
 alter table pgfresh_engine.subscription rename constraint active_subscriptions_pkey to subscription_pkey;
-alter table pgfresh_engine.subscription rename constraint active_subscriptions_user_id_check to subscription_user_id_check;
+alter table pgfresh_engine.subscription
+  rename constraint active_subscriptions_user_id_check to subscription_user_id_check;
 alter index pgfresh_engine.active_subscriptions_type_id_key_idx rename to subscription_type_id_key_idx;
 -- The policies are beside the view.
 alter table pgfresh_engine.subscription enable row level security;
@@ -21,7 +22,8 @@ create table pgfresh_engine.acting_role (
   id int generated always as identity primary key,
   name text collate "C" not null unique
 );
-comment on table pgfresh_engine.acting_role is 'Roles for which run_as_ and read_as_ functions were made, by their number.';
+comment on table pgfresh_engine.acting_role is
+  'Roles for which run_as_ and read_as_ functions were made, by their number.';
 -- Made again for each role when it is needed.
 do $$
 declare
