@@ -4,23 +4,25 @@ import { backfillProgress, type Backfill, type BackfillProgress } from '../sched
 
 const pollMs = 500;
 
-/** Tells how a backfill gets on, until it has ended or nobody waits any more. */
+/** Prints the progress of a backfill, until it has ended or the wait is interrupted. */
 export class BackfillWatch {
   readonly #db: Queryable;
-  readonly #begun: Backfill;
-  readonly #tell: (line: string) => void;
-  #told = '';
+  readonly #backfill: Backfill;
+  readonly #print: (line: string) => void;
+  #printed = '';
 
-  constructor(db: Queryable, begun: Backfill, tell: (line: string) => void) {
+  constructor(db: Queryable, backfill: Backfill, print: (line: string) => void) {
     this.#db = db;
-    this.#begun = begun;
-    this.#tell = tell;
+    this.#backfill = backfill;
+    this.#print = print;
   }
 
   async end(signal: AbortSignal): Promise<BackfillProgress> {
-    this.#tell(`Queued ${this.#begun.queued} of ${this.#begun.slots} slots. Ctrl-C ends the wait, not the backfill.`);
+    this.#print(
+      `Queued ${this.#backfill.queued} of ${this.#backfill.slots} slots. Ctrl-C ends the wait, not the backfill.`,
+    );
     for (;;) {
-      const { job_name: name, first, last } = this.#begun;
+      const { job_name: name, first, last } = this.#backfill;
       const progress = await backfillProgress(this.#db, name, first!, last!);
       this.#progress(progress);
       if (progress.open === 0 || signal.aborted) return progress;
@@ -30,7 +32,7 @@ export class BackfillWatch {
 
   #progress({ total, open, failed }: BackfillProgress): void {
     const line = `${total - open} of ${total} done${failed > 0 ? `, ${failed} failed` : ''}`;
-    if (line !== this.#told) this.#tell(line);
-    this.#told = line;
+    if (line !== this.#printed) this.#print(line);
+    this.#printed = line;
   }
 }

@@ -11,7 +11,7 @@ export async function runCommandLine(args: readonly string[]): Promise<number> {
     return Number(process.exitCode ?? 0);
   } catch (error) {
     const output = new Output({ json: args.includes('--json'), debug: args.includes('--debug') });
-    const next = `Run "${helpOf(program, args)}" to see what it takes.`;
+    const next = `Run "${helpOf(program, args)}" to see its usage.`;
     if (error instanceof PgfreshError && error.code === 'PGF_USAGE')
       return output.failure(new PgfreshError('PGF_USAGE', { problem: error.message }, { cause: error, next }));
     if (!(error instanceof CommanderError)) return output.failure(error);
@@ -23,7 +23,7 @@ export async function runCommandLine(args: readonly string[]): Promise<number> {
   }
 }
 
-/** The help of the command that was meant, as far as it can be told. */
+/** The help command that fits the arguments best. */
 function helpOf(program: Command, args: readonly string[]): string {
   let command = program;
   const names = ['pgfresh'];

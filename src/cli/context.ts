@@ -7,7 +7,7 @@ import { thenStop } from '../lifecycle/index.ts';
 import { isUncreated, sentenceOf, warnOfMisspelt } from '../watch/index.ts';
 import { Output } from './output.ts';
 
-/** What every command starts from. */
+/** What every command gets. */
 export interface CommandContext {
   readonly output: Output;
   readonly config: () => Promise<ResolvedConfig>;
@@ -20,7 +20,7 @@ interface GlobalOptions extends Partial<Record<SettingName, string>> {
   debug?: boolean;
 }
 
-/** With the configuration that the command line names, or with one that it cannot choose. */
+/** Uses the configuration of the command line, unless the command sets its own. */
 export function contextOf(
   command: Command,
   given: Partial<Pick<LoadOptions, 'configFile' | 'env'>> = {},
@@ -36,7 +36,7 @@ export function contextOf(
   };
 }
 
-/** Lends the database to a command that does one thing and ends. It must be there, with pgfresh in it. */
+/** Runs a command with a database connection. Throws if the database does not exist or pgfresh is not installed. */
 export async function withDatabase<T>(
   context: CommandContext,
   duty: string,
@@ -50,7 +50,7 @@ export async function withDatabase<T>(
   });
 }
 
-/** The same for a command that installs pgfresh; an embedded database that is not there yet is created. */
+/** The same, for a command that installs pgfresh. Creates an embedded database that does not exist yet. */
 export async function withAnyDatabase<T>(
   context: CommandContext,
   duty: string,
@@ -64,7 +64,7 @@ export async function withAnyDatabase<T>(
   return thenStop(done, () => connection.stop());
 }
 
-/** As `withDatabase`, for a command that only looks: an embedded database that was not created yet looks empty to it. */
+/** Like `withDatabase`, for a command that only reads: an embedded database that does not exist yet is empty to it. */
 export async function lookAtDatabase<T>(
   context: CommandContext,
   duty: string,
@@ -76,7 +76,7 @@ export async function lookAtDatabase<T>(
   });
 }
 
-/** The same for a command that also looks at a database without pgfresh. */
+/** The same, for a command that can also read a database without pgfresh. */
 export async function lookAtAnyDatabase<T>(
   context: CommandContext,
   duty: string,
@@ -99,7 +99,7 @@ async function requireInstalled(database: Queryable): Promise<void> {
   throw new PgfreshError('PGF_MIGRATION_PENDING', { count });
 }
 
-// Such a command writes no log. What takes a while and what is wrong is said all the same.
+// Such a command writes no log, but still prints warnings and what takes a while.
 function hintAtEvents({ events, output }: CommandContext): void {
   events.subscribe((event) => {
     if (event.type === 'warning' || event.type === 'database.starting') output.hint(sentenceOf(event).text);

@@ -7,7 +7,7 @@ import { neededRights, readCatalog } from '../refresh/index.ts';
 import { listTypes, readTableRights, tableGrants, type TableRight } from '../registry/index.ts';
 import { roleNames } from '../runtime/index.ts';
 
-/** A login, what it runs, and the tables that it uses besides those of the data types. */
+/** A login, its role, and the tables that it uses besides those of the data types. */
 export interface Grantee {
   readonly role: ProcessRole;
   readonly login: string;
@@ -34,7 +34,7 @@ export function parseGrants(text: string, before: readonly Grantee[] = []): Gran
 }
 
 function withTable(grantee: Grantee | undefined, part: string, name: string, rights: readonly TableRight[]): Grantee {
-  if (!grantee) throw new InvalidArgumentError(`"${part}" belongs behind the login that uses the table`);
+  if (!grantee) throw new InvalidArgumentError(`"${part}" must follow the login that uses the table`);
   return { ...grantee, tables: [...grantee.tables, { name, rights }] };
 }
 
@@ -71,7 +71,7 @@ export async function grantStatements(
   return [...new Set(statements)];
 }
 
-/** Refuses logins that PostgreSQL does not know; statements that are only printed may be for later. */
+/** Throws if a login does not exist. Not needed for statements that are only printed. */
 export async function requireLogins(db: Queryable, grantees: readonly Grantee[]): Promise<void> {
   const missing = await db.query<{ login: string }>(
     `select login from unnest($1::text[]) as login where not exists (select from pg_roles where rolname = login) order by login collate "C"`,
@@ -96,7 +96,7 @@ async function mirroredTables(
     return type ? [{ name: String(name), rights: neededRights(type) }] : [];
   });
   const byTable = Map.groupBy(types, ({ name }) => name);
-  // Two types may share a table, and only one of them replace rows.
+  // Two types may share a table and need different rights.
   return [...byTable].map(([name, same]) => ({
     name,
     rights: writing.filter((right) => same.some(({ rights }) => rights.includes(right))),
@@ -119,7 +119,7 @@ async function mayNotGrant(db: Queryable, grant: string, cause: unknown): Promis
   const who = grant.startsWith('grant pgfresh_') ? 'a superuser, or as a role that may grant it' : 'its owner';
   return new PgfreshError(
     'PGF_DATABASE_RIGHTS',
-    { ...login!, problem: 'it may not give this right', who, grant },
+    { ...login!, problem: 'it may not grant this', who, grant },
     { cause },
   );
 }

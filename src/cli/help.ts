@@ -2,7 +2,7 @@ import { Help, type Command } from 'commander';
 
 const order = ['Arguments:', 'Commands:', 'Options:', 'Global Options:'];
 
-/** The help of a command with what is its own first: its commands, then its options, and those of every command last. */
+/** Formats help with a command's own arguments, commands and options first, and global options last. */
 export function formatHelp(command: Command, helper: Help): string {
   const [usage, ...sections] = Help.prototype.formatHelp
     .call(helper, command, helper)

@@ -1,4 +1,4 @@
-/** Aborted by Ctrl-C and its kin, for a command that waits for something which goes on without it. */
+/** Aborted by SIGINT, SIGTERM or SIGHUP, for a command that waits for work that continues without it. */
 export function interruption(): AbortSignal {
   const interrupted = new AbortController();
   const end = (): void => interrupted.abort();

@@ -86,9 +86,9 @@ export function backfilled(begun: Backfill, progress: BackfillProgress | undefin
     const { succeeded, failed, cancelled, open } = progress;
     return `${found}\n${succeeded} succeeded, ${failed} failed, ${cancelled} cancelled, ${open} to come.`;
   }
-  const nobody = schedulers === 0 && queued > 0 ? '\nNo scheduler runs now: they start when one does.' : '';
+  const noScheduler = schedulers === 0 && queued > 0 ? '\nNo scheduler runs now: they start when one does.' : '';
   const lost = forgotten > 0 ? ` ${forgotten} may have succeeded: their runs are not kept any more.` : '';
-  return `${found}\n${queued} are queued; ${skipped} have succeeded or are open already.${lost}${nobody}`;
+  return `${found}\n${queued} are queued; ${skipped} have succeeded or are open already.${lost}${noScheduler}`;
 }
 
 function when({ schedule, timezone, every_min_ms: least, every_max_ms: most }: JobStatus): string {
@@ -96,7 +96,7 @@ function when({ schedule, timezone, every_min_ms: least, every_max_ms: most }: J
   return `every ${durationText(least!)}${least === most ? '' : `–${durationText(most!)}`}`;
 }
 
-/** A run that was cancelled, or whose scheduler is gone, has not failed by itself. */
+/** A run that was cancelled, or lost with its scheduler, did not fail itself. */
 function lastEnd({ last_run_success: isGood, failures_in_a_row: failures }: JobStatus): string {
   if (isGood) return 'ok';
   return failures > 0 ? 'failed' : 'stopped';

@@ -1,6 +1,6 @@
 import { InvalidArgumentError } from 'commander';
 
-/** An option that is read as the configuration reads it. */
+/** Parses an option like the configuration does. */
 export function parsed<T>(schema: {
   safeParse(text: string): { success: boolean; data?: T; error?: { issues: { message: string }[] } };
 }) {
@@ -11,7 +11,7 @@ export function parsed<T>(schema: {
   };
 }
 
-/** An instant. It has a zone, or is a date and means its midnight in UTC. */
+/** Parses a time with a zone, or a date, which means midnight in UTC. */
 export function instant(text: string): Date {
   const time = new Date(text);
   const isWhole = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/.test(text);
@@ -22,12 +22,12 @@ export function instant(text: string): Date {
   return time;
 }
 
-/** A number from 1 on. */
-export function upTo(most: number) {
+/** Parses a number from 1 to `max`. */
+export function upTo(max: number) {
   return (text: string): number => {
     const count = Number(text);
-    if (!/^\d+$/.test(text) || count < 1 || count > most)
-      throw new InvalidArgumentError(`expected a number from 1 to ${most}`);
+    if (!/^\d+$/.test(text) || count < 1 || count > max)
+      throw new InvalidArgumentError(`expected a number from 1 to ${max}`);
     return count;
   };
 }

@@ -20,7 +20,7 @@ export class Output {
     process.stderr.write(`${text}\n`);
   }
 
-  /** Tells what failed and what to do; returns the exit code that goes with it. */
+  /** Prints an error and its next step; returns its exit code. */
   failure(thrown: unknown): number {
     const error = asPgfreshError(thrown);
     if (this.json) process.stdout.write(`${JSON.stringify({ error })}\n`);

@@ -42,7 +42,7 @@ function headline({ at, workers, planning, overdue_seconds: overdue, planned_at:
   return `pgfresh  ${timeText(at)}  ${working}, ${overdue > lateSeconds ? late : planning ? 'planner running' : last}`;
 }
 
-/** Data types of which no job can be claimed now, whatever waits. */
+/** Data types whose jobs cannot be claimed now. */
 function heldTypes({ problems, types, stopped, workers }: Overview): ReadonlySet<string> {
   const isHeld = ({ data_type: type, source }: TypeOverview): boolean =>
     problems.some((one) => one.data_type === type || (one.source === source && isOfSource(one)));

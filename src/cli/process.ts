@@ -12,13 +12,13 @@ import type { CommandContext } from './context.ts';
 interface RunOptions {
   readonly roles: readonly Role[];
   readonly migrate: boolean;
-  /** Whether what the configuration starts for development is started too. */
+  /** Also starts the configuration's `dev` function. */
   readonly dev?: boolean;
-  /** The data types that a worker is limited to; all that it can fetch if they are left out. */
+  /** Limits a worker to these data types. */
   readonly types?: readonly string[] | undefined;
 }
 
-/** Starts the roles, tells where they are, and stops them cleanly when the process is asked to end. */
+/** Starts the roles, prints a banner, and stops them cleanly when the process is asked to end. */
 export async function runUntilStopped(context: CommandContext, options: RunOptions): Promise<void> {
   const since = performance.now();
   const { events } = context;
@@ -46,14 +46,14 @@ export async function runUntilStopped(context: CommandContext, options: RunOptio
     asked.crash();
     throw error;
   });
-  // After a fatal error nothing is certain any more, not even that the stop ends.
+  // After a fatal error the stop itself may hang, so it gets a time limit.
   await thenStop(ran, () => runtime.stopInTime(asked.crashed)).finally(() => {
     asked.forget();
     stopLog();
   });
 }
 
-/** With --debug every step is told, unless a level was chosen. */
+/** --debug implies the level debug, unless a level is configured. */
 function logLevelOf({ output }: CommandContext, { settings, origins }: ResolvedConfig): Settings['logLevel'] {
   return output.debug && origins.logLevel === 'default' ? 'debug' : settings.logLevel;
 }
@@ -85,17 +85,17 @@ function banner({ url, psql, notes }: Started, roles: readonly Role[], ms: numbe
   return `\n${styleText('bold', `pgfresh ${version}`)} is ready in ${(ms / 1000).toFixed(1)} s\n\n${lines.join('\n')}\n`;
 }
 
-/** A command that opens the embedded database, without its password in the history of the shell. */
+/** A psql command for the embedded database that keeps the password out of the shell's history. */
 function psqlOf(databaseUrl: string, dataDir: string): string {
   const address = new URL(databaseUrl);
   address.password = '';
   return `PGPASSWORD=$(cat ${join(dataDir, 'password')}) psql ${address.href}`;
 }
 
-// npm repeats the terminal's Ctrl-C at once; whoever asks again later has lost patience.
-const sameAsking = 1_000;
+// npm repeats Ctrl-C at once; a later signal means that the user wants to end the process now.
+const repeatMs = 1_000;
 
-/** A second error, from reading the first, would end the process before anything is stopped. */
+/** Never throws: an error while reading an error would end the process before the stop. */
 function traceOf(error: unknown): string {
   try {
     const stack: unknown = error instanceof Error ? error.stack : undefined;
@@ -105,11 +105,11 @@ function traceOf(error: unknown): string {
   }
 }
 
-/** So many errors that nobody catches are a storm, in which no timer may get its turn. */
+/** After this many uncaught errors, exit at once: timers may no longer run. */
 const crashLimit = 100;
 
 interface EndOfProcess {
-  /** Settles once when the process is asked to end, or has failed. */
+  /** Resolves when the process is asked to end, or has failed. */
   readonly reason: Promise<string>;
   /** Aborted at the same moment. */
   readonly signal: AbortSignal;
@@ -119,7 +119,7 @@ interface EndOfProcess {
   forget(): void;
 }
 
-/** Asking again ends the process at once, clean or not. */
+/** Handles signals and uncaught errors. A second signal ends the process at once. */
 function endOfProcess(abandon: () => void): EndOfProcess {
   const { promise, resolve } = Promise.withResolvers<string>();
   const ending = new AbortController();
@@ -136,7 +136,7 @@ function endOfProcess(abandon: () => void): EndOfProcess {
   };
   const onSignal = (signal: string): void => {
     end(signal);
-    if (performance.now() - asked > sameAsking) endNow();
+    if (performance.now() - asked > repeatMs) endNow();
     asked = Math.min(asked, performance.now());
   };
   const onCrash = (error: unknown): void => {

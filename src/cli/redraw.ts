@@ -13,7 +13,7 @@ const home = '\x1b[H';
 const clearLine = '\x1b[K';
 const clearBelow = '\x1b[J';
 
-/** Draws one text over the other at the same place. A line that is too long is cut, because it would push the rest away. */
+/** Redraws a text in place. Cuts lines that are too long, because a wrapped line would shift the rest. */
 export class Redraw {
   readonly #terminal: Terminal;
 

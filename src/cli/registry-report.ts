@@ -7,7 +7,7 @@ interface Changes {
   readonly changes: readonly ColumnChange[];
 }
 
-/** What a sync does, as data for people and machines. */
+/** The changes of a sync, for the text and the JSON output. */
 interface RegistryReport {
   readonly sources: {
     readonly added: readonly string[];
@@ -19,13 +19,13 @@ interface RegistryReport {
     readonly changed: readonly Changes[];
     readonly removed: readonly string[];
   };
-  /** Types that do not mean any more what they meant when they were registered; a sync leaves them as they are. */
+  /** Types whose tables or functions changed since they were registered; a sync does not touch them. */
   readonly drifted: readonly TypeProblem[];
 }
 
 export function registryReport({ sources, types }: RegistryDiff, problems: readonly TypeProblem[]): RegistryReport {
   const changesOf = ({ name, changes }: Changes): Changes => ({ name, changes });
-  // What is written or removed is resolved anew or gone.
+  // Changed types are resolved again, and removed ones are gone.
   const settled = new Set([...types.changed.map(({ name }) => name), ...types.removed]);
   return {
     sources: {

@@ -8,13 +8,13 @@ export function surviveClosedOutput(): void {
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', () => {
       closed.add(stream);
-      // Node would try each further line again, at the price of a system call.
+      // Node.js would try to write every further line, with a system call each.
       stream.write = () => true;
     });
   }
 }
 
-/** Ends the process, whatever is still open, once its output is taken by whoever reads it. */
+/** Ends the process once its output is flushed, whatever is still open. */
 export async function endProcess(): Promise<never> {
   await Promise.all([process.stdout, process.stderr].map(written));
   process.exit();

@@ -14,7 +14,7 @@ const marks = { ok: styleText('green', '✓'), warning: styleText('yellow', '!')
 export function addCheck(program: Command): void {
   program
     .command('check')
-    .description('examine configuration, data folder, database, data types and jobs; exit 1 if anything is fatal')
+    .description('check the configuration, data folder, database, data types and jobs; exit 1 if anything is fatal')
     .action(async (_options: object, command: Command) => {
       const { output, config } = contextOf(command);
       const examined = await examine(config, {
@@ -29,12 +29,12 @@ export function addCheck(program: Command): void {
       });
       const findings = await namingConfigs(examined);
       const fatal = findings.filter((finding) => finding.state === 'fatal').length;
-      output.result({ ok: fatal === 0, findings }, () => `${findings.map(line).join('\n')}\n\n${verdict(findings)}`);
+      output.result({ ok: fatal === 0, findings }, () => `${findings.map(line).join('\n')}\n\n${summary(findings)}`);
       process.exitCode = fatal === 0 ? 0 : 1;
     });
 }
 
-/** Where this folder has no configuration, folders below may have the one that is meant. */
+/** Suggests configurations in folders below, if this folder has none. */
 async function namingConfigs(findings: readonly Finding[]): Promise<readonly Finding[]> {
   if (!findings.some(({ code }) => code === 'PGF_CONFIG_ABSENT')) return findings;
   const files = await configFilesBelow(process.cwd());
@@ -47,8 +47,7 @@ function line({ state, name, detail, next }: Finding): string {
   return `${marks[state]} ${name}: ${detail}${next ? `\n  Next: ${next}` : ''}`;
 }
 
-/** A warning is in the way of something, for instance of one source. */
-function verdict(findings: readonly Finding[]): string {
+function summary(findings: readonly Finding[]): string {
   const count = (state: Finding['state']): number => findings.filter((finding) => finding.state === state).length;
   const [fatal, warnings] = [count('fatal'), count('warning')];
   if (fatal > 0) return `${fatal} of ${findings.length} checks ${fatal === 1 ? 'is' : 'are'} fatal.`;

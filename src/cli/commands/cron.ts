@@ -15,7 +15,7 @@ interface CronOptions {
 export function addCron(program: Command): void {
   const command = program
     .command('cron')
-    .description('say when a cron expression runs; needs no database')
+    .description('show when a cron expression runs; needs no database')
     .action((_options: object, cron: Command) => {
       refuseUnknownCommand(cron);
       cron.help();
@@ -26,11 +26,11 @@ export function addCron(program: Command): void {
       .description(description)
       .argument('<expression>', 'five fields such as "30 2 * * MON-FRI", or a word such as @daily')
       .option('--zone <name>', 'time zone, such as America/New_York', 'UTC')
-      .option('--from <time>', 'runs after this instant (default: now)', instant)
-      .option('--count <number>', 'how many runs', upTo(1_000), 5);
+      .option('--from <time>', 'show runs after this time (default: now)', instant)
+      .option('--count <number>', 'number of runs', upTo(1_000), 5);
   subcommand('next', 'the next runs, in UTC').action(next);
   subcommand('explain', 'in plain words, with the next runs and what changes of the clocks do to it').action(explain);
-  // Last: those above would inherit it.
+  // Last, because subcommands inherit it.
   command.allowExcessArguments();
 }
 
@@ -65,12 +65,12 @@ function described({ expression, zone, words, next: slots, surprises }: CronExpl
   ].join('\n');
 }
 
-/** What clocks show there: Sun 2026-03-08 03:00 GMT-4. */
+/** The local time in a zone, such as Sun 2026-03-08 03:00 GMT-4. */
 function localTime(slot: Date, timeZone: string): string {
   const shown = (options: Intl.DateTimeFormatOptions, type: Intl.DateTimeFormatPartTypes): string =>
     new Intl.DateTimeFormat('en-US', { timeZone, ...options }).formatToParts(slot).find((part) => part.type === type)!
       .value;
-  // Where dates are written as 2026-03-08.
+  // A locale that writes dates as 2026-03-08.
   const time = new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'short' }).format(slot);
   return `${shown({ weekday: 'short' }, 'weekday')} ${time} ${shown({ timeZoneName: 'shortOffset' }, 'timeZoneName')}`;
 }

@@ -7,7 +7,7 @@ import { roleNames } from '../../runtime/index.ts';
 import { contextOf } from '../context.ts';
 import { runUntilStopped } from '../process.ts';
 
-// A checkout has the example as it is written; the package has what was built of it.
+// A checkout has the example's sources; the package has the built example.
 const configuration =
   extname(import.meta.filename) === '.ts'
     ? '../../../examples/market/pgfresh.config.ts'
@@ -22,7 +22,7 @@ export function addDemo(program: Command): void {
       if (file !== undefined) throw new PgfreshError('PGF_DEMO_FOLDER', { file });
       const context = contextOf(command, {
         configFile: fileURLToPath(new URL(configuration, import.meta.url)),
-        // Its tables do not belong into a database that happens to be named there.
+        // Ignores DATABASE_URL: the demo's tables do not belong into another database.
         env: { ...process.env, DATABASE_URL: undefined, PGFRESH_LISTEN_URL: undefined },
       });
       await runUntilStopped(context, { roles: roleNames, migrate: true, dev: true });

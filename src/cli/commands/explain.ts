@@ -8,7 +8,7 @@ import { table } from '../output.ts';
 export function addExplain(program: Command): void {
   program
     .command('explain')
-    .description('say why a pair is or is not being refreshed, and when it will be')
+    .description('explain why a pair is or is not being refreshed, and when it will be')
     .argument('<type>', 'data type, for instance quote')
     .argument('<key>', 'key, for instance AAPL')
     .action(async (type: string, key: string, _options: object, command: Command) => {

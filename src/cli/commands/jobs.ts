@@ -37,44 +37,44 @@ const params = z.string().transform((text, context) => {
 export function addJobs(program: Command): void {
   const command = program
     .command('jobs')
-    .description('show, run, cancel, pause, resume and backfill what runs at set times')
+    .description('show, run, cancel, pause, resume and backfill scheduled jobs')
     .action((_options: object, jobs: Command) => {
       refuseUnknownCommand(jobs);
       jobs.help();
     });
   const one = (name: string, description: string) =>
-    command.command(name).description(description).argument('<name>', 'its name');
-  command.command('list').description('all of them: how they are, when they run, how it went').action(showList);
-  one('show', 'one of them, with all that is known').action(showOne);
-  one('next', 'its next slots, and which of them will be skipped')
-    .option('--count <number>', 'how many', upTo(1_000), 5)
+    command.command(name).description(description).argument('<name>', 'name of the job');
+  command.command('list').description('list all jobs with their state, next run and last run').action(showList);
+  one('show', 'show all details of a job').action(showOne);
+  one('next', 'show its next slots, and which of them will be skipped')
+    .option('--count <number>', 'number of slots', upTo(1_000), 5)
     .action(showNext);
-  one('history', 'what came of its slots, the newest first')
-    .option('--limit <number>', 'how many', upTo(10_000), 20)
-    .option('--before <run>', 'older than this run', upTo(Number.MAX_SAFE_INTEGER))
-    .addOption(new Option('--state <state>', 'only these').choices(runStates))
+  one('history', 'show its runs and skipped slots, newest first')
+    .option('--limit <number>', 'maximum number of runs', upTo(10_000), 20)
+    .option('--before <run>', 'only runs before this one', upTo(Number.MAX_SAFE_INTEGER))
+    .addOption(new Option('--state <state>', 'only runs in this state').choices(runStates))
     .action(showHistory);
-  one('run', 'run it now, besides its schedule, and tell how it ended')
-    .option('--params <json>', 'instead of its own', parsed(params))
-    .option('--no-wait', 'do not wait for its end')
+  one('run', 'run it now, besides its schedule, and print the result')
+    .option('--params <json>', 'parameters instead of its own, as a JSON object', parsed(params))
+    .option('--no-wait', 'do not wait for the end')
     .action(run);
-  one('cancel', 'cancel the run that is under way, or else the one that waits')
-    .option('--run <number>', 'this run', upTo(Number.MAX_SAFE_INTEGER))
-    .option('--backfill', 'all that is left of its backfill')
+  one('cancel', 'cancel its running run, or else the waiting one')
+    .option('--run <number>', 'cancel this run', upTo(Number.MAX_SAFE_INTEGER))
+    .option('--backfill', 'cancel the rest of its backfill')
     .action(cancel);
-  one('pause', 'skip its slots, until it is resumed or for a while; what runs goes on')
-    .option('--for <time>', 'for how long, for instance 30m or 6h', parsed(duration))
-    .option('--reason <text>', 'why; show tells it')
+  one('pause', 'skip its slots, until it is resumed or for a while; a running run continues')
+    .option('--for <time>', 'duration, for instance 30m or 6h', parsed(duration))
+    .option('--reason <text>', 'reason, printed by show')
     .action(pause);
-  one('resume', 'let it run again at its next slot').action(resume);
-  one('backfill', 'run slots of the past, one after the other; what has succeeded is left alone')
-    .requiredOption('--from <time>', 'the first slot may be at this time', instant)
-    .option('--until <time>', 'the last slot is before this time (default: now)', instant)
-    .option('--per-minute <number>', 'at most so many runs a minute', upTo(6_000), 60)
-    .option('--dry-run', 'say what there is, and run nothing')
-    .option('--no-wait', 'do not wait for its end')
+  one('resume', 'run it again from its next slot on').action(resume);
+  one('backfill', 'run past slots one after another; slots that succeeded are skipped')
+    .requiredOption('--from <time>', 'first slot at or after this time', instant)
+    .option('--until <time>', 'last slot before this time (default: now)', instant)
+    .option('--per-minute <number>', 'maximum runs per minute', upTo(6_000), 60)
+    .option('--dry-run', 'show the slots, and run nothing')
+    .option('--no-wait', 'do not wait for the end')
     .action(backfill);
-  // Last: those above would inherit it.
+  // Last, because subcommands inherit it.
   command.allowExcessArguments();
 }
 

@@ -10,11 +10,11 @@ import { parsed } from '../option-values.ts';
 export function addRefresh(program: Command): void {
   program
     .command('refresh')
-    .description('have a worker fetch a pair now, fresh or not, and tell how it ended')
+    .description('refresh a pair now, even if it is fresh, and print the result')
     .argument('<type>', 'data type, for instance quote')
     .argument('<key>', 'key, for instance AAPL')
     .addOption(
-      new Option('--timeout <time>', 'how long to wait for the end')
+      new Option('--timeout <time>', 'maximum time to wait for the end')
         .argParser(parsed(durationBetween('1ms', '1d')))
         .default(60_000, '60s'),
     )
@@ -23,8 +23,8 @@ export function addRefresh(program: Command): void {
       'after',
       `
 Exit codes:
-  0  the data is as good as the source has it, or with --no-wait the refresh is queued
-  1  it failed, or it has not ended in time; the refresh goes on then`,
+  0  the pair is up to date with its source, or with --no-wait the refresh is queued
+  1  the refresh failed, or has not ended in time and continues`,
     )
     .action(refresh);
 }

@@ -10,26 +10,30 @@ import { refuseUnknownCommand } from '../unknown-command.ts';
 export function addRefused(program: Command): void {
   const command = program
     .command('refused')
-    .description('look at answers that were refused, and check them again')
+    .description('show refused answers of sources, and check them again')
     .action((_options: object, refused: Command) => {
       refuseUnknownCommand(refused);
       refused.help();
     });
   command
     .command('list')
-    .description('the newest of each data type')
-    .argument('[type]', 'of one data type only')
+    .description('list the newest refused answers of each data type')
+    .argument('[type]', 'only this data type')
     .action(showList);
-  command.command('show').description('one of them, with its body').argument('<id>', 'its number').action(showOne);
+  command
+    .command('show')
+    .description('show a refused answer with its body')
+    .argument('<id>', 'number of the answer')
+    .action(showOne);
   command
     .command('replay')
     .description(
-      "check one again with today's configuration; nothing is fetched, and nothing written unless it is accepted",
+      'check an answer again with the current configuration; fetches nothing, and writes nothing without --write',
     )
-    .argument('<id>', 'its number')
-    .option('--write', 'accept it: write its rows, and delete those that it lacks, however many they are')
+    .argument('<id>', 'number of the answer')
+    .option('--write', 'accept it: write its rows, and delete all rows that it lacks')
     .action(replay);
-  // Last: the others would inherit it.
+  // Last, because subcommands inherit it.
   command.allowExcessArguments();
 }
 

@@ -6,7 +6,7 @@ import { runUntilStopped } from '../process.ts';
 export function addDev(program: Command): void {
   program
     .command('dev')
-    .description('run everything in one process; without DATABASE_URL on an embedded PostgreSQL')
+    .description('run all roles in one process; without DATABASE_URL, on an embedded PostgreSQL')
     .action(async (_options: object, command: Command) =>
       runUntilStopped(contextOf(command), { roles: roleNames, migrate: true, dev: true }),
     );
@@ -15,10 +15,10 @@ export function addDev(program: Command): void {
 export function addRun(program: Command): void {
   program
     .command('run')
-    .description('run some or all roles in this process; start as many processes as you like')
-    .option('--roles <names>', `which roles, separated by commas: ${roleNames.join(', ')}`, roleNames.join(','))
+    .description('run some or all roles in this process; any number of processes may run')
+    .option('--roles <names>', `roles, separated by commas: ${roleNames.join(', ')}`, roleNames.join(','))
     .option('--migrate', 'migrate the database first')
-    .option('--types <names>', 'the data types that a worker refreshes, separated by commas; all if it is left out')
+    .option('--types <names>', 'data types that a worker refreshes, separated by commas (default: all)')
     .action(async (options: { roles: string; migrate?: boolean; types?: string }, command: Command) =>
       runUntilStopped(contextOf(command), {
         roles: parseRoles(options.roles),
@@ -32,7 +32,7 @@ export function addWorker(program: Command): void {
   program
     .command('worker')
     .description('run a worker: short for "run --roles worker"')
-    .option('--types <names>', 'the data types that it refreshes, separated by commas; all if it is left out')
+    .option('--types <names>', 'data types that it refreshes, separated by commas (default: all)')
     .action(async (options: { types?: string }, command: Command) =>
       runUntilStopped(contextOf(command), { roles: ['worker'], migrate: false, types: parseTypes(options.types) }),
     );

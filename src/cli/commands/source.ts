@@ -29,48 +29,48 @@ export function addSource(program: Command): void {
       refuseUnknownCommand(source);
       source.help();
     });
-  command.command('list').description('all of them: how they are, and what they may still use').action(showList);
+  command.command('list').description('list all sources with their state and remaining limits').action(showList);
   command
     .command('show')
-    .description('one of them, with all that is known')
-    .argument('<name>', 'its name')
+    .description('show all details of a source')
+    .argument('<name>', 'name of the source')
     .action(showOne);
   command
     .command('pause')
-    .description('call it no more, until it is resumed or for a while; what runs goes on')
-    .argument('<name>', 'its name')
-    .option('--for <time>', 'for how long, for instance 30m or 6h', parsed(duration))
-    .option('--reason <text>', 'why; explain and check show it')
+    .description('stop calling it, until it is resumed or for a while; running calls continue')
+    .argument('<name>', 'name of the source')
+    .option('--for <time>', 'duration, for instance 30m or 6h', parsed(duration))
+    .option('--reason <text>', 'reason, shown by explain and check')
     .action(pause);
   command
     .command('resume')
-    .description('let it be called again at once, whoever has paused it: a person, the provider or the breaker')
-    .argument('<name>', 'its name')
+    .description('call it again at once, whether an operator, the provider or the breaker paused it')
+    .argument('<name>', 'name of the source')
     .action(resume);
   command
     .command('calibrate')
-    .description("bring its ledger in line with the provider's own figure, by one signed entry")
-    .argument('<name>', 'its name')
-    .argument('<used>', 'what the provider says was used, for instance 12.4GB', parsed(bytes))
-    .option('--since <time>', 'when the provider began to count (default: the window of its quota)', instant)
-    .option('--reason <text>', 'where the figure comes from')
-    .option('--dry-run', 'show the gap, and write nothing')
+    .description("correct its byte ledger to the provider's own figure, with one entry")
+    .argument('<name>', 'name of the source')
+    .argument('<used>', 'usage as reported by the provider, for instance 12.4GB', parsed(bytes))
+    .option('--since <time>', "start of the provider's count (default: the window of its quota)", instant)
+    .option('--reason <text>', 'origin of the figure')
+    .option('--dry-run', 'show the difference, and write nothing')
     .action(calibrate);
   command
     .command('set')
-    .description('change one of its settings here, whatever the configuration says, until it is cleared')
-    .argument('<name>', 'its name')
-    .argument('<setting>', 'its column, for instance rate_limit_per_minute')
-    .argument('<value>', 'the value, for instance 120, 500MB or 10s; none is no limit')
+    .description('override one of its settings until it is cleared')
+    .argument('<name>', 'name of the source')
+    .argument('<setting>', 'column, for instance rate_limit_per_minute')
+    .argument('<value>', 'value, for instance 120, 500MB or 10s; none for no limit')
     .requiredOption('--reason <text>', 'why; list, show, check and migrate show it')
     .action(setOne);
   command
     .command('clear')
-    .description('follow the configuration again')
-    .argument('<name>', 'its name')
+    .description('remove overrides, so that the configuration applies again')
+    .argument('<name>', 'name of the source')
     .argument('[setting]', 'one setting (default: all)')
     .action(clear);
-  // Last: those above would inherit it.
+  // Last, because subcommands inherit it.
   command.allowExcessArguments();
 }
 

@@ -2,14 +2,14 @@ import type { Command } from 'commander';
 import { resumeSpending, stopSpending } from '../../sources/index.ts';
 import { contextOf, withDatabase } from '../context.ts';
 
-/** The one global stop, and its end. */
+/** The global stop of all calls, and its end. */
 export function addSpending(program: Command): void {
   program
     .command('stop-spending')
-    .description('call no provider any more, until resume-spending; what runs goes on')
-    .option('--reason <text>', 'why; explain and check show it', 'stopped by hand')
+    .description('stop calling all providers until resume-spending; running calls continue')
+    .option('--reason <text>', 'reason, shown by explain and check', 'stopped by hand')
     .action(stop);
-  program.command('resume-spending').description('let providers be called again').action(resume);
+  program.command('resume-spending').description('call providers again').action(resume);
 }
 
 async function stop({ reason }: { reason: string }, command: Command): Promise<void> {

@@ -12,14 +12,14 @@ import { Redraw } from '../redraw.ts';
 
 const nothing = 'There is nothing to see yet.\nNext: "pgfresh dev" creates the database and runs everything.';
 const idle = 'Nothing runs in this folder. This goes on when "pgfresh dev" does; Ctrl-C ends it.';
-const shortest = 100;
+const minIntervalMs = 100;
 
 export function addTop(program: Command): void {
   program
     .command('top')
     .description('show how fresh everything is, the queue and the limits, live; Ctrl-C ends it')
-    .option('--once', 'show it once; so does --json, and an output that is no terminal')
-    .addOption(new Option('--interval <time>', 'how often it is read').argParser(interval).default(2_000, '2s'))
+    .option('--once', 'print it once (default with --json, and if stdout is not a terminal)')
+    .addOption(new Option('--interval <time>', 'time between updates').argParser(interval).default(2_000, '2s'))
     .action(async (options: { once?: boolean; interval: number }, command: Command) => {
       const context = contextOf(command);
       if (process.stdout.isTTY && !options.once && !context.output.json) return showLive(context, options.interval);
@@ -47,8 +47,8 @@ async function showLive(context: CommandContext, intervalMs: number): Promise<vo
   process.on('SIGINT', end).on('SIGTERM', end).on('SIGHUP', end);
   try {
     while (!stop.signal.aborted) {
-      // Who only watches does not start the embedded server: whoever wants to run would find it taken.
-      const url = databaseUrl ?? (await runningEmbedded(resolve(dataDir), shortest));
+      // Does not start the embedded server, which would keep others from starting it.
+      const url = databaseUrl ?? (await runningEmbedded(resolve(dataDir), minIntervalMs));
       const found = {
         ...context,
         config: async () => ({ ...config, settings: { ...config.settings, databaseUrl: url } }),
@@ -57,7 +57,7 @@ async function showLive(context: CommandContext, intervalMs: number): Promise<vo
         if (url === undefined) screen.draw(idle);
         else await withDatabase(found, 'top', ({ database }) => show(database));
       } catch (error) {
-        // One that was there may come back, and the embedded one then has another address.
+        // A database that was reachable may come back, an embedded one under another address.
         if (!shown && databaseUrl !== undefined) throw error;
         screen.draw(`The database cannot be read, and is tried again: ${problemOf(error)}`);
       }
@@ -72,6 +72,6 @@ async function showLive(context: CommandContext, intervalMs: number): Promise<vo
 function interval(text: string): number {
   const { data, error } = duration.safeParse(text);
   if (error) throw new InvalidArgumentError(error.issues[0]!.message);
-  if (data < shortest) throw new InvalidArgumentError(`expected ${shortest}ms or more`);
+  if (data < minIntervalMs) throw new InvalidArgumentError(`expected ${minIntervalMs}ms or more`);
   return data;
 }

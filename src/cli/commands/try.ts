@@ -16,7 +16,7 @@ export function addTry(program: Command): void {
     .description('fetch a pair once, show every check and what would be written; nothing is written')
     .argument('<type>', 'data type, for instance quote')
     .argument('<key>', 'key, for instance AAPL')
-    .option('--metadata <json>', 'what a job would bring to request, as a JSON object')
+    .option('--metadata <json>', 'metadata of the job, as a JSON object')
     .action(async (name: string, key: string, options: { metadata?: string }, command: Command) => {
       const context = contextOf(command);
       const metadata = parseMetadata(options.metadata);
@@ -24,7 +24,7 @@ export function addTry(program: Command): void {
       await withDatabase(context, 'try', async ({ database }) => {
         const { type, now } = await fetchedType(database, config, name);
         const since = performance.now();
-        // Refused here, a key costs nothing.
+        // Refuses an invalid key before any call.
         const wanted = { key: await admitKey(database, name, key), metadata };
         const source = config.sources.find((one) => one.name === type.source)!;
         const client = new SourceClient(source, {
@@ -47,7 +47,7 @@ function parseMetadata(text: string | undefined): object | null {
     const value = JSON.parse(text) as unknown;
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
   } catch {
-    // Said below.
+    // Reported below.
   }
   throw new PgfreshError('PGF_USAGE', {
     problem: `--metadata: expected a JSON object such as {"full": true}, got ${text}`,

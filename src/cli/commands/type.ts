@@ -15,13 +15,13 @@ export function addType(program: Command): void {
       refuseUnknownCommand(type);
       type.help();
     });
-  command.command('list').description('all of them, from the database').action(showList);
+  command.command('list').description('list all registered data types').action(showList);
   command
     .command('show')
-    .description('one of them, with all that the registry says')
-    .argument('<name>', 'its name')
+    .description('show all details of a data type')
+    .argument('<name>', 'name of the data type')
     .action(showOne);
-  // Last: the two above would inherit it.
+  // Last, because subcommands inherit it.
   command.allowExcessArguments();
 }
 
