@@ -155,7 +155,7 @@ describe('a wrong command line', () => {
     [['source', 'lst'], 'pgfresh source --help'],
     [['banana'], 'pgfresh --help'],
   ])('truth 26: %j points to the help of its command', async (args, help) => {
-    expect((await run(args)).stderr).toContain(`\nNext: Run "${help}" to see what it takes.\n`);
+    expect((await run(args)).stderr).toContain(`\nNext: Run "${help}" to see its usage.\n`);
   });
 
   it('is JSON when JSON was asked for', async () => {

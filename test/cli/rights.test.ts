@@ -224,7 +224,7 @@ describe('a login of its own', () => {
   it.each([
     [['--grants', 'wroker=app'], /there is no role "wroker"; did you mean "worker"\?/],
     [['--grants', 'worker'], /expected role=login, table=name or read=name, got "worker"/],
-    [['--grants', 'table=quote,worker=app'], /"table=quote" belongs behind the login/],
+    [['--grants', 'table=quote,worker=app'], /"table=quote" must follow the login/],
     [['--grants', 'worker=app,table=qoute'], /There is no table qoute/],
     [['--apply'], /--apply goes with --grants/],
   ])('%j is refused', async (args, message) => {
