@@ -21,6 +21,25 @@ comment on function pgfresh.upsert_active_subscription(text, text, text) is
 grant execute on function pgfresh.upsert_active_subscription(text, text, text) to
   pgfresh_viewer, pgfresh_gateway, pgfresh_worker;
 
+create or replace function pgfresh.upsert_active_subscriptions(p_pairs jsonb, p_user_id text default null)
+returns jsonb
+language sql
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select pgfresh_engine.require_primary() where pg_is_in_recovery();
+  insert into pgfresh_engine.request (verb, args)
+  values ('subscribe_all', jsonb_build_object('pairs', p_pairs, 'user_id', p_user_id))
+  returning answer;
+end;
+comment on function pgfresh.upsert_active_subscriptions(jsonb, text) is
+  'The same for a whole screen: an array of 1 to 500 objects with data_type and key. '
+  'Returns an array with an answer for each, in their order: {"result": "subscribed", "seen", '
+  '"refused" with a code and a problem, or "skipped" if the table of keys is locked, …}. '
+  'A refused pair does not affect the others. '
+  'A new subscription counts as a call; heartbeats that take their time do not.';
+grant execute on function pgfresh.upsert_active_subscriptions(jsonb, text) to
+  pgfresh_viewer, pgfresh_gateway, pgfresh_worker;
+
 create or replace function pgfresh.remove_active_subscription(p_user_id text, p_key text, p_data_type text)
 returns boolean
 language sql

@@ -160,6 +160,7 @@ it('contract 18: a viewer can subscribe, leave, check and ask about what they lo
     'explain_pair',
     'remove_active_subscription',
     'upsert_active_subscription',
+    'upsert_active_subscriptions',
   ].map(inSchema);
   const definers = `select proname from pg_proc where pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)
     and prosecdef and has_function_privilege('pgfresh_viewer', oid, 'execute')`;

@@ -212,6 +212,7 @@ test('contract 10: on a standby every function that decides refuses, and the pro
     'cleanup_stale_subscriptions()',
     `open_refresh_cycle('quote', '2026-01-05')`,
     `upsert_active_subscription('ann', 'A', 'quote')`,
+    `upsert_active_subscriptions('[{"data_type": "quote", "key": "A"}]')`,
     `remove_active_subscription('ann', 'A', 'quote')`,
     `check_and_queue_stale_batch('A', '{quote}')`,
     `refresh_pair('quote', 'A')`,

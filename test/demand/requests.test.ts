@@ -98,19 +98,25 @@ describe('the caller', () => {
 });
 
 describe.each([
-  ['has locked a pair', `select from pgfresh_engine.pairs where key = 'L' for update`],
-  ['has queued a pair that nobody knew', `select pgfresh.queue_refresh_if_not_exists('N', 'quote')`],
-  ['has a job of the pair', `select from pgfresh_engine.job where key = 'J' for update`],
-])('while a stranger %s', (_, statement) => {
-  it('a viewer waits for no lock of theirs', async () => {
+  ['has locked a pair that is known', known('L'), `select from pgfresh_engine.pairs where key = 'L' for update`],
+  ['has queued a pair that is new', '', `select pgfresh.queue_refresh_if_not_exists('N', 'quote')`],
+  [
+    'has locked the job of a pair',
+    `select pgfresh.queue_refresh_if_not_exists('J', 'quote')`,
+    `select from pgfresh_engine.job where key = 'J' for update`,
+  ],
+])('while a stranger %s', (_, before, statement) => {
+  it('a viewer does not wait for them', async () => {
+    await scene.db.query(before);
     const stranger = await openSession(scene.url);
-    await scene.db.query(
-      `select pgfresh.upsert_active_subscription('ben', 'L', 'quote'), pgfresh.queue_refresh_if_not_exists('J', 'quote')`,
-    );
     await stranger.query(`begin; ${statement}`);
     const { session } = await login('ann', 'pgfresh_viewer');
     await session.query(`set lock_timeout = '100ms'`);
     for (const key of ['L', 'N', 'J']) {
+      const all = () =>
+        session.query('select pgfresh.upsert_active_subscriptions($1::jsonb) as answers', [
+          JSON.stringify([{ data_type: 'quote', key }]),
+        ]);
       expect(await scene.subscribe(null, key, 'quote', session)).toMatchObject({ result: 'subscribed' });
       expect(await scene.subscribe(null, key, 'quote', session)).toMatchObject({ result: 'seen' });
       await session.query(
@@ -118,10 +124,18 @@ describe.each([
         [key],
       );
       expect(await scene.leave(null, key, 'quote', session)).toBe(true);
+      expect(await all()).toEqual([{ answers: [{ result: 'subscribed', data_type: 'quote', key }] }]);
+      expect(await all()).toEqual([{ answers: [{ result: 'seen', data_type: 'quote', key }] }]);
+      expect(await scene.leave(null, key, 'quote', session)).toBe(true);
     }
     await stranger.query('rollback');
   });
 });
+
+/** Adds a pair that no one views and that has no job. */
+function known(key: string): string {
+  return `insert into pgfresh_engine.pairs (type_id, key) select type_id, '${key}' from pgfresh.data_type_registry`;
+}
 
 it('a viewer is told the codes of a pair, a monitor everything', async () => {
   const explain = async (db: Queryable) =>

@@ -153,6 +153,100 @@ describe('a subscription', () => {
   });
 });
 
+describe('a screen of pairs', () => {
+  const look = (pairs: readonly (readonly [string, string])[], user: string | null = 'ann') =>
+    scene.value<Record<string, unknown>[]>('pgfresh.upsert_active_subscriptions($1::jsonb, $2::text)', [
+      JSON.stringify(pairs.map(([data_type, key]) => ({ data_type, key }))),
+      user,
+    ]);
+  const calls = () => scene.value(`(select calls from pgfresh_engine.viewer_calls where user_id = 'ann')`);
+
+  it('has an answer for each, and a refused one does not affect the others', async () => {
+    await scene.add('news', { normalise: 'upper', key_pattern: '^[A-Z]+$' });
+    await scene.subscribe('ann', 'B');
+    await scene.clock.advance('80 seconds');
+    expect(
+      await look([
+        ['quote', 'A'],
+        ['news', 'a'],
+        ['quote', 'B'],
+        ['qoute', 'A'],
+        ['news', '1'],
+        ['quote', ''],
+        ['quote', 'A'],
+        ['news', 'A'],
+      ]),
+    ).toEqual([
+      { result: 'subscribed', data_type: 'quote', key: 'A' },
+      { result: 'subscribed', data_type: 'news', key: 'A' },
+      { result: 'seen', data_type: 'quote', key: 'B' },
+      {
+        result: 'refused',
+        data_type: 'qoute',
+        key: 'A',
+        code: 'PGF_TYPE_UNKNOWN',
+        problem: `there is no data type 'qoute'`,
+      },
+      { result: 'refused', data_type: 'news', key: '1', code: 'PGF_KEY_UNKNOWN', problem: `'1' is not a key of news` },
+      expect.objectContaining({ result: 'refused', key: '', code: 'PGF_KEY_INVALID' }),
+      { result: 'subscribed', data_type: 'quote', key: 'A' },
+      { result: 'subscribed', data_type: 'news', key: 'A' },
+    ]);
+    expect(await subscriptions()).toMatchObject([
+      { key: 'A', last_seen_at: at(80) },
+      { key: 'A', last_seen_at: at(80) },
+      { key: 'B', subscribed_at: at(0), last_seen_at: at(80) },
+    ]);
+    // At once, as for a single one.
+    expect([await scene.queued(), await scene.queued('news')]).toEqual([['A', 'B'], ['A']]);
+  });
+
+  it('is no call if its heartbeats take their time, one if they do not, and one for each that is new', async () => {
+    const screen = keys(10).map((key) => ['quote', key] as const);
+    await look(screen);
+    expect(await calls()).toBe(10);
+    await scene.clock.advance('31 seconds');
+    expect((await look(screen)).every(({ result }) => result === 'seen')).toBe(true);
+    expect(await calls()).toBe(10);
+    await scene.clock.advance('50 seconds');
+    await look(screen);
+    await scene.clock.advance('10 seconds');
+    await look(screen);
+    expect(await calls()).toBe(1);
+    expect(new Set((await subscriptions()).map(({ last_seen_at: seen }) => seen.getTime()))).toEqual(
+      new Set([at(81).getTime()]),
+    );
+  });
+
+  it('is refused where the user has 500 already', async () => {
+    const many = keys(498).map((key) => ['quote', key] as const);
+    await look(many);
+    expect(
+      (await look([...'ABC'].map((key) => ['quote', key] as const))).map(({ result, code }) => code ?? result),
+    ).toEqual(['subscribed', 'subscribed', 'PGF_TOO_MANY_SUBSCRIPTIONS']);
+    expect(await subscriptions()).toHaveLength(500);
+  });
+
+  it('skips pairs whose table of keys is locked, after one wait', async () => {
+    await scene.db.query('create table if not exists listed (key text primary key)');
+    await scene.add('news', { key_table: 'listed', key_table_column: 'key' });
+    const stranger = await openSession(scene.url);
+    await stranger.query('begin; lock table listed in access exclusive mode');
+    expect(
+      await look([
+        ['news', 'A'],
+        ['quote', 'A'],
+        ['news', 'B'],
+      ]),
+    ).toEqual([
+      { result: 'skipped', data_type: 'news', key: 'A' },
+      { result: 'subscribed', data_type: 'quote', key: 'A' },
+      { result: 'skipped', data_type: 'news', key: 'B' },
+    ]);
+    await stranger.query('rollback');
+  });
+});
+
 describe('the identity of', () => {
   let viewer: Database;
   let gateway: Database;

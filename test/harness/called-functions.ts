@@ -1,6 +1,7 @@
 /** Registry, demand and planner. */
 export const planningFunctions = [
   'upsert_active_subscription',
+  'upsert_active_subscriptions',
   'remove_active_subscription',
   'cleanup_stale_subscriptions',
   'get_active_subscriptions',

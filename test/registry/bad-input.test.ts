@@ -84,6 +84,19 @@ const cases: Record<(typeof planningFunctions)[number], Calls> = {
     [`E'a\\nb', 'A', 'quote'`, argument],
     [`U&'a\\009Fb', 'A', 'quote'`, argument],
   ],
+  upsert_active_subscriptions: [
+    [`null, 'ann'`, argument],
+    [`'[]', 'ann'`, argument],
+    [`'{"data_type": "quote", "key": "A"}', 'ann'`, argument],
+    [`'"A"', 'ann'`, argument],
+    [`'[{'`, notOfThatType],
+    [
+      `(select jsonb_agg(jsonb_build_object('data_type', 'quote', 'key', n::text)) from generate_series(1, 501) as n), 'ann'`,
+      argument,
+    ],
+    [`'[{"data_type": "quote", "key": "A"}]'`, viewer],
+    [`'[{"data_type": "quote", "key": "A"}]', ''`, argument],
+  ],
   remove_active_subscription: [
     // What they leave does not matter: see test/demand.
     [`null, 'A', 'quote'`, viewer],

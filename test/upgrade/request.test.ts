@@ -18,6 +18,7 @@ const dependants = [
   'remove_active_subscription(text, text, text)',
   'trigger_scheduled_job(text, jsonb)',
   'upsert_active_subscription(text, text, text)',
+  'upsert_active_subscriptions(jsonb, text)',
 ].map((name) => `function pgfresh.${name}`);
 
 const world = `

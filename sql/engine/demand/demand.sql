@@ -119,7 +119,7 @@ $$;
 comment on function pgfresh_engine.require_viewer(text, name) is
   'The user on whose behalf the caller speaks, by the claims or settings of the session; refuses another''s id.';
 
-create or replace function pgfresh_engine.count_call(p_user_id text) returns void
+create or replace function pgfresh_engine.count_call(p_user_id text, p_calls int default 1) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -132,13 +132,13 @@ declare
   v_calls int;
 begin
   update pgfresh_engine.viewer_calls as v
-  set minute = v_minute, calls = case when v.minute = v_minute then v.calls + 1 else 1 end
+  set minute = v_minute, calls = case when v.minute = v_minute then v.calls else 0 end + p_calls
   where v.user_id = p_user_id
   returning v.calls into v_calls;
   if not found then
     insert into pgfresh_engine.viewer_calls as v (user_id, minute, calls)
-    values (p_user_id, v_minute, 1)
-    on conflict (user_id) do update set calls = v.calls + 1;
+    values (p_user_id, v_minute, p_calls)
+    on conflict (user_id) do update set calls = v.calls + p_calls;
   end if;
   if v_calls > 1200 then
     perform pgfresh_engine.refuse('PGF_TOO_MANY_CALLS',
@@ -147,8 +147,8 @@ begin
   end if;
 end
 $$;
-comment on function pgfresh_engine.count_call(text) is
-  'Counts a call of a user and refuses more than 1200 a minute. '
+comment on function pgfresh_engine.count_call(text, int) is
+  'Counts calls of a user and refuses more than 1200 a minute. '
   'A heartbeat that comes 30 s or more after the last one is not counted.';
 
 create or replace function pgfresh_engine.keep_former_name() returns trigger

@@ -1,7 +1,98 @@
 /*
   What viewers ask for by SQL, once the request has its caller (request.sql). Each looks up whom the caller speaks for
-  before it does anything.
+  before it does anything. A client that subscribes by SQL has a connection of an application, and does not wait with it
+  for a locked table, as ALTER TABLE locks it: the planner looks at the pair a second later.
 */
+create or replace function pgfresh_engine.admit_new_keys(p_type pgfresh.data_type_registry, p_keys text[])
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
+as $$
+begin
+  return pgfresh_engine.require_keys(p_type, p_keys);
+end
+$$;
+comment on function pgfresh_engine.admit_new_keys(pgfresh.data_type_registry, text[]) is
+  'As require_keys, but waits at most 100 ms for a lock on the table of keys. A part of subscribing.';
+
+create or replace function pgfresh_engine.plan_new_looks(p_type_id int, p_keys text[], p_now timestamptz) returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
+as $$
+declare
+  -- Those with a job are neither planned nor locked: their ends must not wait for the transaction of a stranger.
+  v_open text[] := array(
+    select p.key
+    from pgfresh_engine.pairs as p
+    where p.type_id = p_type_id and p.key = any (p_keys) and p.job_id is not null);
+  v_counts jsonb := pgfresh_engine.plan_looks(
+    pgfresh_engine.looks_at(p_type_id, array(select k from unnest(p_keys) as k where k <> all (v_open))), p_now);
+begin
+  return v_counts || jsonb_build_object('merged', (v_counts ->> 'merged')::int + cardinality(v_open));
+end
+$$;
+comment on function pgfresh_engine.plan_new_looks(int, text[], timestamptz) is
+  'Looks at pairs of a data type that have just got their first viewer. Leaves them to the planner if their table is '
+  'locked for more than 100 ms. A part of subscribing.';
+
+create or replace function pgfresh_engine.free_subscriptions(p_user text) returns int
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+begin
+  return 500 - (
+    select count(*) from (select from pgfresh_engine.subscription where user_id = p_user limit 500) as held
+  );
+end
+$$;
+comment on function pgfresh_engine.free_subscriptions(text) is
+  'How many subscriptions a user may still add. A part of subscribing.';
+
+create or replace function pgfresh_engine.add_subscriptions(
+  p_user text, p_type_id int, p_keys text[], p_now timestamptz)
+returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+declare
+  v_keys text[];
+begin
+  insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
+  select p_user, p_type_id, k, p_now, p_now from unnest(p_keys) as k
+  on conflict (user_id, type_id, key) do update set last_seen_at = excluded.last_seen_at;
+  -- The first viewer does not wait for the planner. A pair that is locked is left to the planner's next tick. So is one
+  -- that has a job: the caller's transaction may stay open, and the end of the job would wait for it.
+  perform pgfresh_engine.make_pairs(p_type_id, p_keys);
+  v_keys := array(
+    select p.key
+    from pgfresh_engine.pairs as p
+    where p.type_id = p_type_id and p.key = any (p_keys) and not p.demanded and p.job_id is null
+    order by p.key
+    for update skip locked
+  );
+  if v_keys = '{}' then
+    return null;
+  end if;
+  update pgfresh_engine.pairs
+  set demanded = true, unlisted_at = null, warm_until = p_now + interval '15 seconds', due_at = p_now
+  where type_id = p_type_id and key = any (v_keys);
+  return pgfresh_engine.plan_new_looks(p_type_id, v_keys, p_now);
+end
+$$;
+comment on function pgfresh_engine.add_subscriptions(text, int, text[], timestamptz) is
+  'Adds subscriptions of a user to different keys, and checks at once the pairs that no one viewed before. '
+  'Returns what came of that, or null. A part of subscribing.';
+
 create or replace function pgfresh_engine.subscribe(p_caller name, p_user_id text, p_key text, p_data_type text)
 returns jsonb
 language plpgsql
@@ -54,35 +145,152 @@ begin
   end if;
   v_type := pgfresh_engine.require_type(p_data_type);
   v_key := (pgfresh_engine.admit_new_keys(v_type, array[v_key]))[1];
-  if (
-    select count(*)
-    from (select from pgfresh_engine.subscription where user_id = v_user limit 500) as held
-  ) = 500 then
+  if pgfresh_engine.free_subscriptions(v_user) = 0 then
     perform pgfresh_engine.refuse('PGF_TOO_MANY_SUBSCRIPTIONS',
       'more than 500 subscriptions of one user',
       'Remove those that are not on the screen any more.');
   end if;
-  insert into pgfresh_engine.subscription (user_id, type_id, key, subscribed_at, last_seen_at)
-  values (v_user, v_type.type_id, v_key, v_now, v_now)
-  on conflict (user_id, type_id, key) do update set last_seen_at = excluded.last_seen_at;
-  -- The first viewer does not wait for the planner. A pair that is locked is left to the planner's next tick. So is one
-  -- that has a job: the caller's transaction may stay open, and the end of the job would wait for it.
-  perform pgfresh_engine.make_pairs(v_type.type_id, array[v_key]);
-  perform from pgfresh_engine.pairs
-  where type_id = v_type.type_id and key = v_key and not demanded and job_id is null
-  for update skip locked;
-  if found then
-    update pgfresh_engine.pairs
-    set demanded = true, unlisted_at = null, warm_until = v_now + interval '15 seconds', due_at = v_now
-    where type_id = v_type.type_id and key = v_key;
-    v_counts := pgfresh_engine.plan_new_looks(v_type.type_id, array[v_key], v_now);
-  end if;
+  v_counts := pgfresh_engine.add_subscriptions(v_user, v_type.type_id, array[v_key], v_now);
   return jsonb_build_object('result', 'subscribed', 'data_type', v_type.data_type, 'key', v_key)
     || case when v_counts is null then '{}' else jsonb_build_object('planned', v_counts) end;
 end
 $$;
 comment on function pgfresh_engine.subscribe(name, text, text, text) is
   'Does what upsert_active_subscription asks for.';
+
+create or replace function pgfresh_engine.judge_new_keys(
+  p_type pgfresh.data_type_registry, p_data_type text, p_keys text[])
+returns table (place bigint, key text, code text, problem text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
+as $$
+begin
+  perform pgfresh_engine.require_type(p_data_type) where p_type.type_id is null;
+  return query select k.place, k.key, k.code, k.problem from pgfresh_engine.canonical_keys(p_type, p_keys) as k;
+exception
+  when lock_not_available then
+    return query select n::bigint, p_keys[n], 'locked', null from generate_subscripts(p_keys, 1) as n;
+  when sqlstate 'PGF01' then
+    -- There is no such type, or its registry row does not resolve any more.
+    return query
+      select n::bigint, p_keys[n], split_part(sqlerrm, ': ', 1), regexp_replace(sqlerrm, '^PGF_\w+: ', '')
+      from generate_subscripts(p_keys, 1) as n;
+end
+$$;
+comment on function pgfresh_engine.judge_new_keys(pgfresh.data_type_registry, text, text[]) is
+  'As canonical_keys, with an answer also where the data type is unknown or its table of keys is locked for more than '
+  '100 ms. A part of subscribing.';
+
+create or replace function pgfresh_engine.subscribe_all(p_caller name, p_user_id text, p_pairs jsonb) returns jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+declare
+  v_user text := pgfresh_engine.require_viewer(p_user_id, p_caller);
+  v_now timestamptz := pgfresh.clock();
+  -- By their places in p_pairs; null for what is new.
+  v_answers jsonb[];
+  v_new int;
+  v_early boolean;
+  v_free int;
+  v_type record;
+  v_judged record;
+  v_added text[];
+  v_key text;
+  v_code text;
+  v_problem text;
+begin
+  perform pgfresh_engine.require_primary();
+  if (case when jsonb_typeof(p_pairs) = 'array' then jsonb_array_length(p_pairs) between 1 and 500 end) is not true then
+    perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
+      'p_pairs must be an array of 1 to 500 objects with data_type and key',
+      'Pass the pairs that are on the screen.');
+  end if;
+  -- Locked in one order, so that two calls of one user do not wait for each other in a circle.
+  update pgfresh_engine.subscription as s
+  set last_seen_at = v_now
+  from (
+    select h.type_id, h.key
+    from jsonb_array_elements(p_pairs) as w(pair)
+    join pgfresh.data_type_registry as r on r.data_type = w.pair ->> 'data_type'
+    join pgfresh_engine.subscription as h on h.user_id = v_user and h.type_id = r.type_id
+      and h.key = pgfresh_engine.canonical_key(w.pair ->> 'key', r.normalise)
+    where h.last_seen_at <= v_now - interval '75 seconds'
+    order by h.type_id, h.key
+    for update of h
+  ) as late
+  where s.user_id = v_user and s.type_id = late.type_id and s.key = late.key;
+  select array_agg(
+      case when h.key is not null then jsonb_build_object('result', 'seen', 'data_type', r.data_type, 'key', h.key) end
+      order by w.place),
+    count(*) filter (where h.key is null),
+    coalesce(bool_or(h.last_seen_at > v_now - interval '30 seconds' and h.last_seen_at < v_now), false)
+  into v_answers, v_new, v_early
+  from jsonb_array_elements(p_pairs) with ordinality as w(pair, place)
+  left join pgfresh.data_type_registry as r on r.data_type = w.pair ->> 'data_type'
+  left join pgfresh_engine.subscription as h on h.user_id = v_user and h.type_id = r.type_id
+    and h.key = pgfresh_engine.canonical_key(w.pair ->> 'key', r.normalise);
+  -- Heartbeats that take their time are not counted; those that do not are one call. What is new counts each.
+  if v_early or v_new > 0 then
+    perform pgfresh_engine.count_call(v_user, v_early::int + v_new);
+  end if;
+  if v_new = 0 then
+    return to_jsonb(v_answers);
+  end if;
+  v_free := pgfresh_engine.free_subscriptions(v_user);
+  for v_type in
+    select r as registered, n.data_type, n.keys, n.places
+    from (
+      select w.pair ->> 'data_type' as data_type, array_agg(w.pair ->> 'key' order by w.place) as keys,
+        array_agg(w.place::int order by w.place) as places
+      from jsonb_array_elements(p_pairs) with ordinality as w(pair, place)
+      where v_answers[w.place::int] is null
+      group by w.pair ->> 'data_type'
+    ) as n
+    left join pgfresh.data_type_registry as r on r.data_type = n.data_type
+    -- By type and key, as everyone locks them.
+    order by r.type_id
+  loop
+    select array_agg(j.key order by j.place) as keys, array_agg(j.code order by j.place) as codes,
+      array_agg(j.problem order by j.place) as problems
+    into v_judged
+    from pgfresh_engine.judge_new_keys(v_type.registered, v_type.data_type, v_type.keys) as j;
+    v_added := '{}';
+    for i in 1..cardinality(v_type.places) loop
+      v_key := v_judged.keys[i];
+      v_code := v_judged.codes[i];
+      v_problem := v_judged.problems[i];
+      if v_code is null and v_key <> all (v_added) then
+        if cardinality(v_added) < v_free then
+          v_added := v_added || v_key;
+        else
+          v_code := 'PGF_TOO_MANY_SUBSCRIPTIONS';
+          v_problem := 'more than 500 subscriptions of one user';
+        end if;
+      end if;
+      v_answers[v_type.places[i]] := jsonb_build_object(
+        'result', case when v_code is null then 'subscribed' when v_code = 'locked' then 'skipped' else 'refused' end,
+        'data_type', v_type.data_type, 'key', v_key)
+        || case when v_code <> 'locked' then jsonb_build_object('code', v_code, 'problem', v_problem) else '{}' end;
+    end loop;
+    if v_added <> '{}' then
+      v_free := v_free - cardinality(v_added);
+      perform pgfresh_engine.add_subscriptions(v_user, (v_type.registered).type_id,
+        array(select k collate "C" from unnest(v_added) as k order by 1), v_now);
+    end if;
+  end loop;
+  return to_jsonb(v_answers);
+end
+$$;
+comment on function pgfresh_engine.subscribe_all(name, text, jsonb) is
+  'Does what upsert_active_subscriptions asks for.';
 
 -- Never refused: what has become of the key, the data type or its name does not matter to someone who leaves.
 create or replace function pgfresh_engine.unsubscribe(p_caller name, p_user_id text, p_key text, p_data_type text)

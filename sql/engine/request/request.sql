@@ -39,6 +39,7 @@ declare
   -- Who may use this schema can insert into the view without the function, so its grant decides here too.
   v_function regprocedure := case new.verb
     when 'subscribe' then 'pgfresh.upsert_active_subscription(text, text, text)'::regprocedure
+    when 'subscribe_all' then 'pgfresh.upsert_active_subscriptions(jsonb, text)'::regprocedure
     when 'unsubscribe' then 'pgfresh.remove_active_subscription(text, text, text)'::regprocedure
     when 'check' then 'pgfresh.check_and_queue_stale_batch(text, text[])'::regprocedure
     when 'explain' then 'pgfresh.explain_pair(text, text)'::regprocedure
@@ -56,6 +57,8 @@ begin
     when 'subscribe' then
       new.answer := pgfresh_engine.subscribe(
         new.caller, new.args ->> 'user_id', new.args ->> 'key', new.args ->> 'data_type');
+    when 'subscribe_all' then
+      new.answer := pgfresh_engine.subscribe_all(new.caller, new.args ->> 'user_id', new.args -> 'pairs');
     when 'unsubscribe' then
       new.answer := to_jsonb(pgfresh_engine.unsubscribe(
         new.caller, new.args ->> 'user_id', new.args ->> 'key', new.args ->> 'data_type'));
