@@ -222,7 +222,7 @@ describe('a screen of pairs', () => {
     const many = keys(498).map((key) => ['quote', key] as const);
     await look(many);
     expect(
-      (await look([...'ABC'].map((key) => ['quote', key] as const))).map(({ result, code }) => code ?? result),
+      (await look(['A', 'B', 'C'].map((key) => ['quote', key] as const))).map(({ result, code }) => code ?? result),
     ).toEqual(['subscribed', 'subscribed', 'PGF_TOO_MANY_SUBSCRIPTIONS']);
     expect(await subscriptions()).toHaveLength(500);
   });
