@@ -62,9 +62,8 @@ begin
 end
 $$;
 comment on function pgfresh.acquire_refresh_lock(text, text, interval, boolean) is
-  'Takes the lease of a piece of work. '
-  'The reason is acquired, locked (until when), not_due (until when) or disabled; only the first has a token. '
-  'The first call of a name makes its row. A manual call need not be due.';
+  'Takes the lease on a piece of work. The reason is acquired, locked (until when), not_due (until when) or '
+  'disabled; only the first has a token. The first call with a name creates its row. A manual call need not be due.';
 grant execute on function pgfresh.acquire_refresh_lock(text, text, interval, boolean) to
   pgfresh_scheduler, pgfresh_worker, pgfresh_planner;
 
@@ -86,8 +85,8 @@ begin
 end
 $$;
 comment on function pgfresh.renew_refresh_lock(text, bigint, interval) is
-  'Holds a lease for longer, from now on. '
-  'The reason is renewed, or lost if it had ended or was taken by somebody else: then stop the work.';
+  'Extends a lease, from now on. The reason is renewed; or lost, if it had ended or another holder took it: then '
+  'stop the work.';
 grant execute on function pgfresh.renew_refresh_lock(text, bigint, interval) to
   pgfresh_scheduler, pgfresh_worker, pgfresh_planner;
 
@@ -143,10 +142,9 @@ begin
 end
 $$;
 comment on function pgfresh.release_refresh_lock(text, bigint, boolean, interval) is
-  'Ends a run: gives its lease back, records success or failure and plans the next run, '
-  'after the time that is passed or one within the waits of the row; '
-  'an early run by hand leaves it as it was planned, unless a time is passed. '
-  'Null instead of a success only gives it back. The reason is released, or lost: then nothing was recorded.';
+  'Ends a run: releases its lease, records success or failure, and plans the next run after p_next_in or within the '
+  'waits of the row. An early manual run leaves the planned time, unless p_next_in is passed. A null success only '
+  'releases the lease. The reason is released; or lost, and then nothing was recorded.';
 grant execute on function pgfresh.release_refresh_lock(text, bigint, boolean, interval) to
   pgfresh_scheduler, pgfresh_worker, pgfresh_planner;
 
@@ -167,7 +165,7 @@ begin
 end
 $$;
 comment on function pgfresh.fence_refresh_lock(text, bigint) is
-  'To be called last in a transaction that writes what was done under a lease: '
-  'raises if the lease is lost, and lets nobody take it before the commit.';
+  'Call it last in a transaction that writes work done under a lease: it raises an error if the lease is lost, and '
+  'keeps others from taking the lease before the commit.';
 grant execute on function pgfresh.fence_refresh_lock(text, bigint) to
   pgfresh_scheduler, pgfresh_worker, pgfresh_planner;

@@ -168,10 +168,9 @@ begin
 end
 $$;
 comment on function pgfresh.queue_scheduled_refreshes(int, text[]) is
-  'Walks on through the open cycles of scheduled data types, at most p_max_depth keys a call, in turns, '
-  'as long as fewer than p_max_depth (at most 1000) scheduled jobs of a source wait, which its data types share. '
-  'Always with priority -1. Keys that the data type cannot have are skipped with a warning, '
-  'and pairs that are locked are asked for again within the round. Returns counts.';
+  'Continues the open rounds of scheduled data types: at most p_max_depth keys per call, in turns, while fewer than '
+  'p_max_depth (at most 1000) scheduled jobs of a source wait. The priority is always -1. Impossible keys are '
+  'skipped with a warning, and locked pairs are retried within the round. Returns counts.';
 grant execute on function pgfresh.queue_scheduled_refreshes(int, text[]) to pgfresh_planner;
 
 create or replace function pgfresh.queue_refresh_if_not_exists(
@@ -186,8 +185,8 @@ as $$
     p_data_type, array[p_key], p_priority, p_estimated_size, p_metadata, p_run_at, p_force) as q
 $$;
 comment on function pgfresh.queue_refresh_if_not_exists(text, text, int, bigint, jsonb, timestamptz, boolean) is
-  'Enqueues a job for one pair unless it has one open. '
-  'Returns {"job_id", "result"}; see queue_refreshes for the results.';
+  'Enqueues a job for one pair unless it has an open one. Returns {"job_id", "result"}; the result is queued, '
+  'merged, running, rerun or busy.';
 grant execute on function pgfresh.queue_refresh_if_not_exists(text, text, int, bigint, jsonb, timestamptz, boolean) to
   pgfresh_worker, pgfresh_planner, pgfresh_operator, pgfresh_scheduler;
 
@@ -271,8 +270,7 @@ begin
 end
 $$;
 comment on function pgfresh.check_and_queue_stale_data(int, boolean) is
-  'The sweep: asks the staleness functions about the next p_limit demanded pairs, with p_alone of one data type only, '
-  'so that rows which others wrote are seen, and queues what is missing or stale. '
-  'Goes on where the last call stopped; {"done": true} says that all have had their turn. '
-  'Returns how many were checked, stale, missing, queued, merged, gated, failed and skipped, and why.';
+  'The sweep: checks the next p_limit viewed pairs, with p_alone of one data type only, and queues what is missing '
+  'or stale. It continues where the last call stopped; {"done": true} means that all were checked. Returns how many '
+  'were checked, stale, missing, queued, merged, gated, failed and skipped, and why.';
 grant execute on function pgfresh.check_and_queue_stale_data(int, boolean) to pgfresh_planner, pgfresh_operator;

@@ -24,9 +24,8 @@ begin
 end
 $$;
 comment on function pgfresh.complete_queue_job(bigint, bigint, int, text) is
-  'Ends a running job as succeeded and settles its bytes. '
-  'Pass the attempt that the claim returned: a late call of an earlier attempt then has no effect. '
-  'A job whose data type was changed while it ran is put back instead. '
+  'Ends a running job as succeeded and settles its bytes. Pass the attempt that the claim returned, so that a late '
+  'call of an earlier attempt has no effect. A job whose data type changed while it ran is put back instead. '
   'Returns whether it had an effect; warns if not.';
 grant execute on function pgfresh.complete_queue_job(bigint, bigint, int, text) to pgfresh_worker;
 
@@ -59,9 +58,9 @@ begin
 end
 $$;
 comment on function pgfresh.fail_queue_job(bigint, text, int, boolean, bigint, text) is
-  'Ends a running attempt as failed. A transient failure waits and is tried again up to the type''s max_retries, '
-  'and counts for the breaker of the source; a permanent one is failed at once. '
-  'Returns {"status", "next_retry_at"}, or null with a warning if the job does not run in that attempt.';
+  'Ends a running attempt as failed. A transient failure is retried up to the type''s max_retries, and counts for '
+  'the breaker of the source; a permanent one is final. Returns {"status", "next_retry_at"}, or null with a warning '
+  'if the job does not run in that attempt.';
 grant execute on function pgfresh.fail_queue_job(bigint, text, int, boolean, bigint, text) to pgfresh_worker;
 
 create or replace function pgfresh.reset_job_immediate(p_job_id bigint, p_attempt int default null) returns boolean
@@ -78,8 +77,8 @@ begin
 end
 $$;
 comment on function pgfresh.reset_job_immediate(bigint, int) is
-  'Makes a running job ready again at once, without counting a retry: '
-  'for deadlocks and other failures that are not the job''s. After the fifth time it counts as a retry.';
+  'Makes a running job ready again at once, without counting a retry: for deadlocks and other failures that are not '
+  'the job''s fault. From the sixth time on it counts as a retry.';
 grant execute on function pgfresh.reset_job_immediate(bigint, int) to pgfresh_worker, pgfresh_operator;
 
 create or replace function pgfresh.cancel_queue_jobs(
@@ -120,8 +119,8 @@ begin
 end
 $$;
 comment on function pgfresh.cancel_queue_jobs(bigint[], text, text, text, text, boolean) is
-  'Cancels open jobs by filter and returns how many; with p_dry_run only counts them. '
-  'What a running one does afterwards has no effect.';
+  'Cancels open jobs by filter and returns how many; with p_dry_run it only counts them. Running jobs lose their '
+  'effect.';
 grant execute on function pgfresh.cancel_queue_jobs(bigint[], text, text, text, text, boolean) to pgfresh_operator;
 
 create or replace function pgfresh.retry_failed_jobs(
@@ -197,9 +196,9 @@ begin
 end
 $$;
 comment on function pgfresh.retry_failed_jobs(bigint[], text, text, timestamptz, boolean) is
-  'Enqueues failed jobs again, by filter, each once; returns how many. With p_dry_run only counts them. '
-  'Those whose key is no key of their data type any more, or whose pair is locked, are skipped, '
-  'and a warning says how many.';
+  'Enqueues failed jobs again, by filter, each once; returns how many. With p_dry_run it only counts them. Jobs '
+  'whose key no longer belongs to their data type, or whose pair is locked, are skipped, and a warning says how '
+  'many.';
 grant execute on function pgfresh.retry_failed_jobs(bigint[], text, text, timestamptz, boolean) to pgfresh_operator;
 
 create or replace function pgfresh.get_queue_batch(
@@ -240,11 +239,10 @@ begin
 end
 $$;
 comment on function pgfresh.get_queue_batch(int, text[], text[], bigint, text) is
-  'Claims a batch for a client that speaks only SQL and returns it as a JSON array. '
-  'Pass each job''s id and attempt to complete_queue_job or fail_queue_job; '
-  'a job that is silent for its maximum (300 s by default) is taken back unless heartbeat_jobs reports progress. '
-  'p_worker is the name under which the jobs are shown (locked_by); '
-  'without it, the application_name (else the user) and the process id of the connection.';
+  'Claims a batch for an SQL client and returns it as a JSON array. Pass the id and attempt of each job to '
+  'complete_queue_job or fail_queue_job. A job without progress for its maximum (300 s by default) is taken back '
+  'unless heartbeat_jobs reports progress. p_worker is the name under which the jobs are shown (locked_by); without '
+  'it, the application_name (else the user) and the process id of the connection.';
 grant execute on function pgfresh.get_queue_batch(int, text[], text[], bigint, text) to pgfresh_worker;
 
 create or replace function pgfresh.claim_next_pending_job(
@@ -259,8 +257,8 @@ begin
 end
 $$;
 comment on function pgfresh.claim_next_pending_job(text, text[], text[]) is
-  'Claims one job under a name, after taking back some that have been silent for their maximum. '
-  'Returns it as get_queue_batch does, or null.';
+  'Claims one job under a name, after taking back some without progress. Returns it as get_queue_batch does, or '
+  'null.';
 grant execute on function pgfresh.claim_next_pending_job(text, text[], text[]) to pgfresh_worker;
 
 create or replace function pgfresh.maintain_queue_partitions(
@@ -361,11 +359,10 @@ begin
 end
 $$;
 comment on function pgfresh.maintain_queue_partitions(int, int) is
-  'Makes the history''s partitions of today and the next three days and drops those older than the days to keep. '
-  'Never waits long for a lock: what is in use is left, with a warning, for the next run. '
-  'Rows of days that had no partition are set aside and moved to their days, at most 10000 of each part per call: '
-  'call it again while "aside" is not 0. '
-  'Returns {"made", "dropped", "busy", "moved", "aside"}, or {"skipped"} while another call is at it.';
+  'Creates the partitions of the history for today and the next three days, and drops those older than the days to '
+  'keep. It never waits long for a lock: partitions in use are left for the next run, with a warning. Rows of days '
+  'without a partition are moved to it, at most 10000 of each part per call: call it again while "aside" is not 0. '
+  'Returns {"made", "dropped", "busy", "moved", "aside"}, or {"skipped"} while another call is running.';
 grant execute on function pgfresh.maintain_queue_partitions(int, int) to pgfresh_planner, pgfresh_operator;
 
 create or replace function pgfresh.heartbeat_jobs(p_job_ids bigint[], p_attempts int[] default null) returns bigint[]
@@ -397,8 +394,8 @@ begin
 end
 $$;
 comment on function pgfresh.heartbeat_jobs(bigint[], int[]) is
-  'Reports progress of running jobs, so that they are not taken back as silent. '
-  'Returns those that still run; stop working on the others.';
+  'Reports progress of running jobs, so that they are not taken back. Returns those that still run; stop working on '
+  'the others.';
 grant execute on function pgfresh.heartbeat_jobs(bigint[], int[]) to pgfresh_worker;
 
 /*
@@ -483,9 +480,8 @@ begin
 end
 $$;
 comment on function pgfresh.recover_stuck_jobs(interval, int) is
-  'Takes back the jobs of workers whose lease has ended and jobs without progress, '
-  'and brings changes of the registry to jobs that were locked then. '
-  'Run it every few seconds, or every minute from cron; '
-  'p_expected_gap is how long the pause between two runs may be before it is taken for a pause of the database.';
+  'Takes back the jobs of workers whose lease has ended and jobs without progress, and applies registry changes to '
+  'jobs that were locked. Run it every few seconds, or every minute from cron. A gap between two runs longer than '
+  'p_expected_gap counts as a pause of the database.';
 grant execute on function pgfresh.recover_stuck_jobs(interval, int) to
   pgfresh_worker, pgfresh_planner, pgfresh_operator;

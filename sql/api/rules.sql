@@ -6,7 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$ select pg_catalog.clock_timestamp() $$;
 
 comment on function pgfresh.clock() is
-  'The time by the database''s own clock, which decides everything in pgfresh. Only a test database may replace it.';
+  'The time by the database''s clock, which decides everything in pgfresh. Only a test database may replace it.';
 grant execute on function pgfresh.clock() to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator, pgfresh_scheduler,
     pgfresh_evaluator;
@@ -27,9 +27,9 @@ begin
 end
 $$;
 comment on function pgfresh.preserve_first_seen_at() is
-  'Trigger for a table of yours with a column first_seen_at: sets it when a row is inserted, and keeps it ever after: '
-  'create trigger preserve_first_seen_at before insert or update on it '
-  'for each row execute function pgfresh.preserve_first_seen_at().';
+  'Trigger for your table with a column first_seen_at: sets it when a row is inserted, and never changes it: create '
+  'trigger preserve_first_seen_at before insert or update on it for each row execute function '
+  'pgfresh.preserve_first_seen_at().';
 
 create or replace function pgfresh.is_valid_identifier(p_identifier text) returns boolean
 language sql immutable parallel safe

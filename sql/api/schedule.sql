@@ -10,10 +10,9 @@ begin atomic
   returning answer;
 end;
 comment on function pgfresh.trigger_scheduled_job(text, jsonb) is
-  'Runs a job now, besides its schedule, with its own parameters or these. '
-  'Returns {"success", "run_id", "job_name", …} once the run is written down; '
-  'success is false if another run is under way and its overlap says skip. '
-  'Disabled and paused jobs run too: who asks by hand means it.';
+  'Runs a job now, besides its schedule, with its own parameters or these. Returns {"success", "run_id", '
+  '"job_name", …} once the run is recorded; success is false if another run is under way and its overlap is skip. '
+  'Disabled and paused jobs run too.';
 grant execute on function pgfresh.trigger_scheduled_job(text, jsonb) to pgfresh_scheduler, pgfresh_operator;
 
 create or replace function pgfresh.cancel_scheduled_run(p_run_id bigint) returns jsonb
@@ -25,8 +24,8 @@ begin atomic
   returning answer;
 end;
 comment on function pgfresh.cancel_scheduled_run(bigint) is
-  'Cancels a run: one that waits never begins, one that runs is stopped, and neither is tried again. '
-  'Returns {"success", "run_id", "job_name", "state", "message"}.';
+  'Cancels a run: a waiting one never begins, a running one is stopped, and neither is retried. Returns {"success", '
+  '"run_id", "job_name", "state", "message"}.';
 grant execute on function pgfresh.cancel_scheduled_run(bigint) to pgfresh_scheduler, pgfresh_operator;
 
 create or replace function pgfresh.backfill_scheduled_job(
@@ -41,9 +40,9 @@ begin atomic
   returning answer;
 end;
 comment on function pgfresh.backfill_scheduled_job(text, timestamptz[], int) is
-  'Runs slots of the past, one after the other, at most so many a minute; slots that come meanwhile go first. '
-  'What has succeeded, is open or is about to run is left alone, and so are slots whose runs were forgotten since: '
-  'they may have succeeded. Returns {"success", "job_name", "queued", "skipped", "forgotten"}.';
+  'Runs slots of the past, one after another, at most p_per_minute; new slots go first. Slots that succeeded, are '
+  'open or are about to run are skipped, and so are slots whose runs were deleted since: they may have succeeded. '
+  'Returns {"success", "job_name", "queued", "skipped", "forgotten"}.';
 grant execute on function pgfresh.backfill_scheduled_job(text, timestamptz[], int) to
   pgfresh_scheduler, pgfresh_operator;
 
@@ -69,7 +68,7 @@ as $$
   order by named.name
 $$;
 comment on function pgfresh.check_cron_job_health(text[]) is
-  'Whether these jobs, or all that are enabled, are well: when each last ran and succeeded, and what is wrong. '
-  'For a monitor that asks from outside, because nothing inside notices that nothing runs.';
+  'Whether these jobs, or all enabled ones, are healthy: when each last ran and succeeded, and what is wrong. For a '
+  'monitor outside of pgfresh, which notices when nothing runs at all.';
 grant execute on function pgfresh.check_cron_job_health(text[]) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator, pgfresh_scheduler;

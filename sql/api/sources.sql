@@ -8,8 +8,7 @@ as $$
     false)
 $$;
 comment on function pgfresh.is_quota_exceeded(text) is
-  'Whether a source has used or reserved all of its buffered quota in the rolling window. '
-  'Planners ask before they queue.';
+  'Whether a source has used or reserved all of its buffered quota in the rolling window.';
 grant execute on function pgfresh.is_quota_exceeded(text) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
@@ -35,7 +34,7 @@ begin
 end
 $$;
 comment on function pgfresh.pause_source(text, timestamptz, text) is
-  'Claims nothing of a source until then, or until resume_source. What runs goes on.';
+  'Claims no jobs of a source until then, or until resume_source. Running jobs finish.';
 grant execute on function pgfresh.pause_source(text, timestamptz, text) to pgfresh_operator;
 
 create or replace function pgfresh.resume_source(p_source text) returns boolean
@@ -73,8 +72,8 @@ begin
 end
 $$;
 comment on function pgfresh.resume_source(text) is
-  'Lets a source be called again at once, with all of its API keys and data types, whether a person, the provider or '
-  'a breaker has paused it. The count of the breaker restarts. Pairs that are left alone because their answers were '
-  'refused are asked for again. Returns whether anything was paused.';
+  'Allows calls of a source again at once, with all of its API keys and data types, whether an operator, the '
+  'provider or the breaker paused it. Pairs on hold because their answers were refused are fetched again. Returns '
+  'whether anything was paused.';
 grant execute on function pgfresh.resume_source(text) to pgfresh_operator;
 

@@ -14,10 +14,9 @@ begin atomic
   returning answer;
 end;
 comment on function pgfresh.upsert_active_subscription(text, text, text) is
-  'Says that a user looks at a pair: adds the subscription and is its heartbeat, at least once in five minutes. '
-  'The user is taken from the session; p_user_id may be null. '
-  'A pair at which nobody looked before is checked at once. '
-  'Returns {"result": "subscribed" or "seen", …}.';
+  'Records that a user views a pair: adds the subscription, or renews it. Call it at least every five minutes. The '
+  'user is taken from the session; p_user_id may be null. A pair without viewers is checked at once. Returns '
+  '{"result": "subscribed" or "seen", …}.';
 grant execute on function pgfresh.upsert_active_subscription(text, text, text) to
   pgfresh_viewer, pgfresh_gateway, pgfresh_worker;
 
@@ -51,8 +50,8 @@ begin atomic
   returning answer::boolean;
 end;
 comment on function pgfresh.remove_active_subscription(text, text, text) is
-  'Says that a user does not look at a pair any more, also if its key or data type is gone or has another name now. '
-  'Returns whether the user did.';
+  'Ends a subscription of a user, also if its key or data type was removed or renamed. Returns whether there was '
+  'one.';
 grant execute on function pgfresh.remove_active_subscription(text, text, text) to
   pgfresh_viewer, pgfresh_gateway, pgfresh_worker;
 
@@ -86,9 +85,9 @@ begin
 end
 $$;
 comment on function pgfresh.cleanup_stale_subscriptions() is
-  'Removes subscriptions that have been silent for more than five minutes, at the latest after six and a quarter, '
-  'and nodes whose lease has ended; cancels waiting jobs of keys that are gone. Run it every minute. '
-  'Returns {"removed", "nodes"} or {"skipped"}.';
+  'Removes subscriptions that were silent for more than five minutes, at the latest after six and a quarter, and '
+  'nodes whose lease has ended; cancels waiting jobs of removed keys. Run it every minute. Returns {"removed", '
+  '"nodes"} or {"skipped"}.';
 grant execute on function pgfresh.cleanup_stale_subscriptions() to pgfresh_planner;
 
 -- The names of data types for viewers, who may read nothing else of the registry.
@@ -144,8 +143,8 @@ as $$
   group by r.data_type, d.key
 $$;
 comment on function pgfresh.get_active_subscriptions() is
-  'What is being looked at, by how many, and through which adapters. '
-  'A user who looks through two nodes, or through a node and by SQL, counts twice.';
+  'Viewed pairs, with their number of viewers and the adapters that report them. A user who views a pair through '
+  'two nodes, or through a node and SQL, counts twice.';
 grant execute on function pgfresh.get_active_subscriptions() to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
@@ -159,13 +158,11 @@ begin atomic
   returning answer;
 end;
 comment on function pgfresh.explain_pair(text, text) is
-  'Why a pair is or is not being refreshed, and until when: '
-  'the state of its data and how old that is here and at the source, what happens with it and what it waits for, '
-  'who looks at it, how its last success went and its last attempts that were none. '
-  'A row that is gone or set back is looked at by the next tick. '
-  'state, activity and reason are words of fixed lists; words says the same in a sentence. '
-  'Of several obstacles reason is the one that lasts longest; obstacles has the others. '
-  'Viewers are told data_type, key, state, activity, reason and until.';
+  'Why a pair is or is not being refreshed, and until when: the state and age of its data, its activity and the '
+  'reason why it waits, its viewers, its last success and its last failed attempts. A row that others deleted or '
+  'set back is checked by the next tick. state, activity and reason are fixed words; words says the same in a '
+  'sentence. If several things hold the pair up, reason is the one that lasts longest, and obstacles has the '
+  'others. Viewers get data_type, key, state, activity, reason and until.';
 grant execute on function pgfresh.explain_pair(text, text) to
   pgfresh_viewer, pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
@@ -179,8 +176,8 @@ begin atomic
   returning answer;
 end;
 comment on function pgfresh.check_and_queue_stale_batch(text, text[]) is
-  'Looks at one key in several data types at once and queues what is missing or stale: for the moment of subscribing. '
-  'A data type whose table is locked is left to the planner. '
-  'The priority is that of the viewers; the caller cannot choose it.';
+  'Checks one key in several data types and queues what is missing or stale, for the moment of subscribing. A data '
+  'type whose table is locked is left to the planner. The number of viewers is the priority; the caller cannot '
+  'choose it.';
 grant execute on function pgfresh.check_and_queue_stale_batch(text, text[]) to
   pgfresh_viewer, pgfresh_gateway, pgfresh_worker;

@@ -24,8 +24,8 @@ join pgfresh.data_type_registry as r on r.type_id = h.type_id
 join pgfresh.sources as s on s.id = h.source_id
 left join pgfresh_engine.worker_name as n on n.id = h.worker;
 comment on view pgfresh.api_call_queue is
-  'Every job, open or ended, as the one table that it looks like from outside. '
-  'locked_by is the name of the worker or SQL client that has it, or that had it last.';
+  'Every job, open or ended, one row per job. locked_by is the name of the worker or SQL client that has it, or had '
+  'it last.';
 grant select on pgfresh.api_call_queue to pgfresh_monitor, pgfresh_operator;
 
 create or replace view pgfresh.job_attempts as
@@ -48,8 +48,8 @@ from (
 join pgfresh.data_type_registry as r on r.type_id = h.type_id
 join pgfresh.sources as s on s.id = h.source_id;
 comment on view pgfresh.job_attempts is
-  'Every attempt that has ended, with its outcome, calls and bytes; status is what became of its job by it. '
-  'A job that was tried three times has three rows.';
+  'Every ended attempt with its outcome, calls and bytes; status is what became of its job. A job that was tried '
+  'three times has three rows.';
 grant select on pgfresh.job_attempts to pgfresh_monitor, pgfresh_operator;
 
 create or replace view pgfresh.failed_jobs as
@@ -61,7 +61,7 @@ join pgfresh.data_type_registry as r on r.type_id = h.type_id
 join pgfresh.sources as s on s.id = h.source_id
 where h.status = 'failed';
 comment on view pgfresh.failed_jobs is
-  'The dead letters: what failed for good, and whether it was enqueued again by retry_failed_jobs.';
+  'Dead letters: jobs that failed for good, and whether retry_failed_jobs enqueued them again.';
 grant select on pgfresh.failed_jobs to pgfresh_monitor, pgfresh_operator;
 
 create or replace view pgfresh.stuck_jobs as
@@ -74,8 +74,8 @@ left join pgfresh_engine.process as w on w.id = j.worker
 cross join (select pgfresh.clock() as now) as c
 where j.state = 'x' and (q.lease_until < c.now or w.lease_until <= c.now);
 comment on view pgfresh.stuck_jobs is
-  'Running jobs that recovery would take back: silent for their maximum, or held by a worker whose lease has ended. '
-  'time_since_heartbeat is how long the sign of life that counts has been missing.';
+  'Running jobs that recovery would take back: without progress for their maximum, or held by a worker whose lease '
+  'has ended. time_since_heartbeat is how long the sign of life that counts has been missing.';
 grant select on pgfresh.stuck_jobs to pgfresh_monitor, pgfresh_operator;
 
 create or replace view pgfresh.api_data_usage as
@@ -130,9 +130,9 @@ cross join lateral (
   select case when s.quota_bytes is not null then pgfresh_engine.quota_until(s.id, c.now) end as until
 ) as quota;
 comment on view pgfresh.source_health is
-  'How each source is: ok, or why it is not called now (stopped, off, paused, held by the provider, '
-  'breaker, probing, quota, rate), with its last success and failure, the calls and bytes that are free now, '
-  'and what of it is left alone: API keys, data types.';
+  'The state of each source: ok, or why it is not called now (stopped, off, paused, held by the provider, breaker, '
+  'probing, quota, rate), with its last success and failure, the calls and bytes free now, and its paused API keys '
+  'and data types.';
 grant select on pgfresh.source_health to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
@@ -252,9 +252,9 @@ cross join lateral (
   where not k.counted and r.started_at > (select pgfresh.clock()) - interval '7 days' and r.completed_at is not null
 ) as w;
 comment on view pgfresh.scheduled_job_status is
-  'Each job at a glance: its state (problem, disabled, paused, late, failing, running, waiting or ok), '
-  'when it runs next, what came of it last and ever, '
-  'and how long and how late its runs of the last 7 days were, of the newest 1000.';
+  'Each job at a glance: its state (problem, disabled, paused, late, failing, running, waiting or ok), its next '
+  'run, its last result, its success rate, and the duration and lateness of its runs in the last 7 days, of the '
+  'newest 1000.';
 grant select on pgfresh.scheduled_job_status to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_scheduler, pgfresh_monitor, pgfresh_operator;
 
@@ -266,8 +266,8 @@ from pgfresh_engine.pairs as p
 join pgfresh.data_type_registry as r on r.type_id = p.type_id
 cross join (select pgfresh.clock() as now offset 0) as c;
 comment on view pgfresh.pairs is
-  'Every data type and key that was ever asked for: the state of its data as the planner last saw it, '
-  'for what it waits, how many look at it, when the planner looks next, its open job, its last outcome and success.';
+  'Every data type and key that was ever requested: the state of its data as the planner last saw it, why it waits, '
+  'its viewers, when the planner checks it next, its open job, and its last outcome and success.';
 grant select on pgfresh.pairs to pgfresh_monitor, pgfresh_operator;
 
 create or replace view pgfresh.nodes as
