@@ -34,7 +34,8 @@ grant insert (source, reason, bytes, provider_bytes, since) on pgfresh.usage_cor
 -- Here and not in the migrations, whose text cannot change any more.
 comment on table pgfresh.data_type_registry is
   'One row per data type: its table, when its rows are stale, how it is fetched and what it may cost.';
-comment on table pgfresh.sources is 'The providers: how they may be called, within which limits, and their current state.';
+comment on table pgfresh.sources is
+  'The providers: how they may be called, within which limits, and their current state.';
 comment on table pgfresh.scheduled_jobs is
   'One row per scheduled job: what runs, when, as which role, and what happens after a failure.';
 comment on table pgfresh.scheduled_job_runs is
@@ -42,7 +43,8 @@ comment on table pgfresh.scheduled_job_runs is
   'Consecutive skips for the same reason are one row.';
 comment on table pgfresh.refresh_schedule is
   'Leases on named work: its holder and until when, when it is due, and how its last run ended.';
-comment on table pgfresh.migrations is 'The SQL files of pgfresh that were applied to this database, with the hash of each.';
+comment on table pgfresh.migrations is
+  'The SQL files of pgfresh that were applied to this database, with the hash of each.';
 comment on table pgfresh.warnings is
   'Conditions that are not errors: one row per code and subject, with the first and last time and the count.';
 comment on table pgfresh.spending_stop is
