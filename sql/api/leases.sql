@@ -160,7 +160,7 @@ begin
   if v_lost is not null then
     perform pgfresh_engine.refuse('PGF_LOCK_LOST',
       format('the lease of %s with token %s is lost: %s', left(quote_literal(p_name), 60), p_token, v_lost),
-      'Write nothing more under it; the work will be done by who takes the lease next.');
+      'Write nothing more under it; the next holder of the lease does the work.');
   end if;
 end
 $$;

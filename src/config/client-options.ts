@@ -49,7 +49,7 @@ export interface ClientDefinition {
   readonly cacheEntries?: number | undefined;
 }
 
-/** Options whose values may hold what nobody should read; messages do not show them. */
+/** Options whose values may contain secrets; messages do not show them. */
 export const secretOptions: readonly string[] = ['baseUrl', 'hosts', 'headers', 'apiKeys'];
 
 /** What the client itself says: an answer in another encoding or of another length could not be counted or read. */
@@ -67,7 +67,7 @@ const ownHeaders = new Set([
   'upgrade',
 ]);
 
-/** Whether a header may be set by somebody else than the client. */
+/** Whether a header may be set by anything but the client. */
 export function isFreeHeader(name: string): boolean {
   return /^[\w!#$%&'*+.^`|~-]+$/.test(name) && !ownHeaders.has(name.toLowerCase());
 }

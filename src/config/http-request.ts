@@ -1,4 +1,4 @@
-/** A call as somebody describes it; pgfresh makes it, so that nobody forgets its limits. */
+/** A call that `request` describes; pgfresh makes it, within its limits. */
 export interface HttpRequest {
   /** GET if it is left out. */
   readonly method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | undefined;

@@ -13,11 +13,11 @@ export interface JobResult {
 /** What a handler gets. */
 export interface JobContext<Params = Readonly<Record<string, unknown>>> {
   readonly job: string;
-  /** The time for which it was due; null if somebody triggered it. */
+  /** The time for which it was due; null if it was triggered by hand. */
   readonly slot: Date | null;
   /** 1, or more where it failed before. */
   readonly attempt: number;
-  /** Aborted when its time is over, when somebody cancels it, or when the process has to end. */
+  /** Aborted when its time is over, when it is cancelled, or when the process stops. */
   readonly signal: AbortSignal;
   readonly params: Params;
   /** Puts a line into the log. */

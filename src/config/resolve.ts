@@ -9,7 +9,7 @@ import { settingNames, settings, type ConfigSettings, type SettingName, type Set
 
 /** What `pgfresh.config.ts` may say. */
 export interface Config extends ConfigSettings, ConfigDefinitions {
-  /** Who may connect to the gateway, and what for. Without it, nobody. */
+  /** Who may connect to the gateway, and what they may view. Default: no user may. */
   readonly gateway?: GatewayDefinition | undefined;
   /** Starts what `pgfresh dev` needs besides pgfresh; nothing else calls it. */
   readonly dev?: Dev | undefined;

@@ -185,7 +185,7 @@ begin
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       format('p_user_id must not be null and p_claims must be an object, got %s',
         coalesce(jsonb_typeof(p_claims), 'null')),
-      'Pass who looks, and what their token says.');
+      'Pass the user who views, and the claims of their token.');
   end if;
   perform pgfresh_engine.admit_viewer_role(p_role);
   v_sql := (select r.rows_sql from pgfresh_engine.type_resolution as r where r.type_id = p_type_id);

@@ -99,7 +99,7 @@ begin
   end if;
   if v_own is null then
     perform pgfresh_engine.refuse('PGF_VIEWER_UNKNOWN',
-      'the session does not say who is looking',
+      'the session does not say which user is viewing',
       'Log in, so that request.jwt.claims has a sub, or set pgfresh.user_id where the session is trusted.');
   elsif p_user_id is not null and p_user_id <> v_own then
     perform pgfresh_engine.refuse('PGF_VIEWER_OTHER',

@@ -125,7 +125,7 @@ begin
   if v_type_low <> v_type_high or v_ended <> coalesce(cardinality(v_done), 0) then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       'jobs of several data types in one call, or one job twice',
-      'End one data type a call, and each job once.');
+      'End jobs of one data type per call, and each job once.');
   end if;
   if v_done is null then
     return '{}';
