@@ -524,7 +524,7 @@ comment on function pgfresh_engine.renew_jobs() is
   'Notes under which numbers the functions of jobs are found now, where they are as they were registered. '
   'A part of follow_restore.';
 
-create or replace function pgfresh_engine.require_job_right(p_name text, p_caller name default current_user)
+create or replace function pgfresh_engine.require_job_right(p_name text, p_caller name)
 returns pgfresh.scheduled_jobs
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -551,6 +551,4 @@ end
 $$;
 comment on function pgfresh_engine.require_job_right(text, name) is
   'A job by its name. Refuses one that is not there, and one that the caller may not decide about: '
-  'they must be a member of its owner, of the schema''s owner, or of pgfresh_operator. '
-  'By default the caller is the current user, so it runs with the rights of its caller.';
-grant execute on function pgfresh_engine.require_job_right(text, name) to pgfresh_scheduler, pgfresh_operator;
+  'they must be a member of its owner, of the schema''s owner, or of pgfresh_operator.';
