@@ -7,8 +7,8 @@ import type { DataState, Reason } from '../planner/index.ts';
  */
 export const reasonSentences: Readonly<Record<Reason, string>> = {
   queued: 'Its refresh is queued.',
-  retry: 'Its refresh is tried again later.',
-  refused: 'The source was asked and is asked again later.',
+  retry: 'Its refresh will be retried.',
+  refused: 'Its source is asked again later.',
   due: 'It will be refreshed in a moment.',
   gate: 'It is not refreshed at this time.',
   dependency: 'It waits for other data.',
@@ -66,7 +66,7 @@ export const refusalSentences = {
   },
   PGF_LIVE_PRIVATE: {
     status: 403,
-    message: 'This shows each user their own rows, and none can be shown to you.',
+    message: 'This shows each user their own rows, and you have no access.',
     next: 'Log in, or ask the operator of the server for access.',
   },
   PGF_LIVE_ROLE: {
@@ -96,17 +96,17 @@ export const refusalSentences = {
   },
   PGF_LIVE_TOO_FAST: {
     status: 429,
-    message: 'More than {limit} messages per second came.',
+    message: 'More than {limit} messages per second were received.',
     next: 'Combine changes into one message, and reconnect.',
   },
   PGF_LIVE_TOO_MANY_CONNECTIONS: {
     status: 429,
-    message: 'There are too many connections already.',
+    message: 'There are too many connections.',
     next: 'Close those that are not needed; one connection per page is enough.',
   },
   PGF_LIVE_TOO_MANY_PAIRS: {
     status: 429,
-    message: 'More than {limit} pairs cannot be viewed at a time.',
+    message: 'No more than {limit} pairs can be viewed at a time.',
     next: 'Drop pairs that are no longer on the screen.',
   },
   PGF_LIVE_TOO_MANY_NEW_PAIRS: {
@@ -141,7 +141,7 @@ export const refusalSentences = {
   },
   PGF_KEY_INVALID: {
     status: 400,
-    message: 'This cannot be a key.',
+    message: 'This is not a valid key.',
     next: 'A key has 1 to 512 bytes and no control characters.',
   },
   PGF_KEY_UNKNOWN: {

@@ -63,23 +63,23 @@ export async function completeJobs(
 }
 
 /** A job that did not succeed, and why. */
-export interface Failure extends Ended {
+export interface FailedJob extends Ended {
   readonly refusal: Pick<Refusal, 'outcome' | 'message'>;
 }
 
 /** Whether a job is put back. Whether one waits for an API key is decided where refused keys are counted. */
-export function isPutBack({ refusal }: Pick<Failure, 'refusal'>): boolean {
+export function isPutBack({ refusal }: Pick<FailedJob, 'refusal'>): boolean {
   const { verdict, nextLook } = outcomes[refusal.outcome];
   return verdict === 'put_back' && nextLook !== 'key';
 }
 
 /** Fails jobs, or puts them back, each with its outcome. */
-export async function turnBackJobs(queue: Queue, tx: Queryable, failures: readonly Failure[]): Promise<void> {
+export async function turnBackJobs(queue: Queue, tx: Queryable, failures: readonly FailedJob[]): Promise<void> {
   const ends = failures.map(failedEnd);
   await (failures.every(isPutBack) ? queue.putBack(tx, ends) : queue.fail(tx, ends));
 }
 
-function failedEnd(failure: Failure): JobEnd & FailureReason {
+function failedEnd(failure: FailedJob): JobEnd & FailureReason {
   const { outcome, message: error } = failure.refusal;
   const { verdict, breaker: counts } = outcomes[outcome];
   return { ...jobEnd(failure), outcome, error, permanent: verdict === 'fail', counts };

@@ -27,8 +27,8 @@ export async function writeRows(
   type: RefreshType,
   ours: readonly Writable[],
   now: string,
-): Promise<Map<number, Verdict>> {
-  const verdicts = new Map<number, Verdict>();
+): Promise<Map<number, RowsWritten>> {
+  const verdicts = new Map<number, RowsWritten>();
   const withRows = ours.filter(({ rows }) => rows.length > 0);
   const { lock, remove } = type.statements;
   const withoutRows = remove ? ours.filter(({ rows, isNotModified }) => rows.length === 0 && !isNotModified) : [];
@@ -39,7 +39,7 @@ export async function writeRows(
   for (const { columns, answers } of groups) {
     const { upsert, more, prune } = type.statements.for(columns);
     const rows = storableJson(answers.flatMap(({ job, fetchedAt, rows: list }) => markedRows(job.id, fetchedAt, list)));
-    const found = await tx.query<Omit<Verdict, 'lost'> & { job: number }>(upsert, [rows, now, ...more]);
+    const found = await tx.query<Omit<RowsWritten, 'lost'> & { job: number }>(upsert, [rows, now, ...more]);
     for (const { job, written, other, had, rowAt, sourceAt } of found) {
       const lost = prune && written > 0 ? Math.max(0, had - written) : 0;
       verdicts.set(job, { written, other, had, lost, rowAt, sourceAt });
@@ -50,7 +50,10 @@ export async function writeRows(
   }
   if (remove && withoutRows.length > 0) {
     const keys = withoutRows.flatMap(({ job, fetchedAt }) => markedRows(job.id, fetchedAt, [keyRow(type, job.key)]));
-    const found = await tx.query<Loss & Pick<Verdict, 'rowAt'> & { job: number }>(remove, [storableJson(keys), now]);
+    const found = await tx.query<Loss & Pick<RowsWritten, 'rowAt'> & { job: number }>(remove, [
+      storableJson(keys),
+      now,
+    ]);
     // What is left was written after the answer was fetched, so the answer is the older one.
     for (const { job, had, lost, rowAt } of found)
       verdicts.set(job, { written: 0, other: had - lost, had, lost, rowAt, sourceAt: null });
@@ -99,7 +102,7 @@ export function keyRow(type: RefreshType, key: string): WritableRow {
   return Object.fromEntries(type.keyColumns.map((column, index) => [column, parts[index]]));
 }
 
-interface Verdict extends Loss {
+interface RowsWritten extends Loss {
   readonly written: number;
   readonly other: number;
   /** The time of the newest of the rows as they are now, as a text, because a Date would round it. */
@@ -108,7 +111,7 @@ interface Verdict extends Loss {
   readonly sourceAt: string | null;
 }
 
-export function outcomeOf({ rows, isNotModified }: Writable, verdict: Verdict | undefined): SuccessName {
+export function outcomeOf({ rows, isNotModified }: Writable, verdict: RowsWritten | undefined): SuccessName {
   if (isNotModified) return 'unchanged';
   if (rows.length === 0) return verdict && verdict.other > 0 ? 'older_source' : 'empty';
   if (!verdict || verdict.written > 0) return 'fresh';

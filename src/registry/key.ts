@@ -1,7 +1,7 @@
 import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 
-interface Verdict {
+interface KeyLookup {
   readonly key: string | null;
   readonly code: 'PGF_KEY_INVALID' | 'PGF_KEY_UNKNOWN' | 'PGF_TYPE_UNKNOWN' | 'PGF_REGISTRY_INVALID' | null;
   readonly problem: string | null;
@@ -22,13 +22,13 @@ export function canonicalKey(text: string, normalise: 'none' | 'upper' | 'lower'
 
 /** A key as its data type spells it; refuses one that it cannot have. */
 export async function admitKey(database: Queryable, dataType: string, key: string): Promise<string> {
-  const [verdict] = await database.query<Verdict>(
+  const [lookup] = await database.query<KeyLookup>(
     `select a.key, a.code, a.problem, r.key_pattern as pattern, r.key_table as "table"
     from pgfresh_engine.want_pairs(array[$1::text], array[$2::text]) as a
     left join pgfresh.data_type_registry as r on r.data_type = $1::text`,
     [dataType, key],
   );
-  const { key: spelled, code, problem, pattern, table } = verdict!;
+  const { key: spelled, code, problem, pattern, table } = lookup!;
   if (code === null) return spelled!;
   const keys = pattern === null ? table && `those of ${table}` : `those that match ${pattern}`;
   throw new PgfreshError(code, {

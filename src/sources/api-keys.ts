@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import type { ApiKeyPlace } from '../config/index.ts';
-import { Failure } from './failure.ts';
+import { StepFailure } from './step-failure.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -23,7 +23,7 @@ export class ApiKeys {
     if (this.#places.length === 0) return undefined;
     const place = this.#places[number];
     if (!place) {
-      throw new Failure('config', `expected an API key from 0 to ${this.#places.length - 1}, got ${number}`);
+      throw new StepFailure('config', `expected an API key from 0 to ${this.#places.length - 1}, got ${number}`);
     }
     const known = this.#read.get(number);
     if (known && performance.now() - known.at < goodFor) return known.key;
@@ -40,14 +40,14 @@ export class ApiKeys {
 async function ofFile(path: string): Promise<string> {
   const text = await readFile(path, 'utf8').catch((error: unknown) => {
     const { code } = error as NodeJS.ErrnoException;
-    throw new Failure('config', `expected an API key in the file ${path}, which cannot be read (${code})`);
+    throw new StepFailure('config', `expected an API key in the file ${path}, which cannot be read (${code})`);
   });
   return checked(text, `the file ${path}`);
 }
 
 function checked(text: string | undefined, where: string): string {
   const key = text?.trim() ?? '';
-  if (key === '') throw new Failure('config', `expected an API key in ${where}, got nothing`);
-  if (/\p{Cc}/u.test(key)) throw new Failure('config', `expected an API key of one line in ${where}`);
+  if (key === '') throw new StepFailure('config', `expected an API key in ${where}, got nothing`);
+  if (/\p{Cc}/u.test(key)) throw new StepFailure('config', `expected an API key of one line in ${where}`);
   return key;
 }

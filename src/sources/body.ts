@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { createGunzip } from 'node:zlib';
 import type { Source } from '../config/index.ts';
-import { Failure } from './failure.ts';
+import { StepFailure } from './step-failure.ts';
 
 export type Limits = Pick<Source, 'maxWireBytes' | 'maxDecodedBytes' | 'maxRatio'>;
 
@@ -12,15 +12,15 @@ const harmless = 65_536;
 export function framingOf({ statusCode, headers }: IncomingMessage, limits: Limits) {
   const transfer = headers['transfer-encoding']?.trim().toLowerCase();
   if (transfer !== undefined && transfer !== 'chunked') {
-    throw new Failure('network', 'the answer is in a transfer encoding that was not asked for');
+    throw new StepFailure('network', 'the answer is in a transfer encoding that was not asked for');
   }
   const encoding = headers['content-encoding']?.trim().toLowerCase() ?? '';
   if (!['', 'identity', 'gzip', 'x-gzip'].includes(encoding)) {
-    throw new Failure('network', `expected the content encoding gzip or none, got ${encoding.slice(0, 40)}`);
+    throw new StepFailure('network', `expected the content encoding gzip or none, got ${encoding.slice(0, 40)}`);
   }
   const length = headers['content-length'] === undefined ? undefined : Number(headers['content-length']);
   if (length !== undefined && length > limits.maxWireBytes) {
-    throw new Failure('too_large', `the answer is ${length} bytes, and maxWireBytes is ${limits.maxWireBytes}`);
+    throw new StepFailure('too_large', `the answer is ${length} bytes, and maxWireBytes is ${limits.maxWireBytes}`);
   }
   const isEmpty = statusCode === 204 || statusCode === 304;
   return { length, isGzip: encoding.includes('gzip'), isEmpty };
@@ -31,7 +31,7 @@ export function readBody(
   message: IncomingMessage,
   isGzip: boolean,
   limits: Limits,
-  done: (result: Uint8Array | Failure) => void,
+  done: (result: Uint8Array | StepFailure) => void,
 ): () => void {
   const chunks: Buffer[] = [];
   let packed = 0;
@@ -40,9 +40,11 @@ export function readBody(
     size += chunk.length;
     chunks.push(chunk);
     if (size > limits.maxDecodedBytes) {
-      done(new Failure('too_large', `the answer is unpacked more than maxDecodedBytes, ${limits.maxDecodedBytes}`));
+      done(new StepFailure('too_large', `the answer is unpacked more than maxDecodedBytes, ${limits.maxDecodedBytes}`));
     } else if (size > harmless && size > packed * limits.maxRatio) {
-      done(new Failure('too_large', `the answer grows by unpacking to more than maxRatio, ${limits.maxRatio} times`));
+      done(
+        new StepFailure('too_large', `the answer grows by unpacking to more than maxRatio, ${limits.maxRatio} times`),
+      );
     }
   };
   const finish = (): void => done(joined(chunks, size));
@@ -61,7 +63,7 @@ export function readBody(
   gunzip.on('error', (error) => {
     // Nothing at all is what some send for nothing at all.
     if (packed === 0 && message.complete) finish();
-    else done(new Failure('network', `the answer cannot be unpacked: ${error.message}`));
+    else done(new StepFailure('network', `the answer cannot be unpacked: ${error.message}`));
   });
   message.pipe(gunzip).on('data', take).on('end', finish);
   // All of it may have come, and most of it may still be packed.

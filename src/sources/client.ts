@@ -8,7 +8,7 @@ import { Connections } from './connections.ts';
 import { Cost } from './cost.ts';
 import { Deadline } from './deadline.ts';
 import { Exchange, type Exchanged } from './exchange.ts';
-import { Failure } from './failure.ts';
+import { StepFailure } from './step-failure.ts';
 import { HttpAnswer } from './http-answer.ts';
 import { authorised, cacheKeyOf, placeOf, prepare, redirected, type Outgoing, type Place } from './outgoing.ts';
 import { Redaction } from './redaction.ts';
@@ -193,7 +193,7 @@ export class SourceClient {
       try {
         answer = await this.#exchange(outgoing, run, sendBy);
       } catch (error) {
-        const isStale = error instanceof Failure && error.details.isStale;
+        const isStale = error instanceof StepFailure && error.details.isStale;
         if (!mayRepeat || !isStale) throw error;
         mayRepeat = false;
         continue;
@@ -204,7 +204,8 @@ export class SourceClient {
       } else {
         const next = redirected(request, answer, this.#place);
         if (!next) return answer;
-        if (++redirects > mostRedirects) throw new Failure('network', `redirected more than ${mostRedirects} times`);
+        if (++redirects > mostRedirects)
+          throw new StepFailure('network', `redirected more than ${mostRedirects} times`);
         request = next;
       }
     }
@@ -219,11 +220,11 @@ export class SourceClient {
     if (!this.#takeCall) return;
     const needs = places.count + 1;
     const isTaken = await deadline.race(this.#takeCall(apiKey, job)).catch((error: unknown) => {
-      throw error instanceof Failure
+      throw error instanceof StepFailure
         ? error
-        : new Failure('no_slot', `no call could be taken: ${problemOf(error)}`, { needs });
+        : new StepFailure('no_slot', `no call could be taken: ${problemOf(error)}`, { needs });
     });
-    if (!isTaken) throw new Failure('no_slot', `it takes ${needs} calls, and no more was left for now`, { needs });
+    if (!isTaken) throw new StepFailure('no_slot', `it takes ${needs} calls, and no more was left for now`, { needs });
     places.count = needs;
   }
 
@@ -250,8 +251,8 @@ export class SourceClient {
       return await run.deadline.race(this.#tokens.get(run.apiKey, fetch));
     } catch (error) {
       // The call that was missing is not one of ours.
-      if (!isPayer && error instanceof Failure && error.outcome === 'no_slot')
-        throw new Failure('no_slot', error.message);
+      if (!isPayer && error instanceof StepFailure && error.outcome === 'no_slot')
+        throw new StepFailure('no_slot', error.message);
       throw error;
     }
   }
@@ -276,7 +277,7 @@ export class SourceClient {
     try {
       const token = await this.#ask('token', run, () => this.#source.token!({ apiKey, call }));
       if (typeof token.token !== 'string' || token.token === '')
-        throw new Failure('config', 'the hook token gave no token');
+        throw new StepFailure('config', 'the hook token gave no token');
       this.#redaction.add(token.token);
       return token;
     } finally {
@@ -292,7 +293,9 @@ export class SourceClient {
       if (typeof result !== 'object' || result === null) throw new Error(`expected an object, got ${typeof result}`);
       return result;
     } catch (error) {
-      throw error instanceof Failure ? error : new Failure('config', `the hook ${name} failed: ${problemOf(error)}`);
+      throw error instanceof StepFailure
+        ? error
+        : new StepFailure('config', `the hook ${name} failed: ${problemOf(error)}`);
     }
   }
 
@@ -316,16 +319,16 @@ export class SourceClient {
     });
   }
 
-  #refusalOf(status: number, headers: AnswerHeaders, body: Uint8Array): Failure {
+  #refusalOf(status: number, headers: AnswerHeaders, body: Uint8Array): StepFailure {
     const retryAfterMs = waitOf(status, headers, this.#now());
     // Some say 403 or 503 when they mean 429; a time to wait is what tells.
     const isLimit = status === 429 || ((status === 403 || status === 503) && retryAfterMs !== undefined);
     const outcome = isLimit ? 'rate_limited' : status < 500 ? 'http_4xx' : 'http_5xx';
-    return new Failure(outcome, `HTTP ${status}`, { status, retryAfterMs, body });
+    return new StepFailure(outcome, `HTTP ${status}`, { status, retryAfterMs, body });
   }
 
   #failedOf(thrown: unknown, { cost, secrets }: Run, begun: number, what: string): CallFailed {
-    const failure = thrown instanceof Failure ? thrown : new Failure('config', problemOf(thrown));
+    const failure = thrown instanceof StepFailure ? thrown : new StepFailure('config', problemOf(thrown));
     const redaction = this.#redaction.with(secrets);
     const { status, retryAfterMs, needs, body } = failure.details;
     const message = redaction.text(`The call of ${this.#source.name} for ${what} failed: ${failure.message}`);
@@ -375,7 +378,7 @@ function plainly(outgoing: Outgoing): { outgoing: Outgoing; token?: undefined } 
 
 function requireBegin({ cost, mayBegin }: Run): void {
   if (cost.calls === 0 && mayBegin?.() === false)
-    throw new Failure('unsent', 'its worker stops, or has lost its lease');
+    throw new StepFailure('unsent', 'its worker stops, or has lost its lease');
 }
 
 /** Without its query, which is where keys often are. */

@@ -2,7 +2,7 @@ import type { LookupAddress } from 'node:dns';
 import { Agent as HttpAgent, request as httpRequest, type ClientRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { isIP, type LookupFunction, type Socket } from 'node:net';
-import { Failure } from './failure.ts';
+import { StepFailure } from './step-failure.ts';
 import { Names } from './names.ts';
 import type { Outgoing } from './outgoing.ts';
 import { isPublicAddress } from './public-address.ts';
@@ -121,7 +121,7 @@ export class Connections {
   #refusePrivate(addresses: readonly string[], hostname: string): void {
     if (this.#allowPrivate || addresses.some(isPublicAddress)) return;
     const shown = addresses.filter((address) => address !== hostname).join(', ');
-    throw new Failure(
+    throw new StepFailure(
       'config',
       `expected a public address, and ${hostname} is ${shown === '' ? 'a private one' : shown}; allowPrivateAddresses of the source allows it`,
     );

@@ -1,5 +1,5 @@
 import { durationText } from '../config/index.ts';
-import { Failure } from './failure.ts';
+import { StepFailure } from './step-failure.ts';
 
 /** The deadlines that a signal ends. One listener for all of them: a signal looks through its listeners for each that comes or goes. */
 interface Watch {
@@ -14,14 +14,14 @@ const watches = new WeakMap<AbortSignal, Watch>();
  * Not AbortSignal.any: a signal that lives as long as the process would collect one listener for each call.
  */
 export class Deadline {
-  readonly #listeners = new Set<(failure: Failure) => void>();
+  readonly #listeners = new Set<(failure: StepFailure) => void>();
   readonly #timer: NodeJS.Timeout;
   readonly #signals: readonly AbortSignal[];
-  #failure: Failure | undefined;
+  #failure: StepFailure | undefined;
 
   constructor(ms: number, signals: readonly (AbortSignal | undefined)[]) {
     this.#timer = setTimeout(() => {
-      this.#end(new Failure('timeout', `no whole answer within ${durationText(ms)}`));
+      this.#end(new StepFailure('timeout', `no whole answer within ${durationText(ms)}`));
     }, ms);
     this.#signals = signals.filter((signal) => signal !== undefined);
     for (const signal of this.#signals) watch(signal, this);
@@ -29,7 +29,7 @@ export class Deadline {
   }
 
   /** Calls the listener when it is over, until the returned function is called. Throws if it is over already. */
-  onEnd(listener: (failure: Failure) => void): () => void {
+  onEnd(listener: (failure: StepFailure) => void): () => void {
     if (this.#failure) throw this.#failure;
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
@@ -44,7 +44,7 @@ export class Deadline {
   }
 
   abort(): void {
-    this.#end(new Failure('aborted', 'it is not wanted any more'));
+    this.#end(new StepFailure('aborted', 'it is not wanted any more'));
   }
 
   clear(): void {
@@ -53,7 +53,7 @@ export class Deadline {
     this.#listeners.clear();
   }
 
-  #end(failure: Failure): void {
+  #end(failure: StepFailure): void {
     this.#failure ??= failure;
     for (const listener of this.#listeners) listener(this.#failure);
   }

@@ -6,7 +6,7 @@ import { framingOf, readBody, type Limits } from './body.ts';
 import { isConnected, type Connections } from './connections.ts';
 import type { Cost } from './cost.ts';
 import type { Deadline } from './deadline.ts';
-import { Failure } from './failure.ts';
+import { StepFailure } from './step-failure.ts';
 import { Head } from './head.ts';
 import type { Outgoing } from './outgoing.ts';
 
@@ -59,12 +59,12 @@ export class Exchange {
       sending = this.#with.connections.open(this.#request);
     } catch (error) {
       this.#forgetDeadline?.();
-      throw error instanceof Failure ? error : new Failure('config', problemOf(error));
+      throw error instanceof StepFailure ? error : new StepFailure('config', problemOf(error));
     }
     this.#sending = sending;
     sending.on('error', (error: NodeJS.ErrnoException) => this.#fail(this.#failureOf(error)));
     sending.on('socket', (socket) => this.#send(sending, socket));
-    sending.on('upgrade', () => this.#fail(new Failure('network', 'the answer is another protocol than HTTP')));
+    sending.on('upgrade', () => this.#fail(new StepFailure('network', 'the answer is another protocol than HTTP')));
     sending.on('response', (message) => this.#read(message));
   }
 
@@ -75,7 +75,7 @@ export class Exchange {
       const { sendBy, cost } = this.#with;
       if (sending.destroyed) return;
       if (sendBy !== undefined && performance.now() > sendBy) {
-        return this.#fail(new Failure('unsent', 'its turn was over before it could be sent'));
+        return this.#fail(new StepFailure('unsent', 'its turn was over before it could be sent'));
       }
       cost.calls++;
       sending.end(this.#request.body);
@@ -90,7 +90,7 @@ export class Exchange {
     this.#received += chunk.length;
     this.#head.read(chunk);
     if (this.#received > limits.maxWireBytes) {
-      this.#fail(new Failure('too_large', `more than maxWireBytes, ${limits.maxWireBytes}, have come`));
+      this.#fail(new StepFailure('too_large', `more than maxWireBytes, ${limits.maxWireBytes}, have come`));
     }
   };
 
@@ -100,13 +100,13 @@ export class Exchange {
     try {
       framing = framingOf(message, this.#with.limits);
     } catch (error) {
-      return this.#fail(error instanceof Failure ? error : new Failure('network', problemOf(error)));
+      return this.#fail(error instanceof StepFailure ? error : new StepFailure('network', problemOf(error)));
     }
     message.on('close', () => {
       if (!message.complete) this.#fail(this.#cut(framing.length));
     });
     this.#stopReading = readBody(message, framing.isGzip, this.#with.limits, (body) => {
-      if (body instanceof Failure) return this.#fail(body);
+      if (body instanceof StepFailure) return this.#fail(body);
       const { length, isEmpty } = framing;
       if (length !== undefined && !isEmpty && this.#received - (this.#head.bytes ?? 0) > length) {
         return this.#fail(overlong());
@@ -120,24 +120,24 @@ export class Exchange {
     });
   }
 
-  #cut(length: number | undefined): Failure {
+  #cut(length: number | undefined): StepFailure {
     const came = this.#received - (this.#head.bytes ?? 0);
     const expected = length === undefined ? 'its end' : `the ${length} bytes of its Content-Length`;
-    return new Failure('network', `the connection was cut after ${came} bytes of the answer, before ${expected}`);
+    return new StepFailure('network', `the connection was cut after ${came} bytes of the answer, before ${expected}`);
   }
 
-  #failureOf(error: NodeJS.ErrnoException): Failure {
-    if (error instanceof Failure) return error;
-    if (error.code === 'HPE_HEADER_OVERFLOW') return new Failure('too_large', 'the headers are more than 16 KB');
+  #failureOf(error: NodeJS.ErrnoException): StepFailure {
+    if (error instanceof StepFailure) return error;
+    if (error.code === 'HPE_HEADER_OVERFLOW') return new StepFailure('too_large', 'the headers are more than 16 KB');
     if (this.#message?.complete) return overlong();
     // A server may close a connection that nobody used in the same moment in which it is used again.
     const isStale =
       this.#received === 0 && this.#sending?.reusedSocket === true && /^ECONNRESET$|^EPIPE$/.test(error.code ?? '');
     const code = error.code === undefined || error.message.includes(error.code) ? '' : ` (${error.code})`;
-    return new Failure('network', `${problemOf(error)}${code}`, { isStale });
+    return new StepFailure('network', `${problemOf(error)}${code}`, { isStale });
   }
 
-  #fail(failure: Failure): void {
+  #fail(failure: StepFailure): void {
     this.#forgetDeadline?.();
     this.#result.reject(failure);
     this.#sending?.destroy();
@@ -145,6 +145,6 @@ export class Exchange {
   }
 }
 
-function overlong(): Failure {
-  return new Failure('network', 'more bytes came than its Content-Length says');
+function overlong(): StepFailure {
+  return new StepFailure('network', 'more bytes came than its Content-Length says');
 }

@@ -3,7 +3,7 @@ import type { LookupAddress, RecordWithTtl } from 'node:dns';
 import { readFile } from 'node:fs/promises';
 import { performance } from 'node:perf_hooks';
 import { within } from '../lifecycle/index.ts';
-import { Failure } from './failure.ts';
+import { StepFailure } from './step-failure.ts';
 
 interface NamesOptions {
   /** The name servers to ask; those of the system if they are left out. */
@@ -69,7 +69,7 @@ export class Names {
         found.toSorted((one, other) => one.family - other.family),
       );
     const isAnswered = ends?.every((end) => end.status === 'rejected' && isAnswer(end.reason)) ?? false;
-    if (!isAnswered) throw new Failure('network', `no name server answered for ${hostname}`);
+    if (!isAnswered) throw new StepFailure('network', `no name server answered for ${hostname}`);
     // Name servers answer, and know no such name; the system may, by a search list or a service of its own.
     return lookup(hostname, { all: true });
   }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { isFreeHeader, type Authorization, type HttpRequest, type Source } from '../config/index.ts';
-import { Failure } from './failure.ts';
+import { StepFailure } from './step-failure.ts';
 
 /** A request with nothing left open. */
 export interface Outgoing {
@@ -35,7 +35,8 @@ export function placeOf({ baseUrl, hosts, headers }: Pick<Source, 'baseUrl' | 'h
 /** The request as it is sent, before it is authorised, or why it cannot be. */
 export function prepare(request: HttpRequest, place: Place): Outgoing {
   const { method = 'GET', query, headers, body } = request;
-  if (!methods.includes(method)) throw new Failure('config', `expected one of ${methods.join(', ')}, got ${method}`);
+  if (!methods.includes(method))
+    throw new StepFailure('config', `expected one of ${methods.join(', ')}, got ${method}`);
   const url = withQuery(resolveUrl(request.url, place), query);
   return withBody(
     { method, url, headers: headers ? merged(place.headers, headers) : place.headers, body: undefined },
@@ -46,7 +47,8 @@ export function prepare(request: HttpRequest, place: Place): Outgoing {
 /** The request with what `authorize` adds, and those additions, which are secret. */
 export function authorised(request: Outgoing, change: Authorization): { request: Outgoing; secrets: string[] } {
   const moved = parsed(change.url ?? request.url.href);
-  if (moved.origin !== request.url.origin) throw new Failure('config', 'authorize may not change the host of a call');
+  if (moved.origin !== request.url.origin)
+    throw new StepFailure('config', 'authorize may not change the host of a call');
   const headers = merged(request.headers, change.headers ?? {});
   const bare = { ...request, url: withQuery(moved, change.query), headers };
   const added = Object.entries({ ...change.query, ...change.headers }).map(([, value]) => String(value));
@@ -62,13 +64,13 @@ export function redirected(
 ): Outgoing | undefined {
   if (![301, 302, 303, 307, 308].includes(status)) return undefined;
   const location = headers.get('location');
-  if (location === null) throw new Failure('network', `HTTP ${status} without a Location`, { status });
+  if (location === null) throw new StepFailure('network', `HTTP ${status} without a Location`, { status });
   const url = URL.parse(location, request.url.href);
-  if (!url) throw new Failure('network', `HTTP ${status} to what is no address`, { status });
+  if (!url) throw new StepFailure('network', `HTTP ${status} to what is no address`, { status });
   url.hash = '';
   refuseForeign(url, place);
   if (request.url.protocol === 'https:' && url.protocol !== 'https:') {
-    throw new Failure('config', `HTTP ${status} from https to http, which everybody on the way could read`);
+    throw new StepFailure('config', `HTTP ${status} from https to http, which everybody on the way could read`);
   }
   const isElsewhere = url.origin !== request.url.origin;
   const becomesGet = status === 303 || (status < 303 && request.method === 'POST');
@@ -94,11 +96,14 @@ export function cacheKeyOf({ method, url, headers, body }: Outgoing): string {
 function resolveUrl(text: string, place: Place): URL {
   // Somebody's key that was put into a path as it is must not lead to another one.
   if (/(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\?#]|$)/i.test(text.replace(/[?#].*$/s, ''))) {
-    throw new Failure('config', 'expected an address without "." and ".." in its path; encodeURIComponent writes keys');
+    throw new StepFailure(
+      'config',
+      'expected an address without "." and ".." in its path; encodeURIComponent writes keys',
+    );
   }
   const isAbsolute = /^[a-z][a-z\d+.-]*:/i.test(text);
   if (!isAbsolute && place.base === undefined) {
-    throw new Failure('config', 'expected a baseUrl of the source, because the address is a path');
+    throw new StepFailure('config', 'expected a baseUrl of the source, because the address is a path');
   }
   const url = parsed(isAbsolute ? text : `${place.base}/${text.replace(/^[/\\]+/, '')}`);
   url.hash = '';
@@ -108,17 +113,18 @@ function resolveUrl(text: string, place: Place): URL {
 
 function parsed(text: string): URL {
   const url = URL.parse(text);
-  if (!url) throw new Failure('config', 'expected an address, or a path below the baseUrl of the source');
+  if (!url) throw new StepFailure('config', 'expected an address, or a path below the baseUrl of the source');
   return url;
 }
 
 /** Refuses what is not of the source. */
 function refuseForeign(url: URL, { origins, hosts }: Place): void {
-  if (url.username !== '' || url.password !== '') throw new Failure('config', 'expected an address without a login');
+  if (url.username !== '' || url.password !== '')
+    throw new StepFailure('config', 'expected an address without a login');
   if (origins.has(url.origin)) return;
-  if (!/^https?:$/.test(url.protocol)) throw new Failure('config', `expected http or https, got ${url.protocol}`);
+  if (!/^https?:$/.test(url.protocol)) throw new StepFailure('config', `expected http or https, got ${url.protocol}`);
   const expected = hosts.length === 0 ? 'the source has none; set its baseUrl' : `expected ${hosts.join(' or ')}`;
-  throw new Failure('config', `${url.host} is not a host of the source: ${expected}`);
+  throw new StepFailure('config', `${url.host} is not a host of the source: ${expected}`);
 }
 
 /** Adds the query to the address itself. */
@@ -131,7 +137,7 @@ function withQuery(url: URL, query: HttpRequest['query'] = {}): URL {
 
 function withBody(request: Outgoing, body: HttpRequest['body']): Outgoing {
   if (body === undefined) return request;
-  if (request.method === 'GET') throw new Failure('config', 'expected no body, because the method is GET');
+  if (request.method === 'GET') throw new StepFailure('config', 'expected no body, because the method is GET');
   if (typeof body === 'string' || body instanceof Uint8Array) return { ...request, body };
   const isForm = body instanceof URLSearchParams;
   const type = isForm ? 'application/x-www-form-urlencoded' : 'application/json';
@@ -142,7 +148,7 @@ function withBody(request: Outgoing, body: HttpRequest['body']): Outgoing {
 function merged(...sets: readonly Readonly<Record<string, string>>[]): Record<string, string> {
   const headers: Record<string, string> = {};
   for (const [name, value] of sets.flatMap((set) => Object.entries(set))) {
-    if (!isFreeHeader(name)) throw new Failure('config', `the header ${name} is not one that a request may set`);
+    if (!isFreeHeader(name)) throw new StepFailure('config', `the header ${name} is not one that a request may set`);
     headers[name.toLowerCase()] = value;
   }
   return headers;

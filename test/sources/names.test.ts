@@ -53,7 +53,7 @@ it('runs 9: names that no one answers for stop no other name, of this source or 
   expect(await alive.addressesOf('quotes.test')).toEqual(found);
   expect(await dead.addressesOf('quotes.test')).toEqual(found);
   expect(await Promise.race([...inVain, Promise.resolve('still asking')])).toBe('still asking');
-  expect(await inVain[0]).toBe('Failure: no name server answered for dead.0.test');
+  expect(await inVain[0]).toBe('StepFailure: no name server answered for dead.0.test');
 });
 
 it('runs 9: name servers that the system gets later are asked', async () => {

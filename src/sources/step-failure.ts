@@ -9,8 +9,8 @@ interface Details {
 }
 
 /** Why a step of a call went no further. The client makes a `CallFailed` of it, with what the call has cost. */
-export class Failure extends Error {
-  override readonly name = 'Failure';
+export class StepFailure extends Error {
+  override readonly name = 'StepFailure';
   readonly outcome: CallOutcome;
   readonly details: Details;
 
