@@ -55,7 +55,7 @@ describe('a worker whose lease thread', () => {
       import { isMainThread } from 'node:worker_threads';
       if (!isMainThread) process.exit(7);`);
     expect(await child.exit).toBe(1);
-    expect(child.stderr()).toContain('the thread of the lease ended with 7 before it was registered');
+    expect(child.stderr()).toContain('the lease thread exited with 7 before it registered');
   });
 
   it('fails in the middle goes on under another lease', async () => {
