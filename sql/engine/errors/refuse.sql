@@ -123,3 +123,21 @@ end
 $$;
 comment on function pgfresh_engine.require_range(text, numeric, numeric, numeric) is
   'Refuses a number outside of its range, null included.';
+
+create or replace function pgfresh_engine.require_primary() returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if pg_is_in_recovery() then
+    -- Not by refuse: viewers call this with their own rights, and may not use the schema of the engine.
+    raise exception using errcode = 'PGF01',
+      message = 'PGF_STANDBY: this is a standby, whose clock and rows are behind',
+      hint = 'Connect to the primary.';
+  end if;
+end
+$$;
+comment on function pgfresh_engine.require_primary() is 'Refuses to decide anything on a standby.';
+grant execute on function pgfresh_engine.require_primary() to
+  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator,
+  pgfresh_scheduler, pgfresh_viewer;

@@ -1,21 +1,3 @@
-create or replace function pgfresh_engine.require_primary() returns void
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if pg_is_in_recovery() then
-    -- Not by refuse: viewers call this with their own rights, and may not use the schema of the engine.
-    raise exception using errcode = 'PGF01',
-      message = 'PGF_STANDBY: this is a standby, whose clock and rows are behind',
-      hint = 'Connect to the primary.';
-  end if;
-end
-$$;
-comment on function pgfresh_engine.require_primary() is 'Refuses to decide anything on a standby.';
-grant execute on function pgfresh_engine.require_primary() to
-  pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator,
-  pgfresh_scheduler, pgfresh_viewer;
-
 create or replace function pgfresh_engine.priority_of(p_viewers int, p_ui_threshold int, p_background_priority int)
 returns int
 language sql immutable parallel safe
