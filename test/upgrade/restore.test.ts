@@ -2,7 +2,13 @@ import { inject, beforeAll, describe, expect, it } from 'vitest';
 import { migrate, pendingMigrations, readSqlFiles } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { atEnd, createDatabase, openDatabase } from '../harness/database.ts';
-import { installedPrograms, InstalledServer, restore, restoreRoles } from '../harness/installed-server.ts';
+import {
+  installedPrograms,
+  InstalledServer,
+  restore,
+  restoreAsOwner,
+  restoreRoles,
+} from '../harness/installed-server.ts';
 import { statement } from '../harness/server.ts';
 import { everything } from './definitions.ts';
 import { fillWithEverything, type Before, type People } from './everything.ts';
@@ -71,6 +77,30 @@ describe.skipIf(installedPrograms === undefined)(
         { data_type: 'profile', problem: expect.stringContaining('is not what was registered') as string },
       ]);
       await db.close();
+    });
+
+    it('goes on after an owner who is no superuser has dumped, restored and migrated it', async () => {
+      const login = `dba_${process.pid}`;
+      const owned = async (): Promise<string> => {
+        const url = new URL(await server.create());
+        await statement(url.href, `alter database ${url.pathname.slice(1)} owner to ${login}`);
+        return Object.assign(url, { username: login }).href;
+      };
+      await statement(
+        await server.create(),
+        `create role ${login} login createrole; grant pgfresh_evaluator, ${people.owner}, ${people.viewer} to ${login}`,
+      );
+      const from = await owned();
+      const db = openDatabase(from);
+      const filled = await fillWithEverything(db, everything('http://127.0.0.1:9', people.viewer), people);
+      await db.close();
+      const url = await owned();
+      await restoreAsOwner(await server.dump(from), url);
+      const restored = openDatabase(url);
+      await migrate(restored, { files: await readSqlFiles(), events: new Events() });
+      await restored.close();
+      expect(await findings(url, people)).toEqual([]);
+      await expectToGoOn(url, people, filled);
     });
 
     it.each(releases)('goes on with this version after it was dumped by %s', async (version) => {

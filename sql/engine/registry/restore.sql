@@ -57,12 +57,14 @@ begin
   delete from pgfresh_engine.watched_type;
   delete from pgfresh_engine.change_epoch;
   delete from pgfresh_engine.viewer_calls;
-  -- Of roles whose numbers were not restored. Each is made again when it is needed.
+  -- Of roles whose numbers or ownership were not restored. Each is made again when it is needed.
   for v_function in
     select oid::regprocedure::text
     from pg_proc
     where pronamespace = v_schema and proname ~ '^(run|read)_as_\d+$'
-      and substring(proname from '\d+$')::bigint not in (select id from pgfresh_engine.acting_role)
+      and not exists (
+        select from pgfresh_engine.acting_role as a
+        where a.id = substring(proname from '\d+$')::bigint and to_regrole(quote_ident(a.name)) = proowner)
   loop
     execute format('drop function %s', v_function);
   end loop;
