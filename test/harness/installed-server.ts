@@ -117,7 +117,7 @@ export async function restoreAsOwner(file: string, url: string): Promise<void> {
   await restored.catch((error: unknown) => {
     const { stderr } = error as { stderr: string };
     const problems = stderr.split('\n').filter((line) => line.includes('error:'));
-    const others = problems.filter((line) => !/permission denied for schema pgfresh_engine$/.test(line));
+    const others = problems.filter((line) => !line.endsWith('permission denied for schema pgfresh_engine'));
     if (problems.length === 0 || others.length > 0) throw error;
   });
 }

@@ -425,6 +425,8 @@ describe('a pause', () => {
     const operator = { ...login, session: await openSession(login.url) };
     for (const set of ['paused_until = null', 'enabled = true', `paused_until = 'infinity'`, 'paused_until = null'])
       await pause('replaced', set, operator);
+    // Nor does the owner who resumes it.
+    await pause('replaced', 'paused_until = null');
     expect(await resolution()).toBe(before);
     await pause('replaced', 'name = name');
     expect(await resolution()).not.toBe(before);
