@@ -162,7 +162,8 @@ comment on function pgfresh.explain_pair(text, text) is
   'reason why it waits, its viewers, its last success and its last failed attempts. A row that others deleted or '
   'set back is checked by the next tick. state, activity and reason are fixed words; words says the same in a '
   'sentence. If several things hold the pair up, reason is the one that lasts longest, and obstacles has the '
-  'others. Viewers get data_type, key, state, activity, reason and until.';
+  'others. Viewers get data_type, key, state, activity, reason and until. It fails in a '
+  'read-only transaction.';
 grant execute on function pgfresh.explain_pair(text, text) to
   pgfresh_viewer, pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
