@@ -19,7 +19,7 @@ export async function startMarket({ databaseUrl }: DevContext): Promise<DevSuppo
   return {
     baseUrls: { market: provider.url },
     notes: {
-      Provider: `${provider.url}, 500 symbols, 300 calls a minute`,
+      Provider: `${provider.url}, 500 symbols, 300 calls per minute`,
       Viewers: `${viewerCount}, who come and go`,
       Watch: 'npx pgfresh top',
       'Break it': `curl ${faults} -d '{"kind":"error_500"}'`,
