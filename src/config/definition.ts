@@ -54,17 +54,13 @@ export function readDefinition<Schema extends z.ZodType>(
   throw invalid(file, `${path}${steps.join('')}${named(value)}`, `${expectation(issue)}${got}`, nextOf(path));
 }
 
-const pages = {
-  sources: 'sources.md',
-  dataTypes: 'data-types.md',
-  jobs: 'scheduling.md',
-  gateway: 'access.md',
-} as const;
+/** Sections of the reference, by the part of the configuration. */
+const sections = { sources: 'sources', dataTypes: 'data-types', jobs: 'jobs', gateway: 'gateway' } as const;
 
-/** Definitions are no settings: their options are told by a page of the docs. */
+/** Definitions are not settings, so the hint leads to the section that lists their options. */
 function nextOf(path: string): string | undefined {
-  const page = Object.entries(pages).find(([part]) => path.startsWith(part))?.[1];
-  return page && `Correct the option; docs/guides/${page} tells what each of them takes.`;
+  const section = Object.entries(sections).find(([part]) => path.startsWith(part))?.[1];
+  return section && `Correct the option; docs/reference/configuration.md#${section} lists them all.`;
 }
 
 function valueAt(value: unknown, path: readonly PropertyKey[]): unknown {

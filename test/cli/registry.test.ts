@@ -57,7 +57,7 @@ describe('before anything is registered', () => {
     );
     await configure(profile.replace('ttl:', 'tttl:'));
     expect((await pgfresh('type', 'list')).stderr).toMatch(
-      /did you mean "ttl"\?\nNext: Correct the option; docs\/guides\/data-types\.md tells/,
+      /did you mean "ttl"\?\nNext: Correct the option; docs\/reference\/configuration\.md#data-types lists/,
     );
     await configure(profile);
   });

@@ -5,15 +5,14 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { createProgram } from '../../src/cli/program.ts';
 import { blocksOf, type DocBlock } from '../harness/doc-blocks.ts';
-import { unknownIn, wordsOf } from '../harness/documented-command.ts';
 import { playSessions } from '../harness/sql-session.ts';
 
 // A compiler takes both cores for seconds, and on a busy machine for many.
 vi.setConfig({ testTimeout: 120_000 });
 
-const pages = ['README.md', ...globSync(['docs/start/*.md', 'docs/guides/*.md'])].toSorted();
+// The reference is written from code, or has tests of its own.
+const pages = ['README.md', ...globSync('docs/{start,guides,production,internals}/*.md')].toSorted();
 const blocks = pages.flatMap((page) => blocksOf(page));
 const placeOf = ({ page, line }: DocBlock): string => `${page}:${line}`;
 
@@ -32,6 +31,7 @@ export default defineConfig({});
 
 describe('a block of code', () => {
   it('is in a language that is checked, or says which test covers it or why none does', () => {
+    // Commands are looked up by test/cli/docs.test.ts.
     const checked = new Set(['ts', 'tsx', 'sql', 'sh']);
     expect(blocks.filter(({ language, excuse }) => !checked.has(language) && !excuse).map(placeOf)).toEqual([]);
   });
@@ -101,43 +101,6 @@ it.each(played)('the SQL of %s runs, and answers as it says', async (page) => {
 function isPlayed({ language, excuse }: DocBlock): boolean {
   return language === 'sql' && !excuse;
 }
-
-describe('a command of pgfresh', () => {
-  const others = new Set(['cd', 'curl', 'export', 'mkdir', 'node', 'npm', 'psql']);
-
-  it('exists with its options, in blocks', () => {
-    const lines = blocks
-      .filter(({ language }) => language === 'sh')
-      .flatMap((block) => {
-        const said = block.text.replaceAll('\\\n', ' ').split('\n');
-        return said.flatMap((line) => line.split(' && ')).map((line) => ({ block, words: wordsOf(line) }));
-      })
-      .filter(({ words }) => words.length > 0);
-    expect(lines.length).toBeGreaterThan(30);
-    const wrong = lines.flatMap(({ block, words }) => {
-      const [first, ...rest] = words[0] === 'npx' ? words.slice(1) : words;
-      const unknown = first === 'pgfresh' ? unknownIn(createProgram(), rest) : others.has(first!) ? undefined : first;
-      return unknown === undefined ? [] : [`${placeOf(block)} ${unknown}`];
-    });
-    expect(wrong).toEqual([]);
-  });
-
-  it('exists with its options, in sentences', () => {
-    const wrong = pages.flatMap((page) => {
-      const prose = readFileSync(page, 'utf8').replaceAll(/^```[\s\S]*?^```$/gm, '');
-      const said = [...prose.matchAll(/`(?:npx )?pgfresh ([^`]+)`/g)].map(([, words]) => words!);
-      return said
-        .flatMap((words) => unknownIn(createProgram(), wordsOf(words)) ?? [])
-        .map((unknown) => `${page} ${unknown}`);
-    });
-    expect(wrong).toEqual([]);
-  });
-
-  it('is unknown if it is misspelt', () => {
-    expect(unknownIn(createProgram(), ['source', 'pauze', 'market'])).toBe('source pauze');
-    expect(unknownIn(createProgram(), ['jobs', 'run', 'tidy', '--parms', '{}'])).toBe('run --parms');
-  });
-});
 
 it('docs/README.md lists every page', () => {
   const contents = readFileSync('docs/README.md', 'utf8');
