@@ -150,7 +150,7 @@ async function withServer<Result>(work: (url: string) => Promise<Result>): Promi
   }
 }
 
-/** Tells a campaign once that somebody wants it to end; the second time ends the process. */
+/** Asks a campaign to end on the first signal; the second one ends the process. */
 class Interruption {
   static readonly #signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   readonly #controller = new AbortController();

@@ -124,7 +124,7 @@ function graceOf({ graceMs = 1_000 }: Pick<Guest<never>, 'graceMs'>): number {
   return graceMs;
 }
 
-/** The server's own limit is the first; this is for code that survives it, and for whoever asks earlier. */
+/** The server's own limit comes first; this one is for code that survives it, and for earlier deadlines. */
 async function hosted<T>(
   run: () => Promise<T>,
   guest: Pick<Guest<never>, 'timeoutMs' | 'signal' | 'graceMs'>,

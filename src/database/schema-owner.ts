@@ -6,7 +6,7 @@ export const schemas = ['pgfresh', 'pgfresh_engine'];
 
 /**
  * The first thing that speaks against working in the schema. Whoever owns a table or a function there can have it run
- * their code as whoever migrates, so the owner must be one who could do so anyway: ourselves, a role whose rights we
+ * their code as the login that migrates, so the owner must be one who could do so anyway: ourselves, a role whose rights we
  * have, the owner of the database, a superuser. A superuser has the rights of every role, which says nothing of trust.
  */
 const foreignObject = `with ours as (
@@ -41,7 +41,7 @@ const foreignObject = `with ours as (
 )
 select text from problem limit 1`;
 
-/** The same refusal for a script that somebody else runs. */
+/** The same refusal, for a script that another login runs. */
 export const foreignObjectGuard = `do $guard$
 declare
   problem text := (${foreignObject});

@@ -146,7 +146,7 @@ function unknown(problem: string, cause?: unknown): PgfreshError {
   return new PgfreshError('PGF_COMMIT_UNKNOWN', { problem }, { cause });
 }
 
-/** Whether nobody can say any more what became of the session. */
+/** Whether the state of the session is unknown. */
 export function isLost(error: unknown): error is PgfreshError {
   return error instanceof PgfreshError && (error.code === 'PGF_DATABASE_LOST' || error.code === 'PGF_COMMIT_UNKNOWN');
 }

@@ -23,7 +23,7 @@ interface AskOptions {
 }
 
 const pollMs = 200;
-// Above nearly all pairs that people look at: somebody waits for this one and has asked for it by hand.
+// Above nearly all viewed pairs: a person requested this one by hand and waits for it.
 const priority = 1_000;
 const ask = `select pgfresh.queue_refresh_if_not_exists($2::text, $1::text, $3::int, p_force => $4::boolean) as answer`;
 

@@ -32,7 +32,7 @@ export interface Explanation {
   /** Of which time the data is at the source, if its data type tells. */
   readonly source_at: string | null;
   readonly source_age_seconds: number | null;
-  /** When it is looked at next, or what it waits for ends; null where nobody knows, and while it has a job. */
+  /** When it is looked at next, or what it waits for ends; null if unknown, and while it has a job. */
   readonly due_at: string | null;
   /** Before which its last outcome leaves it alone. */
   readonly next_ask_at: string | null;

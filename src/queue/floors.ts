@@ -10,7 +10,7 @@ const costFactor = 20;
 /**
  * Where in the ready index the next claim may start, by data type and lane.
  *
- * While somebody holds an old snapshot, the entries of claimed jobs cannot be removed, and a claim from the beginning
+ * While a transaction holds an old snapshot, the entries of claimed jobs cannot be removed, and a claim from the beginning
  * walks over all of them. Ids grow, so what was claimed lies behind us. But a job whose transaction committed late, or
  * that was put back, has an id below the floor. So a claim starts from the beginning as long as that is cheap; where it
  * is not, it is left out for twenty times as long as it takes.

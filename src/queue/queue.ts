@@ -14,7 +14,7 @@ export interface EnqueueOptions {
 
 /**
  * What came of an enqueue: a new job; one that waits already and took over a higher priority or an earlier time; one that
- * runs; one that runs, was forced and will run again; one that somebody else is ending or enqueuing this moment.
+ * runs; one that runs, was forced and will run again; one that another transaction is ending or enqueuing.
  */
 export type EnqueueResult = 'queued' | 'merged' | 'running' | 'rerun' | 'busy';
 

@@ -127,7 +127,7 @@ function requireNoPromise(name: string, value: unknown): void {
   throw new Refusal('config', `${name} returned a promise`);
 }
 
-/** A promise of users' code that nobody waits for would end the process if it is rejected. */
+/** A rejected promise of users' code that is not awaited would end the process. */
 export function ignoreRejection(promise: Promise<unknown>): void {
   promise.catch(() => {});
 }

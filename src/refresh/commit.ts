@@ -142,7 +142,7 @@ export class Commits {
     if (good.length === 0) return;
     if (run.isTableLocked || run.misses > mostMisses) return this.#keep(run, good, 'the table is locked');
     let repeated = 0;
-    // What each try has found, for the case that it was committed and nobody said so.
+    // The results of each attempt, in case it was committed and the answer was lost.
     const found = new Map<number, SuccessName>();
     for (let pauseMs = 20; ; pauseMs = Math.min(pauseMs * 2, longestPauseMs)) {
       let once: Once;

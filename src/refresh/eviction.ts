@@ -27,8 +27,8 @@ interface Batch {
 }
 
 /**
- * Deletes the rows of keys that nobody has viewed for as long as the data type says, with the rights of this login. Each
- * transaction locks the pairs first, so nobody begins to view one of them meanwhile. A key whose rows cannot be deleted,
+ * Deletes the rows of keys without viewers for as long as the data type says, with the rights of this login. Each
+ * transaction locks the pairs first, so none of them gets a viewer meanwhile. A key whose rows cannot be deleted,
  * because others refer to them, is passed over.
  */
 export async function evictRows(

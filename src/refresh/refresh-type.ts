@@ -34,7 +34,7 @@ export interface RefreshType {
   readonly ttl: number;
   /** What becomes of the rows of a key when the provider has nothing for it. */
   readonly emptyRows: 'keep' | 'delete';
-  /** Whether rows of keys that nobody has viewed for long are deleted. */
+  /** Whether rows of keys without viewers are deleted after a while. */
   readonly evicts: boolean;
   /** The share of rows that may go at once. */
   readonly maxDeletes: number;

@@ -205,7 +205,7 @@ function failedCall(type: RefreshType, failed: CallFailed): Fetched {
   return { cost, refusal: new Refusal(outcomeOf(failed), failed.message), retryAfterMs, answer };
 }
 
-/** A call that was never sent, or is not wanted any more, is nobody's fault. */
+/** A call that was never sent, or was aborted, counts against no one. */
 function outcomeOf({ outcome, status }: CallFailed): RefusalName {
   if (outcome === 'unsent' || outcome === 'aborted') return 'interrupted';
   if (outcome === 'http_4xx' && status === 401) return 'unauthorized';

@@ -114,7 +114,7 @@ function inserted({ table }: Pick<WritePlan, 'table'>, { all, optional }: Writte
 }
 
 /**
- * What is there is read before it is replaced, so nobody else may replace it meanwhile; where nothing is there yet, there
+ * What is there is read before it is replaced, so no other transaction may replace it meanwhile; where nothing is there yet, there
  * is no row to lock. A few locks stand for all keys of a table, because each takes a place in the server's memory. They
  * are waited for, in their order and before any row, no longer than lock_timeout.
  */
@@ -159,7 +159,7 @@ function givenRows(columns: ReadonlyMap<string, TableColumn>, names: readonly st
     select g.* from json_to_recordset($1::json) as g(${[...typed, '"~job" bigint', '"~age" double precision'].join(', ')}))`;
 }
 
-/** Each row by itself: the older never replaces the newer, whoever else writes at this moment. */
+/** Row by row: an older row never replaces a newer one, even with concurrent writers. */
 function merging(plan: WritePlan, written: WrittenColumns): string {
   const { table, timestamp, sourceTimestamp: source, fetcher } = plan;
   const greater = fetcher.write.ifGreater;
@@ -169,7 +169,7 @@ function merging(plan: WritePlan, written: WrittenColumns): string {
       : `(t.${id(source)} is null or t.${id(source)} < excluded.${id(source)})`,
     ...(greater === undefined ? [] : [`(t.${id(greater)} is null or t.${id(greater)} < excluded.${id(greater)})`]),
   ];
-  // What is not written is the same, or it is not: then the provider tells two things of one time. A row that is only not greater is nobody's mistake.
+  // What is not written is the same, or it is not: then the provider tells two things of one time. A row that is merely not greater is no mistake.
   const isOlder = source === null ? `had.${id(timestamp)} > ${at}` : `g.${id(source)} < had.${id(source)}`;
   const isOther = greater !== undefined ? isOlder : source === null ? 'true' : `not (${same(plan, written)})`;
   return `written as (

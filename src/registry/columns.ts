@@ -65,7 +65,7 @@ export type Row<C extends Columns> = { readonly [Name in keyof C]: Value };
 export type TypeRow = Row<typeof typeColumns> & { readonly data_type: string; readonly depends_on: readonly string[] };
 export type SourceRow = Partial<Row<typeof sourceColumns>> & { readonly name: string };
 
-/** What somebody has set in the database, whatever the configuration says; intervals are seconds here. */
+/** Settings that an operator overrode in the database; intervals are in seconds. */
 export interface Override {
   readonly value: Value;
   readonly config_value: Value;

@@ -47,7 +47,7 @@ export interface RegistryDiff {
   readonly sources: {
     readonly added: readonly Added<SourceRow>[];
     readonly changed: readonly Changed<SourceRow>[];
-    /** What somebody has set in the database; a sync leaves it as it is. */
+    /** Settings that an operator overrode in the database; a sync keeps them. */
     readonly overridden: readonly Overridden[];
   };
   readonly types: {
@@ -144,7 +144,7 @@ function changeOf<R extends object>(
   return changes.length === 0 ? [] : [{ name, row, changes }];
 }
 
-/** Settings that somebody has changed since the configuration last said the same as now. */
+/** Settings that were changed in the database since the configuration last had its present value. */
 function stillOverridden(row: SourceRow, { config, overrides }: StoredSource): string[] {
   return Object.keys(overrides).filter((column) =>
     same(inMs(column, config[column] ?? null), (row as Record<string, Value>)[column] ?? null),
@@ -156,7 +156,7 @@ function withoutOverridden(row: SourceRow, before: StoredSource): SourceRow {
   return Object.fromEntries(Object.entries(row).filter(([column]) => !kept.has(column))) as SourceRow;
 }
 
-/** With what the configuration said last, so that a new value of it is a change though somebody has set the same. */
+/** With what the configuration said last, so that its new value counts as a change even if an operator set the same. */
 function asConfigured({ config, overrides, ...row }: StoredSource): SourceRow {
   const said = Object.keys(overrides).map((column): [string, Value] => [column, inMs(column, config[column] ?? null)]);
   return { ...row, ...Object.fromEntries(said) };

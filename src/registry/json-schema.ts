@@ -19,7 +19,7 @@ export interface JsonSchema {
   readonly maximum?: number;
 }
 
-/** What a schema lets through, as JSON Schema; or why nobody can tell. */
+/** What a schema lets through, as JSON Schema; or why that is unknown. */
 export function jsonSchemaOf(schema: RowSchema): { schema: JsonSchema } | { problem: string } {
   const standard: RowSchema['~standard'] & { readonly jsonSchema?: unknown } = schema['~standard'];
   try {

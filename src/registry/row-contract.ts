@@ -5,7 +5,7 @@ import { didYouMean } from './row-columns.ts';
 import type { TableColumn } from './table-columns.ts';
 
 const numbers = ['number', 'integer'];
-/** What a field may be, by the type of its column. A type that is not here takes anything, because nobody can be sure. */
+/** What a field may be, by the type of its column. A type that is not listed accepts anything. */
 const accepted: Readonly<Record<string, readonly string[]>> = {
   ...Object.fromEntries(['int2', 'int4', 'float4', 'float8'].map((type) => [type, numbers])),
   // Exact numbers are often carried as texts.
@@ -24,7 +24,7 @@ export function rowFindings(
   type: Pick<DataType, 'name' | 'table' | 'timestamp' | 'row'>,
   columns: readonly TableColumn[],
 ): RegistryFinding[] {
-  // A table that is not there is somebody else's finding.
+  // A missing table is reported by another check.
   if (type.row === undefined || columns.length === 0) return [];
   const name = `data type ${type.name}`;
   const read = jsonSchemaOf(type.row);

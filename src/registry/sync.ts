@@ -90,7 +90,7 @@ async function applySources(tx: Queryable, wanted: Wanted, { sources }: Registry
   if (sources.changed.length === 0) return;
   const names = sources.changed.map(({ name }) => name);
   await tx.query('select from pgfresh.sources where name = any ($1::text[]) order by id for no key update', [names]);
-  // Once more: somebody may have set one of them before it was locked.
+  // Again, because one of them may have been overridden before it was locked.
   for (const { name, row } of diffRegistry(wanted, await readRegistry(tx)).sources.changed) {
     await nameSynced(tx, Object.keys(row));
     await update(tx, 'sources', sourceColumns, row, ['name', name]);

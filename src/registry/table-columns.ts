@@ -1,6 +1,6 @@
 import type { Queryable } from '../database/index.ts';
 
-/** A column of a user's table, as far as it matters to whoever writes rows into it. */
+/** A column of a user's table, with what matters to a writer of rows. */
 export interface TableColumn {
   readonly name: string;
   /** As PostgreSQL shows it, for messages. */

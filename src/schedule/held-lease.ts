@@ -8,7 +8,7 @@ export interface Leased {
   /** Aborted when the lease is lost, the run takes too long or the process ends. */
   readonly signal: AbortSignal;
   readonly token: number;
-  /** To be called last in a transaction that writes: it fails if the lease is lost, and lets nobody take it before the commit. */
+  /** To be called last in a transaction that writes: it fails if the lease is lost, and no other process can take it before the commit. */
   readonly fence: (client: SqlClient) => Promise<void>;
 }
 
@@ -35,7 +35,7 @@ export class HeldLease {
 
   constructor(options: HeldOptions) {
     this.#options = options;
-    // Whoever waits for it is told; it may also be that nobody does any more.
+    // Callers need not handle it.
     this.#lost.promise.catch(() => {});
   }
 

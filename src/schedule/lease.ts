@@ -57,7 +57,7 @@ const runTime = durationBetween('1ms', '7d');
 const waitTime = durationBetween('1ms', '366d');
 
 /**
- * Does the work if it is due and nobody else does it, under a lease that is renewed while it runs. The work must stop
+ * Does the work if it is due and no other process does it, under a lease that is renewed while it runs. The work must stop
  * when its signal is aborted. Throws what the work throws, after the failure was recorded; if the lease was lost,
  * nothing is recorded.
  */
@@ -77,7 +77,7 @@ export async function withLease<T>(
     row = await acquire(db, name, leaseMs, manual);
   } catch (error) {
     if (error instanceof PgfreshError && error.code === 'PGF_ARGUMENT_INVALID') throw error;
-    // Whether somebody else does the work is not known, so it is not done.
+    // Another process may be doing the work, so it is not done.
     return { skipped: true, reason: 'schedule_read_error', nextRunAt: null, problem: problemOf(error) };
   }
   if (row.reason !== 'acquired') return { skipped: true, reason: row.reason, nextRunAt: row.next_run_at };
@@ -112,7 +112,7 @@ function requireKnown(options: LeaseOptions): void {
 }
 
 async function acquire(db: SqlClient, name: string, leaseMs: number, manual: boolean): Promise<Acquired> {
-  // Of this process and of this acquisition, so that nobody is taken for another one.
+  // Of this process and of this acquisition, so that no holder is mistaken for another.
   const holder = `${hostname().slice(0, 60)} ${process.pid} ${randomUUID()}`;
   const [row] = await rowsFrom<Acquired>(
     db,

@@ -11,7 +11,7 @@ export interface SchedulerAnswer extends LeaseAnswer {
   readonly stranded: readonly { readonly run: number; readonly job: number; readonly request: string }[];
 }
 
-/** In one statement, so that there is no scheduler of which nobody knows what it runs. */
+/** In one statement, so that no scheduler is registered without its handlers. */
 export function schedulerRegistration(name: string, handlers: readonly string[]): Registration {
   return {
     text: `select pgfresh_engine.serve_jobs(

@@ -5,7 +5,7 @@ export interface SqlClient {
   query(text: string, values: unknown[]): Promise<unknown>;
 }
 
-/** Sends a statement. What a function of ours refuses is an error of the coded table, whoever has sent it. */
+/** Sends a statement. A refusal by one of our functions becomes an error of the coded table. */
 export async function rowsFrom<Row extends object>(client: SqlClient, text: string, values: unknown[]): Promise<Row[]> {
   const answer = await client.query(text, values).catch((error: unknown) => {
     throw codedOr(error, 'PGF_COMMIT_UNKNOWN');

@@ -6,7 +6,7 @@ export interface SqlJobRun {
   readonly run: number;
   readonly scheduler: number;
   readonly timeoutMs: number;
-  /** Aborted when nobody wants its end any more. */
+  /** Aborted when its end is no longer needed. */
   readonly signal?: AbortSignal | undefined;
   /** How long it may go on after it was told to end, before its session is ended. */
   readonly graceMs?: number | undefined;
@@ -18,7 +18,7 @@ interface RaisedResult extends JobResult {
 
 /**
  * How a run of an SQL function ended. `succeeded` and `unsuccessful` are what the function returned, and recorded together with
- * what it wrote. `failed`: it raised or was cut off, so nothing of it is left, and whoever asked for the run records it.
+ * what it wrote. `failed`: it raised or was cut off, so nothing of it is left, and the caller records it.
  * `lost`: the run is not ours any more. `unknown`: the database did not confirm the commit.
  */
 export type SqlJobEnd =

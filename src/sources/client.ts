@@ -263,7 +263,7 @@ export class SourceClient {
     return apiKey;
   }
 
-  /** Fetches a token for whoever waits for it: it goes on when the call that began it does not. */
+  /** Fetches a token for all calls that wait for it; continues if the call that began it ends. */
   async #fetchToken(apiKey: string | undefined, payer: Run) {
     const cost = new Cost();
     const deadline = new Deadline(this.#source.timeout, [this.#closing.signal]);
@@ -352,7 +352,7 @@ export class SourceClient {
     );
   }
 
-  /** Once a process: the rest is a number that nobody reads. */
+  /** Once per process; more would only be noise. */
   #warn(code: WarningCode, message: string, next: string): void {
     if (this.#warned.has(code)) return;
     this.#warned.add(code);

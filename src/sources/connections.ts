@@ -13,13 +13,13 @@ interface Line {
   heard: number;
 }
 
-/** Bytes that came when nobody waited for an answer, or as an answer was given up. */
+/** Bytes that arrived without a pending request, or after its answer was given up. */
 type StrayListener = (bytes: number, when: 'idle' | 'given up') => void;
 
 /**
  * The connections to a source.
  *
- * By node:http and not by fetch, because the socket must be ours: its bytes are counted before anybody reads them,
+ * By node:http and not by fetch, because the socket must be ours: its bytes are counted before they are read,
  * which is what the provider counts too, and its address is checked when it is known and before it is connected to.
  */
 export class Connections {
@@ -89,7 +89,7 @@ export class Connections {
       socket.destroy();
       this.#onStray(chunk.length, 'idle');
     });
-    // Newer versions of Node.js close a waiting connection by themselves when bytes come, and show them to nobody.
+    // Newer versions of Node.js close a waiting connection by themselves when bytes come, and do not show them.
     socket.once('close', () => {
       const unheard = 'encrypted' in socket ? 0 : socket.bytesRead - line.heard;
       if (unheard > 0) this.#onStray(unheard, line.listener ? 'given up' : 'idle');

@@ -2,7 +2,7 @@
 export class Cost {
   calls = 0;
   wireBytes = 0;
-  /** It was told; what comes later is for somebody else to pay. */
+  /** It was told; later bytes are charged to another call. */
   isSettled = false;
 
   /** Takes over what another one has gathered. */

@@ -12,7 +12,7 @@ interface SourceFinding {
   readonly next?: string;
 }
 
-/** What keeps sources from being called that somebody should know of, a finding for each. */
+/** One finding for each reason why a source is not called. */
 export async function examineSources(db: Queryable): Promise<SourceFinding[]> {
   const stops = await db.query<{ reason: string }>('select reason from pgfresh.spending_stop');
   const sources = await listSources(db);
@@ -85,7 +85,7 @@ export function examineApiKeys({ sources }: { readonly sources: readonly Source[
   return Promise.all(sources.filter(({ apiKeys }) => apiKeys.length > 0).map(examineKeys));
 }
 
-/** Where nobody calls a source its keys may be missing, for instance in CI. */
+/** In a process that calls no source, API keys may be missing, for instance in CI. */
 async function examineKeys({ name: source, apiKeys }: Source): Promise<SourceFinding> {
   const name = `API keys of ${source}`;
   const read = new ApiKeys(apiKeys, process.env);

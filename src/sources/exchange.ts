@@ -114,7 +114,7 @@ export class Exchange {
       const headers = new AnswerHeaders(message.rawHeaders);
       const hasLength = isEmpty || length !== undefined;
       this.#forgetDeadline?.();
-      // After a failure the connection is closed, and nobody else may hear it.
+      // After a failure the connection is closed, and no other call may use it.
       if (this.#socket) this.#with.connections.unlisten(this.#socket, this.#hear);
       this.#result.resolve({ status: message.statusCode!, headers, body, hasLength });
     });
@@ -130,7 +130,7 @@ export class Exchange {
     if (error instanceof StepFailure) return error;
     if (error.code === 'HPE_HEADER_OVERFLOW') return new StepFailure('too_large', 'the headers are more than 16 KB');
     if (this.#message?.complete) return overlong();
-    // A server may close a connection that nobody used in the same moment in which it is used again.
+    // A server may close an idle connection at the moment in which it is used again.
     const isStale =
       this.#received === 0 && this.#sending?.reusedSocket === true && /^ECONNRESET$|^EPIPE$/.test(error.code ?? '');
     const code = error.code === undefined || error.message.includes(error.code) ? '' : ` (${error.code})`;

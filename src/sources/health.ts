@@ -2,7 +2,7 @@ import { durationText, nearMiss, sizeText, timeText } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 
-/** What somebody has set in the database, whatever the configuration says. */
+/** A setting that an operator overrode in the database. */
 export interface SourceOverride {
   readonly value: string | number | boolean | null;
   readonly config_value: string | number | boolean | null;
@@ -20,7 +20,7 @@ export interface SourceHealth {
   readonly failure_streak: number;
   readonly last_success_at: Date | null;
   readonly last_failure_at: Date | null;
-  /** `infinity` where it is paused until somebody resumes it. */
+  /** `infinity` if it is paused until an operator resumes it. */
   readonly paused_until: string | null;
   readonly paused_by: 'person' | 'provider' | 'breaker' | 'credentials' | null;
   readonly pause_reason: string | null;

@@ -13,14 +13,14 @@ export async function pauseSource(
   return showSource(db, name);
 }
 
-/** Lets a source be called again at once, whoever has paused it; its breaker counts anew. */
+/** Lets a source be called again at once, whatever paused it; its breaker starts over. */
 export async function resumeSource(db: Queryable, name: string): Promise<SourceHealth> {
   await showSource(db, name);
   await db.query('select pgfresh.resume_source($1::text)', [name]);
   return showSource(db, name);
 }
 
-/** The provider asked to be left alone for so long, or did not say for how long: nobody calls the source meanwhile. */
+/** The provider asked to be left alone for so long, or did not say for how long: the source is not called meanwhile. */
 export async function holdSource(
   db: Queryable,
   sourceId: number,

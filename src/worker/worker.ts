@@ -398,7 +398,7 @@ export class Worker extends Service {
     await this.#options.db.query('select pgfresh.recover_stuck_jobs()');
   }
 
-  /** Deletes rows that nobody has viewed for long. Here, because a worker is who may write the tables. */
+  /** Deletes rows of keys without viewers. A worker does this, because it may write the tables. */
   async #evict(): Promise<void> {
     const { db, events } = this.#options;
     for (const type of this.#catalog!.types.values()) {

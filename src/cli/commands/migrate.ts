@@ -203,7 +203,7 @@ function listed(steps: readonly MigrationStep[], verb: string): string[] {
 
 const untried = 'Numbered files are not tried: what they move is listed as dropped and created.';
 
-/** What happens to objects; what is new only where somebody asked for everything. */
+/** The changes to objects; `isFull` also lists new objects. */
 function objectLines(
   { dropped, replaced, created, yours }: ObjectChanges,
   verbs: { readonly drop: string; readonly replace: string; readonly create: string },

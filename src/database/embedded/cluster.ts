@@ -69,7 +69,7 @@ async function clusterHome(folder: DataFolder, account: Account | undefined): Pr
   if (account === undefined || (await canEnter(folder.root, account))) return folder.root;
   await makeSystemFolder(clusters);
   const home = await makeSystemFolder(join(clusters, await idOf(folder)));
-  // For whoever wonders later whether this can go.
+  // Tells an operator which data folder this cluster belongs to.
   await writeFile(join(home, 'belongs-to.txt'), `${folder.root}\n`);
   return home;
 }

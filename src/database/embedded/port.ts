@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 
-/** A loopback port that nobody listens on now. Somebody else may be faster to take it, so the server may have to ask again. */
+/** A free loopback port. Another program may take it first, so the server may have to ask again. */
 export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -5,7 +5,7 @@ import { folderHolder } from './lock.ts';
 import { loginUrl } from './login.ts';
 
 /**
- * The address of the server that another process of ours runs in the folder; none if nobody does. One that is just
+ * The address of the server that another process of ours runs in the folder; undefined if none does. One that is just
  * starting or stopping has no address, and is waited for.
  */
 export async function runningEmbedded(dataDir: string, patience = 5_000): Promise<string | undefined> {

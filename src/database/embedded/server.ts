@@ -166,7 +166,7 @@ export class EmbeddedServer extends Service {
 
   async #release(): Promise<void> {
     try {
-      // So that nobody joins what is about to go.
+      // So that no process joins a server that is about to stop.
       if (this.#postmaster) await this.#lock?.record({ postmaster: this.#postmaster.pid }).catch(() => {});
       await this.#postmaster?.stop(this.#options.patience);
       await this.#syncing;
