@@ -50,7 +50,7 @@ function lacksRoles(user: string, lacking: readonly ProcessRole[], needed: reado
   return new PgfreshError('PGF_DATABASE_RIGHTS', {
     user,
     problem: `it may not run the role${lacking.length === 1 ? '' : 's'} ${lacking.join(', ')}`,
-    who: 'a superuser or whoever may grant roles',
+    who: 'a superuser or a role that may grant roles',
     grant: `grant ${needed.join(', ')} to ${pg.escapeIdentifier(user)}; "pgfresh migrate --grants ${lacking.map((role) => `${role}=${user}`).join(',')}" prints all that it needs`,
   });
 }

@@ -91,7 +91,7 @@ export class HeldLease {
     );
     if (this.#broken || this.#ended) return;
     if (rows[0]?.reason === 'renewed') this.#holdUntil(from);
-    else if (rows[0]?.reason === 'lost') this.#lose('somebody else may have it');
+    else if (rows[0]?.reason === 'lost') this.#lose('another process may have it');
     // One that failed is tried again; the lease outlives two of them.
     else this.#renewLater(from);
   }
