@@ -199,6 +199,9 @@ declare
   v_answers jsonb[];
   v_new int;
   v_early boolean;
+  v_types int[];
+  v_keys text[];
+  v_late record;
   v_free int;
   v_type record;
   v_judged record;
@@ -213,30 +216,33 @@ begin
       'p_pairs must be an array of 1 to 500 objects with data_type and key',
       'Pass the pairs that are on the screen.');
   end if;
-  -- Locked in one order, so that two calls of one user do not wait for each other in a circle.
-  update pgfresh_engine.subscription as s
-  set last_seen_at = v_now
-  from (
-    select h.type_id, h.key
-    from jsonb_array_elements(p_pairs) as w(pair)
-    join pgfresh.data_type_registry as r on r.data_type = w.pair ->> 'data_type'
-    join pgfresh_engine.subscription as h on h.user_id = v_user and h.type_id = r.type_id
-      and h.key = pgfresh_engine.canonical_key(w.pair ->> 'key', r.normalise)
-    where h.last_seen_at <= v_now - interval '75 seconds'
-    order by h.type_id, h.key
-    for update of h
-  ) as late
-  where s.user_id = v_user and s.type_id = late.type_id and s.key = late.key;
   select array_agg(
       case when h.key is not null then jsonb_build_object('result', 'seen', 'data_type', r.data_type, 'key', h.key) end
       order by w.place),
     count(*) filter (where h.key is null),
-    coalesce(bool_or(h.last_seen_at > v_now - interval '30 seconds' and h.last_seen_at < v_now), false)
-  into v_answers, v_new, v_early
+    coalesce(bool_or(h.last_seen_at > v_now - interval '30 seconds'), false),
+    array_agg(h.type_id) filter (where h.last_seen_at <= v_now - interval '75 seconds'),
+    array_agg(h.key) filter (where h.last_seen_at <= v_now - interval '75 seconds')
+  into v_answers, v_new, v_early, v_types, v_keys
   from jsonb_array_elements(p_pairs) with ordinality as w(pair, place)
   left join pgfresh.data_type_registry as r on r.data_type = w.pair ->> 'data_type'
-  left join pgfresh_engine.subscription as h on h.user_id = v_user and h.type_id = r.type_id
-    and h.key = pgfresh_engine.canonical_key(w.pair ->> 'key', r.normalise);
+  -- The limit keeps it a lookup for each pair. A join reads all subscriptions of the user for each pair:
+  -- 90 ms instead of 10 ms for 500 pairs.
+  left join lateral (
+    select s.type_id, s.key, s.last_seen_at
+    from pgfresh_engine.subscription as s
+    where s.user_id = v_user and s.type_id = r.type_id
+      and s.key = pgfresh_engine.canonical_key(w.pair ->> 'key', r.normalise)
+    limit 1
+  ) as h on true;
+  -- In one order, so that two calls of one user do not wait for each other in a circle.
+  for v_late in
+    select distinct l.type_id, l.key collate "C" as key from unnest(v_types, v_keys) as l(type_id, key) order by 1, 2
+  loop
+    update pgfresh_engine.subscription as s
+    set last_seen_at = v_now
+    where s.user_id = v_user and s.type_id = v_late.type_id and s.key = v_late.key;
+  end loop;
   -- Heartbeats that take their time are not counted; those that do not are one call. What is new counts each.
   if v_early or v_new > 0 then
     perform pgfresh_engine.count_call(v_user, v_early::int + v_new);
