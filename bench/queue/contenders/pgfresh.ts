@@ -71,7 +71,8 @@ class PgfreshEnqueuer implements Enqueuer {
   }
 
   async set(ids: readonly number[]): Promise<void> {
-    await this.#queue.enqueueMany(this.#database, type, ids.map(String), { priority: 1 });
+    const { queued } = await this.#queue.enqueueMany(this.#database, type, ids.map(String), { priority: 1 });
+    if (queued < ids.length) throw new Error(`${ids.length - queued} of ${ids.length} new jobs were not enqueued`);
   }
 
   close(): Promise<void> {

@@ -44,6 +44,7 @@ declare
   -- The last of those before a locked one; null while that is not known.
   v_until int;
   v_at int;
+  v_key text;
 begin
   if v_count = 0 then
     return v_new;
@@ -84,6 +85,15 @@ begin
           v_until := v_at - 1;
         end if;
       end if;
+    end;
+  end loop;
+  -- The wait may have been for room in the table, which another insert was adding, and not for the pair: try once more.
+  foreach v_key in array v_locked[:10] loop
+    begin
+      insert into pgfresh_engine.pairs (type_id, key) values (p_type_id, v_key) on conflict do nothing;
+      v_locked := array_remove(v_locked, v_key);
+    exception when lock_not_available then
+      null;
     end;
   end loop;
   return v_locked || v_new[v_from:];
