@@ -172,7 +172,7 @@ export const errorTable = {
   PGF_DATABASE_TLS: {
     exit: database,
     says: 'PostgreSQL at {address} and pgfresh do not agree on TLS: {problem}',
-    next: 'If the server requires TLS, add ?sslmode=require (or verify-full with sslrootcert=…) to DATABASE_URL; if it does not offer TLS, add ?sslmode=disable.',
+    next: 'If the server requires TLS (hostssl in its pg_hba.conf), add ?sslmode=require (or verify-full with sslrootcert=…) to DATABASE_URL; if it does not offer TLS, add ?sslmode=disable.',
   },
   PGF_DATABASE_TOO_OLD: {
     exit: database,

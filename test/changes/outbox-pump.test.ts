@@ -75,8 +75,11 @@ describe('the end of a job', () => {
     const publish = async (changes: readonly Change[]): Promise<void> => void published.push(...changes);
     const pump = new OutboxPump({ db: scene.db, bus: { publish }, events: new Events(), isNeeded: () => true });
     await watch();
-    // The first runs publish that the type was watched.
-    for (let run = 0; run < 3; run++) expect(await pump.run()).toBe(true);
+    // The first runs publish that the type was watched, and again for each transaction of the server that was open then.
+    const isSettled = () => scene.value<boolean>('(select settled from pgfresh_engine.watched_type)');
+    do expect(await pump.run()).toBe(true);
+    while (!(await isSettled()));
+    await pump.run();
     published.length = 0;
     await end(await claim('B'));
     expect(await marks()).toEqual([{ keys: ['B'], told: true }]);

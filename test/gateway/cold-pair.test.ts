@@ -57,7 +57,8 @@ it('a cold pair costs nine statements from the request to its row', async () => 
     client.say({ type: 'add', pairs: [['quote', key]] });
     expect(await client.nextAbout('quote', ['snapshot'])).toMatchObject({ state: 'missing', rows: [] });
     snapshot.resolve();
-    expect(await client.nextAbout('quote', ['change'])).toMatchObject({ state: 'fresh', rows: [{ symbol: key }] });
+    const isFresh = ({ state }: Record<string, unknown>): boolean => state === 'fresh';
+    expect(await client.nextAbout('quote', ['change'], isFresh)).toMatchObject({ rows: [{ symbol: key }] });
     const sent = log.take().flatMap(named);
     // A worker claims again as soon as its job has ended, whether there are more jobs or not.
     costs.push(sent.filter((name, place) => name !== 'worker pgfresh.claim' || sent.indexOf(name) === place));

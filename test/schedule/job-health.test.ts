@@ -80,7 +80,7 @@ describe('truth 10: a job', () => {
     const scheduler = await scene.scheduler(handlers, { drainMs: 1 });
     await scene.idle();
     await scene.db.query(`select pgfresh.trigger_scheduled_job('endless')`);
-    await until(async () => (await toldOf(scene, 'endless')).state === 'running');
+    await until(async () => (await showJob(scene.db, 'endless')).state === 'running');
     await scene.advance('5 minutes');
     expect(await toldOf(scene, 'endless')).toMatchObject({
       state: 'late',
