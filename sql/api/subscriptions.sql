@@ -73,13 +73,20 @@ begin
     if pgfresh_engine.is_loss_held(v_now) then
       return jsonb_build_object('skipped', 'held');
     end if;
-    delete from pgfresh_engine.subscription where last_seen_at < v_now - pgfresh_engine.longest_silence();
+    -- Without those that an open transaction of their viewer has locked, for as long as it likes.
+    delete from pgfresh_engine.subscription
+    where ctid = any (array(
+      select ctid from pgfresh_engine.subscription
+      where last_seen_at < v_now - pgfresh_engine.longest_silence()
+      for update skip locked));
     get diagnostics v_removed = row_count;
     v_nodes := pgfresh_engine.expire_nodes(v_now);
   end if;
   -- Nothing silent is left: a loss that was held is over, and the next one is another.
   update pgfresh_engine.planner_state set demand_held_until = null where demand_held_until is not null;
-  delete from pgfresh_engine.viewer_calls where minute < v_now - interval '10 minutes';
+  delete from pgfresh_engine.viewer_calls
+  where ctid = any (array(
+    select ctid from pgfresh_engine.viewer_calls where minute < v_now - interval '10 minutes' for update skip locked));
   perform pgfresh_engine.review_open_jobs(v_now);
   return jsonb_build_object('removed', v_removed, 'nodes', v_nodes);
 end
