@@ -20,7 +20,7 @@ const final = { verdict: 'fail', breaker: false, nextLook: 'hold' } as const;
 
 /**
  * Every outcome there is. The table is total: what is not here cannot happen to a job. Some SQL functions know outcomes
- * by name. A success: `complete_jobs`, `accept_refused_answer`, `state_of`, `note_lapses`, `replan_pairs`, `obstacles_of`.
+ * by name. A success: `complete_jobs`, `accept_refused_answer`, `state_of`, `note_lapses`, `follow_type`, `obstacles_of`.
  * An answer that cannot be used: `is_refused_answer`.
  */
 export const outcomes = {

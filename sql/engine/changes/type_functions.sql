@@ -15,7 +15,10 @@ declare
   v_id int := p_type.type_id;
   -- By canonical_key, as every key: upper or lower by the collation of the column would name other pairs.
   v_key text := (
-    select format('pgfresh_engine.canonical_key(%s, %L) collate "C"',
+    select format(
+      case p_type.normalise
+        when 'none' then '(%s) collate "C"' else 'pgfresh_engine.canonical_key(%s, %L) collate "C"'
+      end,
       string_agg(format('x.%I::text', k.name), ' || ''|'' || ' order by k.place), p_type.normalise)
     from unnest(p_type.key_columns) with ordinality as k(name, place)
   );

@@ -254,6 +254,7 @@ begin
   v_moved := v_source <> any (v_sources);
   if v_moved then
     v_api_keys := '{}';
+    perform from pgfresh.sources as s where s.id = any (v_sources) order by s.id for no key update;
     perform pgfresh_engine.note_success(s.id, s.called, v_now)
     from (
       select e.source_id as id, array_agg(e.id) as called
