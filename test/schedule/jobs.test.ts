@@ -433,6 +433,38 @@ describe('a pause', () => {
   });
 });
 
+describe('a job that is enabled again', () => {
+  const enable = (name: string, enabled: boolean, { session }: Pick<typeof scene.ann, 'session'> = scene.ann) =>
+    session.query(`update pgfresh.scheduled_jobs set enabled = ${enabled} where name = '${name}'`);
+
+  it('does not accept a function that another role has changed, by an operator or by its owner', async () => {
+    const gus = await scene.person('gus');
+    await gus.session.query(plpgsql('gus.lent()', done()));
+    const id = await scene.register({ ...good, name: 'lent', function_name: 'gus.lent' });
+    await gus.session.query(plpgsql('gus.lent()', `perform 1; ${done()}`));
+    const changed = { problem: expect.stringContaining('was changed by') };
+    expect(await scene.problem(id)).toMatchObject(changed);
+    const operator = { session: await openSession((await createLogin(scene.url, 'pgfresh_operator')).url) };
+    await enable('lent', false, operator);
+    for (const who of [operator, scene.ann]) {
+      await expectRefusal(enable('lent', true, who), 'PGF_JOB_INVALID');
+      expect(await scene.problem(id)).toMatchObject(changed);
+    }
+    await scene.ann.session.query(`update pgfresh.scheduled_jobs set name = name where name = 'lent'`);
+    await enable('lent', true, operator);
+    expect(await scene.problem(id)).toBeUndefined();
+    expect(await scene.run(id)).toMatchObject({ kind: 'succeeded' });
+  });
+
+  it('follows a function that its own owner has changed', async () => {
+    const id = await scene.add('improved', done());
+    await enable('improved', false);
+    await scene.ann.session.query(plpgsql('ann.improved()', `perform 1; ${done()}`));
+    await enable('improved', true);
+    expect(await scene.run(id)).toMatchObject({ kind: 'succeeded' });
+  });
+});
+
 it('what a scheduler says of a job stays until somebody writes the job', async () => {
   const id = await scene.register({ ...good, name: 'said' });
   const read = () =>

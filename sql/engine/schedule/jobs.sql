@@ -357,13 +357,18 @@ begin
   end if;
   if new.kind = 'handler' then
     new.resolution := null;
-  elsif tg_op = 'INSERT' or v_same or (new.enabled and not old.enabled)
+  elsif tg_op = 'INSERT' or v_same
       or (new.kind, new.function_name, new.owner, new.params)
       is distinct from (old.kind, old.function_name, old.owner, old.params) then
     new.resolution := pgfresh_engine.resolve_job(new);
     perform pgfresh_engine.make_job_runner(new.owner);
   else
     new.resolution := old.resolution;
+    -- Operators may enable a job, so that must not accept a function that its runs would refuse.
+    if new.enabled and not old.enabled then
+      new.resolution := pgfresh_engine.require_job_function(new);
+      perform pgfresh_engine.make_job_runner(new.owner);
+    end if;
   end if;
   return new;
 end
