@@ -118,16 +118,25 @@ grant select, delete on pgfresh.active_subscriptions, pgfresh_engine.subscriptio
 grant select on pgfresh.active_subscriptions, pgfresh_engine.subscription to pgfresh_monitor, pgfresh_operator;
 do $$
 declare
-  v_table constant regclass := 'pgfresh_engine.subscription';
+  v_policy record;
 begin
-  if not exists (select from pg_policy where polrelid = v_table and polname = 'own') then
-    -- In a subquery, so that it is asked once and not for every row.
-    create policy own on pgfresh_engine.subscription to pgfresh_viewer
-      using (user_id = (select pgfresh_engine.session_viewer()));
-  end if;
-  if not exists (select from pg_policy where polrelid = v_table and polname = 'all') then
-    create policy "all" on pgfresh_engine.subscription for select to pgfresh_monitor, pgfresh_operator using (true);
-  end if;
+  for v_policy in
+    select wanted.name, wanted.definition
+    from (values
+      -- In a subquery, so that it is asked once and not for every row.
+      ('own', 'to pgfresh_viewer using (user_id = (select pgfresh_engine.session_viewer()))'),
+      -- Without a policy, members of pg_read_all_data would read no rows and get no error.
+      ('all', 'for select to pgfresh_monitor, pgfresh_operator, pg_read_all_data using (true)')
+    ) as wanted(name, definition)
+    left join pg_policy as p on p.polrelid = 'pgfresh_engine.subscription'::regclass and p.polname = wanted.name
+    -- The comment is the definition, which PostgreSQL keeps in other words. Only a policy that differs is made anew:
+    -- that locks the table.
+    where obj_description(p.oid, 'pg_policy') is distinct from wanted.definition
+  loop
+    execute format('drop policy if exists %I on pgfresh_engine.subscription', v_policy.name);
+    execute format('create policy %I on pgfresh_engine.subscription %s', v_policy.name, v_policy.definition);
+    execute format('comment on policy %I on pgfresh_engine.subscription is %L', v_policy.name, v_policy.definition);
+  end loop;
 end
 $$;
 

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import type { Queryable } from '../../src/database/index.ts';
+import { readSqlFiles, type Queryable } from '../../src/database/index.ts';
 import { createLogin } from '../harness/login.ts';
 import { openSession } from '../harness/session.ts';
 import { RegistryScene } from '../registry/scene.ts';
@@ -8,6 +8,7 @@ const scene = await RegistryScene.open();
 const login = async (role: string) => openSession((await createLogin(scene.url, role)).url);
 const viewer = await login('pgfresh_viewer');
 const monitor = await login('pgfresh_monitor');
+const reader = await login('pg_read_all_data');
 
 const as = (user: string) => viewer.query(`select set_config('request.jwt.claims', $1::text, false)`, [user]);
 const claims = (sub: string) => JSON.stringify({ sub, role: 'authenticated' });
@@ -41,6 +42,28 @@ describe('active_subscriptions', () => {
     expect(await seen(viewer)).toEqual(['ben quote A']);
     await as('not JSON');
     await expect(seen(viewer)).rejects.toThrow('PGF_VIEWER_UNKNOWN');
+  });
+
+  it('shows all of them to roles that may read every table, and not silently none', async () => {
+    const all = ['ann quote A', 'ann quote B', 'ben quote A'];
+    expect(await seen(reader)).toEqual(all);
+    expect(await reader.query('select count(*)::int from pgfresh_engine.subscription')).toEqual([{ count: 3 }]);
+  });
+
+  it('has the policies of this version, also where an earlier one has made others', async () => {
+    const file = (await readSqlFiles()).functions.find(({ name }) => name === 'api/subscriptions')!;
+    const policies = `select oid, polname as name from pg_policy where polrelid = 'pgfresh_engine.subscription'::regclass order by polname`;
+    const before = await scene.db.query(policies);
+    expect(before).toMatchObject([{ name: 'all' }, { name: 'own' }]);
+    await scene.db.query(file.text);
+    expect(await scene.db.query(policies)).toEqual(before);
+    await scene.db.query(`
+      alter policy "all" on pgfresh_engine.subscription to pgfresh_monitor using (false);
+      comment on policy "all" on pgfresh_engine.subscription is null`);
+    expect(await seen(monitor)).toEqual([]);
+    await scene.db.query(file.text);
+    expect(await seen(reader)).toEqual(await seen(monitor));
+    expect(await seen(monitor)).toHaveLength(3);
   });
 
   it('shows monitors and the owner all of them, by the names that data types have now', async () => {
