@@ -82,8 +82,12 @@ begin
     get diagnostics v_removed = row_count;
     v_nodes := pgfresh_engine.expire_nodes(v_now);
   end if;
-  -- Nothing silent is left: a loss that was held is over, and the next one is another.
-  update pgfresh_engine.planner_state set demand_held_until = null where demand_held_until is not null;
+  -- When nothing silent is left, a loss that was held is over, and the next one is another.
+  update pgfresh_engine.planner_state
+  set demand_held_until = null
+  where demand_held_until is not null
+    and not exists (
+      select from pgfresh_engine.subscription where last_seen_at < v_now - pgfresh_engine.longest_silence());
   delete from pgfresh_engine.viewer_calls
   where ctid = any (array(
     select ctid from pgfresh_engine.viewer_calls where minute < v_now - interval '10 minutes' for update skip locked));

@@ -9,6 +9,7 @@ beforeAll(async () => {
   await scene.db.query(`
     create table news (key text primary key, fetched_at timestamptz);
     create function raising_gate(text, text) returns boolean language plpgsql stable as $$ begin raise 'no gate'; end $$;
+    create function closed_gate(text, text) returns boolean language sql stable as 'select false';
     create function raising_check(timestamptz, interval) returns boolean language plpgsql stable as $$ begin raise 'no check'; end $$`);
 });
 
@@ -116,4 +117,61 @@ describe('sound 8: the cleanup goes on for the others while an open transaction'
     await ann.query('commit');
     expect(await counted()).toEqual(['ann', 'dan']);
   });
+});
+
+describe.each(['new', 'there already'])('sound 8: a hold that is %s, of an open transaction', (age) => {
+  const holds: [string, () => Promise<unknown>, () => Promise<unknown>][] = [
+    [
+      'a paused source',
+      () => scene.db.query(`select pgfresh.pause_source('market')`),
+      () => scene.db.query(`select pgfresh.resume_source('market')`),
+    ],
+    [
+      'a closed gate',
+      () => scene.change('quote', { gate_function: 'closed_gate' }),
+      () => scene.change('quote', { gate_function: null }),
+    ],
+  ];
+
+  it.each(holds)('stops neither other viewers nor the planner: %s', async (_, begin, end) => {
+    onTestFinished(async () => void (await end()));
+    await scene.add('quote', { table_name: 'doubtful' });
+    await begin();
+    if (age === 'there already') await scene.subscribe('cid', 'C');
+    const ann = await openTransaction();
+    await scene.subscribe('ann', 'A', 'quote', ann);
+    const ben = await impatient();
+    expect(await scene.subscribe('ben', 'B', 'quote', ben)).toMatchObject({ result: 'subscribed' });
+    await scene.clock.advance('10 seconds');
+    await ben.query('select pgfresh.check_and_queue_stale_data()');
+    await ben.query('select pgfresh_engine.plan_due_pairs()');
+    expect(await scene.queued()).toEqual([]);
+    await ann.query('rollback');
+    await end();
+    for (let n = 0; n < 2; n++) {
+      await scene.clock.advance('10 seconds');
+      await scene.tick();
+    }
+    expect(await scene.queued()).toContain('B');
+  });
+});
+
+it('sound 8: a timeout of a type that an open transaction notes is left to it', async () => {
+  const id = await scene.add('quote', { table_name: 'doubtful' });
+  const ann = await openTransaction();
+  const note = `select pgfresh_engine.note_type_timeout($1::int, 'gate', 'locked') as quarantined`;
+  await ann.query(note, [id]);
+  expect(await (await impatient()).query(note, [id])).toEqual([{ quarantined: false }]);
+});
+
+it('sound 8: silent subscriptions that an open transaction has locked do not hold up the cleanup again', async () => {
+  for (let n = 0; n < 12; n++) await scene.subscribe('ann', `K${n}`, 'news');
+  for (let n = 0; n < 3; n++) await scene.subscribe('ben', `K${n}`, 'news');
+  await scene.clock.advance('7 minutes');
+  const ann = await openTransaction();
+  await ann.query(`delete from pgfresh.active_subscriptions where user_id = 'ann'`);
+  expect(await scene.cleanUp()).toEqual({ skipped: 'held' });
+  await scene.clock.advance('121 seconds');
+  expect(await scene.cleanUp()).toEqual({ removed: 3, nodes: 0 });
+  expect(await scene.cleanUp()).toEqual({ removed: 0, nodes: 0 });
 });

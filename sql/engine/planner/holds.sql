@@ -2,19 +2,61 @@
   An obstacle gives all pairs of a data type that it holds the same due time, so they are found together by the index of
   due times when it ends before that.
 */
-create or replace function pgfresh_engine.note_hold(p_type_id int, p_until timestamptz, p_reason text,
-  p_now timestamptz)
-returns void
-language sql
+
+-- An insert waits for another transaction that has added the same hold, so it gives up after a few milliseconds.
+create or replace function pgfresh_engine.add_hold(p_type_id int, p_until timestamptz, p_reason text, p_now timestamptz)
+returns boolean
+language plpgsql
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '5ms'
 as $$
+begin
   insert into pgfresh_engine.hold (type_id, until, reason, asked_at)
   values (p_type_id, p_until, p_reason, p_now)
-  on conflict (type_id, until) do update set reason = excluded.reason
-  where hold.reason <> excluded.reason
+  on conflict do nothing;
+  return found;
+exception when lock_not_available then
+  return false;
+end
+$$;
+comment on function pgfresh_engine.add_hold(int, timestamptz, text, timestamptz) is
+  'Adds a hold; false if another transaction adds or removes it. A part of note_hold.';
+
+/*
+  Viewers note holds too, in transactions of their own, which may stay open. Many can share the lock that keeps a hold
+  from being removed before their entries are seen.
+*/
+create or replace function pgfresh_engine.note_hold(p_type_id int, p_until timestamptz, p_reason text,
+  p_now timestamptz)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_reason text;
+begin
+  select h.reason
+  into v_reason
+  from pgfresh_engine.hold as h
+  where h.type_id = p_type_id and h.until = p_until
+  for key share skip locked;
+  if not found then
+    return pgfresh_engine.add_hold(p_type_id, p_until, p_reason, p_now);
+  end if;
+  if v_reason <> p_reason then
+    perform from pgfresh_engine.hold as h
+    where h.type_id = p_type_id and h.until = p_until
+    for no key update skip locked;
+    if found then
+      update pgfresh_engine.hold set reason = p_reason where type_id = p_type_id and until = p_until;
+    end if;
+  end if;
+  return true;
+end
 $$;
 comment on function pgfresh_engine.note_hold(int, timestamptz, text, timestamptz) is
-  'Remembers that an obstacle holds pairs of a data type until then. A part of the planner.';
+  'Remembers that an obstacle holds pairs of a data type until then. False if another open transaction adds or removes '
+  'the same hold: then look at the pairs again soon. A part of the planner.';
 
 /*
   A data type has recovered, or an operator has resumed its source: what was refused is asked for again at once. A pair
@@ -93,7 +135,8 @@ declare
   v_count int := 0;
 begin
   -- What is due comes by itself.
-  delete from pgfresh_engine.hold where until <= p_now;
+  delete from pgfresh_engine.hold
+  where ctid = any (array(select ctid from pgfresh_engine.hold where until <= p_now for update skip locked));
   for v_hold in
     select h.type_id, h.until, h.reason
     from pgfresh_engine.hold as h
@@ -162,6 +205,12 @@ declare
   v_keys text[];
 begin
   if p_hold.asked_at > p_now - interval '5 seconds' then
+    return false;
+  end if;
+  perform from pgfresh_engine.hold
+  where type_id = p_hold.type_id and until = p_hold.until
+  for no key update skip locked;
+  if not found then
     return false;
   end if;
   v_keys := array(

@@ -45,8 +45,8 @@ begin
       'merged', v_resting.open, 'skipped', v_resting.held, 'skipped_held', nullif(v_resting.held, 0));
   end if;
   if p_obstacle in ('unresolved', 'quarantined') then
-    if p_obstacle = 'quarantined' then
-      perform pgfresh_engine.note_hold(p_type.type_id, p_until, p_obstacle, p_now);
+    if p_obstacle = 'quarantined' and not pgfresh_engine.note_hold(p_type.type_id, p_until, p_obstacle, p_now) then
+      p_until := p_now + interval '1 second';
     end if;
     -- It cannot be asked. What has no table any more has no rows.
     later := array(
@@ -190,7 +190,9 @@ begin
     end if;
   end if;
   if p_obstacle is not null and cardinality(queue) > 0 then
-    perform pgfresh_engine.note_hold(p_type.type_id, p_until, p_obstacle, p_now);
+    if not pgfresh_engine.note_hold(p_type.type_id, p_until, p_obstacle, p_now) then
+      p_until := p_now + interval '1 second';
+    end if;
     later := later || array(
       select row(l.type_id, l.key, l.place, null, l.due_at, p_until, null,
         l.changed, l.row_at, p_now, p_obstacle)::pgfresh_engine.look
@@ -248,7 +250,14 @@ begin
       left join unnest(v_closed) as c(key) on c.key = l.key
       where c.key is null);
     counts := jsonb_build_object('gated', cardinality(v_closed));
-    perform pgfresh_engine.note_hold(p_type.type_id, v_open_end, 'gate', p_now);
+    if not pgfresh_engine.note_hold(p_type.type_id, v_open_end, 'gate', p_now) then
+      later := array(
+        select row(l.type_id, l.key, l.place, null, l.due_at, p_now + interval '1 second', null,
+          l.changed, l.row_at, p_now, 'gate')::pgfresh_engine.look
+        from unnest(p_queue) as l
+        join unnest(v_closed) as c(key) on c.key = l.key
+        where l.due_at is not null);
+    end if;
   end if;
 exception
   when lock_not_available then

@@ -44,6 +44,7 @@ grant execute on function pgfresh_engine.quarantined_types() to
 create or replace function pgfresh_engine.note_type_timeout(p_type_id int, p_where text, p_message text) returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
@@ -70,7 +71,7 @@ begin
   end if;
   return coalesce(v_timeouts > 1, false);
 exception when foreign_key_violation or lock_not_available then
-  -- It is being deleted at this moment.
+  -- The type is being deleted at this moment, or an open transaction of a viewer notes the same.
   return false;
 end
 $$;
