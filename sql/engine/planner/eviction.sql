@@ -41,7 +41,7 @@ begin
   select count(*) as count, max(s.key) as last,
     array_agg(s.key order by s.key) filter (
       where not s.demanded and s.job_id is null and (s.row_at is not null or not s.seen)
-        -- A refresh that somebody asked for counts like a view.
+        -- A requested refresh counts like a view.
         and greatest(s.unviewed_since, s.ok_at) <= v_before
     ) as candidates
   into v_span

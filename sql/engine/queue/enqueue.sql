@@ -38,8 +38,8 @@ comment on function pgfresh_engine.wake_workers() is
 
 /*
   Lock order: pairs, then jobs. Nothing here waits for a completion: pairs that exist are found by the snapshot and
-  locked only while they have no open job, and what is locked by somebody else is left to that one. So is a pair that
-  another transaction has added and not yet committed.
+  locked only while they have no open job. What another transaction has locked, or has added and not yet committed, is
+  left to that transaction.
 */
 create or replace function pgfresh_engine.queue_refreshes(
   p_data_type text, p_keys text[], p_priority int default 0, p_estimated_size bigint default null,
@@ -261,6 +261,6 @@ comment on function pgfresh_engine.queue_refreshes(text, text[], int, bigint, js
   'queued; merged (it waits already; a higher priority or an earlier time was taken over, '
   'and with p_force the wait after a failure is over); running; '
   'rerun (it runs, was forced, and will run again); '
-  'busy (it is being ended or enqueued by somebody else this moment).';
+  'busy (another transaction is ending or enqueuing it).';
 grant execute on function pgfresh_engine.queue_refreshes(text, text[], int, bigint, jsonb, timestamptz, boolean) to
   pgfresh_worker, pgfresh_planner, pgfresh_operator;

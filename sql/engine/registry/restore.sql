@@ -3,7 +3,7 @@
   of its surroundings: other numbers of tables, functions and roles, another count of transactions, and none of the
   processes that had leases. It is recognised by who it is: the server, the database, and a table of ours.
 */
--- With the rights of its owner, whoever asks: what may be read of the server must not differ from one call to the next.
+-- With the rights of its owner: what may be read of the server must not differ from one call to the next.
 create or replace function pgfresh_engine.current_identity() returns text
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -41,7 +41,7 @@ begin
   if exists (select from pgfresh_engine.database_identity where identity = v_identity) then
     return false;
   end if;
-  -- Restored without owners, they would ask users' tables and functions with the rights of whoever restored it.
+  -- Restored without owners, they would ask users' tables and functions with the rights of the role that restored it.
   if exists (
     select from pg_proc
     where pronamespace = v_schema and proname in ('ask_stale', 'ask_gate', 'ask_keys', 'ask_next_keys', 'ask_rows')

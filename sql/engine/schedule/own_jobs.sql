@@ -18,7 +18,7 @@ begin
       'Makes and drops days of the history; forgets old pairs and usage.'::text as description, interval '0' as jitter
     union all
     select 'pgfresh.sweep', 'pgfresh.sweep', '* * * * *', 'UTC', '{}',
-      'Ends silent subscriptions, and asks about everything that somebody looks at.', '0'
+      'Ends silent subscriptions, and checks every viewed pair.', '0'
     union all
     select 'pgfresh.tidy', 'pgfresh.tidy', '* * * * *', 'UTC', '{}',
       'Forgets old runs, warnings and marks, and sees which data types have a schedule.',

@@ -79,8 +79,8 @@ comment on function pgfresh_engine.start_requested_run(text, jsonb, name) is
   'Does what trigger_scheduled_job was asked for.';
 
 /*
-  A queued run is let go by whoever holds the cursor of its job, so here too the cursor comes first. Whoever ends or
-  begins a run has the run before the cursor: while this one holds the cursor it waits for no run.
+  The holder of a job's cursor lets its queued runs go, so here too the cursor comes first. A transaction that ends or
+  begins a run locks the run before the cursor: while this one holds the cursor, it waits for no run.
 */
 create or replace function pgfresh_engine.cancel_requested_run(p_run_id bigint, p_caller name) returns jsonb
 language plpgsql

@@ -121,8 +121,8 @@ comment on function pgfresh_engine.count_unknown_calls(int, int) is
   'Lets a source that had no rate wait for a minute: its calls were not counted, so they may all have been just now.';
 
 /*
-  Deals calls out over the API keys, to those first that have made fewest. Called by one at a time: whoever calls it has
-  the advisory lock of the source.
+  Deals calls out over the API keys, first to those that have made the fewest. The caller has the advisory lock of the
+  source, so only one transaction does this at a time.
 */
 create or replace function pgfresh_engine.take_slots(
   p_source pgfresh.sources, p_api_key smallint, p_count int, p_now timestamptz, p_use_by timestamptz default null)
