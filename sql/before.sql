@@ -43,7 +43,7 @@ $$;
 grant usage on schema pgfresh to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator,
   pgfresh_scheduler, pgfresh_viewer, pgfresh_evaluator;
--- Not to viewers: what they call runs with the rights of the schemas' owner.
+-- Not to viewers: what they call and read has parsed bodies, which need no right to use this schema.
 grant usage on schema pgfresh_engine to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator,
   pgfresh_scheduler, pgfresh_evaluator;

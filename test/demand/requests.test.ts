@@ -158,4 +158,10 @@ it('a viewer is told the codes of a pair, a monitor everything', async () => {
   // It counts as a call, so it needs a user.
   expect(await scene.value(`(select calls from pgfresh_engine.viewer_calls where user_id = 'ann')`)).toBeGreaterThan(0);
   await expectRefusal(explain((await login('', 'pgfresh_viewer')).session), 'PGF_ARGUMENT_INVALID');
+  // An application that registers jobs may use the schema of the engine, and is told no more for that.
+  const application = await login('dee', 'pgfresh_viewer', 'pgfresh_scheduler');
+  expect(await explain(application.session)).toEqual(told);
+  expect(await scene.value(`(select calls from pgfresh_engine.viewer_calls where user_id = 'dee')`)).toBe(1);
+  for (const role of ['operator', 'worker', 'planner', 'gateway'])
+    expect(await explain((await login('eve', `pgfresh_${role}`, 'pgfresh_viewer')).session)).toHaveProperty('words');
 });

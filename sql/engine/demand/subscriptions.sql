@@ -376,8 +376,9 @@ comment on function pgfresh_engine.check_key(name, text, text[]) is
   'Does what check_and_queue_stale_batch asks for.';
 
 /*
-  A caller who may use the schema of the engine, as processes and monitors do, is told everything. Viewers are told the
-  codes that a gateway sends them, and no words: those name tables, functions and errors.
+  Processes, monitors, operators and the owner, who is the current user here, are told everything. Other callers are
+  told the codes that a gateway sends to viewers, and no words: those name tables, functions and errors. The right to
+  use the schema of the engine is no such trust: applications that register jobs have it too.
 */
 create or replace function pgfresh_engine.explain_to(p_caller name, p_data_type text, p_key text) returns jsonb
 language plpgsql
@@ -386,7 +387,11 @@ as $$
 declare
   v_told jsonb;
 begin
-  if has_schema_privilege(p_caller, 'pgfresh_engine', 'usage') then
+  if exists (
+    select from unnest(array['pgfresh_monitor', 'pgfresh_operator', 'pgfresh_worker', 'pgfresh_planner',
+      'pgfresh_gateway', current_user]) as trusted
+    where pg_has_role(p_caller, trusted, 'usage')
+  ) then
     return pgfresh_engine.explanation_of(p_data_type, p_key, false);
   end if;
   perform pgfresh_engine.count_call(pgfresh_engine.require_viewer(null, p_caller));
@@ -396,42 +401,4 @@ begin
 end
 $$;
 comment on function pgfresh_engine.explain_to(name, text, text) is
-  'Does what explain_pair asks for: everything for processes and monitors, the codes for viewers.';
-
-/*
-  What subscribing asks of users' tables. A client that subscribes by SQL has a connection of an application, and does
-  not wait with it for a locked table, as ALTER TABLE locks it: the planner looks at the pair a second later.
-*/
-create or replace function pgfresh_engine.admit_new_keys(p_type pgfresh.data_type_registry, p_keys text[])
-returns text[]
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set lock_timeout = '100ms'
-as $$
-begin
-  return pgfresh_engine.require_keys(p_type, p_keys);
-end
-$$;
-comment on function pgfresh_engine.admit_new_keys(pgfresh.data_type_registry, text[]) is
-  'As require_keys, but waits at most 100 ms for a lock on the table of keys. A part of subscribing.';
-
-create or replace function pgfresh_engine.plan_new_looks(p_type_id int, p_keys text[], p_now timestamptz) returns jsonb
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set lock_timeout = '100ms'
-as $$
-declare
-  -- Those with a job are neither planned nor locked: their ends must not wait for the transaction of a stranger.
-  v_open text[] := array(
-    select p.key
-    from pgfresh_engine.pairs as p
-    where p.type_id = p_type_id and p.key = any (p_keys) and p.job_id is not null);
-  v_counts jsonb := pgfresh_engine.plan_looks(
-    pgfresh_engine.looks_at(p_type_id, array(select k from unnest(p_keys) as k where k <> all (v_open))), p_now);
-begin
-  return v_counts || jsonb_build_object('merged', (v_counts ->> 'merged')::int + cardinality(v_open));
-end
-$$;
-comment on function pgfresh_engine.plan_new_looks(int, text[], timestamptz) is
-  'Looks at pairs of a data type that have just got their first viewer. Leaves them to the planner if their table is '
-  'locked for more than 100 ms. A part of subscribing.';
+  'Does what explain_pair asks for: everything for processes, monitors and operators, the codes for viewers.';
