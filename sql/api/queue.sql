@@ -310,7 +310,7 @@ begin
     from unnest(v_trees, v_keeps) as t(tree, keep)
     join pg_inherits as i on i.inhparent = ('pgfresh_engine.' || t.tree)::regclass
     join pg_class as c on c.oid = i.inhrelid
-    where c.relname ~ '_\d{8}$' and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - t.keep
+    where c.relname ~ '_[0-9]{8}$' and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - t.keep
     order by c.relname
   loop
     begin

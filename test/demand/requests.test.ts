@@ -137,6 +137,15 @@ function known(key: string): string {
   return `insert into pgfresh_engine.pairs (type_id, key) select type_id, '${key}' from pgfresh.data_type_registry`;
 }
 
+it("a caller's setting for literals does not change what pgfresh's functions mean", async () => {
+  const { session } = await login('ann', 'pgfresh_viewer');
+  await session.query('set standard_conforming_strings = off');
+  const [row] = await session.query<{ answers: { problem: string }[] }>(
+    `select pgfresh.upsert_active_subscriptions('[{"data_type": "nonsense", "key": "A"}]') as answers`,
+  );
+  expect(row!.answers).toMatchObject([{ code: 'PGF_TYPE_UNKNOWN', problem: expect.not.stringContaining('PGF_') }]);
+});
+
 it('a viewer is told the codes of a pair, a monitor everything', async () => {
   const explain = async (db: Queryable) =>
     (await db.query<{ told: object }>(`select pgfresh.explain_pair('quote', 'E') as told`))[0]!.told;

@@ -10,3 +10,9 @@ test.for(files)('%s has no line of more than 120 characters', (file) => {
   const lines = readFileSync(join(sql, file), 'utf8').split('\n');
   expect(lines.flatMap((line, place) => (line.length > 120 ? [`${place + 1}: ${line.length}`] : []))).toEqual([]);
 });
+
+// In a session with standard_conforming_strings = off, a backslash in a plain literal escapes the next character.
+test.for(files.filter((file) => !file.startsWith('migrations')))('%s has backslashes in E literals only', (file) => {
+  const lines = readFileSync(join(sql, file), 'utf8').split('\n');
+  expect(lines.filter((line) => line.replaceAll(/\bE'[^']*'/g, '').includes('\\'))).toEqual([]);
+});

@@ -174,7 +174,7 @@ exception
   when sqlstate 'PGF01' then
     -- There is no such type, or its registry row does not resolve any more.
     return query
-      select n::bigint, p_keys[n], split_part(sqlerrm, ': ', 1), regexp_replace(sqlerrm, '^PGF_\w+: ', '')
+      select n::bigint, p_keys[n], split_part(sqlerrm, ': ', 1), regexp_replace(sqlerrm, '^PGF_[A-Z_]+: ', '')
       from generate_subscripts(p_keys, 1) as n;
 end
 $$;

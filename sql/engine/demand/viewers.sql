@@ -73,7 +73,7 @@ begin
       -- Its registry row does not resolve any more. The pairs of other types are none the worse for it.
       return query
         select p, null::int, null, null, null::boolean, null::boolean, 'PGF_REGISTRY_INVALID',
-          regexp_replace(sqlerrm, '^PGF_\w+: ', '')
+          regexp_replace(sqlerrm, '^PGF_[A-Z_]+: ', '')
         from unnest(v_type.places) as p;
       continue;
     end;

@@ -93,8 +93,8 @@ begin
       -- The data type is gone, or its keys cannot be asked for now. Pairs of other types are none the worse for it.
       v_refused := v_refused || (
         select jsonb_agg(jsonb_build_object(
-          'place', p, 'code', coalesce(substring(sqlerrm from '^PGF_\w+'), 'PGF_REGISTRY_INVALID'),
-          'problem', regexp_replace(sqlerrm, '^PGF_\w+: ', '')))
+          'place', p, 'code', coalesce(substring(sqlerrm from '^PGF_[A-Z_]+'), 'PGF_REGISTRY_INVALID'),
+          'problem', regexp_replace(sqlerrm, '^PGF_[A-Z_]+: ', '')))
         from unnest(v_type.places) as p
       );
       -- The others may have the same key table: all of them together wait hardly longer than one.

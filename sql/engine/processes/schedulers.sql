@@ -10,7 +10,7 @@ begin
       'p_handlers must be an array of at most 10000 names',
       'Pass the handlers that this process can run, or an empty array.');
   end if;
-  if coalesce(p_zone_data, '') !~ '^\d{4}[a-z]{1,3}$' then
+  if coalesce(p_zone_data, '') !~ '^[0-9]{4}[a-z]{1,3}$' then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       format('p_zone_data must be a version of the time zone data, got %s',
         coalesce(left(quote_literal(p_zone_data), 40), 'null')),

@@ -34,7 +34,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   select left(c.relname, -15), c.relname
   from pg_class as c
-  where c.relnamespace = 'pgfresh_engine'::regnamespace and c.relname ~ '^history_[a-z]+_aside_\d{8}$'
+  where c.relnamespace = 'pgfresh_engine'::regnamespace and c.relname ~ '^history_[a-z]+_aside_[0-9]{8}$'
 $$;
 comment on function pgfresh_engine.history_aside() is
   'Tables whose rows were set aside and have yet to move to their days, by the part of the history they belong to.';

@@ -373,7 +373,7 @@ begin
     v_now := v_resolution.fingerprint;
   exception when sqlstate 'PGF01' then
     get stacked diagnostics problem = message_text, next_step = pg_exception_hint;
-    problem := regexp_replace(problem, '^PGF_\w+: ', '');
+    problem := regexp_replace(problem, '^PGF_[A-Z_]+: ', '');
     return next;
     return;
   end;

@@ -61,10 +61,10 @@ begin
   for v_function in
     select oid::regprocedure::text
     from pg_proc
-    where pronamespace = v_schema and proname ~ '^(run|read)_as_\d+$'
+    where pronamespace = v_schema and proname ~ '^(run|read)_as_[0-9]+$'
       and not exists (
         select from pgfresh_engine.acting_role as a
-        where a.id = substring(proname from '\d+$')::bigint and to_regrole(quote_ident(a.name)) = proowner)
+        where a.id = substring(proname from '[0-9]+$')::bigint and to_regrole(quote_ident(a.name)) = proowner)
   loop
     execute format('drop function %s', v_function);
   end loop;

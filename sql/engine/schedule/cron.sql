@@ -127,8 +127,8 @@ declare
 begin
   -- The simple ones, which most are, at once: each field is a number or a star, and no day is one that only some months
   -- have.
-  if p_schedule ~ '^(\*(/([1-9]|[1-5][0-9]))?|[1-5]?[0-9]) (\*(/([1-9]|1[0-9]|2[0-4]))?|1?[0-9]|2[0-3]) '
-      '(\*|[1-9]|1[0-9]|2[0-8]) (\*|[1-9]|1[0-2]) (\*|[0-7])$' then
+  if p_schedule ~ '^([*](/([1-9]|[1-5][0-9]))?|[1-5]?[0-9]) ([*](/([1-9]|1[0-9]|2[0-4]))?|1?[0-9]|2[0-3]) '
+      '([*]|[1-9]|1[0-9]|2[0-8]) ([*]|[1-9]|1[0-2]) ([*]|[0-7])$' then
     return null;
   end if;
   if p_schedule is null or length(p_schedule) > 500 then

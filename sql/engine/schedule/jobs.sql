@@ -126,7 +126,7 @@ begin
   if cardinality(v_parts) = 1 then
     v_parts := array['public'] || v_parts;
   end if;
-  if p_job.function_name !~ '^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$' then
+  if p_job.function_name !~ '^([A-Za-z_][A-Za-z0-9_]{0,62}[.])?[A-Za-z_][A-Za-z0-9_]{0,62}$' then
     perform pgfresh_engine.refuse('PGF_JOB_INVALID',
       format('function_name %s is not a name', left(quote_literal(p_job.function_name), 80)),
       'Expected letters, digits and underscores, at most 63, with the schema and a dot before it if it is not public.');
@@ -493,7 +493,7 @@ begin
   end if;
 exception when sqlstate 'PGF01' then
   get stacked diagnostics problem = message_text, next_step = pg_exception_hint;
-  problem := regexp_replace(problem, '^PGF_\w+: ', '');
+  problem := regexp_replace(problem, '^PGF_[A-Z_]+: ', '');
   return next;
 end
 $$;
