@@ -1,7 +1,14 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { beforeEach, describe, expect, it } from 'vitest';
-import { migrate, previewMigration, readSqlFiles, type Database } from '../../src/database/index.ts';
+import {
+  migrate,
+  previewMigration,
+  previewUninstall,
+  readSqlFiles,
+  uninstall,
+  type Database,
+} from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { createLogin } from '../harness/login.ts';
 import { runCli } from '../harness/process.ts';
@@ -73,6 +80,24 @@ describe('a view of a user', () => {
     ]);
   });
 
+  it('gets no rights from default privileges when it is made again', async () => {
+    const [reader, owner] = [await createLogin(url), await createLogin(url)];
+    await database.query(`
+      grant usage, create on schema public to ${owner.name};
+      alter default privileges in schema public grant all on tables to ${reader.name}, ${owner.name};
+      alter default privileges grant select on tables to public;
+      create view public.mine as select id, name from pgfresh.nodes;
+      revoke all on public.mine from public, ${reader.name}, ${owner.name};
+      create view public."it's ""mine""" as select id from pgfresh.nodes;
+      revoke all on public."it's ""mine""" from public, ${reader.name}, ${owner.name};
+      alter view public."it's ""mine""" owner to ${owner.name};
+      grant select on public."it's ""mine""" to public`);
+    const rights = () => database.query(`select relname, relacl::text from pg_class where relname ~ 'mine' order by 1`);
+    const before = await rights();
+    await migrate(database, { files, events, recreateDependants: true });
+    expect(await rights()).toEqual(before);
+  });
+
   it('that cannot be made again for the new version changes nothing', async () => {
     await database.query('create view public.mine as select jobs from pgfresh.job_status');
     await expect(migrate(database, { files, events, recreateDependants: true })).rejects.toMatchObject({
@@ -106,6 +131,16 @@ it('a function that a user has under one of our names stays where it is', async 
   expect(await database.query(`select pgfresh.refuse(''), pgfresh.check_1(1), pgfresh.run_as_1(1)`)).toEqual([
     { refuse: 1, check_1: 2, run_as_1: 3 },
   ]);
+});
+
+it('uninstall of a release that recorded no objects names what users have in its schema', async () => {
+  await expect(uninstall(database)).rejects.toMatchObject({
+    code: 'PGF_UNINSTALL_BLOCKED',
+    values: { names: 'table pgfresh.my_notes' },
+  });
+  await database.query('alter table pgfresh.my_notes set schema public');
+  expect((await uninstall(database)).dependents).toContain('function pgfresh.my_rule(integer)');
+  await database.query('select * from my_notes');
 });
 
 it('numbered files say at their top which tables and views they drop', async () => {

@@ -15,6 +15,20 @@ const dependantsQuery = (blocked: string): string => `
 select v.oid as relation, v.name, format('drop view %s', v.name) as drop, concat_ws(E';\\n',
   format('create view %s%s as%s%s', v.name, ' with (' || array_to_string(v.reloptions, ', ') || ')', E'\\n',
     rtrim(pg_get_viewdef(v.oid), ';')),
+  -- Default privileges may have granted rights that the view did not have. A quoted body: names are written by users.
+  format('do %L', format($revoke$
+declare
+  v_role text;
+begin
+  for v_role in
+    select distinct case a.grantee when 0 then 'public' else a.grantee::regrole::text end
+    from pg_class as c cross join aclexplode(c.relacl) as a
+    where c.oid = %1$L::regclass and a.grantee <> c.relowner
+  loop
+    execute format('revoke all on %%s from %%s', %1$L, v_role);
+  end loop;
+end
+$revoke$, v.name)),
   format('alter view %s owner to %s', v.name, v.relowner::regrole),
   (
     select string_agg(format('grant %s%s on %s to %s%s', a.privilege_type, ' (' || a.part || ')', v.name,
