@@ -1,16 +1,18 @@
 import { PgfreshError } from '../errors/index.ts';
 import type { Database } from './database.ts';
+import { readSqlFiles } from './migration-files.ts';
 import { transactLocked } from './migration-lock.ts';
 import type { Queryable } from './query.ts';
 import { previewRoleRemoval, removeRoles, type RoleRemoval } from './role-removal.ts';
+import { readOthers } from './upgrade/index.ts';
 
 /** What uninstalling removes: objects of pgfresh by kind, and by name what depends on them. */
 export interface UninstallPreview {
   readonly installed: boolean;
   readonly objects: readonly { kind: string; count: number }[];
-  /** Triggers, views and the like outside of the schemas that cannot live without them. */
+  /** Triggers, views and the like of users that are in the schemas or cannot live without them. */
   readonly dependents: readonly string[];
-  /** Tables and columns that would go as well. While there are any, nothing is dropped. */
+  /** Tables and columns of users that would go as well. While there are any, nothing is dropped. */
   readonly blockers: readonly string[];
   readonly roles: RoleRemoval;
 }
@@ -84,7 +86,13 @@ async function preview(tx: Queryable): Promise<UninstallPreview> {
   if (!schema?.installed) return { installed: false, objects: [], dependents: [], blockers: [], roles: noRoles };
   const objects = await tx.query<{ kind: string; count: number }>(insideObjects);
   const outside = await tx.query<{ name: string; blocks: boolean }>(outsideObjects);
-  const names = (blocks: boolean): string[] => outside.filter((row) => row.blocks === blocks).map((row) => row.name);
+  const inside = await readOthers(tx, (await readSqlFiles()).manifests);
+  const found = [...outside, ...inside.map(({ name, isTable }) => ({ name, blocks: isTable }))];
+  const names = (blocks: boolean): string[] =>
+    found
+      .filter((row) => row.blocks === blocks)
+      .map((row) => row.name)
+      .toSorted();
   const roles = await previewRoleRemoval(tx);
   return { installed: true, objects, dependents: names(false), blockers: names(true), roles };
 }

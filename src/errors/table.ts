@@ -286,8 +286,8 @@ export const errorTable = {
   },
   PGF_UNINSTALL_BLOCKED: {
     exit: database,
-    says: 'Nothing was dropped, because your own data depends on pgfresh: {names}',
-    next: 'Change the type of these columns, or drop them, then uninstall again.',
+    says: 'Nothing was dropped, because your own data would be dropped too: {names}',
+    next: 'Move tables out of the schemas of pgfresh, change the type of columns, or drop them. Then uninstall again.',
   },
   PGF_UNINSTALL_UNCONFIRMED: {
     exit: usage,

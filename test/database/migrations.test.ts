@@ -317,6 +317,52 @@ describe('uninstall', () => {
     await database.query('select from mine, pgfresh.first');
   });
 
+  it.each([
+    ['table pgfresh.mine', 'create table pgfresh.mine (id int)'],
+    [
+      'table pgfresh_engine.mine',
+      'create schema if not exists pgfresh_engine; create table pgfresh_engine.mine (id int)',
+    ],
+    [
+      'table pgfresh.mine',
+      `create table pgfresh.mine (id int) partition by list (id);
+       create table pgfresh.mine_1 partition of pgfresh.mine for values in (1)`,
+    ],
+    [
+      'table pgfresh.mine_1',
+      `create table mine (id int) partition by list (id); create table pgfresh.mine_1 partition of mine for values in (1)`,
+    ],
+  ])('drops nothing while a user has the %s', async (name, text) => {
+    await run();
+    await database.query(text);
+    // An upgrade does not make it ours.
+    await file('migrations/002_second.sql', 'create table pgfresh.second (id int)');
+    await run();
+    expect((await previewUninstall(database)).blockers).toEqual([name]);
+    await expect(uninstall(database)).rejects.toMatchObject({ code: 'PGF_UNINSTALL_BLOCKED', values: { names: name } });
+    await database.query(`select from ${name.split(' ')[1]}, pgfresh.second`);
+    await database.query(`alter ${name} set schema public`);
+  });
+
+  it('names the functions, views, sequences and types that users have in the schemas', async () => {
+    await run();
+    await database.query(`
+      create view pgfresh.my_view as select 1 as one;
+      create materialized view pgfresh.my_copy as select 1 as one;
+      create sequence pgfresh.my_numbers;
+      create type pgfresh.my_mood as enum ('good');
+      create function pgfresh.mine(int) returns int language sql as 'select 1'`);
+    const names = [
+      'function pgfresh.mine(integer)',
+      'materialized view pgfresh.my_copy',
+      'sequence pgfresh.my_numbers',
+      'type pgfresh.my_mood',
+      'view pgfresh.my_view',
+    ];
+    expect(await previewUninstall(database)).toMatchObject({ dependents: names, blockers: [] });
+    await uninstall(database);
+  });
+
   it('finds nothing where nothing is', async () => {
     expect(await previewUninstall(database)).toEqual({
       installed: false,

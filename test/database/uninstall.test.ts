@@ -1,6 +1,13 @@
 import { rm } from 'node:fs/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { EmbeddedServer, migrate, readSqlFiles, uninstall, type Database } from '../../src/database/index.ts';
+import {
+  EmbeddedServer,
+  migrate,
+  previewUninstall,
+  readSqlFiles,
+  uninstall,
+  type Database,
+} from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { atEnd, openDatabase } from '../harness/database.ts';
 import { temporaryFolder } from '../harness/folder.ts';
@@ -162,6 +169,93 @@ describe.each(Object.entries(servers))('on %s, uninstall', (_, startServer) => {
     const ours = /^role pgfresh_|^member \w+ of pgfresh_/;
     expect((await catalogue(first)).filter((line) => !ours.test(line))).toEqual(before);
     expect((await uninstall(second)).roles.dropped).toHaveLength(8);
+  });
+
+  it('keeps restrictive policies, with the roles by which they bind members', async () => {
+    const database = await create('restricted');
+    await install(database);
+    await statement(serverUrl, `create role app_viewer login password 'of a test'; create role app_reader`);
+    await database.query(`
+      create table orders (id int, owner text);
+      insert into orders values (1, 'app_viewer'), (2, 'another');
+      alter table orders enable row level security;
+      grant select on orders to app_viewer;
+      grant pgfresh_viewer to pgfresh_operator;
+      grant pgfresh_operator to app_viewer;
+      create policy everyone on orders using (true);
+      create policy theirs on orders as restrictive to pgfresh_viewer using (owner = current_user);
+      create policy shared on watched as restrictive to pgfresh_viewer, app_reader using (false)`);
+    const url = new URL(databaseUrl(serverUrl, 'restricted'));
+    [url.username, url.password] = ['app_viewer', 'of a test'];
+    const viewer = openDatabase(url.href);
+    const seen = [{ id: 1 }];
+    expect(await viewer.query('select id from orders')).toEqual(seen);
+
+    const { roles: preview } = await previewUninstall(database);
+    const { roles } = await uninstall(database);
+    expect(await viewer.query('select id from orders')).toEqual(seen);
+    expect(roles).toEqual(preview);
+    expect(roles.kept).toEqual([
+      {
+        role: 'pgfresh_operator',
+        reason:
+          'its members are restricted by policy shared on table public.watched, policy theirs on table public.orders',
+      },
+      {
+        role: 'pgfresh_viewer',
+        reason: 'still used by policy shared on table public.watched, policy theirs on table public.orders',
+      },
+    ]);
+    expect(
+      await database.query(`select polname, polroles::regrole[]::text as roles from pg_policy order by 1`),
+    ).toEqual([
+      { polname: 'everyone', roles: '{-}' },
+      { polname: 'shared', roles: '{pgfresh_viewer,app_reader}' },
+      { polname: 'theirs', roles: '{pgfresh_viewer}' },
+    ]);
+    await database.query(`
+      drop table orders;
+      drop policy shared on watched;
+      drop role pgfresh_viewer, pgfresh_operator`);
+  });
+
+  it('keeps a role that has rights on the server, and says which', async () => {
+    const database = await create('parameters');
+    await install(database);
+    await database.query(`
+      grant set on parameter log_min_messages to pgfresh_worker;
+      grant create on tablespace pg_default to pgfresh_planner`);
+    const { roles: preview } = await previewUninstall(database);
+    const { roles } = await uninstall(database);
+    expect(roles).toEqual(preview);
+    expect(roles.kept).toEqual([
+      { role: 'pgfresh_planner', reason: 'still used by tablespace pg_default' },
+      { role: 'pgfresh_worker', reason: 'still used by parameter log_min_messages' },
+    ]);
+    await database.query(`
+      revoke set on parameter log_min_messages from pgfresh_worker;
+      revoke create on tablespace pg_default from pgfresh_planner;
+      drop role pgfresh_worker, pgfresh_planner`);
+  });
+
+  it('keeps a role that granted a membership', async () => {
+    const database = await create('granted');
+    await install(database);
+    await database.query(`
+      create role app_group;
+      create role app_member;
+      grant app_group to pgfresh_operator with admin option;
+      grant app_group to app_member granted by pgfresh_operator`);
+    const [server] = await database.query<{ tracks: boolean }>(
+      `select current_setting('server_version_num')::int >= 160000 as tracks`,
+    );
+    const { roles } = await uninstall(database);
+    expect(roles.kept).toEqual(
+      server!.tracks
+        ? [{ role: 'pgfresh_operator', reason: 'still used by membership of role app_member in role app_group' }]
+        : [],
+    );
+    await database.query('drop role app_member, app_group; drop role if exists pgfresh_operator');
   });
 
   it('keeps roles that its login may not drop, and says why', async () => {

@@ -175,8 +175,8 @@ async function runUninstall(options: { yes?: boolean }, command: Command): Promi
     const objects = preview.objects.map(({ kind, count }) => `${count} ${kind}${count === 1 ? '' : 's'}`).join(', ');
     const text = [
       `${options.yes ? 'Dropped' : 'Would drop'}: The schemas pgfresh and pgfresh_engine of ${facts.address}, with ${objects}.`,
-      ...section('Depends on them, and goes too:', preview.dependents),
-      ...section('Your data depends on them, so nothing is dropped before you change this:', preview.blockers),
+      ...section('Is in them or depends on them, and goes too:', preview.dependents),
+      ...section('Your data would go too, so nothing is dropped before you change this:', preview.blockers),
       ...section('Rights that are revoked:', preview.roles.rights),
       ...section('Roles that are dropped:', preview.roles.dropped),
       ...section(

@@ -18,6 +18,7 @@ export {
   previewDependantViews,
   previewPlan,
   readDependantViews,
+  readOthers,
   readPlan,
   requireObjects,
   type NumberedDrop,

@@ -1,6 +1,7 @@
 import { PgfreshError } from '../../errors/index.ts';
 import type { Queryable } from '../query.ts';
 import { lacksReading } from '../rights.ts';
+import { schemas } from '../schema-owner.ts';
 import { catalogueQuery } from './catalogue.ts';
 import { readDependants, type Dependant } from './dependants.ts';
 import { recordset, type Manifest, type Manifests } from './manifest.ts';
@@ -200,6 +201,26 @@ async function readOwners(db: Queryable, { unrecorded }: Manifests): Promise<Own
     ? await db.query<Manifest[number]>('select kind, identity from pgfresh_engine.manifest')
     : unrecorded;
   return ownersBy(listed);
+}
+
+/** What users have made in the schemas. */
+export async function readOthers(
+  db: Queryable,
+  manifests: Manifests,
+): Promise<{ readonly name: string; readonly isTable: boolean }[]> {
+  const { others } = await readOwners(db, manifests);
+  const names = schemas.map((name) => `'${name}'`).join(', ');
+  return db.query(`with catalogue as materialized (
+  ${catalogueQuery}
+)
+select pg_describe_object(c.classid, c.objid, 0) as name, c.kind = 'table' as "isTable"
+from catalogue as c join (${others}) as o using (classid, objid)
+union all
+-- The catalogue leaves partitions out, also those of tables in other schemas.
+select pg_describe_object('pg_class'::regclass, part.oid, 0), true
+from pg_class as part join pg_class as root on root.oid = pg_partition_root(part.oid)
+where part.relispartition and part.relkind in ('r', 'p', 'f')
+  and part.relnamespace::regnamespace::text in (${names}) and root.relnamespace::regnamespace::text not in (${names})`);
 }
 
 async function readChanges(
