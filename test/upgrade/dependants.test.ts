@@ -1,14 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { beforeEach, describe, expect, it } from 'vitest';
-import {
-  migrate,
-  previewMigration,
-  previewUninstall,
-  readSqlFiles,
-  uninstall,
-  type Database,
-} from '../../src/database/index.ts';
+import { migrate, previewMigration, readSqlFiles, uninstall, type Database } from '../../src/database/index.ts';
 import { Events } from '../../src/events/index.ts';
 import { createLogin } from '../harness/login.ts';
 import { runCli } from '../harness/process.ts';
