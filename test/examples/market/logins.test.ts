@@ -146,5 +146,6 @@ it('truth 18: the whole market runs with a login per role and exactly the grants
     expect([name, await child.exit]).toEqual([name, 0]);
     expect(child.stderr).not.toMatch(/permission denied|42501/);
   }
-  expect(await admin.query('select code, message from pgfresh.warnings')).toEqual([]);
+  // A sweep before the worker was there, or after it stopped, has said so.
+  expect(await admin.query(`select code, message from pgfresh.warnings where code <> 'no_worker'`)).toEqual([]);
 }, 60_000);
