@@ -1,13 +1,13 @@
-/** The headers of an answer as they came. Most answers are asked for a few of them; a `Headers` object costs more than that. */
+/** Raw response headers. Most callers read only a few, which is cheaper than building a `Headers` object. */
 export class AnswerHeaders {
-  /** Names and values by turns. */
+  /** Alternating names and values. */
   readonly #raw: readonly string[];
 
   constructor(raw: readonly string[]) {
     this.#raw = raw;
   }
 
-  /** The value of a header by its name in lower case, as `Headers` has it. */
+  /** The value of a header, by its lower-case name; repeated headers are joined as in `Headers`. */
   get(name: string): string | null {
     let found: string | null = null;
     for (let place = 0; place + 1 < this.#raw.length; place += 2) {
@@ -19,7 +19,7 @@ export class AnswerHeaders {
     return found;
   }
 
-  /** All of them, as an object of its own. */
+  /** All headers as a new `Headers` object. */
   toHeaders(): Headers {
     const headers = new Headers();
     for (let place = 0; place + 1 < this.#raw.length; place += 2) {

@@ -4,10 +4,10 @@ import { StepFailure } from './step-failure.ts';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-// A secret that is mounted as a file is replaced without a restart.
+// Re-read regularly, because a secret mounted as a file can be replaced without a restart.
 const goodFor = 60_000;
 
-/** The API keys of a source, read where they are when they are needed. */
+/** The API keys of a source, read from their environment variable or file when needed. */
 export class ApiKeys {
   readonly #places: readonly ApiKeyPlace[];
   readonly #env: Environment;
@@ -18,7 +18,7 @@ export class ApiKeys {
     this.#env = env;
   }
 
-  /** The key of this number, counted from 0; undefined if the source has none at all. */
+  /** The key with this index, from 0; undefined if the source has no keys. */
   async key(number: number): Promise<string | undefined> {
     if (this.#places.length === 0) return undefined;
     const place = this.#places[number];

@@ -5,10 +5,10 @@ import { StepFailure } from './step-failure.ts';
 
 export type Limits = Pick<Source, 'maxWireBytes' | 'maxDecodedBytes' | 'maxRatio'>;
 
-// So little may grow as it likes: a few hundred bytes of spaces are no bomb.
+// Below this size `maxRatio` is not enforced: a few hundred bytes of spaces are not a decompression bomb.
 const harmless = 65_536;
 
-/** What the head of an answer says about its body, or why it is not read at all. */
+/** Length and encoding of the body, from the response head. Throws if the body must not be read. */
 export function framingOf({ statusCode, headers }: IncomingMessage, limits: Limits) {
   const transfer = headers['transfer-encoding']?.trim().toLowerCase();
   if (transfer !== undefined && transfer !== 'chunked') {
@@ -26,7 +26,7 @@ export function framingOf({ statusCode, headers }: IncomingMessage, limits: Limi
   return { length, isGzip: encoding.includes('gzip'), isEmpty };
 }
 
-/** Gathers a body, unpacked, until it is larger than it may be or the returned function is called. */
+/** Collects and decompresses a body until it exceeds its limits or the returned function is called. */
 export function readBody(
   message: IncomingMessage,
   isGzip: boolean,
@@ -48,7 +48,7 @@ export function readBody(
     }
   };
   const finish = (): void => done(joined(chunks, size));
-  // That it was cut is seen when it closes.
+  // A truncated body is detected on close.
   message.on('error', () => {});
   if (!isGzip) {
     const takeAsItIs = (chunk: Buffer): void => {
@@ -61,16 +61,16 @@ export function readBody(
   message.on('data', (chunk: Buffer) => (packed += chunk.length));
   const gunzip = createGunzip();
   gunzip.on('error', (error) => {
-    // Nothing at all is what some send for nothing at all.
+    // Some servers send an empty body labelled as gzip.
     if (packed === 0 && message.complete) finish();
     else done(new StepFailure('network', `the answer cannot be unpacked: ${error.message}`));
   });
   message.pipe(gunzip).on('data', take).on('end', finish);
-  // All of it may have come, and most of it may still be packed.
+  // The whole body may have arrived while most of it is still compressed.
   return () => gunzip.destroy();
 }
 
-// An array of its own: a small Buffer may be part of a larger one, which a kept answer would keep alive.
+// Copied: a small Buffer may be a slice of a larger one, which a cached answer would keep in memory.
 function joined(chunks: readonly Buffer[], size: number): Uint8Array {
   const [first] = chunks;
   if (chunks.length === 1 && first!.buffer.byteLength <= 2 * size) {

@@ -1,19 +1,19 @@
 import type { Queryable } from '../database/index.ts';
 import { showSource } from './health.ts';
 
-/** What the provider says was used, beside what the ledger says. */
+/** Usage as the provider reports it, next to the ledger's own count. */
 export interface Calibration {
   readonly source: string;
   readonly since: Date;
   readonly provider_bytes: number;
   readonly ledger_bytes: number;
   readonly gap_bytes: number;
-  /** The number of the signed entry; null where nothing was written. */
+  /** The id of the correction; null for a dry run. */
   readonly correction: number | null;
 }
 
 interface CalibrationOptions {
-  /** When the provider began to count; the window of the quota if it is left out. */
+  /** Start of the provider's count; defaults to the start of the quota window. */
   readonly since?: Date | undefined;
   readonly reason?: string | undefined;
   readonly dryRun?: boolean | undefined;
@@ -36,7 +36,7 @@ const compare = `
   ) as u
   where s.name = $1::text`;
 
-/** Brings the ledger of a source in line with the provider's own figure, by one signed entry. */
+/** Adjusts the ledger of a source to the provider's own figure with one signed correction. */
 export async function calibrateSource(
   db: Queryable,
   name: string,

@@ -1,22 +1,22 @@
 /** Why a call has no usable answer. */
 export type CallOutcome =
-  /** Not whole within the timeout. */
+  /** Not complete within the timeout. */
   | 'timeout'
-  /** No connection, or what came through it is not HTTP as it should be. */
+  /** No connection, or the response is not valid HTTP. */
   | 'network'
-  /** More bytes, or more bytes unpacked, than the source allows. */
+  /** More bytes than the source allows, on the wire or decompressed. */
   | 'too_large'
-  /** The source says wait. */
+  /** The source asked to wait. */
   | 'rate_limited'
-  /** There is no call left for a redirect or a token. */
+  /** The rate limit leaves no call for a redirect or a token. */
   | 'no_slot'
   | 'http_4xx'
   | 'http_5xx'
-  /** It cannot be called as it is configured; another try changes nothing. */
+  /** The configuration is wrong; a retry would fail the same way. */
   | 'config'
-  /** The rate slot had run out before the request could be sent. Nothing was spent. */
+  /** The rate slot expired before the request could be sent. Nothing was spent. */
   | 'unsent'
-  /** Whoever asked for it does not want it any more. */
+  /** Cancelled by the caller. */
   | 'aborted';
 
 interface Circumstances {
@@ -30,7 +30,7 @@ interface Circumstances {
   readonly answer?: Uint8Array | undefined;
 }
 
-/** A call that has no usable answer; what it has cost is known all the same. Says nothing that is secret. */
+/** A call without a usable answer, with its cost. Contains no secrets. */
 export class CallFailed extends Error {
   override readonly name = 'CallFailed';
   readonly outcome: CallOutcome;
@@ -38,9 +38,9 @@ export class CallFailed extends Error {
   readonly calls: number;
   readonly ms: number;
   readonly status: number | undefined;
-  /** The source may not be called before. */
+  /** How long not to call the source. */
   readonly retryAfterMs: number | undefined;
-  /** How many calls it takes at least, if that is more than it could get. */
+  /** The minimum number of calls needed, if more than it could get. */
   readonly needs: number | undefined;
   /** The start of the answer's body, without secrets. */
   readonly answer: Uint8Array | undefined;

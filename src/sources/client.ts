@@ -21,35 +21,35 @@ const shownBytes = 8_192;
 
 export interface ClientOptions {
   readonly events: Events;
-  /** Where API keys are looked for; the environment of the process if it is left out. */
+  /** Where to look up API keys; defaults to `process.env`. */
   readonly env?: Readonly<Record<string, string | undefined>>;
-  /** Asks for one call more than the first; without it there is no limit. */
+  /** Asks for each call after the first; without it, further calls are not limited. */
   readonly takeCall?: (apiKey: number, job: number | undefined) => Promise<boolean>;
-  /** The time in milliseconds, for providers that say when they may be called again and not what time it is now; this machine's if it is left out. */
+  /** The time in milliseconds, used when a provider sends a reset time but no Date header; defaults to `Date.now`. */
   readonly now?: () => number;
 }
 
 export interface CallOptions {
   readonly dataType: string;
   readonly key: string;
-  /** The job that it is made for, whose claim may have taken further calls. */
+  /** The job that the call is for; its claim may include further calls. */
   readonly job?: number | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Which of the source's API keys, from 0. */
+  /** Index of the source's API key, from 0. */
   readonly apiKey?: number | undefined;
-  /** How old an answer of the cache may be at most, usually the ttl of the data type. */
+  /** Maximum age of a cached answer, usually the TTL of the data type. */
   readonly cacheTtlMs?: number | undefined;
-  /** Not sent at all if it cannot be sent within this time, because its rate slot is void then. */
+  /** Do not send after this time: the rate slot expires then. */
   readonly sendWithinMs?: number | undefined;
-  /** Asked before it is sent. Once it is on its way it goes on, with the redirects and tokens that it needs. */
+  /** Checked before the request is sent. A call that has been sent continues, with its redirects and tokens. */
   readonly mayBegin?: (() => boolean) | undefined;
 }
 
-/** One call on its way. */
+/** A call in progress. */
 interface Run {
   readonly apiKey: number;
   readonly job: number | undefined;
-  /** How many calls it may make by now: that of its claim, and what was taken besides. */
+  /** How many calls it may make so far: the one from its claim, and those taken since. */
   readonly places: { count: number };
   readonly deadline: Deadline;
   readonly cost: Cost;
@@ -58,7 +58,7 @@ interface Run {
   readonly mayBegin: (() => boolean) | undefined;
 }
 
-/** The one way to a source: every call is bounded in time and size, counted, and within its hosts. One a source and process. */
+/** Makes all calls to a source: limited in time and size, counted, and only to its hosts. One per source and process. */
 export class SourceClient {
   readonly #source: Source;
   readonly #place: Place;
@@ -75,7 +75,7 @@ export class SourceClient {
   readonly #closing = new AbortController();
   #running = 0;
   #idle: PromiseWithResolvers<void> | undefined;
-  /** What came when no call was there to pay for it; the next one does. */
+  /** Bytes that arrived while no call was running; the next call is charged for them. */
   readonly #unpaid = new Cost();
 
   constructor(source: Source, { events, env = process.env, takeCall, now = Date.now }: ClientOptions) {
@@ -92,7 +92,7 @@ export class SourceClient {
     this.#cache = new ResponseCache(source.cacheEntries);
   }
 
-  /** The answer, if its status is below 400; all else is a `CallFailed`. */
+  /** The answer, if its status is below 400; otherwise throws `CallFailed`. */
   async call(request: HttpRequest, options: CallOptions): Promise<HttpAnswer> {
     const begun = performance.now();
     const { signal, sendWithinMs } = options;
@@ -114,7 +114,7 @@ export class SourceClient {
       const maxAge = Math.min(this.#source.cacheTtl, options.cacheTtlMs ?? Infinity);
       const pair = `${options.dataType}/${options.key}`;
       const found = cacheKey === undefined ? undefined : this.#cache.get(cacheKey, maxAge);
-      // Whoever asks again for a pair wants to know what has happened since.
+      // A pair that asks again wants newer data than it was given last time.
       const hit = found?.givenTo.has(pair) ? undefined : found;
       const kept = hit ?? this.#keptOf(await this.#follow(plain, run, 'job'));
       kept.givenTo.add(pair);
@@ -138,18 +138,18 @@ export class SourceClient {
     }
   }
 
-  /** The answer was of no use, so the same request is not to be answered by it again. */
+  /** Drops an unusable answer from the cache. */
   forget(answer: HttpAnswer): void {
     const key = this.#cacheKeys.get(answer);
     if (key !== undefined) this.#cache.delete(key);
   }
 
-  /** A text without the API keys and tokens of the source. */
+  /** The text with the source's API keys and tokens removed. */
   redact(text: string): string {
     return this.#redaction.text(text);
   }
 
-  /** Ends what is under way, and waits for it. */
+  /** Aborts running calls and waits for them. */
   async close(): Promise<void> {
     this.#closing.abort();
     if (this.#running > 0) {
@@ -159,7 +159,7 @@ export class SourceClient {
     this.#connections.close();
   }
 
-  /** An answer that can be used, or a failure that says why it cannot. */
+  /** The answer if it is usable; otherwise throws the reason. */
   #keptOf({ status, headers, body, hasLength }: Exchanged): Kept {
     if (!hasLength) {
       this.#warn(
@@ -172,17 +172,17 @@ export class SourceClient {
     return { status, headers, body, since: performance.now(), givenTo: new Set() };
   }
 
-  /** Sends the request, and again where the answer asks for it: elsewhere, or with a new token. */
+  /** Sends the request, follows redirects, and repeats it once with a new token after a 401. */
   async #follow(plain: Outgoing, run: Run, purpose: 'job' | 'token'): Promise<Exchanged> {
     let request = plain;
     let redirects = 0;
-    // The job was claimed with one call.
+    // The claim of the job paid for one call.
     let isPaid = purpose === 'job';
     let mayRefresh = true;
     let mayRepeat = plain.method !== 'POST' && plain.method !== 'PATCH';
     for (;;) {
       if (purpose === 'job') requireBegin(run);
-      // Credentials are for the host that the call was meant for; another one of the source gets none.
+      // Credentials go only to the origin that the request named, not to other hosts of the source.
       const isHome = purpose === 'job' && (request === plain || request.url.origin === plain.url.origin);
       const { outgoing, token } = isHome && this.#isAuthorised ? await this.#authorise(request, run) : plainly(request);
       if (!isPaid) await this.#take(run);
@@ -250,7 +250,7 @@ export class SourceClient {
     try {
       return await run.deadline.race(this.#tokens.get(run.apiKey, fetch));
     } catch (error) {
-      // The call that was missing is not one of ours.
+      // The missing call belongs to the call that fetches the token, not to this one.
       if (!isPayer && error instanceof StepFailure && error.outcome === 'no_slot')
         throw new StepFailure('no_slot', error.message);
       throw error;
@@ -263,7 +263,7 @@ export class SourceClient {
     return apiKey;
   }
 
-  /** Fetches a token for all calls that wait for it; continues if the call that began it ends. */
+  /** Fetches a token for all waiting calls; continues even if the call that started it ends. */
   async #fetchToken(apiKey: string | undefined, payer: Run) {
     const cost = new Cost();
     const deadline = new Deadline(this.#source.timeout, [this.#closing.signal]);
@@ -286,7 +286,7 @@ export class SourceClient {
     }
   }
 
-  /** Asks a hook of the source, whose mistakes are the configuration's. */
+  /** Runs a hook of the source. Its errors count as configuration errors. */
   async #ask<T>(name: string, { deadline }: Run, hook: () => T | Promise<T>): Promise<T> {
     try {
       const result = await deadline.race(hook());
@@ -321,7 +321,7 @@ export class SourceClient {
 
   #refusalOf(status: number, headers: AnswerHeaders, body: Uint8Array): StepFailure {
     const retryAfterMs = waitOf(status, headers, this.#now());
-    // Some say 403 or 503 when they mean 429; a time to wait is what tells.
+    // Some providers send 403 or 503 instead of 429; a wait time in the answer shows that it is a rate limit.
     const isLimit = status === 429 || ((status === 403 || status === 503) && retryAfterMs !== undefined);
     const outcome = isLimit ? 'rate_limited' : status < 500 ? 'http_4xx' : 'http_5xx';
     return new StepFailure(outcome, `HTTP ${status}`, { status, retryAfterMs, body });
@@ -352,7 +352,7 @@ export class SourceClient {
     );
   }
 
-  /** Once per process; more would only be noise. */
+  /** Once per process, to keep the log short. */
   #warn(code: WarningCode, message: string, next: string): void {
     if (this.#warned.has(code)) return;
     this.#warned.add(code);
@@ -381,13 +381,13 @@ function requireBegin({ cost, mayBegin }: Run): void {
     throw new StepFailure('unsent', 'its worker stops, or has lost its lease');
 }
 
-/** Without its query, which is where keys often are. */
+/** The address without its query, which often contains keys. */
 function addressOf(request: Outgoing | undefined): string {
   return request ? ` (${request.method} ${request.url.origin}${request.url.pathname})` : '';
 }
 
 function startOf(body: Uint8Array, redaction: Redaction): Uint8Array {
-  // More than is kept is looked at, so that no half of a secret is left at the end.
+  // Redact more than is kept, so that no secret is cut in half at the end.
   const text = redaction.text(new TextDecoder().decode(body.subarray(0, 2 * shownBytes)));
   return new TextEncoder().encode(text).subarray(0, shownBytes);
 }

@@ -7,27 +7,27 @@ import { Names } from './names.ts';
 import type { Outgoing } from './outgoing.ts';
 import { isPublicAddress } from './public-address.ts';
 
-/** A socket, and who hears its bytes now. */
+/** A socket, and the current listener for its bytes. */
 interface Line {
   listener: ((chunk: Buffer) => void) | undefined;
   heard: number;
 }
 
-/** Bytes that arrived without a pending request, or after its answer was given up. */
+/** Called for bytes that arrive without a pending request, or after its answer was given up. */
 type StrayListener = (bytes: number, when: 'idle' | 'given up') => void;
 
 /**
  * The connections to a source.
  *
- * By node:http and not by fetch, because the socket must be ours: its bytes are counted before they are read,
- * which is what the provider counts too, and its address is checked when it is known and before it is connected to.
+ * node:http instead of fetch, because this needs the socket: to count its bytes as the provider does, before
+ * decoding, and to check the resolved address before connecting to it.
  */
 export class Connections {
   readonly #allowPrivate: boolean;
   readonly #onStray: StrayListener;
   readonly #names: Names;
   readonly #lines = new WeakMap<Socket, Line>();
-  // A provider with so many answers under way is not faster for more. All are kept: a new one costs more than a call.
+  // More parallel calls than this make no provider faster. All are kept open: a new connection costs more than a call.
   readonly #pool = { keepAlive: true, maxSockets: 256, maxFreeSockets: 256, timeout: 30_000 } as const;
   readonly #http = new HttpAgent(this.#pool);
   readonly #https = new HttpsAgent(this.#pool);
@@ -38,10 +38,10 @@ export class Connections {
     this.#onStray = onStray;
   }
 
-  /** A request that is connecting; nothing is sent before its end is called. */
+  /** A connecting request; nothing is sent until its `end` is called. */
   open({ method, url, headers, body }: Outgoing): ClientRequest {
     const hostname = url.hostname.replace(/^\[|\]$/g, '');
-    // A host that is an address is connected to without a lookup.
+    // An IP address as host skips the lookup, and with it the check there.
     if (isIP(hostname) !== 0) this.#refusePrivate([hostname], hostname);
     const isTls = url.protocol === 'https:';
     return (isTls ? httpsRequest : httpRequest)({
@@ -61,12 +61,12 @@ export class Connections {
     });
   }
 
-  /** Lets the listener hear every chunk that comes through the socket, before it is read. */
+  /** Calls the listener for every chunk of the socket, before it is parsed. */
   listen(socket: Socket, listener: (chunk: Buffer) => void): void {
     this.#lineOf(socket).listener = listener;
   }
 
-  /** Ends that, unless the socket serves another request by now. */
+  /** Removes the listener, unless the socket already serves another request. */
   unlisten(socket: Socket, listener: (chunk: Buffer) => void): void {
     const line = this.#lines.get(socket);
     if (line?.listener === listener) line.listener = undefined;
@@ -85,11 +85,11 @@ export class Connections {
     socket.prependListener('data', (chunk: Buffer) => {
       line.heard += chunk.length;
       if (line.listener) return line.listener(chunk);
-      // The next answer on this connection would begin with what is left of the last one.
+      // Otherwise the next answer on this connection would begin with the rest of this one.
       socket.destroy();
       this.#onStray(chunk.length, 'idle');
     });
-    // Newer versions of Node.js close a waiting connection by themselves when bytes come, and do not show them.
+    // Newer versions of Node.js close an idle connection themselves when bytes arrive, without emitting them.
     socket.once('close', () => {
       const unheard = 'encrypted' in socket ? 0 : socket.bytesRead - line.heard;
       if (unheard > 0) this.#onStray(unheard, line.listener ? 'given up' : 'idle');
@@ -97,7 +97,7 @@ export class Connections {
     return line;
   }
 
-  // Only addresses that were checked are handed on, so a name that means something else a moment later gains nothing.
+  // Returns only checked addresses, so a DNS answer that changes after the check (DNS rebinding) has no effect.
   readonly #lookup: LookupFunction = (hostname, options, callback) => {
     this.#checkedAddresses(hostname).then(
       (addresses) =>
@@ -128,7 +128,7 @@ export class Connections {
   }
 }
 
-/** Whether a request on this socket goes out at once. */
+/** Whether a request on this socket is sent at once. */
 export function isConnected(socket: Socket): boolean {
   return !socket.connecting && (socket as { secureConnecting?: boolean }).secureConnecting !== true;
 }

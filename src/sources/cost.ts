@@ -1,11 +1,11 @@
-/** What a call has cost so far: requests that were sent, and bytes that came. */
+/** The cost of a call so far: requests sent and bytes received. */
 export class Cost {
   calls = 0;
   wireBytes = 0;
-  /** It was told; later bytes are charged to another call. */
+  /** The cost has been reported; later bytes are charged to another call. */
   isSettled = false;
 
-  /** Takes over what another one has gathered. */
+  /** Moves the cost of another call to this one. */
   absorb(other: Cost): void {
     this.calls += other.calls;
     this.wireBytes += other.wireBytes;

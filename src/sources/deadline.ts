@@ -1,7 +1,7 @@
 import { durationText } from '../config/index.ts';
 import { StepFailure } from './step-failure.ts';
 
-/** The deadlines that a signal ends. One listener for all of them: a signal looks through its listeners for each that comes or goes. */
+/** The deadlines that a signal ends. They share one listener: adding or removing one costs a scan of all listeners. */
 interface Watch {
   readonly deadlines: Set<Deadline>;
   readonly listener: () => void;
@@ -10,8 +10,8 @@ interface Watch {
 const watches = new WeakMap<AbortSignal, Watch>();
 
 /**
- * The end of a call, by its timeout or because the caller gives it up.
- * Not AbortSignal.any: a signal that lives as long as the process would collect one listener for each call.
+ * The end of a call: its timeout, or cancellation by the caller.
+ * Not AbortSignal.any: a signal that lives as long as the process would collect a listener per call.
  */
 export class Deadline {
   readonly #listeners = new Set<(failure: StepFailure) => void>();
@@ -28,14 +28,14 @@ export class Deadline {
     if (this.#signals.some((signal) => signal.aborted)) this.abort();
   }
 
-  /** Calls the listener when it is over, until the returned function is called. Throws if it is over already. */
+  /** Calls the listener when the deadline ends, unless the returned function is called first. Throws if already over. */
   onEnd(listener: (failure: StepFailure) => void): () => void {
     if (this.#failure) throw this.#failure;
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
 
-  /** The value of the promise, if it comes before the end. */
+  /** The value of the promise; rejects if the deadline ends first. */
   async race<T>(promise: T | Promise<T>): Promise<T> {
     const over = Promise.withResolvers<never>();
     if (this.#failure) over.reject(this.#failure);

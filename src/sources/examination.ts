@@ -4,7 +4,7 @@ import { problemOf } from '../errors/index.ts';
 import { ApiKeys } from './api-keys.ts';
 import { listSources, overrideNotes, type SourceHealth } from './health.ts';
 
-/** One check of the sources that was made; `pgfresh check` shows it beside its own. */
+/** The result of one check of the sources, shown by `pgfresh check`. */
 interface SourceFinding {
   readonly name: string;
   readonly state: 'ok' | 'warning';
@@ -12,7 +12,7 @@ interface SourceFinding {
   readonly next?: string;
 }
 
-/** One finding for each reason why a source is not called. */
+/** One finding per reason why a source is not called. */
 export async function examineSources(db: Queryable): Promise<SourceFinding[]> {
   const stops = await db.query<{ reason: string }>('select reason from pgfresh.spending_stop');
   const sources = await listSources(db);
@@ -28,7 +28,7 @@ function findingsOf(health: SourceHealth): SourceFinding[] {
   const name = `source ${source}`;
   const obstacle = obstacleOf(health);
   const overrides = overrideNotes(health);
-  // Without a key that is accepted, the source itself is what waits.
+  // If no key is accepted, the source itself is reported instead.
   const refused = denied.length < keys ? denied : [];
   return [
     ...(obstacle === undefined ? [] : [warning(name, ...obstacle)]),
@@ -50,7 +50,7 @@ function obstacleOf(health: SourceHealth): [detail: string, next: string] | unde
   const resume = `"pgfresh source resume ${source}"`;
   if (denied.length >= health.api_keys)
     return [`not called${end}${why || ': its API keys are refused'}`, renew(source)];
-  // While spending is stopped, no source tells more than that.
+  // While spending is stopped, every source is in state `stopped`, so look at its pause.
   const isPaused = state === 'paused' || (state === 'stopped' && until !== null);
   if (isPaused) return [`paused${end}${why}`, `Run ${resume} when it may be called again.`];
   if (state === 'breaker') return [`breaker${end}${why}`, `${tried} ${resume} tries now.`];
@@ -80,12 +80,12 @@ function warning(name: string, detail: string, next: string): SourceFinding {
   return { name, state: 'warning', detail, next };
 }
 
-/** Whether the API keys are where the configuration says. */
+/** Whether the API keys are present where the configuration says. */
 export function examineApiKeys({ sources }: { readonly sources: readonly Source[] }): Promise<SourceFinding[]> {
   return Promise.all(sources.filter(({ apiKeys }) => apiKeys.length > 0).map(examineKeys));
 }
 
-/** In a process that calls no source, API keys may be missing, for instance in CI. */
+/** Processes that call no source, for example in CI, may lack the API keys. */
 async function examineKeys({ name: source, apiKeys }: Source): Promise<SourceFinding> {
   const name = `API keys of ${source}`;
   const read = new ApiKeys(apiKeys, process.env);

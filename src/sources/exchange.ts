@@ -10,12 +10,12 @@ import { StepFailure } from './step-failure.ts';
 import { Head } from './head.ts';
 import type { Outgoing } from './outgoing.ts';
 
-/** An answer that came whole. */
+/** A complete answer. */
 export interface Exchanged {
   readonly status: number;
   readonly headers: AnswerHeaders;
   readonly body: Uint8Array;
-  /** Whether it said how long it is, or has no body. */
+  /** Whether it declared its length or has no body. */
   readonly hasLength: boolean;
 }
 
@@ -24,11 +24,11 @@ interface Circumstances {
   readonly limits: Limits;
   readonly deadline: Deadline;
   readonly cost: Cost;
-  /** When it is too late to send it, by performance.now(). */
+  /** Latest time to send it, by `performance.now()`. */
   readonly sendBy: number | undefined;
 }
 
-/** One request and its answer on the wire. Its cost grows while it runs, so it is known whatever comes of it. */
+/** One request and its answer. Its cost grows while it runs, so it is known even if the call fails. */
 export class Exchange {
   readonly #request: Outgoing;
   readonly #with: Circumstances;
@@ -46,7 +46,7 @@ export class Exchange {
     this.#with = circumstances;
   }
 
-  /** Not an async function, as its callers are: each of them is a promise more for every call. */
+  /** Not async: that would cost another promise per call. */
   run(): Promise<Exchanged> {
     this.#forgetDeadline = this.#with.deadline.onEnd((failure) => this.#fail(failure));
     this.#begin();
@@ -114,7 +114,7 @@ export class Exchange {
       const headers = new AnswerHeaders(message.rawHeaders);
       const hasLength = isEmpty || length !== undefined;
       this.#forgetDeadline?.();
-      // After a failure the connection is closed, and no other call may use it.
+      // Only on success: after a failure the connection is closed and not reused.
       if (this.#socket) this.#with.connections.unlisten(this.#socket, this.#hear);
       this.#result.resolve({ status: message.statusCode!, headers, body, hasLength });
     });
@@ -130,7 +130,7 @@ export class Exchange {
     if (error instanceof StepFailure) return error;
     if (error.code === 'HPE_HEADER_OVERFLOW') return new StepFailure('too_large', 'the headers are more than 16 KB');
     if (this.#message?.complete) return overlong();
-    // A server may close an idle connection at the moment in which it is used again.
+    // A server may close an idle connection just as it is reused.
     const isStale =
       this.#received === 0 && this.#sending?.reusedSocket === true && /^ECONNRESET$|^EPIPE$/.test(error.code ?? '');
     const code = error.code === undefined || error.message.includes(error.code) ? '' : ` (${error.code})`;

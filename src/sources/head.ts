@@ -1,13 +1,13 @@
 const none = Buffer.alloc(0);
 const emptyLine = Buffer.from('\r\n\r\n');
-// Of "HTTP/1.1 103".
+// Offset of the status in "HTTP/1.1 103".
 const statusPlace = 9;
 
-/** How many of an answer's first bytes are its head: what is beyond them must be as long as Content-Length says. */
+/** Measures the head of an answer, so that the rest can be compared with Content-Length. */
 export class Head {
   #pending: Buffer = none;
   #passed = 0;
-  /** With its last empty line; undefined until that has come. */
+  /** Size including the final empty line; undefined until that has arrived. */
   bytes: number | undefined;
 
   read(chunk: Buffer): void {
@@ -16,7 +16,7 @@ export class Head {
     for (;;) {
       const end = this.#pending.indexOf(emptyLine);
       if (end < 0) return;
-      // 100 and 103 are heads of their own before the one that counts.
+      // 1xx responses have heads of their own before the final one.
       const isInterim = this.#pending[statusPlace] === 0x31;
       this.#passed += end + 4;
       this.#pending = this.#pending.subarray(end + 4);

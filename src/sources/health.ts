@@ -11,7 +11,7 @@ export interface SourceOverride {
   readonly reason: string | null;
 }
 
-/** A source as `pgfresh.source_health` shows it: how it is, and what it may still use now. */
+/** A source as `pgfresh.source_health` shows it: its state, and what it may still use. */
 export interface SourceHealth {
   readonly source: string;
   /** `ok`, or why it is not called now. */
@@ -20,7 +20,7 @@ export interface SourceHealth {
   readonly failure_streak: number;
   readonly last_success_at: Date | null;
   readonly last_failure_at: Date | null;
-  /** `infinity` if it is paused until an operator resumes it. */
+  /** `infinity` if paused until an operator resumes it. */
   readonly paused_until: string | null;
   readonly paused_by: 'person' | 'provider' | 'breaker' | 'credentials' | null;
   readonly pause_reason: string | null;
@@ -35,19 +35,19 @@ export interface SourceHealth {
   readonly quota_used: number | null;
   readonly quota_reserved: number | null;
   readonly quota_free: number | null;
-  /** Bytes a second at which the quota is spread over its window. */
+  /** Bytes per second that spread the quota over its window. */
   readonly quota_pace: number | null;
   /** When it may use bytes again; null if it may now. */
   readonly quota_until: Date | null;
-  /** API keys that the provider refuses, from 1. */
+  /** API keys that the provider rejects, from 1. */
   readonly denied_keys: readonly number[];
-  /** Settings that an operator has changed in the database, by column; intervals in seconds. */
+  /** Settings that an operator overrode in the database, by column; intervals in seconds. */
   readonly overrides: Readonly<Record<string, SourceOverride>>;
-  /** Data types of it that are left alone because of their answers. */
+  /** Its data types that are paused because of their answers. */
   readonly paused_types: readonly PausedType[];
 }
 
-/** A data type that is left alone: its answers are refused, or older than what is there. */
+/** A paused data type: its answers are refused, or older than the stored rows. */
 interface PausedType {
   readonly data_type: string;
   readonly kind: 'refused' | 'older_source';
@@ -55,7 +55,7 @@ interface PausedType {
   readonly reason: string;
 }
 
-/** What is to be known of a source beside its state, one sentence each. */
+/** Notes on a source beyond its state, one sentence each. */
 export function notesOf(source: SourceHealth): string[] {
   const { pause_reason: reason, state, quota_until: until, denied_keys: denied, paused_types: types } = source;
   return [
@@ -67,7 +67,7 @@ export function notesOf(source: SourceHealth): string[] {
   ];
 }
 
-/** What an operator has set, by whom and why, one sentence each. */
+/** The overrides of a source, with author and reason, one sentence each. */
 export function overrideNotes({ overrides }: SourceHealth): string[] {
   return Object.entries(overrides).map(([column, override]) => overrideText(column, override));
 }
@@ -80,14 +80,14 @@ function overrideText(column: string, { value, config_value: configured, by, at,
 
 const times = ['quota_window', 'breaker_window', 'breaker_pause'];
 
-/** A setting in the unit that people read. */
+/** A setting in a human-readable unit. */
 function settingText(column: string, value: SourceOverride['value']): string {
   if (typeof value !== 'number') return String(value ?? 'none');
   if (times.includes(column)) return durationText(value * 1_000);
   return column === 'quota_bytes' ? sizeText(value) : String(value);
 }
 
-/** How every source is, by name. */
+/** The health of every source, ordered by name. */
 export function listSources(db: Queryable): Promise<SourceHealth[]> {
   return db.query<SourceHealth>(`
     select source, state, enabled, failure_streak, last_success_at, last_failure_at, paused_until::text, paused_by, pause_reason, breaker_opened_at,
@@ -96,7 +96,7 @@ export function listSources(db: Queryable): Promise<SourceHealth[]> {
     from pgfresh.source_health order by source`);
 }
 
-/** How one source is; refuses a name that is not there, with the one that was probably meant. */
+/** The health of one source; an unknown name is an error that suggests the closest one. */
 export async function showSource(db: Queryable, name: string): Promise<SourceHealth> {
   const sources = await listSources(db);
   const found = sources.find(({ source }) => source === name);

@@ -1,15 +1,15 @@
 import type { AnswerHeaders } from './answer-headers.ts';
 
 interface AnswerFacts {
-  /** Headers and bodies as they came, before unpacking, of all calls of this answer. */
+  /** Bytes of headers and bodies before decompression, for all calls of this answer. */
   readonly wireBytes: number;
-  /** Requests that were sent, redirects and tokens too; 0 from the cache. */
+  /** Requests sent, including redirects and tokens; 0 from the cache. */
   readonly calls: number;
   readonly fromCache: boolean;
-  /** How long ago it was fetched, also from the cache, whatever clocks say: the database's clock less this is the time of a row. */
+  /** Time since it was fetched, on a monotonic clock. A row's time is the database's clock minus this. */
   readonly ageMs: number;
   readonly ms: number;
-  /** The source may not be called before: this answer was the last that it allows for now. */
+  /** How long not to call the source: this answer was the last one allowed for now. */
   readonly retryAfterMs: number | undefined;
 }
 
@@ -19,12 +19,12 @@ interface Received {
   readonly body: Uint8Array;
 }
 
-/** An answer whose body was read whole within all limits. */
+/** An answer whose body was read completely, within all limits. */
 export class HttpAnswer implements AnswerFacts {
   /** Below 400. */
   readonly status: number;
   readonly contentType: string | null;
-  /** Unpacked. */
+  /** Decompressed. */
   readonly body: Uint8Array;
   readonly wireBytes: number;
   readonly calls: number;
@@ -48,7 +48,7 @@ export class HttpAnswer implements AnswerFacts {
     this.#received = headers;
   }
 
-  /** Each answer has its own, so that a change of them is none of what the cache keeps. */
+  /** A copy per answer, so that changing it does not change the cache. */
   get headers(): Headers {
     return (this.#headers ??= this.#received.toHeaders());
   }

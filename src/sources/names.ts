@@ -6,9 +6,9 @@ import { within } from '../lifecycle/index.ts';
 import { StepFailure } from './step-failure.ts';
 
 interface NamesOptions {
-  /** The name servers to ask; those of the system if they are left out. */
+  /** The DNS servers to use; defaults to the system's. */
   readonly servers?: readonly string[];
-  /** How long a name may take. */
+  /** Timeout for resolving a name. */
   readonly limitMs?: number;
 }
 
@@ -25,8 +25,8 @@ const otherKindMs = 50;
 const hostsFile = '/etc/hosts';
 
 /**
- * What the host names of one source mean. By a resolver of its own: the system's lookups of all sources together have
- * four threads, and names that no one answers for would occupy them. Only what is certain to be answered goes there.
+ * Resolves the host names of one source, with its own DNS resolver: system lookups share four threads among all
+ * sources, and names that get no answer would block them. Only names certain to be answered use the system lookup.
  */
 export class Names {
   readonly #servers: readonly string[] | undefined;
@@ -61,7 +61,7 @@ export class Names {
     const all = Promise.allSettled(asking);
     const first = Promise.any(asking).catch(() => {});
     await within(this.#limitMs, first);
-    // One kind of address is enough; the other one has a moment to come too.
+    // One address family is enough; wait only briefly for the other.
     const ends = await within(found.length > 0 ? otherKindMs : 0, all);
     if (found.length > 0)
       return this.#keep(
@@ -70,11 +70,11 @@ export class Names {
       );
     const isAnswered = ends?.every((end) => end.status === 'rejected' && isAnswer(end.reason)) ?? false;
     if (!isAnswered) throw new StepFailure('network', `no name server answered for ${hostname}`);
-    // Name servers answer, and know no such name; the system may, by a search list or a service of its own.
+    // DNS does not know the name, but the system may, through a search list or another name service.
     return lookup(hostname, { all: true });
   }
 
-  /** One knows the name servers that the system had when it was made, and the system may get others. */
+  /** New each time: a resolver keeps the system's DNS servers from when it was created, and those may change. */
   #newResolver(): Resolver {
     const resolver = new Resolver({ timeout: this.#limitMs / 4, tries: 2 });
     if (this.#servers) resolver.setServers(this.#servers);
@@ -91,7 +91,7 @@ export class Names {
   }
 }
 
-/** Whether the name is one of this machine, for which no name server is asked. */
+/** Whether the name belongs to this machine, so that no DNS server is asked. */
 async function isLocal(hostname: string): Promise<boolean> {
   const name = hostname.toLowerCase();
   if (name === 'localhost' || name.endsWith('.localhost')) return true;

@@ -2,18 +2,18 @@ import { createHash } from 'node:crypto';
 import { isFreeHeader, type Authorization, type HttpRequest, type Source } from '../config/index.ts';
 import { StepFailure } from './step-failure.ts';
 
-/** A request with nothing left open. */
+/** A request that is ready to send. */
 export interface Outgoing {
   readonly method: string;
   readonly url: URL;
-  /** By their names in lower case. */
+  /** By lower-case name. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | Uint8Array | undefined;
 }
 
-/** Where a source is, and what it wants to hear with each call. */
+/** The address of a source, its allowed hosts, and what is sent with each call. */
 export interface Place {
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   readonly base: string | undefined;
   readonly hosts: readonly string[];
   readonly origins: ReadonlySet<string>;
@@ -32,7 +32,7 @@ export function placeOf({ baseUrl, hosts, headers }: Pick<Source, 'baseUrl' | 'h
   };
 }
 
-/** The request as it is sent, before it is authorised, or why it cannot be. */
+/** The request to send, before authorization. Throws if it is not allowed. */
 export function prepare(request: HttpRequest, place: Place): Outgoing {
   const { method = 'GET', query, headers, body } = request;
   if (!methods.includes(method))
@@ -44,7 +44,7 @@ export function prepare(request: HttpRequest, place: Place): Outgoing {
   );
 }
 
-/** The request with what `authorize` adds, and those additions, which are secret. */
+/** The request with the additions of `authorize`, and those additions, which are secret. */
 export function authorised(request: Outgoing, change: Authorization): { request: Outgoing; secrets: string[] } {
   const moved = parsed(change.url ?? request.url.href);
   if (moved.origin !== request.url.origin)
@@ -56,7 +56,7 @@ export function authorised(request: Outgoing, change: Authorization): { request:
   return { request: change.body === undefined ? bare : withBody(bare, change.body), secrets };
 }
 
-/** Where an answer sends the request, or undefined if it does not. */
+/** The request that follows a redirect; undefined if the answer is none. */
 export function redirected(
   request: Outgoing,
   { status, headers }: { readonly status: number; readonly headers: Pick<Headers, 'get'> },
@@ -83,7 +83,7 @@ export function redirected(
   return becomesGet ? { ...next, method: 'GET', body: undefined } : next;
 }
 
-/** The same for two requests that ask the same. Made before the request is authorised, so no secret is in it. */
+/** Equal for equivalent requests. Computed before authorization, so it contains no secret. */
 export function cacheKeyOf({ method, url, headers, body }: Outgoing): string {
   const sorted = new URL(url);
   sorted.searchParams.sort();
@@ -94,7 +94,7 @@ export function cacheKeyOf({ method, url, headers, body }: Outgoing): string {
 }
 
 function resolveUrl(text: string, place: Place): URL {
-  // Somebody's key that was put into a path as it is must not lead to another one.
+  // A key put unescaped into a path must not reach another path.
   if (/(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\?#]|$)/i.test(text.replace(/[?#].*$/s, ''))) {
     throw new StepFailure(
       'config',
@@ -117,7 +117,7 @@ function parsed(text: string): URL {
   return url;
 }
 
-/** Refuses what is not of the source. */
+/** Refuses addresses that do not belong to the source. */
 function refuseForeign(url: URL, { origins, hosts }: Place): void {
   if (url.username !== '' || url.password !== '')
     throw new StepFailure('config', 'expected an address without a login');
@@ -127,7 +127,7 @@ function refuseForeign(url: URL, { origins, hosts }: Place): void {
   throw new StepFailure('config', `${url.host} is not a host of the source: ${expected}`);
 }
 
-/** Adds the query to the address itself. */
+/** Adds the query to the given URL, in place. */
 function withQuery(url: URL, query: HttpRequest['query'] = {}): URL {
   for (const [name, value] of Object.entries(query)) {
     if (value !== undefined) url.searchParams.set(name, String(value));

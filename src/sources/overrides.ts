@@ -1,7 +1,7 @@
 import type { Queryable } from '../database/index.ts';
 import { showSource, type SourceHealth } from './health.ts';
 
-/** Sets one setting of a source by its column, whatever the configuration says; null is no limit. */
+/** Overrides one setting of a source, by column, over the configuration; null means no limit. */
 export async function overrideSource(
   db: Queryable,
   name: string,
@@ -17,7 +17,7 @@ export async function overrideSource(
   return showSource(db, name);
 }
 
-/** Gives a source back what the configuration says, of one setting or of all. Returns how many were overridden. */
+/** Resets one setting of a source, or all, to the configuration. Returns how many were overridden. */
 export async function clearOverride(db: Queryable, name: string, column?: string): Promise<number> {
   await showSource(db, name);
   const clear = 'select pgfresh_engine.clear_source_override($1::text, $2::text) as count';

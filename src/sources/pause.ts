@@ -1,7 +1,7 @@
 import type { Queryable } from '../database/index.ts';
 import { showSource, type SourceHealth } from './health.ts';
 
-/** Calls a source no more, for so long or until `resumeSource`. What runs goes on. */
+/** Stops new calls to a source for a time, or until `resumeSource`. Running calls continue. */
 export async function pauseSource(
   db: Queryable,
   name: string,
@@ -13,14 +13,14 @@ export async function pauseSource(
   return showSource(db, name);
 }
 
-/** Lets a source be called again at once, whatever paused it; its breaker starts over. */
+/** Resumes a source at once, whatever paused it, and resets its breaker. */
 export async function resumeSource(db: Queryable, name: string): Promise<SourceHealth> {
   await showSource(db, name);
   await db.query('select pgfresh.resume_source($1::text)', [name]);
   return showSource(db, name);
 }
 
-/** The provider asked to be left alone for so long, or did not say for how long: the source is not called meanwhile. */
+/** Stops new calls because the provider asked for it, for the time that it gave or a default. */
 export async function holdSource(
   db: Queryable,
   sourceId: number,
@@ -32,8 +32,8 @@ export async function holdSource(
 }
 
 /**
- * Asks for one more call than the first of a job, for instance for a redirect: of those that came with the claim of `job`,
- * or of the rate. False if it may not be made now.
+ * Takes one more call than a job's first, for instance for a redirect: from those reserved by the claim of `job`, or
+ * from the rate limit. False if none is available now.
  */
 export async function takeCall(db: Queryable, sourceId: number, apiKey: number | null, job?: number): Promise<boolean> {
   const take = 'select pgfresh_engine.take_call($1::int, $2::smallint, $3::bigint) is not null as taken';

@@ -1,6 +1,6 @@
 import { BlockList, isIP } from 'node:net';
 
-/** What IANA lists as not globally reachable, and addresses of the clouds' own services among the others. */
+/** Ranges that IANA lists as not globally reachable, and public addresses that clouds use for internal services. */
 const reservedV4 = blockListOf('ipv4', [
   '0.0.0.0/8',
   '10.0.0.0/8',
@@ -19,14 +19,14 @@ const reservedV4 = blockListOf('ipv4', [
   '224.0.0.0/3', // multicast, reserved and broadcast
 ]);
 
-/** Of IPv6 only this part is in use at all; all else is local, or a way to write an IPv4 address. */
+/** The only part of IPv6 in use on the Internet; the rest is local or embeds IPv4 addresses. */
 const globalV6 = blockListOf('ipv6', ['2000::/3']);
-// Among them addresses that stand for IPv4 ones (Teredo, 6to4), which could name any private one.
+// Includes ranges that embed IPv4 addresses (Teredo, 6to4), which could name any private one.
 const reservedV6 = blockListOf('ipv6', ['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']);
-// The prefix by which a network without IPv4 reaches IPv4 hosts; what counts is the address inside.
+// NAT64 prefix, by which IPv6-only networks reach IPv4 hosts; the embedded address decides.
 const translatedV6 = blockListOf('ipv6', ['64:ff9b::/96']);
 
-/** Whether an address is one of the public Internet, and not of this machine, its network or its cloud. */
+/** Whether an address is on the public Internet, not on this machine, its network or its cloud. */
 export function isPublicAddress(address: string): boolean {
   const family = isIP(address);
   if (family === 4) return !reservedV4.check(address, 'ipv4');
@@ -38,7 +38,7 @@ export function isPublicAddress(address: string): boolean {
 
 /** The last 32 bits as an IPv4 address. */
 function embeddedV4(address: string): string {
-  // The URL parser writes every spelling of an address in one way, with the last bits as two groups of hex.
+  // The URL parser normalises every spelling: the last 32 bits become two hex groups.
   const groups = new URL(`http://[${address}]`).hostname.slice(1, -1).split(':').slice(-2);
   const [high, low] = groups.map((group) => Number.parseInt(group || '0', 16));
   return [high! >> 8, high! & 255, low! >> 8, low! & 255].join('.');

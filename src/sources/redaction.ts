@@ -1,9 +1,9 @@
 const mark = '[redacted]';
 
-/** So many secrets are remembered, those that were used last: old tokens need not be kept for ever. */
+/** Number of secrets remembered, most recently used first, so that old tokens do not pile up. */
 const most = 256;
 
-/** Takes secrets out of texts, in every form in which a request or an answer may carry them. */
+/** Removes secrets from text, in every encoding that a request or answer may use. */
 export class Redaction {
   readonly #secrets: Set<string>;
   #pattern: RegExp | undefined;
@@ -12,7 +12,7 @@ export class Redaction {
     this.#secrets = new Set([...secrets].filter((secret) => secret !== ''));
   }
 
-  /** Remembers a secret; it stays one when it was replaced by another. */
+  /** Remembers a secret, even after another one has replaced it. */
   add(secret: string): void {
     if (secret === '') return;
     const isKnown = this.#secrets.delete(secret);
@@ -22,7 +22,7 @@ export class Redaction {
     this.#pattern = undefined;
   }
 
-  /** The same with some more. */
+  /** A copy that also knows these secrets. */
   with(secrets: readonly string[]): Redaction {
     return secrets.length === 0 ? this : new Redaction([...this.#secrets, ...secrets]);
   }
@@ -35,7 +35,7 @@ export class Redaction {
 }
 
 function patternOf(forms: readonly string[]): RegExp {
-  // The longest first, or the rest of it would show. Without case, because %2f is %2F.
+  // Longest first, or the rest of a longer form would show. Ignore case, because %2f equals %2F.
   const ordered = [...new Set(forms)].toSorted((a, b) => b.length - a.length);
   return new RegExp(ordered.map((form) => form.replace(/[$()*+./?[\\\]^{|}-]/g, '\\$&')).join('|'), 'gi');
 }
@@ -54,17 +54,17 @@ function formsOf(secret: string): string[] {
   ];
 }
 
-/** Base64 has three shapes of the same bytes, by how many stand before them, as in "user:secret". */
+/** Base64 encodes the same bytes in three ways, depending on how many precede them, as in "user:secret". */
 function base64FormsOf(secret: Buffer): string[] {
   return [0, 1, 2].flatMap((before) => {
     const whole = Buffer.concat([Buffer.alloc(before), secret])
       .toString('base64')
       .replace(/=+$/, '');
-    // The characters at both ends may also stand for bits of the neighbours.
+    // The characters at both ends may also encode bits of neighbouring bytes.
     const start = before === 0 ? 0 : before + 1;
     const end = (before + secret.length) % 3 === 0 ? whole.length : whole.length - 1;
     const inner = whole.slice(start, end);
-    // A short rest would hide innocent text.
+    // A shorter form would match unrelated text.
     return inner.length < 8 ? [] : [inner, inner.replaceAll('+', '-').replaceAll('/', '_')];
   });
 }

@@ -1,22 +1,22 @@
 import type { AnswerHeaders } from './answer-headers.ts';
 
-/** An answer as it is kept. */
+/** A cached answer. */
 export interface Kept {
   readonly status: number;
   readonly headers: AnswerHeaders;
   readonly body: Uint8Array;
-  /** When it was fetched by the clock that never jumps. */
+  /** When it was fetched, by `performance.now()`. */
   readonly since: number;
-  /** The pairs that have had it. */
+  /** The pairs that have received it. */
   readonly givenTo: Set<string>;
 }
 
-/** What all answers of a source may take in a process. */
+/** Maximum bytes of a source's cached answers in a process. */
 const mostBytes = 64e6;
 
 /**
- * Answers by request, the longest unused out first.
- * Equal requests at the same moment are not joined: a pair has one job, so they are rare, and a second answer is right too.
+ * Answers by request; evicts the least recently used.
+ * Concurrent equal requests are not merged: a pair has only one job, so they are rare, and both answers are valid.
  */
 export class ResponseCache {
   readonly #kept = new Map<string, Kept>();
@@ -27,7 +27,7 @@ export class ResponseCache {
     this.#mostEntries = mostEntries;
   }
 
-  /** The answer to the same request, if it is younger than this. */
+  /** The answer to an equal request, if it is younger than `maxAge`. */
   get(key: string, maxAge: number): Kept | undefined {
     const kept = this.#kept.get(key);
     if (!kept || performance.now() - kept.since >= maxAge) return undefined;
@@ -38,7 +38,7 @@ export class ResponseCache {
 
   set(key: string, kept: Kept): void {
     this.delete(key);
-    // One answer may not push out all others.
+    // One answer must not evict all others.
     if (this.#mostEntries === 0 || sizeOf(kept) > mostBytes / 8) return;
     this.#kept.set(key, kept);
     this.#bytes += sizeOf(kept);
@@ -55,6 +55,6 @@ export class ResponseCache {
 }
 
 function sizeOf({ body }: Kept): number {
-  // Headers and the entry itself weigh something too.
+  // An estimate for headers and the entry itself.
   return body.byteLength + 1_000;
 }

@@ -3,7 +3,7 @@ import type { Queryable } from '../database/index.ts';
 import { showSource, type SourceHealth } from './health.ts';
 import { takeCall } from './pause.ts';
 
-/** What keeps a call from being made, as people say it. */
+/** Why no call may be made, in words for the operator. */
 const obstacles: Readonly<Record<SourceHealth['state'], string>> = {
   ok: 'its calls of this minute are used up',
   rate: 'its calls of this minute are used up',
@@ -16,13 +16,13 @@ const obstacles: Readonly<Record<SourceHealth['state'], string>> = {
   quota: 'its bytes are used up',
 };
 
-/** Why a call may not be made now, and the outcome that goes with it. */
+/** Why no call may be made now, and the resulting outcome. */
 interface CallObstacle {
   readonly outcome: 'rate_limited' | 'unauthorized';
   readonly problem: string;
 }
 
-/** Takes the place of a call that no job makes within all limits of its source. Tells why if there is none. */
+/** Takes a call outside any job, within all limits of the source; returns the reason if none is available. */
 export async function takeSingleCall(
   db: Queryable,
   source: { readonly id: number; readonly name: string },
@@ -40,7 +40,7 @@ export async function takeSingleCall(
   };
 }
 
-/** Enters calls that no job has made in the ledger, with their bytes. */
+/** Records calls made outside any job, and their bytes, in the ledger. */
 export async function countCalls(db: Queryable, sourceId: number, calls: number, bytes: number): Promise<void> {
   await db.query('select pgfresh_engine.count_calls($1::int, $2::int, $3::bigint)', [sourceId, calls, bytes]);
 }

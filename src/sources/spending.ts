@@ -1,6 +1,6 @@
 import type { Queryable } from '../database/index.ts';
 
-/** Spends nothing from now on, with any source. False if it was stopped already. */
+/** Stops all calls to all sources. False if already stopped. */
 export async function stopSpending(db: Queryable, reason: string): Promise<boolean> {
   const stopped = await db.query(
     'insert into pgfresh.spending_stop (reason) values ($1::text) on conflict do nothing returning reason',
@@ -9,7 +9,7 @@ export async function stopSpending(db: Queryable, reason: string): Promise<boole
   return stopped.length > 0;
 }
 
-/** Undoes `stopSpending`. False if nothing was stopped. */
+/** Undoes `stopSpending`. False if spending was not stopped. */
 export async function resumeSpending(db: Queryable): Promise<boolean> {
   return (await db.query('delete from pgfresh.spending_stop returning reason')).length > 0;
 }

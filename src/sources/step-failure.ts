@@ -8,7 +8,7 @@ interface Details {
   readonly isStale?: boolean;
 }
 
-/** Why a step of a call went no further. The client makes a `CallFailed` of it, with what the call has cost. */
+/** Why a step of a call failed. The client turns it into a `CallFailed` with the cost of the call. */
 export class StepFailure extends Error {
   override readonly name = 'StepFailure';
   readonly outcome: CallOutcome;

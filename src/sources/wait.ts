@@ -1,4 +1,4 @@
-/** A provider that says a year has made a mistake; after a day it is asked again. */
+/** A provider that asks for a year is mistaken, so waits are capped at a day. */
 const longest = 86_400_000;
 
 const remainingNames = [
@@ -21,9 +21,9 @@ const resetNames = [
 
 type Readable = Pick<Headers, 'get'>;
 
-/** For how long a source wants not to be called, as far as an answer says so. `now` is when it came. */
+/** How long the source asks not to be called, if the answer says so. `now` is when the answer came. */
 export function waitOf(status: number, headers: Readable, now: number): number | undefined {
-  // Times are on the provider's clock; with its own date beside them, how wrong ours is does not matter.
+  // Reset times are on the provider's clock; its Date header cancels out our clock's error.
   const said = Date.parse(headers.get('date') ?? '');
   const base = Number.isNaN(said) ? now : said;
   const waits = [retryAfter(headers, base), untilReset(status, headers, base)].filter((ms) => ms !== undefined);
@@ -54,7 +54,7 @@ function first(headers: Readable, names: readonly string[]): string | undefined 
   return undefined;
 }
 
-/** The one header of the IETF's drafts: `"minute";r=0;t=30`, and before that `limit=300, remaining=0, reset=30`. */
+/** The single header of the IETF drafts: `"minute";r=0;t=30`, formerly `limit=300, remaining=0, reset=30`. */
 function structured(headers: Readable): { remaining: string | undefined; reset: string | undefined } | undefined {
   const text = headers.get('ratelimit');
   if (!text) return undefined;
@@ -62,7 +62,7 @@ function structured(headers: Readable): { remaining: string | undefined; reset: 
   return { remaining: value('r|remaining'), reset: value('t|reset') };
 }
 
-/** Seconds from now, a time in seconds or milliseconds since 1970, a date, or a text such as "6m0s". */
+/** Parses seconds from now, a Unix time in seconds or milliseconds, a date, or a duration such as "6m0s". */
 function msUntil(reset: string, base: number): number | undefined {
   if (/^\d+(\.\d+)?$/.test(reset)) {
     const number = Number(reset);
@@ -77,7 +77,7 @@ function msUntil(reset: string, base: number): number | undefined {
 }
 
 function untilDate(text: string, base: number): number | undefined {
-  // Date.parse makes a year even of "-5".
+  // Date.parse reads even "-5" as a year.
   const date = /[A-Z]/i.test(text) ? Date.parse(text) : Number.NaN;
   return Number.isNaN(date) ? undefined : Math.max(0, date - base);
 }
