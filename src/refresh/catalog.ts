@@ -29,18 +29,18 @@ interface RegisteredType extends Pick<
   | 'maxDeletes'
   | 'evicts'
 > {
-  /** Null: what the fetcher's way of writing says. */
+  /** Null: decided by how the fetcher writes rows. */
   readonly emptyRows: RefreshType['emptyRows'] | null;
   readonly fetcher: string;
-  /** As the registry names it. */
+  /** As named in the registry. */
   readonly table: string;
-  /** Quoted, with its schema; null if it is not there. */
+  /** Quoted and schema-qualified; null if the table does not exist. */
   readonly quoted: string | null;
-  /** The columns of its unique constraints, those of the primary key first. */
+  /** The columns of its unique constraints, primary key first. */
   readonly targets: readonly (readonly string[])[];
 }
 
-/** Why a data type is not refreshed here, and what to do. */
+/** Why this process does not refresh a data type, and what to do. */
 interface CatalogProblem {
   readonly type: string;
   readonly problem: string;
@@ -55,18 +55,18 @@ export interface CatalogOptions {
   readonly writes?: boolean;
 }
 
-/** What this process can refresh, and why not the rest. */
+/** The data types that this process can refresh, and the problems of the others. */
 export interface Catalog {
   readonly types: ReadonlyMap<number, RefreshType>;
   readonly problems: readonly CatalogProblem[];
-  /** The fetchers of the configuration, and the data types that name another one. */
+  /** The fetchers of this configuration, and the data types whose fetcher is not among them. */
   readonly fetchers: readonly string[];
   readonly foreign: readonly { readonly type: string; readonly fetcher: string }[];
   /** The database's time when it was read. */
   readonly now: Date;
 }
 
-// Only constraints that every row is under: no expression, no condition, and checked at once.
+// Only constraints that cover every row: no expression, no condition, not deferrable.
 const registered = `
   select r.type_id as id, r.data_type as name, r.definition, r.fetcher, r.source, r.source_id as "sourceId", r.table_name as "table", r.key_columns as "keyColumns",
     r.normalise, r.timestamp_column as "timestamp", r.source_timestamp_field as "sourceTimestamp", extract(epoch from r.ttl)::float8 * 1000 as ttl,
@@ -83,15 +83,15 @@ const registered = `
   left join pg_class as c on c.relnamespace = n.oid and c.relname = p.parts[2] and c.relkind in ('r', 'p', 'f')
   order by r.data_type`;
 
-/** What a configuration brings to the catalog. */
+/** The part of a configuration that the catalog needs. */
 export interface Fetchers {
   readonly sources: readonly { readonly name: string }[];
   readonly dataTypes: readonly DataType[];
 }
 
 /**
- * Joins the registry, the tables and the fetchers of the configuration. A data type that SQL has added works as soon as
- * it names a fetcher that is here.
+ * Joins the registry, the tables and the fetchers of the configuration. A data type added by SQL works as soon as it
+ * names a fetcher of this configuration.
  */
 export async function readCatalog(
   db: Queryable,
@@ -109,7 +109,7 @@ export async function readCatalog(
   const foreign: Catalog['foreign'][number][] = [];
   for (const row of rows) {
     const fetcher = fetchers.get(row.fetcher);
-    // Another process may have it.
+    // Another process may have this fetcher.
     if (!fetcher) {
       foreign.push({ type: row.name, fetcher: row.fetcher });
       continue;
@@ -124,7 +124,7 @@ export async function readCatalog(
       problems.push({ type: row.name, code: 'PGF_FETCHER_MISSING', ...type });
       continue;
     }
-    // Before anything is spent: an answer that cannot be written is paid for all the same.
+    // Checked before fetching: an answer that cannot be written is paid for all the same.
     const held = rights.get(row.table);
     const grants = held && writes ? missingGrants(held, neededRights(type)) : [];
     if (held && grants.length > 0) problems.push({ type: row.name, ...unwritable(held, grants) });
@@ -133,7 +133,7 @@ export async function readCatalog(
   return { types, problems, fetchers: [...fetchers.keys()], foreign, now: clock!.now };
 }
 
-/** What the login of a worker needs on the table of a data type. */
+/** The rights that a worker's login needs on the table of a data type. */
 export function neededRights({ fetcher, emptyRows, evicts }: RefreshType): TableRight[] {
   const deletes = fetcher.write.mode === 'replace' || emptyRows === 'delete' || evicts;
   return deletes ? ['select', 'insert', 'update', 'delete'] : ['select', 'insert', 'update'];
@@ -154,7 +154,7 @@ function isFetched(type: DataType): type is DataType & Fetcher {
   return type.request !== undefined && type.schema !== undefined && type.rows !== undefined;
 }
 
-/** Whatever is wrong with one data type costs only itself. */
+/** A faulty data type must not affect the others. */
 function refreshTypeOrProblem(...of: Parameters<typeof refreshType>): ReturnType<typeof refreshType> {
   try {
     return refreshType(...of);
@@ -180,7 +180,7 @@ function refreshType(
   }
   const known = new Map(columns.map((column) => [column.name, column]));
   const present = [...known.keys()];
-  // The column of the registry is what counts; one of a configuration that is not synced yet is told of too.
+  // The registry's column decides; a column of a configuration that is not synced yet is reported too.
   const problem =
     unknownColumn(fetcher, quoted, present) ??
     unknownColumn({ ...fetcher, sourceTimestamp: sourceTimestamp ?? undefined }, quoted, present);
@@ -193,20 +193,20 @@ function refreshType(
   return { ...said, timestamp, sourceTimestamp, ttl, emptyRows, maxDeletes, evicts, fetcher, table, statements };
 }
 
-/** By what rows can be recognised: the key, and where it has many rows what tells them apart. */
+/** The columns that identify a row: those of the key, and for keys with many rows those that tell the rows apart. */
 function uniqueColumns(
   { keyColumns, targets, timestamp }: RegisteredType,
   { write }: Fetcher,
   columns: readonly TableColumn[],
 ): readonly string[] {
   const [first = []] = targets.filter((one) => !one.includes(timestamp));
-  // What PostgreSQL fills in by itself is not in the answer.
+  // The answer does not contain columns that PostgreSQL fills in itself.
   const isGiven = first.every((name) => columns.some((column) => column.name === name && !column.filled));
   const others = first.filter((name) => !keyColumns.includes(name));
   return write.mode === 'replace' || isGiven ? [...keyColumns, ...others] : keyColumns;
 }
 
-/** A column that an option of the data type names and that no row can have: its bounds would hold of nothing. */
+/** A column named by an option of the data type that no row can have, so that its bounds would never apply. */
 function unknownColumn(
   { key, sourceTimestamp, write, sanity, row }: Fetcher & Pick<DataType, 'key'>,
   table: string,

@@ -7,7 +7,7 @@ import type { RefreshType } from './refresh-type.ts';
 import { keyText, writableRow, type WritableRow } from './row-values.ts';
 import { insanityOf, sanityDetail } from './sanity.ts';
 
-/** The checks on the way to rows, in their order. Status and size are part of the call. */
+/** The checks of an answer, in order. The call itself checks status and size. */
 export const checkNames = [
   'request',
   'call',
@@ -22,12 +22,12 @@ export const checkNames = [
 ] as const;
 export type CheckName = (typeof checkNames)[number];
 
-/** Called for each check that was passed, with what it has seen; said only to those who ask. */
+/** Called for each check that passed; `detail` is computed only on request. */
 export type OnPassed = (check: CheckName, detail: () => string) => void;
 
 type Answer = Pick<HttpAnswer, 'status' | 'contentType' | 'body'>;
 
-/** The rows of an answer that may be written; none if there is nothing. Throws a Refusal at the first check that fails. */
+/** The rows to write; none if the source has nothing. Throws a Refusal at the first failed check. */
 export async function checkAnswer(
   type: RefreshType,
   answer: Answer,
@@ -89,7 +89,7 @@ function parsed(body: Uint8Array): unknown {
 function rowsOf({ fetcher }: RefreshType, value: unknown, context: AnswerContext): object[] {
   const mapped = called('rows', () => fetcher.rows(value, context));
   const list: unknown[] = Array.isArray(mapped) ? mapped : mapped === null || mapped === undefined ? [] : [mapped];
-  // All of them before the first is refused, because each could be rejected.
+  // Mark all promises before refusing the first row, because any of them may reject.
   for (const row of list) if (row instanceof Promise) ignoreRejection(row);
   for (const row of list) {
     requireNoPromise('rows', row);
@@ -109,7 +109,7 @@ function sanityProblem({ fetcher }: RefreshType, row: object, context: AnswerCon
   return called('sanity', () => insanityOf(row, fetcher.sanity, context));
 }
 
-/** What a user's function returns; what it throws is a fault of the definition, not of the answer. */
+/** Calls a user's function. What it throws is an error of the definition, not of the answer. */
 function called<T>(name: string, work: () => T): T {
   let result: T;
   try {
@@ -127,7 +127,7 @@ function requireNoPromise(name: string, value: unknown): void {
   throw new Refusal('config', `${name} returned a promise`);
 }
 
-/** A rejected promise of users' code that is not awaited would end the process. */
+/** An unhandled rejection in user code would end the process. */
 export function ignoreRejection(promise: Promise<unknown>): void {
   promise.catch(() => {});
 }
@@ -141,7 +141,7 @@ function requireKey(type: RefreshType, row: object, context: AnswerContext): voi
   requireNoOtherKey(type, row, context);
 }
 
-/** That there is nothing may be said of another key, where an answer without rows tells of which. */
+/** An answer without rows may name its key; that must be the requested one. */
 function requireNoOtherKey({ keyColumns, normalise }: RefreshType, value: unknown, context: AnswerContext): void {
   if (typeof value !== 'object' || value === null) return;
   const { key, keyParts } = context;
@@ -155,10 +155,10 @@ function requireNoOtherKey({ keyColumns, normalise }: RefreshType, value: unknow
   });
 }
 
-// A time far ahead would keep out everything that comes after it.
+// A time far in the future would make every later answer look older.
 const aheadMs = 86_400_000;
 
-/** The newest of them. */
+/** The newest source time of the rows. */
 function requireSourceTime(
   { sourceTimestamp: column }: RefreshType,
   rows: readonly object[],
@@ -177,7 +177,7 @@ function requireSourceTime(
   return new Date(newest);
 }
 
-/** The row as it is written: with the key in its own spelling, and without a time that pgfresh writes itself. */
+/** The row to write: with the key in canonical form, and without the timestamp that pgfresh writes itself. */
 function prepared(
   { keyColumns, timestamp, table }: RefreshType,
   row: object,
@@ -191,7 +191,7 @@ function prepared(
   return writable;
 }
 
-/** Each row once; of two with one identity the newer, or the later in the answer. All must have the same columns. */
+/** Removes duplicates: keeps the newer, or else the later in the answer. All rows must have the same columns. */
 function distinct(
   { table, sourceTimestamp: source }: RefreshType,
   rows: readonly WritableRow[],
@@ -210,7 +210,7 @@ function distinct(
   return [...byIdentity.values()];
 }
 
-/** The columns of a row, in an order that does not depend on who made it. */
+/** The columns of a row, in a fixed order. */
 export function columnsOf(row: WritableRow): string[] {
   return Object.keys(row).toSorted();
 }

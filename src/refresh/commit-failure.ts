@@ -2,26 +2,26 @@ import { failureOf, type Failure } from '../database/index.ts';
 import { asPgfreshError } from '../errors/index.ts';
 import type { RefusalName } from './outcomes.ts';
 
-/** What to do after a commit of ends has failed. */
+/** What to do after a commit has failed. */
 export type NextStep =
-  /** The same commit again, with the answers that are here. `counted` says whether that is one of its three times. */
+  /** Repeat the commit with the same answers. `counted` says whether this is one of its three repeats. */
   | { readonly step: 'again'; readonly counted: boolean }
-  /** One of them is guilty: each half by itself. */
+  /** One of the answers is the cause: commit each half separately. */
   | { readonly step: 'halves' }
-  /** Something is locked or too slow: later, with the answers that are here. `shared` says that one of them may be it. */
+  /** A lock or a slow statement: retry later with the same answers. `shared`: one of several jobs may be the cause. */
   | { readonly step: 'later'; readonly shared: boolean }
-  /** The server, or one behind a table, does not write now: later, with the answers that are here. */
+  /** This server, or one behind a foreign table, refuses writes: retry later with the same answers. */
   | { readonly step: 'wait'; readonly shared: boolean }
-  /** It is this one. */
+  /** This answer is the cause. */
   | { readonly step: 'refuse'; readonly outcome: RefusalName };
 
 const repeats = 3;
 
-/** Whose fault a failure is: the connection's, the server's, the moment's, a lock's, the definition's, or that of one of the rows. */
+/** The cause of a failure: the connection, the server, bad timing, a lock, the definition, or one of the rows. */
 const blame: Readonly<Record<Failure, 'connection' | 'server' | 'moment' | 'lock' | 'definition' | 'row'>> = {
   connection: 'connection',
-  // A server that has become a standby, has no room or refuses the login may be well again in a moment. It may also be
-  // what a trigger or a foreign table of one data type depends on.
+  // A server that is a standby, has no space or refuses the login may recover soon. It may also be another server that
+  // a trigger or a foreign table of one data type depends on.
   readonly: 'server',
   resources: 'server',
   login: 'server',
@@ -39,9 +39,9 @@ const blame: Readonly<Record<Failure, 'connection' | 'server' | 'moment' | 'lock
   other: 'row',
 };
 
-/** Decides by the failure, by how many jobs were in the commit, and by how often it was repeated. */
+/** Decides by the failure, the number of jobs in the commit, and the number of repeats so far. */
 export function afterFailure(error: unknown, jobs: number, repeated: number): NextStep {
-  // An unknown commit is run again: the fence tells what became of it.
+  // If the result of the commit is unknown, repeat it: the fence tells whether it went through.
   const failure = isLost(error) ? 'connection' : failureOf(error);
   const guilty = blame[failure];
   if (guilty === 'connection') return { step: 'again', counted: false };

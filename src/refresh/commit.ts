@@ -17,11 +17,11 @@ import { ageOf, outcomeOf, writeRows, type Writable } from './rows.ts';
 export interface ReadyJob {
   readonly job: ClaimedJob;
   readonly fetched: Fetched;
-  /** Since when its end meets a lock, by `performance.now()`. */
+  /** Since when its commit has been blocked by a lock, by `performance.now()`. */
   readonly stuckSince?: number | undefined;
 }
 
-/** What became of a job, for those who watch. */
+/** How a job ended, for events. */
 export interface EndedJob {
   readonly job: ClaimedJob;
   readonly outcome: OutcomeName;
@@ -30,14 +30,14 @@ export interface EndedJob {
   readonly error?: string | undefined;
 }
 
-/** What became of jobs that were to be ended. */
+/** The result of ending jobs. */
 export interface Ends {
   readonly ended: readonly EndedJob[];
-  /** Their end met a lock, or a server that does not write now. Their answers are kept: end them again after a pause. */
+  /** Blocked by a lock, or by a server that refuses writes. Their answers are kept: end them again after a pause. */
   readonly stuck: readonly ReadyJob[];
-  /** Whether the whole table is locked, and not only rows of these. */
+  /** Whether the whole table is locked, not only some of its rows. */
   readonly isTableLocked: boolean;
-  /** Why the end of some could not be recorded. What they have cost is booked; recovery puts them back. */
+  /** Why some ends could not be recorded. Their cost is booked; recovery puts the jobs back. */
   readonly problems: readonly string[];
 }
 
@@ -56,14 +56,14 @@ interface Bad {
   readonly ready: ReadyJob;
 }
 
-/** What came of one commit. */
+/** The result of one commit. */
 interface Once {
   readonly ended: readonly EndedJob[];
-  /** Their data type was changed since they were claimed. */
+  /** Their data type was redefined since they were claimed. */
   readonly outdated: readonly Good[];
 }
 
-/** One call of `end`, while it runs. */
+/** State of one call of `end`. */
 interface Run {
   readonly type: RefreshType;
   readonly signal: AbortSignal;
@@ -72,25 +72,25 @@ interface Run {
   readonly problems: string[];
   isTableLocked: boolean;
   lockTimeoutMs: number;
-  /** As long as the pool allows if it is not set. */
+  /** Unset: the pool's timeout applies. */
   statementTimeoutMs: number | undefined;
-  /** Timeouts in a row. */
+  /** Consecutive timeouts. */
   misses: number;
 }
 
 const longestPauseMs = 1_000;
 const lockTimeoutMs = 2_000;
-/** While it is found out which of many jobs meets a lock, and for those that have met one. */
+/** Used while searching for the job that is blocked by a lock, and for jobs that were. */
 const shortLockTimeoutMs = 100;
-/** The same for a statement, for instance one whose trigger hangs for one of the rows. */
+/** The same for statements, for instance when a trigger hangs on one of the rows. */
 const shortStatementTimeoutMs = 3_000;
-/** Enough to find one of 1,000 by halves. */
+/** Enough to find one of 1,000 by bisection. */
 const mostMisses = 12;
-/** How long an answer is kept for a lock to go before its job fails as `busy`. */
+/** How long an answer waits for a lock before its job fails as `busy`. */
 export const lockPatienceMs = 20_000;
 const redefined = 'the data type was changed while the job ran';
 
-/** Ends jobs of one data type together: fence, rows, the queue's end, in one transaction. */
+/** Ends jobs of one data type together, in one transaction: fence, rows, then the queue. */
 export class Commits {
   readonly #db: Database;
   readonly #queue: Queue;
@@ -100,7 +100,7 @@ export class Commits {
     this.#queue = queue;
   }
 
-  /** Ends the jobs, but for those that meet a lock. Gives up on a lost connection when the signal says so. */
+  /** Ends the jobs, except those blocked by a lock. Once the signal aborts, a lost connection is not retried. */
   async end(type: RefreshType, jobs: readonly ReadyJob[], signal: AbortSignal): Promise<Ends> {
     const isRepeated = jobs.some(({ stuckSince }) => stuckSince !== undefined);
     const run: Run = {
@@ -126,14 +126,14 @@ export class Commits {
     return run;
   }
 
-  /** Whether the table of a data type can be written now, as far as locks on the whole of it go. */
+  /** Whether no lock on the whole table keeps the data type from being written now. */
   async mayWrite(type: RefreshType): Promise<boolean> {
     try {
       const lock = `lock table ${type.table.name} in row exclusive mode`;
       await this.#db.transact('probe', (tx) => tx.query(lock), { attempts: 1, lockTimeoutMs: shortLockTimeoutMs });
       return true;
     } catch (error) {
-      // A foreign table takes no lock; the commit tells what else is wrong.
+      // Foreign tables cannot be locked; other errors show up in the commit.
       return failureOf(error) !== 'lock_timeout';
     }
   }
@@ -142,7 +142,7 @@ export class Commits {
     if (good.length === 0) return;
     if (run.isTableLocked || run.misses > mostMisses) return this.#keep(run, good, 'the table is locked');
     let repeated = 0;
-    // The results of each attempt, in case it was committed and the answer was lost.
+    // The results of each attempt, in case one was committed but its confirmation was lost.
     const found = new Map<number, SuccessName>();
     for (let pauseMs = 20; ; pauseMs = Math.min(pauseMs * 2, longestPauseMs)) {
       let once: Once;
@@ -165,7 +165,7 @@ export class Commits {
           run.lockTimeoutMs = shortLockTimeoutMs;
           if (failureOf(error) === 'statement_timeout') run.statementTimeoutMs = shortStatementTimeoutMs;
           run.isTableLocked ||= run.misses === 1 && !(await this.mayWrite(run.type));
-          // There is no time to look for the guilty one when stopping.
+          // When stopping, there is no time to search for the job that is the cause.
           if (!next.shared || run.isTableLocked || run.signal.aborted) return this.#keep(run, good, problemOf(error));
         }
         await failpoint('commit.before-halves');
@@ -178,7 +178,7 @@ export class Commits {
     }
   }
 
-  /** Answers whose commit meets a lock wait for it to go, for some time. They are not paid for again meanwhile. */
+  /** Keeps answers blocked by a lock for some time, so that they need not be fetched and paid for again. */
   async #keep(run: Run, good: readonly Good[], problem: string): Promise<void> {
     const now = performance.now();
     const [late, early] = divided(good, ({ ready }) => isOverdue(ready, now));
@@ -187,7 +187,7 @@ export class Commits {
     await this.#turnBack(run, refused(late, new Refusal('busy', problem)));
   }
 
-  /** What may be written is written, and the answers that take too much away are refused. */
+  /** Refuses the answers that delete too many rows, and writes the others. */
   async #withoutSuspects(run: Run, good: readonly Good[], { refusals }: TooManyLosses): Promise<void> {
     const suspects = good.flatMap(({ job, cost, answer, ready }) => {
       const refusal = refusals.get(job.id);
@@ -259,7 +259,7 @@ export class Commits {
     return judged;
   }
 
-  /** Failures and put-backs each in transactions of their own: both take rows of sources and of their ledgers. */
+  /** Failures and put-backs use separate transactions: both lock rows of sources and ledgers. */
   async #turnBack(run: Run, bad: readonly Bad[]): Promise<void> {
     const [putBack, failed] = divided(bad, isPutBack);
     await this.#turnBackAlike(run, failed);
@@ -298,7 +298,7 @@ export class Commits {
     }
   }
 
-  /** A job whose end cannot be recorded: without its answer, or later, or not at all. Its calls are booked in any case. */
+  /** The end of this job could not be recorded: try without its answer, later, or give up. Its calls are booked anyway. */
   async #withoutEnd(run: Run, bad: Bad, error: unknown, isLocked: boolean): Promise<void> {
     const now = performance.now();
     if (isLocked && !run.signal.aborted && !isOverdue(bad.ready, now)) {
@@ -313,7 +313,7 @@ export class Commits {
   }
 
   async #turnBackOnce(tx: Queryable, type: RefreshType, bad: readonly Bad[]): Promise<void> {
-    // As commits do it: the jobs, then the losses of the type, then what the end takes. Else each could wait for the other.
+    // Same lock order as commits, or both could deadlock: jobs, losses of the type, then what the end locks.
     if (bad.some(({ refusal }) => refusal instanceof LossRefusal)) {
       await fenceJobs(
         tx,
@@ -333,7 +333,7 @@ function refused(good: readonly Good[], refusal: Refusal): Bad[] {
   return good.map(({ job, cost, answer, ready }) => ({ job, cost, refusal, answer, ready }));
 }
 
-/** The database itself does not write: nothing can be booked before it does, so everything is kept until then. */
+/** The database refuses writes, so nothing can be booked: keep everything until it accepts them. */
 function keepAll(run: Run, bad: readonly Bad[], error: unknown): void {
   if (run.signal.aborted) throw error;
   const now = performance.now();
@@ -351,7 +351,7 @@ function divided<T>(list: readonly T[], isFirst: (one: T) => boolean): [T[], T[]
   return [first, second];
 }
 
-/** Waits before the next try. When stopping it does not wait, and leaves the jobs to the end of the lease. */
+/** Waits before the next attempt. When stopping, throws at once; the end of the lease frees the jobs. */
 async function pauseOrGiveUp(ms: number, signal: AbortSignal, error: unknown): Promise<void> {
   if (signal.aborted) throw error;
   await pause(ms * (0.5 + Math.random() / 2), signal);

@@ -3,27 +3,27 @@ import type { ClaimedJob, FailureReason, JobEnd, JobSuccess, Queue } from '../qu
 import { outcomes, type Refusal, type SuccessName } from './outcomes.ts';
 import type { Cost } from './refresher.ts';
 
-/** Every call by which a refresh ends a job in the queue, and nothing else. */
+/** All calls by which a refresh ends jobs in the queue. */
 
 export interface Ended {
   readonly job: Pick<ClaimedJob, 'id' | 'attempt' | 'request'>;
   readonly cost: Cost;
 }
 
-/** A job that has succeeded, and what is known of its row. */
+/** A job that succeeded, and the times of its row. */
 export interface Success extends Ended, Pick<JobSuccess, 'rowAt' | 'age' | 'sourceAt'> {
   readonly outcome: SuccessName;
 }
 
-/** Whose job it still is. */
+/** Which jobs this worker still holds. */
 export interface Fence {
-  /** The jobs that run in our attempt; they are locked until the transaction ends. */
+  /** Jobs still running in our attempt; locked until the transaction ends. */
   readonly ours: readonly number[];
-  /** Those that have ended already, perhaps by a commit of ours that was not confirmed. */
+  /** Jobs that have already ended, perhaps by an unconfirmed commit of ours. */
   readonly done: readonly number[];
-  /** Ours too, but their data type has another definition now: what was fetched for them must not be written. */
+  /** Ours too, but the data type was redefined since: their answers must not be written. */
   readonly outdated: readonly number[];
-  /** The database's time, as text, because a Date would round it. */
+  /** The database's time, as text, because a Date loses microseconds. */
   readonly now: string;
 }
 
@@ -32,7 +32,7 @@ const fenceStatement = {
   text: 'select ours, done, outdated, now::text as now from pgfresh_engine.fence_jobs($1::int, $2::bigint[], $3::int[], $4::text[], $5::uuid[])',
 } as const;
 
-/** Locks the jobs that are still ours, first of all. */
+/** Locks the jobs that are still ours. Must come first in the transaction. */
 export async function fenceJobs(
   tx: Queryable,
   type: number,
@@ -67,7 +67,7 @@ export interface FailedJob extends Ended {
   readonly refusal: Pick<Refusal, 'outcome' | 'message'>;
 }
 
-/** Whether a job is put back. Whether one waits for an API key is decided where refused keys are counted. */
+/** Whether a job is put back. Jobs with a rejected API key are decided in SQL, which counts rejections. */
 export function isPutBack({ refusal }: Pick<FailedJob, 'refusal'>): boolean {
   const { verdict, nextLook } = outcomes[refusal.outcome];
   return verdict === 'put_back' && nextLook !== 'key';

@@ -8,16 +8,16 @@ import { keyRow } from './rows.ts';
 
 interface EvictionOptions {
   readonly signal: AbortSignal;
-  /** When it leaves the rest to the next time. */
+  /** Time after which the rest is left to the next run. */
   readonly budgetMs?: number | undefined;
-  /** How many keys go in one transaction. */
+  /** Keys per transaction. */
   readonly batch?: number | undefined;
 }
 
-/** What became of the rows of a data type. */
+/** The result of evicting rows of a data type. */
 export interface Evicted {
   readonly keys: number;
-  /** Why some of them could not be deleted, if that was so. */
+  /** Why some rows could not be deleted, if any. */
   readonly problem?: string | undefined;
 }
 
@@ -27,9 +27,9 @@ interface Batch {
 }
 
 /**
- * Deletes the rows of keys without viewers for as long as the data type says, with the rights of this login. Each
- * transaction locks the pairs first, so none of them gets a viewer meanwhile. A key whose rows cannot be deleted,
- * because others refer to them, is passed over.
+ * Deletes the rows of keys that have had no viewers for the data type's `evictAfter`, with this login's rights. Each
+ * transaction locks the pairs first, so none of them gets a viewer meanwhile. A key whose rows cannot be deleted
+ * because of foreign keys is skipped.
  */
 export async function evictRows(
   db: Database,
@@ -48,7 +48,7 @@ export async function evictRows(
       if (evicted.done) break;
     } catch (error) {
       const next = afterFailure(error, most.size, Infinity);
-      // Busy, gone, or without the right to: the next time tries again.
+      // Busy, disconnected or read-only: the next run tries again.
       if (next.step === 'again' || next.step === 'later' || next.step === 'wait') throw error;
       if (next.step === 'refuse' && ['config', 'interrupted'].includes(next.outcome)) throw error;
       if (most.size > 1) {
@@ -80,7 +80,7 @@ function evictBatch(db: Database, type: RefreshType, size: number): Promise<Batc
 
 const lockStatement = 'select keys, done from pgfresh_engine.lock_evictable($1::int, $2::int)';
 
-/** The next key has its turn in the next round. */
+/** Skips a key until the next round. */
 async function passOver(db: Database, type: RefreshType): Promise<Batch> {
   const [found] = await db.query<Batch>(lockStatement, [type.id, 1]);
   return found!;

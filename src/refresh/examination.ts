@@ -4,7 +4,7 @@ import { didYouMean } from '../registry/index.ts';
 import { writeProblems } from './written-columns.ts';
 import { readCatalog, type Catalog, type Fetchers } from './catalog.ts';
 
-/** One check of what can be fetched; `pgfresh check` shows it beside its own. */
+/** The result of one check of the fetchers, shown by `pgfresh check`. */
 interface RefreshFinding {
   readonly name: string;
   readonly state: 'ok' | 'warning' | 'fatal';
@@ -18,12 +18,12 @@ interface Configured extends Pick<Fetchers, 'sources'> {
   readonly file: string | undefined;
 }
 
-/** Which data types this configuration can refresh, and what is in the way of the others that it has fetchers for. */
+/** Which data types this configuration can refresh, and what blocks others that it has fetchers for. */
 export async function examineFetchers(
   db: Queryable,
   { sources, dataTypes = [], file }: Configured,
 ): Promise<RefreshFinding[]> {
-  // A login of another role writes no table.
+  // Logins of other roles write no tables.
   const isWorker = (await readLoginRoles(db)).roles.includes('worker');
   const { types, problems, fetchers, foreign } = await readCatalog(db, { sources, dataTypes }, { writes: isWorker });
   const findings = problems.map(({ type, problem, next, code }): RefreshFinding => {
@@ -38,7 +38,7 @@ export async function examineFetchers(
       next: `Run: update pgfresh.data_type_registry set source_timestamp_field = '${fetcher.sourceTimestamp}' where data_type = '${name}';`,
     });
   }
-  // Where there is a schema of the row, that is compared with the table.
+  // Types with a row schema are compared with their table elsewhere.
   for (const type of [...types.values()].filter(({ fetcher }) => !fetcher.row)) {
     for (const { state, problem, next } of writeProblems(type))
       findings.push({ name: `data type ${type.name}`, state, detail: problem, code: 'PGF_ROW_MISMATCH', next });
@@ -59,7 +59,7 @@ export async function examineFetchers(
   return [{ name: 'worker', state: 'ok', detail }, ...findings, ...missing];
 }
 
-/** Data types that neither this configuration can fetch nor a worker that runs. */
+/** Data types that neither this configuration nor a running worker can fetch. */
 async function unserved(
   db: Queryable,
   foreign: Catalog['foreign'],
@@ -75,7 +75,7 @@ async function unserved(
     return [
       {
         name: `data type ${type}`,
-        // Without a typo, and while nothing runs, it may be that of a worker with another configuration.
+        // Without a likely typo, and with no worker running, a worker with another configuration may have the fetcher.
         state: workers || hint !== '' ? 'fatal' : 'warning',
         detail: `no worker can fetch it: no data type here with request, schema and rows has the fetcher "${fetcher}"${hint}`,
         code: 'PGF_FETCHER_MISSING',
@@ -85,7 +85,7 @@ async function unserved(
   });
 }
 
-/** The data types that workers refresh now. */
+/** The data types that running workers refresh. */
 async function servedTypes(db: Queryable): Promise<string[]> {
   const types = await db.query<{ name: string }>(
     `select data_type as name from pgfresh.data_type_registry

@@ -4,14 +4,14 @@ import { outcomes } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 import type { Fetched } from './refresher.ts';
 
-// A provider that says "again at once", or whose clock is behind, would be asked without end: such a job counts no retry.
+// Such jobs count no retry, so a provider that says "retry now", or whose clock is slow, would be called in a loop.
 const shortestHoldMs = 1_000;
 const longestReason = 1_000;
 
 /**
- * Leaves the whole source alone for as long as the provider has asked for in any of its answers. Before their jobs are
- * ended, so that none that is put back is claimed again meanwhile; and not with their end, which has other failures and
- * takes the rows of sources in another order.
+ * Pauses the whole source for as long as the provider asked in any of its answers. This happens before their jobs end,
+ * so that a job that is put back is not claimed again at once, and in a separate transaction, which fails for other
+ * reasons and locks the rows of sources in another order.
  */
 export async function holdIfAsked(db: Queryable, type: RefreshType, answers: readonly Fetched[]): Promise<void> {
   const limited = answers.flatMap((fetched) =>

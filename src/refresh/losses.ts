@@ -2,19 +2,19 @@ import type { Queryable } from '../database/index.ts';
 import { Refusal } from './outcomes.ts';
 import type { RefreshType } from './refresh-type.ts';
 
-/** What an answer takes away: so many rows of those that its key had, without others in their place. */
+/** How many rows of its key an answer deletes without replacement, and how many the key had. */
 export interface Loss {
   readonly had: number;
   readonly lost: number;
 }
 
-/** What the data type has lost already, and how many rows it had before that. */
+/** How many rows the data type has already lost, and how many it had before. */
 export interface TypeLosses {
   readonly lostBefore: number;
   readonly rowsBefore: number;
 }
 
-/** An answer that takes too much away: of its own key, or together with others of the data type. */
+/** An answer that would delete too many rows, of its key or together with others of the data type. */
 export class LossRefusal extends Refusal {
   readonly of: 'key' | 'type';
 
@@ -24,7 +24,7 @@ export class LossRefusal extends Refusal {
   }
 }
 
-/** Thrown inside the commit, so that nothing of it is written. */
+/** Thrown inside the commit to roll it back. */
 export class TooManyLosses extends Error {
   override readonly name = 'TooManyLosses';
   readonly refusals: ReadonlyMap<number, LossRefusal>;
@@ -35,15 +35,15 @@ export class TooManyLosses extends Error {
   }
 }
 
-// Of few rows every share is large.
+// With few rows, even one is a large share.
 const alwaysAllowed = 10;
 
-/** How many of so many rows may go. */
+/** How many of these rows may be deleted. */
 function allowed(rows: number, share: number): number {
   return share === 0 ? 0 : Math.max(alwaysAllowed, Math.floor(rows * share));
 }
 
-/** The answers whose own key would lose too much. */
+/** The answers that would delete too many rows of their own key. */
 export function keySuspects(losses: ReadonlyMap<number, Loss>, share: number): Map<number, LossRefusal> {
   const suspects = [...losses].filter(([, { had, lost }]) => lost > allowed(had, share));
   return new Map(
@@ -54,7 +54,7 @@ export function keySuspects(losses: ReadonlyMap<number, Loss>, share: number): M
   );
 }
 
-/** Those of them that go beyond what the data type may lose, in their order. */
+/** The answers, in order, that exceed what the data type may lose. */
 export function typeSuspects(
   losses: ReadonlyMap<number, Loss>,
   { lostBefore, rowsBefore }: TypeLosses,
@@ -67,7 +67,7 @@ export function typeSuspects(
     lost += loss.lost;
     return [];
   });
-  // One sentence for all of them: what has the same is turned back together.
+  // One message for all of them: jobs with the same message are turned back together.
   const message = `${lost} of the ${rowsBefore} rows of the data type have gone lately, and more would; ${limit(share)}`;
   return new Map(suspects.map((job) => [job, new LossRefusal('type', message)]));
 }
@@ -76,7 +76,7 @@ function limit(share: number): string {
   return `at most ${Math.round(share * 1000) / 10} % may go at once`;
 }
 
-/** Throws TooManyLosses if answers of this transaction, which has written them already, take away too much. */
+/** Throws TooManyLosses if answers already written in this transaction delete too many rows. */
 export async function requireFewLosses(
   tx: Queryable,
   type: RefreshType,
@@ -99,7 +99,7 @@ async function suspectsOfType(
   gone: number,
 ): Promise<Map<number, LossRefusal>> {
   const lost = sum(losses);
-  // Whoever takes rows away too waits here, so that together they do not take more.
+  // Serialises transactions that delete rows, so that together they cannot exceed the limit.
   const [row] = await tx.query<{ before: number }>(
     'select pgfresh_engine.count_losses($1::int, $2::bigint) as before',
     [id, lost],
@@ -107,7 +107,7 @@ async function suspectsOfType(
   const lostBefore = row!.before;
   const all = lostBefore + lost;
   if (share > 0 && all <= alwaysAllowed) return new Map();
-  // No more rows are counted than it takes to know that it is enough.
+  // Stop counting rows once there are enough to allow the loss.
   const enough = share === 0 ? 0 : Math.ceil(all / share) + 1;
   const [left] = await tx.query<{ count: number }>(
     `select count(*)::int as count from (select from ${table.name} limit $1::bigint) as counted`,
@@ -120,7 +120,7 @@ function sum(losses: ReadonlyMap<number, Loss>): number {
   return [...losses.values()].reduce((total, { lost }) => total + lost, 0);
 }
 
-/** Says that answers were refused because they take too much away. With the end of their jobs, in one transaction. */
+/** Records that answers were refused for deleting too many rows, in the transaction that ends their jobs. */
 export async function noteSuspicion(
   tx: Queryable,
   type: RefreshType,

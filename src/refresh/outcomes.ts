@@ -1,15 +1,15 @@
 /** How a refresh can end, and what follows from it. */
 export interface OutcomeRule {
   /**
-   * What becomes of the job. `complete`: it has succeeded. The others are those of the queue: `retry` waits and tries
-   * again, `fail` is final, `put_back` counts as no failure.
+   * What happens to the job. `complete`: it succeeded. The others are the queue's: `retry` waits and tries again,
+   * `fail` is final, `put_back` counts as no failure.
    */
   readonly verdict: 'complete' | 'retry' | 'fail' | 'put_back' | 'lost' | 'cancel';
-  /** Whether it is a failure of the source, which its breaker counts. */
+  /** Whether the source's breaker counts it as a failure. */
   readonly breaker: boolean;
-  /** When the pair is looked at again. For docs/reference/errors.md: the times are set in SQL, and code reads only `source` and `key`. */
+  /** When the pair is checked next. For docs/reference/errors.md: SQL sets the times; code reads only `source` and `key`. */
   readonly nextLook: 'ttl' | 'emptyTtl' | 'backoff' | 'hold' | 'at once' | 'source' | 'key';
-  /** Whether the answer is kept, to be looked at and checked again after a correction. */
+  /** Whether the answer is stored for inspection and replay. */
   readonly keepsAnswer: boolean;
   readonly says: string;
 }
@@ -19,9 +19,9 @@ const later = { verdict: 'retry', nextLook: 'backoff' } as const;
 const final = { verdict: 'fail', breaker: false, nextLook: 'hold' } as const;
 
 /**
- * Every outcome there is. The table is total: what is not here cannot happen to a job. Some SQL functions know outcomes
- * by name. A success: `complete_jobs`, `accept_refused_answer`, `state_of`, `note_lapses`, `follow_type`, `obstacles_of`.
- * An answer that cannot be used: `is_refused_answer`.
+ * Every outcome; no job can end in another way. Some SQL functions know outcomes by name. Success:
+ * `complete_jobs`, `accept_refused_answer`, `state_of`, `note_lapses`, `follow_type`, `obstacles_of`.
+ * Unusable answer: `is_refused_answer`.
  */
 export const outcomes = {
   fresh: { ...done, nextLook: 'ttl', says: 'New rows were written.' },
@@ -134,12 +134,12 @@ export type OutcomeName = keyof typeof outcomes;
 type With<Verdict> = {
   [Name in OutcomeName]: (typeof outcomes)[Name]['verdict'] extends Verdict ? Name : never;
 }[OutcomeName];
-/** How a job succeeds. */
+/** Outcomes of jobs that succeed. */
 export type SuccessName = With<'complete'>;
-/** How a worker turns a job back. */
+/** Outcomes with which a worker fails a job or puts it back. */
 export type RefusalName = With<'retry' | 'fail' | 'put_back'>;
 
-/** An answer, or a part of the way to it, that is not good enough to be written. */
+/** Why an answer, or a step towards it, is not good enough to be written. */
 export class Refusal extends Error {
   override readonly name = 'Refusal';
   readonly outcome: RefusalName;

@@ -8,53 +8,53 @@ import { Refusal, type RefusalName } from './outcomes.ts';
 import { keyPartsOf, type RefreshType } from './refresh-type.ts';
 import type { WritableRow } from './row-values.ts';
 
-/** What is asked for: a pair, and what came with its job. */
+/** A pair to refresh, with the details of its job. */
 export interface Wanted {
   /** Its job, if it has one. */
   readonly id?: number | undefined;
   readonly key: string;
   readonly metadata: object | null;
-  /** With which of the source's API keys, from 1. */
+  /** Number of the source's API key, from 1. */
   readonly apiKey?: number | null | undefined;
-  /** By when the call must be on its way, by `performance.now()`; its place within the rate limit is void then. */
+  /** Latest time to send the call, by `performance.now()`; its rate slot expires then. */
   readonly sendBy?: number | null | undefined;
-  /** Whether the call may still begin; one that is on its way goes on. */
+  /** Whether the call may still start; one that has been sent continues. */
   readonly mayBegin?: (() => boolean) | undefined;
 }
 
-/** What a refresh has cost, also one that came to nothing. */
+/** The cost of a refresh, successful or not. */
 export interface Cost {
   readonly bytes: number;
   readonly calls: number;
-  /** How many calls it takes, if it could not get as many. */
+  /** How many calls it needs, if it could not get as many. */
   readonly needs?: number | undefined;
   readonly fetchMs: number;
   readonly validateMs: number;
 }
 
-/** An answer as it is kept when it was refused. */
+/** A refused answer, as stored. */
 export interface RefusedAnswer {
   readonly status: number | undefined;
   readonly contentType: string | undefined;
   readonly size: number;
-  /** Its body without secrets; made only if it is kept. */
+  /** The body without secrets; computed only if stored. */
   readonly text: () => string;
 }
 
-/** What came of the fetch: rows to write (none: there is nothing), or why there are none. */
+/** The result of a fetch: rows to write (none if the source has nothing), or why there are none. */
 export type Fetched = {
   readonly cost: Cost;
-  /** For how long the provider wants not to be called, if it has said so; a good answer may be the last one allowed. */
+  /** How long the provider asked not to be called; a good answer may be the last one allowed. */
   readonly retryAfterMs?: number | undefined;
 } & (
   | {
       readonly rows: readonly WritableRow[];
-      /** Whether the source said that what is there still holds (304), so that there are no rows to write. */
+      /** Whether the source confirmed the stored rows (304), so that there is nothing to write. */
       readonly isNotModified?: boolean | undefined;
       readonly fromCache: boolean;
-      /** When, by `performance.now()`: the clock of this process may be wrong or be set, and rows have the database's time. */
+      /** By `performance.now()`: this process's clock may be wrong or be set, and rows carry the database's time. */
       readonly fetchedAt: number;
-      /** For the case that the table refuses the rows. */
+      /** Stored if the table refuses the rows. */
       readonly answer?: RefusedAnswer | undefined;
     }
   | {
@@ -69,7 +69,7 @@ interface RefresherOptions {
   readonly now: () => Date;
 }
 
-/** One pair from its request to rows that may be written. Touches no database. */
+/** Takes one pair from its request to checked rows, without touching the database. */
 export class Refresher {
   readonly #options: RefresherOptions;
 
@@ -136,7 +136,7 @@ export class Refresher {
     onPassed?.('request', () => client.redact(`${method} ${url}`));
     return client.call(request, {
       signal: context.signal,
-      // The client counts them from 0.
+      // The client counts API keys from 0.
       apiKey: typeof wanted.apiKey === 'number' ? wanted.apiKey - 1 : undefined,
       cacheTtlMs: type.ttl,
       sendWithinMs: typeof wanted.sendBy === 'number' ? wanted.sendBy - performance.now() : undefined,
@@ -148,7 +148,7 @@ export class Refresher {
   }
 }
 
-/** What the data type asks for; a promise only if its function returns one. */
+/** The request of the data type; a promise only if its function returns one. */
 function requestOf(
   { fetcher }: RefreshType,
   { key }: Wanted,
@@ -176,7 +176,7 @@ function toldOf(context: RequestContext, answer: HttpAnswer, now: Date): AnswerC
     ...context,
     fetchedAt: new Date(now.getTime() - answer.ageMs),
     status: answer.status,
-    // Few ask for them.
+    // Lazy, because few functions read them.
     get headers() {
       return answer.headers;
     },
@@ -205,7 +205,7 @@ function failedCall(type: RefreshType, failed: CallFailed): Fetched {
   return { cost, refusal: new Refusal(outcomeOf(failed), failed.message), retryAfterMs, answer };
 }
 
-/** A call that was never sent, or was aborted, counts against no one. */
+/** A call that was never sent, or was aborted, counts as no failure. */
 function outcomeOf({ outcome, status }: CallFailed): RefusalName {
   if (outcome === 'unsent' || outcome === 'aborted') return 'interrupted';
   if (outcome === 'http_4xx' && status === 401) return 'unauthorized';

@@ -15,11 +15,11 @@ interface Bad {
   readonly answer?: RefusedAnswer | undefined;
 }
 
-// A provider that changes its format refuses everything at once; a few of each kind tell as much as all.
+// A provider that changes its format causes every answer to be refused; a few of each kind are enough.
 const keptAtOnce = 5;
 const largestBody = 65_536;
 
-/** Keeps refused answers of one commit, in its transaction. */
+/** Stores the refused answers of one commit, in its transaction. */
 export async function keepRefused(tx: Queryable, type: RefreshType, bad: readonly Bad[]): Promise<void> {
   const kept = bad.filter(({ refusal, answer }) => answer && outcomes[refusal.outcome].keepsAnswer);
   for (const { job, refusal, answer } of kept.slice(-keptAtOnce)) {
@@ -42,7 +42,7 @@ export async function keepRefused(tx: Queryable, type: RefreshType, bad: readonl
   }
 }
 
-/** A refused answer as it is listed. */
+/** A stored refused answer, as listed. */
 export interface RefusedEntry {
   readonly id: number;
   readonly dataType: string;
@@ -58,7 +58,7 @@ export interface RefusedEntry {
 const entry = `a.id, r.data_type as "dataType", a.key, a.at, a.outcome, a.error, a.status, a.content_type as "contentType", a.size`;
 const from = 'pgfresh_engine.refused_answer as a join pgfresh.data_type_registry as r on r.type_id = a.type_id';
 
-/** What was refused, the newest first. */
+/** The refused answers, newest first. */
 export function listRefused(db: Queryable, dataType?: string): Promise<RefusedEntry[]> {
   return db.query<RefusedEntry>(
     `select ${entry} from ${from} where $1::text is null or r.data_type = $1::text order by a.id desc`,
@@ -66,7 +66,7 @@ export function listRefused(db: Queryable, dataType?: string): Promise<RefusedEn
   );
 }
 
-/** One of them, with its body. */
+/** One refused answer, with its body. */
 export async function readRefused(
   db: Queryable,
   id: number,
@@ -80,8 +80,8 @@ export async function readRefused(
 }
 
 /**
- * Writes a kept answer after all, because an operator says that it is true, however many rows go by it. It is as old as
- * it is: what was written since it was fetched stays, and then the outcome is `older_source`.
+ * Writes a refused answer after all, because an operator vouches for it, however many rows it deletes. It keeps its
+ * age: rows written since it was fetched stay, and the outcome is then `older_source`.
  */
 export async function acceptRefused(
   db: Database,
@@ -110,7 +110,7 @@ export async function acceptRefused(
   );
 }
 
-/** Checks a kept answer again with today's schema. Nothing is fetched and nothing written. */
+/** Checks a refused answer again with the current schema, without fetching or writing anything. */
 export async function replayRefused(
   type: RefreshType,
   refused: Awaited<ReturnType<typeof readRefused>>,

@@ -1,12 +1,12 @@
 import type { TableColumn } from '../registry/index.ts';
 import { Refusal } from './outcomes.ts';
 
-/** A row whose values can be handed to PostgreSQL as JSON without losing anything. */
+/** A row whose values can be passed to PostgreSQL as JSON without loss. */
 export type WritableRow = Readonly<Record<string, unknown>>;
 
 /**
- * The row as it can be written, added to what it has already. A field that is undefined is left out: its column keeps what
- * it has. A null in a column that takes none is refused here, where it can be said which one.
+ * Converts a row and adds it to `into`. Undefined fields are left out, so their columns keep their values. A null in
+ * a NOT NULL column is refused here, where the column can be named.
  */
 export function writableRow(
   row: object,
@@ -30,7 +30,7 @@ function jsonValue(value: unknown, name: string): unknown {
   if (typeof value === 'bigint') return String(value);
   if (value instanceof Date) return dateText(value, name);
   if (value instanceof Uint8Array) return `\\x${Buffer.from(value).toString('hex')}`;
-  // JSON would make a null of it, or nothing.
+  // JSON would turn it into null or drop it.
   if (typeof value === 'number' || typeof value === 'symbol' || typeof value === 'function') {
     throw new Refusal('schema', `${name} is ${String(value)}, which cannot be written`);
   }
@@ -42,7 +42,7 @@ function dateText(date: Date, name: string): string {
   return date.toISOString();
 }
 
-/** A value of a row as the text that it would have in a key. */
+/** A row's value as the text that it has in a key. */
 export function keyText(value: unknown): string | undefined {
   if (typeof value === 'string') return value;
   if (value instanceof Date) return value.toISOString();

@@ -8,19 +8,19 @@ import type { SuccessName } from './outcomes.ts';
 import { keyPartsOf, type RefreshType } from './refresh-type.ts';
 import type { WritableRow } from './row-values.ts';
 
-/** The rows of an answer; none if there is nothing for its key. */
+/** The rows of an answer; empty if the source has nothing for its key. */
 export interface Writable {
   readonly job: Pick<ClaimedJob, 'id' | 'key'>;
   readonly rows: readonly WritableRow[];
   /** By `performance.now()`. */
   readonly fetchedAt: number;
-  /** Whether the source has confirmed what is there instead of sending it again. */
+  /** Whether the source confirmed the stored rows instead of sending them again. */
   readonly isNotModified?: boolean | undefined;
 }
 
 /**
- * How many rows of each job were written, how many were not because they are older or of other content, and how many went
- * without others in their place.
+ * Returns per job how many rows were written, how many were not because they are older or contradict stored ones,
+ * and how many were deleted without replacement.
  */
 export async function writeRows(
   tx: Queryable,
@@ -54,7 +54,7 @@ export async function writeRows(
       storableJson(keys),
       now,
     ]);
-    // What is left was written after the answer was fetched, so the answer is the older one.
+    // Remaining rows were written after the answer was fetched, so the answer is older.
     for (const { job, had, lost, rowAt } of found)
       verdicts.set(job, { written: 0, other: had - lost, had, lost, rowAt, sourceAt: null });
   }
@@ -69,7 +69,7 @@ interface Group {
 
 function groupsOf(withRows: readonly Writable[]): Group[] {
   const groups = new Map<string, Group>();
-  // Most rows of a data type have the same columns in the same order, so these are sorted once.
+  // Most rows of a data type have the same columns in the same order, so sort each order once.
   const inOrder = new Map<string, Group>();
   for (const one of withRows) {
     const order = Object.keys(one.rows[0]!).join('\n');
@@ -86,7 +86,7 @@ function groupsOf(withRows: readonly Writable[]): Group[] {
   return [...groups.values()];
 }
 
-/** How long ago, not when: the clock of this process may be wrong, but it counts seconds well. */
+/** An age instead of a time: this process's clock may be wrong, but measures durations well. */
 export function ageOf({ fetchedAt }: Pick<Writable, 'fetchedAt'>): number {
   return (performance.now() - fetchedAt) / 1000;
 }
@@ -105,9 +105,9 @@ export function keyRow(type: RefreshType, key: string): WritableRow {
 interface RowsWritten extends Loss {
   readonly written: number;
   readonly other: number;
-  /** The time of the newest of the rows as they are now, as a text, because a Date would round it. */
+  /** The time of the newest row as it is now; text, because a Date loses microseconds. */
   readonly rowAt: string | null;
-  /** Of which time the answer is at the source, if that is a time. */
+  /** The answer's time at the source, if it has one. */
   readonly sourceAt: string | null;
 }
 

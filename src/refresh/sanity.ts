@@ -1,6 +1,6 @@
 import type { AnswerContext, Bounds, DataType } from '../config/index.ts';
 
-/** What is wrong with a row, or undefined if nothing is. */
+/** What is wrong with a row; undefined if nothing is. */
 export function insanityOf(row: object, sanity: DataType['sanity'], context: AnswerContext): string | undefined {
   if (sanity === undefined) return undefined;
   if (typeof sanity === 'function') return sanity(row, context) || undefined;
@@ -11,7 +11,7 @@ export function insanityOf(row: object, sanity: DataType['sanity'], context: Ans
   return undefined;
 }
 
-/** What the check has found. A bound of a column that no row has is not held by anything. */
+/** What the check covered. A bound on a column that no row has checks nothing. */
 export function sanityDetail(sanity: DataType['sanity'], rows: readonly object[]): string {
   if (sanity === undefined) return 'no bounds are set';
   if (typeof sanity === 'function') return 'as its function says';
@@ -23,7 +23,7 @@ export function sanityDetail(sanity: DataType['sanity'], rows: readonly object[]
 
 function outOfBounds(value: unknown, { min, max, above, below }: Bounds): string | undefined {
   if (value === null || value === undefined) return undefined;
-  // Exact numbers are often carried as texts, and times are compared by their milliseconds.
+  // Exact numbers often come as strings; times are compared in milliseconds.
   const number =
     value instanceof Date ? value.getTime() : typeof value === 'string' && value !== '' ? Number(value) : value;
   if (typeof number === 'bigint') return outOfBounds(Number(number), { min, max, above, below });

@@ -13,10 +13,10 @@ import { keyPartsOf, type RefreshType } from './refresh-type.ts';
 import { Refresher, type Cost, type Fetched, type Wanted } from './refresher.ts';
 import type { WritableRow } from './row-values.ts';
 
-/** A row as the table has it. */
+/** A row as stored in the table. */
 type TableRow = Readonly<Record<string, unknown>>;
 
-/** What a refresh would do, shown and not done. */
+/** What a refresh would do, without doing it. */
 export interface Trial {
   readonly dataType: string;
   readonly key: string;
@@ -35,7 +35,7 @@ export interface Trial {
 export interface RowChange {
   readonly change: 'added' | 'changed' | 'removed' | 'same';
   readonly row: TableRow;
-  /** What a changed row has now, by column. */
+  /** The current values of a changed row, by column. */
   readonly before?: TableRow | undefined;
 }
 
@@ -50,7 +50,7 @@ interface TrialOptions {
 const sendWithinMs = 1_250;
 const nothing: Cost = { bytes: 0, calls: 0, fetchMs: 0, validateMs: 0 };
 
-/** One fetch, every check, and the write itself in a transaction that is rolled back. */
+/** Fetches once, runs every check, and writes in a transaction that is rolled back. */
 export async function tryPair(options: TrialOptions): Promise<Trial> {
   const { db, type, wanted } = options;
   const passed = new Map<CheckName, string>();
@@ -85,7 +85,7 @@ export async function tryPair(options: TrialOptions): Promise<Trial> {
   return { dataType: type.name, key: wanted.key, outcome, error, cost, checks: [...checks, write], rows, changes };
 }
 
-/** The sentence of an outcome, for what is not done but tried. */
+/** The description of an outcome, worded for a trial. */
 function wouldSay(outcome: Trial['outcome']): string {
   return outcome === 'fresh' ? 'New rows would be written.' : outcomes[outcome].says;
 }

@@ -4,7 +4,7 @@ import type { Statement } from '../database/index.ts';
 import type { TableColumn } from '../registry/index.ts';
 import type { Fetcher, MirrorTable } from './refresh-type.ts';
 
-/** By what rows are written. */
+/** What the statements are built from. */
 interface WritePlan {
   readonly table: MirrorTable;
   readonly keyColumns: readonly string[];
@@ -15,39 +15,39 @@ interface WritePlan {
 }
 
 export interface WriteStatement {
-  /** ($1 rows as JSON, each with ~job and ~age; $2 the database's time, then `more`) → job, written, other, had, rowAt, sourceAt */
+  /** ($1 rows as JSON with ~job and ~age; $2 database time; `more`) → job, written, other, had, rowAt, sourceAt */
   readonly upsert: Statement;
-  /** The further parameters of `upsert`. */
+  /** Additional parameters of `upsert`. */
   readonly more: readonly unknown[];
-  /** ($1 rows as JSON, $2 the jobs whose rows were written): deletes what their answers lack. Only where rows are replaced. */
+  /** ($1 rows as JSON, $2 jobs whose rows were written): deletes rows they lack. Only where rows are replaced. */
   readonly prune: Statement | undefined;
 }
 
 /** The columns that a statement writes. */
 interface WrittenColumns {
   readonly all: readonly string[];
-  /** Those that only some answers have. Which of them these rows have is the parameter $3. */
+  /** Columns that only some answers have. Parameter $3 lists those of the current rows. */
   readonly optional: ReadonlySet<string>;
 }
 
 /**
- * What answers of a fetcher have had so far: more columns with time, and fewer that all of them have. It is kept while the
- * catalog is read anew, so that the statements stay the same.
+ * The columns seen in answers of a fetcher so far: in any answer, and in all. Kept across catalog reads, so that the
+ * statements stay the same.
  */
 const seen = new WeakMap<object, { readonly any: Set<string>; readonly always: Set<string> }>();
 
 /**
- * The statements of a data type. Optional columns are a parameter: with a statement for each set of columns, a type with
+ * The statements of a data type. Optional columns are a parameter: with one statement per set of columns, a type with
  * ten of them would prepare a thousand on every connection.
  */
 export class WriteStatements {
   readonly #plan: WritePlan;
   readonly #known = new Map<string, Pick<WriteStatement, 'upsert' | 'prune'>>();
-  /** ($1 keys): has other writers of these keys wait. Only where rows are replaced. */
+  /** ($1 keys): makes other writers of these keys wait. Only where rows are replaced. */
   readonly lock: Statement | undefined;
-  /** ($1 keys as JSON, by their columns, each with ~job and ~age; $2 the database's time) → job, had, lost, rowAt. Only where rows go. */
+  /** ($1 keys as JSON by column, with ~job and ~age; $2 database time) → job, had, lost, rowAt. Only if rows are deleted. */
   readonly remove: Statement | undefined;
-  /** ($1 keys as JSON, by their columns): deletes all rows of these keys. */
+  /** ($1 keys as JSON by column): deletes all rows of these keys. */
   readonly evict: Statement;
 
   constructor(plan: WritePlan) {
@@ -57,7 +57,7 @@ export class WriteStatements {
     this.evict = named(evicting(plan));
   }
 
-  /** Learns which columns answers have, before the statements are asked for. */
+  /** Records the columns of answers, before statements are built. */
   learn(sets: readonly (readonly string[])[]): void {
     const known = seen.get(this.#plan.fetcher) ?? { any: new Set(sets.flat()), always: new Set(sets[0]) };
     seen.set(this.#plan.fetcher, known);
@@ -71,7 +71,7 @@ export class WriteStatements {
   for(columns: readonly string[]): WriteStatement {
     const { any, always } = seen.get(this.#plan.fetcher)!;
     const { columns: known } = this.#plan.table;
-    // A number that the table gives itself cannot be written as an expression: then the column is left out.
+    // An identity column cannot be given its default as an expression, so it is left out.
     const all = [...any].filter((name) => columns.includes(name) || known.get(name)?.identity === false).toSorted();
     const optional = new Set(all.filter((name) => !always.has(name) && !known.get(name)!.identity));
     const name = JSON.stringify([all, [...optional]]);
@@ -102,7 +102,7 @@ function writeStatement(plan: WritePlan, written: WrittenColumns): Pick<WriteSta
 /** Whether the rows have an optional column. */
 const has = (name: string): string => `${pg.escapeLiteral(name)} = any ($3::text[])`;
 
-/** The values of given rows as they are inserted: a column that they do not have gets its default. */
+/** The insert's values: columns that the rows lack get their default. */
 function inserted({ table }: Pick<WritePlan, 'table'>, { all, optional }: WrittenColumns): string {
   return all
     .map((name) => {
@@ -114,16 +114,16 @@ function inserted({ table }: Pick<WritePlan, 'table'>, { all, optional }: Writte
 }
 
 /**
- * What is there is read before it is replaced, so no other transaction may replace it meanwhile; where nothing is there yet, there
- * is no row to lock. A few locks stand for all keys of a table, because each takes a place in the server's memory. They
- * are waited for, in their order and before any row, no longer than lock_timeout.
+ * Rows are read before they are replaced, so no other transaction may replace them in between, and a key without rows
+ * has none to lock. A few advisory locks cover all keys of a table, because each takes space in the server's lock
+ * table. They are taken in order and before any row lock, and wait no longer than lock_timeout.
  */
 function locking({ name }: MirrorTable): string {
   return `select pg_advisory_xact_lock(hashtext(${pg.escapeLiteral(name)}), b.bucket) from (
     select distinct hashtext(k.key) & 63 as bucket from unnest($1::text[]) as k(key) order by bucket) as b`;
 }
 
-/** Whoever writes without us is not kept waiting: rows that are newer than all of ours are not touched. */
+/** Other writers do not take these locks, so rows newer than all of ours are left alone. */
 function pruning({ table, keyColumns, sourceTimestamp: source }: WritePlan): string {
   const newest = source === null ? '' : `, max(g.${id(source)}) as ours`;
   const isOlder = source === null ? '' : `and (t.${id(source)} is null or t.${id(source)} <= k.ours)`;
@@ -133,8 +133,8 @@ function pruning({ table, keyColumns, sourceTimestamp: source }: WritePlan): str
 }
 
 /**
- * Rows that were written after the answer was fetched stay: it says nothing about them. What is counted beside the
- * delete is what was there before it.
+ * Rows written after the answer was fetched stay: it says nothing about them. The counts are from before the
+ * delete.
  */
 function removing({ table, keyColumns, timestamp }: WritePlan): string {
   return `with ${givenRows(table.columns, keyColumns)}, removed as (
@@ -152,7 +152,7 @@ function evicting({ table, keyColumns }: WritePlan): string {
     delete from ${table.name} as t using given as g where ${alike(keyColumns, 't', 'g')}`;
 }
 
-// json_to_recordset reads the whole set by the types of the table; ~ can be in no name of a column.
+// json_to_recordset converts the whole set to the table's types. No column name can contain ~.
 function givenRows(columns: ReadonlyMap<string, TableColumn>, names: readonly string[]): string {
   const typed = names.map((name) => `${id(name)} ${columns.get(name)!.type}`);
   return `given as materialized (
@@ -169,7 +169,7 @@ function merging(plan: WritePlan, written: WrittenColumns): string {
       : `(t.${id(source)} is null or t.${id(source)} < excluded.${id(source)})`,
     ...(greater === undefined ? [] : [`(t.${id(greater)} is null or t.${id(greater)} < excluded.${id(greater)})`]),
   ];
-  // What is not written is the same, or it is not: then the provider tells two things of one time. A row that is merely not greater is no mistake.
+  // A row left unwritten with the same time but other content contradicts the stored one. With ifGreater that is normal.
   const isOlder = source === null ? `had.${id(timestamp)} > ${at}` : `g.${id(source)} < had.${id(source)}`;
   const isOther = greater !== undefined ? isOlder : source === null ? 'true' : `not (${same(plan, written)})`;
   return `written as (
@@ -184,7 +184,7 @@ function merging(plan: WritePlan, written: WrittenColumns): string {
   group by g."~job"`;
 }
 
-/** All rows of a key together: they are as old as the newest of them. */
+/** All rows of a key together: their age is that of the newest. */
 function replacing(plan: WritePlan, written: WrittenColumns): string {
   const { table, keyColumns, timestamp, sourceTimestamp: source } = plan;
   const ours = source === null ? `max(${at})` : `max(g.${id(source)})`;
@@ -220,13 +220,13 @@ function replacing(plan: WritePlan, written: WrittenColumns): string {
 
 const times = new Set(['timestamptz', 'timestamp', 'date']);
 
-/** Of which time an answer is at its source, where the column that says it holds times. */
+/** The answer's time at the source, if that column holds times. */
 function sourceTime({ table, sourceTimestamp: source }: WritePlan): string {
   const isTime = source !== null && times.has(table.columns.get(source)?.base ?? '');
   return isTime ? `max(g.${id(source)})::timestamptz::text` : 'null::text';
 }
 
-/** When the answer of a row was fetched, by the database's clock. */
+/** When the answer was fetched, by the database's clock. */
 const at = `$2::timestamptz - make_interval(secs => g."~age")`;
 
 function assignments({ table, timestamp, fetcher }: WritePlan, { all, optional }: WrittenColumns): string {
@@ -240,10 +240,10 @@ function assignments({ table, timestamp, fetcher }: WritePlan, { all, optional }
     .join(', ');
 }
 
-// Types without an equality of their own are compared as texts.
+// Types without an equality operator are compared as text.
 const withoutEquality = new Set(['json', 'xml', 'point', 'line', 'lseg', 'box', 'path', 'polygon', 'circle']);
 
-/** Whether the content of a row is what is there. */
+/** Whether a row's content equals the stored row. */
 function same({ table, timestamp, fetcher }: WritePlan, { all, optional }: WrittenColumns): string {
   const compared = all.filter((name) => !table.target.includes(name) && name !== timestamp);
   const pairs = compared.map((name) => {

@@ -4,8 +4,8 @@ import { ignoreRejection } from './checks.ts';
 import type { RefreshType } from './refresh-type.ts';
 
 /**
- * The columns that `rows` fills in, as far as that can be told without an answer: from what it makes of a made-up one of
- * the form that the schema describes. Undefined if that says nothing.
+ * The columns that `rows` fills in, found by running it on a sample answer made from the schema. Undefined if that
+ * shows nothing.
  */
 function writtenColumns({ fetcher, keyColumns, name }: RefreshType): readonly string[] | undefined {
   const read = jsonSchemaOf(fetcher.schema);
@@ -29,12 +29,12 @@ function writtenColumns({ fetcher, keyColumns, name }: RefreshType): readonly st
     if (typeof row !== 'object' || row === null || row instanceof Promise) return undefined;
     return Object.entries(row).flatMap(([column, value]) => (value === undefined ? [] : [column]));
   } catch {
-    // It was no real answer.
+    // A sample is not a real answer, so a failure here proves nothing.
     return undefined;
   }
 }
 
-/** Why no row of the data type could be written, though each one that is fetched costs a call. */
+/** Why no row of the data type could be written, although each fetch costs a call. */
 export function* writeProblems(
   type: RefreshType,
 ): Generator<{ state: 'warning' | 'fatal'; problem: string; next: string }> {
@@ -54,7 +54,7 @@ export function* writeProblems(
   for (const { name } of columns.filter(isNeeded)) {
     if (written.includes(name) || name === timestamp || type.keyColumns.includes(name)) continue;
     yield {
-      // With a real answer it may.
+      // A warning only: it may work with a real answer.
       state: 'warning',
       problem: `column ${name} of ${table.name} is not null and has no default, and rows does not fill it in`,
       next: 'Fill it in, or give the column a default.',

@@ -28,7 +28,7 @@ export class Deadline {
     if (this.#signals.some((signal) => signal.aborted)) this.abort();
   }
 
-  /** Calls the listener when the deadline ends, unless the returned function is called first. Throws if already over. */
+  /** Calls the listener at the deadline, unless the returned function is called first. Throws if already over. */
   onEnd(listener: (failure: StepFailure) => void): () => void {
     if (this.#failure) throw this.#failure;
     this.#listeners.add(listener);
