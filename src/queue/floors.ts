@@ -8,12 +8,12 @@ const cheapMs = 3;
 const costFactor = 20;
 
 /**
- * Where in the ready index the next claim may start, by data type and lane.
+ * Where in the ready index the next claim may start, per data type and lane.
  *
- * While a transaction holds an old snapshot, the entries of claimed jobs cannot be removed, and a claim from the beginning
- * walks over all of them. Ids grow, so what was claimed lies behind us. But a job whose transaction committed late, or
- * that was put back, has an id below the floor. So a claim starts from the beginning as long as that is cheap; where it
- * is not, it is left out for twenty times as long as it takes.
+ * While a transaction holds an old snapshot, the entries of claimed jobs cannot be removed, and a claim from the start
+ * scans all of them. Ids grow, so claimed jobs lie below the last one seen. But a job that was put back, or whose
+ * transaction committed late, also has an id below the floor. So a claim starts from the beginning as long as that is
+ * cheap; otherwise only after twenty times as long as such a scan takes.
  */
 export class ClaimFloors {
   readonly #floors = new Map<string, Place>();
@@ -26,20 +26,20 @@ export class ClaimFloors {
     this.#now = now;
   }
 
-  /** The floors for the next claim; none when it is to look at everything. */
+  /** The floors for the next claim; none for a scan from the beginning. */
   next(): readonly Place[] {
     this.#startedAt = this.#now();
     this.#full = this.#startedAt >= this.#mayAt;
     return this.#full ? [] : [...this.#floors.values()];
   }
 
-  /** Learns from what the claim brought. True if nothing came, and a look from the beginning may still find something. */
+  /** Learns from a claim. True if it was empty, but a scan from the beginning may still find jobs. */
   learn(jobs: readonly Place[]): boolean {
     const now = this.#now();
     if (this.#full) {
       const cost = now - this.#startedAt;
       this.#mayAt = cost <= cheapMs ? now : now + cost * costFactor;
-      // Where one late job was found there may be thousands: the next claims go on behind it, not behind the newest.
+      // Where one late job was found there may be thousands: continue after it, not after the newest.
       for (const { type, lane } of jobs) this.#floors.delete(`${type} ${lane}`);
     }
     for (const { type, lane, id } of jobs) {

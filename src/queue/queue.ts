@@ -3,18 +3,18 @@ import { storableJson, type Queryable } from '../database/index.ts';
 import { ClaimFloors } from './floors.ts';
 
 export interface EnqueueOptions {
-  /** Distinct viewers; -1 is background work. */
+  /** Number of distinct viewers; -1 for background work. */
   readonly priority?: number;
   readonly estimatedBytes?: number;
   readonly metadata?: object;
   readonly runAt?: Date;
-  /** Run again, even if a job of the pair is running now. */
+  /** Run again even if a job of the pair is running. */
   readonly force?: boolean;
 }
 
 /**
- * What came of an enqueue: a new job; one that waits already and took over a higher priority or an earlier time; one that
- * runs; one that runs, was forced and will run again; one that another transaction is ending or enqueuing.
+ * The result of an enqueue: a new job; merged into a waiting job, which takes the higher priority and earlier time;
+ * already running; running and forced, so it will run again; or another transaction is ending or enqueuing it.
  */
 export type EnqueueResult = 'queued' | 'merged' | 'running' | 'rerun' | 'busy';
 
@@ -23,27 +23,27 @@ export interface Enqueued {
   readonly result: EnqueueResult;
 }
 
-/** A job that a worker holds. Id, attempt and request together are the token by which it is ended. */
+/** A job held by a worker. Id, attempt and request form the token that ends it. */
 export interface ClaimedJob {
   readonly id: number;
   readonly attempt: number;
-  /** The name of its claim. */
+  /** The id of its claim. */
   readonly request: string;
   readonly type: number;
   readonly key: string;
   readonly source: number;
   readonly band: number;
-  /** Where it stood in the ready index. */
+  /** Its lane in the ready index. */
   readonly lane: number;
   readonly priority: number;
   readonly estimatedBytes: number;
   readonly retries: number;
   readonly metadata: object | null;
-  /** The definition of its data type that it was claimed under; what was fetched under another one is not written. */
+  /** The definition of its data type at the claim; answers fetched under another one are not written. */
   readonly definition: number;
-  /** With which API key of its source to call, from 1; null where the source has no rate limit. */
+  /** The API key to call its source with, from 1; null if the source has no rate limit. */
   readonly apiKey: number | null;
-  /** By when its call must be sent, on the clock of `performance.now()`, or not at all; null where the source has no rate limit. */
+  /** Latest time to send its call, by `performance.now()`; null if the source has no rate limit. */
   readonly sendBy: number | null;
 }
 
@@ -53,14 +53,14 @@ export interface ClaimOptions {
   readonly sources?: readonly number[];
   readonly types?: readonly number[];
   readonly maxBytes?: number;
-  /** The name of the claim, for who has to know it before the answer comes; a new one if it is left out. */
+  /** The id of the claim, for callers that must know it in advance; generated if left out. */
   readonly request?: string;
-  /** Whether the claim is a transaction of its own; then it need not wait for the disk where no limit counts it. */
+  /** Whether the claim is its own transaction; then it skips the wait for the disk if no limit counts it. */
   readonly alone?: boolean;
 }
 
 export interface Claim {
-  /** The name of the claim; the worker reports it as known until its last job has ended. */
+  /** The id of the claim; the worker reports it as held until its last job has ended. */
   readonly request: string;
   readonly jobs: readonly ClaimedJob[];
 }
@@ -68,26 +68,26 @@ export interface Claim {
 export interface JobEnd {
   readonly id: number;
   readonly attempt: number;
-  /** The name of its claim. A claim that was `alone` may be forgotten in a crash of the database, and only its name tells it from the next one. */
+  /** The id of its claim. A database crash may forget an `alone` claim; only this id tells it from the next one. */
   readonly request: string;
   readonly bytes: number;
-  /** How often the provider was called, redirects included; 0 if the answer was known already. Left out: once, or where it failed, once if there are bytes. */
+  /** Calls to the provider, including redirects; 0 if cached. Default: 1, or for failures 1 only if there are bytes. */
   readonly calls?: number;
-  /** How many calls it takes, if it could not get as many. */
+  /** How many calls it needs, if it could not get as many. */
   readonly needs?: number;
   readonly fetchMs?: number;
   readonly validateMs?: number;
 }
 
 export interface JobSuccess extends JobEnd {
-  /** fresh, if it is left out. */
+  /** Default: fresh. */
   readonly outcome?: string;
   readonly commitMs?: number;
-  /** The time of its row as it is now, as the database writes it; left out, the next tick looks. */
+  /** The current time of its row, as PostgreSQL text; if left out, the next tick reads it. */
   readonly rowAt?: string | undefined;
   /** How long ago its answer was fetched, in seconds. */
   readonly age?: number | undefined;
-  /** Of which time the answer is at the source. */
+  /** The answer's time at the source. */
   readonly sourceAt?: string | undefined;
 }
 
@@ -99,13 +99,13 @@ export interface PutBackReason {
 
 /** Why a job has failed. */
 export interface FailureReason extends PutBackReason {
-  /** Another try changes nothing. */
+  /** A retry would fail the same way. */
   readonly permanent?: boolean;
-  /** It is a failure of the source, which its breaker counts. */
+  /** Whether the source's breaker counts it as a failure. */
   readonly counts?: boolean;
 }
 
-/** What became of a job that did not succeed. */
+/** What happened to a job that did not succeed. */
 export interface Unfinished {
   readonly id: number;
   readonly status: 'pending' | 'retryable' | 'failed' | 'cancelled';
@@ -144,7 +144,7 @@ const statements = {
   },
 } as const;
 
-/** The queue, spoken to over any connection or inside any transaction. The same functions serve those who write SQL. */
+/** The queue, over any connection or inside any transaction. SQL users call the same functions. */
 export class Queue {
   readonly #floors = new Map<string, ClaimFloors>();
   readonly #now: (() => number) | undefined;
@@ -153,13 +153,13 @@ export class Queue {
     this.#now = now;
   }
 
-  /** Enqueues a job for one pair unless it has one open, in the transaction of `db`. */
+  /** Enqueues a job for one pair, unless it has an open one, in the transaction of `db`. */
   async enqueue(db: Queryable, type: string, key: string, options: EnqueueOptions = {}): Promise<Enqueued> {
     const [row] = await db.query<Enqueued>(statements.enqueue, enqueueValues(type, [key], options));
     return row!;
   }
 
-  /** The same for many keys of a data type at once; tells how often each result came. */
+  /** The same for many keys of a data type; returns the count of each result. */
   async enqueueMany(
     db: Queryable,
     type: string,
@@ -186,7 +186,7 @@ export class Queue {
     return { request, jobs: again };
   }
 
-  /** Ends jobs of one data type as succeeded; returns those that were still ours to end. */
+  /** Ends jobs of one data type as succeeded; returns those that were still ours. */
   async complete(db: Queryable, ends: readonly JobSuccess[]): Promise<number[]> {
     const [row] = await db.query<{ done: number[] }>(statements.complete, [
       ends.map((end) => end.id),
@@ -205,12 +205,12 @@ export class Queue {
     return row!.done;
   }
 
-  /** Ends attempts that failed: they wait and try again, or are failed for good. Returns those that were still ours. */
+  /** Ends failed attempts: they are retried later, or fail for good. Returns those that were still ours. */
   fail(db: Queryable, ends: readonly (JobEnd & FailureReason)[], reason: FailureReason = {}): Promise<Unfinished[]> {
     return db.query<Unfinished>(statements.fail, [storableJson(ends.map((end) => unfinished(end, reason)))]);
   }
 
-  /** Makes jobs ready again that are not to blame; `lost` says that their holder is gone. Returns those that were still ours. */
+  /** Makes jobs ready again that did not fail; `lost`: their holder is gone. Returns those that were still ours. */
   putBack(
     db: Queryable,
     ends: readonly (JobEnd & PutBackReason)[],
@@ -220,7 +220,7 @@ export class Queue {
     return db.query<Unfinished>(statements.putBack, [storableJson(said), lost]);
   }
 
-  // What one filter has claimed says nothing about what another one left behind.
+  // Floors are per filter: a claim with one filter says nothing about jobs of another.
   #floorsFor({ types, maxBytes }: ClaimOptions): ClaimFloors {
     const filter = JSON.stringify([types, maxBytes]);
     const floors = this.#floors.get(filter) ?? new ClaimFloors(this.#now);
@@ -235,7 +235,7 @@ export class Queue {
     options: ClaimOptions,
   ): Promise<ClaimedJob[]> {
     const { worker, limit, sources, types, maxBytes, alone = false } = options;
-    // Before the database looks at its clock, so that what it allows from then on ends here no later than there.
+    // Read before the database reads its clock, so that a deadline passes here no later than there.
     const asked = performance.now();
     const jobs = await db.query<Omit<ClaimedJob, 'request'>>(statements.claim, [
       worker,
@@ -253,14 +253,14 @@ export class Queue {
   }
 }
 
-/** An end as `fail_jobs` and `put_back_jobs` take it. */
+/** A job's end in the form that `fail_jobs` and `put_back_jobs` take. */
 function unfinished(end: JobEnd & FailureReason, reason: FailureReason): object {
   const { id, attempt, request, bytes, calls, needs, fetchMs: fetch_ms, validateMs: validate_ms } = end;
   const { outcome, error, permanent, counts } = { ...reason, ...end };
   return { id, attempt, request, bytes, calls, needs, fetch_ms, validate_ms, outcome, error, permanent, counts };
 }
 
-/** One field of all ends, or nothing where none has it. */
+/** One field of all ends; null if none has it. */
 function eachOf<E extends JobEnd, K extends keyof E>(ends: readonly E[], field: K, otherwise: E[K] | null = null) {
   return ends.some((end) => end[field] !== undefined) ? ends.map((end) => end[field] ?? otherwise) : null;
 }

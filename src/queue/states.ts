@@ -1,4 +1,4 @@
-/** The states of a job as people see them. The last three are ends: the job is in the history then. */
+/** The states of a job as users see them. The last three are final: the job is then in the history. */
 export const jobStates = ['pending', 'running', 'retryable', 'succeeded', 'failed', 'cancelled'] as const;
 export type JobState = (typeof jobStates)[number];
 
@@ -33,8 +33,8 @@ const ended: Record<JobEvent, undefined> = {
 };
 
 /**
- * The whole life of a job: where each event leads from each state, and `undefined` where it has no effect.
- * The SQL functions do exactly this; the tests walk through every cell with a real database.
+ * The state machine of a job: where each event leads from each state; `undefined` where it has no effect.
+ * The SQL functions implement it; the tests check every cell on a real database.
  */
 export const transitions: Record<JobState, Record<JobEvent, JobState | undefined>> = {
   pending: { ...ended, claimed: 'running', cancelled: 'cancelled' },

@@ -1,9 +1,9 @@
 import { protocol, version } from '../database/index.ts';
 import type { LeaseAnswer, Registration } from '../process/index.ts';
 
-/** What a worker is told when it renews its lease. */
+/** The response to renewing a worker's lease. */
 export interface WorkerAnswer extends LeaseAnswer {
-  /** Claims that the database has given us and that we have not named: perhaps the answer was lost on its way. */
+  /** Claims of ours in the database that we did not list: perhaps their response was lost. */
   readonly stranded: readonly string[];
 }
 

@@ -298,7 +298,7 @@ export class Commits {
     }
   }
 
-  /** The end of this job could not be recorded: try without its answer, later, or give up. Its calls are booked anyway. */
+  /** The end of this job could not be recorded: try without its answer, later, or give up. Its calls are booked. */
   async #withoutEnd(run: Run, bad: Bad, error: unknown, isLocked: boolean): Promise<void> {
     const now = performance.now();
     if (isLocked && !run.signal.aborted && !isOverdue(bad.ready, now)) {

@@ -48,7 +48,7 @@ export async function evictRows(
       if (evicted.done) break;
     } catch (error) {
       const next = afterFailure(error, most.size, Infinity);
-      // Busy, disconnected or read-only: the next run tries again.
+      // Busy, disconnected, read-only or not permitted: the next run tries again.
       if (next.step === 'again' || next.step === 'later' || next.step === 'wait') throw error;
       if (next.step === 'refuse' && ['config', 'interrupted'].includes(next.outcome)) throw error;
       if (most.size > 1) {

@@ -7,7 +7,7 @@ export interface OutcomeRule {
   readonly verdict: 'complete' | 'retry' | 'fail' | 'put_back' | 'lost' | 'cancel';
   /** Whether the source's breaker counts it as a failure. */
   readonly breaker: boolean;
-  /** When the pair is checked next. For docs/reference/errors.md: SQL sets the times; code reads only `source` and `key`. */
+  /** When the pair is checked next. For docs/reference/errors.md: SQL sets the times; code reads `source` and `key`. */
   readonly nextLook: 'ttl' | 'emptyTtl' | 'backoff' | 'hold' | 'at once' | 'source' | 'key';
   /** Whether the answer is stored for inspection and replay. */
   readonly keepsAnswer: boolean;

@@ -45,7 +45,7 @@ export class WriteStatements {
   readonly #known = new Map<string, Pick<WriteStatement, 'upsert' | 'prune'>>();
   /** ($1 keys): makes other writers of these keys wait. Only where rows are replaced. */
   readonly lock: Statement | undefined;
-  /** ($1 keys as JSON by column, with ~job and ~age; $2 database time) → job, had, lost, rowAt. Only if rows are deleted. */
+  /** ($1 keys as JSON by column, with ~job and ~age; $2 database time) → job, had, lost, rowAt. Only if rows go. */
   readonly remove: Statement | undefined;
   /** ($1 keys as JSON by column): deletes all rows of these keys. */
   readonly evict: Statement;
@@ -169,7 +169,7 @@ function merging(plan: WritePlan, written: WrittenColumns): string {
       : `(t.${id(source)} is null or t.${id(source)} < excluded.${id(source)})`,
     ...(greater === undefined ? [] : [`(t.${id(greater)} is null or t.${id(greater)} < excluded.${id(greater)})`]),
   ];
-  // A row left unwritten with the same time but other content contradicts the stored one. With ifGreater that is normal.
+  // An unwritten row of the same time but other content contradicts the stored one; with ifGreater that is normal.
   const isOlder = source === null ? `had.${id(timestamp)} > ${at}` : `g.${id(source)} < had.${id(source)}`;
   const isOther = greater !== undefined ? isOlder : source === null ? 'true' : `not (${same(plan, written)})`;
   return `written as (

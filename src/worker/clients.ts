@@ -11,7 +11,7 @@ interface ClientsOptions {
   readonly now: () => Date;
 }
 
-/** The clients of a process, one a source. */
+/** The source clients of a process, one per source. */
 export class Clients {
   readonly #sources: ReadonlyMap<string, Source>;
   readonly #options: ClientsOptions;
@@ -23,7 +23,7 @@ export class Clients {
   }
 
   of({ source, sourceId }: { readonly source: string; readonly sourceId: number }): SourceClient {
-    // By both: a source may be deleted and added again, or get another name.
+    // By id and name: a source may be deleted and added again, or renamed.
     const place = `${sourceId} ${source}`;
     const known = this.#clients.get(place);
     if (known) return known;

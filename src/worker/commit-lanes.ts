@@ -4,22 +4,22 @@ import { lockPatienceMs, type Commits, type EndedJob, type ReadyJob, type Refres
 
 interface LanesOptions {
   readonly commits: Pick<Commits, 'end' | 'mayWrite'>;
-  /** Aborted when time is up: what is locked is put back. */
+  /** Aborted when the time to stop is up: jobs blocked by a lock are put back. */
   readonly signal: AbortSignal;
-  /** Before jobs are ended. */
+  /** Called before jobs end. */
   readonly before: (type: RefreshType, batch: readonly ReadyJob[]) => Promise<void>;
   readonly after: (type: RefreshType, ends: LaneEnds) => void;
   readonly failed: (error: unknown) => void;
-  /** The table of a data type is locked, each time that this is found, or not any more. */
+  /** Called each time the table is found locked, and when it is free again. */
   readonly onLock: (type: RefreshType, isLocked: boolean) => void;
-  /** Whether a data type is still defined as it was; one that has moved to another table does not wait for the old one. */
+  /** Whether the definition is current; a type that moved to another table does not wait for the old one. */
   readonly isCurrent: (type: RefreshType) => boolean;
 }
 
-/** What became of the jobs of one commit. */
+/** The result of one commit. */
 export interface LaneEnds {
   readonly batch: readonly ReadyJob[];
-  /** Those that are not held any more; the others have met a lock. */
+  /** Jobs that are no longer held; the others are blocked by a lock. */
   readonly left: readonly ReadyJob[];
   readonly ended: readonly EndedJob[];
 }
@@ -28,7 +28,7 @@ export interface LaneEnds {
 interface Lane {
   type: RefreshType;
   readonly fresh: ReadyJob[];
-  /** What has met a lock, to be tried again at `retryAt`. */
+  /** Jobs blocked by a lock, to be retried at `retryAt`. */
   stuck: ReadyJob[];
   retryAt: number;
   pauseMs: number;
@@ -41,13 +41,13 @@ export const largestCommit = 500;
 const firstPauseMs = 250;
 const longestPauseMs = 1_500;
 const probeEveryMs = 1_000;
-/** How many lanes whose table is locked may hold a connection at once: the pool is for lanes that move. */
+/** How many lanes with a locked table may hold a connection: the pool is for lanes that progress. */
 const lockedAtOnce = 2;
 
 /**
- * Commits by data type, one at a time each, so that one that waits for a lock delays no other type. Answers that meet a
- * lock stay here and are tried again, while those behind them go on. A type whose table is locked as a whole is not worth
- * fetching: see `lockedTypes`.
+ * Commits per data type, one at a time each, so that a type waiting for a lock delays no other. Answers blocked by a
+ * lock stay here and are retried, while later ones proceed. A type whose whole table is locked should not be fetched:
+ * see `lockedTypes`.
  */
 export class CommitLanes {
   readonly #options: LanesOptions;
@@ -66,14 +66,14 @@ export class CommitLanes {
     return new Set(locked.filter(({ type }) => this.#options.isCurrent(type)).map(({ type }) => type.id));
   }
 
-  /** How many jobs wait for a lock to go. */
+  /** How many jobs are blocked by a lock. */
   get stuckJobs(): number {
     let jobs = 0;
     for (const { stuck } of this.#lanes.values()) jobs += stuck.length;
     return jobs;
   }
 
-  /** Commits the job's answer, together with what else is ready of its type. */
+  /** Commits the job's answer, together with others of its type that are ready. */
   add(type: RefreshType, ready: ReadyJob): void {
     const place = placeOf(type);
     const lane = this.#lanes.get(place) ?? newLane(type);
@@ -87,7 +87,7 @@ export class CommitLanes {
   async #work(lane: Lane): Promise<void> {
     const { signal } = this.#options;
     lane.isBusy = true;
-    // Answers that came in the same moment go together.
+    // Batch answers that arrive in the same tick.
     await nextTurn();
     for (;;) {
       if (lane.isTableLocked && !signal.aborted) await this.#awaitTable(lane);
@@ -127,7 +127,7 @@ export class CommitLanes {
     }
   }
 
-  /** Looks every second whether the table is free. What waits for it is committed then, or given up when it is late. */
+  /** Checks every second whether the table is free, then commits the waiting answers; gives up on late ones. */
   async #awaitTable(lane: Lane): Promise<void> {
     const { commits, onLock, isCurrent } = this.#options;
     const now = performance.now();
@@ -155,7 +155,7 @@ export class CommitLanes {
   }
 }
 
-/** What was fetched under different definitions of a data type is not written together. */
+/** Answers fetched under different definitions of a data type are not written together. */
 function placeOf({ id, definition }: RefreshType): string {
   return `${id} ${definition}`;
 }

@@ -26,9 +26,9 @@ import { CommitLanes, largestCommit, type LaneEnds } from './commit-lanes.ts';
 
 export interface WorkerOptions {
   readonly db: Database;
-  /** The address of the same database: the lease has a connection of its own. */
+  /** The URL of the same database: the lease has its own connection. */
   readonly url: string;
-  /** Where LISTEN works, if anywhere; what is new is found by asking all the same. */
+  /** A URL where LISTEN works, if any; new jobs are also found by polling. */
   readonly listenUrl: string | undefined;
   readonly events: Events;
   readonly sources: readonly Source[];
@@ -37,7 +37,7 @@ export interface WorkerOptions {
   readonly types?: readonly string[] | undefined;
   readonly concurrency: number;
   readonly drainMs: number;
-  /** Its name in the queue and in the history; host and process id if it is left out. */
+  /** Its name in the queue and the history; defaults to host and process id. */
   readonly workerName?: string | undefined;
 }
 
@@ -52,15 +52,15 @@ const pollMs = { soon: 200, idle: 500 };
 const catalogEveryMs = 5_000;
 const recoverEveryMs = 1_000;
 const evictEveryMs = 60_000;
-/** So that many workers do not read and recover at the same moment. */
+/** Keeps workers from polling and recovering at the same moment. */
 const jitter = 0.1;
 const patienceMs = 1_500;
-/** For ends that are late: longer than a commit waits for a lock, because calls that are not booked by then never are. */
+/** Grace for late ends: longer than a commit waits for a lock, because calls not booked by then never are. */
 const lateMs = 4_000;
 
 /**
- * The loop that joins queue, sources and refresh. What it holds is in the database too, so a crash loses nothing: jobs
- * come back when the lease ends. Any number of processes may run it.
+ * The loop that connects queue, sources and refresh. Its state is also in the database, so a crash loses nothing: jobs
+ * return to the queue when the lease ends. Any number of processes may run it.
  */
 export class Worker extends Service {
   readonly name = 'worker';
@@ -75,21 +75,21 @@ export class Worker extends Service {
   readonly #lanes: CommitLanes;
   readonly #knownLocks = new Set<number>();
   #fetching = 0;
-  /** Answers that were refused and are not recorded yet. */
+  /** Jobs whose answers were refused and are not recorded yet. */
   readonly #unrecorded = new Set<number>();
-  /** Whether the next claim waits until something is fetched. */
+  /** Whether the next claim waits for a fetch to finish. */
   #isFull = false;
-  /** Aborted when time is up: fetches end, and commits are not repeated. */
+  /** Aborted when the time to stop is up: fetches end, and commits are not repeated. */
   readonly #giveUp = new AbortController();
-  /** Claims whose answer is still on its way. */
+  /** Claims whose response is pending. */
   readonly #asked = new Set<string>();
-  /** Claims whose answer did not come; perhaps they were made all the same. */
+  /** Claims without a response; they may have been made anyway. */
   readonly #unanswered = new Map<string, WorkerLease>();
   #lease: WorkerLease;
   #catalog: Catalog | undefined;
   #reading: Promise<void> | undefined;
   #readAt = 0;
-  /** What the queue was told last. */
+  /** What the queue was last told. */
   #served = '';
   #loops: Promise<unknown> | undefined;
   #emptied = Promise.withResolvers<void>();
@@ -142,9 +142,9 @@ export class Worker extends Service {
     ]);
   }
 
-  /** Finishes what is under way, or puts it back when the time is up. */
+  /** Finishes running jobs, or puts them back when the time is up. */
   protected async onStop(): Promise<void> {
-    // A claim that is on its way still brings its jobs. A database that says nothing more must not keep us from ending.
+    // A pending claim may still bring jobs. But an unresponsive database must not keep the process from stopping.
     await within(patienceMs, this.#loops);
     const held = this.#held.size;
     await failpoint('worker.before-drain');
@@ -153,7 +153,7 @@ export class Worker extends Service {
     this.#giveUp.abort();
     if (late > 0) await within(lateMs, this.#idle());
     await failpoint('worker.before-retire');
-    // What could not be put back by its end is put back by the end of the lease.
+    // Jobs that could not be put back return to the queue when the lease ends.
     const ended = Promise.all([this.#lease.stop(), this.#listener?.stop()]).catch(() => {});
     await within(patienceMs, ended);
     await this.#clients.close();
@@ -165,33 +165,33 @@ export class Worker extends Service {
     return { signal: this.stopSignal, failed: (error) => this.#failed(step, error) };
   }
 
-  /** Claims as many as there is room for, and says when to claim again. */
+  /** Claims as many jobs as there is room for, and returns when to claim again. */
   async #claimFree(): Promise<number> {
     const free = this.#free();
     this.#isFull = free === 0;
     if (this.#isFull) return pollMs.idle;
     const claimed = await this.#claim(free);
     if (claimed === free) return 0;
-    // Who got less than it asked for is woken when there is more. What waits for its time wakes no one.
+    // A worker that got fewer jobs than it asked for is woken by new ones. Jobs that become ready by time wake no one.
     return claimed > 0 ? pollMs.soon : pollMs.idle;
   }
 
   /**
-   * How many may be claimed. What waits for its commit is not fetched any more, so that fetches and commits overlap.
-   * A refused answer keeps its place until it is recorded: the record may be what pauses the API key, type or source.
+   * How many jobs to claim. Jobs waiting for their commit do not count, so that fetches and commits overlap. A refused
+   * answer counts until it is recorded, because the record may pause its API key, type or source.
    */
   #free(): number {
     const { concurrency } = this.#options;
     const busy = this.#fetching + this.#unrecorded.size;
-    // What waits for a lock is no reason to leave the others alone.
+    // Jobs blocked by a lock must not hold up the others.
     const held = this.#held.size - this.#lanes.stuckJobs;
     const free = Math.min(concurrency - busy, concurrency + largestCommit - held);
-    // A quarter at a time, so that a claim is worth its way.
+    // At least a quarter at a time, so that a claim is worth its round trip.
     return free < Math.ceil(concurrency / 4) ? 0 : free;
   }
 
   async #claim(limit: number): Promise<number> {
-    // As they are now: the catalog may be another one when the jobs are here.
+    // Captured now: the catalog may change before the jobs arrive.
     const { types } = this.#catalog!;
     const { lockedTypes } = this.#lanes;
     const claimable = [...types.keys()].filter((id) => !lockedTypes.has(id));
@@ -199,7 +199,7 @@ export class Worker extends Service {
     const lease = await this.#livingLease();
     await this.#releaseUnanswered();
     const request = randomUUID();
-    // Named before it is sent: an answer that is still on its way is not lost.
+    // Registered before it is sent, so that the renewal does not report a pending claim as stranded.
     lease.hold(request, 1);
     this.#asked.add(request);
     let jobs: readonly ClaimedJob[] = [];
@@ -221,7 +221,7 @@ export class Worker extends Service {
     } finally {
       if (jobs.length === 0) lease.ended(request, 1);
       else lease.hold(request, jobs.length);
-      // What is claimed but not called yet goes back. That costs nothing, and a call would cost money.
+      // Claimed jobs that were not called yet go back when stopping. That is free, while a call costs money.
       const mayBegin = (): boolean => !this.stopSignal.aborted && !lease.lost.aborted;
       for (const job of jobs) void this.#run({ job, lease }, types.get(job.type), mayBegin);
       this.#asked.delete(request);
@@ -236,7 +236,7 @@ export class Worker extends Service {
     }
   }
 
-  /** The list that was renewed by may be older than what we hold now. */
+  /** Claims made since the renewal was sent are not stranded. */
   async #releaseStranded(lease: WorkerLease, stranded: readonly string[]): Promise<void> {
     const known = new Set([...this.#asked, ...[...this.#held.values()].map(({ job }) => job.request)]);
     for (const request of stranded) if (!known.has(request)) this.#unanswered.set(request, lease);
@@ -246,7 +246,7 @@ export class Worker extends Service {
   async #livingLease(): Promise<WorkerLease> {
     const { events } = this.#options;
     if (!this.#lease.lost.aborted) return this.#lease;
-    // What was claimed under the old one is ended by its fence, or not at all.
+    // Jobs claimed under the old lease are ended by their fence, or not at all.
     const old = this.#lease;
     events.emit({ type: 'worker.lease_lost', worker: old.id, name: this.#workerName });
     await old.stop().catch(() => {});
@@ -277,7 +277,7 @@ export class Worker extends Service {
       let fetched: Fetched | undefined;
       this.#fetching++;
       try {
-        // Nothing is fetched where the data type is not here or no longer as the job was claimed.
+        // Do not fetch if the data type is unknown here or was redefined since the claim.
         type = fits(known, job) ? known : await this.#typeOf(job);
         if (type && hasFailpoints) await failpoint('worker.before-start');
         const { id, key, metadata, apiKey, sendBy } = job;
@@ -300,7 +300,7 @@ export class Worker extends Service {
     }
   }
 
-  /** Before their end, so that none that is put back is claimed again meanwhile. */
+  /** Before the jobs end, so that one that is put back is not claimed again at once. */
   async #hold(type: RefreshType, batch: readonly ReadyJob[]): Promise<void> {
     const answers = batch.map(({ fetched }) => fetched);
     await holdIfAsked(this.#options.db, type, answers).catch((error: unknown) => this.#failed('hold', error));
@@ -312,7 +312,7 @@ export class Worker extends Service {
     this.#release(left.map(({ job }) => job.id));
   }
 
-  /** A type whose table is locked is not claimed; the planner hears of it. */
+  /** A type whose table is locked is not claimed, and the planner is told. */
   #noteLock(type: RefreshType, locked: boolean): void {
     const { events } = this.#options;
     if (locked !== this.#knownLocks.has(type.id)) events.emit({ type: 'worker.locked', dataType: type.name, locked });
@@ -343,9 +343,9 @@ export class Worker extends Service {
     }
   }
 
-  /** The data type as the job was claimed; the catalog may be older than the claim. */
+  /** The data type as of the claim; the catalog may be older. */
   async #typeOf(job: ClaimedJob): Promise<RefreshType | undefined> {
-    // One read that is under way may have begun before the claim.
+    // A read already under way may have begun before the claim.
     for (let reads = 0; reads < 2; reads++) {
       await this.#readAnew();
       const type = this.#catalog!.types.get(job.type);
@@ -370,7 +370,7 @@ export class Worker extends Service {
     }
   }
 
-  /** One read at a time, so that no older one comes last. */
+  /** One read at a time, so that an older result cannot replace a newer one. */
   #readAnew(): Promise<void> {
     this.#reading ??= this.#readCatalog().finally(() => (this.#reading = undefined));
     return this.#reading;
@@ -381,7 +381,7 @@ export class Worker extends Service {
     await this.#tellServed();
   }
 
-  /** Tells the queue what is refreshed here, whenever that changes. */
+  /** Tells the queue which types this worker refreshes, whenever that changes. */
   async #tellServed(): Promise<void> {
     const { types, fetchers } = this.#catalog!;
     const { sources, types: limitedTo = null } = this.#options;
@@ -398,7 +398,7 @@ export class Worker extends Service {
     await this.#options.db.query('select pgfresh.recover_stuck_jobs()');
   }
 
-  /** Deletes rows of keys without viewers. A worker does this, because it may write the tables. */
+  /** Deletes rows of keys without viewers. Workers do this because they may write the tables. */
   async #evict(): Promise<void> {
     const { db, events } = this.#options;
     for (const type of this.#catalog!.types.values()) {
@@ -408,7 +408,7 @@ export class Worker extends Service {
         if (keys > 0) events.emit({ type: 'worker.evicted', dataType: type.name, keys });
         if (problem !== undefined) this.#notEvicted(type, problem);
       } catch (error) {
-        // One table that cannot be written costs only itself.
+        // A table that cannot be written must not affect the others.
         this.#notEvicted(type, problemOf(error));
       }
     }
@@ -425,7 +425,7 @@ export class Worker extends Service {
   }
 
   #failed(step: EventOf<'worker.failed'>['step'], error: unknown): void {
-    // The lease ends by itself when it is not renewed, and the next claim begins another.
+    // An unrenewed lease ends by itself, and the next claim starts a new one.
     if (asPgfreshError(error).code === 'PGF_LEASE_LOST') return;
     this.#options.events.emit({ type: 'worker.failed', step, problem: problemOf(error) });
   }
