@@ -4,32 +4,32 @@ import { explainPair, type Explanation } from './explanation.ts';
 
 type Attempt = Explanation['outcomes'][number];
 
-/** What came of a refresh that was asked for. */
+/** The result of a requested refresh. */
 export interface AskedRefresh {
   readonly job_id: number;
-  /** What asking did: `queued`, `merged` with a job that waits, `running` already, or `busy`. */
+  /** The request was `queued`, `merged` with a waiting job, already `running`, or `busy`. */
   readonly result: string;
-  /** How the first attempt from then on ended; null if it has not. */
+  /** How the first attempt since then ended; null if it has not. */
   readonly attempt: Attempt | null;
-  /** The pair as it was last looked at. */
+  /** The pair as last read. */
   readonly pair: Explanation;
 }
 
 interface AskOptions {
-  /** Ends the wait, and not the refresh. */
+  /** Ends the wait, not the refresh. */
   readonly signal?: AbortSignal;
-  /** Called when what it waits for changes. */
+  /** Called when the reason for waiting changes. */
   readonly onWaiting?: (words: string) => void;
 }
 
 const pollMs = 200;
-// Above nearly all viewed pairs: a person requested this one by hand and waits for it.
+// Above nearly all viewed pairs: an operator requested this one and waits for it.
 const priority = 1_000;
 const ask = `select pgfresh.queue_refresh_if_not_exists($2::text, $1::text, $3::int, p_force => $4::boolean) as answer`;
 
 /**
- * Queues a pair although it may be fresh, ends the wait of a job that failed, and waits for the next attempt. A job that
- * runs already is waited for, and not run twice.
+ * Queues a pair even if it is fresh, skips the retry delay of a failed job, and waits for the next attempt. A running
+ * job is waited for, not run twice.
  */
 export async function askForRefresh(
   db: Queryable,
@@ -59,7 +59,7 @@ export async function askForRefresh(
   }
 }
 
-/** One that was put back says nothing about the pair. */
+/** A put-back says nothing about the pair. */
 function isEnd({ status }: Attempt): boolean {
   return status !== 'pending';
 }

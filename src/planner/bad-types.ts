@@ -4,11 +4,11 @@ import { probeLimits, type Limits } from './limits.ts';
 import { callPlanner, isTimeout, type PlannerAnswer, type PlannerDatabase } from './planner-call.ts';
 
 const probeEveryMs = 1_000;
-/** One of so many probes may take as long as any check, so that a type that is only slow comes back. */
+/** One in this many probes may take as long as any check, so that a merely slow type can recover. */
 const longProbeEvery = 10;
-/** Few enough that it is the data type, and not the server, that is too slow. */
+/** So few that a timeout is the fault of the data type, not of the server. */
 export const pairsAlone = 100;
-/** What may be noted of who came and went, of all data types: it asks nothing of users. */
+/** Timeout for recording viewer changes of all data types, which runs no user code. */
 const notesMs = 10_000;
 
 interface Type {
@@ -16,7 +16,7 @@ interface Type {
   readonly data_type: string;
 }
 
-/** Notes that a data type took too long. The second time within a minute it is in quarantine. */
+/** Records a timeout of a data type. The second within a minute puts it in quarantine. */
 export async function noteTimeout(db: PlannerDatabase, type: number, where: string, error: unknown): Promise<void> {
   await db.query('select pgfresh_engine.note_type_timeout($1::int, $2::text, $3::text)', [
     type,
@@ -26,8 +26,8 @@ export async function noteTimeout(db: PlannerDatabase, type: number, where: stri
 }
 
 /**
- * Asks the data types one by one, after all of them together took too long, so that the guilty one is known and the
- * others go on. Those that took too long lately come last. Returns whether none of them took too long.
+ * Checks the data types one by one after checking all together timed out, so that the slow one is found and the
+ * others proceed. Types with recent timeouts come last. Returns whether none of them timed out.
  */
 export async function askEachType(
   db: PlannerDatabase,
@@ -36,7 +36,7 @@ export async function askEachType(
   answered: (answer: PlannerAnswer) => void,
 ): Promise<boolean> {
   let isEachWell = true;
-  // Apart from the types, of which none would be guilty if this is what took too long.
+  // Separately, so that its timeout is not blamed on a data type.
   if (work === 'pgfresh_engine.plan_due_pairs')
     await callPlanner(db, { ...limits, statementMs: notesMs }, work, { int: pairsAlone, 'text[]': [] });
   const types = await db.query<Type>('select type_id, data_type from pgfresh_engine.types_to_ask()');

@@ -1,7 +1,7 @@
 import type { Queryable } from '../database/index.ts';
 import type { Activity, DataState, Reason } from './pair-state.ts';
 
-/** Everything that decides about a pair now, as `pgfresh.explain_pair` says it. */
+/** Everything that affects a pair now, as returned by `pgfresh.explain_pair`. */
 export interface Explanation {
   readonly data_type: string;
   readonly key: string;
@@ -9,11 +9,11 @@ export interface Explanation {
   readonly activity: Activity;
   /** Why it waits; null if it does not. */
   readonly reason: Reason | null;
-  /** The same as a sentence, with details for operators. */
+  /** The reason as a sentence, with details for operators. */
   readonly words: string;
   readonly since: string | null;
   readonly until: string | null;
-  /** What else keeps it from being refreshed, what lasts longest first. */
+  /** Other obstacles to its refresh, longest-lasting first. */
   readonly obstacles: readonly {
     readonly reason: Reason;
     readonly words: string;
@@ -24,17 +24,17 @@ export interface Explanation {
   readonly viewers_by: { readonly heartbeat: number; readonly gateway: number };
   readonly demanded: boolean;
   readonly data_at: string | null;
-  /** When the source last said that the row still holds. */
+  /** When the source last confirmed the row. */
   readonly confirmed_at: string | null;
   readonly stale_at: string | null;
   readonly age_seconds: number | null;
   readonly ttl_seconds: number;
-  /** Of which time the data is at the source, if its data type tells. */
+  /** The time of the data at the source, if its data type has one. */
   readonly source_at: string | null;
   readonly source_age_seconds: number | null;
-  /** When it is looked at next, or what it waits for ends; null if unknown, and while it has a job. */
+  /** When it is checked next, or its wait ends; null if unknown, and while it has a job. */
   readonly due_at: string | null;
-  /** Before which its last outcome leaves it alone. */
+  /** Its last outcome defers the next fetch until then. */
   readonly next_ask_at: string | null;
   readonly job: {
     readonly id: number;
@@ -46,16 +46,16 @@ export interface Explanation {
   } | null;
   readonly needs: string | null;
   readonly problem: string | null;
-  /** That of the last attempt, also of a job that is tried again. */
+  /** The outcome of the last attempt, including attempts that will be retried. */
   readonly last_outcome: string | null;
   readonly last_outcome_at: string | null;
   readonly last_success_at: string | null;
   readonly failures_in_a_row: number;
-  /** The newest first: the last success, the last jobs that failed, and the last attempts that were tried again. */
+  /** Newest first: the last success, the last failed jobs, and the last retried attempts. */
   readonly outcomes: readonly {
     readonly job: number;
     readonly attempt: number;
-    /** What became of the job. */
+    /** The state of the job after it. */
     readonly status: 'succeeded' | 'failed' | 'cancelled' | 'retryable' | 'pending';
     readonly ended_at: string;
     readonly outcome: string;

@@ -1,11 +1,11 @@
 /** How long the planner waits for users' tables and functions. */
 export interface Limits {
-  /** For a statement that asks all data types, or one of them. */
+  /** Per statement, whether it checks all data types or one. */
   readonly statementMs: number;
-  /** For a lock on a table. */
+  /** Per table lock. */
   readonly lockMs: number;
 }
 
 export const usualLimits: Limits = { statementMs: 500, lockMs: 100 };
-/** What a probe of a data type in quarantine may take. */
+/** Limits for probing a data type in quarantine. */
 export const probeLimits: Limits = { statementMs: 100, lockMs: 100 };

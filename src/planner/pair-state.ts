@@ -1,9 +1,9 @@
 /**
- * The state of a pair has two axes, with the same words in SQL, code, CLI, metrics, protocol and client. In SQL they are
- * defined by `pgfresh_engine.state_of` and `pgfresh_engine.activity_of`.
+ * The state of a pair has two axes, with the same words in SQL, code, CLI, metrics, protocol and client. In SQL,
+ * `pgfresh_engine.state_of` and `pgfresh_engine.activity_of` define them.
  */
 
-/** The data. */
+/** The state of its data. */
 export const dataStates = {
   fresh: 'younger than its TTL, by the time of its row or by the time at which the source confirmed it',
   stale: 'there is a row, and it is older than that',
@@ -13,7 +13,7 @@ export const dataStates = {
 } as const;
 export type DataState = keyof typeof dataStates;
 
-/** What happens with it. */
+/** What is being done about it. */
 export const activities = {
   idle: 'nothing is to be done',
   refreshing: 'a worker is fetching it',
@@ -22,8 +22,8 @@ export const activities = {
 export type Activity = keyof typeof activities;
 
 /**
- * Why a pair waits. Of several reasons the one that lasts longest is given. Operators read a sentence with details, which
- * only `pgfresh_engine.obstacles_of` and `explanation_of` write; viewers read a fixed one of the gateway.
+ * Why a pair waits; of several reasons, the one that lasts longest. Operators get a detailed sentence, written only by
+ * `pgfresh_engine.obstacles_of` and `explanation_of`; viewers get a fixed one from the gateway.
  */
 export const reasons = {
   queued: 'its job waits for a worker',

@@ -1,19 +1,19 @@
 import { type Database, failureOf } from '../database/index.ts';
 import type { Limits } from './limits.ts';
 
-/** How often each thing came of a look at the pairs. */
+/** Counts of each result of checking pairs. */
 export type PlannerCounts = Readonly<Record<string, number>>;
 
 export interface PlannerAnswer {
-  /** Of a tick: more pairs are due than one call looks at. */
+  /** Tick: more pairs are due than one call handles. */
   readonly more?: boolean;
-  /** Of a tick: the data types that are to be probed. */
+  /** Tick: the data types to probe. */
   readonly quarantined?: readonly number[];
-  /** Of a sweep: all pairs have had their turn. */
+  /** Sweep: all pairs have been checked. */
   readonly done?: boolean;
-  /** Another planner is at work this moment. */
+  /** Another planner is running at this moment. */
   readonly skipped?: 'locked' | number;
-  /** Of a cleanup: how many subscriptions were ended. */
+  /** Cleanup: how many subscriptions ended. */
   readonly removed?: number;
 }
 
@@ -23,12 +23,12 @@ type PlannerCall =
   | 'pgfresh.check_and_queue_stale_data'
   | 'pgfresh.cleanup_stale_subscriptions';
 
-/** What the planner needs of the database. */
+/** The database methods that the planner needs. */
 export type PlannerDatabase = Pick<Database, 'query' | 'transact'>;
 
 /**
- * What the planner sends. Its commit does not wait for the disk: a crash takes jobs and due times back together, and
- * the next tick plans them again. A worker that claims such a job waits for the disk, and so for this commit too.
+ * The planner's statement. Its commit does not wait for the disk: a crash undoes jobs and due times together, and the
+ * next tick plans them again. A worker that claims such a job waits for the disk, and so for this commit too.
  */
 export function plannerStatement(
   work: PlannerCall,
@@ -41,14 +41,14 @@ export function plannerStatement(
   };
 }
 
-/** Calls one function of the planner. What it asks of users' tables and functions may take as long as the limits say. */
+/** Calls a planner function, within the limits for users' tables and functions. */
 export function callPlanner(
   db: PlannerDatabase,
   limits: Limits,
   work: PlannerCall,
   values: Readonly<Record<string, unknown>> = {},
 ): Promise<PlannerAnswer> {
-  // By a transaction: a limit that the statement itself set would come too late for it.
+  // In a transaction: a timeout set by the statement itself would not apply to it.
   return db.transact(
     work,
     async (tx) => {
@@ -60,13 +60,13 @@ export function callPlanner(
   );
 }
 
-/** Whether something took too long, and nothing else is wrong. */
+/** Whether the error is a timeout. */
 export function isTimeout(error: unknown): boolean {
   const failure = failureOf(error);
   return failure === 'lock_timeout' || failure === 'statement_timeout';
 }
 
-/** Adds what an answer counts to what others have counted, and returns it. */
+/** Adds the counts of an answer to `counts`, and returns the answer. */
 export function addCounts(counts: Record<string, number>, answer: PlannerAnswer): PlannerAnswer {
   for (const [name, count] of Object.entries(answer)) {
     if (typeof count === 'number') counts[name] = (counts[name] ?? 0) + count;

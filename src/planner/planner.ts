@@ -23,7 +23,7 @@ interface WarningRow {
 }
 
 const leaseSeconds = 10;
-/** How long data types that only take too long together are asked one by one. */
+/** How long to check data types one by one when only all together time out. */
 const apartMs = { first: 5_000, longest: 60_000 };
 const patienceMs = 2_000;
 const toldLimit = 1_000;
@@ -31,8 +31,8 @@ const toldLimit = 1_000;
 const turn = { longestMs: 2_000, lookMs: 20 };
 
 /**
- * The loop of the tick. What is planned is decided in the database; here is only when it is asked. Any number of
- * planners may run: the duty is held by one, and the others wait for its lease to end.
+ * The tick loop. The database decides what to plan; this only decides when to ask. Any number of planners may run: one
+ * holds the duty, and the others wait for its lease to end.
  */
 export class Planner extends Service {
   readonly name = 'planner';
@@ -47,7 +47,7 @@ export class Planner extends Service {
     'pgfresh.queue_scheduled_refreshes': { until: 0, pauseMs: apartMs.first },
   };
   #warnedUntil = '-infinity';
-  /** Warnings that this process has told itself, until their rows are seen. */
+  /** Warnings that this process emitted itself, until their rows are read. */
   readonly #told = new Set<string>();
   #forget: (() => void) | undefined;
 
@@ -57,7 +57,7 @@ export class Planner extends Service {
     this.#limits = options.limits ?? usualLimits;
   }
 
-  /** Looks at what is due. */
+  /** Plans the pairs that are due. */
   async tick(): Promise<void> {
     if (!(await this.#isOnDuty())) return;
     const { events } = this.#options;
@@ -89,7 +89,7 @@ export class Planner extends Service {
 
   protected async onStop(): Promise<void> {
     this.#forget?.();
-    // A database that says nothing more must not keep the process from ending.
+    // An unresponsive database must not keep the process from stopping.
     await within(patienceMs, Promise.all([this.#loop, this.#probes]));
   }
 
@@ -104,7 +104,7 @@ export class Planner extends Service {
     }
   }
 
-  /** Asks all data types together, or each alone after that took too long. Returns whether there is more to do. */
+  /** Checks all data types together, or one by one after a timeout. Returns whether there is more to do. */
   async #ask(
     work: 'pgfresh_engine.plan_due_pairs' | 'pgfresh.queue_scheduled_refreshes',
     counts: Record<string, number>,
@@ -125,7 +125,7 @@ export class Planner extends Service {
       addCounts(counts, answer);
       if (answer.quarantined) this.#probe();
     });
-    // None is guilty: together they only take too long, and the next tick would lose that time again.
+    // No single type is slow, only all together: the next tick would lose that time again.
     if (isEachWell && performance.now() >= apart.until) {
       apart.until = performance.now() + apart.pauseMs;
       apart.pauseMs = Math.min(apart.pauseMs * 2, apartMs.longest);
@@ -133,7 +133,7 @@ export class Planner extends Service {
     return false;
   }
 
-  /** Beside the ticks, and never in front of one. */
+  /** Runs alongside ticks and never delays one. */
   #probe(): void {
     const { db, events } = this.#options;
     this.#probes ??= probeTypes(db, this.#limits, { signal: this.stopSignal, recovered: () => this.#wake.wake() })
@@ -145,7 +145,7 @@ export class Planner extends Service {
     return callPlanner(this.#options.db, this.#limits, work);
   }
 
-  /** A sweep that is at work, perhaps in another process, leaves room between its chunks. */
+  /** A running sweep, perhaps in another process, leaves gaps between its chunks for this. */
   async #planInTurn(): Promise<PlannerAnswer> {
     const deadline = performance.now() + turn.longestMs;
     for (;;) {
@@ -155,7 +155,7 @@ export class Planner extends Service {
     }
   }
 
-  // What SQL functions warn of, those of a sweep too, is a row first; here it becomes an event, and by that a log line and a metric.
+  // Warnings of SQL functions, also in sweeps, are rows first; here they become events, and so log lines and metrics.
   async #tellWarnings(): Promise<void> {
     const { db, events } = this.#options;
     const rows = await db.query<WarningRow>(
@@ -183,9 +183,9 @@ export class Planner extends Service {
       await this.tick();
       return tickMs - (performance.now() - since);
     };
-    // A data type that has recovered wakes it, and does not wait for the next second.
+    // A data type that recovers wakes the loop, instead of waiting for the next second.
     await every(tickMs, tick, { signal: this.stopSignal, wake: this.#wake, now: true, failed });
-    // Other processes take over at once, and not when the lease ends.
+    // Lets another process take over at once instead of when the lease ends.
     await this.#options.db
       .query(`select pgfresh_engine.release_duty('planner', $1::uuid)`, [this.#holder])
       .catch(() => {});

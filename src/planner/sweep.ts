@@ -16,36 +16,36 @@ interface SweepOptions {
   readonly db: PlannerDatabase;
   readonly events: Events;
   readonly limits?: Limits | undefined;
-  /** When it leaves the rest to the next one. */
+  /** Time after which the rest is left to the next sweep. */
   readonly budgetMs?: number | undefined;
 }
 
-/** What the scheduler is told of a sweep. */
+/** What a sweep reports to the scheduler. */
 interface Swept {
   readonly success: true;
   readonly message: string;
   readonly details: PlannerCounts;
 }
 
-// A slot comes every minute, and the last sixth of it is for others, however much there is to ask.
+// Sweeps start every minute; the last ten seconds are left to other jobs.
 const usualBudgetMs = 50_000;
 const cleanupMs = 20_000;
-// Long enough for a tick that waits for its turn.
+// Long enough for a waiting tick to run.
 const betweenChunksMs = 50;
 
 const chunk = 10_000;
 
-/** What the scheduler does every minute: asks about every demanded pair, as far as the time allows; the next sweep goes on from there. */
+/** The minutely job that checks every demanded pair, as far as time allows; the next sweep continues from there. */
 export function sweepJob({ db, events, limits = usualLimits, budgetMs = usualBudgetMs }: SweepOptions) {
   return async ({ signal }: { readonly signal: AbortSignal }): Promise<Swept> => {
     const since = performance.now();
     const counts: Record<string, number> = {};
-    // First, so that nothing is asked for those who have gone.
+    // First, so that nothing is checked for viewers who have left.
     const removed = await cleanUp(db, limits);
     let isDone = false;
     for (let pairs = chunk, most = chunk; ;) {
       const answer = await sweepTogether(db, limits, pairs);
-      // After a timeout in small steps, which grow again, but not as far as before.
+      // After a timeout, use small chunks, which grow again, but not to their former size.
       if (!answer) most = Math.max(pairsAlone, most / 4);
       pairs = answer ? Math.min(most, pairs * 4) : pairsAlone;
       isDone = addCounts(counts, answer ?? (await sweepAlone(db, limits))).done === true;
@@ -59,7 +59,7 @@ export function sweepJob({ db, events, limits = usualLimits, budgetMs = usualBud
   };
 }
 
-/** Returns how many subscriptions were ended. Tables of keys are asked too, and one that hangs must not end the sweep. */
+/** Returns how many subscriptions ended. It also reads key tables, and one that hangs must not end the sweep. */
 async function cleanUp(db: PlannerDatabase, limits: Limits): Promise<number> {
   try {
     const cleanupLimits = { ...limits, statementMs: cleanupMs };
@@ -70,7 +70,7 @@ async function cleanUp(db: PlannerDatabase, limits: Limits): Promise<number> {
   }
 }
 
-/** The next chunk, of several data types; nothing if that took too long. */
+/** The next chunk, across data types; undefined on a timeout. */
 async function sweepTogether(db: PlannerDatabase, limits: Limits, pairs: number): Promise<PlannerAnswer | undefined> {
   try {
     return await callPlanner(db, limits, 'pgfresh.check_and_queue_stale_data', { int: pairs });
@@ -80,7 +80,7 @@ async function sweepTogether(db: PlannerDatabase, limits: Limits, pairs: number)
   }
 }
 
-/** A few pairs of the data type that is next. If that takes too long too, the sweep goes on behind it. */
+/** A few pairs of the next data type. If that times out too, the sweep continues after this type. */
 async function sweepAlone(db: PlannerDatabase, limits: Limits): Promise<PlannerAnswer> {
   const [row] = await db.query<{ type: number | null }>('select pgfresh_engine.next_swept_type() as type');
   try {

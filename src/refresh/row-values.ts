@@ -5,8 +5,8 @@ import { Refusal } from './outcomes.ts';
 export type WritableRow = Readonly<Record<string, unknown>>;
 
 /**
- * Converts a row and adds it to `writable`. Undefined fields are left out, so their columns keep their values. A null in
- * a NOT NULL column is refused here, where the column can be named.
+ * Converts a row and adds it to `writable`. Undefined fields are left out, so their columns keep their values. A null
+ * in a NOT NULL column is refused here, where the column can be named.
  */
 export function writableRow(
   row: object,

@@ -1,11 +1,11 @@
 import { durationText } from '../config/index.ts';
 
-/** What a column holds: how it is read, written and shown. Intervals are milliseconds here. */
+/** The type of a column: how it is read, written and displayed. Intervals are in milliseconds here. */
 type Kind = 'text' | 'text[]' | 'int' | 'bigint' | 'float8' | 'boolean' | 'interval';
 
 export type Value = string | number | boolean | readonly string[] | null;
 
-/** The columns of data_type_registry that a user decides about, in the order in which they are shown. */
+/** The columns of data_type_registry that users set, in display order. */
 export const typeColumns = {
   data_type: 'text',
   source: 'text',
@@ -42,7 +42,7 @@ export const typeColumns = {
   managed_by: 'text',
 } as const satisfies Readonly<Record<string, Kind>>;
 
-/** The columns of sources that are limits; what happened to a source is not ours to write. */
+/** The settings of a source; columns that record its state are not written here. */
 export const sourceColumns = {
   name: 'text',
   enabled: 'boolean',
@@ -74,13 +74,13 @@ export interface Override {
   readonly reason: string | null;
 }
 
-/** A source as it is there: with what the configuration said last, and what of it is overridden, by column. */
+/** A source as stored, with its last configured values and its overrides, by column. */
 export type StoredSource = SourceRow & {
   readonly config: Readonly<Record<string, Value>>;
   readonly overrides: Readonly<Record<string, Override>>;
 };
 
-/** The list of a select. */
+/** The select list for these columns. */
 export function selectList(columns: Columns): string {
   return Object.entries(columns)
     .map(([name, kind]) => {
@@ -90,13 +90,13 @@ export function selectList(columns: Columns): string {
     .join(', ');
 }
 
-/** The parameter of a column in an insert or an update, with its cast. */
+/** The parameter for a column in an insert or update, with its cast. */
 export function parameter(columns: Columns, name: string, place: number): string {
   const kind = columns[name]!;
   return kind === 'interval' ? `make_interval(secs => $${place}::float8 / 1000)` : `$${place}::${kind}`;
 }
 
-/** A value as people write it. */
+/** A value in human-readable form. */
 export function valueText(columns: Columns, name: string, value: Value): string {
   if (value === null || (Array.isArray(value) && value.length === 0)) return 'none';
   if (columns[name] === 'interval') return durationText(value as number);

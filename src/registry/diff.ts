@@ -12,13 +12,13 @@ import {
 } from './columns.ts';
 import { sourceRow, typeRow } from './row.ts';
 
-/** What the two tables hold. */
+/** The rows of the two tables. */
 export interface RegistryRows {
   readonly sources: readonly StoredSource[];
   readonly types: readonly TypeRow[];
 }
 
-/** One column that changes, its values as people write them. */
+/** A changed column, with human-readable values. */
 export interface ColumnChange {
   readonly column: string;
   readonly from: string;
@@ -34,7 +34,7 @@ export interface Changed<R> extends Added<R> {
   readonly changes: readonly ColumnChange[];
 }
 
-/** A setting of a source that the configuration does not decide now, its values as people write them. */
+/** A source setting that an operator overrode, with human-readable values. */
 export interface Overridden extends Pick<Override, 'by' | 'at' | 'reason'> {
   readonly name: string;
   readonly column: string;
@@ -42,7 +42,7 @@ export interface Overridden extends Pick<Override, 'by' | 'at' | 'reason'> {
   readonly configured: string;
 }
 
-/** What makes the database agree with the configuration. Types are in an order in which each comes after those that it needs. */
+/** The changes that make the database match the configuration. Types come after those that they need. */
 export interface RegistryDiff {
   readonly sources: {
     readonly added: readonly Added<SourceRow>[];
@@ -60,8 +60,8 @@ export interface RegistryDiff {
 }
 
 /**
- * The difference between what is wanted and what is there. Rows that are managed by SQL are not ours: they are never
- * part of it, and a wanted type of the same name is refused. If the configuration says nothing about data types, none changes.
+ * The difference between configuration and database. Rows managed by SQL are left alone, and a configured type of the
+ * same name is refused. If the configuration does not mention data types, none changes.
  */
 export function diffRegistry(
   wanted: Definitions & { readonly file?: string | undefined },
@@ -120,7 +120,7 @@ export function isEmpty({ sources, types }: RegistryDiff): boolean {
   return [sources.added, sources.changed, types.added, types.changed, types.removed].every((list) => list.length === 0);
 }
 
-/** What it is about, in a few words. */
+/** A short list of what changes. */
 export function namesOf({ sources, types }: RegistryDiff): string {
   return [
     ...[...sources.added, ...sources.changed].map(({ name }) => `source ${name}`),
@@ -144,7 +144,7 @@ function changeOf<R extends object>(
   return changes.length === 0 ? [] : [{ name, row, changes }];
 }
 
-/** Settings that were changed in the database since the configuration last had its present value. */
+/** Settings overridden since the configuration last changed them. */
 function stillOverridden(row: SourceRow, { config, overrides }: StoredSource): string[] {
   return Object.keys(overrides).filter((column) =>
     same(inMs(column, config[column] ?? null), (row as Record<string, Value>)[column] ?? null),
@@ -156,7 +156,7 @@ function withoutOverridden(row: SourceRow, before: StoredSource): SourceRow {
   return Object.fromEntries(Object.entries(row).filter(([column]) => !kept.has(column))) as SourceRow;
 }
 
-/** With what the configuration said last, so that its new value counts as a change even if an operator set the same. */
+/** The row as last configured, so that a new configured value counts as a change even if an operator set the same. */
 function asConfigured({ config, overrides, ...row }: StoredSource): SourceRow {
   const said = Object.keys(overrides).map((column): [string, Value] => [column, inMs(column, config[column] ?? null)]);
   return { ...row, ...Object.fromEntries(said) };
@@ -175,7 +175,7 @@ function inMs(column: string, value: Value): Value {
   return isInterval && typeof value === 'number' ? value * 1000 : value;
 }
 
-// PostgreSQL keeps microseconds and six digits; a value that was written must not look changed when it is read.
+// PostgreSQL rounds to microseconds and six digits; a stored value must not look changed when read back.
 function same(a: Value, b: Value): boolean {
   if (typeof a === 'number' && typeof b === 'number') return Math.abs(a - b) < 0.001;
   return JSON.stringify(a) === JSON.stringify(b);
@@ -201,7 +201,7 @@ function refuseNeeded(removed: readonly string[], foreign: readonly TypeRow[]): 
   }
 }
 
-/** Each name after those that it needs. Circles end somewhere; they were refused before, or will be by the database. */
+/** Each name after those that it needs. Tolerates cycles, which are refused earlier or by the database. */
 function inOrderOfNeed(rows: readonly TypeRow[]): string[] {
   const byName = new Map(rows.map((row) => [row.data_type, row]));
   const order = new Set<string>();

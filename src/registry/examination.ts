@@ -8,7 +8,7 @@ import { previewSync } from './sync.ts';
 import { mirroredColumns } from './table-columns.ts';
 import { ttlFindings } from './ttl-check.ts';
 
-/** Mistakes in data types that raise no error: names, limits, and schemas that do not fit their tables. */
+/** Mistakes in data types that raise no error: names, limits, and schemas that do not match their tables. */
 export async function examineRegistry(
   database: Queryable,
   config: Definitions & { readonly file?: string | undefined },

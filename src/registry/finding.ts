@@ -1,4 +1,4 @@
-/** One check of the registry that was made; `pgfresh check` shows it beside its own. */
+/** The result of one check of the registry, shown by `pgfresh check`. */
 export interface RegistryFinding {
   readonly name: string;
   readonly state: 'ok' | 'warning' | 'fatal';

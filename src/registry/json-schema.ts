@@ -2,7 +2,7 @@ import { z } from 'zod';
 import type { RowSchema } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 
-/** As much of JSON Schema as says which fields a row has and of which types they are. */
+/** The part of JSON Schema that describes the fields of a row and their types. */
 export interface JsonSchema {
   readonly type?: string | readonly string[];
   readonly properties?: Readonly<Record<string, JsonSchema>>;
@@ -19,11 +19,11 @@ export interface JsonSchema {
   readonly maximum?: number;
 }
 
-/** What a schema lets through, as JSON Schema; or why that is unknown. */
+/** A schema as JSON Schema, or why it cannot be converted. */
 export function jsonSchemaOf(schema: RowSchema): { schema: JsonSchema } | { problem: string } {
   const standard: RowSchema['~standard'] & { readonly jsonSchema?: unknown } = schema['~standard'];
   try {
-    // Its own conversion refuses dates, which a row may well have.
+    // Zod's own conversion rejects dates, which rows often contain.
     if (standard.vendor === 'zod') {
       return {
         schema: z.toJSONSchema(schema as unknown as z.ZodType, { io: 'output', unrepresentable: 'any' }) as JsonSchema,

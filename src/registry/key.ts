@@ -10,8 +10,8 @@ interface KeyLookup {
 }
 
 /**
- * A key, or a part of one, in the case of its data type. Only the letters A to Z are changed, as by
- * pgfresh_engine.canonical_key: case mappings of other letters differ between PostgreSQL's versions and collations and JavaScript.
+ * A key, or part of one, in the case of its data type. Only A to Z change, as in pgfresh_engine.canonical_key: the case
+ * of other letters differs between PostgreSQL versions, collations and JavaScript.
  */
 export function canonicalKey(text: string, normalise: 'none' | 'upper' | 'lower'): string {
   if (normalise === 'none') return text;
@@ -20,7 +20,7 @@ export function canonicalKey(text: string, normalise: 'none' | 'upper' | 'lower'
     : text.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
 
-/** A key as its data type spells it; refuses one that it cannot have. */
+/** The canonical form of a key; throws if the data type does not accept it. */
 export async function admitKey(database: Queryable, dataType: string, key: string): Promise<string> {
   const [lookup] = await database.query<KeyLookup>(
     `select a.key, a.code, a.problem, r.key_pattern as pattern, r.key_table as "table"

@@ -3,10 +3,10 @@ import type { Queryable } from '../database/index.ts';
 import { typeColumns, type TypeRow, type Value } from './columns.ts';
 import { readProblems, readQuarantines, readRegistry, type TypeProblem } from './rows.ts';
 
-/** A row of the registry, with its times as people write them, and what is wrong with it. */
+/** A row of the registry with human-readable durations, and its problem, if any. */
 export type ListedType = TypeRow & { readonly problem: Omit<TypeProblem, 'type'> | null };
 
-/** Every data type that the database knows. */
+/** All registered data types. */
 export async function listTypes(database: Queryable): Promise<ListedType[]> {
   const { types } = await readRegistry(database);
   if (types.length === 0) return [];

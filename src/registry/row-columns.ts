@@ -1,10 +1,10 @@
 import { nearMiss, type RowSchema } from '../config/index.ts';
 import { jsonSchemaOf } from './json-schema.ts';
 
-// A worker asks every few seconds, and converting a schema takes milliseconds.
+// Cached: a worker asks every few seconds, and converting a schema takes milliseconds.
 const known = new WeakMap<RowSchema, readonly string[] | undefined>();
 
-/** The columns that the schema of a row lets through; undefined if that cannot be told. */
+/** The columns that a row schema accepts; undefined if unknown. */
 export function rowColumns(row: RowSchema): readonly string[] | undefined {
   if (known.has(row)) return known.get(row);
   const read = jsonSchemaOf(row);
@@ -13,7 +13,7 @@ export function rowColumns(row: RowSchema): readonly string[] | undefined {
   return columns;
 }
 
-/** "; did you mean …?", or nothing. */
+/** "; did you mean …?", or an empty string. */
 export function didYouMean(name: string, names: readonly string[]): string {
   const near = nearMiss(name, names);
   return near ? `; did you mean "${near}"?` : '';

@@ -5,10 +5,10 @@ import { didYouMean } from './row-columns.ts';
 import type { TableColumn } from './table-columns.ts';
 
 const numbers = ['number', 'integer'];
-/** What a field may be, by the type of its column. A type that is not listed accepts anything. */
+/** The JSON types that a column accepts, by its type. Unlisted types accept anything. */
 const accepted: Readonly<Record<string, readonly string[]>> = {
   ...Object.fromEntries(['int2', 'int4', 'float4', 'float8'].map((type) => [type, numbers])),
-  // Exact numbers are often carried as texts.
+  // Exact numbers often come as strings.
   ...Object.fromEntries(['int8', 'numeric'].map((type) => [type, [...numbers, 'string']])),
   ...Object.fromEntries(
     ['text', 'varchar', 'bpchar', 'citext', 'uuid', 'enum', 'date', 'time', 'timetz', 'timestamp', 'timestamptz'].map(
@@ -19,7 +19,7 @@ const accepted: Readonly<Record<string, readonly string[]>> = {
   array: ['array'],
 };
 
-/** Where the schema of a data type's rows and its table do not go together. */
+/** Mismatches between the row schema of a data type and its table. */
 export function rowFindings(
   type: Pick<DataType, 'name' | 'table' | 'timestamp' | 'row'>,
   columns: readonly TableColumn[],
@@ -59,7 +59,7 @@ function* problemsOf(
     const place = `column ${column.name} of ${table}`;
     const isNeeded = column.required && !column.filled;
     if (field === undefined) {
-      // The time of a row is written by pgfresh itself.
+      // pgfresh writes the timestamp itself.
       if (!isNeeded || column.name === timestamp) continue;
       yield [
         `${place} is not null and has no default, and the schema lacks it`,
@@ -74,7 +74,7 @@ function* problemsOf(
         `Make the field ${column.name} required, or give the column a default.`,
       ];
     }
-    // A default does not help against a null that is written.
+    // A default does not replace an explicit null.
     if (column.required && types?.includes('null')) {
       yield [
         `${place} is not null, and the schema allows null`,
@@ -92,7 +92,7 @@ function* problemsOf(
   }
 }
 
-/** The types that a value may have, or undefined if that cannot be told. */
+/** The types that a value may have; undefined if unknown. */
 function typesOf(schema: JsonSchema): readonly string[] | undefined {
   const branches = schema.anyOf ?? schema.oneOf;
   if (branches) {

@@ -1,7 +1,7 @@
 import type { DataType, Source } from '../config/index.ts';
 import type { SourceRow, TypeRow } from './columns.ts';
 
-/** The row of a data type of the configuration. */
+/** The registry row of a configured data type. */
 export function typeRow(type: DataType): TypeRow {
   const { schedule, keys, priority } = type;
   return {
@@ -41,13 +41,13 @@ export function typeRow(type: DataType): TypeRow {
   };
 }
 
-/** The row of a source of the configuration. Whether it is enabled is left to the database unless it is said. */
+/** The row of a configured source. The database decides whether it is enabled, unless the configuration does. */
 export function sourceRow(source: Source): SourceRow {
   return {
     name: source.name,
     ...(source.enabled === undefined ? {} : { enabled: source.enabled }),
     rate_limit_per_minute: source.rateLimitPerMinute ?? null,
-    // One that needs none is called as if with one.
+    // A source without API keys counts as having one.
     api_keys: Math.max(1, source.apiKeys?.length ?? 0),
     quota_bytes: source.quotaBytes ?? null,
     quota_window: source.quotaWindow,

@@ -2,7 +2,7 @@ import type { Queryable } from '../database/index.ts';
 import { selectList, sourceColumns, typeColumns, type StoredSource, type TypeRow } from './columns.ts';
 import type { RegistryRows } from './diff.ts';
 
-/** What the registry holds; nothing where pgfresh was not installed yet. */
+/** The rows of the registry; none if pgfresh is not installed yet. */
 export async function readRegistry(database: Queryable): Promise<RegistryRows> {
   const [table] = await database.query<{ there: boolean }>(
     `select to_regclass('pgfresh.data_type_registry') is not null as there`,
@@ -21,7 +21,7 @@ export async function readRegistry(database: Queryable): Promise<RegistryRows> {
   };
 }
 
-/** Without those that a pending migration brings. */
+/** The existing columns, without those that a pending migration adds. */
 async function columnsThere<C extends Parameters<typeof selectList>[0]>(
   database: Queryable,
   table: string,
@@ -35,21 +35,21 @@ async function columnsThere<C extends Parameters<typeof selectList>[0]>(
   return Object.fromEntries(Object.entries(columns).filter(([name]) => names.has(name))) as C;
 }
 
-/** Why a data type cannot be planned now, and what to do about it. */
+/** Why a data type cannot be planned now, and how to fix it. */
 export interface TypeProblem {
   readonly type: string;
   readonly problem: string;
   readonly next: string;
 }
 
-/** The data types that do not mean any more what they meant when they were registered. */
+/** Data types whose tables or functions have changed since they were registered. */
 export async function readProblems(database: Queryable): Promise<TypeProblem[]> {
   return database.query<TypeProblem>(
     'select data_type as type, problem, next_step as next from pgfresh_engine.type_problems()',
   );
 }
 
-/** The data types in quarantine: their table or a function does not answer in time. */
+/** Data types in quarantine: their table or a function does not respond in time. */
 export async function readQuarantines(database: Queryable): Promise<TypeProblem[]> {
   return database.query<TypeProblem>(
     'select data_type as type, problem, next_step as next from pgfresh_engine.quarantined_types()',

@@ -9,7 +9,7 @@ const texts: Readonly<Record<string, string>> = {
   email: 'nobody@example.com',
 };
 
-/** A value of the form that a schema describes, with every field. It need not pass the schema. */
+/** A sample value for a schema, with every field. It may not pass validation. */
 export function sampleOf(schema: JsonSchema): unknown {
   if ('const' in schema) return schema.const;
   if (schema.enum) return schema.enum[0];

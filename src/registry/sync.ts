@@ -8,28 +8,28 @@ import { readRegistry } from './rows.ts';
 
 type Wanted = Definitions & { readonly file?: string | undefined };
 
-/** What `syncRegistry` would do now. */
+/** What `syncRegistry` would change now. */
 export async function previewSync(database: Queryable, wanted: Wanted): Promise<RegistryDiff> {
   return diffRegistry(wanted, await readRegistry(database));
 }
 
 interface SyncOptions {
   /**
-   * For a process that starts, which goes on with what is registered: leaves out data types that the database refuses,
-   * each with a warning, instead of failing. One that is registered already stays as it is. If all are refused, or the
-   * login may not write the registry, nothing is changed, with a warning.
+   * For a starting process, which runs with what is registered: skips data types that the database refuses, each with
+   * a warning, instead of failing. One that is already registered stays as it is. If all are refused, or the login may
+   * not write the registry, nothing changes except for a warning.
    */
   readonly skipRefused?: boolean;
 }
 
-/** Makes the registry agree with the configuration, in one transaction. Where nothing differs, nothing is written. */
+/** Makes the registry match the configuration, in one transaction. Writes nothing if they already match. */
 export async function syncRegistry(
   database: Database,
   wanted: Wanted,
   events: Events,
   { skipRefused = false }: SyncOptions = {},
 ): Promise<RegistryDiff> {
-  // Looked at first without a lock: most starts have nothing to write, and not every login may.
+  // Compare first without a lock: most starts have nothing to write, and not every login may.
   const preview = await previewSync(database, wanted);
   if (isEmpty(preview)) return preview;
   const refused: Refused = [];
@@ -69,11 +69,11 @@ async function apply(database: Database, wanted: Wanted, refused: Refused | unde
 }
 
 /**
- * In the order in which ends take what they lock: what hangs on data types (the tables of users, which get triggers),
- * then the rows of sources, which every failure and many successes write. Jobs and pairs follow when it commits.
+ * Locks in the same order as ends of jobs: first users' tables, which get triggers with their data types, then the
+ * rows of sources, which every failure and many successes write. Jobs and pairs follow at commit.
  */
 async function applyLocked(tx: Queryable, wanted: Wanted, refused: Refused | undefined): Promise<RegistryDiff> {
-  // Against another sync and against hands; readers, and with them the planner, go on.
+  // Blocks other syncs and manual changes; readers, including the planner, proceed.
   await tx.query('lock table pgfresh.data_type_registry in share row exclusive mode');
   const diff = diffRegistry(wanted, await readRegistry(tx));
   for (const { row } of diff.sources.added) {
@@ -90,7 +90,7 @@ async function applySources(tx: Queryable, wanted: Wanted, { sources }: Registry
   if (sources.changed.length === 0) return;
   const names = sources.changed.map(({ name }) => name);
   await tx.query('select from pgfresh.sources where name = any ($1::text[]) order by id for no key update', [names]);
-  // Again, because one of them may have been overridden before it was locked.
+  // Compare again, because a setting may have been overridden before its row was locked.
   for (const { name, row } of diffRegistry(wanted, await readRegistry(tx)).sources.changed) {
     await nameSynced(tx, Object.keys(row));
     await update(tx, 'sources', sourceColumns, row, ['name', name]);
@@ -109,7 +109,7 @@ async function applyTypes(
     await removeTypes(tx, diff.types.removed);
     return diff.types;
   }
-  // The transaction may run again.
+  // The transaction may be retried.
   refused.length = 0;
   for (const name of diff.order) {
     await tx.query('savepoint one_type');
@@ -123,7 +123,7 @@ async function applyTypes(
     await tx.query('release savepoint one_type');
   }
   const { added, changed, removed } = diff.types;
-  // Most likely the wrong database, whose other data types are not ours to remove.
+  // Most likely the wrong database, whose other data types must not be removed.
   if (refused.length > 0 && refused.length === dataTypes.length) throw refused[0]!;
   await removeTypes(tx, removed);
   const isWritten = ({ name }: { name: string }): boolean => !refused.some(({ values }) => values['type'] === name);
@@ -144,7 +144,7 @@ function isRefusal(error: unknown): error is PgfreshError<'PGF_TYPE_REFUSED'> {
   return error instanceof PgfreshError && error.code === 'PGF_TYPE_REFUSED';
 }
 
-/** Tells the trigger of sources that these columns come from the configuration: what others write is an override. */
+/** Tells the sources trigger which columns come from the configuration: other writes are overrides. */
 async function nameSynced(tx: Queryable, columns: readonly string[]): Promise<void> {
   await tx.query(`select set_config('pgfresh.sync', $1::text, true)`, [columns.join(',')]);
 }
@@ -175,7 +175,7 @@ async function update(
   row: object,
   [key, name]: readonly [string, string],
 ): Promise<void> {
-  // Without its name: to write that, even as it is, waits for everybody who refers to the row.
+  // Without the name: writing it, even unchanged, waits for every transaction that refers to the row.
   const { [key]: _, ...set } = row as Record<string, Value>;
   const names = Object.keys(set);
   const changes = names.map((column, index) => `${column} = ${parameter(columns, column, index + 1)}`).join(', ');
@@ -189,7 +189,7 @@ function valuesOf(row: object): Value[] {
   return Object.values(row) as Value[];
 }
 
-// What the table itself refuses names its column, but not which of the data types it is about.
+// Errors of the table itself name the column, but not the data type.
 const refusals: ReadonlySet<Failure> = new Set(['constraint', 'invalid_data', 'foreign_key', 'unique', 'raised']);
 
 function refusalOf(type: string, error: unknown): unknown {

@@ -1,27 +1,27 @@
 import type { Queryable } from '../database/index.ts';
 
-/** A column of a user's table, with what matters to a writer of rows. */
+/** A column of a user's table, with what a writer of rows needs to know. */
 export interface TableColumn {
   readonly name: string;
-  /** As PostgreSQL shows it, for messages. */
+  /** As PostgreSQL displays it, for messages. */
   readonly type: string;
-  /** The name of its type, or of the type below its domain; "array" for arrays. */
+  /** The name of its type, or of the base type of its domain; "array" for arrays. */
   readonly base: string;
   readonly required: boolean;
-  /** Whether PostgreSQL fills it in by itself. */
+  /** Whether PostgreSQL fills it in itself. */
   readonly filled: boolean;
-  /** The expression by which it does, of the column or of its domain. */
+  /** The default expression of the column or its domain. */
   readonly default: string | null;
-  /** Whether it has numbers of its own, which no expression gives. */
+  /** Whether it is an identity column, whose value no expression gives. */
   readonly identity: boolean;
 }
 
-/** The columns of tables, by the names that the configuration gives them. */
+/** The columns of tables, by the table names of the configuration. */
 export async function mirroredColumns(
   database: Queryable,
   tables: readonly string[],
 ): Promise<Map<string, TableColumn[]>> {
-  // A default refers to no column. With the table named, pg_get_expr would wait for who has locked it.
+  // A default refers to no column. If given the table, pg_get_expr would wait for a lock on it.
   const rows = await database.query<TableColumn & { table: string }>(
     `select wanted.name as "table", a.attname as name, format_type(a.atttypid, a.atttypmod) as type,
       case when base.typcategory = 'A' then 'array' when base.typtype = 'e' then 'enum' else base.typname end as base,

@@ -2,20 +2,20 @@ import type { Queryable } from '../database/index.ts';
 
 export type TableRight = 'select' | 'insert' | 'update' | 'delete';
 
-/** What the current login may do with a table, and what hangs on it. Names are quoted. */
+/** The current login's rights on a table and its sequences. Names are quoted. */
 export interface TableRights {
   readonly user: string;
   readonly schema: string;
   readonly table: string;
   readonly usage: boolean;
   readonly lacks: readonly TableRight[];
-  /** The sequences that its defaults take numbers from; those of identity columns need no right. */
+  /** The sequences of its defaults; those of identity columns need no grant. */
   readonly sequences: readonly { readonly name: string; readonly usable: boolean }[];
-  /** Row security holds for the login, and no policy lets it do these. */
+  /** Row security applies to the login, and no policy allows these. */
   readonly hidden: readonly TableRight[];
 }
 
-/** By the names that the registry and the configuration give tables; those that are not there are left out. */
+/** By table name as in the registry and configuration; missing tables are left out. */
 export async function readTableRights(db: Queryable, tables: readonly string[]): Promise<Map<string, TableRights>> {
   const rows = await db.query<TableRights & { name: string }>(
     `select wanted.name, quote_ident(current_user) as "user", quote_ident(n.nspname) as schema, format('%I.%I', n.nspname, c.relname) as "table",
@@ -40,7 +40,7 @@ export async function readTableRights(db: Queryable, tables: readonly string[]):
   return new Map(rows.map(({ name, ...rights }) => [name, rights]));
 }
 
-/** What has to be run so that the login may do these with the table; nothing if it may. */
+/** The statements that give the login the rights it lacks on the table. */
 export function missingGrants(rights: TableRights, needed: readonly TableRight[]): string[] {
   const { user, schema, table, usage, lacks, sequences, hidden } = rights;
   const lacking = needed.filter((right) => lacks.includes(right));
@@ -57,7 +57,7 @@ export function missingGrants(rights: TableRights, needed: readonly TableRight[]
   ];
 }
 
-/** All that a login needs in order to do these with the table. `to` is quoted. */
+/** The statements for all rights needed on the table. `to` is quoted. */
 export function tableGrants(
   { schema, table, sequences }: TableRights,
   rights: readonly TableRight[],

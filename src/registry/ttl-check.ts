@@ -9,7 +9,7 @@ interface TtlColumn {
   readonly checks: readonly { name: string; text: string; valid: boolean }[];
 }
 
-/** A row with a TTL of nothing would always be stale. Only the table itself can keep such a row out. */
+/** A row with a TTL of zero would always be stale. Only a constraint on the table can keep such rows out. */
 export async function ttlFindings(database: Queryable): Promise<RegistryFinding[]> {
   const columns = await database.query<TtlColumn>(`
     select r.data_type as type, format('%I.%I', n.nspname, c.relname) as "table", quote_ident(a.attname) as "column",
@@ -38,8 +38,8 @@ function findingOf({ type, table, column, unit, checks }: TtlColumn): RegistryFi
 }
 
 /**
- * Whether a check, in the form in which PostgreSQL writes it, lets no TTL of zero or less through. Null is fine, it means
- * the TTL of the data type. What is too clever to be sure of is taken for a no.
+ * Whether a check constraint, as PostgreSQL prints it, rejects every TTL of zero or less. Null is allowed: it means the
+ * TTL of the data type. Expressions too complex to analyse count as no.
  */
 export function keepsPositive(expression: string, column: string): boolean {
   const name = column.replace(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`);

@@ -3,7 +3,7 @@ import type { Queryable } from '../database/index.ts';
 import { asPgfreshError, PgfreshError } from '../errors/index.ts';
 import { listTypes } from './list.ts';
 
-/** The error of a data type that is none of the known ones. */
+/** The error for an unknown data type. */
 export function unknownType(name: string, known: readonly string[]): PgfreshError {
   const near = nearMiss(name, known);
   const hint = near ? `; did you mean "${near}"?` : known.length === 0 ? '; there are none yet' : '';
@@ -11,7 +11,7 @@ export function unknownType(name: string, known: readonly string[]): PgfreshErro
   return new PgfreshError('PGF_TYPE_UNKNOWN', { problem: `There is no data type "${name}"${hint}` }, { next });
 }
 
-/** Does something with a data type, and names the near miss if there is none of this name. */
+/** Runs `work`; if the data type is unknown, the error suggests the closest name. */
 export async function namingUnknownType<T>(database: Queryable, name: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -21,13 +21,13 @@ export async function namingUnknownType<T>(database: Queryable, name: string, wo
   }
 }
 
-/** A worker that is limited to a mistyped name would run and do nothing. */
+/** A worker limited to a mistyped name would run and do nothing. */
 export async function requireTypes(database: Queryable, names: readonly string[]): Promise<void> {
   const known = await typeNames(database);
   for (const name of names) if (!known.includes(name)) throw unknownType(name, known);
 }
 
-/** The data types of the registry. */
+/** The names of all registered data types. */
 async function typeNames(database: Queryable): Promise<string[]> {
   return (await listTypes(database)).map(({ data_type }) => data_type);
 }
