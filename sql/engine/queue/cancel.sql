@@ -17,12 +17,12 @@ begin
       'p_ids must be an array of ids without a null',
       'Pass the jobs to cancel.');
   end if;
-  -- All jobs before any ledger, which is settled below: every end locks them in this order.
+  -- Lock all jobs before any ledger, which is settled below: the lock order of all ends.
   v_ids := array(select j.id from pgfresh_engine.job as j where j.id = any (p_ids) order by j.id for update);
   for v_first in 1..cardinality(v_ids) by 10000 loop
     select array_agg(row(
       j.id, j.attempt, j.request,
-      -- It is unknown what a cancelled call cost, so it counts as it was reserved.
+      -- The cost of a cancelled call is unknown, so charge what was reserved.
       j.reserved, (j.state = 'x')::int, 1,
       null, null, 'cancelled', null, false, false,
       j.type_id, j.key, j.source_id, coalesce(j.api_key, 1::smallint), j.priority, j.claimed_at, j.reserved,

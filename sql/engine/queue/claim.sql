@@ -5,10 +5,10 @@ create or replace function pgfresh_engine.claim_jobs(
 returns setof pgfresh_engine.claimed_job
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
--- Planned once, with all that it calls: for a claim of one job, planning would take longer than claiming.
+-- Planned once, including all that it calls: planning would take longer than claiming one job.
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
--- Before version 18 a scan that is switched off but cannot be avoided costs so much that it is compiled.
+-- Before version 18, a disabled but unavoidable scan costs so much that the query is JIT-compiled.
 set jit = off
 as $$
 declare
@@ -19,7 +19,7 @@ declare
   -- Sources without limits, and the others.
   v_free int[];
   v_limited int[];
-  -- The lanes with ready jobs of sources without limits: type, lane, first job, and since when that one has been ready,
+  -- The lanes with ready jobs of sources without limits: type, lane, first job, and since when that job is ready,
   -- unless it is background work. v_shares: whether one of them has waited for more than ten seconds.
   v_ready int[];
   v_lanes smallint[];
@@ -31,7 +31,7 @@ declare
   v_types int[];
   v_sources_of int[];
   v_definitions bigint[];
-  -- How many of the picked jobs, the first ones, have a share of the claim.
+  -- How many of the picked jobs, from the first, belong to a share.
   v_shared int := 0;
   v_ids bigint[] := '{}';
   v_bytes bigint[];
@@ -46,14 +46,14 @@ declare
   -- The number of API keys per source that the worker knows; a newer configuration may have more.
   v_known jsonb;
   v_use_by timestamptz;
-  -- Data types that are left alone, and those of them that one job may probe now.
+  -- Paused data types, and those of them that one job may probe now.
   v_left_alone int[];
   v_probed int[] := '{}';
   v_floors int := cardinality(p_floor_types);
   v_holder bigint := p_worker;
   v_outdated boolean;
 begin
-  -- One comparison in the usual case. Only if it fails, the arguments are checked one by one.
+  -- One comparison in the usual case. Only if it fails are the arguments checked one by one.
   if (p_limit between 1 and 10000 and p_request is not null and coalesce(p_max_bytes, 0) >= 0 and v_floors <= 1
       and v_floors = cardinality(p_floor_lanes) and v_floors = cardinality(p_floor_ids)) is not true then
     perform pgfresh_engine.require_range('p_limit', p_limit, 1, 10000);
@@ -67,7 +67,7 @@ begin
         format('p_max_bytes must not be negative, got %s', p_max_bytes),
         'Leave it out to claim jobs of every size.');
     end if;
-    -- Jobs of a lane that is named twice would be claimed twice.
+    -- A lane given twice would have its jobs claimed twice.
     if (v_floors = cardinality(p_floor_lanes) and v_floors = cardinality(p_floor_ids)
         and v_floors = (
           select count(distinct (f.type_id, f.lane))
@@ -79,7 +79,7 @@ begin
     end if;
   end if;
 
-  -- Everything a claim needs to know before it looks for jobs, in one statement: starting a statement costs more than
+  -- Everything that a claim needs before it looks for jobs, in one statement: starting one costs more than
   -- running it.
   select
     (
@@ -113,7 +113,7 @@ begin
       'Register again with register_process and forget what was claimed.');
   end if;
   if v_due then
-    -- Jobs whose time has come have been ready since now, so they queue behind those that were ready before.
+    -- Jobs whose time has come count as ready from now, behind those that were ready before.
     update pgfresh_engine.job
     set state = 'r', seq = nextval('pgfresh_engine.job_id')
     where id = any (array(
@@ -145,7 +145,7 @@ begin
   -- Pick jobs of sources without limits.
   if v_free <> '{}' then
     if v_floors = 0 then
-      -- A loose scan of the ready index: one probe for each lane that exists, and one for a data type not asked for.
+      -- A loose scan of the ready index: one probe per existing lane, and one per data type not asked for.
       with recursive found as (
         (
           select j.type_id, j.lane, j.seq, j.run_at
@@ -196,7 +196,7 @@ begin
     -- A single lane has no shares.
     v_shares := v_count > 1 and (v_now - interval '10 seconds' > any (v_since)) is true;
     if v_ready[1] = v_ready[v_count] and v_lanes[1] & 96 = v_lanes[v_count] & 96 and not v_shares and v_floors = 0 then
-      -- Lanes of one data type that differ in their band only: the order of the index is the order of the claim.
+      -- Lanes of one data type that differ only in their band: the index order is the claim order.
       v_ids := array(
         select j.id
         from pgfresh_engine.job as j
@@ -220,11 +220,11 @@ begin
     into v_types, v_sources_of, v_definitions
     from pgfresh.data_type_registry as r
     where r.source_id = any (v_limited) and (p_types is null or r.type_id = any (p_types));
-    -- Jobs picked from all sources in one order. Those beyond the limit are unlocked when this transaction ends.
+    -- Merge the jobs picked from all sources. Those beyond the limit are unlocked when this transaction ends.
     v_known := (select s.api_keys from pgfresh_engine.worker_service as s where s.worker = p_worker);
     with picked as (
       select j.id, v_sources_of[array_position(v_types, j.type_id)] as source_id,
-        -- Those that have a share come first.
+        -- Jobs that belong to a share come first.
         case
           when p.place <= v_shared then (20 - (select min(l.lane & 31) from unnest(v_lanes) as l(lane)))::smallint
           else j.band
@@ -253,8 +253,8 @@ begin
     from chosen as c;
   end if;
   if v_probed <> '{}' then
-    -- One job of each probed data type, if possible of a pair whose last answer was not the same trouble: a pair that
-    -- always has it must not answer for all.
+    -- One job per probed data type, if possible of a pair whose last answer did not have the same problem: a pair that
+    -- always has it must not decide for all.
     select coalesce(array_agg(c.id order by c.place), '{}'), coalesce(array_agg(c.source_id order by c.place), '{}'),
       coalesce(array_agg(c.bytes order by c.place), '{}')
     into v_ids, v_sources, v_bytes
@@ -292,7 +292,7 @@ begin
       v_api_keys := v_api_keys || v_taken.api_keys;
       v_reserved := v_reserved || v_taken.reserved;
     end loop;
-    -- What each job takes with it, in the order of their ids, by which the update below looks it up.
+    -- What each job takes, ordered by id for the lookup in the update below.
     select coalesce(array_agg(c.id order by c.id), '{}'), array_agg(t.api_key order by c.id),
       array_agg(coalesce(t.reserved, 0) order by c.id)
     into v_ids, v_api_keys, v_reserved
@@ -303,28 +303,28 @@ begin
       select s.id from pgfresh.sources as s where s.id = any (v_limited) and s.rate_limit_per_minute is not null);
   end if;
   if v_probed <> '{}' then
-    -- Only data types with a job in this claim; the others may still be probed, and planned for.
+    -- Only data types with a job in this claim; the others may still be probed and planned.
     update pgfresh_engine.breaker as b
     set paused_until = v_now + interval '1 minute'
     where b.type_id = any (v_probed)
       and b.type_id in (select j.type_id from pgfresh_engine.job as j where j.id = any (v_ids));
   end if;
 
-  -- A worker that got less than it asked for will soon wait for more, and is to be woken.
+  -- A worker that got fewer jobs than it asked for will soon be idle, and must be woken.
   if v_idle <> (cardinality(v_ids) < p_limit) then
     update pgfresh_engine.process as w set idle = not v_idle where w.id = p_worker;
   end if;
   if v_ids = '{}' then
     return;
   end if;
-  -- Where nothing is metered, a claim that a crash of the database forgets has cost nothing.
-  -- The job is ready again, and the worker that had it is fenced off: its claim has another name.
+  -- Where nothing is metered, losing a claim in a database crash costs nothing.
+  -- The job is ready again, and its former worker is fenced off, because the new claim has another id.
   if p_alone and (v_sources && v_limited) is not true then
     perform set_config('synchronous_commit', 'off', true);
   end if;
   if p_worker is null then
-    -- The number of an SQL client belongs to its name, which is written once and renewed once an hour. This waits for
-    -- no one: if another transaction is just writing the same name, it is written twice.
+    -- An SQL client's number belongs to its name, which is written once and renewed hourly. This never
+    -- waits: if another transaction is writing the same name, it is written twice.
     p_client := coalesce(p_client,
       coalesce(nullif(current_setting('application_name', true), ''), session_user) || ':' || pg_backend_pid());
     select n.id, n.last_seen_at < v_now - interval '1 hour'
@@ -352,7 +352,7 @@ begin
     update pgfresh_engine.job as j
     set state = 'x', worker = v_holder, request = p_request, claimed_at = v_now, progress_at = v_now,
       attempt = j.attempt + 1,
-      -- The source by whose limits it was picked, not the one it was enqueued for.
+      -- The source whose limits applied, not the one it was enqueued for.
       source_id = v_sources_of[array_position(v_types, j.type_id)],
       reserved = coalesce(v_reserved[width_bucket(j.id, v_ids)], 0),
       definition = v_definitions[array_position(v_types, j.type_id)],

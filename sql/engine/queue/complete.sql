@@ -1,10 +1,10 @@
 /*
-  Jobs that succeeded, of one data type per call, in one transaction with what the caller did before. The fence comes
-  first: only a job that still runs in the given attempt is ended. Then its history, its pair, the ledger, its size.
+  Ends jobs that succeeded, of one data type per call, in the caller's transaction. The fence comes first: only a job
+  that still runs in the given attempt is ended. Then follow its history, its pair, the ledger and its size.
 
   The table of open jobs is empty one minute and full the next, so its statistics are never right. Every table is
-  therefore reached by an array of keys, which leaves nothing to choose but the index; what comes with a job is joined
-  to it by a hash.
+  therefore accessed by an array of keys, which leaves the planner only the index; data of the jobs is hash-joined to
+  them.
 */
 create or replace function pgfresh_engine.complete_jobs(
   p_ids bigint[], p_attempts int[], p_bytes bigint[], p_outcomes text[] default null, p_calls int[] default null,
@@ -121,7 +121,7 @@ begin
     v_reserved, v_bytes, v_calls, v_ended,
     v_sources, v_each_reserved, v_each_bytes, v_each_calls
   from measured;
-  -- More than were ended: one job twice. Fewer: an attempt that is the token of another job.
+  -- More than were ended: a job was given twice. Fewer: the attempt belongs to the token of another job.
   if v_type_low <> v_type_high or v_ended <> coalesce(cardinality(v_done), 0) then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       'jobs of several data types in one call, or one job twice',
@@ -131,7 +131,7 @@ begin
     return '{}';
   end if;
   select r.ttl, coalesce(r.empty_ttl, r.ttl),
-    -- Where rows or a function say how long rows are fresh, the planner asks at its next tick.
+    -- Where a column or a function decides how long rows are fresh, the planner checks at its next tick.
     r.ttl_column is not null or r.staleness_function <> 'pgfresh.is_data_stale',
     coalesce(r.empty_rows = 'delete', false),
     -- Most ends change nothing about their source. Then its row is not written.
@@ -145,8 +145,8 @@ begin
   from pgfresh.data_type_registry as r
   where r.type_id = v_type_low;
   /*
-    Each outcome says when the pair is asked for again, and what it says of the row. Only unchanged confirms it. What
-    was written is fresh by its own time; where that is not known, or is past already, the next tick looks.
+    The outcome decides when the pair is fetched again, and what is known of the row. Only unchanged confirms it.
+    Written rows are fresh by their own time; if that is unknown or already past, the next tick checks.
   */
   with freed as (
     update pgfresh_engine.pairs as p
@@ -181,13 +181,13 @@ begin
     where p.type_id = v_type_low and p.key = any (v_keys) and p.key = e.key
     returning p.key, p.demanded, p.due_at
   )
-  -- An entry of an earlier time is ignored and deleted when it is due.
+  -- Entries with an earlier time are deleted and ignored when they are due.
   insert into pgfresh_engine.due (due_at, type_id, key)
   select f.due_at, v_type_low, f.key from freed as f where f.demanded
   on conflict do nothing;
   /*
-    What was fetched under another definition of the data type is not written. Asked when the pairs are ours: a change
-    that has committed before has left them out, and one that commits later comes back to them.
+    Answers fetched under another definition of the data type are not written. Checked once the pairs are locked: a
+    change that committed before has skipped them, and one that commits later will process them.
   */
   select v_oldest <> r.definition or v_newest <> r.definition,
     exists (select from pgfresh_engine.type_dependency as d where d.needs_id = r.type_id)
@@ -199,15 +199,15 @@ begin
       message = 'the data type was changed while its jobs ran',
       hint = 'Run the transaction again, and put back what fence_jobs calls outdated.';
   end if;
-  -- Dependent pairs that wait for these are due now; the sweep finds those that are locked. A pair that failed without
-  -- them does not wait either, once: if it fails again, the cause is another one.
+  -- Dependent pairs that wait for these are due now; the sweep finds those that are locked. A dependent pair that
+  -- failed for lack of them is retried at once too, but only once: a second failure has another cause.
   if v_needed then
     with recursive dependent (type_id) as (
       select type_id from pgfresh_engine.type_dependency where needs_id = v_type_low
       union
       select d.type_id from dependent as n join pgfresh_engine.type_dependency as d on d.needs_id = n.type_id
     ), hastened as (
-      -- Neither does a job that waits for its next try.
+      -- The same for a job that waits for its retry.
       update pgfresh_engine.job as j
       set run_at = v_now
       where j.id = any (array(
@@ -249,8 +249,8 @@ begin
   if v_again is not null then
     perform pgfresh_engine.run_again(v_again, v_now);
   end if;
-  -- Jobs of a data type that has moved were claimed from several sources. Rows of sources are locked in the order of
-  -- their ids, then those of breakers, then ledgers, again in the order of sources.
+  -- Jobs of a data type that moved were claimed from several sources. Lock rows of sources in the order of their ids,
+  -- then those of breakers, then ledgers, again in the order of sources.
   v_moved := v_source <> any (v_sources);
   if v_moved then
     v_api_keys := '{}';
@@ -274,7 +274,7 @@ begin
       v_source, case when v_outcome is distinct from 'older_source' then v_type_low end, v_api_keys,
       v_claimed_at, v_now);
     if v_outcome = 'older_source' then
-      -- Each answer counts, also if it is always of the same pair.
+      -- Each answer counts, even if all are of the same pair.
       perform pgfresh_engine.note_trouble(
         v_source, null, v_type_low, 'older_source', v_called::text[], s.breaker_failures, v_claimed_at, null, v_now)
       from pgfresh.sources as s
@@ -315,9 +315,9 @@ grant execute on function pgfresh_engine.complete_jobs(bigint[], int[], bigint[]
   pgfresh_worker;
 
 /*
-  Job and attempt as one number, so that a set of both can be looked up at once. A claim that did not wait for the disk
-  can be lost in a crash, and the same numbers be given again. The name of a claim is never given again, so it is part
-  of the token of such a claim.
+  Job and attempt as one number, so that a set of both can be looked up at once. A crash can lose a claim that did not
+  wait for the disk, and the same numbers are then assigned again. The id of a claim is never reused, so it is part of
+  the token of such a claim.
 */
 create or replace function pgfresh_engine.token_of(p_id bigint, p_attempt int, p_request uuid) returns bigint
 language sql immutable parallel safe
@@ -344,7 +344,7 @@ begin
       'p_requests must be as long as p_ids, and none may be null',
       'Pass the name of its claim for each job, or leave it out.');
   end if;
-  -- A larger id has no token.
+  -- Larger ids do not fit into a token.
   if exists (
     select from unnest(p_ids, p_attempts, p_bytes) as e(id, attempt, bytes)
     where (

@@ -1,6 +1,6 @@
 /*
-  How a job ends, and how it returns to the queue. Each function locks its jobs first, in the order of their ids, then
-  decides about each of them, then writes.
+  How a job ends or returns to the queue. Each function locks its jobs first, in the order of their ids, then decides
+  about each of them, then writes.
     complete_jobs   it succeeded
     fail_jobs       it failed: it waits and is tried again, or has failed for good
     put_back_jobs   the job is not to blame: it is ready again at once, and after five times this counts as a retry
@@ -30,8 +30,8 @@ comment on function pgfresh_engine.longest_retry_delay(int, int) is
   'at most 24 h.';
 
 /*
-  A put-back may have cost a call each time, so it is bounded, whatever the reason: after five, a put-back counts as a
-  retry. Retries have full jitter, anything up to the longest delay, so that jobs that failed together do not return
+  Each put-back may have cost a call, so their number is bounded, whatever the reason: after five, a put-back counts as
+  a retry. Retries have full jitter, anything up to the longest delay, so that jobs that failed together do not return
   together. A refresh that was forced while the job ran does not wait.
 */
 create or replace function pgfresh_engine.decide_end(
@@ -75,7 +75,7 @@ begin
       'p_ends must be a JSON array of at most 10000 objects',
       'Pass {"id", "attempt", "bytes", ...} for each job.');
   end if;
-  -- A larger id has no token.
+  -- Larger ids do not fit into a token.
   if exists (
     select from jsonb_populate_recordset(null::pgfresh_engine.job_end, p_ends) as e
     where (
@@ -148,7 +148,7 @@ begin
     update pgfresh_engine.job as j
     set state = case when e.status = 'retryable' then 'w' else 'r' end::"char", run_at = e.next_at,
       worker = null, request = null, claimed_at = null, progress_at = null, reserved = 0, api_key = null,
-      -- A retry is the run that was asked for while this one ran.
+      -- A retry already is the rerun that was requested while this attempt ran.
       rerun = j.rerun and e.status = 'pending',
       -- It settles with the source it was claimed for, and continues with the current source of its data type.
       source_id = coalesce(
@@ -193,7 +193,7 @@ begin
         outcome = hold.outcome, next_ask_at = hold.until, waits_for = null,
         due_at = case when p.demanded then least(p.due_at, hold.until) else p.due_at end
       from (
-        -- A pair that failed is left alone for its TTL, at least a minute, doubled by each failure in a row.
+        -- Backoff of a failed pair: its TTL, at least a minute, doubled by each consecutive failure.
         select h.key, e.status, e.outcome,
           p_now + least(interval '24 hours', case
             when e.status = 'cancelled' then r.ttl

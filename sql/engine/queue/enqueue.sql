@@ -1,4 +1,4 @@
--- Claims go by band, not by priority, so that a raise within a band rewrites no index entry. Background work is -1.
+-- Claims go by band, not by priority, so that a raise within a band updates no index entry. Background work is -1.
 create or replace function pgfresh_engine.band_of(p_priority int) returns smallint
 language sql immutable parallel safe
 as $$
@@ -9,7 +9,7 @@ $$;
 comment on function pgfresh_engine.band_of(int) is
   'The band of a priority: -1 for background, 0 for 0, then one for each power of two up to 20.';
 
--- If this changes, so must the functions that take lanes apart (claim_jobs, pick_free, pick_limited: & 31, & 32, & 96)
+-- Keep in step with the functions that decode lanes (claim_jobs, pick_free, pick_limited: & 31, & 32, & 96)
 -- and the one that adds to a lane (queue_refreshes).
 create or replace function pgfresh_engine.lane_of(p_band smallint, p_missing boolean, p_bytes bigint) returns smallint
 language sql immutable parallel safe
@@ -22,7 +22,7 @@ comment on function pgfresh_engine.lane_of(smallint, boolean, bigint) is
   'The lane of the ready index in which a job stands: 20 less its band, so 0 to 21; '
   'and 32 unless it is for a viewed pair without a row, and 64 if it is large: more than 1 MiB.';
 
--- Under load no worker waits. Then the commit is spared the lock that a notification takes.
+-- Under load no worker is idle, and skipping the notification spares the commit its lock.
 create or replace function pgfresh_engine.wake_workers() returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -37,9 +37,9 @@ comment on function pgfresh_engine.wake_workers() is
   'Notifies the channel pgfresh_job at commit, if any worker waits for work.';
 
 /*
-  Lock order: pairs, then jobs. Nothing here waits for a completion: pairs that exist are found by the snapshot and
-  locked only while they have no open job. What another transaction has locked, or has added and not yet committed, is
-  left to that transaction.
+  Lock order: pairs, then jobs. Nothing here waits for a completion: existing pairs are found by the snapshot and locked
+  only while they have no open job. Pairs that another transaction has locked, or added and not yet committed, are left
+  to that transaction.
 */
 create or replace function pgfresh_engine.queue_refreshes(
   p_data_type text, p_keys text[], p_priority int default 0, p_estimated_size bigint default null,
@@ -63,7 +63,7 @@ declare
   v_run_at timestamptz := greatest(coalesce(p_run_at, v_now), v_now);
   v_state "char" := case when p_run_at > v_now then 'w' else 'r' end;
   v_band smallint;
-  -- That of a pair which is not missing.
+  -- The lane of a pair that is not missing.
   v_lane smallint;
   v_keys text[];
   v_longest int;
@@ -73,7 +73,7 @@ declare
   v_old_keys text[];
   v_old_ids bigint[];
   v_old_times timestamptz[];
-  -- Of each whose pair was there, whether that is viewed and has no row.
+  -- For each existing pair, whether it is viewed and has no row.
   v_old_missing boolean[];
   v_open_ids bigint[];
   v_busy text[];
@@ -120,7 +120,7 @@ begin
   if v_choosy then
     p_keys := pgfresh_engine.require_keys(pgfresh_engine.require_type(p_data_type), p_keys);
   end if;
-  -- In key order and once each, so that two sets cannot wait for each other in a circle.
+  -- Distinct and in key order, so that two calls cannot deadlock.
   select array_agg(wanted.key order by wanted.key), max(octet_length(wanted.key))
   into v_keys, v_longest
   from (select distinct wanted.key collate "C" as key from unnest(p_keys) as wanted(key)) as wanted;
@@ -133,14 +133,14 @@ begin
   v_lane := pgfresh_engine.lane_of(v_band, false, v_bytes);
 
   -- The whole set in one walk of the index.
-  -- Before version 17 the planner may walk all keys of the type instead, and is not asked.
+  -- Skipped before version 17, whose planner may scan all keys of the type instead.
   if current_setting('server_version_num')::int >= 170000 then
     v_known := (select count(*) from pgfresh_engine.pairs as p where p.type_id = v_type and p.key = any (v_keys));
   end if;
   if v_known = 0 then
     v_new_keys := v_keys;
   elsif v_known is distinct from cardinality(v_keys) then
-    -- A subquery for each key, and no join: whatever the statistics say, a key is looked up by its index.
+    -- A subquery per key instead of a join: it uses the index whatever the statistics say.
     v_new_keys := array(
       select wanted.key
       from unnest(v_keys) as wanted(key)
@@ -148,7 +148,7 @@ begin
   end if;
 
   if cardinality(v_new_keys) > 0 then
-    -- First as if nobody else were adding the same pairs, which is the rule and costs a third less.
+    -- First assume that no one else adds the same pairs, which is usual and costs a third less.
     v_new_ids := array(select nextval('pgfresh_engine.job_id') from unnest(v_new_keys));
     if not pgfresh_engine.add_pairs(v_type, v_new_keys, v_new_ids) then
       v_busy := pgfresh_engine.make_pairs(v_type, v_new_keys);
@@ -158,7 +158,7 @@ begin
   end if;
 
   if coalesce(cardinality(v_new_keys), 0) < cardinality(v_keys) then
-    -- Before the others are opened, so that these need not be told from them.
+    -- Before the others are opened, so that these need not be told apart from them.
     v_open_ids := array(
       select p.job_id
       from pgfresh_engine.pairs as p
@@ -172,14 +172,14 @@ begin
         where free.type_id = v_type and free.key = any (v_keys) and free.job_id is null
         order by free.key for update skip locked))
       returning p.key, p.job_id, p.demanded and p.row_at is null and p.seen and p.empty_at is null as missing,
-        -- What is viewed does not wait longer than it would without this job.
+        -- A viewed pair does not wait longer than it would without this job.
         case when p.demanded then least(v_run_at, p.due_at) else v_run_at end as run_at
     )
     select array_agg(o.key), array_agg(o.job_id), array_agg(o.run_at), array_agg(o.missing)
     into v_old_keys, v_old_ids, v_old_times, v_old_missing
     from opened as o;
 
-    -- Those that wait already: a higher priority or an earlier time is taken over. Only force ends the wait after a
+    -- Waiting jobs take over a higher priority or an earlier time. Only force ends the backoff after a
     -- failure. A claim in flight keeps its lock and its job.
     update pgfresh_engine.job as j
     set priority = greatest(j.priority, p_priority),
@@ -246,7 +246,7 @@ begin
           where j.id = p.job_id
         ), 'busy')
       from pgfresh_engine.pairs as p
-      -- A set difference and no comparison with each: that would be quadratic.
+      -- A set difference, because comparing each with each would be quadratic.
       where p.type_id = v_type and p.key = any (array(
         select unnest(v_keys) collate "C"
         except

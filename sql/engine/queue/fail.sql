@@ -13,7 +13,7 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_ends pgfresh_engine.job_end[] := pgfresh_engine.lock_ends(p_ends);
   v_end pgfresh_engine.job_end;
-  -- Jobs whose API key the provider did not accept, and those of them that say nothing about the key.
+  -- Jobs whose API key the provider rejected, and those among them that prove nothing about the key.
   v_denied bigint[];
   v_alone bigint[];
   v_key record;
@@ -30,7 +30,7 @@ begin
     v_ends[i] := v_end;
   end loop;
 
-  -- Before the rows and ledgers of sources are locked, because this reads users' tables.
+  -- Before locking the rows and ledgers of sources, because this reads users' tables.
   if exists (select from unnest(v_ends) as e where e.outcome = 'dependency') then
     perform pgfresh_engine.queue_lost_prerequisites(v_ends);
   end if;
@@ -43,7 +43,7 @@ begin
     from unnest(v_ends) as e
     where e.counts or e.outcome in ('unauthorized', 'forbidden') or pgfresh_engine.is_refused_answer(e.outcome)
     union all
-    -- A data type that has moved is counted by the breaker of its current source.
+    -- A data type that moved counts for the breaker of its current source.
     select r.source_id
     from unnest(v_ends) as e
     join pgfresh.data_type_registry as r on r.type_id = e.type_id
@@ -52,10 +52,10 @@ begin
   order by s.id for no key update;
 
   /*
-    A job whose API key is refused has not failed: it waits for a key that is accepted. A job that probed a refused key
-    uses up a retry and queues behind others: it may be this pair that is refused, and the source would wait for ever.
-    A pair is refused alone if the source has answered others since the pair was last refused, by this job or by the
-    previous one. That says nothing about the key, and must not stop the whole source.
+    A job whose API key is rejected has not failed: it waits for a key that is accepted. A job that probed a rejected
+    key uses up a retry and queues behind others: only this pair may be rejected, and would block the source for ever.
+    Only the pair is rejected if the source has answered others since the pair was last rejected, by this job or the
+    previous one. That proves nothing about the key, and must not stop the whole source.
   */
   v_denied := array(select e.id from unnest(v_ends) as e where e.outcome in ('unauthorized', 'forbidden'));
   if v_denied <> '{}' then
@@ -117,7 +117,7 @@ begin
   perform pgfresh_engine.mark_pairs(e.type_id, array_agg(e.key)) from unnest(v_ends) as e group by e.type_id;
   perform pgfresh_engine.write_ends(v_ends, v_now);
 
-  -- A data type is left alone after too many refused answers in a row.
+  -- Pause a data type after too many refused answers in a row.
   for v_type in
     select e.type_id, r.source_id, s.breaker_failures, s.breaker_pause, array_agg(e.type_id || ' ' || e.key) as names,
       max(e.claimed_at) as claimed_at, min(e.error) as error, min(e.key) filter (where e.status = 'failed') as probe
@@ -131,7 +131,7 @@ begin
     perform pgfresh_engine.note_trouble(
       v_type.source_id, null, v_type.type_id, 'refused', v_type.names, v_type.breaker_failures, v_type.claimed_at,
       v_type.error, v_now);
-    -- One pair probes when the pause ends, after those that wait already. Without it none would, if all are held.
+    -- One pair probes when the pause ends, after those already waiting. If all were held, none would.
     with pause as (
       select b.paused_until + interval '30 seconds' as until
       from pgfresh_engine.breaker as b
@@ -175,8 +175,8 @@ comment on function pgfresh_engine.fail_jobs(jsonb) is
 grant execute on function pgfresh_engine.fail_jobs(jsonb) to pgfresh_worker;
 
 /*
-  When a table refuses a row because what it refers to is missing, the row of a prerequisite was deleted after the job
-  was opened, and the planner could not know. Another try fails too unless that row is fetched first.
+  If a table refuses a row because of a foreign key, the row of a prerequisite was deleted after the job was opened,
+  which the planner could not know. A retry fails too unless that row is fetched first.
 */
 create or replace function pgfresh_engine.queue_lost_prerequisites(p_ends pgfresh_engine.job_end[]) returns void
 language plpgsql
@@ -201,7 +201,7 @@ begin
     begin
       v_missing := array(select pgfresh_engine.ask_keys(v_needs.missing_sql, v_needs.keys));
       perform pgfresh_engine.queue_refreshes(v_needs.data_type, v_missing, v_needs.priority);
-      -- This is not a failure of the pair itself, so it does not lengthen the time it is left alone.
+      -- Not a failure of the pair itself, so it does not lengthen its backoff.
       update pgfresh_engine.pairs as p
       set fails = 0
       where p.ctid = any (array(
@@ -211,7 +211,7 @@ begin
         where w.outcome = 'dependency' and w.fails > 0 and e.key = any (v_missing)
         for update of w skip locked));
     exception when others then
-      -- The end must not fail because of this. The planner asks again once the job has failed for good.
+      -- The end must not fail because of this. The planner checks again once the job has failed for good.
       null;
     end;
   end loop;

@@ -1,8 +1,7 @@
 /*
-  The first statement of a commit of ends. It locks the jobs that still run in the given attempt, in the order in which
-  every end locks them. Of the others it says which have ended, so that a commit that was never confirmed is recognised
-  when it is repeated. Rows of a data type that was changed since the claim are not written: they may be of another
-  source, or for another table.
+  The first statement of a commit of ends. It locks the jobs that still run in the given attempt, in the lock order of
+  all ends. It also returns which of the others have ended, so that repeating an unconfirmed commit recognises it. Rows
+  of a data type that changed since the claim are not written: they may be of another source, or for another table.
 */
 create or replace function pgfresh_engine.fence_jobs(
   p_type_id int, p_ids bigint[], p_attempts int[], p_keys text[], p_requests uuid[] default null)
@@ -24,7 +23,7 @@ begin
       'Pass the type, and for each job its key.');
   end if;
   now := pgfresh.clock();
-  -- The end marks the pairs, so the triggers need not do it for the rows.
+  -- The end marks the pairs itself, so the triggers on the rows need not.
   perform set_config('pgfresh.ending', p_type_id::text, true);
   select coalesce(array_agg(j.id) filter (where not j.is_outdated), '{}'),
     coalesce(array_agg(j.id) filter (where j.is_outdated), '{}')

@@ -20,13 +20,13 @@ comment on function pgfresh_engine.source_for(int, jsonb) is
 
 /*
   Picks from one source with limits only what all of them allow: its breaker, its running jobs, its rate, its bytes.
-  Claims of one source count one after the other, so two cannot overshoot together; one that comes meanwhile leaves the
-  source to the other.
+  Claims of one source are serialised, so concurrent claims cannot exceed a limit; a claim that finds the source locked
+  skips it.
 
-  Whose turn it is goes round, four calls a round, and is kept with the source: the first goes to the viewed pair that
-  has been ready longest, and two in all to viewed pairs without a row, the others by band. Where one of these has no
-  job, the others take its turn. So of any calls of the source a quarter goes by age alone, and no viewed pair waits for
-  longer than all that wait before it take at a quarter of the rate. Background work is last.
+  Turns rotate in rounds of four calls, stored with the source: the first goes to the viewed pair that has been ready
+  longest, two in all to viewed pairs without a row, the others by band. A turn without a job goes to the others. So a
+  quarter of the calls goes by age alone, and a viewed pair waits no longer than all those before it take at a quarter
+  of the rate. Background work comes last.
 */
 create or replace function pgfresh_engine.pick_limited(
   p_source_id int, p_limit int, p_types int[], p_max_bytes bigint, p_known jsonb)
@@ -46,7 +46,7 @@ declare
   v_busy text[] := '{}';
   v_lowest smallint := -1;
   v_probes int := 0;
-  -- Bytes: the budget, what may be used, and what of it by jobs other than the one that bytes are saved for.
+  -- Bytes: the budget, what may be used, and how much of that by jobs other than the one that bytes are saved for.
   v_budget record;
   v_metered boolean := false;
   v_left bigint := 9223372036854775807;
@@ -60,7 +60,7 @@ declare
   v_kinds int[];
   -- Data types whose jobs have unknown sizes, and the size assumed for each.
   v_guessed int[]; v_guesses bigint[];
-  -- Their places in four lists: by age, without a row, with a row, background. The position in each list, and its end.
+  -- Indexes of these jobs in four lists: by age, without a row, with a row, background; the position and end of each.
   v_lists int[]; v_at int[]; v_end int[];
   v_order int[];
   v_list int;
@@ -76,7 +76,7 @@ begin
   end if;
   v_source := pgfresh_engine.source_for(p_source_id, p_known);
   if v_source.breaker_opened_at is not null then
-    -- Read again, because an end may just have opened it again. Ends too lock this row before the state.
+    -- Read again, because an end may just have reopened the source. Ends also lock this row before the state.
     perform from pgfresh.sources as s where s.id = p_source_id for no key update skip locked;
     if not found then
       return;
@@ -93,7 +93,7 @@ begin
   if v_source.paused_until > v_now then
     return;
   end if;
-  -- Keys that were refused and may be tried again, each by one job.
+  -- Rejected keys that may be tried again, each by one job.
   if v_source.denied_keys <> '{}' then
     select count(*)
     into v_probes
@@ -151,8 +151,8 @@ begin
   end if;
 
   /*
-    For the job that has been ready longest, once that is ten minutes, half of the pace since then is saved, up to its
-    size, so that small ones cannot starve it. Not if it is larger than the cap, or if no worker takes it.
+    Once the oldest ready job has waited ten minutes, half of the pace since then is saved for it, up to its size, so
+    that small jobs cannot starve it. Not if it is larger than the cap, or if no worker serves it.
   */
   v_small := v_left;
   if v_metered and v_now - interval '10 minutes' > any (v_since) then
@@ -174,7 +174,7 @@ begin
 
   with ready as (
     select j.*, row_number() over (
-        -- The job that was tried least is the probe: a pair that is always refused must not keep the source closed.
+        -- The job with the fewest attempts is the probe: a pair that is always refused must not keep the source closed.
         order by case when v_source.breaker_opened_at is null then 0 else j.attempt end, j.band desc, j.seq
       )::int as place
     from unnest(v_types, v_lanes, v_from) as l(type_id, lane, seq)
@@ -184,7 +184,7 @@ begin
       where j.state = 'r' and j.type_id = l.type_id and j.lane = l.lane and j.seq >= l.seq
         and (p_max_bytes is null or j.est_bytes <= p_max_bytes) and j.key <> all (v_busy)
       order by j.seq
-      -- More than there is room for: some may have been tried more often than others, or be too large.
+      -- More than there is room for, because some may have more attempts than others, or be too large.
       limit v_room + case
         when v_source.breaker_opened_at is not null then 50
         when v_metered then greatest(10, 50 / cardinality(v_lanes))
@@ -215,7 +215,7 @@ begin
   v_at := array[1, v_end[1] + 1, v_end[2] + 1, v_end[3] + 1];
   v_taken := array_fill(false, array[cardinality(v_ids)]);
   if v_metered and 0 = any (v_sizes) then
-    -- Sizes may have been measured since these jobs were enqueued. Once per data type; a join would ask once per job.
+    -- Sizes may have been measured since these jobs were enqueued. Once per data type; a join would do it per job.
     select array_agg(t.type_id), array_agg(pgfresh_engine.unknown_size(p_source_id, t.type_id, v_budget.depth))
     into v_guessed, v_guesses
     from (select distinct s.type_id from unnest(v_sizes, v_kinds) as s(bytes, type_id) where s.bytes = 0) as t;
@@ -272,7 +272,7 @@ begin
     end if;
     v_taken[v_place] := true;
     v_picked := v_picked || v_place;
-    -- In one order with jobs of other sources, it has the place of the best job that is left.
+    -- Among jobs of other sources it takes the position of the best remaining job.
     v_firsts := v_firsts || least(v_first, v_place);
     while v_taken[v_first] loop
       v_first := v_first + 1;
@@ -303,11 +303,11 @@ comment on function pgfresh_engine.pick_limited(int, int, int[], bigint, jsonb) 
   'is their turn; band and seq are those of the best job at that turn. A part of claim_jobs.';
 
 /*
-  All that a claim of a limited source takes with it, once it is decided which jobs it is: calls, bytes, places, the
-  probe. Returns those for which there still was a call.
+  Takes what the picked jobs of a limited source need: calls, bytes, concurrency and the probe. Returns the jobs for
+  which a call was left.
 
-  A job that takes several calls gets all of them with its claim, of one API key: with one at a time, jobs of a source
-  with a small rate would take each other's second call, and none would ever be done.
+  A job that needs several calls gets all of them at its claim, from one API key: one at a time, jobs of a source with a
+  low rate would take each other's second call, and none would ever finish.
 */
 create or replace function pgfresh_engine.take_limits(
   p_source_id int, p_ids bigint[], p_bytes bigint[], p_known jsonb, p_now timestamptz)
@@ -322,7 +322,7 @@ declare
   v_keys smallint[];
   v_probes smallint[] := '{}';
   v_usable smallint;
-  -- The number of calls of each job that probes no refused key.
+  -- The number of calls of each job that does not probe a rejected key.
   v_calls int[];
   v_count int;
   v_reserved bigint[];
@@ -330,7 +330,7 @@ declare
   v_missing boolean;
 begin
   if v_source.denied_keys <> '{}' then
-    -- API keys that were refused and may be tried again, each by one job.
+    -- Rejected API keys that may be tried again, each by one job.
     for v_usable in
       select b.api_key
       from pgfresh_engine.breaker as b
@@ -344,7 +344,7 @@ begin
       set paused_until = p_now + interval '1 minute'
       where b.source_id = p_source_id and b.api_key = v_usable;
       v_probes := v_probes || v_usable;
-      -- One job in all for a source that has no other key.
+      -- A single job if the source has no other key.
       exit when v_source.breaker_opened_at is not null;
     end loop;
   end if;
@@ -373,7 +373,7 @@ begin
           order by coalesce(u.calls, 0), k.api_key
           limit 1
         );
-        -- Jobs behind one for which there are not enough calls wait with it, or it would wait for ever.
+        -- Jobs behind one that needs more calls than are left wait with it, or it would wait for ever.
         exit when v_usable is null;
         perform pgfresh_engine.take_slots(v_source, v_usable, 1, p_now);
         if v_count > 1 then
@@ -383,7 +383,7 @@ begin
         v_keys := v_keys || v_usable;
       end loop;
     else
-      -- May be fewer than were picked for: the limit may have changed.
+      -- May return fewer than were picked: the limit may have changed.
       v_keys := v_keys || pgfresh_engine.take_slots(v_source, null, cardinality(v_calls), p_now);
     end if;
     v_ids := v_ids[1:cardinality(v_keys)];
@@ -401,7 +401,7 @@ begin
   if v_ids = '{}' then
     return;
   end if;
-  -- Kept with each job, so that a quota that is set or removed meanwhile does not change its reservation.
+  -- Stored with each job, so that setting or removing a quota meanwhile does not change its reservation.
   v_reserved := case
     when v_source.quota_bytes is null then array_fill(0::bigint, array[cardinality(v_ids)])
     else p_bytes[1:cardinality(v_ids)]

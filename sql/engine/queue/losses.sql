@@ -1,5 +1,5 @@
 /*
-  How many rows answers have deleted of a data type, within a day, or within its TTL if that is longer. Every viewed key
+  How many rows of a data type answers have deleted within a day, or within its TTL if that is longer. Every viewed key
   is fetched about once per TTL, so if a provider returns nothing for all of them, all count. While answers are refused
   because of this, the count does not restart: refused keys are fetched more and more rarely, and a provider that stays
   wrong would delete the rest bit by bit.

@@ -1,9 +1,9 @@
 /*
-  Partitions of coming days are made, those of past days are dropped. A new partition is made apart and then attached.
+  Creates partitions of coming days and drops those of past days. A new partition is created apart and then attached.
   That takes no lock that a reader or an end would wait for, as long as the default partition is empty: otherwise the
   server reads all of it under an exclusive lock. So it is kept empty. Ends are written there when the partition of
   their day does not exist. Then the whole default partition is set aside, an empty one replaces it, and its rows move
-  to their days in bounded sets, while ends go on.
+  to their days in bounded sets, while ends proceed.
 */
 create or replace function pgfresh_engine.make_history_days(p_tree text, p_days date[]) returns int
 language plpgsql
@@ -43,7 +43,7 @@ create or replace function pgfresh_engine.move_history(
   p_tree text, p_since timestamptz, p_limit int, out moved bigint, out made int)
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- Rows are deleted by their place. Without statistics all 25000 of a table were read to delete 500.
+-- Rows are deleted by ctid. Without statistics, all 25000 of a table were read to delete 500.
 set enable_seqscan = off
 set jit = off
 as $$

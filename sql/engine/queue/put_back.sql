@@ -27,7 +27,7 @@ begin
     v_end := v_ends[i];
     v_end.outcome := coalesce(v_end.outcome, case when p_lost then 'worker_lost' else 'interrupted' end);
     if p_lost then
-      -- It is unknown whether a lost call was made and what it cost, so it counts as it was reserved.
+      -- Whether a lost call was made, and its cost, are unknown, so charge what was reserved.
       v_end.bytes := v_end.reserved;
       v_end.calls := 1;
       v_end.lost := v_end.lost + 1;

@@ -1,8 +1,8 @@
 /*
-  The lanes of these data types in which jobs are ready, each with its first job: a loose scan of the ready index, one
-  probe for each lane that exists. Where the caller remembers a floor, the lane is entered there, so that entries which
-  are dead but cannot be removed yet, because of an old snapshot, are not walked over again by every claim; the gaps
-  between the lanes with floors are scanned loosely.
+  The lanes of these data types with ready jobs, each with its first job: a loose scan of the ready index, one probe
+  per existing lane. If the caller remembers a floor, the scan of that lane starts there, so that claims do not walk
+  again over dead entries that an old snapshot keeps from being removed; the gaps between the lanes with floors are
+  scanned loosely.
 */
 create or replace function pgfresh_engine.ready_lanes(
   p_types int[], p_floor_types int[] default '{}', p_floor_lanes smallint[] default '{}',
@@ -89,9 +89,9 @@ comment on function pgfresh_engine.ready_lanes(int[], int[], smallint[], bigint[
   'and its bytes. A part of claim_jobs.';
 
 /*
-  The oldest jobs of several lanes, without locking more than are taken. First the position of the last of them is
-  found, then each lane is locked up to there. The lane that begins first gives an upper bound of that position, so no
-  lane is read beyond it. Only where others have locked some of the oldest are more locked than taken.
+  The oldest jobs of several lanes, without locking more than are taken. First find the position of the last of them,
+  then lock each lane up to there. The lane that begins first gives an upper bound of that position, so no lane is read
+  beyond it. More are locked than taken only if others have locked some of the oldest.
 */
 create or replace function pgfresh_engine.lock_ready(
   p_types int[], p_lanes smallint[], p_from bigint[], p_limit int, p_max_bytes bigint, p_taken bigint[])
@@ -177,10 +177,10 @@ comment on function pgfresh_engine.lock_ready(int[], smallint[], bigint[], int, 
   'Locks the oldest ready jobs of these lanes, each from an id on, except those that are taken. A part of claim_jobs.';
 
 /*
-  Picks from sources without limits: by band, the oldest first, whatever their source. If jobs wait, they wait for
-  workers, and no state of turns is kept. So each claim keeps the shares by itself: a quarter of it for jobs that have
-  been ready longest, once that is more than ten seconds, and half for viewed pairs without a row. A fraction of a job
-  is a probability, so claims of one job keep the shares too.
+  Picks from sources without limits: by band, the oldest first, whatever their source. Waiting jobs wait for workers
+  only, so no round-robin state is kept and each claim applies the shares itself: a quarter for the jobs that have been
+  ready longest, once that is more than ten seconds, and half for viewed pairs without a row. A fraction of a job is
+  a probability, so claims of one job keep the shares too.
 */
 create or replace function pgfresh_engine.pick_free(
   p_limit int, p_types int[], p_lanes smallint[], p_from bigint[], p_waits boolean, p_max_bytes bigint,
@@ -189,7 +189,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- Whether viewed pairs with and without a row wait.
+  -- Whether viewed pairs with a row and others without one are both waiting.
   v_both boolean;
   v_chance double precision;
   v_group record;
@@ -229,7 +229,7 @@ begin
     end loop;
   end if;
   shared := cardinality(ids);
-  -- The rest by band. Where both wait, missing pairs have had their share; background work is last.
+  -- The rest by band. If both wait, missing pairs have had their share; background work comes last.
   select array_agg(l.type_id), array_agg(l.lane), array_agg(l.seq)
   into p_types, p_lanes, p_from
   from (

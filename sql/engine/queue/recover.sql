@@ -54,7 +54,7 @@ begin
   if not exists (select from pgfresh_engine.claim where claimed_at < v_now - v_shortest) then
     return 0;
   end if;
-  -- Each holder is settled by itself, so all ledgers are locked before, in the order in which ends lock them.
+  -- Holders are settled one by one, so lock all ledgers first, in the order in which ends lock them.
   perform from pgfresh_engine.source_state order by source_id for update;
   for v_silent in
     select jsonb_agg(jsonb_build_object('id', held.id, 'attempt', held.attempt, 'error',

@@ -25,7 +25,7 @@ begin
   values (
     p_type_id, p_key, p_job_id, pgfresh.clock(), p_outcome, left(p_error, 4000),
     p_status, left(p_content_type, 200), p_size, substring(p_body for 65536), p_metadata);
-  -- Keep the newest 50 of a type, and of those at most a megabyte. Do not wait for others that delete the same rows.
+  -- Keep the newest 50 of a type, at most a megabyte. Do not wait for others that delete the same rows.
   delete from pgfresh_engine.refused_answer
   where id in (
     select old.id
@@ -82,7 +82,7 @@ begin
       confirmed_at = case when p_outcome = 'unchanged' then v_answer.at end,
       empty_at = case when p_outcome = 'empty' then v_answer.at end,
       next_ask_at = case when p_outcome = 'empty' then v_answer.at + coalesce(v_type.empty_ttl, v_type.ttl) end,
-      -- The planner reads the row at its next look.
+      -- The planner reads the row at its next check.
       row_at = p_row_at, stale_at = v_answer.at + v_type.ttl, seen = false,
       due_at = case when p.demanded and p.job_id is null then v_now else p.due_at end
     where p.type_id = v_answer.type_id and p.key = v_answer.key
