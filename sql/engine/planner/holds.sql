@@ -1,6 +1,6 @@
 /*
-  An obstacle gives all pairs of a data type that it holds the same due time, so they are found together by the index of
-  due times when it ends before that.
+  An obstacle gives all pairs of a data type that it holds the same due time, so that the index of due times finds them
+  together if it ends earlier.
 */
 
 -- An insert waits for another transaction that has added the same hold, so it gives up after a few milliseconds.
@@ -23,8 +23,8 @@ comment on function pgfresh_engine.add_hold(int, timestamptz, text, timestamptz)
   'Adds a hold; false if another transaction adds or removes it. A part of note_hold.';
 
 /*
-  Viewers note holds too, in transactions of their own, which may stay open. Many can share the lock that keeps a hold
-  from being removed before their entries are seen.
+  Viewers add holds too, in transactions that may stay open. Many can share the lock that keeps a hold from being
+  removed before their entries are visible.
 */
 create or replace function pgfresh_engine.note_hold(p_type_id int, p_until timestamptz, p_reason text,
   p_now timestamptz)
@@ -59,9 +59,9 @@ comment on function pgfresh_engine.note_hold(int, timestamptz, text, timestamptz
   'the same hold: then look at the pairs again soon. A part of the planner.';
 
 /*
-  A data type has recovered, or an operator has resumed its source: what was refused is asked for again at once. A pair
-  that is refused all the same, while others are not, is not asked for again by the next recovery, or it could pause its
-  type again and again; an operator can.
+  A data type has recovered, or an operator has resumed its source: refused pairs are fetched again at once. A pair that
+  is refused again while others are not is skipped by the next recovery, or it could pause its type again and again; an
+  operator can still request it.
   Lock order: the pair, then its entry.
 */
 create or replace function pgfresh_engine.release_refused(p_type_id int, p_all boolean, p_now timestamptz, p_limit int)
@@ -134,7 +134,7 @@ declare
   v_keys text[];
   v_count int := 0;
 begin
-  -- What is due comes by itself.
+  -- Pairs already due are found by the tick.
   delete from pgfresh_engine.hold
   where ctid = any (array(select ctid from pgfresh_engine.hold where until <= p_now for update skip locked));
   for v_hold in
@@ -142,7 +142,7 @@ begin
     from pgfresh_engine.hold as h
     join pgfresh.data_type_registry as r on r.type_id = h.type_id
     left join lateral pgfresh_engine.type_obstacle(r.type_id, r.source_id, p_now) as o on true
-    -- A few seconds sooner is not worth a look at each of them.
+    -- A few seconds sooner is not worth a check of each pair.
     where (o.until is null or (isfinite(h.until) and o.until < h.until - interval '5 seconds'))
       and (p_types is null or h.type_id = any (p_types))
       and (h.reason <> 'gate' or pgfresh_engine.is_gate_open(h, p_now))
@@ -167,7 +167,7 @@ begin
       limit p_limit - v_count
     ) as d;
     if v_entries is null then
-      -- Locked before the entries are counted: a transaction that adds one, and has not ended, has it locked.
+      -- Locked before counting the entries: a transaction that adds an entry holds this lock until it ends.
       continue when not exists (
         select from pgfresh_engine.hold as h where h.type_id = v_hold.type_id and h.until = v_hold.until
         for update skip locked);
@@ -195,7 +195,7 @@ $$;
 comment on function pgfresh_engine.release_held(timestamptz, int, int[]) is
   'Makes pairs due whose obstacle is gone before its time, or is a gate that has opened. A part of the tick.';
 
--- A gate that does not say when it opens is asked every five seconds, each time about the next twenty keys it holds.
+-- A gate without an opening time is asked every five seconds, each time about the next twenty keys that it holds.
 create or replace function pgfresh_engine.is_gate_open(p_hold pgfresh_engine.hold, p_now timestamptz) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -227,18 +227,18 @@ begin
   from pgfresh.data_type_registry as r
   join pgfresh_engine.type_resolution as res on res.type_id = r.type_id
   where r.type_id = p_hold.type_id and not exists (select from pgfresh_engine.type_problem(r));
-  -- A function that has changed is not run until an operator has accepted it.
+  -- A changed function is not run until an operator accepts it.
   if not found then
     return false;
   end if;
-  -- At the end of a round there may be none left, and the next one begins anew.
+  -- At the end of a round none may be left; the next round starts over.
   return (v_keys = '{}' and p_hold.asked_key = '') or v_type.gate_sql is null
     or exists (select from pgfresh_engine.ask_gate(v_type.gate_sql, v_keys, v_type.data_type) as g where g.open);
 exception
   when lock_not_available then
     perform pgfresh_engine.note_type_timeout(p_hold.type_id, 'gate', sqlerrm);
     return false;
-  -- The planner says what is wrong with it when it is asked there, and takes it for open.
+  -- The planner reports the error when it calls the gate itself, and treats it as open.
   when others then
     return true;
 end

@@ -1,11 +1,11 @@
--- What the source denied is stale when that time is over, however young the row is.
+-- A row that the source denied is stale once that period is over, however young it is.
 create or replace function pgfresh_engine.confirmed_of(p_pair pgfresh_engine.pairs) returns timestamptz
 language sql immutable parallel safe
 as $$ select case when p_pair.empty_at is null then p_pair.confirmed_at else '-infinity' end $$;
 comment on function pgfresh_engine.confirmed_of(pgfresh_engine.pairs) is
   'When the source last confirmed the row of a pair; -infinity if it has denied it since. A part of the planner.';
 
--- The time of a row that was written but not looked at yet is not known.
+-- The time of a row that was written but not checked yet is unknown.
 create or replace function pgfresh_engine.row_time_of(p_pair pgfresh_engine.pairs) returns timestamptz
 language sql immutable parallel safe
 as $$ select case when p_pair.seen then p_pair.row_at else '-infinity' end $$;
@@ -36,9 +36,9 @@ comment on function pgfresh_engine.looks_at(int, text[], int[]) is
   'Pairs of one data type, read for the planner. A part of the planner.';
 
 /*
-  Here every pair is reached by its key, whatever the statistics say of a table that has just been filled.
-  One that another transaction has locked, or that has changed since it was read, is left alone.
-  The entries of the others go, as those that the tick takes do.
+  Every pair is accessed by its key, whatever the statistics say of a table that has just been filled. Pairs that another
+  transaction has locked, or that changed since they were read, are skipped. The due entries of the others are deleted,
+  as in the tick.
 */
 create or replace function pgfresh_engine.lock_looks(p_looks pgfresh_engine.look[]) returns pgfresh_engine.look[]
 language plpgsql
@@ -87,11 +87,11 @@ begin
   if p_looks[1].place is null then
     p_looks := pgfresh_engine.lock_looks(p_looks);
   end if;
-  -- By their place: they cannot move while they are locked.
+  -- By ctid, which cannot change while they are locked.
   update pgfresh_engine.pairs as p
   set due_at = l.next_at, waits_for = l.waits_for, seen = p.seen or l.changed is not null,
     row_at = case when l.changed then l.row_at else p.row_at end,
-    -- What the source confirmed is not this row.
+    -- The source confirmed another version of the row.
     confirmed_at = case when l.changed and (l.row_at >= p.row_at) is not true then null else p.confirmed_at end,
     stale_at = coalesce(l.stale_at, p.stale_at)
   from unnest(p_looks) as l
@@ -152,7 +152,7 @@ begin
     ) as b
     where r.type_id = any (p_types)
   ), opened as (
-    -- By their place: they cannot move while they are locked.
+    -- By ctid, which cannot change while they are locked.
     update pgfresh_engine.pairs as p
     set job_id = nextval('pgfresh_engine.job_id'), due_at = 'infinity', next_ask_at = null, waits_for = null,
       stale_at = least(p.stale_at, p_now)

@@ -11,7 +11,7 @@ comment on function pgfresh_engine.lapse_pause(int, interval) is
   'How long a pair is left alone whose row was deleted or set back by others so many times in a row: '
   'the first time not at all, then 15 s, doubled each time, at most its TTL and a day.';
 
--- Also where its check raises, for instance because of another column of the row.
+-- True even if its check raises, for instance because of another column of the row.
 create or replace function pgfresh_engine.has_row(p_type_id int, p_key text) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -25,7 +25,7 @@ exception
   when lock_not_available then
     return null;
   when others then
-    -- A key that is not of the type of its column can have none.
+    -- A key that does not fit the type of its column can have no row.
     return false;
 end
 $$;
@@ -33,10 +33,10 @@ comment on function pgfresh_engine.has_row(int, text) is
   'Whether a pair has a row; null if that cannot be seen now. A part of the planner.';
 
 /*
-  Pairs that are stale for another reason than their age. A row that is gone or older than we left it was changed by
-  others: it is fetched again at once, but if that happens again within a TTL the pause doubles, because a trigger that
-  deletes what we write must not spend the budget. A row that is stale although it was only just written, or whose
-  check raises, would be fetched in a loop: that is done once per TTL.
+  Pairs that are stale for a reason other than age. A row that is gone, or older than pgfresh left it, was changed by
+  others: it is fetched again at once, but each repetition within a TTL doubles the pause, because a trigger that
+  deletes rows must not spend the budget. A row that is stale right after it was written, or whose check raises, would
+  be fetched in a loop: it is fetched once per TTL.
 */
 create or replace function pgfresh_engine.note_lapses(
   p_type pgfresh.data_type_registry, p_looks pgfresh_engine.look[], p_now timestamptz)
@@ -89,7 +89,7 @@ begin
         v_example := key;
       end if;
     elsif v_verdict.denied_before then
-      -- Others have written a row since the source said that there is nothing.
+      -- Another writer has added a row since the source said that there is nothing.
       until := case when v_verdict.row_at + p_type.ttl > p_now then v_verdict.row_at + p_type.ttl end;
     elsif v_verdict.paced > p_now and (
       v_verdict.found is null or (not (v_verdict.pair).seen and v_verdict.succeeded

@@ -4,19 +4,19 @@
 */
 
 /*
-  Whether there is a row, its time and when it goes stale are passed as they are now. Where it is not known whether
-  there is one, it goes by what the planner last saw; what a success says that it wrote is believed until the next tick.
+  Existence, time and expiry of the row are passed in as they are now. If existence is unknown, the planner's last check
+  decides; a success is trusted until the next tick.
 */
 create or replace function pgfresh_engine.state_of(
   p_pair pgfresh_engine.pairs, p_found boolean, p_at timestamptz, p_stale_at timestamptz, p_empty_ttl interval,
   p_max_source_age interval, p_now timestamptz)
 returns text
--- Stable, as a time and an interval of days are added in a time zone: called immutable it would not be inlined,
--- and an overview of many pairs take three times as long.
+-- Stable, because adding days to a time depends on the time zone: marked immutable, it would not be inlined,
+-- and an overview of many pairs would take three times as long.
 language sql stable parallel safe
 as $$
   select case
-    -- Others may have written a row since the source said that there is nothing.
+    -- Another writer may have added a row since the source said that there is nothing.
     when p_pair.empty_at + p_empty_ttl > p_now
         and ((case when p_found is null then p_pair.row_at else p_at end) > p_pair.empty_at) is not true then 'empty'
     when not coalesce(p_found, p_pair.row_at is not null or (not p_pair.seen and p_pair.outcome <> 'empty'), false)
@@ -37,8 +37,8 @@ grant execute on function pgfresh_engine.state_of(
 to pgfresh_monitor, pgfresh_operator;
 
 /*
-  A reader that finds a row gone or older than the planner knows brings its look forward: the next tick then sees what
-  the next sweep would.
+  A reader that finds a row gone, or older than the planner knows, brings the pair's next check forward, from the next
+  sweep to the next tick.
 */
 create or replace function pgfresh_engine.is_row_lost(p_pair pgfresh_engine.pairs, p_found boolean, p_at timestamptz)
 returns boolean
@@ -89,8 +89,8 @@ comment on function pgfresh_engine.hasten(int, text, timestamptz) is
   'A part of what shows pairs.';
 
 /*
-  Of several reasons the one that lasts longest is the answer: that a job is tried again in 4 s means nothing while its
-  source is left alone for five minutes.
+  Of several reasons, the one that lasts longest is given: a retry in 4 s means nothing while the source is paused for
+  five minutes.
 */
 create or replace function pgfresh_engine.activity_of(
   p_pair pgfresh_engine.pairs, p_state text, p_job_state "char", p_run_at timestamptz, p_scheduled boolean,

@@ -1,5 +1,5 @@
 /*
-  What has just timed out is left to the next sweep. So after a timeout is noted the sweep goes on behind that type.
+  A type that has just timed out is left to the next sweep: once the timeout is noted, the sweep continues after it.
 */
 create or replace function pgfresh_engine.types_left_out(p_now timestamptz) returns int[]
 language sql stable

@@ -14,15 +14,15 @@ comment on function pgfresh_engine.record_run(text, timestamptz, double precisio
   'Adds a call of the planner to its record.';
 
 /*
-  Pairs that another transaction has locked keep their entries, and do not take the place of others: then it reads on.
+  Pairs that another transaction has locked keep their entries and do not count: reading continues past them.
   Entries whose pair is not due are deleted and ignored.
-  Pairs are read by the keys of a data type, because one walk of the index finds many.
+  Pairs are read by the keys of a data type, because one index scan finds many.
 */
 create or replace function pgfresh_engine.take_due(
   p_now timestamptz, p_limit int, p_types int[], out looks pgfresh_engine.looks[], out taken int)
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- Planned once for any number of entries: by the index, and what was read is put together by a hash.
+-- Planned once for any number of entries: index scans and hash joins.
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -66,7 +66,7 @@ begin
         for update skip locked
       ) as p
     ), entries as materialized (
-      -- Nearly always no one has locked any of them, and all of what was read goes.
+      -- Usually none of them is locked, and all entries read are deleted.
       select case
         when (select count(*) from locked) = v_read.count then v_read.entries
         else array(
@@ -101,7 +101,7 @@ $$;
 comment on function pgfresh_engine.take_due(timestamptz, int, int[]) is
   'Takes the entries that are due, and locks and reads their pairs. A part of the tick.';
 
--- Processes of pgfresh set a limit themselves. Other callers must not wait long for a lock either.
+-- Processes of pgfresh set their own limit. Other callers must not wait long for a lock either.
 create or replace function pgfresh_engine.limit_lock_waits() returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -153,8 +153,8 @@ begin
   if p_data_types is not null then
     v_types := array(select r.type_id from pgfresh.data_type_registry as r where r.data_type = any (p_data_types));
   end if;
-  -- What there is to do, in one statement, because each costs more to begin than to run. Each answer is the first entry
-  -- of an index: without the order, all pairs would be read to find out that none of them is meant.
+  -- Whether there is anything to do, in one statement, because starting one costs more than running it. Each answer is
+  -- the first entry of an index: without the ORDER BY, all pairs would be read to find that none matches.
   select
     (select true from pgfresh_engine.process as n where n.kind = 'gateway' and n.lease_until <= v_now limit 1) as nodes,
     (select true from pgfresh_engine.demand_change as c order by c.id limit 1) as changes,
@@ -169,7 +169,7 @@ begin
     ) as unlisted,
     (select true from pgfresh_engine.hold as h limit 1) as held
   into v_todo;
-  -- Not for some types: what takes long here is no fault of theirs.
+  -- Not when called for some types: time spent here must not be blamed on them.
   if coalesce(p_data_types, '{}') = '{}' then
     if v_todo.nodes and not pgfresh_engine.is_loss_held(v_now) then
       perform pgfresh_engine.expire_nodes(v_now);

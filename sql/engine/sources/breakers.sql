@@ -1,11 +1,11 @@
 /*
-  The breaker. A source that fails five times in a row, or for which ten jobs were put off within ten minutes, is left
-  alone for five minutes; the numbers are settings of the source. Then one job at a time is let through: when one
-  succeeds the breaker closes, and when it fails it is open for as long again. A probe that is neither, because its
-  worker is gone, is not out any more when its job does not run.
+  The breaker. A source that fails five times in a row, or for which ten jobs were put off within ten minutes, is paused
+  for five minutes; the numbers are settings of the source. Then one job at a time is let through: a success closes the
+  breaker, a failure opens it for as long again. A probe that ends with neither, because its worker died, no longer
+  counts once its job does not run.
 
   Jobs that fail at the same moment count as one piece of evidence. So the breaker opens only if a job fails that was
-  claimed after the first failure of the row was recorded.
+  claimed after the first failure of the series was recorded.
 */
 create or replace function pgfresh_engine.note_failure(
   p_source_id int, p_ids bigint[], p_retries int, p_claimed_at timestamptz, p_error text, p_now timestamptz)
@@ -91,7 +91,7 @@ begin
     set failure_streak = 0, streak_since = null, unhinted_holds = 0, last_success_at = p_now
     where id = p_source_id;
   elsif v_source.last_success_at is null or v_source.last_success_at < p_now - interval '10 seconds' then
-    -- Only shown to people, so it is written at most every ten seconds, and not waited for.
+    -- Only for display, so it is written at most every ten seconds, without waiting.
     update pgfresh.sources
     set last_success_at = p_now
     where id = (select s.id from pgfresh.sources as s where s.id = p_source_id for no key update skip locked);
@@ -103,8 +103,8 @@ comment on function pgfresh_engine.note_success(int, bigint[], timestamptz) is
   'A part of every end that is one.';
 
 /*
-  The breaker of a part: of an API key that the provider does not accept, or of a data type whose answers are refused
-  or older than what is there. What was claimed before it opened neither counts nor prolongs it.
+  The breaker of a part: an API key that the provider rejects, or a data type whose answers are refused or older than
+  the stored rows. Jobs claimed before it opened neither count nor prolong it.
 */
 create or replace function pgfresh_engine.note_trouble(
   p_source_id int, p_api_key smallint, p_type_id int, p_kind text, p_what text[], p_most int, p_claimed_at timestamptz,
@@ -119,7 +119,7 @@ declare
   v_before pgfresh_engine.breaker;
   v_name text;
   v_why text;
-  -- API keys that may not be used, and until when, if there is no other one.
+  -- API keys that may not be used, and until when if there is no other.
   v_denied smallint[];
   v_until timestamptz;
 begin
@@ -163,7 +163,7 @@ begin
   if p_kind = 'denied' then
     v_denied := array(
       select distinct k from unnest(v_source.denied_keys || p_api_key) as k where k <= v_source.api_keys order by k);
-    -- Without a key that may be used, the source itself waits for the first key that may be tried again.
+    -- Without a usable key, the source itself waits for the first key that may be tried again.
     if cardinality(v_denied) >= v_source.api_keys then
       select min(b.paused_until)
       into v_until
@@ -222,7 +222,7 @@ declare
 begin
   -- Locks in the order of note_trouble: the row of the source, then those of its parts.
   perform from pgfresh.sources where id = p_source_id for no key update;
-  -- A call that was made before the key was refused does not show that the key is accepted again.
+  -- A call made before the key was rejected does not show that it is accepted again.
   with accepted as (
     delete from pgfresh_engine.breaker
     where source_id = p_source_id and api_key = any (p_api_keys)

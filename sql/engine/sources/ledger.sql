@@ -1,9 +1,9 @@
 /*
   What a source may still use now. The cap is the quota times its buffer. Two limits hold together:
   - the cap itself: what was used in the rolling window, plus what is reserved;
-  - the pace: a bucket that drains evenly, so that a window never ends in a blackout. It is one day of the quota deep,
-    at most half of it, and drains at what is left of the cap over the window, so that a full bucket and a window of
-    draining are together just the cap. A job that is larger than the bucket may start when it is empty, and is paid
+  - the pace: a leaky bucket, so that a window never ends in a blackout. Its depth is one day of the quota, at most
+    half of it, and it drains the rest of the cap evenly over the window, so that a full bucket and a window of
+    draining together are exactly the cap. A job larger than the bucket may start when it is empty, and is paid
     back by waiting.
 */
 create or replace function pgfresh_engine.source_budget(p_source_id int)
@@ -36,8 +36,8 @@ begin
   reserved := v_state.reserved;
   depth := floor(cap * least(0.5, 86400 / v_seconds));
   rate := (cap - depth) / v_seconds;
-  -- What has left the window has left the bucket too.
-  -- A clock that was set back drains nothing; it must not fill the bucket.
+  -- Usage that has left the window has left the bucket too.
+  -- If the clock was set back, nothing drains; it must not fill the bucket.
   level := least(used + reserved,
     greatest(0, v_state.level - rate * extract(epoch from greatest(v_now - v_state.level_at, interval '0'))));
   free := floor(greatest(0, least(cap - used - reserved, depth - level)));
@@ -50,9 +50,9 @@ grant execute on function pgfresh_engine.source_budget(int) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
 /*
-  A job whose size is not known reserves what its type was last measured at, or the largest of the other types of its
-  source. Where nothing was measured yet it is a sixteenth of what may be used at once: so at most sixteen such jobs are
-  under way before the first of them tells how large they are.
+  A job of unknown size reserves the last measured size of its type, or the largest of the other types of its source. If
+  nothing was measured yet, it reserves a sixteenth of what may be used at once: so at most sixteen such jobs run before
+  the first of them shows its size.
 */
 create or replace function pgfresh_engine.unknown_size(p_source_id int, p_type_id int, p_depth bigint) returns bigint
 language sql stable
@@ -74,8 +74,8 @@ comment on function pgfresh_engine.unknown_size(int, int, bigint) is
   'or a sixteenth of what the source may use at once.';
 
 /*
-  The smallest job of a source, or one of p_bytes, fits when the bucket has drained far enough and, if the cap is
-  reached, when enough hours have left the window. What is reserved may turn out to be less; then it is sooner.
+  When the smallest job of a source, or one of p_bytes, fits: once the bucket has drained far enough and, if the cap is
+  reached, enough hours have left the window. Sooner if reservations turn out too large.
 */
 create or replace function pgfresh_engine.quota_until(p_source_id int, p_now timestamptz, p_bytes bigint default null)
 returns timestamptz
@@ -120,7 +120,7 @@ begin
     ) as h
     where v_budget.used + v_budget.reserved + least(v_bytes, v_budget.cap) - h.gone <= v_budget.cap;
   end if;
-  -- Whole seconds: the same time whenever it is asked, as long as nothing is used.
+  -- Whole seconds: the result stays the same as long as nothing is used.
   return greatest(date_trunc('second', v_until), p_now) + interval '1 second';
 end
 $$;
@@ -129,7 +129,7 @@ comment on function pgfresh_engine.quota_until(int, timestamptz, bigint) is
 grant execute on function pgfresh_engine.quota_until(int, timestamptz, bigint) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator;
 
--- A reservation is replaced by what was really used, also when the quota is gone by now, because it may come back.
+-- Replaces a reservation by actual usage, even if the quota was removed meanwhile, because it may come back.
 -- Without a quota and a reservation, no shared row is written.
 create or replace function pgfresh_engine.settle_usage(
   p_source_id int, p_reserved bigint, p_bytes bigint, p_calls bigint)
@@ -183,9 +183,9 @@ comment on function pgfresh_engine.count_calls(int, int, bigint) is
   'and the bytes that they used. take_call asks for them before.';
 grant execute on function pgfresh_engine.count_calls(int, int, bigint) to pgfresh_worker;
 
--- Every completion counts: the first real size replaces what was only estimated,
--- after that 0.9 old + 0.1 new, one size after the other. The same with the calls that it took.
--- If another end is just doing the same, these sizes are left out instead of waiting.
+-- Every completion counts: the first measured size replaces the estimate,
+-- after that 0.9 old + 0.1 new, one size after the other. The same for the number of calls.
+-- If another end is doing the same, these sizes are skipped instead of waiting.
 create or replace function pgfresh_engine.learn_size(p_type_id int, p_bytes bigint[], p_calls bigint) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -216,7 +216,7 @@ begin
     v_old := p_bytes[1];
     v_first := 2;
   end if;
-  -- The weight of what lies more than 60 sizes back is below a fifth of a percent.
+  -- Sizes more than 60 back weigh less than a fifth of a percent.
   for i in greatest(v_first, v_count - 59)..v_count loop
     v_old := 0.9 * v_old + 0.1 * p_bytes[i];
   end loop;

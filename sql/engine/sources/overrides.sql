@@ -1,13 +1,13 @@
 /*
-  The configuration says what a source may cost, and sync writes it. What an operator changes here stays: it is an
-  override, with who, when and why, until it is cleared or the configuration itself says something new. Sync names the
-  columns that it writes in pgfresh.sync, because it is no other user than an operator may be.
+  The configuration sets the limits of a source, and sync writes them. Changes by an operator stay: they are overrides,
+  with author, time and reason, until they are cleared or the configuration changes that value. Sync lists the columns
+  that it writes in pgfresh.sync, because it may run as the same role as an operator.
 */
 create or replace function pgfresh_engine.source_settings(p_source pgfresh.sources) returns jsonb
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  -- Intervals in seconds: the same time may be written in several ways.
+  -- Intervals in seconds: the same interval can be written in several ways.
   select jsonb_build_object(
     'enabled', p_source.enabled, 'rate_limit_per_minute', p_source.rate_limit_per_minute,
     'api_keys', p_source.api_keys, 'quota_bytes', p_source.quota_bytes,

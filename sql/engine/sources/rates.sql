@@ -1,13 +1,11 @@
 /*
-  Rate. A source may be called N times in any minute with each of its API keys, as the provider counts. A call that is
-  handed out must be sent by use_by, or not at all, and counts until a minute after that, plus what the way to the
-  provider may differ from call to call. So N + 1 calls are never within a minute where they arrive, whatever became of
-  who was to send them. 1.25 s to send, 0.75 s of difference and 1.15 s until the next claim make 285 of 300 calls a
-  minute.
+  Rate. A source may be called N times in any minute with each of its API keys, as the provider counts. A call slot
+  must be used by use_by or not at all, and counts until a minute after that, plus the variation in network latency.
+  So N + 1 calls never arrive at the provider within a minute, even if the worker with the slot dies. 1.25 s to send,
+  0.75 s of variation and 1.15 s until the next claim make 285 of 300 calls per minute.
 
-  What counts is what was handed out, and not what may be: calls that were handed out together are one row, and the
-  limit is only compared with their sum. So a limit that goes down and up again forgets nothing, and a limit of 100,000
-  costs no more than one of 10.
+  Slots handed out are counted, not slots left: those handed out together are one row, and the limit is compared with
+  their sum. So lowering and raising a limit forgets nothing, and a limit of 100,000 costs no more than one of 10.
 */
 create or replace function pgfresh_engine.use_by_of(p_now timestamptz) returns timestamptz
 language sql immutable parallel safe
@@ -24,8 +22,8 @@ comment on function pgfresh_engine.slot_free_at(timestamptz) is
   'When a call that is sent by then counts no more.';
 
 /*
-  How many calls a source with a rate may make now: for pairs with viewers, and for background work. Calls that are made
-  together are free again together, a minute later, and new viewers would wait in between. So calls are spread: at most
+  How many calls a source with a rate may make now: for pairs with viewers, and for background work. Calls made
+  together expire together a minute later, and new viewers would wait in between. So calls are spread: at most
   18.5 % of the calls of a minute within ten seconds, or ten.
 */
 create or replace function pgfresh_engine.free_calls(p_source pgfresh.sources, p_now timestamptz)
@@ -77,7 +75,7 @@ begin
   viewed := v_calls.viewed;
   background := v_calls.background;
   if viewed = 0 then
-    -- When a key has made fewer calls than the rate allows, and all of them fewer than the pace.
+    -- When a key is below the rate again, and all keys together are below the pace.
     select greatest(
       case
         when count(distinct s.api_key) filter (where s.used >= v_rate) = v_keys
@@ -121,8 +119,8 @@ comment on function pgfresh_engine.count_unknown_calls(int, int) is
   'Lets a source that had no rate wait for a minute: its calls were not counted, so they may all have been just now.';
 
 /*
-  Deals calls out over the API keys, first to those that have made the fewest. The caller has the advisory lock of the
-  source, so only one transaction does this at a time.
+  Distributes calls over the API keys, fewest calls first. The caller holds the advisory lock of the source, so only one
+  transaction does this at a time.
 */
 create or replace function pgfresh_engine.take_slots(
   p_source pgfresh.sources, p_api_key smallint, p_count int, p_now timestamptz, p_use_by timestamptz default null)
@@ -138,7 +136,7 @@ declare
       pgfresh_engine.use_by_of(p_now))) + interval '99.999 ms',
     timestamptz '2000-01-01 00:00:00+00');
 begin
-  -- Kept for a minute: another claim may have read the clock before this one, and still count them.
+  -- Kept for a minute: another claim may have read the clock before this one, and still counts them.
   delete from pgfresh_engine.rate_slot as s where s.source_id = p_source.id
     and s.free_at <= p_now - interval '1 minute';
   with dealt as (
@@ -183,7 +181,7 @@ create or replace function pgfresh_engine.take_call(
 returns timestamptz
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
--- A claim of the source takes some milliseconds. A call that waits for longer would be too late anyway.
+-- A claim of the source takes some milliseconds. A call that waits longer than this would be too late anyway.
 set lock_timeout = '500ms'
 as $$
 declare

@@ -1,6 +1,6 @@
 /*
-  Each source has a state row, with and without limits. A source that was deleted and is added again under its name gets
-  its number back: what it has called, used and reserved is the provider's count, and does not restart.
+  Each source has a state row, with or without limits. A source that is deleted and added again under its name gets its
+  id back: its calls, usage and reservations count at the provider, and do not restart.
 */
 create or replace function pgfresh_engine.keep_source() returns trigger
 language plpgsql
@@ -62,7 +62,7 @@ begin
       'Pass the source_id of the claimed job.');
   end if;
   if p_until is null then
-    -- Answers that arrive during the pause are of earlier calls, and must not double it.
+    -- Answers that arrive during the pause belong to earlier calls, and must not double it.
     if v_source.paused_until > v_now then
       return v_source.paused_until;
     end if;
@@ -89,8 +89,8 @@ comment on function pgfresh_engine.hold_source(int, timestamptz, text) is
   'At most a day from now; never shortens a pause. Returns until when it is paused.';
 grant execute on function pgfresh_engine.hold_source(int, timestamptz, text) to pgfresh_worker;
 
--- The same time for all that is held in an hour: it is found together when the obstacle ends, and what is held already
--- is not written again. Each tick sees whether the obstacle has ended, and each sweep whether a gate has opened.
+-- The same time for everything held within an hour, so that held pairs are found together when the obstacle ends, and
+-- not written again. Each tick checks whether the obstacle has ended, and each sweep whether a gate has opened.
 create or replace function pgfresh_engine.open_end(p_now timestamptz) returns timestamptz
 language sql stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -134,7 +134,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- First, because a type in quarantine is not even asked what is stale.
+  -- First, because a type in quarantine is not even checked for staleness.
   if pgfresh_engine.is_quarantined(p_type_id, p_now) then
     return query select 'quarantined', pgfresh_engine.open_end(p_now);
     return;
@@ -152,7 +152,7 @@ comment on function pgfresh_engine.type_obstacle(int, int, timestamptz) is
   'What keeps a data type from being planned for: its quarantine, what source_obstacle says of its source, '
   'or its own pause.';
 
--- With the rights of the writer, because current_user is the writer only then.
+-- With the writer's rights, because only then is current_user the writer.
 create or replace function pgfresh_engine.note_spending_stop() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
