@@ -21,7 +21,7 @@ begin
   if exists (select from pgfresh_engine.refresh_cycle where type_id = v_type.type_id and slot = p_slot) then
     return false;
   end if;
-  -- Rounds of a source that is away must not pile up: each would ask for every key again when it comes back.
+  -- Cycles of an unavailable source must not pile up: each would fetch every key again when it comes back.
   update pgfresh_engine.refresh_cycle
   set done_at = v_now, next_slot = p_slot
   where type_id = v_type.type_id and done_at is null

@@ -1,9 +1,9 @@
 /*
-  Rows of pairs that nobody has viewed for long are deleted by workers, who write users' tables with the rights of their
-  own login. Nothing here touches those tables: a trigger, a policy or an operator of theirs would run with our rights.
+  Workers delete the rows of pairs that have long had no viewers, with the rights of their own login. Nothing here
+  touches users' tables: their triggers, policies and operators would run with our rights.
 
-  A worker locks pairs, deletes their rows and notes it, in one transaction. The pairs are walked by their key from a
-  cursor, a bounded number at a time, so that no index has to be kept for it.
+  A worker locks pairs, deletes their rows and records it, in one transaction. The pairs are walked by key from a
+  cursor, a bounded number at a time, which needs no additional index.
 */
 create or replace function pgfresh_engine.lock_evictable(
   p_type_id int, p_limit int, out keys text[], out done boolean)
@@ -14,7 +14,7 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
-  -- So many pairs are looked at in a call.
+  -- Pairs examined per call.
   c_span constant int := 2000;
   v_now timestamptz := pgfresh.clock();
   v_type pgfresh.data_type_registry;
@@ -33,7 +33,7 @@ begin
   end if;
   v_before := v_now - v_type.evict_after;
   insert into pgfresh_engine.eviction (type_id, cursor_key) values (p_type_id, '') on conflict do nothing;
-  -- Another worker that does it already is not waited for.
+  -- Do not wait for another worker that is already doing this.
   select cursor_key into v_after from pgfresh_engine.eviction where type_id = p_type_id for update skip locked;
   if not found then
     return;
@@ -52,7 +52,7 @@ begin
     order by p.key
     limit c_span
   ) as s;
-  -- First the lock, then the look: who arrives now waits for this pair, or is seen by the next statement.
+  -- Lock first, then check: a new viewer either waits for this pair or is seen by the next statement.
   keys := array(
     select p.key
     from pgfresh_engine.pairs as p
@@ -79,7 +79,7 @@ begin
     from unnest(keys) as k(key)
     where not exists (select from pgfresh_engine.subscription as a where a.type_id = p_type_id and a.key = k.key)
       and not exists (select from pgfresh_engine.node_demand as d where d.type_id = p_type_id and d.key = k.key)
-      -- What depends on the row counts as if the row itself were viewed.
+      -- A view of a dependent pair counts as a view of this one.
       and not exists (
         select from pgfresh_engine.pairs as p
         where p.type_id = any (v_dependents) and p.key = k.key

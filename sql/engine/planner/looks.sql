@@ -36,9 +36,9 @@ comment on function pgfresh_engine.looks_at(int, text[], int[]) is
   'Pairs of one data type, read for the planner. A part of the planner.';
 
 /*
-  Every pair is accessed by its key, whatever the statistics say of a table that has just been filled. Pairs that another
-  transaction has locked, or that changed since they were read, are skipped. The due entries of the others are deleted,
-  as in the tick.
+  Every pair is accessed by its key, whatever the statistics say of a table that has just been filled. Pairs that
+  another transaction has locked, or that changed since they were read, are skipped. The due entries of the others are
+  deleted, as in the tick.
 */
 create or replace function pgfresh_engine.lock_looks(p_looks pgfresh_engine.look[]) returns pgfresh_engine.look[]
 language plpgsql

@@ -1,7 +1,7 @@
 /*
-  A pair that another transaction has added and not yet committed cannot be seen, and SKIP LOCKED cannot skip it: an
+  A pair that another transaction has added and not yet committed is invisible, and SKIP LOCKED cannot skip it: an
   insert of the same pair waits for that transaction, however long it stays open. So whatever adds pairs gives up after
-  a few milliseconds, and leaves such pairs to a later time.
+  a few milliseconds, and leaves such pairs to a later attempt.
 */
 create or replace function pgfresh_engine.add_pairs(p_type_id int, p_keys text[], p_job_ids bigint[]) returns boolean
 language plpgsql
@@ -20,9 +20,9 @@ comment on function pgfresh_engine.add_pairs(int, text[], bigint[]) is
   'A part of queue_refreshes.';
 
 /*
-  All at once first. If that has to wait, one by one, in a random order: each that is locked then costs one wait, those
-  before it are added, and it goes on behind it. After ten of them the rest is left to a later time, and the random
-  order lets that one find others.
+  First all at once. If that has to wait, one by one in random order: each locked pair then costs one wait, those before
+  it are added, and the loop continues after it. After ten locked pairs the rest is left to a later attempt, which the
+  random order lets find others.
 */
 create or replace function pgfresh_engine.make_pairs(p_type_id int, p_keys text[]) returns text[]
 language plpgsql
@@ -41,7 +41,7 @@ declare
   v_count int := cardinality(v_new);
   v_locked text[] := '{}';
   v_from int := 1;
-  -- The last of those before a locked one; null while that is not known.
+  -- The last index before a locked pair; null while unknown.
   v_until int;
   v_at int;
   v_key text;
@@ -49,7 +49,7 @@ begin
   if v_count = 0 then
     return v_new;
   end if;
-  -- Without a lock: what is added to a data type that is being removed, follow_changes clears.
+  -- Without a lock: follow_changes clears pairs added to a data type that is being removed.
   if not exists (select from pgfresh.data_type_registry where type_id = p_type_id) then
     return v_new;
   end if;
@@ -87,7 +87,7 @@ begin
       end if;
     end;
   end loop;
-  -- The wait may have been for room in the table, which another insert was adding, and not for the pair: try once more.
+  -- The wait may have been for table extension by another insert, not for the pair: try once more.
   foreach v_key in array v_locked[:10] loop
     begin
       insert into pgfresh_engine.pairs (type_id, key) values (p_type_id, v_key) on conflict do nothing;

@@ -21,8 +21,8 @@ $$;
 comment on function pgfresh_engine.add_counts(jsonb[]) is 'Objects of counts as one.';
 
 /*
-  What keeps whole data types from being planned now, and until when; no row for those that nothing does.
-  Nearly always one statement answers for all of them: what a registry row names is looked up again only
+  The obstacles that keep whole data types from being planned now, and until when; no row for types without one.
+  Usually one statement answers for all of them: the names of a registry row are resolved again only
   if the catalog has changed.
 */
 create or replace function pgfresh_engine.planning_obstacles(p_types int[], p_now timestamptz)

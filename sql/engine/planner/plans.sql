@@ -1,15 +1,15 @@
 /*
-  The one way from a look to a job. Every pair that is looked at gets a time of its next look,
-  or a job whose end sets one, so nothing is looked at in a loop.
-  Pairs that have a job or are left alone are looked at too, so that what is shown of them is true.
-  Each data type is asked by itself; what was decided is written for all of them together.
-  Lock order: pairs, then jobs; what another transaction has locked is left to the next look.
+  The only way from a check to a job. Every pair that is checked gets the time of its next check,
+  or a job whose end sets one, so nothing is checked in a loop.
+  Pairs that have a job or are in backoff are checked too, so that their displayed state is correct.
+  Each data type is checked by itself; the decisions are written for all of them together.
+  Lock order: pairs, then jobs; pairs that another transaction has locked are left to the next check.
 */
 
 /*
-  What comes of pairs of one data type: a job (queue; places, where nothing else is to be said of a pair than where it
-  is), or the time of the next look (later). Of a pair that stays as it is, nothing.
-  Asked of users' code, each in a subtransaction: the check, the table of keys and the gate.
+  Decides for pairs of one data type: a job (queue; or places, if only the position of the pair is needed), or the
+  time of the next check (later). Unchanged pairs are not returned.
+  User code runs in subtransactions: the check, the key table and the gate.
 */
 create or replace function pgfresh_engine.decide_looks(
   p_type pgfresh.data_type_registry, p_pairs pgfresh_engine.looks, p_gate_sql text,
@@ -21,11 +21,11 @@ as $$
 declare
   v_next_sweep timestamptz := p_now + interval '1 minute';
   v_scheduled boolean := p_type.refresh_strategy = 'scheduled';
-  -- What is known of a pair beside its answer is joined only where there is any such thing.
+  -- What is known of pairs is joined to their answers only where there is any.
   v_known pgfresh_engine.looks := case
     when p_pairs.rests or num_nonnulls(p_pairs.places, p_pairs.priorities) > 0 then p_pairs
   end;
-  -- Whether all that are stale get a job. Rows of them, and reading these again, would make a tick 7 % longer.
+  -- Whether all stale pairs get a job. Building rows of them and reading these again made a tick 7 % longer.
   v_plain boolean := p_pairs.places is not null and p_pairs.priorities is null and not p_dependent
     and num_nulls(p_obstacle, p_gate_sql) = 2 and not pgfresh_engine.has_key_rules(p_type);
   v_awake int := cardinality(p_pairs.keys);
@@ -48,7 +48,7 @@ begin
     if p_obstacle = 'quarantined' and not pgfresh_engine.note_hold(p_type.type_id, p_until, p_obstacle, p_now) then
       p_until := p_now + interval '1 second';
     end if;
-    -- It cannot be asked. What has no table any more has no rows.
+    -- It cannot be checked. A type without a table has no rows.
     later := array(
       select row(p_type.type_id, l.key, l.place, l.job_id, l.due_at, l.next_at, null,
         case when gone.table then true end, null, null, p_obstacle)::pgfresh_engine.look
@@ -67,7 +67,7 @@ begin
         from unnest(p_pairs.keys, p_pairs.places, p_pairs.jobs, p_pairs.next_ask, p_pairs.rows, p_pairs.due)
           as l(key, place, job_id, next_ask_at, row_at, due_at)
       ) as l
-      -- Pairs of a type in quarantine are looked at when it ends.
+      -- Pairs of a type in quarantine are checked when it ends.
       where (l.due_at <> l.next_at and (p_obstacle = 'unresolved' or l.due_at <= p_now))
         or (gone.table and l.row_at is not null and l.due_at is not null));
     counts := pgfresh_engine.add_counts(counts,
@@ -92,7 +92,7 @@ begin
     into v_asked
     from (
       select c.*,
-        -- Those that are not decided come soon, but behind those of other types.
+        -- Undecided pairs come again soon, but behind those of other types.
         case
           when c.job_id is not null then 'infinity'
           when not c.awake then c.next_ask_at
@@ -116,7 +116,7 @@ begin
             l.place, l.job_id, l.next_ask_at, l.priority,
             l.job_id is null and (l.next_ask_at > p_now) is not true as awake,
             seen.row_at, case when c.found is not null then seen.row_at is distinct from c.row_at end as changed,
-            -- What a function calls fresh beyond its TTL is fresh until it has been asked again.
+            -- A row that a function calls fresh beyond its TTL is fresh until the next check.
             case
               when not c.stale and (c.next_at > p_now) is not true then v_next_sweep + interval '10 seconds'
               else c.next_at
@@ -131,17 +131,17 @@ begin
             select case when c.found then coalesce(c.at, '-infinity') end as row_at
           ) as seen
           left join (
-            -- In the list of the select, because a function in the from becomes a table that is read back.
+            -- In the select list, because a function in FROM is materialised and read back.
             select unnest(v_known.keys) as key, unnest(v_known.places) as place, unnest(v_known.jobs) as job_id,
               unnest(v_known.next_ask) as next_ask_at, unnest(v_known.priorities) as priority
           ) as l on l.key = c.key
         ) as c
-        -- The turn is worked out once, and not in each of the aggregates.
+        -- OFFSET 0: computed once instead of in each of the aggregates.
         offset 0
       ) as c
     ) as c;
   exception when lock_not_available then
-    -- The others go on. These have their turn soon, unless it happens again.
+    -- Other types proceed. These pairs come again soon, unless it happens again.
     perform pgfresh_engine.note_type_timeout(p_type.type_id, 'check', sqlerrm);
     later := array(
       select row(p_type.type_id, l.key, l.place, l.job_id, l.due_at, p_now + interval '1 second', null,
@@ -177,8 +177,8 @@ begin
     return;
   end if;
 
-  -- What is no key any more is not fetched, also while viewers still look. What another type needs is asked for as it
-  -- says.
+  -- What is no longer a key is not fetched, even if it has viewers. Pairs needed by another type follow that type's
+  -- request.
   if p_pairs.priorities is null and pgfresh_engine.has_key_rules(p_type) then
     v_unlisted := pgfresh_engine.unlisted_keys(p_type, array(select l.key from unnest(queue) as l));
     if v_unlisted <> '{}' then
@@ -214,7 +214,7 @@ comment on function pgfresh_engine.decide_looks(
   'Decides about pairs of one data type that were read: which get a job, and when to look at others again. '
   'Prerequisites are not asked for here. A part of the planner.';
 
--- What is there already waits until the gate opens; what is missing does not.
+-- A gate holds only pairs that have rows; it never delays a first fetch.
 create or replace function pgfresh_engine.hold_at_gate(
   p_type pgfresh.data_type_registry, p_queue pgfresh_engine.look[], p_gate_sql text, p_now timestamptz,
   out queue pgfresh_engine.look[], out later pgfresh_engine.look[], out counts jsonb)
@@ -231,7 +231,7 @@ begin
   if v_keys = '{}' then
     return;
   end if;
-  -- Of a pair that is held already nothing is written.
+  -- Pairs that are already held are not written.
   select array_agg(g.key),
     array_agg(row(
       l.type_id, l.key, l.place, null, l.due_at, g.next_at, null, l.changed, l.row_at, p_now, 'gate'
@@ -281,7 +281,7 @@ comment on function pgfresh_engine.hold_at_gate(
   'A part of the planner.';
 
 /*
-  Those of its keys that a prerequisite has no row for wait until it has. It is asked for in the same call,
+  Pairs wait while a prerequisite has no row. It is requested in the same call,
   with the priority of the pair that needs it.
 */
 create or replace function pgfresh_engine.hold_for_prerequisites(
@@ -313,11 +313,11 @@ begin
       perform pgfresh_engine.note_type_timeout(v_needs.needs_id, 'check', sqlerrm);
       continue;
     when others then
-      -- It is skipped with a warning of its own; the pair that needs it does not wait for ever.
+      -- It is skipped with its own warning; the pair that needs it does not wait for ever.
       continue;
     end;
     continue when v_missing = '{}';
-    -- One that another transaction is adding at this moment comes at the next look.
+    -- A pair that another transaction is adding right now comes at the next check.
     perform pgfresh_engine.make_pairs(v_needs.needs_id, v_missing);
     needed := needed || array(
       select row(v_needs.needs_id, l.key, null, null, null, null,
@@ -342,7 +342,7 @@ comment on function pgfresh_engine.hold_for_prerequisites(
 create or replace function pgfresh_engine.plan_looks(p_looks pgfresh_engine.looks[], p_now timestamptz) returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- Or each statement would be planned anew at every call, because it is a little cheaper for the few keys at hand.
+-- Otherwise each call would plan every statement again, which looks a little cheaper for the few keys at hand.
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
@@ -429,9 +429,9 @@ begin
   end loop;
 
   /*
-    The end of a prerequisite wakes the pairs that wait for it, except those that are decided about at that moment: it
-    cannot see that they wait. So a pair that waits is looked at again, soon and then more and more rarely: each time
-    after as long as the job of its prerequisite has been open by then.
+    The end of a prerequisite wakes the pairs that wait for it, except those being planned at that moment, which it
+    cannot see. So a waiting pair is checked again, soon and then less and less often: each time after as long as the
+    job of its prerequisite has been open by then.
   */
   if v_waiting is not null then
     v_counts := v_counts || jsonb_build_object('prerequisites', nullif(v_prerequisites, 0));
@@ -445,7 +445,7 @@ begin
           least(p_now + interval '1 minute', (
             select case
               when p.job_id is not null then p_now + greatest(p_now - j.created_at, interval '1 second')
-              -- It has just ended. Without a job for another reason, such as a pause of its source, it can take long.
+              -- It has just ended. If it has no job for another reason, such as a paused source, it can take long.
               when p.ok_at > p_now - interval '5 seconds' then p_now + interval '1 second'
             end
             from pgfresh_engine.pairs as p

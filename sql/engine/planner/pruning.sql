@@ -1,13 +1,13 @@
 /*
-  Pairs are remembered for what they say about their row and their last refresh. Once nothing of that counts any more
-  and nobody has asked for them in a long time, they are forgotten; asked for again, a pair begins anew. They are
-  walked by their key from a cursor, a bounded number at a time, so that no index has to be kept for it.
+  Pairs are kept for what they record about their row and their last refresh. Once none of that matters any more and
+  they have not been requested for a long time, they are deleted; a later request starts afresh. They are walked by key
+  from a cursor, a bounded number at a time, which needs no additional index.
 */
 create or replace function pgfresh_engine.last_use_of(p_pair pgfresh_engine.pairs) returns timestamptz
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
-  -- While its row is fresh or its last outcome says not to ask again, it is in use, also if nobody looks.
+  -- In use, even without viewers, while its row is fresh or its last outcome defers the next fetch.
   select greatest(
     p_pair.unviewed_since, p_pair.ok_at, p_pair.next_ask_at, p_pair.empty_at, p_pair.confirmed_at, p_pair.lapsed_at,
     nullif(p_pair.stale_at, 'infinity'))
@@ -23,7 +23,7 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
-  -- So many pairs are looked at in a call.
+  -- Pairs examined per call.
   c_span constant int := 2000;
   v_now timestamptz := pgfresh.clock();
   v_at record;
@@ -32,7 +32,7 @@ declare
 begin
   perform pgfresh_engine.require_primary();
   perform pgfresh_engine.require_range('p_keep in seconds', extract(epoch from p_keep), 86400, 315360000);
-  -- Another call that does it already is not waited for.
+  -- Do not wait for another call that is already doing this.
   select type_id, key into v_at from pgfresh_engine.pruning for update skip locked;
   if not found then
     return jsonb_build_object('skipped', 'locked');
@@ -53,7 +53,7 @@ begin
     order by p.type_id, p.key
     limit c_span
   ) as s;
-  -- Pairs that remember no time are counted from now on.
+  -- Pairs without a recorded time count from now.
   update pgfresh_engine.pairs as p
   set unviewed_since = v_now
   from (
@@ -70,7 +70,7 @@ begin
     join pgfresh_engine.pairs as p on p.type_id = o.type_id and p.key = o.key
     where not p.demanded and p.viewers = 0 and p.job_id is null and p.warm_until is null
       and pgfresh_engine.last_use_of(p) < v_now - p_keep
-      -- Whoever evicts rows finds them by their pairs.
+      -- Eviction finds rows by their pairs.
       and not exists (
         select from pgfresh.data_type_registry as r
         where r.type_id = p.type_id and r.evict_after is not null and (p.row_at is not null or not p.seen))
@@ -102,20 +102,20 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- So many rows are deleted in a call.
+  -- Rows deleted per call.
   c_rows constant int := 10000;
   v_now timestamptz := pgfresh.clock();
   v_before timestamptz;
   v_count int;
 begin
   perform pgfresh_engine.require_primary();
-  -- The longest window of a quota has 366 days.
+  -- The longest quota window is 366 days.
   perform pgfresh_engine.require_range('p_keep in days', extract(epoch from p_keep) / 86400, 367, 3650);
   v_before := v_now - p_keep;
   with recursive source (id) as (
     (select source_id from pgfresh_engine.usage order by source_id limit 1)
     union all
-    -- From source to source by the index; those that are gone have rows too.
+    -- A loose index scan over source ids; deleted sources have rows too.
     select (select u.source_id from pgfresh_engine.usage as u where u.source_id > s.id order by u.source_id limit 1)
     from source as s
     where s.id is not null
@@ -129,7 +129,7 @@ begin
     ) as u
     limit c_rows));
   get diagnostics v_count = row_count;
-  -- The number of a source that is gone is kept for its ledger, and for calls that may still come to it.
+  -- The id of a deleted source is kept for its ledger, and for calls that may still be booked.
   with gone as (
     delete from pgfresh_engine.source_past as p
     where not exists (select from pgfresh_engine.usage as u where u.source_id = p.source_id)
