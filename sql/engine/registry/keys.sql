@@ -1,7 +1,7 @@
 /*
-  The one definition of how a key is spelled: only A to Z have two cases here. What else has a capital letter depends on
-  the version and the collation of the server and differs in JavaScript, and a key must be the same for all of them.
-  canonicalKey in src/registry is the same in TypeScript; test/registry/key-vectors.json holds for both.
+  The one definition of canonical keys: only A to Z change case. The case of other letters depends on the server's
+  version and collation and differs in JavaScript, and a key must be the same everywhere.
+  canonicalKey in src/registry does the same in TypeScript; test/registry/key-vectors.json tests both.
 */
 create or replace function pgfresh_engine.canonical_key(p_key text, p_normalise text) returns text
 language sql immutable parallel safe
@@ -31,8 +31,8 @@ comment on function pgfresh_engine.has_key_rules(pgfresh.data_type_registry) is
   'Whether a valid text may be no key of the data type, or be spelled otherwise there.';
 
 /*
-  What a data type makes of texts that are given as its keys: an answer for each of them, so that one bad key costs only
-  itself. This is the one place that says what a key is; require_keys refuses by it.
+  Validates texts as keys of a data type, with an answer for each, so that one bad key does not affect the others.
+  This is the only place that defines what a key is; require_keys uses it to refuse.
 */
 create or replace function pgfresh_engine.canonical_keys(
   p_type pgfresh.data_type_registry, p_keys text[], p_listed boolean default false, p_as_given boolean default false)
@@ -48,14 +48,14 @@ declare
   v_invalid boolean[];
   v_keys text[];
   v_outside boolean[];
-  -- Where those stand that are asked about in users' tables and types, and what is asked.
+  -- Positions of the keys to look up in users' tables and types, and the keys themselves.
   v_places int[];
   v_asked text[];
   v_unknown text[];
   v_is_unknown boolean[];
   v_count int; v_from int := 1; v_size int;
 begin
-  -- Sorted once, and not in each of the aggregates.
+  -- Sorted once instead of in each of the aggregates.
   select array_agg(k.invalid), array_agg(k.key),
     array_agg(
       k.invalid
@@ -70,7 +70,7 @@ begin
   ) as k;
   if p_type.key_table is not null or not p_as_given then
     select case when not p_listed then r.unknown_sql end,
-      -- Numbers, dates and the like have several spellings of one value. A row has one.
+      -- Numbers, dates and the like can be written in several ways; a row has only one.
       case
         when not p_as_given and bool_and(a.atttypid is not null)
             and bool_or(a.atttypid not in ('text'::regtype, 'varchar'::regtype)) then
@@ -84,7 +84,7 @@ begin
     into v_unknown_sql, v_spell_sql
     from pgfresh_engine.type_resolution as r
     cross join unnest(p_type.key_columns) with ordinality as c(name, place)
-    -- The key table can be asked also where the table of the rows is gone.
+    -- The key table can be queried even if the data table is gone.
     left join pg_attribute as a on a.attrelid = r.tables[1] and a.attname = c.name
     where r.type_id = p_type.type_id
     group by r.unknown_sql;
@@ -93,8 +93,8 @@ begin
     v_places := array(select n from generate_subscripts(v_keys, 1) as n where not v_outside[n]);
     v_count := cardinality(v_places);
     v_size := v_count;
-    -- A key that is not even of the column's type raises for all that are asked with it. Then in halves, until it is
-    -- known which. Nothing is written, so these subtransactions get no numbers, and there may be many of them.
+    -- A key that does not fit the column's type fails the whole query. Then bisect until it is found.
+    -- Nothing is written, so these subtransactions get no xids, and there may be many of them.
     while v_from <= v_count loop
       v_asked := array(
         select v_keys[n]
@@ -109,7 +109,7 @@ begin
           when v_unknown_sql is null then '{}'
           else array(select pgfresh_engine.ask_keys(v_unknown_sql, v_asked))
         end;
-        -- By a hash of what is unknown: one comparison for each of them would be quadratic.
+        -- Hashed: comparing each with each would be quadratic.
         v_is_unknown := array(
           select k.key in (select u from unnest(v_unknown) as u)
           from unnest(v_asked) with ordinality as k(key, place)
@@ -141,7 +141,7 @@ begin
   end if;
   return query
     select n::bigint, v_keys[n], c.code,
-      -- What was passed is quoted, and the message must stay one line all the same.
+      -- The input is quoted, and the message must stay on one line.
       regexp_replace(
         case c.code
           when 'PGF_KEY_INVALID' then
@@ -178,7 +178,7 @@ declare
   v_keys text[];
   v_refused text[];
 begin
-  -- They come in the order in which they were given.
+  -- In the order in which they were given.
   select array_agg(k.key), array_agg(array[k.code, k.problem, k.hint]) filter (where k.code is not null)
   into v_keys, v_refused
   from pgfresh_engine.canonical_keys(p_type, p_keys, p_as_given => true) as k;
@@ -204,7 +204,7 @@ begin
     select p_keys[k.place]
     from pgfresh_engine.canonical_keys(p_type, p_keys) as k
     where k.code is not null or k.key <> p_keys[k.place]);
--- A data type whose key table cannot be asked is left alone for that, not for its keys.
+-- If the key table cannot be queried, that pauses the data type; its keys are not refused.
 exception when others then
   return null;
 end

@@ -1,4 +1,4 @@
--- Never by the search path: a name without a schema is in public, for all roles.
+-- Never uses the search path: a name without a schema is in public, for all roles.
 create or replace function pgfresh_engine.split_name(p_column text, p_name text) returns text[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -36,8 +36,8 @@ begin
       format('%s: %I.%I is a table of pgfresh itself', p_column, v_parts[1], v_parts[2]),
       'Name a table of your own.');
   end if;
-  -- By the catalog and not by a cast to regclass, which raises where the schema's owner may not use the schema of the
-  -- table; only the evaluator need be able to.
+  -- From the catalog instead of a cast to regclass, which raises if the schema's owner lacks usage on the table's
+  -- schema; only the evaluator needs it.
   select c.oid, c.relrowsecurity, c.relnamespace as schema, c.relkind
   into v_table
   from pg_namespace as n
@@ -57,7 +57,7 @@ begin
       end if;
     exception when insufficient_privilege then null;
     end;
-    -- Granting without the right to only warns.
+    -- GRANT without the right to grant only warns.
     if not has_schema_privilege('pgfresh_evaluator', v_table.schema, 'usage')
         or not has_table_privilege('pgfresh_evaluator', v_table.oid, 'select') then
       perform pgfresh_engine.refuse('PGF_REGISTRY_INVALID',
@@ -66,8 +66,8 @@ begin
           v_parts[1], v_parts[2]));
     end if;
   end if;
-  -- A policy for all roles may show the planner nothing, and all rows would seem to be missing. So it must be one for
-  -- the planner.
+  -- A policy for all roles may hide all rows from the planner, and they would seem missing. So there must be a policy
+  -- for the planner itself.
   if v_table.relrowsecurity
       and not (select rolbypassrls or rolsuper from pg_roles where rolname = 'pgfresh_evaluator')
       and not exists (
@@ -81,7 +81,7 @@ begin
         v_parts[1], v_parts[2]));
   end if;
   id := v_table.oid;
-  -- By name and kind: the number of a table is another one in a database that was restored from a dump.
+  -- By name and kind: oids differ in a database restored from a dump.
   mark := case v_table.relkind
     when 'v' then 'view' when 'm' then 'materialized view' when 'f' then 'foreign table' else 'table'
   end || ' ' || id::regclass;
@@ -152,7 +152,7 @@ begin
         v_function.schema::regnamespace, v_function.oid::regprocedure));
   end if;
   id := v_function.oid;
-  -- Ours may change with a new version of pgfresh. A user's is the one that was registered, or it is not called.
+  -- Our functions may change with a new version of pgfresh. A user's function must be the registered one.
   mark := jsonb_build_object('signature', id::regprocedure::text, 'owner', v_function.owner::regrole::text,
     'body', case
       when v_function.schema not in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace)

@@ -1,7 +1,7 @@
 /*
-  What a change of the registry means for pairs and jobs. It happens when the transaction commits, so that one that
-  stays open keeps nobody waiting, and after the locks on users' tables: ends have those before they have pairs.
-  It waits for nobody either. What others have locked follows later, see follow_changes.
+  Applies registry changes to pairs and jobs. This runs at commit, so that an open transaction blocks no one, and after
+  the locks on users' tables, which ends also take before pairs.
+  It waits for no one either. Rows that others have locked follow later, see follow_changes.
 */
 create or replace function pgfresh_engine.follow_registry() returns trigger
 language plpgsql security definer
@@ -51,8 +51,8 @@ create constraint trigger follow_registry after update or delete on pgfresh.data
 
 /*
   The effects:
-    plan    rules have changed: demanded pairs are looked at by the next tick, and times that a TTL has said follow it
-    ask     another fetcher or source: what earlier answers said about when to ask again does not hold
+    plan    rules changed: the next tick checks demanded pairs, and times derived from a TTL are updated
+    ask     another fetcher or source: earlier answers no longer decide when to fetch again
     forget  another table: nothing is known of its rows
 */
 create or replace function pgfresh_engine.follow_type(
@@ -65,7 +65,7 @@ declare
   v_free text[];
   v_forgets boolean := p_effect = 'forget';
 begin
-  -- A job that runs is settled on the source that it was claimed for, and its end is refused.
+  -- A running job settles on the source it was claimed for, and its end is refused.
   update pgfresh_engine.job
   set source_id = p_type.source_id
   where id = any (array(
@@ -123,7 +123,7 @@ begin
   select t.due_at, p_type.type_id, t.key from told as t where t.is_due
   on conflict do nothing;
   if v_forgets then
-    -- Their rows are others now.
+    -- Their rows have changed.
     perform pgfresh_engine.mark_pairs(p_type.type_id, v_free);
   end if;
   return array(
@@ -140,8 +140,8 @@ comment on function pgfresh_engine.follow_type(pgfresh.data_type_registry, text,
   'pairs (null) or to some of them. Returns the keys of those that were locked. A part of the registry.';
 
 /*
-  What nobody can name any more is not fetched any more either; what its calls have cost stays in the ledger. Ends may
-  hold any of these rows while they wait for the ledger of a source, so nothing is waited for once that is taken.
+  A deleted data type is no longer fetched; the cost of its calls stays in the ledger. Ends may hold any of these rows
+  while they wait for the ledger of a source, so nothing is waited for once that is locked.
 */
 create or replace function pgfresh_engine.clear_type(p_type_id int) returns boolean
 language plpgsql
@@ -152,14 +152,14 @@ declare
     select id from pgfresh_engine.job where type_id = p_type_id order by id for update skip locked);
   v_table text;
 begin
-  -- Several data types may go in one transaction, and each settles what runs: so all ledgers are taken the first time,
-  -- in the order in which ends take them.
+  -- Several data types may be deleted in one transaction, each settling its running jobs: so lock all ledgers the first
+  -- time, in the order in which ends lock them.
   if exists (select from pgfresh_engine.job where id = any (v_jobs) and state = 'x') then
     perform from pgfresh_engine.source_state order by source_id for update;
   end if;
   perform pgfresh_engine.cancel_jobs(v_jobs);
-  -- After that wait: the tick and gateways would wait for these rows with it. Changes of demand without their pairs
-  -- would be taken by no one, and be in the way of others.
+  -- After that wait, or the tick and gateways would wait for these rows too. Demand changes without their pairs would
+  -- never be consumed, and block others.
   foreach v_table in array array[
     'pgfresh_engine.subscription', 'pgfresh_engine.node_demand', 'pgfresh_engine.demand_change',
     'pgfresh_engine.demand_waiting', 'pgfresh_engine.hold', 'pgfresh_engine.breaker', 'pgfresh_engine.type_losses',
@@ -170,10 +170,10 @@ begin
       'select ctid from %1$s where type_id = $1 for update skip locked))', v_table)
     using p_type_id;
   end loop;
-  -- A job that is just being ended needs its pair.
+  -- A job that is being ended needs its pair.
   delete from pgfresh_engine.pairs where type_id = p_type_id and key = any (array(
     select key from pgfresh_engine.pairs where type_id = p_type_id order by key for update skip locked));
-  -- Whoever has a pair may be adding its entry, and would wait for this transaction, perhaps with the ledgers.
+  -- A transaction that holds a pair may be adding its entry, and would wait for this one, perhaps with the ledgers.
   delete from pgfresh_engine.due where ctid = any (array(
     select d.ctid
     from pgfresh_engine.due as d
@@ -191,8 +191,8 @@ comment on function pgfresh_engine.clear_type(int) is
   'Returns whether nothing is left. A part of the registry.';
 
 /*
-  A transaction that has read the registry before a change may add pairs and jobs after it. So for a minute each change
-  is brought to what is there then. Once a minute all jobs are looked at, for transactions that take even longer.
+  A transaction that read the registry before a change may add pairs and jobs after it. So each change is reapplied for
+  a minute. Once per minute all jobs are checked, for transactions that take even longer.
 */
 create or replace function pgfresh_engine.follow_changes(p_now timestamptz, p_look_for_strays boolean) returns void
 language plpgsql
@@ -213,7 +213,7 @@ begin
       left join pgfresh.data_type_registry as r on r.type_id = j.type_id
       where r.type_id is null or (j.source_id <> r.source_id and j.state <> 'x')
       union
-      -- One look at the index for each data type.
+      -- One index probe per data type.
       select p.type_id
       from (
         with recursive known (type_id) as (
