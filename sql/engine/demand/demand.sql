@@ -1,11 +1,11 @@
 /*
-  Who looks at what. Subscriptions of SQL clients and the counts of gateway nodes are the truth; every change of them is
-  appended to demand_change in the same transaction, and the planner adds those up in pairs.viewers. So the viewers of
-  one pair never wait for each other nor for anybody who has locked the pair, and what the planner does follows what has
-  changed.
+  Who views what. Subscriptions of SQL clients and the counts of gateway nodes are the source of truth; each change is
+  appended to demand_change in the same transaction, and the planner sums these into pairs.viewers. So viewers of one
+  pair never wait for each other, or for a transaction that has locked the pair, and the planner's work is proportional
+  to the changes.
 
-  Another source of demand either writes counts as a node does, or has a third table: with triggers here, and beside the
-  other two in get_active_subscriptions, explanation_of, lock_evictable, prune_pairs and clear_type.
+  Another source of demand either writes counts as a node does, or adds a third table: with triggers here, and next to
+  the other two in get_active_subscriptions, explanation_of, lock_evictable, prune_pairs and clear_type.
 */
 create or replace function pgfresh_engine.note_demand() returns trigger
 language plpgsql security definer
@@ -16,7 +16,7 @@ begin
     if tg_op = 'INSERT' then
       insert into pgfresh_engine.demand_change (type_id, key, delta) select type_id, key, viewers from fresh;
     elsif tg_op = 'UPDATE' then
-      -- No join: its plan is kept from the first time, mostly of no rows at all, and is quadratic.
+      -- No join: its plan is cached from the first call, mostly with no rows at all, and is quadratic.
       insert into pgfresh_engine.demand_change (type_id, key, delta)
       select c.type_id, c.key, sum(c.viewers)
       from (
@@ -58,7 +58,7 @@ create or replace trigger note_removed after delete on pgfresh_engine.node_deman
   referencing old table as gone
   for each statement execute function pgfresh_engine.note_demand();
 
--- Called by viewers with their own rights, who may not use this schema: nothing in it but what is built in.
+-- Viewers call it with their own rights and may not use this schema, so it uses built-in functions only.
 create or replace function pgfresh_engine.session_viewer() returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -92,7 +92,7 @@ as $$
 declare
   v_own text := pgfresh_engine.session_viewer();
 begin
-  -- Gateways, workers and the owner, who is the current user here, may name any user; other callers only their own.
+  -- Gateways, workers and the owner (the current user here) may name any user; other callers only themselves.
   if pg_has_role(p_caller, 'pgfresh_gateway', 'member') or pg_has_role(p_caller, 'pgfresh_worker', 'member')
       or pg_has_role(p_caller, current_user, 'member') then
     v_own := coalesce(p_user_id, v_own);
@@ -167,7 +167,7 @@ comment on function pgfresh_engine.keep_former_name() is
 create or replace trigger keep_former_name after update of data_type on pgfresh.data_type_registry
   for each row when (old.data_type <> new.data_type) execute function pgfresh_engine.keep_former_name();
 
--- Five minutes, and the 75 seconds for which a heartbeat may not have been written.
+-- Five minutes, plus the 75 seconds for which a heartbeat may go unwritten.
 create or replace function pgfresh_engine.longest_silence() returns interval
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -175,8 +175,8 @@ as $$ select interval '375 seconds' $$;
 comment on function pgfresh_engine.longest_silence() is
   'How old the last heartbeat that was written may be: nobody is given up before five silent minutes.';
 
--- A tracker that restarts looks like an empty house.
--- So when all fall silent in one step, they are believed only after a while.
+-- A tracker that restarts looks as if all viewers had left.
+-- So if all fall silent at once, that is believed only after a while.
 create or replace function pgfresh_engine.is_loss_held(p_now timestamptz) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp

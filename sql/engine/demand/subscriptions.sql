@@ -1,7 +1,7 @@
 /*
-  What viewers ask for by SQL, once the request has its caller (request.sql). Each looks up whom the caller speaks for
-  before it does anything. A client that subscribes by SQL has a connection of an application, and does not wait with it
-  for a locked table, as ALTER TABLE locks it: the planner looks at the pair a second later.
+  What viewers request by SQL, once the request has its caller (request.sql). Each function first looks up which user
+  the caller acts for. A client that subscribes by SQL holds an application's connection, so it does not wait for a
+  table locked, for instance, by ALTER TABLE: the planner checks the pair a second later.
 */
 create or replace function pgfresh_engine.admit_new_keys(p_type pgfresh.data_type_registry, p_keys text[])
 returns text[]
@@ -22,7 +22,7 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 as $$
 declare
-  -- Those with a job are neither planned nor locked: their ends must not wait for the transaction of a stranger.
+  -- Pairs with a job are neither planned nor locked: their ends must not wait for the caller's transaction.
   v_open text[] := array(
     select p.key
     from pgfresh_engine.pairs as p
@@ -97,8 +97,8 @@ create or replace function pgfresh_engine.subscribe(p_caller name, p_user_id tex
 returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- Planned once and by the index, also on a table that is empty now.
--- Else each call would plan its one row anew, for longer than it takes to write it.
+-- Planned once with the index, even while the table is empty.
+-- Otherwise each call would plan its one row again, which takes longer than writing it.
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -114,7 +114,7 @@ declare
   v_seen timestamptz;
   v_counts jsonb;
 begin
-  -- Nearly every call is a heartbeat, which needs two columns of the type and not all of them.
+  -- Nearly every call is a heartbeat, which needs only two columns of the type.
   select type_id, normalise into v_type_id, v_normalise from pgfresh.data_type_registry where data_type = p_data_type;
   if not found then
     perform pgfresh_engine.require_type(p_data_type);
@@ -131,13 +131,13 @@ begin
   into v_seen
   from pgfresh_engine.subscription
   where user_id = v_user and type_id = v_type_id and key = v_key;
-  -- A client beats every minute, and its row says so at every second one: a commit costs more than all else here.
+  -- Clients send a heartbeat every minute, and only every second one is written: the commit is the main cost here.
   if v_seen <= v_now - interval '75 seconds' then
     update pgfresh_engine.subscription
     set last_seen_at = v_now
     where user_id = v_user and type_id = v_type_id and key = v_key;
   elsif (v_seen <= v_now - interval '30 seconds') is not true then
-    -- A heartbeat that takes its time is not counted: there are 500 subscriptions at most.
+    -- Heartbeats at the normal interval are not counted: there are at most 500 subscriptions.
     perform pgfresh_engine.count_call(v_user);
   end if;
   if v_seen is not null then
@@ -172,7 +172,7 @@ exception
   when lock_not_available then
     return query select n::bigint, p_keys[n], 'locked', null from generate_subscripts(p_keys, 1) as n;
   when sqlstate 'PGF01' then
-    -- There is no such type, or its registry row does not resolve any more.
+    -- There is no such type, or its registry row no longer resolves.
     return query
       select n::bigint, p_keys[n], split_part(sqlerrm, ': ', 1), regexp_replace(sqlerrm, '^PGF_[A-Z_]+: ', '')
       from generate_subscripts(p_keys, 1) as n;
@@ -193,7 +193,7 @@ as $$
 declare
   v_user text := pgfresh_engine.require_viewer(p_user_id, p_caller);
   v_now timestamptz := pgfresh.clock();
-  -- By their places in p_pairs; null for what is new.
+  -- By position in p_pairs; null for new pairs.
   v_answers jsonb[];
   v_new int;
   v_early boolean;
@@ -224,7 +224,7 @@ begin
   into v_answers, v_new, v_early, v_types, v_keys
   from jsonb_array_elements(p_pairs) with ordinality as w(pair, place)
   left join pgfresh.data_type_registry as r on r.data_type = w.pair ->> 'data_type'
-  -- The limit keeps it a lookup for each pair. A join reads all subscriptions of the user for each pair:
+  -- The LIMIT keeps it a lookup per pair. A join reads all subscriptions of the user for each pair:
   -- 90 ms instead of 10 ms for 500 pairs.
   left join lateral (
     select s.type_id, s.key, s.last_seen_at
@@ -233,7 +233,7 @@ begin
       and s.key = pgfresh_engine.canonical_key(w.pair ->> 'key', r.normalise)
     limit 1
   ) as h on true;
-  -- In one order, so that two calls of one user do not wait for each other in a circle.
+  -- In a fixed order, so that two calls of one user cannot deadlock.
   for v_late in
     select distinct l.type_id, l.key collate "C" as key from unnest(v_types, v_keys) as l(type_id, key) order by 1, 2
   loop
@@ -241,7 +241,7 @@ begin
     set last_seen_at = v_now
     where s.user_id = v_user and s.type_id = v_late.type_id and s.key = v_late.key;
   end loop;
-  -- Heartbeats that take their time are not counted; those that do not are one call. What is new counts each.
+  -- Heartbeats at the normal interval are not counted; early ones count as one call. Each new pair counts.
   if v_early or v_new > 0 then
     perform pgfresh_engine.count_call(v_user, v_early::int + v_new);
   end if;
@@ -259,7 +259,7 @@ begin
       group by w.pair ->> 'data_type'
     ) as n
     left join pgfresh.data_type_registry as r on r.data_type = n.data_type
-    -- By type and key, as everyone locks them.
+    -- By type and key, the lock order of all functions.
     order by r.type_id
   loop
     select array_agg(j.key order by j.place) as keys, array_agg(j.code order by j.place) as codes,
@@ -296,7 +296,7 @@ $$;
 comment on function pgfresh_engine.subscribe_all(name, text, jsonb) is
   'Does what upsert_active_subscriptions asks for.';
 
--- Never refused: what has become of the key, the data type or its name does not matter to someone who leaves.
+-- Never refused: a viewer can leave whatever happened to the key, the data type or its name.
 create or replace function pgfresh_engine.unsubscribe(p_caller name, p_user_id text, p_key text, p_data_type text)
 returns boolean
 language plpgsql
@@ -315,7 +315,7 @@ begin
     from pgfresh.data_type_registry as r
     where r.data_type = p_data_type
     union
-    -- As it was subscribed, if the data type spells its keys in another way now.
+    -- As it was subscribed, in case the canonical form of keys has changed since.
     select r.type_id, p_key from pgfresh.data_type_registry as r where r.data_type = p_data_type
     union
     select f.type_id, k.key
@@ -328,7 +328,7 @@ begin
   if found then
     return true;
   end if;
-  -- Only calls without an effect are counted: as many leave as came.
+  -- Only calls without effect are counted: the others are bounded by the number of subscriptions.
   perform pgfresh_engine.count_call(v_user);
   return false;
 end
@@ -364,7 +364,7 @@ begin
       perform pgfresh_engine.make_pairs((v_type.registered).type_id, v_keys);
       v_answer := pgfresh_engine.plan_new_looks((v_type.registered).type_id, v_keys, pgfresh.clock());
     exception when lock_not_available then
-      -- Its table of keys is locked. The other types do not wait for it.
+      -- Its key table is locked. The other types do not wait for it.
       v_answer := jsonb_build_object('skipped', 'locked');
     end;
     v_counts := v_counts || jsonb_build_object((v_type.registered).data_type, v_answer);
@@ -376,9 +376,9 @@ comment on function pgfresh_engine.check_key(name, text, text[]) is
   'Does what check_and_queue_stale_batch asks for.';
 
 /*
-  Processes, monitors, operators and the owner, who is the current user here, are told everything. Other callers are
-  told the codes that a gateway sends to viewers, and no words: those name tables, functions and errors. The right to
-  use the schema of the engine is no such trust: applications that register jobs have it too.
+  Processes, monitors, operators and the owner (the current user here) see everything. Other callers see the codes that
+  a gateway sends to viewers, without the sentences, which name tables, functions and errors. Usage on the engine's
+  schema grants no such trust: applications that register jobs have it too.
 */
 create or replace function pgfresh_engine.explain_to(p_caller name, p_data_type text, p_key text) returns jsonb
 language plpgsql

@@ -1,12 +1,11 @@
 /*
-  How demand reaches pairs and their jobs: the counts of viewers are added up, pairs without viewers cool
-  down, and what only they wanted is cancelled. Parts of the tick. Nothing here waits: a pair or a job that is locked is
-  left to a later tick.
+  How demand reaches pairs and their jobs: viewer counts are summed, pairs without viewers cool down, and jobs that only
+  they wanted are cancelled. Parts of the tick. Nothing here waits: a locked pair or job is left to a later tick.
 */
 create or replace function pgfresh_engine.fold_demand(p_now timestamptz) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- Pairs and changes are reached by their keys, whatever the statistics say:
+-- Access pairs and changes by key, whatever the statistics say:
 -- both tables may have been filled a moment ago.
 set enable_seqscan = off
 set enable_hashjoin = off
@@ -46,7 +45,7 @@ begin
           limit 1000
         )
         union
-        -- All of a pair at once: viewers must not leave before they came.
+        -- All changes of a pair at once: viewers must not leave before they came.
         select n.type_id, n.key from unnest(v_noted.types, v_noted.keys) as n(type_id, key)
       ) as n
       where w.type_id = n.type_id and w.key = n.key
@@ -66,7 +65,7 @@ begin
       group by t.type_id, t.key
     ) as t;
   end if;
-  -- Those that are not there are added, and then locked too.
+  -- Missing pairs are added, and then locked too.
   for v_round in 1..2 loop
     exit when v_noted.types is null;
     with locked as (
@@ -94,7 +93,7 @@ begin
       v_locked.left_tries as tries
     into v_noted;
     exit when v_round = 2;
-    -- Few before many: a type of which many are locked does not delay the others.
+    -- Smallest first: a type with many locked pairs does not delay the others.
     for v_new in
       select n.type_id, array_agg(n.key) as keys
       from unnest(v_noted.types, v_noted.keys, v_noted.deltas) as n(type_id, key, delta)
@@ -112,7 +111,7 @@ begin
   from unnest(v_noted.types, v_noted.keys, v_noted.deltas, v_noted.tries) as n(type_id, key, delta, tries)
   where (select true from pgfresh.data_type_registry as r where r.type_id = n.type_id)
     and (n.delta > 0
-      -- A pair that is not there has no viewers, so none can leave it.
+      -- A pair that does not exist has no viewers, so none can leave it.
       or (n.delta < 0 and (select true from pgfresh_engine.pairs as p where p.type_id = n.type_id and p.key = n.key)));
   with folded as (
     update pgfresh_engine.pairs as p
@@ -151,10 +150,10 @@ comment on function pgfresh_engine.fold_demand(timestamptz) is
   'A part of the planner.';
 
 /*
-  A job that waits for a time which no viewer has set: viewers do not wait for it longer than for a job of their own.
-  One that was never tried runs when its row is stale. One that failed runs after the delay that viewed jobs have;
-  a longer one is cut once, so that viewers who come and go do not shorten it again and again. One that was put back
-  waits for what it waits for.
+  A waiting job whose time no viewer has set: viewers wait for it no longer than for a job of their own.
+  One that was never tried runs when its row is stale. One that failed runs after the delay of viewed jobs;
+  a longer delay is cut once, so that viewers who come and go do not shorten it again and again. One that was put back
+  keeps waiting for the same reason.
 */
 create or replace function pgfresh_engine.raise_jobs(p_ids bigint[], p_now timestamptz) returns void
 language plpgsql
@@ -193,7 +192,7 @@ begin
         cross join lateral (
           select pgfresh_engine.priority_of(p.viewers, r.ui_threshold, r.background_priority) as viewed_priority,
             case when p.row_at is not null and p.stale_at > p_now then p.stale_at else p_now end as stale_at,
-            -- It may have been queued while no one looked, and then it was not missed.
+            -- It may have been queued while the pair had no viewers, and did not count as missing then.
             j.missing or (p.demanded and p.row_at is null and p.seen and p.empty_at is null) as missing
           from pgfresh_engine.pairs as p
           join pgfresh.data_type_registry as r on r.type_id = p.type_id
@@ -230,7 +229,7 @@ declare
   v_cooled record;
   v_jobs record;
 begin
-  -- Materialized: a subquery could be run once for each pair, and each time find 2000 others.
+  -- Materialized: a subquery could run once per pair, and find 2000 others each time.
   with cold as materialized (
     select type_id, key, due_at, demanded
     from pgfresh_engine.pairs
@@ -255,9 +254,9 @@ begin
   if v_cooled.types is null then
     return;
   end if;
-  -- A job that a schedule, an application or an operator has asked for stays, with the priority that was asked for. So
-  -- does one that a viewed pair of another data type needs. What a cooled pair has needed goes with it.
-  -- A running job is not stopped; its pair comes back here, in case the job has to be tried again.
+  -- A job requested by a schedule, an application or an operator stays, with the requested priority. So does one that a
+  -- viewed pair of another data type needs. Prerequisites of a cooled pair are cancelled with it.
+  -- A running job is not stopped; its pair is checked here again, in case the job is retried.
   with recursive left_pair (type_id, key) as (
     select p.type_id, p.key from unnest(v_cooled.types, v_cooled.keys) as p(type_id, key)
     union
@@ -311,8 +310,8 @@ comment on function pgfresh_engine.cool_down(timestamptz) is
   'A part of the planner.';
 
 /*
-  Unlike a job that an operator cancels, these say nothing about the pair: it is not left alone for a TTL, and a viewer
-  who comes back is served at once. Only the wait after a failure goes on. None of them runs, so nothing is settled.
+  Unlike an operator's cancel, this says nothing about the pair: it gets no backoff of a TTL, and a viewer who comes
+  back is served at once. Only the backoff after a failure continues. None of these jobs runs, so nothing is settled.
 */
 create or replace function pgfresh_engine.drop_waiting_jobs(p_ids bigint[], p_reason text, p_now timestamptz)
 returns void
@@ -349,8 +348,8 @@ comment on function pgfresh_engine.drop_waiting_jobs(bigint[], text, timestamptz
   'Cancels jobs that wait and are not wanted any more; their pairs must be locked.';
 
 /*
-  What is no key any more is not demanded, however many look: its subscriptions and counts stay, so that leaving works
-  as ever, and the pair is demanded again if the key comes back while it has viewers.
+  What is no longer a key is not demanded, however many viewers it has: its subscriptions and counts stay, so that
+  leaving works as usual, and the pair is demanded again if the key comes back while it has viewers.
 */
 create or replace function pgfresh_engine.revoke_pairs(p_type_id int, p_keys text[], p_now timestamptz) returns void
 language plpgsql
@@ -444,9 +443,9 @@ comment on function pgfresh_engine.list_again(timestamptz, int[]) is
   'A part of the planner.';
 
 /*
-  Jobs that wait for long, for instance for their source, are claimed without another look at their pair. And one that
-  was locked when its viewers came was not brought forward then. A table of keys that takes all the time of the
-  statement costs only its own type, and comes last the next time.
+  Jobs that wait long, for instance for their source, are claimed without checking their pair again. And a job that was
+  locked when its viewers came was not brought forward. A key table that uses up the statement's time affects only its
+  own type, which comes last the next time.
 */
 create or replace function pgfresh_engine.review_open_jobs(p_now timestamptz, p_limit int default 20000) returns void
 language plpgsql
@@ -484,7 +483,7 @@ begin
   loop
     v_last := greatest(v_last, v_type.last);
     v_read := v_read + v_type.count;
-    -- After a timeout nothing limits the statement any more.
+    -- After a timeout, the statement no longer has a time limit.
     continue when v_timed_out or v_type.registered is null or v_type.keys is null
       or (v_type.registered).type_id = any (v_quarantined);
     begin

@@ -1,9 +1,8 @@
--- What a gateway asks on behalf of the viewers who are connected to it, in sets gathered from all connections.
+-- Requests of a gateway on behalf of its connected viewers, batched across connections.
 
 /*
-  A wish, from its words to its job, in one statement: what the pairs are, and with p_plan that they are planned and
-  counted too. A pair is planned under its lock and only while it is not demanded, so a call that wants it at
-  the same moment, or the planner, finds it planned.
+  From a request to its jobs in one statement: resolves the pairs, and with p_plan also plans and counts them. A pair is
+  planned under its lock and only while it is not demanded, so a concurrent call, or the planner, finds it planned.
 */
 create or replace function pgfresh_engine.want_pairs(
   p_data_types text[], p_keys text[], p_plan boolean default false, p_node bigint default null)
@@ -30,16 +29,16 @@ begin
       'Pass a data type for each key.');
   end if;
   if p_plan then
-    -- What a crash forgets, the gateway's next count of the pair brings back.
+    -- If a crash loses this, the gateway's next count of the pair restores it.
     perform set_config('synchronous_commit', 'off', true);
-    -- Not in the way of its heartbeat.
+    -- With a lock that does not block the gateway's heartbeat.
     select n.id
     into v_node
     from pgfresh_engine.process as n
     where n.id = p_node and n.kind = 'gateway' and n.lease_until > v_now
     for key share;
   end if;
-  -- By type and key, the order in which all functions lock them.
+  -- By type and key, the lock order of all functions.
   for v_type in
     select r as registered, named.data_type, named.keys, named.places
     from (
@@ -70,7 +69,7 @@ begin
       into v_judged
       from pgfresh_engine.canonical_keys(v_type.registered, v_type.keys) as j;
     exception when sqlstate 'PGF01' then
-      -- Its registry row does not resolve any more. The pairs of other types are none the worse for it.
+      -- Its registry row no longer resolves. Pairs of other types are not affected.
       return query
         select p, null::int, null, null, null::boolean, null::boolean, 'PGF_REGISTRY_INVALID',
           regexp_replace(sqlerrm, '^PGF_[A-Z_]+: ', '')
@@ -86,7 +85,7 @@ begin
         order by 1);
       perform pgfresh_engine.make_pairs((v_type.registered).type_id, v_keys);
       if v_node is not null then
-        -- A count that is there is the gateway's own, and may be more.
+        -- An existing count is the gateway's own, and may be higher.
         with counted as (
           insert into pgfresh_engine.node_demand (node_id, type_id, key, viewers)
           select v_node, (v_type.registered).type_id, k, 1 from unnest(v_keys) as k
@@ -95,7 +94,7 @@ begin
         )
         select coalesce(array_agg(c.key), '{}') into v_counted from counted as c;
       end if;
-      -- Those that have viewers already have a time. One that is locked is left to the planner's next tick.
+      -- Pairs with viewers already have a due time. A locked pair is left to the planner's next tick.
       v_keys := array(
         select p.key
         from pgfresh_engine.pairs as p
@@ -148,7 +147,7 @@ begin
       p_data_type, array[v_key],
       greatest(1, pgfresh_engine.priority_of(
         coalesce(v_pair.viewers, 1), v_type.ui_threshold, v_type.background_priority)),
-      -- One that failed is tried now; one that runs is not run once more.
+      -- A failed job is retried now; a running one is not run again.
       p_force => exists (select from pgfresh_engine.job where id = v_pair.job_id and state = 'w')) as q
   );
 end

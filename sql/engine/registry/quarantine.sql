@@ -1,8 +1,8 @@
 /*
-  One bad type costs only itself. A gate that hangs, a staleness function that loops, a lock on a mirrored table: each
-  timeout is noted here. From the second one within a minute on, the type is in quarantine: planner, gateways and
-  workers leave it alone, and the planner probes it once per second, for at most 100 ms and on a connection of its own.
-  The first probe that gets an answer ends the quarantine. Without a probe for a minute it ends too, so it does not
+  A bad type must affect only itself. A gate that hangs, a staleness function that loops, a lock on a mirrored table:
+  each timeout is recorded here. The second within a minute puts the type in quarantine: planner, gateways and
+  workers skip it, and the planner probes it once per second, for at most 100 ms and on its own connection.
+  The first probe that gets an answer ends the quarantine. A minute without a probe ends it too, so that it does not
   outlive the planner.
 */
 create or replace function pgfresh_engine.is_quarantined(p_type_id int, p_now timestamptz) returns boolean
@@ -50,7 +50,7 @@ declare
   v_now timestamptz := pgfresh.clock();
   v_timeouts int;
 begin
-  -- Nothing for a type that is gone, or that an open transaction deletes: its foreign key would wait for that.
+  -- Nothing for a type that is gone, or being deleted by an open transaction: the foreign key would wait for that.
   insert into pgfresh_engine.type_timeout as t (type_id, since, last_at, timeouts, last_where, last_message)
   select r.type_id, v_now, v_now, 1, left(p_where, 60), left(p_message, 500)
   from (
@@ -71,7 +71,7 @@ begin
   end if;
   return coalesce(v_timeouts > 1, false);
 exception when foreign_key_violation or lock_not_available then
-  -- The type is being deleted at this moment, or an open transaction of a viewer notes the same.
+  -- The type is being deleted right now, or an open transaction of a viewer records the same.
   return false;
 end
 $$;
@@ -81,7 +81,7 @@ comment on function pgfresh_engine.note_type_timeout(int, text, text) is
 grant execute on function pgfresh_engine.note_type_timeout(int, text, text) to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway;
 
--- Commits of workers would wait for such a lock. Readers find out by reading.
+-- Only locks that block workers' commits. Readers find out by reading.
 create or replace function pgfresh_engine.is_write_locked(p_table oid) returns boolean
 language sql volatile
 set search_path = pg_catalog, pg_temp
@@ -138,7 +138,7 @@ begin
     when lock_not_available then
       perform pgfresh_engine.note_type_timeout(p_type_id, 'probe', sqlerrm);
       return false;
-    -- An error is an answer too.
+    -- An error also counts as an answer.
     when others then null;
   end;
   delete from pgfresh_engine.type_timeout where type_id = p_type_id;

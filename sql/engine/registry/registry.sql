@@ -3,7 +3,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- By name or by number; the name decides if both are there and differ.
+  -- By name or by id; the name wins if both are given and differ.
   if new.source is null or (tg_op = 'UPDATE' and new.source_id is distinct from old.source_id
       and new.source is not distinct from old.source) then
     select name into new.source from pgfresh.sources where id = new.source_id;
@@ -34,8 +34,8 @@ comment on function pgfresh_engine.complete_registry_row() is
   'and the definition grows with each change of what a fetch or a write depends on.';
 
 /*
-  Whether pairs are stale is asked all the time, so each data type has a function of its own for it, whose plan is kept.
-  It is made by the schema's owner, also where another role writes the row, and runs with the rights of its caller,
+  Staleness is checked constantly, so each data type has its own function for it, whose plan is cached.
+  The schema's owner creates it, even if another role writes the row, and it runs with the rights of its caller,
   the evaluator.
 */
 create or replace function pgfresh_engine.write_check(p_resolution pgfresh_engine.type_resolution) returns void
@@ -52,7 +52,7 @@ begin
     'row_at timestamptz, due_at timestamptz) '
     'language plpgsql %s as %L',
     v_signature,
-    -- Planned once, for the index and a hash. What users' functions do is not to be planned like that.
+    -- Planned once, for index scans and hashes. Plans of users' functions are left to PostgreSQL.
     case when p_resolution.fingerprint #>> '{staleness_function,signature}'
         = 'pgfresh.is_data_stale(timestamp with time zone,interval)' then
       'set plan_cache_mode = force_generic_plan '
@@ -79,7 +79,7 @@ begin
   delete from pgfresh_engine.type_resolution where type_id = new.type_id;
   insert into pgfresh_engine.type_resolution select (v_resolution).*;
   perform pgfresh_engine.write_check(v_resolution);
-  -- Before the stamp, because the first trigger of a table changes its row in the catalog.
+  -- Before the stamp, because the first trigger on a table changes the table's catalog row.
   perform pgfresh_engine.keep_change_triggers(new);
   update pgfresh_engine.type_resolution as r
   set stamp = s.stamp
@@ -100,7 +100,7 @@ begin
   select distinct new.type_id, r.type_id
   from unnest(new.depends_on) as name
   join pgfresh.data_type_registry as r on r.data_type = name;
-  -- Those that name it, though it was deleted or had another name for a while.
+  -- Types that name it as a prerequisite, although it was deleted or renamed for a while.
   with returned as (
     insert into pgfresh_engine.type_dependency (type_id, needs_id)
     select r.type_id, new.type_id
@@ -109,7 +109,7 @@ begin
     on conflict do nothing
     returning type_id
   ), released as (
-    -- Their pairs that failed without it.
+    -- Their pairs that failed for lack of it.
     update pgfresh_engine.pairs as p
     set next_ask_at = null, due_at = case when p.demanded then pgfresh.clock() else p.due_at end
     from returned as d
@@ -137,7 +137,7 @@ $$;
 comment on function pgfresh_engine.keep_resolution() is
   'Trigger of the registry: looks up what a row names and refuses what does not resolve.';
 
--- Its demand, pairs and jobs follow when the transaction commits.
+-- Its demand, pairs and jobs are removed when the transaction commits.
 create or replace function pgfresh_engine.forget_type() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -155,7 +155,7 @@ $$;
 comment on function pgfresh_engine.forget_type() is
   'Trigger of the registry: drops the functions and triggers that were made for a data type.';
 
--- Its data types would have no source any more, and no foreign key tells which they are.
+-- Its data types would lose their source, and a foreign key error does not name them.
 create or replace function pgfresh_engine.refuse_used_source() returns trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -181,10 +181,10 @@ create or replace trigger forget_type before delete on pgfresh.data_type_registr
   for each row execute function pgfresh_engine.forget_type();
 create or replace trigger complete_registry_row before insert or update on pgfresh.data_type_registry
   for each row execute function pgfresh_engine.complete_registry_row();
--- After what completes the row, by its name.
+-- Triggers run in name order: this one after those that complete the row.
 create or replace trigger refuse_broken_rules before insert or update on pgfresh.data_type_registry
   for each row execute function pgfresh_engine.refuse_broken_rules('PGF_REGISTRY_INVALID');
--- Only of the columns that people write: the others change with every failure and pause.
+-- Only for columns that users write: the others change with every failure and pause.
 create or replace trigger refuse_broken_rules before insert or update
   of name, enabled, rate_limit_per_minute, api_keys, quota_bytes, quota_window, quota_buffer,
     viewed_share, max_concurrency, one_key_at_a_time

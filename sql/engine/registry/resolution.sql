@@ -1,7 +1,7 @@
 /*
-  What the names of a registry row mean now, and the statements that are made of them;
-  refuses a row with which that does not work.
-  Every name in a statement was looked up in the catalog before and is quoted.
+  Resolves the names of a registry row, and builds the statements from them;
+  refuses a row that does not resolve.
+  Every name in a statement was looked up in the catalog first and is quoted.
 */
 create or replace function pgfresh_engine.resolve_type(p_type pgfresh.data_type_registry, p_may_grant boolean)
 returns pgfresh_engine.type_resolution
@@ -23,10 +23,10 @@ declare
   v_text boolean;
   v_stale text;
   /*
-    The time by which a row is judged: its own, or that at which the source confirmed it, where that is later. A
-    confirmation is of the row that was there then, so one that is older than we left it is judged by its own time.
-    Confirmed at -infinity says that the source has denied the row. A time more than a day ahead is none: by it the row
-    would be fresh for as long.
+    The time that decides freshness: the row's own, or the source's confirmation if that is later. A confirmation is for
+    the row as it was then, so a row older than pgfresh left it is judged by its own time.
+    Confirmed at -infinity: the source has denied the row. A time more than a day ahead is ignored, or the row would be
+    fresh until then.
   */
   v_known text := 'case when k.confirmed_at > %1$s and (%1$s < k.row_at) is not true then k.confirmed_at '
     'when k.confirmed_at = ''-infinity'' then null when %1$s > $6 + interval ''1 day'' then k.confirmed_at '
@@ -42,7 +42,7 @@ declare
   v_active text := '';
 begin
   foreach v_column in array p_type.key_columns loop
-    -- With -1, because char and bit without a length have the length 1.
+    -- With -1, because char and bit without a length mean length 1.
     v_types := v_types || format_type(pgfresh_engine.find_column('key_columns', v_table.id, v_column), -1);
   end loop;
   if cardinality(p_type.key_columns) <> (select count(distinct name) from unnest(p_type.key_columns) as name) then
@@ -101,7 +101,7 @@ begin
   end if;
   v_own := v_function.id = 'pgfresh.is_data_stale(timestamptz, interval)'::regprocedure;
   v_stale := case
-    -- The type's own TTL is positive, by the registry's check, so the time at which it ends says it.
+    -- The registry's check keeps the type's own TTL positive, so the end of the TTL decides.
     when v_own and p_type.ttl_column is null then null
     when v_own then
       'case when t.ttl > interval ''0'' then t.known + t.ttl <= $6 else pgfresh.is_data_stale(t.known, t.ttl) end'
@@ -114,9 +114,9 @@ begin
   end;
   v_text := cardinality(v_types) = 1 and v_types[1] in ('text', 'character varying');
   /*
-    Texts are looked up all at once, for half of what it costs one by one; other types of keys have several spellings
-    of one value. Where the plan is ours to choose, see write_check, and a key has one row, that row is joined to it.
-    Else they are put together without a join: planned for any number of keys, that could be a loop over both sides.
+    Text keys are looked up all at once, at half the cost of one by one; other types can be written in several ways.
+    Where the plan is ours to choose, see write_check, and a key has one row, that row is joined to it.
+    Otherwise no join: planned for any number of keys, it could become a nested loop over both sides.
   */
   v_newest := case
     when v_text and v_own and exists (
@@ -148,8 +148,8 @@ begin
         'order by x.%1$I desc nulls last limit 1) as r on true',
         p_type.timestamp_column, v_ttl, v_from, v_is_key, format(v_known, 'r.at'), v_asked)
   end;
-  -- Most are fresh, as old as they were known to be, and due when they were said to be. Those are not returned.
-  -- The end of the TTL is worked out once and compared with the clock: twice would cost a sweep 10 % more.
+  -- Most are fresh, with the known time and due time. Those are not returned.
+  -- The end of the TTL is computed once and compared with the clock: twice would cost a sweep 10 % more.
   v_resolution.check_sql := format('select c.key, c.found, %1$s as stale, c.next_at, c.at, c.row_at, c.due_at from ('
     'select t.key, t.found, %2$s t.known + t.ttl as next_at, t.at, t.row_at, t.due_at '
     'from (%3$s) as t offset 0) as c '
@@ -157,10 +157,10 @@ begin
     case when v_stale is null then '(c.next_at > $6) is not true' else 'c.stale' end,
     't.known is null or coalesce(' || v_stale || ', true) as stale,',
     v_newest,
-    -- A user's function may call fresh what is older than its TTL.
-    -- That is returned too, or the row is shown as stale.
+    -- A user's function may call a row fresh that is older than its TTL.
+    -- That is returned too, or the row would be shown as stale.
     case when not v_own then ' or c.next_at <= $6' else '' end);
-  -- A subquery for each key and no join: a few keys are looked up by the index, whatever the statistics say.
+  -- A subquery per key instead of a join: it uses the index whatever the statistics say.
   v_resolution.missing_sql := format('select k.key from unnest($1::text[]) as k(key) '
     'where (select true from %s as x where %s limit 1) is null',
     v_from, v_is_key);
@@ -199,7 +199,7 @@ begin
       'where (case when $1 is null then x.%1$I is not null else x.%1$I > $1::%3$s end)%4$s '
       'order by x.%1$I limit $2',
       p_type.key_table_column, v_keys::regclass, format_type(v_key_type, -1), v_active);
-    -- As text too: 7 and 007 are one number but would be two pairs, and be paid twice.
+    -- Compared as text too: 7 and 007 are one number but would be two pairs, and be paid for twice.
     v_resolution.unknown_sql := format('select k.key from unnest($1::text[]) as k(key) '
       'where (select true from %2$s as x where x.%1$I = k.key::%3$s and x.%1$I::text = k.key%4$s limit 1) is null',
       p_type.key_table_column, v_keys::regclass, format_type(v_key_type, -1), v_active);
@@ -239,9 +239,9 @@ comment on function pgfresh_engine.resolve_type(pgfresh.data_type_registry, bool
   'Looks up what a registry row names; refuses it if that is missing or does not fit.';
 
 /*
-  Which versions of which rows of the catalog resolutions were made of, and what the evaluator may do with them.
-  As long as these are the same, resolving again gives the same.
-  Null where row security is on, because what that hides depends on more than these rows.
+  The versions of the catalog rows that resolutions depend on, and the evaluator's rights on them.
+  As long as these are the same, resolving again gives the same result.
+  Null if row security is on, because its effect depends on more than these rows.
 */
 create or replace function pgfresh_engine.catalog_stamps(p_types int[]) returns table (type_id int, stamp text)
 language plpgsql stable
@@ -266,7 +266,7 @@ begin
     from pg_attribute as a
     where a.attrelid = any (res.tables) and a.attname = any (res.columns)
   ) || ';' || (
-    -- By name: one that is new may be meant from now on.
+    -- By name: a new object may be the one that is meant from now on.
     select string_agg(
       concat_ws(' ', f.oid, f.xmin, f.ctid,
         has_function_privilege('pgfresh_evaluator', f.oid, 'execute'),
@@ -283,8 +283,8 @@ comment on function pgfresh_engine.catalog_stamps(int[]) is
   'By what it is seen, for less than resolving costs, that what registry rows name has not changed.';
 
 /*
-  What was registered is there, though not under the same numbers: a right was given, a table was made again as it was,
-  or the whole database was restored from a dump. The statements name everything by its name, and hold.
+  The registered objects exist under other oids: a right was granted, a table was recreated unchanged, or the whole
+  database was restored from a dump. The statements use names, so they remain valid.
 */
 create or replace function pgfresh_engine.renew_resolution(
   p_type pgfresh.data_type_registry, p_now pgfresh_engine.type_resolution, p_stamp text, p_rewrite boolean)
@@ -295,7 +295,7 @@ as $$
 declare
   v_known pgfresh_engine.type_resolution;
 begin
-  -- The transaction that has it locked does the same.
+  -- A transaction that has it locked does the same.
   select * into v_known from pgfresh_engine.type_resolution where type_id = p_type.type_id for update skip locked;
   if not found then
     return;
@@ -303,7 +303,7 @@ begin
   update pgfresh_engine.type_resolution
   set check_sql = p_now.check_sql, missing_sql = p_now.missing_sql, gate_sql = p_now.gate_sql,
     keys_sql = p_now.keys_sql, unknown_sql = p_now.unknown_sql, tables = p_now.tables,
-    -- A stamp of other tables says nothing. The next look makes one.
+    -- A stamp of other tables is useless. The next check makes a new one.
     stamp = case when p_now.tables = v_known.tables then p_stamp end
   where type_id = p_type.type_id;
   if p_rewrite or p_now.check_sql <> v_known.check_sql then
@@ -328,7 +328,7 @@ declare
   v_now pgfresh_engine.type_resolution;
 begin
   for v_type in select * from pgfresh.data_type_registry order by type_id loop
-    -- Also of one that does not resolve: what users write to its table calls it.
+    -- Even if the type does not resolve: writes to its table call this function.
     if to_regproc(format('pgfresh_engine.mark_%s', v_type.type_id)) is not null then
       perform pgfresh_engine.write_mark_function(v_type);
     end if;
@@ -339,7 +339,7 @@ begin
       ) then
         perform pgfresh_engine.renew_resolution(v_type, v_now, null, true);
       end if;
-    -- It is left alone until it resolves; type_problem says why.
+    -- It is skipped until it resolves; type_problem says why.
     exception when sqlstate 'PGF01' then null;
     end;
   end loop;
@@ -349,9 +349,9 @@ comment on function pgfresh_engine.renew_types(boolean) is
   'Gives every data type that is as it was registered the functions of this version, and triggers where it has none.';
 
 /*
-  What was registered is compared with what is there now:
-  a table may have been dropped, a function replaced by another body.
-  Then the type is left alone, and the row says what to do, until it is written again.
+  Compares what was registered with what exists now:
+  a table may have been dropped, the body of a function replaced.
+  Then the type is skipped, and the row says what to do, until it is written again.
 */
 create or replace function pgfresh_engine.type_problem(p_type pgfresh.data_type_registry)
 returns table (problem text, next_step text)

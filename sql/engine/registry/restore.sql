@@ -1,9 +1,9 @@
 /*
-  A database that was restored from a dump, or copied as the template of another, has the rows of the old one and none
-  of its surroundings: other numbers of tables, functions and roles, another count of transactions, and none of the
-  processes that had leases. It is recognised by who it is: the server, the database, and a table of ours.
+  A database restored from a dump, or copied as a template, has the rows of the old one but not its environment:
+  other oids of tables, functions and roles, another xid counter, and none of the processes that held leases. It is
+  recognised by its identity: the server, the database, and a table of ours.
 */
--- With the rights of its owner: what may be read of the server must not differ from one call to the next.
+-- With the owner's rights, so that what it may read of the server does not depend on the caller.
 create or replace function pgfresh_engine.current_identity() returns text
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -11,7 +11,7 @@ as $$
 declare
   v_server text;
 begin
-  -- Some providers of PostgreSQL keep it to themselves.
+  -- Some hosting providers do not grant it.
   if has_function_privilege('pg_control_system()', 'execute') then
     v_server := (select c.system_identifier from pg_control_system() as c);
   end if;
@@ -36,12 +36,12 @@ begin
       or current_setting('transaction_read_only') = 'on' then
     return false;
   end if;
-  -- One at a time; the others find it done.
+  -- One at a time; later callers find it done.
   perform from pgfresh_engine.database_identity for update;
   if exists (select from pgfresh_engine.database_identity where identity = v_identity) then
     return false;
   end if;
-  -- Restored without owners, they would ask users' tables and functions with the rights of the role that restored it.
+  -- Restored without owners, these functions would read users' tables with the rights of the role that restored them.
   if exists (
     select from pg_proc
     where pronamespace = v_schema and proname in ('ask_stale', 'ask_gate', 'ask_keys', 'ask_next_keys', 'ask_rows')
@@ -52,12 +52,12 @@ begin
       'Run pgfresh migrate as the owner of the schema: it gives them back.');
   end if;
 
-  -- Marks are read by the numbers of transactions, and those of the old database may be yet to come here.
+  -- Changes are read by xid, and xids of the old database may be in the future here.
   delete from pgfresh_engine.change;
   delete from pgfresh_engine.watched_type;
   delete from pgfresh_engine.change_epoch;
   delete from pgfresh_engine.viewer_calls;
-  -- Of roles whose numbers or ownership were not restored. Each is made again when it is needed.
+  -- Functions whose roles or owners were not restored. Each is recreated when needed.
   for v_function in
     select oid::regprocedure::text
     from pg_proc
@@ -71,7 +71,7 @@ begin
   perform pgfresh_engine.renew_types(true);
   perform pgfresh_engine.renew_jobs();
 
-  -- No process of the old database is here. Their jobs and runs are taken back as those of any that have died.
+  -- No process of the old database exists here. Their jobs and runs are recovered like those of dead processes.
   delete from pgfresh_engine.duty;
   update pgfresh_engine.process
   set lease_until = v_now, idle = false
@@ -82,9 +82,9 @@ begin
   update pgfresh.refresh_schedule
   set locked_until = null, locked_by = null, locked_at = null
   where locked_until is not null;
-  -- Tokens that were handed out after the dump was made must not be handed out again.
+  -- Tokens issued after the dump was made must not be issued again.
   perform setval('pgfresh_engine.lock_token', nextval('pgfresh_engine.lock_token') + 1000000);
-  -- Nor is it known what was called after the dump was made, or by the database that this one is a copy of.
+  -- Calls made after the dump, or by the database that this is a copy of, are unknown.
   perform pgfresh_engine.count_unknown_calls(id, api_keys) from pgfresh.sources where rate_limit_per_minute is not null;
 
   update pgfresh_engine.database_identity set identity = v_identity, since = v_now;
@@ -101,5 +101,5 @@ comment on function pgfresh_engine.follow_restore() is
   'and has sources with a rate wait for a minute. Returns whether it was one. '
   'Called when a process registers, by the sweep, and by "pgfresh migrate".';
 
--- Of a new installation, and of one that an earlier version has made.
+-- For new installations, and those made by an earlier version.
 update pgfresh_engine.database_identity set identity = pgfresh_engine.current_identity() where identity = '';
