@@ -58,7 +58,7 @@ interface Run {
   readonly mayBegin: (() => boolean) | undefined;
 }
 
-/** Makes all calls to a source: bounded in time and size, counted, and only to its hosts. One per source and process. */
+/** Makes all calls to a source: bounded in time and size, counted, only to its hosts. One per source and process. */
 export class SourceClient {
   readonly #source: Source;
   readonly #place: Place;
