@@ -7,7 +7,7 @@ export function clientConfig(url: string, applicationName: string): pg.ClientCon
     connectionString: withLibpqTls(parsed(url)),
     application_name: applicationName,
     keepAlive: true,
-    // Without it the system asks a silent peer after two hours.
+    // Without it the operating system probes a silent peer only after two hours.
     keepAliveInitialDelayMillis: 10_000,
   };
 }
@@ -35,7 +35,7 @@ function parseUrl(url: string): URL {
   }
 }
 
-// pg reads sslmode=require as "and verify the certificate"; people who write it mean what psql means.
+// pg also verifies the certificate for sslmode=require; psql, which users have in mind, does not.
 function withLibpqTls(url: URL): string {
   if (url.searchParams.has('sslmode') && !url.searchParams.has('uselibpqcompat')) {
     url.searchParams.set('uselibpqcompat', 'true');

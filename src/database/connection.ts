@@ -10,13 +10,13 @@ import { readServerFacts, requireFit, type ServerFacts } from './server-facts.ts
 export interface ConnectionOptions {
   readonly settings: Pick<Settings, 'databaseUrl' | 'dataDir' | 'poolSize' | 'statementTimeout'>;
   readonly events: Events;
-  /** What this process does, for pg_stat_activity: "pgfresh <duty>". */
+  /** The purpose of this process, shown in pg_stat_activity as "pgfresh <duty>". */
   readonly duty: string;
-  /** A command may use the embedded server of a pgfresh that already runs; what runs for long wants its own. */
+  /** Whether to join the embedded server of a running pgfresh: for commands, not for long-running processes. */
   readonly share?: boolean;
 }
 
-/** The database of a process: yours by its address, or the embedded one, started and stopped with us. */
+/** A process's database: yours by its URL, or the embedded one, started and stopped with us. */
 export class Connection extends Service {
   readonly name = 'database';
   readonly #options: ConnectionOptions;
@@ -34,7 +34,7 @@ export class Connection extends Service {
     return started(this.#database);
   }
 
-  /** The address, for those who need a connection of their own. */
+  /** The URL, for callers that need a connection of their own. */
   get url(): string {
     return started(this.#url);
   }

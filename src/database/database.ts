@@ -14,28 +14,28 @@ import { connected, runTransaction, type TransactionOptions } from './transactio
 export interface DatabaseOptions {
   url: string;
   events: Events;
-  /** Shown in pg_stat_activity, so that a DBA knows who asks. */
+  /** Shown in pg_stat_activity, so that a DBA can identify the session. */
   applicationName: string;
   poolSize?: number;
   statementTimeoutMs?: number;
-  /** How long a server may say nothing, after it should have cancelled a statement or said goodbye. */
+  /** How long a server may stay silent after it should have cancelled a statement or closed the connection. */
   silenceMs?: number;
-  /** Whether a connection sends statements without waiting for the answers to those before. */
+  /** Whether a connection sends statements without waiting for earlier answers. */
   pipelined?: boolean;
-  /** Whether users' code sends the statements: then what one sets in its session is not for the next one. */
+  /** Whether users' code sends the statements: then session settings are reset after each use. */
   isForUsers?: boolean;
   /** Source of jitter between retries, in [0, 1). */
   random?: () => number;
 }
 
-// Counts and ids stay far below 2^53, and a number is what everybody expects.
+// Counts and ids stay far below 2^53, and callers expect a number.
 const numbers = new pg.TypeOverrides();
 const bigint = 20;
 const bigintArray = 1016;
 numbers.setTypeParser(bigint, Number);
 numbers.setTypeParser(bigintArray, (text) => text.slice(1, -1).split(',').filter(Boolean).map(Number));
 
-/** A transaction may take as long as this many statements that just keep to their own limit. */
+/** A transaction may take as long as this many statements at their own limit. */
 const statementsPerTransaction = 10;
 
 /** The one pool of a process. */
@@ -49,7 +49,7 @@ export class Database implements LimitedQueryable {
   readonly #isPipelined: boolean;
   readonly #isForUsers: boolean;
   readonly #client: pg.ClientConfig;
-  /** Whether the server can limit a whole transaction, as it does from 17 on; known once a session is open. */
+  /** Whether the server can limit a whole transaction (17 and later); known once a session is open. */
   #hasTransactionTimeout = false;
   #closing: Promise<void> | undefined;
 
@@ -68,19 +68,19 @@ export class Database implements LimitedQueryable {
       types: numbers,
       pipeline: this.#isPipelined,
       connectionTimeoutMillis: 10_000,
-      // What is done every minute finds a session that knows its statements: a new one plans all of them first.
+      // Keeps a session for the work of every minute: a new one would have to plan all statements first.
       idleTimeoutMillis: 90_000,
       query_timeout: statementTimeoutMs + silenceMs,
       stream: () => this.#newSocket(),
-      // As a statement, not as a start-up parameter: poolers refuse parameters that they do not know.
+      // As a statement, not as a start-up parameter: poolers refuse unknown parameters.
       // The pool waits for it, although its types do not say so.
       onConnect: (client) => this.#prepare(client) as unknown as void,
     });
-    // An idle connection that dies must not end the process; the pool opens another when it is needed.
+    // An idle connection that dies must not end the process; the pool opens another on demand.
     this.#pool.on('error', (error) => this.#connectionLost(error));
   }
 
-  /** Runs a statement, which commits by itself. Use a pool that is `pipelined` for limits. */
+  /** Runs a statement that commits by itself. For limits, use a `pipelined` pool. */
   async query<Row extends object>(
     statement: Statement,
     values?: readonly unknown[],
@@ -88,7 +88,7 @@ export class Database implements LimitedQueryable {
   ): Promise<Row[]> {
     const client = await connected(this.#pool);
     let failed = false;
-    // The statement fails by it too; without a listener it would end the process.
+    // The statement fails too; without a listener the error would end the process.
     const onError = (): void => {};
     client.on('error', onError);
     try {
@@ -99,27 +99,27 @@ export class Database implements LimitedQueryable {
           hasTransactionTimeout: this.#hasTransactionTimeout,
         });
       }
-      // A text of several statements has an answer to each of them.
+      // A text with several statements has several results.
       const answers = [await send<Row>(client, statement, values)].flat();
-      // Whoever gets the connection next must not run inside a transaction that someone has left open.
+      // The next user of the connection must not run inside a transaction that was left open.
       if (!isIdle(client)) throw new PgfreshError('PGF_TRANSACTION_LEFT', {});
       if (this.#isForUsers && mayHaveSet(statement, answers)) await this.#reset(client).catch(() => (failed = true));
       return answers.length === 1 ? answers[0]!.rows : answers.flatMap(({ rows }) => rows);
     } catch (error) {
-      // A session that keeps to its limits is kept too: a new one plans everything first, and takes longer for it.
+      // Keep a session that stays within its limits: a new one is slower, because it plans everything first.
       failed = !(limits && isTimeout(error));
       throw codedOr(error, 'PGF_COMMIT_UNKNOWN');
     } finally {
       client.off('error', onError);
-      // A text of several statements may have failed between its BEGIN and its COMMIT.
+      // A text with several statements may have failed between its BEGIN and its COMMIT.
       client.release(failed);
     }
   }
 
   /**
-   * Runs `work` in a transaction and returns what it returned once the COMMIT was confirmed.
+   * Runs `work` in a transaction and returns its result once the COMMIT is confirmed.
    * `work` runs again after a deadlock, a serialization failure or a connection lost before the COMMIT,
-   * so it must have no effect outside of the transaction.
+   * so it must have no effect outside the transaction.
    */
   async transact<T>(label: string, work: (tx: Queryable) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     return runTransaction(work, options, {
@@ -132,8 +132,8 @@ export class Database implements LimitedQueryable {
   }
 
   /**
-   * Runs code that is not ours, once, in a transaction of its own. Use a pool of its own for this, which is `pipelined`: sessions
-   * lose their prepared statements by it.
+   * Runs users' code once, in a transaction of its own. Use a separate, `pipelined` pool: its sessions
+   * lose their prepared statements.
    */
   host<Row extends object>(guest: Guest<Row>): Promise<Row[]> {
     return runGuest(guest, {
@@ -144,7 +144,7 @@ export class Database implements LimitedQueryable {
     });
   }
 
-  /** Waits for what is under way, but not for long. */
+  /** Waits briefly for statements under way. */
   close(): Promise<void> {
     this.#closing ??= this.#end();
     return this.#closing;
@@ -152,7 +152,7 @@ export class Database implements LimitedQueryable {
 
   async #end(): Promise<void> {
     const ended = this.#pool.end().then(() =>
-      // The pool does not wait for the goodbye of idle connections.
+      // The pool does not wait for idle connections to close.
       Promise.all([...this.#sockets].map((socket) => new Promise((resolve) => socket.once('close', resolve)))),
     );
     await within(this.#silenceMs, ended, () => this.#sockets.forEach((socket) => socket.destroy()));
@@ -179,7 +179,7 @@ export class Database implements LimitedQueryable {
     this.#hasTransactionTimeout = answers.at(-1)!.rows[0]!.has;
   }
 
-  /** Sets the session as it was when it was new, and its role. */
+  /** Resets the session to its initial state and role. */
   async #reset(client: pg.PoolClient): Promise<void> {
     await send(client, `reset session authorization; reset all; ${sessionSettings(this.#statementTimeoutMs)}`);
   }
@@ -195,7 +195,7 @@ export class Database implements LimitedQueryable {
   }
 }
 
-/** Whether the server has no transaction open for this connection. Its types do not know the function. */
+/** Whether the connection has no open transaction. The function is missing in pg's types. */
 function isIdle(client: pg.PoolClient): boolean {
   return (client as unknown as { getTransactionStatus(): string }).getTransactionStatus() === 'I';
 }

@@ -1,6 +1,6 @@
 import { PgfreshError } from '../errors/index.ts';
 
-/** What a failed statement means to the code that sent it. */
+/** What a failed statement means for its caller. */
 export type Failure =
   | 'unique'
   | 'foreign_key'
@@ -27,7 +27,7 @@ const bySqlState: Readonly<Record<string, Failure>> = {
   '40001': 'serialization',
   '55P03': 'lock_timeout',
   '57014': 'statement_timeout',
-  // The whole transaction took too long.
+  // Transaction timeout.
   '25P04': 'statement_timeout',
   '25006': 'readonly',
   '42501': 'permission',
@@ -36,12 +36,12 @@ const bySqlState: Readonly<Record<string, Failure>> = {
   '42703': 'missing_object',
   '3F000': 'missing_object',
   '3D000': 'login',
-  // The server is starting, stopping or was told to end this session; a new connection may be welcome soon.
+  // The server is starting, stopping or terminated this session; a new connection may succeed soon.
   '57P01': 'connection',
   '57P02': 'connection',
   '57P03': 'connection',
   '57P05': 'connection',
-  // It said nothing for too long in a transaction.
+  // Idle in transaction for too long.
   '25P03': 'connection',
 };
 
@@ -71,9 +71,9 @@ const socketCodes = new Set([
 const deadConnection =
   /connection terminated|query read timeout|connection error and is not queryable|client was closed|timeout exceeded when trying to connect|cannot use a pool after/i;
 
-/** The failure that a value thrown by `pg`, or made of one, stands for. */
+/** Classifies an error thrown by `pg`, or one that wraps it. */
 export function failureOf(thrown: unknown): Failure {
-  // By its code: its message repeats that of `pg`, and would make a lost connection of a COMMIT that was not confirmed.
+  // By its code: the message repeats that of `pg`, and would turn an unconfirmed COMMIT into a lost connection.
   if (thrown instanceof PgfreshError) return thrown.code === 'PGF_DATABASE_LOST' ? 'connection' : 'other';
   const code = codeOf(thrown);
   if (code !== undefined) {
@@ -85,7 +85,7 @@ export function failureOf(thrown: unknown): Failure {
   return 'other';
 }
 
-/** Whether a statement waited for a lock, or ran, for longer than it may. */
+/** Whether a statement exceeded its lock or statement timeout. */
 export function isTimeout(thrown: unknown): boolean {
   const failure = failureOf(thrown);
   return failure === 'lock_timeout' || failure === 'statement_timeout';

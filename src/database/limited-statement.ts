@@ -4,16 +4,16 @@ import { send, type Statement, type StatementLimits } from './query.ts';
 import { transactionLimits } from './transaction.ts';
 
 interface Sending {
-  /** Whether the connection sends statements without waiting for the answers to those before. */
+  /** Whether the connection sends statements without waiting for earlier answers. */
   readonly isPipelined: boolean;
-  /** How long the server may say nothing after it should have cancelled the statement. */
+  /** How long the server may stay silent after it should have cancelled the statement. */
   readonly silenceMs: number;
   /** Whether the server can limit a whole transaction. */
   readonly hasTransactionTimeout: boolean;
 }
 
 /**
- * Sends a statement with limits of its own. They are those of a transaction: behind a pooler, a session is not ours alone.
+ * Sends a statement with its own limits. They are set per transaction: behind a pooler, sessions are shared.
  * On a pipelined connection everything is sent together, so that the limits cost no round trip.
  */
 export async function sendLimited<Row extends object>(
@@ -40,7 +40,7 @@ export async function sendLimited<Row extends object>(
     await commit();
     return rows;
   } catch (error) {
-    // Users' code may have left locks of the session.
+    // Users' code may have left session locks.
     if (isTimeout(error)) await send(client, 'rollback; select pg_catalog.pg_advisory_unlock_all()', [], within);
     throw error;
   }

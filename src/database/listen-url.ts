@@ -7,7 +7,7 @@ import type { Queryable } from './query.ts';
 
 const patienceMs = 5_000;
 
-/** Throws if what is notified in the database does not arrive at the address: it is wrong, a pooler or another database. */
+/** Throws if notifications of the database do not arrive at the URL: it is wrong, a pooler or another database. */
 export async function requireListening(database: Queryable, url: string): Promise<void> {
   const channel = `pgfresh_check_${randomBytes(8).toString('hex')}`;
   let client: pg.Client | undefined;

@@ -10,22 +10,22 @@ export interface ListenerOptions {
   readonly channel: string;
   readonly events: Events;
   readonly onNotification: (payload: string) => void;
-  /** Called after a reconnect, because notifications may have been missed; if it is left out, that counts as an empty one. */
+  /** Called after a reconnect, because notifications may have been missed; default: an empty notification. */
   readonly onReconnect?: () => void;
-  /** Whether who starts it can do without: then a first connection that fails is made later, like one that was lost. */
+  /** Whether it is optional: then a failed first connection is retried later, like a lost one. */
   readonly isOptional?: boolean;
 }
 
 interface Connected {
-  /** Settles when the connection is lost. */
+  /** Resolves when the connection is lost. */
   readonly lost: Promise<unknown>;
 }
 
 const pingEveryMs = 10_000;
-/** How long a start waits for what it can do without. */
+/** How long a start waits for an optional listener. */
 const patienceMs = 1_500;
 
-/** One connection that listens, is asked now and then whether it still lives, and is made anew when it does not. */
+/** One listening connection, which is pinged and reopened when it dies. */
 export class Listener extends Service {
   readonly name = 'listener';
   readonly #options: ListenerOptions;
@@ -39,7 +39,7 @@ export class Listener extends Service {
     this.#options = options;
   }
 
-  /** Whether it hears, as far as is known. */
+  /** Whether it is listening, as far as is known. */
   get isConnected(): boolean {
     return this.#isConnected;
   }
@@ -53,7 +53,7 @@ export class Listener extends Service {
   }
 
   protected async onStop(): Promise<void> {
-    // One that is still connecting has no one to say goodbye to.
+    // Nothing to close while it is still connecting.
     if (this.#isConnected) await this.#client?.end().catch(() => {});
     else this.#socket?.destroy();
     await this.#loop;
@@ -76,7 +76,7 @@ export class Listener extends Service {
       await client.connect();
       await client.query(`listen ${pg.escapeIdentifier(channel)}`);
     } catch (error) {
-      // A server that is read-only lets us in, but not listen.
+      // A read-only server accepts the connection, but not LISTEN.
       this.#socket?.destroy();
       throw error;
     }
@@ -94,7 +94,7 @@ export class Listener extends Service {
     }
   }
 
-  // A connection can die without a word; only a question finds that out.
+  // A connection can die silently; only a ping reveals it.
   async #pingUntilDead(): Promise<unknown> {
     const client = this.#client;
     while (client === this.#client) {

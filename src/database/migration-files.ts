@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { protocol, version, type Protocol } from './release.ts';
 import { readManifests, type Manifests } from './upgrade/index.ts';
 
-/** A text that the database must have seen: a numbered migration once, the others whenever one of them changes. */
+/** An SQL file to apply: a numbered migration once, the others whenever one of them changes. */
 export interface SqlFile {
   /** Its path without the ending, for instance "001_schema" or "engine/queue/claim". */
   readonly name: string;
@@ -17,7 +17,7 @@ export interface SqlFiles {
   readonly migrations: readonly SqlFile[];
   readonly functions: readonly SqlFile[];
   readonly manifests: Manifests;
-  /** Of the package that the files belong to. */
+  /** Version of the package that the files belong to. */
   readonly version: string;
   readonly protocol: Protocol;
 }
@@ -31,7 +31,7 @@ export async function readSqlFiles(folder = join(packageRoot, 'sql')): Promise<S
     readFunctions(folder),
     readManifests(folder),
   ]);
-  // Gaps are harmless; two files of one number have no order that everyone would agree on.
+  // Gaps are harmless; two files with one number have no defined order.
   migrations.forEach(({ name }, index) => {
     if (!/^\d{3}_/.test(name)) throw new Error(`migration ${name} should begin with a number of three digits`);
     const before = migrations[index - 1]?.name;
@@ -45,7 +45,7 @@ async function readFolder(folder: string): Promise<SqlFile[]> {
   return Promise.all(names.map((name) => readSqlFile(join(folder, name), name.slice(0, -'.sql'.length))));
 }
 
-/** In the order in which they are applied: before.sql, the engine, what people call, after.sql. */
+/** In the order of application: before.sql, the engine, the public API, after.sql. */
 async function readFunctions(folder: string): Promise<SqlFile[]> {
   const found = (await readdir(folder, { recursive: true }))
     .filter((path) => path.endsWith('.sql'))
@@ -57,7 +57,7 @@ async function readFunctions(folder: string): Promise<SqlFile[]> {
 }
 
 async function readSqlFile(path: string, name: string): Promise<SqlFile> {
-  // Line ends are a matter of the checkout, not of the content.
+  // Line endings depend on the checkout, not on the content.
   const text = (await readFile(path, 'utf8')).replaceAll('\r\n', '\n');
   return { name, text, hash: createHash('sha256').update(text).digest('hex') };
 }

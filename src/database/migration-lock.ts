@@ -5,23 +5,23 @@ import type { Database } from './database.ts';
 import { failureOf } from './failure.ts';
 import type { Queryable } from './query.ts';
 
-// One for all versions of pgfresh: two that differ must still exclude each other.
+// The same for all versions of pgfresh: different ones must exclude each other too.
 export const migrationLock = 7_467_337_004;
 
 /**
- * Nothing but PostgreSQL's own functions and operators can be meant by a name that has no schema. And reading the
- * catalogue must not be compiled, which takes 3 s where it saves nothing (PostgreSQL 15).
+ * Names without a schema can only mean PostgreSQL's own functions and operators. No JIT: compiling catalogue queries
+ * takes 3 s and saves nothing (PostgreSQL 15).
  */
 export const migrationSettings = 'set local search_path = pg_catalog, pg_temp; set local jit = off';
 
 /**
- * How long a statement waits for a lock. Whoever comes after it waits as well, so it gives up soon, and the whole
- * transaction is tried again after a pause in which others go on.
+ * How long a statement waits for a lock. Later statements queue behind it, so it gives up soon, and the whole
+ * transaction is retried after a pause in which others go on.
  */
 export const lockTimeoutMs = 2_000;
 const pauseMs = 500;
 
-/** Runs `work` in a transaction that changes the schema, one process at a time and however long it takes. */
+/** Runs `work` in a transaction that changes the schema, one process at a time, without a time limit. */
 export async function transactLocked<T extends object>(
   database: Database,
   label: string,

@@ -1,7 +1,7 @@
 import { PgfreshError } from '../errors/index.ts';
 import type { SqlFile, SqlFiles } from './migration-files.ts';
 
-/** What a database says of its own past. */
+/** What a database has recorded about its own history. */
 export interface AppliedFile {
   readonly kind: 'migration' | 'functions';
   readonly name: string;
@@ -15,8 +15,8 @@ export interface MigrationStep {
 }
 
 /**
- * What this database has not seen, in order: migrations, then functions files whose text is new, or all of them where
- * the rights that they gave are lost. Refuses a past that this code does not know or that was rewritten since.
+ * Files that this database has not seen, in order: migrations, then functions files with new text, or all of them if
+ * their grants are lost. Refuses a history that is unknown to this code or was rewritten.
  */
 export function planMigration(files: SqlFiles, applied: readonly AppliedFile[], rightsLost = false): MigrationStep[] {
   const past = new Map(applied.filter((entry) => entry.kind === 'migration').map((entry) => [entry.name, entry]));
@@ -30,13 +30,13 @@ export function planMigration(files: SqlFiles, applied: readonly AppliedFile[], 
   );
   const migrations = files.migrations.filter((file) => !past.has(file.name));
   const known = new Set(files.functions.map(({ name }) => name));
-  // What a file made that is gone has to be dropped.
+  // Objects of a removed file have to be dropped.
   const isFileGone = [...hashes.keys()].some((name) => !known.has(name));
   const functions = files.functions.filter((file) => rightsLost || isFileGone || hashes.get(file.name) !== file.hash);
   return [...migrations.map(migrationStep), ...functions.map(functionsStep)];
 }
 
-/** What a migration applies if anything is missing: the functions files all, because each grants its own rights anew. */
+/** What a migration applies if anything is missing: all functions files, because each grants its own rights anew. */
 export function stepsFor(
   files: SqlFiles,
   missing: readonly MigrationStep[],
@@ -57,6 +57,6 @@ function refuseUnknownPast(known: readonly SqlFile[], applied: readonly string[]
   if (unknown.length === 0) return;
   const found = unknown.at(-1)!;
   if (found > last) throw new PgfreshError('PGF_MIGRATION_NEWER', { found, known: last });
-  // A number that both know under different names: the file was renamed, which is a change like any other.
+  // One number with two names: the file was renamed, which is a change like any other.
   throw new PgfreshError('PGF_MIGRATION_CHANGED', { migration: found });
 }

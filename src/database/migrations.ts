@@ -42,7 +42,7 @@ import {
   type ObjectChanges,
 } from './upgrade/index.ts';
 
-// "if not exists" would ask for the right to create schemas even where there is nothing to create.
+// "if not exists" would need the right to create schemas even if there is nothing to create.
 const bookkeeping = `do $$ begin
   if to_regnamespace('pgfresh') is null then create schema pgfresh; end if;
   if to_regnamespace('pgfresh_engine') is null then create schema pgfresh_engine; end if;
@@ -67,20 +67,20 @@ export interface MigrateOptions {
   events: Events;
   /** How long to wait for another process that is migrating, and for locks. */
   lockWaitMs?: number;
-  /** How long to wait for jobs of old workers, if the upgrade takes functions away from them; 0 is not at all. */
+  /** How long to wait for old workers' jobs if the upgrade removes functions they need; 0: do not wait. */
   drainMs?: number;
-  /** Drops users' views that are in the way, and makes them again afterwards. */
+  /** Drops users' views that are in the way, and recreates them afterwards. */
   recreateDependants?: boolean;
 }
 
 /** What a migration did. */
 export interface Migration {
-  /** The files that were applied, in order; none if nothing was missing. */
+  /** The applied files, in order; none if nothing was missing. */
   readonly applied: readonly MigrationStep[];
   readonly objects: ObjectChanges;
 }
 
-/** Brings the database to the state of the files, all in one transaction, one process at a time. */
+/** Brings the database up to date with the files, in one transaction, one process at a time. */
 export async function migrate(database: Database, options: MigrateOptions): Promise<Migration> {
   const { files, events, lockWaitMs, drainMs = 0, recreateDependants: recreates = false } = options;
   const since = performance.now();
@@ -88,7 +88,7 @@ export async function migrate(database: Database, options: MigrateOptions): Prom
     transactLocked(database, 'migrate', (tx) => migrateLocked(tx, files, recreates), lockWaitMs);
   const isBreaking = drainMs > 0 && (await takesAway(database, files, recreates, lockWaitMs));
   const migration = isBreaking ? await drained(database, drainMs, run) : await run();
-  // Only now: a transaction may be repeated, or come to nothing.
+  // Only now: a transaction may be repeated or rolled back.
   for (const { kind, file, ms } of migration.applied) {
     events.emit({ type: 'migration.applied', name: `${kind}/${file.name}`, ms });
   }
@@ -100,7 +100,7 @@ export async function migrate(database: Database, options: MigrateOptions): Prom
   return migration;
 }
 
-/** Whether processes of the installed version would miss something afterwards. */
+/** Whether processes of the installed version would lose something they need. */
 async function takesAway(
   database: Database,
   files: SqlFiles,
@@ -116,14 +116,14 @@ async function takesAway(
   return [...dropped, ...replaced].some((name) => /^(function|view) /.test(name));
 }
 
-/** The files that the database has not seen. Refuses a database that is newer than they are. */
+/** Files that the database has not seen. Refuses a database that is newer than they are. */
 export async function pendingMigrations(database: Queryable, files: SqlFiles): Promise<readonly MigrationStep[]> {
   return (await lookAt(database, files)).missing;
 }
 
 interface Look {
   readonly missing: readonly MigrationStep[];
-  /** Whether there was a pgfresh before. */
+  /** Whether pgfresh was installed before. */
   readonly isUpgrade: boolean;
   readonly installed: Installation | undefined;
 }
@@ -136,20 +136,20 @@ async function lookAt(database: Queryable, files: SqlFiles): Promise<Look> {
   return { missing, isUpgrade: missing.length > 0 && seen.length > 0, installed: installations[0] };
 }
 
-/** Why a process with these files cannot go on, if an upgrade since has taken away what it calls. */
+/** Why a process with these files cannot go on, if a later upgrade removed functions that it calls. */
 export function findReplacement(database: Queryable, files: SqlFiles): Promise<PgfreshError | undefined> {
   return readReplacement(database, buildOf(files));
 }
 
 export interface MigrationPreview extends Pick<Migration, 'objects'> {
   readonly pending: readonly MigrationStep[];
-  /** Whether there was a pgfresh before. */
+  /** Whether pgfresh was installed before. */
   readonly isUpgrade: boolean;
-  /** The hash of the functions that are installed now. */
+  /** The hash of the installed functions. */
   readonly installed: string | null;
 }
 
-/** What `migrate` would do, to objects as far as that is known before its numbered files were applied. */
+/** What `migrate` would do. Changes to objects are as known before its numbered files are applied. */
 export async function previewMigration(
   database: Queryable,
   files: SqlFiles,
@@ -162,7 +162,7 @@ export async function previewMigration(
   return { ...preview, objects: await previewPlan(database, files.manifests, drops, recreates) };
 }
 
-/** How to drop users' views that are in the way of the upgrade, and to create them again. */
+/** How to drop users' views that are in the way of the upgrade, and recreate them. */
 export async function dependantsOf(database: Queryable, files: SqlFiles): Promise<string> {
   const { missing } = await lookAt(database, files);
   const drops = numberedDrops(stepsFor(files, missing).migration.map(({ file }) => file));
@@ -201,9 +201,9 @@ export function migrationScript(files: SqlFiles, { pending, isUpgrade, installed
   ].join('\n\n');
 }
 
-/** What the database has seen so far; nothing where pgfresh was never installed. */
+/** What the database has seen so far; nothing if pgfresh was never installed. */
 export async function appliedFiles(database: Queryable): Promise<AppliedFile[]> {
-  // A table and nothing else: to read a view, or a table with row security, is to run code of its owner.
+  // Only from a table: reading a view, or a table with row security, would run its owner's code.
   const [table] = await database.query<{ user: string }>(`
     select current_user as "user"
     from pg_catalog.pg_class join pg_catalog.pg_namespace as schema on schema.oid = relnamespace
@@ -246,7 +246,7 @@ async function migrateLocked(tx: Queryable, files: SqlFiles, recreates: boolean)
     dependants.push(...found);
     return readPlan(tx, files.manifests, drops);
   };
-  // Objects of users that are in the way are named before a numbered file meets them.
+  // Name users' objects that are in the way before a numbered file fails on them.
   await plan(numberedDrops(migration.map(({ file }) => file)));
   const applied: AppliedStep[] = [];
   for (const step of migration) applied.push(await applyStep(tx, step));
@@ -267,7 +267,7 @@ async function migrateLocked(tx: Queryable, files: SqlFiles, recreates: boolean)
 /** PostgreSQL's code for an object that others depend on. */
 const dependentObjects = '2BP01';
 
-/** What the whole transaction is repeated for. */
+/** Failures for which the whole transaction is retried. */
 const passing: readonly Failure[] = ['deadlock', 'lock_timeout'];
 
 async function applyStep(tx: Queryable, step: MigrationStep): Promise<AppliedStep> {
@@ -278,7 +278,7 @@ async function applyStep(tx: Queryable, step: MigrationStep): Promise<AppliedSte
   } catch (error) {
     if (error instanceof PgfreshError || passing.includes(failureOf(error))) throw error;
     const { code, detail } = error as { code?: unknown; detail?: unknown };
-    // What the plan did not see.
+    // Dependencies that the plan did not see.
     if (code === dependentObjects && typeof detail === 'string')
       throw new PgfreshError('PGF_UPGRADE_BLOCKED', { names: detail.replaceAll('\n', ', ') }, { cause: error });
     throw new PgfreshError(
@@ -306,7 +306,7 @@ function namesOf({ functions }: SqlFiles): string[] {
   return functions.map(({ name }) => name);
 }
 
-/** For a script that is run later than it was printed. */
+/** For a script that runs later than it was printed. */
 function stateGuard(installed: string | null): string {
   return `do $guard$
 begin

@@ -2,7 +2,7 @@ import pg from 'pg';
 import { PgfreshError } from '../errors/index.ts';
 import type { Queryable } from './query.ts';
 
-/** The role of the database that the login of a process needs, by what the process runs. */
+/** The database role that a process's login needs, by what the process runs. */
 export const databaseRoles = {
   planner: 'pgfresh_planner',
   worker: 'pgfresh_worker',
@@ -19,7 +19,7 @@ export interface LoginRoles {
   readonly roles: readonly ProcessRole[];
 }
 
-/** What a login may run: that of the schema's owner may run everything. */
+/** What a login may run: the schema's owner may run everything. */
 export async function readLoginRoles(db: Queryable): Promise<LoginRoles> {
   const [row] = await db.query<{ user: string; held: string[] }>(
     `select current_user as "user", array(
@@ -32,7 +32,7 @@ export async function readLoginRoles(db: Queryable): Promise<LoginRoles> {
   return { user, roles: all.flatMap(([role, needed]) => (held.includes(needed) ? role : [])) };
 }
 
-/** Throws, with what to run, if the login may not run one of the roles. */
+/** Throws, with the command to run, if the login may not run one of the roles. */
 export async function requireLoginRoles(db: Queryable, wanted: readonly ProcessRole[]): Promise<void> {
   const { user, roles } = await readLoginRoles(db);
   const lacking = wanted.filter((role) => !roles.includes(role));
@@ -42,7 +42,7 @@ export async function requireLoginRoles(db: Queryable, wanted: readonly ProcessR
     'select count(*) = cardinality($1::text[]) as there from pg_roles where rolname = any ($1::text[])',
     [needed],
   );
-  // Roles that are not there yet come with the migration, whose lack is told of by others.
+  // Missing roles come with the migration; others report that it is missing.
   if (row!.there) throw lacksRoles(user, lacking, needed);
 }
 

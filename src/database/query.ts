@@ -3,7 +3,7 @@ import { errorTable, PgfreshError, problemOf } from '../errors/index.ts';
 import { codeOf, failureOf } from './failure.ts';
 import { storableValue } from './storable-text.ts';
 
-/** A statement's text, or with a name to have it prepared once a connection. */
+/** A statement's text, or with a name to prepare it once per connection. */
 export type Statement = string | { readonly name: string; readonly text: string };
 
 export interface Queryable {
@@ -13,13 +13,13 @@ export interface Queryable {
   ): Promise<Row[]>;
 }
 
-/** How long one statement may wait for a lock, and how long it may take. */
+/** Lock timeout and statement timeout of one statement. */
 export interface StatementLimits {
   readonly lockTimeoutMs: number;
   readonly statementTimeoutMs: number;
 }
 
-/** A pool that can limit a statement more than the others. */
+/** A pool that can limit single statements further. */
 export interface LimitedQueryable extends Queryable {
   query<Row extends object = Record<string, unknown>>(
     statement: Statement,
@@ -28,7 +28,7 @@ export interface LimitedQueryable extends Queryable {
   ): Promise<Row[]>;
 }
 
-/** The one way to PostgreSQL. Sends one statement, which may take another time than the pool allows to others, or any. */
+/** The only path to PostgreSQL. Sends one statement, optionally with its own timeout or none. */
 export function send<Row extends object>(
   client: Pick<pg.ClientBase, 'query'>,
   statement: Statement,
@@ -36,13 +36,13 @@ export function send<Row extends object>(
   { unlimited = false, withinMs }: { unlimited?: boolean; withinMs?: number } = {},
 ): Promise<pg.QueryResult<Row>> {
   const config = typeof statement === 'string' ? { text: statement } : statement;
-  // The longest that a timer can be; pg has no other way to say so for one statement.
+  // The longest timer; pg has no other way to disable the timeout of one statement.
   const timeoutMs = unlimited ? 2 ** 31 - 1 : withinMs;
   const timeout = timeoutMs === undefined ? {} : { query_timeout: timeoutMs };
   return client.query<Row>({ ...config, ...timeout, values: values.map(storableValue) });
 }
 
-/** A lost connection, or a refusal by one of our functions, as an error of the coded table; the rest stays PostgreSQL's own. */
+/** A lost connection or an error raised by our functions becomes a coded error; the rest stays PostgreSQL's own. */
 export function codedOr(error: unknown, lost: 'PGF_DATABASE_LOST' | 'PGF_COMMIT_UNKNOWN'): unknown {
   const problem = problemOf(error);
   if (failureOf(error) === 'connection') return new PgfreshError(lost, { problem }, { cause: error });
@@ -52,7 +52,7 @@ export function codedOr(error: unknown, lost: 'PGF_DATABASE_LOST' | 'PGF_COMMIT_
   return new PgfreshError(code as RefusalCode, { problem: sentence! }, { cause: error, next });
 }
 
-/** The SQLSTATE of everything that our own functions refuse. */
+/** The SQLSTATE of all errors that our functions raise. */
 const refusal = 'PGF01';
 type RefusalCode =
   | 'PGF_ARGUMENT_INVALID'

@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs';
 
-/** How processes and the functions in the database talk to each other. */
+/** Compatibility between processes and the functions in the database. */
 export interface Protocol {
-  /** Of the processes of this version. Raise it when a process of the version before could not go on. */
+  /** Protocol of this version's processes. Raise it when processes of the previous version could not go on. */
   readonly own: number;
-  /** The oldest one whose processes work with the functions of this version. */
+  /** The oldest protocol that works with this version's functions. */
   readonly least: number;
 }
 

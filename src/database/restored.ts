@@ -1,8 +1,8 @@
 import type { Queryable } from './query.ts';
 
 /**
- * Whether the functions that ask users' tables lost their owner or their grants: the dump was restored without them, or
- * the server had no such roles. Then all others did too, and every file of functions has to be applied again.
+ * Whether the functions that query users' tables lost their owner or grants: the dump was restored without them, or
+ * the server lacked the roles. Then all others did too, and every functions file has to be applied again.
  */
 export async function hasLostRights(db: Queryable): Promise<boolean> {
   const found = await db.query(`
@@ -12,9 +12,9 @@ export async function hasLostRights(db: Queryable): Promise<boolean> {
   return found.length > 0;
 }
 
-/** Ends in a restored or copied database what belonged to the one that it was. */
+/** In a restored or copied database, ends everything that belonged to the original. */
 export async function followRestore(tx: Queryable): Promise<void> {
-  // A login that may only look has nothing to follow.
+  // A read-only login has nothing to end.
   const found = await tx.query(`
     select from pg_proc join pg_namespace as schema on schema.oid = pronamespace
     where proname = 'follow_restore' and nspname in ('pgfresh', 'pgfresh_engine')

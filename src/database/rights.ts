@@ -3,7 +3,7 @@ import { PgfreshError } from '../errors/index.ts';
 import type { Queryable } from './query.ts';
 import { schemas } from './schema-owner.ts';
 
-/** Throws what would keep the login from migrating. A login that only works in a schema of others never does. */
+/** Throws what would keep the login from migrating. A login that only uses another's schema never migrates. */
 export async function requireMigrationRights(db: Queryable): Promise<void> {
   const [schema] = await db.query<{ owned: boolean }>(
     `select pg_has_role(nspowner, 'usage') as owned from pg_namespace where nspname = 'pgfresh'`,
@@ -33,7 +33,7 @@ export async function requireCreate(tx: Queryable): Promise<void> {
   throw lacks(user, `it may not create objects in the schemas ${schemas.join(' and ')}`, rights);
 }
 
-/** The roles that functions are granted to, and as whom users' tables are read. They belong to the whole server. */
+/** The roles that functions are granted to, and the one that reads users' tables. Roles belong to the whole server. */
 export const databaseRoleNames: readonly string[] = [
   'pgfresh_worker',
   'pgfresh_planner',
@@ -45,7 +45,7 @@ export const databaseRoleNames: readonly string[] = [
   'pgfresh_evaluator',
 ];
 
-/** Throws, with what to run, if roles are missing that the login may not make or be a member of. */
+/** Throws, with the command to run, if roles are missing that the login may neither create nor join. */
 export async function requireRoles(tx: Queryable): Promise<void> {
   const [row] = await tx.query<{ user: string; missing: string[]; creates: boolean; member: boolean }>(
     `select me.rolname as "user", array(select name from unnest($1::text[]) as name where to_regrole(name) is null) as missing,
@@ -60,12 +60,12 @@ export async function requireRoles(tx: Queryable): Promise<void> {
   const create = creates ? '' : missing.map((role) => `create role ${role} nologin; `).join('');
   const problem = `it may not create or use the roles of pgfresh`;
   const grant = `${create}grant pgfresh_evaluator to ${pg.escapeIdentifier(user)};`;
-  // The owner of a database has neither by that.
+  // Owning the database implies neither.
   const who = `a superuser or a role with ${create === '' ? 'the ADMIN option of it' : 'CREATEROLE'}`;
   throw new PgfreshError('PGF_DATABASE_RIGHTS', { user, problem, who, grant });
 }
 
-/** The error of a login that may not even see what was applied. */
+/** The error for a login that may not even read what was applied. */
 export function lacksReading(user: string, cause?: unknown): PgfreshError {
   const missing = [
     'usage on schema pgfresh, pgfresh_engine',

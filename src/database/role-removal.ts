@@ -31,8 +31,8 @@ interface RoleHolder {
 }
 
 /**
- * What the roles have in this database and on the server, from the dependencies that PostgreSQL keeps for DROP ROLE.
- * DROP OWNED is no alternative: it also takes rights on other databases, and drops what a role owns.
+ * The roles' rights and objects in this database and on the server, from PostgreSQL's dependencies for DROP ROLE.
+ * DROP OWNED is no alternative: it also revokes rights on other databases, and drops what a role owns.
  */
 const roleUses = `with ours as (
   select oid, rolname from pg_roles where rolname = any ($1::text[])
@@ -122,7 +122,7 @@ export async function previewRoleRemoval(db: Queryable): Promise<RoleRemoval> {
   return removal(db, revoked, left);
 }
 
-/** Takes the roles' rights in this database back, then drops each role that nothing else uses. */
+/** Revokes the roles' rights in this database, then drops each role that nothing else uses. */
 export async function removeRoles(tx: Queryable): Promise<RoleRemoval> {
   const revoked = (await tx.query<RoleUse>(roleUses, [databaseRoleNames])).filter(isRevocable);
   for (const statement of new Set(revoked.map(({ revoke }) => revoke!))) await tx.query(statement);

@@ -1,13 +1,13 @@
 import { PgfreshError } from '../errors/index.ts';
 import type { Queryable } from './query.ts';
 
-/** What people touch, and everything else. */
+/** The public schema, and the internal one. */
 export const schemas = ['pgfresh', 'pgfresh_engine'];
 
 /**
- * The first thing that speaks against working in the schema. Whoever owns a table or a function there can have it run
+ * The first reason not to work in the schema. The owner of a table or function there can make it run
  * their code as the login that migrates, so the owner must be one who could do so anyway: ourselves, a role whose rights we
- * have, the owner of the database, a superuser. A superuser has the rights of every role, which says nothing of trust.
+ * have, the owner of the database, a superuser. A superuser has every role's rights, which does not imply trust in it.
  */
 const foreignObject = `with ours as (
   select oid, nspowner from pg_namespace where nspname in ('pgfresh', 'pgfresh_engine')
@@ -52,7 +52,7 @@ begin
 end
 $guard$;`;
 
-/** To be asked before anything in the schema is read or changed by a login that has something to lose. */
+/** Call before a login with more rights reads or changes anything in the schema. */
 export async function requireOwnSchema(tx: Queryable): Promise<void> {
   const [found] = await tx.query<{ text: string }>(foreignObject);
   if (found) throw new PgfreshError('PGF_SCHEMA_FOREIGN', { problem: found.text });

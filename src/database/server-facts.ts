@@ -3,7 +3,7 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import { clientConfig, shownAddress } from './address.ts';
 import { codeOf, failureOf } from './failure.ts';
 
-/** What pgfresh has to know about a server before it works with it. */
+/** Facts about a server that pgfresh needs before it uses it. */
 export interface ServerFacts {
   address: string;
   /** For instance "18.4". */
@@ -11,13 +11,13 @@ export interface ServerFacts {
   major: number;
   standby: boolean;
   user: string;
-  /** A pooler that gives each transaction another session: no LISTEN, no session settings. */
+  /** A transaction pooler: no LISTEN, no session settings. */
   transactionPooler: boolean;
 }
 
 const oldestMajor = 15;
 
-/** Connects once, asks, and disconnects. */
+/** Connects once, queries, and disconnects. */
 export async function readServerFacts(url: string, patience = 10_000): Promise<ServerFacts> {
   const client = await connect(url, patience);
   try {
@@ -38,7 +38,7 @@ export async function readServerFacts(url: string, patience = 10_000): Promise<S
   }
 }
 
-/** Throws what makes the server unfit for pgfresh. */
+/** Throws if the server is unfit for pgfresh. */
 export function requireFit(facts: ServerFacts): void {
   const { address, major, version, standby } = facts;
   if (major < oldestMajor) throw new PgfreshError('PGF_DATABASE_TOO_OLD', { address, found: version });
@@ -63,7 +63,7 @@ function newClient(url: string, patience: number): pg.Client {
     return new pg.Client(config);
   } catch (error) {
     const problem = problemOf(error);
-    // The certificates are read at once.
+    // This reads the certificates at once.
     if (/[?&]ssl/.test(url)) {
       throw new PgfreshError('PGF_DATABASE_TLS', { address: shownAddress(url), problem }, { cause: error });
     }
@@ -85,8 +85,8 @@ function isAboutTls(error: unknown, problem: string): boolean {
 }
 
 /**
- * A pooler hands out process ids of its own, so only then is a second client asked: where transactions share sessions,
- * it is given the one that the first has just let go, or the first does not get its own back.
+ * A pooler reports process ids of its own; only then is a second client used. With transaction pooling
+ * it gets the session that the first has just released, or the first does not get its own back.
  */
 async function behindTransactionPooler(first: pg.Client, another: () => Promise<pg.Client>): Promise<boolean> {
   const mine = await backendPid(first);

@@ -1,6 +1,6 @@
 /**
- * What every session of ours has set: how long a statement may take, and how soon the server notices that we are gone
- * without a word, so that what we have locked is free again. Where its system cannot do that, the server leaves it out.
+ * Settings of all our sessions: the statement timeout, and how soon the server notices that we vanished,
+ * so that our locks are released. Servers whose system cannot do that ignore the setting.
  */
 export function sessionSettings(statementTimeoutMs: number): string {
   const settings = {

@@ -1,12 +1,12 @@
-// PostgreSQL has no place for a zero character or half of a surrogate pair. Every value that goes to it passes here, and
-// what is bad becomes U+FFFD: what could not be stored would be fetched, and paid for, again and again.
+// PostgreSQL cannot store a zero character or half of a surrogate pair. Every value for it passes here, and bad
+// characters become U+FFFD: an answer that cannot be stored would be fetched, and paid for, again and again.
 
 /** A text that PostgreSQL can store. */
 export function storableText(text: string): string {
   return text.includes('\0') ? text.replaceAll('\0', '\uFFFD').toWellFormed() : text.toWellFormed();
 }
 
-// JSON.stringify writes both as escapes, which only the server would stumble over.
+// JSON.stringify writes both as escapes, which fail only on the server.
 const unstorable = /\\u(?:0000|d[89a-f])/;
 
 /** A value as JSON that PostgreSQL can store, as json and as jsonb. */
@@ -23,8 +23,8 @@ export function storableJson(value: unknown): string {
 }
 
 /**
- * An array of numbers and texts as PostgreSQL reads it, or nothing for an array of others. pg writes the same, with two
- * regular expressions for each element: with arrays of 500, a third of what a worker needs to send a statement.
+ * An array of numbers and texts in PostgreSQL's syntax; undefined for other arrays. pg writes the same, with two
+ * regular expressions per element: with arrays of 500, a third of a worker's time to send a statement.
  */
 function arrayText(values: readonly unknown[]): string | undefined {
   let text = '';
@@ -39,7 +39,7 @@ function arrayText(values: readonly unknown[]): string | undefined {
   return `{${text}}`;
 }
 
-/** What pg makes a text of: arrays within it stay arrays. */
+/** Values that pg turns into text; nested arrays stay arrays. */
 function storableArray(values: readonly unknown[]): unknown[] {
   return values.map((value) => (Array.isArray(value) ? storableArray(value) : storableValue(value)));
 }
@@ -48,7 +48,7 @@ function escaped(text: string): string {
   return text.includes('"') || text.includes('\\') ? text.replaceAll(/["\\]/g, '\\$&') : text;
 }
 
-/** A parameter of a statement as it can be sent: a text, an array of them, or an object that becomes JSON. */
+/** A statement's parameter in a form that can be sent: text, an array of them, or an object as JSON. */
 export function storableValue(value: unknown): unknown {
   if (typeof value === 'string') return storableText(value);
   if (Array.isArray(value)) return arrayText(value) ?? storableArray(value);

@@ -5,27 +5,27 @@ import { failureOf, type Failure } from './failure.ts';
 import { codedOr, send, type Queryable, type Statement } from './query.ts';
 
 export interface TransactionOptions {
-  /** How long a statement waits for a lock before it gives up with `lock_timeout`. */
+  /** Lock timeout of a statement, which then fails with `lock_timeout`. */
   lockTimeoutMs?: number;
-  /** How long a statement may take before it is cancelled; without it, as long as the pool allows. */
+  /** Statement timeout; default: that of the pool. */
   statementTimeoutMs?: number;
-  /** Whether a statement may take as long as it needs. */
+  /** Disables the statement timeout. */
   unlimited?: boolean;
-  /** How often `work` may run in all. */
+  /** Maximum number of times `work` may run. */
   attempts?: number;
-  /** Whether deferred constraints are checked by each statement, so that it is known which one broke them. */
+  /** Whether each statement checks deferred constraints, to tell which one violated them. */
   immediateConstraints?: boolean;
 }
 
 interface Shell {
   connect(): Promise<pg.PoolClient>;
-  /** The longest that a transaction may take; not set where the server has no such limit. */
+  /** Transaction timeout; not set if the server has no such limit. */
   transactionTimeoutMs(): number | undefined;
   random(): number;
   retried(failure: Failure, attempt: number): void;
 }
 
-// Only what PostgreSQL undid by itself, or never got to commit, may be done again without asking anyone.
+// Safe to repeat: PostgreSQL rolled these back, or never began to commit.
 const repeatable: ReadonlySet<Failure> = new Set(['deadlock', 'serialization', 'connection']);
 
 export async function runTransaction<T>(
@@ -65,7 +65,7 @@ async function runOnce<T>(work: (tx: Queryable) => Promise<T>, options: Transact
     await commit(client, options);
     return result;
   } catch (error) {
-    // A server that did not answer would not answer a ROLLBACK; the end of the connection has the same effect.
+    // A server that did not answer would not answer a ROLLBACK either; closing the connection has the same effect.
     if (isLost(error)) broken ??= error;
     else await client.query('rollback').catch((failed: unknown) => (broken ??= failed as Error));
     throw error;
@@ -76,12 +76,12 @@ async function runOnce<T>(work: (tx: Queryable) => Promise<T>, options: Transact
 }
 
 /**
- * How long a transaction of ours may wait for its next statement. We never wait for others in one, so only a process that
- * is stuck or suspended takes so long; what it has locked must be free again.
+ * Idle timeout within our transactions. We never wait for others in one, so only a process that
+ * is stuck or suspended takes so long, and its locks must be released.
  */
 const idleLimitMs = 30_000;
 
-/** Limits of one transaction. Not of the session: behind a pooler that is not ours alone. */
+/** Limits of one transaction. Not of the session, which is shared behind a pooler. */
 export function transactionLimits(timeoutMs: number | undefined): string[] {
   return [
     `set local idle_in_transaction_session_timeout = ${idleLimitMs}`,
@@ -104,7 +104,7 @@ function opening(options: TransactionOptions, timeoutMs: number | undefined): st
   return statements.join('; ');
 }
 
-/** A connection of the pool. Nothing was sent yet, so nothing can have been committed. */
+/** A connection of the pool. Nothing was sent yet, so nothing can be committed. */
 export async function connected(shell: Pick<Shell, 'connect'>): Promise<pg.PoolClient> {
   try {
     return await shell.connect();
@@ -113,7 +113,7 @@ export async function connected(shell: Pick<Shell, 'connect'>): Promise<pg.PoolC
   }
 }
 
-/** Commits, after a last word if there is one. */
+/** Commits, after a last statement if there is one. */
 export async function commit(
   client: pg.PoolClient,
   options: { readonly unlimited?: boolean; readonly withinMs?: number },
@@ -121,7 +121,7 @@ export async function commit(
 ): Promise<void> {
   const warnings: string[] = [];
   const onNotice = (notice: { code?: string | undefined; message?: string | undefined }): void => {
-    // Not by the severity, which comes in the server's language.
+    // Not by the severity, which is in the server's language.
     if (notice.code !== '00000') warnings.push(notice.message ?? 'a warning');
   };
   client.on('notice', onNotice);
@@ -130,13 +130,13 @@ export async function commit(
     const answer = await send(client, last === undefined ? 'commit' : `${last}; commit`, [], options);
     ({ command } = [answer].flat().at(-1)!);
   } catch (error) {
-    // Only what PostgreSQL itself answered is certain.
+    // Only an answer of PostgreSQL itself is certain.
     if (error instanceof pg.DatabaseError && failureOf(error) !== 'connection') throw error;
     throw unknown(problemOf(error), error);
   } finally {
     client.off('notice', onNotice);
   }
-  // A transaction that failed earlier and was swallowed by `work` answers a COMMIT with ROLLBACK.
+  // If `work` swallowed an error of the transaction, COMMIT answers ROLLBACK.
   if (command === 'ROLLBACK') throw new Error('a statement of the transaction had failed, so COMMIT rolled it back');
   // "canceling wait for synchronous replication": committed here, perhaps nowhere else, and reported as a success.
   if (warnings.length > 0) throw unknown(warnings.join('; '));

@@ -6,13 +6,13 @@ import type { Queryable } from './query.ts';
 import { previewRoleRemoval, removeRoles, type RoleRemoval } from './role-removal.ts';
 import { readOthers } from './upgrade/index.ts';
 
-/** What uninstalling removes: objects of pgfresh by kind, and by name what depends on them. */
+/** What uninstalling removes: pgfresh's objects by kind, and dependent objects by name. */
 export interface UninstallPreview {
   readonly installed: boolean;
   readonly objects: readonly { kind: string; count: number }[];
-  /** Triggers, views and the like of users that are in the schemas or cannot live without them. */
+  /** Users' triggers, views and the like that are in the schemas or depend on them. */
   readonly dependents: readonly string[];
-  /** Tables and columns of users that would go as well. While there are any, nothing is dropped. */
+  /** Users' tables and columns that would be dropped too. If there are any, nothing is dropped. */
   readonly blockers: readonly string[];
   readonly roles: RoleRemoval;
 }
@@ -30,7 +30,7 @@ select kind, count(*)::int as count from (
 ) as object group by kind order by kind`;
 
 /**
- * Follows the dependencies as DROP … CASCADE does: to what needs an object, and from a part that cannot go alone (the
+ * Follows dependencies as DROP … CASCADE does: to dependants, and from a part that cannot be dropped alone (the
  * rule of a view, a member of an extension) to the whole.
  */
 const outsideObjects = `with recursive goes (classid, objid, objsubid) as (

@@ -2,7 +2,7 @@ import type { Cron } from './cron.ts';
 
 const day = 86_400_000;
 
-/** The first day of the expression from a date on, before another. Dates are given as their midnight in UTC. */
+/** The first matching day from one date up to, not including, another. Dates are midnights in UTC. */
 export function nextDay(cron: Cron, date: number, until: number): number | undefined {
   while (date < until) {
     const at = new Date(date);
@@ -25,7 +25,7 @@ function runsOn({ days }: Cron, at: Date): boolean {
   );
 }
 
-/** Whether so many days later it is another month. */
+/** Whether the date that many days later is in another month. */
 function isLast(at: Date, days: number): boolean {
   return new Date(at.getTime() + days * day).getUTCMonth() !== at.getUTCMonth();
 }

@@ -3,7 +3,7 @@ import { nextSlots } from './cron-slot.ts';
 import { surprises, type Surprise } from './cron-surprise.ts';
 import { cronWords } from './cron-words.ts';
 
-/** Everything that a person may want to know of an expression before trusting it. */
+/** What a person wants to know about an expression before trusting it. */
 export interface CronExplanation {
   readonly expression: string;
   readonly zone: string;
@@ -14,7 +14,7 @@ export interface CronExplanation {
   readonly surprises: readonly Surprise[];
 }
 
-/** How far ahead surprises are looked for: every change of the clocks of the year to come, with room to plan. */
+/** How far ahead to look for surprises: all clock changes of the coming year, with a margin. */
 const surpriseDays = 400;
 
 export function explainCron(expression: string, zone: string, from: Date, count: number): CronExplanation {

@@ -1,6 +1,6 @@
 import { nearMiss } from '../config/index.ts';
 
-/** One of the five fields: what it counts, and from where to where. */
+/** One of the five fields: its unit and range. */
 export interface CronField {
   readonly name: string;
   readonly low: number;
@@ -16,11 +16,11 @@ export const cronFields = {
   hour: { name: 'hour', low: 0, high: 23, names: [] },
   day: { name: 'day of month', low: 1, high: 31, names: [] },
   month: { name: 'month', low: 1, high: 12, names: monthNames },
-  // Sunday is 0 and 7. Whoever reads the values takes them modulo 7.
+  // Sunday is 0 and 7. Readers take values modulo 7.
   weekday: { name: 'day of week', low: 0, high: 7, names: weekdayNames },
 } as const satisfies Record<string, CronField>;
 
-/** Ends the reading of an expression: says what is wrong with it. */
+/** Stops parsing with an error. */
 export type Refuse = (problem: string) => never;
 
 /** The values of one term of a field's list: `*`, `5`, `1-5`, `MON-FRI`, and each of them with a step. */
@@ -32,7 +32,7 @@ export function termValues(field: CronField, term: string, refuse: Refuse): numb
   return Array.from({ length: Math.floor((to - from) / by) + 1 }, (_, index) => from + index * by);
 }
 
-/** Capital and small letters of cron are A to Z: of others, such as a long s, toUpperCase would make some of these. */
+/** Cron letters are A to Z only: toUpperCase would turn some other letters, such as the long s, into these. */
 export function asciiUpper(text: string): string {
   return text.replaceAll(/[a-z]/g, (letter) => letter.toUpperCase());
 }

@@ -7,12 +7,12 @@ const minute = 60_000;
 const hour = 60 * minute;
 const day = 24 * hour;
 
-/** What is further away is never. */
+/** Slots further away than this count as never. */
 const years = 8;
 
 /**
  * The first slot after an instant, always on a whole minute; null if there is none within eight years.
- * It depends on nothing else, least of all on the time zone of the process.
+ * Independent of the process's time zone.
  */
 export function nextSlot(cron: Cron, zone: string, after: Date): Date | null {
   const last = new Date(after).setUTCFullYear(after.getUTCFullYear() + years);
@@ -26,7 +26,7 @@ export function nextSlot(cron: Cron, zone: string, after: Date): Date | null {
   return null;
 }
 
-/** As many slots after an instant as there are, up to a number, and before another instant. */
+/** Up to a number of slots after an instant and before another. */
 export function nextSlots(cron: Cron, zone: string, after: Date, count: number, until?: Date): Date[] {
   const slots: Date[] = [];
   const last = until?.getTime() ?? Infinity;
@@ -35,7 +35,7 @@ export function nextSlots(cron: Cron, zone: string, after: Date, count: number, 
   return slots;
 }
 
-/** What a job may be registered with. Throws PGF_CRON_INVALID, PGF_ZONE_UNKNOWN or PGF_CRON_NEVER. */
+/** Checks the schedule of a job. Throws PGF_CRON_INVALID, PGF_ZONE_UNKNOWN or PGF_CRON_NEVER. */
 export function checkedCron(expression: string, zone: string, now: Date): Cron {
   const cron = parseCron(expression);
   if (nextSlot(cron, zone, now) === null) throw new PgfreshError('PGF_CRON_NEVER', { expression, zone, years });
@@ -43,14 +43,14 @@ export function checkedCron(expression: string, zone: string, now: Date): Cron {
 }
 
 /**
- * Whether a time of the day that clocks leave out is made up for, and one that they show twice is taken once.
- * A rhythm goes on through both. So does everything when a zone moves by more than summer time could.
+ * Whether a skipped local time is made up for and a repeated one runs once. Intervals run through both.
+ * So does everything else when a zone shifts by more than daylight saving time could.
  */
 export function isKept(cron: Cron, { offset, before }: ZonePeriod): boolean {
   return cron.fixed && Math.abs(offset - before) <= 3 * hour;
 }
 
-/** The first time on the clock that matches, from one up to another, as if it were UTC. */
+/** The first matching local time in a range, written as if it were UTC. */
 export function nextWall(cron: Cron, from: number, until: number): number | undefined {
   let date = nextDay(cron, Math.floor(from / day) * day, until);
   for (; date !== undefined; date = nextDay(cron, date + day, until)) {
@@ -70,7 +70,7 @@ function slotIn(cron: Cron, period: ZonePeriod, from: number): number | undefine
   const kept = isKept(cron, period);
   const skipped = kept && from === start && nextWall(cron, start + before, start + offset) !== undefined;
   if (skipped) return start;
-  // What clocks show again was taken the first time, also when the question comes from inside the second.
+  // A repeated local time was used the first time, even when the search starts within the second.
   const wall = nextWall(cron, Math.max(from + offset, kept ? start + before : -Infinity), end + offset);
   return wall === undefined ? undefined : wall - offset;
 }

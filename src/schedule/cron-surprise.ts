@@ -2,15 +2,15 @@ import type { Cron } from './cron.ts';
 import { isKept, nextWall } from './cron-slot.ts';
 import { periodAt } from './cron-zone.ts';
 
-/** What a change of the clocks does to a schedule. */
+/** How a clock change affects a schedule. */
 export interface Surprise {
   /** When clocks change. */
   readonly at: Date;
-  /** They leave time out, or show it again. */
+  /** Whether local time is skipped or repeated. */
   readonly change: 'gap' | 'overlap';
-  /** What they show just before, and then: 02:00 and 03:00. */
+  /** Local time just before and just after: 02:00 and 03:00. */
   readonly clock: readonly [before: string, after: string];
-  /** The times of the schedule that are left out or come twice. */
+  /** Times of the schedule that are skipped or repeated. */
   readonly times: readonly string[];
   readonly effect: 'moved' | 'left_out' | 'first_only' | 'twice';
   readonly words: string;
@@ -18,7 +18,7 @@ export interface Surprise {
 
 const minute = 60_000;
 
-/** Every change of the clocks between two instants that the schedule feels. */
+/** Every clock change between two instants that affects the schedule. */
 export function surprises(cron: Cron, zone: string, from: Date, until: Date): Surprise[] {
   const found: Surprise[] = [];
   for (let at = periodAt(zone, from.getTime()).end; at < until.getTime(); at = periodAt(zone, at).end) {

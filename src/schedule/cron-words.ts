@@ -17,7 +17,7 @@ const months = [
 const weekdays = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 const ordinals = ['', 'first', 'second', 'third', 'fourth', 'fifth'];
 
-/** More times a day than this are told by their rule. */
+/** Beyond this many times a day, describe the rule instead. */
 const mostTimes = 6;
 
 /** A cron expression in plain words, such as "at 02:30 on Monday to Friday in March". */
@@ -48,7 +48,7 @@ function timeWords({ minutes, hours, fields: [minute, hour] }: Cron): string {
   )}`;
 }
 
-/** "15 minutes" for a list that goes evenly round the clock: no rest at its end, so it is a true rhythm. */
+/** "15 minutes" for a list that divides the range evenly, with no remainder. */
 function rhythm(field: string, values: readonly number[], round: number, unit: string): string {
   if (values.length === round) return unit;
   const step = round / values.length;

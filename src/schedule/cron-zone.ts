@@ -1,12 +1,12 @@
 import { isZone, nearMiss } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 
-/** A stretch of time with one offset from UTC. All in milliseconds. */
+/** A period with one offset from UTC. All in milliseconds. */
 export interface ZonePeriod {
   readonly start: number;
   readonly end: number;
   readonly offset: number;
-  /** The offset just before it. The same where a year begins in which nothing changed. */
+  /** The offset just before it; the same if a year without changes begins here. */
   readonly before: number;
 }
 
@@ -26,7 +26,7 @@ function zoneOf(name: string): Zone {
   return zone;
 }
 
-// Asking Intl takes microseconds, and a search for a slot asks often. So each year is asked for once.
+// An Intl call takes microseconds and a slot search makes many, so each year is cached.
 class Zone {
   readonly #format: Intl.DateTimeFormat;
   readonly #years = new Map<number, ZonePeriod[]>();

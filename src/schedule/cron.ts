@@ -2,12 +2,12 @@ import { nearMiss } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import { asciiUpper, cronFields, termValues, valueOf, type Refuse } from './cron-field.ts';
 
-/** A cron expression that was read. Lists are in order and without doubles. */
+/** A parsed cron expression. Lists are sorted, without duplicates. */
 export interface Cron {
   readonly expression: string;
-  /** As written, with a word such as @daily spelt out. */
+  /** As written, with a shorthand such as @daily expanded. */
   readonly fields: readonly [minute: string, hour: string, day: string, month: string, weekday: string];
-  /** Names times of the day, rather than a rhythm. The two behave differently when clocks change. */
+  /** Names times of the day rather than an interval. The two behave differently when clocks change. */
   readonly fixed: boolean;
   readonly minutes: readonly number[];
   readonly hours: readonly number[];
@@ -38,7 +38,7 @@ const words: Readonly<Record<string, string>> = {
 
 const longest = 500;
 
-/** Reads five fields, or a word such as @daily. Throws PGF_CRON_INVALID. */
+/** Parses five fields, or a shorthand such as @daily. Throws PGF_CRON_INVALID. */
 export function parseCron(expression: string): Cron {
   const refuse: Refuse = (problem) => {
     const shown = JSON.stringify(expression.length > 80 ? `${expression.slice(0, 79)}…` : expression);

@@ -2,7 +2,7 @@ import type { JobContext, JobHandler, JobResult } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 import { readJobResult } from './job-result.ts';
 
-/** Runs a handler. Whatever it does, it ends by a result; when the signal is aborted, at once, whether it stops or not. */
+/** Runs a handler and always returns a result. On abort it returns at once, even if the handler goes on. */
 export async function runHandler(handler: JobHandler, context: JobContext): Promise<JobResult> {
   const { signal } = context;
   const aborted = Promise.withResolvers<never>();
@@ -10,7 +10,7 @@ export async function runHandler(handler: JobHandler, context: JobContext): Prom
   signal.addEventListener('abort', onAbort, { once: true });
   try {
     signal.throwIfAborted();
-    // In a promise, so that what it throws at once is a failure like any other.
+    // In a promise, so that a synchronous throw is a failure like any other.
     const running = Promise.resolve().then(() => handler(context));
     return readJobResult(await Promise.race([running, aborted.promise]));
   } catch (error) {
@@ -33,7 +33,7 @@ function detailsOf(error: unknown): { error: string; code?: string; stack?: stri
   };
 }
 
-/** Where it was thrown: one line of what it is about, as everywhere, then the calls. */
+/** The stack of an error: its one-line message, then the calls. */
 function stackOf(error: Error): string | undefined {
   const calls = String(error.stack)
     .split('\n')

@@ -3,12 +3,12 @@ import { durationText } from '../config/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 import { rowsFrom, type SqlClient } from './sql-client.ts';
 
-/** What the work gets. */
+/** Passed to the work. */
 export interface Leased {
   /** Aborted when the lease is lost, the run takes too long or the process ends. */
   readonly signal: AbortSignal;
   readonly token: number;
-  /** To be called last in a transaction that writes: it fails if the lease is lost, and no other process can take it before the commit. */
+  /** Call last in a writing transaction: fails if the lease is lost, and keeps others from taking it until the commit. */
   readonly fence: (client: SqlClient) => Promise<void>;
 }
 
@@ -18,7 +18,7 @@ interface HeldOptions {
   readonly token: number;
   readonly leaseMs: number;
   readonly maxRunMs: number;
-  /** When it was asked for, on the clock of `performance.now()`: the database has counted from then at the earliest. */
+  /** When it was requested, by `performance.now()`. The database counts from then at the earliest. */
   readonly heldFrom: number;
   readonly signal: AbortSignal | undefined;
 }
@@ -35,11 +35,11 @@ export class HeldLease {
 
   constructor(options: HeldOptions) {
     this.#options = options;
-    // Callers need not handle it.
+    // Prevents an unhandled rejection: callers need not handle it.
     this.#lost.promise.catch(() => {});
   }
 
-  /** Runs the work. If it does not stop although the lease is lost, it is left alone: it cannot be waited for. */
+  /** Runs the work. Work that does not stop after the lease is lost is abandoned. */
   async run<T>(work: (leased: Leased) => Promise<T>): Promise<T> {
     const { name, token, maxRunMs, heldFrom, signal } = this.#options;
     const stop = (): void => this.#abort.abort(signal!.reason);
@@ -56,7 +56,7 @@ export class HeldLease {
       if (this.#broken) throw this.#broken;
       return result;
     } catch (error) {
-      // Work that was aborted fails by its own words; why it was is more to the point.
+      // Aborted work throws an error of its own; the reason for the abort says more.
       throw this.#broken ?? error;
     } finally {
       signal?.removeEventListener('abort', stop);
@@ -67,7 +67,7 @@ export class HeldLease {
     }
   }
 
-  /** Held for one lease from then on. The database may be silent, so the end is watched here too, and the next renewal is due after a third. */
+  /** Extends the lease from then. The database may not respond, so expiry is timed here too. Renews after a third. */
   #holdUntil(from: number): void {
     const { leaseMs } = this.#options;
     const left = from + leaseMs - performance.now();
@@ -92,11 +92,11 @@ export class HeldLease {
     if (this.#broken || this.#ended) return;
     if (rows[0]?.reason === 'renewed') this.#holdUntil(from);
     else if (rows[0]?.reason === 'lost') this.#lose('another process may have it');
-    // One that failed is tried again; the lease outlives two of them.
+    // Failed renewals are retried; the lease outlives two of them.
     else this.#renewLater(from);
   }
 
-  /** From here on nothing is renewed, so that the lease ends also under a work that does not stop. */
+  /** Stops renewing, so that the lease expires even if the work does not stop. */
   #cut(): void {
     const { name, maxRunMs } = this.#options;
     this.#break(new PgfreshError('PGF_RUN_TOO_LONG', { name, limit: durationText(maxRunMs) }));

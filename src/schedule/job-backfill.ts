@@ -9,33 +9,33 @@ import { requireJob, showJob } from './job-status.ts';
 import { blackoutOf } from './slot-plan.ts';
 
 export interface BackfillOptions {
-  /** The first slot may be at this instant. */
+  /** Start of the range, inclusive. */
   readonly from: Date;
-  /** The last one is before this; now if it is left out. */
+  /** End of the range, exclusive; default: now. */
   readonly until?: Date | undefined;
-  /** At most so many runs a minute. */
+  /** Maximum runs per minute. */
   readonly perMinute?: number | undefined;
-  /** Only say what there is. */
+  /** Only report what would run. */
   readonly dryRun?: boolean | undefined;
 }
 
 export interface Backfill {
   readonly job_name: string;
-  /** The slots of that time, and how many of them are on days on which the job does not run. */
+  /** Slots in the range, and how many of them fall on days on which the job does not run. */
   readonly slots: number;
   readonly blackout: number;
   readonly first: Date | null;
   readonly last: Date | null;
-  /** Slots that will be run now, and those that have succeeded or are open already. */
+  /** Slots to run now, and those that succeeded or are open already. */
   readonly queued: number;
   readonly skipped: number;
-  /** Slots whose runs are not kept any more: they may have succeeded, and are left alone. */
+  /** Slots whose history was pruned: they may have succeeded, and are left alone. */
   readonly forgotten: number;
-  /** Scheduler processes that live; without one, nothing runs yet. */
+  /** Live scheduler processes; with none, nothing runs yet. */
   readonly schedulers: number;
 }
 
-/** How far the backfill of a time has come, in slots. */
+/** Progress of a backfill, in slots. */
 export interface BackfillProgress {
   readonly total: number;
   readonly open: number;
@@ -46,7 +46,7 @@ export interface BackfillProgress {
 
 const mostSlots = 10_000;
 
-/** Runs the slots of a time that has passed, one after the other, besides what is due. */
+/** Runs the slots of a past range one after the other, beside what is due. */
 export async function backfillJob(db: Queryable, name: string, options: BackfillOptions): Promise<Backfill> {
   const { from, perMinute = 60, dryRun = false } = options;
   const job = await showJob(db, name);
@@ -81,7 +81,7 @@ export async function backfillJob(db: Queryable, name: string, options: Backfill
   };
 }
 
-/** How far the backfill of a job has come, between two instants. */
+/** Progress of a job's backfill between two instants. */
 export async function backfillProgress(
   db: Queryable,
   name: string,

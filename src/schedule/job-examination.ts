@@ -7,7 +7,7 @@ import type { JobStatus } from './job-status.ts';
 import { isSettled, previewJobs } from './job-sync.ts';
 import { isOwnHandler } from './own-jobs.ts';
 
-/** One check of the jobs that was made; `pgfresh check` shows it beside its own. */
+/** One check of the jobs, listed by `pgfresh check`. */
 interface JobFinding {
   readonly name: string;
   readonly state: 'ok' | 'warning' | 'fatal';
@@ -26,17 +26,17 @@ interface RegisteredJob {
   /** Why it cannot run. */
   readonly problem: string | null;
   readonly next_step: string | null;
-  /** How it is where it can run, as everything else tells it. */
+  /** Its state where it can run, in the same words as elsewhere. */
   readonly state: JobStatus['state'];
   readonly trouble: string | null;
   readonly trouble_step: string | null;
-  /** Whether a scheduler that runs has its handler. */
+  /** Whether a running scheduler has its handler. */
   readonly is_served: boolean;
 }
 
 type Configured = Pick<ResolvedConfig, 'jobs' | 'file'>;
 
-/** Everything about jobs that can be wrong unnoticed: functions, handlers, times, zones, failures, lateness, no scheduler. */
+/** Job problems that could go unnoticed: functions, handlers, times, zones, failures, lateness, no scheduler. */
 export async function examineJobs(database: Queryable, config: Configured): Promise<readonly JobFinding[]> {
   const jobs = await database.query<RegisteredJob>(`
     select j.name, j.kind, j.function_name, j.schedule, j.timezone, j.enabled, p.problem, p.next_step,
@@ -74,7 +74,7 @@ export async function examineJobs(database: Queryable, config: Configured): Prom
 
 const troubleCodes = { problem: 'PGF_JOB_INVALID', failing: 'PGF_JOB_FAILING', late: 'PGF_JOB_LATE' } as const;
 
-/** A job that could run as far as can be told from here, and does not as it should. */
+/** A job that could run as far as this process can tell, but does not run as it should. */
 function troubleOfJob(job: RegisteredJob): JobFinding[] {
   const { name, state, trouble, trouble_step } = job;
   if (state !== 'problem' && state !== 'failing' && state !== 'late') return [];
@@ -82,7 +82,7 @@ function troubleOfJob(job: RegisteredJob): JobFinding[] {
   return [{ name: findingName(job), state: 'warning', detail: message, code, next: trouble_step! }];
 }
 
-/** Where no scheduler runs, that is what is wrong, once for all jobs that need one now. */
+/** Without a running scheduler, report that once for all jobs that need one now. */
 async function shortened(database: Queryable, troubles: readonly JobFinding[]): Promise<readonly JobFinding[]> {
   const failing = troubles.filter(({ code }) => code === troubleCodes.failing);
   const count = troubles.length - failing.length;
@@ -104,7 +104,7 @@ function problemOfJob(job: RegisteredJob, { jobs, file }: Configured, now: Date)
   const isKnown =
     isOwnHandler(job.function_name) || jobs?.some(({ name, handler }) => name === job.function_name && handler);
   if (job.kind === 'handler' && !isKnown) {
-    // A scheduler with another configuration runs it, and how that goes is told by its state.
+    // A scheduler with another configuration runs it; the job's state tells how that goes.
     if (job.is_served) return [];
     if (file === undefined) {
       const problem = `the handler "${job.function_name}" is not known`;

@@ -4,14 +4,14 @@ import type { SkipReason } from './slot-plan.ts';
 
 export const runStates = ['queued', 'waiting', 'running', 'succeeded', 'failed', 'cancelled', 'skipped'] as const;
 
-/** One row of `pgfresh.scheduled_job_runs`: a slot that ran, an attempt each, or slots that were skipped. */
+/** One row of `pgfresh.scheduled_job_runs`: one attempt to run a slot, or a range of skipped slots. */
 export interface JobRun {
   readonly id: number;
   readonly state: (typeof runStates)[number];
   readonly triggered_by: 'scheduler' | 'manual' | 'catchup' | 'backfill';
-  /** The slot; of skips the first. */
+  /** The slot; for skips, the first. */
   readonly scheduled_for: Date;
-  /** Of skips the last, and how many. */
+  /** For skips, the last slot and their number. */
   readonly scheduled_to: Date | null;
   readonly occurrences: number;
   readonly attempt: number;
@@ -33,12 +33,12 @@ const columns = `id, state, triggered_by, scheduled_for, scheduled_to, occurrenc
 
 export interface HistoryOptions {
   readonly limit?: number | undefined;
-  /** Older than this run: the next page. */
+  /** Only runs older than this one, for paging. */
   readonly before?: number | undefined;
   readonly state?: JobRun['state'] | undefined;
 }
 
-/** What came of a job's slots, the newest first. */
+/** A job's runs and skips, newest first. */
 export async function jobHistory(db: Queryable, name: string, options: HistoryOptions = {}): Promise<JobRun[]> {
   const { limit = 20, before, state } = options;
   const { id } = await requireJob(db, name);
@@ -50,7 +50,7 @@ export async function jobHistory(db: Queryable, name: string, options: HistoryOp
   );
 }
 
-/** One run; nothing if its history was pruned. */
+/** One run; undefined if its history was pruned. */
 export async function showRun(db: Queryable, run: number): Promise<JobRun | undefined> {
   const [row] = await db.query<JobRun>(`select ${columns} from pgfresh.scheduled_job_runs where id = $1::bigint`, [
     run,

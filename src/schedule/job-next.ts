@@ -4,13 +4,13 @@ import { nextSlots } from './cron-slot.ts';
 import { showJob } from './job-status.ts';
 import { forbiddenBy, type SkipReason } from './slot-plan.ts';
 
-/** A slot to come, and why it will be skipped as things are. */
+/** A coming slot, and why it would be skipped as things are. */
 export interface NextSlot {
   readonly slot: Date;
   readonly skipped: SkipReason | null;
 }
 
-/** The next slots of a job; of one without cron, only the next, because the others depend on when its runs end. */
+/** A job's next slots; without cron only the next one, because later ones depend on when runs end. */
 export async function nextJobSlots(db: Queryable, name: string, count: number): Promise<NextSlot[]> {
   const job = await showJob(db, name);
   if (job.schedule === null) return job.next_run_at === null ? [] : [{ slot: job.next_run_at, skipped: null }];
@@ -25,7 +25,7 @@ export async function nextJobSlots(db: Queryable, name: string, count: number): 
   return slots.map((slot) => ({ slot, skipped: reasonOf(slot) ?? null }));
 }
 
-/** The time by which the database decides. */
+/** The database's clock. */
 export async function clockOf(db: Queryable): Promise<Date> {
   const [row] = await db.query<{ now: Date }>('select pgfresh.clock() as now');
   return row!.now;

@@ -4,7 +4,7 @@ import { pause } from '../lifecycle/index.ts';
 import { showRun, type JobRun } from './job-history.ts';
 import { requireJob, showJob, type JobDetails } from './job-status.ts';
 
-/** As `pgfresh.trigger_scheduled_job` answers: accepted, or not because a run of it is under way, which is the one named. */
+/** Answer of `pgfresh.trigger_scheduled_job`: accepted, or refused because of the named run, which is under way. */
 export interface Triggered {
   readonly success: boolean;
   readonly reason?: 'overlap';
@@ -15,7 +15,7 @@ export interface Triggered {
   readonly message: string;
 }
 
-/** As `pgfresh.cancel_scheduled_run` answers. */
+/** Answer of `pgfresh.cancel_scheduled_run`. */
 export interface Cancelled {
   readonly success: boolean;
   readonly run_id: number;
@@ -26,7 +26,7 @@ export interface Cancelled {
 
 const pollMs = 100;
 
-/** Runs a job now, besides its schedule, with its own parameters or these. */
+/** Runs a job now, outside its schedule, with its own parameters or these. */
 export async function triggerJob(db: Queryable, name: string, params?: object): Promise<Triggered> {
   await requireJob(db, name);
   const trigger = 'select pgfresh.trigger_scheduled_job($1::text, $2::jsonb) as answer';
@@ -34,7 +34,7 @@ export async function triggerJob(db: Queryable, name: string, params?: object): 
   return row!.answer;
 }
 
-/** The end of a run; nothing if it has not come when the signal does, or its history was pruned. */
+/** Waits for a run to end; undefined if the signal comes first or its history was pruned. */
 export async function endOfRun(db: Queryable, run: number, signal: AbortSignal): Promise<JobRun | undefined> {
   for (;;) {
     const found = await showRun(db, run);
@@ -44,7 +44,7 @@ export async function endOfRun(db: Queryable, run: number, signal: AbortSignal):
   }
 }
 
-/** The attempt that follows a run which failed, if its job is to be tried again. */
+/** The next attempt of a failed run, if its job is retried. */
 export interface Retry {
   readonly run_id: number;
   readonly attempt: number;
@@ -63,7 +63,7 @@ export async function retryOf(db: Queryable, run: number): Promise<Retry | undef
   return retry;
 }
 
-/** Pauses a job for so long, or until `resumeJob`. A run under way goes on; slots are recorded as skipped. */
+/** Pauses a job for a while or until `resumeJob`. A run under way goes on; slots are recorded as skipped. */
 export async function pauseJob(
   db: Queryable,
   name: string,
@@ -87,7 +87,7 @@ export async function resumeJob(db: Queryable, name: string): Promise<JobDetails
   return showJob(db, name);
 }
 
-/** Cancels what is open of a job: one run of it, or the one that runs or else waits, or all that wait for a backfill. */
+/** Cancels a job's given run, its running or else waiting run, or all runs waiting for a backfill. */
 export async function cancelJob(
   db: Queryable,
   name: string,
@@ -104,7 +104,7 @@ export async function cancelJob(
     ? open.filter(({ triggered_by: by }) => by === 'backfill').map((one) => one.id)
     : [run ?? first?.id].filter((one) => one !== undefined);
   if (run !== undefined && !open.some((one) => one.id === run)) await refuseOtherRun(db, name, id, run);
-  // The last one first, so that no end lets go what is to be cancelled as well.
+  // Last one first, so that ending one run does not start another that is to be cancelled too.
   const cancelled = await decide<{ answer: Cancelled }>(
     db,
     'select pgfresh.cancel_scheduled_run(id) as answer from unnest($1::bigint[]) with ordinality as t(id, place) order by place desc',
@@ -119,7 +119,7 @@ async function refuseOtherRun(db: Queryable, name: string, job: number, run: num
   throw new PgfreshError('PGF_RUN_UNKNOWN', { problem: `The job ${name} has no run ${run}` });
 }
 
-/** Sends what only some may do. */
+/** Sends a statement that needs special rights. */
 export async function decide<Row extends object>(db: Queryable, text: string, values: unknown[]): Promise<Row[]> {
   try {
     return await db.query<Row>(text, values);

@@ -7,8 +7,8 @@ const expected =
   'expected { success: true or false, message: "a text", details: anything }, of which details may be left out';
 
 /**
- * What a handler has returned, if it is of the form that was agreed: keys besides go into the details. Throws PGF_JOB_RESULT, in the
- * words of the function job_result.
+ * Validates what a handler returned; additional keys go into the details. Throws PGF_JOB_RESULT, in the
+ * same words as the SQL function job_result.
  */
 export function readJobResult(value: unknown): JobResult {
   const problem = problemOf(value);

@@ -1,10 +1,10 @@
 import { durationText, type Job } from '../config/index.ts';
 import { storableJson } from '../database/index.ts';
 
-/** What a column holds: how it is read, written and shown. Intervals are milliseconds here. */
+/** A column's kind: how it is read, written and shown. Intervals are milliseconds here. */
 type Kind = 'text' | 'int' | 'boolean' | 'interval' | 'jsonb' | 'date[]' | 'regrole';
 
-/** The columns of scheduled_jobs that a configuration decides about. */
+/** The columns of scheduled_jobs that the configuration sets. */
 const columns = {
   name: 'text',
   description: 'text',
@@ -34,7 +34,7 @@ const columns = {
 export type JobColumn = keyof typeof columns;
 export type JobRow = { readonly [Name in JobColumn]?: unknown } & { readonly name: string };
 
-/** The row of a job of the configuration. As whom it runs is left to the database unless it is said. */
+/** The row of a configured job. Without an explicit role, the database chooses the role to run as. */
 export function jobRow(job: Job): JobRow {
   const [everyMin, everyMax] = job.every ?? [null, null];
   const [failureMin, failureMax] = job.afterFailure ?? [null, null];
@@ -73,27 +73,27 @@ export const selectList = (Object.entries(columns) as [JobColumn, Kind][])
   })
   .join(', ');
 
-/** The parameter of a column in an insert or an update, with its cast. */
+/** A column's parameter in an insert or update, with its cast. */
 export function parameter(name: JobColumn, place: number): string {
   const kind = columns[name];
   if (kind === 'interval') return `make_interval(secs => $${place}::float8 / 1000)`;
   return kind === 'regrole' ? `quote_ident($${place}::text)::regrole` : `$${place}::${kind}`;
 }
 
-/** A value as it is sent. */
+/** A value as sent to the database. */
 export function sent(name: JobColumn, value: unknown): unknown {
   return columns[name] === 'jsonb' ? storableJson(value) : value;
 }
 
-/** A value as people write it, and equal for equal values. */
+/** A value as people write it; equal values give equal text. */
 export function valueText(name: JobColumn, value: unknown): string {
   if (value === null || value === undefined || (Array.isArray(value) && value.length === 0)) return 'none';
-  // PostgreSQL keeps microseconds.
+  // PostgreSQL rounds to microseconds.
   if (columns[name] === 'interval') return durationText(Math.round((value as number) * 1_000) / 1_000);
   return typeof value === 'string' ? value : JSON.stringify(inOrder(value));
 }
 
-/** An object as PostgreSQL keeps none: its keys in the order of their names. */
+/** An object with sorted keys, so that equal objects compare equal. */
 function inOrder(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(inOrder);
   if (typeof value !== 'object' || value === null) return value;

@@ -2,25 +2,25 @@ import { nearMiss } from '../config/index.ts';
 import type { Queryable } from '../database/index.ts';
 import { PgfreshError } from '../errors/index.ts';
 
-/** A job as `pgfresh.scheduled_job_status` shows it, and when it is to run. */
+/** A job as in `pgfresh.scheduled_job_status`, with its next run. */
 export interface JobStatus {
   readonly name: string;
   readonly description: string | null;
   readonly kind: 'sql' | 'handler';
-  /** Cron, or null for a time between two bounds after each run. */
+  /** Cron, or null for a random delay between two bounds after each run. */
   readonly schedule: string | null;
   readonly timezone: string;
   readonly every_min_ms: number | null;
   readonly every_max_ms: number | null;
   readonly enabled: boolean;
   readonly managed_by: 'config' | 'sql';
-  /** The first that applies; docs/guides/scheduling.md says what each means. */
+  /** The first state that applies; docs/guides/scheduling.md describes them. */
   readonly state: 'problem' | 'disabled' | 'paused' | 'late' | 'failing' | 'running' | 'waiting' | 'ok';
   readonly problem: string | null;
   readonly next_step: string | null;
   readonly next_run_at: Date | null;
   readonly running_since: Date | null;
-  /** Runs that wait for their turn. */
+  /** Runs that are queued. */
   readonly waiting: number;
   readonly last_run_at: Date | null;
   readonly last_run_success: boolean | null;
@@ -36,7 +36,7 @@ export interface JobStatus {
   readonly failures_in_a_row: number;
 }
 
-/** The same with all that its row says. */
+/** The same, with every column of its row. */
 export interface JobDetails extends JobStatus {
   readonly function_name: string;
   readonly params: Readonly<Record<string, unknown>>;
@@ -46,17 +46,17 @@ export interface JobDetails extends JobStatus {
   readonly retries: number;
   readonly retry_base_ms: number;
   readonly catch_up: 'once' | 'skip' | 'all';
-  /** Null: the newest slot however late, or a day where all are caught up. */
+  /** Null: the newest slot however late, or one day if all are caught up. */
   readonly catch_up_window_ms: number | null;
   readonly catch_up_max: number;
   readonly overlap: 'skip' | 'queue';
   readonly jitter_ms: number;
-  /** Days of the job's zone, as 2026-12-25. */
+  /** Days in the job's zone, as 2026-12-25. */
   readonly blackout_dates: readonly string[];
   readonly paused_at: Date | null;
   readonly paused_by: string | null;
   readonly paused_reason: string | null;
-  /** Null while it is paused until it is resumed, and for a job that is not paused. */
+  /** Null if the pause has no end, or the job is not paused. */
   readonly paused_until: Date | null;
   readonly owner: string;
   readonly created_at: Date;
@@ -75,7 +75,7 @@ const rowColumns = `j.function_name, j.params, ${ms('failure_min')}, ${ms('failu
   j.owner::text, j.created_at, j.updated_at`;
 const from = 'from pgfresh.scheduled_job_status as s join pgfresh.scheduled_jobs as j on j.id = s.job_id';
 
-/** How jobs are, by name. Each costs a look at its newest runs, so there is a limit; the next page is `after` the last name. */
+/** Job status by name. Each reads the job's newest runs, hence the limit; `after` the last name is the next page. */
 export function listJobs(
   db: Queryable,
   { after = '', limit = 1_000 }: { after?: string | undefined; limit?: number | undefined } = {},
@@ -88,7 +88,7 @@ export function listJobs(
 
 export type TroubledJob = Pick<JobStatus, 'name' | 'next_step'> & { readonly problem: string };
 
-/** Jobs that are not well, by name. */
+/** Unhealthy jobs, by name. */
 export function troubledJobs(db: Queryable): Promise<TroubledJob[]> {
   return db.query<TroubledJob>(
     `select name, problem, next_step from pgfresh.scheduled_job_status
@@ -96,7 +96,7 @@ export function troubledJobs(db: Queryable): Promise<TroubledJob[]> {
   );
 }
 
-/** How one job is; refuses a name that is not there, with the one that was probably meant. */
+/** Status of one job. Throws for an unknown name, with the closest match. */
 export async function showJob(db: Queryable, name: string): Promise<JobDetails> {
   if (!isJobName(name)) return refuseUnknownJob(db, name);
   const [job] = await db.query<JobDetails>(
@@ -106,7 +106,7 @@ export async function showJob(db: Queryable, name: string): Promise<JobDetails> 
   return job ?? refuseUnknownJob(db, name);
 }
 
-/** Refuses a name that is not there. */
+/** Throws for an unknown name. */
 export async function requireJob(db: Queryable, name: string): Promise<{ readonly id: number }> {
   if (!isJobName(name)) return refuseUnknownJob(db, name);
   const [job] = await db.query<{ id: number }>(
@@ -116,7 +116,7 @@ export async function requireJob(db: Queryable, name: string): Promise<{ readonl
   return job ?? refuseUnknownJob(db, name);
 }
 
-// What cannot be a name is not asked for: a zero character would not even reach the database.
+// Skip the query for an impossible name: the server would not even accept a zero character.
 function isJobName(name: string): boolean {
   return /^[\w.-]{1,100}$/.test(name);
 }

@@ -4,7 +4,7 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import type { Events } from '../events/index.ts';
 import { jobRow, parameter, selectList, sent, valueText, type JobColumn, type JobRow } from './job-row.ts';
 
-/** One column that changes, its values as people write them. */
+/** One column that changes, with its values as people write them. */
 interface ColumnChange {
   readonly column: string;
   readonly from: string;
@@ -17,11 +17,11 @@ interface JobChange {
   readonly changes: readonly ColumnChange[];
 }
 
-/** What makes scheduled_jobs agree with the configuration. */
+/** The changes that bring scheduled_jobs in line with the configuration. */
 export interface JobDiff {
   readonly added: readonly JobRow[];
   readonly changed: readonly JobChange[];
-  /** Not in the configuration any more. They are disabled and not removed, because their history is theirs. */
+  /** No longer in the configuration. They are disabled, not removed, to keep their history. */
   readonly disabled: readonly string[];
 }
 
@@ -30,7 +30,7 @@ type Wanted = Pick<Definitions, 'jobs'>;
 /** What `syncJobs` would do now. */
 export async function previewJobs(database: Queryable, { jobs }: Wanted): Promise<JobDiff> {
   const none: JobDiff = { added: [], changed: [], disabled: [] };
-  // A configuration that says nothing about jobs is not one that has none.
+  // A configuration that does not mention jobs is not one with none.
   if (!jobs) return none;
   const rows = await readJobs(database);
   const there = new Map(rows.map((row) => [row.name, row]));
@@ -47,9 +47,9 @@ export async function previewJobs(database: Queryable, { jobs }: Wanted): Promis
   };
 }
 
-/** Makes scheduled_jobs agree with the configuration, in one transaction. Where nothing differs, nothing is written. */
+/** Brings scheduled_jobs in line with the configuration, in one transaction. Writes only differences. */
 export async function syncJobs(database: Database, wanted: Wanted, events: Events): Promise<JobDiff> {
-  // Looked at first without a lock: most starts have nothing to write, and not every login may.
+  // First without a lock: most starts have nothing to write, and not every login may.
   const preview = await previewJobs(database, wanted);
   if (isSettled(preview)) return preview;
   const diff = await apply(database, wanted);
@@ -68,7 +68,7 @@ export function isSettled({ added, changed, disabled }: JobDiff): boolean {
   return added.length + changed.length + disabled.length === 0;
 }
 
-/** The jobs that are registered; none where pgfresh was not installed yet. */
+/** The registered jobs; none before pgfresh is installed. */
 async function readJobs(database: Queryable): Promise<JobRow[]> {
   const [table] = await database.query<{ there: boolean }>(
     `select to_regclass('pgfresh.scheduled_jobs') is not null as there`,
@@ -86,7 +86,7 @@ async function apply(database: Database, wanted: Wanted): Promise<JobDiff> {
 }
 
 async function applyLocked(tx: Queryable, wanted: Wanted): Promise<JobDiff> {
-  // Against another sync and against hands; readers, and with them the scheduler, go on.
+  // Blocks other syncs and manual edits; readers, such as the scheduler, go on.
   await tx.query('lock table pgfresh.scheduled_jobs in share row exclusive mode');
   const diff = await previewJobs(tx, wanted);
   for (const row of diff.added) await refusing(row.name, () => insert(tx, row));
@@ -122,7 +122,7 @@ function changeOf(row: JobRow, before: JobRow | undefined): JobChange[] {
   return changes.length === 0 ? [] : [{ name: row.name, row, changes }];
 }
 
-// What the table itself refuses names its column, but not which of the jobs it is about.
+// Errors of the table name the column, but not the job.
 const refusals: ReadonlySet<Failure> = new Set(['constraint', 'invalid_data', 'unique', 'raised', 'other']);
 
 async function refusing(job: string, write: () => Promise<void>): Promise<void> {

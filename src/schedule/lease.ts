@@ -6,27 +6,27 @@ import { PgfreshError, problemOf } from '../errors/index.ts';
 import { HeldLease, type Leased } from './held-lease.ts';
 import { rowsFrom, type SqlClient } from './sql-client.ts';
 
-/** A time such as "10m" or in milliseconds, or the least and the most of a random one. */
+/** A time such as "10m" or in milliseconds, or the bounds of a random one. */
 export type Wait = number | string | readonly [least: number | string, most: number | string];
 
 export interface LeaseOptions {
-  /** Not the connection that the work writes on: a renewal would wait for its transaction. */
+  /** Not the connection that the work writes on: renewals would wait for its transaction. */
   readonly db: SqlClient;
-  /** For how long it is taken and renewed; 5 minutes if it is left out. */
+  /** Duration of the lease and of each renewal; default: 5 minutes. */
   readonly lease?: number | string | undefined;
-  /** After which time the work is aborted, however well its lease is renewed; an hour if it is left out. */
+  /** Maximum time for the work, even if its lease is renewed; default: one hour. */
   readonly maxRun?: number | string | undefined;
-  /** When the next run is due after a success. Left out: by the row of pgfresh.refresh_schedule, which says 10 to 15 minutes at first. */
+  /** Delay to the next run after a success. Default: from pgfresh.refresh_schedule, initially 10 to 15 minutes. */
   readonly every?: Wait | undefined;
-  /** The same after a failure. The row says 20 to 40 minutes at first. */
+  /** The same after a failure; initially 20 to 40 minutes. */
   readonly afterFailure?: Wait | undefined;
-  /** Runs also what is not due. */
+  /** Runs even if not due. */
   readonly manual?: boolean | undefined;
-  /** Aborts the work, for instance because the process ends. If the work fails by that, it is due as before. */
+  /** Aborts the work, for instance because the process ends. If the work fails because of that, it stays due. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Why the work was not done. `schedule_read_error`: the database did not say whether it may be. */
+/** Why the work was skipped. `schedule_read_error`: the database did not tell whether it may run. */
 export type SkipReason = 'locked' | 'not_due' | 'disabled' | 'schedule_read_error';
 
 export type LeaseResult<T> =
@@ -34,7 +34,7 @@ export type LeaseResult<T> =
       readonly ran: true;
       readonly result: T;
       readonly nextRunAt: Date | null;
-      /** Why the end could not be recorded: the next run is due as if this one had not been. */
+      /** Why the end could not be recorded: the next run is due as if this one had not happened. */
       readonly problem?: string;
     }
   | { readonly skipped: true; readonly reason: SkipReason; readonly nextRunAt: Date | null; readonly problem?: string };
@@ -43,7 +43,7 @@ interface Acquired {
   readonly reason: 'acquired' | 'locked' | 'not_due' | 'disabled';
   readonly token: number | string | null;
   readonly next_run_at: Date | null;
-  /** Taken by hand before it was due: then the next run stays where it was planned. */
+  /** Forced before it was due: then the next run stays as planned. */
   readonly early: boolean | null;
 }
 
@@ -57,8 +57,8 @@ const runTime = durationBetween('1ms', '7d');
 const waitTime = durationBetween('1ms', '366d');
 
 /**
- * Does the work if it is due and no other process does it, under a lease that is renewed while it runs. The work must stop
- * when its signal is aborted. Throws what the work throws, after the failure was recorded; if the lease was lost,
+ * Does the work if it is due and no other process does it, under a lease that is renewed meanwhile. The work must stop
+ * when its signal is aborted. Throws the work's error after recording the failure; if the lease was lost,
  * nothing is recorded.
  */
 export async function withLease<T>(
@@ -77,7 +77,7 @@ export async function withLease<T>(
     row = await acquire(db, name, leaseMs, manual);
   } catch (error) {
     if (error instanceof PgfreshError && error.code === 'PGF_ARGUMENT_INVALID') throw error;
-    // Another process may be doing the work, so it is not done.
+    // Another process may be doing the work, so skip it.
     return { skipped: true, reason: 'schedule_read_error', nextRunAt: null, problem: problemOf(error) };
   }
   if (row.reason !== 'acquired') return { skipped: true, reason: row.reason, nextRunAt: row.next_run_at };
@@ -102,7 +102,7 @@ export async function withLease<T>(
 
 const known = ['db', 'lease', 'maxRun', 'every', 'afterFailure', 'manual', 'signal'] satisfies (keyof LeaseOptions)[];
 
-/** A misspelt option would be as good as left out. */
+/** Rejects unknown options: a misspelt one would have no effect. */
 function requireKnown(options: LeaseOptions): void {
   const unknown = Object.keys(options).find((option) => !known.some((name) => name === option));
   if (unknown === undefined) return;
@@ -112,7 +112,7 @@ function requireKnown(options: LeaseOptions): void {
 }
 
 async function acquire(db: SqlClient, name: string, leaseMs: number, manual: boolean): Promise<Acquired> {
-  // Of this process and of this acquisition, so that no holder is mistaken for another.
+  // Unique per process and acquisition, so that no two holders are confused.
   const holder = `${hostname().slice(0, 60)} ${process.pid} ${randomUUID()}`;
   const [row] = await rowsFrom<Acquired>(
     db,
@@ -123,7 +123,7 @@ async function acquire(db: SqlClient, name: string, leaseMs: number, manual: boo
   return row!;
 }
 
-/** Records the end. What cannot be recorded must not keep others from the work, so then the lease alone is given back. */
+/** Records the end. If that fails, only releases the lease, so that others can do the work. */
 async function release(
   db: SqlClient,
   name: string,
@@ -147,7 +147,7 @@ async function release(
   }
 }
 
-/** A function that says how long to wait, each time anew; nothing if the row is to decide. */
+/** A function that draws each delay; undefined if the row decides. */
 function waitOf(option: string, wait: Wait | undefined): () => number | undefined {
   if (wait === undefined) return () => undefined;
   const [least, most = least] = typeof wait === 'object' ? wait : [wait];

@@ -2,12 +2,12 @@ import { performance } from 'node:perf_hooks';
 import type { JobContext, JobHandler } from '../config/index.ts';
 import { problemOf } from '../errors/index.ts';
 
-/** What this room cannot do itself. */
+/** Work that other rooms provide. */
 export interface BroughtWork {
   readonly sweep: JobHandler;
 }
 
-/** What pgfresh itself does at set times. `pgfresh_engine.sync_own_jobs` writes the jobs that name these. */
+/** pgfresh's own scheduled jobs. `pgfresh_engine.sync_own_jobs` writes the rows that name these handlers. */
 export function ownHandlers({ sweep }: BroughtWork): ReadonlyMap<string, JobHandler> {
   return new Map([...handlers, ['pgfresh.sweep', sweep]]);
 }
@@ -21,7 +21,7 @@ const handlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
     'pgfresh.refresh',
     async ({ slot, params, db }) => {
       const open = `select pgfresh_engine.open_refresh_cycle($1::text, coalesce($2::timestamptz, date_trunc('milliseconds', pgfresh.clock()))) as opened`;
-      // A slot has one round, however often this runs.
+      // A slot opens one round, however often this runs.
       const [row] = await db.query<{ opened: boolean }>(open, [params['data_type'], slot]);
       return { success: true, message: row!.opened ? 'a round over all keys is open' : 'the round was open already' };
     },
@@ -40,7 +40,7 @@ const handlers: ReadonlyMap<string, JobHandler> = new Map<string, JobHandler>([
     async ({ db }) => {
       const details: Record<string, number | null> = {};
       let problem: string | undefined;
-      // One after the other, because the session that is awake has planned them. What cannot be done does not keep the others from it.
+      // In sequence, because the session in use has their plans. One failure does not stop the others.
       for (const [name, text] of Object.entries(chores)) {
         try {
           details[name] = (await db.query<{ count: number }>(text))[0]!.count;
@@ -65,7 +65,7 @@ interface HistoryCounts {
 const movingMs = 30_000;
 const pruningMs = 15_000;
 
-/** A call moves a bounded number of rows, so that no transaction is long; the rest has its turn an hour later. */
+/** A call moves a bounded number of rows, so that transactions stay short; the rest follows an hour later. */
 async function maintainHistory(db: JobContext['db'], signal: AbortSignal): Promise<HistoryCounts> {
   const until = performance.now() + movingMs;
   let moved = 0;
@@ -78,7 +78,7 @@ async function maintainHistory(db: JobContext['db'], signal: AbortSignal): Promi
   }
 }
 
-/** Pairs and the ledger, in bounded sets too; the walk over the pairs goes on where it stands. */
+/** Pairs and the ledger, also in bounded sets; the walk over the pairs resumes where it stopped. */
 async function prune(db: JobContext['db'], signal: AbortSignal): Promise<Record<string, number>> {
   const until = performance.now() + pruningMs;
   const counts = { pairs_forgotten: 0, usage_forgotten: 0 };
@@ -99,7 +99,7 @@ async function prune(db: JobContext['db'], signal: AbortSignal): Promise<Record<
   return counts;
 }
 
-/** What is done every minute, and tells how much there was of it. */
+/** Statements of every minute, each with its count. */
 const chores = {
   // Data types come and go.
   jobs_changed: 'select pgfresh_engine.sync_own_jobs() as count',

@@ -3,15 +3,15 @@ import type { JobContext } from '../config/index.ts';
 type JobDatabase = JobContext['db'];
 
 /**
- * The database as the handler of one run has it: so many statements at a time, so that one run leaves connections to the
- * others. What still waits for its turn when the run is over is not sent.
+ * The database as one run's handler sees it, with a limit on concurrent statements, so that one run leaves connections
+ * to the others. Statements still queued when the run ends are not sent.
  */
 export function runDatabase(db: JobDatabase, most: number, signal: AbortSignal): JobDatabase {
   const waiting: (() => void)[] = [];
   let sent = 0;
   const turn = async (): Promise<void> => {
     if (sent < most) sent++;
-    // A statement that ends hands its turn to the next one.
+    // A finished statement hands its slot to the next one.
     else await new Promise<void>((resolve) => waiting.push(resolve)).then(() => signal.throwIfAborted());
   };
   const hand = (): void => {

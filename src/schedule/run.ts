@@ -10,22 +10,22 @@ import type { SchedulerAnswer } from './scheduler-lease.ts';
 import type { RunVerdict, TakenRun } from './slot-store.ts';
 import { runSqlJob } from './sql-job.ts';
 
-/** Why a run is stopped before its end. */
+/** Why a run is stopped early. */
 export type StopReason = 'cancelled' | 'lost';
 
 export interface RunEnd {
   readonly verdict: RunVerdict;
   readonly result: Omit<JobResult, 'success'>;
-  /** The end is in the database already, together with what the run has done. */
+  /** The end is already in the database, committed with the run's writes. */
   readonly recorded: boolean;
 }
 
 export interface RunOptions {
-  /** Where functions of users run. */
+  /** Where users' functions run. */
   readonly guests: Database;
-  /** What the handlers get. */
+  /** Passed to the handlers. */
   readonly db: JobContext['db'];
-  /** How many connections one of them may use at a time. */
+  /** Maximum connections per handler. */
   readonly connections: number;
   readonly events: Events;
   readonly handlers: ReadonlyMap<string, JobHandler>;
@@ -34,7 +34,7 @@ export interface RunOptions {
 /** A run that is under way in this process. */
 export class Run {
   readonly taken: TakenRun;
-  /** The lease under which it was taken, and the request. */
+  /** The lease and request under which it was claimed. */
   readonly lease: Lease<SchedulerAnswer>;
   readonly request: string;
   readonly #stop = new AbortController();
@@ -46,7 +46,7 @@ export class Run {
     this.request = request;
   }
 
-  /** Has it end soon: cancelled for good, or lost, so that its next attempt starts elsewhere. */
+  /** Stops it: cancelled for good, or lost, so that its next attempt starts elsewhere. */
   stop(reason: StopReason): void {
     this.#stopReason ??= reason;
     this.#stop.abort(
@@ -56,13 +56,13 @@ export class Run {
 
   async do(options: RunOptions): Promise<RunEnd> {
     const whole = await this.#end(options);
-    // As much as is kept of it: it is logged too.
+    // Cut to the stored length, because it is logged too.
     const end = { ...whole, result: { ...whole.result, message: whole.result.message.slice(0, longestMessage) } };
     if (end.recorded || end.verdict !== 'failed' || this.#stopReason === undefined) return end;
     return { ...end, verdict: this.#stopReason };
   }
 
-  /** A run that was started has an end, whatever goes wrong here. */
+  /** Every started run ends, whatever goes wrong here. */
   async #end(options: RunOptions): Promise<RunEnd> {
     try {
       return this.taken.kind === 'sql' ? await this.#doSql(options) : await this.#doHandler(options);
@@ -87,7 +87,7 @@ export class Run {
           result: { message: 'it was taken over, and nothing of it was kept' },
           recorded: false,
         };
-      // If it was committed after all, this end finds nothing to do.
+      // If it was committed after all, recording this end does nothing.
       case 'unknown':
       default:
         return { verdict: 'lost', result: { message: end.problem }, recorded: false };
@@ -98,7 +98,7 @@ export class Run {
     const { run, name: job, functionName, slot, attempt, params, timeoutMs } = this.taken;
     const late = new AbortController();
     const tooLong = new Error(`it took longer than its time limit of ${timeoutMs} ms`);
-    // The longest that a timer can be is less than the longest time limit.
+    // The longest timer is shorter than the longest time limit.
     const timer = setTimeout(() => late.abort(tooLong), Math.min(timeoutMs, 2 ** 31 - 1));
     const signal = AbortSignal.any([this.#stop.signal, late.signal]);
     const log = (said: string, details?: Readonly<Record<string, unknown>>): void => {
@@ -116,17 +116,17 @@ export class Run {
   }
 }
 
-/** What is kept of a message, and of the details of a line of the log. */
+/** Stored length of a message, and of a log line's details. */
 const longestMessage = 4_000;
 const longestDetails = 65_536;
 
-/** What a handler says as a text, whatever it is. */
+/** Any value from a handler as text. */
 function plainText(said: unknown): string {
   const text = typeof said === 'string' ? said : inspect(said, { customInspect: false });
   return text.slice(0, longestMessage);
 }
 
-/** What a handler logs as values that every log can write: its own may have big integers, cycles or getters that throw. */
+/** A handler's log values as every log can write them: they may hold big integers, cycles or throwing getters. */
 function plainDetails(details: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const plain = (_key: string, value: unknown): unknown => (typeof value === 'bigint' ? String(value) : value);
   try {
@@ -139,7 +139,7 @@ function plainDetails(details: Readonly<Record<string, unknown>>): Readonly<Reco
   }
 }
 
-/** A connection that broke, a deadlock or a full server is not the job's failure. */
+/** A broken connection, a deadlock or a full server is not the job's failure. */
 function isOfDatabase({
   details: { code, sqlstate },
 }: {

@@ -1,13 +1,13 @@
 import { protocol, version } from '../database/index.ts';
 import type { LeaseAnswer, Registration } from '../process/index.ts';
 
-/** What a scheduler is told when it renews its lease. */
+/** Answer to a lease renewal. */
 export interface SchedulerAnswer extends LeaseAnswer {
-  /** How many other schedulers have let their lease run out. */
+  /** How many other schedulers' leases have expired. */
   readonly dead: number;
-  /** Runs of ours that are to be cancelled. */
+  /** Our runs that are to be cancelled. */
   readonly cancel: readonly number[];
-  /** Runs that the database has given us and that we do not hold: the answer was lost on its way. */
+  /** Runs assigned to us that we do not hold: the answer was lost. */
   readonly stranded: readonly { readonly run: number; readonly job: number; readonly request: string }[];
 }
 

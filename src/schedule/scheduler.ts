@@ -15,40 +15,40 @@ import { SlotStore, type SkippedSlots, type TakenRun } from './slot-store.ts';
 
 export interface SchedulerOptions {
   readonly db: Database;
-  /** The address of the same database: runs and the lease have connections of their own. */
+  /** URL of the same database: runs and the lease use separate connections. */
   readonly url: string;
-  /** Where LISTEN works, if anywhere; without it the database is asked more often. */
+  /** URL where LISTEN works, if any; without it the database is polled more often. */
   readonly listenUrl: string | undefined;
   readonly events: Events;
   /** The handlers of the configuration, by name. */
   readonly handlers: ReadonlyMap<string, JobHandler>;
-  /** If it also does what pgfresh itself has to do at set times: what other rooms do of it. */
+  /** If set, also runs pgfresh's own jobs, with the work that other rooms do. */
   readonly ownJobs?: BroughtWork | undefined;
-  /** Runs of users' jobs at the same time, and by that connections for them. */
+  /** Maximum concurrent runs of users' jobs, and so of their connections. */
   readonly concurrency: number;
-  /** How long a statement of a handler may take, as for those of `db`. */
+  /** Statement timeout for handlers, as for `db`. */
   readonly statementTimeoutMs?: number | undefined;
   readonly drainMs: number;
-  /** Its name in the runs of jobs; host and process id if it is left out. */
+  /** Its name in the job history; default: host and process id. */
   readonly workerName?: string | undefined;
 }
 
-/** A part of the scheduler with places of its own, so that long runs of users never keep pgfresh from its own work. */
+/** A part of the scheduler with its own run slots, so that long users' runs never block pgfresh's own jobs. */
 interface Lane {
   readonly store: SlotStore;
   readonly handlers: ReadonlyMap<string, JobHandler>;
-  /** What the handlers get. */
+  /** Passed to the handlers. */
   readonly db: Database;
   readonly places: number;
   readonly runs: Set<Run>;
   readonly work: Wake;
-  /** How long it waits when what is due is not its own to settle. */
+  /** How long to wait when another scheduler is settling what is due. */
   contendedMs: number;
 }
 
-/** Runs of pgfresh's own jobs at the same time: the sweep, the tidying, and the rounds of scheduled data types. */
+/** Maximum concurrent runs of pgfresh's own jobs: sweep, cleanup and rounds of scheduled data types. */
 const ownPlaces = 3;
-/** Connections that one handler may use at a time. */
+/** Maximum connections per handler. */
 const handlerConnections = 4;
 const slotsAtOnce = 500;
 const keptMs = 1_000;
@@ -57,22 +57,22 @@ const patienceMs = 1_500;
 const backoffMs = { first: 50, longest: 1_000 };
 
 /**
- * The loop that finds slots whose time has come, decides about them, and runs what is to be run. What it has decided is
- * in the database before anything runs, so a crash loses nothing. Any number of processes may run it.
+ * The loop that finds due slots, decides about them and runs them. Decisions are
+ * committed before anything runs, so a crash loses nothing. Any number of processes may run it.
  */
 export class Scheduler extends Service {
   readonly name = 'scheduler';
   readonly #options: SchedulerOptions;
   readonly #lanes: readonly Lane[];
-  /** Users' code has connections of its own: what it does to them, or how many it needs, is no matter of ours. */
+  /** Separate connections for users' code, so that it cannot exhaust or disturb ours. */
   readonly #handlersDb: Database;
   readonly #guests: Database;
   readonly #listener: Listener | undefined;
-  /** Aborted when time is up: ends are not recorded any more. */
+  /** Aborted at the stop deadline: ends are no longer recorded. */
   readonly #giveUp = new AbortController();
   #lease: Lease<SchedulerAnswer>;
   #replacing: Promise<Lease<SchedulerAnswer>> | undefined;
-  /** Requests whose answer is still on its way. */
+  /** Requests still waiting for an answer. */
   readonly #asked = new Set<string>();
   #scheduling: Promise<unknown> | undefined;
   #emptied = Promise.withResolvers<void>();
@@ -85,7 +85,7 @@ export class Scheduler extends Service {
       url,
       events,
       applicationName: 'pgfresh handlers',
-      // One that uses all of its own leaves one to each of the others.
+      // A run that uses all of its own leaves one for each of the others.
       poolSize: concurrency + handlerConnections - 1,
       statementTimeoutMs,
       isForUsers: true,
@@ -122,7 +122,7 @@ export class Scheduler extends Service {
           now: true,
           backoff: new Backoff(backoffMs.first, backoffMs.longest),
           failed: (error) => {
-            // The lease says so itself, and the next look begins another.
+            // The lease reports it itself, and the next look acquires another.
             if (asPgfreshError(error).code !== 'PGF_LEASE_LOST') this.#failed('slots', error);
           },
         }),
@@ -130,7 +130,7 @@ export class Scheduler extends Service {
     );
   }
 
-  /** Finishes what is under way, or hands it over when the time is up. */
+  /** Finishes runs under way, or hands them over at the deadline. */
   protected async onStop(): Promise<void> {
     await within(patienceMs, this.#scheduling);
     const held = this.#runs().length;
@@ -179,7 +179,7 @@ export class Scheduler extends Service {
     this.#options.events.emit({ type: 'scheduler.started', scheduler: lease.id, handlers: this.#handlerNames() });
   }
 
-  /** What was started under an old lease belongs to others; the next look begins a new one. */
+  /** Runs under an old lease belong to others; the next look acquires a new one. */
   async #livingLease(): Promise<Lease<SchedulerAnswer>> {
     if (!this.#lease.lost.aborted) return this.#lease;
     this.#replacing ??= this.#replace().finally(() => (this.#replacing = undefined));
@@ -201,7 +201,7 @@ export class Scheduler extends Service {
     this.#wake();
   }
 
-  /** Settles what is due, and says how long nothing will be. */
+  /** Settles due slots; returns how long until the next. */
   async #schedule(lane: Lane): Promise<number> {
     const { store } = lane;
     await this.#untilRoom(lane);
@@ -214,7 +214,7 @@ export class Scheduler extends Service {
     );
     if (this.stopSignal.aborted) return 0;
     if (settling.length > 0) await this.#take(lane, (asking) => store.settleSlots(asking, settling, 0));
-    // What was read is good for a while: whatever someone else has settled meanwhile is left out by the database.
+    // The read stays usable for a while: the database skips what others have settled since.
     const readAt = performance.now();
     shuffle(running);
     while (running.length > 0 && performance.now() - readAt < keptMs) {
@@ -225,7 +225,7 @@ export class Scheduler extends Service {
     }
     if (due.length === slotsAtOnce || running.length > 0) return 0;
     const ms = await store.pause();
-    // Due, but someone else was faster or is at it, or it is left to newer time zone data.
+    // Due, but another scheduler settled it, is settling it, or has newer time zone data.
     const isContended = ms <= 0 && due.length === 0;
     lane.contendedMs = isContended ? Math.min(lane.contendedMs * 2, pollMs.contendedForLong) : pollMs.contended;
     return Math.min(this.#pollMs, ms > 0 ? Math.ceil(ms) : lane.contendedMs);
@@ -236,7 +236,7 @@ export class Scheduler extends Service {
     while (roomOf(lane) <= 0 && !this.stopSignal.aborted) await lane.work.wait(this.#pollMs, this.stopSignal);
   }
 
-  /** Asks for runs and starts them. The request is named before it is sent: an answer that is on its way is not lost. */
+  /** Claims runs and starts them. The request is named before it is sent, so that a lost answer can be recovered. */
   async #take(
     lane: Lane,
     ask: (asking: { scheduler: number; request: string }) => Promise<(TakenRun | SkippedSlots)[]>,
@@ -249,7 +249,7 @@ export class Scheduler extends Service {
     try {
       answer = await ask({ scheduler: lease.id, request });
     } catch (error) {
-      // This one: another part may have begun a new one since.
+      // Only this one: another part may have acquired a new one since.
       if (asPgfreshError(error).code === 'PGF_LEASE_LOST') lease.lose();
       throw error;
     } finally {
@@ -273,7 +273,7 @@ export class Scheduler extends Service {
     try {
       const { events } = this.#options;
       const { db, handlers } = lane;
-      // A process that stops begins nothing: what it was still given has its next attempt elsewhere.
+      // A stopping process starts nothing: runs it was still given have their next attempt elsewhere.
       if (lease.lost.aborted || this.stopSignal.aborted) run.stop('lost');
       const end = await run.do({ guests: this.#guests, db, connections: handlerConnections, events, handlers });
       const isOurs = end.recorded || (await this.#record(lane, run, end));
@@ -290,9 +290,9 @@ export class Scheduler extends Service {
   }
 
   /**
-   * Records the end of a run, however long the database is away while the lease is ours. What the database refuses is not
-   * repeated: the details are left out, and if they were not the reason, the run has failed. If not even that is taken,
-   * the run is not listed as held any more, and its next attempt starts.
+   * Records the end of a run, retrying while the lease is ours. An end that the database refuses is not repeated:
+   * the details are left out, and if that does not help, the run has failed. If even that is refused,
+   * the run is no longer listed as held, and its next attempt starts.
    */
   async #record({ store }: Lane, { taken, lease }: Run, { verdict, result }: RunEnd): Promise<boolean> {
     let { details } = result;
@@ -312,24 +312,24 @@ export class Scheduler extends Service {
     }
   }
 
-  /** What the answer to a renewal asks for. */
+  /** Acts on the answer to a renewal. */
   async #heed(lease: Lease<SchedulerAnswer>, { dead, cancel, stranded }: SchedulerAnswer): Promise<void> {
     for (const run of this.#runs()) if (cancel.includes(run.taken.run)) run.stop('cancelled');
     const { store } = this.#lanes[0]!;
     const held = new Set(this.#runs().map(({ taken }) => taken.run));
-    // The list that was renewed by may be older than what we ask for now.
+    // The list sent with the renewal may be older than our current requests.
     for (const one of stranded.filter(({ run, request }) => !held.has(run) && !this.#asked.has(request))) {
       await store.end(one, lease.id, 'lost', { message: 'its scheduler was never told that it has this run' });
     }
     if (stranded.length > 0) this.#wake();
-    // A process that stops takes nothing over.
+    // A stopping process takes nothing over.
     if (dead === 0 || this.stopSignal.aborted) return;
     const runs = await store.recover(lease.id);
     if (runs > 0) this.#options.events.emit({ type: 'scheduler.recovered', runs });
     this.#wake();
   }
 
-  /** How long nothing may happen before it looks. */
+  /** Maximum time between two looks. */
   get #pollMs(): number {
     return this.#listener?.isConnected ? pollMs.listening : pollMs.deaf;
   }
@@ -364,7 +364,7 @@ function endedEvent(taken: TakenRun, { verdict, result }: RunEnd, ms: number): E
   return { type: 'job.ended', job, run, slot, attempt, triggeredBy, outcome: verdict, message, ms, latenessMs };
 }
 
-/** So that schedulers which have read the same begin with different ones. */
+/** Shuffled, so that schedulers that read the same list start with different jobs. */
 function shuffle(plans: SlotPlan[]): void {
   for (let last = plans.length - 1; last > 0; last--) {
     const other = Math.floor(Math.random() * (last + 1));
@@ -383,7 +383,7 @@ const passing: ReadonlySet<Failure> = new Set([
   'login',
 ]);
 
-/** Whether the same may be accepted later. */
+/** Whether the database might accept the same later. */
 function mayPass(error: unknown): boolean {
   return passing.has(failureOf(error)) || asPgfreshError(error).code === 'PGF_COMMIT_UNKNOWN';
 }

@@ -3,15 +3,15 @@ import { problemOf } from '../errors/index.ts';
 import { parseCron } from './cron.ts';
 import { nextSlot } from './cron-slot.ts';
 
-/** A job whose next slot has come or is not known, as `pgfresh_engine.due_slots` tells it. Times are in milliseconds. */
+/** A job whose next slot is due or unknown, from `pgfresh_engine.due_slots`. Times are in milliseconds. */
 export interface DueJob {
   readonly job: number;
   readonly revision: number;
-  /** The first slot that is not accounted for; null if there is none yet. */
+  /** The first slot not yet accounted for; null if there is none. */
   readonly slot: Date | null;
   /** Why all slots up to now are skipped. */
   readonly behind: 'disabled' | 'paused' | null;
-  /** Cron, or null for a time between two bounds after each run. */
+  /** Cron, or null for a random delay between two bounds after each run. */
   readonly schedule: string | null;
   readonly timezone: string;
   readonly everyMin: number | null;
@@ -19,7 +19,7 @@ export interface DueJob {
   readonly enabled: boolean;
   readonly pausedAt: Date | null;
   readonly pausedUntil: Date | null;
-  /** Days of the job's zone, as 2026-12-25. */
+  /** Days in the job's zone, as 2026-12-25. */
   readonly blackoutDates: readonly string[];
   readonly catchUp: 'once' | 'skip' | 'all';
   readonly catchUpWindow: number | null;
@@ -38,7 +38,7 @@ export interface Skip {
   readonly cause: 'scheduler';
 }
 
-/** What becomes of the slots of a job that have come, and when to look again. */
+/** What happens to a job's due slots, and when to look again. */
 export interface SlotPlan {
   readonly job: number;
   readonly revision: number;
@@ -51,16 +51,16 @@ export interface SlotPlan {
   readonly problem: string | null;
 }
 
-/** Cron has no shorter period, so a slot that is later than this was missed. */
+/** Cron's shortest period, so a slot later than this was missed. */
 const onTimeMs = 60_000;
-/** Slots that are looked at in one go; more than any `catch_up_max`. The rest has its turn at once. */
+/** Slots per pass, more than any `catch_up_max`. The rest follow at once. */
 const mostSlots = 20_000;
-/** How far back catching up all goes, unless the job says. */
+/** How far back catching up all goes by default. */
 const allWindowMs = 86_400_000;
-/** A problem may be one of this process only, such as a time zone that its data lacks: then another one has its turn. */
+/** The problem may be local, such as missing time zone data: then another process gets its turn. */
 const problemAgainMs = 10_000;
 
-/** Decides about all slots of a job up to now. It depends on nothing but its argument and the time zone data. */
+/** Decides about all of a job's slots up to now. A pure function of its argument and the time zone data. */
 export function planSlots(job: DueJob): SlotPlan {
   try {
     return job.schedule === null ? planInterval(job) : planCron(job, job.schedule);
@@ -69,7 +69,7 @@ export function planSlots(job: DueJob): SlotPlan {
   }
 }
 
-/** How late a slot starts on purpose: the same for a job and slot every time, and never past the next slot. */
+/** Jitter of a slot: always the same for a job and slot, and never past the next slot. */
 function jitterOf(job: number, slot: Date, next: Date | null, jitter: number): number {
   const room = Math.min(jitter, next === null ? jitter : next.getTime() - slot.getTime() - 1);
   return Math.floor(fraction(job, slot) * room);
@@ -89,7 +89,7 @@ function planCron(job: DueJob, schedule: string): SlotPlan {
     next = after(next);
   }
   const isLong = next !== null && next <= now;
-  // Its time has come, but not its jitter.
+  // Due, but for its jitter.
   if (come.length > 0 && !isLong && dueOf(come.at(-1)!) > now) next = come.pop()!;
   if (next === null) throw new Error(`"${schedule}" does not come again`);
   const { skips, runs, resumeAt } = account(job, come, isLong, dueOf);
@@ -101,7 +101,7 @@ function planInterval(job: DueJob): SlotPlan {
   const { slot, now } = job;
   const everyMin = job.everyMin!;
   const wait = everyMin + Math.floor(fraction(job.job, now) * (job.everyMax! - everyMin));
-  // Used only if it cannot run; the end of a run plans the next one.
+  // Used only if it cannot run; otherwise the end of the run plans the next one.
   const next = later(now, wait);
   if (slot === null) return { ...unchanged(job), next, due: next };
   if (slot > now) return { ...unchanged(job), next: slot, due: slot };
@@ -112,7 +112,7 @@ function planInterval(job: DueJob): SlotPlan {
 interface Accounted {
   readonly skips: Skip[];
   readonly runs: SlotPlan['runs'];
-  /** The first slot that is left for the next time. */
+  /** The first slot left for the next pass. */
   readonly resumeAt?: Date | undefined;
 }
 
@@ -122,7 +122,7 @@ function account(job: DueJob, come: readonly Date[], isLong: boolean, dueOf: (sl
   const reasons = new Map(come.map((slot) => [slot, reasonOf(slot)]));
   const free = come.filter((slot) => reasons.get(slot) === undefined);
   const chosen = new Set(choose(job, free, isLong, dueOf));
-  // Of more than can be looked at, those that may still be caught up are left for the next time.
+  // If there are too many, leave those that may still be caught up for the next pass.
   const left = isLong && job.catchUp === 'all' ? come.slice(-job.catchUpMax) : [];
   const settled = left.length > 0 ? come.slice(0, -left.length) : come;
   const skips = skipsOf(settled, (slot) => (chosen.has(slot) ? undefined : (reasons.get(slot) ?? 'missed')));
@@ -132,7 +132,7 @@ function account(job: DueJob, come: readonly Date[], isLong: boolean, dueOf: (sl
   return { skips, runs, resumeAt: left[0] };
 }
 
-/** Which of the slots that nothing forbids are run, by the job's way to catch up. */
+/** Which of the allowed slots run, by the job's catch-up policy. */
 function choose(job: DueJob, free: readonly Date[], isLong: boolean, dueOf: (slot: Date) => Date): readonly Date[] {
   const newest = free.at(-1);
   if (newest === undefined || isLong) return [];
@@ -153,7 +153,7 @@ function isOnTime(job: DueJob, slot: Date, dueOf: (slot: Date) => Date): boolean
   return job.now.getTime() - slot.getTime() <= onTimeMs || job.now.getTime() - dueOf(slot).getTime() <= onTimeMs;
 }
 
-/** Slots that follow each other for one reason are one skip, unless one in between is run. */
+/** Consecutive slots with one reason are one skip, unless one between them runs. */
 function skipsOf(slots: readonly Date[], reasonOf: (slot: Date) => SkipReason | undefined): Skip[] {
   const skips: Skip[] = [];
   let open: { reason: SkipReason; from: Date; to: Date; count: number; cause: 'scheduler' } | undefined;
@@ -170,7 +170,7 @@ function skipsOf(slots: readonly Date[], reasonOf: (slot: Date) => SkipReason | 
   return skips;
 }
 
-/** Why the job itself does not want a slot to be run. */
+/** Why the job's own settings skip a slot. */
 export function forbiddenBy(
   job: Pick<DueJob, 'enabled' | 'pausedAt' | 'pausedUntil' | 'blackoutDates' | 'timezone'>,
 ): (slot: Date) => SkipReason | undefined {
@@ -182,14 +182,14 @@ export function forbiddenBy(
   };
 }
 
-/** Whether a slot is on a day on which the job does not run. */
+/** Whether a slot is on an excluded day. */
 export function blackoutOf({
   blackoutDates,
   timezone,
 }: Pick<DueJob, 'blackoutDates' | 'timezone'>): (slot: Date) => boolean {
   if (blackoutDates.length === 0) return () => false;
   const dates = new Set(blackoutDates);
-  // Where days are written as 2026-12-25.
+  // A locale that writes days as 2026-12-25.
   const format = new Intl.DateTimeFormat('sv-SE', { timeZone: timezone });
   return (slot) => dates.has(format.format(slot));
 }
@@ -198,7 +198,7 @@ function unchanged({ job, revision, slot }: DueJob): Omit<SlotPlan, 'next' | 'du
   return { job, revision, slot, skips: [], runs: [], problem: null };
 }
 
-/** A number from 0 to below 1 that belongs to a job and an instant. */
+/** A hash of a job and an instant, in [0, 1). */
 function fraction(job: number, at: Date): number {
   return createHash('sha256').update(`${job} ${at.getTime()}`).digest().readUInt32BE() / 2 ** 32;
 }

@@ -1,7 +1,7 @@
 import { storableJson, type Queryable } from '../database/index.ts';
 import type { DueJob, SkipReason, SlotPlan } from './slot-plan.ts';
 
-/** A run that has been started in the database and is ours to do. */
+/** A run that was started in the database and assigned to us. */
 export interface TakenRun {
   readonly run: number;
   readonly job: number;
@@ -10,14 +10,14 @@ export interface TakenRun {
   readonly functionName: string;
   readonly params: Record<string, unknown>;
   readonly timeoutMs: number;
-  /** Null for a run that was asked for by hand. */
+  /** Null for a run triggered by hand. */
   readonly slot: Date | null;
   readonly attempt: number;
   readonly triggeredBy: 'scheduler' | 'manual' | 'catchup' | 'backfill';
   readonly latenessMs: number;
 }
 
-/** Slots of a job that were just recorded as not run. */
+/** A job's slots that were just recorded as skipped. */
 export interface SkippedSlots {
   readonly run: null;
   readonly name: string;
@@ -27,11 +27,11 @@ export interface SkippedSlots {
 
 export type RunVerdict = 'succeeded' | 'failed' | 'lost' | 'cancelled';
 
-/** Which jobs a part of a scheduler runs. */
+/** The jobs that a part of a scheduler runs. */
 export interface Served {
-  /** Those of these handlers. */
+  /** Jobs with these handlers. */
   readonly handlers: readonly string[];
-  /** And those of SQL functions. */
+  /** And jobs with SQL functions. */
   readonly functions: boolean;
 }
 
@@ -64,13 +64,13 @@ const statements = {
   },
 } as const;
 
-/** A scheduler that asks for runs, and the name that it gives to this request. */
+/** A scheduler that claims runs, and its name for this request. */
 interface Asking {
   readonly scheduler: number;
   readonly request: string;
 }
 
-/** What a scheduler process asks of the database. */
+/** The scheduler's queries. */
 export class SlotStore {
   readonly #db: Queryable;
   readonly #served: readonly [handlers: readonly string[], functions: boolean];
@@ -90,7 +90,7 @@ export class SlotStore {
     return this.#db.query<DueJob>(statements.dueSlots, [...this.#served, process.versions['tz'], limit]);
   }
 
-  /** Settles plans, each unless someone was faster or there is no room for its run; returns the runs that are now ours to do, and what was skipped. */
+  /** Settles plans that no one else has settled and that have room to run; returns the runs now ours, and the skips. */
   settleSlots(
     { scheduler, request }: Asking,
     plans: readonly SlotPlan[],
@@ -110,7 +110,7 @@ export class SlotStore {
     return row!.ms ?? Infinity;
   }
 
-  /** Ends a run; false if it is not ours any more. */
+  /** Ends a run; false if it is no longer ours. */
   async end(
     { run, job }: Pick<TakenRun, 'run' | 'job'>,
     scheduler: number,

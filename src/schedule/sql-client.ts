@@ -1,11 +1,11 @@
 import { codedOr } from '../database/index.ts';
 
-/** What sends a statement: a pool or a client of `pg`, or one of our own. */
+/** Sends statements: a pool or a client of `pg`, or one of our own. */
 export interface SqlClient {
   query(text: string, values: unknown[]): Promise<unknown>;
 }
 
-/** Sends a statement. A refusal by one of our functions becomes an error of the coded table. */
+/** Sends a statement. An error raised by our functions becomes one of the coded table. */
 export async function rowsFrom<Row extends object>(client: SqlClient, text: string, values: unknown[]): Promise<Row[]> {
   const answer = await client.query(text, values).catch((error: unknown) => {
     throw codedOr(error, 'PGF_COMMIT_UNKNOWN');

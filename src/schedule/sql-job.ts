@@ -6,9 +6,9 @@ export interface SqlJobRun {
   readonly run: number;
   readonly scheduler: number;
   readonly timeoutMs: number;
-  /** Aborted when its end is no longer needed. */
+  /** Aborted when its result is no longer needed. */
   readonly signal?: AbortSignal | undefined;
-  /** How long it may go on after it was told to end, before its session is ended. */
+  /** Grace period after a cancellation, before its session is terminated. */
   readonly graceMs?: number | undefined;
 }
 
@@ -17,9 +17,9 @@ interface RaisedResult extends JobResult {
 }
 
 /**
- * How a run of an SQL function ended. `succeeded` and `unsuccessful` are what the function returned, and recorded together with
- * what it wrote. `failed`: it raised or was cut off, so nothing of it is left, and the caller records it.
- * `lost`: the run is not ours any more. `unknown`: the database did not confirm the commit.
+ * How a run of an SQL function ended. `succeeded` and `unsuccessful` are what the function returned, committed with
+ * its writes. `failed`: it raised or was cut off, its writes are rolled back, and the caller records it.
+ * `lost`: the run is no longer ours. `unknown`: the database did not confirm the commit.
  */
 export type SqlJobEnd =
   | { readonly kind: 'succeeded' | 'unsuccessful'; readonly result: JobResult }
@@ -28,8 +28,8 @@ export type SqlJobEnd =
   | { readonly kind: 'unknown'; readonly problem: string };
 
 /**
- * Runs the function of a job as the job's owner. That the run is still ours, what the function does and what it returns are one
- * transaction, so only what raises has done nothing.
+ * Runs a job's function as the job's owner. The ownership check, the function and its result are one
+ * transaction, so the function's writes are undone only if it raises.
  */
 export async function runSqlJob(guests: Database, job: SqlJobRun): Promise<SqlJobEnd> {
   const { run, scheduler, timeoutMs, signal, graceMs } = job;

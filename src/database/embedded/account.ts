@@ -5,16 +5,16 @@ import { PgfreshError } from '../../errors/index.ts';
 
 const run = promisify(execFile);
 
-/** The user that the server runs as when we are root, which PostgreSQL refuses to be. */
+/** The account that runs the server when we are root, which PostgreSQL refuses. */
 export interface Account {
   readonly uid: number;
   readonly gid: number;
 }
 
-/** `undefined` means ourselves. */
+/** `undefined` means our own account. */
 export async function serverAccount(cluster: string): Promise<Account | undefined> {
   if (process.getuid?.() !== 0) return undefined;
-  // A cluster that a normal user made stays that user's.
+  // A cluster that a normal user created stays that user's.
   const owner = await stat(cluster).catch(() => undefined);
   if (owner !== undefined && owner.uid !== 0) return { uid: owner.uid, gid: owner.gid };
   return findAccount(['postgres', 'nobody']);
@@ -30,7 +30,7 @@ export async function findAccount(names: readonly string[]): Promise<Account> {
   throw new PgfreshError('PGF_EMBEDDED_NO_USER', {});
 }
 
-/** Whether the account can pass through the folder. The kernel is asked, because it knows about groups and ACLs. */
+/** Whether the account can traverse the folder. We ask the kernel, because it knows groups and ACLs. */
 export async function canEnter(folder: string, account: Account | undefined): Promise<boolean> {
   const ask = run('/bin/sh', ['-c', 'test -x "$1"', 'sh', folder], spawnOptions(account));
   return ask.then(
@@ -40,11 +40,11 @@ export async function canEnter(folder: string, account: Account | undefined): Pr
 }
 
 /**
- * The little that server processes get from us: the user's PG* variables would change what they do, and our secrets
- * are not theirs. English messages are what we look for in the log.
+ * The minimal environment of server processes: the user's PG* variables would change their behaviour, and our secrets
+ * are not for them. Messages are in English because we search the log for them.
  */
 export function spawnOptions(account: Account | undefined) {
   const env = { PATH: process.env['PATH'] ?? '', LC_ALL: 'C', TZ: 'UTC' };
-  // The current folder may be closed to the account.
+  // The account may not be able to enter the current folder.
   return { cwd: '/', env, ...account };
 }

@@ -12,7 +12,7 @@ export interface Binaries {
 
 export const platform = `${process.platform}-${process.arch}`;
 
-// The binaries ask the kernel for this loader; without it (musl) they do not even begin to run.
+// The binaries need this loader; without it (musl) they do not start.
 const glibcLoaders: Record<string, string> = {
   'linux-x64': '/lib64/ld-linux-x86-64.so.2',
   'linux-arm64': '/lib/ld-linux-aarch64.so.1',
@@ -22,7 +22,7 @@ const glibcLoaders: Record<string, string> = {
 export function findBinaries(): Binaries | undefined {
   const loader = glibcLoaders[platform];
   if (loader !== undefined && !existsSync(loader)) return undefined;
-  // Package managers that do not hoist put them beside pgfresh; a user may also have added them to the own project.
+  // Package managers that do not hoist put them beside pgfresh; a user may also have added them to their project.
   for (const from of [import.meta.url, join(process.cwd(), 'package.json')]) {
     const folder = resolvePackage(from);
     if (folder === undefined) continue;

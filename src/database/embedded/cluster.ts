@@ -8,16 +8,16 @@ import { type DataFolder, failed, ignoreMissing } from './folder.ts';
 import { runInitdb } from './initdb.ts';
 import { clusters, makeSystemFolder, type Runtime } from './runtime.ts';
 
-/** The one role and the one database that we make. */
+/** The role and the database that we create. */
 export const databaseName = 'pgfresh';
-// Not "pgfresh": a user's own schema comes first in its search path, and the tables of people would land in ours.
+// Not "pgfresh": the search path starts with the schema of the user's name, so users' tables would land in ours.
 export const userName = 'postgres';
 
 const unfinishedPrefix = 'postgres.new';
 
 /**
- * Makes the database cluster under another name and renames it when it is complete, so that an interrupted attempt is
- * never taken for one.
+ * Creates the cluster under a temporary name and renames it when complete, so that an interrupted attempt is
+ * never mistaken for one.
  */
 export async function createCluster(
   folder: DataFolder,
@@ -28,7 +28,7 @@ export async function createCluster(
   try {
     const home = await clusterHome(folder, runtime.account);
     await removeUnfinished(home);
-    // A name of its own each time: an initdb whose pgfresh was killed may still be writing.
+    // A new name each time: an initdb whose pgfresh was killed may still be writing.
     const unfinished = join(home, `${unfinishedPrefix}.${randomBytes(4).toString('hex')}`);
     const passwordFile = `${unfinished}.password`;
     await writeFile(passwordFile, `${password}\n`, { mode: 0o600 });
@@ -43,7 +43,7 @@ export async function createCluster(
   }
 }
 
-/** Waits until what initdb wrote is on the disk, which it did not do itself in order to be ready sooner. */
+/** Flushes initdb's files to disk, which initdb skipped in order to be ready sooner. */
 export async function syncCluster(folder: DataFolder, runtime: Runtime, cluster: string): Promise<void> {
   await runInitdb(runtime, folder, ['--sync-only', `--pgdata=${cluster}`], new AbortController().signal);
 }
@@ -55,7 +55,7 @@ function initdbOptions(cluster: string, passwordFile: string): string[] {
     `--pwfile=${passwordFile}`,
     '--auth=scram-sha-256',
     '--encoding=UTF8',
-    // The same sort order and case rules on every machine, whatever its own locale.
+    // The same sort order and case rules on every machine, whatever its locale.
     '--locale=C',
     '--locale-provider=builtin',
     '--builtin-locale=C.UTF-8',
@@ -64,7 +64,7 @@ function initdbOptions(cluster: string, passwordFile: string): string[] {
   ];
 }
 
-/** The data folder itself, or a place of root's if the server's account cannot get there. */
+/** The data folder itself, or a folder owned by root if the server's account cannot reach it. */
 async function clusterHome(folder: DataFolder, account: Account | undefined): Promise<string> {
   if (account === undefined || (await canEnter(folder.root, account))) return folder.root;
   await makeSystemFolder(clusters);
@@ -74,10 +74,10 @@ async function clusterHome(folder: DataFolder, account: Account | undefined): Pr
   return home;
 }
 
-/** A name for what belongs to this folder elsewhere. It is kept in the folder, which may be moved. */
+/** A name for this folder's files elsewhere. It is stored in the folder, which may be moved. */
 async function idOf({ id }: DataFolder): Promise<string> {
   const known = (await readFile(id, 'utf8').catch(ignoreMissing))?.trim();
-  // A folder that was copied has the same id: where there is a cluster already, it is that of the other one.
+  // A copied folder has the same id: an existing cluster belongs to the original.
   if (known !== undefined && /^[0-9a-f]{12}$/.test(known) && !existsSync(join(clusters, known, 'postgres')))
     return known;
   const made = randomBytes(6).toString('hex');

@@ -3,17 +3,17 @@ import { copyFile, type FileHandle, open, readFile, rename, writeFile } from 'no
 import { join, resolve } from 'node:path';
 import { PgfreshError, problemOf } from '../../errors/index.ts';
 
-/** The data folder and what lies in it. */
+/** The data folder and its contents. */
 export interface DataFolder {
   readonly root: string;
   /** PGDATA, or a link to it where the server's account cannot reach this folder. */
   readonly cluster: string;
-  /** The name under which its cluster lies elsewhere, if it does. */
+  /** The name of its cluster if that is stored elsewhere. */
   readonly id: string;
   /** The password of the database user, readable by the owner only. */
   readonly password: string;
   readonly log: string;
-  /** Who uses the folder; also the file that is locked meanwhile. */
+  /** The process that uses the folder; also the lock file. */
   readonly state: string;
 }
 
@@ -42,7 +42,7 @@ export function failed(folder: DataFolder, step: string, said: string, cause?: u
   return new PgfreshError('PGF_EMBEDDED_FAILED', values, { cause });
 }
 
-/** The major version that made the cluster; `undefined` if there is none yet. */
+/** The major version that created the cluster; `undefined` if there is none yet. */
 export async function clusterVersion(folder: DataFolder): Promise<string | undefined> {
   try {
     return (await readFile(join(folder.cluster, 'PG_VERSION'), 'utf8').catch(ignoreMissing))?.trim();
@@ -51,7 +51,7 @@ export async function clusterVersion(folder: DataFolder): Promise<string | undef
   }
 }
 
-/** The password, made up when the cluster is still to be made. */
+/** The password; generated before the cluster is created. */
 export async function passwordOf(folder: DataFolder, fresh: boolean): Promise<string> {
   try {
     const known = (await readFile(folder.password, 'utf8').catch(ignoreMissing))?.trim();
@@ -67,7 +67,7 @@ export async function passwordOf(folder: DataFolder, fresh: boolean): Promise<st
   }
 }
 
-/** The server writes its log by itself: what it says must not depend on us reading it, nor end with us. */
+/** The server writes its own log: logging must neither depend on us reading it nor end with us. */
 export async function openLog(folder: DataFolder): Promise<FileHandle> {
   const log = await open(folder.log, 'a+', 0o600).catch((error: unknown) => {
     throw unwritable(folder, error);
@@ -75,7 +75,7 @@ export async function openLog(folder: DataFolder): Promise<FileHandle> {
   return log;
 }
 
-/** When the log is too long, what is in it becomes the older log. The server only ever appends, so it goes on at the start. */
+/** Rotates a log that is too long. The server only appends, so it continues at the start. */
 export async function rotateLog(folder: DataFolder, log: FileHandle, maximumBytes: number): Promise<void> {
   if ((await log.stat()).size <= maximumBytes) return;
   await copyFile(folder.log, `${folder.log}.1`);

@@ -5,7 +5,7 @@ import { lastWords } from './log.ts';
 import { sendSignal } from './processes.ts';
 import type { Runtime } from './runtime.ts';
 
-/** Runs initdb to its end. If the signal fires, it is ended together with the servers that it runs inside. */
+/** Runs initdb to its end. On abort, kills it together with its child servers. */
 export async function runInitdb(
   runtime: Runtime,
   folder: DataFolder,
@@ -15,7 +15,7 @@ export async function runInitdb(
   signal.throwIfAborted();
   const child = spawn(runtime.initdb, options, {
     ...spawnOptions(runtime.account),
-    // Out of reach of the terminal's Ctrl-C, and a group of its own that can be ended as a whole.
+    // Detached from the terminal's Ctrl-C, in a process group that can be killed as a whole.
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
   });

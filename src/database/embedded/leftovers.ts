@@ -5,21 +5,21 @@ import { pause } from '../../lifecycle/index.ts';
 import { ignoreMissing } from './folder.ts';
 import { maySignal, type RunningProcess, runningProcesses, sendSignal } from './processes.ts';
 
-/** The name that the server's processes carry in their titles, by which they are found without their postmaster. */
+/** The name in the titles of the server's processes, by which we find them without their postmaster. */
 export function clusterName(cluster: string): string {
   return `pgfresh_${createHash('sha256').update(cluster).digest('hex').slice(0, 12)}`;
 }
 
 /**
- * Ends what an earlier server left running on the cluster. A postmaster without its pgfresh is asked to shut down;
- * processes without their postmaster, of which a busy one would run its query to the end and keep any new server
- * out, are ended at once, as the postmaster would have done.
+ * Ends processes that an earlier server left running on the cluster. A postmaster without its pgfresh is asked to shut
+ * down. Processes without their postmaster are killed at once, as the postmaster would have done: a busy one would
+ * finish its query and keep any new server out.
  */
 export async function endLeftovers(cluster: string, patience = 20_000): Promise<void> {
   const deadline = performance.now() + patience;
   const signalled = new Set<number>();
   for (;;) {
-    // Not by its pid file alone: a server that was just started has not written it yet.
+    // Not by its pid file alone: a server that just started has not written it yet.
     const { postmaster, all } = await serverProcesses(cluster);
     if (all.length === 0) break;
     const overdue = performance.now() - deadline;
@@ -36,7 +36,7 @@ export async function endLeftovers(cluster: string, patience = 20_000): Promise<
 
 async function serverProcesses(cluster: string): Promise<{ postmaster: number | undefined; all: number[] }> {
   const title = `postgres: ${clusterName(cluster)}: `;
-  // Whoever likes may start a process that calls itself by our names; if it is another user's, it is not ours.
+  // Any process can use our names; one of another user is not ours.
   const running = (await runningProcesses()).filter(({ pid }) => maySignal(pid));
   const postmaster = running.find((one) => isPostmaster(one, cluster))?.pid;
   const others = running.filter((one) => one.command.startsWith(title)).map(({ pid }) => pid);
@@ -50,9 +50,9 @@ function isPostmaster({ argv, command }: RunningProcess, cluster: string): boole
 }
 
 /**
- * PostgreSQL refuses to start while the recorded process exists, also when the number went to a stranger since. It
- * ignores the number of its own parent; so that is written there, and the check of the shared memory, which the rest
- * of the file is for, stays in force.
+ * PostgreSQL refuses to start while the recorded process exists, even if another process has that pid now. It ignores
+ * its own parent's pid, so we write that one. The rest of the file stays, and with it the check of the shared
+ * memory.
  */
 async function disownPid(cluster: string): Promise<void> {
   const path = join(cluster, 'postmaster.pid');

@@ -3,15 +3,15 @@ import { access, constants, readFile, rename, stat, symlink } from 'node:fs/prom
 import { dirname, join, relative } from 'node:path';
 
 /**
- * npm packages cannot contain symbolic links, so the binaries come with a list of those that their libraries need.
- * The install script that would make them is often forbidden; we make them ourselves.
+ * npm packages cannot contain symbolic links, so the binaries come with a list of the links that their libraries need.
+ * The install script that would create them is often disabled, so we create them.
  */
 interface Link {
   readonly source: string;
   readonly target: string;
 }
 
-/** `unwritable`: some are missing and cannot be made there; the server then runs from a copy. */
+/** `unwritable`: some are missing and cannot be created there; the server then runs from a copy. */
 export type LinkState = 'present' | 'missing' | 'unwritable';
 
 export async function linkState(folder: string): Promise<LinkState> {
@@ -25,7 +25,7 @@ export async function makeLinks(folder: string): Promise<void> {
   for (const { source, target } of await missingLinks(folder)) {
     const path = join(folder, target);
     const unfinished = `${path}.${randomBytes(4).toString('hex')}`;
-    // Renaming replaces a dangling link and what another process made in the meantime, and never shows a gap.
+    // Renaming atomically replaces a dangling link or one that another process created meanwhile.
     await symlink(relative(dirname(target), source), unfinished);
     await rename(unfinished, path);
   }

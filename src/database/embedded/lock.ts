@@ -6,20 +6,20 @@ import { pause } from '../../lifecycle/index.ts';
 import { type DataFolder, ignoreMissing, unwritable } from './folder.ts';
 import { bornAt } from './processes.ts';
 
-/** What `server.json` holds while a process of ours uses the folder. */
+/** Content of `server.json` while one of our processes uses the folder. */
 export interface ServerState {
   readonly pid: number;
   readonly born: string | undefined;
   readonly postmaster?: number | undefined;
-  /** While the server can be used. */
+  /** Set while the server accepts connections. */
   readonly port?: number;
   readonly startedAt: string;
 }
 
-// A process that is just ending, or a doctor that only looks, holds the lock for a moment.
+// A process that is ending, or a doctor that only looks, holds the lock for a moment.
 const patience = 300;
 
-/** The exclusive use of a data folder: a lock of the kernel on `server.json`, which dies with our process. */
+/** Exclusive use of a data folder: a kernel lock on `server.json`, released when our process dies. */
 export class FolderLock {
   readonly #folder: DataFolder;
   readonly #file: FileHandle;
@@ -66,14 +66,14 @@ export class FolderLock {
     }
   }
 
-  // In place: a renamed file would be another one than the one that is locked.
+  // In place: a renamed file would not be the locked one.
   async #rewrite(text: string): Promise<void> {
     await this.#file.truncate(0);
     await this.#file.write(text, 0);
   }
 }
 
-/** What a process wrote down about itself; unknown if it was just about to. */
+/** What the process recorded about itself; undefined if it has not done so yet. */
 export type Holder = ServerState | 'unknown';
 
 export function pidOf(holder: Holder): number | 'unknown' {
@@ -94,7 +94,7 @@ async function tryLock(path: string, flags: number): Promise<{ file: FileHandle 
   const reader = file ?? (await open(path, constants.O_RDONLY));
   try {
     const state = readState(await reader.readFile('utf8'));
-    // Where the kernel's lock is not to be had, the holder's life is all there is to go by.
+    // Without a kernel lock, check whether the holder is alive.
     const alive = state?.born !== undefined && state.born === (await bornAt(state.pid));
     if (file !== undefined && !alive) return { file };
     await file?.close();
@@ -114,7 +114,7 @@ async function openLocked(path: string, flags: number): Promise<FileHandle | und
     });
   }
   const file = await open(path, flags, 0o644);
-  // Node has no flock(2). The lock belongs to the open file, which the program shares with us and leaves to us.
+  // Node has no flock(2). The lock belongs to the open file, which we share with the program and keep after it exits.
   const flock = spawn('flock', ['-n', '-x', '3'], { stdio: ['ignore', 'ignore', 'ignore', file.fd] });
   const [code] = (await once(flock, 'exit').catch(() => [127])) as [number | null];
   if (code !== 1) return file;

@@ -2,7 +2,7 @@ import type { FileHandle } from 'node:fs/promises';
 
 const readBytes = 16_384;
 
-/** The last reasons for a failure in what PostgreSQL printed, with its hints; its last lines if it gave none. */
+/** The last errors in PostgreSQL's output, with hints; its last lines if there are none. */
 export function lastWords(text: string): string {
   const lines = text.split('\n').map((line) => line.trim());
   const reasons = lines.flatMap((line) => /\b(?:FATAL|PANIC|ERROR|HINT): .*/i.exec(line)?.[0] ?? []);
@@ -10,7 +10,7 @@ export function lastWords(text: string): string {
   return chosen.slice(-3).join(' / ') || 'nothing';
 }
 
-/** What was written to the log since it had the given size. */
+/** What was appended to the log since it had the given size. */
 export async function readSince(log: FileHandle, size: number): Promise<string> {
   const end = (await log.stat()).size;
   const start = Math.max(Math.min(size, end), end - readBytes);

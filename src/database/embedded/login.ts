@@ -10,7 +10,7 @@ export function loginUrl({ port, password }: Login): string {
   return `postgres://${userName}:${password}@127.0.0.1:${port}/${databaseName}`;
 }
 
-/** Logs in, which shows that the server and the password belong together, and creates our database if there is none. */
+/** Logs in, to verify that the password fits the server, and creates our database if it is missing. */
 export async function ensureDatabase({ port, password }: Login): Promise<void> {
   const client = new pg.Client({
     host: '127.0.0.1',
@@ -22,7 +22,7 @@ export async function ensureDatabase({ port, password }: Login): Promise<void> {
     application_name: 'pgfresh start',
     connectionTimeoutMillis: 10_000,
   });
-  // An error outside of a query, when the server dies meanwhile, would otherwise end our process.
+  // If the server dies meanwhile, an error outside of a query would end our process.
   client.on('error', () => {});
   try {
     await client.connect();

@@ -12,18 +12,18 @@ import { watchOver } from './watcher.ts';
 export interface PostmasterOptions {
   readonly runtime: Runtime;
   readonly folder: DataFolder;
-  /** PGDATA without links. */
+  /** PGDATA with links resolved. */
   readonly cluster: string;
   readonly port: number;
   readonly fsync: boolean;
-  /** How long its log may be, and how often that is looked at. */
+  /** Maximum size of its log, and how often to check it. */
   readonly logLimit: { readonly bytes: number; readonly everyMs: number };
 }
 
 /** One run of the server, from its start to its end. */
 export class Postmaster {
   readonly pid: number | undefined;
-  /** Resolves when the process has ended, with the reason as far as it is known. */
+  /** Resolves when the process has ended, with the reason if known. */
   readonly ended: Promise<string>;
   readonly #child: ChildProcess;
   readonly #cluster: string;
@@ -46,7 +46,7 @@ export class Postmaster {
     const { size } = await log.stat();
     const child = spawn(options.runtime.postgres, serverArguments(options), {
       ...spawnOptions(options.runtime.account),
-      // Out of reach of the terminal's Ctrl-C: we decide when it stops.
+      // Detached from the terminal's Ctrl-C: we decide when it stops.
       detached: true,
       stdio: ['ignore', 'ignore', log.fd],
     });
@@ -61,7 +61,7 @@ export class Postmaster {
     return new Postmaster(child, options.cluster, ended);
   }
 
-  /** Whether it accepts connections before it ends. The server notes so in its own file, which is pg_ctl's way too. */
+  /** Waits until it accepts connections; false if it ends first. Reads the server's pid file, as pg_ctl does. */
   async becomesReady(signal: AbortSignal): Promise<boolean> {
     while (!this.#hasEnded) {
       signal.throwIfAborted();
@@ -72,12 +72,12 @@ export class Postmaster {
     return false;
   }
 
-  /** Has it end at once, without a checkpoint; the next start recovers. */
+  /** Ends it at once, without a checkpoint; the next start recovers. */
   quit(): void {
     if (!this.#hasEnded) this.#child.kill('SIGQUIT');
   }
 
-  /** Ends all sessions and shuts down; sharper after the given time, and after ten seconds more. */
+  /** Fast shutdown; immediate after the given time, and killed ten seconds later. */
   async stop(patience: number): Promise<void> {
     const steps = [
       ['SIGINT', patience],
@@ -92,7 +92,7 @@ export class Postmaster {
   }
 }
 
-/** How the process ended, if that says more than what it wrote into its log. */
+/** How the process ended, if that says more than its log. */
 function ending(child: ChildProcess): Promise<string | undefined> {
   return new Promise((resolve) => {
     child.on('error', (error) => resolve(error.message));

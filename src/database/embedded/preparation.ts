@@ -10,18 +10,18 @@ import { endLeftovers } from './leftovers.ts';
 import { FolderLock } from './lock.ts';
 import { clusters, prepareRuntime, type Runtime } from './runtime.ts';
 
-/** Everything that a postmaster needs, found or made. */
+/** Everything that a postmaster needs, found or created. */
 export interface Prepared {
   readonly runtime: Runtime;
-  /** PGDATA without links, as the server's processes name it. */
+  /** PGDATA with links resolved, as in the titles of the server's processes. */
   readonly cluster: string;
   readonly password: string;
   readonly fresh: boolean;
-  /** The use of a cluster that lies elsewhere: a copy of our folder points to the same one. */
+  /** The lock of a cluster stored elsewhere: a copy of our folder points to the same one. */
   readonly lock: FolderLock | undefined;
 }
 
-/** To be called by the holder of the folder's lock: what still runs on the cluster is taken for a leftover. */
+/** Call with the folder's lock held: any process still running on the cluster counts as a leftover. */
 export async function prepare(
   folder: DataFolder,
   binaries: Binaries,

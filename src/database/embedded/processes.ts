@@ -13,14 +13,14 @@ export interface RunningProcess {
   readonly argv?: readonly string[];
 }
 
-/** What runs now. Zombies have no command line and do not count, which is right: they hold nothing any more. */
+/** Running processes. Zombies have no command line and do not count: they hold nothing any more. */
 export async function runningProcesses(): Promise<RunningProcess[]> {
   return process.platform === 'linux' ? fromProc() : fromPs();
 }
 
 /**
- * What tells a process from a later one with the same number: when it was born, in words that only make sense to
- * compare. Ticks since boot are no identity without the boot.
+ * Tells a process from a later one with the same pid: its start time, as text that is only for
+ * comparison. Ticks since boot identify nothing without the boot.
  */
 export async function bornAt(pid: number): Promise<string | undefined> {
   if (process.platform !== 'linux') {
@@ -35,7 +35,7 @@ export async function bornAt(pid: number): Promise<string | undefined> {
   return `${boot.trim()}:${ticks}`;
 }
 
-/** Signals a process, or a group by its negative number; that it has gone already is as good. */
+/** Signals a process, or a group by its negative number. One that is already gone is no error. */
 export function sendSignal(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
@@ -44,7 +44,7 @@ export function sendSignal(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-/** Whether the process is there and ours to end. */
+/** Whether the process exists and we may signal it. */
 export function maySignal(pid: number): boolean {
   try {
     return process.kill(pid, 0);

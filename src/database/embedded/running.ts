@@ -5,8 +5,8 @@ import { folderHolder } from './lock.ts';
 import { loginUrl } from './login.ts';
 
 /**
- * The address of the server that another process of ours runs in the folder; undefined if none does. One that is just
- * starting or stopping has no address, and is waited for.
+ * The URL of the server that another of our processes runs in the folder; undefined if none does. Waits for one that is
+ * starting or stopping.
  */
 export async function runningEmbedded(dataDir: string, patience = 5_000): Promise<string | undefined> {
   const folder = dataFolder(dataDir);

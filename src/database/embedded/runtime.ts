@@ -11,13 +11,13 @@ import { makeLinks } from './links.ts';
 
 const run = promisify(execFile);
 
-/** Where root keeps what the server's account must reach. */
+/** Where root stores files that the server's account must reach. */
 const systemFolder = '/var/lib/pgfresh';
 
-/** Where the clusters are of folders that it cannot reach. */
+/** Clusters of data folders that the account cannot reach. */
 export const clusters = join(systemFolder, 'data');
 
-/** Programs that were seen to run, and who runs them. */
+/** Programs known to run, by account. */
 export interface Runtime {
   readonly initdb: string;
   readonly postgres: string;
@@ -26,9 +26,9 @@ export interface Runtime {
 }
 
 /**
- * Makes the binaries run as the account: where they were installed if that is possible, else from a copy. That is
- * needed when the links are missing in a folder that we cannot write, when the account cannot reach the folder, and
- * when initdb cannot: it hands its own path to a shell inside double quotes.
+ * Makes the binaries runnable for the account: in place if possible, else from a copy. A copy is
+ * needed when links are missing in a folder that we cannot write, when the account cannot reach the folder, and
+ * when initdb cannot: it passes its own path to a shell inside double quotes.
  */
 export async function prepareRuntime(binaries: Binaries, account: Account | undefined): Promise<Runtime> {
   const quotable = !/["$`\\]/.test(binaries.folder);
@@ -63,7 +63,7 @@ async function copyOf({ folder, version }: Binaries): Promise<string> {
     await rename(unfinished, copy);
   } catch (error) {
     await rm(unfinished, { recursive: true, force: true });
-    // Another process was faster with the same copy.
+    // Another process created the same copy first.
     if (!existsSync(copy)) throw error;
   }
   return copy;
@@ -77,14 +77,14 @@ async function copiesFolder(): Promise<string> {
   return home;
 }
 
-/** Makes a folder of root's that every account can enter, whatever the umask. */
+/** Creates a folder owned by root that every account can enter, whatever the umask. */
 export async function makeSystemFolder(folder: string): Promise<string> {
   await mkdir(folder, { recursive: true });
   for (const path of [systemFolder, folder]) await chmod(path, 0o755);
   return folder;
 }
 
-// Also to ourselves: what was installed read-only would stay so, and the links would find no place.
+// Writable for ourselves too: a copy of read-only files would stay read-only, and links could not be added.
 async function openToAll(folder: string): Promise<void> {
   await chmod(folder, 0o755);
   for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {

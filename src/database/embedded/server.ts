@@ -17,17 +17,17 @@ export interface EmbeddedOptions {
   readonly events: Events;
   /** `false` gives up durability for speed: for tests. */
   readonly fsync?: boolean;
-  /** Milliseconds that the fast shutdown may take before it becomes an immediate one. */
+  /** Milliseconds before a fast shutdown becomes an immediate one. */
   readonly patience?: number;
-  /** How long the server's log may be, and how often that is looked at. */
+  /** Maximum size of the server's log, and how often to check it. */
   readonly logLimit?: { readonly bytes: number; readonly everyMs: number };
-  /** Where ports come from; a test may offer one that is taken. */
+  /** Source of ports; a test may offer one that is in use. */
   readonly nextPort?: () => Promise<number>;
 }
 
 const portAttempts = 10;
 
-/** The PostgreSQL that pgfresh brings along: made at the first start, ours alone, restarted when it dies. */
+/** The bundled PostgreSQL: created at the first start, used by us alone, restarted when it dies. */
 export class EmbeddedServer extends Service {
   readonly name = 'embedded PostgreSQL';
   readonly #options: Required<EmbeddedOptions>;
@@ -53,7 +53,7 @@ export class EmbeddedServer extends Service {
     return loginUrl({ port: this.#port, password: this.#started.password });
   }
 
-  /** The postmaster's process; another one after a restart. */
+  /** The postmaster's process, which changes with a restart. */
   get pid(): number {
     if (this.#postmaster?.pid === undefined) throw new Error(`${this.name} has not started`);
     return this.#postmaster.pid;
@@ -133,7 +133,7 @@ export class EmbeddedServer extends Service {
     await this.#lock?.record({ postmaster: this.pid, port: this.#port });
   }
 
-  // initdb left this out in order to be ready sooner. If it fails, the checkpoints do the same in time.
+  // initdb skipped this in order to be ready sooner. If it fails, checkpoints do the same in time.
   #syncInBackground(): void {
     const { runtime, cluster, fresh } = this.#started;
     if (fresh && this.#options.fsync) this.#syncing = syncCluster(this.#folder, runtime, cluster).catch(() => {});

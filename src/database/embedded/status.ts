@@ -4,16 +4,16 @@ import { clusterVersion, dataFolder } from './folder.ts';
 import { type LinkState, linkState } from './links.ts';
 import { folderHolder, pidOf } from './lock.ts';
 
-/** What the doctor wants to know; nothing is changed by looking. */
+/** Read-only status for the doctor. */
 export interface EmbeddedStatus {
   readonly platform: string;
   /** The installed binaries, if there are any for this platform. */
   readonly binaries?: { readonly version: string; readonly major: number; readonly links: LinkState };
-  /** The major version that made the data, if there is any. */
+  /** The major version that created the data, if any. */
   readonly dataVersion?: string;
   /** The process that uses the folder. */
   readonly usedBy?: number | 'unknown';
-  /** Why the folder could not be looked into. */
+  /** Why the folder could not be read. */
   readonly problem?: string;
 }
 

@@ -2,8 +2,8 @@ import { spawn } from 'node:child_process';
 import { type Account, spawnOptions } from './account.ts';
 
 /**
- * Shuts the postmaster down when our process ends without having done so, even by SIGKILL: a shell waits on a pipe
- * that only we hold open. Returns the function that calls it off.
+ * Shuts the postmaster down if our process ends without doing so, even by SIGKILL: a shell waits on a pipe
+ * that only we hold open. Returns a function that cancels it.
  */
 export function watchOver(postmaster: number, account: Account | undefined): () => Promise<void> {
   const script = 'read -r _; kill -INT "$1"';
@@ -15,7 +15,7 @@ export function watchOver(postmaster: number, account: Account | undefined): () 
   watcher.stdin.on('error', () => {});
   const ended = new Promise<void>((resolve) => {
     watcher.on('exit', () => resolve());
-    // Without a watcher, the next start ends the orphan; that is no reason to fail.
+    // Not fatal: without a watcher, the next start ends the orphan.
     watcher.on('error', () => resolve());
   });
   return () => {

@@ -1,20 +1,20 @@
 import type { Queryable } from '../query.ts';
 import { schemas } from '../schema-owner.ts';
 
-/** An object of one of the schemas, as manifests list it. */
+/** An object of one of the schemas, as listed in manifests. */
 export interface CatalogueObject {
   readonly kind: 'function' | 'view' | 'type' | 'trigger' | 'table' | 'sequence';
-  /** Its name with what tells it from others of that name, for instance "pgfresh.clock()". */
+  /** Its name and, for a function, its signature, for instance "pgfresh.clock()". */
   readonly identity: string;
   /** What `create or replace` cannot change: argument names and types, the result, columns, attributes. */
   readonly shape: string;
-  /** How many arguments may be left out. `create or replace` can raise this number, and cannot lower it. */
+  /** How many arguments have defaults. `create or replace` can raise this number, not lower it. */
   readonly defaults: number;
 }
 
 /**
- * Selects the objects of the schemas. Left out: parts of others (indexes, partitions, sequences of columns) and what
- * the engine itself makes for data types and roles. Names always have their schema, whatever the search path is.
+ * Selects the objects of the schemas. Left out: parts of others (indexes, partitions, sequences of columns) and objects
+ * that the engine creates for data types and roles. Names always have their schema, whatever the search path.
  */
 export const catalogueQuery = `
   with space as (

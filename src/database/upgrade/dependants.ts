@@ -1,16 +1,16 @@
 import { PgfreshError, problemOf } from '../../errors/index.ts';
 import type { Queryable } from '../query.ts';
 
-/** A view of users that needs what an upgrade drops or replaces. */
+/** A user's view that depends on an object which the upgrade drops or replaces. */
 export interface Dependant {
   readonly relation: number;
   readonly name: string;
   readonly drop: string;
-  /** Makes it again: with its options, owner, rights and comments. */
+  /** Recreates it with its options, owner, rights and comments. */
   readonly create: string;
 }
 
-/** Selects the views among the objects that are in the way, those first that others may need. `blocked` selects their oids. */
+/** Selects the views among the objects in the way, dependencies first. `blocked` selects their oids. */
 const dependantsQuery = (blocked: string): string => `
 select v.oid as relation, v.name, format('drop view %s', v.name) as drop, concat_ws(E';\\n',
   format('create view %s%s as%s%s', v.name, ' with (' || array_to_string(v.reloptions, ', ') || ')', E'\\n',
@@ -67,7 +67,7 @@ export function readDependants(db: Queryable, blocked: string): Promise<Dependan
   return db.query<Dependant>(dependantsQuery(blocked));
 }
 
-/** Drops these views and no others, the last one first. */
+/** Drops only these views, dependants first. */
 export async function dropDependants(tx: Queryable, dependants: readonly Dependant[]): Promise<void> {
   for (const { name, drop } of dependants.toReversed()) await attempt(tx, name, drop);
 }
@@ -84,7 +84,7 @@ async function attempt(tx: Queryable, name: string, text: string): Promise<void>
   }
 }
 
-/** What to run before the upgrade and after it by hand; nothing if there are none. */
+/** What to run by hand before and after the upgrade; nothing if there are no such views. */
 export function dependantsScript(dependants: readonly Dependant[]): string {
   if (dependants.length === 0) return '';
   return [

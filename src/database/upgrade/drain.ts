@@ -3,14 +3,14 @@ import { PgfreshError } from '../../errors/index.ts';
 import { pause } from '../../lifecycle/index.ts';
 import type { Database } from '../database.ts';
 
-/** By which a stop of ours is told from one of an operator. */
+/** Tells our stop from an operator's. */
 const reason = 'pgfresh is being upgraded';
 
-/** How long processes stay away if the upgrade dies without a word, beyond the time that it waits for them. */
+/** How long processes stay stopped if the upgrade dies, beyond the time that it waits for them. */
 const marginMs = 120_000;
 
 /**
- * Lets the processes of the installed version end before the work, because they would miss functions afterwards: a worker
+ * Lets the installed version's processes end before the work, because they would miss functions afterwards: a worker
  * could not end its jobs, and others would fetch them again.
  */
 export async function drained<T>(database: Database, patienceMs: number, work: () => Promise<T>): Promise<T> {
@@ -20,7 +20,7 @@ export async function drained<T>(database: Database, patienceMs: number, work: (
   return installed!.knows ? stopped(database, patienceMs, work) : unspent(database, patienceMs, work);
 }
 
-/** Tells all processes to stop by their heartbeats, and waits until none has a lease. */
+/** Tells all processes to stop through their heartbeats, and waits until none has a lease. */
 async function stopped<T>(database: Database, patienceMs: number, work: () => Promise<T>): Promise<T> {
   const [marked] = await database.query<{ id: number }>(
     `update pgfresh_engine.installation
@@ -52,7 +52,7 @@ async function waitForProcesses(database: Database, patienceMs: number): Promise
   }
 }
 
-/** For 0.1.0, whose processes cannot be told: spends nothing until no job runs, and spends again after the work. */
+/** For 0.1.0, whose processes cannot be told: stops spending until no job runs, and resumes it after the work. */
 async function unspent<T>(database: Database, patienceMs: number, work: () => Promise<T>): Promise<T> {
   await database.query(
     'insert into pgfresh.spending_stop (stopped_at, reason) values (pgfresh.clock(), $1::text) on conflict do nothing',
@@ -71,7 +71,7 @@ async function waitForJobs(database: Database, patienceMs: number): Promise<void
   const tables = await tablesOfWorkers(database);
   if (!tables) return;
   for (;;) {
-    // Clients that speak only SQL call functions that stay; and who has lost the lease cannot end jobs anyway.
+    // SQL-only clients call functions that stay; and a worker without its lease cannot end jobs anyway.
     const [running] = await database.query<{ jobs: number; names: string | null }>(
       `select count(*) as jobs, string_agg(distinct q.locked_by, ', ') as names
        from ${tables.job} as j
@@ -87,7 +87,7 @@ async function waitForJobs(database: Database, patienceMs: number): Promise<void
   }
 }
 
-/** Where the version that is installed keeps its workers and their jobs. */
+/** Where the installed version keeps its workers and their jobs. */
 async function tablesOfWorkers(database: Database): Promise<{ job: string; worker: string } | undefined> {
   const [found] = await database.query<{ job: string; worker: string }>(
     `select job, worker

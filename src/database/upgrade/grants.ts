@@ -1,6 +1,6 @@
 /**
- * Takes every right on our objects from everybody but their owners; the files grant anew what is meant. Without this, a
- * function that is replaced keeps what was granted on it. What the engine makes for data types and roles keeps its
+ * Revokes all rights on our objects from everyone but their owners; the files grant them anew. Without this, a
+ * replaced function keeps its old grants. Objects that the engine creates for data types and roles keep their
  * rights, because the files do not grant them.
  */
 export const resetGrants = `do $grants$

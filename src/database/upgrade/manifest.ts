@@ -3,13 +3,13 @@ import { join } from 'node:path';
 import type { Queryable } from '../query.ts';
 import { catalogueQuery, readCatalogue, type CatalogueObject } from './catalogue.ts';
 
-/** What the SQL files make in an empty database. */
+/** The objects that the SQL files create in an empty database. */
 export type Manifest = readonly CatalogueObject[];
 
 export interface Manifests {
-  /** Of these files; undefined where there is none, and then nothing is dropped. */
+  /** The manifest of these files; if undefined, nothing is dropped. */
   readonly current: Manifest | undefined;
-  /** Of 0.1.0, which kept no record of what it had made. */
+  /** The manifest of 0.1.0, which did not record its objects. */
   readonly unrecorded: Manifest;
 }
 
@@ -30,13 +30,13 @@ async function readManifest(path: string): Promise<Manifest | undefined> {
   }
 }
 
-/** The text of `manifest.json`, from a database in which nothing but pgfresh was installed. One line per object. */
+/** The text of `manifest.json`, from a database with only pgfresh installed. One line per object. */
 export async function manifestText(database: Queryable): Promise<string> {
   const objects = await readCatalogue(database);
   return `[\n${objects.map((object) => `  ${JSON.stringify(object)}`).join(',\n')}\n]\n`;
 }
 
-/** The tables in which a database keeps what is whose. */
+/** The tables that record which objects are pgfresh's. */
 export const manifestTables = `create table if not exists pgfresh_engine.manifest (
   kind text not null,
   identity text not null,
@@ -65,8 +65,8 @@ comment on table pgfresh_engine.installation is
   'Each version whose functions were installed here, with a hash of them, so that an older one does not come back.';`;
 
 /**
- * Before the first file: notes which of the objects that are there are ours. Later they are known by their place in the
- * catalogue, so a numbered file may move or rename them.
+ * Before the first file: records which existing objects are ours, by oid,
+ * so a numbered file may move or rename them.
  */
 export function noteOwners({ unrecorded }: Manifests): string {
   return `with catalogue as materialized (${catalogueQuery}
@@ -89,7 +89,7 @@ select kind, identity, classid, objid, ours from found
 on conflict (kind, identity) do update set classid = excluded.classid, objid = excluded.objid, ours = excluded.ours;`;
 }
 
-/** After the last file, and before what is ours is recorded anew. */
+/** After the last file, before the record of our objects is renewed. */
 export const recordBuild = `insert into pgfresh_engine.installation (id, version, functions, breaks, protocol, min_protocol)
 select coalesce(max(id), 0) + 1, $1::text, $2::text, exists (
   select kind, identity, objid from pgfresh_engine.manifest where ours and kind in ('function', 'view', 'table')
@@ -97,7 +97,7 @@ select coalesce(max(id), 0) + 1, $1::text, $2::text, exists (
   select kind, identity, objid from (${catalogueQuery}) as object), $3::int, $4::int
 from pgfresh_engine.installation`;
 
-/** After the last file: ours is what was ours and is still there, and what was made since. */
+/** After the last file: ours are our old objects that still exist, and all created since. */
 export const recordOwners = `with found as materialized (
   select c.kind, c.identity, c.classid, c.objid
   from (${catalogueQuery}) as c
@@ -111,7 +111,7 @@ insert into pgfresh_engine.manifest (kind, identity, classid, objid, ours)
 select kind, identity, classid, objid, true from found
 on conflict (kind, identity) do update set classid = excluded.classid, objid = excluded.objid, ours = true;`;
 
-/** The objects of a manifest as something to select from. */
+/** A manifest's objects as a relation. */
 export function recordset(manifest: Manifest): string {
   const text = JSON.stringify(manifest).replaceAll("'", "''");
   return `jsonb_to_recordset('${text}'::jsonb) as listed(kind text, identity text, shape text, defaults int)`;

@@ -6,14 +6,14 @@ import { catalogueQuery } from './catalogue.ts';
 import { readDependants, type Dependant } from './dependants.ts';
 import { recordset, type Manifest, type Manifests } from './manifest.ts';
 
-/** What an upgrade does to objects, each by its kind and name. Functions that keep their shape are not listed. */
+/** What an upgrade does to objects, by kind and name. Functions that keep their shape are not listed. */
 export interface ObjectChanges {
   /** No longer part of pgfresh. */
   readonly dropped: readonly string[];
-  /** Dropped and made anew, because `create or replace` cannot change them, or because they depend on such an object. */
+  /** Dropped and recreated: `create or replace` cannot change them, or they depend on such an object. */
   readonly replaced: readonly string[];
   readonly created: readonly string[];
-  /** Made by others in the schemas, and left alone. */
+  /** Created by users in the schemas, and left alone. */
   readonly yours: readonly string[];
 }
 
@@ -21,7 +21,7 @@ export const noChanges: ObjectChanges = { dropped: [], replaced: [], created: []
 
 type Step = 'drop' | 'replace' | 'create' | 'yours' | 'blocked' | 'taken';
 
-/** Whose objects are whose: what selects the classid and objid of ours, and of those of others. */
+/** Ownership of objects: queries for the classid and objid of ours, and of users'. */
 interface Owners {
   readonly ours: string;
   readonly others: string;
@@ -32,7 +32,7 @@ const recorded: Owners = {
   others: 'select classid, objid from pgfresh_engine.manifest where not ours',
 };
 
-/** Before a migration has noted it. `listed` is what the database has recorded, or the manifest of 0.1.0. */
+/** Before a migration has recorded it. `listed` is what the database has recorded, or the manifest of 0.1.0. */
 function ownersBy(listed: Manifest): Owners {
   const isOurs = `exists (select from ${recordset(listed)} where listed.kind = c.kind and listed.identity = c.identity)`;
   return {
@@ -44,11 +44,11 @@ function ownersBy(listed: Manifest): Owners {
 /** An object that a numbered file drops, as the file says at its top: "-- drops: view job_status, table nodes". */
 export interface NumberedDrop {
   readonly kind: string;
-  /** Without its schema, which a file before it may have changed. */
+  /** Without its schema, which an earlier file may have changed. */
   readonly name: string;
 }
 
-/** What numbered files that are still to be applied do to objects: which they drop. They may move others. */
+/** What pending numbered files do to objects: which they drop. They may move others. */
 export function numberedDrops(files: readonly { readonly text: string }[]): NumberedDrop[] {
   return files.flatMap(({ text }) =>
     [...text.matchAll(/^-- drops: (.+)$/gm)].flatMap(([, list]) =>
@@ -60,12 +60,12 @@ export function numberedDrops(files: readonly { readonly text: string }[]): Numb
   );
 }
 
-/** A name with neither of the schemas, by which what a numbered file moves is recognised. */
+/** A name without its schema, to recognise objects that a numbered file moves. */
 const unmoved = (column: string): string => `replace(${column}, 'pgfresh_engine.', 'pgfresh.')`;
 
 /**
- * Follows dependencies as DROP … CASCADE does (see `uninstall.ts`), from what has left the files or has another shape.
- * Whatever that reaches is dropped too if it is ours and the files make it again. Everything else is in the way.
+ * Follows dependencies as DROP … CASCADE does (see `uninstall.ts`), from objects that left the files or changed shape.
+ * Dependants are dropped too if they are ours and the files recreate them. All others are in the way.
  * Before numbered files are applied, `drops` is what they drop, and what they may move to the other schema stays.
  */
 const planQuery = (
@@ -146,7 +146,7 @@ where not exists (select from ours as o where o.classid = g.classid and o.objid 
 group by g.classid, g.objid, g.objsubid
 order by 1, 2, 3`;
 
-/** What the upgrade does now: after the numbered files, or before them, if it is said what they drop. */
+/** The plan after the numbered files, or before them, given what they drop. */
 export function readPlan(
   tx: Queryable,
   { current }: Manifests,
@@ -155,7 +155,7 @@ export function readPlan(
   return readChanges(tx, current, recorded, drops);
 }
 
-/** Users' views that are in its way, which can be dropped and made again. */
+/** Users' views in its way, which can be dropped and recreated. */
 export async function readDependantViews(
   tx: Queryable,
   { current }: Manifests,
@@ -164,7 +164,7 @@ export async function readDependantViews(
   return current ? readDependants(tx, blockedViews(current, recorded, drops)) : [];
 }
 
-/** The same before a migration has noted what is whose. */
+/** The same before a migration has recorded ownership. */
 export async function previewDependantViews(
   db: Queryable,
   manifests: Manifests,
@@ -178,7 +178,7 @@ function blockedViews(wanted: Manifest, owners: Owners, drops: readonly Numbered
   return `select relation from (${planQuery(wanted, owners, drops)}) as plan where step = 'blocked'`;
 }
 
-/** What it would do, as far as that is known before the numbered files were applied. */
+/** The plan as far as it is known before the numbered files are applied. */
 export async function previewPlan(
   db: Queryable,
   manifests: Manifests,
@@ -203,7 +203,7 @@ async function readOwners(db: Queryable, { unrecorded }: Manifests): Promise<Own
   return ownersBy(listed);
 }
 
-/** What users have made in the schemas. */
+/** Objects that users created in the schemas. */
 export async function readOthers(
   db: Queryable,
   manifests: Manifests,
@@ -244,8 +244,8 @@ async function readChanges(
 }
 
 /**
- * Drops what `readPlan` says, one by one and never with CASCADE: what others still depend on waits for the next round.
- * A script meets the same refusals here.
+ * Drops what `readPlan` says, one by one and never with CASCADE: objects with dependants wait for the next round.
+ * A script fails with the same errors here.
  */
 export function dropObjects({ current }: Manifests): string {
   if (!current) return 'select';
@@ -289,7 +289,7 @@ from (
   select kind, identity, shape from (${catalogueQuery}) as object
 ) as lacking`;
 
-/** After the last file: throws if what should be there is not, or has another shape. */
+/** After the last file: throws if an expected object is missing or has another shape. */
 export async function requireObjects(tx: Queryable, { current }: Manifests): Promise<void> {
   const [lacking] = await tx.query<{ names: string | null }>(lackingQuery(current ?? []));
   if (lacking?.names) throw new PgfreshError('PGF_UPGRADE_INCOMPLETE', { names: lacking.names });

@@ -2,7 +2,7 @@ import { PgfreshError } from '../../errors/index.ts';
 import type { Queryable } from '../query.ts';
 import type { Protocol } from '../release.ts';
 
-/** What installs functions: a version of the package, and the texts of its functions. */
+/** A build: a package version and its functions. */
 export interface Build {
   readonly version: string;
   readonly protocol: Protocol;
@@ -14,7 +14,7 @@ export interface Installation extends Omit<Build, 'protocol'> {
   readonly installed_at: Date;
 }
 
-/** Whose functions were installed here, the latest first. None for a login that may not read it, nor install any. */
+/** Installed builds, latest first. None for a login that may not read them, and so not install any. */
 export async function readInstallations(db: Queryable): Promise<Installation[]> {
   const [table] = await db.query<{ there: boolean }>(
     `select exists (
@@ -29,8 +29,8 @@ export async function readInstallations(db: Queryable): Promise<Installation[]> 
 }
 
 /**
- * Refuses a build that is older than the one whose functions are installed. A process that runs has found its functions
- * here once; so of two builds of one version, the older is the one that the database knows as replaced.
+ * Refuses a build older than the installed one. A running process has found its own functions installed
+ * once; so of two builds of one version, the older is the one recorded as replaced.
  */
 export function refuseOlder(build: Build, installations: readonly Installation[]): void {
   const [latest, ...earlier] = installations;
@@ -42,7 +42,7 @@ export function refuseOlder(build: Build, installations: readonly Installation[]
   if (order < 0 || (order === 0 && isReplaced)) throw replacedBy(build, latest);
 }
 
-/** Why a process with this build cannot go on: an upgrade has taken away what it calls, or waits for it to stop. */
+/** Why a process with this build cannot go on: an upgrade removed functions that it calls, or waits for it to stop. */
 export async function readReplacement(db: Queryable, build: Build): Promise<PgfreshError | undefined> {
   const [latest] = await db.query<Installation>(
     `select version, functions, installed_at from only pgfresh_engine.installation
@@ -64,7 +64,7 @@ function replacedBy({ version }: Build, latest: Installation): PgfreshError {
     : new PgfreshError('PGF_MIGRATION_NEWER', { found: `version ${latest.version}`, known: `version ${version}` });
 }
 
-/** Below zero if the first is older. By the rules of semver.org, without those for build metadata. */
+/** Negative if the first is older. Follows semver.org, without build metadata. */
 export function compareVersions(one: string, other: string): number {
   const [core, pre] = splitVersion(one);
   const [otherCore, otherPre] = splitVersion(other);
