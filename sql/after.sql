@@ -1,7 +1,7 @@
 /*
-  Applied last. A new function is for everybody until it is said otherwise, and nothing of ours is for everybody.
-  Monitors and operators read all tables of the schema pgfresh, and views by the grant beside each. What others made in
-  the schemas is theirs to grant.
+  Applied last. New functions are executable by PUBLIC unless revoked, and none of ours may be.
+  Monitors and operators read all tables of the schema pgfresh, and views by the grant beside each. Objects that others
+  created in the schemas are theirs to grant.
 */
 do $$
 declare
@@ -27,7 +27,7 @@ end
 $$;
 revoke create on schema pgfresh_engine from pgfresh_evaluator;
 
--- What each function is made of is there by now. Those that are made for a data type or a role were checked when made.
+-- Everything that functions use exists by now. Functions for a data type or a role were checked when created.
 set local check_function_bodies = on;
 select fmgr_sql_validator(p.oid)
 from pg_proc as p
@@ -37,7 +37,7 @@ where p.pronamespace in ('pgfresh'::regnamespace, 'pgfresh_engine'::regnamespace
 
 select pgfresh.maintain_queue_partitions();
 
--- What is registered already has the functions of this version, and the triggers if they were not there yet.
+-- Gives registered types this version's functions, and the triggers if they are missing.
 select pgfresh_engine.renew_types(false);
 
 -- The functions that run the jobs of a role.

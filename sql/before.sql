@@ -1,13 +1,13 @@
 /*
-  What everything else needs: the roles, and types. Applied first, when the migration has taken back all rights that an
-  earlier version gave; then engine/, then api/, then after.sql, all of them whenever one of them is new.
-  What a function is made of may come later than the function itself: after.sql looks whether it is there.
+  What everything else needs: roles and types. Applied first, after the migration has revoked all rights that an
+  earlier version granted; then engine/, then api/, then after.sql, all of them whenever one of them changed.
+  A function may use objects that are created after it: after.sql checks that they exist.
 */
 set local check_function_bodies = off;
 
 /*
-  Who may do what is said beside it.
-  Roles belong to the whole server, so another database may have made them already.
+  Grants are beside each object.
+  Roles belong to the whole server, so another database may have created them already.
     pgfresh_worker     claims, fetches and ends jobs
     pgfresh_planner    plans, and runs scheduled jobs: for the processes of the roles planner and scheduler
     pgfresh_gateway    says who looks at what, for all of its users
@@ -15,7 +15,7 @@ set local check_function_bodies = off;
     pgfresh_operator   reads the same, and decides about jobs, sources and spending: for the console
     pgfresh_scheduler  registers jobs that run at set times, triggers and pauses them: for applications
     pgfresh_viewer     says what the current user looks at, and nothing else
-    pgfresh_evaluator  as whom the tables and functions of users are asked; nobody logs in as this
+    pgfresh_evaluator  queries users' tables and calls their functions; cannot log in
 */
 do $$
 declare
@@ -29,11 +29,11 @@ begin
       if to_regrole(v_role) is null then
         execute format('create role %I nologin', v_role);
       end if;
-    -- Somebody who migrates another database of this server was faster.
+    -- A migration of another database on this server created it first.
     exception when duplicate_object or unique_violation then null;
     end;
   end loop;
-  -- The functions that ask users' tables are owned by the evaluator, and only one of its members can make them.
+  -- The functions that query users' tables are owned by the evaluator, and only its members can create them.
   if not pg_has_role(current_user, 'pgfresh_evaluator', 'usage') then
     execute format('grant pgfresh_evaluator to %I', current_user);
   end if;
@@ -47,7 +47,7 @@ grant usage on schema pgfresh to
 grant usage on schema pgfresh_engine to
   pgfresh_worker, pgfresh_planner, pgfresh_gateway, pgfresh_monitor, pgfresh_operator,
   pgfresh_scheduler, pgfresh_evaluator;
--- For the moment in which it becomes the owner of the functions that ask users' tables; after.sql takes it back.
+-- While it becomes the owner of the functions that query users' tables; after.sql revokes it.
 grant create on schema pgfresh_engine to pgfresh_evaluator;
 
 do $$ begin

@@ -52,7 +52,7 @@ begin
 end
 $guard$;`;
 
-/** Call before a login with more rights reads or changes anything in the schema. */
+/** Call before a privileged login reads or changes anything in the schema. */
 export async function requireOwnSchema(tx: Queryable): Promise<void> {
   const [found] = await tx.query<{ text: string }>(foreignObject);
   if (found) throw new PgfreshError('PGF_SCHEMA_FOREIGN', { problem: found.text });

@@ -20,7 +20,7 @@ declare
     select from pgfresh_engine.watched_type where type_id = p_type_id and watched_until > pgfresh.clock());
   v_payload text;
 begin
-  -- A transaction with one snapshot for all of its statements would not see that a watch has begun meanwhile, so it
+  -- A transaction with one snapshot for all its statements would not see a watch that began meanwhile, so it
   -- always marks.
   if not v_is_watched and current_setting('transaction_isolation') in ('read committed', 'read uncommitted') then
     return;
@@ -28,7 +28,7 @@ begin
   if v_is_watched and cardinality(p_keys) <= 50 and pg_try_advisory_xact_lock(7041, 4) then
     v_payload := json_build_array(
       json_build_array(p_type_id, p_keys, array[pg_current_xact_id()::text::bigint]))::text;
-    -- PostgreSQL takes fewer than 8000 bytes.
+    -- A notification must be shorter than 8000 bytes.
     if octet_length(v_payload) > 7900 then
       v_payload := null;
     end if;
@@ -117,7 +117,7 @@ begin
     ) as r
     order by r.type_id
     on conflict (type_id) do update set watched_until = excluded.watched_until,
-      -- A writer may already have found the watch expired, and not marked. Five seconds are for this transaction, from
+      -- A writer may have found the watch expired, and not marked. The five seconds cover this transaction, from
       -- its reading of the clock to its commit.
       since = case when w.watched_until < v_now + interval '5 seconds' then v_now else w.since end,
       settled = w.settled and w.watched_until >= v_now + interval '5 seconds';
@@ -175,7 +175,7 @@ begin
     where not settled
   ) as w;
   if v_answer -> 'unsettled' <> '[]' then
-    -- Every transaction that has written so far has a number below this one.
+    -- Every transaction that has written so far has an id below this one.
     v_answer := v_answer || jsonb_build_object('next', pg_current_xact_id()::text::bigint);
   end if;
   return v_answer;

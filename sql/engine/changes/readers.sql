@@ -1,9 +1,9 @@
 /*
   Rows of data types with row security, as a viewer sees them. A function that belongs to the viewer's role reads them,
-  not a "set role": what policies call could reset that, and would go on with the rights of the connection.
+  not "set role": policies could reset that, and would go on with the rights of the connection.
 
-  Everything is read in a subtransaction that is rolled back, and what was read is kept in variables, which survive
-  that. So nothing that a policy sets, declares or listens to is there for the next viewer.
+  Everything is read in a subtransaction that is rolled back; the result is kept in variables, which survive
+  that. So nothing that a policy sets, declares or listens to reaches the next viewer.
 */
 create or replace function pgfresh_engine.viewer_role_problem(p_role text) returns table (problem text, next_step text)
 language plpgsql stable security definer
@@ -71,7 +71,7 @@ begin
     ) then
       return;
     end if;
-    -- Another transaction may be making it: wait for that one, then look again.
+    -- Another transaction may be creating it: wait for that one, then look again.
     lock table pgfresh_engine.change_epoch in share update exclusive mode;
   end loop;
   v_number := pgfresh_engine.number_role(v_role);
@@ -100,7 +100,7 @@ begin
   execute format('comment on function %s is %L', v_signature,
     'Reads rows as one role of viewers. Written when the first of them looks.');
   execute format('revoke all on function %s from public', v_signature);
-  -- The new owner must be allowed to create here for the moment in which it becomes the owner.
+  -- The new owner needs the right to create here while it becomes the owner.
   v_lends := not has_schema_privilege(v_role, 'pgfresh_engine', 'create')
     and not (select rolsuper from pg_roles where rolname = current_user);
   if v_lends then
@@ -144,11 +144,11 @@ begin
       if v_keys is null and cardinality(p_keys) > 0 then
         raise;
       end if;
-    -- The viewer may not read the table, or something that its policies call. For the viewer there is nothing.
+    -- The viewer may not read the table, or something that its policies call: treated as no rows.
     when insufficient_privilege then
       v_keys := p_keys;
   end;
-  -- The only thing of a session that a rollback leaves.
+  -- The only session state that a rollback leaves.
   perform pg_advisory_unlock_all();
   return query select r.* from unnest(v_keys, v_rows, v_at, v_ttl) as r;
 end
@@ -167,7 +167,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
--- Times in the rows are written the same way for every session.
+-- Formats times in the rows the same way for every session.
 set timezone = 'UTC'
 as $$
 #variable_conflict use_column
@@ -189,7 +189,7 @@ begin
   end if;
   perform pgfresh_engine.admit_viewer_role(p_role);
   v_sql := (select r.rows_sql from pgfresh_engine.type_resolution as r where r.type_id = p_type_id);
-  -- As in read_pairs. A viewer who sees no row is not told when it was fetched, and no viewer is told why it waits.
+  -- As in read_pairs. A viewer who sees no row does not learn when it was fetched; no viewer learns why it waits.
   return query
     select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
       case when t.state = 'empty' then (p.pair).empty_at + coalesce(v_type.empty_ttl, v_type.ttl) else t.stale_at end,
@@ -220,14 +220,14 @@ begin
       from (
         select case
           when a.rows is null then null
-          -- The viewer may see only some of the rows, so this goes by what the planner knows of all of them.
+          -- The viewer may see only some rows, so this uses what the planner knows of all of them.
           when (p.pair).row_at is not null then (p.pair).stale_at
           when a.fetched_at is not null then least(a.fetched_at, '9999-12-31') + coalesce(a.ttl, v_type.ttl)
         end as stale_at
       ) as u
       offset 0
     ) as t;
-  -- Again, by a later snapshot: the role may have become one that sees everything between the look at it and the read.
+  -- Checked again, by a later snapshot: the role may have gained the right to see all rows between check and read.
   perform pgfresh_engine.refuse('PGF_LIVE_ROLE', p.problem, p.next_step)
     from pgfresh_engine.viewer_role_problem(p_role) as p;
 end

@@ -25,7 +25,7 @@ begin
     p_type_id)
     using p_keys;
   perform pgfresh_engine.clear_leftovers(pg_catalog.current_setting('search_path'));
--- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+-- Never raised. It makes this a subtransaction, after which the transaction may write again.
 exception when sqlstate 'PGF00' then raise;
 end
 $$;
@@ -54,8 +54,8 @@ begin
       'Pass the keys as want_pairs returned them.');
   end if;
   if not exists (select from pgfresh_engine.change_epoch) then
-    -- A restored database begins later than the one it was dumped from. The timeline grows with every failover, and the
-    -- part of the log that is on disk survives a crash.
+    -- A restored database starts later than the one it was dumped from. The timeline grows with every failover, and the
+    -- part of the WAL that is on disk survives a crash.
     insert into pgfresh_engine.change_epoch (epoch)
     select lpad(to_hex(extract(epoch from d.since)::bigint), 10, '0')
       || '.' || lpad(lower(ltrim(left(pg_walfile_name(pg_current_wal_lsn()), 8), '0')), 6, '0')
@@ -79,7 +79,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
--- Times in the rows are written the same way for every session.
+-- Formats times in the rows the same way for every session.
 set timezone = 'UTC'
 as $$
 #variable_conflict use_column
@@ -96,7 +96,7 @@ begin
   end if;
   select case when b.paused_until > v_now then 'paused' end as reason,
     case when b.paused_until > v_now then b.paused_until end as until,
-    -- What the other jobs wait for while one job tries whether the source is back.
+    -- What other jobs wait for while one job probes the source.
     case when s.breaker_opened_at is not null then 'breaker' when b.opened_at is not null then 'paused' end as probed,
     not s.enabled or s.paused_until > v_now or s.quota_bytes is not null
       or exists (select from pgfresh.spending_stop) as may_be_held,
@@ -105,7 +105,7 @@ begin
   from pgfresh.sources as s
   left join pgfresh_engine.breaker as b on b.type_id = v_type.type_id
   where s.id = v_type.source_id;
-  -- Nearly always nothing holds a source, and the row above says so.
+  -- Nearly always no obstacle holds the source, as the row above shows.
   if v_source.may_be_held then
     select o.reason, o.until into v_obstacle from pgfresh_engine.source_obstacle(v_type.source_id, v_now) as o;
     if found then
@@ -117,14 +117,14 @@ begin
       end;
     end if;
   end if;
-  -- It lasts until a worker is started, so it outlasts what ends by itself.
+  -- It lasts until a worker starts, so it outlasts obstacles that end by themselves.
   if v_source.until is distinct from 'infinity'
     and pgfresh_engine.worker_obstacle(v_type, v_now) is not null then
     v_source.reason := 'no_worker';
     v_source.until := 'infinity';
   end if;
-  -- One statement, whose snapshot is the version of everything that it reads. The version is made once (offset 0), and
-  -- each pair looked up by itself: a join could read them all.
+  -- One statement, whose snapshot is the version of all that it reads. The version is computed once (offset 0), and
+  -- each pair looked up separately: a join could read them all.
   return query
     select s.version, s.snapshot, a.key, '[' || coalesce(a.rows, '') || ']', a.fetched_at,
       case when t.state = 'empty' then (p.pair).empty_at + coalesce(v_type.empty_ttl, v_type.ttl) else t.stale_at end,
@@ -150,7 +150,7 @@ begin
       from (
         select case
           when a.rows is null then (p.pair).empty_at + coalesce(v_type.empty_ttl, v_type.ttl)
-          -- As the planner has noted it, if this is the row that it has seen.
+          -- As the planner recorded it, if this is the row it has seen.
           when a.fetched_at = (p.pair).row_at then (p.pair).stale_at
           when a.fetched_at is not null then least(a.fetched_at, '9999-12-31') + coalesce(a.ttl, v_type.ttl)
         end as stale_at

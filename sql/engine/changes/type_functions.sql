@@ -1,7 +1,7 @@
 /*
-  What is generated for each data type: mark_<type>, the trigger function that marks what statements change in its
+  Generated for each data type: mark_<type>, the trigger function that marks what statements change in its
   table, and rows_<type>, which reads rows. One of each per data type, so that their plans are kept. The owner of the
-  schema makes them, no matter who writes the row of the registry.
+  schema creates them, no matter who writes the row of the registry.
 
   A user's statement must not fail because of pgfresh. What reads the rows can fail, for instance after a column of the
   key was renamed: then the whole type is marked. Nothing is written inside of that block, so the user's transaction
@@ -13,7 +13,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id int := p_type.type_id;
-  -- By canonical_key, as every key: upper or lower by the collation of the column would name other pairs.
+  -- By canonical_key, like every key: upper or lower in the column's collation would name other pairs.
   v_key text := (
     select format(
       case p_type.normalise
@@ -154,7 +154,7 @@ comment on function pgfresh_engine.write_rows_function(pgfresh.data_type_registr
 create or replace function pgfresh_engine.drop_change_functions(p_type_id int) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
--- Dropping a trigger waits for every reader of the table, and every later reader waits for that.
+-- Dropping a trigger waits for all readers of the table, and later readers queue behind it.
 set lock_timeout = '2s'
 as $$
 begin
@@ -179,7 +179,7 @@ comment on function pgfresh_engine.drop_change_functions(int) is
 create or replace function pgfresh_engine.keep_change_triggers(p_type pgfresh.data_type_registry) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- Making a trigger waits for every writer of the table, and every later writer waits for that.
+-- Creating a trigger waits for all writers of the table, and later writers queue behind it.
 set lock_timeout = '2s'
 as $$
 declare
@@ -194,7 +194,7 @@ begin
   from pgfresh_engine.type_resolution as r
   join pg_class as c on c.oid = r.tables[1]
   where r.type_id = p_type.type_id;
-  -- A table that was dropped took its triggers along. The type is unresolved, and is resolved anew when it is written.
+  -- A dropped table takes its triggers along. The type is unresolved until its row is written again.
   if not found then
     return;
   end if;

@@ -130,7 +130,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if pg_is_in_recovery() then
-    -- Not by refuse: viewers call this with their own rights, and may not use the schema of the engine.
+    -- Not through refuse: viewers call this with their own rights, and may not use the engine's schema.
     raise exception using errcode = 'PGF01',
       message = 'PGF_STANDBY: this is a standby, whose clock and rows are behind',
       hint = 'Connect to the primary.';

@@ -1,6 +1,6 @@
 /*
-  The rules of a table that people write are its own check constraints. What they refuse is said here with a code and a
-  next step, before the constraint is asked: by the comment of the constraint, or else by its text.
+  The rules of a table that users write are its check constraints. This reports violations with a code and a
+  next step before the constraint is checked: by the constraint's comment, or else its text.
 */
 create or replace function pgfresh_engine.refuse_broken_rules() returns trigger
 language plpgsql

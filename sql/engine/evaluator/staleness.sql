@@ -1,8 +1,8 @@
 /*
-  What a user's function leaves behind must not work for it. A cursor "with hold" is read to its end by the commit,
+  Undoes what a user's function leaves behind. The commit reads a cursor "with hold" to its end,
   as the role that commits and in a transaction that may write. A search path that was set without "local" outlives
-  the function that has one of its own, and would be that of the planner's next statement;
-  so this is called with names that have their schema, and sets another one in the same way.
+  the function, even one with its own search path, and would apply to the planner's next statement;
+  so this is called by schema-qualified names, and sets another path in the same way.
 */
 create or replace function pgfresh_engine.clear_leftovers(p_search_path text) returns void
 language plpgsql
@@ -27,13 +27,13 @@ comment on function pgfresh_engine.clear_leftovers(text) is
 grant execute on function pgfresh_engine.clear_leftovers(text) to pgfresh_evaluator;
 
 /*
-  The statements of type_resolution run as pgfresh_evaluator and with no other rights:
-  what users' functions do, they do as this role.
+  The statements of type_resolution run as pgfresh_evaluator and with no other rights,
+  and so do users' functions.
   The search path is for the bodies of those functions; the names in the statements themselves have their schema.
   Read-only, because what runs as the owner of these four functions could otherwise drop them,
   or alter them to run with all rights.
   PostgreSQL 15 still lets a function reset that; later ones do not.
-  What the planner has set for its own statements is not meant for users' tables.
+  The planner's own query settings do not apply to users' tables.
 */
 create or replace function pgfresh_engine.ask_stale(
   p_type_id int, p_keys text[], p_confirmed timestamptz[], p_rows timestamptz[], p_due timestamptz[], p_ttl interval,
@@ -46,7 +46,7 @@ language plpgsql security definer
 set search_path = pg_catalog, public, pg_temp
 set plan_cache_mode = auto
 set enable_seqscan = on
--- Viewed rows are in memory: a few dozen are found by the index and not by reading the table.
+-- Viewed rows are in memory: find a few dozen by index rather than by a scan.
 set random_page_cost = 1.1
 as $$
 declare
@@ -55,10 +55,10 @@ declare
   v_from int := 1;
   v_size int := v_count;
 begin
-  -- In halves where that raises, until it is known whose fault it is.
+  -- If that raises, bisect until the faulty row is known.
   for v_try in 1..50 loop
     exit when v_from > v_count;
-    -- A subtransaction, at whose end the transaction may write again.
+    -- A subtransaction, after which the transaction may write again.
     begin
       perform set_config('transaction_read_only', 'on', true);
       if v_size >= v_count then
@@ -74,7 +74,7 @@ begin
       perform pgfresh_engine.clear_leftovers(pg_catalog.current_setting('search_path'));
       v_from := v_from + v_size;
       v_size := v_size * 2;
-    -- It answers only when it has asked about all of them, so one that raises has answered about none.
+    -- It answers for all of them at once, so if it raises it has answered for none.
     exception
     -- No row is at fault. Asking again in halves would wait as long each time.
     when lock_not_available then
@@ -118,7 +118,7 @@ begin
   perform set_config('transaction_read_only', 'on', true);
   return query execute p_sql using p_keys, p_data_type;
   perform pgfresh_engine.clear_leftovers(pg_catalog.current_setting('search_path'));
--- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+-- Never raised. It makes this a subtransaction, after which the transaction may write again.
 exception when sqlstate 'PGF00' then raise;
 end
 $$;
@@ -136,7 +136,7 @@ begin
   perform set_config('transaction_read_only', 'on', true);
   return query execute p_sql using p_keys;
   perform pgfresh_engine.clear_leftovers(pg_catalog.current_setting('search_path'));
--- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+-- Never raised. It makes this a subtransaction, after which the transaction may write again.
 exception when sqlstate 'PGF00' then raise;
 end
 $$;
@@ -155,7 +155,7 @@ begin
   perform set_config('transaction_read_only', 'on', true);
   return query execute p_sql using p_after, p_limit;
   perform pgfresh_engine.clear_leftovers(pg_catalog.current_setting('search_path'));
--- Never raised. It makes this a subtransaction, at whose end the transaction may write again.
+-- Never raised. It makes this a subtransaction, after which the transaction may write again.
 exception when sqlstate 'PGF00' then raise;
 end
 $$;

@@ -12,7 +12,7 @@ declare
   );
 begin
   if cardinality(v_nodes) > 0 then
-    -- Apart from the node, so that the trigger sees them.
+    -- Separate from the node, so that the trigger sees them.
     delete from pgfresh_engine.node_demand where node_id = any (v_nodes);
     delete from pgfresh_engine.process where id = any (v_nodes);
   end if;
@@ -23,8 +23,8 @@ comment on function pgfresh_engine.expire_nodes(timestamptz) is
   'Removes nodes whose lease has ended, with their counts. A part of the planner and of the cleanup.';
 
 /*
-  One bad entry must not spoil the others, so what is refused is returned. Leaving is never refused: what has become of
-  the key and the data type does not matter for it.
+  One bad entry must not affect the others, so refused entries are returned. Leaving is never refused, whatever became
+  of the key and the data type.
 */
 create or replace function pgfresh_engine.set_node_demand(p_node bigint, p_types int[], p_keys text[], p_viewers int[])
 returns jsonb
@@ -90,14 +90,14 @@ begin
       v_types := v_types || array_fill(v_type.type_id, array[coalesce(cardinality(v_judged.keys), 0)]);
       v_refused := v_refused || coalesce(v_judged.refused, '[]');
     exception when others then
-      -- The data type is gone, or its keys cannot be asked for now. Pairs of other types are none the worse for it.
+      -- The data type is gone, or its keys cannot be queried now. Pairs of other types are not affected.
       v_refused := v_refused || (
         select jsonb_agg(jsonb_build_object(
           'place', p, 'code', coalesce(substring(sqlerrm from '^PGF_[A-Z_]+'), 'PGF_REGISTRY_INVALID'),
           'problem', regexp_replace(sqlerrm, '^PGF_[A-Z_]+: ', '')))
         from unnest(v_type.places) as p
       );
-      -- The others may have the same key table: all of them together wait hardly longer than one.
+      -- The others may have the same key table: together they wait hardly longer than one.
       if sqlstate = '55P03' then
         perform set_config('lock_timeout', '1ms', true);
       end if;
@@ -113,7 +113,7 @@ begin
   select p_node, w.type_id, w.key, w.viewers from wanted as w order by w.type_id, w.key
   on conflict (node_id, type_id, key) do update set viewers = excluded.viewers where d.viewers <> excluded.viewers;
   get diagnostics v_changed = row_count;
-  -- By arrays of keys and no join: of a node that the statistics do not know, all rows would be compared with all keys.
+  -- By arrays of keys, not a join: without statistics on a node, a join would compare all rows with all keys.
   for v_type in
     select w.type_id, array_agg(w.key) as keys
     from unnest(p_types, p_keys, p_viewers) as w(type_id, key, viewers)

@@ -1,11 +1,11 @@
 /*
-  Processes as the database sees them: a number, a lease that heartbeats renew, and what the process holds. When the
-  lease has ended, that belongs to others: recover_stuck_jobs, recover_scheduled_runs and expire_nodes see to it.
+  Processes as the database sees them: an id, a lease that heartbeats renew, and what the process holds. When the
+  lease ends, recover_stuck_jobs, recover_scheduled_runs and expire_nodes hand that to others.
 */
 create or replace function pgfresh_engine.caller() returns name
 language sql stable
 set search_path = pg_catalog, pg_temp
--- Definer functions do not see who called them, but they see the role that was set, and who logged in.
+-- Definer functions cannot see their caller, but they see the role that was set and the login.
 as $$ select case current_setting('role') when 'none' then session_user else current_setting('role')::name end $$;
 comment on function pgfresh_engine.caller() is 'The role that has called a function with the rights of its owner.';
 
@@ -59,7 +59,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := pgfresh.clock();
-  -- A gateway with many viewers may be late, and no work waits for the lease of a dead gateway to end.
+  -- A gateway with many viewers may be late, and no work waits for a dead gateway's lease to end.
   v_lease interval := case p_kind when 'gateway' then '30 seconds' else '12 seconds' end;
   v_least int := pgfresh_engine.least_protocol();
   v_id bigint;
@@ -95,12 +95,12 @@ grant execute on function pgfresh_engine.register_process(text, text, text, int,
   pgfresh_worker, pgfresh_planner, pgfresh_gateway;
 
 /*
-  If the answer to a request for work was lost, the database knows of the work and the process does not. So a process
-  names the requests that it holds, and is told of those that it has not named. It gives them back itself: the list that
+  If the answer to a request for work is lost, the database knows of the work and the process does not. So a process
+  lists the requests that it holds, and is told of any others. It gives those back itself: the list that
   it sent may be older than what it holds now.
 
-  A late heartbeat of a scheduler is as good as one in time while no other has taken over: its runs are fenced by
-  themselves. After a pause of the database all are late, and each has a whole lease to renew before it is taken for
+  A scheduler's late heartbeat counts while no other has taken over: its runs are fenced by
+  themselves. After a pause of the database all are late, and each has a whole lease to renew before it is declared
   dead.
 */
 create or replace function pgfresh_engine.heartbeat_process(p_process bigint, p_held uuid[] default '{}') returns jsonb
@@ -112,15 +112,15 @@ declare
   v_process pgfresh_engine.process;
   v_answer jsonb := '{"alive": true}';
 begin
-  -- Null would read as "holds nothing", and what the process works on would be given to others.
+  -- Null would mean "holds nothing", and the process's work would be given to others.
   if p_held is null or array_position(p_held, null) is not null then
     perform pgfresh_engine.refuse('PGF_ARGUMENT_INVALID',
       'p_held must not be null, and no request in it',
       'Pass every request with work that has not ended, or an empty array.');
   end if;
   update pgfresh_engine.process
-  -- The clock may have been set back. 2.5 leases are less than the minute by which others are judged, so the judge
-  -- notices first.
+  -- The clock may have been set back. 2.5 leases are less than the minute after which others are declared dead, so the
+  -- process that judges them notices first.
   set steady_since = case
       when lease_until < v_now or lease_until > v_now + 2.5 * lease then v_now
       else steady_since
@@ -163,7 +163,7 @@ begin
         where r.scheduler = p_process and r.state = 'running'
           and (r.cancel_asked or not exists (select from pgfresh.scheduled_jobs as j where j.id = r.job_id))
       ),
-      -- The scheduler ends them: that may wait for a writer of the job, and a heartbeat must not wait.
+      -- The scheduler ends them: that may wait for a writer of the job, and a heartbeat must not.
       'stranded', (
         select coalesce(jsonb_agg(jsonb_build_object('run', r.id, 'job', r.job_id, 'request', r.request)), '[]')
         from pgfresh.scheduled_job_runs as r
@@ -206,9 +206,9 @@ begin
       perform pg_notify('pgfresh_schedule', '');
     end if;
   else
-    -- Before its counts, so that what it still writes goes too.
+    -- Before its counts, so that what it still writes is removed too.
     perform from pgfresh_engine.process where id = p_process for update;
-    -- Apart from the process, so that the trigger sees them.
+    -- Separate from the process, so that the trigger sees them.
     delete from pgfresh_engine.node_demand where node_id = p_process;
     get diagnostics v_count = row_count;
   end if;
@@ -231,7 +231,7 @@ begin
   where p.id = p_process
     and not exists (select from pgfresh_engine.claim as c where c.worker = p.id)
     and not exists (select from pgfresh.scheduled_job_runs as r where r.scheduler = p.id and r.state = 'running');
-  -- It still has something that was locked this moment. Its lease is over, and recovery takes the rest.
+  -- Something it holds is locked just now. Its lease is over, and recovery takes the rest.
   update pgfresh_engine.process
   set lease_until = least(lease_until, case kind when 'scheduler' then '-infinity' else pgfresh.clock() end),
     idle = false

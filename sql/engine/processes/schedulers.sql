@@ -19,7 +19,7 @@ begin
   insert into pgfresh_engine.scheduler_service (scheduler, handlers, zone_data)
   values (p_scheduler, p_handlers, p_zone_data)
   on conflict (scheduler) do update set handlers = excluded.handlers, zone_data = excluded.zone_data;
-  -- Slots that have come stay what they were; those to come are computed again by newer data, and never again by older.
+  -- Due slots stay; coming ones are recomputed with newer time zone data, and never with older.
   update pgfresh_engine.schedule_state
   set zone_data = p_zone_data
   where zone_data is null or zone_data < p_zone_data collate "C";
@@ -45,9 +45,9 @@ declare
   v_run pgfresh.scheduled_job_runs;
   v_count int := 0;
 begin
-  -- Before its runs, so that it takes no others meanwhile.
+  -- Before its runs, so that it takes no more meanwhile.
   perform from pgfresh_engine.process where id = p_scheduler for update;
-  -- A function that a dead process has left running holds its row; it is taken over when it has ended.
+  -- A function that a dead process left running holds its row; the run is taken over when it ends.
   for v_run in
     select *
     from pgfresh.scheduled_job_runs
@@ -82,7 +82,7 @@ begin
   for v_dead in
     select id, name
     from pgfresh_engine.process
-    -- No lease is that long: it is from before the clock was set back, and who lives has renewed its own since.
+    -- No lease is that long: it is from before the clock was set back, and live schedulers have renewed theirs since.
     where kind = 'scheduler' and (lease_until <= v_now or lease_until > v_now + interval '1 minute')
       and id <> p_scheduler
     order by id

@@ -34,7 +34,7 @@ comment on function pgfresh_engine.serve_types(bigint, int[], text[], text[], js
   'Called when that changes, so that explain_pair knows of a job which no worker takes.';
 grant execute on function pgfresh_engine.serve_types(bigint, int[], text[], text[], jsonb) to pgfresh_worker;
 
--- By the number of letters to change, add or leave out. Few short names, so this need not be fast.
+-- Edit distance. The names are few and short, so this need not be fast.
 create or replace function pgfresh_engine.near_miss(p_word text, p_names text[]) returns text
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
@@ -77,7 +77,7 @@ as $$
 declare
   v_refused text;
 begin
-  -- SQL clients that claim by themselves do not say what they serve.
+  -- SQL clients that claim directly do not report what they serve.
   if exists (
       select from pgfresh_engine.process as w
       left join pgfresh_engine.worker_service as s on s.worker = w.id
@@ -99,7 +99,7 @@ begin
   ) then
     v_refused := (
       select w.message from pgfresh.warnings as w where w.code = 'type_unwritable' and w.subject = p_type.data_type);
-    -- Without a reason the worker has not read the registry since the row was written, which takes some seconds.
+    -- Without a reason, the worker has not read the registry since the row was written, which takes some seconds.
     -- The reason begins with the name of the data type.
     return 'The workers that run do not serve ' || rtrim(v_refused, '.') || '.';
   end if;

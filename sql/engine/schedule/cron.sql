@@ -1,7 +1,7 @@
 /*
-  Whether a cron expression can be read, and ever comes. When it comes is said by TypeScript alone: here the zones of
-  the server would decide, and "at time zone" takes the second of two hours of one name. A test compares the two
-  readers.
+  Whether a cron expression is valid, and ever matches. Only TypeScript computes the times: SQL would use the server's
+  time zone data, and "at time zone" picks the second of two repeated hours. A test compares the two
+  parsers.
 */
 create or replace function pgfresh_engine.read_cron_value(p_field text, p_text text, out value int, out problem text)
 language plpgsql immutable
@@ -110,7 +110,7 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- What TypeScript takes for white space, whatever the server's locale does.
+  -- The characters that TypeScript treats as white space, whatever the server's locale.
   v_space constant text := E'[\t\n\u000b\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]';
   v_text text;
   v_words constant jsonb :=
@@ -125,8 +125,8 @@ declare
   v_plain text;
   v_first date;
 begin
-  -- The simple ones, which most are, at once: each field is a number or a star, and no day is one that only some months
-  -- have.
+  -- Fast path for the simple ones, which most are: each field is a number or a star, and every month has the day
+  -- in question.
   if p_schedule ~ '^([*](/([1-9]|[1-5][0-9]))?|[1-5]?[0-9]) ([*](/([1-9]|1[0-9]|2[0-4]))?|1?[0-9]|2[0-3]) '
       '([*]|[1-9]|1[0-9]|2[0-8]) ([*]|[1-9]|1[0-2]) ([*]|[0-7])$' then
     return null;
@@ -201,8 +201,8 @@ begin
     select (pgfresh_engine.read_cron_value('day of week', split_part(t, '#', 1))).value % 7 || split_part(t, '#', 2)
     from unnest(v_special) as t
   );
-  -- Most expressions come every year, because each month has 28 days and each weekday four times. Of the others, the
-  -- days of eight years are looked at.
+  -- Most expressions match every year, because each month has 28 days and each weekday four times. For the others,
+  -- check the days of eight years.
   if v_fields[3] in ('*', '?') and v_fields[5] in ('*', '?')
       or v_fields[3] not in ('*', '?') and (28 >= any (v_days) or v_fields[3] ~* '(^|,)L(,|$)')
       or v_fields[5] not in ('*', '?')
@@ -249,9 +249,9 @@ begin
     return false;
   end if;
   /*
-    The list of all zones reads hundreds of files, and "at time zone" takes what the list has not: offsets such as
+    The list of all zones reads hundreds of files, and "at time zone" accepts names that are not in it: offsets such as
     Any/Thing5, which have a digit, and abbreviations such as PST, which have no slash. So only names like these are
-    looked for in the list.
+    searched in the list.
   */
   if p_name ~ '[0-9]' or p_name !~ '/' then
     return exists (select from pg_timezone_names where lower(name) = lower(p_name));

@@ -27,12 +27,12 @@ comment on function pgfresh_engine.number_role(oid) is
   'The same, which a role gets by this. Not its oid, which is another one after a restore.';
 
 /*
-  The functions of users run as the owner of their job and cannot get out of that: "set role" is refused inside of a
-  function that runs with its owner's rights, and "reset role" too. So each such role has one, run_as_ and its number,
-  made here.
+  Users' functions run as the owner of their job and cannot change role: "set role" and "reset role" are refused inside
+  a function that runs with its owner's rights. So each such role has one, run_as_ and a number,
+  created here.
 
-  It belongs to the role, which may alter it to run with the caller's rights. So its first words ask as whom it runs, in
-  names that no search path can bend, and it is called from another function of this kind, in which no setting of it can
+  It belongs to the role, which may alter it to run with the caller's rights. So it first checks its current role, by
+  schema-qualified names, and it is called from another function of this kind, so that none of its settings can
   choose a role either. Its text cannot be replaced: that needs the right to create in this schema.
 */
 create or replace function pgfresh_engine.make_job_runner(p_role oid) returns void
@@ -42,11 +42,11 @@ as $$
 declare
   v_number int := pgfresh_engine.number_role(p_role);
   v_signature text := format('pgfresh_engine.run_as_%s(text, text, jsonb)', v_number);
-  -- As whom it must run. A role that was renamed since needs another text.
+  -- The role it must run as. A role that was renamed since needs another text.
   v_name text := format('%L::pg_catalog.name', pg_get_userbyid(p_role));
   v_lends boolean;
 begin
-  -- There is no such role any more.
+  -- The role no longer exists.
   if v_number is null then
     return;
   end if;
@@ -60,7 +60,7 @@ begin
     ) then
       return;
     end if;
-    -- Another transaction may be making it: wait for that one, then look again. Writers of jobs go on.
+    -- Another transaction may be creating it: wait for that one, then look again. Writers of jobs go on.
     lock table pgfresh.scheduled_jobs in share update exclusive mode;
   end loop;
   v_lends := not has_schema_privilege(p_role, 'pgfresh_engine', 'create')
@@ -74,7 +74,7 @@ begin
     set search_path = pg_catalog, pg_temp
     as %L $create$,
     v_number,
-    -- Its text is quoted as a whole: a role may have any name.
+    -- The text is quoted as a whole: a role may have any name.
     format($run$
     declare
       v_result pg_catalog.jsonb;
@@ -85,7 +85,7 @@ begin
       end if;
       perform pg_catalog.set_config('search_path', p_path, true);
       execute p_call into v_result using p_params;
-      -- At the commit it would be another role that these run as.
+      -- Deferred to the commit, these would run as another role.
       set constraints all immediate;
       return v_result;
     end
@@ -94,7 +94,7 @@ begin
     v_signature, 'Runs the jobs of one role. Written when a job is registered.');
   execute format('revoke all on function %s from public', v_signature);
   if p_role <> quote_ident(current_user)::regrole then
-    -- The new owner must be allowed to create here for the moment in which it becomes one.
+    -- The new owner needs the right to create here while it becomes the owner.
     if v_lends then
       execute format('grant create on schema pgfresh_engine to %s', p_role::regrole);
     end if;
@@ -109,7 +109,7 @@ $$;
 comment on function pgfresh_engine.make_job_runner(oid) is
   'Makes the function that runs the jobs of a role, if it is not there or was altered.';
 
--- What was written is kept whatever is returned: only raising undoes it.
+-- What the function wrote is kept whatever it returns: only raising undoes it.
 create or replace function pgfresh_engine.job_result(p_result jsonb) returns jsonb
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
@@ -140,7 +140,7 @@ begin
       'details', jsonb_build_object('code', 'PGF_JOB_RESULT',
         'next', 'Return jsonb_build_object(''success'', true, ''message'', ''Deleted 5 rows'').'));
   end if;
-  -- Other keys than these three are details too.
+  -- Keys other than these three are details too.
   v_besides := p_result - array['success', 'message', 'details'];
   v_details := nullif(p_result -> 'details', 'null');
   if v_besides <> '{}' then
@@ -187,9 +187,9 @@ begin
     into v_result
     using v_now ->> 'call', v_now ->> 'path', p_params;
 
-  -- The function may have set these. What comes after it is not for it to decide.
+  -- The function may have changed this, which must not affect what follows.
   set local search_path = pg_catalog, pg_temp;
-  -- A cursor "with hold" is read to its end by the commit, and not as the role that has declared it.
+  -- The commit reads a cursor "with hold" to its end, and not as the role that declared it.
   execute 'close all';
   -- A function of another owner may have been replaced between the check and the call.
   if not (v_now -> 'definer')::boolean and (v_now ->> 'owner')::oid <> v_job.owner
@@ -201,8 +201,8 @@ begin
       'See who changed it.');
   end if;
   /*
-    So would what a trigger has put off until the commit. Only foreign keys and the registry's own trigger are safe.
-    PostgreSQL does not tell which triggers wait, but they are of a table that was written and is still locked.
+    The same holds for triggers deferred to the commit. Only foreign keys and the registry's own trigger are safe.
+    PostgreSQL does not tell which triggers are pending, but their tables were written and are still locked.
   */
   if not pg_has_role(v_job.owner, session_user, 'usage')
       and not pgfresh_engine.can_act_as(v_job.owner, quote_ident(session_user)::regrole)

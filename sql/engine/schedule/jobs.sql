@@ -1,7 +1,7 @@
 create or replace function pgfresh_engine.can_act_as(p_user oid, p_role oid) returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
--- Up to version 15, a member may always become the role.
+-- Up to version 15, a member may always switch to the role.
 as $$
   select pg_has_role(p_user, p_role, 'usage')
     or pg_has_role(p_user, p_role,
@@ -12,8 +12,8 @@ comment on function pgfresh_engine.can_act_as(oid, oid) is
 grant execute on function pgfresh_engine.can_act_as(oid, oid) to pgfresh_scheduler, pgfresh_operator;
 
 /*
-  This and the next one run with the rights of the writer, who is known as current_user only there. Names of functions
-  are written with their schema: they run with the search path of pgfresh, but what they may call was given by name.
+  This and the next one run with the rights of the writer, because only then current_user is the writer. Function names
+  have their schema: the search path is that of pgfresh, but rights to call functions were granted by name.
 */
 create or replace function pgfresh_engine.check_job_right() returns trigger
 language plpgsql
@@ -41,7 +41,7 @@ begin
       format('%s may not register a job that runs as %s', v_me::regrole, new.owner),
       format('Leave owner out, or run as an administrator: grant %s to %s;', new.owner, v_me::regrole));
   end if;
-  -- What a handler does, it does with the rights of the process that runs it.
+  -- A handler runs with the rights of its process.
   if new.kind = 'handler' and (tg_op = 'INSERT'
       or (new.kind, new.function_name, new.params) is distinct from (old.kind, old.function_name, old.params))
       and not pgfresh_engine.can_act_as(v_me, v_pgfresh) then
@@ -50,7 +50,7 @@ begin
       'Define the job in pgfresh.config.ts, or register an SQL function.');
   end if;
 
-  -- A write that changes nothing accepts the function as it is now. That is not an operator's decision.
+  -- A write that changes nothing accepts the function as it is now. An operator must not do that.
   if v_operates and new is not distinct from old then
     return null;
   end if;
@@ -61,7 +61,7 @@ comment on function pgfresh_engine.check_job_right() is
   'Trigger of scheduled_jobs: a job is written by those who could do themselves what it does; '
   'operators write enabled, paused_until and paused_reason of every job.';
 
--- paused_until and paused_reason are the writer's; paused_at and paused_by follow from them.
+-- Writers set paused_until and paused_reason; paused_at and paused_by follow from them.
 create or replace function pgfresh_engine.note_job_pause() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -91,12 +91,12 @@ begin
       new.paused_by := null;
       new.paused_reason := null;
     else
-      -- A pause that has ended stays: it tells which slots, of those not settled yet, were paused.
+      -- A pause that has ended stays: it tells which of the unsettled slots were paused.
       new.paused_until := v_old.paused_until;
       new.paused_reason := v_old.paused_reason;
     end if;
   end if;
-  -- A write that changes nothing accepts the function as it is now. Who resumes a job does not mean that.
+  -- A write that changes nothing accepts the function as it is now. Resuming a job must not.
   if tg_op = 'UPDATE' and new is not distinct from old then
     return null;
   end if;
@@ -107,8 +107,8 @@ comment on function pgfresh_engine.note_job_pause() is
   'Trigger of scheduled_jobs: a pause is a time in paused_until. Notes since when and by whom a job is paused.';
 
 /*
-  What the function of a job is now; refuses it if it is not there, has another signature, or cannot be called as the
-  job's owner. Never by the search path: a name has its schema, or it means public.
+  The current function of a job; raises if it is missing, has another signature, or cannot be called as the
+  job's owner. Never resolved by the search path: a name has its schema, or it means public.
 */
 create or replace function pgfresh_engine.resolve_job(p_job pgfresh.scheduled_jobs) returns jsonb
 language plpgsql stable
@@ -171,7 +171,7 @@ begin
     perform pgfresh_engine.refuse('PGF_JOB_INVALID', format('params: %s takes none', v_function.oid::regprocedure),
       'Leave params out, or give the function an argument of type jsonb.');
   end if;
-  -- The function that runs it belongs to the owner, and only a member of the owner can make it.
+  -- The function that runs it belongs to the owner, and only a member of the owner can create it.
   if not pg_has_role(v_pgfresh, p_job.owner, 'usage') then
     perform pgfresh_engine.refuse('PGF_JOB_INVALID', format('owner: pgfresh may not run anything as %s', p_job.owner),
       format('Run as an administrator: grant %s to %s;', p_job.owner, v_pgfresh::regrole));
@@ -294,7 +294,7 @@ begin
   where b.value < b.low or b.value > b.high
   order by b.place
   limit 1;
-  -- In hours and less, because a day of the server's own zone may have 23 of them.
+  -- In hours and less, because a day in the server's zone may have 23 of them.
   new.every_min := make_interval(secs => extract(epoch from new.every_min)::float8);
   new.every_max := make_interval(secs => extract(epoch from new.every_max)::float8);
   new.failure_min := make_interval(secs => extract(epoch from new.failure_min)::float8);
@@ -307,7 +307,7 @@ begin
   new.created_at := case when tg_op = 'INSERT' then new.updated_at else old.created_at end;
   new.problem := null;
 
-  -- A job whose function is gone can be paused or disabled all the same.
+  -- A job whose function is gone can still be paused or disabled.
   if tg_op = 'INSERT' or v_same
       or (new.schedule, new.timezone, new.every_min, new.every_max, new.failure_min, new.failure_max)
       is distinct from (old.schedule, old.timezone, old.every_min, old.every_max, old.failure_min, old.failure_max) then
@@ -364,7 +364,7 @@ begin
     perform pgfresh_engine.make_job_runner(new.owner);
   else
     new.resolution := old.resolution;
-    -- Operators may enable a job, so that must not accept a function that its runs would refuse.
+    -- Operators may enable a job, which must not accept a function that its runs would refuse.
     if new.enabled and not old.enabled then
       new.resolution := pgfresh_engine.require_job_function(new);
       perform pgfresh_engine.make_job_runner(new.owner);
@@ -378,9 +378,9 @@ comment on function pgfresh_engine.complete_job() is
   'and refuses what does not fit.';
 
 /*
-  A run that is under way belongs to its scheduler, and a function holds its row until it has ended. So it is left to
-  its scheduler, who is told to stop it; its end finds no job any more and deletes the run. All other runs are deleted
-  now, except those that are being ended at this moment.
+  A run under way belongs to its scheduler, and a function holds its row until it ends. So its
+  scheduler is told to stop it, and the end of the run then deletes it. All other runs are deleted
+  now, except those that are just ending.
 */
 create or replace function pgfresh_engine.forget_job() returns trigger
 language plpgsql security definer
@@ -409,10 +409,10 @@ comment on function pgfresh_engine.forget_job() is
   'Trigger of scheduled_jobs: drops the function that runs the jobs of a role that has none any more; '
   'deletes the runs of a deleted job, and has its scheduler stop one under way.';
 
--- In the order of their names: first who, then what.
+-- Triggers fire in the order of their names: first who, then what.
 do $$
 declare
-  -- The end of every run writes when it began, and has nothing to be checked.
+  -- The end of every run writes when it began, which needs no check.
   v_columns text := (
     select string_agg(quote_ident(attname), ', ')
     from pg_attribute
@@ -433,11 +433,11 @@ create or replace trigger c_forget_job after delete or update of owner, kind on 
   for each row execute function pgfresh_engine.forget_job();
 
 /*
-  A user who replaces the body of a function can have it do everything that the job's owner may do, so the owner of
+  Replacing the body of a function lets its owner do everything that the job's owner may do, so the owner of
   the function must be a role that could do that anyway. A function that runs with the rights of its own owner gives
   away no rights of the job's owner.
 
-  Called by functions with the rights of the schema's owner, as whom pg_has_role asks.
+  Called by functions that run as the schema's owner, which is the role that pg_has_role checks.
 */
 create or replace function pgfresh_engine.require_job_function(p_job pgfresh.scheduled_jobs) returns jsonb
 language plpgsql stable
@@ -448,8 +448,8 @@ declare
   v_owner regrole;
   v_change text;
 begin
-  -- Mostly nothing has changed: the same row of the catalogue is the same function, with the same owner and rights.
-  -- What is not in that row is checked here. Of a role that is gone only its oid is left.
+  -- Usually nothing has changed: the same catalogue row is the same function, with the same owner and rights.
+  -- Facts outside that row are checked here. Of a dropped role only its oid is left.
   if exists (
     select from pg_proc as f
     join pg_namespace as n on n.oid = f.pronamespace

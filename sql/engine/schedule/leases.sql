@@ -48,7 +48,7 @@ begin
   else
     select * into lease from pgfresh.refresh_schedule as s where s.function_name = p_name collate "C" for no key update;
   end if;
-  -- Read after the row is locked: a caller that had to wait may have lost the lease meanwhile.
+  -- Read after the row is locked: a caller that had to wait may have lost the lease.
   v_now := pgfresh.clock();
   lost := case
     when lease.lock_token = p_token and lease.locked_until > v_now then null

@@ -1,7 +1,7 @@
 /*
-  What pgfresh does itself at set times are jobs like any other: their slots are accounted for, and they are seen where
-  jobs are seen. Their names begin with "pgfresh.", and what is written here about them comes back if a user changes
-  it; whether they are enabled or paused does not.
+  pgfresh's own scheduled work runs as ordinary jobs: their slots are accounted for, and they are listed with the
+  others. Their names begin with "pgfresh.". Columns written here are restored if a user changes
+  them; enabled and paused are the user's.
 */
 create or replace function pgfresh_engine.sync_own_jobs() returns int
 language plpgsql security definer
@@ -22,7 +22,7 @@ begin
     union all
     select 'pgfresh.tidy', 'pgfresh.tidy', '* * * * *', 'UTC', '{}',
       'Forgets old runs, warnings and marks, and sees which data types have a schedule.',
-      -- Not when a minute begins: that is when the jobs of most people are due.
+      -- Not at the start of a minute, when most users' jobs are due.
       '20 seconds'
     union all
     select 'pgfresh.refresh.' || r.data_type, 'pgfresh.refresh',
@@ -30,7 +30,7 @@ begin
       format('Refreshes all keys of %s.', r.data_type), '0'
     from pgfresh.data_type_registry as r
     where r.refresh_strategy = 'scheduled' and r.refresh_schedule is not null
-      -- One that cannot be read must not keep the others from being written.
+      -- One that cannot be read must not block the others.
       and pgfresh_engine.cron_problem(r.refresh_schedule) is null and pgfresh_engine.is_time_zone(r.schedule_zone)
   ), written as (
     insert into pgfresh.scheduled_jobs as j

@@ -1,4 +1,4 @@
--- What people ask of jobs. The request has its caller (request.sql), whose right is checked first.
+-- Requests about jobs. A request has its caller (request.sql), whose right is checked first.
 create or replace function pgfresh_engine.hold_job(p_job pgfresh.scheduled_jobs) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -79,8 +79,8 @@ comment on function pgfresh_engine.start_requested_run(text, jsonb, name) is
   'Does what trigger_scheduled_job was asked for.';
 
 /*
-  The holder of a job's cursor lets its queued runs go, so here too the cursor comes first. A transaction that ends or
-  begins a run locks the run before the cursor: while this one holds the cursor, it waits for no run.
+  The holder of a job's cursor starts its queued runs, so here too the cursor comes first. A transaction that ends or
+  begins a run locks the run before the cursor: so while holding the cursor, this one never waits for a run.
 */
 create or replace function pgfresh_engine.cancel_requested_run(p_run_id bigint, p_caller name) returns jsonb
 language plpgsql
@@ -106,12 +106,12 @@ begin
       select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id for no key update nowait;
       v_is_held := true;
     exception when lock_not_available then
-      -- It begins this moment. What was held is not held any more.
+      -- It is just starting. The exception has released the lock on the job.
       null;
     end;
   end if;
   if not v_is_held then
-    -- Not the lock that a run under way would keep us waiting for.
+    -- Not FOR UPDATE, which would wait for a run under way.
     select * into v_run from pgfresh.scheduled_job_runs where id = p_run_id for no key update;
   end if;
   if v_run.state in ('queued', 'waiting') and v_is_held then
@@ -162,7 +162,7 @@ begin
       'Pass slots of the past, as "pgfresh cron next" prints them.');
   end if;
   perform pgfresh_engine.hold_job(v_job);
-  -- Slots that have come and are not settled yet are run by the scheduler; those of a pause are not.
+  -- The scheduler runs due slots that are not settled yet, but not those of a pause.
   select c.forgotten_until, case
     when v_job.enabled
       and (v_job.paused_at <= v_now and v_job.paused_until > v_now) is not true then c.slot
@@ -186,7 +186,7 @@ begin
     where (s.slot >= v_next) is not true
     group by s.slot
     having not coalesce(bool_or(r.state in ('succeeded', 'queued', 'waiting', 'running')), false)
-      -- One without a run may have succeeded before that was forgotten.
+      -- A slot without a run may have succeeded before its history was pruned.
       and (count(r.id) > 0 or (s.slot <= v_forgotten_until) is not true)
   )
   insert into pgfresh.scheduled_job_runs
@@ -196,7 +196,7 @@ begin
   from wanted
   order by slot;
   get diagnostics v_queued = row_count;
-  -- One at a time: the end of a run lets the next one go.
+  -- One at a time: the end of a run starts the next one.
   if not exists (
     select from pgfresh.scheduled_job_runs where job_id = v_job.id and state in ('waiting', 'running')
   ) then

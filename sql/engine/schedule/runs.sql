@@ -5,7 +5,7 @@ as $$
 declare
   v_name text;
 begin
-  -- Held, so that it is not taken for dead in the middle of what it does.
+  -- Locked, so that it is not declared dead meanwhile.
   select name
   into v_name
   from pgfresh_engine.process
@@ -37,13 +37,13 @@ $$;
 comment on function pgfresh_engine.require_request(uuid) is
   'Refuses a request for runs that has no name of its own. A part of the scheduler.';
 
--- Not in SQL, whose functions are planned anew for each call before PostgreSQL 18.
+-- Not in SQL: before PostgreSQL 18, such functions are planned anew for each call.
 create or replace function pgfresh_engine.active_run(p_job_id int, out id bigint, out triggered_by text,
   out queued bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
--- A plan is kept for as long as its session, and may have been made when the table was empty.
+-- A plan lives as long as its session, and may date from when the table was empty.
 set enable_seqscan = off
 set jit = off
 as $$
@@ -66,8 +66,8 @@ comment on function pgfresh_engine.active_run(int) is
   'A part of the scheduler.';
 
 /*
-  Every run that ends goes through here. Lock order: the run, its job, the cursor of the job, then the queued run that
-  is let go. No transaction that holds the job or the cursor waits for this run.
+  Every run ends through here. Lock order: the run, its job, the cursor of the job, then the queued run that
+  starts next. No transaction that holds the job or the cursor waits for this run.
 */
 create or replace function pgfresh_engine.close_run(
   p_run pgfresh.scheduled_job_runs, p_verdict text, p_message text, p_details jsonb)
@@ -92,7 +92,7 @@ begin
   else
     update pgfresh.scheduled_jobs set last_run_at = p_run.started_at where id = p_run.job_id returning * into v_job;
   end if;
-  -- The job was deleted meanwhile, and its history with it.
+  -- The job was deleted meanwhile, with its history.
   if not found then
     delete from pgfresh.scheduled_job_runs where id = p_run.id;
     return;
@@ -109,10 +109,10 @@ begin
   where id = p_run.id;
   if not p_run.cancel_asked and v_job.enabled then
     if p_verdict = 'failed' and v_failures <= v_job.retries then
-      -- Beyond 2 ^ 20 it is a day for every base, and far beyond that no interval.
+      -- Beyond 2 ^ 20 every base exceeds a day, and far beyond that the interval overflows.
       v_again := v_now + least(v_job.retry_base * 2 ^ least(v_failures - 1, 20), interval '24 hours');
     elsif p_verdict = 'lost' and p_run.lost < 3 then
-      -- At once when its process is gone. What is lost again has another cause, such as a server that is full.
+      -- At once if its process died. Repeated losses have another cause, such as a full server.
       v_again := v_now + case
         when p_run.lost = 0 then interval '0'
         else interval '5 seconds' * 5 ^ (p_run.lost - 1)
@@ -134,7 +134,7 @@ begin
       when p_verdict = 'succeeded' then v_job.every_max
       else coalesce(v_job.failure_max, v_job.every_max)
     end;
-    -- By a number of this run's own. In milliseconds, which is all that schedulers can see.
+    -- Pseudo-random by the run's id. In milliseconds, the resolution of schedulers.
     v_slot := date_trunc('milliseconds',
       v_now + v_low + (v_high - v_low) * ((hashint8extended(p_run.id, p_run.job_id) & 1048575) / 1048575.0));
   end if;
@@ -148,12 +148,12 @@ begin
     last_run_at = coalesce(p_run.started_at, last_run_at),
     last_run_success = case when p_run.started_at is null then last_run_success else p_verdict = 'succeeded' end,
     last_success_at = case when p_verdict = 'succeeded' then v_now else last_success_at end,
-    -- Unless the job was changed meanwhile: then it has a slot already, or a scheduler gives it one.
+    -- Unless the job was changed meanwhile: then it has a slot already, or a scheduler computes one.
     slot = case when due_at = 'infinity' and slot is null then v_slot else slot end,
     due_at = case when due_at = 'infinity' and slot is null then coalesce(v_slot, due_at) else due_at end
   where job_id = p_run.job_id;
-  -- One that is queued is let go, unless another one runs or waits for its next attempt; the next attempt of a backfill
-  -- keeps no one else waiting.
+  -- Start a queued run, unless another one runs or waits for its next attempt; the next attempt of a backfill
+  -- blocks no other.
   if (select a.id from pgfresh_engine.active_run(p_run.job_id) as a) is null then
     update pgfresh.scheduled_job_runs as r
     set state = 'waiting', run_at = greatest(
@@ -164,7 +164,7 @@ begin
       select w.id
       from pgfresh.scheduled_job_runs as w
       where w.job_id = p_run.job_id and w.state = 'queued'
-        -- One of a backfill at a time, or there would be no rate.
+        -- One backfill run at a time, or its rate would not hold.
         and (w.triggered_by <> 'backfill' or not exists (
           select from pgfresh.scheduled_job_runs as o
           where o.job_id = w.job_id and o.state = 'waiting'
@@ -216,7 +216,7 @@ begin
       continue;
     end if;
     if v_run.triggered_by = 'backfill' then
-      -- It never runs beside another one; the end of that one lets it go.
+      -- It never runs beside another one, whose end starts it.
       perform from pgfresh_engine.job_cursor where job_id = v_run.job_id for update skip locked;
       continue when not found;
       if (select a.id from pgfresh_engine.active_run(v_run.job_id) as a) is not null then
@@ -234,7 +234,7 @@ begin
       case when v_run.triggered_by <> 'manual' then v_run.scheduled_for end, v_run.attempt, v_run.triggered_by,
       v_late, null, 1)::pgfresh_engine.taken_run;
   end loop;
-  -- Mostly there is nothing, and nothing has to be on disk.
+  -- Usually there is nothing to do, and nothing to flush.
   if not found then
     perform set_config('synchronous_commit', 'off', true);
   end if;
@@ -264,8 +264,8 @@ begin
       'Pass one of them.');
   end if;
   -- Waits for a transaction whose commit was never confirmed.
-  -- In words that leave no index but that of the number: the others are full of what has ended.
-  -- By its job too: when a crash has taken back a start, its number may be that of another run.
+  -- Written so that only the index on the id fits: the others are full of ended runs.
+  -- Also by its job: if a crash undid a start, another run may have the same id.
   select *
   into v_run
   from pgfresh.scheduled_job_runs
@@ -291,7 +291,7 @@ set enable_seqscan = off
 set jit = off
 as $$
 begin
-  -- Weak enough that cancel_asked can be written, and strong enough that no scheduler can take the run over.
+  -- Weak enough to let cancel_asked be written, and strong enough to keep schedulers from taking the run over.
   select r.job_id, coalesce(r.params, j.params)
   into job_id, params
   from pgfresh.scheduled_job_runs as r
@@ -305,9 +305,9 @@ comment on function pgfresh_engine.fence_run(bigint, bigint) is
   'no other scheduler can take it over before the transaction ends. A part of do_run.';
 
 /*
-  That the run is ours, what the function does and what it returns stand or fall together, and take one way to the
-  server.
-  Without the settings that our other functions have for their plans: the function of the job would run with them.
+  The ownership check, the function and the record of its result are one transaction, in one round
+  trip.
+  Without the planner settings of our other functions, which the job's function would inherit.
 */
 create or replace function pgfresh_engine.do_run(p_run_id bigint, p_scheduler bigint) returns jsonb
 language plpgsql security definer
@@ -364,7 +364,7 @@ begin
   for v_job in select id from pgfresh.scheduled_jobs where id > v_last order by id limit p_jobs loop
     v_jobs := v_jobs + 1;
     v_last := v_job;
-    -- The oldest of the job, and not many at a time: what is left has its turn in the next round.
+    -- The job's oldest, and only some: the rest follows in the next round.
     v_runs := array(
       select o.id
       from (select id, completed_at from pgfresh.scheduled_job_runs where job_id = v_job order by id limit 1000) as o
@@ -374,12 +374,12 @@ begin
         ))
     );
     continue when v_runs = '{}';
-    -- Whoever settles slots has the cursor before the runs. It is not waited for: that may be someone who waits for the
-    -- cursor of another job that was pruned just now.
+    -- Settling locks the cursor before the runs, so do not wait here: the holder may be waiting for the
+    -- cursor of another job that was just pruned.
     perform from pgfresh_engine.job_cursor where job_id = v_job for update skip locked;
     continue when not found;
     with gone as (
-      -- Unless more slots that were skipped went into it meanwhile.
+      -- Unless more skipped slots were merged into it meanwhile.
       delete from pgfresh.scheduled_job_runs
       where id = any (v_runs) and completed_at <= v_now
       returning triggered_by, scheduled_for, scheduled_to

@@ -7,7 +7,7 @@ declare
   v_count int;
 begin
   perform pgfresh_engine.require_range('p_jobs', p_jobs, 1, 10000);
-  -- Of a job that has not run since, runs have left the seven days.
+  -- Runs of a job that has been idle since may have left the seven days.
   delete from pgfresh_engine.job_statistics
   where job_id in (
     select t.job_id
@@ -32,7 +32,7 @@ begin
     p50_ms = excluded.p50_ms, p95_ms = excluded.p95_ms, lateness_p95_ms = excluded.lateness_p95_ms;
   get diagnostics v_count = row_count;
   return v_count;
--- A job that was removed this moment: the others have their turn the next time.
+-- A job was just removed: the others follow the next time.
 exception when foreign_key_violation then
   return 0;
 end

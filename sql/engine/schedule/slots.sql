@@ -1,6 +1,6 @@
 /*
-  A job that is new, or whose times have changed, has no past: its first slot is the next one after now, which a
-  scheduler computes. One that was disabled or paused until now keeps its place, so that the slots in between are
+  A new job, or one whose schedule has changed, has no past: its first slot is the next one after now, which a
+  scheduler computes. One that was disabled or paused keeps its cursor, so that the slots in between are
   accounted for.
 */
 create or replace function pgfresh_engine.follow_job_changes() returns trigger
@@ -25,7 +25,7 @@ begin
       behind = case
         when v_times then null
         when new.enabled and not old.enabled then 'disabled'
-        -- A pause that is over has let its slots go already.
+        -- A pause that is over no longer holds its slots.
         when old.paused_until > pgfresh.clock() and new.paused_until is null then coalesce(c.behind, 'paused')
         else c.behind
       end
@@ -40,7 +40,7 @@ comment on function pgfresh_engine.follow_job_changes() is
 create or replace trigger follow_insert after insert on pgfresh.scheduled_jobs
   referencing new table as changed
   for each statement execute function pgfresh_engine.follow_job_changes();
--- Of these columns, because the end of every run writes when it began, and must not pay for this.
+-- Only these columns: the end of every run writes when it began, and must not pay for this.
 create or replace trigger follow_update
   after update of schedule, timezone, every_min, every_max, enabled, kind, function_name,
     jitter, blackout_dates, paused_at, paused_until on pgfresh.scheduled_jobs
@@ -62,7 +62,7 @@ returns table (
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
--- What is due is little beside all jobs, which the planner of the database cannot know.
+-- Few of all jobs are due, which the query planner cannot know.
 set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_seqscan = off
@@ -100,7 +100,7 @@ begin
     limit least(p_limit, 1000)
   ) as c
   join pgfresh.scheduled_jobs as j on j.id = c.job_id
-  -- A scheduler with newer time zone data knows better, if it runs the job and knows the zone at all.
+  -- Leave it to a scheduler with newer time zone data, if that one runs the job and knows the zone.
   where not v_older or j.schedule is null or j.timezone = 'UTC'
     or (c.handler is not null and c.handler <> all (v_theirs)) or j.problem is not null
   order by c.due_at, c.job_id;
@@ -140,7 +140,7 @@ declare
     )
   );
 begin
-  -- What has no time yet is due at minus infinity, from which nothing can be subtracted before PostgreSQL 17.
+  -- A job without a time is due at minus infinity, from which PostgreSQL before 17 cannot subtract.
   return case when v_next <= v_now then 0 else 1000 * extract(epoch from v_next - v_now) end;
 end
 $$;
@@ -173,7 +173,7 @@ comment on function pgfresh_engine.skip_slots(int, text, timestamptz, timestampt
   'A part of the scheduler.';
 
 /*
-  What a scheduler has decided about slots that it had read, each unless another scheduler was faster. Cursor and run
+  Applies a scheduler's decisions about slots, each unless another scheduler was faster. Cursor and run
   rows commit together, before anything runs. The check for an open run is here, where the cursor is locked and no other
   transaction can open one.
 */
@@ -182,7 +182,7 @@ returns setof pgfresh_engine.taken_run
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
--- Plans are few beside jobs, which the planner of the database cannot know.
+-- Plans are few compared to jobs, which the query planner cannot know.
 set enable_hashjoin = off
 set enable_mergejoin = off
 set enable_seqscan = off
@@ -221,16 +221,16 @@ begin
     join pgfresh.scheduled_jobs as j on j.id = c.job_id
     order by c.job_id for update of c skip locked
   loop
-    -- What has no room to run stays due, for this scheduler or for others.
+    -- Without room to run it stays due, for this scheduler or another.
     continue when v_room <= 0 and v_plan.runs <> '[]';
     if v_plan.problem is distinct from v_plan.had_problem then
-      -- Elsewhere the job is locked before its cursor, so a locked job is left for the next look.
+      -- Elsewhere the job is locked before its cursor, so skip a locked job until the next look.
       update pgfresh.scheduled_jobs
       set problem = v_plan.problem
       where id = (select id from pgfresh.scheduled_jobs where id = v_plan.job_id for no key update skip locked);
       continue when not found;
     end if;
-    -- Asked first, because most plans have none, and reading an empty list is a statement too.
+    -- Checked first: most plans have none, and reading an empty list costs a statement too.
     if v_plan.skips <> '[]' then
       for v_skip in
         select *
@@ -248,7 +248,7 @@ begin
     for v_run in select * from jsonb_to_recordset(v_plan.runs) as r(slot timestamptz, cause text) loop
       select * into v_active from pgfresh_engine.active_run(v_plan.job_id);
       if v_active.id is null then
-        -- Late is what comes after its time and its jitter. What was due first may be an earlier slot that was missed.
+        -- Late means after its time and its jitter. An earlier, missed slot may have been due first.
         v_late := 1000 * extract(epoch from v_now - case
           when v_run.cause = 'scheduler' then greatest(v_plan.due_at, v_run.slot)
           else v_run.slot
@@ -262,7 +262,7 @@ begin
         v_opened := true;
         v_room := v_room - 1;
         v_handlers := v_handlers or v_plan.kind = 'handler';
-      -- A backfill has to wait for slots, and not they for it; of all that is caught up, each has its turn.
+      -- A backfill waits for slots, never the reverse; slots that are caught up run one by one.
       elsif v_active.queued = 0 and (v_plan.overlap = 'queue' or v_active.triggered_by = 'backfill')
           or v_plan.catch_up = 'all' and (v_active.triggered_by = 'catchup' or v_run.cause = 'catchup')
           and v_active.queued < v_plan.catch_up_max then
@@ -281,8 +281,8 @@ begin
       behind = null
     where job_id = v_plan.job_id;
   end loop;
-  -- What a function does is in the log behind its start, and cannot outlive it: after a crash the slot is due again,
-  -- and nothing was done. Handlers do things elsewhere.
+  -- A function's writes follow its start in the WAL and cannot outlive it: after a crash the slot is due again,
+  -- and nothing was done. Handlers have effects elsewhere.
   if not v_handlers then
     perform set_config('synchronous_commit', 'off', true);
   end if;

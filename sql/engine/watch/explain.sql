@@ -1,4 +1,4 @@
--- An age or a wait as people say it.
+-- A duration in words.
 create or replace function pgfresh_engine.in_words(p_time interval) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
@@ -15,7 +15,7 @@ $$;
 comment on function pgfresh_engine.in_words(interval) is 'A time in the unit that suits it. A part of explain_pair.';
 
 /*
-  Everything that can keep a pair from being refreshed, each with the one sentence in which operators read it. An
+  Everything that can keep a pair from being refreshed, each with its sentence for operators. An
   obstacle has an end (until) only if it ends by itself. lasts is the time by which obstacles are compared.
 */
 create or replace function pgfresh_engine.obstacles_of(
@@ -58,7 +58,7 @@ begin
     obstacle := row(
       case v_source.paused_by when 'breaker' then 'breaker' when 'provider' then 'rate' else 'paused' end,
       case v_source.paused_by
-        -- Without the reason, which quotes an error of another pair.
+        -- Without the reason, which quotes another pair's error.
         when 'breaker' then
           format('The source %s failed too often and is left alone for %s more.', v_source.name, v_wait)
         when 'credentials' then
@@ -178,7 +178,7 @@ begin
   end if;
   if p_pair.next_ask_at > p_now then
     v_wait := pgfresh_engine.in_words(p_pair.next_ask_at - p_now);
-    -- What another pair needs is wanted, though it has no viewers.
+    -- A pair that another pair needs is wanted, even without viewers.
     p_pair.demanded := true;
     obstacle := row(
       (pgfresh_engine.activity_of(p_pair, p_state, null, null, false, null, null, p_now)).reason,
@@ -238,7 +238,7 @@ begin
     begin
       needs := (select v_gate.data_type from pgfresh_engine.ask_keys(v_gate.missing_sql, array[p_key]) limit 1);
     exception when others then
-      -- As for the planner: what cannot be asked is not waited for.
+      -- As in the planner: do not wait for what cannot be queried.
       needs := null;
     end;
     if needs is not null then
@@ -266,7 +266,7 @@ create or replace function pgfresh_engine.explanation_of(p_data_type text, p_key
 returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
--- A caller who asks why a pair waits must not wait for the same lock.
+-- Explaining why a pair waits must not wait for the same lock.
 set lock_timeout = '200ms'
 as $$
 declare
@@ -291,7 +291,7 @@ declare
   v_outcomes jsonb;
   v_last jsonb;
 begin
-  -- A pair is explained even if its data type does not resolve or answer, or its table of keys is locked.
+  -- A pair is explained even if its data type does not resolve or answer, or its key table is locked.
   if not v_quarantined then
     begin
       v_key := (pgfresh_engine.require_keys(v_type, array[p_key]))[1];
@@ -337,7 +337,7 @@ begin
     v_pair.due_at := v_now;
   end if;
   if not v_asked then
-    -- What cannot be asked is as it was last seen, unless its table is gone.
+    -- What cannot be queried is taken as last seen, unless its table is gone.
     v_state := pgfresh_engine.state_of(v_pair,
       case when not exists (
         select from pgfresh_engine.type_resolution as r join pg_class as c on c.oid = r.tables[1]
@@ -347,7 +347,7 @@ begin
       coalesce(v_type.empty_ttl, v_type.ttl), v_type.max_source_age, v_now);
     v_stale_at := v_pair.stale_at;
   elsif v_row.found is null then
-    -- A check that raises counts as stale, as for the planner.
+    -- A check that raises counts as stale, as in the planner.
     v_state := pgfresh_engine.state_of(v_pair, pgfresh_engine.has_row(v_type.type_id, v_key), null, null,
       coalesce(v_type.empty_ttl, v_type.ttl), v_type.max_source_age, v_now);
   else
@@ -469,7 +469,7 @@ begin
       )
     ) as o
   );
-  -- What an open job has tried is newer than what the pair knows of its last one.
+  -- The attempts of an open job are newer than the pair's record of its last one.
   v_last := (
     select o
     from jsonb_array_elements(v_outcomes) with ordinality as t(o, place)
@@ -491,11 +491,11 @@ begin
     'viewers_by', jsonb_build_object('heartbeat', v_sql_viewers, 'gateway', v_gateway_viewers),
     'demanded', coalesce(v_pair.demanded, false),
     'data_at', v_row.at, 'confirmed_at', v_pair.confirmed_at, 'stale_at', v_stale_at,
-    -- Before version 17 an infinite time cannot be subtracted.
+    -- Before version 17, infinite times cannot be subtracted.
     'age_seconds', case when isfinite(v_row.at) then extract(epoch from v_now - v_row.at) end,
     'ttl_seconds', extract(epoch from v_type.ttl), 'source_at', v_pair.source_at,
     'source_age_seconds', case when isfinite(v_pair.source_at) then extract(epoch from v_now - v_pair.source_at) end,
-    -- When something happens with it next; where it waits for something, when that ends.
+    -- The next event for the pair; if it waits, when the wait ends.
     'due_at', case
       when v_job.id is not null then null
       when v_activity = 'waiting' and v_answer.reason <> 'due' then v_answer.until

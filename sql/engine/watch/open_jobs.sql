@@ -11,7 +11,7 @@ select j.id, j.key, r.data_type, s.name as source,
   n.name as locked_by, j.claimed_at as locked_at, greatest(j.progress_at, w.renewed_at) as heartbeat_at,
   case when j.state = 'w' then j.run_at end as next_retry_at,
   null::text as outcome, null::bigint as data_size_bytes,
-  -- A worker that has no row any more has ended.
+  -- A worker without a row has ended.
   least(case when n.has_lease then coalesce(w.lease_until, n.last_seen_at) end, j.progress_at + r.max_run)
     as lease_until
 from pgfresh_engine.job as j

@@ -1,12 +1,12 @@
 /*
-  What a person wants to see at a glance, in one read. It looks at every pair that is viewed, at the types and at the
+  The state at a glance, in one read. It looks at every viewed pair, at the types and at the
   sources, and at nothing that grows with the past: no history, no pair without viewers. Of the queue it counts at
-  most 10000 ready jobs a source, and 10000 in all that wait for a time.
+  most 10000 ready jobs per source, and 10000 in all that wait for a time.
 */
 create or replace function pgfresh_engine.overview() returns jsonb
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
--- Statistics of pairs and jobs are never right, and with the index on what is viewed and ready nothing else is read.
+-- Statistics of pairs and jobs are never right; the index on viewed and ready ones reads nothing else.
 set enable_seqscan = off
 set jit = off
 as $$
@@ -23,7 +23,7 @@ begin
   ), viewed as (
     select p.type_id, p.viewers, p.outcome, p.ok_at, pgfresh_engine.state_of(
         p, null, null, null, coalesce(r.empty_ttl, r.ttl), r.max_source_age, v_now) as state,
-      -- What was written but not looked at yet is as old as its refresh.
+      -- A row written but not yet examined is as old as its refresh.
       extract(epoch from v_now - greatest(
         case
           when p.row_at > v_now + interval '1 day' then null
@@ -39,14 +39,14 @@ begin
     where p.demanded and p.viewers > 0
   ), aged as (
     select v.*, a.age as seen_age, case when a.age is null then 0 else v.viewers end as weight,
-      -- Where the source says that there is nothing, nothing is what there should be. A row that was kept is not.
+      -- If the source says there is no data, an empty result is correct and a kept row is not.
       v.state = 'fresh' or (v.state = 'empty' and not v.has_row) as good
     from viewed as v
     cross join lateral (
       select case when v.state in ('fresh', 'stale', 'older_source') or v.has_row then v.age end as age
     ) as a
   ), placed as (
-    -- Percentiles of what viewers see, so a pair counts as often as it is looked at.
+    -- Percentiles of what viewers see, so a pair counts once per viewer.
     select a.*,
       sum(a.weight) over (partition by a.type_id order by a.seen_age rows unbounded preceding) as place,
       sum(a.weight) over (partition by a.type_id) as places,
@@ -179,7 +179,7 @@ begin
     (
       select coalesce(jsonb_agg(to_jsonb(p) - 'place' order by p.place, p.source, p.data_type, p.api_key), '[]')
       from (
-        -- While spending is stopped every source is, and one that is paused is so afterwards.
+        -- Stopped spending stops every source; a paused one stays paused afterwards.
         select 1 as place, s.source, null::text as data_type, null::smallint as api_key,
           case when s.state = 'stopped' then 'paused' else s.state end as reason,
           coalesce(s.paused_until, s.quota_until) as until, s.pause_reason as message,
@@ -190,7 +190,7 @@ begin
             when 'breaker' then
               format('It is tried by itself then; "pgfresh source resume %s" tries at once.', s.source)
             when 'probing' then null
-            -- If its API keys are refused, their own lines say what to do.
+            -- If its API keys are refused, their own lines give the next step.
             else case when s.paused_by is distinct from 'credentials'
               then format('"pgfresh source resume %s" lets it be called again.', s.source) end
           end as next_step
@@ -228,7 +228,7 @@ begin
     'stopped', (select jsonb_build_object('since', s.stopped_at, 'reason', s.reason) from pgfresh.spending_stop as s),
     'workers', v_workers,
     'planning', exists (select from pgfresh_engine.duty as d where d.name = 'planner' and d.lease_until > v_now),
-    -- A tick that finds nothing due leaves no record, so what it has left undone is what tells.
+    -- A tick that finds nothing due leaves no record, so judge by overdue work.
     'overdue_seconds', (
       select coalesce(round(extract(epoch from v_now - min(d.due_at)), 1), 0)
       from pgfresh_engine.due as d

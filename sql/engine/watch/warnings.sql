@@ -1,6 +1,6 @@
 /*
-  A row that another transaction has added and not yet committed cannot be seen, and SKIP LOCKED cannot skip it: an
-  insert of the same row waits for that transaction, so it gives up after a few milliseconds. A function of its own,
+  A row that another transaction inserted and has not committed is invisible, and SKIP LOCKED cannot skip it: an
+  insert of the same row waits for that transaction, so it gives up after a few milliseconds. A separate function,
   because only a new warning needs the subtransaction.
 */
 create or replace function pgfresh_engine.add_warning(

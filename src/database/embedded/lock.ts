@@ -73,7 +73,7 @@ export class FolderLock {
   }
 }
 
-/** What the process recorded about itself; undefined if it has not done so yet. */
+/** What the process recorded about itself; `unknown` if it has not done so yet. */
 export type Holder = ServerState | 'unknown';
 
 export function pidOf(holder: Holder): number | 'unknown' {

@@ -60,7 +60,7 @@ export function numberedDrops(files: readonly { readonly text: string }[]): Numb
   );
 }
 
-/** A name without its schema, to recognise objects that a numbered file moves. */
+/** The name with both schemas treated as one, to recognise objects that a numbered file moves. */
 const unmoved = (column: string): string => `replace(${column}, 'pgfresh_engine.', 'pgfresh.')`;
 
 /**
